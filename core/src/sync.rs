@@ -1,0 +1,30 @@
+//! Atomics and cells, swapped for loom's under `--cfg loom` so that the same code is model-checked.
+
+#[cfg(loom)]
+pub(crate) use loom::{cell::UnsafeCell, sync::atomic};
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic;
+
+/// `core::cell::UnsafeCell` with loom's closure interface.
+#[cfg(not(loom))]
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T: ?Sized>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}

@@ -1,0 +1,238 @@
+//! The vocabulary of work requests that every provider speaks. Numbers are those of the verbs
+//! (`ibv_wr_opcode`, `ibv_wc_status`, `ibv_wc_opcode`, `ibv_send_flags`), so that the C ABI and
+//! libibverbs need no translation.
+
+use bitflags::bitflags;
+use core::fmt;
+
+/// A scatter/gather element: `length` bytes at `addr`, reached through the local key `lkey`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sge {
+    /// Address in the address space of the memory region.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Local key of the memory region.
+    pub lkey: u32,
+}
+
+/// A place in the peer's memory: the target of a WRITE, READ or atomic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Remote {
+    /// Address in the address space of the peer's memory region.
+    pub addr: u64,
+    /// The peer's key for it.
+    pub rkey: u32,
+}
+
+bitflags! {
+    /// What a send request asks for beside its operation (`ibv_send_flags`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SendFlags: u8 {
+        /// Start only when all earlier READs and atomics of this queue have completed.
+        const FENCE = 1 << 0;
+        /// Write a completion entry when done.
+        const SIGNALED = 1 << 1;
+        /// Raise a solicited event at the receiver.
+        const SOLICITED = 1 << 2;
+        /// Carry the payload within the entry; its memory may be reused as soon as it is posted.
+        const INLINE = 1 << 3;
+    }
+}
+
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal, $text:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$vdoc])* $variant = $value,)*
+        }
+
+        impl $name {
+            /// Every value, in the order of their numbers.
+            pub const ALL: &[$name] = &[$($name::$variant),*];
+
+            /// The value with this number.
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number {
+                    $($value => Some($name::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// The number that the verbs give it.
+            pub const fn number(self) -> u8 {
+                self as u8
+            }
+
+            /// Its name in the verbs, without the prefix.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+numbered! {
+    /// The operation of a send request (`ibv_wr_opcode`; NOP is ours, the verbs have none).
+    WrOpcode {
+        /// Write to the peer's memory.
+        RdmaWrite = 0, "RDMA_WRITE";
+        /// Write, and consume a receive at the peer, which completes with the immediate.
+        RdmaWriteWithImm = 1, "RDMA_WRITE_WITH_IMM";
+        /// Send into the peer's next receive.
+        Send = 2, "SEND";
+        /// Send with four bytes of immediate data.
+        SendWithImm = 3, "SEND_WITH_IMM";
+        /// Read the peer's memory.
+        RdmaRead = 4, "RDMA_READ";
+        /// Compare eight bytes and swap when equal.
+        AtomicCmpAndSwp = 5, "ATOMIC_CMP_AND_SWP";
+        /// Add to eight bytes.
+        AtomicFetchAndAdd = 6, "ATOMIC_FETCH_AND_ADD";
+        /// Invalidate a local key.
+        LocalInv = 7, "LOCAL_INV";
+        /// Bind a memory window.
+        BindMw = 8, "BIND_MW";
+        /// Send, and invalidate a key at the peer.
+        SendWithInv = 9, "SEND_WITH_INV";
+        /// Send with TCP segmentation (raw packets).
+        Tso = 10, "TSO";
+        /// Do nothing, and complete.
+        Nop = 255, "NOP";
+    }
+}
+
+numbered! {
+    /// What became of a request (`ibv_wc_status`).
+    WcStatus {
+        /// Executed.
+        Success = 0, "SUCCESS";
+        /// The receive was shorter than the message, or a length was not allowed.
+        LocLenErr = 1, "LOC_LEN_ERR";
+        /// The queue pair cannot do this, or the entry is malformed.
+        LocQpOpErr = 2, "LOC_QP_OP_ERR";
+        /// An end-to-end context error (obsolete).
+        LocEecOpErr = 3, "LOC_EEC_OP_ERR";
+        /// A local key does not cover the memory named, or does not allow the access.
+        LocProtErr = 4, "LOC_PROT_ERR";
+        /// Not executed: the queue pair was in the error state.
+        WrFlushErr = 5, "WR_FLUSH_ERR";
+        /// A memory window could not be bound.
+        MwBindErr = 6, "MW_BIND_ERR";
+        /// The responder sent something that was not expected.
+        BadRespErr = 7, "BAD_RESP_ERR";
+        /// A local protection error while data came in.
+        LocAccessErr = 8, "LOC_ACCESS_ERR";
+        /// The responder found the request invalid.
+        RemInvReqErr = 9, "REM_INV_REQ_ERR";
+        /// The responder's key does not cover the memory named, or does not allow the access.
+        RemAccessErr = 10, "REM_ACCESS_ERR";
+        /// The responder could not do it.
+        RemOpErr = 11, "REM_OP_ERR";
+        /// The responder did not answer within the retries.
+        RetryExcErr = 12, "RETRY_EXC_ERR";
+        /// The responder had no receive posted within the retries.
+        RnrRetryExcErr = 13, "RNR_RETRY_EXC_ERR";
+        /// A local RDD violation (obsolete).
+        LocRddViolErr = 14, "LOC_RDD_VIOL_ERR";
+        /// The responder found an invalid RD request (obsolete).
+        RemInvRdReqErr = 15, "REM_INV_RD_REQ_ERR";
+        /// The responder gave the operation up.
+        RemAbortErr = 16, "REM_ABORT_ERR";
+        /// An invalid end-to-end context number (obsolete).
+        InvEecnErr = 17, "INV_EECN_ERR";
+        /// An end-to-end context in the wrong state (obsolete).
+        InvEecStateErr = 18, "INV_EEC_STATE_ERR";
+        /// The device reported a fatal error.
+        FatalErr = 19, "FATAL_ERR";
+        /// A response timed out.
+        RespTimeoutErr = 20, "RESP_TIMEOUT_ERR";
+        /// Another error; the vendor's code tells more.
+        GeneralErr = 21, "GENERAL_ERR";
+        /// Tag matching failed.
+        TmErr = 22, "TM_ERR";
+        /// Tag matching went on in software.
+        TmRndvIncomplete = 23, "TM_RNDV_INCOMPLETE";
+    }
+}
+
+numbered! {
+    /// What completed (`ibv_wc_opcode`; NOP is ours).
+    WcOpcode {
+        /// A SEND, with or without immediate or invalidation.
+        Send = 0, "SEND";
+        /// An RDMA WRITE, with or without immediate.
+        RdmaWrite = 1, "RDMA_WRITE";
+        /// An RDMA READ.
+        RdmaRead = 2, "RDMA_READ";
+        /// A compare and swap.
+        CompSwap = 3, "COMP_SWAP";
+        /// A fetch and add.
+        FetchAdd = 4, "FETCH_ADD";
+        /// A memory window bind.
+        BindMw = 5, "BIND_MW";
+        /// A local invalidate.
+        LocalInv = 6, "LOCAL_INV";
+        /// A TSO send.
+        Tso = 7, "TSO";
+        /// A NOP.
+        Nop = 127, "NOP";
+        /// A receive that a SEND consumed.
+        Recv = 128, "RECV";
+        /// A receive that an RDMA WRITE with immediate consumed.
+        RecvRdmaWithImm = 129, "RECV_RDMA_WITH_IMM";
+    }
+}
+
+impl WcOpcode {
+    /// Whether this belongs to a receive queue (`opcode & IBV_WC_RECV`).
+    #[inline]
+    pub const fn is_recv(self) -> bool {
+        self as u8 & 128 != 0
+    }
+}
+
+/// A transport service (`ibv_qp_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum QpType {
+    /// Reliable connection.
+    Rc = 2,
+    /// Unreliable connection.
+    Uc = 3,
+    /// Unreliable datagram.
+    Ud = 4,
+    /// Extended reliable connection, initiator.
+    XrcSend = 9,
+    /// Extended reliable connection, target.
+    XrcRecv = 10,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_values_agree() {
+        for number in 0..=u8::MAX {
+            if let Some(status) = WcStatus::from_number(number) {
+                assert_eq!(status.number(), number);
+            }
+            if let Some(opcode) = WcOpcode::from_number(number) {
+                assert_eq!(opcode.number(), number);
+            }
+        }
+        assert_eq!(WcStatus::ALL.len(), 24);
+        assert!(WcOpcode::RecvRdmaWithImm.is_recv() && !WcOpcode::Nop.is_recv());
+    }
+}

@@ -1,0 +1,3 @@
+//! The project's own commands: `cargo xtask test` and what it is made of.
+
+fn main() {}
