@@ -23,6 +23,18 @@ macro_rules! big_endian {
                 <$int>::from_be(self.0)
             }
 
+            /// The stored word, as an integer whose bytes in memory are the big-endian ones.
+            #[inline(always)]
+            pub const fn to_raw(self) -> $int {
+                self.0
+            }
+
+            /// The value stored as `raw`.
+            #[inline(always)]
+            pub const fn from_raw(raw: $int) -> Self {
+                Self(raw)
+            }
+
             /// The value whose bytes in memory are `bytes`.
             #[inline(always)]
             pub const fn from_bytes(bytes: [u8; size_of::<$int>()]) -> Self {

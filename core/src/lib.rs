@@ -12,6 +12,7 @@ extern crate std;
 pub mod barrier;
 pub mod be;
 pub mod cqe;
+pub mod port;
 pub mod qp;
 pub mod queue;
 pub mod ring;

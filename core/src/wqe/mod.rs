@@ -1,1 +1,43 @@
-//! (being written)
+//! Work-queue entries in the ConnectX format: what the poster writes and the device reads.
+//!
+//! A send queue is a ring of 64-byte basic blocks. An entry starts at a block, is made of 16-byte
+//! segments, and may run over the ring's end:
+//!
+//! ```text
+//!        0        16                              64
+//! RC UC  │ ctrl   │ raddr  │ data   │ data   …    │   WRITE, READ: raddr; SEND: none
+//! RC     │ ctrl   │ raddr  │ atomic │ data        │   one block
+//! XRC    │ ctrl   │ xrc    │ raddr  │ data …      │
+//! UD     │ ctrl   │ address vector (48)           │ data …
+//! any    │ ctrl   │ umr control (48)              │ mkey context (64) │ klm (64)   LOCAL_INV, BIND_MW
+//! ```
+//!
+//! Data is either a pointer (`byte_count lkey addr`) or inline (`len | 1<<31`, the bytes, padding to
+//! 16). Which combinations exist is a matter of types: [`Transport`] `: Supports<Operation>`.
+//!
+//! Sources: the ConnectX programmer's reference manual, `mlx5dv.h`; the bytes are compared with
+//! entries recorded from rdma-core's provider.
+
+mod build;
+mod operation;
+mod payload;
+mod receive;
+mod segment;
+mod transport;
+mod umr;
+mod view;
+
+pub use build::{EntryWriter, SendRing, build};
+pub use operation::{
+    AtomicCmpAndSwp, AtomicFetchAndAdd, LocalInv, Nop, Operation, RdmaRead, RdmaWrite,
+    RdmaWriteWithImm, Send, SendWithImm, SendWithInv,
+};
+pub use payload::{Inline, InlineList, NoPayload, Payload, PayloadLimits};
+pub use receive::{LIST_END_LKEY, RecvRing, SrqRing};
+pub use segment::{
+    AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment,
+    SEGMENT, XrcSegment, fm_ce_se, opcode,
+};
+pub use transport::{Address, Rc, Supports, Transport, Uc, Ud, UdAddress, Xrc};
+pub use umr::{BindMw, BindMwInfo};
+pub use view::{Data, SendWqe, SgeList};

@@ -1,0 +1,89 @@
+//! Why a request was not posted.
+
+use core::fmt;
+
+/// Why a request was refused. Nothing of it has reached the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// All entries are in flight.
+    QueueFull,
+    /// The queue pair's state does not allow it.
+    WrongState,
+    /// More scatter/gather elements than an entry of this queue holds.
+    TooManySges {
+        /// Elements given.
+        given: usize,
+        /// Elements that fit.
+        max: u32,
+    },
+    /// More inline bytes than an entry of this queue holds.
+    InlineTooLong {
+        /// Bytes given.
+        given: usize,
+        /// Bytes that fit.
+        max: u32,
+    },
+    /// An element of 2 GiB or more.
+    SgeTooLong {
+        /// Bytes given.
+        length: u32,
+    },
+    /// More bytes than the block has.
+    BlockTooShort {
+        /// Bytes asked for.
+        given: u32,
+        /// Bytes of the block.
+        capacity: u32,
+    },
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::QueueFull => {
+                f.write_str("the queue is full: poll its completion queue, then post again")
+            }
+            Self::WrongState => f.write_str(
+                "the queue pair's state does not allow this post: \
+                 receives are taken from INIT on, sends from RTS on",
+            ),
+            Self::TooManySges { given, max } => write!(
+                f,
+                "{given} scatter/gather elements, the queue holds {max} a request: \
+                 ask for more when creating the queue pair"
+            ),
+            Self::InlineTooLong { given, max } => write!(
+                f,
+                "{given} inline bytes, the queue holds {max} a request: \
+                 post them from a registered buffer, or ask for more when creating the queue pair"
+            ),
+            Self::SgeTooLong { length } => write!(
+                f,
+                "an element of {length} bytes: at most 2147483647 fit into one, use several"
+            ),
+            Self::BlockTooShort { given, capacity } => write!(
+                f,
+                "{given} bytes of a block that has {capacity}: take one of a larger class"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PostError {}
+
+/// A refused request, and the buffer that came with it.
+#[derive(Debug)]
+pub struct Rejected<B> {
+    /// Why.
+    pub error: PostError,
+    /// The caller's again.
+    pub block: B,
+}
+
+impl<B> fmt::Display for Rejected<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B: fmt::Debug> core::error::Error for Rejected<B> {}

@@ -1,0 +1,251 @@
+//! What is in flight: one record per ring slot, written by the poster, taken by the poller.
+//!
+//! ```text
+//!            retired                posted        head (the poster's own)
+//!   free      │ in flight            │ staged      │ free
+//!  ───────────┴──────────────────────┴─────────────┴──────
+//! ```
+//!
+//! Counters run freely over 32 bits; the device sees their low 16. A record carries its whole
+//! counter, so that one left from an earlier lap or an earlier life of the queue is told from a live
+//! one. A queue that starts a new life moves on to the next multiple of 65536: the device starts
+//! from zero again, and the upper half is the generation.
+
+use crate::slab::Block;
+use crate::sync::{
+    UnsafeCell,
+    atomic::{AtomicU32, Ordering},
+};
+use crate::wr::WcOpcode;
+use crossbeam_utils::CachePadded;
+
+/// One request in flight. Created by [`Default`] in memory that the caller gives to [`Ledger::new`].
+#[derive(Debug)]
+#[repr(align(32))]
+pub struct LedgerSlot<'m>(UnsafeCell<Record<'m>>);
+
+/// What is known of a request in flight.
+#[derive(Debug)]
+pub(super) struct Record<'m> {
+    /// The caller's.
+    pub wr_id: u64,
+    /// The buffer that a safe post moved in.
+    pub block: Option<Block<'m>>,
+    /// The counter at which it was posted.
+    pub counter: u32,
+    /// Ring slots that it takes.
+    pub slots: u16,
+    /// What its completion is called.
+    pub opcode: WcOpcode,
+}
+
+static_assertions::const_assert!(cfg!(loom) || size_of::<LedgerSlot<'static>>() == 32);
+
+impl Default for LedgerSlot<'_> {
+    fn default() -> Self {
+        Self(UnsafeCell::new(Record {
+            wr_id: 0,
+            block: None,
+            // No counter of a first lap falls on a slot with this value but the last one of all.
+            counter: u32::MAX,
+            slots: 0,
+            opcode: WcOpcode::Nop,
+        }))
+    }
+}
+
+/// The records of one queue.
+#[derive(Debug)]
+pub struct Ledger<'m> {
+    slots: &'m [LedgerSlot<'m>],
+    qp_num: u32,
+    /// Counter behind the last request that the device was told of. Written by the poster.
+    posted: CachePadded<AtomicU32>,
+    /// Counter of the oldest request not yet told. Written by the poller.
+    retired: CachePadded<AtomicU32>,
+}
+
+// SAFETY: a record is written by the poster alone while its counter is not below `posted`, and read
+// by the poller alone once it is; the release store and acquire load of `posted` hand it over, those
+// of `retired` hand it back. Who poster and poller are is the queues' contract: one of each.
+unsafe impl Sync for Ledger<'_> {}
+// SAFETY: blocks may be sent.
+unsafe impl Send for Ledger<'_> {}
+
+impl<'m> Ledger<'m> {
+    /// A ledger over `slots`, one for each slot of the ring; `None` unless they are a power of two
+    /// and at most 32768.
+    pub fn new(slots: &'m mut [LedgerSlot<'m>], qp_num: u32) -> Option<Self> {
+        let fits = slots.len().is_power_of_two() && slots.len() <= 1 << 15;
+        fits.then(|| Self {
+            slots,
+            qp_num,
+            posted: CachePadded::new(AtomicU32::new(0)),
+            retired: CachePadded::new(AtomicU32::new(0)),
+        })
+    }
+
+    /// Ring slots.
+    #[inline(always)]
+    pub fn capacity(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    #[inline(always)]
+    fn slot(&self, counter: u32) -> &UnsafeCell<Record<'m>> {
+        // SAFETY: `new` took a power of two, so that the masked index is below the length.
+        unsafe { &self.slots.get_unchecked(counter as usize & (self.slots.len() - 1)).0 }
+    }
+
+    /// Records a staged request.
+    ///
+    /// # Safety
+    /// The caller is the poster, and `record.counter` lies between its head and `retired` +
+    /// capacity.
+    #[inline(always)]
+    pub(super) unsafe fn record(&self, record: Record<'m>) {
+        // The old record has no block: the poller took it when it retired the slot.
+        self.slot(record.counter)
+            // SAFETY: the slot is the poster's by the caller's promise.
+            .with_mut(|slot| unsafe { slot.write(record) });
+    }
+
+    /// Hands everything below `counter` to the poller.
+    #[inline(always)]
+    pub(super) fn publish(&self, counter: u32) {
+        // Release: the poller's acquire in `retire` sees the records.
+        self.posted.store(counter, Ordering::Release);
+    }
+
+    /// Counter of the oldest request not yet told.
+    #[inline(always)]
+    pub(super) fn retired(&self) -> u32 {
+        // Acquire: partner of the poller's release in `retire`; its reads of the slots that are
+        // written again come before.
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Requests posted and not yet told, in slots.
+    pub fn in_flight(&self) -> u32 {
+        let retired = self.retired();
+        // Acquire: not older than what `retired` was loaded from.
+        self.posted.load(Ordering::Acquire).wrapping_sub(retired)
+    }
+
+    /// Takes the request whose counter has these low 16 bits, and retires all before it, whose
+    /// buffers go back to their slabs. `None`: no such request is in flight, the entry is stale or
+    /// the device wrong.
+    ///
+    /// # Safety
+    /// The caller is the poller.
+    #[inline(always)]
+    pub(super) unsafe fn retire(&self, counter: u16) -> Option<(Record<'m>, u32)> {
+        // Relaxed: only the poller writes it.
+        let retired = self.retired.load(Ordering::Relaxed);
+        let ahead = u32::from(counter.wrapping_sub(retired as u16));
+        // SAFETY: the caller's promise.
+        unsafe { self.retire_at(retired, ahead) }
+    }
+
+    /// Takes the oldest request in flight.
+    ///
+    /// # Safety
+    /// The caller is the poller.
+    #[inline(always)]
+    pub(super) unsafe fn retire_next(&self) -> Option<(Record<'m>, u32)> {
+        // Relaxed: only the poller writes it.
+        let retired = self.retired.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.retire_at(retired, 0) }
+    }
+
+    /// # Safety
+    /// The caller is the poller; `retired` is its counter.
+    #[inline(always)]
+    unsafe fn retire_at(&self, retired: u32, ahead: u32) -> Option<(Record<'m>, u32)> {
+        // Acquire: partner of the poster's release in `publish`.
+        let in_flight = self
+            .posted
+            .load(Ordering::Acquire)
+            .wrapping_sub(retired);
+        if ahead >= in_flight {
+            return None;
+        }
+        let counter = retired.wrapping_add(ahead);
+        let live = self
+            .slot(counter)
+            // SAFETY: below `posted`, so the poster does not write it until it is retired.
+            .with(|slot| unsafe { (*slot).counter == counter });
+        if !live {
+            return None;
+        }
+        let mut count = 1;
+        if ahead != 0 {
+            // SAFETY: as above; all these are below `counter`.
+            count += unsafe { self.pass_over(retired, counter) };
+        }
+        let record = self.slot(counter).with_mut(|slot| {
+            // SAFETY: as above. The record is taken out once: `retired` moves past it.
+            let record = unsafe { slot.read() };
+            // SAFETY: as above; the block now lives in `record` alone.
+            unsafe { (&raw mut (*slot).block).write(None) };
+            record
+        });
+        // Release: partner of the poster's acquire in `retired`.
+        self.retired.store(
+            counter.wrapping_add(u32::from(record.slots)),
+            Ordering::Release,
+        );
+        Some((record, count))
+    }
+
+    /// Retires the unsignalled requests from `from` up to `to`, and counts them.
+    ///
+    /// # Safety
+    /// The caller is the poller, and all of them are in flight.
+    #[inline(always)]
+    unsafe fn pass_over(&self, mut from: u32, to: u32) -> u32 {
+        let mut count = 0;
+        // Slots of a record are at least one, and at most what the poster staged.
+        while to.wrapping_sub(from) as i32 > 0 {
+            let slots = self.slot(from).with_mut(|slot| {
+                // SAFETY: the caller's promise; the block is dropped once, and None left behind.
+                unsafe {
+                    drop((*slot).block.take());
+                    (*slot).slots
+                }
+            });
+            from = from.wrapping_add(u32::from(slots.max(1)));
+            count += 1;
+        }
+        count
+    }
+
+    /// Ends this life of the queue: hands every request not yet told to `each`, oldest first, and
+    /// gives the counter at which the next life starts.
+    ///
+    /// # Safety
+    /// The caller is poster and poller at once, and the device has stopped.
+    pub(super) unsafe fn clear(&self, head: u32, mut each: impl FnMut(u64, Option<Block<'m>>)) -> u32 {
+        let mut at = self.retired.load(Ordering::Relaxed);
+        while at != head {
+            // SAFETY: the caller's promise; each record is read once, and its block taken.
+            let (wr_id, block, slots) = self.slot(at).with_mut(|slot| unsafe {
+                ((*slot).wr_id, (*slot).block.take(), (*slot).slots)
+            });
+            each(wr_id, block);
+            at = at.wrapping_add(u32::from(slots.max(1)));
+        }
+        let next = (head | 0xffff).wrapping_add(1);
+        // Relaxed would do: nobody else is there.
+        self.retired.store(next, Ordering::Release);
+        self.posted.store(next, Ordering::Release);
+        next
+    }
+}

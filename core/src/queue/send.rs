@@ -1,0 +1,357 @@
+//! The posting half of a send queue.
+
+use super::error::{PostError, Rejected};
+use super::ledger::{Ledger, Record};
+use crate::port::{SendDoorbell, Staged};
+use crate::slab::Block;
+use crate::wqe::{
+    Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
+    Supports, Transport, build, fm_ce_se,
+};
+use crate::wr::{SendFlags, Sge};
+use core::marker::PhantomData;
+
+/// Segments that an entry's 6-bit size can name.
+const MAX_DS: usize = 63;
+
+/// What a send queue is made of.
+#[derive(Debug)]
+pub struct SendQueueInit<'m, D> {
+    /// Its memory.
+    pub ring: SendRing<'m>,
+    /// Its ledger, with as many slots as the ring has blocks.
+    pub ledger: &'m Ledger<'m>,
+    /// How the device is told.
+    pub doorbell: D,
+    /// Scatter/gather elements of one request.
+    pub max_sge: u32,
+    /// Inline bytes of one request.
+    pub max_inline: u32,
+    /// Every request completes with an entry, signalled or not.
+    pub signal_all: bool,
+}
+
+/// The posting half of a send queue on transport `T`.
+///
+/// Posting is refused until [`set_postable`](Self::set_postable) says that the queue pair's state
+/// allows it.
+#[derive(Debug)]
+pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
+    ring: SendRing<'m>,
+    ledger: &'m Ledger<'m>,
+    /// Counter of the next entry.
+    head: u32,
+    /// `head` may not pass this; equal to it while posting is not allowed.
+    limit: u32,
+    /// Entries staged and not rung.
+    staged: u32,
+    /// Counter and size of the last one.
+    last: (u32, u32),
+    limits: PayloadLimits,
+    next_fence: u8,
+    signal_all: u8,
+    postable: bool,
+    doorbell: D,
+    transport: PhantomData<T>,
+}
+
+impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
+    /// A queue in its first life. `None` when the ledger's size differs from the ring's, or an entry
+    /// with `max_sge` elements or `max_inline` bytes would be longer than the format can say or
+    /// than the ring.
+    ///
+    /// # Safety
+    /// This is the only queue on the ring, and the only poster of the ledger.
+    pub unsafe fn new(init: SendQueueInit<'m, D>) -> Option<Self> {
+        let SendQueueInit {
+            ring,
+            ledger,
+            doorbell,
+            max_sge,
+            max_inline,
+            signal_all,
+        } = init;
+        let longest = Self::longest_entry(max_sge, max_inline);
+        let fits = longest <= (ring.blocks() as usize * BASIC_BLOCK).min(MAX_DS * SEGMENT);
+        (fits && ledger.capacity() == ring.blocks()).then(|| Self {
+            ring,
+            ledger,
+            head: 0,
+            limit: 0,
+            staged: 0,
+            last: (0, 0),
+            limits: PayloadLimits {
+                max_sge,
+                max_inline,
+            },
+            next_fence: 0,
+            signal_all: if signal_all { fm_ce_se::SIGNALED } else { 0 },
+            postable: false,
+            doorbell,
+            transport: PhantomData,
+        })
+    }
+
+    /// Bytes of the longest entry that a request of these limits makes.
+    pub const fn longest_entry(max_sge: u32, max_inline: u32) -> usize {
+        let sges = max_sge as usize * SEGMENT;
+        let inline = (max_inline as usize + 4).next_multiple_of(SEGMENT);
+        // An atomic has two segments of its own; requests with registration work carry no payload.
+        (3 * SEGMENT + T::SEGMENTS) + if sges > inline { sges } else { inline }
+    }
+
+    /// Limits of one request.
+    #[inline(always)]
+    pub fn limits(&self) -> PayloadLimits {
+        self.limits
+    }
+
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub fn qp_num(&self) -> u32 {
+        self.ledger.qp_num()
+    }
+
+    /// Basic blocks that can be staged before something has to complete.
+    pub fn free_blocks(&self) -> u32 {
+        let in_flight = self.head.wrapping_sub(self.ledger.retired());
+        self.ring.blocks() - in_flight
+    }
+
+    /// Requests staged and not rung.
+    #[inline(always)]
+    pub fn staged(&self) -> u32 {
+        self.staged
+    }
+
+    /// The doorbell.
+    pub fn doorbell(&self) -> &D {
+        &self.doorbell
+    }
+
+    /// Allows or forbids posting: to be called at each change of the queue pair's state.
+    pub fn set_postable(&mut self, postable: bool) {
+        self.postable = postable;
+        self.limit = self.head;
+    }
+
+    /// Ends this life of the queue, after the queue pair has gone to RESET: every request not yet
+    /// told goes to `each` with its buffer, oldest first. Posting is refused from here on.
+    ///
+    /// # Safety
+    /// The device has stopped, and nobody polls the completion queue meanwhile; its entries of this
+    /// queue are purged before it is polled again.
+    pub unsafe fn clear(&mut self, each: impl FnMut(u64, Option<Block<'m>>)) {
+        // SAFETY: poster by `&mut self`, poller by the caller's promise.
+        self.head = unsafe { self.ledger.clear(self.head, each) };
+        self.staged = 0;
+        self.next_fence = 0;
+        self.set_postable(false);
+    }
+
+    /// Stages a request that carries its bytes, or has none. The memory of `payload` is free again
+    /// when this returns.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was staged.
+    #[inline(always)]
+    pub fn post_inline<O: Operation>(
+        &mut self,
+        wr_id: u64,
+        address: Address<'_, T>,
+        operation: O,
+        payload: &[u8],
+        flags: SendFlags,
+    ) -> Result<(), PostError>
+    where
+        T: Supports<O>,
+    {
+        // SAFETY: an inline entry names no local memory.
+        unsafe { self.post(wr_id, address, operation, Inline(payload), flags) }
+    }
+
+    /// Stages a request without data: a NOP, an invalidation, an empty SEND or WRITE.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was staged.
+    #[inline(always)]
+    pub fn post_empty<O: Operation>(
+        &mut self,
+        wr_id: u64,
+        address: Address<'_, T>,
+        operation: O,
+        flags: SendFlags,
+    ) -> Result<(), PostError>
+    where
+        T: Supports<O>,
+    {
+        // SAFETY: the entry names no local memory.
+        unsafe { self.post(wr_id, address, operation, NoPayload, flags) }
+    }
+
+    /// Stages a request on the first `length` bytes of a block, which comes back with the completion
+    /// (or goes back to its slab when a later completion retires an unsignalled request).
+    ///
+    /// # Errors
+    /// [`Rejected`], with the block.
+    #[inline(always)]
+    pub fn post_block<O: Operation>(
+        &mut self,
+        wr_id: u64,
+        address: Address<'_, T>,
+        operation: O,
+        block: Block<'m>,
+        length: u32,
+        flags: SendFlags,
+    ) -> Result<(), Rejected<Block<'m>>>
+    where
+        T: Supports<O>,
+    {
+        if length > block.capacity() {
+            let error = PostError::BlockTooShort {
+                given: length,
+                capacity: block.capacity(),
+            };
+            return Err(Rejected { error, block });
+        }
+        let sge = Sge {
+            addr: block.addr(),
+            length,
+            lkey: block.lkey(),
+        };
+        let reserved = match self.reserve::<O, _>(&sge) {
+            Ok(()) => Some(block),
+            Err(error) => return Err(Rejected { error, block }),
+        };
+        // SAFETY: reserved; the block's memory stays untouched while the ledger holds it.
+        unsafe { self.write(wr_id, address, operation, sge, flags, reserved) };
+        Ok(())
+    }
+
+    /// Stages a request. This is the raw path; [`post_inline`](Self::post_inline),
+    /// [`post_block`](Self::post_block) and [`post_empty`](Self::post_empty) are the safe ones.
+    ///
+    /// Cost: writes the entry (one cache line up to 64 bytes) and half a line of ledger.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was staged.
+    ///
+    /// # Safety
+    /// The local memory that `payload` points to stays valid, and is not written (for a READ or
+    /// atomic: not touched) by the program until the request is told.
+    #[inline(always)]
+    pub unsafe fn post<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        address: Address<'_, T>,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+    ) -> Result<(), PostError>
+    where
+        T: Supports<O>,
+    {
+        self.reserve::<O, _>(&payload)?;
+        // SAFETY: reserved; the memory is the caller's promise.
+        unsafe { self.write(wr_id, address, operation, payload, flags, None) };
+        Ok(())
+    }
+
+    /// Checks a request against the queue's limits and free slots.
+    #[inline(always)]
+    fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
+        payload.check(&self.limits)?;
+        let bytes = SEGMENT + T::SEGMENTS + O::SEGMENTS + payload.bound();
+        let blocks = bytes.div_ceil(BASIC_BLOCK) as u32;
+        if self.limit.wrapping_sub(self.head) < blocks {
+            return self.refresh(blocks);
+        }
+        Ok(())
+    }
+
+    /// Looks again at what has been retired since.
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self, blocks: u32) -> Result<(), PostError> {
+        if !self.postable {
+            return Err(PostError::WrongState);
+        }
+        self.limit = self.ledger.retired().wrapping_add(self.ring.blocks());
+        if self.limit.wrapping_sub(self.head) < blocks {
+            return Err(PostError::QueueFull);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// `reserve` has just said yes; the memory that `payload` points to is as [`Self::post`] says.
+    #[inline(always)]
+    unsafe fn write<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        address: Address<'_, T>,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+        block: Option<Block<'m>>,
+    ) {
+        let fence = if flags.contains(SendFlags::FENCE) {
+            fm_ce_se::FENCE
+        } else {
+            self.next_fence
+        };
+        self.next_fence = if O::FENCES_NEXT {
+            fm_ce_se::INITIATOR_SMALL_FENCE
+        } else {
+            0
+        };
+        // SIGNALED is bit 1 of the flags and 3 of the entry, SOLICITED 2 and 1.
+        let signaled = (flags.bits() & SendFlags::SIGNALED.bits()) << 2;
+        let solicited = (flags.bits() & SendFlags::SOLICITED.bits()) >> 1;
+        let fm_ce_se = fence | signaled | solicited | self.signal_all;
+        let counter = self.head;
+        // SAFETY: only poster by `&mut self`; `reserve` found the blocks free.
+        let ds = unsafe {
+            build::<T, O, P>(
+                &self.ring,
+                counter,
+                self.ledger.qp_num(),
+                fm_ce_se,
+                address,
+                operation,
+                payload,
+            )
+        };
+        let blocks = ds.div_ceil((BASIC_BLOCK / SEGMENT) as u32);
+        // SAFETY: as above; the ledger has a slot for each block.
+        unsafe {
+            self.ledger.record(Record {
+                wr_id,
+                block,
+                counter,
+                slots: blocks as u16,
+                opcode: O::WC,
+            });
+        }
+        self.head = counter.wrapping_add(blocks);
+        self.last = (counter, ds);
+        self.staged += 1;
+    }
+
+    /// Tells the device of everything staged. Does nothing when nothing is.
+    #[inline(always)]
+    pub fn ring(&mut self) {
+        if self.staged == 0 {
+            return;
+        }
+        self.ledger.publish(self.head);
+        let (last, ds) = self.last;
+        self.doorbell.ring(&Staged {
+            counter: self.head,
+            count: self.staged,
+            last: self.ring.block(last),
+            ds,
+        });
+        self.staged = 0;
+    }
+}

@@ -1,0 +1,206 @@
+//! The one builder that every operation, transport and payload is stamped out of.
+
+use super::operation::Operation;
+use super::payload::Payload;
+use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT};
+use super::transport::Transport;
+use crate::be::Be32;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// A send queue's memory: basic blocks, a power of two of them.
+///
+/// Only pointers: the device reads the same memory.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRing<'m> {
+    base: NonNull<u8>,
+    blocks: u32,
+    memory: PhantomData<&'m [u8]>,
+}
+
+// SAFETY: the ring is memory, reached only through the unsafe functions of this module, whose
+// callers promise who writes when.
+unsafe impl Send for SendRing<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for SendRing<'_> {}
+
+impl<'m> SendRing<'m> {
+    /// A ring over `blocks` basic blocks at `base`; `None` unless `blocks` is a power of two of at
+    /// most 32768 (the device's counter has 16 bits) and `base` is aligned to 64.
+    ///
+    /// # Safety
+    /// The memory is valid for reads and writes for `'m`, and is used by nobody but the one queue
+    /// that posts to it and the device.
+    pub unsafe fn new(base: NonNull<u8>, blocks: u32) -> Option<Self> {
+        let fits = blocks.is_power_of_two() && blocks <= 1 << 15;
+        let aligned = base.as_ptr().addr().is_multiple_of(BASIC_BLOCK);
+        (fits && aligned).then_some(Self {
+            base,
+            blocks,
+            memory: PhantomData,
+        })
+    }
+
+    /// Its size in basic blocks.
+    #[inline(always)]
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// The basic block that counter `counter` falls on.
+    #[inline(always)]
+    pub fn block(&self, counter: u32) -> NonNull<u8> {
+        let offset = (counter & (self.blocks - 1)) as usize * BASIC_BLOCK;
+        // SAFETY: the masked offset lies within the ring.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// A writer for the entry that starts at `counter`.
+    ///
+    /// # Safety
+    /// The caller is the ring's poster, and the blocks that it will write are not in flight.
+    #[inline(always)]
+    pub unsafe fn writer(&self, counter: u32) -> EntryWriter {
+        EntryWriter {
+            first: self.block(counter),
+            base: self.base,
+            start: (counter & (self.blocks - 1)) as usize * BASIC_BLOCK,
+            mask: self.blocks as usize * BASIC_BLOCK - 1,
+        }
+    }
+}
+
+/// Writes one entry, over the ring's end where it has to.
+///
+/// The first basic block is contiguous, so that what lies in it is written at constant offsets; all
+/// later segments find their place by mask.
+#[derive(Debug)]
+pub struct EntryWriter {
+    first: NonNull<u8>,
+    base: NonNull<u8>,
+    start: usize,
+    mask: usize,
+}
+
+impl EntryWriter {
+    #[inline(always)]
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        if offset < BASIC_BLOCK {
+            // SAFETY: the first block is within the ring.
+            unsafe { self.first.add(offset) }
+        } else {
+            // SAFETY: the masked offset lies within the ring.
+            unsafe { self.base.add((self.start + offset) & self.mask) }
+        }
+    }
+
+    /// Writes a structure of whole segments. It must not cross a basic block's end: everything that
+    /// has more than one segment is laid out so.
+    #[inline(always)]
+    pub(super) fn put<S: Copy>(&mut self, offset: usize, segment: S) {
+        const { assert!(size_of::<S>().is_multiple_of(SEGMENT) && size_of::<S>() <= BASIC_BLOCK) };
+        debug_assert!(offset % BASIC_BLOCK + size_of::<S>() <= BASIC_BLOCK);
+        // SAFETY: the place lies within one block of the ring, which `SendRing::writer`'s caller
+        // gave to us; segments are aligned to 16 and so is the place.
+        unsafe { self.at(offset).cast::<S>().write(segment) }
+    }
+
+    /// Writes bytes, over the ring's end where they reach it.
+    #[inline(always)]
+    pub(super) fn bytes(&mut self, offset: usize, bytes: &[u8]) {
+        let place = self.at(offset);
+        let room = self.mask + 1 - ((self.start + offset) & self.mask);
+        if bytes.len() <= room {
+            // SAFETY: `room` bytes are left up to the ring's end.
+            unsafe { copy_short(bytes, place) }
+        } else {
+            let (head, tail) = bytes.split_at(room);
+            // SAFETY: the head fills the ring up to its end, and the tail is shorter than the ring,
+            // for the caller checked the entry's size against the free blocks.
+            unsafe {
+                place.copy_from_nonoverlapping(NonNull::from_ref(head).cast(), head.len());
+                self.base
+                    .copy_from_nonoverlapping(NonNull::from_ref(tail).cast(), tail.len());
+            }
+        }
+    }
+
+    /// Writes one big-endian word.
+    #[inline(always)]
+    pub(super) fn word(&mut self, offset: usize, word: Be32) {
+        // SAFETY: words are aligned to 4 and so lie within a block.
+        unsafe { self.at(offset).cast::<Be32>().write(word) }
+    }
+}
+
+/// Copies short strings with two overlapping moves instead of a call.
+///
+/// # Safety
+/// `to` is valid for writes of `from.len()` bytes.
+#[inline(always)]
+unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
+    #[inline(always)]
+    unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
+        let last = len - size_of::<T>();
+        // SAFETY: `len` is at least the size of T, so both moves lie within both strings.
+        unsafe {
+            let head = from.cast::<T>().read_unaligned();
+            let tail = from.add(last).cast::<T>().read_unaligned();
+            to.cast::<T>().write_unaligned(head);
+            to.add(last).cast::<T>().write_unaligned(tail);
+        }
+    }
+    let (source, to, len) = (from.as_ptr(), to.as_ptr(), from.len());
+    // SAFETY: each arm passes a length of at least the size of the type it moves by.
+    unsafe {
+        match len {
+            0 => {}
+            1..=3 => {
+                to.write(*source);
+                to.add(len / 2).write(*source.add(len / 2));
+                to.add(len - 1).write(*source.add(len - 1));
+            }
+            4..=7 => ends::<u32>(source, to, len),
+            8..=15 => ends::<u64>(source, to, len),
+            16..=32 => ends::<[u64; 2]>(source, to, len),
+            _ => to.copy_from_nonoverlapping(source, len),
+        }
+    }
+}
+
+/// Writes one entry at `counter` and gives its size in segments.
+///
+/// `fm_ce_se` is the control segment's flag byte, `qpn` the sender's queue pair number.
+///
+/// # Safety
+/// As for [`SendRing::writer`]; the blocks from `counter` on that
+/// [`Payload::bound`] and the operation's and transport's segments need are free.
+#[inline(always)]
+pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
+    ring: &SendRing<'_>,
+    counter: u32,
+    qpn: u32,
+    fm_ce_se: u8,
+    address: T::Address<'_>,
+    operation: O,
+    payload: P,
+) -> u32 {
+    // SAFETY: the caller's promise.
+    let mut entry = unsafe { ring.writer(counter) };
+    T::write(address, &mut entry, SEGMENT);
+    operation.write(qpn, &mut entry, SEGMENT + T::SEGMENTS);
+    let end = payload.write(&mut entry, SEGMENT + T::SEGMENTS + O::SEGMENTS);
+    let ds = (end / SEGMENT) as u32;
+    entry.put(
+        0,
+        CtrlSegment {
+            opmod_idx_opcode: Be32::new((counter & 0xffff) << 8 | u32::from(O::OPCODE)),
+            qpn_ds: Be32::new(qpn << 8 | ds),
+            signature: 0,
+            reserved: [0; 2],
+            fm_ce_se,
+            imm: operation.imm(),
+        },
+    );
+    ds
+}

@@ -1,0 +1,211 @@
+//! What an entry carries: pointers to local memory, or the bytes themselves.
+
+use super::build::EntryWriter;
+use super::segment::{DataSegment, INLINE_FLAG, SEGMENT};
+use crate::be::{Be32, Be64};
+use crate::queue::PostError;
+use crate::wr::Sge;
+
+/// Limits of a send queue that a payload is checked against.
+#[derive(Clone, Copy, Debug)]
+pub struct PayloadLimits {
+    /// Scatter/gather elements of one request.
+    pub max_sge: u32,
+    /// Inline bytes of one request.
+    pub max_inline: u32,
+}
+
+/// A request's data. Implemented for one [`Sge`], a slice of them, [`Inline`] bytes, and nothing.
+pub trait Payload: Copy {
+    /// The most bytes of entry that it takes, in whole segments.
+    fn bound(&self) -> usize;
+
+    /// Whether the queue can carry it.
+    fn check(&self, limits: &PayloadLimits) -> Result<(), PostError>;
+
+    /// Writes its segments from `offset` on and gives the offset behind them.
+    #[doc(hidden)]
+    fn write(&self, entry: &mut EntryWriter, offset: usize) -> usize;
+}
+
+/// No data at all.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPayload;
+
+impl Payload for NoPayload {
+    #[inline(always)]
+    fn bound(&self) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &PayloadLimits) -> Result<(), PostError> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write(&self, _: &mut EntryWriter, offset: usize) -> usize {
+        offset
+    }
+}
+
+/// Refuses a length whose top bit would read as the inline flag.
+#[inline(always)]
+pub(super) fn check_length(sge: &Sge) -> Result<(), PostError> {
+    if sge.length & INLINE_FLAG != 0 {
+        return Err(PostError::SgeTooLong { length: sge.length });
+    }
+    Ok(())
+}
+
+#[inline(always)]
+pub(super) fn data_segment(sge: &Sge) -> DataSegment {
+    DataSegment {
+        byte_count: Be32::new(sge.length),
+        lkey: Be32::new(sge.lkey),
+        addr: Be64::new(sge.addr),
+    }
+}
+
+/// An element of length zero is left out of the entry: to the device zero would mean 2 GiB.
+#[inline(always)]
+fn write_sge(entry: &mut EntryWriter, offset: usize, sge: &Sge) -> usize {
+    if sge.length == 0 {
+        return offset;
+    }
+    entry.put(offset, data_segment(sge));
+    offset + SEGMENT
+}
+
+impl Payload for Sge {
+    #[inline(always)]
+    fn bound(&self) -> usize {
+        SEGMENT
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &PayloadLimits) -> Result<(), PostError> {
+        if limits.max_sge == 0 {
+            return Err(PostError::TooManySges { given: 1, max: 0 });
+        }
+        check_length(self)
+    }
+
+    #[inline(always)]
+    fn write(&self, entry: &mut EntryWriter, offset: usize) -> usize {
+        write_sge(entry, offset, self)
+    }
+}
+
+impl Payload for &[Sge] {
+    #[inline(always)]
+    fn bound(&self) -> usize {
+        self.len() * SEGMENT
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &PayloadLimits) -> Result<(), PostError> {
+        if self.len() > limits.max_sge as usize {
+            return Err(PostError::TooManySges {
+                given: self.len(),
+                max: limits.max_sge,
+            });
+        }
+        self.iter().try_for_each(check_length)
+    }
+
+    #[inline(always)]
+    fn write(&self, entry: &mut EntryWriter, mut offset: usize) -> usize {
+        for sge in *self {
+            offset = write_sge(entry, offset, sge);
+        }
+        offset
+    }
+}
+
+/// Bytes that travel within the entry; their memory is free again once they are staged.
+#[derive(Clone, Copy, Debug)]
+pub struct Inline<'a>(pub &'a [u8]);
+
+/// Several strings of bytes that travel within the entry, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct InlineList<'a>(pub &'a [&'a [u8]]);
+
+const INLINE_HEADER: usize = 4;
+
+#[inline(always)]
+fn check_inline(given: usize, limits: &PayloadLimits) -> Result<(), PostError> {
+    if given > limits.max_inline as usize {
+        return Err(PostError::InlineTooLong {
+            given,
+            max: limits.max_inline,
+        });
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn inline_bound(len: usize) -> usize {
+    if len == 0 {
+        return 0;
+    }
+    (INLINE_HEADER + len).next_multiple_of(SEGMENT)
+}
+
+impl Payload for Inline<'_> {
+    #[inline(always)]
+    fn bound(&self) -> usize {
+        inline_bound(self.0.len())
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &PayloadLimits) -> Result<(), PostError> {
+        check_inline(self.0.len(), limits)
+    }
+
+    #[inline(always)]
+    fn write(&self, entry: &mut EntryWriter, offset: usize) -> usize {
+        let len = self.0.len();
+        if len == 0 {
+            return offset;
+        }
+        entry.word(offset, Be32::new(len as u32 | INLINE_FLAG));
+        entry.bytes(offset + INLINE_HEADER, self.0);
+        offset + inline_bound(len)
+    }
+}
+
+impl InlineList<'_> {
+    fn len(&self) -> usize {
+        self.0
+            .iter()
+            .fold(0, |sum: usize, s| sum.saturating_add(s.len()))
+    }
+}
+
+impl Payload for InlineList<'_> {
+    #[inline(always)]
+    fn bound(&self) -> usize {
+        inline_bound(self.len())
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &PayloadLimits) -> Result<(), PostError> {
+        check_inline(self.len(), limits)
+    }
+
+    #[inline(always)]
+    fn write(&self, entry: &mut EntryWriter, offset: usize) -> usize {
+        let len = self.len();
+        if len == 0 {
+            return offset;
+        }
+        entry.word(offset, Be32::new(len as u32 | INLINE_FLAG));
+        let mut at = offset + INLINE_HEADER;
+        for string in self.0 {
+            entry.bytes(at, string);
+            at += string.len();
+        }
+        offset + inline_bound(len)
+    }
+}

@@ -1,0 +1,247 @@
+//! Receive entries: of a queue pair's own receive queue, and of a shared one.
+
+use super::payload::{check_length, data_segment};
+use super::segment::{DataSegment, SEGMENT};
+use crate::be::{Be16, Be32, Be64};
+use crate::queue::PostError;
+use crate::wr::Sge;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use static_assertions::const_assert_eq;
+
+/// The local key that ends a list of elements shorter than the entry.
+pub const LIST_END_LKEY: u32 = 0x100;
+
+const LIST_END: DataSegment = DataSegment {
+    byte_count: Be32::new(0),
+    lkey: Be32::new(LIST_END_LKEY),
+    addr: Be64::new(0),
+};
+
+/// A receive queue's memory: `count` entries of `stride` bytes, both powers of two.
+///
+/// ```text
+///  0        16                    stride
+///  │ data   │ data   │ list end │
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRing<'m> {
+    base: NonNull<u8>,
+    count: u32,
+    stride: u32,
+    memory: PhantomData<&'m [u8]>,
+}
+
+// SAFETY: the ring is memory, reached only through unsafe functions whose callers promise who
+// writes when.
+unsafe impl Send for RecvRing<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RecvRing<'_> {}
+
+impl<'m> RecvRing<'m> {
+    /// A ring over `count` entries of `stride` bytes at `base`; `None` unless both are powers of
+    /// two, `count` is at most 32768, `stride` between 16 and 2048, and `base` aligned to 16.
+    ///
+    /// # Safety
+    /// The memory is valid for reads and writes for `'m`, and is used by nobody but the one queue
+    /// that posts to it and the device.
+    pub unsafe fn new(base: NonNull<u8>, count: u32, stride: u32) -> Option<Self> {
+        let fits = count.is_power_of_two()
+            && count <= 1 << 15
+            && stride.is_power_of_two()
+            && (SEGMENT as u32..=2048).contains(&stride);
+        let aligned = base.as_ptr().addr().is_multiple_of(SEGMENT);
+        (fits && aligned).then_some(Self {
+            base,
+            count,
+            stride,
+            memory: PhantomData,
+        })
+    }
+
+    /// Entries.
+    #[inline(always)]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Elements that an entry has room for.
+    #[inline(always)]
+    pub fn max_sge(&self) -> u32 {
+        self.stride / SEGMENT as u32
+    }
+
+    #[inline(always)]
+    fn segment(&self, index: u32, segment: u32) -> NonNull<DataSegment> {
+        let offset = (index & (self.count - 1)) as usize * self.stride as usize
+            + segment as usize * SEGMENT;
+        // SAFETY: callers pass a segment below `max_sge`, and the index is masked.
+        unsafe { self.base.add(offset).cast() }
+    }
+
+    /// Writes the entry of `index`. Elements of length zero are left out.
+    ///
+    /// # Errors
+    /// More elements than the entry holds, or one of 2 GiB and more: nothing is written.
+    ///
+    /// # Safety
+    /// The caller is the ring's poster, and the entry is not in flight.
+    #[inline(always)]
+    pub unsafe fn write(&self, index: u32, sges: &[Sge]) -> Result<(), PostError> {
+        check(sges, self.max_sge())?;
+        let mut at = 0;
+        for sge in sges {
+            if sge.length != 0 {
+                // SAFETY: within the entry, which is the caller's to write.
+                unsafe { self.segment(index, at).write(data_segment(sge)) }
+                at += 1;
+            }
+        }
+        if at < self.max_sge() {
+            // SAFETY: as above.
+            unsafe { self.segment(index, at).write(LIST_END) }
+        }
+        Ok(())
+    }
+
+    /// The elements of the entry of `index`, up to the list's end.
+    ///
+    /// # Safety
+    /// The entry has been posted, and is not written meanwhile.
+    #[inline(always)]
+    pub unsafe fn read(&self, index: u32) -> impl Iterator<Item = Sge> + use<'m> {
+        // SAFETY: the caller's promise.
+        unsafe { read_list(self.segment(index, 0), self.max_sge()) }
+    }
+}
+
+/// A shared receive queue's memory: `count` entries of `stride` bytes, linked by index.
+///
+/// ```text
+///  0   2                  16       32
+///  │ - │ next_wqe_index │ data   │ data │ list end │
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct SrqRing<'m> {
+    ring: RecvRing<'m>,
+}
+
+/// The first segment of a shared receive queue's entry.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(16))]
+struct NextSegment {
+    reserved0: [u8; 2],
+    next_wqe_index: Be16,
+    signature: u8,
+    reserved1: [u8; 11],
+}
+
+const_assert_eq!(size_of::<NextSegment>(), SEGMENT);
+
+impl<'m> SrqRing<'m> {
+    /// As [`RecvRing::new`]; a stride is at least 32.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn new(base: NonNull<u8>, count: u32, stride: u32) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        let ring = unsafe { RecvRing::new(base, count, stride)? };
+        (stride >= 2 * SEGMENT as u32).then_some(Self { ring })
+    }
+
+    /// Entries.
+    #[inline(always)]
+    pub fn count(&self) -> u32 {
+        self.ring.count
+    }
+
+    /// Elements that an entry has room for.
+    #[inline(always)]
+    pub fn max_sge(&self) -> u32 {
+        self.ring.max_sge() - 1
+    }
+
+    /// Writes which entry follows `index`.
+    ///
+    /// # Safety
+    /// The caller is the ring's poster, and the device has not been told of a successor of `index`.
+    #[inline(always)]
+    pub unsafe fn link(&self, index: u32, next: u32) {
+        let place = self.ring.segment(index, 0).cast::<NextSegment>();
+        // SAFETY: within the entry, by the caller's promise; the field is aligned.
+        unsafe { (&raw mut (*place.as_ptr()).next_wqe_index).write(Be16::new(next as u16)) }
+    }
+
+    /// Which entry follows `index`; masked to the ring.
+    ///
+    /// # Safety
+    /// The entry has been linked, and is not written meanwhile.
+    #[inline(always)]
+    pub unsafe fn next(&self, index: u32) -> u32 {
+        let place = self.ring.segment(index, 0).cast::<NextSegment>();
+        // SAFETY: within the entry, by the caller's promise; the field is aligned.
+        let next = unsafe { (&raw const (*place.as_ptr()).next_wqe_index).read() };
+        u32::from(next.get()) & (self.ring.count - 1)
+    }
+
+    /// Writes the elements of entry `index`; those of length zero are kept, as rdma-core keeps them.
+    ///
+    /// # Errors
+    /// As [`RecvRing::write`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn write(&self, index: u32, sges: &[Sge]) -> Result<(), PostError> {
+        check(sges, self.max_sge())?;
+        for (at, sge) in (1..).zip(sges) {
+            // SAFETY: within the entry, which is the caller's to write.
+            unsafe { self.ring.segment(index, at).write(data_segment(sge)) }
+        }
+        if (sges.len() as u32) < self.max_sge() {
+            // SAFETY: as above.
+            unsafe {
+                self.ring
+                    .segment(index, 1 + sges.len() as u32)
+                    .write(LIST_END)
+            }
+        }
+        Ok(())
+    }
+
+    /// The elements of entry `index`, up to the list's end.
+    ///
+    /// # Safety
+    /// As [`RecvRing::read`].
+    #[inline(always)]
+    pub unsafe fn read(&self, index: u32) -> impl Iterator<Item = Sge> + use<'m> {
+        // SAFETY: the caller's promise.
+        unsafe { read_list(self.ring.segment(index, 1), self.max_sge()) }
+    }
+}
+
+#[inline(always)]
+fn check(sges: &[Sge], max: u32) -> Result<(), PostError> {
+    if sges.len() > max as usize {
+        return Err(PostError::TooManySges {
+            given: sges.len(),
+            max,
+        });
+    }
+    sges.iter().try_for_each(check_length)
+}
+
+/// # Safety
+/// `max` segments from `first` on are readable, and not written meanwhile.
+#[inline(always)]
+unsafe fn read_list(first: NonNull<DataSegment>, max: u32) -> impl Iterator<Item = Sge> {
+    (0..max as usize).map_while(move |at| {
+        // SAFETY: the caller's promise.
+        let segment = unsafe { first.add(at).read() };
+        (segment.lkey.get() != LIST_END_LKEY).then(|| Sge {
+            addr: segment.addr.get(),
+            length: segment.byte_count.get(),
+            lkey: segment.lkey.get(),
+        })
+    })
+}

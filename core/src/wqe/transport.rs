@@ -1,0 +1,132 @@
+//! Transports, each a type: what a request has to name beside its operation, and which operations
+//! exist on it.
+
+use super::build::EntryWriter;
+use super::operation::{
+    AtomicCmpAndSwp, AtomicFetchAndAdd, LocalInv, Nop, Operation, RdmaRead, RdmaWrite,
+    RdmaWriteWithImm, Sealed, Send, SendWithImm, SendWithInv,
+};
+use super::segment::{AddressVector, SEGMENT, XrcSegment};
+use super::umr::BindMw;
+use crate::be::Be32;
+use crate::wr::QpType;
+
+/// A transport service. Sealed.
+pub trait Transport: Sealed {
+    /// Its number in the verbs.
+    const TYPE: QpType;
+    /// Bytes of its address segments.
+    const SEGMENTS: usize;
+    /// What each request names: nothing on connected transports.
+    type Address<'a>: Copy;
+
+    /// Writes the address segments at `offset`.
+    #[doc(hidden)]
+    fn write(address: Self::Address<'_>, entry: &mut EntryWriter, offset: usize);
+}
+
+/// Implemented where the transport has the operation (IBTA vol. 1, table "QP transport services").
+pub trait Supports<O: Operation>: Transport {}
+
+/// The address that requests of transport `T` name.
+pub type Address<'a, T> = <T as Transport>::Address<'a>;
+
+/// Reliable connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Rc;
+
+/// Unreliable connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Uc;
+
+/// Unreliable datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Ud;
+
+/// Extended reliable connection, initiator.
+#[derive(Clone, Copy, Debug)]
+pub struct Xrc;
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub struct UdAddress<'a> {
+    /// The path, from an address handle; its own queue pair and key fields are replaced.
+    pub av: &'a AddressVector,
+    /// The receiver's queue pair number.
+    pub remote_qpn: u32,
+    /// The receiver's Q_Key.
+    pub remote_qkey: u32,
+}
+
+impl Sealed for Rc {}
+impl Sealed for Uc {}
+impl Sealed for Ud {}
+impl Sealed for Xrc {}
+
+macro_rules! connected {
+    ($($name:ident = $ty:ident;)*) => {$(
+        impl Transport for $name {
+            const TYPE: QpType = QpType::$ty;
+            const SEGMENTS: usize = 0;
+            type Address<'a> = ();
+
+            #[inline(always)]
+            fn write((): (), _: &mut EntryWriter, _: usize) {}
+        }
+    )*};
+}
+
+connected! {
+    Rc = Rc;
+    Uc = Uc;
+}
+
+impl Transport for Ud {
+    const TYPE: QpType = QpType::Ud;
+    const SEGMENTS: usize = 3 * SEGMENT;
+    type Address<'a> = UdAddress<'a>;
+
+    #[inline(always)]
+    fn write(address: UdAddress<'_>, entry: &mut EntryWriter, offset: usize) {
+        entry.put(
+            offset,
+            AddressVector {
+                qkey: Be32::new(address.remote_qkey),
+                reserved: Be32::default(),
+                dqp_dct: Be32::new(address.remote_qpn & 0xff_ffff | AddressVector::EXTENDED),
+                ..*address.av
+            },
+        );
+    }
+}
+
+impl Transport for Xrc {
+    const TYPE: QpType = QpType::XrcSend;
+    const SEGMENTS: usize = SEGMENT;
+    /// The number of the shared receive queue at the target.
+    type Address<'a> = u32;
+
+    #[inline(always)]
+    fn write(srqn: u32, entry: &mut EntryWriter, offset: usize) {
+        entry.put(
+            offset,
+            XrcSegment {
+                xrc_srqn: Be32::new(srqn & 0xff_ffff),
+                reserved: [0; 12],
+            },
+        );
+    }
+}
+
+macro_rules! supports {
+    ($($transport:ty: $($operation:ty),*;)*) => {$($(impl Supports<$operation> for $transport {})*)*};
+}
+
+supports! {
+    Rc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
+        AtomicFetchAndAdd, LocalInv, BindMw, Nop;
+    Xrc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
+        AtomicFetchAndAdd, LocalInv, BindMw, Nop;
+    Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, Nop;
+    Ud: Send, SendWithImm, Nop;
+}

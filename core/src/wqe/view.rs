@@ -1,0 +1,204 @@
+//! Reading send entries, as a device does. What an entry says of itself is bounded by the ring.
+
+use super::build::SendRing;
+use super::segment::{
+    AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG,
+    RaddrSegment, SEGMENT, XrcSegment,
+};
+use crate::be::Be32;
+use crate::wr::{Remote, Sge};
+use core::ptr::NonNull;
+
+/// One send entry in its ring.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWqe<'m> {
+    ring: SendRing<'m>,
+    counter: u32,
+    ctrl: CtrlSegment,
+}
+
+/// A piece of a request's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data<'m> {
+    /// Local memory.
+    Pointer(Sge),
+    /// Bytes in the entry; the second string is not empty where they run over the ring's end.
+    Inline(&'m [u8], &'m [u8]),
+}
+
+impl<'m> SendWqe<'m> {
+    /// The entry that starts at `counter`.
+    ///
+    /// # Safety
+    /// The entry has been posted, and the poster does not write to it as long as the view lives.
+    #[inline(always)]
+    pub unsafe fn read(ring: SendRing<'m>, counter: u32) -> Self {
+        // SAFETY: a block starts with a control segment, and is the caller's to read.
+        let ctrl = unsafe { ring.block(counter).cast::<CtrlSegment>().read() };
+        Self {
+            ring,
+            counter,
+            ctrl,
+        }
+    }
+
+    /// Operation code, [`opcode`](super::opcode).
+    #[inline(always)]
+    pub fn opcode(&self) -> u8 {
+        self.ctrl.opmod_idx_opcode.get() as u8
+    }
+
+    /// The 16-bit counter that the poster wrote.
+    #[inline(always)]
+    pub fn index(&self) -> u16 {
+        (self.ctrl.opmod_idx_opcode.get() >> 8) as u16
+    }
+
+    /// Number of the queue pair that posted it.
+    #[inline(always)]
+    pub fn qpn(&self) -> u32 {
+        self.ctrl.qpn_ds.get() >> 8
+    }
+
+    /// Its size in segments.
+    #[inline(always)]
+    pub fn ds(&self) -> u32 {
+        self.ctrl.qpn_ds.get() & 0x3f
+    }
+
+    /// Its size in basic blocks.
+    #[inline(always)]
+    pub fn blocks(&self) -> u32 {
+        self.ds().div_ceil((BASIC_BLOCK / SEGMENT) as u32)
+    }
+
+    /// The flag byte, [`fm_ce_se`](super::fm_ce_se).
+    #[inline(always)]
+    pub fn fm_ce_se(&self) -> u8 {
+        self.ctrl.fm_ce_se
+    }
+
+    /// Immediate data or key.
+    #[inline(always)]
+    pub fn imm(&self) -> Be32 {
+        self.ctrl.imm
+    }
+
+    #[inline(always)]
+    fn place(&self, offset: usize) -> NonNull<u8> {
+        let block = self.ring.block(self.counter + (offset / BASIC_BLOCK) as u32);
+        // SAFETY: within that block of the ring.
+        unsafe { block.add(offset % BASIC_BLOCK) }
+    }
+
+    /// # Safety
+    /// S is one of the segments, which any bytes make.
+    #[inline(always)]
+    unsafe fn segment<S: Copy>(&self, offset: usize) -> S {
+        debug_assert!(offset % BASIC_BLOCK + size_of::<S>() <= BASIC_BLOCK);
+        // SAFETY: within one block, whose memory is the ring's and initialised; S takes any bytes.
+        unsafe { self.place(offset).cast::<S>().read() }
+    }
+
+    /// The remote address segment at byte `offset`.
+    #[inline(always)]
+    pub fn remote(&self, offset: usize) -> Remote {
+        // SAFETY: raddr segments take any bytes.
+        let raddr = unsafe { self.segment::<RaddrSegment>(offset) };
+        Remote {
+            addr: raddr.raddr.get(),
+            rkey: raddr.rkey.get(),
+        }
+    }
+
+    /// The atomic segment at byte `offset`: swap or add, and compare.
+    #[inline(always)]
+    pub fn atomic(&self, offset: usize) -> (u64, u64) {
+        // SAFETY: atomic segments take any bytes.
+        let atomic = unsafe { self.segment::<AtomicSegment>(offset) };
+        (atomic.swap_add.get(), atomic.compare.get())
+    }
+
+    /// The address vector of a datagram.
+    #[inline(always)]
+    pub fn address_vector(&self) -> AddressVector {
+        // SAFETY: address vectors take any bytes.
+        unsafe { self.segment(SEGMENT) }
+    }
+
+    /// The shared receive queue's number of an XRC request.
+    #[inline(always)]
+    pub fn xrc_srqn(&self) -> u32 {
+        // SAFETY: XRC segments take any bytes.
+        let xrc = unsafe { self.segment::<XrcSegment>(SEGMENT) };
+        xrc.xrc_srqn.get() & 0xff_ffff
+    }
+
+    /// The data from byte `offset` to the entry's end.
+    #[inline(always)]
+    pub fn data(&self, offset: usize) -> SgeList<'m> {
+        SgeList {
+            wqe: *self,
+            offset,
+            end: self.ds() as usize * SEGMENT,
+        }
+    }
+}
+
+/// Iterator over an entry's data.
+#[derive(Clone, Copy, Debug)]
+pub struct SgeList<'m> {
+    wqe: SendWqe<'m>,
+    offset: usize,
+    end: usize,
+}
+
+impl<'m> SgeList<'m> {
+    /// Bytes in all; `u64`, because nothing bounds their sum.
+    pub fn total(self) -> u64 {
+        self.map(|data| match data {
+            Data::Pointer(sge) => u64::from(sge.length),
+            Data::Inline(head, tail) => (head.len() + tail.len()) as u64,
+        })
+        .sum()
+    }
+}
+
+impl<'m> Iterator for SgeList<'m> {
+    type Item = Data<'m>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Data<'m>> {
+        if self.offset >= self.end {
+            return None;
+        }
+        // SAFETY: data segments take any bytes.
+        let segment = unsafe { self.wqe.segment::<DataSegment>(self.offset) };
+        let byte_count = segment.byte_count.get();
+        if byte_count & INLINE_FLAG == 0 {
+            self.offset += SEGMENT;
+            return Some(Data::Pointer(Sge {
+                addr: segment.addr.get(),
+                length: byte_count,
+                lkey: segment.lkey.get(),
+            }));
+        }
+        let start = self.offset + size_of::<Be32>();
+        let len = ((byte_count & !INLINE_FLAG) as usize).min(self.end - start);
+        self.offset = (start + len).next_multiple_of(SEGMENT);
+        let place = self.wqe.place(start);
+        let ring_bytes = self.wqe.ring.blocks() as usize * BASIC_BLOCK;
+        let first = self.wqe.ring.block(0);
+        let room = ring_bytes - (place.addr().get() - first.addr().get());
+        let head = len.min(room);
+        // SAFETY: `head` bytes from `place` on, and the rest from the ring's start on, lie in the
+        // ring; an entry of at most 63 segments is shorter than any ring that holds it, and
+        // `read`'s caller promises that nobody writes to it.
+        unsafe {
+            Some(Data::Inline(
+                NonNull::slice_from_raw_parts(place, head).as_ref(),
+                NonNull::slice_from_raw_parts(first, (len - head).min(ring_bytes)).as_ref(),
+            ))
+        }
+    }
+}
