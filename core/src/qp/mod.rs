@@ -6,6 +6,9 @@
 
 mod attr;
 mod state;
+#[cfg(test)]
+mod tests;
+mod transition;
 
 pub use attr::{
     AckTimeout, AhAttr, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, RNR_RETRY_INFINITE,
@@ -14,3 +17,4 @@ pub use attr::{
 pub use state::{
     Behaviour, Incoming, Outgoing, Post, Processing, QpState, behaviour, state_after_send_error,
 };
+pub use transition::{ModifyError, Step, Transition, check_modify, legal_targets, transition};
