@@ -9,6 +9,7 @@
 #[cfg(any(test, loom))]
 extern crate std;
 
+pub mod access;
 pub mod barrier;
 pub mod be;
 pub mod cqe;

@@ -1,1 +1,20 @@
-//! (being written)
+//! Queue pair states: their attributes, which changes of state are legal with which attributes, and
+//! what a queue pair does in each state. Rules and numbers only; nothing here talks to a device.
+//!
+//! Sources: IBTA Architecture Specification volume 1, section 10.3.1 (states) and chapter 11
+//! (Modify Queue Pair); ibv_modify_qp(3); libibverbs' verbs.h.
+
+mod attr;
+mod state;
+#[cfg(test)]
+mod tests;
+mod transition;
+
+pub use attr::{
+    AckTimeout, AhAttr, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, RNR_RETRY_INFINITE,
+    ack_timeout, rnr_timer,
+};
+pub use state::{
+    Behaviour, Incoming, Outgoing, Post, Processing, QpState, behaviour, state_after_send_error,
+};
+pub use transition::{ModifyError, Step, Transition, check_modify, legal_targets, transition};
