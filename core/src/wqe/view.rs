@@ -3,7 +3,7 @@
 use super::build::SendRing;
 use super::segment::{
     AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG,
-    RaddrSegment, SEGMENT, XrcSegment,
+    RaddrSegment, SEGMENT, XrcSegment, opcode,
 };
 use crate::be::Be32;
 use crate::wr::{Remote, Sge};
@@ -132,6 +132,16 @@ impl<'m> SendWqe<'m> {
         // SAFETY: XRC segments take any bytes.
         let xrc = unsafe { self.segment::<XrcSegment>(SEGMENT) };
         xrc.xrc_srqn.get() & 0xff_ffff
+    }
+
+    /// Where the memory for a READ's or an atomic's result is named; `None` for other operations,
+    /// and on transports that name an address in the entry.
+    pub fn result_offset(&self) -> Option<usize> {
+        match self.opcode() {
+            opcode::RDMA_READ => Some(2 * SEGMENT),
+            opcode::ATOMIC_CS | opcode::ATOMIC_FA => Some(3 * SEGMENT),
+            _ => None,
+        }
     }
 
     /// The data from byte `offset` to the entry's end.

@@ -1,0 +1,170 @@
+//! The posting half of a receive queue.
+
+use super::error::{PostError, Rejected};
+use super::ledger::{Ledger, Record};
+use crate::port::DoorbellRecord;
+use crate::slab::Block;
+use crate::wqe::RecvRing;
+use crate::wr::{Sge, WcOpcode};
+
+/// The posting half of a queue pair's own receive queue.
+///
+/// Posting is refused until [`set_postable`](Self::set_postable) says that the queue pair's state
+/// allows it.
+#[derive(Debug)]
+pub struct RecvQueue<'m> {
+    ring: RecvRing<'m>,
+    ledger: &'m Ledger<'m>,
+    record: &'m DoorbellRecord,
+    head: u32,
+    rung: u32,
+    limit: u32,
+    postable: bool,
+}
+
+impl<'m> RecvQueue<'m> {
+    /// A queue in its first life; `None` when the ledger's size differs from the ring's.
+    ///
+    /// # Safety
+    /// This is the only queue on the ring, and the only poster of the ledger and the record. The
+    /// device reads posted entries only, in order, and writes a completion entry for each.
+    pub unsafe fn new(
+        ring: RecvRing<'m>,
+        ledger: &'m Ledger<'m>,
+        record: &'m DoorbellRecord,
+    ) -> Option<Self> {
+        (ledger.capacity() == ring.count()).then_some(Self {
+            ring,
+            ledger,
+            record,
+            head: 0,
+            rung: 0,
+            limit: 0,
+            postable: false,
+        })
+    }
+
+    /// Scatter/gather elements of one request.
+    #[inline(always)]
+    pub fn max_sge(&self) -> u32 {
+        self.ring.max_sge()
+    }
+
+    /// Requests that can be staged before something has to complete.
+    pub fn free(&self) -> u32 {
+        self.ring.count() - self.head.wrapping_sub(self.ledger.retired())
+    }
+
+    /// Allows or forbids posting: to be called at each change of the queue pair's state.
+    pub fn set_postable(&mut self, postable: bool) {
+        self.postable = postable;
+        self.limit = self.head;
+    }
+
+    /// Ends this life of the queue, as [`SendQueue::clear`](super::SendQueue::clear).
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn clear(&mut self, each: impl FnMut(u64, Option<Block<'m>>)) {
+        // SAFETY: poster by `&mut self`, poller by the caller's promise.
+        self.head = unsafe { self.ledger.clear(self.head, each) };
+        self.rung = self.head;
+        self.record.store(self.head & 0xffff);
+        self.set_postable(false);
+    }
+
+    /// Stages a receive into a whole block, which comes back with the completion.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the block.
+    #[inline(always)]
+    pub fn post_block(
+        &mut self,
+        wr_id: u64,
+        block: Block<'m>,
+    ) -> Result<(), Rejected<Block<'m>>> {
+        let sge = Sge {
+            addr: block.addr(),
+            length: block.capacity(),
+            lkey: block.lkey(),
+        };
+        match self.reserve() {
+            // SAFETY: reserved; the ledger holds the block while the device may write to it. One
+            // element of a block's size always fits.
+            Ok(()) => unsafe {
+                let written = self.ring.write(self.head, &[sge]);
+                debug_assert!(written.is_ok());
+                self.record(wr_id, Some(block));
+                Ok(())
+            },
+            Err(error) => Err(Rejected { error, block }),
+        }
+    }
+
+    /// Stages a receive. This is the raw path, [`post_block`](Self::post_block) the safe one.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was staged.
+    ///
+    /// # Safety
+    /// The memory that `sges` point to stays valid, and is not touched by the program until the
+    /// request is told.
+    #[inline(always)]
+    pub unsafe fn post(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        self.reserve()?;
+        // SAFETY: reserved; the memory is the caller's promise.
+        unsafe {
+            self.ring.write(self.head, sges)?;
+            self.record(wr_id, None);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn reserve(&mut self) -> Result<(), PostError> {
+        if self.limit == self.head {
+            return self.refresh();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self) -> Result<(), PostError> {
+        if !self.postable {
+            return Err(PostError::WrongState);
+        }
+        self.limit = self.ledger.retired().wrapping_add(self.ring.count());
+        if self.limit == self.head {
+            return Err(PostError::QueueFull);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// `reserve` has said yes and the entry is written.
+    #[inline(always)]
+    unsafe fn record(&mut self, wr_id: u64, block: Option<Block<'m>>) {
+        // SAFETY: only poster by `&mut self`; the slot is free.
+        unsafe {
+            self.ledger.record(Record {
+                wr_id,
+                block,
+                counter: self.head,
+                slots: 1,
+                opcode: WcOpcode::Recv,
+            });
+        }
+        self.head = self.head.wrapping_add(1);
+    }
+
+    /// Makes everything staged known to the device.
+    #[inline(always)]
+    pub fn ring(&mut self) {
+        if self.rung != self.head {
+            self.rung = self.head;
+            self.ledger.publish(self.head);
+            self.record.store(self.head & 0xffff);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What the device knows of a queue pair.
+//!
+//! Memory of a [`QpCtx`] stays valid until the device goes, so that a peer may look at one at any
+//! time; a number that no longer fits tells it that the queue pair is gone.
+
+use super::cq::CqCtx;
+use super::quiesce::Section;
+use bellwire_core::port::DoorbellRecord;
+use bellwire_core::wqe::{RecvRing, SendRing};
+use crossbeam_utils::CachePadded;
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+
+/// The device's side of a queue pair.
+#[derive(Debug, Default)]
+pub(super) struct QpCtx {
+    pub face: CachePadded<Face>,
+    pub sender: CachePadded<Sender>,
+    pub receiver: CachePadded<Receiver>,
+}
+
+/// What peers look at. Changes seldom.
+#[derive(Debug, Default)]
+pub(super) struct Face {
+    /// The queue pair whose requests are taken; zero while none are.
+    pub accepts_from: AtomicU32,
+    pub pd: AtomicU32,
+    /// Remote access that the queue pair allows.
+    pub access: AtomicU32,
+    /// The code that peers wait for when no receive is posted.
+    pub min_rnr_timer: AtomicU8,
+}
+
+/// The requester.
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    /// Raised by the one thread that executes: the poster, or the engine.
+    pub section: Section,
+    /// The data path keeps out: entries are executed, or flushed, under the device's lock.
+    pub closed: AtomicBool,
+    /// Counter behind the last entry that was rung.
+    pub producer: AtomicU32,
+    /// Owned by the thread in the section while not `closed`, by the lock's holder else.
+    pub work: UnsafeCell<Option<SendWork>>,
+}
+
+/// Where a requester stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendWork {
+    pub ring: SendRing<'static>,
+    /// Counter of the next entry to execute.
+    pub consumer: u32,
+    pub qpn: u32,
+    pub pd: u32,
+    pub peer: &'static QpCtx,
+    pub cq: &'static CqCtx,
+    pub user_index: u32,
+    pub max_rd_atomic: u8,
+}
+
+/// The responder's receive queue.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    /// Receives are flushed as they are posted: the poster takes the device's lock.
+    pub flushing: AtomicBool,
+    /// Owned by the peer that is accepted, within its section; by the lock's holder once none is.
+    pub work: UnsafeCell<Option<RecvWork>>,
+}
+
+/// Where a responder stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecvWork {
+    pub ring: RecvRing<'static>,
+    pub record: &'static DoorbellRecord,
+    /// 16-bit counter of the next receive, and of the last one known to be posted.
+    pub consumer: u16,
+    pub posted: u16,
+    pub pd: u32,
+    pub cq: &'static CqCtx,
+    pub user_index: u32,
+    pub qpn: u32,
+}
+
+// SAFETY: the cells' owners are named at each; ownership passes through `closed`, `accepts_from`,
+// the sections and the device's lock.
+unsafe impl Sync for QpCtx {}
+// SAFETY: as above.
+unsafe impl Send for QpCtx {}
+
+/// Contexts by index, made when first used.
+#[derive(Debug)]
+pub(super) struct QpTable {
+    slots: Box<[std::sync::atomic::AtomicPtr<QpCtx>]>,
+}
+
+/// Queue pairs that a device can have at once. Index 0 is not used.
+pub(super) const MAX_QP: usize = 1 << 16;
+
+impl QpTable {
+    pub fn new() -> Self {
+        Self {
+            slots: (0..MAX_QP).map(|_| Default::default()).collect(),
+        }
+    }
+
+    /// The context that a queue pair number falls on. Under the device's lock.
+    ///
+    /// # Safety
+    /// Not used after the table has gone.
+    pub unsafe fn get(&self, qpn: u32) -> &'static QpCtx {
+        use std::sync::atomic::Ordering;
+        let slot = &self.slots[qpn as usize & (MAX_QP - 1)];
+        // Acquire: partner of the release below, should another thread have made it.
+        let mut ctx = slot.load(Ordering::Acquire);
+        if ctx.is_null() {
+            let new = Box::<QpCtx>::default();
+            // Relaxed: not shared yet.
+            new.sender
+                .closed
+                .store(true, std::sync::atomic::Ordering::Relaxed);
+            ctx = Box::into_raw(new);
+            // Release: partner of the acquire above.
+            slot.store(ctx, Ordering::Release);
+        }
+        // SAFETY: made by Box, and freed only when the table goes.
+        unsafe { NonNull::new_unchecked(ctx).as_ref() }
+    }
+
+    /// Waits until every section has been left. Call after [`super::quiesce::Barriers::heavy`].
+    pub fn wait_for_all(&self) {
+        use std::sync::atomic::Ordering;
+        for slot in &self.slots {
+            // Acquire: partner of the release in `get`.
+            if let Some(ctx) = NonNull::new(slot.load(Ordering::Acquire)) {
+                // SAFETY: freed only when the table goes.
+                unsafe { ctx.as_ref() }.sender.section.wait();
+            }
+        }
+    }
+}
+
+impl Drop for QpTable {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            let ctx = *slot.get_mut();
+            if !ctx.is_null() {
+                // SAFETY: from `Box::into_raw`, and nobody uses the device any more.
+                drop(unsafe { Box::from_raw(ctx) });
+            }
+        }
+    }
+}
