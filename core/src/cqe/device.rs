@@ -1,0 +1,190 @@
+//! Making entries: what a device (the software one, or a test) writes.
+
+use super::entry::{LOW_24, head};
+use super::{Cqe64, Cqe128, CqeFormat, CqeOpcode, Syndrome};
+use crate::be::{Be16, Be32, Be64};
+
+/// The request that an entry tells of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompletedWqe {
+    /// The local queue pair (24 bits).
+    pub qpn: u32,
+    /// What the queue's owner gave as its user index (24 bits).
+    pub user_index: u32,
+    /// Of a send queue the counter of the request's first basic block, of a shared receive queue
+    /// the slot.
+    pub wqe_counter: u16,
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// The sender's queue pair (24 bits).
+    pub qpn: u32,
+    /// The source's local identifier.
+    pub slid: u16,
+    /// Service level (4 bits).
+    pub sl: u8,
+    /// Which of the port's local identifiers it was sent to (7 bits).
+    pub dlid_path_bits: u8,
+    /// Whether a global routing header came with it.
+    pub grh: bool,
+}
+
+impl Cqe64 {
+    #[inline(always)]
+    const fn new(opcode: CqeOpcode, wqe: CompletedWqe, send_opcode: u8) -> Self {
+        Self {
+            head: [0; 32],
+            srqn_uidx: Be32::new(wqe.user_index & LOW_24),
+            imm_inval_pkey: Be32::new(0),
+            app: 0,
+            app_op: 0,
+            app_info: Be16::new(0),
+            byte_cnt: Be32::new(0),
+            timestamp: Be64::new(0),
+            sop_drop_qpn: Be32::new((send_opcode as u32) << 24 | wqe.qpn & LOW_24),
+            wqe_counter: Be16::new(wqe.wqe_counter),
+            signature: 0,
+            op_own: opcode.number() << 4,
+        }
+    }
+
+    /// A send request was executed. `send_opcode` is the send entry's operation code, `byte_cnt` the
+    /// bytes moved.
+    #[inline(always)]
+    pub const fn requester(wqe: CompletedWqe, send_opcode: u8, byte_cnt: u32) -> Self {
+        let mut cqe = Self::new(CqeOpcode::Req, wqe, send_opcode);
+        cqe.byte_cnt = Be32::new(byte_cnt);
+        cqe
+    }
+
+    /// A message of `byte_cnt` bytes consumed a receive; `opcode` is one of the four `Resp` opcodes.
+    #[inline(always)]
+    pub const fn responder(opcode: CqeOpcode, wqe: CompletedWqe, byte_cnt: u32) -> Self {
+        let mut cqe = Self::new(opcode, wqe, 0);
+        cqe.byte_cnt = Be32::new(byte_cnt);
+        cqe
+    }
+
+    /// A request failed; `opcode` is `ReqErr` or `RespErr`, `send_opcode` as in
+    /// [`requester`](Self::requester) (0 for receives).
+    #[inline(always)]
+    pub const fn error(
+        opcode: CqeOpcode,
+        wqe: CompletedWqe,
+        send_opcode: u8,
+        syndrome: Syndrome,
+        vendor_err_synd: u8,
+    ) -> Self {
+        let mut cqe = Self::new(opcode, wqe, send_opcode);
+        cqe.timestamp = Be64::from_bytes([0, 0, 0, 0, 0, 0, vendor_err_synd, syndrome.0]);
+        cqe
+    }
+
+    /// With immediate data, or (as a host value in a [`Be32`]) the key that was invalidated, or the
+    /// index of the partition key.
+    #[inline(always)]
+    pub const fn with_imm(mut self, imm: Be32) -> Self {
+        self.imm_inval_pkey = imm;
+        self
+    }
+
+    /// With the sender's wish for an event.
+    #[inline(always)]
+    pub const fn with_solicited(mut self, solicited: bool) -> Self {
+        self.op_own = self.op_own & !2 | (solicited as u8) << 1;
+        self
+    }
+
+    /// With the time of completion. Not for errors, whose syndrome stands in the same place.
+    #[inline(always)]
+    pub const fn with_timestamp(mut self, ticks: u64) -> Self {
+        self.timestamp = Be64::new(ticks);
+        self
+    }
+
+    /// With the sender's address. Shares its place with the payload of
+    /// [`with_inline`](Self::with_inline).
+    #[inline(always)]
+    pub fn with_source(mut self, source: Source) -> Self {
+        let flags = u32::from(source.grh) << 28 | u32::from(source.sl & 0xf) << 24;
+        let flags_rqpn = flags | source.qpn & LOW_24;
+        self.head[head::ML_PATH] = source.dlid_path_bits & 0x7f;
+        self.head[head::SLID..][..2].copy_from_slice(&source.slid.to_be_bytes());
+        self.head[head::FLAGS_RQPN..][..4].copy_from_slice(&flags_rqpn.to_be_bytes());
+        self
+    }
+
+    /// With the payload in the first half. `None` if it is longer than 32 bytes.
+    #[inline(always)]
+    pub fn with_inline(mut self, payload: &[u8]) -> Option<Self> {
+        self.head.get_mut(..payload.len())?.copy_from_slice(payload);
+        self.set_inline(CqeFormat::Inline32, payload.len());
+        Some(self)
+    }
+
+    #[inline(always)]
+    fn set_inline(&mut self, format: CqeFormat, len: usize) {
+        self.byte_cnt = Be32::new(len as u32);
+        self.op_own = self.op_own & !0xc | (format as u8) << 2;
+    }
+}
+
+impl Cqe128 {
+    /// The entry with its payload in front. `None` if it is longer than 64 bytes.
+    #[inline(always)]
+    pub fn with_inline(mut cqe: Cqe64, data: &[u8]) -> Option<Self> {
+        let mut payload = [0; 64];
+        payload.get_mut(..data.len())?.copy_from_slice(data);
+        cqe.set_inline(CqeFormat::Inline64, data.len());
+        Some(Self { payload, cqe })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wr::{WcOpcode, WcStatus};
+
+    const WQE: CompletedWqe = CompletedWqe {
+        qpn: 0xff12_3456,
+        user_index: 0xff65_4321,
+        wqe_counter: 0xfedc,
+    };
+
+    #[test]
+    fn what_is_written_is_read() {
+        let cqe = Cqe64::responder(CqeOpcode::RespSendImm, WQE, 4096)
+            .with_imm(Be32::new(0xaabb_ccdd))
+            .with_solicited(true)
+            .with_timestamp(77)
+            .with_source(Source {
+                qpn: 0x77_8899,
+                slid: 0x1234,
+                sl: 0xb,
+                dlid_path_bits: 0x55,
+                grh: true,
+            });
+        assert_eq!(cqe.wc_opcode(), Some(WcOpcode::Recv));
+        assert_eq!(cqe.status(), Some(WcStatus::Success));
+        assert_eq!((cqe.qpn(), cqe.user_index()), (0x12_3456, 0x65_4321));
+        assert_eq!((cqe.wqe_counter(), cqe.send_opcode()), (0xfedc, 0));
+        assert_eq!((cqe.byte_len(), cqe.timestamp()), (Some(4096), 77));
+        assert_eq!(cqe.imm().get(), 0xaabb_ccdd);
+        assert_eq!((cqe.src_qpn(), cqe.slid()), (0x77_8899, 0x1234));
+        assert_eq!((cqe.sl(), cqe.dlid_path_bits(), cqe.grh()), (0xb, 0x55, 1));
+        assert!(cqe.solicited() && cqe.format() == CqeFormat::None && cqe.owner() == 0);
+    }
+
+    #[test]
+    fn errors_tell_their_syndrome() {
+        for &syndrome in Syndrome::ALL {
+            let cqe = Cqe64::error(CqeOpcode::ReqErr, WQE, 0x08, syndrome, 0x93);
+            assert_eq!(cqe.status(), Some(syndrome.status()));
+            assert_eq!((cqe.syndrome(), cqe.vendor_err_synd()), (syndrome, 0x93));
+            assert_eq!((cqe.send_opcode(), cqe.wc_opcode()), (0x08, None));
+            assert_eq!((cqe.byte_len(), cqe.qpn()), (None, 0x12_3456));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What kind of completion an entry tells of.
+
+use crate::wr::WcOpcode;
+use bitflags::bitflags;
+
+/// The opcode of a completion entry: four bits, each of whose values has a name here, so that what
+/// a device writes is kept by its number whether it is known or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CqeOpcode {
+    /// A send request was executed.
+    Req = 0,
+    /// An RDMA WRITE with immediate consumed a receive.
+    RespWrImm = 1,
+    /// A SEND consumed a receive.
+    RespSend = 2,
+    /// A SEND with immediate consumed a receive.
+    RespSendImm = 3,
+    /// A SEND with invalidate consumed a receive.
+    RespSendInv = 4,
+    /// From here on entries stand in the new ring. Tells of no request.
+    ResizeCq = 5,
+    /// Tag matching took note of something. Tells of no message.
+    NoPacket = 6,
+    /// Not assigned.
+    Unknown7 = 7,
+    /// Not assigned.
+    Unknown8 = 8,
+    /// Not assigned.
+    Unknown9 = 9,
+    /// Not assigned.
+    Unknown10 = 10,
+    /// Not assigned.
+    Unknown11 = 11,
+    /// A memory signature did not match. The request's own entry follows.
+    SigErr = 12,
+    /// A send request failed.
+    ReqErr = 13,
+    /// A receive failed.
+    RespErr = 14,
+    /// Not yet written by the device.
+    Invalid = 15,
+}
+
+impl CqeOpcode {
+    /// The opcode with this number; bits above the fourth are not looked at.
+    #[inline(always)]
+    pub const fn from_bits(bits: u8) -> Self {
+        match bits & 0xf {
+            0 => Self::Req,
+            1 => Self::RespWrImm,
+            2 => Self::RespSend,
+            3 => Self::RespSendImm,
+            4 => Self::RespSendInv,
+            5 => Self::ResizeCq,
+            6 => Self::NoPacket,
+            7 => Self::Unknown7,
+            8 => Self::Unknown8,
+            9 => Self::Unknown9,
+            10 => Self::Unknown10,
+            11 => Self::Unknown11,
+            12 => Self::SigErr,
+            13 => Self::ReqErr,
+            14 => Self::RespErr,
+            _ => Self::Invalid,
+        }
+    }
+
+    /// Its number.
+    #[inline(always)]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether a message consumed a receive.
+    #[inline(always)]
+    pub const fn is_received(self) -> bool {
+        matches!(self.number(), 1..=4)
+    }
+
+    /// Whether a request failed, at this end or at the other.
+    #[inline(always)]
+    pub const fn is_error(self) -> bool {
+        matches!(self, Self::ReqErr | Self::RespErr)
+    }
+}
+
+/// What a completion entry carries beside the description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CqeFormat {
+    /// Nothing.
+    None = 0,
+    /// Up to 32 bytes of payload, in its first half.
+    Inline32 = 1,
+    /// Up to 64 bytes of payload, in the 64 bytes before it (entries of 128 bytes only).
+    Inline64 = 2,
+    /// It heads a compressed block. See [`expand_in_place`](super::expand_in_place).
+    Compressed = 3,
+}
+
+impl CqeFormat {
+    /// The format with this number; bits above the second are not looked at.
+    #[inline(always)]
+    pub const fn from_bits(bits: u8) -> Self {
+        match bits & 3 {
+            0 => Self::None,
+            1 => Self::Inline32,
+            2 => Self::Inline64,
+            _ => Self::Compressed,
+        }
+    }
+}
+
+bitflags! {
+    /// Which fields of a completion have a meaning (`ibv_wc_flags`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct WcFlags: u8 {
+        /// A global routing header came with the message.
+        const GRH = 1 << 0;
+        /// There is immediate data.
+        const WITH_IMM = 1 << 1;
+        /// The checksums of IPv4 and transport header are right.
+        const IP_CSUM_OK = 1 << 2;
+        /// A key was invalidated.
+        const WITH_INV = 1 << 3;
+    }
+}
+
+/// What the completion of a send entry with this operation code (`MLX5_OPCODE_*`) is. UMR is absent
+/// on purpose: both LOCAL_INV and BIND_MW are posted as one.
+#[inline(always)]
+pub(super) const fn of_send(opcode: u8) -> Option<WcOpcode> {
+    Some(match opcode {
+        0x00 => WcOpcode::Nop,
+        // SEND_INVAL, SEND, SEND_IMM.
+        0x01 | 0x0a | 0x0b => WcOpcode::Send,
+        // RDMA_WRITE, RDMA_WRITE_IMM.
+        0x08 | 0x09 => WcOpcode::RdmaWrite,
+        0x0e => WcOpcode::Tso,
+        0x10 => WcOpcode::RdmaRead,
+        // ATOMIC_CS, ATOMIC_FA.
+        0x11 => WcOpcode::CompSwap,
+        0x12 => WcOpcode::FetchAdd,
+        // LOCAL_INVAL.
+        0x1b => WcOpcode::LocalInv,
+        _ => return None,
+    })
+}
+
+/// Whether a send entry with this operation code carried immediate data.
+#[inline(always)]
+pub(super) const fn send_has_imm(opcode: u8) -> bool {
+    // RDMA_WRITE_IMM, SEND_IMM.
+    matches!(opcode, 0x09 | 0x0b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_kept() {
+        for bits in 0..=u8::MAX {
+            assert_eq!(CqeOpcode::from_bits(bits).number(), bits & 0xf);
+            assert_eq!(CqeFormat::from_bits(bits) as u8, bits & 3);
+        }
+    }
+
+    #[test]
+    fn only_known_send_opcodes_have_a_meaning() {
+        let known = (0..=u8::MAX).filter(|&opcode| of_send(opcode).is_some());
+        assert!(known.eq([0, 1, 8, 9, 0xa, 0xb, 0xe, 0x10, 0x11, 0x12, 0x1b]));
+        assert_eq!(of_send(0x25), None, "UMR: only the queue knows");
+        assert!(of_send(0x01) == Some(WcOpcode::Send) && of_send(0x0e) == Some(WcOpcode::Tso));
+    }
+}
