@@ -127,6 +127,14 @@ mod tests {
         }
     }
 
+    /// The policy of the area that starts at `at`, such as `bind:0`. Source: numa(7).
+    fn policy_at(at: *const u8) -> Option<String> {
+        let text = fs::read_to_string("/proc/self/numa_maps").ok()?;
+        let start = format!("{:08x} ", at.addr());
+        let line = text.lines().find_map(|line| line.strip_prefix(&start))?;
+        line.split(' ').next().map(str::to_owned)
+    }
+
     #[test]
     fn lists_of_nodes() {
         assert_eq!(parse_list("0\n"), Some(vec![0]));
@@ -156,6 +164,9 @@ mod tests {
                     Err(e) => panic!("node {node}: {e}"),
                 };
                 assert_eq!(region.numa_node(), Some(node));
+                // On a machine of one node, only this can tell that the region is bound at all.
+                let policy = policy_at(region.as_ptr());
+                assert_eq!(policy, Some(format!("bind:{node}")));
                 for offset in (0..region.len()).step_by(256 << 10) {
                     let at = region.as_ptr().wrapping_add(offset);
                     assert_eq!(numa_node_of(at).unwrap(), node);
