@@ -51,3 +51,21 @@ impl DoorbellRecord {
         Be32::from_raw(self.0.load(Ordering::Acquire)).get()
     }
 }
+
+/// Tells the device of staged receives.
+///
+/// # Safety
+/// After `ring` the device reads the entries below `counter`, each once, in order, and writes for
+/// each a completion entry. It writes no memory but what the entries allow.
+pub unsafe trait RecvDoorbell {
+    /// Rings: `counter` is behind the last entry.
+    fn ring(&mut self, counter: u32);
+}
+
+// SAFETY: stores the record as the ConnectX manual says; what the device then does is the device's.
+unsafe impl RecvDoorbell for &DoorbellRecord {
+    #[inline(always)]
+    fn ring(&mut self, counter: u32) {
+        self.store(counter & 0xffff);
+    }
+}

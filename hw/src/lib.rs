@@ -2,3 +2,19 @@
 //! `bellwire-core`. This is the crate that Rust programs depend on.
 
 pub mod memory;
+
+mod cq;
+mod device;
+mod error;
+mod pd;
+mod pinned;
+mod qp;
+pub mod soft;
+
+pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, slab, wqe, wr};
+pub use bellwire_core::qp as state;
+pub use cq::{Cq, Cqs};
+pub use device::{Device, DeviceAttr, DeviceInfo};
+pub use error::Error;
+pub use pd::{Mr, Pd, Region};
+pub use qp::{ConnectAttr, Endpoint, Qp, QpInit, RcRecvQueue, RcSendQueue};

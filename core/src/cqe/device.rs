@@ -124,6 +124,14 @@ impl Cqe64 {
         Some(self)
     }
 
+    /// The first half, for payload of as many bytes as the entry says already: to be filled before
+    /// the entry is published.
+    #[inline(always)]
+    pub fn inline_room(&mut self) -> &mut [u8; 32] {
+        self.op_own = self.op_own & !0xc | (CqeFormat::Inline32 as u8) << 2;
+        &mut self.head
+    }
+
     #[inline(always)]
     fn set_inline(&mut self, format: CqeFormat, len: usize) {
         self.byte_cnt = Be32::new(len as u32);

@@ -258,6 +258,43 @@ pub struct QpAttr {
     pub rate_limit: u32,
 }
 
+impl QpAttr {
+    /// Takes over from `other` the attributes that `mask` names.
+    pub fn update(&mut self, other: &QpAttr, mask: QpAttrMask) {
+        macro_rules! take {
+            ($($bit:ident: $($field:ident),*;)*) => {$(
+                if mask.contains(QpAttrMask::$bit) {
+                    $(self.$field = other.$field;)*
+                }
+            )*};
+        }
+        take! {
+            STATE: qp_state;
+            CUR_STATE: cur_qp_state;
+            EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+            ACCESS_FLAGS: qp_access_flags;
+            PKEY_INDEX: pkey_index;
+            PORT: port_num;
+            QKEY: qkey;
+            AV: ah_attr;
+            PATH_MTU: path_mtu;
+            TIMEOUT: timeout;
+            RETRY_CNT: retry_cnt;
+            RNR_RETRY: rnr_retry;
+            RQ_PSN: rq_psn;
+            MAX_QP_RD_ATOMIC: max_rd_atomic;
+            ALT_PATH: alt_ah_attr, alt_port_num, alt_pkey_index, alt_timeout;
+            MIN_RNR_TIMER: min_rnr_timer;
+            SQ_PSN: sq_psn;
+            MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+            PATH_MIG_STATE: path_mig_state;
+            CAP: cap;
+            DEST_QPN: dest_qp_num;
+            RATE_LIMIT: rate_limit;
+        }
+    }
+}
+
 /// The `rnr_retry` that retries for ever.
 pub const RNR_RETRY_INFINITE: u8 = 7;
 

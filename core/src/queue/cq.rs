@@ -4,11 +4,12 @@ use super::completion::{Completion, Failure, Imm, Success};
 use super::ledger::{Ledger, Record};
 use super::srq::SrqLedger;
 use crate::be::Be64;
-use crate::cqe::{self, Cqe64, CqeFormat, CqeOpcode};
+use crate::cqe::{
+    Cqe64, Cqe128, CqeFormat, CqeOpcode, MiniFormat, Syndrome, expand_in_place, scatter,
+};
 use crate::port::DoorbellRecord;
-use crate::slab::Block;
 use crate::wqe::{Data, RecvRing, SendRing, SendWqe};
-use crate::wr::{Sge, WcOpcode};
+use crate::wr::{QpType, Sge, WcOpcode, WcStatus};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -112,7 +113,7 @@ pub struct QueueSlot<'m> {
     generation: u8,
     attached: bool,
     reserved: u32,
-    send: Option<(&'m Ledger<'m>, SendRing<'m>)>,
+    send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     recv: RecvSide<'m>,
 }
 
@@ -167,8 +168,8 @@ impl core::error::Error for AttachError {}
 /// What of a queue pair completes here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attach<'m> {
-    /// Its send queue's ledger and ring.
-    pub send: Option<(&'m Ledger<'m>, SendRing<'m>)>,
+    /// Its send queue's ledger and ring, and the transport.
+    pub send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     /// Its own receive queue's ledger and ring.
     pub recv: Option<(&'m Ledger<'m>, RecvRing<'m>)>,
     /// The shared receive queue that it receives from, and the number of the queue pair.
@@ -178,7 +179,7 @@ pub struct Attach<'m> {
 impl Attach<'_> {
     /// Entries that a flush of everything can write.
     fn entries(&self) -> u32 {
-        let send = self.send.map_or(0, |(ledger, _)| ledger.capacity());
+        let send = self.send.map_or(0, |(ledger, ..)| ledger.capacity());
         let recv = self.recv.map_or(0, |(ledger, _)| ledger.capacity());
         let srq = self.srq.map_or(0, |(ledger, _)| ledger.ring().count());
         send + recv + srq
@@ -200,6 +201,8 @@ pub struct CompletionQueue<'m> {
     arm_sn: u32,
     reserved: u32,
     stale: u64,
+    mini_format: MiniFormat,
+    malformed: bool,
 }
 
 impl<'m> CompletionQueue<'m> {
@@ -223,7 +226,20 @@ impl<'m> CompletionQueue<'m> {
             arm_sn: 0,
             reserved: 0,
             stale: 0,
+            mini_format: MiniFormat::Hash,
+            malformed: false,
         }
+    }
+
+    /// Which mini entries the device was told to write into compressed blocks.
+    pub fn set_mini_format(&mut self, format: MiniFormat) {
+        self.mini_format = format;
+    }
+
+    /// Whether the device wrote a compressed block that cannot be. Nothing behind it can be told
+    /// apart, so that nothing is polled any more: the queue has to be rebuilt.
+    pub fn malformed(&self) -> bool {
+        self.malformed
     }
 
     /// Entries.
@@ -326,7 +342,7 @@ impl<'m> CompletionQueue<'m> {
         let mut end = self.ci;
         // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
         while end.wrapping_sub(self.ci) < self.memory.count
-            && unsafe { Cqe64::is_sw_owned(self.memory.entry(end), end, self.memory.count) }
+            && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count) }.is_some()
         {
             end = end.wrapping_add(1);
         }
@@ -372,10 +388,10 @@ impl<'m> CompletionQueue<'m> {
             // before the consumer record passes it.
             let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count)? };
             if cqe.format() == CqeFormat::Compressed {
-                self.expand();
+                self.expand()?;
                 continue;
             }
-            let completion = self.complete(cqe);
+            let completion = self.complete(entry, cqe);
             self.ci = self.ci.wrapping_add(1);
             self.record.store(self.ci & 0xff_ffff);
             if completion.is_some() {
@@ -401,13 +417,17 @@ impl<'m> CompletionQueue<'m> {
 
     /// Tells what an entry means, and retires the request. `None`: of no request in flight.
     #[inline(always)]
-    fn complete(&self, cqe: &Cqe64) -> Option<Completion<'m>> {
+    fn complete(&self, entry: NonNull<Cqe64>, cqe: &Cqe64) -> Option<Completion<'m>> {
         let slot = self.slot(cqe.user_index())?;
         match cqe.opcode() {
             CqeOpcode::Req => {
-                let (ledger, ring) = slot.send?;
+                let (ledger, ring, transport) = slot.send?;
                 // SAFETY: the attached ledger's poller is this queue.
-                let (record, retired) = unsafe { ledger.retire(cqe.wqe_counter())? };
+                let counter = unsafe { ledger.locate(cqe.wqe_counter())? };
+                let placed = cqe.format() == CqeFormat::None
+                    || self.scatter_read(entry, cqe, ring, transport, counter);
+                // SAFETY: as above; located.
+                let (record, retired) = unsafe { ledger.retire(counter) };
                 let success = Success {
                     opcode: record.opcode,
                     solicited: false,
@@ -416,29 +436,33 @@ impl<'m> CompletionQueue<'m> {
                     byte_len: cqe.byte_cnt(),
                     src_qp: 0,
                 };
-                if cqe.format() != CqeFormat::None {
-                    self.scatter_read(cqe, ring, record.counter);
-                }
-                Some(told(ledger, record, retired, Ok(success)))
+                Some(told(ledger, record, retired, placed_or_failed(placed, success)))
             }
             CqeOpcode::RespWrImm
             | CqeOpcode::RespSend
             | CqeOpcode::RespSendImm
-            | CqeOpcode::RespSendInv => self.received(slot, cqe),
+            | CqeOpcode::RespSendInv => self.received(slot, entry, cqe),
             CqeOpcode::ReqErr => {
-                let (ledger, _) = slot.send?;
+                let (ledger, ..) = slot.send?;
                 // SAFETY: as above.
-                let (record, retired) = unsafe { ledger.retire(cqe.wqe_counter())? };
+                let (record, retired) = unsafe { ledger.retire(ledger.locate(cqe.wqe_counter())?) };
                 Some(told(ledger, record, retired, Err(failure(cqe))))
             }
-            CqeOpcode::RespErr => receive(slot, cqe, |_| {}, Err(failure(cqe))),
+            CqeOpcode::RespErr => receive(slot, cqe, |_| Err(failure(cqe))),
             _ => None,
         }
     }
 
     #[inline(always)]
-    fn received(&self, slot: &QueueSlot<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
+    fn received(
+        &self,
+        slot: &QueueSlot<'m>,
+        entry: NonNull<Cqe64>,
+        cqe: &Cqe64,
+    ) -> Option<Completion<'m>> {
         let opcode = cqe.opcode();
+        // An entry that carries payload has it where the source would be.
+        let plain = cqe.format() == CqeFormat::None;
         let success = Success {
             opcode: if opcode == CqeOpcode::RespWrImm {
                 WcOpcode::RecvRdmaWithImm
@@ -446,70 +470,85 @@ impl<'m> CompletionQueue<'m> {
                 WcOpcode::Recv
             },
             solicited: cqe.solicited(),
-            grh: cqe.grh() != 0,
+            grh: plain && cqe.grh() != 0,
             imm: match opcode {
                 CqeOpcode::RespSend => Imm::None,
                 CqeOpcode::RespSendInv => Imm::Invalidated(cqe.inval_rkey()),
                 _ => Imm::Data(cqe.imm()),
             },
             byte_len: cqe.byte_cnt(),
-            src_qp: cqe.src_qpn(),
+            src_qp: if plain { cqe.src_qpn() } else { 0 },
         };
-        let inline = cqe.format() != CqeFormat::None;
-        let scatter = |sges: ReceiveEntry<'m>| {
-            if inline {
-                self.scatter_receive(cqe, sges);
-            }
-        };
-        receive(slot, cqe, scatter, Ok(success))
+        receive(slot, cqe, |sges| {
+            placed_or_failed(plain || self.scatter_receive(entry, cqe, sges), success)
+        })
     }
 
-    /// Bytes that came within the entry go where the receive says.
-    fn scatter_receive(&self, cqe: &Cqe64, entry: ReceiveEntry<'m>) {
-        let data = self.inline_data(cqe);
-        match entry {
-            // SAFETY: the entry is in flight; its poster promised that the memory is writable until
-            // it is told, which it is not yet.
-            ReceiveEntry::Own(ring, index) => unsafe { scatter(data, ring.read(index)) },
+    /// Bytes that came within the entry go where the receive says; whether all found a place.
+    #[inline(always)]
+    fn scatter_receive(
+        &self,
+        entry: NonNull<Cqe64>,
+        cqe: &Cqe64,
+        receive: ReceiveEntry<'m>,
+    ) -> bool {
+        let data = self.inline_data(entry, cqe);
+        match receive {
+            // SAFETY: the receive is in flight; its poster promised that the memory is writable
+            // until it is told, which it is not yet.
+            ReceiveEntry::Own(ring, index) => unsafe { put(cqe, data, ring.read(index)) },
             // SAFETY: as above.
-            ReceiveEntry::Shared(srq, index) => unsafe { scatter(data, srq.ring().read(index)) },
+            ReceiveEntry::Shared(srq, index) => unsafe {
+                put(cqe, data, srq.ring().read(index))
+            },
         }
     }
 
-    /// Bytes of a READ or atomic that came within the entry go where the request says.
+    /// Bytes of a READ or atomic that came within the entry go where the request says; whether all
+    /// found a place.
     #[cold]
-    fn scatter_read(&self, cqe: &Cqe64, ring: SendRing<'m>, counter: u32) {
-        // SAFETY: posted and not yet told, so the poster does not write it.
+    fn scatter_read(
+        &self,
+        entry: NonNull<Cqe64>,
+        cqe: &Cqe64,
+        ring: SendRing<'m>,
+        transport: QpType,
+        counter: u32,
+    ) -> bool {
+        // SAFETY: in flight, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(ring, counter) };
-        let Some(offset) = wqe.result_offset() else {
-            return;
+        let Some(offset) = wqe.result_offset(transport) else {
+            return false;
         };
         let sges = wqe.data(offset).filter_map(|data| match data {
             Data::Pointer(sge) => Some(sge),
             Data::Inline(..) => None,
         });
         // SAFETY: as in `scatter_receive`.
-        unsafe { scatter(self.inline_data(cqe), sges) };
+        unsafe { put(cqe, self.inline_data(entry, cqe), sges) }
     }
 
-    fn inline_data<'c>(&self, cqe: &'c Cqe64) -> &'c [u8] {
-        let from: &[u8] = if cqe.format() == CqeFormat::Inline64 && self.memory.step == 2 {
-            // SAFETY: in entries of 128 bytes the half before the descriptor is the entry's too.
-            unsafe { NonNull::from_ref(cqe).sub(1).cast::<[u8; 64]>().as_ref() }
+    #[inline(always)]
+    fn inline_data<'c>(&self, entry: NonNull<Cqe64>, cqe: &'c Cqe64) -> &'c [u8] {
+        if self.memory.step == 2 {
+            // SAFETY: the entries have 128 bytes, and this one is ours.
+            unsafe { Cqe128::around(entry) }.inline_data()
         } else {
-            cqe.first_half()
-        };
-        &from[..from.len().min(cqe.byte_cnt() as usize)]
+            cqe.inline_data()
+        }
     }
 
     /// Writes the entries that a compressed block stands for into the ring, where the block stands.
     #[cold]
     #[inline(never)]
-    fn expand(&mut self) {
-        // SAFETY: the ring is ours from `ci` on; the block's length is bounded by the ring.
-        unsafe {
-            cqe::expand_in_place(|index| self.memory.entry(index), self.ci, self.memory.count)
-        };
+    fn expand(&mut self) -> Option<()> {
+        let slot = |index| self.memory.entry(index);
+        // SAFETY: the entry at `ci` was just read as a compressed one, the slots are the ring's, and
+        // no reference to them lives on.
+        let expanded =
+            unsafe { expand_in_place(slot, self.ci, self.memory.count, self.mini_format) };
+        self.malformed |= expanded.is_err();
+        expanded.ok().map(|_| ())
     }
 
     /// Arms the queue: the next entry (or the next solicited one) raises an event. Gives the word
@@ -535,29 +574,27 @@ enum ReceiveEntry<'m> {
     Shared(&'m SrqLedger<'m>, u32),
 }
 
-/// Takes the receive that an entry tells of.
+/// Takes the receive that an entry tells of. `result` is asked for while the receive's memory is
+/// still the device's.
 #[inline(always)]
 fn receive<'m>(
     slot: &QueueSlot<'m>,
     cqe: &Cqe64,
-    scatter: impl FnOnce(ReceiveEntry<'m>),
-    result: Result<Success, Failure>,
+    result: impl FnOnce(ReceiveEntry<'m>) -> Result<Success, Failure>,
 ) -> Option<Completion<'m>> {
     match slot.recv {
         RecvSide::Own(ledger, ring) => {
             // In order, whatever counter the entry has.
-            let counter = ledger.retired();
-            if ledger.in_flight() == 0 {
-                return None;
-            }
-            scatter(ReceiveEntry::Own(ring, counter));
             // SAFETY: the attached ledger's poller is this queue.
-            let (record, retired) = unsafe { ledger.retire_next()? };
+            let counter = unsafe { ledger.next()? };
+            let result = result(ReceiveEntry::Own(ring, counter));
+            // SAFETY: as above.
+            let (record, retired) = unsafe { ledger.retire(counter) };
             Some(told(ledger, record, retired, result))
         }
         RecvSide::Shared(srq, qp_num) => {
-            let (wr_id, block) = srq.retire(cqe.wqe_counter(), |index| {
-                scatter(ReceiveEntry::Shared(srq, index));
+            let (wr_id, block, result) = srq.retire(cqe.wqe_counter(), |index| {
+                result(ReceiveEntry::Shared(srq, index))
             })?;
             Some(Completion {
                 wr_id,
@@ -569,6 +606,19 @@ fn receive<'m>(
         }
         RecvSide::None => None,
     }
+}
+
+/// Success, unless bytes that came within the entry found no place in the request's memory.
+#[inline(always)]
+fn placed_or_failed(placed: bool, success: Success) -> Result<Success, Failure> {
+    if placed {
+        return Ok(success);
+    }
+    Err(Failure {
+        status: WcStatus::LocLenErr,
+        vendor_err: 0,
+        syndrome: Syndrome::LOCAL_LENGTH,
+    })
 }
 
 #[inline(always)]
@@ -597,27 +647,22 @@ fn failure(cqe: &Cqe64) -> Failure {
     }
 }
 
-/// Copies `data` over the list's memory, as far as both go.
+/// Copies an entry's payload over a list's memory; whether all that it claims was there and found a
+/// place.
 ///
 /// # Safety
 /// The list's memory is writable.
-unsafe fn scatter(mut data: &[u8], sges: impl Iterator<Item = Sge>) {
-    for sge in sges {
-        let (now, rest) = data.split_at(data.len().min(sge.length as usize));
-        // SAFETY: the caller's promise; `now` is no longer than the element.
+#[inline(always)]
+unsafe fn put(cqe: &Cqe64, data: &[u8], list: impl Iterator<Item = Sge>) -> bool {
+    let left = scatter(data, list, |sge, bytes| {
+        // SAFETY: the caller's promise; `scatter` gives no more bytes than the element has.
         unsafe {
             core::ptr::copy_nonoverlapping(
-                now.as_ptr(),
+                bytes.as_ptr(),
                 core::ptr::with_exposed_provenance_mut(sge.addr as usize),
-                now.len(),
+                bytes.len(),
             );
         }
-        data = rest;
-    }
+    });
+    left == 0 && cqe.byte_len().is_some_and(|claimed| claimed as usize == data.len())
 }
-
-const _: () = {
-    const fn send<T: Send>() {}
-    send::<CompletionQueue<'static>>();
-    send::<Option<Block<'static>>>();
-};

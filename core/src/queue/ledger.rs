@@ -119,7 +119,7 @@ impl<'m> Ledger<'m> {
     /// Hands everything below `counter` to the poller.
     #[inline(always)]
     pub(super) fn publish(&self, counter: u32) {
-        // Release: the poller's acquire in `retire` sees the records.
+        // Release: the poller's acquire in `locate` sees the records.
         self.posted.store(counter, Ordering::Release);
     }
 
@@ -138,60 +138,45 @@ impl<'m> Ledger<'m> {
         self.posted.load(Ordering::Acquire).wrapping_sub(retired)
     }
 
-    /// Takes the request whose counter has these low 16 bits, and retires all before it, whose
-    /// buffers go back to their slabs. `None`: no such request is in flight, the entry is stale or
-    /// the device wrong.
+    /// The whole counter of the request in flight that has these low 16 bits. `None`: there is no
+    /// such request, the entry is stale or the device wrong.
     ///
     /// # Safety
     /// The caller is the poller.
     #[inline(always)]
-    pub(super) unsafe fn retire(&self, counter: u16) -> Option<(Record<'m>, u32)> {
+    pub(super) unsafe fn locate(&self, counter: u16) -> Option<u32> {
         // Relaxed: only the poller writes it.
         let retired = self.retired.load(Ordering::Relaxed);
         let ahead = u32::from(counter.wrapping_sub(retired as u16));
-        // SAFETY: the caller's promise.
-        unsafe { self.retire_at(retired, ahead) }
+        // Acquire: partner of the poster's release in `publish`.
+        let in_flight = self.posted.load(Ordering::Acquire).wrapping_sub(retired);
+        let counter = retired.wrapping_add(ahead);
+        let live = ahead < in_flight
+            && self
+                .slot(counter)
+                // SAFETY: below `posted`, so the poster does not write it until it is retired.
+                .with(|slot| unsafe { (*slot).counter == counter });
+        live.then_some(counter)
     }
 
-    /// Takes the oldest request in flight.
+    /// Takes the request at `counter`, and retires all before it, whose buffers go back to their
+    /// slabs; gives how many it retired in all.
     ///
     /// # Safety
-    /// The caller is the poller.
+    /// The caller is the poller, and has the counter from [`locate`](Self::locate) or
+    /// [`next`](Self::next).
     #[inline(always)]
-    pub(super) unsafe fn retire_next(&self) -> Option<(Record<'m>, u32)> {
+    pub(super) unsafe fn retire(&self, counter: u32) -> (Record<'m>, u32) {
         // Relaxed: only the poller writes it.
         let retired = self.retired.load(Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { self.retire_at(retired, 0) }
-    }
-
-    /// # Safety
-    /// The caller is the poller; `retired` is its counter.
-    #[inline(always)]
-    unsafe fn retire_at(&self, retired: u32, ahead: u32) -> Option<(Record<'m>, u32)> {
-        // Acquire: partner of the poster's release in `publish`.
-        let in_flight = self
-            .posted
-            .load(Ordering::Acquire)
-            .wrapping_sub(retired);
-        if ahead >= in_flight {
-            return None;
-        }
-        let counter = retired.wrapping_add(ahead);
-        let live = self
-            .slot(counter)
-            // SAFETY: below `posted`, so the poster does not write it until it is retired.
-            .with(|slot| unsafe { (*slot).counter == counter });
-        if !live {
-            return None;
-        }
         let mut count = 1;
-        if ahead != 0 {
-            // SAFETY: as above; all these are below `counter`.
+        if counter != retired {
+            // SAFETY: all these are in flight, as the one behind them is.
             count += unsafe { self.pass_over(retired, counter) };
         }
         let record = self.slot(counter).with_mut(|slot| {
-            // SAFETY: as above. The record is taken out once: `retired` moves past it.
+            // SAFETY: in flight, so the poster does not write it. The record is taken out once:
+            // `retired` moves past it.
             let record = unsafe { slot.read() };
             // SAFETY: as above; the block now lives in `record` alone.
             unsafe { (&raw mut (*slot).block).write(None) };
@@ -202,7 +187,19 @@ impl<'m> Ledger<'m> {
             counter.wrapping_add(u32::from(record.slots)),
             Ordering::Release,
         );
-        Some((record, count))
+        (record, count)
+    }
+
+    /// Counter of the oldest request in flight.
+    ///
+    /// # Safety
+    /// The caller is the poller.
+    #[inline(always)]
+    pub(super) unsafe fn next(&self) -> Option<u32> {
+        // Relaxed: only the poller writes it.
+        let retired = self.retired.load(Ordering::Relaxed);
+        // Acquire: partner of the poster's release in `publish`.
+        (self.posted.load(Ordering::Acquire) != retired).then_some(retired)
     }
 
     /// Retires the unsignalled requests from `from` up to `to`, and counts them.

@@ -28,7 +28,7 @@ mod send;
 mod srq;
 
 pub use completion::{Completion, Failure, Imm, Success};
-pub use cq::{AttachError, CompletionQueue, CqMemory, QueueSlot, UserIndex};
+pub use cq::{Attach, AttachError, CompletionQueue, CqMemory, QueueSlot, UserIndex};
 pub use doorbell::BlueFlame;
 pub use error::{PostError, Rejected};
 pub use ledger::{Ledger, LedgerSlot};

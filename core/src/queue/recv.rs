@@ -2,7 +2,7 @@
 
 use super::error::{PostError, Rejected};
 use super::ledger::{Ledger, Record};
-use crate::port::DoorbellRecord;
+use crate::port::RecvDoorbell;
 use crate::slab::Block;
 use crate::wqe::RecvRing;
 use crate::wr::{Sge, WcOpcode};
@@ -12,31 +12,31 @@ use crate::wr::{Sge, WcOpcode};
 /// Posting is refused until [`set_postable`](Self::set_postable) says that the queue pair's state
 /// allows it.
 #[derive(Debug)]
-pub struct RecvQueue<'m> {
+pub struct RecvQueue<'m, D: RecvDoorbell> {
     ring: RecvRing<'m>,
     ledger: &'m Ledger<'m>,
-    record: &'m DoorbellRecord,
+    doorbell: D,
     head: u32,
     rung: u32,
     limit: u32,
     postable: bool,
 }
 
-impl<'m> RecvQueue<'m> {
+impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     /// A queue in its first life; `None` when the ledger's size differs from the ring's.
     ///
     /// # Safety
-    /// This is the only queue on the ring, and the only poster of the ledger and the record. The
+    /// This is the only queue on the ring, and the only poster of the ledger. The
     /// device reads posted entries only, in order, and writes a completion entry for each.
     pub unsafe fn new(
         ring: RecvRing<'m>,
         ledger: &'m Ledger<'m>,
-        record: &'m DoorbellRecord,
+        doorbell: D,
     ) -> Option<Self> {
         (ledger.capacity() == ring.count()).then_some(Self {
             ring,
             ledger,
-            record,
+            doorbell,
             head: 0,
             rung: 0,
             limit: 0,
@@ -69,7 +69,7 @@ impl<'m> RecvQueue<'m> {
         // SAFETY: poster by `&mut self`, poller by the caller's promise.
         self.head = unsafe { self.ledger.clear(self.head, each) };
         self.rung = self.head;
-        self.record.store(self.head & 0xffff);
+        self.doorbell.ring(self.head);
         self.set_postable(false);
     }
 
@@ -164,7 +164,7 @@ impl<'m> RecvQueue<'m> {
         if self.rung != self.head {
             self.rung = self.head;
             self.ledger.publish(self.head);
-            self.record.store(self.head & 0xffff);
+            self.doorbell.ring(self.head);
         }
     }
 }

@@ -118,6 +118,12 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.ring.blocks() - in_flight
     }
 
+    /// Counter of the next entry.
+    #[inline(always)]
+    pub fn counter(&self) -> u32 {
+        self.head
+    }
+
     /// Requests staged and not rung.
     #[inline(always)]
     pub fn staged(&self) -> u32 {

@@ -72,10 +72,15 @@ impl<'m> SrqLedger<'m> {
         &self.ring
     }
 
-    /// Takes the posted request in `slot`, and gives the slot back to the poster. `None`: nothing
-    /// is posted there, the entry is stale or the device wrong. From any poller.
+    /// Takes the posted request in `slot`, asks `result` while its memory is still the device's, and
+    /// gives the slot back to the poster. `None`: nothing is posted there, the entry is stale or the
+    /// device wrong. From any poller.
     #[inline(always)]
-    pub(super) fn retire(&self, slot: u16, use_entry: impl FnOnce(u32)) -> Option<(u64, Option<Block<'m>>)> {
+    pub(super) fn retire<R>(
+        &self,
+        slot: u16,
+        result: impl FnOnce(u32) -> R,
+    ) -> Option<(u64, Option<Block<'m>>, R)> {
         let index = u32::from(slot);
         let entry = self.slots.get(usize::from(slot))?;
         // AcqRel: acquires the record from the poster's release in `post`; of two pollers one sees
@@ -83,8 +88,8 @@ impl<'m> SrqLedger<'m> {
         if entry.state.swap(FREE, Ordering::AcqRel) != POSTED {
             return None;
         }
-        use_entry(index);
-        let record = entry
+        let result = result(index);
+        let (wr_id, block) = entry
             .record
             // SAFETY: this poller turned the slot, so the record is its own; the block moves out.
             .with_mut(|record| unsafe { ((*record).0, (*record).1.take()) });
@@ -101,7 +106,7 @@ impl<'m> SrqLedger<'m> {
                 Ordering::Release,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(record),
+                Ok(_) => return Some((wr_id, block, result)),
                 Err(now) => top = now,
             }
         }

@@ -1,9 +1,13 @@
 //! (being written)
-use core::{marker::PhantomData, ptr::NonNull};
-/// stub
+#![allow(missing_docs)]
+use core::{marker::PhantomData, ptr::NonNull, fmt};
+#[derive(Clone, Copy, Debug)]
+pub enum LayoutError {}
+impl fmt::Display for LayoutError { fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result { Ok(()) } }
+impl core::error::Error for LayoutError {}
 #[derive(Debug)]
 pub struct Block<'s>(NonNull<u8>, PhantomData<&'s u8>);
-#[allow(missing_docs)]
+unsafe impl Send for Block<'_> {}
 impl Block<'_> {
     pub fn capacity(&self) -> u32 { 0 }
     pub fn addr(&self) -> u64 { 0 }

@@ -6,7 +6,7 @@ use super::segment::{
     RaddrSegment, SEGMENT, XrcSegment, opcode,
 };
 use crate::be::Be32;
-use crate::wr::{Remote, Sge};
+use crate::wr::{QpType, Remote, Sge};
 use core::ptr::NonNull;
 
 /// One send entry in its ring.
@@ -134,12 +134,13 @@ impl<'m> SendWqe<'m> {
         xrc.xrc_srqn.get() & 0xff_ffff
     }
 
-    /// Where the memory for a READ's or an atomic's result is named; `None` for other operations,
-    /// and on transports that name an address in the entry.
-    pub fn result_offset(&self) -> Option<usize> {
+    /// Byte offset of the segments that name memory for a READ's or an atomic's result; `None` for
+    /// other operations.
+    pub fn result_offset(&self, transport: QpType) -> Option<usize> {
+        let address = if transport == QpType::XrcSend { SEGMENT } else { 0 };
         match self.opcode() {
-            opcode::RDMA_READ => Some(2 * SEGMENT),
-            opcode::ATOMIC_CS | opcode::ATOMIC_FA => Some(3 * SEGMENT),
+            opcode::RDMA_READ => Some(2 * SEGMENT + address),
+            opcode::ATOMIC_CS | opcode::ATOMIC_FA => Some(3 * SEGMENT + address),
             _ => None,
         }
     }

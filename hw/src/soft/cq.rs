@@ -1,6 +1,6 @@
 //! The producing end of a completion queue.
 
-use bellwire_core::cqe::Cqe64;
+use bellwire_core::cqe::{Cqe64, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use crossbeam_utils::CachePadded;
@@ -50,7 +50,10 @@ impl CqCtx {
         }
         // SAFETY: the index was claimed by this thread alone, and the consumer has passed its last
         // use.
-        unsafe { Cqe64::publish(self.memory.entry(index), entry, index, self.memory.count()) };
+        unsafe {
+            let op_own = entry.op_own() | owner_bit(index, self.memory.count());
+            Cqe64::publish(self.memory.entry(index), entry, op_own);
+        }
         true
     }
 

@@ -6,7 +6,7 @@ use super::qp::{QpCtx, RecvWork, SendWork};
 use super::run::gather;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
-use bellwire_core::cqe::{Cqe64, CqeOpcode, Syndrome};
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
 use bellwire_core::wqe::SgeList;
 use bellwire_core::wr::{Remote, Sge};
 use std::sync::atomic::Ordering;
@@ -112,33 +112,26 @@ pub(super) fn receive(hca: &Hca, work: &SendWork, message: &Message<'_>) -> Resu
     let recv = next_receive(work)?;
     let index = u32::from(recv.consumer);
     recv.consumer = recv.consumer.wrapping_add(1);
-    let mut entry = Cqe64::responder(
-        recv.user_index,
-        recv.qpn,
-        message.kind,
-        index as u16,
-        message.length as u32,
-        message.imm,
-        message.solicited,
-    );
+    let completed = CompletedWqe {
+        qpn: recv.qpn,
+        user_index: recv.user_index,
+        wqe_counter: index as u16,
+    };
+    let mut entry = Cqe64::responder(message.kind, completed, message.length as u32)
+        .with_imm(message.imm)
+        .with_solicited(message.solicited);
     if message.kind != CqeOpcode::RespWrImm && message.length != 0 {
         // SAFETY: the poster does not write a receive that is in flight.
         let sges = unsafe { recv.ring.read(index) };
         if let Err((local, remote)) = check(hca, recv, sges, message.length) {
             // The receive fails here, the request there.
-            let failed = Cqe64::error(
-                recv.user_index,
-                recv.qpn,
-                CqeOpcode::RespErr,
-                index as u16,
-                local,
-            );
+            let failed = Cqe64::error(CqeOpcode::RespErr, completed, 0, local, 0);
             let _dead_anyway = recv.cq.produce(&failed);
             return Err(Answer::nak(remote));
         }
         if message.length <= INLINE_SCATTER {
             // SAFETY: 32 bytes are writable, and the data was checked in this section.
-            unsafe { gather(message.data, entry.inline_mut().as_mut_ptr()) };
+            unsafe { gather(message.data, entry.inline_room().as_mut_ptr()) };
         } else {
             // SAFETY: as above; the elements were just checked.
             unsafe { place(message.data, recv.ring.read(index)) };

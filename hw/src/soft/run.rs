@@ -6,8 +6,7 @@ use super::mr::Reach;
 use super::qp::SendWork;
 use super::respond::{self, Answer, Message};
 use bellwire_core::access::AccessFlags;
-use bellwire_core::be::Be32;
-use bellwire_core::cqe::{Cqe64, CqeOpcode, Syndrome};
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
 use bellwire_core::wqe::{Data, SEGMENT, SendWqe, SgeList, fm_ce_se, opcode};
 use bellwire_core::wr::Remote;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +53,10 @@ pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop>
     while counter != producer {
         // SAFETY: rung and not completed, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(work.ring, counter) };
+        if wqe.ds() == 0 {
+            stop = Some(Stop::local(Syndrome::LOCAL_QP_OP));
+            break;
+        }
         match execute(hca, work, &wqe) {
             Ok(byte_len) => {
                 let signaled = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
@@ -67,7 +70,6 @@ pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop>
                 break;
             }
         }
-        // An entry of no blocks was refused by `execute`.
         counter = counter.wrapping_add(wqe.blocks());
     }
     work.consumer = counter;
@@ -76,13 +78,13 @@ pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop>
 
 #[inline(always)]
 fn complete(work: &SendWork, wqe: &SendWqe<'_>, counter: u32, byte_len: u32) -> bool {
-    work.cq.produce(&Cqe64::requester(
-        work.user_index,
-        work.qpn,
-        wqe.opcode(),
-        counter as u16,
-        byte_len,
-    ))
+    let completed = CompletedWqe {
+        qpn: work.qpn,
+        user_index: work.user_index,
+        wqe_counter: counter as u16,
+    };
+    work.cq
+        .produce(&Cqe64::requester(completed, wqe.opcode(), byte_len))
 }
 
 /// Executes one entry; gives the bytes that it brought.
@@ -108,7 +110,7 @@ fn execute(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
         }
         opcode::RDMA_READ => read(hca, work, wqe),
         opcode::ATOMIC_CS | opcode::ATOMIC_FA => atomic(hca, work, wqe),
-        opcode::NOP if wqe.ds() != 0 => Ok(0),
+        opcode::NOP => Ok(0),
         _ => Err(Stop::local(Syndrome::LOCAL_QP_OP)),
     }
 }
@@ -327,6 +329,3 @@ fn atomic(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     unsafe { spread(bytes.as_ptr(), data) };
     Ok(LENGTH as u32)
 }
-
-/// An immediate of nothing.
-pub(super) const NO_IMM: Be32 = Be32::new(0);

@@ -1,0 +1,223 @@
+//! Completion queues.
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::pinned::Pinned;
+use crate::qp::QpMemory;
+use crate::soft::CqCtx;
+use bellwire_core::port::DoorbellRecord;
+use bellwire_core::queue::{
+    Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
+};
+use std::sync::Arc;
+
+/// Queue pairs that one completion queue can serve.
+const MAX_QPS: usize = 1 << 16;
+
+/// What the device writes to and queue pairs keep alive.
+#[derive(Debug)]
+pub(crate) struct CqShared {
+    // Before the memory that it points to.
+    pub ctx: Box<CqCtx>,
+    _ring: Pinned,
+    _records: Box<[DoorbellRecord; 2]>,
+}
+
+/// A completion queue. One owner at a time: `Send`, not `Sync`.
+#[derive(Debug)]
+pub struct Cq {
+    core: CompletionQueue<'static>,
+    /// Memory of the queue pairs that complete here, kept until all their requests are told.
+    attached: Vec<(UserIndex, Arc<QpMemory>)>,
+    shared: Arc<CqShared>,
+    device: Device,
+    // Last: `core` has the slots.
+    _slots: SlotMemory,
+}
+
+/// The slots that `core` borrows for as long as it lives.
+#[derive(Debug)]
+struct SlotMemory(*mut [QueueSlot<'static>]);
+
+// SAFETY: memory that only its owner touches.
+unsafe impl Send for SlotMemory {}
+
+impl Drop for SlotMemory {
+    fn drop(&mut self) {
+        // SAFETY: from `Box::into_raw`; `core`, which borrowed it, has gone before.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+impl Device {
+    /// Creates a completion queue of at least `entries` entries, for up to 256 queue pairs.
+    /// [`QpInit::cq_entries`](crate::QpInit::cq_entries) tells what a queue pair needs.
+    ///
+    /// # Errors
+    /// More entries than the device has, none, or no memory.
+    pub fn create_cq(&self, entries: u32) -> Result<Cq, Error> {
+        self.create_cq_for(entries, 256)
+    }
+
+    /// As [`create_cq`](Self::create_cq), for up to `qps` queue pairs.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_cq_for(&self, entries: u32, qps: usize) -> Result<Cq, Error> {
+        let max = self.attr().max_cqe;
+        if entries == 0 || entries > max {
+            return Err(Error::TooLarge {
+                what: "cqe (at least 1)",
+                given: entries.into(),
+                max: max.into(),
+            });
+        }
+        let count = entries.next_power_of_two();
+        let ring = Pinned::zeroed(count as usize * 64);
+        let records: Box<[DoorbellRecord; 2]> = Box::default();
+        // SAFETY: `CqShared` keeps ring and records until the queue and every queue pair on it are
+        // gone; sizes were checked.
+        let (memory, records_ref) = unsafe {
+            let memory = CqMemory::new(ring.start(), count, 64);
+            (memory, &*std::ptr::from_ref(&*records))
+        };
+        let Some(memory) = memory else {
+            return Err(Error::TooLarge {
+                what: "cqe",
+                given: entries.into(),
+                max: max.into(),
+            });
+        };
+        let slots: Box<[QueueSlot<'static>]> =
+            (0..qps.clamp(1, MAX_QPS)).map(|_| QueueSlot::default()).collect();
+        let slots = SlotMemory(Box::into_raw(slots));
+        // SAFETY: the only consumer; the slots stay until `core` is gone.
+        let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records_ref) };
+        Ok(Cq {
+            core,
+            attached: Vec::new(),
+            shared: Arc::new(CqShared {
+                ctx: Box::new(CqCtx::new(memory, &records_ref[0])),
+                _ring: ring,
+                _records: records,
+            }),
+            device: self.clone(),
+            _slots: slots,
+        })
+    }
+}
+
+impl Cq {
+    /// Takes one completion. When there is none, requests go on whose time has come.
+    #[inline(always)]
+    pub fn poll_one(&mut self) -> Option<Completion<'static>> {
+        let completion = self.core.poll_one();
+        if completion.is_none() && self.device.hca.waiting() {
+            self.device.hca.progress();
+            return self.core.poll_one();
+        }
+        completion
+    }
+
+    /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. When
+    /// there are none, requests go on whose time has come.
+    #[inline(always)]
+    pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
+        let count = self.core.poll(limit, &mut each);
+        if count == 0 && self.device.hca.waiting() {
+            self.device.hca.progress();
+            return self.core.poll(limit, each);
+        }
+        count
+    }
+
+    /// Entries.
+    pub fn capacity(&self) -> u32 {
+        self.core.capacity()
+    }
+
+    /// Entries that are not reserved for a queue pair.
+    pub fn unreserved(&self) -> u32 {
+        self.core.unreserved()
+    }
+
+    /// Entries dropped because they told of no request in flight.
+    pub fn stale(&self) -> u64 {
+        self.core.stale()
+    }
+
+    /// Whether the queue overran: an entry was lost, and what it told of cannot be known. Does not
+    /// happen while queue pairs reserve their entries, which they do unless told otherwise.
+    pub fn overrun(&self) -> bool {
+        self.shared.ctx.overrun()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<CqShared> {
+        &self.shared
+    }
+
+    /// # Safety
+    /// `memory` holds what `queues` point to; no other completion queue polls these ledgers.
+    pub(crate) unsafe fn attach(
+        &mut self,
+        memory: &Arc<QpMemory>,
+        queues: Attach<'static>,
+        reserve: bool,
+    ) -> Result<UserIndex, AttachError> {
+        self.sweep();
+        // SAFETY: the caller's promise; `attached` keeps the memory.
+        let index = unsafe {
+            if reserve {
+                self.core.attach(queues)?
+            } else {
+                self.core.attach_unreserved(queues)?
+            }
+        };
+        self.attached.push((index, memory.clone()));
+        Ok(index)
+    }
+
+    /// Removes a queue pair's entries, and forgets it.
+    pub(crate) fn detach(&mut self, index: UserIndex) {
+        self.core.detach(index);
+        self.attached.retain(|(attached, _)| *attached != index);
+    }
+
+    /// Forgets queue pairs that are gone and wholly told.
+    fn sweep(&mut self) {
+        let core = &mut self.core;
+        self.attached.retain(|(index, memory)| {
+            let done = memory.gone_and_told();
+            if done {
+                core.detach(*index);
+            }
+            !done
+        });
+    }
+}
+
+/// The completion queues of a queue pair: one for both directions, or one for each.
+#[derive(Debug)]
+pub enum Cqs<'a> {
+    /// Both queues complete here.
+    Shared(&'a mut Cq),
+    /// Sends complete on the first, receives on the second.
+    Split(&'a mut Cq, &'a mut Cq),
+}
+
+impl<'a> From<&'a mut Cq> for Cqs<'a> {
+    fn from(cq: &'a mut Cq) -> Self {
+        Self::Shared(cq)
+    }
+}
+
+impl<'a> From<(&'a mut Cq, &'a mut Cq)> for Cqs<'a> {
+    fn from((send, recv): (&'a mut Cq, &'a mut Cq)) -> Self {
+        Self::Split(send, recv)
+    }
+}

@@ -1,0 +1,216 @@
+//! Protection domains and memory regions.
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::memory::Mapping;
+use bellwire_core::access::AccessFlags;
+use bellwire_core::wr::{Remote, Sge};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A protection domain. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Pd {
+    device: Device,
+    id: u32,
+}
+
+impl Pd {
+    pub(crate) fn new(device: Device) -> Self {
+        let id = device.hca.alloc_pd();
+        Self { device, id }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Registers memory that somebody else owns. [`Region`] is the safe way.
+    ///
+    /// # Errors
+    /// An empty region, access flags that contradict each other, no key left.
+    ///
+    /// # Safety
+    /// The memory is valid until the [`Mr`] is dropped, and is accessed meanwhile as its users on
+    /// the device allow: memory that a peer may write only by volatile or atomic accesses.
+    pub unsafe fn register(
+        &self,
+        ptr: NonNull<u8>,
+        length: usize,
+        access: AccessFlags,
+    ) -> Result<Mr, Error> {
+        let addr = ptr.as_ptr().expose_provenance() as u64;
+        let length = length as u64;
+        // SAFETY: the caller's promise; the provenance was exposed.
+        let key = unsafe { self.device.hca.register_mr(self.id, addr, length, access)? };
+        Ok(Mr {
+            pd: self.clone(),
+            addr,
+            length,
+            key,
+            access,
+        })
+    }
+}
+
+/// A registered memory region. Dropping it takes its key back: when the drop returns the device
+/// does not touch the memory any more.
+#[derive(Debug)]
+pub struct Mr {
+    pd: Pd,
+    addr: u64,
+    length: u64,
+    key: u32,
+    access: AccessFlags,
+}
+
+impl Mr {
+    /// Where it starts.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Its bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The key for requests of this side.
+    pub fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    /// The key for the peer's requests.
+    pub fn rkey(&self) -> u32 {
+        self.key
+    }
+
+    /// What may be done to it.
+    pub fn access(&self) -> AccessFlags {
+        self.access
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // The key is ours and not yet revoked, so there is nothing that could fail.
+        let _ = self.pd.device.hca.deregister_mr(self.key);
+    }
+}
+
+/// A mapping and its registration.
+///
+/// Peers may write to it at any time if the access flags say so; the accessors copy, or load and
+/// store whole words, so that this is sound.
+#[derive(Debug)]
+pub struct Region {
+    // Dropped first: the key goes before the memory.
+    mr: Mr,
+    mapping: Mapping,
+}
+
+impl Region {
+    /// Registers a mapping.
+    ///
+    /// # Errors
+    /// As [`Pd::register`].
+    pub fn new(pd: &Pd, mapping: Mapping, access: AccessFlags) -> Result<Self, Error> {
+        let bad = Error::BadRegion { addr: 0, length: 0 };
+        let start = NonNull::new(mapping.as_ptr()).ok_or(bad)?;
+        // SAFETY: the mapping lives as long as the registration, and gives no safe references.
+        let mr = unsafe { pd.register(start, mapping.len(), access)? };
+        Ok(Self { mr, mapping })
+    }
+
+    /// The registration.
+    pub fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
+    /// The memory.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Never: a region has at least a byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// An element for requests of this side. The device checks its bounds.
+    pub fn sge(&self, offset: usize, length: u32) -> Sge {
+        Sge {
+            addr: self.mr.addr.wrapping_add(offset as u64),
+            length,
+            lkey: self.mr.key,
+        }
+    }
+
+    /// A place for the peer's requests. The device checks its bounds.
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote {
+            addr: self.mr.addr.wrapping_add(offset as u64),
+            rkey: self.mr.key,
+        }
+    }
+
+    /// # Panics
+    /// When the bytes do not lie within the region.
+    #[inline(always)]
+    fn at(&self, offset: usize, length: usize) -> *mut u8 {
+        let within = offset <= self.len() && length <= self.len() - offset;
+        assert!(within, "{length} bytes at {offset} of a region of {}", self.len());
+        // SAFETY: within the mapping.
+        unsafe { self.mapping.as_ptr().add(offset) }
+    }
+
+    /// The word at `offset`, as a peer's WRITE or atomic leaves it.
+    ///
+    /// # Panics
+    /// When it is not aligned, or not within the region.
+    #[inline(always)]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        let place = self.at(offset, size_of::<u64>()).cast::<u64>();
+        assert!(place.is_aligned(), "the word at {offset} is not aligned to 8");
+        // SAFETY: within the mapping, aligned; words that peers write are accessed as atomics.
+        unsafe { AtomicU64::from_ptr(place) }
+    }
+
+    /// Copies out of the region. What a peer writes meanwhile may be copied in part.
+    ///
+    /// # Panics
+    /// When the bytes do not lie within the region.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        let from = self.at(offset, to.len());
+        // SAFETY: within the mapping; `to` is not, for nobody has references into it. A copy that
+        // the device writes meanwhile is garbage but harmless: bytes have no invalid values.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        // Acquire: what was polled for before is seen.
+        std::sync::atomic::fence(Ordering::Acquire);
+    }
+
+    /// Copies into the region.
+    ///
+    /// # Panics
+    /// When the bytes do not lie within the region.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        let to = self.at(offset, from.len());
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+    }
+}

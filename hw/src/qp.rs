@@ -1,0 +1,620 @@
+//! Queue pairs.
+
+use crate::cq::{Cq, CqShared, Cqs};
+use crate::device::Device;
+use crate::error::Error;
+use crate::pd::Pd;
+use crate::pinned::Pinned;
+use crate::soft::{Life, QpParts, RecvDoorbell, SendDoorbell};
+use bellwire_core::access::AccessFlags;
+use bellwire_core::port::DoorbellRecord;
+use bellwire_core::qp::{
+    Mtu, Post, QpAttr, QpAttrMask, QpCap, QpState, RNR_RETRY_INFINITE, behaviour,
+};
+use bellwire_core::queue::{
+    Attach, Ledger, LedgerSlot, RecvQueue, SendQueue, SendQueueInit, UserIndex,
+};
+use bellwire_core::slab::Block;
+use bellwire_core::wqe::{BASIC_BLOCK, Rc, RecvRing, SEGMENT, SendRing};
+use bellwire_core::wr::QpType;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The send queue of a [`Qp`].
+pub type RcSendQueue = SendQueue<'static, Rc, SendDoorbell>;
+
+/// The receive queue of a [`Qp`].
+pub type RcRecvQueue = RecvQueue<'static, RecvDoorbell>;
+
+/// What a queue pair is to be able to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpInit {
+    /// Send requests in flight.
+    pub max_send_wr: u32,
+    /// Receives in flight.
+    pub max_recv_wr: u32,
+    /// Scatter/gather elements of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes of a send request.
+    pub max_inline_data: u32,
+    /// Every send request completes with an entry, signalled or not.
+    pub sq_sig_all: bool,
+    /// Reserve an entry in the completion queues for everything that can be in flight, so that a
+    /// flush cannot overrun them. Without it an overrun ends the completion queue and every queue
+    /// pair on it.
+    pub reserve_cq: bool,
+}
+
+impl Default for QpInit {
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 28,
+            sq_sig_all: false,
+            reserve_cq: true,
+        }
+    }
+}
+
+impl QpInit {
+    /// Basic blocks of the send queue.
+    fn send_blocks(&self) -> u32 {
+        let longest = RcSendQueue::longest_entry(self.max_send_sge, self.max_inline_data);
+        let blocks = longest.div_ceil(BASIC_BLOCK) as u64 * u64::from(self.max_send_wr.max(1));
+        u32::try_from(blocks.next_power_of_two()).unwrap_or(u32::MAX)
+    }
+
+    fn recv_count(&self) -> u32 {
+        self.max_recv_wr.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+    }
+
+    fn recv_stride(&self) -> u32 {
+        (self.max_recv_sge.max(1).saturating_mul(SEGMENT as u32))
+            .checked_next_power_of_two()
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Entries that it reserves in its completion queues: for sends, and for receives.
+    pub fn cq_entries(&self) -> (u32, u32) {
+        (self.send_blocks(), self.recv_count())
+    }
+
+    fn check(&self, device: &Device) -> Result<(), Error> {
+        let attr = device.attr();
+        for (what, given, max) in [
+            ("max_send_wr", self.max_send_wr, attr.max_qp_wr),
+            ("max_recv_wr", self.max_recv_wr, attr.max_qp_wr),
+            ("max_send_sge", self.max_send_sge, attr.max_sge),
+            ("max_recv_sge", self.max_recv_sge, attr.max_sge),
+            ("max_inline_data", self.max_inline_data, attr.max_inline_data),
+            ("max_send_wr times the size of a request, in 64-byte blocks,", self.send_blocks(), 1 << 15),
+        ] {
+            if given > max {
+                return Err(Error::TooLarge { what, given: given.into(), max: max.into() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Memory of a queue pair: rings, ledgers, record. Kept by the queue pair, and by its completion
+/// queues until they have told everything.
+#[derive(Debug)]
+pub(crate) struct QpMemory {
+    send_ledger: LedgerBox,
+    recv_ledger: LedgerBox,
+    rings: Pinned,
+    record: Box<DoorbellRecord>,
+    recv_offset: usize,
+    gone: AtomicBool,
+}
+
+/// A ledger and the slots that it borrows.
+#[derive(Debug)]
+struct LedgerBox {
+    ledger: *mut Ledger<'static>,
+    slots: *mut [LedgerSlot<'static>],
+}
+
+// SAFETY: a ledger may be shared, and the pointers are its owner's alone.
+unsafe impl Send for LedgerBox {}
+// SAFETY: as above.
+unsafe impl Sync for LedgerBox {}
+
+impl LedgerBox {
+    fn new(count: u32, qpn: u32) -> Option<Self> {
+        let slots: Box<[LedgerSlot<'static>]> =
+            (0..count).map(|_| LedgerSlot::default()).collect();
+        let slots = Box::into_raw(slots);
+        // SAFETY: freed after the ledger, in `drop`.
+        let ledger = Ledger::new(unsafe { &mut *slots }, qpn);
+        let Some(ledger) = ledger else {
+            // SAFETY: from `Box::into_raw`, and borrowed by nobody.
+            drop(unsafe { Box::from_raw(slots) });
+            return None;
+        };
+        let ledger = Box::into_raw(Box::new(ledger));
+        Some(Self { ledger, slots })
+    }
+
+    /// # Safety
+    /// Not used after the box has gone.
+    unsafe fn get(&self) -> &'static Ledger<'static> {
+        // SAFETY: from `Box::into_raw`, freed in `drop`.
+        unsafe { &*self.ledger }
+    }
+}
+
+impl Drop for LedgerBox {
+    fn drop(&mut self) {
+        // SAFETY: both from `Box::into_raw`; the ledger, which borrows the slots, goes first.
+        unsafe {
+            drop(Box::from_raw(self.ledger));
+            drop(Box::from_raw(self.slots));
+        }
+    }
+}
+
+impl QpMemory {
+    fn new(init: &QpInit, qpn: u32) -> Option<Arc<Self>> {
+        let recv_offset = init.send_blocks() as usize * BASIC_BLOCK;
+        let recv_bytes = init.recv_count() as usize * init.recv_stride() as usize;
+        Some(Arc::new(Self {
+            send_ledger: LedgerBox::new(init.send_blocks(), qpn)?,
+            recv_ledger: LedgerBox::new(init.recv_count(), qpn)?,
+            rings: Pinned::zeroed(recv_offset + recv_bytes),
+            record: Box::default(),
+            recv_offset,
+            gone: AtomicBool::new(false),
+        }))
+    }
+
+    /// # Safety
+    /// Not used after the memory has gone.
+    unsafe fn parts(&self, init: &QpInit) -> Option<Borrowed> {
+        // SAFETY: the memory has these sizes, and is one queue pair's.
+        unsafe {
+            Some(Borrowed {
+                send_ring: SendRing::new(self.rings.start(), init.send_blocks())?,
+                recv_ring: RecvRing::new(
+                    self.rings.start().add(self.recv_offset),
+                    init.recv_count(),
+                    init.recv_stride(),
+                )?,
+                send_ledger: self.send_ledger.get(),
+                recv_ledger: self.recv_ledger.get(),
+                record: &*std::ptr::from_ref(&*self.record),
+            })
+        }
+    }
+
+    /// Whether the queue pair is gone and everything has been told.
+    pub fn gone_and_told(&self) -> bool {
+        // SAFETY: used here only.
+        let (send, recv) = unsafe { (self.send_ledger.get(), self.recv_ledger.get()) };
+        // Acquire: partner of the release in `Qp::drop`.
+        self.gone.load(Ordering::Acquire) && send.in_flight() == 0 && recv.in_flight() == 0
+    }
+}
+
+/// Parts of a [`QpMemory`].
+struct Borrowed {
+    send_ring: SendRing<'static>,
+    recv_ring: RecvRing<'static>,
+    send_ledger: &'static Ledger<'static>,
+    recv_ledger: &'static Ledger<'static>,
+    record: &'static DoorbellRecord,
+}
+
+impl Borrowed {
+    fn send(&self) -> Attach<'static> {
+        Attach {
+            send: Some((self.send_ledger, self.send_ring, QpType::Rc)),
+            ..Attach::default()
+        }
+    }
+
+    fn recv(&self) -> Attach<'static> {
+        Attach {
+            recv: Some((self.recv_ledger, self.recv_ring)),
+            ..Attach::default()
+        }
+    }
+}
+
+/// A reliable connection's queue pair. One owner at a time; [`split`](Self::split) gives its halves
+/// to two threads.
+///
+/// Dropping it flushes what is in flight: everything posted is still told by the completion queues.
+#[derive(Debug)]
+pub struct Qp {
+    sq: RcSendQueue,
+    rq: RcRecvQueue,
+    qpn: u32,
+    init: QpInit,
+    user_index: (UserIndex, UserIndex),
+    memory: Arc<QpMemory>,
+    cqs: (Arc<CqShared>, Arc<CqShared>),
+    pd: Pd,
+}
+
+/// How the two ends of a connection find each other: to be brought to the peer by any means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Queue pair number.
+    pub qp_num: u32,
+    /// First packet sequence number.
+    pub psn: u32,
+}
+
+/// How a connection behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectAttr {
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// Path MTU.
+    pub path_mtu: Mtu,
+    /// Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t, 0 is for ever.
+    pub timeout: u8,
+    /// Retries without an acknowledgement, up to 7.
+    pub retry_cnt: u8,
+    /// Retries without a receive at the peer, up to 6; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long the peer waits for a receive of ours, a 5-bit code.
+    pub min_rnr_timer: u8,
+    /// READs and atomics in flight, either way.
+    pub max_rd_atomic: u8,
+}
+
+impl Default for ConnectAttr {
+    fn default() -> Self {
+        Self {
+            access: AccessFlags::REMOTE_WRITE
+                | AccessFlags::REMOTE_READ
+                | AccessFlags::REMOTE_ATOMIC,
+            path_mtu: Mtu::Mtu4096,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: RNR_RETRY_INFINITE,
+            min_rnr_timer: 12,
+            max_rd_atomic: 16,
+        }
+    }
+}
+
+impl Pd {
+    /// Creates a queue pair in RESET.
+    ///
+    /// # Errors
+    /// A capability that the device does not have; completion queues of another device, or without
+    /// room for everything that can be in flight; no number left.
+    pub fn create_qp<'a>(&self, cqs: impl Into<Cqs<'a>>, init: &QpInit) -> Result<Qp, Error> {
+        init.check(self.device())?;
+        let mut cqs = cqs.into();
+        check_device(self.device(), &cqs)?;
+        let shared = match &cqs {
+            Cqs::Shared(cq) => (cq.shared().clone(), cq.shared().clone()),
+            Cqs::Split(send, recv) => (send.shared().clone(), recv.shared().clone()),
+        };
+        let mut made = None;
+        let (qpn, ctx) = self.device().hca.create_qp(|qpn| {
+            let too_large = Error::TooLarge {
+                what: "size of a queue",
+                given: u64::from(init.send_blocks()) + u64::from(init.recv_count()),
+                max: 1 << 16,
+            };
+            let memory = QpMemory::new(init, qpn);
+            let Some(memory) = memory else { return Err(too_large) };
+            // SAFETY: the queue pair and its completion queues keep the memory.
+            let Some(parts) = (unsafe { memory.parts(init) }) else {
+                return Err(too_large);
+            };
+            let user_index = attach(&mut cqs, &memory, &parts, init.reserve_cq)?;
+            let device = QpParts {
+                pd: self.id(),
+                send_ring: parts.send_ring,
+                recv_ring: parts.recv_ring,
+                recv_record: parts.record,
+                // SAFETY: the queue pair keeps them until it is destroyed.
+                send_cq: unsafe { &*std::ptr::from_ref(&*shared.0.ctx) },
+                // SAFETY: as above.
+                recv_cq: unsafe { &*std::ptr::from_ref(&*shared.1.ctx) },
+            };
+            let life = life(0, user_index);
+            made = Some((memory, parts, user_index));
+            Ok((device, life))
+        })?;
+        let Some((memory, parts, user_index)) = made else {
+            return Err(Error::UnknownQp { qpn });
+        };
+        // SAFETY: the only queues on the rings and ledgers; the device follows the doorbells' rules,
+        // and the queue pair outlives both.
+        let queues = unsafe {
+            let hca = &self.device().hca;
+            let sq = SendQueue::new(SendQueueInit {
+                ring: parts.send_ring,
+                ledger: parts.send_ledger,
+                doorbell: SendDoorbell::new(hca, ctx, qpn),
+                max_sge: init.max_send_sge,
+                max_inline: init.max_inline_data,
+                signal_all: init.sq_sig_all,
+            });
+            let rq = RecvQueue::new(
+                parts.recv_ring,
+                parts.recv_ledger,
+                RecvDoorbell::new(hca, ctx, qpn, parts.record),
+            );
+            sq.zip(rq)
+        };
+        let Some((sq, rq)) = queues else {
+            // `check` admits no sizes that do not fit.
+            self.device().hca.destroy_qp(qpn);
+            return Err(Error::UnknownQp { qpn });
+        };
+        Ok(Qp {
+            sq,
+            rq,
+            qpn,
+            init: *init,
+            user_index,
+            memory,
+            cqs: shared,
+            pd: self.clone(),
+        })
+    }
+}
+
+fn check_device(device: &Device, cqs: &Cqs<'_>) -> Result<(), Error> {
+    let ours = |cq: &Cq| Arc::ptr_eq(&cq.device().hca, &device.hca);
+    let all = match cqs {
+        Cqs::Shared(cq) => ours(cq),
+        Cqs::Split(send, recv) => ours(send) && ours(recv),
+    };
+    all.then_some(()).ok_or(Error::Foreign { what: "completion queue" })
+}
+
+/// Attaches both queues, or none.
+fn attach(
+    cqs: &mut Cqs<'_>,
+    memory: &Arc<QpMemory>,
+    parts: &Borrowed,
+    reserve: bool,
+) -> Result<(UserIndex, UserIndex), Error> {
+    // SAFETY: the memory holds what is attached, and each ledger goes to one completion queue.
+    unsafe {
+        match cqs {
+            Cqs::Shared(cq) => {
+                let both = Attach {
+                    recv: parts.recv().recv,
+                    ..parts.send()
+                };
+                let index = cq.attach(memory, both, reserve)?;
+                Ok((index, index))
+            }
+            Cqs::Split(send, recv) => {
+                let first = send.attach(memory, parts.send(), reserve)?;
+                match recv.attach(memory, parts.recv(), reserve) {
+                    Ok(second) => Ok((first, second)),
+                    Err(error) => {
+                        send.detach(first);
+                        Err(error.into())
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn life(send_start: u32, (send, recv): (UserIndex, UserIndex)) -> Life {
+    Life {
+        send_start,
+        send_user_index: send.get(),
+        recv_user_index: recv.get(),
+    }
+}
+
+impl Qp {
+    /// Its number, which the peer connects to.
+    pub fn qp_num(&self) -> u32 {
+        self.qpn
+    }
+
+    /// What to bring to the peer.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            qp_num: self.qpn,
+            psn: 0,
+        }
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// The send queue: post, then ring.
+    #[inline(always)]
+    pub fn sq(&mut self) -> &mut RcSendQueue {
+        &mut self.sq
+    }
+
+    /// The receive queue: post, then ring.
+    #[inline(always)]
+    pub fn rq(&mut self) -> &mut RcRecvQueue {
+        &mut self.rq
+    }
+
+    /// Both queues, to be used by two threads.
+    pub fn split(&mut self) -> (&mut RcSendQueue, &mut RcRecvQueue) {
+        (&mut self.sq, &mut self.rq)
+    }
+
+    /// State and attributes, as the device has them.
+    pub fn query(&self) -> QpAttr {
+        let mut attr = self.pd.device().hca.query_qp(self.qpn).unwrap_or_default();
+        attr.cap = QpCap {
+            max_send_wr: self.init.max_send_wr,
+            max_recv_wr: self.init.max_recv_wr,
+            max_send_sge: self.init.max_send_sge,
+            max_recv_sge: self.init.max_recv_sge,
+            max_inline_data: self.init.max_inline_data,
+        };
+        attr
+    }
+
+    /// The device's state of it. A failed request takes it to ERR.
+    pub fn state(&self) -> QpState {
+        self.query().qp_state
+    }
+
+    /// Changes state and attributes (`ibv_modify_qp`). Going to RESET is [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// [`Error::Modify`] names what is missing, not allowed or out of range.
+    pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Reset {
+            return Err(Error::ResetByModify);
+        }
+        let state = self.pd.device().hca.modify_qp(self.qpn, attr, mask)?;
+        let behaviour = behaviour(state);
+        self.sq.set_postable(behaviour.post_send == Post::Allowed);
+        self.rq.set_postable(behaviour.post_recv == Post::Allowed);
+        Ok(())
+    }
+
+    /// From RESET to INIT: receives may be posted from here on, and should be before the peer
+    /// connects.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn init(&mut self, connect: &ConnectAttr) -> Result<(), Error> {
+        let attr = QpAttr {
+            qp_state: QpState::Init,
+            qp_access_flags: connect.access,
+            port_num: 1,
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::STATE
+            | QpAttrMask::PKEY_INDEX
+            | QpAttrMask::PORT
+            | QpAttrMask::ACCESS_FLAGS;
+        self.modify(&attr, mask)
+    }
+
+    /// From INIT to RTS, connected with `peer`.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn connect(&mut self, peer: &Endpoint, connect: &ConnectAttr) -> Result<(), Error> {
+        let mut attr = QpAttr {
+            qp_state: QpState::Rtr,
+            path_mtu: connect.path_mtu,
+            dest_qp_num: peer.qp_num,
+            rq_psn: peer.psn,
+            sq_psn: self.endpoint().psn,
+            max_dest_rd_atomic: connect.max_rd_atomic,
+            max_rd_atomic: connect.max_rd_atomic,
+            min_rnr_timer: connect.min_rnr_timer,
+            timeout: connect.timeout,
+            retry_cnt: connect.retry_cnt,
+            rnr_retry: connect.rnr_retry,
+            ..QpAttr::default()
+        };
+        attr.ah_attr.port_num = 1;
+        let rtr = QpAttrMask::STATE
+            | QpAttrMask::AV
+            | QpAttrMask::PATH_MTU
+            | QpAttrMask::DEST_QPN
+            | QpAttrMask::RQ_PSN
+            | QpAttrMask::MAX_DEST_RD_ATOMIC
+            | QpAttrMask::MIN_RNR_TIMER;
+        self.modify(&attr, rtr)?;
+        attr.qp_state = QpState::Rts;
+        let rts = QpAttrMask::STATE
+            | QpAttrMask::SQ_PSN
+            | QpAttrMask::TIMEOUT
+            | QpAttrMask::RETRY_CNT
+            | QpAttrMask::RNR_RETRY
+            | QpAttrMask::MAX_QP_RD_ATOMIC;
+        self.modify(&attr, rts)
+    }
+
+    /// To the error state: everything in flight is flushed, and told.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn to_error(&mut self) -> Result<(), Error> {
+        let attr = QpAttr {
+            qp_state: QpState::Err,
+            ..QpAttr::default()
+        };
+        self.modify(&attr, QpAttrMask::STATE)
+    }
+
+    /// To RESET, from any state: clears both queues and their completions, as the verbs have it.
+    /// What was not told yet is told here: `each` gets the identifier and the buffer of every such
+    /// request, sends first, oldest first. What the peer has seen of them is not known.
+    ///
+    /// `cqs` are the completion queues that the queue pair was created with.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] for other completion queues, [`Error::Attach`] when another queue pair took
+    /// the room meanwhile that this one had not reserved.
+    pub fn reset<'a>(
+        &mut self,
+        cqs: impl Into<Cqs<'a>>,
+        mut each: impl FnMut(u64, Option<Block<'static>>),
+    ) -> Result<(), Error> {
+        let mut cqs = cqs.into();
+        let ours = match &cqs {
+            Cqs::Shared(cq) => {
+                Arc::ptr_eq(cq.shared(), &self.cqs.0) && Arc::ptr_eq(cq.shared(), &self.cqs.1)
+            }
+            Cqs::Split(send, recv) => {
+                Arc::ptr_eq(send.shared(), &self.cqs.0) && Arc::ptr_eq(recv.shared(), &self.cqs.1)
+            }
+        };
+        if !ours {
+            return Err(Error::Foreign {
+                what: "completion queue",
+            });
+        }
+        let attr = QpAttr::default();
+        let hca = &self.pd.device().hca;
+        hca.modify_qp(self.qpn, &attr, QpAttrMask::STATE)?;
+        match &mut cqs {
+            Cqs::Shared(cq) => cq.detach(self.user_index.0),
+            Cqs::Split(send, recv) => {
+                send.detach(self.user_index.0);
+                recv.detach(self.user_index.1);
+            }
+        }
+        // SAFETY: in RESET the device has stopped; the completion queues are here, exclusively, and
+        // have no entry of ours any more.
+        unsafe {
+            self.sq.clear(&mut each);
+            self.rq.clear(&mut each);
+        }
+        // SAFETY: the memory is kept as before.
+        let parts = unsafe { self.memory.parts(&self.init) };
+        let Some(parts) = parts else {
+            return Err(Error::UnknownQp { qpn: self.qpn });
+        };
+        self.user_index = attach(&mut cqs, &self.memory, &parts, self.init.reserve_cq)?;
+        hca.restart(self.qpn, life(self.sq.counter(), self.user_index));
+        Ok(())
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        self.pd.device().hca.destroy_qp(self.qpn);
+        // Release: partner of the acquire in `QpMemory::gone_and_told`.
+        self.memory.gone.store(true, Ordering::Release);
+    }
+}
