@@ -1,1 +1,3 @@
-//! Being set up.
+//! What the tests across crates share. The tests themselves are in `tests/tests`.
+
+pub mod vectors;
