@@ -88,8 +88,9 @@ impl Device {
                 max: max.into(),
             });
         };
-        let slots: Box<[QueueSlot<'static>]> =
-            (0..qps.clamp(1, MAX_QPS)).map(|_| QueueSlot::default()).collect();
+        let slots: Box<[QueueSlot<'static>]> = (0..qps.clamp(1, MAX_QPS))
+            .map(|_| QueueSlot::default())
+            .collect();
         let slots = SlotMemory(Box::into_raw(slots));
         // SAFETY: the only consumer; the slots stay until `core` is gone.
         let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records_ref) };

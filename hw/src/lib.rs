@@ -11,8 +11,8 @@ mod pinned;
 mod qp;
 pub mod soft;
 
-pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, slab, wqe, wr};
 pub use bellwire_core::qp as state;
+pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, slab, wqe, wr};
 pub use cq::{Cq, Cqs};
 pub use device::{Device, DeviceAttr, DeviceInfo};
 pub use error::Error;

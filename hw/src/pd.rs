@@ -174,7 +174,11 @@ impl Region {
     #[inline(always)]
     fn at(&self, offset: usize, length: usize) -> *mut u8 {
         let within = offset <= self.len() && length <= self.len() - offset;
-        assert!(within, "{length} bytes at {offset} of a region of {}", self.len());
+        assert!(
+            within,
+            "{length} bytes at {offset} of a region of {}",
+            self.len()
+        );
         // SAFETY: within the mapping.
         unsafe { self.mapping.as_ptr().add(offset) }
     }
@@ -186,7 +190,10 @@ impl Region {
     #[inline(always)]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         let place = self.at(offset, size_of::<u64>()).cast::<u64>();
-        assert!(place.is_aligned(), "the word at {offset} is not aligned to 8");
+        assert!(
+            place.is_aligned(),
+            "the word at {offset} is not aligned to 8"
+        );
         // SAFETY: within the mapping, aligned; words that peers write are accessed as atomics.
         unsafe { AtomicU64::from_ptr(place) }
     }

@@ -24,7 +24,8 @@ impl Pinned {
     /// When the size overflows; aborts without memory, as the standard collections do.
     pub fn zeroed(bytes: usize) -> Self {
         let bytes = bytes.max(1).next_multiple_of(PAGE);
-        let layout = Layout::from_size_align(bytes, PAGE).unwrap_or_else(|_| panic!("{bytes} bytes of ring"));
+        let layout = Layout::from_size_align(bytes, PAGE)
+            .unwrap_or_else(|_| panic!("{bytes} bytes of ring"));
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });
         Self {

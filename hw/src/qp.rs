@@ -70,7 +70,10 @@ impl QpInit {
     }
 
     fn recv_count(&self) -> u32 {
-        self.max_recv_wr.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+        self.max_recv_wr
+            .max(1)
+            .checked_next_power_of_two()
+            .unwrap_or(u32::MAX)
     }
 
     fn recv_stride(&self) -> u32 {
@@ -91,11 +94,23 @@ impl QpInit {
             ("max_recv_wr", self.max_recv_wr, attr.max_qp_wr),
             ("max_send_sge", self.max_send_sge, attr.max_sge),
             ("max_recv_sge", self.max_recv_sge, attr.max_sge),
-            ("max_inline_data", self.max_inline_data, attr.max_inline_data),
-            ("max_send_wr times the size of a request, in 64-byte blocks,", self.send_blocks(), 1 << 15),
+            (
+                "max_inline_data",
+                self.max_inline_data,
+                attr.max_inline_data,
+            ),
+            (
+                "max_send_wr times the size of a request, in 64-byte blocks,",
+                self.send_blocks(),
+                1 << 15,
+            ),
         ] {
             if given > max {
-                return Err(Error::TooLarge { what, given: given.into(), max: max.into() });
+                return Err(Error::TooLarge {
+                    what,
+                    given: given.into(),
+                    max: max.into(),
+                });
             }
         }
         Ok(())
@@ -128,8 +143,7 @@ unsafe impl Sync for LedgerBox {}
 
 impl LedgerBox {
     fn new(count: u32, qpn: u32) -> Option<Self> {
-        let slots: Box<[LedgerSlot<'static>]> =
-            (0..count).map(|_| LedgerSlot::default()).collect();
+        let slots: Box<[LedgerSlot<'static>]> = (0..count).map(|_| LedgerSlot::default()).collect();
         let slots = Box::into_raw(slots);
         // SAFETY: freed after the ledger, in `drop`.
         let ledger = Ledger::new(unsafe { &mut *slots }, qpn);
@@ -309,7 +323,9 @@ impl Pd {
                 max: 1 << 16,
             };
             let memory = QpMemory::new(init, qpn);
-            let Some(memory) = memory else { return Err(too_large) };
+            let Some(memory) = memory else {
+                return Err(too_large);
+            };
             // SAFETY: the queue pair and its completion queues keep the memory.
             let Some(parts) = (unsafe { memory.parts(init) }) else {
                 return Err(too_large);
@@ -375,7 +391,9 @@ fn check_device(device: &Device, cqs: &Cqs<'_>) -> Result<(), Error> {
         Cqs::Shared(cq) => ours(cq),
         Cqs::Split(send, recv) => ours(send) && ours(recv),
     };
-    all.then_some(()).ok_or(Error::Foreign { what: "completion queue" })
+    all.then_some(()).ok_or(Error::Foreign {
+        what: "completion queue",
+    })
 }
 
 /// Attaches both queues, or none.

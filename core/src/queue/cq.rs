@@ -342,7 +342,8 @@ impl<'m> CompletionQueue<'m> {
         let mut end = self.ci;
         // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
         while end.wrapping_sub(self.ci) < self.memory.count
-            && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count) }.is_some()
+            && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count) }
+                .is_some()
         {
             end = end.wrapping_add(1);
         }
@@ -363,7 +364,10 @@ impl<'m> CompletionQueue<'m> {
                     // SAFETY: the half before the descriptor belongs to the same entry.
                     unsafe {
                         let inline = from.sub(1);
-                        self.memory.entry(to).sub(1).copy_from_nonoverlapping(inline, 1);
+                        self.memory
+                            .entry(to)
+                            .sub(1)
+                            .copy_from_nonoverlapping(inline, 1);
                     }
                 }
             }
@@ -436,7 +440,12 @@ impl<'m> CompletionQueue<'m> {
                     byte_len: cqe.byte_cnt(),
                     src_qp: 0,
                 };
-                Some(told(ledger, record, retired, placed_or_failed(placed, success)))
+                Some(told(
+                    ledger,
+                    record,
+                    retired,
+                    placed_or_failed(placed, success),
+                ))
             }
             CqeOpcode::RespWrImm
             | CqeOpcode::RespSend
@@ -498,9 +507,7 @@ impl<'m> CompletionQueue<'m> {
             // until it is told, which it is not yet.
             ReceiveEntry::Own(ring, index) => unsafe { put(cqe, data, ring.read(index)) },
             // SAFETY: as above.
-            ReceiveEntry::Shared(srq, index) => unsafe {
-                put(cqe, data, srq.ring().read(index))
-            },
+            ReceiveEntry::Shared(srq, index) => unsafe { put(cqe, data, srq.ring().read(index)) },
         }
     }
 
@@ -554,9 +561,8 @@ impl<'m> CompletionQueue<'m> {
     /// Arms the queue: the next entry (or the next solicited one) raises an event. Gives the word
     /// that a ConnectX device wants at its arm register. `cqn` is the queue's number.
     pub fn arm(&mut self, cqn: u32, solicited_only: bool) -> Be64 {
-        let command = (self.arm_sn & 3) << 28
-            | u32::from(solicited_only) << 24
-            | self.ci & 0xff_ffff;
+        let command =
+            (self.arm_sn & 3) << 28 | u32::from(solicited_only) << 24 | self.ci & 0xff_ffff;
         self.arm_record.store(command);
         crate::barrier::to_device();
         Be64::new(u64::from(command) << 32 | u64::from(cqn))
@@ -664,5 +670,8 @@ unsafe fn put(cqe: &Cqe64, data: &[u8], list: impl Iterator<Item = Sge>) -> bool
             );
         }
     });
-    left == 0 && cqe.byte_len().is_some_and(|claimed| claimed as usize == data.len())
+    left == 0
+        && cqe
+            .byte_len()
+            .is_some_and(|claimed| claimed as usize == data.len())
 }

@@ -100,7 +100,12 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     fn slot(&self, counter: u32) -> &UnsafeCell<Record<'m>> {
         // SAFETY: `new` took a power of two, so that the masked index is below the length.
-        unsafe { &self.slots.get_unchecked(counter as usize & (self.slots.len() - 1)).0 }
+        unsafe {
+            &self
+                .slots
+                .get_unchecked(counter as usize & (self.slots.len() - 1))
+                .0
+        }
     }
 
     /// Records a staged request.
@@ -229,13 +234,17 @@ impl<'m> Ledger<'m> {
     ///
     /// # Safety
     /// The caller is poster and poller at once, and the device has stopped.
-    pub(super) unsafe fn clear(&self, head: u32, mut each: impl FnMut(u64, Option<Block<'m>>)) -> u32 {
+    pub(super) unsafe fn clear(
+        &self,
+        head: u32,
+        mut each: impl FnMut(u64, Option<Block<'m>>),
+    ) -> u32 {
         let mut at = self.retired.load(Ordering::Relaxed);
         while at != head {
             // SAFETY: the caller's promise; each record is read once, and its block taken.
-            let (wr_id, block, slots) = self.slot(at).with_mut(|slot| unsafe {
-                ((*slot).wr_id, (*slot).block.take(), (*slot).slots)
-            });
+            let (wr_id, block, slots) = self
+                .slot(at)
+                .with_mut(|slot| unsafe { ((*slot).wr_id, (*slot).block.take(), (*slot).slots) });
             each(wr_id, block);
             at = at.wrapping_add(u32::from(slots.max(1)));
         }

@@ -28,11 +28,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     /// # Safety
     /// This is the only queue on the ring, and the only poster of the ledger. The
     /// device reads posted entries only, in order, and writes a completion entry for each.
-    pub unsafe fn new(
-        ring: RecvRing<'m>,
-        ledger: &'m Ledger<'m>,
-        doorbell: D,
-    ) -> Option<Self> {
+    pub unsafe fn new(ring: RecvRing<'m>, ledger: &'m Ledger<'m>, doorbell: D) -> Option<Self> {
         (ledger.capacity() == ring.count()).then_some(Self {
             ring,
             ledger,
@@ -78,11 +74,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     /// # Errors
     /// [`Rejected`], with the block.
     #[inline(always)]
-    pub fn post_block(
-        &mut self,
-        wr_id: u64,
-        block: Block<'m>,
-    ) -> Result<(), Rejected<Block<'m>>> {
+    pub fn post_block(&mut self, wr_id: u64, block: Block<'m>) -> Result<(), Rejected<Block<'m>>> {
         let sge = Sge {
             addr: block.addr(),
             length: block.capacity(),

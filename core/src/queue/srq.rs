@@ -157,11 +157,7 @@ impl<'m> SharedRecvQueue<'m> {
     /// # Errors
     /// [`Rejected`], with the block.
     #[inline(always)]
-    pub fn post_block(
-        &mut self,
-        wr_id: u64,
-        block: Block<'m>,
-    ) -> Result<(), Rejected<Block<'m>>> {
+    pub fn post_block(&mut self, wr_id: u64, block: Block<'m>) -> Result<(), Rejected<Block<'m>>> {
         let sge = Sge {
             addr: block.addr(),
             length: block.capacity(),
@@ -218,7 +214,9 @@ impl<'m> SharedRecvQueue<'m> {
             unsafe { self.ledger.ring.link(self.tail, index) };
             self.tail = index;
             // Relaxed: ordered by the swap above.
-            index = self.ledger.slots[index as usize].below.load(Ordering::Relaxed);
+            index = self.ledger.slots[index as usize]
+                .below
+                .load(Ordering::Relaxed);
         }
         Ok(())
     }

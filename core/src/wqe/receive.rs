@@ -73,8 +73,8 @@ impl<'m> RecvRing<'m> {
 
     #[inline(always)]
     fn segment(&self, index: u32, segment: u32) -> NonNull<DataSegment> {
-        let offset = (index & (self.count - 1)) as usize * self.stride as usize
-            + segment as usize * SEGMENT;
+        let offset =
+            (index & (self.count - 1)) as usize * self.stride as usize + segment as usize * SEGMENT;
         // SAFETY: callers pass a segment below `max_sge`, and the index is masked.
         unsafe { self.base.add(offset).cast() }
     }

@@ -157,12 +157,7 @@ impl Operation for BindMw {
                 flags: FLAG_INLINE | FLAG_TRANSLATION_OFFSET | FLAG_CHECK_FREE,
                 klm_octowords: Be16::new(4),
                 mkey_mask: Be64::new(
-                    MASK_FREE
-                        | MASK_MKEY
-                        | MASK_QPN
-                        | MASK_LEN
-                        | MASK_START_ADDR
-                        | MASK_ACCESS,
+                    MASK_FREE | MASK_MKEY | MASK_QPN | MASK_LEN | MASK_START_ADDR | MASK_ACCESS,
                 ),
                 ..Default::default()
             },

@@ -2,8 +2,8 @@
 
 use super::build::SendRing;
 use super::segment::{
-    AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG,
-    RaddrSegment, SEGMENT, XrcSegment, opcode,
+    AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment,
+    SEGMENT, XrcSegment, opcode,
 };
 use crate::be::Be32;
 use crate::wr::{QpType, Remote, Sge};
@@ -86,7 +86,9 @@ impl<'m> SendWqe<'m> {
 
     #[inline(always)]
     fn place(&self, offset: usize) -> NonNull<u8> {
-        let block = self.ring.block(self.counter + (offset / BASIC_BLOCK) as u32);
+        let block = self
+            .ring
+            .block(self.counter + (offset / BASIC_BLOCK) as u32);
         // SAFETY: within that block of the ring.
         unsafe { block.add(offset % BASIC_BLOCK) }
     }
@@ -137,7 +139,11 @@ impl<'m> SendWqe<'m> {
     /// Byte offset of the segments that name memory for a READ's or an atomic's result; `None` for
     /// other operations.
     pub fn result_offset(&self, transport: QpType) -> Option<usize> {
-        let address = if transport == QpType::XrcSend { SEGMENT } else { 0 };
+        let address = if transport == QpType::XrcSend {
+            SEGMENT
+        } else {
+            0
+        };
         match self.opcode() {
             opcode::RDMA_READ => Some(2 * SEGMENT + address),
             opcode::ATOMIC_CS | opcode::ATOMIC_FA => Some(3 * SEGMENT + address),

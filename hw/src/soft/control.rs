@@ -139,12 +139,15 @@ impl Hca {
                 control.used_mrs += 1;
                 control.used_mrs - 1
             }
-            None => return Err(Error::Exhausted { what: "memory keys", max: MAX_MR }),
+            None => {
+                return Err(Error::Exhausted {
+                    what: "memory keys",
+                    max: MAX_MR,
+                });
+            }
         };
         let random = control.random();
-        Ok(self
-            .mrs
-            .register(index, random, pd, addr, length, access))
+        Ok(self.mrs.register(index, random, pd, addr, length, access))
     }
 
     /// Revokes a key. When this returns the device does not touch its memory any more.
@@ -170,7 +173,12 @@ impl Hca {
                 control.generations.push(0);
                 control.qps.len() - 1
             }
-            None => return Err(Error::Exhausted { what: "queue pairs", max: MAX_QP - 1 }),
+            None => {
+                return Err(Error::Exhausted {
+                    what: "queue pairs",
+                    max: MAX_QP - 1,
+                });
+            }
         };
         let generation = control.generations[index].wrapping_add(1);
         control.generations[index] = generation;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the device knows of a completion queue. Many threads write entries.
 #[derive(Debug)]
-pub(super) struct CqCtx {
+pub(crate) struct CqCtx {
     memory: CqMemory<'static>,
     consumer: &'static DoorbellRecord,
     /// Producer index, free-running: an entry is claimed by counting it up.

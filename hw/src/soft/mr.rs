@@ -154,14 +154,33 @@ mod tests {
         let key = table.register(7, 0x55, 1, 0x1000, 0x100, write);
         assert!(table.reach(reach(key, 0x1000, 0x100)).is_some());
         assert!(table.reach(reach(key, 0x1100, 0)).is_some());
-        for (addr, length) in [(0xfff, 1), (0x1000, 0x101), (0x1100, 1), (u64::MAX, 2), (0, u64::MAX)] {
-            assert!(table.reach(reach(key, addr, length)).is_none(), "{addr:#x} {length:#x}");
+        for (addr, length) in [
+            (0xfff, 1),
+            (0x1000, 0x101),
+            (0x1100, 1),
+            (u64::MAX, 2),
+            (0, u64::MAX),
+        ] {
+            assert!(
+                table.reach(reach(key, addr, length)).is_none(),
+                "{addr:#x} {length:#x}"
+            );
         }
         for bit in 0..32 {
             assert!(table.reach(reach(key ^ 1 << bit, 0x1000, 1)).is_none());
         }
-        assert!(table.reach(Reach { pd: 2, ..reach(key, 0x1000, 1) }).is_none());
-        let read = Reach { access: AccessFlags::REMOTE_READ, ..reach(key, 0x1000, 1) };
+        assert!(
+            table
+                .reach(Reach {
+                    pd: 2,
+                    ..reach(key, 0x1000, 1)
+                })
+                .is_none()
+        );
+        let read = Reach {
+            access: AccessFlags::REMOTE_READ,
+            ..reach(key, 0x1000, 1)
+        };
         assert!(table.reach(read).is_none());
         assert_eq!(table.revoke(key).unwrap(), 7);
         assert!(table.reach(reach(key, 0x1000, 1)).is_none());

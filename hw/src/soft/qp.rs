@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 
 /// The device's side of a queue pair.
 #[derive(Debug, Default)]
-pub(super) struct QpCtx {
+pub(crate) struct QpCtx {
     pub face: CachePadded<Face>,
     pub sender: CachePadded<Sender>,
     pub receiver: CachePadded<Receiver>,
@@ -22,7 +22,7 @@ pub(super) struct QpCtx {
 
 /// What peers look at. Changes seldom.
 #[derive(Debug, Default)]
-pub(super) struct Face {
+pub(crate) struct Face {
     /// The queue pair whose requests are taken; zero while none are.
     pub accepts_from: AtomicU32,
     pub pd: AtomicU32,
@@ -34,7 +34,7 @@ pub(super) struct Face {
 
 /// The requester.
 #[derive(Debug, Default)]
-pub(super) struct Sender {
+pub(crate) struct Sender {
     /// Raised by the one thread that executes: the poster, or the engine.
     pub section: Section,
     /// The data path keeps out: entries are executed, or flushed, under the device's lock.
@@ -47,7 +47,7 @@ pub(super) struct Sender {
 
 /// Where a requester stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SendWork {
+pub(crate) struct SendWork {
     pub ring: SendRing<'static>,
     /// Counter of the next entry to execute.
     pub consumer: u32,
@@ -61,7 +61,7 @@ pub(super) struct SendWork {
 
 /// The responder's receive queue.
 #[derive(Debug, Default)]
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     /// Receives are flushed as they are posted: the poster takes the device's lock.
     pub flushing: AtomicBool,
     /// Owned by the peer that is accepted, within its section; by the lock's holder once none is.
@@ -70,7 +70,7 @@ pub(super) struct Receiver {
 
 /// Where a responder stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RecvWork {
+pub(crate) struct RecvWork {
     pub ring: RecvRing<'static>,
     pub record: &'static DoorbellRecord,
     /// 16-bit counter of the next receive, and of the last one known to be posted.

@@ -67,7 +67,7 @@ impl Barriers {
 
 /// A counter that is odd while its only writer is on the data path.
 #[derive(Debug, Default)]
-pub(super) struct Section(AtomicU32);
+pub(crate) struct Section(AtomicU32);
 
 impl Section {
     /// Enters. What may be revoked is looked at after this.

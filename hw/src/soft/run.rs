@@ -28,10 +28,7 @@ pub(super) enum Stop {
     /// The responder does not answer.
     NoAnswer,
     /// The entry fails; and whether the responder goes to the error state with it.
-    Failed {
-        syndrome: Syndrome,
-        responder: bool,
-    },
+    Failed { syndrome: Syndrome, responder: bool },
     /// The completion queue is full: the entry was executed, but cannot be told.
     Overrun,
 }
@@ -106,7 +103,14 @@ fn execute(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
             // The receive is looked for first: without one nothing is written.
             respond::ready(hca, work).map_err(refused)?;
             let length = write(hca, work, wqe)?;
-            send(hca, work, wqe, CqeOpcode::RespWrImm, wqe.data(usize::MAX), length)
+            send(
+                hca,
+                work,
+                wqe,
+                CqeOpcode::RespWrImm,
+                wqe.data(usize::MAX),
+                length,
+            )
         }
         opcode::RDMA_READ => read(hca, work, wqe),
         opcode::ATOMIC_CS | opcode::ATOMIC_FA => atomic(hca, work, wqe),

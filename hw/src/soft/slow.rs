@@ -264,12 +264,7 @@ impl Hca {
     }
 }
 
-fn send_error(
-    record: &QpRecord,
-    wqe: &SendWqe<'_>,
-    counter: u32,
-    syndrome: Syndrome,
-) -> Cqe64 {
+fn send_error(record: &QpRecord, wqe: &SendWqe<'_>, counter: u32, syndrome: Syndrome) -> Cqe64 {
     let completed = CompletedWqe {
         qpn: record.qpn,
         user_index: record.life.send_user_index,
