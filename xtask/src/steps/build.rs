@@ -38,9 +38,11 @@ pub fn benches(workspace: &Workspace) -> Result<Run> {
         return Err(Skip::not_there_yet("no package has a bench yet"));
     }
     let mut run = Run::default();
-    let mut build = command("cargo bench --no-run --workspace");
+    // Packages by name: with `--workspace`, dependencies would get the features of all members,
+    // and be built anew for the runs below.
+    let mut build = command("cargo bench --no-run");
     for bench in &benches {
-        build.args(["--bench", &bench.name]);
+        build.args(["-p", &bench.package, "--bench", &bench.name]);
     }
     run.command(&mut build);
     for bench in benches.iter().filter(|bench| bench.name != INSTRUCTIONS) {
