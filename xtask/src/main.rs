@@ -1,3 +1,52 @@
-//! The project's own commands: `cargo xtask test` and what it is made of.
+//! The project's own commands: `cargo xtask test` runs everything that decides whether the tree is
+//! good, `cargo xtask header` regenerates the C header.
 
-fn main() {}
+mod command;
+mod libtest;
+mod report;
+mod run;
+mod steps;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, builder::PossibleValuesParser};
+
+use crate::{steps::STEPS, workspace::Workspace};
+
+/// bellwire's own commands.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    job: Job,
+}
+
+#[derive(Subcommand)]
+enum Job {
+    /// Run the whole test command, or only the steps that are named.
+    Test {
+        /// Steps to run, in the order of `--list`; all when none is named.
+        #[arg(value_parser = PossibleValuesParser::new(STEPS.iter().map(|step| step.name)), hide_possible_values = true)]
+        step: Vec<String>,
+        /// List the steps and run nothing.
+        #[arg(long)]
+        list: bool,
+    },
+    /// Regenerate include/bellwire.h from ffi-c.
+    Header,
+}
+
+fn main() -> Result<ExitCode> {
+    match Cli::parse().job {
+        Job::Test { list: true, .. } => {
+            for step in &STEPS {
+                println!("{:14}{}", step.name, step.about);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Job::Test { step, .. } => steps::test(&Workspace::load()?, &step),
+        Job::Header => steps::write_header(&Workspace::load()?),
+    }
+}

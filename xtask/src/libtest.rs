@@ -1,0 +1,107 @@
+//! Reads the summary lines that Rust's test harness prints.
+
+/// What the harnesses behind one stream of output reported, summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests marked `#[ignore]`.
+    pub ignored: u64,
+    /// Test programs that began and have not printed a summary: at the end, these died.
+    pub unfinished: u64,
+}
+
+impl Counts {
+    /// Takes in one line of output; lines that are not the harness's are passed over.
+    pub fn read(&mut self, line: &str) {
+        let line = line.trim_end();
+        if is_start(line) {
+            self.unfinished += 1;
+        } else if let Some((passed, failed, ignored)) = summary(line) {
+            self.unfinished = self.unfinished.saturating_sub(1);
+            self.passed += passed;
+            self.failed += failed;
+            self.ignored += ignored;
+        }
+    }
+
+    /// Tests that ran to a result, and test programs that died before theirs.
+    pub fn ran(&self) -> u64 {
+        self.passed + self.failed()
+    }
+
+    /// Failures: failed tests, and test programs that died (at least one of their tests failed).
+    pub fn failed(&self) -> u64 {
+        self.failed + self.unfinished
+    }
+}
+
+/// `running 3 tests`
+fn is_start(line: &str) -> bool {
+    line.strip_prefix("running ")
+        .and_then(|rest| rest.strip_suffix(" tests").or(rest.strip_suffix(" test")))
+        .is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
+/// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s`
+fn summary(line: &str) -> Option<(u64, u64, u64)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let (_, counts) = rest.split_once(". ")?;
+    let mut fields = counts.split("; ");
+    let mut field = |label: &str| {
+        let (number, name) = fields.next()?.split_once(' ')?;
+        (name == label).then(|| number.parse().ok()).flatten()
+    };
+    Some((field("passed")?, field("failed")?, field("ignored")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(output: &str) -> Counts {
+        let mut counts = Counts::default();
+        output.lines().for_each(|line| counts.read(line));
+        counts
+    }
+
+    #[test]
+    fn sums_several_harnesses() {
+        let counts = read(
+            "\nrunning 3 tests\ntest a ... ok\n\ntest result: ok. 2 passed; 0 failed; \
+             1 ignored; 0 measured; 7 filtered out; finished in 0.00s\n\nrunning 1 test\n\
+             test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; \
+             finished in 1.52s\n",
+        );
+        let expected = Counts {
+            passed: 2,
+            failed: 1,
+            ignored: 1,
+            unfinished: 0,
+        };
+        assert_eq!(counts, expected);
+        assert_eq!(counts.ran(), 3);
+    }
+
+    #[test]
+    fn a_program_that_died_counts_as_a_failure() {
+        let counts = read(
+            "running 40 tests\ntest a ... ok\nrunning 0 tests\n\
+             test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!(counts.failed(), 1);
+        assert_eq!(counts.ran(), 1);
+    }
+
+    #[test]
+    fn other_lines_are_not_counted() {
+        let counts = read(
+            "running the tests\nrunning 3 tests now\ntest result: fine\n\
+             test result: ok. many passed; 0 failed; 0 ignored\n\
+             said: test result: ok. 1 passed; 0 failed; 0 ignored\n",
+        );
+        assert_eq!(counts, Counts::default());
+    }
+}

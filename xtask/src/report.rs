@@ -1,0 +1,193 @@
+//! The end of a test run: the table of steps, the warnings, the sums.
+
+use std::{fmt::Write, time::Duration};
+
+use crate::run::Outcome;
+
+/// A step that is over.
+pub struct Row {
+    /// The step's name.
+    pub step: &'static str,
+    /// Wall-clock time that it took.
+    pub took: Duration,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// The sums over all steps: Rust tests one by one, any other step as one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Totals {
+    /// Sums up the steps.
+    pub fn of(rows: &[Row]) -> Self {
+        let mut totals = Self::default();
+        for row in rows {
+            match &row.outcome {
+                Outcome::Skipped(_) => totals.skipped += 1,
+                Outcome::Ran(run) => {
+                    let tests = &run.tests;
+                    let good = run.problems.is_empty();
+                    let counts_as_one = tests.ran() + tests.ignored == 0;
+                    totals.passed += tests.passed + u64::from(good && counts_as_one);
+                    totals.failed += tests.failed().max(u64::from(!good));
+                    totals.skipped += tests.ignored;
+                }
+            }
+        }
+        totals
+    }
+
+    /// Whether nothing failed.
+    pub fn good(&self) -> bool {
+        self.failed == 0
+    }
+
+    /// `N passed, N failed, N skipped`
+    pub fn line(&self) -> String {
+        format!(
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
+    }
+}
+
+/// The table step → time → result.
+pub fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.step.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for row in rows {
+        let (step, took) = (row.step, row.took.as_secs_f64());
+        let result = result(&row.outcome);
+        writeln!(text, "{step:width$}  {took:7.1} s  {result}").expect("writing to a String");
+    }
+    text
+}
+
+/// What did not run for want of something on the machine, one line each.
+pub fn warnings(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        if let Outcome::Skipped(skip) = &row.outcome
+            && skip.get.is_some()
+        {
+            writeln!(text, "WARNING: {}: {skip}", row.step).expect("writing to a String");
+        }
+    }
+    text
+}
+
+fn result(outcome: &Outcome) -> String {
+    let run = match outcome {
+        Outcome::Skipped(skip) => return skip.to_string(),
+        Outcome::Ran(run) => run,
+    };
+    let mut text = if run.problems.is_empty() {
+        "passed".to_owned()
+    } else {
+        format!("failed: {}", run.problems.join("; "))
+    };
+    let mut notes = run.notes.clone();
+    if run.tests.ran() > 0 {
+        let (passed, failed) = (run.tests.passed, run.tests.failed());
+        notes.insert(0, format!("tests: {passed} passed, {failed} failed"));
+    }
+    if !notes.is_empty() {
+        write!(text, " ({})", notes.join("; ")).expect("writing to a String");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        libtest::Counts,
+        run::{Run, Skip},
+    };
+
+    fn row(step: &'static str, outcome: Outcome) -> Row {
+        let took = Duration::from_millis(1250);
+        Row {
+            step,
+            took,
+            outcome,
+        }
+    }
+
+    fn ran(tests: Counts, problems: &[&str]) -> Outcome {
+        let problems = problems.iter().map(|&problem| problem.to_owned()).collect();
+        Outcome::Ran(Run {
+            tests,
+            problems,
+            notes: Vec::new(),
+        })
+    }
+
+    fn rows() -> Vec<Row> {
+        let unit = Counts {
+            passed: 7,
+            failed: 2,
+            ignored: 1,
+            unfinished: 1,
+        };
+        let skip = Skip {
+            reason: "no nightly".to_owned(),
+            get: Some("rustup".to_owned()),
+        };
+        let absent = Skip {
+            reason: "no such bench yet".to_owned(),
+            get: None,
+        };
+        vec![
+            row("fmt", ran(Counts::default(), &[])),
+            row("clippy", ran(Counts::default(), &["one", "two"])),
+            row("unit", ran(unit, &["3 failed"])),
+            row("miri", Outcome::Skipped(skip)),
+            row("instructions", Outcome::Skipped(absent)),
+        ]
+    }
+
+    #[test]
+    fn tests_count_each_and_other_steps_once() {
+        let totals = Totals::of(&rows());
+        assert_eq!(totals.line(), "8 passed, 4 failed, 3 skipped");
+        assert!(!totals.good());
+    }
+
+    #[test]
+    fn passing_tests_of_a_step_that_failed_otherwise_still_count() {
+        let tests = Counts {
+            passed: 5,
+            ..Counts::default()
+        };
+        let totals = Totals::of(&[row("doc", ran(tests, &["rustdoc warned"]))]);
+        assert_eq!(totals.line(), "5 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn the_table_says_what_became_of_each_step() {
+        assert_eq!(
+            table(&rows()),
+            "\
+fmt               1.2 s  passed
+clippy            1.2 s  failed: one; two
+unit              1.2 s  failed: 3 failed (tests: 7 passed, 3 failed)
+miri              1.2 s  could not run: no nightly; to get it: rustup
+instructions      1.2 s  skipped: no such bench yet
+"
+        );
+    }
+
+    #[test]
+    fn only_what_the_machine_lacks_is_warned_of() {
+        assert_eq!(
+            warnings(&rows()),
+            "WARNING: miri: could not run: no nightly; to get it: rustup\n"
+        );
+    }
+}

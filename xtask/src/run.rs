@@ -1,0 +1,158 @@
+//! One step under way: the commands that it ran, the tests they held, what went wrong.
+
+use std::{fmt, process::Command, time::Duration};
+
+use anyhow::Result;
+
+use crate::{
+    command::{limited, shown, stream, unattended},
+    libtest::Counts,
+};
+
+/// With nobody there to interrupt it, a command that hangs must not take the later steps with it.
+const COMMAND_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// What a step has done so far. A command that fails is noted, and the step goes on.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// The Rust tests that its commands ran.
+    pub tests: Counts,
+    /// What went wrong; a step without problems has passed.
+    pub problems: Vec<String>,
+    /// What the reader of a passed step should still know.
+    pub notes: Vec<String>,
+}
+
+impl Run {
+    /// Runs a command, counts the tests that it reports, and notes a failure. Tells whether it
+    /// succeeded.
+    pub fn command(&mut self, command: &mut Command) -> bool {
+        let line = shown(command);
+        println!("$ {line}");
+        let mut guarded = unattended().then(|| limited(command, COMMAND_LIMIT));
+        let failed_before = self.tests.failed();
+        let status = stream(guarded.as_mut().unwrap_or(command), |line| {
+            self.tests.read(line);
+        });
+        let failed = self.tests.failed() - failed_before;
+        match status {
+            Ok(status) if status.success() && failed == 0 => return true,
+            Ok(_) if failed > 0 => self.problems.push(format!("{failed} failed in `{line}`")),
+            Ok(status) => self.problems.push(format!("`{line}`: {status}")),
+            Err(error) => self.problems.push(format!("`{line}`: {error:#}")),
+        }
+        false
+    }
+
+    /// Makes "no test ran" a failure: a filter or a path that matches nothing proves nothing.
+    pub fn must_have_found_tests(&mut self) {
+        if self.tests.ran() == 0 && self.problems.is_empty() {
+            self.problems
+                .push("no test was found, and there must be some".to_owned());
+        }
+    }
+}
+
+/// Why a step does not run. Returned as an error, so that `?` ends the step.
+#[derive(Debug)]
+pub struct Skip {
+    /// What is lacking.
+    pub reason: String,
+    /// How to get it, when the machine lacks it; `None` when the project has no such part yet.
+    pub get: Option<String>,
+}
+
+impl Skip {
+    /// The machine lacks something that the step needs.
+    pub fn lacking(reason: impl Into<String>, get: impl Into<String>) -> anyhow::Error {
+        let (reason, get) = (reason.into(), Some(get.into()));
+        Self { reason, get }.into()
+    }
+
+    /// The project does not have the part that the step would test.
+    pub fn not_there_yet(reason: impl Into<String>) -> anyhow::Error {
+        let reason = reason.into();
+        Self { reason, get: None }.into()
+    }
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.get {
+            Some(get) => write!(f, "could not run: {}; to get it: {get}", self.reason),
+            None => write!(f, "skipped: {}", self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Skip {}
+
+/// How a step ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It ran, and its commands may have failed.
+    Ran(Run),
+    /// It did not run.
+    Skipped(Skip),
+}
+
+impl From<Result<Run>> for Outcome {
+    fn from(result: Result<Run>) -> Self {
+        match result.map_err(|error| error.downcast::<Skip>()) {
+            Ok(run) => Self::Ran(run),
+            Err(Ok(skip)) => Self::Skipped(skip),
+            Err(Err(error)) => Self::Ran(Run {
+                problems: vec![format!("{error:#}")],
+                ..Run::default()
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::command;
+
+    fn shell(script: &str) -> Command {
+        let mut shell = command("sh -c");
+        shell.arg(script);
+        shell
+    }
+
+    #[test]
+    fn failures_are_noted_and_the_run_goes_on() {
+        let mut run = Run::default();
+        assert!(!run.command(&mut shell("exit 101")));
+        assert!(!run.command(&mut command("/no/such/program")));
+        assert!(run.command(&mut command("true")));
+        assert_eq!(run.problems.len(), 2);
+    }
+
+    #[test]
+    fn failed_tests_count_whatever_the_exit_status() {
+        let mut run = Run::default();
+        let line = "test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured";
+        assert!(!run.command(&mut shell(&format!("echo running 6 tests; echo '{line}'"))));
+        assert_eq!((run.tests.passed, run.tests.failed()), (4, 2));
+        assert!(run.problems[0].starts_with("2 failed in"));
+    }
+
+    #[test]
+    fn finding_no_test_is_a_problem() {
+        let mut run = Run::default();
+        assert!(run.command(&mut shell(
+            "echo running 0 tests; echo 'test result: ok. 0 passed; 0 failed; 0 ignored'"
+        )));
+        run.must_have_found_tests();
+        assert_eq!(run.problems.len(), 1);
+    }
+
+    #[test]
+    fn a_skip_is_told_from_an_error() {
+        let skip: Result<Run> = Err(Skip::not_there_yet("nothing"));
+        assert!(matches!(Outcome::from(skip), Outcome::Skipped(_)));
+        let error: Result<Run> = Err(anyhow::anyhow!("broken"));
+        assert!(matches!(Outcome::from(error), Outcome::Ran(run) if run.problems == ["broken"]));
+    }
+}

@@ -1,0 +1,76 @@
+//! Steps that run the tests under something that sees more: loom, Miri, AddressSanitizer. Each
+//! builds in a folder of its own, because its flags change every crate.
+
+use std::{env, fs, path::Path};
+
+use anyhow::Result;
+
+use super::tools;
+use crate::{
+    command::command,
+    run::{Run, Skip},
+    workspace::Workspace,
+};
+
+pub fn loom(workspace: &Workspace) -> Result<Run> {
+    if !mentions(Path::new("core/src"), "loom::model")? {
+        return Err(Skip::not_there_yet("core has no loom model yet"));
+    }
+    let mut test = command("cargo test -p bellwire-core --release --lib loom --no-fail-fast");
+    test.env("RUSTFLAGS", "--cfg loom");
+    workspace.build_apart(&mut test, "loom");
+    let mut run = Run::default();
+    run.command(&mut test);
+    run.must_have_found_tests();
+    Ok(run)
+}
+
+/// Whether a Rust file under `dir` holds `text`.
+fn mentions(dir: &Path, text: &str) -> Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let found = if path.is_dir() {
+            mentions(&path, text)?
+        } else {
+            path.extension().is_some_and(|ext| ext == "rs")
+                && fs::read_to_string(&path)?.contains(text)
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Core only: Miri knows neither `mmap` nor shared memory. Where Miri is not to be had, `asan`
+/// still runs the same tests.
+pub fn miri(workspace: &Workspace) -> Result<Run> {
+    for tool in tools::for_miri() {
+        tool.need()
+            .inspect_err(|_| println!("instead, the step asan runs these tests"))?;
+    }
+    let mut test = command("cargo +nightly miri test -p bellwire-core --lib --no-fail-fast");
+    test.env("MIRIFLAGS", "-Zmiri-strict-provenance");
+    workspace.build_apart(&mut test, "miri");
+    let mut run = Run::default();
+    run.command(&mut test);
+    run.must_have_found_tests();
+    Ok(run)
+}
+
+/// On the stable compiler, which has the sanitizer behind a nightly flag. With `--target`, build
+/// scripts and macros stay without it.
+pub fn asan(workspace: &Workspace) -> Result<Run> {
+    let mut test = command(&format!(
+        "cargo test --target {}-unknown-linux-gnu -p bellwire-core -p bellwire -p bellwire-tests \
+         --lib --tests --no-fail-fast",
+        env::consts::ARCH
+    ));
+    test.env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", "-Zsanitizer=address");
+    workspace.build_apart(&mut test, "asan");
+    let mut run = Run::default();
+    run.command(&mut test);
+    run.must_have_found_tests();
+    Ok(run)
+}

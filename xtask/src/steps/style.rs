@@ -1,0 +1,82 @@
+//! Steps that read the source: formatting, lints, leftovers.
+
+use anyhow::Result;
+
+use super::tools;
+use crate::{
+    command::{command, output_of, shown, stream},
+    run::{Run, Skip},
+    workspace::Workspace,
+};
+
+/// Packages that no one depends on: their features are nobody's interface.
+const INTERNAL: [&str; 4] = [
+    "bellwire-benches",
+    "bellwire-examples",
+    "bellwire-tests",
+    "xtask",
+];
+
+/// Paths of one person's machine, and code that is not finished.
+const LEFTOVERS: [&str; 2] = [
+    r"(^|[^[:alnum:]_.~/-])/(root|home|work)/",
+    r"(^|[^[:alnum:]_])(todo|unimplemented|dbg)!\(",
+];
+
+pub fn fmt(_: &Workspace) -> Result<Run> {
+    tools::rustfmt().need()?;
+    let mut run = Run::default();
+    run.command(&mut command("cargo fmt --all --check"));
+    Ok(run)
+}
+
+pub fn clippy(_: &Workspace) -> Result<Run> {
+    tools::clippy().need()?;
+    let mut run = Run::default();
+    for features in ["", "--all-features"] {
+        run.command(&mut command(&format!(
+            "cargo clippy --workspace --all-targets {features} -- -D warnings"
+        )));
+    }
+    Ok(run)
+}
+
+/// Clippy rather than `check`, because it takes `-D warnings` without RUSTFLAGS, which would make
+/// every dependency build anew.
+pub fn features(_: &Workspace) -> Result<Run> {
+    tools::clippy().need()?;
+    tools::cargo_hack().need()?;
+    let mut hack = command("cargo hack clippy --workspace --feature-powerset --keep-going");
+    for package in INTERNAL {
+        hack.args(["--exclude", package]);
+    }
+    let mut run = Run::default();
+    run.command(hack.args(["--", "-D", "warnings"]));
+    Ok(run)
+}
+
+pub fn hygiene(_: &Workspace) -> Result<Run> {
+    // The checkout may belong to another user than the one who tests it.
+    const GIT: &str = "git -c safe.directory=*";
+    if output_of(&format!("{GIT} rev-parse --git-dir")).is_none() {
+        return Err(Skip::lacking(
+            "git sees no checkout here",
+            "install git, and test in a clone",
+        ));
+    }
+    let mut grep = command(&format!("{GIT} grep -nIE"));
+    for pattern in LEFTOVERS {
+        grep.args(["-e", pattern]);
+    }
+    grep.args(["--", ".", ":!*.lock"]);
+    println!("$ {}", shown(&grep));
+    let mut hits = 0;
+    let status = stream(&mut grep, |_| hits += 1)?;
+    let mut run = Run::default();
+    match status.code() {
+        Some(1) => (),
+        Some(0) => run.problems.push(format!("{hits} lines, listed above")),
+        _ => run.problems.push(format!("git grep: {status}")),
+    }
+    Ok(run)
+}

@@ -1,0 +1,34 @@
+//! Steps that run the Rust tests as they are.
+
+use anyhow::Result;
+
+use crate::{command::command, run::Run, workspace::Workspace};
+
+/// `bellwire-tests` is left to the steps `release` and `asan`; bench targets to `benches`.
+pub fn unit(_: &Workspace) -> Result<Run> {
+    let mut run = Run::default();
+    run.command(&mut command(
+        "cargo test --workspace --exclude bellwire-tests --lib --bins --tests --examples --no-fail-fast",
+    ));
+    run.must_have_found_tests();
+    Ok(run)
+}
+
+pub fn release(_: &Workspace) -> Result<Run> {
+    let mut run = Run::default();
+    run.command(&mut command(
+        "cargo test --release -p bellwire-tests --lib --bins --tests --no-fail-fast",
+    ));
+    run.must_have_found_tests();
+    Ok(run)
+}
+
+/// Without pages for `bellwire-ffi`: its library has the name of the crate `bellwire`, and its
+/// documentation is the header.
+pub fn doc(_: &Workspace) -> Result<Run> {
+    let mut run = Run::default();
+    run.command(&mut command("cargo test --workspace --doc --no-fail-fast"));
+    let mut doc = command("cargo doc --workspace --exclude bellwire-ffi --no-deps");
+    run.command(doc.env("RUSTDOCFLAGS", "-D warnings"));
+    Ok(run)
+}

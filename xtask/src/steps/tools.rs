@@ -1,0 +1,266 @@
+//! What the steps need on the machine: a table of it, and the step that installs it.
+
+use std::{collections::BTreeSet, process::Command};
+
+use anyhow::Result;
+
+use crate::{
+    command::{command, on_path, output_of},
+    run::{Run, Skip},
+    workspace::Workspace,
+};
+
+/// Debian packages that building and testing needs. This is the one place that names them.
+const APT: [&str; 7] = [
+    "g++",
+    "gcc",
+    "git",
+    "libc6-dev",
+    "pkg-config",
+    "strace",
+    "valgrind",
+];
+
+const CARGO_HACK: &str = "0.6.46";
+
+/// A target without an operating system: code that reaches for `std` does not build for it.
+pub const BARE_TARGET: &str = "x86_64-unknown-none";
+
+/// Something that rustup or cargo installs.
+pub struct Tool {
+    name: String,
+    /// A command that has a line starting with `expect` in its output when the tool is there.
+    probe: &'static str,
+    expect: String,
+    install: String,
+}
+
+impl Tool {
+    fn new(
+        name: impl Into<String>,
+        probe: &'static str,
+        expect: impl Into<String>,
+        install: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            probe,
+            expect: expect.into(),
+            install: install.into(),
+        }
+    }
+
+    fn installed(&self) -> bool {
+        output_of(self.probe)
+            .is_some_and(|text| text.lines().any(|line| line.starts_with(&self.expect)))
+    }
+
+    /// Ends the calling step when the tool is not there.
+    ///
+    /// # Errors
+    /// A [`Skip`] that says how to get it.
+    pub fn need(&self) -> Result<()> {
+        if self.installed() {
+            return Ok(());
+        }
+        Err(Skip::lacking(
+            format!("{} is not installed", self.name),
+            format!("`cargo xtask test tools` or `{}`", self.install),
+        ))
+    }
+}
+
+/// The like of [`Tool::need`] for a program that comes with a Debian package of the same name.
+///
+/// # Errors
+/// A [`Skip`] that says how to get it.
+pub fn need_program(name: &str) -> Result<()> {
+    if on_path(name) {
+        return Ok(());
+    }
+    Err(Skip::lacking(
+        format!("{name} is not installed"),
+        format!("`cargo xtask test tools` or `apt-get install {name}`"),
+    ))
+}
+
+pub fn rustfmt() -> Tool {
+    let install = "rustup component add rustfmt";
+    Tool::new("rustfmt", "cargo fmt --version", "rustfmt", install)
+}
+
+pub fn clippy() -> Tool {
+    let install = "rustup component add clippy";
+    Tool::new("clippy", "cargo clippy --version", "clippy", install)
+}
+
+pub fn bare_target() -> Tool {
+    Tool::new(
+        format!("the target {BARE_TARGET}"),
+        "rustup target list --installed",
+        BARE_TARGET,
+        format!("rustup target add {BARE_TARGET}"),
+    )
+}
+
+pub fn cargo_hack() -> Tool {
+    cargo_program("cargo-hack", CARGO_HACK)
+}
+
+/// The runner and the library speak a private protocol: both must have the same version.
+pub fn gungraun_runner(workspace: &Workspace) -> Option<Tool> {
+    let version = workspace.locked_version("gungraun")?;
+    Some(cargo_program("gungraun-runner", &version))
+}
+
+fn cargo_program(name: &str, version: &str) -> Tool {
+    Tool::new(
+        format!("{name} {version}"),
+        "cargo install --list",
+        format!("{name} v{version}:"),
+        format!("cargo install {name} --locked --version ={version}"),
+    )
+}
+
+pub fn for_miri() -> [Tool; 3] {
+    let components = "rustup +nightly component list --installed";
+    [
+        Tool::new(
+            "a nightly toolchain",
+            "rustup toolchain list",
+            "nightly",
+            "rustup toolchain install nightly --profile minimal",
+        ),
+        Tool::new(
+            "Miri",
+            components,
+            "miri",
+            "rustup +nightly component add miri",
+        ),
+        Tool::new(
+            "rust-src",
+            components,
+            "rust-src",
+            "rustup +nightly component add rust-src",
+        ),
+    ]
+}
+
+/// Installs what is missing, and says what is there. What cannot be installed makes the step
+/// "could not run"; the steps that need it say so again.
+pub fn tools(workspace: &Workspace) -> Result<Run> {
+    let mut tools = vec![rustfmt(), clippy(), bare_target(), cargo_hack()];
+    tools.extend(for_miri());
+    tools.extend(gungraun_runner(workspace));
+
+    let mut refused = Vec::new();
+    let lacking = install_packages();
+    if !lacking.is_empty() {
+        refused.push(format!("apt-get install {}", lacking.join(" ")));
+    }
+    for tool in &tools {
+        if tool.installed() {
+            println!("there already: {}", tool.name);
+            continue;
+        }
+        attempt(&mut command(&tool.install));
+        if tool.installed() {
+            println!("installed: {}", tool.name);
+        } else {
+            println!("NOT INSTALLED: {}", tool.name);
+            refused.push(tool.install.clone());
+        }
+    }
+    if refused.is_empty() {
+        return Ok(Run::default());
+    }
+    let reason = format!("{} of the tools could not be installed", refused.len());
+    Err(Skip::lacking(reason, format!("`{}`", refused.join("`, `"))))
+}
+
+/// Installs the packages of [`APT`] that are missing; returns those that are missing still.
+fn install_packages() -> Vec<&'static str> {
+    let missing = missing_packages();
+    for package in APT.iter().filter(|package| !missing.contains(package)) {
+        println!("there already: package {package}");
+    }
+    if missing.is_empty() {
+        return missing;
+    }
+    if attempt(&mut as_root("apt-get update")) {
+        let install = "apt-get install -y --no-install-recommends";
+        attempt(as_root(install).args(&missing));
+    }
+    let still_missing = missing_packages();
+    for package in missing {
+        let result = if still_missing.contains(&package) {
+            "NOT INSTALLED"
+        } else {
+            "installed"
+        };
+        println!("{result}: package {package}");
+    }
+    still_missing
+}
+
+fn missing_packages() -> Vec<&'static str> {
+    let query = "dpkg-query -W --showformat=${Package}:${db:Status-Status}\\n";
+    let listing = output_of(query).unwrap_or_default();
+    let there = installed_packages(&listing);
+    APT.into_iter()
+        .filter(|package| !there.contains(package))
+        .collect()
+}
+
+/// The names in dpkg-query's `package:status` lines whose status is `installed`.
+fn installed_packages(listing: &str) -> BTreeSet<&str> {
+    listing
+        .lines()
+        .filter_map(|line| line.strip_suffix(":installed"))
+        .collect()
+}
+
+/// The command as root, by sudo where we are not; never asking for a password.
+fn as_root(words: &str) -> Command {
+    let root = output_of("id -u").is_some_and(|id| id.trim() == "0");
+    let sudo = if root { "" } else { "sudo -n " };
+    command(&format!("{sudo}env DEBIAN_FRONTEND=noninteractive {words}"))
+}
+
+/// Runs an installer. Its failure is no failed test: what counts is whether the tool is there.
+fn attempt(installer: &mut Command) -> bool {
+    Run::default().command(installer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_packages_are_not_installed() {
+        let listing =
+            "gcc:installed\nstrace:config-files\nvalgrind:half-configured\ng++:installed\n";
+        assert_eq!(
+            installed_packages(listing).into_iter().collect::<Vec<_>>(),
+            ["g++", "gcc"]
+        );
+        assert!(installed_packages("").is_empty());
+    }
+
+    #[test]
+    fn a_tool_is_known_by_how_a_line_starts() {
+        let tool = |expect: &str| Tool::new("x", "echo cargo-hack v0.6.4:", expect, "false");
+        assert!(tool("cargo-hack v0.6.4:").installed());
+        assert!(!tool("cargo-hack v0.6.46:").installed());
+        assert!(!tool("hack").installed());
+    }
+
+    #[test]
+    fn a_missing_tool_is_a_skip_that_says_how_to_get_it() {
+        let tool = Tool::new("x", "false", "", "install it");
+        let skip = tool.need().unwrap_err().downcast::<Skip>().unwrap();
+        assert!(skip.get.unwrap().contains("install it"));
+        let skip = need_program("no-such-program").unwrap_err();
+        assert!(skip.downcast::<Skip>().unwrap().get.is_some());
+    }
+}
