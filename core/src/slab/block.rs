@@ -1,7 +1,7 @@
 //! A block, and the record behind it.
 
-use super::class::SlabClass;
 use super::SlabRegion;
+use super::class::SlabClass;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::wr::{Remote, Sge};
 use core::fmt;

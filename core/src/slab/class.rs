@@ -38,7 +38,13 @@ impl Default for SlabClass {
 }
 
 impl SlabClass {
-    pub(super) fn set_up(&mut self, layout: ClassLayout, start: usize, first: u32, metas: *const BlockMeta) {
+    pub(super) fn set_up(
+        &mut self,
+        layout: ClassLayout,
+        start: usize,
+        first: u32,
+        metas: *const BlockMeta,
+    ) {
         self.head = CachePadded::new(Head::new());
         self.metas = metas;
         self.size = layout.size;
@@ -58,10 +64,6 @@ impl SlabClass {
     #[inline(always)]
     pub(super) fn size(&self) -> u32 {
         self.size
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        self.count
     }
 
     pub(super) fn first(&self) -> u32 {
@@ -158,7 +160,9 @@ impl SlabClass {
         for pair in indexes.windows(2) {
             // SAFETY: the caller's.
             // Relaxed: published by the exchange.
-            unsafe { self.meta(pair[0]) }.next().store(pair[1], Ordering::Relaxed);
+            unsafe { self.meta(pair[0]) }
+                .next()
+                .store(pair[1], Ordering::Relaxed);
         }
         // SAFETY: the caller's.
         unsafe { self.push_chain(*first, self.meta(*last)) };

@@ -125,10 +125,16 @@ impl fmt::Display for RawFreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::DoubleFree { addr } => {
-                write!(f, "the block at {addr:#x} is free already: it was given back twice")
+                write!(
+                    f,
+                    "the block at {addr:#x} is free already: it was given back twice"
+                )
             }
             Self::Foreign { addr } => {
-                write!(f, "no block of this slab at {addr:#x}: give it back to its own")
+                write!(
+                    f,
+                    "no block of this slab at {addr:#x}: give it back to its own"
+                )
             }
             Self::Misaligned { addr } => write!(
                 f,

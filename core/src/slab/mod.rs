@@ -254,7 +254,10 @@ impl<'m> Slab<'m> {
 
     /// Free blocks that no [`SlabCache`] holds. Exact when nobody takes or returns meanwhile.
     pub fn free(&self) -> usize {
-        self.classes.iter().map(|class| class.walk(self.metas)).sum()
+        self.classes
+            .iter()
+            .map(|class| class.walk(self.metas))
+            .sum()
     }
 
     /// Blocks that are out, or in a [`SlabCache`]. Exact when nobody takes or returns meanwhile: zero

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
 /// Which barriers this process uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Barriers {
+pub(crate) struct Barriers {
     asymmetric: bool,
 }
 

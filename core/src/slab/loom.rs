@@ -1,0 +1,106 @@
+//! Models of the free stack: every interleaving, every value that the orderings admit.
+
+use super::*;
+use ::loom::sync::Arc;
+use ::loom::thread;
+use std::boxed::Box;
+
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "reached by pointer")] [u8; 4096]);
+
+fn slab(count: u32) -> Arc<Slab<'static>> {
+    let metas = (0..count)
+        .map(|_| BlockMeta::default())
+        .collect::<Box<[_]>>();
+    let classes = Box::new([SlabClass::default()]);
+    let region = SlabRegion {
+        start: NonNull::from(Box::leak(Box::new(Page([0; 4096])))).cast(),
+        length: 4096,
+        lkey: 0,
+        rkey: 0,
+    };
+    let layout = [ClassLayout { size: 64, count }];
+    // SAFETY: leaked memory of the model's own.
+    Arc::new(unsafe {
+        Slab::new(Box::leak(metas), Box::leak(classes), region, &layout).expect("fits")
+    })
+}
+
+/// The memory of a block is its owner's alone: a plain write and read of each must not race. The
+/// record stands for the memory, which loom does not see.
+fn own(block: &Block<'_>, owners: &[::loom::cell::UnsafeCell<u32>]) {
+    // SAFETY: that nobody else does this meanwhile is what the model checks.
+    owners[block.offset() as usize / 64].with_mut(|count| unsafe { *count += 1 });
+}
+
+fn owners(count: usize) -> Arc<std::vec::Vec<::loom::cell::UnsafeCell<u32>>> {
+    Arc::new((0..count).map(|_| ::loom::cell::UnsafeCell::new(0)).collect())
+}
+
+/// One thread pops while another pops two and puts them back in the other order: without the tag the
+/// first would take a head for unchanged whose link has changed.
+#[test]
+fn a_stalled_pop_does_not_take_an_old_link() {
+    ::loom::model(|| {
+        let (slab, cells) = (slab(2), owners(2));
+        let other = {
+            let (slab, cells) = (slab.clone(), cells.clone());
+            thread::spawn(move || {
+                let (a, b) = (slab.take(1), slab.take(1));
+                a.iter().chain(&b).for_each(|block| own(block, &cells));
+                drop(b);
+                drop(a);
+            })
+        };
+        let a = slab.take(1);
+        let b = slab.take(1);
+        a.iter().chain(&b).for_each(|block| own(block, &cells));
+        if let (Ok(a), Ok(b)) = (&a, &b) {
+            assert_ne!(a.addr(), b.addr());
+        }
+        drop((a, b));
+        other.join().expect("no panic");
+        assert_eq!(slab.outstanding(), 0);
+    });
+}
+
+#[test]
+fn a_batch_is_taken_whole_or_again() {
+    ::loom::model(|| {
+        let (slab, cells) = (slab(3), owners(3));
+        let other = {
+            let (slab, cells) = (slab.clone(), cells.clone());
+            thread::spawn(move || {
+                let block = slab.take(1).ok();
+                block.iter().for_each(|block| own(block, &cells));
+            })
+        };
+        let mut cache = slab.cache(1).expect("a class");
+        let blocks: std::vec::Vec<_> = core::iter::from_fn(|| cache.take().ok()).collect();
+        blocks.iter().for_each(|block| own(block, &cells));
+        assert!(blocks.len() >= 2);
+        blocks.into_iter().for_each(|block| cache.put(block));
+        drop(cache);
+        other.join().expect("no panic");
+        assert_eq!(slab.outstanding(), 0);
+    });
+}
+
+#[test]
+fn of_two_raw_frees_one_succeeds() {
+    ::loom::model(|| {
+        let slab = slab(1);
+        let block = slab.take(1).expect("not empty");
+        let addr = block.addr();
+        let _raw = block.into_raw();
+        let other = {
+            let slab = slab.clone();
+            // SAFETY: used by nobody; that it is given back twice is what is to be found out.
+            thread::spawn(move || unsafe { slab.give_back_raw(addr) }.is_ok())
+        };
+        // SAFETY: as above.
+        let mine = unsafe { slab.give_back_raw(addr) }.is_ok();
+        assert!(mine != other.join().expect("no panic"));
+        assert_eq!(slab.outstanding(), 0);
+    });
+}
