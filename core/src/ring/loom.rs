@@ -17,9 +17,8 @@ macro_rules! leaked {
                 .collect::<Box<[_]>>(),
         );
         // SAFETY: the memory is freed by the last lines of the model only, after the ring.
-        let ring = Box::into_raw(Box::new(
-            $ring::Ring::starting_at(unsafe { &mut *slots }, $start).unwrap(),
-        ));
+        let memory = unsafe { &mut *slots };
+        let ring = Box::into_raw(Box::new($ring::Ring::starting_at(memory, $start).unwrap()));
         // SAFETY: as above; the threads that have the halves are joined before.
         let (producer, consumer) = unsafe { &mut *ring }.split();
         let free = move || {

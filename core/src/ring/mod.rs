@@ -31,6 +31,10 @@
 //!
 //! A ring's two indexes stand on cache lines of their own; the consumer of an [`mpsc`] ring never
 //! touches the line of the tail.
+//!
+//! A pop that finds nothing still fetches the line that the producer is writing. A consumer that
+//! does nothing but poll makes the producer fetch it back for every element, so a thread that only
+//! waits should pause between polls; one that has other work has that pause already.
 
 mod cursor;
 #[cfg(all(loom, test))]
@@ -41,6 +45,11 @@ pub mod spsc;
 pub use cursor::{Cursor, RingSize, RingSizeError};
 
 use core::fmt;
+use crossbeam_utils::CachePadded;
+
+/// Takes no room, but aligns a half to cache lines: two halves that lie side by side, say on one
+/// stack, would otherwise pass the line of their private indexes to and fro.
+type OwnLine = CachePadded<()>;
 
 /// The ring was full. What was to be pushed comes back.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,8 @@
 //!
 //! # What lock-free means here
 //!
-//! Producers never wait for one another: a push tries again only when another one's has succeeded,
-//! and a full ring is told at once. A pop never waits. But elements come out in the order of their
+//! Producers never wait for one another: a push tries again only when another one's has succeeded
+//! (after a few pause instructions, of a bounded number), and a full ring is told at once. A pop never waits. But elements come out in the order of their
 //! positions: a producer that is stopped between taking its positions and stamping them (a few
 //! stores, no call and nothing that panics in between) hides its own elements and all later ones
 //! from the consumer, until it runs again. Meanwhile other producers can push until the ring is
@@ -50,11 +50,11 @@
 //! let second = consumer.clone();
 //! ```
 
-use super::{Cursor, Full, RingSize, RingSizeError};
+use super::{Cursor, Full, OwnLine, RingSize, RingSizeError};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::mem::MaybeUninit;
-use crossbeam_utils::CachePadded;
+use crossbeam_utils::{Backoff, CachePadded};
 
 /// Room for one element, and its stamp. Any initialised bytes are a valid slot, so memory from
 /// elsewhere (zeroed, say) may be cast to slots if it is aligned for them.
@@ -172,6 +172,7 @@ impl<'m, T> Ring<'m, T> {
                 published: &positions.head,
                 slots,
                 size: *size,
+                _own_line: OwnLine::default(),
             },
         )
     }
@@ -266,6 +267,7 @@ impl<T> Producer<'_, T> {
         // Relaxed: no element is read or written on the tail's word. Slots are free by the head, and
         // filled by their stamps.
         let mut tail = shared_tail.load(Ordering::Relaxed);
+        let backoff = Backoff::new();
         loop {
             // Acquire, with the Release below.
             let seen = head_seen.load(Ordering::Acquire);
@@ -293,7 +295,13 @@ impl<T> Producer<'_, T> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return Some((tail, count)),
-                Err(now) => tail = now,
+                Err(now) => {
+                    // Let the other one get its next push done while it has the line. The tail is
+                    // not loaded anew: that would fetch the line for reading, and then once more
+                    // for the swap.
+                    backoff.spin();
+                    tail = now;
+                }
             }
         }
     }
@@ -330,6 +338,7 @@ pub struct Consumer<'r, T> {
     published: &'r AtomicU64,
     slots: &'r [Slot<T>],
     size: RingSize,
+    _own_line: OwnLine,
 }
 
 // SAFETY: one consumer exists, and the slots that it reads are a producer's only after `publish`;

@@ -57,7 +57,7 @@
 //! consumer.pop();
 //! ```
 
-use super::{Cursor, Full, RingSize, RingSizeError};
+use super::{Cursor, Full, OwnLine, RingSize, RingSizeError};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use core::mem::MaybeUninit;
@@ -165,6 +165,7 @@ impl<'m, T> Ring<'m, T> {
                 size: *size,
                 slots,
                 indexes,
+                _own_line: OwnLine::default(),
             },
             Consumer {
                 head,
@@ -172,6 +173,7 @@ impl<'m, T> Ring<'m, T> {
                 size: *size,
                 slots,
                 indexes,
+                _own_line: OwnLine::default(),
             },
         )
     }
@@ -197,6 +199,7 @@ pub struct Producer<'r, T> {
     size: RingSize,
     slots: &'r [Slot<T>],
     indexes: &'r Indexes,
+    _own_line: OwnLine,
 }
 
 // SAFETY: one producer exists, and the slots that it writes are the consumer's only after `publish`;
@@ -319,6 +322,7 @@ pub struct Consumer<'r, T> {
     size: RingSize,
     slots: &'r [Slot<T>],
     indexes: &'r Indexes,
+    _own_line: OwnLine,
 }
 
 // SAFETY: one consumer exists, and the slots that it reads are the producer's only after `publish`;
