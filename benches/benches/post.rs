@@ -4,6 +4,7 @@
 
 use bellwire_benches::{ENTRIES, MemoryDevice};
 use bellwire_core::be::Be32;
+use bellwire_core::queue::Completion;
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use criterion::measurement::WallTime;
@@ -15,8 +16,8 @@ const REMOTE: Remote = Remote { addr: 0x1000, rkey: 7 };
 const SGE: Sge = Sge { addr: 0x2000, length: 64, lkey: 5 };
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// Requests between two preparations: half a ring, so that some are always free.
-const ROUND: u64 = ENTRIES as u64 / 2;
+/// Requests between two preparations: of up to two blocks each, they fill half a ring.
+const ROUND: u64 = ENTRIES as u64 / 4;
 
 /// Times `run` in rounds; `prepare` before each is not timed. Both get the number of requests.
 fn rounds(
@@ -36,6 +37,15 @@ fn rounds(
         left -= now;
     }
     total
+}
+
+/// What every program does with a completion: looks whether it is one, whether it succeeded, and
+/// whose it is.
+#[inline(always)]
+fn take(completion: Option<Completion<'static>>) {
+    let completion = completion.expect("prepared");
+    assert!(completion.result.is_ok());
+    black_box(completion.wr_id);
 }
 
 /// Takes all that is left in flight, not timed.
@@ -73,7 +83,7 @@ fn stage<O: Operation>(
             let mut left = iterations;
             while left != 0 {
                 // Entries of up to 3 blocks.
-                let now = left.min(ROUND / 4);
+                let now = left.min(ROUND / 2);
                 let start = Instant::now();
                 for wr_id in 0..now {
                     // SAFETY: there is no device that would touch the memory.
@@ -94,7 +104,7 @@ fn stage<O: Operation>(
 
 /// A signaled NOP completes everything before it.
 fn retire_all(device: &mut MemoryDevice) {
-    device.complete_sends(1, 1);
+    device.complete_sends(1, 1, 1);
     let _ = device.sq.post_empty(0, (), Nop {}, SIGNALED);
     device.sq.ring();
     drain(device, 1);
@@ -128,32 +138,32 @@ fn whole(criterion: &mut Criterion) {
     bench(
         &mut group,
         "stage + ring + poll, WRITE 32 B inline",
-        |device, n| device.complete_sends(n as u32, 1),
+        |device, n| device.complete_sends(n as u32, 2, 1),
         |device, n| {
             for wr_id in 0..n {
                 let _ = device.sq.post_inline(wr_id, (), write, black_box(&data), SIGNALED);
                 device.sq.ring();
-                black_box(device.cq.poll_one());
+                take(device.cq.poll_one());
             }
         },
     );
     bench(
         &mut group,
         "stage + ring + poll, WRITE 64 B by SGE",
-        |device, n| device.complete_sends(n as u32, 1),
+        |device, n| device.complete_sends(n as u32, 1, 1),
         |device, n| {
             for wr_id in 0..n {
                 // SAFETY: there is no device that would touch the memory.
                 let _ = unsafe { device.sq.post(wr_id, (), write, black_box(SGE), SIGNALED) };
                 device.sq.ring();
-                black_box(device.cq.poll_one());
+                take(device.cq.poll_one());
             }
         },
     );
     bench(
         &mut group,
         "stage + ring + poll, WRITE 32 B inline, 1 in 64 signaled",
-        |device, n| device.complete_sends(n as u32, 64),
+        |device, n| device.complete_sends(n as u32, 2, 64),
         |device, n| {
             for wr_id in 0..n {
                 let last = wr_id % 64 == 63;
@@ -161,7 +171,7 @@ fn whole(criterion: &mut Criterion) {
                 let _ = device.sq.post_inline(wr_id, (), write, black_box(&data), flags);
                 device.sq.ring();
                 if last {
-                    black_box(device.cq.poll_one());
+                    take(device.cq.poll_one());
                 }
             }
             if n % 64 != 0 {
@@ -172,16 +182,14 @@ fn whole(criterion: &mut Criterion) {
     bench(
         &mut group,
         "stage 32, ring once, poll 32, WRITE 64 B by SGE",
-        |device, n| device.complete_sends(n as u32, 1),
+        |device, n| device.complete_sends(n as u32, 1, 1),
         |device, n| {
             for wr_id in 0..n {
                 // SAFETY: there is no device that would touch the memory.
                 let _ = unsafe { device.sq.post(wr_id, (), write, black_box(SGE), SIGNALED) };
                 if wr_id % 32 == 31 || wr_id + 1 == n {
                     device.sq.ring();
-                    device.cq.poll(32, |completion| {
-                        black_box(completion);
-                    });
+                    device.cq.poll(32, |completion| take(Some(completion)));
                 }
             }
         },
@@ -196,7 +204,7 @@ fn ringing(criterion: &mut Criterion) {
         "stage NOP + ring (eight bytes)",
         |device, n| {
             drain(device, ROUND);
-            device.complete_sends(n as u32, 1);
+            device.complete_sends(n as u32, 1, 1);
         },
         |device, n| {
             for wr_id in 0..n {
@@ -210,7 +218,7 @@ fn ringing(criterion: &mut Criterion) {
         "stage WRITE 32 B inline + ring (BlueFlame)",
         |device, n| {
             drain(device, ROUND);
-            device.complete_sends(n as u32, 1);
+            device.complete_sends(n as u32, 2, 1);
         },
         |device, n| {
             for wr_id in 0..n {
@@ -241,7 +249,7 @@ fn ringing(criterion: &mut Criterion) {
 fn polling(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("poll");
     let sends = |device: &mut MemoryDevice, n: u64| {
-        device.complete_sends(n as u32, 1);
+        device.complete_sends(n as u32, 1, 1);
         for wr_id in 0..n {
             let _ = device.sq.post_empty(wr_id, (), Nop {}, SIGNALED);
         }
@@ -257,22 +265,25 @@ fn polling(criterion: &mut Criterion) {
     };
     let one = |device: &mut MemoryDevice, n: u64| {
         for _ in 0..n {
-            black_box(device.cq.poll_one());
+            take(device.cq.poll_one());
         }
     };
     let batch = |device: &mut MemoryDevice, n: u64| {
         let mut left = n as usize;
         while left != 0 {
-            left -= device.cq.poll(left.min(32), |completion| {
-                black_box(completion);
-            });
+            left -= device.cq.poll(left.min(32), |completion| take(Some(completion)));
         }
     };
     bench(&mut group, "1 send completion", sends, one);
     bench(&mut group, "32 send completions, each", sends, batch);
     bench(&mut group, "1 receive completion", receives, one);
     bench(&mut group, "32 receive completions, each", receives, batch);
-    bench(&mut group, "empty", |_, _| {}, one);
+    let empty = |device: &mut MemoryDevice, n: u64| {
+        for _ in 0..n {
+            assert!(black_box(&mut device.cq).poll_one().is_none());
+        }
+    };
+    bench(&mut group, "empty", |_, _| {}, empty);
     group.finish();
 }
 

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 const QPN: u32 = 0x1234;
 
 /// Blocks, receives and completion entries of the rings.
-pub const ENTRIES: u32 = 4096;
+pub const ENTRIES: u32 = 256;
 
 /// Bytes of one half of the register.
 const REGISTER: usize = 256;
@@ -116,12 +116,12 @@ impl MemoryDevice {
         }
     }
 
-    /// Prepares completions for the next `requests` requests of one block each, of which each
+    /// Prepares completions for the next `requests` requests of `blocks` blocks each, of which each
     /// `every`-th has one.
-    pub fn complete_sends(&mut self, requests: u32, every: u32) {
+    pub fn complete_sends(&mut self, requests: u32, blocks: u32, every: u32) {
         let first = self.sq.counter();
         for at in (every - 1..requests).step_by(every as usize) {
-            let completed = self.completed(first.wrapping_add(at));
+            let completed = self.completed(first.wrapping_add(at * blocks));
             self.produce(Cqe64::requester(completed, 0x08, 0));
         }
     }
