@@ -1,6 +1,9 @@
 //! Posting, ringing and polling on memory only: no device behind it. The doorbell is ConnectX's, on
 //! ordinary memory; completion entries are prepared in bulk, outside of what is timed.
-#![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
+#![allow(
+    missing_docs,
+    reason = "criterion's macros make undocumented functions"
+)]
 
 use bellwire_benches::{ENTRIES, MemoryDevice};
 use bellwire_core::be::Be32;
@@ -12,8 +15,15 @@ use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-const REMOTE: Remote = Remote { addr: 0x1000, rkey: 7 };
-const SGE: Sge = Sge { addr: 0x2000, length: 64, lkey: 5 };
+const REMOTE: Remote = Remote {
+    addr: 0x1000,
+    rkey: 7,
+};
+const SGE: Sge = Sge {
+    addr: 0x2000,
+    length: 64,
+    lkey: 5,
+};
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 /// Requests between two preparations: of up to two blocks each, they fill half a ring.
@@ -62,7 +72,9 @@ fn bench(
     let mut device = MemoryDevice::new(60);
     group.bench_function(name, |bencher| {
         bencher.iter_custom(|iterations| {
-            rounds(iterations, &mut device, &prepare, |device, n| run(device, n))
+            rounds(iterations, &mut device, &prepare, |device, n| {
+                run(device, n)
+            })
         });
     });
 }
@@ -89,7 +101,9 @@ fn stage<O: Operation>(
                     // SAFETY: there is no device that would touch the memory.
                     let _ = unsafe {
                         let (operation, payload) = (black_box(operation), black_box(payload));
-                        device.sq.post(wr_id, (), operation, payload, SendFlags::empty())
+                        device
+                            .sq
+                            .post(wr_id, (), operation, payload, SendFlags::empty())
                     };
                 }
                 total += start.elapsed();
@@ -116,16 +130,66 @@ fn staging(criterion: &mut Criterion) {
     let data: &[u8] = &[7; 32];
     stage(&mut group, "SEND 64 B by SGE", Send {}, SGE);
     stage(&mut group, "SEND 32 B inline", Send {}, Inline(data));
-    stage(&mut group, "SEND_WITH_IMM 64 B by SGE", SendWithImm { imm }, SGE);
-    stage(&mut group, "SEND_WITH_INV 64 B by SGE", SendWithInv { rkey: 3 }, SGE);
-    stage(&mut group, "RDMA_WRITE 64 B by SGE", RdmaWrite { remote: REMOTE }, SGE);
-    stage(&mut group, "RDMA_WRITE 32 B inline", RdmaWrite { remote: REMOTE }, Inline(data));
-    stage(&mut group, "RDMA_WRITE_WITH_IMM 64 B by SGE", RdmaWriteWithImm { remote: REMOTE, imm }, SGE);
-    stage(&mut group, "RDMA_READ 64 B", RdmaRead { remote: REMOTE }, SGE);
-    let swap = AtomicCmpAndSwp { remote: REMOTE, compare: 1, swap: 2 };
-    stage(&mut group, "ATOMIC_CMP_AND_SWP", swap, Sge { length: 8, ..SGE });
-    let add = AtomicFetchAndAdd { remote: REMOTE, add: 1 };
-    stage(&mut group, "ATOMIC_FETCH_AND_ADD", add, Sge { length: 8, ..SGE });
+    stage(
+        &mut group,
+        "SEND_WITH_IMM 64 B by SGE",
+        SendWithImm { imm },
+        SGE,
+    );
+    stage(
+        &mut group,
+        "SEND_WITH_INV 64 B by SGE",
+        SendWithInv { rkey: 3 },
+        SGE,
+    );
+    stage(
+        &mut group,
+        "RDMA_WRITE 64 B by SGE",
+        RdmaWrite { remote: REMOTE },
+        SGE,
+    );
+    stage(
+        &mut group,
+        "RDMA_WRITE 32 B inline",
+        RdmaWrite { remote: REMOTE },
+        Inline(data),
+    );
+    stage(
+        &mut group,
+        "RDMA_WRITE_WITH_IMM 64 B by SGE",
+        RdmaWriteWithImm {
+            remote: REMOTE,
+            imm,
+        },
+        SGE,
+    );
+    stage(
+        &mut group,
+        "RDMA_READ 64 B",
+        RdmaRead { remote: REMOTE },
+        SGE,
+    );
+    let swap = AtomicCmpAndSwp {
+        remote: REMOTE,
+        compare: 1,
+        swap: 2,
+    };
+    stage(
+        &mut group,
+        "ATOMIC_CMP_AND_SWP",
+        swap,
+        Sge { length: 8, ..SGE },
+    );
+    let add = AtomicFetchAndAdd {
+        remote: REMOTE,
+        add: 1,
+    };
+    stage(
+        &mut group,
+        "ATOMIC_FETCH_AND_ADD",
+        add,
+        Sge { length: 8, ..SGE },
+    );
     stage(&mut group, "LOCAL_INV", LocalInv { rkey: 3 }, NoPayload);
     stage(&mut group, "NOP", Nop {}, NoPayload);
     group.finish();
@@ -141,7 +205,9 @@ fn whole(criterion: &mut Criterion) {
         |device, n| device.complete_sends(n as u32, 2, 1),
         |device, n| {
             for wr_id in 0..n {
-                let _ = device.sq.post_inline(wr_id, (), write, black_box(&data), SIGNALED);
+                let _ = device
+                    .sq
+                    .post_inline(wr_id, (), write, black_box(&data), SIGNALED);
                 device.sq.ring();
                 take(device.cq.poll_one());
             }
@@ -168,7 +234,9 @@ fn whole(criterion: &mut Criterion) {
             for wr_id in 0..n {
                 let last = wr_id % 64 == 63;
                 let flags = if last { SIGNALED } else { SendFlags::empty() };
-                let _ = device.sq.post_inline(wr_id, (), write, black_box(&data), flags);
+                let _ = device
+                    .sq
+                    .post_inline(wr_id, (), write, black_box(&data), flags);
                 device.sq.ring();
                 if last {
                     take(device.cq.poll_one());
@@ -223,7 +291,9 @@ fn ringing(criterion: &mut Criterion) {
         |device, n| {
             for wr_id in 0..n {
                 let write = RdmaWrite { remote: REMOTE };
-                let _ = device.sq.post_inline(wr_id, (), write, black_box(&[7u8; 32]), SIGNALED);
+                let _ = device
+                    .sq
+                    .post_inline(wr_id, (), write, black_box(&[7u8; 32]), SIGNALED);
                 device.sq.ring();
             }
         },
@@ -271,7 +341,9 @@ fn polling(criterion: &mut Criterion) {
     let batch = |device: &mut MemoryDevice, n: u64| {
         let mut left = n as usize;
         while left != 0 {
-            left -= device.cq.poll(left.min(32), |completion| take(Some(completion)));
+            left -= device
+                .cq
+                .poll(left.min(32), |completion| take(Some(completion)));
         }
     };
     bench(&mut group, "1 send completion", sends, one);

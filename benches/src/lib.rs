@@ -55,7 +55,8 @@ impl MemoryDevice {
         // SAFETY: memory of the right sizes that is never freed, used by these queues alone.
         unsafe {
             let send_ring = SendRing::new(zeroed(ENTRIES as usize * 64), ENTRIES).expect("ring");
-            let recv_ring = RecvRing::new(zeroed(ENTRIES as usize * 16), ENTRIES, 16).expect("ring");
+            let recv_ring =
+                RecvRing::new(zeroed(ENTRIES as usize * 16), ENTRIES, 16).expect("ring");
             let send_ledger =
                 leak(Ledger::new(records::<LedgerSlot<'_>>(ENTRIES), QPN).expect("a power of two"));
             let recv_ledger =
@@ -81,8 +82,11 @@ impl MemoryDevice {
             rq.set_postable(true);
             let memory = CqMemory::new(zeroed(2 * ENTRIES as usize * 64), 2 * ENTRIES, 64);
             let memory = memory.expect("fits");
-            let mut cq =
-                CompletionQueue::new(memory, records::<QueueSlot<'_>>(16), leak(Default::default()));
+            let mut cq = CompletionQueue::new(
+                memory,
+                records::<QueueSlot<'_>>(16),
+                leak(Default::default()),
+            );
             let both = Attach {
                 send: Some((send_ledger, send_ring, QpType::Rc)),
                 recv: Some((recv_ledger, recv_ring)),

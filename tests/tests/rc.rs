@@ -91,7 +91,7 @@ fn all_ops(mode: Mode) {
         let c = wait(&mut b.cq);
         let ok = c.result.unwrap();
         assert_eq!(
-            (c.wr_id, ok.opcode, ok.byte_len(), ok.imm),
+            (c.wr_id, ok.opcode, ok.byte_len(), ok.imm()),
             (7, WcOpcode::Recv, Some(len as u32), Imm::Data(Be32::new(5)))
         );
         let mut got = vec![0; len];

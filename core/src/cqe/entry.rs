@@ -251,6 +251,12 @@ impl Cqe64 {
         self.head[head::ML_PATH] & 0x7f
     }
 
+    /// Route header bits, service level and the sender's queue pair, as they stand.
+    #[inline(always)]
+    pub fn flags_rqpn(&self) -> Be32 {
+        Be32::from_bytes([0, 1, 2, 3].map(|i| self.head[head::FLAGS_RQPN + i]))
+    }
+
     /// The sender's queue pair.
     #[inline(always)]
     pub fn src_qpn(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! What a poll tells.
 
 use crate::be::Be32;
-use crate::cqe::Syndrome;
+use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Syndrome};
 use crate::slab::Block;
 use crate::wr::{WcOpcode, WcStatus};
 use core::fmt;
@@ -26,6 +26,8 @@ pub struct Completion<'m> {
     pub block: Option<Block<'m>>,
 }
 
+static_assertions::const_assert!(size_of::<Completion<'static>>() <= 40);
+
 impl Completion<'_> {
     /// The status as the verbs number it.
     #[inline]
@@ -37,37 +39,72 @@ impl Completion<'_> {
     }
 }
 
-/// What is known of an executed request.
+/// What is known of an executed request. Read from the entry when it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Success {
     /// What completed.
     pub opcode: WcOpcode,
-    /// The message raised a solicited event.
-    pub solicited: bool,
-    /// A datagram's first 40 bytes are the global route header.
-    pub grh: bool,
-    /// Data that came with the message.
-    pub imm: Imm,
-    pub(super) byte_len: u32,
-    pub(super) src_qp: u32,
+    /// The entry's last byte: opcode, format, solicited, owner.
+    op_own: u8,
+    byte_cnt: Be32,
+    imm: Be32,
+    flags_rqpn: Be32,
 }
 
 impl Success {
+    #[inline(always)]
+    pub(super) fn new(opcode: WcOpcode, cqe: &Cqe64) -> Self {
+        Self {
+            opcode,
+            op_own: cqe.op_own(),
+            byte_cnt: Be32::new(cqe.byte_cnt()),
+            imm: cqe.imm(),
+            flags_rqpn: cqe.flags_rqpn(),
+        }
+    }
+
     /// Bytes received, or brought by a READ or atomic. SENDs and WRITEs have none.
     #[inline]
     pub fn byte_len(&self) -> Option<u32> {
-        let defined = self.opcode.is_recv()
-            || matches!(
-                self.opcode,
-                WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd
-            );
-        defined.then_some(self.byte_len)
+        match self.opcode {
+            WcOpcode::CompSwap | WcOpcode::FetchAdd => Some(size_of::<u64>() as u32),
+            WcOpcode::RdmaRead => Some(self.byte_cnt.get()),
+            opcode => opcode.is_recv().then_some(self.byte_cnt.get()),
+        }
     }
 
-    /// The sender's queue pair of a received datagram.
+    /// What came with a received message.
+    #[inline]
+    pub fn imm(&self) -> Imm {
+        match CqeOpcode::from_bits(self.op_own >> 4) {
+            CqeOpcode::RespWrImm | CqeOpcode::RespSendImm => Imm::Data(self.imm),
+            CqeOpcode::RespSendInv => Imm::Invalidated(self.imm.get()),
+            _ => Imm::None,
+        }
+    }
+
+    /// Whether a received message asked for a solicited event.
+    #[inline]
+    pub fn solicited(&self) -> bool {
+        self.opcode.is_recv() && self.op_own & 2 != 0
+    }
+
+    /// Whether the first 40 bytes of a received datagram are the global route header.
+    #[inline]
+    pub fn grh(&self) -> bool {
+        self.source().is_some_and(|source| source >> 28 & 3 != 0)
+    }
+
+    /// The sender's queue pair of a received message; not known where payload stands in its place.
     #[inline]
     pub fn src_qp(&self) -> Option<u32> {
-        self.opcode.is_recv().then_some(self.src_qp)
+        self.source().map(|source| source & 0xff_ffff)
+    }
+
+    #[inline]
+    fn source(&self) -> Option<u32> {
+        let plain = CqeFormat::from_bits(self.op_own >> 2) == CqeFormat::None;
+        (plain && self.opcode.is_recv()).then_some(self.flags_rqpn.get())
     }
 }
 

@@ -1,16 +1,15 @@
 //! The polling half of a completion queue.
 
-use super::completion::{Completion, Failure, Imm, Success};
+use super::attach::{QueueSlot, RecvSide, UserIndex};
+use super::completion::{Completion, Failure, Success};
 use super::ledger::{Ledger, Record};
-use super::srq::SrqLedger;
 use crate::be::Be64;
 use crate::cqe::{
     Cqe64, Cqe128, CqeFormat, CqeOpcode, MiniFormat, Syndrome, expand_in_place, scatter,
 };
 use crate::port::DoorbellRecord;
-use crate::wqe::{Data, RecvRing, SendRing, SendWqe};
+use crate::wqe::{Data, SendRing, SendWqe};
 use crate::wr::{QpType, Sge, WcOpcode, WcStatus};
-use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -20,8 +19,8 @@ pub struct CqMemory<'m> {
     /// The first entry's 64 bytes that hold the descriptor.
     first: NonNull<Cqe64>,
     count: u32,
-    /// 64-byte units from one entry to the next.
-    step: u32,
+    /// Logarithm of the 64-byte units from one entry to the next.
+    log_step: u32,
     memory: PhantomData<&'m [u8]>,
 }
 
@@ -47,7 +46,7 @@ impl<'m> CqMemory<'m> {
             // SAFETY: within the first entry; in one of 128 bytes the descriptor is the second half.
             first: unsafe { base.add(cqe_size as usize - 64).cast() },
             count,
-            step: cqe_size / 64,
+            log_step: (cqe_size / 64).ilog2(),
             memory: PhantomData,
         };
         for index in 0..count {
@@ -66,7 +65,7 @@ impl<'m> CqMemory<'m> {
     /// Bytes of an entry.
     #[inline(always)]
     pub fn cqe_size(&self) -> u32 {
-        self.step * 64
+        64 << self.log_step
     }
 
     /// The descriptor of the entry that counter `index` falls on.
@@ -75,114 +74,8 @@ impl<'m> CqMemory<'m> {
         // SAFETY: the masked index lies within the ring.
         unsafe {
             self.first
-                .add(((index & (self.count - 1)) * self.step) as usize)
+                .add(((index & (self.count - 1)) as usize) << self.log_step)
         }
-    }
-}
-
-/// What a device puts into a completion entry to name the queue: slot and generation, 24 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UserIndex(u32);
-
-impl UserIndex {
-    const SLOT_BITS: u32 = 16;
-
-    /// As a number.
-    #[inline(always)]
-    pub fn get(self) -> u32 {
-        self.0
-    }
-
-    fn new(slot: usize, generation: u8) -> Self {
-        Self(slot as u32 | u32::from(generation) << Self::SLOT_BITS)
-    }
-}
-
-/// Where received bytes go.
-#[derive(Clone, Copy, Debug)]
-enum RecvSide<'m> {
-    None,
-    Own(&'m Ledger<'m>, RecvRing<'m>),
-    Shared(&'m SrqLedger<'m>, u32),
-}
-
-/// One queue pair attached to a completion queue. Created by [`Default`] in memory that the caller
-/// gives to [`CompletionQueue::new`].
-#[derive(Clone, Copy, Debug)]
-pub struct QueueSlot<'m> {
-    generation: u8,
-    attached: bool,
-    reserved: u32,
-    send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
-    recv: RecvSide<'m>,
-}
-
-impl Default for QueueSlot<'_> {
-    fn default() -> Self {
-        Self {
-            generation: 0,
-            attached: false,
-            reserved: 0,
-            send: None,
-            recv: RecvSide::None,
-        }
-    }
-}
-
-/// Why a queue cannot be attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttachError {
-    /// All slots for queue pairs are taken.
-    TooManyQueues {
-        /// Slots.
-        slots: usize,
-    },
-    /// A flush of everything attached could overrun the completion queue.
-    CqTooSmall {
-        /// Entries that the queues need.
-        needed: u32,
-        /// Entries that are not reserved.
-        free: u32,
-    },
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::TooManyQueues { slots } => write!(
-                f,
-                "the completion queue has slots for {slots} queue pairs and all are taken: \
-                 use another one"
-            ),
-            Self::CqTooSmall { needed, free } => write!(
-                f,
-                "the completion queue has {free} entries left and a flush could write {needed}: \
-                 create it larger, or attach without reserving and poll in time"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for AttachError {}
-
-/// What of a queue pair completes here.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Attach<'m> {
-    /// Its send queue's ledger and ring, and the transport.
-    pub send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
-    /// Its own receive queue's ledger and ring.
-    pub recv: Option<(&'m Ledger<'m>, RecvRing<'m>)>,
-    /// The shared receive queue that it receives from, and the number of the queue pair.
-    pub srq: Option<(&'m SrqLedger<'m>, u32)>,
-}
-
-impl Attach<'_> {
-    /// Entries that a flush of everything can write.
-    fn entries(&self) -> u32 {
-        let send = self.send.map_or(0, |(ledger, ..)| ledger.capacity());
-        let recv = self.recv.map_or(0, |(ledger, _)| ledger.capacity());
-        let srq = self.srq.map_or(0, |(ledger, _)| ledger.ring().count());
-        send + recv + srq
     }
 }
 
@@ -192,14 +85,14 @@ impl Attach<'_> {
 /// table, writes the consumer record and the ledger's counter.
 #[derive(Debug)]
 pub struct CompletionQueue<'m> {
-    memory: CqMemory<'m>,
+    pub(super) memory: CqMemory<'m>,
     /// Consumer index, free-running.
-    ci: u32,
-    slots: &'m mut [QueueSlot<'m>],
-    record: &'m DoorbellRecord,
+    pub(super) ci: u32,
+    pub(super) slots: &'m mut [QueueSlot<'m>],
+    pub(super) record: &'m DoorbellRecord,
     arm_record: &'m DoorbellRecord,
     arm_sn: u32,
-    reserved: u32,
+    pub(super) reserved: u32,
     stale: u64,
     mini_format: MiniFormat,
     malformed: bool,
@@ -258,129 +151,10 @@ impl<'m> CompletionQueue<'m> {
         self.stale
     }
 
-    /// Attaches the queues of a queue pair, and reserves an entry for each of their slots. The
-    /// device is to name them by the index returned.
-    ///
-    /// # Errors
-    /// [`AttachError`].
-    ///
-    /// # Safety
-    /// This completion queue is the only poller of the ledgers (of a shared receive queue: one of
-    /// its pollers).
-    pub unsafe fn attach(&mut self, queues: Attach<'m>) -> Result<UserIndex, AttachError> {
-        let needed = queues.entries();
-        let free = self.unreserved();
-        if needed > free {
-            return Err(AttachError::CqTooSmall { needed, free });
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.attach_reserving(queues, needed) }
-    }
-
-    /// As [`attach`](Self::attach), but reserves nothing: if the queues complete more than is polled
-    /// the completion queue overruns, which ends it and every queue pair on it.
-    ///
-    /// # Errors
-    /// [`AttachError::TooManyQueues`].
-    ///
-    /// # Safety
-    /// As there.
-    pub unsafe fn attach_unreserved(
-        &mut self,
-        queues: Attach<'m>,
-    ) -> Result<UserIndex, AttachError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.attach_reserving(queues, 0) }
-    }
-
-    /// # Safety
-    /// As [`Self::attach`].
-    unsafe fn attach_reserving(
-        &mut self,
-        queues: Attach<'m>,
-        reserved: u32,
-    ) -> Result<UserIndex, AttachError> {
-        let free = self.slots.iter().position(|slot| !slot.attached);
-        let Some(index) = free else {
-            let slots = self.slots.len();
-            return Err(AttachError::TooManyQueues { slots });
-        };
-        let slot = &mut self.slots[index];
-        slot.attached = true;
-        slot.reserved = reserved;
-        slot.send = queues.send;
-        slot.recv = match (queues.recv, queues.srq) {
-            (_, Some((ledger, qp_num))) => RecvSide::Shared(ledger, qp_num),
-            (Some((ledger, ring)), None) => RecvSide::Own(ledger, ring),
-            (None, None) => RecvSide::None,
-        };
-        self.reserved += reserved;
-        Ok(UserIndex::new(index, slot.generation))
-    }
-
-    /// Detaches the queues of `user_index` and removes their entries. Later entries that name them
-    /// are dropped. Does nothing when the index is not (or no longer) attached.
-    ///
-    /// The device must have stopped writing entries of these queues.
-    pub fn detach(&mut self, user_index: UserIndex) {
-        if self.slot(user_index.get()).is_none() {
-            return;
-        }
-        self.purge(user_index);
-        let index = (user_index.get() & 0xffff) as usize;
-        let slot = &mut self.slots[index];
-        self.reserved -= slot.reserved;
-        *slot = QueueSlot {
-            generation: slot.generation.wrapping_add(1),
-            ..QueueSlot::default()
-        };
-    }
-
-    /// Removes the entries that name `user_index`, closing up the others towards the producer, as
-    /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
-    fn purge(&mut self, user_index: UserIndex) {
-        let mut end = self.ci;
-        // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
-        while end.wrapping_sub(self.ci) < self.memory.count
-            && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count) }
-                .is_some()
-        {
-            end = end.wrapping_add(1);
-        }
-        let mut removed = 0;
-        let mut at = end;
-        while at != self.ci {
-            at = at.wrapping_sub(1);
-            let from = self.memory.entry(at);
-            // SAFETY: owned by us, as found above.
-            let named = unsafe { from.as_ref().user_index() == user_index.get() };
-            if named {
-                removed += 1;
-            } else if removed != 0 {
-                let to = at.wrapping_add(removed);
-                // SAFETY: both are owned by us.
-                unsafe { Cqe64::move_entry(from, self.memory.entry(to), to, self.memory.count) };
-                if self.memory.step == 2 {
-                    // SAFETY: the half before the descriptor belongs to the same entry.
-                    unsafe {
-                        let inline = from.sub(1);
-                        self.memory
-                            .entry(to)
-                            .sub(1)
-                            .copy_from_nonoverlapping(inline, 1);
-                    }
-                }
-            }
-        }
-        self.ci = self.ci.wrapping_add(removed);
-        self.record.store(self.ci & 0xff_ffff);
-    }
-
     #[inline(always)]
-    fn slot(&self, user_index: u32) -> Option<&QueueSlot<'m>> {
+    pub(super) fn slot(&self, user_index: u32) -> Option<&QueueSlot<'m>> {
         let slot = self.slots.get((user_index & 0xffff) as usize)?;
-        let current = u32::from(slot.generation) == user_index >> UserIndex::SLOT_BITS;
-        (current && slot.attached).then_some(slot)
+        (slot.current == user_index).then_some(slot)
     }
 
     /// Takes one completion.
@@ -391,18 +165,41 @@ impl<'m> CompletionQueue<'m> {
             // SAFETY: within the ring; what the device has handed over it does not write again
             // before the consumer record passes it.
             let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count)? };
-            if cqe.format() == CqeFormat::Compressed {
-                self.expand()?;
-                continue;
+            // Opcode and format at once: most entries are of an executed request, without payload.
+            match cqe.op_own() & !3 {
+                SENT => {
+                    if let told @ Some(_) = self.sent(cqe) {
+                        self.advance();
+                        return told;
+                    }
+                }
+                RECEIVED..=LAST_RECEIVED if cqe.format() == CqeFormat::None => {
+                    if let told @ Some(_) = self.received(cqe) {
+                        self.advance();
+                        return told;
+                    }
+                }
+                _ if cqe.format() == CqeFormat::Compressed => {
+                    self.expand()?;
+                    continue;
+                }
+                _ => {
+                    if let told @ Some(_) = self.other(entry, cqe) {
+                        self.advance();
+                        return told;
+                    }
+                }
             }
-            let completion = self.complete(entry, cqe);
-            self.ci = self.ci.wrapping_add(1);
-            self.record.store(self.ci & 0xff_ffff);
-            if completion.is_some() {
-                return completion;
-            }
+            self.advance();
             self.stale += 1;
         }
+    }
+
+    /// Gives an entry back to the device.
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.ci = self.ci.wrapping_add(1);
+        self.record.store(self.ci & 0xff_ffff);
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were.
@@ -419,27 +216,48 @@ impl<'m> CompletionQueue<'m> {
         count
     }
 
-    /// Tells what an entry means, and retires the request. `None`: of no request in flight.
+    /// An executed send request. `None`, here and below: of no request in flight.
     #[inline(always)]
-    fn complete(&self, entry: NonNull<Cqe64>, cqe: &Cqe64) -> Option<Completion<'m>> {
+    fn sent(&self, cqe: &Cqe64) -> Option<Completion<'m>> {
+        let (ledger, ..) = self.slot(cqe.user_index())?.send?;
+        // SAFETY: the attached ledger's poller is this queue; the counter is located.
+        let (record, retired) = unsafe { ledger.retire(ledger.locate(cqe.wqe_counter())?) };
+        let success = Success::new(record.opcode, cqe);
+        Some(told(ledger, record, retired, Ok(success)))
+    }
+
+    /// A receive whose bytes the device has placed.
+    #[inline(always)]
+    fn received(&self, cqe: &Cqe64) -> Option<Completion<'m>> {
+        let slot = self.slot(cqe.user_index())?;
+        let RecvSide::Own(ledger, _) = slot.recv else {
+            return self.received_shared(slot, cqe, &[]);
+        };
+        // In order, whatever counter the entry has.
+        // SAFETY: the attached ledger's poller is this queue, and the counter is the ledger's.
+        let (record, retired) = unsafe { ledger.retire(ledger.next()?) };
+        let success = Success::new(recv_opcode(cqe), cqe);
+        Some(told(ledger, record, retired, Ok(success)))
+    }
+
+    /// What is not the plain case: entries with payload, and errors.
+    #[inline(never)]
+    fn other(&self, entry: NonNull<Cqe64>, cqe: &Cqe64) -> Option<Completion<'m>> {
         let slot = self.slot(cqe.user_index())?;
         match cqe.opcode() {
-            CqeOpcode::Req => {
-                let (ledger, ring, transport) = slot.send?;
-                // SAFETY: the attached ledger's poller is this queue.
-                let counter = unsafe { ledger.locate(cqe.wqe_counter())? };
-                let placed = cqe.format() == CqeFormat::None
-                    || self.scatter_read(entry, cqe, ring, transport, counter);
-                // SAFETY: as above; located.
-                let (record, retired) = unsafe { ledger.retire(counter) };
-                let success = Success {
-                    opcode: record.opcode,
-                    solicited: false,
-                    grh: false,
-                    imm: Imm::None,
-                    byte_len: cqe.byte_cnt(),
-                    src_qp: 0,
+            opcode if opcode.is_received() => {
+                let data = self.inline_data(entry, cqe);
+                let RecvSide::Own(ledger, ring) = slot.recv else {
+                    return self.received_shared(slot, cqe, data);
                 };
+                // SAFETY: the attached ledger's poller is this queue.
+                let located = unsafe { ledger.next()? };
+                // SAFETY: the receive is in flight; its poster promised that the memory is writable
+                // until it is told, which it is not yet.
+                let placed = unsafe { put(cqe, data, ring.read(located.counter)) };
+                let success = Success::new(recv_opcode(cqe), cqe);
+                // SAFETY: as above; the counter is the ledger's.
+                let (record, retired) = unsafe { ledger.retire(located) };
                 Some(told(
                     ledger,
                     record,
@@ -447,73 +265,60 @@ impl<'m> CompletionQueue<'m> {
                     placed_or_failed(placed, success),
                 ))
             }
-            CqeOpcode::RespWrImm
-            | CqeOpcode::RespSend
-            | CqeOpcode::RespSendImm
-            | CqeOpcode::RespSendInv => self.received(slot, entry, cqe),
+            CqeOpcode::Req => {
+                let (ledger, ring, transport) = slot.send?;
+                // SAFETY: the attached ledger's poller is this queue.
+                let located = unsafe { ledger.locate(cqe.wqe_counter())? };
+                let placed = self.scatter_read(entry, cqe, ring, transport, located.counter);
+                // SAFETY: as above; located.
+                let (record, retired) = unsafe { ledger.retire(located) };
+                let success = Success::new(record.opcode, cqe);
+                Some(told(
+                    ledger,
+                    record,
+                    retired,
+                    placed_or_failed(placed, success),
+                ))
+            }
             CqeOpcode::ReqErr => {
                 let (ledger, ..) = slot.send?;
-                // SAFETY: as above.
+                // SAFETY: the attached ledger's poller is this queue; the counter is located.
                 let (record, retired) = unsafe { ledger.retire(ledger.locate(cqe.wqe_counter())?) };
                 Some(told(ledger, record, retired, Err(failure(cqe))))
             }
-            CqeOpcode::RespErr => receive(slot, cqe, |_| Err(failure(cqe))),
+            CqeOpcode::RespErr => failed_receive(slot, cqe),
             _ => None,
         }
     }
 
-    #[inline(always)]
-    fn received(
+    /// A receive of a shared receive queue, with the payload that came within the entry.
+    #[inline(never)]
+    fn received_shared(
         &self,
         slot: &QueueSlot<'m>,
-        entry: NonNull<Cqe64>,
         cqe: &Cqe64,
+        data: &[u8],
     ) -> Option<Completion<'m>> {
-        let opcode = cqe.opcode();
-        // An entry that carries payload has it where the source would be.
-        let plain = cqe.format() == CqeFormat::None;
-        let success = Success {
-            opcode: if opcode == CqeOpcode::RespWrImm {
-                WcOpcode::RecvRdmaWithImm
-            } else {
-                WcOpcode::Recv
-            },
-            solicited: cqe.solicited(),
-            grh: plain && cqe.grh() != 0,
-            imm: match opcode {
-                CqeOpcode::RespSend => Imm::None,
-                CqeOpcode::RespSendInv => Imm::Invalidated(cqe.inval_rkey()),
-                _ => Imm::Data(cqe.imm()),
-            },
-            byte_len: cqe.byte_cnt(),
-            src_qp: if plain { cqe.src_qpn() } else { 0 },
+        let RecvSide::Shared(srq, qp_num) = slot.recv else {
+            return None;
         };
-        receive(slot, cqe, |sges| {
-            placed_or_failed(plain || self.scatter_receive(entry, cqe, sges), success)
-        })
-    }
-
-    /// Bytes that came within the entry go where the receive says; whether all found a place.
-    #[inline(always)]
-    fn scatter_receive(
-        &self,
-        entry: NonNull<Cqe64>,
-        cqe: &Cqe64,
-        receive: ReceiveEntry<'m>,
-    ) -> bool {
-        let data = self.inline_data(entry, cqe);
-        match receive {
+        let plain = cqe.format() == CqeFormat::None;
+        let (wr_id, block, placed) = srq.retire(cqe.wqe_counter(), |index| {
             // SAFETY: the receive is in flight; its poster promised that the memory is writable
             // until it is told, which it is not yet.
-            ReceiveEntry::Own(ring, index) => unsafe { put(cqe, data, ring.read(index)) },
-            // SAFETY: as above.
-            ReceiveEntry::Shared(srq, index) => unsafe { put(cqe, data, srq.ring().read(index)) },
-        }
+            plain || unsafe { put(cqe, data, srq.ring().read(index)) }
+        })?;
+        Some(Completion {
+            wr_id,
+            qp_num,
+            retired: 1,
+            result: placed_or_failed(placed, Success::new(recv_opcode(cqe), cqe)),
+            block,
+        })
     }
 
     /// Bytes of a READ or atomic that came within the entry go where the request says; whether all
     /// found a place.
-    #[cold]
     fn scatter_read(
         &self,
         entry: NonNull<Cqe64>,
@@ -531,13 +336,13 @@ impl<'m> CompletionQueue<'m> {
             Data::Pointer(sge) => Some(sge),
             Data::Inline(..) => None,
         });
-        // SAFETY: as in `scatter_receive`.
+        // SAFETY: the request is in flight; its poster promised the memory until it is told.
         unsafe { put(cqe, self.inline_data(entry, cqe), sges) }
     }
 
     #[inline(always)]
     fn inline_data<'c>(&self, entry: NonNull<Cqe64>, cqe: &'c Cqe64) -> &'c [u8] {
-        if self.memory.step == 2 {
+        if self.memory.log_step == 1 {
             // SAFETY: the entries have 128 bytes, and this one is ours.
             unsafe { Cqe128::around(entry) }.inline_data()
         } else {
@@ -574,34 +379,33 @@ impl<'m> CompletionQueue<'m> {
     }
 }
 
-#[derive(Clone, Copy)]
-enum ReceiveEntry<'m> {
-    Own(RecvRing<'m>, u32),
-    Shared(&'m SrqLedger<'m>, u32),
+/// Opcode and format, as the last byte has them, of a request executed without payload.
+const SENT: u8 = CqeOpcode::Req.number() << 4;
+const RECEIVED: u8 = CqeOpcode::RespWrImm.number() << 4;
+const LAST_RECEIVED: u8 = CqeOpcode::RespSendInv.number() << 4;
+
+#[inline(always)]
+fn recv_opcode(cqe: &Cqe64) -> WcOpcode {
+    if cqe.opcode() == CqeOpcode::RespWrImm {
+        WcOpcode::RecvRdmaWithImm
+    } else {
+        WcOpcode::Recv
+    }
 }
 
-/// Takes the receive that an entry tells of. `result` is asked for while the receive's memory is
-/// still the device's.
-#[inline(always)]
-fn receive<'m>(
-    slot: &QueueSlot<'m>,
-    cqe: &Cqe64,
-    result: impl FnOnce(ReceiveEntry<'m>) -> Result<Success, Failure>,
-) -> Option<Completion<'m>> {
+/// Takes the receive that failed.
+#[cold]
+fn failed_receive<'m>(slot: &QueueSlot<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
+    let result = Err(failure(cqe));
     match slot.recv {
-        RecvSide::Own(ledger, ring) => {
+        RecvSide::Own(ledger, _) => {
             // In order, whatever counter the entry has.
-            // SAFETY: the attached ledger's poller is this queue.
-            let counter = unsafe { ledger.next()? };
-            let result = result(ReceiveEntry::Own(ring, counter));
-            // SAFETY: as above.
-            let (record, retired) = unsafe { ledger.retire(counter) };
+            // SAFETY: the attached ledger's poller is this queue, and the counter is the ledger's.
+            let (record, retired) = unsafe { ledger.retire(ledger.next()?) };
             Some(told(ledger, record, retired, result))
         }
         RecvSide::Shared(srq, qp_num) => {
-            let (wr_id, block, result) = srq.retire(cqe.wqe_counter(), |index| {
-                result(ReceiveEntry::Shared(srq, index))
-            })?;
+            let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| ())?;
             Some(Completion {
                 wr_id,
                 qp_num,

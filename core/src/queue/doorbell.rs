@@ -2,16 +2,18 @@
 
 use crate::barrier;
 use crate::port::{DoorbellRecord, SendDoorbell, Staged};
-use crate::wqe::SEGMENT;
+use crate::wqe::{BASIC_BLOCK, SEGMENT, SendRing};
 use core::ptr::NonNull;
 
-/// Segments up to which an entry can be handed over whole.
+/// Segments from and up to which an entry can be handed over whole.
+const MIN_BLUEFLAME_DS: u32 = 2;
 const MAX_BLUEFLAME_DS: u32 = 16;
 
 /// A BlueFlame register of one owner: two halves, used in turn.
 ///
 /// A single entry is copied into the register, so that the device need not fetch it; a batch writes
-/// eight bytes. Both flush the write-combining buffer once.
+/// eight bytes. One barrier orders the record before the register; a second one, behind the eight
+/// bytes alone, pushes them out (UCX's `ib_mlx5.inl` does the same; rdma-core always has two).
 #[derive(Debug)]
 pub struct BlueFlame<'m> {
     record: &'m DoorbellRecord,
@@ -20,6 +22,8 @@ pub struct BlueFlame<'m> {
     half: usize,
     /// Bytes of a half; zero where the device takes no entries.
     size: usize,
+    /// How many sizes of entries, from [`MIN_BLUEFLAME_DS`] up, can be handed over whole.
+    sizes: u32,
     ring_start: NonNull<u8>,
     ring_end: usize,
 }
@@ -38,7 +42,7 @@ impl<'m> BlueFlame<'m> {
         record: &'m DoorbellRecord,
         register: NonNull<u64>,
         size: usize,
-        ring: crate::wqe::SendRing<'m>,
+        ring: SendRing<'m>,
     ) -> Self {
         let ring_start = ring.block(0);
         Self {
@@ -46,8 +50,11 @@ impl<'m> BlueFlame<'m> {
             register,
             half: 0,
             size,
+            sizes: ((size / SEGMENT) as u32)
+                .min(MAX_BLUEFLAME_DS)
+                .saturating_sub(MIN_BLUEFLAME_DS - 1),
             ring_start,
-            ring_end: ring_start.addr().get() + ring.blocks() as usize * crate::wqe::BASIC_BLOCK,
+            ring_end: ring_start.addr().get() + ring.blocks() as usize * BASIC_BLOCK,
         }
     }
 
@@ -55,21 +62,38 @@ impl<'m> BlueFlame<'m> {
     /// end.
     #[inline(always)]
     fn copy(&self, to: NonNull<u64>, from: NonNull<u8>, ds: u32) {
-        let blocks = ds.div_ceil(4) as usize;
-        let mut from = from.cast::<u64>();
-        for block in 0..blocks {
-            if from.addr().get() == self.ring_end {
-                from = self.ring_start.cast();
-            }
-            for word in 0..8 {
-                // SAFETY: blocks are contiguous and within the ring; at most 16 segments, 256 bytes,
-                // go to a half, which has as many.
-                unsafe {
-                    to.add(block * 8 + word).write_volatile(from.read());
-                    from = from.add(1);
+        // SAFETY: the first block is within the ring, and a half has room for an entry of this size.
+        unsafe { copy_block(to, from.cast()) };
+        if ds > SEGMENTS_PER_BLOCK {
+            self.copy_rest(to, from, ds);
+        }
+    }
+
+    #[inline(never)]
+    fn copy_rest(&self, to: NonNull<u64>, mut from: NonNull<u8>, ds: u32) {
+        for block in 1..ds.div_ceil(SEGMENTS_PER_BLOCK) as usize {
+            // SAFETY: blocks are contiguous up to the ring's end, where they go on at its start; at
+            // most 16 segments, 256 bytes, go to a half, which has as many.
+            unsafe {
+                from = from.add(BASIC_BLOCK);
+                if from.addr().get() == self.ring_end {
+                    from = self.ring_start;
                 }
+                copy_block(to.byte_add(block * BASIC_BLOCK), from.cast());
             }
         }
+    }
+}
+
+const SEGMENTS_PER_BLOCK: u32 = (BASIC_BLOCK / SEGMENT) as u32;
+
+/// # Safety
+/// Both are valid for a basic block, and aligned to 8.
+#[inline(always)]
+unsafe fn copy_block(to: NonNull<u64>, from: NonNull<u64>) {
+    for word in 0..BASIC_BLOCK / size_of::<u64>() {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(word).write_volatile(from.add(word).read()) };
     }
 }
 
@@ -83,17 +107,16 @@ unsafe impl SendDoorbell for BlueFlame<'_> {
         barrier::flush_write_combining();
         // SAFETY: the half lies within the register.
         let half = unsafe { self.register.byte_add(self.half) };
-        let whole = self.size != 0
-            && staged.count == 1
-            && (2..=MAX_BLUEFLAME_DS).contains(&staged.ds)
-            && staged.ds as usize * SEGMENT <= self.size;
+        let whole = staged.count == 1 && staged.ds.wrapping_sub(MIN_BLUEFLAME_DS) < self.sizes;
         if whole {
             self.copy(half, staged.last, staged.ds);
         } else {
             // SAFETY: an entry starts with at least eight bytes, aligned.
             unsafe { half.write_volatile(staged.last.cast::<u64>().read()) };
+            // Part of a line stays in the write-combining buffer until somebody pushes it out; whole
+            // lines go by themselves.
+            barrier::flush_write_combining();
         }
-        barrier::flush_write_combining();
         self.half ^= self.size;
     }
 }

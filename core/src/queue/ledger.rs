@@ -54,15 +54,45 @@ impl Default for LedgerSlot<'_> {
     }
 }
 
+/// A request that the poller has found in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Located {
+    pub counter: u32,
+    retired: u32,
+}
+
 /// The records of one queue.
 #[derive(Debug)]
 pub struct Ledger<'m> {
-    slots: &'m [LedgerSlot<'m>],
+    poster: CachePadded<Side<'m>>,
+    poller: CachePadded<Side<'m>>,
     qp_num: u32,
-    /// Counter behind the last request that the device was told of. Written by the poster.
-    posted: CachePadded<AtomicU32>,
-    /// Counter of the oldest request not yet told. Written by the poller.
-    retired: CachePadded<AtomicU32>,
+}
+
+/// What one side writes, and what both read: each side has the latter beside its own counter.
+#[derive(Debug)]
+struct Side<'m> {
+    /// The poster's: behind the last request that the device was told of. The poller's: the oldest
+    /// request not yet told.
+    counter: AtomicU32,
+    mask: u32,
+    slots: &'m [LedgerSlot<'m>],
+}
+
+impl<'m> Side<'m> {
+    fn new(slots: &'m [LedgerSlot<'m>]) -> CachePadded<Self> {
+        CachePadded::new(Self {
+            counter: AtomicU32::new(0),
+            mask: slots.len() as u32 - 1,
+            slots,
+        })
+    }
+
+    #[inline(always)]
+    fn slot(&self, counter: u32) -> &'m UnsafeCell<Record<'m>> {
+        // SAFETY: `Ledger::new` took a power of two of slots, so that the mask keeps within them.
+        unsafe { &self.slots.get_unchecked((counter & self.mask) as usize).0 }
+    }
 }
 
 // SAFETY: a record is written by the poster alone while its counter is not below `posted`, and read
@@ -77,35 +107,24 @@ impl<'m> Ledger<'m> {
     /// and at most 32768.
     pub fn new(slots: &'m mut [LedgerSlot<'m>], qp_num: u32) -> Option<Self> {
         let fits = slots.len().is_power_of_two() && slots.len() <= 1 << 15;
+        let slots: &'m [LedgerSlot<'m>] = slots;
         fits.then(|| Self {
-            slots,
+            poster: Side::new(slots),
+            poller: Side::new(slots),
             qp_num,
-            posted: CachePadded::new(AtomicU32::new(0)),
-            retired: CachePadded::new(AtomicU32::new(0)),
         })
     }
 
     /// Ring slots.
     #[inline(always)]
     pub fn capacity(&self) -> u32 {
-        self.slots.len() as u32
+        self.poster.slots.len() as u32
     }
 
     /// Number of the queue pair.
     #[inline(always)]
     pub fn qp_num(&self) -> u32 {
         self.qp_num
-    }
-
-    #[inline(always)]
-    fn slot(&self, counter: u32) -> &UnsafeCell<Record<'m>> {
-        // SAFETY: `new` took a power of two, so that the masked index is below the length.
-        unsafe {
-            &self
-                .slots
-                .get_unchecked(counter as usize & (self.slots.len() - 1))
-                .0
-        }
     }
 
     /// Records a staged request.
@@ -116,7 +135,8 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     pub(super) unsafe fn record(&self, record: Record<'m>) {
         // The old record has no block: the poller took it when it retired the slot.
-        self.slot(record.counter)
+        self.poster
+            .slot(record.counter)
             // SAFETY: the slot is the poster's by the caller's promise.
             .with_mut(|slot| unsafe { slot.write(record) });
     }
@@ -125,7 +145,7 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     pub(super) fn publish(&self, counter: u32) {
         // Release: the poller's acquire in `locate` sees the records.
-        self.posted.store(counter, Ordering::Release);
+        self.poster.counter.store(counter, Ordering::Release);
     }
 
     /// Counter of the oldest request not yet told.
@@ -133,14 +153,17 @@ impl<'m> Ledger<'m> {
     pub(super) fn retired(&self) -> u32 {
         // Acquire: partner of the poller's release in `retire`; its reads of the slots that are
         // written again come before.
-        self.retired.load(Ordering::Acquire)
+        self.poller.counter.load(Ordering::Acquire)
     }
 
     /// Requests posted and not yet told, in slots.
     pub fn in_flight(&self) -> u32 {
         let retired = self.retired();
         // Acquire: not older than what `retired` was loaded from.
-        self.posted.load(Ordering::Acquire).wrapping_sub(retired)
+        self.poster
+            .counter
+            .load(Ordering::Acquire)
+            .wrapping_sub(retired)
     }
 
     /// The whole counter of the request in flight that has these low 16 bits. `None`: there is no
@@ -149,37 +172,55 @@ impl<'m> Ledger<'m> {
     /// # Safety
     /// The caller is the poller.
     #[inline(always)]
-    pub(super) unsafe fn locate(&self, counter: u16) -> Option<u32> {
+    pub(super) unsafe fn locate(&self, counter: u16) -> Option<Located> {
         // Relaxed: only the poller writes it.
-        let retired = self.retired.load(Ordering::Relaxed);
+        let retired = self.poller.counter.load(Ordering::Relaxed);
         let ahead = u32::from(counter.wrapping_sub(retired as u16));
         // Acquire: partner of the poster's release in `publish`.
-        let in_flight = self.posted.load(Ordering::Acquire).wrapping_sub(retired);
+        let in_flight = self
+            .poster
+            .counter
+            .load(Ordering::Acquire)
+            .wrapping_sub(retired);
         let counter = retired.wrapping_add(ahead);
         let live = ahead < in_flight
             && self
+                .poller
                 .slot(counter)
                 // SAFETY: below `posted`, so the poster does not write it until it is retired.
                 .with(|slot| unsafe { (*slot).counter == counter });
-        live.then_some(counter)
+        live.then_some(Located { counter, retired })
     }
 
-    /// Takes the request at `counter`, and retires all before it, whose buffers go back to their
-    /// slabs; gives how many it retired in all.
+    /// The oldest request in flight.
     ///
     /// # Safety
-    /// The caller is the poller, and has the counter from [`locate`](Self::locate) or
-    /// [`next`](Self::next).
+    /// The caller is the poller.
     #[inline(always)]
-    pub(super) unsafe fn retire(&self, counter: u32) -> (Record<'m>, u32) {
+    pub(super) unsafe fn next(&self) -> Option<Located> {
         // Relaxed: only the poller writes it.
-        let retired = self.retired.load(Ordering::Relaxed);
+        let retired = self.poller.counter.load(Ordering::Relaxed);
+        // Acquire: partner of the poster's release in `publish`.
+        let posted = self.poster.counter.load(Ordering::Acquire);
+        (posted != retired).then_some(Located {
+            counter: retired,
+            retired,
+        })
+    }
+
+    /// Takes a located request, and retires all before it, whose buffers go back to their slabs;
+    /// gives how many it retired in all.
+    ///
+    /// # Safety
+    /// The caller is the poller, and has retired nothing since it located the request.
+    #[inline(always)]
+    pub(super) unsafe fn retire(&self, Located { counter, retired }: Located) -> (Record<'m>, u32) {
         let mut count = 1;
         if counter != retired {
             // SAFETY: all these are in flight, as the one behind them is.
             count += unsafe { self.pass_over(retired, counter) };
         }
-        let record = self.slot(counter).with_mut(|slot| {
+        let record = self.poller.slot(counter).with_mut(|slot| {
             // SAFETY: in flight, so the poster does not write it. The record is taken out once:
             // `retired` moves past it.
             let record = unsafe { slot.read() };
@@ -188,35 +229,23 @@ impl<'m> Ledger<'m> {
             record
         });
         // Release: partner of the poster's acquire in `retired`.
-        self.retired.store(
+        self.poller.counter.store(
             counter.wrapping_add(u32::from(record.slots)),
             Ordering::Release,
         );
         (record, count)
     }
 
-    /// Counter of the oldest request in flight.
-    ///
-    /// # Safety
-    /// The caller is the poller.
-    #[inline(always)]
-    pub(super) unsafe fn next(&self) -> Option<u32> {
-        // Relaxed: only the poller writes it.
-        let retired = self.retired.load(Ordering::Relaxed);
-        // Acquire: partner of the poster's release in `publish`.
-        (self.posted.load(Ordering::Acquire) != retired).then_some(retired)
-    }
-
     /// Retires the unsignalled requests from `from` up to `to`, and counts them.
     ///
     /// # Safety
     /// The caller is the poller, and all of them are in flight.
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn pass_over(&self, mut from: u32, to: u32) -> u32 {
         let mut count = 0;
         // Slots of a record are at least one, and at most what the poster staged.
         while to.wrapping_sub(from) as i32 > 0 {
-            let slots = self.slot(from).with_mut(|slot| {
+            let slots = self.poller.slot(from).with_mut(|slot| {
                 // SAFETY: the caller's promise; the block is dropped once, and None left behind.
                 unsafe {
                     drop((*slot).block.take());
@@ -239,10 +268,11 @@ impl<'m> Ledger<'m> {
         head: u32,
         mut each: impl FnMut(u64, Option<Block<'m>>),
     ) -> u32 {
-        let mut at = self.retired.load(Ordering::Relaxed);
+        let mut at = self.poller.counter.load(Ordering::Relaxed);
         while at != head {
             // SAFETY: the caller's promise; each record is read once, and its block taken.
             let (wr_id, block, slots) = self
+                .poller
                 .slot(at)
                 .with_mut(|slot| unsafe { ((*slot).wr_id, (*slot).block.take(), (*slot).slots) });
             each(wr_id, block);
@@ -250,8 +280,8 @@ impl<'m> Ledger<'m> {
         }
         let next = (head | 0xffff).wrapping_add(1);
         // Relaxed would do: nobody else is there.
-        self.retired.store(next, Ordering::Release);
-        self.posted.store(next, Ordering::Release);
+        self.poller.counter.store(next, Ordering::Release);
+        self.poster.counter.store(next, Ordering::Release);
         next
     }
 }

@@ -18,6 +18,7 @@
 //! completion queue that tells of it may be owned by different threads; [`crate::ring::mpsc`] feeds
 //! one owner from many.
 
+mod attach;
 mod completion;
 mod cq;
 mod doorbell;
@@ -27,8 +28,9 @@ mod recv;
 mod send;
 mod srq;
 
+pub use attach::{Attach, AttachError, QueueSlot, UserIndex};
 pub use completion::{Completion, Failure, Imm, Success};
-pub use cq::{Attach, AttachError, CompletionQueue, CqMemory, QueueSlot, UserIndex};
+pub use cq::{CompletionQueue, CqMemory};
 pub use doorbell::BlueFlame;
 pub use error::{PostError, Rejected};
 pub use ledger::{Ledger, LedgerSlot};

@@ -34,7 +34,11 @@ fn own(block: &Block<'_>, owners: &[::loom::cell::UnsafeCell<u32>]) {
 }
 
 fn owners(count: usize) -> Arc<std::vec::Vec<::loom::cell::UnsafeCell<u32>>> {
-    Arc::new((0..count).map(|_| ::loom::cell::UnsafeCell::new(0)).collect())
+    Arc::new(
+        (0..count)
+            .map(|_| ::loom::cell::UnsafeCell::new(0))
+            .collect(),
+    )
 }
 
 /// One thread pops while another pops two and puts them back in the other order: without the tag the

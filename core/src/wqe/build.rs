@@ -196,9 +196,7 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
         CtrlSegment {
             opmod_idx_opcode: Be32::new((counter & 0xffff) << 8 | u32::from(O::OPCODE)),
             qpn_ds: Be32::new(qpn << 8 | ds),
-            signature: 0,
-            reserved: [0; 2],
-            fm_ce_se,
+            signature_flags: Be32::new(u32::from(fm_ce_se)),
             imm: operation.imm(),
         },
     );

@@ -60,12 +60,8 @@ pub struct CtrlSegment {
     pub opmod_idx_opcode: Be32,
     /// Queue pair number, and the entry's size in segments.
     pub qpn_ds: Be32,
-    /// Entry checksum, unused.
-    pub signature: u8,
-    /// Reserved.
-    pub reserved: [u8; 2],
-    /// [`fm_ce_se`].
-    pub fm_ce_se: u8,
+    /// Entry checksum (unused), 16 reserved bits, and [`fm_ce_se`].
+    pub signature_flags: Be32,
     /// Immediate, or key to invalidate.
     pub imm: Be32,
 }

@@ -75,7 +75,7 @@ impl<'m> SendWqe<'m> {
     /// The flag byte, [`fm_ce_se`](super::fm_ce_se).
     #[inline(always)]
     pub fn fm_ce_se(&self) -> u8 {
-        self.ctrl.fm_ce_se
+        self.ctrl.signature_flags.get() as u8
     }
 
     /// Immediate data or key.

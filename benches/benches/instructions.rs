@@ -1,0 +1,166 @@
+//! Instructions of each data path operation, counted by Valgrind and held to a limit: a change that
+//! makes one costlier has to raise its limit, and say why.
+//!
+//! Each figure is for [`REQUESTS`] requests, so that what happens once weighs little.
+#![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
+
+use bellwire_benches::MemoryDevice;
+use bellwire_core::wqe::*;
+use bellwire_core::wr::{Remote, SendFlags, Sge};
+use gungraun::{
+    Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
+use std::hint::black_box;
+
+const REQUESTS: u64 = 32;
+const REMOTE: Remote = Remote {
+    addr: 0x1000,
+    rkey: 7,
+};
+const SGE: Sge = Sge {
+    addr: 0x2000,
+    length: 64,
+    lkey: 5,
+};
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// At the most `each` instructions a request.
+fn limit(each: u64) -> LibraryBenchmarkConfig {
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(Callgrind::default().hard_limits([(EventKind::Ir, each * REQUESTS)]));
+    config
+}
+
+fn device() -> Box<MemoryDevice> {
+    Box::new(MemoryDevice::new(60))
+}
+
+fn completing(blocks: u32) -> Box<MemoryDevice> {
+    let mut device = device();
+    device.complete_sends(REQUESTS as u32, blocks, 1);
+    device
+}
+
+fn sent() -> Box<MemoryDevice> {
+    let mut device = completing(1);
+    for wr_id in 0..REQUESTS {
+        device
+            .sq
+            .post_empty(wr_id, (), Nop {}, SIGNALED)
+            .expect("room");
+    }
+    device.sq.ring();
+    device
+}
+
+fn received() -> Box<MemoryDevice> {
+    let mut device = device();
+    device.complete_receives(REQUESTS as u32, 64);
+    for wr_id in 0..REQUESTS {
+        // SAFETY: there is no device that would touch the memory.
+        unsafe { device.rq.post(wr_id, &[SGE]).expect("room") };
+    }
+    device.rq.ring();
+    device
+}
+
+#[library_benchmark(config = limit(115))]
+#[bench::run(completing(2))]
+fn write_32_inline_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    for wr_id in 0..REQUESTS {
+        let write = RdmaWrite {
+            remote: black_box(REMOTE),
+        };
+        let _ = device
+            .sq
+            .post_inline(wr_id, (), write, black_box(&[7u8; 32]), SIGNALED);
+        device.sq.ring();
+        poll(&mut device);
+    }
+    device
+}
+
+#[library_benchmark(config = limit(115))]
+#[bench::run(completing(1))]
+fn write_64_sge_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    for wr_id in 0..REQUESTS {
+        let write = RdmaWrite {
+            remote: black_box(REMOTE),
+        };
+        // SAFETY: there is no device that would touch the memory.
+        let _ = unsafe { device.sq.post(wr_id, (), write, black_box(SGE), SIGNALED) };
+        device.sq.ring();
+        poll(&mut device);
+    }
+    device
+}
+
+#[library_benchmark(config = limit(50))]
+#[bench::run(device())]
+fn write_64_sge_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    for wr_id in 0..REQUESTS {
+        let write = RdmaWrite {
+            remote: black_box(REMOTE),
+        };
+        // SAFETY: there is no device that would touch the memory.
+        let _ = unsafe { device.sq.post(wr_id, (), write, black_box(SGE), SIGNALED) };
+    }
+    device
+}
+
+#[library_benchmark(config = limit(30))]
+#[bench::run(device())]
+fn receive_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    for wr_id in 0..REQUESTS {
+        // SAFETY: there is no device that would touch the memory.
+        let _ = unsafe { device.rq.post(wr_id, &[black_box(SGE)]) };
+    }
+    device
+}
+
+#[inline(always)]
+fn poll(device: &mut MemoryDevice) {
+    let completion = device.cq.poll_one().expect("prepared");
+    assert!(completion.result.is_ok());
+    black_box(completion.wr_id);
+}
+
+#[library_benchmark(config = limit(50))]
+#[bench::sends(sent())]
+fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    for _ in 0..REQUESTS {
+        poll(&mut device);
+    }
+    device
+}
+
+#[library_benchmark(config = limit(60))]
+#[bench::receives(received())]
+fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    for _ in 0..REQUESTS {
+        poll(&mut device);
+    }
+    device
+}
+
+#[library_benchmark(config = limit(12))]
+#[bench::run(device())]
+fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    for _ in 0..REQUESTS {
+        assert!(black_box(&mut device).cq.poll_one().is_none());
+    }
+    device
+}
+
+library_benchmark_group!(
+    name = data_path;
+    benchmarks =
+        write_32_inline_stage_ring_poll,
+        write_64_sge_stage_ring_poll,
+        write_64_sge_stage,
+        receive_stage,
+        poll_send,
+        poll_receive,
+        poll_empty
+);
+main!(library_benchmark_groups = data_path);

@@ -1,0 +1,242 @@
+//! Which queue pairs complete on a completion queue, and room for all that they can have in flight.
+
+use super::cq::CompletionQueue;
+use super::ledger::Ledger;
+use super::srq::SrqLedger;
+use crate::cqe::Cqe64;
+use crate::wqe::{RecvRing, SendRing};
+use crate::wr::QpType;
+use core::fmt;
+
+/// What a device puts into a completion entry to name the queue: slot and generation, 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserIndex(u32);
+
+impl UserIndex {
+    pub(super) const SLOT_BITS: u32 = 16;
+    /// More than 24 bits: no entry can name it.
+    const NONE: u32 = u32::MAX;
+
+    /// As a number.
+    #[inline(always)]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    fn new(slot: usize, generation: u8) -> Self {
+        Self(slot as u32 | u32::from(generation) << Self::SLOT_BITS)
+    }
+}
+
+/// Where received bytes go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RecvSide<'m> {
+    None,
+    Own(&'m Ledger<'m>, RecvRing<'m>),
+    Shared(&'m SrqLedger<'m>, u32),
+}
+
+/// One queue pair attached to a completion queue. Created by [`Default`] in memory that the caller
+/// gives to [`CompletionQueue::new`].
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSlot<'m> {
+    /// The user index that names it; [`UserIndex::NONE`] while nothing is attached.
+    pub(super) current: u32,
+    generation: u8,
+    reserved: u32,
+    pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
+    pub(super) recv: RecvSide<'m>,
+}
+
+impl Default for QueueSlot<'_> {
+    fn default() -> Self {
+        Self {
+            current: UserIndex::NONE,
+            generation: 0,
+            reserved: 0,
+            send: None,
+            recv: RecvSide::None,
+        }
+    }
+}
+
+/// Why a queue cannot be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// All slots for queue pairs are taken.
+    TooManyQueues {
+        /// Slots.
+        slots: usize,
+    },
+    /// A flush of everything attached could overrun the completion queue.
+    CqTooSmall {
+        /// Entries that the queues need.
+        needed: u32,
+        /// Entries that are not reserved.
+        free: u32,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::TooManyQueues { slots } => write!(
+                f,
+                "the completion queue has slots for {slots} queue pairs and all are taken: \
+                 use another one"
+            ),
+            Self::CqTooSmall { needed, free } => write!(
+                f,
+                "the completion queue has {free} entries left and a flush could write {needed}: \
+                 create it larger, or attach without reserving and poll in time"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+/// What of a queue pair completes here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attach<'m> {
+    /// Its send queue's ledger and ring, and the transport.
+    pub send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
+    /// Its own receive queue's ledger and ring.
+    pub recv: Option<(&'m Ledger<'m>, RecvRing<'m>)>,
+    /// The shared receive queue that it receives from, and the number of the queue pair.
+    pub srq: Option<(&'m SrqLedger<'m>, u32)>,
+}
+
+impl Attach<'_> {
+    /// Entries that a flush of everything can write.
+    fn entries(&self) -> u32 {
+        let send = self.send.map_or(0, |(ledger, ..)| ledger.capacity());
+        let recv = self.recv.map_or(0, |(ledger, _)| ledger.capacity());
+        let srq = self.srq.map_or(0, |(ledger, _)| ledger.ring().count());
+        send + recv + srq
+    }
+}
+
+impl<'m> CompletionQueue<'m> {
+    /// Attaches the queues of a queue pair, and reserves an entry for each of their slots. The
+    /// device is to name them by the index returned.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    ///
+    /// # Safety
+    /// This completion queue is the only poller of the ledgers (of a shared receive queue: one of
+    /// its pollers).
+    pub unsafe fn attach(&mut self, queues: Attach<'m>) -> Result<UserIndex, AttachError> {
+        let needed = queues.entries();
+        let free = self.unreserved();
+        if needed > free {
+            return Err(AttachError::CqTooSmall { needed, free });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.attach_reserving(queues, needed) }
+    }
+
+    /// As [`attach`](Self::attach), but reserves nothing: if the queues complete more than is polled
+    /// the completion queue overruns, which ends it and every queue pair on it.
+    ///
+    /// # Errors
+    /// [`AttachError::TooManyQueues`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn attach_unreserved(
+        &mut self,
+        queues: Attach<'m>,
+    ) -> Result<UserIndex, AttachError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.attach_reserving(queues, 0) }
+    }
+
+    /// # Safety
+    /// As [`Self::attach`].
+    unsafe fn attach_reserving(
+        &mut self,
+        queues: Attach<'m>,
+        reserved: u32,
+    ) -> Result<UserIndex, AttachError> {
+        let free = self
+            .slots
+            .iter()
+            .position(|slot| slot.current == UserIndex::NONE);
+        let Some(index) = free else {
+            let slots = self.slots.len();
+            return Err(AttachError::TooManyQueues { slots });
+        };
+        let slot = &mut self.slots[index];
+        let user_index = UserIndex::new(index, slot.generation);
+        slot.current = user_index.get();
+        slot.reserved = reserved;
+        slot.send = queues.send;
+        slot.recv = match (queues.recv, queues.srq) {
+            (_, Some((ledger, qp_num))) => RecvSide::Shared(ledger, qp_num),
+            (Some((ledger, ring)), None) => RecvSide::Own(ledger, ring),
+            (None, None) => RecvSide::None,
+        };
+        self.reserved += reserved;
+        Ok(user_index)
+    }
+
+    /// Detaches the queues of `user_index` and removes their entries. Later entries that name them
+    /// are dropped. Does nothing when the index is not (or no longer) attached.
+    ///
+    /// The device must have stopped writing entries of these queues.
+    pub fn detach(&mut self, user_index: UserIndex) {
+        if self.slot(user_index.get()).is_none() {
+            return;
+        }
+        self.purge(user_index);
+        let index = (user_index.get() & 0xffff) as usize;
+        let slot = &mut self.slots[index];
+        self.reserved -= slot.reserved;
+        *slot = QueueSlot {
+            generation: slot.generation.wrapping_add(1),
+            ..QueueSlot::default()
+        };
+    }
+
+    /// Removes the entries that name `user_index`, closing up the others towards the producer, as
+    /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
+    fn purge(&mut self, user_index: UserIndex) {
+        let mut end = self.ci;
+        // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
+        while end.wrapping_sub(self.ci) < self.memory.count()
+            && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count()) }
+                .is_some()
+        {
+            end = end.wrapping_add(1);
+        }
+        let mut removed = 0;
+        let mut at = end;
+        while at != self.ci {
+            at = at.wrapping_sub(1);
+            let from = self.memory.entry(at);
+            // SAFETY: owned by us, as found above.
+            let named = unsafe { from.as_ref().user_index() == user_index.get() };
+            if named {
+                removed += 1;
+            } else if removed != 0 {
+                let to = at.wrapping_add(removed);
+                // SAFETY: both are owned by us.
+                unsafe { Cqe64::move_entry(from, self.memory.entry(to), to, self.memory.count()) };
+                if self.memory.cqe_size() == 128 {
+                    // SAFETY: the half before the descriptor belongs to the same entry.
+                    unsafe {
+                        let inline = from.sub(1);
+                        self.memory
+                            .entry(to)
+                            .sub(1)
+                            .copy_from_nonoverlapping(inline, 1);
+                    }
+                }
+            }
+        }
+        self.ci = self.ci.wrapping_add(removed);
+        self.record.store(self.ci & 0xff_ffff);
+    }
+}
