@@ -64,23 +64,44 @@ fn received() -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(115))]
-#[bench::run(completing(2))]
-fn write_32_inline_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+/// Stages, rings and polls inline WRITEs of `data`.
+#[inline(always)]
+fn write_inline(mut device: Box<MemoryDevice>, data: &[u8]) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
         let write = RdmaWrite {
             remote: black_box(REMOTE),
         };
-        let _ = device
-            .sq
-            .post_inline(wr_id, (), write, black_box(&[7u8; 32]), SIGNALED);
+        let _ = device.sq.post_inline(wr_id, (), write, data, SIGNALED);
         device.sq.ring();
         poll(&mut device);
     }
     device
 }
 
-#[library_benchmark(config = limit(115))]
+// What fits into one block.
+#[library_benchmark(config = limit(200))]
+#[bench::run(completing(1))]
+fn write_28_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    let data: &[u8; 28] = black_box(&[7; 28]);
+    write_inline(device, data)
+}
+
+#[library_benchmark(config = limit(252))]
+#[bench::run(completing(2))]
+fn write_32_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    let data: &[u8; 32] = black_box(&[7; 32]);
+    write_inline(device, data)
+}
+
+// The same, of a length that the compiler does not know.
+#[library_benchmark(config = limit(272))]
+#[bench::run(completing(2))]
+fn write_any_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    let data: &[u8] = black_box(&[7; 32]);
+    write_inline(device, data)
+}
+
+#[library_benchmark(config = limit(210))]
 #[bench::run(completing(1))]
 fn write_64_sge_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
@@ -95,7 +116,7 @@ fn write_64_sge_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevi
     device
 }
 
-#[library_benchmark(config = limit(50))]
+#[library_benchmark(config = limit(75))]
 #[bench::run(device())]
 fn write_64_sge_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
@@ -108,7 +129,7 @@ fn write_64_sge_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(30))]
+#[library_benchmark(config = limit(50))]
 #[bench::run(device())]
 fn receive_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
@@ -125,7 +146,7 @@ fn poll(device: &mut MemoryDevice) {
     black_box(completion.wr_id);
 }
 
-#[library_benchmark(config = limit(50))]
+#[library_benchmark(config = limit(89))]
 #[bench::sends(sent())]
 fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -134,7 +155,7 @@ fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(60))]
+#[library_benchmark(config = limit(99))]
 #[bench::receives(received())]
 fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -143,7 +164,7 @@ fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(12))]
+#[library_benchmark(config = limit(21))]
 #[bench::run(device())]
 fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -155,7 +176,9 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 library_benchmark_group!(
     name = data_path;
     benchmarks =
+        write_28_inline_stage_ring_poll,
         write_32_inline_stage_ring_poll,
+        write_any_inline_stage_ring_poll,
         write_64_sge_stage_ring_poll,
         write_64_sge_stage,
         receive_stage,

@@ -204,8 +204,8 @@ impl<'m> CompletionQueue<'m> {
     /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
     fn purge(&mut self, user_index: UserIndex) {
         let mut end = self.ci;
-        // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
         while end.wrapping_sub(self.ci) < self.memory.count()
+            // SAFETY: within the ring; the entries are ours from `ci` on as long as they say so.
             && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count()) }
                 .is_some()
         {

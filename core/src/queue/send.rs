@@ -11,6 +11,8 @@ use crate::wqe::{
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
 
+const SEGMENTS_PER_BLOCK: u32 = (BASIC_BLOCK / SEGMENT) as u32;
+
 /// Segments that an entry's 6-bit size can name.
 const MAX_DS: usize = 63;
 
@@ -268,7 +270,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
         payload.check(&self.limits)?;
         let bytes = SEGMENT + T::SEGMENTS + O::SEGMENTS + payload.bound();
-        let blocks = bytes.div_ceil(BASIC_BLOCK) as u32;
+        // Shifts: `div_ceil` would test the remainder.
+        let blocks = ((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
         if self.limit.wrapping_sub(self.head) < blocks {
             return self.refresh(blocks);
         }
@@ -328,7 +331,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 payload,
             )
         };
-        let blocks = ds.div_ceil((BASIC_BLOCK / SEGMENT) as u32);
+        let blocks = (ds + SEGMENTS_PER_BLOCK - 1) >> SEGMENTS_PER_BLOCK.ilog2();
         // SAFETY: as above; the ledger has a slot for each block.
         unsafe {
             self.ledger.record(Record {

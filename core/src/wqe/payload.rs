@@ -149,7 +149,8 @@ fn inline_bound(len: usize) -> usize {
     if len == 0 {
         return 0;
     }
-    (INLINE_HEADER + len).next_multiple_of(SEGMENT)
+    // `next_multiple_of` would divide; lengths are far from overflowing.
+    (INLINE_HEADER + len + SEGMENT - 1) & !(SEGMENT - 1)
 }
 
 impl Payload for Inline<'_> {
