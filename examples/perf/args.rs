@@ -1,0 +1,269 @@
+//! The command line.
+
+use super::measure::{Amount, Effort};
+use super::report::SCHEMA;
+use super::workload::{Asked, Measure, Op, Workload};
+use bellwire::soft::Mode;
+use bellwire::{Device, DeviceAttr};
+use bellwire_examples::parse_size;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Measures every operation between two threads on two cores: latency and message rate.
+///
+/// Without a command all operations are measured, which takes some fifteen seconds.
+#[derive(Debug, Parser)]
+#[command(name = "perf", after_long_help = SCHEMA)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Print one JSON document instead of tables (its form: see --help)
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Who executes requests on the software device
+    #[arg(long, global = true, value_enum, default_value_t = ModeName::Inline)]
+    pub mode: ModeName,
+    /// The device, one that `perf devices` lists
+    #[arg(long, global = true, default_value = "auto")]
+    pub device: String,
+}
+
+/// How the software device executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeName {
+    /// The thread that rings the doorbell
+    Inline,
+    /// A thread of the device's own, as a NIC would
+    Engine,
+}
+
+impl ModeName {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Engine => "engine",
+        }
+    }
+
+    /// Threads that the device polls with.
+    pub const fn threads(self) -> usize {
+        match self {
+            Self::Inline => 0,
+            Self::Engine => 1,
+        }
+    }
+
+    pub const fn mode(self) -> Mode {
+        match self {
+            Self::Inline => Mode::Inline,
+            Self::Engine => Mode::Engine { threads: 1 },
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the devices and what they can do
+    Devices,
+    /// Latency of one operation
+    #[command(after_long_help = SCHEMA)]
+    Lat(Lat),
+    /// Message rate and bandwidth of one operation
+    #[command(after_long_help = SCHEMA)]
+    Bw(Bw),
+}
+
+#[derive(Debug, Args)]
+pub struct Lat {
+    #[command(flatten)]
+    common: Common,
+    /// Write the latency percentiles as a picture
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Bw {
+    #[command(flatten)]
+    common: Common,
+    /// Requests of one doorbell [default: 16]
+    #[arg(long, value_name = "N")]
+    batch: Option<u32>,
+    /// Every power of two from 1 to 1m, each for the time or the operations given
+    #[arg(long, conflicts_with = "size")]
+    all_sizes: bool,
+    /// Write bandwidth over size as a picture
+    #[arg(long, value_name = "FILE.svg", requires = "all_sizes")]
+    pub plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// The operation
+    #[arg(long, value_enum, default_value_t = Op::Write)]
+    op: Op,
+    /// Bytes of a message: 8, 4k, 1m
+    #[arg(long, value_parser = parse_size, default_value = "8", value_name = "SIZE")]
+    size: u64,
+    /// Carry the message within the request [default: up to 28 bytes]
+    #[arg(long, conflicts_with = "no_inline")]
+    inline: bool,
+    /// Carry the message in registered memory
+    #[arg(long)]
+    no_inline: bool,
+    /// Requests that the queues hold
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    depth: u32,
+    /// Ask for a completion of one request in N [default: 64, or 1 where each is waited for]
+    #[arg(long, value_name = "N")]
+    signal_every: Option<u32>,
+    /// Operations to measure
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    iters: Option<u64>,
+    /// Seconds to measure for
+    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
+    seconds: f64,
+    /// Operations before that [default: some hundredths of a second]
+    #[arg(long, value_name = "N")]
+    warmup: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("give seconds, more than 0 and at most a day's 86400".to_owned()),
+    }
+}
+
+/// Sizes of `--all-sizes`.
+const ALL_SIZES: std::ops::RangeInclusive<u32> = 0..=20;
+
+impl Common {
+    fn asked(&self, batch: Option<u32>) -> Asked {
+        let inline = match (self.inline, self.no_inline) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        Asked {
+            op: self.op,
+            size: self.size,
+            inline,
+            depth: self.depth,
+            batch,
+            signal_every: self.signal_every,
+        }
+    }
+
+    fn effort(&self) -> Effort {
+        let amount = self
+            .iters
+            .map_or(Amount::Seconds(self.seconds), Amount::Iters);
+        Effort {
+            amount,
+            warmup: self.warmup,
+        }
+    }
+}
+
+impl Lat {
+    /// What to measure.
+    pub fn plan(&self, device: &DeviceAttr) -> Result<(Workload, Effort), String> {
+        let work = self.common.asked(None).check(Measure::Latency, device)?;
+        Ok((work, self.common.effort()))
+    }
+}
+
+impl Bw {
+    /// What to measure, one after the other.
+    pub fn plan(&self, device: &DeviceAttr) -> Result<(Vec<Workload>, Effort), String> {
+        let asked = self.common.asked(self.batch);
+        let sizes: Vec<u64> = if !self.all_sizes {
+            vec![asked.size]
+        } else if asked.op.is_atomic() {
+            return Err(format!(
+                "{} works on 8 bytes only: leave --all-sizes out",
+                asked.op.title()
+            ));
+        } else {
+            ALL_SIZES.map(|log| 1 << log).collect()
+        };
+        let works = sizes
+            .into_iter()
+            .map(|size| Asked { size, ..asked }.check(Measure::Rate, device))
+            .collect::<Result<_, _>>()?;
+        Ok((works, self.common.effort()))
+    }
+}
+
+impl Cli {
+    /// Opens the device that was asked for.
+    pub fn open(&self) -> Result<Device, String> {
+        let opened = Device::open(&self.device).map_err(|error| error.to_string())?;
+        Ok(match self.mode {
+            ModeName::Inline => opened,
+            ModeName::Engine => Device::soft(bellwire::soft::HcaConfig {
+                mode: self.mode.mode(),
+                ..Default::default()
+            }),
+        })
+    }
+}
+
+/// Tells that the options cannot be, and ends with status 2, as for those that cannot be read.
+pub fn refuse(error: String) -> ! {
+    Cli::command()
+        .error(ErrorKind::ValueValidation, error)
+        .exit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn seconds_are_positive_and_finite() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["0", "-1", "nan", "inf", "x", ""] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    fn bw(arguments: &[&str]) -> Result<Vec<Workload>, String> {
+        let line = ["perf", "bw"].iter().chain(arguments);
+        let cli = Cli::try_parse_from(line).map_err(|error| error.to_string())?;
+        let Some(Command::Bw(bw)) = &cli.command else {
+            return Err("not bw".to_owned());
+        };
+        bw.plan(&cli.open()?.attr()).map(|plan| plan.0)
+    }
+
+    #[test]
+    fn all_sizes_are_powers_of_two() {
+        let works = bw(&["--all-sizes", "--op", "send"]).unwrap();
+        let sizes: Vec<_> = works.iter().map(|work| work.size).collect();
+        assert_eq!((sizes[0], sizes[20], sizes.len()), (1, 1 << 20, 21));
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_refused() {
+        for arguments in [
+            &["--inline", "--no-inline"][..],
+            &["--iters", "5", "--seconds", "1"],
+            &["--iters", "0"],
+            &["--all-sizes", "--size", "8"],
+            &["--all-sizes", "--op", "fetch-add"],
+            &["--all-sizes", "--inline"],
+            &["--plot", "x.svg"],
+            &["--device", "mlx5_99"],
+        ] {
+            assert!(bw(arguments).is_err(), "{arguments:?}");
+        }
+    }
+}

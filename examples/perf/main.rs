@@ -1,0 +1,314 @@
+//! Latency and message rate of every operation, between two threads on two cores.
+//!
+//! ```text
+//! cargo run --release --example perf                      every operation, one table
+//! cargo run --release --example perf -- lat --op send     one operation's latency
+//! cargo run --release --example perf -- bw --size 4k      one operation's rate
+//! cargo run --release --example perf -- --help
+//! ```
+
+mod args;
+mod bounce;
+mod clock;
+mod duo;
+mod flood;
+mod machine;
+mod measure;
+mod plot;
+mod report;
+mod run;
+mod side;
+mod stats;
+mod workload;
+
+use anyhow::{Context, Result};
+use args::{Bw, Cli, Command, Lat, refuse};
+use bellwire::{Device, Pd};
+use bellwire_examples::Progress;
+use clap::Parser;
+use machine::Machine;
+use measure::{Amount, Effort, ROUNDS};
+use report::{DeviceFacts, Document, LEGEND, Measured, heading, row};
+use run::Bench;
+use serde_json::json;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+use workload::{Asked, Measure, Op, Workload};
+
+/// Seconds for each line of the default run: latency, and rate.
+const DEFAULT_SECONDS: (f64, f64) = (0.8, 0.3);
+
+/// The default run: eight bytes in every form, then a page.
+const DEFAULT_ROWS: [(Op, u64, Option<bool>); 14] = [
+    (Op::Send, 8, Some(true)),
+    (Op::Send, 8, Some(false)),
+    (Op::SendImm, 8, Some(true)),
+    (Op::Write, 8, Some(true)),
+    (Op::Write, 8, Some(false)),
+    (Op::WriteImm, 8, Some(true)),
+    (Op::Read, 8, None),
+    (Op::CmpSwap, 8, None),
+    (Op::FetchAdd, 8, None),
+    (Op::Send, 4096, None),
+    (Op::SendImm, 4096, None),
+    (Op::Write, 4096, None),
+    (Op::WriteImm, 4096, None),
+    (Op::Read, 4096, None),
+];
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has had enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    match &cli.command {
+        Some(Command::Devices) => devices(cli.json),
+        None => Session::start(cli)?.everything(),
+        Some(Command::Lat(lat)) => Session::start(cli)?.latency(lat),
+        Some(Command::Bw(bw)) => Session::start(cli)?.bandwidth(bw),
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(())
+}
+
+fn devices(as_json: bool) -> Result<()> {
+    let devices = Device::list();
+    let attributes = |device: &bellwire::DeviceInfo| {
+        let attr = device.attr;
+        [
+            ("max_qp", u64::from(attr.max_qp)),
+            ("max_qp_wr", attr.max_qp_wr.into()),
+            ("max_sge", attr.max_sge.into()),
+            ("max_inline_data", attr.max_inline_data.into()),
+            ("max_cqe", attr.max_cqe.into()),
+            ("max_mr", attr.max_mr.into()),
+            ("max_mr_size", attr.max_mr_size),
+            ("max_msg_sz", attr.max_msg_sz),
+            ("max_qp_rd_atom", attr.max_qp_rd_atom.into()),
+        ]
+    };
+    if as_json {
+        let list: Vec<_> = devices
+            .iter()
+            .map(|device| {
+                let attr: serde_json::Map<_, _> = attributes(device)
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value.into()))
+                    .collect();
+                json!({"name": device.name, "description": device.description, "attr": attr})
+            })
+            .collect();
+        return print(&serde_json::to_string_pretty(&json!({"devices": list}))?);
+    }
+    for device in &devices {
+        print(&format!("{}: {}", device.name, device.description))?;
+        for (name, value) in attributes(device) {
+            print(&format!("  {name:<16} {value}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A device that is open, and a machine that is known.
+struct Session<'a> {
+    cli: &'a Cli,
+    machine: Machine,
+    device: DeviceFacts,
+    pd: Pd,
+}
+
+impl<'a> Session<'a> {
+    /// Ends the process when the options cannot be.
+    fn start(cli: &'a Cli) -> Result<Self> {
+        let device = cli.open().unwrap_or_else(|error| refuse(error));
+        let description = Device::list()
+            .into_iter()
+            .find(|info| info.name == device.name())
+            .map_or_else(String::new, |info| info.description);
+        Ok(Self {
+            cli,
+            machine: Machine::find(cli.mode.threads())?,
+            device: DeviceFacts {
+                name: device.name().to_owned(),
+                description,
+                mode: cli.mode.name(),
+            },
+            pd: device.alloc_pd(),
+        })
+    }
+
+    fn bench<'b>(&'b self, progress: &'b Progress, effort: Effort) -> Bench<'b> {
+        Bench {
+            machine: &self.machine,
+            pd: &self.pd,
+            progress,
+            effort,
+        }
+    }
+
+    /// A bar for so many measurements.
+    fn progress(&self, measurements: usize) -> Progress {
+        let steps = measurements as u64 * ROUNDS;
+        Progress::new(steps, "{bar:40} {elapsed} of about {duration}  {msg}")
+    }
+
+    /// Prints what the figures are of.
+    fn say_heading(&self, memory: &str) -> Result<()> {
+        if self.cli.json {
+            return Ok(());
+        }
+        let DeviceFacts {
+            name,
+            description,
+            mode,
+        } = &self.device;
+        print(&self.machine.to_string())?;
+        print(&format!("device   {name}: {description}; {mode} mode"))?;
+        print(&format!("memory   {memory} on each end"))?;
+        if let Some(warning) = self.machine.warning() {
+            print(&format!("WARNING  {warning}"))?;
+        }
+        print("")?;
+        print(&heading())
+    }
+
+    fn say_row(&self, progress: &Progress, measured: &Measured) -> Result<()> {
+        if !self.cli.json {
+            progress.line(&row(measured))?;
+        }
+        Ok(())
+    }
+
+    fn finish(&self, results: Vec<Measured>) -> Result<()> {
+        if self.cli.json {
+            let document = Document::new(&self.machine, &self.device, results);
+            return print(&serde_json::to_string_pretty(&document)?);
+        }
+        print("")?;
+        print(LEGEND)
+    }
+
+    /// The pages that a workload's memory has.
+    fn memory(&self, work: &Workload) -> Result<String> {
+        let (side, _) = side::sides(&self.pd, work)?;
+        Ok(side.region.mapping().to_string())
+    }
+
+    fn everything(&self) -> Result<()> {
+        let effort = |seconds| Effort {
+            amount: Amount::Seconds(seconds),
+            warmup: None,
+        };
+        let attr = self.pd.device().attr();
+        let progress = self.progress(2 * DEFAULT_ROWS.len());
+        let mut results = Vec::new();
+        for (op, size, inline) in DEFAULT_ROWS {
+            let asked = Asked {
+                op,
+                size,
+                inline,
+                depth: 128,
+                batch: None,
+                signal_every: None,
+            };
+            let check = |measure| {
+                asked
+                    .check(measure, &attr)
+                    .unwrap_or_else(|error| refuse(error))
+            };
+            let (lat, bw) = (check(Measure::Latency), check(Measure::Rate));
+            let memory = self.memory(&bw)?;
+            if results.is_empty() {
+                self.say_heading(&memory)?;
+            }
+            progress.say(op.title().to_owned());
+            let mut measured = Measured::new(&bw, memory);
+            measured.latency = Some(
+                self.bench(&progress, effort(DEFAULT_SECONDS.0))
+                    .latency(&lat)?,
+            );
+            measured.rate = Some(self.bench(&progress, effort(DEFAULT_SECONDS.1)).rate(&bw)?);
+            self.say_row(&progress, &measured)?;
+            results.push(measured);
+        }
+        drop(progress);
+        self.finish(results)
+    }
+
+    fn latency(&self, lat: &Lat) -> Result<()> {
+        let (work, effort) = lat
+            .plan(&self.pd.device().attr())
+            .unwrap_or_else(|error| refuse(error));
+        let memory = self.memory(&work)?;
+        self.say_heading(&memory)?;
+        let progress = self.progress(1);
+        let latency = self.bench(&progress, effort).latency(&work)?;
+        if let Some(path) = &lat.plot {
+            let title = format!("{} of {} bytes: latency", work.op.title(), work.size);
+            plot::percentiles(path, &title, &latency.curve)?;
+        }
+        let (ratio, bounce) = (latency.ratio, latency.bounce_ns);
+        let of_rounds = |pick: fn(f64, f64) -> f64, start| {
+            let ratios = latency.rounds.iter().map(|r| r.block_ns / r.bounce_ns);
+            ratios.fold(start, pick)
+        };
+        let (low, high) = (of_rounds(f64::min, f64::MAX), of_rounds(f64::max, 0.0));
+        let mut measured = Measured::new(&work, memory);
+        measured.latency = Some(latency);
+        self.say_row(&progress, &measured)?;
+        drop(progress);
+        if !self.cli.json {
+            print(&format!(
+                "\nbare cache line, one way: {bounce:.1} ns; ratio {ratio:.2} \
+                 (rounds: {low:.2} to {high:.2})"
+            ))?;
+        }
+        self.finish(vec![measured])
+    }
+
+    fn bandwidth(&self, bw: &Bw) -> Result<()> {
+        let (works, effort) = bw
+            .plan(&self.pd.device().attr())
+            .unwrap_or_else(|error| refuse(error));
+        let progress = self.progress(works.len());
+        let mut results: Vec<Measured> = Vec::new();
+        for work in &works {
+            let memory = self.memory(work)?;
+            if results.is_empty() {
+                self.say_heading(&memory)?;
+            }
+            let mut measured = Measured::new(work, memory);
+            measured.rate = Some(self.bench(&progress, effort).rate(work)?);
+            self.say_row(&progress, &measured)?;
+            results.push(measured);
+        }
+        drop(progress);
+        if let (Some(path), Some(first)) = (&bw.plot, works.first()) {
+            let curve: Vec<_> = results
+                .iter()
+                .filter_map(|m| Some((m.size() as f64, m.rate.as_ref()?.bytes_per_second)))
+                .collect();
+            let title = format!("{}: bandwidth over message size", first.op.title());
+            plot::bandwidth(path, &title, &curve).context("the plot")?;
+        }
+        self.finish(results)
+    }
+}
