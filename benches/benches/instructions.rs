@@ -4,7 +4,7 @@
 //! Each figure is for [`REQUESTS`] requests, so that what happens once weighs little.
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
-use bellwire_benches::MemoryDevice;
+use bellwire_benches::{End, MemoryDevice, ends};
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use gungraun::{
@@ -173,6 +173,58 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
+// Through the software HCA: post, execute, and nothing to poll.
+#[library_benchmark(config = limit(270))]
+#[bench::run(ends())]
+fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
+    let remote = ends.1.region.remote(64);
+    for wr_id in 0..REQUESTS {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let none = SendFlags::empty();
+        let _ = ends
+            .0
+            .qp
+            .sq()
+            .post_inline(wr_id, (), RdmaWrite { remote }, data, none);
+        ends.0.qp.sq().ring();
+    }
+    ends
+}
+
+// Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
+#[library_benchmark(config = limit(970))]
+#[bench::run(receiving())]
+fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let _ = ends
+            .0
+            .qp
+            .sq()
+            .post_inline(wr_id, (), Send {}, data, SIGNALED);
+        ends.0.qp.sq().ring();
+        let received = ends.1.cq.poll_one().expect("executed");
+        assert!(received.result.is_ok());
+        let _ = receive(&mut ends.1);
+        let sent = ends.0.cq.poll_one().expect("executed");
+        assert!(sent.result.is_ok());
+    }
+    ends
+}
+
+fn receive(end: &mut End) -> Result<(), bellwire_core::queue::PostError> {
+    // SAFETY: the region outlives the queue pair's use of it.
+    unsafe { end.qp.rq().post(1, &[end.region.sge(0, 64)])? };
+    end.qp.rq().ring();
+    Ok(())
+}
+
+fn receiving() -> (End, End) {
+    let mut ends = ends();
+    receive(&mut ends.1).expect("room");
+    ends
+}
+
 library_benchmark_group!(
     name = data_path;
     benchmarks =
@@ -184,6 +236,8 @@ library_benchmark_group!(
         receive_stage,
         poll_send,
         poll_receive,
-        poll_empty
+        poll_empty,
+        soft_write_8_inline,
+        soft_send_8_inline_and_receive
 );
 main!(library_benchmark_groups = data_path);

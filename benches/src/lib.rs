@@ -1,6 +1,8 @@
 //! What the benches share: queues over ordinary memory, with a device that only prepares completion
-//! entries. What is timed on it is bellwire's own cost.
+//! entries; and two ends of a connection over the software HCA.
 
+use bellwire::memory::{Mapping, Pages};
+use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
@@ -138,4 +140,43 @@ impl MemoryDevice {
             self.produce(Cqe64::responder(CqeOpcode::RespSend, completed, bytes));
         }
     }
+}
+
+/// One end of a connection over the software HCA.
+pub struct End {
+    /// Completion queue of both directions.
+    pub cq: Cq,
+    /// The queue pair, in RTS.
+    pub qp: Qp,
+    /// Memory, open to the peer.
+    pub region: Region,
+}
+
+impl End {
+    fn new(pd: &Pd) -> Self {
+        let init = QpInit::default();
+        let (sends, receives) = init.cq_entries();
+        let mut cq = pd.device().create_cq(sends + receives).expect("fits");
+        let qp = pd.create_qp(&mut cq, &init).expect("fits");
+        let mapping = Mapping::anonymous(1 << 16).pages(Pages::Base).build();
+        let access = AccessFlags::LOCAL_WRITE
+            | AccessFlags::REMOTE_WRITE
+            | AccessFlags::REMOTE_READ
+            | AccessFlags::REMOTE_ATOMIC;
+        let region = Region::new(pd, mapping.expect("memory"), access).expect("a key");
+        Self { cq, qp, region }
+    }
+}
+
+/// Two connected ends, executing inline.
+pub fn ends() -> (End, End) {
+    let pd = Device::soft(Default::default()).alloc_pd();
+    let (mut a, mut b) = (End::new(&pd), End::new(&pd));
+    let connect = ConnectAttr::default();
+    let endpoints = [b.qp.endpoint(), a.qp.endpoint()];
+    for (this, peer) in [&mut a.qp, &mut b.qp].into_iter().zip(endpoints) {
+        this.init(&connect).expect("from RESET");
+        this.connect(&peer, &connect).expect("from INIT");
+    }
+    (a, b)
 }

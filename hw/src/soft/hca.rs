@@ -130,8 +130,9 @@ impl Hca {
         }
     }
 
-    /// Executes what has been rung. On one thread at a time for each queue pair.
-    #[inline(always)]
+    /// Executes what has been rung. On one thread at a time for each queue pair. One copy of it, not
+    /// one at each doorbell: it is long.
+    #[inline(never)]
     pub(super) fn execute(&self, ctx: &'static QpCtx, qpn: u32) {
         let sender = &ctx.sender;
         sender.section.enter(self.barriers);
