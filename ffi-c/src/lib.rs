@@ -1,1 +1,48 @@
-//! Being set up.
+//! The C ABI of bellwire: what `include/bellwire.h` declares.
+//!
+//! The conventions are stated once, at the top of the header (`cbindgen.toml`). How they are kept:
+//!
+//! - Set-up calls run in [`failure::guard`]: a failure becomes a code and a text, a panic a code.
+//! - The data path ([`post`], [`wc`]) has no guard and cannot panic; if it did, an `extern "C"`
+//!   function aborts rather than unwind into C.
+//! - Numbers that C gives are integers here, never enums: a value that no enum has is an error.
+//! - A handle counts its users ([`used`]), so that it cannot be destroyed under them.
+
+#![allow(
+    non_camel_case_types,
+    reason = "types and enumerators have the names of the header"
+)]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "every function is C's: the header's conventions are the contract of all, and what is \
+              special to one its text says"
+)]
+
+// In the order of the header, which rustfmt keeps across blank lines.
+pub mod version;
+
+pub mod code;
+
+mod failure;
+
+pub mod number;
+
+pub mod device;
+
+pub mod memory;
+
+pub mod cq;
+
+pub mod qp_attr;
+
+pub mod qp;
+
+pub mod post;
+
+pub mod wc;
+
+mod handle;
+mod sized;
+#[cfg(test)]
+mod tests;
+mod used;

@@ -1,0 +1,147 @@
+//! How a set-up call fails: a code, and a text that is kept for `bw_last_error`.
+
+use crate::code::*;
+use hw::queue::PostError;
+use hw::state::ModifyError;
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Bytes that are kept of a text, its end included.
+const TEXT: usize = 512;
+
+thread_local! {
+    /// Without a destructor, so that it can be read for as long as the thread runs.
+    static LAST: UnsafeCell<[u8; TEXT]> = const { UnsafeCell::new([0; TEXT]) };
+}
+
+/// Why a set-up call failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: bw_error,
+    text: String,
+}
+
+impl Failure {
+    pub fn new(code: bw_error, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { code, text }
+    }
+
+    /// The argument of this name is NULL.
+    pub fn null(what: &str) -> Self {
+        Self::new(BW_ENULL, format!("{what} is NULL"))
+    }
+}
+
+impl From<hw::Error> for Failure {
+    fn from(error: hw::Error) -> Self {
+        use hw::Error;
+        let code = match &error {
+            Error::UnknownDevice { .. } => BW_ENODEV,
+            Error::Exhausted { .. } => BW_EEXHAUSTED,
+            Error::TooLarge { .. } => BW_ELIMIT,
+            Error::BadRegion { .. } | Error::AccessWithoutLocalWrite => BW_EINVAL,
+            Error::Foreign { .. } => BW_EFOREIGN,
+            Error::ResetByModify | Error::NotReset => BW_ESTATE,
+            Error::Attach(_) => BW_ECQROOM,
+            Error::Modify(
+                ModifyError::IllegalTransition(_)
+                | ModifyError::CurStateMismatch { .. }
+                | ModifyError::NotDrained,
+            ) => BW_ESTATE,
+            Error::Modify(_) => BW_EINVAL,
+            Error::Memory(_) => BW_EMEMORY,
+            _ => BW_EOTHER,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<hw::memory::MemoryError> for Failure {
+    fn from(error: hw::memory::MemoryError) -> Self {
+        hw::Error::from(error).into()
+    }
+}
+
+/// Runs a set-up call: what it answers, or the code of its failure. The failure's text, or that of a
+/// panic, is kept for `bw_last_error`.
+pub(crate) fn guard<R: Answer>(call: impl FnOnce() -> Result<R, Failure>) -> c_int {
+    // Whatever the call had in its hands when it panicked is the caller's to destroy, and is made
+    // of parts that stand a panic (see the header on BW_EINTERNAL).
+    let failure = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(answer)) => return answer.number(),
+        Ok(Err(failure)) => failure,
+        Err(panic) => Failure::new(BW_EINTERNAL, panic_text(&*panic)),
+    };
+    keep(&failure.text);
+    failure.code as c_int
+}
+
+/// What a set-up call answers when it succeeds.
+pub(crate) trait Answer {
+    fn number(self) -> c_int;
+}
+
+impl Answer for () {
+    fn number(self) -> c_int {
+        BW_OK as c_int
+    }
+}
+
+impl Answer for hw::state::QpState {
+    fn number(self) -> c_int {
+        self.number().into()
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!(
+        "the library panicked: {}",
+        text.unwrap_or("it said no more")
+    )
+}
+
+fn keep(text: &str) {
+    // At the end of a thread there may be no place left to keep it.
+    let _ = LAST.try_with(|last| {
+        let mut length = text.len().min(TEXT - 1);
+        while !text.is_char_boundary(length) {
+            length -= 1;
+        }
+        // SAFETY: this thread's own, and no reference to it leaves this function.
+        let last = unsafe { &mut *last.get() };
+        last[..length].copy_from_slice(&text.as_bytes()[..length]);
+        last[length] = 0;
+    });
+}
+
+/// What the last set-up call that failed on this thread has to say beyond its code: what was asked
+/// for, what there is, what to do. Empty when none has failed. Never NULL; it stays until the next
+/// set-up call fails on this thread.
+///
+/// `bw_post_*`, `bw_ring_*` and `bw_poll*` leave it as it is: their codes say all.
+///
+/// Thread: any; each has a text of its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_last_error() -> *const c_char {
+    LAST.try_with(|last| last.get().cast_const().cast())
+        .unwrap_or(c"".as_ptr())
+}
+
+/// The code of a refused post.
+#[inline(always)]
+pub(crate) fn post_code(error: PostError) -> bw_error {
+    match error {
+        PostError::QueueFull => BW_EFULL,
+        PostError::WrongState => BW_ESTATE,
+        PostError::TooManySges { .. } => BW_ETOOMANYSGE,
+        PostError::InlineTooLong { .. } => BW_EINLINE,
+        PostError::SgeTooLong { .. } | PostError::BlockTooShort { .. } => BW_ESGELENGTH,
+    }
+}

@@ -1,0 +1,382 @@
+//! Protection domains, and memory that devices may reach.
+
+use crate::code::BW_EINVAL;
+use crate::device::{BW_TEXT_MAX, bw_device, text};
+use crate::failure::{Failure, guard};
+use crate::handle::{get, give, take};
+use crate::sized::{self, Versioned};
+use crate::used::{Used, User};
+use hw::memory::{Mapping, PageKind, Pages};
+use hw::{AccessFlags, Mr, Pd, Region};
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::NonNull;
+
+/// A protection domain: queue pairs reach only memory of their own.
+#[derive(Debug)]
+pub struct bw_pd {
+    pub(crate) pd: Pd,
+    pub(crate) used: Used,
+    _device: User,
+}
+
+/// Memory of the program that is registered with a device.
+#[derive(Debug)]
+pub struct bw_mr {
+    mr: Mr,
+    _pd: User,
+}
+
+/// Memory that the library has reserved, and registered with a device.
+#[derive(Debug)]
+pub struct bw_region {
+    region: Region,
+    _pd: User,
+}
+
+/// The pages that a region is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_pages {
+    /// The largest that can be had: 1 GiB, 2 MiB, transparent huge pages, base pages. A kind is tried
+    /// only if the region fills at least one page of it. Only to ask for.
+    BW_PAGES_AUTO = 0,
+    /// 1 GiB hugetlb pages.
+    BW_PAGES_HUGE_1G = 1,
+    /// 2 MiB hugetlb pages.
+    BW_PAGES_HUGE_2M = 2,
+    /// Base pages that the kernel is advised to make 2 MiB pages of.
+    BW_PAGES_TRANSPARENT = 3,
+    /// The machine's base pages (4 KiB on x86-64).
+    BW_PAGES_BASE = 4,
+}
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct bw_mr_info {
+    /// `sizeof(bw_mr_info)`.
+    pub size: u32,
+    /// Rights: `bw_access_flags`.
+    pub access: u32,
+    /// Where it starts.
+    pub addr: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// The key for requests of this side.
+    pub lkey: u32,
+    /// The key for the peer's requests.
+    pub rkey: u32,
+}
+
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
+unsafe impl Versioned for bw_mr_info {
+    const FIRST: usize = 32;
+}
+
+/// How a region is to be made. `bw_region_attr_default` fills it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_region_attr {
+    /// `sizeof(bw_region_attr)`.
+    pub size: u32,
+    /// The pages to use: a `bw_pages`.
+    pub pages: u32,
+    /// Bytes; rounded up to whole pages.
+    pub length: u64,
+    /// Rights: `bw_access_flags`.
+    pub access: u32,
+    /// Takes the memory from this NUMA node, and from no other; from any when less than 0.
+    pub numa_node: i32,
+    /// Not 0: locks the memory, mlock(2).
+    pub lock: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+impl Default for bw_region_attr {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>() as u32,
+            pages: bw_pages::BW_PAGES_AUTO as u32,
+            length: 0,
+            access: AccessFlags::LOCAL_WRITE.bits(),
+            numa_node: -1,
+            lock: 0,
+            reserved: 0,
+        }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for bw_region_attr {
+    const FIRST: usize = 32;
+}
+
+/// What a region is.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_region_info {
+    /// `sizeof(bw_region_info)`.
+    pub size: u32,
+    /// Rights: `bw_access_flags`.
+    pub access: u32,
+    /// Where it starts, aligned to a page.
+    pub addr: u64,
+    /// Its bytes: what was asked for, in whole pages.
+    pub length: u64,
+    /// The key for requests of this side.
+    pub lkey: u32,
+    /// The key for the peer's requests.
+    pub rkey: u32,
+    /// Bytes of a page; of BW_PAGES_TRANSPARENT the 2 MiB that the region is aligned to.
+    pub page_size: u64,
+    /// The pages that it got: a `bw_pages`, but not BW_PAGES_AUTO.
+    pub pages: u32,
+    /// 0.
+    pub reserved: u32,
+    /// For people: "128 MiB in 64 hugetlb pages of 2 MiB".
+    pub text: [c_char; BW_TEXT_MAX],
+}
+
+impl Default for bw_region_info {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>() as u32,
+            access: 0,
+            addr: 0,
+            length: 0,
+            lkey: 0,
+            rkey: 0,
+            page_size: 0,
+            pages: 0,
+            reserved: 0,
+            text: [0; BW_TEXT_MAX],
+        }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for bw_region_info {
+    const FIRST: usize = 176;
+}
+
+/// Creates a protection domain.
+///
+/// Owner: the caller, until `bw_pd_destroy`. It keeps the device open.
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_pd_create(device: *const bw_device, pd: *mut *mut bw_pd) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles and results.
+        unsafe {
+            let device = get(device, "device")?;
+            give(pd, || {
+                Ok(bw_pd {
+                    pd: device.device.alloc_pd(),
+                    used: Used::default(),
+                    _device: device.used.by(),
+                })
+            })
+        }
+    })
+}
+
+/// Destroys a protection domain.
+///
+/// Errors: `BW_EBUSY` while there are memory or queue pairs of it, `BW_ENULL`.
+/// Thread: any; no other call on the protection domain may be under way or follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_pd_destroy(pd: *mut bw_pd) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe {
+        take(pd, "protection domain", |pd| {
+            pd.used.check("protection domain", "memory or queue pairs")
+        })
+    })
+}
+
+pub(crate) fn access(bits: u32) -> Result<AccessFlags, Failure> {
+    AccessFlags::from_bits(bits).ok_or_else(|| {
+        let unknown = bits & !AccessFlags::all().bits();
+        Failure::new(BW_EINVAL, format!("access has unknown bits: {unknown:#x}"))
+    })
+}
+
+/// Registers `length` bytes of the program's memory at `addr`. `access` are `bw_access_flags`.
+///
+/// The memory stays the program's: it has to be there until `bw_mr_destroy`, and the peer may read
+/// and write it at any time as the rights say.
+///
+/// Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
+/// Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
+/// REMOTE_ATOMIC without LOCAL_WRITE), `BW_EEXHAUSTED`, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_mr_create(
+    pd: *const bw_pd,
+    addr: *mut c_void,
+    length: usize,
+    access_flags: u32,
+    mr: *mut *mut bw_mr,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles.
+        let pd = unsafe { get(pd, "protection domain")? };
+        let start = NonNull::new(addr.cast()).ok_or_else(|| Failure::null("addr"))?;
+        let access = access(access_flags)?;
+        // SAFETY: the header on results; that the memory stays is what this function's text asks.
+        unsafe {
+            give(mr, || {
+                Ok(bw_mr {
+                    mr: pd.pd.register(start, length, access)?,
+                    _pd: pd.used.by(),
+                })
+            })
+        }
+    })
+}
+
+/// Where the memory is, and its keys. Set `info->size` before.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_mr_query(mr: *const bw_mr, info: *mut bw_mr_info) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles.
+        let mr = &unsafe { get(mr, "memory region")? }.mr;
+        let found = bw_mr_info {
+            size: 0,
+            access: mr.access().bits(),
+            addr: mr.addr(),
+            length: mr.length(),
+            lkey: mr.lkey(),
+            rkey: mr.rkey(),
+        };
+        // SAFETY: the header on sized structs.
+        unsafe { sized::write(info, &found) }
+    })
+}
+
+/// Takes the keys of the memory back. When this returns the device does not touch the memory any
+/// more; requests that still name it fail.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any; no other call on the memory region may be under way or follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_mr_destroy(mr: *mut bw_mr) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { take(mr, "memory region", |_| Ok(())) })
+}
+
+/// Fills `attr`, of `size` bytes, with its size and the defaults, which lack a length: the largest
+/// pages that can be had, of any NUMA node, not locked, for local use.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_region_attr_default(attr: *mut bw_region_attr, size: usize) -> c_int {
+    // SAFETY: the header on sized structs.
+    guard(|| unsafe { sized::fill(attr, size) })
+}
+
+/// Reserves memory, zeroed and all of it present, and registers it. Slow: the kernel zeroes all of
+/// it. `bw_region_query` tells where it is and which pages it got.
+///
+/// Owner: the caller, until `bw_region_destroy`. It keeps the protection domain.
+/// Errors: `BW_EMEMORY` (`bw_last_error` tells what to do), `BW_EINVAL`, `BW_EEXHAUSTED`,
+/// `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_region_create(
+    pd: *const bw_pd,
+    attr: *const bw_region_attr,
+    region: *mut *mut bw_region,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles and sized structs.
+        let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read(attr)?) };
+        let access = access(attr.access)?;
+        let pages = pages(attr.pages)?;
+        sized::zero("reserved", attr.reserved)?;
+        let make = || {
+            // No address space holds more than a usize can say.
+            let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
+            let mut wanted = Mapping::anonymous(length).pages(pages).lock(attr.lock != 0);
+            if let Ok(node) = u32::try_from(attr.numa_node) {
+                wanted = wanted.numa_node(node);
+            }
+            Ok(bw_region {
+                region: Region::new(&pd.pd, wanted.build()?, access)?,
+                _pd: pd.used.by(),
+            })
+        };
+        // SAFETY: the header on results.
+        unsafe { give(region, make) }
+    })
+}
+
+fn pages(number: u32) -> Result<Pages, Failure> {
+    use bw_pages::*;
+    [
+        (BW_PAGES_AUTO, Pages::Auto),
+        (BW_PAGES_HUGE_1G, Pages::Huge1G),
+        (BW_PAGES_HUGE_2M, Pages::Huge2M),
+        (BW_PAGES_TRANSPARENT, Pages::Transparent),
+        (BW_PAGES_BASE, Pages::Base),
+    ]
+    .into_iter()
+    .find_map(|(known, pages)| (known as u32 == number).then_some(pages))
+    .ok_or_else(|| {
+        let text = format!("pages is {number}, which is not one that there is");
+        Failure::new(BW_EINVAL, text)
+    })
+}
+
+/// Where the region is, its keys, and which pages it got. Set `info->size` before.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_region_query(
+    region: *const bw_region,
+    info: *mut bw_region_info,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles.
+        let region = &unsafe { get(region, "region")? }.region;
+        let (mr, mapping) = (region.mr(), region.mapping());
+        let kind = mapping.page_kind();
+        let pages = match kind {
+            PageKind::Huge1G => bw_pages::BW_PAGES_HUGE_1G,
+            PageKind::Huge2M => bw_pages::BW_PAGES_HUGE_2M,
+            PageKind::Transparent => bw_pages::BW_PAGES_TRANSPARENT,
+            PageKind::Base => bw_pages::BW_PAGES_BASE,
+        };
+        let found = bw_region_info {
+            access: mr.access().bits(),
+            addr: mr.addr(),
+            length: mr.length(),
+            lkey: mr.lkey(),
+            rkey: mr.rkey(),
+            page_size: kind.size() as u64,
+            pages: pages as u32,
+            text: text(&mapping.to_string()),
+            ..bw_region_info::default()
+        };
+        // SAFETY: the header on sized structs.
+        unsafe { sized::write(info, &found) }
+    })
+}
+
+/// Takes the keys of the region back, and its memory. Requests that still name it fail.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any; no other call on the region may be under way or follow, and nobody may use its
+/// memory any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_region_destroy(region: *mut bw_region) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { take(region, "region", |_| Ok(())) })
+}

@@ -1,0 +1,198 @@
+//! The verbs' numbers. Each is written out, for the header; a test compares the header's
+//! with core's.
+
+/// What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_wr_opcode {
+    /// Write to the peer's memory.
+    BW_WR_RDMA_WRITE = 0,
+    /// Write, and consume a receive at the peer, which completes with the immediate data.
+    BW_WR_RDMA_WRITE_WITH_IMM = 1,
+    /// Send into the peer's next receive.
+    BW_WR_SEND = 2,
+    /// Send with immediate data.
+    BW_WR_SEND_WITH_IMM = 3,
+    /// Read the peer's memory.
+    BW_WR_RDMA_READ = 4,
+    /// Compare eight bytes of the peer's memory and swap when equal; the old value comes back.
+    BW_WR_ATOMIC_CMP_AND_SWP = 5,
+    /// Add to eight bytes of the peer's memory; the old value comes back.
+    BW_WR_ATOMIC_FETCH_AND_ADD = 6,
+    /// Invalidate a key of this side.
+    BW_WR_LOCAL_INV = 7,
+    /// Send, and invalidate a key of the peer's.
+    BW_WR_SEND_WITH_INV = 9,
+    /// Do nothing, and complete.
+    BW_WR_NOP = 255,
+}
+
+/// What became of a request (`ibv_wc_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_wc_status {
+    /// Executed.
+    BW_WC_SUCCESS = 0,
+    /// The receive was shorter than the message, or a length was not allowed.
+    BW_WC_LOC_LEN_ERR = 1,
+    /// The queue pair cannot do this, or the entry is malformed.
+    BW_WC_LOC_QP_OP_ERR = 2,
+    /// An end-to-end context error (obsolete).
+    BW_WC_LOC_EEC_OP_ERR = 3,
+    /// A local key does not cover the memory named, or does not allow the access.
+    BW_WC_LOC_PROT_ERR = 4,
+    /// Not executed: the queue pair was in the error state.
+    BW_WC_WR_FLUSH_ERR = 5,
+    /// A memory window could not be bound.
+    BW_WC_MW_BIND_ERR = 6,
+    /// The responder sent something that was not expected.
+    BW_WC_BAD_RESP_ERR = 7,
+    /// A local protection error while data came in.
+    BW_WC_LOC_ACCESS_ERR = 8,
+    /// The responder found the request invalid.
+    BW_WC_REM_INV_REQ_ERR = 9,
+    /// The responder's key does not cover the memory named, or does not allow the access.
+    BW_WC_REM_ACCESS_ERR = 10,
+    /// The responder could not do it.
+    BW_WC_REM_OP_ERR = 11,
+    /// The responder did not answer within the retries.
+    BW_WC_RETRY_EXC_ERR = 12,
+    /// The responder had no receive posted within the retries.
+    BW_WC_RNR_RETRY_EXC_ERR = 13,
+    /// A local RDD violation (obsolete).
+    BW_WC_LOC_RDD_VIOL_ERR = 14,
+    /// The responder found an invalid RD request (obsolete).
+    BW_WC_REM_INV_RD_REQ_ERR = 15,
+    /// The responder gave the operation up.
+    BW_WC_REM_ABORT_ERR = 16,
+    /// An invalid end-to-end context number (obsolete).
+    BW_WC_INV_EECN_ERR = 17,
+    /// An end-to-end context in the wrong state (obsolete).
+    BW_WC_INV_EEC_STATE_ERR = 18,
+    /// The device reported a fatal error.
+    BW_WC_FATAL_ERR = 19,
+    /// A response timed out.
+    BW_WC_RESP_TIMEOUT_ERR = 20,
+    /// Another error; `vendor_err` tells more.
+    BW_WC_GENERAL_ERR = 21,
+    /// Tag matching failed.
+    BW_WC_TM_ERR = 22,
+    /// Tag matching went on in software.
+    BW_WC_TM_RNDV_INCOMPLETE = 23,
+}
+
+/// What completed (`ibv_wc_opcode`; NOP is bellwire's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_wc_opcode {
+    /// A SEND, with or without immediate data or invalidation.
+    BW_WC_SEND = 0,
+    /// An RDMA WRITE, with or without immediate data.
+    BW_WC_RDMA_WRITE = 1,
+    /// An RDMA READ.
+    BW_WC_RDMA_READ = 2,
+    /// A compare and swap.
+    BW_WC_COMP_SWAP = 3,
+    /// A fetch and add.
+    BW_WC_FETCH_ADD = 4,
+    /// A memory window bind.
+    BW_WC_BIND_MW = 5,
+    /// A local invalidate.
+    BW_WC_LOCAL_INV = 6,
+    /// A TSO send.
+    BW_WC_TSO = 7,
+    /// A NOP.
+    BW_WC_NOP = 127,
+    /// A receive that a SEND consumed. All receives have this bit.
+    BW_WC_RECV = 128,
+    /// A receive that an RDMA WRITE with immediate data consumed.
+    BW_WC_RECV_RDMA_WITH_IMM = 129,
+}
+
+/// Bits of `bw_wc.wc_flags` (`ibv_wc_flags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_wc_flags {
+    /// A datagram's first 40 bytes are the global route header.
+    BW_WC_GRH = 1,
+    /// `imm_data` is immediate data.
+    BW_WC_WITH_IMM = 2,
+    /// `imm_data` is a key of this side that the peer has invalidated.
+    BW_WC_WITH_INV = 8,
+}
+
+/// Bits of the flags of a send request (`ibv_send_flags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_send_flags {
+    /// Start only when all earlier READs and atomics of this queue have completed.
+    BW_SEND_FENCE = 1,
+    /// Write a completion entry when done. Without it a later completion of the queue tells of the
+    /// request too (`bw_wc.retired`); only a failure always has an entry of its own.
+    BW_SEND_SIGNALED = 2,
+    /// Raise a solicited event at the receiver.
+    BW_SEND_SOLICITED = 4,
+    /// Carry the payload within the entry: its memory need not be registered, and may be reused as
+    /// soon as it is posted. For SENDs and WRITEs, through `bw_post_send`.
+    BW_SEND_INLINE = 8,
+}
+
+/// Rights to memory, and of a connection's peer (`ibv_access_flags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_access_flags {
+    /// The device may write the memory: receives, the results of READs and atomics.
+    BW_ACCESS_LOCAL_WRITE = 1,
+    /// The peer may write. Needs LOCAL_WRITE as well.
+    BW_ACCESS_REMOTE_WRITE = 2,
+    /// The peer may read.
+    BW_ACCESS_REMOTE_READ = 4,
+    /// The peer may use atomics. Needs LOCAL_WRITE as well.
+    BW_ACCESS_REMOTE_ATOMIC = 8,
+    /// Memory windows may be bound to the memory.
+    BW_ACCESS_MW_BIND = 16,
+    /// Addresses count from the start of the memory.
+    BW_ACCESS_ZERO_BASED = 32,
+    /// Pages are faulted in on demand.
+    BW_ACCESS_ON_DEMAND = 64,
+    /// The memory is made of huge pages.
+    BW_ACCESS_HUGETLB = 128,
+    /// Writes may reach memory in another order than they were sent.
+    BW_ACCESS_RELAXED_ORDERING = 1048576,
+}
+
+/// The state of a queue pair (`ibv_qp_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_qp_state {
+    /// As created: nothing may be posted.
+    BW_QPS_RESET = 0,
+    /// Receives may be posted; none is used yet.
+    BW_QPS_INIT = 1,
+    /// Ready to receive.
+    BW_QPS_RTR = 2,
+    /// Ready to send: the working state.
+    BW_QPS_RTS = 3,
+    /// Send queue drain: started sends finish, later ones wait.
+    BW_QPS_SQD = 4,
+    /// Send queue error (unreliable transports): a send failed, receiving goes on.
+    BW_QPS_SQE = 5,
+    /// Error: everything outstanding completes as flushed.
+    BW_QPS_ERR = 6,
+}
+
+/// A path MTU (`ibv_mtu`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_mtu {
+    /// 256 bytes.
+    BW_MTU_256 = 1,
+    /// 512 bytes.
+    BW_MTU_512 = 2,
+    /// 1024 bytes.
+    BW_MTU_1024 = 3,
+    /// 2048 bytes.
+    BW_MTU_2048 = 4,
+    /// 4096 bytes.
+    BW_MTU_4096 = 5,
+}

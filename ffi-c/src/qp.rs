@@ -1,0 +1,235 @@
+//! Queue pairs. Posting is in `post`, what they are made of in `qp_attr`.
+
+use crate::cq::bw_cq;
+use crate::failure::{Failure, guard};
+use crate::handle::{get, get_mut, give, take};
+use crate::memory::bw_pd;
+use crate::qp_attr::{bw_connect_attr, bw_endpoint, bw_qp_info, bw_qp_init_attr};
+use crate::sized;
+use crate::used::User;
+use hw::{Cqs, Qp, RcRecvQueue, RcSendQueue};
+use std::ffi::{c_int, c_void};
+
+// The send queue and the receive queue may be used by two threads at once. So the data path must not
+// make a reference to the whole of `qp`: it takes one of the two pointers, which are made anew after
+// each call that had such a reference.
+/// A reliable connection's queue pair.
+#[derive(Debug)]
+pub struct bw_qp {
+    pub(crate) sq: *mut RcSendQueue,
+    pub(crate) rq: *mut RcRecvQueue,
+    qp: *mut Qp,
+    send_cq: *mut bw_cq,
+    recv_cq: *mut bw_cq,
+    _users: [User; 3],
+}
+
+impl bw_qp {
+    /// Runs a call that is alone on the queue pair.
+    ///
+    /// # Safety
+    /// It is alone.
+    unsafe fn alone<R>(
+        &mut self,
+        call: impl FnOnce(&mut Qp) -> Result<R, hw::Error>,
+    ) -> Result<R, Failure> {
+        // SAFETY: from `Box::into_raw`, freed in `drop`; alone by the caller's promise.
+        let qp = unsafe { &mut *self.qp };
+        let result = call(qp);
+        let (sq, rq) = qp.split();
+        (self.sq, self.rq) = (sq, rq);
+        Ok(result?)
+    }
+}
+
+impl Drop for bw_qp {
+    fn drop(&mut self) {
+        // SAFETY: from `Box::into_raw`, and nobody uses it any more.
+        drop(unsafe { Box::from_raw(self.qp) });
+    }
+}
+
+/// The completion queues as the library takes them: one for both directions, or two.
+///
+/// # Safety
+/// Both are handles of completion queues that nobody else uses meanwhile.
+unsafe fn cqs<'a>(send: *mut bw_cq, recv: *mut bw_cq) -> Result<Cqs<'a>, Failure> {
+    // SAFETY: the caller's promise; two references only to two of them.
+    unsafe {
+        let first = &mut get_mut(send, "send completion queue")?.cq;
+        if send == recv {
+            return Ok(Cqs::Shared(first));
+        }
+        let second = &mut get_mut(recv, "receive completion queue")?.cq;
+        Ok(Cqs::Split(first, second))
+    }
+}
+
+/// Creates a queue pair in RESET. Sends complete on `send_cq`, receives on `recv_cq`, which may be the
+/// same. `attr` may be NULL: the default.
+///
+/// Owner: the caller, until `bw_qp_destroy`. It keeps the protection domain and the completion
+/// queues.
+/// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: the owner of both completion queues: nobody may poll them meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_create(
+    pd: *const bw_pd,
+    send_cq: *mut bw_cq,
+    recv_cq: *mut bw_cq,
+    attr: *const bw_qp_init_attr,
+    qp: *mut *mut bw_qp,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles and sized structs.
+        let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read_or_default(attr)?) };
+        let make = || {
+            // SAFETY: the header on handles; the caller owns the completion queues.
+            let made = pd
+                .pd
+                .create_qp(unsafe { cqs(send_cq, recv_cq)? }, &attr.into())?;
+            // SAFETY: as above; checked.
+            let users = unsafe { [pd.used.by(), (*send_cq).used.by(), (*recv_cq).used.by()] };
+            let qp = Box::into_raw(Box::new(made));
+            // SAFETY: just made.
+            let (sq, rq) = unsafe { (*qp).split() };
+            Ok(bw_qp {
+                sq,
+                rq,
+                qp,
+                send_cq,
+                recv_cq,
+                _users: users,
+            })
+        };
+        // SAFETY: the header on results.
+        unsafe { give(qp, make) }
+    })
+}
+
+/// What to bring to the peer, by any means. Set `endpoint->size` before.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_endpoint(qp: *mut bw_qp, endpoint: *mut bw_endpoint) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let ours = get_mut(qp, "queue pair")?.alone(|qp| Ok(qp.endpoint()))?;
+        sized::write(endpoint, &ours.into())
+    })
+}
+
+/// From RESET to INIT: receives may be posted from here on, and should be before the peer connects.
+/// `attr` may be NULL: the default.
+///
+/// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_init(qp: *mut bw_qp, attr: *const bw_connect_attr) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let attr = sized::read_or_default(attr)?.checked()?;
+        get_mut(qp, "queue pair")?.alone(|qp| qp.init(&attr))
+    })
+}
+
+/// From INIT to RTS, connected with `peer`: requests may be posted from here on. `attr` may be NULL:
+/// the default. When it fails the queue pair is in INIT or in RTR: `bw_qp_reset` starts anew.
+///
+/// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_connect(
+    qp: *mut bw_qp,
+    peer: *const bw_endpoint,
+    attr: *const bw_connect_attr,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let attr = sized::read_or_default(attr)?.checked()?;
+        let peer = sized::read(peer)?;
+        sized::zero("reserved", peer.reserved)?;
+        get_mut(qp, "queue pair")?.alone(|qp| qp.connect(&peer.into(), &attr))
+    })
+}
+
+/// To ERR, from any state: everything in flight is flushed, and told by the completion
+/// queues.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_to_error(qp: *mut bw_qp) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { get_mut(qp, "queue pair")?.alone(Qp::to_error) })
+}
+
+/// Called by `bw_qp_reset` for each request that was cleared: `context` as given there, and the
+/// request's identifier. It has to return, and must not use the queue pair or its completion queues.
+pub type bw_cleared_fn = Option<unsafe extern "C" fn(context: *mut c_void, wr_id: u64)>;
+
+/// To RESET, from any state: clears both queues and their completions, as the verbs have it. The
+/// requests that were not told yet are told here: `cleared`, unless NULL, is called for each, sends
+/// first, oldest first. What the peer has seen of them is not known.
+///
+/// Errors: `BW_ECQROOM` when other queue pairs took the room meanwhile that this one had not
+/// reserved, `BW_ENULL`.
+/// Thread: the owner of the queue pair and of its completion queues: nobody may poll them meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_reset(
+    qp: *mut bw_qp,
+    cleared: bw_cleared_fn,
+    context: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles.
+        let qp = unsafe { get_mut(qp, "queue pair")? };
+        // SAFETY: both are there for as long as the queue pair uses them; the caller owns them.
+        let cqs = unsafe { cqs(qp.send_cq, qp.recv_cq)? };
+        let each = |wr_id| {
+            if let Some(cleared) = cleared {
+                // SAFETY: the program's own.
+                unsafe { cleared(context, wr_id) }
+            }
+        };
+        // SAFETY: the header on threads. What C posts has no block of a slab.
+        unsafe { qp.alone(|qp| qp.reset(cqs, |wr_id, _| each(wr_id))) }
+    })
+}
+
+/// The device's state of the queue pair: a `bw_qp_state`, 0 or more. A failed request takes it to
+/// ERR.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_get_state(qp: *mut bw_qp) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { get_mut(qp, "queue pair")?.alone(|qp| Ok(qp.state())) })
+}
+
+/// State and attributes, as the device has them. Set `info->size` before.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_query(qp: *mut bw_qp, info: *mut bw_qp_info) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let found =
+            get_mut(qp, "queue pair")?.alone(|qp| Ok(bw_qp_info::new(qp.qp_num(), &qp.query())))?;
+        sized::write(info, &found)
+    })
+}
+
+/// Destroys a queue pair. What is in flight is flushed, and still told by the completion queues; what
+/// was posted and not rung is not.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the queue pair's owner; no other call on it may be under way or follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_destroy(qp: *mut bw_qp) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { take(qp, "queue pair", |_| Ok(())) })
+}

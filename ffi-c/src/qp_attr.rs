@@ -1,0 +1,287 @@
+//! What a queue pair and a connection are made of.
+
+use crate::code::BW_EINVAL;
+use crate::failure::{Failure, guard};
+use crate::memory::access;
+use crate::sized::{self, Versioned};
+use hw::state::{Mtu, QpAttr};
+use hw::{ConnectAttr, Endpoint, QpInit};
+use std::ffi::c_int;
+
+/// What a queue pair is to be able to do (`ibv_qp_init_attr`). `bw_qp_init_attr_default` fills it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_qp_init_attr {
+    /// `sizeof(bw_qp_init_attr)`.
+    pub size: u32,
+    /// Send requests in flight.
+    pub max_send_wr: u32,
+    /// Receives in flight.
+    pub max_recv_wr: u32,
+    /// Scatter/gather elements of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes of a send request.
+    pub max_inline_data: u32,
+    /// Not 0: every send request completes with an entry, signalled or not.
+    pub sq_sig_all: u32,
+    /// Not 0: reserve an entry in the completion queues for everything that can be in flight, so that
+    /// a flush cannot overrun them. Without it an overrun ends the completion queue and every queue
+    /// pair on it.
+    pub reserve_cq: u32,
+}
+
+impl Default for bw_qp_init_attr {
+    fn default() -> Self {
+        let init = QpInit::default();
+        Self {
+            size: size_of::<Self>() as u32,
+            max_send_wr: init.max_send_wr,
+            max_recv_wr: init.max_recv_wr,
+            max_send_sge: init.max_send_sge,
+            max_recv_sge: init.max_recv_sge,
+            max_inline_data: init.max_inline_data,
+            sq_sig_all: init.sq_sig_all.into(),
+            reserve_cq: init.reserve_cq.into(),
+        }
+    }
+}
+
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
+unsafe impl Versioned for bw_qp_init_attr {
+    const FIRST: usize = 32;
+}
+
+impl From<bw_qp_init_attr> for QpInit {
+    fn from(attr: bw_qp_init_attr) -> Self {
+        Self {
+            max_send_wr: attr.max_send_wr,
+            max_recv_wr: attr.max_recv_wr,
+            max_send_sge: attr.max_send_sge,
+            max_recv_sge: attr.max_recv_sge,
+            max_inline_data: attr.max_inline_data,
+            sq_sig_all: attr.sq_sig_all != 0,
+            reserve_cq: attr.reserve_cq != 0,
+        }
+    }
+}
+
+/// Fills `attr`, of `size` bytes, with its size and the defaults:
+/// `bw_qp_init_attr_default(&attr, sizeof(attr))`.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_init_attr_default(attr: *mut bw_qp_init_attr, size: usize) -> c_int {
+    // SAFETY: the header on sized structs.
+    guard(|| unsafe { sized::fill(attr, size) })
+}
+
+/// Entries that a queue pair of these attributes reserves in its completion queues: for sends, and
+/// for receives. A completion queue for both directions needs the sum. `attr` may be NULL: the
+/// default.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_cq_entries(
+    attr: *const bw_qp_init_attr,
+    send: *mut u32,
+    recv: *mut u32,
+) -> c_int {
+    guard(|| {
+        if send.is_null() || recv.is_null() {
+            return Err(Failure::null("a place for a count"));
+        }
+        // SAFETY: the header on sized structs; the places are not NULL.
+        unsafe {
+            let init = QpInit::from(sized::read_or_default(attr)?);
+            let entries = init.cq_entries();
+            send.write(entries.0);
+            recv.write(entries.1);
+        }
+        Ok(())
+    })
+}
+
+/// How a connection behaves. `bw_connect_attr_default` fills it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_connect_attr {
+    /// `sizeof(bw_connect_attr)`.
+    pub size: u32,
+    /// What the peer may do: the REMOTE bits of `bw_access_flags`.
+    pub access: u32,
+    /// A `bw_mtu`.
+    pub path_mtu: u32,
+    /// Acknowledgement timeout, a code of 5 bits: 4.096 µs · 2^t; 0 is for ever.
+    pub timeout: u32,
+    /// Retries without an acknowledgement, up to 7.
+    pub retry_cnt: u32,
+    /// Retries without a receive at the peer, up to 6; 7 is for ever.
+    pub rnr_retry: u32,
+    /// How long the peer waits for a receive of this side, a code of 5 bits (`ibv_modify_qp`).
+    pub min_rnr_timer: u32,
+    /// READs and atomics in flight, either way.
+    pub max_rd_atomic: u32,
+}
+
+impl Default for bw_connect_attr {
+    fn default() -> Self {
+        let attr = ConnectAttr::default();
+        Self {
+            size: size_of::<Self>() as u32,
+            access: attr.access.bits(),
+            path_mtu: attr.path_mtu.number().into(),
+            timeout: attr.timeout.into(),
+            retry_cnt: attr.retry_cnt.into(),
+            rnr_retry: attr.rnr_retry.into(),
+            min_rnr_timer: attr.min_rnr_timer.into(),
+            max_rd_atomic: attr.max_rd_atomic.into(),
+        }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for bw_connect_attr {
+    const FIRST: usize = 32;
+}
+
+impl bw_connect_attr {
+    /// The library's form of it, which checks the ranges when it is used.
+    pub(crate) fn checked(&self) -> Result<ConnectAttr, Failure> {
+        let byte = |what, value: u32| {
+            let text = || format!("{what} is {value}, which is out of its range");
+            u8::try_from(value).map_err(|_| Failure::new(BW_EINVAL, text()))
+        };
+        let mtu = Mtu::from_number(byte("path_mtu", self.path_mtu)?);
+        Ok(ConnectAttr {
+            access: access(self.access)?,
+            path_mtu: mtu.ok_or_else(|| {
+                let text = format!("path_mtu is {}, which is not a bw_mtu", self.path_mtu);
+                Failure::new(BW_EINVAL, text)
+            })?,
+            timeout: byte("timeout", self.timeout)?,
+            retry_cnt: byte("retry_cnt", self.retry_cnt)?,
+            rnr_retry: byte("rnr_retry", self.rnr_retry)?,
+            min_rnr_timer: byte("min_rnr_timer", self.min_rnr_timer)?,
+            max_rd_atomic: byte("max_rd_atomic", self.max_rd_atomic)?,
+        })
+    }
+}
+
+/// Fills `attr`, of `size` bytes, with its size and the defaults:
+/// `bw_connect_attr_default(&attr, sizeof(attr))`.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_connect_attr_default(attr: *mut bw_connect_attr, size: usize) -> c_int {
+    // SAFETY: the header on sized structs.
+    guard(|| unsafe { sized::fill(attr, size) })
+}
+
+/// How the two ends of a connection find each other.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct bw_endpoint {
+    /// `sizeof(bw_endpoint)`.
+    pub size: u32,
+    /// Queue pair number.
+    pub qp_num: u32,
+    /// First packet sequence number.
+    pub psn: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for bw_endpoint {
+    const FIRST: usize = 16;
+}
+
+impl From<Endpoint> for bw_endpoint {
+    fn from(endpoint: Endpoint) -> Self {
+        Self {
+            qp_num: endpoint.qp_num,
+            psn: endpoint.psn,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<bw_endpoint> for Endpoint {
+    fn from(endpoint: bw_endpoint) -> Self {
+        Self {
+            qp_num: endpoint.qp_num,
+            psn: endpoint.psn,
+        }
+    }
+}
+
+/// State and attributes of a queue pair, as the device has them.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct bw_qp_info {
+    /// `sizeof(bw_qp_info)`.
+    pub size: u32,
+    /// A `bw_qp_state`.
+    pub state: u32,
+    /// Its number.
+    pub qp_num: u32,
+    /// The peer's number.
+    pub dest_qp_num: u32,
+    /// What the peer may do: `bw_access_flags`.
+    pub access: u32,
+    /// A `bw_mtu`.
+    pub path_mtu: u32,
+    /// Acknowledgement timeout, as in `bw_connect_attr`; so are the next four.
+    pub timeout: u32,
+    /// Retries without an acknowledgement.
+    pub retry_cnt: u32,
+    /// Retries without a receive at the peer.
+    pub rnr_retry: u32,
+    /// How long the peer waits for a receive of this side.
+    pub min_rnr_timer: u32,
+    /// READs and atomics in flight to the peer.
+    pub max_rd_atomic: u32,
+    /// Send requests in flight, as in `bw_qp_init_attr`; so are the next four.
+    pub max_send_wr: u32,
+    /// Receives in flight.
+    pub max_recv_wr: u32,
+    /// Scatter/gather elements of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes of a send request.
+    pub max_inline_data: u32,
+}
+
+// SAFETY: as above.
+unsafe impl Versioned for bw_qp_info {
+    const FIRST: usize = 64;
+}
+
+impl bw_qp_info {
+    pub(crate) fn new(qp_num: u32, attr: &QpAttr) -> Self {
+        Self {
+            size: 0,
+            state: attr.qp_state.number().into(),
+            qp_num,
+            dest_qp_num: attr.dest_qp_num,
+            access: attr.qp_access_flags.bits(),
+            path_mtu: attr.path_mtu.number().into(),
+            timeout: attr.timeout.into(),
+            retry_cnt: attr.retry_cnt.into(),
+            rnr_retry: attr.rnr_retry.into(),
+            min_rnr_timer: attr.min_rnr_timer.into(),
+            max_rd_atomic: attr.max_rd_atomic.into(),
+            max_send_wr: attr.cap.max_send_wr,
+            max_recv_wr: attr.cap.max_recv_wr,
+            max_send_sge: attr.cap.max_send_sge,
+            max_recv_sge: attr.cap.max_recv_sge,
+            max_inline_data: attr.cap.max_inline_data,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a poll tells.
+
+use crate::code::BW_ENULL;
+use crate::cq::bw_cq;
+use crate::number::bw_wc_flags::{BW_WC_GRH, BW_WC_WITH_IMM, BW_WC_WITH_INV};
+use hw::queue::{Completion, Imm};
+use std::ffi::c_int;
+
+/// What became of a request (`ibv_wc`). Every request that was posted and rung is told exactly once:
+/// by an entry of its own, or as one of those that a later entry retires.
+///
+/// When `status` is not BW_WC_SUCCESS the verbs define no more than `wr_id`, `status`, `vendor_err`
+/// and `qp_num`: of the others only `retired`, which is bellwire's, is set, the rest is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct bw_wc {
+    /// The program's identifier of the request.
+    pub wr_id: u64,
+    /// A `bw_wc_status`.
+    pub status: u32,
+    /// What completed: a `bw_wc_opcode`.
+    pub opcode: u32,
+    /// Bytes received, or brought by a READ or atomic; otherwise 0.
+    pub byte_len: u32,
+    /// With BW_WC_WITH_IMM: immediate data, in network byte order. With BW_WC_WITH_INV: the key that
+    /// the peer has invalidated. Otherwise 0.
+    pub imm_data: u32,
+    /// Number of the local queue pair.
+    pub qp_num: u32,
+    /// The device's own code of an error.
+    pub vendor_err: u32,
+    /// `bw_wc_flags`.
+    pub wc_flags: u32,
+    /// Requests that this entry tells of: itself, and the unsignalled ones of the same queue that
+    /// were posted before it and not yet told. Those succeeded, whatever became of this one.
+    pub retired: u32,
+    /// The sender's queue pair of a received datagram; otherwise 0.
+    pub src_qp: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+impl From<Completion<'_>> for bw_wc {
+    #[inline(always)]
+    fn from(completion: Completion<'_>) -> Self {
+        // What C posts has no block of a slab.
+        let told = Self {
+            wr_id: completion.wr_id,
+            qp_num: completion.qp_num,
+            retired: completion.retired,
+            ..Self::default()
+        };
+        match completion.result {
+            Ok(success) => {
+                let (imm_data, came) = match success.imm {
+                    Imm::None => (0, 0),
+                    Imm::Data(data) => (data.to_raw(), BW_WC_WITH_IMM as u32),
+                    Imm::Invalidated(key) => (key, BW_WC_WITH_INV as u32),
+                };
+                let grh = if success.grh { BW_WC_GRH as u32 } else { 0 };
+                Self {
+                    opcode: success.opcode.number().into(),
+                    byte_len: success.byte_len().unwrap_or(0),
+                    imm_data,
+                    wc_flags: came | grh,
+                    src_qp: success.src_qp().unwrap_or(0),
+                    ..told
+                }
+            }
+            Err(failure) => Self {
+                status: failure.status.number().into(),
+                vendor_err: failure.vendor_err.into(),
+                ..told
+            },
+        }
+    }
+}
+
+/// Takes one completion: 1 when there was one, 0 when there was none.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the completion queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_poll_one(cq: *mut bw_cq, wc: *mut bw_wc) -> c_int {
+    if cq.is_null() || wc.is_null() {
+        return BW_ENULL as c_int;
+    }
+    // SAFETY: the header on handles; the caller owns the completion queue.
+    match unsafe { (*cq).cq.poll_one() } {
+        Some(completion) => {
+            // SAFETY: a place for one.
+            unsafe { wc.write(completion.into()) };
+            1
+        }
+        None => 0,
+    }
+}
+
+/// Takes up to `max` completions into the array `wc`, and answers how many there were.
+///
+/// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
+/// Thread: the completion queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_poll(cq: *mut bw_cq, wc: *mut bw_wc, max: c_int) -> c_int {
+    if cq.is_null() || wc.is_null() {
+        return BW_ENULL as c_int;
+    }
+    let mut to = wc;
+    let limit = usize::try_from(max).unwrap_or(0);
+    // SAFETY: the header on handles; the caller owns the completion queue.
+    let cq = unsafe { &mut (*cq).cq };
+    let count = cq.poll(limit, |completion| {
+        // SAFETY: the array has `max` places, and the queue gives no more.
+        unsafe {
+            to.write(completion.into());
+            to = to.add(1);
+        }
+    });
+    count as c_int
+}

@@ -1,0 +1,205 @@
+//! C programs against the library: they compile without a warning, link with the shared and with the
+//! static library, and run. Under Valgrind too, where there is one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const WARNINGS: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where the programs go, with the library under the name that they look for at run time.
+struct Bench {
+    out: PathBuf,
+    libs: PathBuf,
+}
+
+/// Builds the library once, in the profile of this test. `None`, and why, without a C compiler.
+fn bench() -> Option<&'static Bench> {
+    static BENCH: OnceLock<Option<Bench>> = OnceLock::new();
+    BENCH
+        .get_or_init(|| {
+            if !there_is("cc") {
+                return None;
+            }
+            // This test is in <target>/<profile>/deps.
+            let this = std::env::current_exe().unwrap();
+            let libs = this.ancestors().nth(2).unwrap().to_owned();
+            let profile = match libs.file_name().unwrap().to_str().unwrap() {
+                "debug" => "dev",
+                other => other,
+            };
+            run(Command::new(env!("CARGO"))
+                .current_dir(root())
+                .args(["build", "-p", "bellwire-ffi", "--profile", profile])
+                .arg("--target-dir")
+                .arg(libs.parent().unwrap()));
+            let out = libs.join("c-tests");
+            std::fs::create_dir_all(&out).unwrap();
+            let soname = out.join("libbellwire.so.0");
+            let _ = std::fs::remove_file(&soname);
+            std::os::unix::fs::symlink(libs.join("libbellwire.so"), soname).unwrap();
+            Some(Bench { out, libs })
+        })
+        .as_ref()
+}
+
+fn there_is(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output();
+    if let Err(error) = &found {
+        println!("left out: no {program} ({error})");
+    }
+    found.is_ok()
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+fn cc(source: &Path) -> Command {
+    let mut cc = Command::new("cc");
+    cc.args(WARNINGS)
+        .arg("-g")
+        .arg("-I")
+        .arg(root().join("include"));
+    cc.arg(source);
+    cc
+}
+
+impl Bench {
+    fn program(&self, source: &Path, kind: &str) -> PathBuf {
+        let name = source.file_stem().unwrap().to_str().unwrap();
+        self.out.join(format!("{name}-{kind}"))
+    }
+
+    /// `kind` tells the program from those of tests that run at the same time.
+    fn shared(&self, source: &Path, kind: &str) -> Command {
+        let program = self.program(source, kind);
+        run(cc(source)
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(&self.libs)
+            .arg("-lbellwire"));
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", &self.out);
+        command
+    }
+
+    fn fixed(&self, source: &Path) -> Command {
+        let program = self.program(source, "static");
+        run(cc(source)
+            .arg("-o")
+            .arg(&program)
+            .arg(self.libs.join("libbellwire.a"))
+            .args(["-lpthread", "-ldl", "-lm"]));
+        Command::new(program)
+    }
+}
+
+fn examples() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join("examples/c")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut sources: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|ext| ext == "c"))
+        .collect();
+    sources.sort();
+    assert!(!sources.is_empty());
+    sources
+}
+
+#[test]
+fn examples_run_with_the_shared_library() {
+    let Some(bench) = bench() else { return };
+    for source in examples() {
+        run(&mut bench.shared(&source, "shared"));
+    }
+}
+
+#[test]
+fn examples_run_with_the_static_library() {
+    let Some(bench) = bench() else { return };
+    for source in examples() {
+        run(&mut bench.fixed(&source));
+    }
+}
+
+/// `short` makes the examples that measure do little.
+#[test]
+fn examples_are_clean_under_valgrind() {
+    let Some(bench) = bench() else { return };
+    if !there_is("valgrind") {
+        return;
+    }
+    for source in examples() {
+        let program = bench.shared(&source, "valgrind");
+        run(Command::new("valgrind")
+            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
+            .arg(program.get_program())
+            .arg("100")
+            .env("LD_LIBRARY_PATH", &bench.out));
+    }
+}
+
+/// Layouts and numbers as C sees them, and every function's address.
+#[test]
+fn the_header_is_what_programs_were_compiled_with() {
+    let Some(bench) = bench() else { return };
+    let source = root().join("ffi-c/tests/c/abi.c");
+    run(&mut bench.shared(&source, "shared"));
+}
+
+#[test]
+fn the_header_is_good_cpp() {
+    if !there_is("c++") {
+        return;
+    }
+    run(Command::new("c++")
+        .args(["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+        .args(["-fsyntax-only", "-x", "c++"])
+        .arg(root().join("include/bellwire.h")));
+}
+
+/// What the shared library exports is what the header declares.
+#[test]
+fn nothing_else_is_exported() {
+    let Some(bench) = bench() else { return };
+    if !there_is("nm") {
+        return;
+    }
+    let library = bench.libs.join("libbellwire.so");
+    let output = run(Command::new("nm")
+        .args(["-D", "--defined-only", "-P"])
+        .arg(library));
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let mut exported: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let text = std::fs::read_to_string(root().join("include/bellwire.h")).unwrap();
+    let mut declared: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            line.starts_with("int ")
+                || line.starts_with("uint32_t ")
+                || line.starts_with("const char *")
+        })
+        .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next())
+        .collect();
+    exported.sort_unstable();
+    declared.sort_unstable();
+    assert!(declared.len() > 40);
+    assert_eq!(exported, declared);
+}

@@ -1,0 +1,156 @@
+/*
+ * What the header says to a C compiler, in numbers: those of libibverbs' verbs.h, and the layouts
+ * that programs were compiled with. None of them may ever change. Some input that only C can give is
+ * tried too.
+ */
+#include <bellwire.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SAME(a, b) _Static_assert((a) == (b), #a)
+
+/* enum ibv_wr_opcode */
+SAME(BW_WR_RDMA_WRITE, 0);
+SAME(BW_WR_RDMA_WRITE_WITH_IMM, 1);
+SAME(BW_WR_SEND, 2);
+SAME(BW_WR_SEND_WITH_IMM, 3);
+SAME(BW_WR_RDMA_READ, 4);
+SAME(BW_WR_ATOMIC_CMP_AND_SWP, 5);
+SAME(BW_WR_ATOMIC_FETCH_AND_ADD, 6);
+SAME(BW_WR_LOCAL_INV, 7);
+SAME(BW_WR_SEND_WITH_INV, 9);
+
+/* enum ibv_wc_status */
+SAME(BW_WC_SUCCESS, 0);
+SAME(BW_WC_LOC_LEN_ERR, 1);
+SAME(BW_WC_LOC_QP_OP_ERR, 2);
+SAME(BW_WC_LOC_EEC_OP_ERR, 3);
+SAME(BW_WC_LOC_PROT_ERR, 4);
+SAME(BW_WC_WR_FLUSH_ERR, 5);
+SAME(BW_WC_MW_BIND_ERR, 6);
+SAME(BW_WC_BAD_RESP_ERR, 7);
+SAME(BW_WC_LOC_ACCESS_ERR, 8);
+SAME(BW_WC_REM_INV_REQ_ERR, 9);
+SAME(BW_WC_REM_ACCESS_ERR, 10);
+SAME(BW_WC_REM_OP_ERR, 11);
+SAME(BW_WC_RETRY_EXC_ERR, 12);
+SAME(BW_WC_RNR_RETRY_EXC_ERR, 13);
+SAME(BW_WC_LOC_RDD_VIOL_ERR, 14);
+SAME(BW_WC_REM_INV_RD_REQ_ERR, 15);
+SAME(BW_WC_REM_ABORT_ERR, 16);
+SAME(BW_WC_INV_EECN_ERR, 17);
+SAME(BW_WC_INV_EEC_STATE_ERR, 18);
+SAME(BW_WC_FATAL_ERR, 19);
+SAME(BW_WC_RESP_TIMEOUT_ERR, 20);
+SAME(BW_WC_GENERAL_ERR, 21);
+SAME(BW_WC_TM_ERR, 22);
+SAME(BW_WC_TM_RNDV_INCOMPLETE, 23);
+
+/* enum ibv_wc_opcode */
+SAME(BW_WC_SEND, 0);
+SAME(BW_WC_RDMA_WRITE, 1);
+SAME(BW_WC_RDMA_READ, 2);
+SAME(BW_WC_COMP_SWAP, 3);
+SAME(BW_WC_FETCH_ADD, 4);
+SAME(BW_WC_BIND_MW, 5);
+SAME(BW_WC_LOCAL_INV, 6);
+SAME(BW_WC_TSO, 7);
+SAME(BW_WC_RECV, 1 << 7);
+SAME(BW_WC_RECV_RDMA_WITH_IMM, (1 << 7) + 1);
+
+/* enum ibv_wc_flags, ibv_send_flags, ibv_access_flags, ibv_qp_state, ibv_mtu */
+SAME(BW_WC_GRH, 1 << 0);
+SAME(BW_WC_WITH_IMM, 1 << 1);
+SAME(BW_WC_WITH_INV, 1 << 3);
+SAME(BW_SEND_FENCE, 1 << 0);
+SAME(BW_SEND_SIGNALED, 1 << 1);
+SAME(BW_SEND_SOLICITED, 1 << 2);
+SAME(BW_SEND_INLINE, 1 << 3);
+SAME(BW_ACCESS_LOCAL_WRITE, 1 << 0);
+SAME(BW_ACCESS_REMOTE_WRITE, 1 << 1);
+SAME(BW_ACCESS_REMOTE_READ, 1 << 2);
+SAME(BW_ACCESS_REMOTE_ATOMIC, 1 << 3);
+SAME(BW_ACCESS_MW_BIND, 1 << 4);
+SAME(BW_ACCESS_ZERO_BASED, 1 << 5);
+SAME(BW_ACCESS_ON_DEMAND, 1 << 6);
+SAME(BW_ACCESS_HUGETLB, 1 << 7);
+SAME(BW_ACCESS_RELAXED_ORDERING, 1 << 20);
+SAME(BW_QPS_RESET, 0);
+SAME(BW_QPS_INIT, 1);
+SAME(BW_QPS_RTR, 2);
+SAME(BW_QPS_RTS, 3);
+SAME(BW_QPS_SQD, 4);
+SAME(BW_QPS_SQE, 5);
+SAME(BW_QPS_ERR, 6);
+SAME(BW_MTU_256, 1);
+SAME(BW_MTU_4096, 5);
+
+/* bellwire's own. */
+SAME(BW_OK, 0);
+SAME(BW_ENULL, -1);
+SAME(BW_EINTERNAL, -20);
+SAME(BW_WR_NOP, 255);
+SAME(BW_WC_NOP, 127);
+
+/* Structs that never change. */
+SAME(sizeof(bw_sge), 16);
+SAME(offsetof(bw_sge, lkey), 12);
+SAME(sizeof(bw_wc), 48);
+SAME(offsetof(bw_wc, status), 8);
+SAME(offsetof(bw_wc, imm_data), 20);
+SAME(offsetof(bw_wc, retired), 36);
+#if UINTPTR_MAX == UINT64_MAX
+SAME(sizeof(bw_send_wr), 72);
+SAME(offsetof(bw_send_wr, num_sge), 24);
+SAME(offsetof(bw_send_wr, remote_addr), 40);
+SAME(offsetof(bw_send_wr, swap), 64);
+SAME(sizeof(bw_recv_wr), 32);
+SAME(offsetof(bw_recv_wr, num_sge), 24);
+#endif
+
+/* Structs that grow: what they had in the first version stays where it was. */
+SAME(offsetof(bw_soft_config, seed), 16);
+SAME(offsetof(bw_device_info, max_msg_sz), 232);
+SAME(offsetof(bw_mr_info, rkey), 28);
+SAME(offsetof(bw_region_attr, reserved), 28);
+SAME(offsetof(bw_region_info, text), 48);
+SAME(offsetof(bw_cq_attr, reserved), 12);
+SAME(offsetof(bw_cq_info, stale), 16);
+SAME(offsetof(bw_qp_init_attr, reserve_cq), 28);
+SAME(offsetof(bw_connect_attr, max_rd_atomic), 28);
+SAME(offsetof(bw_endpoint, reserved), 12);
+SAME(offsetof(bw_qp_info, max_inline_data), 60);
+
+#define EXPECT(what)                                                                              \
+    if (!(what)) {                                                                                \
+        fprintf(stderr, "line %d: " #what " (%s)\n", __LINE__, bw_last_error());                  \
+        return 1;                                                                                 \
+    }
+
+int main(void)
+{
+    bw_device *device = NULL;
+    bw_device_info info;
+
+    EXPECT(bw_version() == BW_VERSION);
+    EXPECT(bw_version_check(BW_VERSION) == BW_OK);
+    EXPECT(bw_version_check(BW_VERSION + 1) == BW_EVERSION);
+    EXPECT(strlen(bw_last_error()) > 0);
+    EXPECT(bw_device_open("no such device", &device) == BW_ENODEV && device == NULL);
+    EXPECT(strstr(bw_last_error(), "no such device") != NULL);
+    EXPECT(strcmp(bw_strerror(BW_EFULL), bw_strerror(BW_ESTATE)) != 0);
+
+    /* A struct that nobody initialised, and one of a program that is newer than the library. */
+    memset(&info, 0xaa, sizeof info);
+    EXPECT(bw_device_at(0, &info) == BW_ESIZE);
+    struct {
+        bw_soft_config known;
+        uint64_t later;
+    } newer = {.known = {.size = sizeof newer}, .later = 1};
+    EXPECT(bw_device_open_soft(&newer.known, &device) == BW_ESIZE);
+    newer.later = 0;
+    EXPECT(bw_device_open_soft(&newer.known, &device) == BW_OK);
+    EXPECT(bw_device_advance(device, 1) == BW_ECLOCK);
+    EXPECT(bw_device_close(device) == BW_OK);
+    return 0;
+}
