@@ -52,12 +52,12 @@ impl From<Completion<'_>> for bw_wc {
         };
         match completion.result {
             Ok(success) => {
-                let (imm_data, came) = match success.imm {
+                let (imm_data, came) = match success.imm() {
                     Imm::None => (0, 0),
                     Imm::Data(data) => (data.to_raw(), BW_WC_WITH_IMM as u32),
                     Imm::Invalidated(key) => (key, BW_WC_WITH_INV as u32),
                 };
-                let grh = if success.grh { BW_WC_GRH as u32 } else { 0 };
+                let grh = if success.grh() { BW_WC_GRH as u32 } else { 0 };
                 Self {
                     opcode: success.opcode.number().into(),
                     byte_len: success.byte_len().unwrap_or(0),
