@@ -28,10 +28,12 @@ impl Hca {
                 self.execute(ctx, qpn);
             }
             // It waits, and what was rung waits behind it; or it is drained and waits for RTS.
-            _ => {}
-        }
-        if self.waiting() {
-            self.progress();
+            _ => {
+                drop(control);
+                if self.waiting() {
+                    self.progress();
+                }
+            }
         }
     }
 
