@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::Error;
 use crate::pinned::Pinned;
-use crate::qp::QpMemory;
+use crate::qp::{QpMemory, Side};
 use crate::soft::CqCtx;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
@@ -27,12 +27,19 @@ pub(crate) struct CqShared {
 #[derive(Debug)]
 pub struct Cq {
     core: CompletionQueue<'static>,
-    /// Memory of the queue pairs that complete here, kept until all their requests are told.
-    attached: Vec<(UserIndex, Arc<QpMemory>)>,
+    /// The queue pairs that complete here; their memory is kept until all is told.
+    attached: Vec<Attached>,
     shared: Arc<CqShared>,
     device: Device,
     // Last: `core` has the slots.
     _slots: SlotMemory,
+}
+
+#[derive(Debug)]
+struct Attached {
+    index: UserIndex,
+    memory: Arc<QpMemory>,
+    side: Side,
 }
 
 /// The slots that `core` borrows for as long as it lives.
@@ -171,6 +178,10 @@ impl Cq {
         reserve: bool,
     ) -> Result<UserIndex, AttachError> {
         self.sweep();
+        let side = match queues.send {
+            Some(_) => Side::Send,
+            None => Side::Recv,
+        };
         // SAFETY: the caller's promise; `attached` keeps the memory.
         let index = unsafe {
             if reserve {
@@ -179,23 +190,33 @@ impl Cq {
                 self.core.attach_unreserved(queues)?
             }
         };
-        self.attached.push((index, memory.clone()));
+        self.attached.push(Attached {
+            index,
+            memory: memory.clone(),
+            side,
+        });
         Ok(index)
     }
 
     /// Removes a queue pair's entries, and forgets it.
     pub(crate) fn detach(&mut self, index: UserIndex) {
         self.core.detach(index);
-        self.attached.retain(|(attached, _)| *attached != index);
+        self.attached.retain(|attached| attached.index != index);
     }
 
-    /// Forgets queue pairs that are gone and wholly told.
+    /// Forgets queue pairs that are gone and of which all that will ever be told was polled.
     fn sweep(&mut self) {
-        let core = &mut self.core;
-        self.attached.retain(|(index, memory)| {
-            let done = memory.gone_and_told();
+        let Self {
+            core,
+            shared,
+            attached,
+            ..
+        } = self;
+        attached.retain(|attached| {
+            let end = attached.memory.end(attached.side);
+            let done = end.is_some_and(|end| shared.ctx.polled(end));
             if done {
-                core.detach(*index);
+                core.detach(attached.index);
             }
             !done
         });

@@ -17,8 +17,7 @@ use bellwire_core::queue::{
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::{BASIC_BLOCK, Rc, RecvRing, SEGMENT, SendRing};
 use bellwire_core::wr::QpType;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The send queue of a [`Qp`].
 pub type RcSendQueue = SendQueue<'static, Rc, SendDoorbell>;
@@ -126,7 +125,16 @@ pub(crate) struct QpMemory {
     rings: Pinned,
     record: Box<DoorbellRecord>,
     recv_offset: usize,
-    gone: AtomicBool,
+    /// Set when the queue pair is gone: where its last completions are at the latest, as producer
+    /// indices of its completion queues.
+    end: OnceLock<(u32, u32)>,
+}
+
+/// A queue pair's half.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    Send,
+    Recv,
 }
 
 /// A ledger and the slots that it borrows.
@@ -184,7 +192,7 @@ impl QpMemory {
             rings: Pinned::zeroed(recv_offset + recv_bytes),
             record: Box::default(),
             recv_offset,
-            gone: AtomicBool::new(false),
+            end: OnceLock::new(),
         }))
     }
 
@@ -207,12 +215,12 @@ impl QpMemory {
         }
     }
 
-    /// Whether the queue pair is gone and everything has been told.
-    pub fn gone_and_told(&self) -> bool {
-        // SAFETY: used here only.
-        let (send, recv) = unsafe { (self.send_ledger.get(), self.recv_ledger.get()) };
-        // Acquire: partner of the release in `Qp::drop`.
-        self.gone.load(Ordering::Acquire) && send.in_flight() == 0 && recv.in_flight() == 0
+    /// Index behind a gone queue pair's last completion; `None` while it lives.
+    pub fn end(&self, side: Side) -> Option<u32> {
+        self.end.get().map(|&(send, recv)| match side {
+            Side::Send => send,
+            Side::Recv => recv,
+        })
     }
 }
 
@@ -244,7 +252,8 @@ impl Borrowed {
 /// A reliable connection's queue pair. One owner at a time; [`split`](Self::split) gives its halves
 /// to two threads.
 ///
-/// Dropping it flushes what is in flight: everything posted is still told by the completion queues.
+/// Dropping it flushes what is in flight, rung or not: it is still told by the completion queues.
+/// Not told are unsignalled requests that were executed and that no later request completed.
 #[derive(Debug)]
 pub struct Qp {
     sq: RcSendQueue,
@@ -631,8 +640,17 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
+        // What is staged and not rung was taken, so it is told. Any state has a way to ERR.
+        if self.to_error().is_ok() {
+            self.sq.ring();
+            self.rq.ring();
+        }
         self.pd.device().hca.destroy_qp(self.qpn);
-        // Release: partner of the acquire in `QpMemory::gone_and_told`.
-        self.memory.gone.store(true, Ordering::Release);
+        let (send, recv) = &self.cqs;
+        // Nobody else sets it.
+        let _ = self
+            .memory
+            .end
+            .set((send.ctx.produced(), recv.ctx.produced()));
     }
 }

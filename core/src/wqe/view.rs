@@ -88,7 +88,7 @@ impl<'m> SendWqe<'m> {
     fn place(&self, offset: usize) -> NonNull<u8> {
         let block = self
             .ring
-            .block(self.counter + (offset / BASIC_BLOCK) as u32);
+            .block(self.counter.wrapping_add((offset / BASIC_BLOCK) as u32));
         // SAFETY: within that block of the ring.
         unsafe { block.add(offset % BASIC_BLOCK) }
     }

@@ -1,7 +1,7 @@
 //! The device's time: the machine's, or one that only moves when told.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How a software HCA tells the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum ClockKind {
     /// The machine's monotonic clock.
     #[default]
     Real,
-    /// Stands still until [`Hca::advance`](super::Hca::advance). With one thread and inline
+    /// Stands still until [`Device::advance`](crate::Device::advance). With one thread and inline
     /// execution everything that the device does is then deterministic.
     Virtual,
 }
@@ -37,15 +37,15 @@ impl Clock {
         }
     }
 
-    /// Moves a virtual clock on; `false` for a real one.
-    pub fn advance(&self, by: Duration) -> bool {
-        match self {
-            Self::Real(_) => false,
-            Self::Virtual(now) => {
-                // Relaxed: as above.
-                now.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
-                true
-            }
+    pub fn is_virtual(&self) -> bool {
+        matches!(self, Self::Virtual(_))
+    }
+
+    /// Moves a virtual clock on to `time`, if it is not there yet. Under the device's lock.
+    pub fn set(&self, time: u64) {
+        if let Self::Virtual(now) = self {
+            // Relaxed: as above.
+            now.fetch_max(time, Ordering::Relaxed);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::cq::CqCtx;
 use super::hca::Hca;
+use super::limits;
 use super::mr::MAX_MR;
 use super::qp::{MAX_QP, QpCtx, RecvWork, SendWork};
 use crate::error::Error;
@@ -106,6 +107,41 @@ impl Control {
     }
 }
 
+/// How a responder, and the requester that it takes requests from, name their connection.
+pub(super) fn connection(responder: u32, requester: u32) -> u64 {
+    u64::from(responder) << 32 | u64::from(requester)
+}
+
+/// What `check_modify` leaves to the device.
+fn check_limits(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+    let depth = limits().max_qp_rd_atom;
+    for (bit, what, given, max) in [
+        (QpAttrMask::PORT, "port_num", attr.port_num, 1),
+        (QpAttrMask::AV, "ah_attr.port_num", attr.ah_attr.port_num, 1),
+        (
+            QpAttrMask::MAX_QP_RD_ATOMIC,
+            "max_rd_atomic",
+            attr.max_rd_atomic,
+            depth,
+        ),
+        (
+            QpAttrMask::MAX_DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            attr.max_dest_rd_atomic,
+            depth,
+        ),
+    ] {
+        if mask.contains(bit) && given > max {
+            return Err(Error::TooLarge {
+                what,
+                given: given.into(),
+                max: max.into(),
+            });
+        }
+    }
+    Ok(())
+}
+
 impl Hca {
     pub(crate) fn alloc_pd(&self) -> u32 {
         let mut control = self.control();
@@ -155,7 +191,7 @@ impl Hca {
         let mut control = self.control();
         let index = self.mrs.revoke(key)?;
         self.barriers.heavy();
-        self.qps.wait_for_all();
+        self.qps.wait_for_all(control.qps.len());
         control.free_mrs.push(index as u16);
         Ok(())
     }
@@ -215,17 +251,23 @@ impl Hca {
             self.to_error(&mut control, qpn);
         }
         if let Some(record) = control.record(qpn) {
-            self.forget(record);
-            let index = qpn as usize & (MAX_QP - 1);
-            control.qps[index] = None;
-            control.free_qps.push(index as u16);
+            // What was rung in ERR, and no worker has come to yet.
+            self.flush(record);
         }
+        self.forget(&mut control, qpn);
+        let index = qpn as usize & (MAX_QP - 1);
+        control.qps[index] = None;
+        control.free_qps.push(index as u16);
     }
 
     /// Takes a queue pair's work away from everybody.
-    fn forget(&self, record: &mut QpRecord) {
-        self.shut(record);
-        // Relaxed: read under the same light as `accepts_from`, which is zero now.
+    fn forget(&self, control: &mut Control, qpn: u32) {
+        self.close(control, qpn);
+        self.shut(control, qpn);
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        // Relaxed: whoever posts next is told of a new life by other means.
         record.ctx.receiver.flushing.store(false, Ordering::Relaxed);
         // SAFETY: shut, and the lock is held: both works are ours.
         unsafe {
@@ -234,18 +276,37 @@ impl Hca {
         }
     }
 
-    /// Keeps the data path out of a queue pair, its peer's included, and waits until it has left.
-    pub(super) fn shut(&self, record: &mut QpRecord) {
+    /// Keeps the data path out of a queue pair's sends, waits until it has left, and deals with the
+    /// entry that it stopped at, should nobody have yet.
+    pub(super) fn close(&self, control: &mut Control, qpn: u32) {
+        if let Some(record) = control.record(qpn) {
+            // Relaxed: ordered before what follows by the barrier.
+            record.ctx.sender.closed.store(true, Ordering::Relaxed);
+            self.barriers.heavy();
+            record.ctx.sender.section.wait();
+            self.settle(control, qpn);
+        }
+    }
+
+    /// Keeps the peer out of a queue pair that is closed, and waits until it has left. Nothing waits
+    /// for its time any more.
+    pub(super) fn shut(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
         record.stall = None;
         // Relaxed: ordered before what follows by the barrier.
-        record.ctx.sender.closed.store(true, Ordering::Relaxed);
-        let peer = record.ctx.face.accepts_from.swap(0, Ordering::Relaxed);
+        let accepted = record.ctx.face.accepts.swap(0, Ordering::Relaxed);
         self.barriers.heavy();
-        record.ctx.sender.section.wait();
-        if peer != 0 {
+        if accepted != 0 {
             // SAFETY: used here only.
-            unsafe { self.qps.get(peer) }.sender.section.wait();
+            unsafe { self.qps.get(accepted as u32) }
+                .sender
+                .section
+                .wait();
         }
+        control.timers.retain(|Reverse((_, _, of))| *of != qpn);
+        self.note_next_due(control);
     }
 
     /// Changes a queue pair's state and attributes. Going to RESET wants [`Hca::restart`] next.
@@ -260,11 +321,13 @@ impl Hca {
         let from = record.state;
         let drained = record.stall.is_none();
         let to = check_modify(QpType::Rc, from, drained, attr, mask)?;
+        check_limits(attr, mask)?;
         record.attr.update(attr, mask);
         record.attr.qp_state = to;
         match to {
             QpState::Reset => {
-                self.forget(record);
+                self.forget(&mut control, qpn);
+                let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
                 record.state = to;
                 record.attr = QpAttr::default();
             }
@@ -289,29 +352,40 @@ impl Hca {
                 self.show_face(record);
                 match from {
                     QpState::Rtr => self.start_sending(record),
-                    QpState::Sqd => self.resume(&mut control, qpn),
+                    QpState::Sqd => {
+                        // SAFETY: closed, and the lock is held: the work is ours.
+                        if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
+                            work.max_rd_atomic = record.attr.max_rd_atomic;
+                        }
+                        self.resume(&mut control, qpn);
+                    }
                     _ => {}
                 }
             }
             QpState::Sqd => {
                 record.state = to;
-                record.ctx.sender.closed.store(true, Ordering::Relaxed);
-                self.barriers.heavy();
-                record.ctx.sender.section.wait();
+                self.show_face(record);
+                self.close(&mut control, qpn);
             }
             QpState::Sqe => record.state = to,
         }
-        Ok(to)
+        // What waited may have failed by now.
+        let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        Ok(record.state)
     }
 
     /// Makes the attributes known that peers look at.
     fn show_face(&self, record: &QpRecord) {
         let face = &record.ctx.face;
-        // Relaxed: published by `accepts_from`; a change in a later state takes effect some time,
-        // as the verbs have it.
+        let mut access = record.attr.qp_access_flags;
+        if record.attr.max_dest_rd_atomic == 0 {
+            // No resources for them: to the peer as if they were not allowed.
+            access -= AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        }
+        // Relaxed: published by `accepts`; a change in a later state takes effect some time, as the
+        // verbs have it.
         face.pd.store(record.parts.pd, Ordering::Relaxed);
-        face.access
-            .store(record.attr.qp_access_flags.bits(), Ordering::Relaxed);
+        face.access.store(access.bits(), Ordering::Relaxed);
         face.min_rnr_timer
             .store(record.attr.min_rnr_timer, Ordering::Relaxed);
     }
@@ -338,6 +412,8 @@ impl Hca {
             pd: record.parts.pd,
             // SAFETY: the work goes with the device, at the latest.
             peer: unsafe { self.qps.get(record.attr.dest_qp_num) },
+            connection: connection(record.attr.dest_qp_num, record.qpn),
+            stop: None,
             cq: record.parts.send_cq,
             user_index: record.life.send_user_index,
             max_rd_atomic: record.attr.max_rd_atomic,
@@ -348,11 +424,10 @@ impl Hca {
         // SAFETY: nobody is accepted yet, and the lock is held: the work is ours.
         unsafe { *record.ctx.receiver.work.get() = Some(Self::recv_work(record)) };
         // Release: partner of the acquire in `respond::accepted`.
-        record
-            .ctx
-            .face
-            .accepts_from
-            .store(record.attr.dest_qp_num, Ordering::Release);
+        record.ctx.face.accepts.store(
+            connection(record.qpn, record.attr.dest_qp_num),
+            Ordering::Release,
+        );
     }
 
     fn start_sending(&self, record: &QpRecord) {

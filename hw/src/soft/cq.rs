@@ -37,14 +37,26 @@ impl CqCtx {
         self.overrun.load(Ordering::Relaxed)
     }
 
+    /// Index behind the last entry.
+    pub fn produced(&self) -> u32 {
+        // Relaxed: what counts was written before, by this thread or under the device's lock.
+        self.producer.load(Ordering::Relaxed)
+    }
+
+    /// Whether everything before `index` has been polled.
+    pub fn polled(&self, index: u32) -> bool {
+        self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
+    }
+
     /// Writes an entry. `false`: the queue was full, and is dead now.
     #[inline(always)]
     #[must_use]
     pub fn produce(&self, entry: &Cqe64) -> bool {
         // Relaxed: the index is the writer's alone; the entry is published by its owner bit.
         let index = self.producer.fetch_add(1, Ordering::Relaxed);
-        // Relaxed: an old value only makes us look again.
-        let ahead = index.wrapping_sub(self.seen.load(Ordering::Relaxed)) & CI_MASK;
+        // Acquire: partner of the release in `room_for`; the consumer's last look at the entry comes
+        // before. An old value only makes us look again.
+        let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
         if ahead >= self.memory.count() && !self.room_for(index) {
             return false;
         }
@@ -61,10 +73,15 @@ impl CqCtx {
     fn room_for(&self, index: u32) -> bool {
         // Relaxed: a flag on its own.
         if self.overrun.load(Ordering::Relaxed) {
+            // Half a turn behind, so that no number of attempts comes round to a free entry.
+            let far = index.wrapping_sub(CI_MASK.div_ceil(2));
+            // Release: as below.
+            self.seen.store(far, Ordering::Release);
             return false;
         }
         let consumer = self.consumer.load();
-        self.seen.store(consumer, Ordering::Relaxed);
+        // Release: partner of the acquire in `produce`.
+        self.seen.store(consumer, Ordering::Release);
         let room = index.wrapping_sub(consumer) & CI_MASK < self.memory.count();
         if !room {
             // Relaxed: as above.

@@ -70,12 +70,14 @@ pub(super) fn work(hca: &Hca, worker: usize) {
     let mut idle = 0u32;
     // Relaxed: a flag on its own.
     while !engine.stop.load(Ordering::Relaxed) {
-        if round(hca, rung) {
-            idle = 0;
-            continue;
-        }
+        let worked = round(hca, rung);
+        // However much there is to execute, those that wait get their turn.
         if hca.waiting() {
             hca.progress();
+        }
+        if worked {
+            idle = 0;
+            continue;
         }
         idle = idle.saturating_add(1);
         match idle {

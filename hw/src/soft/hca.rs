@@ -146,14 +146,20 @@ impl Hca {
         // Acquire: partner of the release in `ring`.
         let producer = sender.producer.load(Ordering::Acquire);
         let stop = match work {
-            Some(work) => run(self, work, producer),
-            None => None,
+            Some(work) => {
+                let stop = run(self, work, producer);
+                if stop.is_some() {
+                    work.stop = stop;
+                }
+                stop.is_some()
+            }
+            None => false,
         };
-        if let Some(stop) = stop {
+        if stop {
             // Relaxed: this thread's own; the section's release publishes it.
             sender.closed.store(true, Ordering::Relaxed);
             sender.section.leave();
-            return self.stopped(qpn, stop);
+            return self.stopped(qpn);
         }
         sender.section.leave();
     }
@@ -168,19 +174,24 @@ impl Hca {
     /// Lets waiting requests go on whose time has come.
     #[cold]
     pub(crate) fn progress(&self) {
+        let now = self.clock.now();
         // Relaxed: as above.
-        if self.clock.now() >= self.next_due.load(Ordering::Relaxed) {
-            self.run_timers();
+        if now >= self.next_due.load(Ordering::Relaxed) {
+            self.run_timers(&mut self.control(), now);
         }
     }
 
-    /// Moves a virtual clock on and lets waiting requests go on, in the order of their times.
+    /// Moves a virtual clock on, and stops at each time for which a request waits, to let it go on.
     /// `false`: the clock is real.
     pub(crate) fn advance(&self, by: Duration) -> bool {
-        let moved = self.clock.advance(by);
-        if moved {
-            self.progress();
+        if !self.clock.is_virtual() {
+            return false;
         }
-        moved
+        let mut control = self.control();
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let end = self.clock.now().saturating_add(by);
+        self.run_timers(&mut control, end);
+        self.clock.set(end);
+        true
     }
 }

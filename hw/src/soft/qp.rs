@@ -5,12 +5,13 @@
 
 use super::cq::CqCtx;
 use super::quiesce::Section;
+use super::run::Stop;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::wqe::{RecvRing, SendRing};
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 /// The device's side of a queue pair.
 #[derive(Debug, Default)]
@@ -23,8 +24,9 @@ pub(crate) struct QpCtx {
 /// What peers look at. Changes seldom.
 #[derive(Debug, Default)]
 pub(crate) struct Face {
-    /// The queue pair whose requests are taken; zero while none are.
-    pub accepts_from: AtomicU32,
+    /// The [`connection`](super::control::connection) whose requests are taken; zero while none
+    /// are. It has the responder's own number too: the context may be another queue pair's by now.
+    pub accepts: AtomicU64,
     pub pd: AtomicU32,
     /// Remote access that the queue pair allows.
     pub access: AtomicU32,
@@ -54,6 +56,10 @@ pub(crate) struct SendWork {
     pub qpn: u32,
     pub pd: u32,
     pub peer: &'static QpCtx,
+    /// What `peer` has to accept.
+    pub connection: u64,
+    /// Why the data path stopped at `consumer`, until the lock's holder deals with it.
+    pub stop: Option<Stop>,
     pub cq: &'static CqCtx,
     pub user_index: u32,
     pub max_rd_atomic: u8,
@@ -82,8 +88,8 @@ pub(crate) struct RecvWork {
     pub qpn: u32,
 }
 
-// SAFETY: the cells' owners are named at each; ownership passes through `closed`, `accepts_from`,
-// the sections and the device's lock.
+// SAFETY: the cells' owners are named at each; ownership passes through `closed`, `accepts`, the
+// sections and the device's lock.
 unsafe impl Sync for QpCtx {}
 // SAFETY: as above.
 unsafe impl Send for QpCtx {}
@@ -127,10 +133,11 @@ impl QpTable {
         unsafe { NonNull::new_unchecked(ctx).as_ref() }
     }
 
-    /// Waits until every section has been left. Call after [`super::quiesce::Barriers::heavy`].
-    pub fn wait_for_all(&self) {
+    /// Waits until every section of the first `count` contexts has been left. Call after
+    /// [`super::quiesce::Barriers::heavy`].
+    pub fn wait_for_all(&self, count: usize) {
         use std::sync::atomic::Ordering;
-        for slot in &self.slots {
+        for slot in &self.slots[..count] {
             // Acquire: partner of the release in `get`.
             if let Some(ctx) = NonNull::new(slot.load(Ordering::Acquire)) {
                 // SAFETY: freed only when the table goes.

@@ -72,7 +72,7 @@ pub(crate) struct Section(AtomicU32);
 impl Section {
     /// Enters. What may be revoked is looked at after this.
     #[inline(always)]
-    pub fn enter(&self, barriers: Barriers) {
+    pub(super) fn enter(&self, barriers: Barriers) {
         // Relaxed: one writer. Ordered before the loads that follow by the barrier.
         let count = self.0.load(Ordering::Relaxed);
         self.0.store(count.wrapping_add(1), Ordering::Relaxed);

@@ -47,15 +47,27 @@ pub(super) struct Message<'a> {
 
 /// Whether the peer takes this requester's packets.
 #[inline(always)]
-pub(super) fn accepted(work: &SendWork) -> Result<(), Answer> {
+fn accepted(work: &SendWork) -> Result<(), Answer> {
     // Acquire: partner of the release when the peer went to RTR; its receive side is ready then.
-    if work.peer.face.accepts_from.load(Ordering::Acquire) != work.qpn {
+    if work.peer.face.accepts.load(Ordering::Acquire) != work.connection {
         return Err(Answer::Silent);
     }
     Ok(())
 }
 
-/// Finds memory of the peer that a key opens.
+/// Whether the peer takes operations of this kind, on whatever memory.
+#[inline(always)]
+pub(super) fn allowed(work: &SendWork, access: AccessFlags) -> Result<(), Answer> {
+    accepted(work)?;
+    // Relaxed: written before `accepts`, which was loaded with acquire.
+    if work.peer.face.access.load(Ordering::Relaxed) & access.bits() == 0 {
+        return Err(Answer::nak(Syndrome::REMOTE_INVAL_REQ));
+    }
+    Ok(())
+}
+
+/// Finds memory of the peer that a key opens. What is empty needs no key (IBTA C9-88), and has no
+/// place.
 #[inline(always)]
 pub(super) fn reach(
     hca: &Hca,
@@ -64,9 +76,8 @@ pub(super) fn reach(
     length: u64,
     access: AccessFlags,
 ) -> Result<*mut u8, Answer> {
-    // Relaxed: written before `accepts_from`, which was loaded with acquire.
-    if peer.face.access.load(Ordering::Relaxed) & access.bits() == 0 {
-        return Err(Answer::nak(Syndrome::REMOTE_INVAL_REQ));
+    if length == 0 {
+        return Ok(std::ptr::null_mut());
     }
     let reach = Reach {
         key: remote.rkey,

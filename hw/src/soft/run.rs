@@ -22,7 +22,7 @@ const ATOMIC_DATA: usize = 3 * SEGMENT;
 
 /// Why execution stopped at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// The responder has no receive posted; wait for its timer of this code.
     Rnr(u8),
     /// The responder does not answer.
@@ -50,7 +50,8 @@ pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop>
     while counter != producer {
         // SAFETY: rung and not completed, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(work.ring, counter) };
-        if wqe.ds() == 0 {
+        // No size, or more than was rung.
+        if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
             stop = Some(Stop::local(Syndrome::LOCAL_QP_OP));
             break;
         }
@@ -188,7 +189,7 @@ pub(super) unsafe fn gather(data: SgeList<'_>, mut to: *mut u8) {
     }
 }
 
-/// Finds the peer's memory.
+/// Finds the peer's memory; there is none for an empty operation.
 #[inline(always)]
 fn remote(
     hca: &Hca,
@@ -197,7 +198,7 @@ fn remote(
     length: u64,
     access: AccessFlags,
 ) -> Result<*mut u8, Stop> {
-    respond::accepted(work).map_err(refused)?;
+    respond::allowed(work, access).map_err(refused)?;
     respond::reach(hca, work.peer, remote, length, access).map_err(refused)
 }
 
@@ -220,14 +221,10 @@ fn write_one(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u64, Stop>
 fn write(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u64, Stop> {
     let data = wqe.data(REMOTE_DATA);
     let length = outgoing(hca, work, data)?;
-    if length == 0 {
-        // A WRITE of nothing needs no key (IBTA C9-88), but somebody to answer.
-        respond::accepted(work).map_err(refused)?;
-        return Ok(0);
-    }
     let access = AccessFlags::REMOTE_WRITE;
     let to = remote(hca, work, wqe.remote(SEGMENT), length, access)?;
-    // SAFETY: both sides were checked in this section.
+    // SAFETY: both sides were checked in this section; elements are not empty, so that nothing is
+    // copied to no place.
     unsafe { gather(data, to) };
     Ok(length)
 }
@@ -302,13 +299,9 @@ fn read(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     if work.max_rd_atomic == 0 {
         return Err(Stop::local(Syndrome::LOCAL_QP_OP));
     }
-    if length == 0 {
-        respond::accepted(work).map_err(refused)?;
-        return Ok(0);
-    }
     let access = AccessFlags::REMOTE_READ;
     let from = remote(hca, work, wqe.remote(SEGMENT), length, access)?;
-    // SAFETY: both sides were checked in this section.
+    // SAFETY: as in `write`.
     unsafe { spread(from, data) };
     Ok(length as u32)
 }
@@ -323,14 +316,13 @@ fn atomic(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
         return Err(Stop::local(Syndrome::LOCAL_QP_OP));
     }
     let target = wqe.remote(SEGMENT);
+    let place = remote(hca, work, target, LENGTH, AccessFlags::REMOTE_ATOMIC)?;
     if !target.addr.is_multiple_of(LENGTH) {
-        respond::accepted(work).map_err(refused)?;
         return Err(Stop::Failed {
             syndrome: Syndrome::REMOTE_INVAL_REQ,
             responder: true,
         });
     }
-    let place = remote(hca, work, target, LENGTH, AccessFlags::REMOTE_ATOMIC)?;
     let (operand, compare) = wqe.atomic(REMOTE_DATA);
     // SAFETY: aligned and within memory that its owner opened to atomics, which others may then
     // touch only by atomics.

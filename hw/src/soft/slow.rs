@@ -1,7 +1,7 @@
 //! What happens when execution cannot go on: waiting, retrying, failing, flushing. All of it under
 //! the device's lock.
 
-use super::control::{Control, QpRecord, Stall};
+use super::control::{Control, QpRecord, Stall, connection};
 use super::hca::Hca;
 use super::qp::QpCtx;
 use super::run::{Stop, run};
@@ -28,10 +28,12 @@ impl Hca {
                 self.execute(ctx, qpn);
             }
             // It waits, and what was rung waits behind it; or it is drained and waits for RTS.
-            _ => {}
-        }
-        if self.waiting() {
-            self.progress();
+            _ => {
+                drop(control);
+                if self.waiting() {
+                    self.progress();
+                }
+            }
         }
     }
 
@@ -50,14 +52,27 @@ impl Hca {
     /// The data path stopped at an entry, and closed the queue pair behind it.
     #[cold]
     #[inline(never)]
-    pub(super) fn stopped(&self, qpn: u32, stop: Stop) {
+    pub(super) fn stopped(&self, qpn: u32) {
         let mut control = self.control();
-        // If the state has changed since, whoever changed it has dealt with the entry.
+        // Relaxed: changed under the lock, or by this thread. Open again: whoever opened it has
+        // settled the entry, and the work is not ours.
         if let Some(record) = control.record(qpn)
-            && record.state == QpState::Rts
-            && record.stall.is_none()
+            && record.ctx.sender.closed.load(Ordering::Relaxed)
         {
-            self.handle(&mut control, qpn, stop);
+            self.settle(&mut control, qpn);
+        }
+    }
+
+    /// Deals with the entry that the data path stopped at, unless somebody has. The queue pair is
+    /// closed, and its section has been left.
+    pub(super) fn settle(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        // SAFETY: closed, and the lock is held: the work is ours.
+        let work = unsafe { &mut *record.ctx.sender.work.get() };
+        if let Some(stop) = work.as_mut().and_then(|work| work.stop.take()) {
+            self.handle(control, qpn, stop);
         }
     }
 
@@ -116,24 +131,23 @@ impl Hca {
         self.note_next_due(control);
     }
 
-    fn note_next_due(&self, control: &Control) {
+    pub(super) fn note_next_due(&self, control: &Control) {
         let due = control.timers.peek().map_or(u64::MAX, |next| next.0.0);
         // Relaxed: a hint for `waiting`.
         self.next_due.store(due, Ordering::Relaxed);
     }
 
-    /// Lets requests go on whose time has come, in the order of their times.
-    pub(super) fn run_timers(&self) {
-        let mut control = self.control();
-        let now = self.clock.now();
+    /// Lets requests go on whose time comes by `end`, in the order of their times.
+    pub(super) fn run_timers(&self, control: &mut Control, end: u64) {
         while let Some(Reverse((due, id, qpn))) = control.timers.peek().copied() {
-            if due > now {
+            if due > end {
                 break;
             }
             control.timers.pop();
-            self.expire(&mut control, id, qpn);
+            self.clock.set(due);
+            self.expire(control, id, qpn);
         }
-        self.note_next_due(&control);
+        self.note_next_due(control);
     }
 
     fn expire(&self, control: &mut Control, id: u64, qpn: u32) {
@@ -199,33 +213,45 @@ impl Hca {
             let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
             let entry = send_error(record, &wqe, work.consumer, syndrome);
             let _overrun_is_final = work.cq.produce(&entry);
-            work.consumer = work.consumer.wrapping_add(wqe.blocks().max(1));
+            // Acquire: partner of the release in `Hca::ring`.
+            let producer = record.ctx.sender.producer.load(Ordering::Acquire);
+            work.consumer = behind(&wqe, work.consumer, producer);
         }
         self.to_error(control, qpn);
-        if responder && peer != qpn {
+        // Only in the life in which it answered.
+        if responder
+            && let Some(record) = control.record(peer)
+            // Relaxed: changed under the lock.
+            && record.ctx.face.accepts.load(Ordering::Relaxed) == connection(peer, qpn)
+        {
             self.to_error(control, peer);
         }
     }
 
     /// Takes a queue pair to the error state: everything posted and not executed is flushed.
     pub(super) fn to_error(&self, control: &mut Control, qpn: u32) {
-        let Some(record) = control.record(qpn) else {
-            return;
-        };
-        if record.state == QpState::Err {
+        let in_error = |record: &QpRecord| record.state == QpState::Err;
+        if control.record(qpn).is_none_or(|record| in_error(record)) {
             return;
         }
+        self.close(control, qpn);
+        // The entry that execution stopped at may have led here already.
+        let Some(record) = control.record(qpn).filter(|record| !in_error(record)) else {
+            return;
+        };
         record.state = QpState::Err;
         // Relaxed: ordered by the barrier in `shut`; partner of the poster's look after it has
         // stored the record.
         record.ctx.receiver.flushing.store(true, Ordering::Relaxed);
-        self.shut(record);
-        self.arm_flush(record);
-        self.flush(record);
+        self.shut(control, qpn);
+        if let Some(record) = control.record(qpn) {
+            self.arm_flush(record);
+            self.flush(record);
+        }
     }
 
     /// Completes everything posted as flushed.
-    fn flush(&self, record: &mut QpRecord) {
+    pub(super) fn flush(&self, record: &mut QpRecord) {
         // SAFETY: shut, and the lock is held: both works are ours.
         let (send, recv) = unsafe {
             (
@@ -243,7 +269,7 @@ impl Hca {
                 if !work.cq.produce(&entry) {
                     break;
                 }
-                work.consumer = work.consumer.wrapping_add(wqe.blocks().max(1));
+                work.consumer = behind(&wqe, work.consumer, producer);
             }
         }
         if let Some(work) = recv {
@@ -262,6 +288,12 @@ impl Hca {
             }
         }
     }
+}
+
+/// Counter behind an entry. What it says of its size is believed as far as something was rung.
+fn behind(wqe: &SendWqe<'_>, counter: u32, producer: u32) -> u32 {
+    let rung = producer.wrapping_sub(counter);
+    counter.wrapping_add(wqe.blocks().clamp(1, rung.max(1)))
 }
 
 fn send_error(record: &QpRecord, wqe: &SendWqe<'_>, counter: u32, syndrome: Syndrome) -> Cqe64 {

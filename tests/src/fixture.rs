@@ -1,0 +1,307 @@
+//! What tests of queue pairs share: connected ends on a software HCA, and waiting with a deadline.
+
+use bellwire::memory::Mapping;
+use bellwire::queue::{Completion, PostError};
+use bellwire::soft::{ClockKind, HcaConfig, Mode};
+use bellwire::wqe::{Operation, Payload, Rc, Supports};
+use bellwire::wr::{SendFlags, Sge, WcStatus};
+use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
+use std::time::{Duration, Instant};
+
+/// Everything that a region can be opened to.
+pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC);
+
+/// Signalled, the usual case here.
+pub const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// How long anything may take before a test gives up.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// How long nothing has to come before it counts as nothing, where threads are at work.
+const QUIET: Duration = Duration::from_millis(5);
+
+/// The software HCA's engine, as tests use it.
+pub const ENGINE: Mode = Mode::Engine { threads: 1 };
+
+/// Makes a test of each function for each mode.
+#[macro_export]
+macro_rules! in_both_modes {
+    ($($name:ident),* $(,)?) => {
+        mod inline {
+            $(#[test] fn $name() { super::$name(bellwire::soft::Mode::Inline) })*
+        }
+        mod engine {
+            $(#[test] fn $name() { super::$name($crate::fixture::ENGINE) })*
+        }
+    };
+}
+
+/// What most tests create queue pairs with.
+pub fn init() -> QpInit {
+    QpInit {
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_inline_data: 200,
+        ..QpInit::default()
+    }
+}
+
+/// A device of this mode, on the real clock.
+pub fn device(mode: Mode) -> Device {
+    Device::soft(HcaConfig {
+        mode,
+        ..HcaConfig::default()
+    })
+}
+
+/// An inline device whose clock moves only when told, and whose keys are those of `seed`.
+pub fn virtual_device(seed: u64) -> Device {
+    Device::soft(HcaConfig {
+        mode: Mode::Inline,
+        clock: ClockKind::Virtual,
+        seed: Some(seed),
+    })
+}
+
+/// A region of `bytes`, opened to everything.
+pub fn region(pd: &Pd, bytes: usize) -> Region {
+    region_with(pd, bytes, ALL)
+}
+
+/// A region of `bytes`, opened to `access`.
+pub fn region_with(pd: &Pd, bytes: usize, access: AccessFlags) -> Region {
+    let mapping = Mapping::anonymous(bytes).build().expect("memory");
+    Region::new(pd, mapping, access).expect("a region")
+}
+
+/// A queue pair, its completion queue, and memory.
+#[derive(Debug)]
+pub struct End {
+    /// The queue pair.
+    pub qp: Qp,
+    /// Completions of both its queues.
+    pub cq: Cq,
+    /// 64 KiB, opened to everything.
+    pub region: Region,
+    mode: Mode,
+}
+
+/// A completion queue that holds all of one such queue pair.
+pub fn cq_for(device: &Device, init: &QpInit) -> Cq {
+    let (send, recv) = init.cq_entries();
+    device.create_cq(send + recv).expect("a completion queue")
+}
+
+impl End {
+    /// An end in RESET. `mode` is the device's.
+    pub fn new(pd: &Pd, mode: Mode, init: &QpInit) -> Self {
+        let mut cq = cq_for(pd.device(), init);
+        let qp = pd.create_qp(&mut cq, init).expect("a queue pair");
+        let region = region(pd, 1 << 16);
+        Self {
+            qp,
+            cq,
+            region,
+            mode,
+        }
+    }
+
+    /// Stages a send request on registered memory.
+    ///
+    /// # Errors
+    /// As the queue has it.
+    pub fn post<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+    ) -> Result<(), PostError>
+    where
+        Rc: Supports<O>,
+    {
+        post(&mut self.qp, wr_id, operation, payload, flags)
+    }
+
+    /// Stages a signalled send request and rings.
+    pub fn go<O: Operation, P: Payload>(&mut self, wr_id: u64, operation: O, payload: P)
+    where
+        Rc: Supports<O>,
+    {
+        self.post(wr_id, operation, payload, SIGNALED)
+            .expect("room in the send queue");
+        self.qp.sq().ring();
+    }
+
+    /// Posts a receive and rings.
+    pub fn receive(&mut self, wr_id: u64, sges: &[Sge]) {
+        post_recv(&mut self.qp, wr_id, sges).expect("room in the receive queue");
+        self.qp.rq().ring();
+    }
+
+    /// The next completion.
+    ///
+    /// # Panics
+    /// When none comes before the deadline.
+    pub fn wait(&mut self) -> Completion<'static> {
+        wait(&mut self.cq)
+    }
+
+    /// The next completion's identifier and status.
+    pub fn outcome(&mut self) -> (u64, WcStatus) {
+        let completion = self.wait();
+        (completion.wr_id, completion.status())
+    }
+
+    /// Asserts that nothing more completes.
+    pub fn nothing(&mut self) {
+        nothing(&mut self.cq, self.mode);
+    }
+
+    /// To RESET; gives what was told on the way.
+    pub fn reset(&mut self) -> Vec<u64> {
+        let mut told = Vec::new();
+        self.qp
+            .reset(&mut self.cq, |wr_id, _| told.push(wr_id))
+            .expect("reset from any state");
+        told
+    }
+}
+
+/// As [`End::post`], for a queue pair.
+///
+/// # Errors
+/// As there.
+pub fn post<O: Operation, P: Payload>(
+    qp: &mut Qp,
+    wr_id: u64,
+    operation: O,
+    payload: P,
+    flags: SendFlags,
+) -> Result<(), PostError>
+where
+    Rc: Supports<O>,
+{
+    // SAFETY: the keys in these tests are those of regions, whose memory is only ever copied in and
+    // out; the device refuses elements that no key covers.
+    unsafe { qp.sq().post(wr_id, (), operation, payload, flags) }
+}
+
+/// Stages a receive into registered memory.
+///
+/// # Errors
+/// As the queue has it.
+pub fn post_recv(qp: &mut Qp, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+    // SAFETY: as in `post`.
+    unsafe { qp.rq().post(wr_id, sges) }
+}
+
+/// The next completion.
+///
+/// # Panics
+/// When none comes before the deadline.
+pub fn wait(cq: &mut Cq) -> Completion<'static> {
+    let start = Instant::now();
+    loop {
+        for _ in 0..1000 {
+            if let Some(completion) = cq.poll_one() {
+                return completion;
+            }
+        }
+        assert!(start.elapsed() < DEADLINE, "no completion");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until `done`.
+///
+/// # Panics
+/// When it is not before the deadline.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < DEADLINE, "{what} never came");
+        std::thread::yield_now();
+    }
+}
+
+/// Asserts that nothing completes: at once where the poster executes, for a while where threads do.
+pub fn nothing(cq: &mut Cq, mode: Mode) {
+    let start = Instant::now();
+    loop {
+        if let Some(completion) = cq.poll_one() {
+            panic!("unexpected {completion:?}");
+        }
+        if mode == Mode::Inline || start.elapsed() > QUIET {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Connects two ends that are in RESET.
+pub fn connect_with(a: &mut Qp, b: &mut Qp, attr: &ConnectAttr) {
+    a.init(attr).expect("INIT");
+    b.init(attr).expect("INIT");
+    a.connect(&b.endpoint(), attr).expect("RTS");
+    b.connect(&a.endpoint(), attr).expect("RTS");
+}
+
+/// Two ends in RESET in one protection domain.
+pub fn ends(device: &Device, mode: Mode) -> (End, End) {
+    let pd = device.alloc_pd();
+    (End::new(&pd, mode, &init()), End::new(&pd, mode, &init()))
+}
+
+/// Two connected ends.
+pub fn pair_with(device: &Device, mode: Mode, attr: &ConnectAttr) -> (End, End) {
+    let (mut a, mut b) = ends(device, mode);
+    connect_with(&mut a.qp, &mut b.qp, attr);
+    (a, b)
+}
+
+/// Two connected ends on a device of their own.
+pub fn pair(mode: Mode) -> (End, End) {
+    pair_with(&device(mode), mode, &ConnectAttr::default())
+}
+
+/// Two connected ends on an inline device with a virtual clock.
+pub fn virtual_pair(attr: &ConnectAttr) -> (Device, End, End) {
+    let device = virtual_device(1);
+    let (a, b) = pair_with(&device, Mode::Inline, attr);
+    (device, a, b)
+}
+
+/// A small generator of numbers that look random (xorshift64*).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// As many bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| (self.next() >> 32) as u8).collect()
+    }
+}

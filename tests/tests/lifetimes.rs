@@ -1,0 +1,310 @@
+//! Objects that go while others use them, in every order.
+
+use bellwire::queue::AttachError;
+use bellwire::soft::Mode;
+use bellwire::state::QpState;
+use bellwire::wqe::*;
+use bellwire::wr::{SendFlags, WcStatus};
+use bellwire::{ConnectAttr, Cqs, Error, QpInit};
+use bellwire_tests::fixture::*;
+use bellwire_tests::in_both_modes;
+use std::collections::HashMap;
+
+in_both_modes! {
+    a_dropped_queue_pair_is_told_of, requests_rung_in_err_are_told_though_dropped_at_once,
+    staged_requests_are_told_of, places_on_the_cq_come_back,
+    places_on_split_cqs_come_back_one_by_one, a_cq_may_go_first, numbers_are_used_again,
+    the_peer_of_a_dropped_queue_pair_gives_up, a_device_goes_last,
+    an_overrun_is_real_and_reported, reserved_entries_never_overrun,
+}
+
+fn a_dropped_queue_pair_is_told_of(mode: Mode) {
+    let (mut a, mut b) = pair(mode);
+    b.receive(70, &[]);
+    for wr_id in 0..10 {
+        a.go(wr_id, Send {}, NoPayload);
+    }
+    assert_eq!(b.outcome(), (70, WcStatus::Success));
+    for wr_id in 100..110 {
+        a.receive(wr_id, &[]);
+    }
+    let End { qp, mut cq, .. } = a;
+    drop(qp);
+    let first = wait(&mut cq);
+    assert_eq!((first.wr_id, first.status()), (0, WcStatus::Success));
+    for wr_id in (1..10).chain(100..110) {
+        let done = wait(&mut cq);
+        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
+    }
+    nothing(&mut cq, mode);
+    assert_eq!(cq.stale(), 0);
+}
+
+/// By the engine nobody may have come to them when the queue pair goes.
+fn requests_rung_in_err_are_told_though_dropped_at_once(mode: Mode) {
+    let device = device(mode);
+    for _ in 0..200 {
+        let (mut a, _b) = pair_with(&device, mode, &ConnectAttr::default());
+        a.qp.to_error().unwrap();
+        for wr_id in 0..5 {
+            a.go(wr_id, Nop {}, NoPayload);
+        }
+        let End { qp, mut cq, .. } = a;
+        drop(qp);
+        for wr_id in 0..5 {
+            let done = wait(&mut cq);
+            assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
+        }
+        nothing(&mut cq, Mode::Inline);
+    }
+}
+
+fn staged_requests_are_told_of(mode: Mode) {
+    let (mut a, b) = pair(mode);
+    a.post(1, Nop {}, NoPayload, SendFlags::empty()).unwrap();
+    let remote = b.region.remote(0);
+    a.post(2, RdmaWrite { remote }, Inline(&[1; 8]), SIGNALED)
+        .unwrap();
+    post_recv(&mut a.qp, 70, &[]).unwrap();
+    let End { qp, mut cq, .. } = a;
+    drop(qp);
+    for wr_id in [1, 2, 70] {
+        let done = wait(&mut cq);
+        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
+    }
+    nothing(&mut cq, mode);
+    let word = b.region.word(0).load(std::sync::atomic::Ordering::Acquire);
+    assert_eq!(word, 0, "not executed");
+}
+
+/// A completion queue for one pair of queue pairs serves any number, one after the other.
+fn places_on_the_cq_come_back(mode: Mode) {
+    let device = device(mode);
+    let pd = device.alloc_pd();
+    let (send, recv) = init().cq_entries();
+    // The next power of two has no room for a third.
+    let mut cq = device.create_cq_for(2 * (send + recv), 2).unwrap();
+    let free = cq.unreserved();
+    let mut random = Random::new(1);
+    for round in 0..300 {
+        let mut a = pd.create_qp(&mut cq, &init()).unwrap();
+        let mut b = pd.create_qp(&mut cq, &init()).unwrap();
+        match pd.create_qp(&mut cq, &init()) {
+            Err(Error::Attach(
+                AttachError::CqTooSmall { .. } | AttachError::TooManyQueues { .. },
+            )) => {}
+            other => panic!("{other:?}"),
+        }
+        connect_with(&mut a, &mut b, &ConnectAttr::default());
+        let mut expected = Vec::new();
+        for wr_id in 0..random.below(10) {
+            post_recv(&mut b, 100 + wr_id, &[]).unwrap();
+            b.rq().ring();
+            expected.push(100 + wr_id);
+        }
+        let count = random.below(10);
+        for wr_id in 0..count {
+            post(&mut a, wr_id, Nop {}, NoPayload, SIGNALED).unwrap();
+            expected.push(wr_id);
+        }
+        // These are executed, and nobody tells of them.
+        for _ in 0..random.below(3) {
+            post(&mut a, 99, Nop {}, NoPayload, SendFlags::empty()).unwrap();
+        }
+        a.sq().ring();
+        if round % 2 == 0 {
+            drop(a);
+            drop(b);
+        } else {
+            drop(b);
+            drop(a);
+        }
+        let mut told = Vec::new();
+        while told.len() < expected.len() {
+            let done = wait(&mut cq);
+            // By the engine they may have been flushed before they were executed.
+            if done.wr_id != 99 {
+                told.push(done.wr_id);
+            }
+        }
+        while let Some(done) = cq.poll_one() {
+            assert_eq!(done.wr_id, 99);
+        }
+        told.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(told, expected);
+    }
+    drop(pd.create_qp(&mut cq, &init()).unwrap());
+    assert_eq!(cq.unreserved(), free - send - recv);
+    assert_eq!(cq.stale(), 0);
+}
+
+fn places_on_split_cqs_come_back_one_by_one(mode: Mode) {
+    let device = device(mode);
+    let pd = device.alloc_pd();
+    let (send, recv) = init().cq_entries();
+    let mut recvs = device.create_cq_for(recv, 1).unwrap();
+    for _ in 0..20 {
+        // Each has sends of its own, never polled.
+        let mut sends = device.create_cq(send).unwrap();
+        let mut a = pd
+            .create_qp(Cqs::Split(&mut sends, &mut recvs), &init())
+            .unwrap();
+        a.init(&ConnectAttr::default()).unwrap();
+        post_recv(&mut a, 70, &[]).unwrap();
+        a.rq().ring();
+        a.to_error().unwrap();
+        post(&mut a, 1, Nop {}, NoPayload, SIGNALED).unwrap();
+        a.sq().ring();
+        assert!(
+            pd.create_qp(Cqs::Split(&mut sends, &mut recvs), &init())
+                .is_err()
+        );
+        drop(a);
+        assert_eq!(wait(&mut recvs).wr_id, 70);
+    }
+}
+
+fn a_cq_may_go_first(mode: Mode) {
+    let device = device(mode);
+    let pd = device.alloc_pd();
+    let (a, mut b) = (End::new(&pd, mode, &init()), End::new(&pd, mode, &init()));
+    let End {
+        mut qp, cq, region, ..
+    } = a;
+    connect_with(&mut qp, &mut b.qp, &ConnectAttr::default());
+    drop(cq);
+    for wr_id in 0..50 {
+        post_recv(&mut qp, wr_id, &[region.sge(0, 8)]).unwrap();
+        qp.rq().ring();
+        b.go(wr_id, Send {}, Inline(&[1; 8]));
+        assert_eq!(b.outcome(), (wr_id, WcStatus::Success));
+        post(&mut qp, wr_id, Nop {}, NoPayload, SIGNALED).unwrap();
+        qp.sq().ring();
+    }
+    qp.to_error().unwrap();
+    drop(qp);
+    b.nothing();
+}
+
+fn numbers_are_used_again(mode: Mode) {
+    let device = device(mode);
+    let pd = device.alloc_pd();
+    let mut seen = HashMap::new();
+    let mut cq = cq_for(&device, &init());
+    for round in 0..600 {
+        let qp = pd.create_qp(&mut cq, &init()).unwrap();
+        assert!(qp.qp_num() != 0 && qp.qp_num() < 1 << 24);
+        if let Some(last) = seen.insert(qp.qp_num(), round) {
+            assert!(round - last >= 256, "a number again after {}", round - last);
+        }
+    }
+}
+
+fn the_peer_of_a_dropped_queue_pair_gives_up(mode: Mode) {
+    let device = device(mode);
+    let attr = ConnectAttr {
+        timeout: 4,
+        ..ConnectAttr::default()
+    };
+    let (mut a, b) = pair_with(&device, mode, &attr);
+    drop(b);
+    a.go(1, Send {}, NoPayload);
+    assert_eq!(a.outcome(), (1, WcStatus::RetryExcErr));
+    assert_eq!(a.qp.state(), QpState::Err);
+}
+
+fn a_device_goes_last(mode: Mode) {
+    let (mut a, mut b) = {
+        let device = device(mode);
+        pair_with(&device, mode, &ConnectAttr::default())
+    };
+    b.receive(70, &[]);
+    a.go(1, Send {}, NoPayload);
+    assert_eq!(a.outcome(), (1, WcStatus::Success));
+    drop(a);
+    let End { qp, cq, region, .. } = b;
+    drop(region);
+    drop(qp);
+    drop(cq);
+}
+
+fn an_overrun_is_real_and_reported(mode: Mode) {
+    let device = device(mode);
+    let pd = device.alloc_pd();
+    let init = QpInit {
+        reserve_cq: false,
+        ..init()
+    };
+    let mut cq = device.create_cq(8).unwrap();
+    let mut a = pd.create_qp(&mut cq, &init).unwrap();
+    let mut b = End::new(&pd, mode, &init);
+    assert_eq!(cq.unreserved(), 8);
+    connect_with(&mut a, &mut b.qp, &ConnectAttr::default());
+    // As many as fit, a few times over: no harm.
+    for round in 0..10 {
+        for wr_id in 0..8 {
+            post(&mut a, round * 8 + wr_id, Nop {}, NoPayload, SIGNALED).unwrap();
+        }
+        a.sq().ring();
+        for wr_id in 0..8 {
+            assert_eq!(wait(&mut cq).wr_id, round * 8 + wr_id);
+        }
+    }
+    assert!(!cq.overrun());
+    for wr_id in 0..12 {
+        post(&mut a, wr_id, Nop {}, NoPayload, SIGNALED).unwrap();
+    }
+    a.sq().ring();
+    until("the overrun", || cq.overrun());
+    until("ERR", || a.state() == QpState::Err);
+    // What was written is still told, nothing else ever is.
+    for wr_id in 0..8 {
+        let done = wait(&mut cq);
+        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::Success));
+    }
+    nothing(&mut cq, mode);
+    post(&mut a, 12, Nop {}, NoPayload, SIGNALED).unwrap();
+    a.sq().ring();
+    nothing(&mut cq, mode);
+    // A reset tells the rest, the lost one too.
+    let mut told = Vec::new();
+    a.reset(&mut cq, |wr_id, _| told.push(wr_id)).unwrap();
+    assert_eq!(told, [8, 9, 10, 11, 12]);
+}
+
+fn reserved_entries_never_overrun(mode: Mode) {
+    let (mut a, mut b) = pair(mode);
+    let (sends, receives) = (a.qp.sq().free_blocks(), a.qp.rq().free());
+    for _ in 0..20 {
+        for end in [&mut a, &mut b] {
+            for _ in 0..receives {
+                post_recv(&mut end.qp, 1, &[]).unwrap();
+            }
+            end.qp.rq().ring();
+        }
+        for end in [&mut a, &mut b] {
+            for at in 0..sends {
+                if at < receives / 2 {
+                    end.post(0, Send {}, NoPayload, SIGNALED).unwrap();
+                } else {
+                    end.post(0, Nop {}, NoPayload, SIGNALED).unwrap();
+                }
+            }
+            end.qp.sq().ring();
+        }
+        a.qp.to_error().unwrap();
+        b.qp.to_error().unwrap();
+        for end in [&mut a, &mut b] {
+            let mut told = 0;
+            while told < sends + receives {
+                let _outcome = end.outcome();
+                told += 1;
+            }
+            end.nothing();
+            assert!(!end.cq.overrun());
+            assert!(end.reset().is_empty());
+        }
+        connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
+    }
+}

@@ -1,0 +1,87 @@
+//! The data path allocates nothing: posting, ringing and polling, counted by the allocator.
+
+use bellwire::soft::Mode;
+use bellwire::wqe::*;
+use bellwire::wr::{SendFlags, WcStatus};
+use bellwire_tests::fixture::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = COUNT.get();
+    work();
+    COUNT.get() - before
+}
+
+/// One of everything that the promise is about.
+fn round(a: &mut End, b: &mut End, round: u64) {
+    let remote = b.region.remote(0);
+    a.go(round, RdmaWrite { remote }, Inline(&round.to_ne_bytes()));
+    assert_eq!(a.outcome(), (round, WcStatus::Success));
+    b.receive(round, &[b.region.sge(64, 100), b.region.sge(1024, 4096)]);
+    a.go(round, Send {}, a.region.sge(0, 3000));
+    assert_eq!(a.outcome(), (round, WcStatus::Success));
+    assert_eq!(b.outcome(), (round, WcStatus::Success));
+    a.go(round, RdmaRead { remote }, a.region.sge(8192, 500));
+    assert_eq!(a.outcome(), (round, WcStatus::Success));
+    a.go(
+        round,
+        AtomicFetchAndAdd { remote, add: 1 },
+        a.region.sge(0, 8),
+    );
+    assert_eq!(a.outcome(), (round, WcStatus::Success));
+    for at in 0..32 {
+        let flags = if at == 31 {
+            SIGNALED
+        } else {
+            SendFlags::empty()
+        };
+        a.post(at, RdmaWrite { remote }, Inline(&[1; 16]), flags)
+            .unwrap();
+    }
+    a.qp.sq().ring();
+    let mut told = 0;
+    let polled = a.cq.poll(64, |done| told += done.retired);
+    assert_eq!((polled, told), (1, 32));
+}
+
+#[test]
+fn post_ring_and_poll_allocate_nothing() {
+    let (mut a, mut b) = pair(Mode::Inline);
+    round(&mut a, &mut b, 0);
+    let count = allocations(|| {
+        for at in 1..1000 {
+            round(&mut a, &mut b, at);
+        }
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn the_count_sees_an_allocation() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 2);
+}
