@@ -1,3 +1,4 @@
 //! What the tests across crates share. The tests themselves are in `tests/tests`.
 
+pub mod replay;
 pub mod vectors;

@@ -6,7 +6,7 @@ use crate::port::{SendDoorbell, Staged};
 use crate::slab::Block;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
-    Supports, Transport, build, fm_ce_se,
+    Supports, Transport, build, fm_ce_se, prefix,
 };
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
@@ -267,7 +267,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[inline(always)]
     fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
         payload.check(&self.limits)?;
-        let bytes = SEGMENT + T::SEGMENTS + O::SEGMENTS + payload.bound();
+        let bytes = const { prefix::<T, O>() } + payload.bound();
         let blocks = bytes.div_ceil(BASIC_BLOCK) as u32;
         if self.limit.wrapping_sub(self.head) < blocks {
             return self.refresh(blocks);

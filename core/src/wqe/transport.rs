@@ -47,6 +47,10 @@ pub struct Ud;
 #[derive(Clone, Copy, Debug)]
 pub struct Xrc;
 
+/// Dynamically connected, initiator.
+#[derive(Clone, Copy, Debug)]
+pub struct Dci;
+
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug)]
 pub struct UdAddress<'a> {
@@ -58,10 +62,22 @@ pub struct UdAddress<'a> {
     pub remote_qkey: u32,
 }
 
+/// The target of a dynamically connected request.
+#[derive(Clone, Copy, Debug)]
+pub struct DcAddress<'a> {
+    /// The path, from an address handle; its own target and key fields are replaced.
+    pub av: &'a AddressVector,
+    /// The target's number.
+    pub dctn: u32,
+    /// The target's access key.
+    pub dc_key: u64,
+}
+
 impl Sealed for Rc {}
 impl Sealed for Uc {}
 impl Sealed for Ud {}
 impl Sealed for Xrc {}
+impl Sealed for Dci {}
 
 macro_rules! connected {
     ($($name:ident = $ty:ident;)*) => {$(
@@ -100,6 +116,25 @@ impl Transport for Ud {
     }
 }
 
+impl Transport for Dci {
+    const TYPE: QpType = QpType::Dci;
+    const SEGMENTS: usize = 3 * SEGMENT;
+    type Address<'a> = DcAddress<'a>;
+
+    #[inline(always)]
+    fn write(address: DcAddress<'_>, entry: &mut EntryWriter, offset: usize) {
+        entry.put(
+            offset,
+            AddressVector {
+                qkey: Be32::new((address.dc_key >> 32) as u32),
+                reserved: Be32::new(address.dc_key as u32),
+                dqp_dct: Be32::new(address.dctn & 0xff_ffff | AddressVector::EXTENDED),
+                ..*address.av
+            },
+        );
+    }
+}
+
 impl Transport for Xrc {
     const TYPE: QpType = QpType::XrcSend;
     const SEGMENTS: usize = SEGMENT;
@@ -127,6 +162,8 @@ supports! {
         AtomicFetchAndAdd, LocalInv, BindMw, Nop;
     Xrc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
         AtomicFetchAndAdd, LocalInv, BindMw, Nop;
+    Dci: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
+        AtomicFetchAndAdd, Nop;
     Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, Nop;
     Ud: Send, SendWithImm, Nop;
 }

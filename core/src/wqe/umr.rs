@@ -75,6 +75,7 @@ impl Operation for LocalInv {
     const OPCODE: u8 = opcode::UMR;
     const WC: WcOpcode = WcOpcode::LocalInv;
     const SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
+    const ADDRESSED: bool = false;
     const FENCES_NEXT: bool = true;
 
     #[inline(always)]
@@ -139,6 +140,7 @@ impl Operation for BindMw {
     const OPCODE: u8 = opcode::UMR;
     const WC: WcOpcode = WcOpcode::BindMw;
     const SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
+    const ADDRESSED: bool = false;
     const FENCES_NEXT: bool = true;
 
     #[inline(always)]
