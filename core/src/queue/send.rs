@@ -96,8 +96,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     pub const fn longest_entry(max_sge: u32, max_inline: u32) -> usize {
         let sges = max_sge as usize * SEGMENT;
         let inline = (max_inline as usize + 4).next_multiple_of(SEGMENT);
-        // An atomic has two segments of its own; requests with registration work carry no payload.
-        (3 * SEGMENT + T::SEGMENTS) + if sges > inline { sges } else { inline }
+        // Requests with registration work carry no payload.
+        SEGMENT + T::SEGMENTS + T::LONGEST_OPERATION + if sges > inline { sges } else { inline }
     }
 
     /// Limits of one request.

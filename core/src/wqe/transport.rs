@@ -17,6 +17,8 @@ pub trait Transport: Sealed {
     const TYPE: QpType;
     /// Bytes of its address segments.
     const SEGMENTS: usize;
+    /// Bytes of the longest operation's segments, behind the address.
+    const LONGEST_OPERATION: usize;
     /// What each request names: nothing on connected transports.
     type Address<'a>: Copy;
 
@@ -80,10 +82,11 @@ impl Sealed for Xrc {}
 impl Sealed for Dci {}
 
 macro_rules! connected {
-    ($($name:ident = $ty:ident;)*) => {$(
+    ($($name:ident = $ty:ident, $longest:literal;)*) => {$(
         impl Transport for $name {
             const TYPE: QpType = QpType::$ty;
             const SEGMENTS: usize = 0;
+            const LONGEST_OPERATION: usize = $longest * SEGMENT;
             type Address<'a> = ();
 
             #[inline(always)]
@@ -93,13 +96,14 @@ macro_rules! connected {
 }
 
 connected! {
-    Rc = Rc;
-    Uc = Uc;
+    Rc = Rc, 2;
+    Uc = Uc, 1;
 }
 
 impl Transport for Ud {
     const TYPE: QpType = QpType::Ud;
     const SEGMENTS: usize = 3 * SEGMENT;
+    const LONGEST_OPERATION: usize = 0;
     type Address<'a> = UdAddress<'a>;
 
     #[inline(always)]
@@ -119,6 +123,7 @@ impl Transport for Ud {
 impl Transport for Dci {
     const TYPE: QpType = QpType::Dci;
     const SEGMENTS: usize = 3 * SEGMENT;
+    const LONGEST_OPERATION: usize = 2 * SEGMENT;
     type Address<'a> = DcAddress<'a>;
 
     #[inline(always)]
@@ -138,6 +143,7 @@ impl Transport for Dci {
 impl Transport for Xrc {
     const TYPE: QpType = QpType::XrcSend;
     const SEGMENTS: usize = SEGMENT;
+    const LONGEST_OPERATION: usize = 2 * SEGMENT;
     /// The number of the shared receive queue at the target.
     type Address<'a> = u32;
 
