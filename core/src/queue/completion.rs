@@ -56,12 +56,12 @@ impl Success {
     /// Bytes received, or brought by a READ or atomic. SENDs and WRITEs have none.
     #[inline]
     pub fn byte_len(&self) -> Option<u32> {
-        let defined = self.opcode.is_recv()
-            || matches!(
-                self.opcode,
-                WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd
-            );
-        defined.then_some(self.byte_len)
+        match self.opcode {
+            WcOpcode::Recv | WcOpcode::RecvRdmaWithImm | WcOpcode::RdmaRead => Some(self.byte_len),
+            // Whatever the entry says.
+            WcOpcode::CompSwap | WcOpcode::FetchAdd => Some(8),
+            _ => None,
+        }
     }
 
     /// The sender's queue pair of a received datagram.

@@ -470,8 +470,9 @@ impl<'m> CompletionQueue<'m> {
         cqe: &Cqe64,
     ) -> Option<Completion<'m>> {
         let opcode = cqe.opcode();
-        // An entry that carries payload has it where the source would be.
         let plain = cqe.format() == CqeFormat::None;
+        // Payload in the descriptor stands where the source would be.
+        let sourced = cqe.format() != CqeFormat::Inline32;
         let success = Success {
             opcode: if opcode == CqeOpcode::RespWrImm {
                 WcOpcode::RecvRdmaWithImm
@@ -479,14 +480,14 @@ impl<'m> CompletionQueue<'m> {
                 WcOpcode::Recv
             },
             solicited: cqe.solicited(),
-            grh: plain && cqe.grh() != 0,
+            grh: sourced && cqe.grh() != 0,
             imm: match opcode {
                 CqeOpcode::RespSend => Imm::None,
                 CqeOpcode::RespSendInv => Imm::Invalidated(cqe.inval_rkey()),
                 _ => Imm::Data(cqe.imm()),
             },
             byte_len: cqe.byte_cnt(),
-            src_qp: if plain { cqe.src_qpn() } else { 0 },
+            src_qp: if sourced { cqe.src_qpn() } else { 0 },
         };
         receive(slot, cqe, |sges| {
             placed_or_failed(plain || self.scatter_receive(entry, cqe, sges), success)
