@@ -24,6 +24,8 @@ mod operation;
 mod payload;
 mod receive;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod umr;
 mod view;
