@@ -23,9 +23,13 @@ mod cq;
 mod doorbell;
 mod error;
 mod ledger;
+#[cfg(all(loom, test))]
+mod loom;
 mod recv;
 mod send;
 mod srq;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use completion::{Completion, Failure, Imm, Success};
 pub use cq::{Attach, AttachError, CompletionQueue, CqMemory, QueueSlot, UserIndex};
