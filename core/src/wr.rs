@@ -216,6 +216,8 @@ pub enum QpType {
     XrcSend = 9,
     /// Extended reliable connection, target.
     XrcRecv = 10,
+    /// Initiator of the device's dynamically connected service (`IBV_QPT_DRIVER`).
+    Dci = 255,
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! Payload that comes within the entry, instead of by the device's own store to memory.
 
 use super::{Cqe64, CqeFormat};
+use crate::wqe::LIST_END_LKEY;
 use crate::wr::Sge;
 use core::ptr::NonNull;
 use static_assertions::const_assert_eq;
-
-/// The key that ends a scatter list which does not fill its entry (`MLX5_INVALID_LKEY`).
-const LIST_END: u32 = 0x100;
 
 /// An entry of 128 bytes.
 ///
@@ -83,7 +81,7 @@ pub fn scatter(
     mut copy: impl FnMut(Sge, &[u8]),
 ) -> usize {
     for sge in list {
-        if data.is_empty() || sge.lkey == LIST_END {
+        if data.is_empty() || sge.lkey == LIST_END_LKEY {
             break;
         }
         let (now, rest) = data.split_at(data.len().min(sge.length as usize));
@@ -135,7 +133,7 @@ mod tests {
     #[test]
     fn the_terminator_ends_the_list_whatever_its_length() {
         let mut elements = list(&[2, 100, 100]);
-        elements[1].lkey = LIST_END;
+        elements[1].lkey = LIST_END_LKEY;
         let (out, left) = scattered(b"abcdef", elements);
         assert_eq!((out.len(), left), (1, 4));
         assert_eq!(scattered(b"", list(&[1])), (Vec::new(), 0));

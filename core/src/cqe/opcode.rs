@@ -1,5 +1,6 @@
 //! What kind of completion an entry tells of.
 
+use crate::wqe::opcode;
 use crate::wr::WcOpcode;
 use bitflags::bitflags;
 
@@ -130,29 +131,24 @@ bitflags! {
 /// What the completion of a send entry with this operation code (`MLX5_OPCODE_*`) is. UMR is absent
 /// on purpose: both LOCAL_INV and BIND_MW are posted as one.
 #[inline(always)]
-pub(super) const fn of_send(opcode: u8) -> Option<WcOpcode> {
-    Some(match opcode {
-        0x00 => WcOpcode::Nop,
-        // SEND_INVAL, SEND, SEND_IMM.
-        0x01 | 0x0a | 0x0b => WcOpcode::Send,
-        // RDMA_WRITE, RDMA_WRITE_IMM.
-        0x08 | 0x09 => WcOpcode::RdmaWrite,
-        0x0e => WcOpcode::Tso,
-        0x10 => WcOpcode::RdmaRead,
-        // ATOMIC_CS, ATOMIC_FA.
-        0x11 => WcOpcode::CompSwap,
-        0x12 => WcOpcode::FetchAdd,
-        // LOCAL_INVAL.
-        0x1b => WcOpcode::LocalInv,
+pub(super) const fn of_send(send_opcode: u8) -> Option<WcOpcode> {
+    Some(match send_opcode {
+        opcode::NOP => WcOpcode::Nop,
+        opcode::SEND_INVAL | opcode::SEND | opcode::SEND_IMM => WcOpcode::Send,
+        opcode::RDMA_WRITE | opcode::RDMA_WRITE_IMM => WcOpcode::RdmaWrite,
+        opcode::TSO => WcOpcode::Tso,
+        opcode::RDMA_READ => WcOpcode::RdmaRead,
+        opcode::ATOMIC_CS => WcOpcode::CompSwap,
+        opcode::ATOMIC_FA => WcOpcode::FetchAdd,
+        opcode::LOCAL_INVAL => WcOpcode::LocalInv,
         _ => return None,
     })
 }
 
 /// Whether a send entry with this operation code carried immediate data.
 #[inline(always)]
-pub(super) const fn send_has_imm(opcode: u8) -> bool {
-    // RDMA_WRITE_IMM, SEND_IMM.
-    matches!(opcode, 0x09 | 0x0b)
+pub(super) const fn send_has_imm(send_opcode: u8) -> bool {
+    matches!(send_opcode, opcode::RDMA_WRITE_IMM | opcode::SEND_IMM)
 }
 
 #[cfg(test)]

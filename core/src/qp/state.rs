@@ -198,7 +198,7 @@ pub const fn behaviour(state: QpState) -> Behaviour {
 pub const fn state_after_send_error(transport: QpType) -> QpState {
     match transport {
         QpType::Uc | QpType::Ud => QpState::Sqe,
-        QpType::Rc | QpType::XrcSend | QpType::XrcRecv => QpState::Err,
+        QpType::Rc | QpType::XrcSend | QpType::XrcRecv | QpType::Dci => QpState::Err,
     }
 }
 

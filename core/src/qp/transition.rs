@@ -82,7 +82,8 @@ const SQD_RC: M = set(&[SQD_XRC_SEND, SQD_XRC_RECV]);
 /// The table of IBTA volume 1, chapter 11, Modify Queue Pair, with the attributes that Linux takes
 /// (so `CAP`, which resizes the queues, is in no cell). Linux differs in two places: it refuses
 /// RESET to ERR with EINVAL, which the specification allows; and it lets the reliable transports
-/// go from SQE, where they never are, to RTS.
+/// go from SQE, where they never are, to RTS. DCI, which the specification does not know, only goes to
+/// RESET and ERR here.
 pub const fn transition(transport: QpType, from: QpState, to: QpState) -> Option<Transition> {
     use QpState::*;
     use QpType::*;
@@ -91,15 +92,18 @@ pub const fn transition(transport: QpType, from: QpState, to: QpState) -> Option
         (Reset, Init) => match transport {
             Ud => (INIT_UD, NONE),
             Rc | Uc | XrcSend | XrcRecv => (INIT_CONNECTED, NONE),
+            Dci => return None,
         },
         (Init, Init) => match transport {
             Ud => (NONE, INIT_UD),
             Rc | Uc | XrcSend | XrcRecv => (NONE, INIT_CONNECTED),
+            Dci => return None,
         },
         (Init, Rtr) => match transport {
             Ud => (NONE, RTR_OPTIONAL_UD),
             Uc | XrcSend => (RTR, RTR_OPTIONAL),
             Rc | XrcRecv => (RTR_RELIABLE, RTR_OPTIONAL),
+            Dci => return None,
         },
         (Rtr, Rts) => match transport {
             Ud => (M::SQ_PSN, LIVE_UD),
@@ -107,11 +111,13 @@ pub const fn transition(transport: QpType, from: QpState, to: QpState) -> Option
             Rc => (RTS_REQUESTER, LIVE_RESPONDER),
             XrcSend => (RTS_REQUESTER, LIVE),
             XrcRecv => (RTS_XRC_RECV, LIVE_RESPONDER),
+            Dci => return None,
         },
         (Rts | Sqd, Rts) => match transport {
             Ud => (NONE, LIVE_UD),
             Uc | XrcSend => (NONE, LIVE),
             Rc | XrcRecv => (NONE, LIVE_RESPONDER),
+            Dci => return None,
         },
         (Rts, Sqd) => (NONE, M::EN_SQD_ASYNC_NOTIFY),
         (Sqd, Sqd) => match transport {
@@ -120,11 +126,12 @@ pub const fn transition(transport: QpType, from: QpState, to: QpState) -> Option
             Rc => (NONE, SQD_RC),
             XrcSend => (NONE, SQD_XRC_SEND),
             XrcRecv => (NONE, SQD_XRC_RECV),
+            Dci => return None,
         },
         (Sqe, Rts) => match transport {
             Ud => (NONE, LIVE_UD),
             Uc => (NONE, LIVE_FROM_SQE_UC),
-            Rc | XrcSend | XrcRecv => return None,
+            Rc | XrcSend | XrcRecv | Dci => return None,
         },
         _ => return None,
     };
@@ -168,6 +175,7 @@ impl fmt::Display for Step {
             QpType::Ud => "UD",
             QpType::XrcSend => "XRC_SEND",
             QpType::XrcRecv => "XRC_RECV",
+            QpType::Dci => "DCI",
         };
         write!(f, "{transport} queue pair, {} to {}", self.from, self.to)
     }

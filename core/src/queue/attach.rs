@@ -10,7 +10,7 @@ use core::fmt;
 
 /// What a device puts into a completion entry to name the queue: slot and generation, 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UserIndex(u32);
+pub struct UserIndex(pub(super) u32);
 
 impl UserIndex {
     pub(super) const SLOT_BITS: u32 = 16;
@@ -23,7 +23,7 @@ impl UserIndex {
         self.0
     }
 
-    fn new(slot: usize, generation: u8) -> Self {
+    pub(super) fn new(slot: usize, generation: u8) -> Self {
         Self(slot as u32 | u32::from(generation) << Self::SLOT_BITS)
     }
 }

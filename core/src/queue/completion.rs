@@ -67,9 +67,12 @@ impl Success {
     #[inline]
     pub fn byte_len(&self) -> Option<u32> {
         match self.opcode {
-            WcOpcode::CompSwap | WcOpcode::FetchAdd => Some(size_of::<u64>() as u32),
-            WcOpcode::RdmaRead => Some(self.byte_cnt.get()),
-            opcode => opcode.is_recv().then_some(self.byte_cnt.get()),
+            WcOpcode::Recv | WcOpcode::RecvRdmaWithImm | WcOpcode::RdmaRead => {
+                Some(self.byte_cnt.get())
+            }
+            // Whatever the entry says.
+            WcOpcode::CompSwap | WcOpcode::FetchAdd => Some(8),
+            _ => None,
         }
     }
 
@@ -103,8 +106,9 @@ impl Success {
 
     #[inline]
     fn source(&self) -> Option<u32> {
-        let plain = CqeFormat::from_bits(self.op_own >> 2) == CqeFormat::None;
-        (plain && self.opcode.is_recv()).then_some(self.flags_rqpn.get())
+        // Payload in the descriptor stands where the source would be.
+        let sourced = CqeFormat::from_bits(self.op_own >> 2) != CqeFormat::Inline32;
+        (sourced && self.opcode.is_recv()).then_some(self.flags_rqpn.get())
     }
 }
 

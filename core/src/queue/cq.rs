@@ -479,3 +479,6 @@ unsafe fn put(cqe: &Cqe64, data: &[u8], list: impl Iterator<Item = Sge>) -> bool
             .byte_len()
             .is_some_and(|claimed| claimed as usize == data.len())
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -58,7 +58,7 @@ impl Default for LedgerSlot<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located {
     pub counter: u32,
-    retired: u32,
+    pub retired: u32,
 }
 
 /// The records of one queue.

@@ -24,9 +24,13 @@ mod cq;
 mod doorbell;
 mod error;
 mod ledger;
+#[cfg(all(loom, test))]
+mod loom;
 mod recv;
 mod send;
 mod srq;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use attach::{Attach, AttachError, QueueSlot, UserIndex};
 pub use completion::{Completion, Failure, Imm, Success};

@@ -6,7 +6,7 @@ use crate::port::{SendDoorbell, Staged};
 use crate::slab::Block;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
-    Supports, Transport, build, fm_ce_se,
+    Supports, Transport, build, fm_ce_se, prefix,
 };
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
@@ -98,8 +98,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     pub const fn longest_entry(max_sge: u32, max_inline: u32) -> usize {
         let sges = max_sge as usize * SEGMENT;
         let inline = (max_inline as usize + 4).next_multiple_of(SEGMENT);
-        // An atomic has two segments of its own; requests with registration work carry no payload.
-        (3 * SEGMENT + T::SEGMENTS) + if sges > inline { sges } else { inline }
+        // Requests with registration work carry no payload.
+        SEGMENT + T::SEGMENTS + T::LONGEST_OPERATION + if sges > inline { sges } else { inline }
     }
 
     /// Limits of one request.
@@ -269,7 +269,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[inline(always)]
     fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
         payload.check(&self.limits)?;
-        let bytes = SEGMENT + T::SEGMENTS + O::SEGMENTS + payload.bound();
+        let bytes = const { prefix::<T, O>() } + payload.bound();
         // Shifts: `div_ceil` would test the remainder.
         let blocks = ((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
         if self.limit.wrapping_sub(self.head) < blocks {

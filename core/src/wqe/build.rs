@@ -168,6 +168,12 @@ unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
     }
 }
 
+/// Bytes of an entry before its payload.
+pub(crate) const fn prefix<T: Transport, O: Operation>() -> usize {
+    let address = if O::ADDRESSED { T::SEGMENTS } else { 0 };
+    SEGMENT + address + O::SEGMENTS
+}
+
 /// Writes one entry at `counter` and gives its size in segments.
 ///
 /// `fm_ce_se` is the control segment's flag byte, `qpn` the sender's queue pair number.
@@ -187,9 +193,12 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
 ) -> u32 {
     // SAFETY: the caller's promise.
     let mut entry = unsafe { ring.writer(counter) };
-    T::write(address, &mut entry, SEGMENT);
-    operation.write(qpn, &mut entry, SEGMENT + T::SEGMENTS);
-    let end = payload.write(&mut entry, SEGMENT + T::SEGMENTS + O::SEGMENTS);
+    if O::ADDRESSED {
+        T::write(address, &mut entry, SEGMENT);
+    }
+    let start = const { prefix::<T, O>() - O::SEGMENTS };
+    operation.write(qpn, &mut entry, start);
+    let end = payload.write(&mut entry, start + O::SEGMENTS);
     let ds = (end / SEGMENT) as u32;
     entry.put(
         0,

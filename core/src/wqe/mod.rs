@@ -9,6 +9,7 @@
 //! RC     │ ctrl   │ raddr  │ atomic │ data        │   one block
 //! XRC    │ ctrl   │ xrc    │ raddr  │ data …      │
 //! UD     │ ctrl   │ address vector (48)           │ data …
+//! DCI    │ ctrl   │ address vector (48)           │ raddr  │ data …
 //! any    │ ctrl   │ umr control (48)              │ mkey context (64) │ klm (64)   LOCAL_INV, BIND_MW
 //! ```
 //!
@@ -23,10 +24,13 @@ mod operation;
 mod payload;
 mod receive;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod umr;
 mod view;
 
+pub(crate) use build::prefix;
 pub use build::{EntryWriter, SendRing, build};
 pub use operation::{
     AtomicCmpAndSwp, AtomicFetchAndAdd, LocalInv, Nop, Operation, RdmaRead, RdmaWrite,
@@ -38,6 +42,6 @@ pub use segment::{
     AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment,
     SEGMENT, XrcSegment, fm_ce_se, opcode,
 };
-pub use transport::{Address, Rc, Supports, Transport, Uc, Ud, UdAddress, Xrc};
+pub use transport::{Address, DcAddress, Dci, Rc, Supports, Transport, Uc, Ud, UdAddress, Xrc};
 pub use umr::{BindMw, BindMwInfo};
 pub use view::{Data, SendWqe, SgeList};

@@ -19,6 +19,9 @@ pub trait Operation: Sealed + Copy {
     const WC: WcOpcode;
     /// Bytes of its own segments, behind the transport's.
     const SEGMENTS: usize;
+    /// Whether the transport's address segments stand before its own. Registration work and NOPs
+    /// go to nobody.
+    const ADDRESSED: bool = true;
     /// Registration work: the next entry waits for it.
     const FENCES_NEXT: bool = false;
 
@@ -144,9 +147,22 @@ operations! {
             compare: Be64::default(),
         });
     };
+}
 
-    /// Do nothing, and complete.
-    Nop {} = NOP, Nop, 0, imm Be32::default(), |op, entry, offset| {};
+/// Do nothing, and complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Nop {}
+
+impl Sealed for Nop {}
+
+impl Operation for Nop {
+    const OPCODE: u8 = opcode::NOP;
+    const WC: WcOpcode = WcOpcode::Nop;
+    const SEGMENTS: usize = 0;
+    const ADDRESSED: bool = false;
+
+    #[inline(always)]
+    fn write(&self, _qpn: u32, _: &mut EntryWriter, _: usize) {}
 }
 
 /// Invalidate a key of this side.

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use static_assertions::const_assert_eq;
 
-/// The local key that ends a list of elements shorter than the entry.
+/// The local key that ends a list of elements shorter than the entry (`MLX5_INVALID_LKEY`).
 pub const LIST_END_LKEY: u32 = 0x100;
 
 const LIST_END: DataSegment = DataSegment {

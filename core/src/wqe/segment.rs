@@ -26,12 +26,16 @@ pub mod opcode {
     pub const SEND: u8 = 0x0a;
     /// SEND with immediate.
     pub const SEND_IMM: u8 = 0x0b;
+    /// TCP segmentation; not posted by bellwire.
+    pub const TSO: u8 = 0x0e;
     /// RDMA READ.
     pub const RDMA_READ: u8 = 0x10;
     /// Compare and swap.
     pub const ATOMIC_CS: u8 = 0x11;
     /// Fetch and add.
     pub const ATOMIC_FA: u8 = 0x12;
+    /// Invalidation of a key in the form of older devices; bellwire posts UMR.
+    pub const LOCAL_INVAL: u8 = 0x1b;
     /// Memory registration: LOCAL_INV and BIND_MW.
     pub const UMR: u8 = 0x25;
 }

@@ -17,6 +17,8 @@ pub trait Transport: Sealed {
     const TYPE: QpType;
     /// Bytes of its address segments.
     const SEGMENTS: usize;
+    /// Bytes of the longest operation's segments, behind the address.
+    const LONGEST_OPERATION: usize;
     /// What each request names: nothing on connected transports.
     type Address<'a>: Copy;
 
@@ -47,6 +49,10 @@ pub struct Ud;
 #[derive(Clone, Copy, Debug)]
 pub struct Xrc;
 
+/// Dynamically connected, initiator.
+#[derive(Clone, Copy, Debug)]
+pub struct Dci;
+
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug)]
 pub struct UdAddress<'a> {
@@ -58,16 +64,29 @@ pub struct UdAddress<'a> {
     pub remote_qkey: u32,
 }
 
+/// The target of a dynamically connected request.
+#[derive(Clone, Copy, Debug)]
+pub struct DcAddress<'a> {
+    /// The path, from an address handle; its own target and key fields are replaced.
+    pub av: &'a AddressVector,
+    /// The target's number.
+    pub dctn: u32,
+    /// The target's access key.
+    pub dc_key: u64,
+}
+
 impl Sealed for Rc {}
 impl Sealed for Uc {}
 impl Sealed for Ud {}
 impl Sealed for Xrc {}
+impl Sealed for Dci {}
 
 macro_rules! connected {
-    ($($name:ident = $ty:ident;)*) => {$(
+    ($($name:ident = $ty:ident, $longest:literal;)*) => {$(
         impl Transport for $name {
             const TYPE: QpType = QpType::$ty;
             const SEGMENTS: usize = 0;
+            const LONGEST_OPERATION: usize = $longest * SEGMENT;
             type Address<'a> = ();
 
             #[inline(always)]
@@ -77,13 +96,14 @@ macro_rules! connected {
 }
 
 connected! {
-    Rc = Rc;
-    Uc = Uc;
+    Rc = Rc, 2;
+    Uc = Uc, 1;
 }
 
 impl Transport for Ud {
     const TYPE: QpType = QpType::Ud;
     const SEGMENTS: usize = 3 * SEGMENT;
+    const LONGEST_OPERATION: usize = 0;
     type Address<'a> = UdAddress<'a>;
 
     #[inline(always)]
@@ -100,9 +120,30 @@ impl Transport for Ud {
     }
 }
 
+impl Transport for Dci {
+    const TYPE: QpType = QpType::Dci;
+    const SEGMENTS: usize = 3 * SEGMENT;
+    const LONGEST_OPERATION: usize = 2 * SEGMENT;
+    type Address<'a> = DcAddress<'a>;
+
+    #[inline(always)]
+    fn write(address: DcAddress<'_>, entry: &mut EntryWriter, offset: usize) {
+        entry.put(
+            offset,
+            AddressVector {
+                qkey: Be32::new((address.dc_key >> 32) as u32),
+                reserved: Be32::new(address.dc_key as u32),
+                dqp_dct: Be32::new(address.dctn & 0xff_ffff | AddressVector::EXTENDED),
+                ..*address.av
+            },
+        );
+    }
+}
+
 impl Transport for Xrc {
     const TYPE: QpType = QpType::XrcSend;
     const SEGMENTS: usize = SEGMENT;
+    const LONGEST_OPERATION: usize = 2 * SEGMENT;
     /// The number of the shared receive queue at the target.
     type Address<'a> = u32;
 
@@ -127,6 +168,8 @@ supports! {
         AtomicFetchAndAdd, LocalInv, BindMw, Nop;
     Xrc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
         AtomicFetchAndAdd, LocalInv, BindMw, Nop;
+    Dci: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
+        AtomicFetchAndAdd, Nop;
     Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, Nop;
     Ud: Send, SendWithImm, Nop;
 }

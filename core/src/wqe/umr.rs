@@ -19,6 +19,9 @@ const MASK_QPN: u64 = 1 << 14;
 const MASK_ACCESS: u64 = 0b1111 << 18;
 const MASK_FREE: u64 = 1 << 29;
 
+/// `IBV_ACCESS_ZERO_BASED`: addresses within the window count from its start.
+const ZERO_BASED: u32 = 1 << 5;
+
 const MKEY_FREE: u8 = 1 << 6;
 
 /// What is to change in the key.
@@ -75,6 +78,7 @@ impl Operation for LocalInv {
     const OPCODE: u8 = opcode::UMR;
     const WC: WcOpcode = WcOpcode::LocalInv;
     const SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
+    const ADDRESSED: bool = false;
     const FENCES_NEXT: bool = true;
 
     #[inline(always)]
@@ -117,8 +121,8 @@ pub struct BindMwInfo {
     pub addr: u64,
     /// Its bytes, 1 to 2 GiB.
     pub length: u32,
-    /// LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC in the bits of `ibv_access_flags`
-    /// (1, 4, 2 and 8); others are ignored.
+    /// LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and ZERO_BASED in the bits of
+    /// `ibv_access_flags` (1, 4, 2, 8 and 32); others are ignored.
     pub access: u32,
 }
 
@@ -139,6 +143,7 @@ impl Operation for BindMw {
     const OPCODE: u8 = opcode::UMR;
     const WC: WcOpcode = WcOpcode::BindMw;
     const SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
+    const ADDRESSED: bool = false;
     const FENCES_NEXT: bool = true;
 
     #[inline(always)]
@@ -167,7 +172,11 @@ impl Operation for BindMw {
             MkeyContextSegment {
                 access_flags: mkey_access(info.access),
                 qpn_mkey: Be32::new(qpn << 8 | self.new_rkey & 0xff),
-                start_addr: Be64::new(info.addr),
+                start_addr: Be64::new(if info.access & ZERO_BASED != 0 {
+                    0
+                } else {
+                    info.addr
+                }),
                 len: Be64::new(u64::from(info.length)),
                 ..Default::default()
             },

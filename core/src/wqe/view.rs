@@ -139,10 +139,10 @@ impl<'m> SendWqe<'m> {
     /// Byte offset of the segments that name memory for a READ's or an atomic's result; `None` for
     /// other operations.
     pub fn result_offset(&self, transport: QpType) -> Option<usize> {
-        let address = if transport == QpType::XrcSend {
-            SEGMENT
-        } else {
-            0
+        let address = match transport {
+            QpType::XrcSend => SEGMENT,
+            QpType::Dci => 3 * SEGMENT,
+            _ => 0,
         };
         match self.opcode() {
             opcode::RDMA_READ => Some(2 * SEGMENT + address),

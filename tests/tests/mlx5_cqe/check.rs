@@ -1,7 +1,8 @@
 //! Compares one recorded row with what core makes of the same bytes.
 //!
-//! Left out, because only queues can tell it: `wr_id`. What a queue has to find it by is checked:
-//! the user index, and the slot that the counter in the entry falls on.
+//! Left out, because only queues can tell it: `wr_id`, which [`queue`](crate::queue) checks. What a
+//! queue has to find it by is checked: the user index, and the slot that the counter in the entry
+//! falls on.
 
 use bellwire_core::cqe::{Cqe64, Cqe128, CqeFormat, CqeOpcode, Syndrome, WcFlags};
 use bellwire_core::cqe::{is_sw_owned, scatter};
@@ -51,7 +52,7 @@ pub fn check(row: &Row) -> Check<Vec<Deviation>> {
     Ok(found)
 }
 
-fn same<T: PartialEq + Debug>(what: &str, ours: T, recorded: T) -> Check {
+pub fn same<T: PartialEq + Debug>(what: &str, ours: T, recorded: T) -> Check {
     if ours == recorded {
         return Ok(());
     }

@@ -2,10 +2,12 @@
 
 mod bits;
 mod check;
+mod queue;
 
 use bellwire_tests::vectors::{self, Row, to_hex};
 use bits::Bits;
 use check::{Deviation, check};
+use queue::Outcome;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -79,6 +81,64 @@ fn every_row_says_what_the_driver_said() {
     let lines = text.lines().filter(|line| line.starts_with('{')).count();
     assert_eq!(groups.values().sum::<usize>(), lines, "rows: {groups:?}");
     assert!(groups.keys().eq(GROUPS.iter()), "groups: {groups:?}");
+}
+
+/// What became of the entries in core's completion queue.
+const OUTCOMES: [(Outcome, usize); 8] = [
+    (Outcome::Same, 883),
+    (Outcome::Nothing, 8),
+    (Outcome::Dropped, 27),
+    (Outcome::FailedBeyondRoom, 5),
+    (Outcome::ReadResultRight, 28),
+    (Outcome::OperationOnRecord, 12),
+    (Outcome::Compressed, 16),
+    (Outcome::ToldAfterAll, 8),
+];
+
+#[test]
+fn every_entry_is_told_of_the_request_that_the_driver_told() {
+    let mut outcomes = BTreeMap::new();
+    for row in rows() {
+        let found = queue::check(&row).unwrap_or_else(|error| panic!("{}: {error}", row.place()));
+        for outcome in found {
+            *outcomes.entry(outcome).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(outcomes, BTreeMap::from(OUTCOMES));
+}
+
+#[test]
+fn a_completion_of_another_request_is_noticed() {
+    let mut changed = 0;
+    let same = |row: &Row| matches!(queue::check(row), Ok(found) if found == [Outcome::Same]);
+    for row in sample().into_iter().filter(same) {
+        let mut fields: Vec<_> = ["wc.wr_id", "wc.status", "wc.qp_num", "pre.sq_wrid"].into();
+        let requester = row.int::<u64>("wc.wr_id").ok() == row.int("pre.sq_wrid").ok();
+        if !requester {
+            fields.pop();
+            fields.extend(["pre.rq_wrid", "pre.srq_wrid"]);
+            let success = row.int::<u8>("wc.status").expect("a status") == 0;
+            fields.extend(
+                success
+                    .then_some(["wc.byte_len", "wc.opcode", "wc.imm_mem"])
+                    .iter()
+                    .flatten(),
+            );
+        }
+        fields.push("scat.0");
+        for field in fields.into_iter().filter(|field| row.has(field)) {
+            let value = row
+                .value()
+                .pointer(&format!("/{}", field.replace('.', "/")));
+            let Some(other) = other(field, value.expect("is there")) else {
+                continue;
+            };
+            let row = row.with(field, other).expect("is there");
+            assert!(!same(&row), "{} {field}: not noticed", row.place());
+            changed += 1;
+        }
+    }
+    assert!(changed > 0);
 }
 
 /// Deterministic numbers (splitmix64), for the same sample on every run.

@@ -1,0 +1,226 @@
+//! Models of what poster and pollers share, in every interleaving.
+
+use super::ledger::{Ledger, LedgerSlot, Record};
+use super::srq::{SharedRecvQueue, SrqLedger, SrqSlot};
+use crate::port::DoorbellRecord;
+use crate::wqe::SrqRing;
+use crate::wr::{Sge, WcOpcode};
+use core::ptr::NonNull;
+use loom::sync::Arc;
+use loom::thread;
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// A value and what it borrows, which goes after it.
+struct Owner<T, S> {
+    value: Option<T>,
+    slots: *mut S,
+}
+
+// SAFETY: the pointer is only used when the owner is dropped.
+unsafe impl<T: Send, S> Send for Owner<T, S> {}
+// SAFETY: as above.
+unsafe impl<T: Sync, S> Sync for Owner<T, S> {}
+
+impl<T, S> Owner<T, S> {
+    fn new(slots: S, value: impl FnOnce(&'static mut S) -> T) -> Self
+    where
+        S: 'static,
+    {
+        let slots = Box::into_raw(Box::new(slots));
+        // SAFETY: from `Box::into_raw`, and freed after the value.
+        let value = Some(value(unsafe { &mut *slots }));
+        Self { value, slots }
+    }
+
+    /// # Safety
+    /// Not used when the owner is gone.
+    unsafe fn get(&self) -> &'static T {
+        let value = self.value.as_ref().expect("until it is dropped");
+        // SAFETY: the caller's promise.
+        unsafe { &*core::ptr::from_ref(value) }
+    }
+}
+
+impl<T, S> Drop for Owner<T, S> {
+    fn drop(&mut self) {
+        self.value = None;
+        // SAFETY: from `Box::into_raw`; what borrowed it is gone.
+        drop(unsafe { Box::from_raw(self.slots) });
+    }
+}
+
+fn post(ledger: &Ledger<'_>, counter: u32, publish: bool) {
+    // SAFETY: the models have one poster, which keeps to the capacity.
+    unsafe {
+        ledger.record(Record {
+            wr_id: u64::from(counter) + 10,
+            block: None,
+            counter,
+            slots: 1,
+            opcode: WcOpcode::Send,
+        });
+    }
+    if publish {
+        ledger.publish(counter + 1);
+    }
+}
+
+/// What a poller finds at `counter`, and how many that retires.
+fn poll(ledger: &Ledger<'_>, counter: u16) -> Option<(u64, u32)> {
+    // SAFETY: the models have one poller.
+    unsafe {
+        let counter = ledger.locate(counter)?;
+        let (record, count) = ledger.retire(counter);
+        Some((record.wr_id, count))
+    }
+}
+
+/// The poster goes on over slots that the poller gives back; the poller reads whole records only.
+#[test]
+fn loom_ledger_hands_records_over_and_slots_back() {
+    loom::model(|| {
+        let slots = [LedgerSlot::default(), LedgerSlot::default()];
+        let owner = Owner::new(slots, |slots| Ledger::new(slots, 1).expect("two slots"));
+        let owner = Arc::new(owner);
+        // SAFETY: the owner lives on in this model.
+        let ledger = unsafe { owner.get() };
+        let poller = {
+            let owner = owner.clone();
+            thread::spawn(move || {
+                // SAFETY: the thread holds the owner.
+                let ledger = unsafe { owner.get() };
+                let mut told = Vec::new();
+                // The second is unsignalled; the third stands in the slot of the first.
+                for counter in [0, 2, 0] {
+                    told.extend(poll(ledger, counter));
+                }
+                told
+            })
+        };
+        post(ledger, 0, true);
+        post(ledger, 1, false);
+        let mut head = 2;
+        ledger.publish(head);
+        if ledger.retired() >= 1 {
+            post(ledger, 2, true);
+            head = 3;
+        }
+        let mut told = poller.join().expect("no panic");
+        // What the poller missed.
+        for counter in 0..head {
+            told.extend(poll(ledger, counter as u16));
+        }
+        let retired: u32 = told.iter().map(|(_, count)| count).sum();
+        assert_eq!((retired, ledger.in_flight()), (head, 0));
+        assert!(
+            told.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "{told:?}"
+        );
+    });
+}
+
+/// A receive queue's poller takes the oldest, by its order alone.
+#[test]
+fn loom_ledger_gives_the_oldest_in_order() {
+    loom::model(|| {
+        let slots = [LedgerSlot::default(), LedgerSlot::default()];
+        let owner = Owner::new(slots, |slots| Ledger::new(slots, 1).expect("two slots"));
+        let owner = Arc::new(owner);
+        let poster = {
+            let owner = owner.clone();
+            thread::spawn(move || {
+                // SAFETY: the thread holds the owner.
+                let ledger = unsafe { owner.get() };
+                let mut posted = 0;
+                while posted < 3 && posted < ledger.retired() + 2 {
+                    post(ledger, posted, true);
+                    posted += 1;
+                }
+                posted
+            })
+        };
+        // SAFETY: the owner lives on in this model.
+        let ledger = unsafe { owner.get() };
+        let take = || {
+            // SAFETY: the only poller.
+            unsafe {
+                let counter = ledger.next()?;
+                Some(ledger.retire(counter).0.wr_id)
+            }
+        };
+        let mut told: Vec<u64> = [take(), take()].into_iter().flatten().collect();
+        let posted = poster.join().expect("no panic");
+        while let Some(wr_id) = take() {
+            told.push(wr_id);
+        }
+        assert!(
+            told.iter()
+                .copied()
+                .eq((0..posted).map(|n| u64::from(n) + 10))
+        );
+    });
+}
+
+#[repr(align(64))]
+struct Entries([u8; 4 * 32]);
+
+/// Two pollers give slots back while the poster collects them: each request is told once, no slot is
+/// lost, and none is given out twice.
+#[test]
+fn loom_srq_slots_come_back_from_two_pollers() {
+    loom::model(|| {
+        type Slots = (Entries, [SrqSlot<'static>; 4], DoorbellRecord);
+        let slots: Slots = (
+            Entries([0; 4 * 32]),
+            core::array::from_fn(|_| SrqSlot::default()),
+            DoorbellRecord::default(),
+        );
+        let owner = Owner::new(slots, |(entries, slots, record)| {
+            let memory = NonNull::from(&mut entries.0).cast();
+            // SAFETY: the entries live as long as the owner, and nobody else uses them.
+            let ring = unsafe { SrqRing::new(memory, 4, 32) }.expect("sizes");
+            (SrqLedger::new(ring, slots).expect("four slots"), &*record)
+        });
+        let owner = Arc::new(owner);
+        // SAFETY: the owner lives on in this model.
+        let (ledger, record) = unsafe { owner.get() };
+        // SAFETY: the only queue on the ledger.
+        let mut queue = unsafe { SharedRecvQueue::new(ledger, record) }.expect("four entries");
+        let mut post = |wr_id: u64| {
+            let sge = Sge {
+                addr: wr_id,
+                length: 1,
+                lkey: 1,
+            };
+            // SAFETY: no device writes there.
+            unsafe { queue.post(wr_id, &[sge]) }.is_ok()
+        };
+        let mut posted = (0..3).filter(|wr_id| post(*wr_id)).count() as u64;
+        assert_eq!(posted, 3);
+        let poller = |slots: [u16; 2]| {
+            let owner = owner.clone();
+            thread::spawn(move || {
+                // SAFETY: the thread holds the owner.
+                let (ledger, _) = unsafe { owner.get() };
+                let told = slots.map(|slot| ledger.retire(slot, |_| ()));
+                let told = told.into_iter().flatten();
+                told.map(|(wr_id, ..)| wr_id).collect::<Vec<u64>>()
+            })
+        };
+        // Both are told of slot 0; one of them wrongly.
+        let (a, b) = (poller([0, 1]), poller([0, 2]));
+        posted += u64::from(post(posted));
+        let mut told = a.join().expect("no panic");
+        told.extend(b.join().expect("no panic"));
+        while post(posted) {
+            posted += 1;
+        }
+        let late = (0..4).filter_map(|slot| ledger.retire(slot, |_| ()));
+        told.extend(late.map(|(wr_id, ..)| wr_id));
+        told.sort_unstable();
+        assert!(told.iter().copied().eq(0..posted), "{told:?} of {posted}");
+        // Three came back after the full queue of three, whatever was told in between.
+        assert!(posted >= 6, "slots were lost: {posted} posted");
+    });
+}

@@ -1,0 +1,225 @@
+//! The ledger: who is in flight, and who only seems to be.
+
+use super::{Random, keep, keep_all};
+use crate::queue::ledger::{Ledger, LedgerSlot, Located, Record};
+use crate::wr::WcOpcode;
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+/// A ledger, and its poster.
+struct Poster {
+    ledger: &'static Ledger<'static>,
+    head: u32,
+}
+
+impl Poster {
+    fn new(slots: usize) -> Self {
+        let slots = keep_all(slots, LedgerSlot::default);
+        let ledger = keep(Ledger::new(slots, 7).expect("a power of two"));
+        Self { ledger, head: 0 }
+    }
+
+    /// Posts a request of so many slots, and gives its counter.
+    fn post(&mut self, slots: u16) -> u32 {
+        let counter = self.head;
+        // SAFETY: only poster; the tests leave room.
+        unsafe {
+            self.ledger.record(Record {
+                wr_id: u64::from(counter) + 1000,
+                block: None,
+                counter,
+                slots,
+                opcode: WcOpcode::Send,
+            });
+        }
+        self.head = counter.wrapping_add(u32::from(slots));
+        self.ledger.publish(self.head);
+        counter
+    }
+
+    fn locate(&self, counter: u16) -> Option<u32> {
+        // SAFETY: only poller.
+        unsafe { self.ledger.locate(counter) }.map(|located| located.counter)
+    }
+
+    /// Retires the request in flight at `counter`: its `wr_id`, and how many were retired.
+    fn retire(&self, counter: u32) -> (u64, u32) {
+        assert_eq!(self.locate(counter as u16), Some(counter));
+        // SAFETY: only poller; just located.
+        let (record, count) = unsafe {
+            let located = self.ledger.locate(counter as u16).expect("in flight");
+            self.ledger.retire(located)
+        };
+        (record.wr_id, count)
+    }
+
+    /// Ends this life of the queue.
+    fn clear(&mut self) -> Vec<u64> {
+        let mut told = Vec::new();
+        // SAFETY: poster and poller.
+        self.head = unsafe { self.ledger.clear(self.head, |wr_id, _| told.push(wr_id)) };
+        told
+    }
+}
+
+#[test]
+fn nothing_is_in_flight_before_the_first_post() {
+    let poster = Poster::new(8);
+    for counter in 0..=u16::MAX {
+        assert_eq!(poster.locate(counter), None);
+    }
+    // SAFETY: only poller.
+    assert!(unsafe { poster.ledger.next() }.is_none());
+}
+
+#[test]
+fn an_entry_of_an_earlier_lap_is_stale() {
+    let mut poster = Poster::new(8);
+    for _ in 0..8 {
+        let counter = poster.post(1);
+        assert_eq!(poster.retire(counter), (u64::from(counter) + 1000, 1));
+        assert_eq!(poster.locate(counter as u16), None, "told twice");
+    }
+    assert_eq!(poster.post(1), 8);
+    assert_eq!((poster.locate(0), poster.locate(8)), (None, Some(8)));
+    assert_eq!(poster.locate(16), None, "a lap ahead");
+}
+
+#[test]
+fn what_was_staged_and_not_published_is_not_in_flight() {
+    let mut poster = Poster::new(8);
+    poster.post(1);
+    // SAFETY: only poster.
+    unsafe {
+        poster.ledger.record(Record {
+            wr_id: 1,
+            block: None,
+            counter: 1,
+            slots: 1,
+            opcode: WcOpcode::Send,
+        });
+    }
+    assert_eq!((poster.locate(0), poster.locate(1)), (Some(0), None));
+    assert_eq!(poster.ledger.in_flight(), 1);
+}
+
+#[test]
+fn the_middle_of_an_entry_of_several_blocks_is_no_request() {
+    let mut poster = Poster::new(8);
+    // On the first lap nothing else was in these slots, on the second other requests were.
+    for lap in 0..3 {
+        let counter = poster.post(4);
+        for middle in 1..4 {
+            assert_eq!(poster.locate((counter + middle) as u16), None, "lap {lap}");
+        }
+        poster.retire(counter);
+        for _ in 0..4 {
+            let counter = poster.post(1);
+            poster.retire(counter);
+        }
+        // The next lap starts one slot further.
+        let counter = poster.post(1);
+        poster.retire(counter);
+    }
+}
+
+#[test]
+fn an_entry_of_an_earlier_life_is_stale() {
+    let mut poster = Poster::new(8);
+    for _ in 0..5 {
+        poster.post(1);
+    }
+    poster.retire(0);
+    assert_eq!(poster.clear(), [1001, 1002, 1003, 1004]);
+    assert_eq!((poster.head, poster.ledger.in_flight()), (1 << 16, 0));
+    for counter in 0..8 {
+        assert_eq!(poster.locate(counter), None);
+    }
+    // The device starts from zero; the slots of an entry of four still hold 1 to 3.
+    assert_eq!(poster.post(4), 1 << 16);
+    assert_eq!(poster.locate(0), Some(1 << 16));
+    for counter in 1..8 {
+        assert_eq!(poster.locate(counter), None);
+    }
+    assert_eq!(poster.retire(1 << 16), ((1 << 16) + 1000, 1));
+    assert_eq!(poster.clear(), []);
+    assert_eq!(poster.head, 2 << 16);
+}
+
+#[test]
+fn a_completion_retires_the_unsignalled_ones_before_it() {
+    let mut poster = Poster::new(16);
+    let counters: Vec<u32> = [1, 2, 3, 1, 4].map(|slots| poster.post(slots)).into();
+    assert_eq!(counters, [0, 1, 3, 6, 7]);
+    assert_eq!(poster.ledger.in_flight(), 11);
+    assert_eq!(poster.retire(3), (1003, 3));
+    assert_eq!(poster.ledger.retired(), 6);
+    assert_eq!((poster.locate(0), poster.locate(1)), (None, None));
+    assert_eq!(poster.retire(7), (1007, 2));
+    assert_eq!(
+        (poster.ledger.in_flight(), poster.ledger.retired()),
+        (0, 11)
+    );
+}
+
+/// Against a queue of what is in flight; with counters over the end of 16 and of 32 bits.
+#[test]
+fn exactly_what_is_in_flight_is_found() {
+    let mut random = Random(5);
+    for start in [0, 0xfff0, 0xffff_fff0] {
+        let mut poster = Poster::new(32);
+        // Brings both sides to `start`.
+        poster.head = start;
+        poster.ledger.publish(start);
+        // SAFETY: only poller; the record before `start` says that the next is there.
+        unsafe {
+            poster.ledger.record(Record {
+                wr_id: 0,
+                block: None,
+                counter: start.wrapping_sub(1),
+                slots: 1,
+                opcode: WcOpcode::Nop,
+            });
+            let counter = start.wrapping_sub(1);
+            poster.ledger.retire(Located {
+                counter,
+                retired: counter,
+            });
+        }
+        assert_eq!(poster.ledger.in_flight(), 0);
+        let mut flying: VecDeque<(u32, u16)> = VecDeque::new();
+        let mut used = 0;
+        for _ in 0..if cfg!(miri) { 40 } else { 3000 } {
+            let slots = 1 + random.below(4) as u16;
+            if random.below(2) == 0 && used + slots <= 32 {
+                flying.push_back((poster.post(slots), slots));
+                used += slots;
+            }
+            for counter in (0..80).map(|ahead| poster.head.wrapping_sub(40).wrapping_add(ahead)) {
+                let live = flying.iter().any(|(at, _)| *at as u16 == counter as u16);
+                assert_eq!(poster.locate(counter as u16).is_some(), live);
+            }
+            if random.below(3) == 0 && !flying.is_empty() {
+                let last = random.below(flying.len());
+                let (counter, _) = flying[last];
+                let (wr_id, count) = poster.retire(counter);
+                assert_eq!(
+                    (wr_id, count as usize),
+                    (u64::from(counter) + 1000, last + 1)
+                );
+                used -= flying.drain(..=last).map(|(_, slots)| slots).sum::<u16>();
+            }
+            assert_eq!(poster.ledger.in_flight(), u32::from(used));
+            // SAFETY: only poller.
+            let next = unsafe { poster.ledger.next() }.map(|next| next.counter);
+            assert_eq!(next, flying.front().map(|(counter, _)| *counter));
+        }
+    }
+}
+
+#[test]
+fn a_ledger_has_a_power_of_two_of_slots() {
+    let ledger = |count| Ledger::new(keep_all(count, LedgerSlot::default), 1);
+    assert!(ledger(0).is_none() && ledger(3).is_none() && ledger(1 << 16).is_none());
+    assert_eq!(ledger(1).expect("a power of two").capacity(), 1);
+}

@@ -1,0 +1,58 @@
+//! Tests of the queues without a device: the tests write what a device would.
+
+mod ledger;
+mod srq;
+
+use std::boxed::Box;
+use std::sync::Mutex;
+use std::vec::Vec;
+
+/// What [`keep`] keeps, so that it is not lost, as leak checkers have it.
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+struct Kept(#[expect(dead_code, reason = "only to be reachable")] *mut u8);
+
+// SAFETY: never used.
+unsafe impl Send for Kept {}
+
+/// Keeps a value up to the process' end: queues borrow for as long as they live.
+pub(super) fn keep<T: 'static>(value: T) -> &'static mut T {
+    let value = Box::into_raw(Box::new(value));
+    KEPT.lock()
+        .expect("no panic there")
+        .push(Kept(value.cast()));
+    // SAFETY: from `Box::into_raw`, and never used otherwise.
+    unsafe { &mut *value }
+}
+
+/// As [`keep`], for as many values as asked for.
+pub(super) fn keep_all<T: 'static>(count: usize, value: impl Fn() -> T) -> &'static mut [T] {
+    keep((0..count).map(|_| value()).collect::<Box<[T]>>())
+}
+
+/// Memory of the ring of a queue.
+#[derive(Clone, Copy)]
+#[repr(align(128))]
+pub(super) struct Chunk(#[expect(dead_code, reason = "memory")] [u8; 128]);
+
+pub(super) fn memory(len: usize) -> core::ptr::NonNull<u8> {
+    let chunks = keep_all(len.div_ceil(128), || Chunk([0; 128]));
+    core::ptr::NonNull::from(chunks).cast()
+}
+
+/// Deterministic numbers (splitmix64).
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}

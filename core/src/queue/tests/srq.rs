@@ -1,0 +1,153 @@
+//! The shared receive queue: what is posted comes back once, in whatever order it completes.
+
+use super::{Random, keep, keep_all, memory};
+use crate::port::DoorbellRecord;
+use crate::queue::{PostError, SharedRecvQueue, SrqLedger, SrqSlot};
+use crate::wqe::SrqRing;
+use crate::wr::Sge;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+struct Fixture {
+    ring: SrqRing<'static>,
+    ledger: &'static SrqLedger<'static>,
+    queue: SharedRecvQueue<'static>,
+    record: &'static DoorbellRecord,
+}
+
+fn fixture(count: u32) -> Fixture {
+    // SAFETY: kept, and used by this queue alone.
+    let ring = unsafe { SrqRing::new(memory(count as usize * 32), count, 32) }.expect("sizes");
+    let slots = keep_all(count as usize, SrqSlot::default);
+    let ledger = keep(SrqLedger::new(ring, slots).expect("as many slots"));
+    let record = keep(DoorbellRecord::default());
+    // SAFETY: the only queue on ring and ledger.
+    let queue = unsafe { SharedRecvQueue::new(ledger, record) }.expect("two entries");
+    Fixture {
+        ring,
+        ledger,
+        queue,
+        record,
+    }
+}
+
+impl Fixture {
+    fn post(&mut self, wr_id: u64) -> Result<(), PostError> {
+        let sge = Sge {
+            addr: wr_id,
+            length: 1,
+            lkey: 1,
+        };
+        // SAFETY: no device writes there.
+        unsafe { self.queue.post(wr_id, &[sge]) }
+    }
+
+    fn retire(&self, slot: u16) -> Option<u64> {
+        let told = self.ledger.retire(slot, |index| index);
+        told.map(|(wr_id, block, index)| {
+            assert!(block.is_none() && index == u32::from(slot));
+            wr_id
+        })
+    }
+
+    /// The slots of the posted requests, as a device finds them: along the links.
+    fn walk(&self, mut slot: u32, count: usize) -> Vec<(u32, u64)> {
+        let mut found = Vec::new();
+        for _ in 0..count {
+            // SAFETY: posted, and not written meanwhile.
+            let (sge, next) = unsafe { (self.ring.read(slot).next(), self.ring.next(slot)) };
+            found.push((slot, sge.expect("an element").addr));
+            slot = next;
+        }
+        found
+    }
+}
+
+#[test]
+fn one_entry_is_never_posted() {
+    let mut f = fixture(4);
+    assert_eq!(f.queue.capacity(), 3);
+    for wr_id in 0..3 {
+        f.post(wr_id).expect("room");
+    }
+    assert_eq!(f.post(3), Err(PostError::QueueFull));
+    assert_eq!(f.record.load(), 0, "not rung");
+    f.queue.ring();
+    assert_eq!(f.record.load(), 3);
+    assert_eq!(f.walk(0, 3), [(0, 0), (1, 1), (2, 2)]);
+    // SAFETY: no queue.
+    assert!(unsafe { SharedRecvQueue::new(fixture(1 << 4).ledger, f.record) }.is_some());
+    // SAFETY: kept, and used by nobody.
+    let ring = unsafe { SrqRing::new(memory(32), 1, 32) }.expect("sizes");
+    let ledger = keep(SrqLedger::new(ring, keep_all(1, SrqSlot::default)).expect("one slot"));
+    // SAFETY: the only queue on it.
+    assert!(unsafe { SharedRecvQueue::new(ledger, f.record) }.is_none());
+    assert!(SrqLedger::new(ring, keep_all(2, SrqSlot::default)).is_none());
+}
+
+#[test]
+fn a_receive_is_told_once() {
+    let mut f = fixture(4);
+    assert_eq!(f.retire(0), None, "never posted");
+    f.post(10).expect("room");
+    f.post(11).expect("room");
+    assert_eq!((f.retire(2), f.retire(3), f.retire(4)), (None, None, None));
+    assert_eq!(f.retire(u16::MAX), None, "no such slot");
+    assert_eq!((f.retire(1), f.retire(1)), (Some(11), None));
+    assert_eq!((f.retire(0), f.retire(0)), (Some(10), None));
+    // Free entries go first, then what came back, the last one first.
+    for wr_id in 12..15 {
+        f.post(wr_id).expect("room");
+    }
+    assert_eq!(f.post(15), Err(PostError::QueueFull));
+    assert_eq!(f.walk(2, 3), [(2, 12), (3, 13), (0, 14)]);
+}
+
+#[test]
+fn a_refused_receive_takes_no_entry() {
+    let mut f = fixture(2);
+    let sges = [Sge::default(); 2];
+    let given = sges.len();
+    // SAFETY: refused.
+    let result = unsafe { f.queue.post(1, &sges) };
+    assert_eq!(result, Err(PostError::TooManySges { given, max: 1 }));
+    f.queue.ring();
+    assert_eq!(f.record.load(), 0);
+    f.post(2).expect("room");
+    assert_eq!((f.retire(0), f.retire(1)), (Some(2), None));
+}
+
+/// Against a map of what is in flight, which the device finds along the links and completes in any
+/// order.
+#[test]
+fn what_is_posted_comes_back_in_any_order() {
+    let mut random = Random(6);
+    for log in 1..5 {
+        let count = 1 << log;
+        let mut f = fixture(count);
+        let mut flying = BTreeMap::new();
+        let (mut next_id, mut at) = (0, 0);
+        for _ in 0..if cfg!(miri) { 60 } else { 20_000 } {
+            if random.below(2) == 0 {
+                let full = flying.len() == count as usize - 1;
+                let result = f.post(next_id);
+                assert_eq!(result.is_err(), full);
+                if !full {
+                    let [(slot, wr_id)] = f.walk(at, 1)[..] else {
+                        panic!("one was asked for")
+                    };
+                    assert_eq!(wr_id, next_id);
+                    assert_eq!(flying.insert(slot, wr_id), None, "in flight");
+                    // SAFETY: linked when it was freed.
+                    at = unsafe { f.ring.next(slot) };
+                    next_id += 1;
+                    f.queue.ring();
+                    assert_eq!(f.record.load(), next_id as u32 & 0xffff);
+                }
+            } else {
+                let slot = random.below(count as usize + 2) as u16;
+                assert_eq!(f.retire(slot), flying.remove(&u32::from(slot)));
+            }
+        }
+    }
+}
