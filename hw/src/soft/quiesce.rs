@@ -100,7 +100,7 @@ impl Section {
     pub fn wait(&self) {
         // Acquire: partner of the releases in `leave` and `enter`.
         let seen = self.0.load(Ordering::Acquire);
-        if seen % 2 == 0 {
+        if seen.is_multiple_of(2) {
             return;
         }
         let mut spins = 0u32;
@@ -114,7 +114,7 @@ impl Section {
 
 #[cfg(not(loom))]
 fn pause(spins: u32) {
-    if spins % 64 == 0 {
+    if spins.is_multiple_of(64) {
         std::thread::yield_now();
     } else {
         std::hint::spin_loop();
