@@ -240,7 +240,7 @@ fn atomics(mode: Mode) {
         // The result in one element, or cut up.
         let cut = random.below(8) as u32;
         let result = [a.region.sge(100, cut), a.region.sge(200, 8 - cut)];
-        let add = random.next();
+        let add = random.number();
         let old = expected;
         match round % 3 {
             0 => {

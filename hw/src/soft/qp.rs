@@ -59,7 +59,7 @@ pub(crate) struct SendWork {
     /// What `peer` has to accept.
     pub connection: u64,
     /// Why the data path stopped at `consumer`, until the lock's holder deals with it.
-    pub stop: Option<Stop>,
+    pub(super) stop: Option<Stop>,
     pub cq: &'static CqCtx,
     pub user_index: u32,
     pub max_rd_atomic: u8,

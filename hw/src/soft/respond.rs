@@ -92,9 +92,10 @@ pub(super) fn reach(
         .ok_or(Answer::nak(Syndrome::REMOTE_ACCESS))
 }
 
-/// The receive queue of the peer, when it has a receive posted.
+/// The receive queue of the peer, when it has a receive posted. It is this requester's as long as
+/// its section (or the device's lock) lasts.
 #[inline(always)]
-fn next_receive<'a>(work: &'a SendWork) -> Result<&'a mut RecvWork, Answer> {
+fn next_receive(work: &SendWork) -> Result<*mut RecvWork, Answer> {
     accepted(work)?;
     // SAFETY: the peer accepts this requester, and it alone; this is its section (or the device's
     // lock is held), so that the receive side is its own.
@@ -120,7 +121,8 @@ pub(super) fn ready(_: &Hca, work: &SendWork) -> Result<(), Answer> {
 /// Consumes a receive: places the data, and completes it.
 #[inline(always)]
 pub(super) fn receive(hca: &Hca, work: &SendWork, message: &Message<'_>) -> Result<(), Answer> {
-    let recv = next_receive(work)?;
+    // SAFETY: nobody else has it in this section, and this is the only reference.
+    let recv = unsafe { &mut *next_receive(work)? };
     let index = u32::from(recv.consumer);
     recv.consumer = recv.consumer.wrapping_add(1);
     let completed = CompletedWqe {
