@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Builds the program, if it is not up to date, in the profile of the test: `cargo test` builds
 /// examples that have tests of their own only as tests.
@@ -42,6 +42,9 @@ pub struct Ran {
 /// Runs a program to its end.
 pub fn run(name: &str, arguments: &[&str]) -> Ran {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    // One at a time: threads that poll for each other want a core each.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // A file of tests has one program.
     let program = PROGRAM.get_or_init(|| program(name));
     let Output {
