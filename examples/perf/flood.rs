@@ -42,11 +42,13 @@ where
         while self.posted != end || in_flight != 0 {
             let batch = u64::from(self.work.batch).min(end - self.posted) as u32;
             if batch != 0 && self.work.depth - in_flight >= batch && self.welcome(batch) {
-                for _ in 0..batch {
+                for left in (0..batch).rev() {
                     quiet += 1;
                     self.posted += 1;
-                    // The last one tells of all.
-                    let signal = quiet == self.work.signal_every || self.posted == end;
+                    // The last one tells of all; and what nothing tells of leaves room for a batch.
+                    let signal = quiet == self.work.signal_every
+                        || self.posted == end
+                        || (left == 0 && quiet + self.work.batch > self.work.depth);
                     let mut flags = SendFlags::empty();
                     if signal {
                         flags = SendFlags::SIGNALED;

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use workload::{Asked, Measure, Op, Workload};
 
 /// Seconds for each line of the default run: latency, and rate.
-const DEFAULT_SECONDS: (f64, f64) = (0.8, 0.3);
+const DEFAULT_SECONDS: (f64, f64) = (0.7, 0.25);
 
 /// The default run: eight bytes in every form, then a page.
 const DEFAULT_ROWS: [(Op, u64, Option<bool>); 14] = [

@@ -142,7 +142,7 @@ pub fn row(measured: &Measured) -> String {
             }
             line += &format!(" {ratio:>8.2}");
         }
-        None => line += &" ".repeat(7 * 5 + 10 + 7),
+        None => line += &" ".repeat(4 * 8 + 10 + 8 + 9),
     }
     if let Some(rate) = &measured.rate {
         let (messages, bytes) = (rate.per_second / 1e6, rate.bytes_per_second / 1e9);

@@ -1,0 +1,297 @@
+//! Fixed buffers and the requests on them. All of the program's unsafe code is here: who owns a
+//! block at what time is what makes it sound.
+
+use super::notice::{Notice, Trailer};
+use anyhow::{Context, Result, bail};
+use bellwire::be::Be32;
+use bellwire::memory::Mapping;
+use bellwire::queue::Imm;
+use bellwire::wqe::{RdmaWrite, RdmaWriteWithImm};
+use bellwire::wr::{Remote, SendFlags};
+use bellwire::{AccessFlags, Cq, Pd, QpInit, Region};
+use bellwire_examples::{End, PeerGone, connected};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// How many blocks of how many bytes each end has.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub count: u32,
+    pub size: usize,
+}
+
+impl Shape {
+    fn bytes(&self) -> Result<usize> {
+        let bytes = self.size.checked_mul(self.count as usize);
+        bytes.context("blocks larger than the address space: ask for fewer or smaller ones")
+    }
+}
+
+/// A block that is the program's: not in any request.
+#[derive(Debug)]
+pub struct Block(u32);
+
+/// The word with which a receiver that cannot go on stops the sender.
+const STOP: u64 = u64::MAX;
+
+/// The sender's end: its blocks, and what it may send.
+#[derive(Debug)]
+pub struct Outgoing {
+    // The queue pair goes before the memory that its requests name.
+    end: End,
+    /// Only this side has access, so that the program may have references into it.
+    blocks: Region,
+    /// Where the receiver counts the blocks that it is done with.
+    credit: Region,
+    shape: Shape,
+    free: Vec<Block>,
+    in_flight: VecDeque<Block>,
+    /// Blocks sent so far.
+    sent: u64,
+    /// The receiver's blocks, and behind them its room for the trailer.
+    target: Remote,
+}
+
+/// The receiver's end.
+#[derive(Debug)]
+pub struct Incoming {
+    end: End,
+    region: Region,
+    shape: Shape,
+    /// Blocks done with so far.
+    done: u64,
+    credit: Remote,
+}
+
+/// Two connected ends with blocks of this shape.
+///
+/// # Errors
+/// Those of set-up.
+pub fn ends(pd: &Pd, shape: Shape) -> Result<(Outgoing, Incoming)> {
+    let init = QpInit {
+        // Two requests for a block, one for the last notice.
+        max_send_wr: 2 * shape.count + 1,
+        max_recv_wr: shape.count + 1,
+        ..QpInit::default()
+    };
+    let (ours, theirs) = connected(pd, &init)?;
+    let open = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let region = |bytes, access| -> Result<Region> {
+        Ok(Region::new(pd, Mapping::anonymous(bytes).build()?, access)?)
+    };
+    let incoming = region(shape.bytes()? + Trailer::SIZE, open)?;
+    let credit = region(size_of::<u64>(), open)?;
+    let (target, credited) = (incoming.remote(0), credit.remote(0));
+    let outgoing = Outgoing {
+        end: ours,
+        blocks: region(shape.bytes()?, AccessFlags::empty())?,
+        credit,
+        shape,
+        free: (0..shape.count).map(Block).collect(),
+        in_flight: VecDeque::new(),
+        sent: 0,
+        target,
+    };
+    let mut incoming = Incoming {
+        end: theirs,
+        region: incoming,
+        shape,
+        done: 0,
+        credit: credited,
+    };
+    for _ in 0..=shape.count {
+        incoming.post_receive()?;
+    }
+    Ok((outgoing, incoming))
+}
+
+impl Outgoing {
+    /// A block to fill, if one is free.
+    ///
+    /// # Errors
+    /// A request that failed.
+    pub fn take(&mut self) -> Result<Option<Block>> {
+        self.collect()?;
+        Ok(self.free.pop())
+    }
+
+    /// Gives a block back unsent.
+    pub fn put_back(&mut self, block: Block) {
+        self.free.push(block);
+    }
+
+    /// The block's bytes.
+    pub fn bytes(&mut self, block: &mut Block) -> &mut [u8] {
+        let offset = block.0 as usize * self.shape.size;
+        let start = self.blocks.mapping().as_ptr();
+        // SAFETY: the block lies within the mapping and apart from all others. It is in no request,
+        // or nobody would have the `Block`, and no peer has access; so the memory is ours alone for
+        // as long as block and `self` are borrowed.
+        unsafe { std::slice::from_raw_parts_mut(start.add(offset), self.shape.size) }
+    }
+
+    /// Whether the receiver has a free block.
+    ///
+    /// # Errors
+    /// [`PeerGone`] when the receiver has stopped.
+    pub fn may_send(&self) -> Result<bool> {
+        // Acquire: partner of the release with which the device writes the word.
+        let done = self.credit.word(0).load(Ordering::Acquire);
+        if done == STOP {
+            return Err(PeerGone.into());
+        }
+        Ok(self.sent < done.saturating_add(self.shape.count.into()))
+    }
+
+    /// Writes the first `length` bytes of the block to the receiver's next one, and says so.
+    ///
+    /// # Errors
+    /// Those of posting.
+    pub fn send(&mut self, block: Block, length: u32) -> Result<()> {
+        let slot = self.sent % u64::from(self.shape.count);
+        let remote = Remote {
+            addr: self.target.addr + slot * self.shape.size as u64,
+            ..self.target
+        };
+        let offset = block.0 as usize * self.shape.size;
+        let sge = self.blocks.sge(offset, length);
+        let sq = self.end.qp.sq();
+        // SAFETY: the memory outlives the queue pair. The block is ours, hence in no other request,
+        // and becomes a `Block` again only when `collect` is told of this one.
+        unsafe { sq.post(0, (), RdmaWrite { remote }, sge, SendFlags::empty())? };
+        self.in_flight.push_back(block);
+        self.sent += 1;
+        self.notify(Notice::Data(length), &[], remote)
+    }
+
+    /// Says that no more blocks come, and why.
+    ///
+    /// # Errors
+    /// Those of posting.
+    pub fn finish(&mut self, end: Option<Trailer>) -> Result<()> {
+        let remote = Remote {
+            addr: self.target.addr + (self.shape.size * self.shape.count as usize) as u64,
+            ..self.target
+        };
+        match end {
+            Some(trailer) => self.notify(Notice::End, &trailer.encode(), remote),
+            None => self.notify(Notice::Failed, &[], remote),
+        }
+    }
+
+    /// WRITE_WITH_IMM: comes behind all that was written before, and takes a receive.
+    fn notify(&mut self, notice: Notice, bytes: &[u8], remote: Remote) -> Result<()> {
+        let imm = Be32::new(notice.encode());
+        let op = RdmaWriteWithImm { remote, imm };
+        let is_block = matches!(notice, Notice::Data(_));
+        let sq = self.end.qp.sq();
+        sq.post_inline(is_block.into(), (), op, bytes, SendFlags::SIGNALED)?;
+        sq.ring();
+        Ok(())
+    }
+
+    /// Whether everything sent has been told.
+    ///
+    /// # Errors
+    /// A request that failed.
+    pub fn all_told(&mut self) -> Result<bool> {
+        self.collect()?;
+        Ok(self.in_flight.is_empty())
+    }
+
+    /// Takes completions: of each block there is one, in order.
+    fn collect(&mut self) -> Result<()> {
+        while let Some(completion) = self.end.send_cq.poll_one() {
+            let is_block = completion.wr_id == true.into();
+            completion
+                .result
+                .context("a request of the sender failed")?;
+            if is_block {
+                self.free.extend(self.in_flight.pop_front());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Incoming {
+    /// A receive without memory: only notices come.
+    fn post_receive(&mut self) -> Result<()> {
+        let rq = self.end.qp.rq();
+        // SAFETY: it names no memory.
+        unsafe { rq.post(0, &[])? };
+        rq.ring();
+        Ok(())
+    }
+
+    /// The next notice, if it is there.
+    ///
+    /// # Errors
+    /// A receive that failed, or something that is no notice.
+    pub fn next(&mut self) -> Result<Option<Notice>> {
+        let Some(completion) = self.end.recv_cq.poll_one() else {
+            return Ok(None);
+        };
+        let done = completion.result.context("a receive failed")?;
+        let Imm::Data(imm) = done.imm else {
+            bail!("a message without a notice");
+        };
+        let notice = Notice::decode(imm.get(), self.shape.size);
+        Ok(Some(notice.context("a notice that cannot be")?))
+    }
+
+    /// Copies out of the next block.
+    pub fn read(&self, to: &mut [u8]) {
+        let slot = self.done % u64::from(self.shape.count);
+        self.region.read(slot as usize * self.shape.size, to);
+    }
+
+    /// Copies the trailer out.
+    pub fn trailer(&self) -> Trailer {
+        let mut bytes = [0; Trailer::SIZE];
+        let offset = self.shape.size * self.shape.count as usize;
+        self.region.read(offset, &mut bytes);
+        Trailer::decode(&bytes)
+    }
+
+    /// Gives the next block back to the sender.
+    ///
+    /// # Errors
+    /// Those of posting, a request that failed.
+    pub fn done(&mut self) -> Result<()> {
+        self.post_receive()?;
+        self.done += 1;
+        self.tell(self.done)
+    }
+
+    /// Stops the sender.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub fn stop(&mut self) -> Result<()> {
+        self.tell(STOP)
+    }
+
+    fn tell(&mut self, word: u64) -> Result<()> {
+        let op = RdmaWrite {
+            remote: self.credit,
+        };
+        let End { qp, send_cq, .. } = &mut self.end;
+        settle(send_cq)?;
+        let bytes = word.to_ne_bytes();
+        qp.sq()
+            .post_inline(0, (), op, &bytes, SendFlags::SIGNALED)?;
+        qp.sq().ring();
+        Ok(())
+    }
+}
+
+/// Takes all completions of requests whose success is all that matters.
+fn settle(cq: &mut Cq) -> Result<()> {
+    while let Some(completion) = cq.poll_one() {
+        completion
+            .result
+            .context("a request of the receiver failed")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! `perf` as a user runs it. Short runs: what is tested is that figures come, not which.
+
+mod common;
+
+use common::run;
+use serde_json::Value;
+
+const OPS: [&str; 7] = [
+    "send",
+    "send-imm",
+    "write",
+    "write-imm",
+    "read",
+    "cmp-swap",
+    "fetch-add",
+];
+
+fn document(arguments: &[&str]) -> Value {
+    let mut arguments = arguments.to_vec();
+    if arguments[0] != "devices" {
+        arguments.extend(["--warmup", "10"]);
+    }
+    let ran = run("perf", &arguments);
+    assert_eq!(ran.status, Some(0), "{arguments:?}: {}", ran.stderr);
+    assert_eq!(ran.stderr, "", "no progress bar where there is no terminal");
+    serde_json::from_str(&ran.stdout).expect("one JSON document")
+}
+
+fn positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|figure| figure > 0.0)
+}
+
+#[test]
+fn latency_of_every_operation_as_json() {
+    for op in OPS {
+        let document = document(&["lat", "--op", op, "--iters", "110", "--json"]);
+        assert_eq!(document["schema"], 1);
+        assert_eq!(document["device"]["name"], "soft");
+        let result = &document["results"][0];
+        assert!(result["rate"].is_null());
+        let latency = &result["latency"];
+        assert_eq!(latency["single"]["samples"], 110, "{op}");
+        let single = |name: &str| latency["single"][name].as_f64().unwrap();
+        let order = ["min", "median", "p99", "p999", "max"].map(single);
+        assert!(order[0] > 0.0 && order.is_sorted(), "{op}: {order:?}");
+        assert!(positive(&latency["ratio"]) && positive(&latency["bounce_ns"]));
+        assert_eq!(latency["rounds"].as_array().unwrap().len(), 11);
+    }
+}
+
+#[test]
+fn rate_of_every_operation_in_both_modes_as_json() {
+    for mode in ["inline", "engine"] {
+        for op in OPS {
+            let arguments = [
+                "bw", "--op", op, "--iters", "1100", "--mode", mode, "--json",
+            ];
+            let document = document(&arguments);
+            assert_eq!(document["device"]["mode"], mode);
+            let rate = &document["results"][0]["rate"];
+            assert_eq!(rate["messages"], 1100, "{op}");
+            assert!(positive(&rate["per_second"]), "{op}");
+        }
+    }
+}
+
+#[test]
+fn queues_of_any_depth_and_batch_come_to_an_end() {
+    for (depth, batch, every) in [
+        ("1", "1", "1"),
+        ("2", "2", "2"),
+        ("5", "3", "5"),
+        ("64", "64", "7"),
+    ] {
+        for op in ["send", "write"] {
+            for size in ["8", "5000"] {
+                let arguments = [
+                    "bw",
+                    "--op",
+                    op,
+                    "--iters",
+                    "3000",
+                    "--depth",
+                    depth,
+                    "--batch",
+                    batch,
+                    "--signal-every",
+                    every,
+                    "--size",
+                    size,
+                    "--json",
+                ];
+                assert!(positive(
+                    &document(&arguments)["results"][0]["rate"]["per_second"]
+                ));
+            }
+            let arguments = [
+                "lat",
+                "--op",
+                op,
+                "--iters",
+                "1000",
+                "--depth",
+                depth,
+                "--signal-every",
+                every,
+                "--json",
+            ];
+            assert!(positive(
+                &document(&arguments)["results"][0]["latency"]["block_ns"]
+            ));
+        }
+    }
+}
+
+#[test]
+fn every_form_of_a_message_arrives() {
+    for size in ["1", "7", "8", "28", "64", "512"] {
+        for form in ["--inline", "--no-inline"] {
+            for op in ["send", "write", "write-imm"] {
+                let arguments = [
+                    "lat", "--op", op, "--size", size, form, "--iters", "100", "--json",
+                ];
+                let document = document(&arguments);
+                assert_eq!(document["results"][0]["inline"], form == "--inline");
+            }
+        }
+    }
+}
+
+#[test]
+fn plots_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plot.svg");
+    let file = path.to_str().unwrap();
+    let svg = || std::fs::read_to_string(&path).unwrap();
+    document(&["lat", "--iters", "2000", "--json", "--plot", file]);
+    assert!(svg().contains("<svg") && svg().contains("RDMA_WRITE of 8 bytes"));
+    document(&[
+        "bw",
+        "--all-sizes",
+        "--iters",
+        "110",
+        "--json",
+        "--plot",
+        file,
+    ]);
+    assert!(svg().contains("<svg") && svg().contains("message size"));
+}
+
+#[test]
+fn tables_say_what_they_are_of() {
+    let ran = run("perf", &["lat", "--op", "send", "--iters", "100"]);
+    assert_eq!(ran.status, Some(0));
+    for word in [
+        "machine",
+        "clock",
+        "soft",
+        "inline mode",
+        "memory",
+        "SEND",
+        "ratio",
+    ] {
+        assert!(
+            ran.stdout.contains(word),
+            "{word} is not in:\n{}",
+            ran.stdout
+        );
+    }
+}
+
+#[test]
+fn devices_are_listed_with_their_limits() {
+    let document = document(&["devices", "--json"]);
+    assert_eq!(document["devices"][0]["name"], "soft");
+    assert!(positive(&document["devices"][0]["attr"]["max_inline_data"]));
+    let ran = run("perf", &["devices"]);
+    assert!(ran.stdout.contains("max_inline_data"));
+}
+
+#[test]
+fn options_that_cannot_be_end_with_status_2_and_advice() {
+    for (arguments, advice) in [
+        (
+            &["lat", "--op", "cmp-swap", "--size", "0"][..],
+            "works on 8 bytes",
+        ),
+        (&["lat", "--size", "0"], "at least 1"),
+        (&["lat", "--inline", "--size", "513"], "at most 512"),
+        (&["lat", "--op", "read", "--inline"], "leave --inline out"),
+        (&["bw", "--batch", "129"], "--depth, 128"),
+        (&["bw", "--signal-every", "0"], "between 1 and"),
+        (&["bw", "--size", "2g"], "at most"),
+        (&["bw", "--size", "1.5k"], "not a size"),
+        (&["bw", "--depth", "100000"], "between 1 and"),
+        (&["lat", "--seconds", "0"], "more than 0"),
+        (&["--device", "mlx5_0"], "no device"),
+        (&["lat", "--op", "teleport"], "possible values"),
+    ] {
+        let ran = run("perf", arguments);
+        assert_eq!(ran.status, Some(2), "{arguments:?}");
+        assert!(ran.stderr.contains(advice), "{arguments:?}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_plot_that_cannot_be_written_is_an_error() {
+    let ran = run(
+        "perf",
+        &["lat", "--iters", "1000", "--plot", "/no/such/folder/x.svg"],
+    );
+    assert_eq!(ran.status, Some(1));
+    assert!(
+        ran.stderr.contains("/no/such/folder/x.svg"),
+        "{}",
+        ran.stderr
+    );
+}
