@@ -233,7 +233,7 @@ impl Incoming {
             return Ok(None);
         };
         let done = completion.result.context("a receive failed")?;
-        let Imm::Data(imm) = done.imm else {
+        let Imm::Data(imm) = done.imm() else {
             bail!("a message without a notice");
         };
         let notice = Notice::decode(imm.get(), self.shape.size);
