@@ -340,12 +340,19 @@ impl<'m> CompletionQueue<'m> {
     /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
     fn purge(&mut self, user_index: UserIndex) {
         let mut end = self.ci;
-        // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
-        while end.wrapping_sub(self.ci) < self.memory.count
-            && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count) }
-                .is_some()
-        {
-            end = end.wrapping_add(1);
+        while end.wrapping_sub(self.ci) < self.memory.count {
+            let entry = self.memory.entry(end);
+            // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
+            let format = match unsafe { Cqe64::read_owned(entry, end, self.memory.count) } {
+                Some(cqe) => cqe.format(),
+                None => break,
+            };
+            // What a block stands for can be moved, the block cannot.
+            if format != CqeFormat::Compressed {
+                end = end.wrapping_add(1);
+            } else if self.expand(end).is_none() {
+                break;
+            }
         }
         let mut removed = 0;
         let mut at = end;
@@ -392,7 +399,7 @@ impl<'m> CompletionQueue<'m> {
             // before the consumer record passes it.
             let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count)? };
             if cqe.format() == CqeFormat::Compressed {
-                self.expand()?;
+                self.expand(self.ci)?;
                 continue;
             }
             let completion = self.complete(entry, cqe);
@@ -546,15 +553,15 @@ impl<'m> CompletionQueue<'m> {
         }
     }
 
-    /// Writes the entries that a compressed block stands for into the ring, where the block stands.
+    /// Writes the entries that the compressed block at `at` stands for into the ring, where the
+    /// block stands. `None`: it is malformed.
     #[cold]
     #[inline(never)]
-    fn expand(&mut self) -> Option<()> {
+    fn expand(&mut self, at: u32) -> Option<()> {
         let slot = |index| self.memory.entry(index);
-        // SAFETY: the entry at `ci` was just read as a compressed one, the slots are the ring's, and
+        // SAFETY: the entry at `at` was just read as a compressed one, the slots are the ring's, and
         // no reference to them lives on.
-        let expanded =
-            unsafe { expand_in_place(slot, self.ci, self.memory.count, self.mini_format) };
+        let expanded = unsafe { expand_in_place(slot, at, self.memory.count, self.mini_format) };
         self.malformed |= expanded.is_err();
         expanded.ok().map(|_| ())
     }
