@@ -1,5 +1,5 @@
-//! Fixed buffers and the requests on them. All of the program's unsafe code is here: who owns a
-//! block at what time is what makes it sound.
+//! Fixed buffers and the requests on them. The sender's are blocks of a slab: one that is in a request
+//! cannot be touched, and comes back with the completion.
 
 use super::notice::{Notice, Trailer};
 use anyhow::{Context, Result, bail};
@@ -8,9 +8,10 @@ use bellwire::memory::Mapping;
 use bellwire::queue::Imm;
 use bellwire::wqe::{RdmaWrite, RdmaWriteWithImm};
 use bellwire::wr::{Remote, SendFlags};
-use bellwire::{AccessFlags, Cq, Pd, QpInit, Region};
+use bellwire::{
+    AccessFlags, Block, ClassLayout, Cq, Pd, QpInit, Region, Slab, SlabCache, TakeError,
+};
 use bellwire_examples::{End, PeerGone, connected};
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 /// How many blocks of how many bytes each end has.
@@ -27,10 +28,6 @@ impl Shape {
     }
 }
 
-/// A block that is the program's: not in any request.
-#[derive(Debug)]
-pub struct Block(u32);
-
 /// The word with which a receiver that cannot go on stops the sender.
 const STOP: u64 = u64::MAX;
 
@@ -39,13 +36,13 @@ const STOP: u64 = u64::MAX;
 pub struct Outgoing {
     // The queue pair goes before the memory that its requests name.
     end: End,
-    /// Only this side has access, so that the program may have references into it.
-    blocks: Region,
+    /// Only this side has access to them.
+    blocks: SlabCache,
     /// Where the receiver counts the blocks that it is done with.
     credit: Region,
     shape: Shape,
-    free: Vec<Block>,
-    in_flight: VecDeque<Block>,
+    /// Blocks that the receiver has not been told of yet.
+    in_flight: u64,
     /// Blocks sent so far.
     sent: u64,
     /// The receiver's blocks, and behind them its room for the trailer.
@@ -82,13 +79,20 @@ pub fn ends(pd: &Pd, shape: Shape) -> Result<(Outgoing, Incoming)> {
     let incoming = region(shape.bytes()? + Trailer::SIZE, open)?;
     let credit = region(size_of::<u64>(), open)?;
     let (target, credited) = (incoming.remote(0), credit.remote(0));
+    let layout = [ClassLayout {
+        size: u32::try_from(shape.size)?.next_multiple_of(64),
+        count: shape.count,
+    }];
+    let slab = Slab::new(
+        region(Slab::bytes(&layout)?, AccessFlags::empty())?,
+        &layout,
+    )?;
     let outgoing = Outgoing {
         end: ours,
-        blocks: region(shape.bytes()?, AccessFlags::empty())?,
+        blocks: slab.cache(1)?,
         credit,
         shape,
-        free: (0..shape.count).map(Block).collect(),
-        in_flight: VecDeque::new(),
+        in_flight: 0,
         sent: 0,
         target,
     };
@@ -110,24 +114,23 @@ impl Outgoing {
     ///
     /// # Errors
     /// A request that failed.
-    pub fn take(&mut self) -> Result<Option<Block>> {
+    pub fn take(&mut self) -> Result<Option<Block<'static>>> {
         self.collect()?;
-        Ok(self.free.pop())
+        match self.blocks.take() {
+            Ok(block) => Ok(Some(block)),
+            Err(TakeError::Empty { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Gives a block back unsent.
-    pub fn put_back(&mut self, block: Block) {
-        self.free.push(block);
+    pub fn put_back(&mut self, block: Block<'static>) {
+        self.blocks.put(block);
     }
 
-    /// The block's bytes.
-    pub fn bytes(&mut self, block: &mut Block) -> &mut [u8] {
-        let offset = block.0 as usize * self.shape.size;
-        let start = self.blocks.mapping().as_ptr();
-        // SAFETY: the block lies within the mapping and apart from all others. It is in no request,
-        // or nobody would have the `Block`, and no peer has access; so the memory is ours alone for
-        // as long as block and `self` are borrowed.
-        unsafe { std::slice::from_raw_parts_mut(start.add(offset), self.shape.size) }
+    /// Bytes that go into a block.
+    pub fn block_size(&self) -> usize {
+        self.shape.size
     }
 
     /// Whether the receiver has a free block.
@@ -147,19 +150,22 @@ impl Outgoing {
     ///
     /// # Errors
     /// Those of posting.
-    pub fn send(&mut self, block: Block, length: u32) -> Result<()> {
+    pub fn send(&mut self, block: Block<'static>, length: u32) -> Result<()> {
         let slot = self.sent % u64::from(self.shape.count);
         let remote = Remote {
             addr: self.target.addr + slot * self.shape.size as u64,
             ..self.target
         };
-        let offset = block.0 as usize * self.shape.size;
-        let sge = self.blocks.sge(offset, length);
         let sq = self.end.qp.sq();
-        // SAFETY: the memory outlives the queue pair. The block is ours, hence in no other request,
-        // and becomes a `Block` again only when `collect` is told of this one.
-        unsafe { sq.post(0, (), RdmaWrite { remote }, sge, SendFlags::empty())? };
-        self.in_flight.push_back(block);
+        sq.post_block(
+            1,
+            (),
+            RdmaWrite { remote },
+            block,
+            length,
+            SendFlags::SIGNALED,
+        )?;
+        self.in_flight += 1;
         self.sent += 1;
         self.notify(Notice::Data(length), &[], remote)
     }
@@ -183,9 +189,8 @@ impl Outgoing {
     fn notify(&mut self, notice: Notice, bytes: &[u8], remote: Remote) -> Result<()> {
         let imm = Be32::new(notice.encode());
         let op = RdmaWriteWithImm { remote, imm };
-        let is_block = matches!(notice, Notice::Data(_));
         let sq = self.end.qp.sq();
-        sq.post_inline(is_block.into(), (), op, bytes, SendFlags::SIGNALED)?;
+        sq.post_inline(0, (), op, bytes, SendFlags::SIGNALED)?;
         sq.ring();
         Ok(())
     }
@@ -196,18 +201,18 @@ impl Outgoing {
     /// A request that failed.
     pub fn all_told(&mut self) -> Result<bool> {
         self.collect()?;
-        Ok(self.in_flight.is_empty())
+        Ok(self.in_flight == 0)
     }
 
-    /// Takes completions: of each block there is one, in order.
+    /// Takes completions; those of blocks bring them back.
     fn collect(&mut self) -> Result<()> {
         while let Some(completion) = self.end.send_cq.poll_one() {
-            let is_block = completion.wr_id == true.into();
             completion
                 .result
                 .context("a request of the sender failed")?;
-            if is_block {
-                self.free.extend(self.in_flight.pop_front());
+            if let Some(block) = completion.block {
+                self.in_flight -= 1;
+                self.blocks.put(block);
             }
         }
         Ok(())

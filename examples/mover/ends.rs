@@ -41,7 +41,8 @@ fn send_blocks(
     let mut length = 0;
     loop {
         let mut block = wait.until(|| flip(out.take()))??;
-        let bytes = out.bytes(&mut block);
+        let size = out.block_size();
+        let bytes = &mut block.as_mut_slice()[..size];
         let filled = fill(from, bytes).context("reading the file")?;
         if filled == 0 {
             out.put_back(block);

@@ -152,7 +152,6 @@ struct Shared {
     queue: SharedRecvQueue<'static>,
     record: &'static DoorbellRecord,
     memory: NonNull<u8>,
-    stride: u32,
     completions: Completions,
     user_index: UserIndex,
     /// Free entries in the order in which they are posted; the last one never is.
@@ -186,7 +185,6 @@ impl Shared {
             queue,
             record,
             memory,
-            stride,
             completions,
             user_index,
             free: (0..Self::COUNT).collect(),

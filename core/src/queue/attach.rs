@@ -3,7 +3,7 @@
 use super::cq::CompletionQueue;
 use super::ledger::Ledger;
 use super::srq::SrqLedger;
-use crate::cqe::Cqe64;
+use crate::cqe::{Cqe64, CqeFormat};
 use crate::wqe::{RecvRing, SendRing};
 use crate::wr::QpType;
 use core::fmt;
@@ -204,12 +204,19 @@ impl<'m> CompletionQueue<'m> {
     /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
     fn purge(&mut self, user_index: UserIndex) {
         let mut end = self.ci;
-        while end.wrapping_sub(self.ci) < self.memory.count()
-            // SAFETY: within the ring; the entries are ours from `ci` on as long as they say so.
-            && unsafe { Cqe64::read_owned(self.memory.entry(end), end, self.memory.count()) }
-                .is_some()
-        {
-            end = end.wrapping_add(1);
+        while end.wrapping_sub(self.ci) < self.memory.count() {
+            let entry = self.memory.entry(end);
+            // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
+            let format = match unsafe { Cqe64::read_owned(entry, end, self.memory.count()) } {
+                Some(cqe) => cqe.format(),
+                None => break,
+            };
+            // What a block stands for can be moved, the block cannot.
+            if format != CqeFormat::Compressed {
+                end = end.wrapping_add(1);
+            } else if self.expand(end).is_none() {
+                break;
+            }
         }
         let mut removed = 0;
         let mut at = end;

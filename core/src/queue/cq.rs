@@ -180,7 +180,7 @@ impl<'m> CompletionQueue<'m> {
                     }
                 }
                 _ if cqe.format() == CqeFormat::Compressed => {
-                    self.expand()?;
+                    self.expand(self.ci)?;
                     continue;
                 }
                 _ => {
@@ -350,15 +350,15 @@ impl<'m> CompletionQueue<'m> {
         }
     }
 
-    /// Writes the entries that a compressed block stands for into the ring, where the block stands.
+    /// Writes the entries that the compressed block at `at` stands for into the ring, where the
+    /// block stands. `None`: it is malformed.
     #[cold]
     #[inline(never)]
-    fn expand(&mut self) -> Option<()> {
+    pub(super) fn expand(&mut self, at: u32) -> Option<()> {
         let slot = |index| self.memory.entry(index);
-        // SAFETY: the entry at `ci` was just read as a compressed one, the slots are the ring's, and
+        // SAFETY: the entry at `at` was just read as a compressed one, the slots are the ring's, and
         // no reference to them lives on.
-        let expanded =
-            unsafe { expand_in_place(slot, self.ci, self.memory.count, self.mini_format) };
+        let expanded = unsafe { expand_in_place(slot, at, self.memory.count, self.mini_format) };
         self.malformed |= expanded.is_err();
         expanded.ok().map(|_| ())
     }

@@ -268,6 +268,12 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Checks a request against the queue's limits and free slots.
     #[inline(always)]
     fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
+        const {
+            assert!(
+                O::CARRIES_DATA || P::EMPTY,
+                "this operation carries no data"
+            )
+        };
         payload.check(&self.limits)?;
         let bytes = const { prefix::<T, O>() } + payload.bound();
         // Shifts: `div_ceil` would test the remainder.

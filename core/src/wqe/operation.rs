@@ -22,6 +22,9 @@ pub trait Operation: Sealed + Copy {
     /// Whether the transport's address segments stand before its own. Registration work and NOPs
     /// go to nobody.
     const ADDRESSED: bool = true;
+    /// Whether data may follow. Posting registration work with a payload other than
+    /// [`NoPayload`](super::NoPayload) does not compile.
+    const CARRIES_DATA: bool = true;
     /// Registration work: the next entry waits for it.
     const FENCES_NEXT: bool = false;
 

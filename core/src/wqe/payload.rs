@@ -17,6 +17,9 @@ pub struct PayloadLimits {
 
 /// A request's data. Implemented for one [`Sge`], a slice of them, [`Inline`] bytes, and nothing.
 pub trait Payload: Copy {
+    /// There is never any data.
+    const EMPTY: bool = false;
+
     /// The most bytes of entry that it takes, in whole segments.
     fn bound(&self) -> usize;
 
@@ -33,6 +36,8 @@ pub trait Payload: Copy {
 pub struct NoPayload;
 
 impl Payload for NoPayload {
+    const EMPTY: bool = true;
+
     #[inline(always)]
     fn bound(&self) -> usize {
         0

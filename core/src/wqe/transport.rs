@@ -7,7 +7,7 @@ use super::operation::{
     RdmaWriteWithImm, Sealed, Send, SendWithImm, SendWithInv,
 };
 use super::segment::{AddressVector, SEGMENT, XrcSegment};
-use super::umr::BindMw;
+use super::umr::{BindMw, UnbindMw};
 use crate::be::Be32;
 use crate::wr::QpType;
 
@@ -165,11 +165,11 @@ macro_rules! supports {
 
 supports! {
     Rc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
-        AtomicFetchAndAdd, LocalInv, BindMw, Nop;
+        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, Nop;
     Xrc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
-        AtomicFetchAndAdd, LocalInv, BindMw, Nop;
+        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, Nop;
     Dci: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
         AtomicFetchAndAdd, Nop;
-    Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, Nop;
+    Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, UnbindMw, Nop;
     Ud: Send, SendWithImm, Nop;
 }

@@ -69,6 +69,9 @@ const_assert_eq!(size_of::<UmrCtrlSegment>(), 3 * SEGMENT);
 const_assert_eq!(size_of::<MkeyContextSegment>(), BASIC_BLOCK);
 const_assert_eq!(size_of::<KlmSegment>(), BASIC_BLOCK);
 
+/// Bytes of what takes a key away.
+const UNBIND_SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
+
 /// The bits of `qpn_mkey` that say "bound to no queue pair".
 const NO_QPN: u32 = 0xffff_ff00;
 
@@ -77,8 +80,9 @@ impl Sealed for LocalInv {}
 impl Operation for LocalInv {
     const OPCODE: u8 = opcode::UMR;
     const WC: WcOpcode = WcOpcode::LocalInv;
-    const SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
+    const SEGMENTS: usize = UNBIND_SEGMENTS;
     const ADDRESSED: bool = false;
+    const CARRIES_DATA: bool = false;
     const FENCES_NEXT: bool = true;
 
     #[inline(always)]
@@ -126,7 +130,7 @@ pub struct BindMwInfo {
     pub access: u32,
 }
 
-/// Bind a type 2 memory window, or unbind it when `info` is `None`.
+/// Bind a type 2 memory window.
 #[derive(Clone, Copy, Debug)]
 pub struct BindMw {
     /// The window's present key.
@@ -134,7 +138,7 @@ pub struct BindMw {
     /// The key that it is to have: the same but for the low byte.
     pub new_rkey: u32,
     /// What it is bound to.
-    pub info: Option<BindMwInfo>,
+    pub info: BindMwInfo,
 }
 
 impl Sealed for BindMw {}
@@ -142,8 +146,9 @@ impl Sealed for BindMw {}
 impl Operation for BindMw {
     const OPCODE: u8 = opcode::UMR;
     const WC: WcOpcode = WcOpcode::BindMw;
-    const SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
+    const SEGMENTS: usize = UNBIND_SEGMENTS + size_of::<KlmSegment>();
     const ADDRESSED: bool = false;
+    const CARRIES_DATA: bool = false;
     const FENCES_NEXT: bool = true;
 
     #[inline(always)]
@@ -153,9 +158,8 @@ impl Operation for BindMw {
 
     #[inline(always)]
     fn write(&self, qpn: u32, entry: &mut EntryWriter, offset: usize) {
-        let Some(info) = self.info else {
-            return write_unbind(self.new_rkey, entry, offset);
-        };
+        let info = &self.info;
+        let zero_based = info.access & ZERO_BASED != 0;
         entry.put(
             offset,
             UmrCtrlSegment {
@@ -172,45 +176,13 @@ impl Operation for BindMw {
             MkeyContextSegment {
                 access_flags: mkey_access(info.access),
                 qpn_mkey: Be32::new(qpn << 8 | self.new_rkey & 0xff),
-                start_addr: Be64::new(if info.access & ZERO_BASED != 0 {
-                    0
-                } else {
-                    info.addr
-                }),
+                start_addr: Be64::new(if zero_based { 0 } else { info.addr }),
                 len: Be64::new(u64::from(info.length)),
                 ..Default::default()
             },
         );
-    }
-}
-
-impl BindMw {
-    /// The window's data segment, which follows the operation's own ones.
-    #[inline(always)]
-    pub fn payload(&self) -> impl super::payload::Payload {
-        Klm(self.info)
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Klm(Option<BindMwInfo>);
-
-impl super::payload::Payload for Klm {
-    #[inline(always)]
-    fn bound(&self) -> usize {
-        if self.0.is_some() { BASIC_BLOCK } else { 0 }
-    }
-
-    #[inline(always)]
-    fn check(&self, _: &super::payload::PayloadLimits) -> Result<(), crate::queue::PostError> {
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn write(&self, entry: &mut EntryWriter, offset: usize) -> usize {
-        let Some(info) = self.0 else { return offset };
         entry.put(
-            offset,
+            offset + UNBIND_SEGMENTS,
             KlmSegment {
                 klm: DataSegment {
                     byte_count: Be32::new(info.length),
@@ -220,7 +192,36 @@ impl super::payload::Payload for Klm {
                 padding: [0; 6],
             },
         );
-        offset + BASIC_BLOCK
+    }
+}
+
+/// Unbind a type 2 memory window.
+#[derive(Clone, Copy, Debug)]
+pub struct UnbindMw {
+    /// The window's present key.
+    pub mw_rkey: u32,
+    /// The key that it is to have: the same but for the low byte.
+    pub new_rkey: u32,
+}
+
+impl Sealed for UnbindMw {}
+
+impl Operation for UnbindMw {
+    const OPCODE: u8 = opcode::UMR;
+    const WC: WcOpcode = WcOpcode::BindMw;
+    const SEGMENTS: usize = UNBIND_SEGMENTS;
+    const ADDRESSED: bool = false;
+    const CARRIES_DATA: bool = false;
+    const FENCES_NEXT: bool = true;
+
+    #[inline(always)]
+    fn imm(&self) -> Be32 {
+        Be32::new(self.mw_rkey)
+    }
+
+    #[inline(always)]
+    fn write(&self, _qpn: u32, entry: &mut EntryWriter, offset: usize) {
+        write_unbind(self.new_rkey, entry, offset);
     }
 }
 

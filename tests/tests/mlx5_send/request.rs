@@ -25,7 +25,8 @@ pub struct Request {
     imm: Be32,
     inv_rkey: u32,
     atomic: (u64, u64),
-    bind: BindMw,
+    bind: Option<BindMw>,
+    unbind: UnbindMw,
     av: AddressVector,
     remote_qpn: u32,
     remote_qkey: u32,
@@ -80,6 +81,7 @@ impl Request {
             length: or_zero(row, "bind_len")?,
             access: or_zero(row, "bind_access")?,
         };
+        let (mw_rkey, new_rkey) = (or_zero(row, "mw_rkey")?, or_zero(row, "new_rkey")?);
         Ok(Self {
             op: row.str("op")?.to_owned(),
             wr_id: row.int("wr_id")?,
@@ -92,12 +94,13 @@ impl Request {
             imm: Be32::from_bytes(imm),
             inv_rkey: or_zero(row, "inv_rkey")?,
             atomic: (or_zero(row, "compare")?, swap_add),
-            bind: BindMw {
-                mw_rkey: or_zero(row, "mw_rkey")?,
-                new_rkey: or_zero(row, "new_rkey")?,
-                // To the verbs a length of zero is the unbinding.
-                info: (info.length != 0).then_some(info),
-            },
+            // To the verbs a length of zero is the unbinding.
+            bind: (info.length != 0).then_some(BindMw {
+                mw_rkey,
+                new_rkey,
+                info,
+            }),
+            unbind: UnbindMw { mw_rkey, new_rkey },
             av: match row.has("ah") {
                 true => address_vector(vectors[row.int::<usize>("ah")?]),
                 false => AddressVector::default(),
@@ -191,11 +194,15 @@ macro_rules! recorded {
     )*};
     (@others fencing $request:ident, $queue:ident, $address:ident, $other:ident) => {
         match $other {
-            "LOCAL_INV" => $request.post($queue, $address, LocalInv { rkey: $request.inv_rkey }),
-            // SAFETY: no device reads the entry.
-            "BIND_MW" => unsafe {
-                let bind = $request.bind;
-                $queue.post($request.wr_id, $address, bind, bind.payload(), $request.flags)
+            "LOCAL_INV" => {
+                let operation = LocalInv { rkey: $request.inv_rkey };
+                $queue.post_empty($request.wr_id, $address, operation, $request.flags)
+            }
+            "BIND_MW" => match $request.bind {
+                Some(bind) => $queue.post_empty($request.wr_id, $address, bind, $request.flags),
+                None => {
+                    $queue.post_empty($request.wr_id, $address, $request.unbind, $request.flags)
+                }
             },
             other => panic!("operation {other:?}"),
         }

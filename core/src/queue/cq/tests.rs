@@ -344,6 +344,44 @@ fn detaching_removes_the_queue_pairs_entries_and_no_others() {
     }
 }
 
+#[test]
+fn detaching_leaves_the_compressed_blocks_of_others() {
+    for gone in 0..2 {
+        let mut cq = Cq::new(32, 64, 2);
+        let mut pairs = [qp(0), qp(1)];
+        // SAFETY: the only poller.
+        let indices = pairs
+            .each_ref()
+            .map(|qp| unsafe { cq.queue.attach_unreserved(qp.attach) }.expect("a slot"));
+        let counter = pairs[1].post();
+        cq.sent(indices[1], counter, 0);
+        // Three entries of the first, in one block; all of it is there before its title is.
+        let counters = [(); 3].map(|()| pairs[0].post());
+        let mut minis = [0; 64];
+        for (counter, mini) in counters.iter().zip(minis.chunks_exact_mut(8)) {
+            mini[..2].copy_from_slice(&(*counter as u16).to_be_bytes());
+            mini[2] = opcode::SEND;
+        }
+        let title = Cqe64::requester(wqe(indices[0], 0), opcode::SEND, 3).to_bytes();
+        let title = Cqe64::from_bytes(core::array::from_fn(|at| {
+            title[at] | if at == 63 { 3 << 2 } else { 0 }
+        }));
+        let array = cq.memory.entry(cq.written + 1);
+        // SAFETY: the device's.
+        unsafe { array.write(Cqe64::from_bytes(minis)) };
+        cq.write(&[0; 64], &title);
+        cq.written += 2;
+        let counter = pairs[1].post();
+        cq.sent(indices[1], counter, 0);
+
+        cq.queue.detach(indices[gone]);
+        let told: Vec<_> = core::iter::from_fn(|| cq.poll()).collect();
+        let expected = [&[(1, 0), (1, 1)][..], &[(0, 0), (0, 1), (0, 2)]][gone];
+        assert_eq!((&told[..], cq.queue.stale()), (expected, 0));
+        assert!(!cq.queue.malformed());
+    }
+}
+
 /// Guarded memory that receives and READs may write to.
 struct Buffer(*mut u8);
 
