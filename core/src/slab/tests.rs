@@ -167,10 +167,8 @@ fn a_caches_free_blocks_are_free_to_the_raw_path() {
     let addr = block.addr();
     cache.put(block);
     // SAFETY: free, which is what is to be found out.
-    assert_eq!(
-        unsafe { slab.give_back_raw(addr) },
-        Err(RawFreeError::DoubleFree { addr })
-    );
+    let again = unsafe { slab.give_back_raw(addr) };
+    assert_eq!(again, Err(RawFreeError::DoubleFree { addr }));
     let larger = slab.take(192).expect("not empty");
     cache.put(larger);
     drop(cache);
