@@ -16,7 +16,7 @@ use crate::{
 const INSTRUCTIONS: &str = "instructions";
 
 /// Examples that end by themselves, with arguments that make them short.
-const EXAMPLES: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &[])];
+const EXAMPLES: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
 
 /// Far more than any of [`EXAMPLES`] takes.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);

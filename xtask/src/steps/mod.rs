@@ -1,8 +1,8 @@
 //! The steps of `cargo xtask test`, in their order.
 
 mod build;
-mod c;
 mod deep;
+mod header;
 mod style;
 mod tests;
 mod tools;
@@ -18,7 +18,7 @@ use crate::{
     workspace::Workspace,
 };
 
-pub use c::write_header;
+pub use header::write_header;
 
 /// One step of the test command.
 pub struct Step {
@@ -34,12 +34,16 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 17] = [
+pub const STEPS: [Step; 15] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
     step("clippy", "lints, default and all features", style::clippy),
     step("features", "lints, every set of features", style::features),
-    step("unit", "tests of each crate, dev profile", tests::unit),
+    step(
+        "unit",
+        "tests of each crate, C programs included",
+        tests::unit,
+    ),
     step("release", "bellwire-tests, release profile", tests::release),
     step("doc", "documentation and the tests in it", tests::doc),
     step("loom", "models of what is lock-free", deep::loom),
@@ -48,8 +52,6 @@ pub const STEPS: [Step; 17] = [
     step("no-std", "core for a bare machine", build::no_std),
     step("benches", "build, and run each once", build::benches),
     step("instructions", "instruction counts", build::instructions),
-    step("header", "include/bellwire.h is fresh", c::header),
-    step("c-programs", "examples/c, built and run", c::programs),
     step("examples", "build and run examples", build::examples),
     step("hygiene", "what must not be committed", style::hygiene),
 ];

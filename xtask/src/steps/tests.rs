@@ -23,12 +23,10 @@ pub fn release(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Without pages for `bellwire-ffi`: its library has the name of the crate `bellwire`, and its
-/// documentation is the header.
 pub fn doc(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
     run.command(&mut command("cargo test --workspace --doc --no-fail-fast"));
-    let mut doc = command("cargo doc --workspace --exclude bellwire-ffi --no-deps");
+    let mut doc = command("cargo doc --workspace --no-deps");
     run.command(doc.env("RUSTDOCFLAGS", "-D warnings"));
     Ok(run)
 }
