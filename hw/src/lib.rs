@@ -1,5 +1,58 @@
 //! bellwire is an RDMA data plane: memory, devices and connections for the queues and entries of
 //! `bellwire-core`. This is the crate that Rust programs depend on.
+//!
+//! | to | use |
+//! |---|---|
+//! | open a device, find out what it can do | [`Device`] |
+//! | have memory that devices reach | [`memory::Mapping`], [`Region`], [`Slab`]; [`Pd::register`] for one's own |
+//! | connect | [`Pd::create_qp`], [`Qp::init`], [`Qp::connect`], or [`Qp::modify`] step by step |
+//! | post | [`Qp::sq`], [`Qp::rq`]: [`queue::SendQueue`], [`queue::RecvQueue`], with an operation of [`wqe`] |
+//! | learn what became of it | [`Cq::poll_one`]: [`queue::Completion`] |
+//! | feed one queue from many threads | [`ring::mpsc`] |
+//!
+//! Set-up calls return an [`Error`] that says what to do. Posting, ringing and polling allocate
+//! nothing, call no system and take no lock. A queue has one owner at a time.
+//!
+//! ```
+//! use bellwire::memory::Mapping;
+//! use bellwire::wqe::Send;
+//! use bellwire::wr::SendFlags;
+//! use bellwire::{AccessFlags, ClassLayout, ConnectAttr, Device, QpInit, Region, Slab};
+//!
+//! let pd = Device::open("auto")?.alloc_pd();
+//! let layout = [ClassLayout { size: 4096, count: 16 }];
+//! let mapping = Mapping::anonymous(Slab::bytes(&layout)?).build()?;
+//! let slab = Slab::new(Region::new(&pd, mapping, AccessFlags::LOCAL_WRITE)?, &layout)?;
+//!
+//! let init = QpInit::default();
+//! let (sends, receives) = init.cq_entries();
+//! let mut cq = pd.device().create_cq(sends + receives)?;
+//! let mut qp = pd.create_qp(&mut cq, &init)?;
+//! let connect = ConnectAttr::default();
+//! qp.init(&connect)?;
+//! qp.connect(&qp.endpoint(), &connect)?; // with itself
+//!
+//! // Blocks move into requests, and come back with the completions.
+//! qp.rq().post_block(1, slab.take(4096)?)?;
+//! qp.rq().ring();
+//! let mut block = slab.take(4096)?;
+//! block.as_mut_slice()[..5].copy_from_slice(b"hello");
+//! qp.sq().post_block(2, (), Send {}, block, 5, SendFlags::SIGNALED)?;
+//! qp.sq().ring();
+//!
+//! let mut told = 0;
+//! while told < 2 {
+//!     let Some(completion) = cq.poll_one() else { continue };
+//!     let done = completion.result?;
+//!     let block = completion.block.expect("posted with one");
+//!     if done.opcode.is_recv() {
+//!         assert_eq!(&block.as_slice()[..done.byte_len().unwrap_or(0) as usize], b"hello");
+//!     }
+//!     told += 1;
+//! }
+//! assert_eq!(slab.outstanding(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod memory;
 
@@ -21,3 +74,8 @@ pub use error::Error;
 pub use pd::{Mr, Pd, Region};
 pub use qp::{ConnectAttr, Endpoint, Qp, QpInit, RcRecvQueue, RcSendQueue};
 pub use slab::{Slab, SlabCache};
+
+/// The README's programs are tests too.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

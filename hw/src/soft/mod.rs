@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Execution is synchronous: a request that reaches its peer has been executed there, and is
-//! acknowledged, when [`run`] goes on to the next. What is taken from under it (a key, a
-//! connection) is taken by [`quiesce`].
+//! acknowledged, when `run` goes on to the next. What is taken from under it (a key, a
+//! connection) is taken by `quiesce`.
 
 mod clock;
 mod control;
