@@ -1,253 +1,28 @@
 //! Queue pairs.
 
+mod attr;
+mod memory;
+
+pub use attr::{ConnectAttr, Endpoint, QpInit};
+pub(crate) use memory::{QpMemory, Side};
+
 use crate::cq::{Cq, CqShared, Cqs};
 use crate::device::Device;
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::pinned::Pinned;
 use crate::soft::{Life, QpParts, RecvDoorbell, SendDoorbell};
-use bellwire_core::access::AccessFlags;
-use bellwire_core::port::DoorbellRecord;
-use bellwire_core::qp::{
-    Mtu, Post, QpAttr, QpAttrMask, QpCap, QpState, RNR_RETRY_INFINITE, behaviour,
-};
-use bellwire_core::queue::{
-    Attach, Ledger, LedgerSlot, RecvQueue, SendQueue, SendQueueInit, UserIndex,
-};
+use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
+use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, UserIndex};
 use bellwire_core::slab::Block;
-use bellwire_core::wqe::{BASIC_BLOCK, Rc, RecvRing, SEGMENT, SendRing};
-use bellwire_core::wr::QpType;
-use std::sync::{Arc, OnceLock};
+use bellwire_core::wqe::Rc;
+use memory::Borrowed;
+use std::sync::Arc;
 
 /// The send queue of a [`Qp`].
 pub type RcSendQueue = SendQueue<'static, Rc, SendDoorbell>;
 
 /// The receive queue of a [`Qp`].
 pub type RcRecvQueue = RecvQueue<'static, RecvDoorbell>;
-
-/// What a queue pair is to be able to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QpInit {
-    /// Send requests in flight.
-    pub max_send_wr: u32,
-    /// Receives in flight.
-    pub max_recv_wr: u32,
-    /// Scatter/gather elements of a send request.
-    pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive.
-    pub max_recv_sge: u32,
-    /// Inline bytes of a send request.
-    pub max_inline_data: u32,
-    /// Every send request completes with an entry, signalled or not.
-    pub sq_sig_all: bool,
-    /// Reserve an entry in the completion queues for everything that can be in flight, so that a
-    /// flush cannot overrun them. Without it an overrun ends the completion queue and every queue
-    /// pair on it.
-    pub reserve_cq: bool,
-}
-
-impl Default for QpInit {
-    fn default() -> Self {
-        Self {
-            max_send_wr: 128,
-            max_recv_wr: 128,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 28,
-            sq_sig_all: false,
-            reserve_cq: true,
-        }
-    }
-}
-
-impl QpInit {
-    /// Basic blocks of the send queue.
-    fn send_blocks(&self) -> u32 {
-        let longest = RcSendQueue::longest_entry(self.max_send_sge, self.max_inline_data);
-        let blocks = longest.div_ceil(BASIC_BLOCK) as u64 * u64::from(self.max_send_wr.max(1));
-        u32::try_from(blocks.next_power_of_two()).unwrap_or(u32::MAX)
-    }
-
-    fn recv_count(&self) -> u32 {
-        self.max_recv_wr
-            .max(1)
-            .checked_next_power_of_two()
-            .unwrap_or(u32::MAX)
-    }
-
-    fn recv_stride(&self) -> u32 {
-        (self.max_recv_sge.max(1).saturating_mul(SEGMENT as u32))
-            .checked_next_power_of_two()
-            .unwrap_or(u32::MAX)
-    }
-
-    /// Entries that it reserves in its completion queues: for sends, and for receives.
-    pub fn cq_entries(&self) -> (u32, u32) {
-        (self.send_blocks(), self.recv_count())
-    }
-
-    fn check(&self, device: &Device) -> Result<(), Error> {
-        let attr = device.attr();
-        for (what, given, max) in [
-            ("max_send_wr", self.max_send_wr, attr.max_qp_wr),
-            ("max_recv_wr", self.max_recv_wr, attr.max_qp_wr),
-            ("max_send_sge", self.max_send_sge, attr.max_sge),
-            ("max_recv_sge", self.max_recv_sge, attr.max_sge),
-            (
-                "max_inline_data",
-                self.max_inline_data,
-                attr.max_inline_data,
-            ),
-            (
-                "max_send_wr times the size of a request, in 64-byte blocks,",
-                self.send_blocks(),
-                1 << 15,
-            ),
-        ] {
-            if given > max {
-                return Err(Error::TooLarge {
-                    what,
-                    given: given.into(),
-                    max: max.into(),
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Memory of a queue pair: rings, ledgers, record. Kept by the queue pair, and by its completion
-/// queues until they have told everything.
-#[derive(Debug)]
-pub(crate) struct QpMemory {
-    send_ledger: LedgerBox,
-    recv_ledger: LedgerBox,
-    rings: Pinned,
-    record: Box<DoorbellRecord>,
-    recv_offset: usize,
-    /// Set when the queue pair is gone: where its last completions are at the latest, as producer
-    /// indices of its completion queues.
-    end: OnceLock<(u32, u32)>,
-}
-
-/// A queue pair's half.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Side {
-    Send,
-    Recv,
-}
-
-/// A ledger and the slots that it borrows.
-#[derive(Debug)]
-struct LedgerBox {
-    ledger: *mut Ledger<'static>,
-    slots: *mut [LedgerSlot<'static>],
-}
-
-// SAFETY: a ledger may be shared, and the pointers are its owner's alone.
-unsafe impl Send for LedgerBox {}
-// SAFETY: as above.
-unsafe impl Sync for LedgerBox {}
-
-impl LedgerBox {
-    fn new(count: u32, qpn: u32) -> Option<Self> {
-        let slots: Box<[LedgerSlot<'static>]> = (0..count).map(|_| LedgerSlot::default()).collect();
-        let slots = Box::into_raw(slots);
-        // SAFETY: freed after the ledger, in `drop`.
-        let ledger = Ledger::new(unsafe { &mut *slots }, qpn);
-        let Some(ledger) = ledger else {
-            // SAFETY: from `Box::into_raw`, and borrowed by nobody.
-            drop(unsafe { Box::from_raw(slots) });
-            return None;
-        };
-        let ledger = Box::into_raw(Box::new(ledger));
-        Some(Self { ledger, slots })
-    }
-
-    /// # Safety
-    /// Not used after the box has gone.
-    unsafe fn get(&self) -> &'static Ledger<'static> {
-        // SAFETY: from `Box::into_raw`, freed in `drop`.
-        unsafe { &*self.ledger }
-    }
-}
-
-impl Drop for LedgerBox {
-    fn drop(&mut self) {
-        // SAFETY: both from `Box::into_raw`; the ledger, which borrows the slots, goes first.
-        unsafe {
-            drop(Box::from_raw(self.ledger));
-            drop(Box::from_raw(self.slots));
-        }
-    }
-}
-
-impl QpMemory {
-    fn new(init: &QpInit, qpn: u32) -> Option<Arc<Self>> {
-        let recv_offset = init.send_blocks() as usize * BASIC_BLOCK;
-        let recv_bytes = init.recv_count() as usize * init.recv_stride() as usize;
-        Some(Arc::new(Self {
-            send_ledger: LedgerBox::new(init.send_blocks(), qpn)?,
-            recv_ledger: LedgerBox::new(init.recv_count(), qpn)?,
-            rings: Pinned::zeroed(recv_offset + recv_bytes),
-            record: Box::default(),
-            recv_offset,
-            end: OnceLock::new(),
-        }))
-    }
-
-    /// # Safety
-    /// Not used after the memory has gone.
-    unsafe fn parts(&self, init: &QpInit) -> Option<Borrowed> {
-        // SAFETY: the memory has these sizes, and is one queue pair's.
-        unsafe {
-            Some(Borrowed {
-                send_ring: SendRing::new(self.rings.start(), init.send_blocks())?,
-                recv_ring: RecvRing::new(
-                    self.rings.start().add(self.recv_offset),
-                    init.recv_count(),
-                    init.recv_stride(),
-                )?,
-                send_ledger: self.send_ledger.get(),
-                recv_ledger: self.recv_ledger.get(),
-                record: &*std::ptr::from_ref(&*self.record),
-            })
-        }
-    }
-
-    /// Index behind a gone queue pair's last completion; `None` while it lives.
-    pub fn end(&self, side: Side) -> Option<u32> {
-        self.end.get().map(|&(send, recv)| match side {
-            Side::Send => send,
-            Side::Recv => recv,
-        })
-    }
-}
-
-/// Parts of a [`QpMemory`].
-struct Borrowed {
-    send_ring: SendRing<'static>,
-    recv_ring: RecvRing<'static>,
-    send_ledger: &'static Ledger<'static>,
-    recv_ledger: &'static Ledger<'static>,
-    record: &'static DoorbellRecord,
-}
-
-impl Borrowed {
-    fn send(&self) -> Attach<'static> {
-        Attach {
-            send: Some((self.send_ledger, self.send_ring, QpType::Rc)),
-            ..Attach::default()
-        }
-    }
-
-    fn recv(&self) -> Attach<'static> {
-        Attach {
-            recv: Some((self.recv_ledger, self.recv_ring)),
-            ..Attach::default()
-        }
-    }
-}
 
 /// A reliable connection's queue pair. One owner at a time; [`split`](Self::split) gives its halves
 /// to two threads.
@@ -264,50 +39,6 @@ pub struct Qp {
     memory: Arc<QpMemory>,
     cqs: (Arc<CqShared>, Arc<CqShared>),
     pd: Pd,
-}
-
-/// How the two ends of a connection find each other: to be brought to the peer by any means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Queue pair number.
-    pub qp_num: u32,
-    /// First packet sequence number.
-    pub psn: u32,
-}
-
-/// How a connection behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectAttr {
-    /// What the peer may do.
-    pub access: AccessFlags,
-    /// Path MTU.
-    pub path_mtu: Mtu,
-    /// Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t, 0 is for ever.
-    pub timeout: u8,
-    /// Retries without an acknowledgement, up to 7.
-    pub retry_cnt: u8,
-    /// Retries without a receive at the peer, up to 6; 7 is for ever.
-    pub rnr_retry: u8,
-    /// How long the peer waits for a receive of ours, a 5-bit code.
-    pub min_rnr_timer: u8,
-    /// READs and atomics in flight, either way.
-    pub max_rd_atomic: u8,
-}
-
-impl Default for ConnectAttr {
-    fn default() -> Self {
-        Self {
-            access: AccessFlags::REMOTE_WRITE
-                | AccessFlags::REMOTE_READ
-                | AccessFlags::REMOTE_ATOMIC,
-            path_mtu: Mtu::Mtu4096,
-            timeout: 14,
-            retry_cnt: 7,
-            rnr_retry: RNR_RETRY_INFINITE,
-            min_rnr_timer: 12,
-            max_rd_atomic: 16,
-        }
-    }
 }
 
 impl Pd {

@@ -1,0 +1,143 @@
+//! What a queue pair is made with and connected by.
+
+use super::RcSendQueue;
+use crate::device::Device;
+use crate::error::Error;
+use bellwire_core::access::AccessFlags;
+use bellwire_core::qp::{Mtu, RNR_RETRY_INFINITE};
+use bellwire_core::wqe::{BASIC_BLOCK, SEGMENT};
+
+/// What a queue pair is to be able to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpInit {
+    /// Send requests in flight.
+    pub max_send_wr: u32,
+    /// Receives in flight.
+    pub max_recv_wr: u32,
+    /// Scatter/gather elements of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes of a send request.
+    pub max_inline_data: u32,
+    /// Every send request completes with an entry, signalled or not.
+    pub sq_sig_all: bool,
+    /// Reserve an entry in the completion queues for everything that can be in flight, so that a
+    /// flush cannot overrun them. Without it an overrun ends the completion queue and every queue
+    /// pair on it.
+    pub reserve_cq: bool,
+}
+
+impl Default for QpInit {
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 28,
+            sq_sig_all: false,
+            reserve_cq: true,
+        }
+    }
+}
+
+impl QpInit {
+    /// Basic blocks of the send queue.
+    pub(super) fn send_blocks(&self) -> u32 {
+        let longest = RcSendQueue::longest_entry(self.max_send_sge, self.max_inline_data);
+        let blocks = longest.div_ceil(BASIC_BLOCK) as u64 * u64::from(self.max_send_wr.max(1));
+        u32::try_from(blocks.next_power_of_two()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn recv_count(&self) -> u32 {
+        self.max_recv_wr
+            .max(1)
+            .checked_next_power_of_two()
+            .unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn recv_stride(&self) -> u32 {
+        (self.max_recv_sge.max(1).saturating_mul(SEGMENT as u32))
+            .checked_next_power_of_two()
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Entries that it reserves in its completion queues: for sends, and for receives.
+    pub fn cq_entries(&self) -> (u32, u32) {
+        (self.send_blocks(), self.recv_count())
+    }
+
+    pub(super) fn check(&self, device: &Device) -> Result<(), Error> {
+        let attr = device.attr();
+        for (what, given, max) in [
+            ("max_send_wr", self.max_send_wr, attr.max_qp_wr),
+            ("max_recv_wr", self.max_recv_wr, attr.max_qp_wr),
+            ("max_send_sge", self.max_send_sge, attr.max_sge),
+            ("max_recv_sge", self.max_recv_sge, attr.max_sge),
+            (
+                "max_inline_data",
+                self.max_inline_data,
+                attr.max_inline_data,
+            ),
+            (
+                "max_send_wr times the size of a request, in 64-byte blocks,",
+                self.send_blocks(),
+                1 << 15,
+            ),
+        ] {
+            if given > max {
+                return Err(Error::TooLarge {
+                    what,
+                    given: given.into(),
+                    max: max.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How the two ends of a connection find each other: to be brought to the peer by any means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Queue pair number.
+    pub qp_num: u32,
+    /// First packet sequence number.
+    pub psn: u32,
+}
+
+/// How a connection behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectAttr {
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// Path MTU.
+    pub path_mtu: Mtu,
+    /// Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t, 0 is for ever.
+    pub timeout: u8,
+    /// Retries without an acknowledgement, up to 7.
+    pub retry_cnt: u8,
+    /// Retries without a receive at the peer, up to 6; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long the peer waits for a receive of ours, a 5-bit code.
+    pub min_rnr_timer: u8,
+    /// READs and atomics in flight, either way.
+    pub max_rd_atomic: u8,
+}
+
+impl Default for ConnectAttr {
+    fn default() -> Self {
+        Self {
+            access: AccessFlags::REMOTE_WRITE
+                | AccessFlags::REMOTE_READ
+                | AccessFlags::REMOTE_ATOMIC,
+            path_mtu: Mtu::Mtu4096,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: RNR_RETRY_INFINITE,
+            min_rnr_timer: 12,
+            max_rd_atomic: 16,
+        }
+    }
+}
