@@ -174,7 +174,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 }
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(270))]
+#[library_benchmark(config = limit(275))]
 #[bench::run(ends())]
 fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
