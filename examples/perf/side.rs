@@ -6,7 +6,7 @@ use bellwire::memory::Mapping;
 use bellwire::queue::PostError;
 use bellwire::wqe::{Operation, Rc, Supports};
 use bellwire::wr::{Remote, SendFlags, Sge};
-use bellwire::{Pd, QpInit, RcRecvQueue, RcSendQueue, Region};
+use bellwire::{Pd, QpInit, QpRecvQueue, RcSendQueue, Region};
 use bellwire_examples::{ALL_ACCESS, End, connected};
 
 /// Buffers do not share a line, nor a pair of lines, which processors fetch together.
@@ -220,14 +220,14 @@ impl Source for Buffers {
 /// The receives of a side, all into the same place.
 #[derive(Debug)]
 pub struct Receives<'a> {
-    rq: &'a mut RcRecvQueue,
+    rq: &'a mut QpRecvQueue,
     landing: Sge,
 }
 
 impl<'a> Receives<'a> {
     /// # Safety
     /// As [`Buffers::new`], for operations that bring data.
-    pub unsafe fn new(rq: &'a mut RcRecvQueue, landing: Sge) -> Self {
+    pub unsafe fn new(rq: &'a mut QpRecvQueue, landing: Sge) -> Self {
         Self { rq, landing }
     }
 

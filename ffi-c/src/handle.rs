@@ -68,5 +68,5 @@ const _: () = {
     one::<crate::cq::bw_cq>();
     one::<hw::Qp>();
     one::<hw::RcSendQueue>();
-    one::<hw::RcRecvQueue>();
+    one::<hw::QpRecvQueue>();
 };

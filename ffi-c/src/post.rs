@@ -11,7 +11,7 @@ use hw::wqe::{
     RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm, SendWithInv, Supports,
 };
 use hw::wr::{Remote, SendFlags, Sge, WrOpcode};
-use hw::{RcRecvQueue, RcSendQueue};
+use hw::{QpRecvQueue, RcSendQueue};
 use std::ffi::{c_int, c_void};
 
 /// A scatter/gather element (`ibv_sge`): `length` bytes at `addr`.
@@ -95,7 +95,7 @@ unsafe fn sq<'a>(qp: *mut bw_qp) -> Option<&'a mut RcSendQueue> {
 /// # Safety
 /// The header on handles; the caller owns the receive queue.
 #[inline(always)]
-unsafe fn rq<'a>(qp: *mut bw_qp) -> Option<&'a mut RcRecvQueue> {
+unsafe fn rq<'a>(qp: *mut bw_qp) -> Option<&'a mut QpRecvQueue> {
     // SAFETY: as above.
     unsafe { qp.as_ref().map(|qp| &mut *qp.rq) }
 }

@@ -7,7 +7,7 @@ use crate::memory::bw_pd;
 use crate::qp_attr::{bw_connect_attr, bw_endpoint, bw_qp_info, bw_qp_init_attr};
 use crate::sized;
 use crate::used::User;
-use hw::{Cqs, Qp, RcRecvQueue, RcSendQueue};
+use hw::{Cqs, Qp, QpRecvQueue, RcSendQueue};
 use std::ffi::{c_int, c_void};
 
 // The send queue and the receive queue may be used by two threads at once. So the data path must not
@@ -17,7 +17,7 @@ use std::ffi::{c_int, c_void};
 #[derive(Debug)]
 pub struct bw_qp {
     pub(crate) sq: *mut RcSendQueue,
-    pub(crate) rq: *mut RcRecvQueue,
+    pub(crate) rq: *mut QpRecvQueue,
     qp: *mut Qp,
     send_cq: *mut bw_cq,
     recv_cq: *mut bw_cq,

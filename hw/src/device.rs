@@ -2,7 +2,9 @@
 
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::qp::Endpoint;
 use crate::soft::{HcaConfig, Running, limits};
+use bellwire_core::qp::Mtu;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -28,6 +30,44 @@ pub struct DeviceAttr {
     pub max_msg_sz: u64,
     /// READs and atomics in flight to one peer.
     pub max_qp_rd_atom: u8,
+    /// Queue pairs attached to one multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// Partition keys of a port.
+    pub max_pkeys: u16,
+    /// Ports; they count from 1.
+    pub phys_port_cnt: u8,
+}
+
+/// What a port is and does (`ibv_port_attr`, as far as it has a meaning here).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortAttr {
+    /// Whether packets come and go.
+    pub state: PortState,
+    /// Largest packet that the port could carry.
+    pub max_mtu: Mtu,
+    /// Largest packet that it carries.
+    pub active_mtu: Mtu,
+    /// Its local identifier.
+    pub lid: u16,
+    /// Local identifier of the subnet manager.
+    pub sm_lid: u16,
+    /// Entries of its GID table.
+    pub gid_tbl_len: u16,
+    /// Entries of its partition key table.
+    pub pkey_tbl_len: u16,
+    /// Bytes of one message.
+    pub max_msg_sz: u64,
+}
+
+/// A port's state (`ibv_port_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PortState {
+    /// The link is down.
+    Down = 1,
+    /// Packets come and go.
+    Active = 4,
 }
 
 /// A device as a list shows it.
@@ -50,6 +90,18 @@ pub struct Device {
 }
 
 const SOFT: &str = "soft";
+
+fn in_table(what: &'static str, index: u16, length: u16) -> Result<(), Error> {
+    if index < length {
+        return Ok(());
+    }
+    Err(Error::OutOfRange {
+        what,
+        given: index.into(),
+        min: 0,
+        max: u32::from(length) - 1,
+    })
+}
 
 impl Device {
     /// Opens a device by name. `"soft"` is the software HCA that all of the process shares, inline
@@ -105,6 +157,58 @@ impl Device {
     /// What it can do.
     pub fn attr(&self) -> DeviceAttr {
         limits()
+    }
+
+    /// A port's attributes (`ibv_query_port`). Ports count from 1.
+    ///
+    /// # Errors
+    /// A port that the device does not have.
+    pub fn query_port(&self, port_num: u8) -> Result<PortAttr, Error> {
+        self.check_port(port_num)?;
+        Ok(self.hca.query_port())
+    }
+
+    /// An entry of a port's GID table (`ibv_query_gid`).
+    ///
+    /// # Errors
+    /// A port or an entry that the device does not have.
+    pub fn query_gid(&self, port_num: u8, index: u16) -> Result<[u8; 16], Error> {
+        let table = self.query_port(port_num)?.gid_tbl_len;
+        in_table("GID index", index, table)?;
+        Ok(self.hca.gid())
+    }
+
+    /// An entry of a port's partition key table (`ibv_query_pkey`).
+    ///
+    /// # Errors
+    /// A port or an entry that the device does not have.
+    pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16, Error> {
+        let table = self.query_port(port_num)?.pkey_tbl_len;
+        in_table("P_Key index", index, table)?;
+        Ok(self.hca.pkey())
+    }
+
+    fn check_port(&self, port_num: u8) -> Result<(), Error> {
+        let ports = self.attr().phys_port_cnt;
+        if (1..=ports).contains(&port_num) {
+            return Ok(());
+        }
+        Err(Error::OutOfRange {
+            what: "port_num",
+            given: port_num.into(),
+            min: 1,
+            max: ports.into(),
+        })
+    }
+
+    /// How a queue pair of this device is found.
+    pub(crate) fn endpoint(&self, qp_num: u32) -> Endpoint {
+        Endpoint {
+            qp_num,
+            psn: 0,
+            lid: self.hca.query_port().lid,
+            gid: self.hca.gid(),
+        }
     }
 
     /// A new protection domain: queue pairs reach only memory of their own.

@@ -58,6 +58,30 @@ pub enum Error {
     ResetByModify,
     /// The queue pair is not in RESET.
     NotReset,
+    /// An attribute, or an index into a table, that is not in its range.
+    OutOfRange {
+        /// Its name in the verbs.
+        what: &'static str,
+        /// What was given.
+        given: u32,
+        /// The least.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// A completion that is not of a received datagram, or memory that holds no route header where
+    /// the completion says that there is one.
+    NotADatagram,
+    /// Not a multicast address.
+    NotMulticast {
+        /// The address given.
+        gid: [u8; 16],
+    },
+    /// The queue pair is not attached to this multicast group.
+    NotAttached {
+        /// Its number.
+        qpn: u32,
+    },
     /// A queue cannot be attached to its completion queue.
     Attach(AttachError),
     /// The queue pair cannot make this change.
@@ -102,6 +126,25 @@ impl fmt::Display for Error {
                  completion queues and tells what was cleared",
             ),
             Self::NotReset => f.write_str("the queue pair is not in RESET: call Qp::reset first"),
+            Self::OutOfRange {
+                what,
+                given,
+                min,
+                max,
+            } => write!(f, "{what} is {given}, the device has {min} to {max}"),
+            Self::NotADatagram => f.write_str(
+                "no way back: this is not the completion of a received datagram, or not the first \
+                 40 bytes of its receive",
+            ),
+            Self::NotMulticast { gid } => write!(
+                f,
+                "{} is not a multicast address: those begin with ff",
+                std::net::Ipv6Addr::from(*gid)
+            ),
+            Self::NotAttached { qpn } => write!(
+                f,
+                "queue pair {qpn:#x} is not attached to this multicast group"
+            ),
             Self::Attach(error) => error.fmt(f),
             Self::Modify(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),

@@ -56,6 +56,7 @@
 
 pub mod memory;
 
+mod ah;
 mod cq;
 mod device;
 mod error;
@@ -64,15 +65,21 @@ mod pinned;
 mod qp;
 mod slab;
 pub mod soft;
+mod srq;
+mod xrcd;
 
+pub use ah::{Ah, GRH_BYTES, ah_attr_from_wc};
 pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
 pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, wqe, wr};
 pub use cq::{Cq, Cqs};
-pub use device::{Device, DeviceAttr, DeviceInfo};
+pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;
 pub use pd::{Mr, Pd, Region};
-pub use qp::{ConnectAttr, Endpoint, Qp, QpInit, RcRecvQueue, RcSendQueue};
+pub use qp::{
+    ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,
+    RcSendQueue, XrcTarget,
+};
 pub use slab::{Slab, SlabCache};
 
 /// The README's programs are tests too.

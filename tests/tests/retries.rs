@@ -130,6 +130,7 @@ fn nobody_there_is_told_after_all_timeouts() {
         let nobody = Endpoint {
             qp_num: 0x12_3456,
             psn: 0,
+            ..Endpoint::default()
         };
         a.qp.connect(&nobody, &attr).unwrap();
         a.receive(70, &[]);

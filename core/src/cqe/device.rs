@@ -124,6 +124,13 @@ impl Cqe64 {
         Some(self)
     }
 
+    /// With more bytes than it was made with: of a datagram the route header counts.
+    #[inline(always)]
+    pub const fn add_bytes(mut self, bytes: u32) -> Self {
+        self.byte_cnt = Be32::new(self.byte_cnt.get().wrapping_add(bytes));
+        self
+    }
+
     /// The first half, for payload of as many bytes as the entry says already: to be filled before
     /// the entry is published.
     #[inline(always)]

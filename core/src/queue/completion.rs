@@ -1,7 +1,7 @@
 //! What a poll tells.
 
 use crate::be::Be32;
-use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Syndrome};
+use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Source, Syndrome};
 use crate::slab::Block;
 use crate::wr::{WcOpcode, WcStatus};
 use core::fmt;
@@ -46,6 +46,7 @@ pub struct Success {
     pub opcode: WcOpcode,
     /// The entry's last byte: opcode, format, solicited, owner.
     op_own: u8,
+    slid: u16,
     byte_cnt: Be32,
     imm: Be32,
     flags_rqpn: Be32,
@@ -57,6 +58,7 @@ impl Success {
         Self {
             opcode,
             op_own: cqe.op_own(),
+            slid: cqe.slid(),
             byte_cnt: Be32::new(cqe.byte_cnt()),
             imm: cqe.imm(),
             flags_rqpn: cqe.flags_rqpn(),
@@ -95,20 +97,32 @@ impl Success {
     /// Whether the first 40 bytes of a received datagram are the global route header.
     #[inline]
     pub fn grh(&self) -> bool {
-        self.source().is_some_and(|source| source >> 28 & 3 != 0)
+        self.source().is_some_and(|source| source.grh)
     }
 
     /// The sender's queue pair of a received message; not known where payload stands in its place.
     #[inline]
     pub fn src_qp(&self) -> Option<u32> {
-        self.source().map(|source| source & 0xff_ffff)
+        self.source().map(|source| source.qpn)
     }
 
+    /// Where a received message came from; not known where payload stands in its place. Devices tell
+    /// it of datagrams, and of no others the whole of it. The path bits are not kept: zero, which
+    /// they are on ports of one local identifier.
     #[inline]
-    fn source(&self) -> Option<u32> {
+    pub fn source(&self) -> Option<Source> {
         // Payload in the descriptor stands where the source would be.
         let sourced = CqeFormat::from_bits(self.op_own >> 2) != CqeFormat::Inline32;
-        (sourced && self.opcode.is_recv()).then_some(self.flags_rqpn.get())
+        (sourced && self.opcode.is_recv()).then(|| {
+            let flags_rqpn = self.flags_rqpn.get();
+            Source {
+                qpn: flags_rqpn & 0xff_ffff,
+                slid: self.slid,
+                sl: (flags_rqpn >> 24) as u8 & 0xf,
+                dlid_path_bits: 0,
+                grh: flags_rqpn >> 28 & 3 != 0,
+            }
+        })
     }
 }
 

@@ -9,6 +9,8 @@ pub enum PostError {
     QueueFull,
     /// The queue pair's state does not allow it.
     WrongState,
+    /// The queue pair has no receive queue of its own.
+    NoRecvQueue,
     /// More scatter/gather elements than an entry of this queue holds.
     TooManySges {
         /// Elements given.
@@ -46,6 +48,10 @@ impl fmt::Display for PostError {
             Self::WrongState => f.write_str(
                 "the queue pair's state does not allow this post: \
                  receives are taken from INIT on, sends from RTS on",
+            ),
+            Self::NoRecvQueue => f.write_str(
+                "the queue pair receives from a shared receive queue, or not at all: \
+                 post to the shared receive queue",
             ),
             Self::TooManySges { given, max } => write!(
                 f,

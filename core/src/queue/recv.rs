@@ -19,7 +19,7 @@ pub struct RecvQueue<'m, D: RecvDoorbell> {
     head: u32,
     rung: u32,
     limit: u32,
-    postable: bool,
+    refusal: Option<PostError>,
 }
 
 impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
@@ -36,7 +36,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
             head: 0,
             rung: 0,
             limit: 0,
-            postable: false,
+            refusal: Some(PostError::WrongState),
         })
     }
 
@@ -53,7 +53,15 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
 
     /// Allows or forbids posting: to be called at each change of the queue pair's state.
     pub fn set_postable(&mut self, postable: bool) {
-        self.postable = postable;
+        if self.refusal != Some(PostError::NoRecvQueue) {
+            self.refusal = (!postable).then_some(PostError::WrongState);
+        }
+        self.limit = self.head;
+    }
+
+    /// Refuses every post from here on: the queue pair does not receive by a queue of its own.
+    pub fn set_absent(&mut self) {
+        self.refusal = Some(PostError::NoRecvQueue);
         self.limit = self.head;
     }
 
@@ -123,8 +131,8 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> Result<(), PostError> {
-        if !self.postable {
-            return Err(PostError::WrongState);
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
         }
         self.limit = self.ledger.retired().wrapping_add(self.ring.count());
         if self.limit == self.head {

@@ -1,11 +1,14 @@
 //! What a queue pair is made with and connected by.
 
-use super::RcSendQueue;
+use super::QpTransport;
+use super::memory::Sizes;
 use crate::device::Device;
 use crate::error::Error;
+use crate::soft::SendDoorbell;
 use bellwire_core::access::AccessFlags;
-use bellwire_core::qp::{Mtu, RNR_RETRY_INFINITE};
-use bellwire_core::wqe::{BASIC_BLOCK, SEGMENT};
+use bellwire_core::qp::{AhAttr, Mtu, QpAttr, QpState, RNR_RETRY_INFINITE};
+use bellwire_core::queue::SendQueue;
+use bellwire_core::wqe::{BASIC_BLOCK, Rc, SEGMENT};
 
 /// What a queue pair is to be able to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,31 +47,44 @@ impl Default for QpInit {
 
 impl QpInit {
     /// Basic blocks of the send queue.
-    pub(super) fn send_blocks(&self) -> u32 {
-        let longest = RcSendQueue::longest_entry(self.max_send_sge, self.max_inline_data);
+    fn send_blocks<T: QpTransport>(&self) -> u32 {
+        let longest =
+            SendQueue::<T, SendDoorbell>::longest_entry(self.max_send_sge, self.max_inline_data);
         let blocks = longest.div_ceil(BASIC_BLOCK) as u64 * u64::from(self.max_send_wr.max(1));
         u32::try_from(blocks.next_power_of_two()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn recv_count(&self) -> u32 {
-        self.max_recv_wr
-            .max(1)
-            .checked_next_power_of_two()
-            .unwrap_or(u32::MAX)
+    /// What the queues of transport `T` need; `own`: with a receive queue of its own.
+    pub(super) fn sizes<T: QpTransport>(&self, own: bool) -> Sizes {
+        let power = |size: u32| size.checked_next_power_of_two().unwrap_or(u32::MAX);
+        let (recv_count, recv_stride) = if own {
+            let segments = self.max_recv_sge.max(1).saturating_mul(SEGMENT as u32);
+            (power(self.max_recv_wr.max(1)), power(segments))
+        } else {
+            (1, SEGMENT as u32)
+        };
+        Sizes {
+            send_blocks: self.send_blocks::<T>(),
+            recv_count,
+            recv_stride,
+        }
     }
 
-    pub(super) fn recv_stride(&self) -> u32 {
-        (self.max_recv_sge.max(1).saturating_mul(SEGMENT as u32))
-            .checked_next_power_of_two()
-            .unwrap_or(u32::MAX)
-    }
-
-    /// Entries that it reserves in its completion queues: for sends, and for receives.
+    /// Entries that a reliable connection reserves in its completion queues: for sends, and for
+    /// receives.
     pub fn cq_entries(&self) -> (u32, u32) {
-        (self.send_blocks(), self.recv_count())
+        self.cq_entries_of::<Rc>()
     }
 
-    pub(super) fn check(&self, device: &Device) -> Result<(), Error> {
+    /// As [`cq_entries`](Self::cq_entries), of any transport. With a shared receive queue reserve
+    /// [`SrqInit::cq_entries`](crate::SrqInit::cq_entries) in place of the second.
+    pub fn cq_entries_of<T: QpTransport>(&self) -> (u32, u32) {
+        let sizes = self.sizes::<T>(T::RECEIVES);
+        let receives = if T::RECEIVES { sizes.recv_count } else { 0 };
+        (sizes.send_blocks, receives)
+    }
+
+    pub(super) fn check<T: QpTransport>(&self, device: &Device) -> Result<(), Error> {
         let attr = device.attr();
         for (what, given, max) in [
             ("max_send_wr", self.max_send_wr, attr.max_qp_wr),
@@ -82,7 +98,7 @@ impl QpInit {
             ),
             (
                 "max_send_wr times the size of a request, in 64-byte blocks,",
-                self.send_blocks(),
+                self.send_blocks::<T>(),
                 1 << 15,
             ),
         ] {
@@ -105,6 +121,10 @@ pub struct Endpoint {
     pub qp_num: u32,
     /// First packet sequence number.
     pub psn: u32,
+    /// Local identifier of the port.
+    pub lid: u16,
+    /// The port's first GID.
+    pub gid: [u8; 16],
 }
 
 /// How a connection behaves.
@@ -124,6 +144,44 @@ pub struct ConnectAttr {
     pub min_rnr_timer: u8,
     /// READs and atomics in flight, either way.
     pub max_rd_atomic: u8,
+    /// Of datagrams: the key that senders have to name. The top bit is for privileged users.
+    pub qkey: u32,
+}
+
+impl ConnectAttr {
+    /// For going to INIT.
+    pub(super) fn init(&self) -> QpAttr {
+        QpAttr {
+            qp_state: QpState::Init,
+            qp_access_flags: self.access,
+            port_num: 1,
+            qkey: self.qkey,
+            ..QpAttr::default()
+        }
+    }
+
+    /// For going on to RTR, and then to RTS.
+    pub(super) fn ready(&self, peer: &Endpoint, psn: u32) -> QpAttr {
+        QpAttr {
+            qp_state: QpState::Rtr,
+            path_mtu: self.path_mtu,
+            dest_qp_num: peer.qp_num,
+            rq_psn: peer.psn,
+            sq_psn: psn,
+            max_dest_rd_atomic: self.max_rd_atomic,
+            max_rd_atomic: self.max_rd_atomic,
+            min_rnr_timer: self.min_rnr_timer,
+            timeout: self.timeout,
+            retry_cnt: self.retry_cnt,
+            rnr_retry: self.rnr_retry,
+            ah_attr: AhAttr {
+                dlid: peer.lid,
+                port_num: 1,
+                ..AhAttr::default()
+            },
+            ..QpAttr::default()
+        }
+    }
 }
 
 impl Default for ConnectAttr {
@@ -138,6 +196,7 @@ impl Default for ConnectAttr {
             rnr_retry: RNR_RETRY_INFINITE,
             min_rnr_timer: 12,
             max_rd_atomic: 16,
+            qkey: 0x1111_1111,
         }
     }
 }

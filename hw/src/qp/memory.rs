@@ -1,6 +1,5 @@
 //! The memory behind a queue pair.
 
-use super::attr::QpInit;
 use crate::pinned::Pinned;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{Attach, Ledger, LedgerSlot};
@@ -12,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 /// queues until they have told everything.
 #[derive(Debug)]
 pub(crate) struct QpMemory {
+    sizes: Sizes,
     send_ledger: LedgerBox,
     recv_ledger: LedgerBox,
     rings: Pinned,
@@ -74,13 +74,22 @@ impl Drop for LedgerBox {
     }
 }
 
+/// Sizes of a queue pair's rings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub send_blocks: u32,
+    pub recv_count: u32,
+    pub recv_stride: u32,
+}
+
 impl QpMemory {
-    pub(super) fn new(init: &QpInit, qpn: u32) -> Option<Arc<Self>> {
-        let recv_offset = init.send_blocks() as usize * BASIC_BLOCK;
-        let recv_bytes = init.recv_count() as usize * init.recv_stride() as usize;
+    pub(super) fn new(sizes: Sizes, qpn: u32) -> Option<Arc<Self>> {
+        let recv_offset = sizes.send_blocks as usize * BASIC_BLOCK;
+        let recv_bytes = sizes.recv_count as usize * sizes.recv_stride as usize;
         Some(Arc::new(Self {
-            send_ledger: LedgerBox::new(init.send_blocks(), qpn)?,
-            recv_ledger: LedgerBox::new(init.recv_count(), qpn)?,
+            sizes,
+            send_ledger: LedgerBox::new(sizes.send_blocks, qpn)?,
+            recv_ledger: LedgerBox::new(sizes.recv_count, qpn)?,
             rings: Pinned::zeroed(recv_offset + recv_bytes),
             record: Box::default(),
             recv_offset,
@@ -90,15 +99,16 @@ impl QpMemory {
 
     /// # Safety
     /// Not used after the memory has gone.
-    pub(super) unsafe fn parts(&self, init: &QpInit) -> Option<Borrowed> {
+    pub(super) unsafe fn parts(&self) -> Option<Borrowed> {
+        let sizes = self.sizes;
         // SAFETY: the memory has these sizes, and is one queue pair's.
         unsafe {
             Some(Borrowed {
-                send_ring: SendRing::new(self.rings.start(), init.send_blocks())?,
+                send_ring: SendRing::new(self.rings.start(), sizes.send_blocks)?,
                 recv_ring: RecvRing::new(
                     self.rings.start().add(self.recv_offset),
-                    init.recv_count(),
-                    init.recv_stride(),
+                    sizes.recv_count,
+                    sizes.recv_stride,
                 )?,
                 send_ledger: self.send_ledger.get(),
                 recv_ledger: self.recv_ledger.get(),
@@ -126,9 +136,9 @@ pub(super) struct Borrowed {
 }
 
 impl Borrowed {
-    pub fn send(&self) -> Attach<'static> {
+    pub fn send(&self, transport: QpType) -> Attach<'static> {
         Attach {
-            send: Some((self.send_ledger, self.send_ring, QpType::Rc)),
+            send: Some((self.send_ledger, self.send_ring, transport)),
             ..Attach::default()
         }
     }

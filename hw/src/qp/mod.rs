@@ -1,16 +1,22 @@
 //! Queue pairs.
 
 mod attr;
+mod datagram;
 mod memory;
+mod transport;
+mod xrc;
 
 pub use attr::{ConnectAttr, Endpoint, QpInit};
 pub(crate) use memory::{QpMemory, Side};
+pub use transport::{Connected, QpTransport};
+pub use xrc::XrcTarget;
 
 use crate::cq::{Cq, CqShared, Cqs};
 use crate::device::Device;
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::soft::{Life, QpParts, RecvDoorbell, SendDoorbell};
+use crate::soft::{Life, QpParts, RecvDoorbell, RecvParts, SendDoorbell};
+use crate::srq::{Srq, SrqUse};
 use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
 use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, UserIndex};
 use bellwire_core::slab::Block;
@@ -19,67 +25,119 @@ use memory::Borrowed;
 use std::sync::Arc;
 
 /// The send queue of a [`Qp`].
-pub type RcSendQueue = SendQueue<'static, Rc, SendDoorbell>;
+pub type QpSendQueue<T> = SendQueue<'static, T, SendDoorbell>;
+
+/// The send queue of a reliable connection's [`Qp`].
+pub type RcSendQueue = QpSendQueue<Rc>;
 
 /// The receive queue of a [`Qp`].
-pub type RcRecvQueue = RecvQueue<'static, RecvDoorbell>;
+pub type QpRecvQueue = RecvQueue<'static, RecvDoorbell>;
 
-/// A reliable connection's queue pair. One owner at a time; [`split`](Self::split) gives its halves
-/// to two threads.
+/// A queue pair on transport `T`: [`Rc`], [`Uc`](bellwire_core::wqe::Uc),
+/// [`Ud`](bellwire_core::wqe::Ud) or the initiator of [`Xrc`](bellwire_core::wqe::Xrc). One owner at
+/// a time; [`split`](Self::split) gives its halves to two threads.
 ///
 /// Dropping it flushes what is in flight, rung or not: it is still told by the completion queues.
 /// Not told are unsignalled requests that were executed and that no later request completed.
 #[derive(Debug)]
-pub struct Qp {
-    sq: RcSendQueue,
-    rq: RcRecvQueue,
+pub struct Qp<T: QpTransport = Rc> {
+    sq: QpSendQueue<T>,
+    rq: QpRecvQueue,
     qpn: u32,
     init: QpInit,
     user_index: (UserIndex, UserIndex),
     memory: Arc<QpMemory>,
     cqs: (Arc<CqShared>, Arc<CqShared>),
+    srq: Option<SrqUse>,
     pd: Pd,
 }
 
 impl Pd {
-    /// Creates a queue pair in RESET.
+    /// Creates a reliable connection's queue pair in RESET.
     ///
     /// # Errors
     /// A capability that the device does not have; completion queues of another device, or without
     /// room for everything that can be in flight; no number left.
     pub fn create_qp<'a>(&self, cqs: impl Into<Cqs<'a>>, init: &QpInit) -> Result<Qp, Error> {
-        init.check(self.device())?;
-        let mut cqs = cqs.into();
-        check_device(self.device(), &cqs)?;
+        self.create_qp_of::<Rc>(cqs, init)
+    }
+
+    /// Creates a queue pair of transport `T` in RESET. An XRC initiator completes on the first of
+    /// two completion queues.
+    ///
+    /// # Errors
+    /// As [`create_qp`](Self::create_qp).
+    pub fn create_qp_of<'a, T: QpTransport>(
+        &self,
+        cqs: impl Into<Cqs<'a>>,
+        init: &QpInit,
+    ) -> Result<Qp<T>, Error> {
+        Qp::create(self, cqs.into(), init, None)
+    }
+
+    /// Creates a queue pair that receives from a shared receive queue, whose receives then complete
+    /// on the queue pair's completion queue.
+    ///
+    /// # Errors
+    /// As [`create_qp`](Self::create_qp); a shared receive queue of another protection domain, or
+    /// one for XRC.
+    pub fn create_qp_on_srq<'a, T: QpTransport>(
+        &self,
+        cqs: impl Into<Cqs<'a>>,
+        srq: &Srq,
+        init: &QpInit,
+    ) -> Result<Qp<T>, Error> {
+        Qp::create(self, cqs.into(), init, Some(srq))
+    }
+}
+
+impl<T: QpTransport> Qp<T> {
+    fn create(pd: &Pd, mut cqs: Cqs<'_>, init: &QpInit, srq: Option<&Srq>) -> Result<Self, Error> {
+        init.check::<T>(pd.device())?;
+        check_device(pd.device(), &cqs)?;
+        let srq = srq.map(|srq| srq.use_by(pd)).transpose()?;
         let shared = match &cqs {
             Cqs::Shared(cq) => (cq.shared().clone(), cq.shared().clone()),
             Cqs::Split(send, recv) => (send.shared().clone(), recv.shared().clone()),
         };
+        let sizes = init.sizes::<T>(T::RECEIVES && srq.is_none());
         let mut made = None;
-        let (qpn, ctx) = self.device().hca.create_qp(|qpn| {
+        let hca = &pd.device().hca;
+        let (qpn, ctx) = hca.create_qp(|qpn| {
             let too_large = Error::TooLarge {
                 what: "size of a queue",
-                given: u64::from(init.send_blocks()) + u64::from(init.recv_count()),
+                given: u64::from(sizes.send_blocks) + u64::from(sizes.recv_count),
                 max: 1 << 16,
             };
-            let memory = QpMemory::new(init, qpn);
+            let memory = QpMemory::new(sizes, qpn);
             let Some(memory) = memory else {
                 return Err(too_large);
             };
             // SAFETY: the queue pair and its completion queues keep the memory.
-            let Some(parts) = (unsafe { memory.parts(init) }) else {
+            let Some(parts) = (unsafe { memory.parts() }) else {
                 return Err(too_large);
             };
-            let user_index = attach(&mut cqs, &memory, &parts, init.reserve_cq)?;
+            let user_index = attach::<T>(&mut cqs, &memory, &parts, srq.as_ref(), init.reserve_cq)?;
+            // SAFETY: the queue pair keeps them until it is destroyed.
+            let (send_cq, cq) = unsafe {
+                (
+                    &*std::ptr::from_ref(&*shared.0.ctx),
+                    &*std::ptr::from_ref(&*shared.1.ctx),
+                )
+            };
             let device = QpParts {
-                pd: self.id(),
-                send_ring: parts.send_ring,
-                recv_ring: parts.recv_ring,
-                recv_record: parts.record,
-                // SAFETY: the queue pair keeps them until it is destroyed.
-                send_cq: unsafe { &*std::ptr::from_ref(&*shared.0.ctx) },
-                // SAFETY: as above.
-                recv_cq: unsafe { &*std::ptr::from_ref(&*shared.1.ctx) },
+                transport: T::TYPE,
+                pd: pd.id(),
+                send: Some((parts.send_ring, send_cq)),
+                recv: match &srq {
+                    _ if !T::RECEIVES => RecvParts::None,
+                    Some(srq) => RecvParts::Shared { srq: srq.ctx(), cq },
+                    None => RecvParts::Own {
+                        ring: parts.recv_ring,
+                        record: parts.record,
+                        cq,
+                    },
+                },
             };
             let life = life(0, user_index);
             made = Some((memory, parts, user_index));
@@ -91,7 +149,6 @@ impl Pd {
         // SAFETY: the only queues on the rings and ledgers; the device follows the doorbells' rules,
         // and the queue pair outlives both.
         let queues = unsafe {
-            let hca = &self.device().hca;
             let sq = SendQueue::new(SendQueueInit {
                 ring: parts.send_ring,
                 ledger: parts.send_ledger,
@@ -107,11 +164,14 @@ impl Pd {
             );
             sq.zip(rq)
         };
-        let Some((sq, rq)) = queues else {
+        let Some((sq, mut rq)) = queues else {
             // `check` admits no sizes that do not fit.
-            self.device().hca.destroy_qp(qpn);
+            hca.destroy_qp(qpn);
             return Err(Error::UnknownQp { qpn });
         };
+        if !T::RECEIVES || srq.is_some() {
+            rq.set_absent();
+        }
         Ok(Qp {
             sq,
             rq,
@@ -120,7 +180,8 @@ impl Pd {
             user_index,
             memory,
             cqs: shared,
-            pd: self.clone(),
+            srq,
+            pd: pd.clone(),
         })
     }
 }
@@ -137,29 +198,39 @@ fn check_device(device: &Device, cqs: &Cqs<'_>) -> Result<(), Error> {
 }
 
 /// Attaches both queues, or none.
-fn attach(
+fn attach<T: QpTransport>(
     cqs: &mut Cqs<'_>,
     memory: &Arc<QpMemory>,
     parts: &Borrowed,
+    srq: Option<&SrqUse>,
     reserve: bool,
 ) -> Result<(UserIndex, UserIndex), Error> {
+    let send = parts.send(T::TYPE);
+    let recv = match srq {
+        _ if !T::RECEIVES => Attach::default(),
+        Some(srq) => srq.attach(parts.send_ledger.qp_num()),
+        None => parts.recv(),
+    };
     // SAFETY: the memory holds what is attached, and each ledger goes to one completion queue.
     unsafe {
         match cqs {
             Cqs::Shared(cq) => {
                 let both = Attach {
-                    recv: parts.recv().recv,
-                    ..parts.send()
+                    send: send.send,
+                    ..recv
                 };
                 let index = cq.attach(memory, both, reserve)?;
                 Ok((index, index))
             }
-            Cqs::Split(send, recv) => {
-                let first = send.attach(memory, parts.send(), reserve)?;
-                match recv.attach(memory, parts.recv(), reserve) {
-                    Ok(second) => Ok((first, second)),
+            Cqs::Split(first, second) => {
+                let sends = first.attach(memory, send, reserve)?;
+                if !T::RECEIVES {
+                    return Ok((sends, sends));
+                }
+                match second.attach(memory, recv, reserve) {
+                    Ok(receives) => Ok((sends, receives)),
                     Err(error) => {
-                        send.detach(first);
+                        first.detach(sends);
                         Err(error.into())
                     }
                 }
@@ -176,7 +247,7 @@ fn life(send_start: u32, (send, recv): (UserIndex, UserIndex)) -> Life {
     }
 }
 
-impl Qp {
+impl<T: QpTransport> Qp<T> {
     /// Its number, which the peer connects to.
     pub fn qp_num(&self) -> u32 {
         self.qpn
@@ -184,10 +255,7 @@ impl Qp {
 
     /// What to bring to the peer.
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint {
-            qp_num: self.qpn,
-            psn: 0,
-        }
+        self.pd.device().endpoint(self.qpn)
     }
 
     /// The protection domain.
@@ -197,18 +265,19 @@ impl Qp {
 
     /// The send queue: post, then ring.
     #[inline(always)]
-    pub fn sq(&mut self) -> &mut RcSendQueue {
+    pub fn sq(&mut self) -> &mut QpSendQueue<T> {
         &mut self.sq
     }
 
-    /// The receive queue: post, then ring.
+    /// The receive queue: post, then ring. Of a queue pair that has none of its own (XRC, or with a
+    /// shared one) it refuses every post.
     #[inline(always)]
-    pub fn rq(&mut self) -> &mut RcRecvQueue {
+    pub fn rq(&mut self) -> &mut QpRecvQueue {
         &mut self.rq
     }
 
     /// Both queues, to be used by two threads.
-    pub fn split(&mut self) -> (&mut RcSendQueue, &mut RcRecvQueue) {
+    pub fn split(&mut self) -> (&mut QpSendQueue<T>, &mut QpRecvQueue) {
         (&mut self.sq, &mut self.rq)
     }
 
@@ -251,55 +320,12 @@ impl Qp {
     /// # Errors
     /// As [`modify`](Self::modify).
     pub fn init(&mut self, connect: &ConnectAttr) -> Result<(), Error> {
-        let attr = QpAttr {
-            qp_state: QpState::Init,
-            qp_access_flags: connect.access,
-            port_num: 1,
-            ..QpAttr::default()
-        };
-        let mask = QpAttrMask::STATE
-            | QpAttrMask::PKEY_INDEX
-            | QpAttrMask::PORT
-            | QpAttrMask::ACCESS_FLAGS;
-        self.modify(&attr, mask)
+        self.step(QpState::Reset, &connect.init())
     }
 
-    /// From INIT to RTS, connected with `peer`.
-    ///
-    /// # Errors
-    /// As [`modify`](Self::modify).
-    pub fn connect(&mut self, peer: &Endpoint, connect: &ConnectAttr) -> Result<(), Error> {
-        let mut attr = QpAttr {
-            qp_state: QpState::Rtr,
-            path_mtu: connect.path_mtu,
-            dest_qp_num: peer.qp_num,
-            rq_psn: peer.psn,
-            sq_psn: self.endpoint().psn,
-            max_dest_rd_atomic: connect.max_rd_atomic,
-            max_rd_atomic: connect.max_rd_atomic,
-            min_rnr_timer: connect.min_rnr_timer,
-            timeout: connect.timeout,
-            retry_cnt: connect.retry_cnt,
-            rnr_retry: connect.rnr_retry,
-            ..QpAttr::default()
-        };
-        attr.ah_attr.port_num = 1;
-        let rtr = QpAttrMask::STATE
-            | QpAttrMask::AV
-            | QpAttrMask::PATH_MTU
-            | QpAttrMask::DEST_QPN
-            | QpAttrMask::RQ_PSN
-            | QpAttrMask::MAX_DEST_RD_ATOMIC
-            | QpAttrMask::MIN_RNR_TIMER;
-        self.modify(&attr, rtr)?;
-        attr.qp_state = QpState::Rts;
-        let rts = QpAttrMask::STATE
-            | QpAttrMask::SQ_PSN
-            | QpAttrMask::TIMEOUT
-            | QpAttrMask::RETRY_CNT
-            | QpAttrMask::RNR_RETRY
-            | QpAttrMask::MAX_QP_RD_ATOMIC;
-        self.modify(&attr, rts)
+    /// Goes on from a state with the attributes that this requires.
+    fn step(&mut self, from: QpState, attr: &QpAttr) -> Result<(), Error> {
+        self.modify(attr, transport::required(T::TYPE, from, attr.qp_state))
     }
 
     /// To the error state: everything in flight is flushed, and told.
@@ -359,17 +385,23 @@ impl Qp {
             self.rq.clear(&mut each);
         }
         // SAFETY: the memory is kept as before.
-        let parts = unsafe { self.memory.parts(&self.init) };
+        let parts = unsafe { self.memory.parts() };
         let Some(parts) = parts else {
             return Err(Error::UnknownQp { qpn: self.qpn });
         };
-        self.user_index = attach(&mut cqs, &self.memory, &parts, self.init.reserve_cq)?;
+        self.user_index = attach::<T>(
+            &mut cqs,
+            &self.memory,
+            &parts,
+            self.srq.as_ref(),
+            self.init.reserve_cq,
+        )?;
         hca.restart(self.qpn, life(self.sq.counter(), self.user_index));
         Ok(())
     }
 }
 
-impl Drop for Qp {
+impl<T: QpTransport> Drop for Qp<T> {
     fn drop(&mut self) {
         // What is staged and not rung was taken, so it is told. Any state has a way to ERR.
         if self.to_error().is_ok() {

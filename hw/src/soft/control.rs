@@ -5,7 +5,10 @@ use super::cq::CqCtx;
 use super::hca::Hca;
 use super::limits;
 use super::mr::MAX_MR;
-use super::qp::{MAX_QP, QpCtx, RecvWork, SendWork};
+use super::multicast::{Groups, MAX_MEMBERS};
+use super::qp::{MAX_QP, QpCtx, SendWork};
+use super::receive::{OwnQueue, Receives, RecvWork};
+use super::srq::SrqCtx;
 use crate::error::Error;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
@@ -19,12 +22,43 @@ use std::sync::atomic::Ordering;
 /// A queue pair's resources, which the program's side owns and keeps until it is destroyed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QpParts {
+    pub transport: QpType,
     pub pd: u32,
-    pub send_ring: SendRing<'static>,
-    pub recv_ring: RecvRing<'static>,
-    pub recv_record: &'static DoorbellRecord,
-    pub send_cq: &'static CqCtx,
-    pub recv_cq: &'static CqCtx,
+    /// Send queue and its completion queue; an XRC target has none.
+    pub send: Option<(SendRing<'static>, &'static CqCtx)>,
+    pub recv: RecvParts,
+}
+
+/// Where a queue pair's receives come from, and where they complete.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RecvParts {
+    /// An XRC initiator has none.
+    None,
+    Own {
+        ring: RecvRing<'static>,
+        record: &'static DoorbellRecord,
+        cq: &'static CqCtx,
+    },
+    Shared {
+        srq: &'static SrqCtx,
+        cq: &'static CqCtx,
+    },
+    /// What each request names, of this domain.
+    Xrc { domain: u32 },
+}
+
+impl QpParts {
+    /// Whether it completes on this queue.
+    pub fn completes_on(&self, cq: &CqCtx) -> bool {
+        let send = self.send.is_some_and(|(_, send)| std::ptr::eq(send, cq));
+        let recv = match self.recv {
+            RecvParts::Own { cq: recv, .. } | RecvParts::Shared { cq: recv, .. } => {
+                std::ptr::eq(recv, cq)
+            }
+            RecvParts::None | RecvParts::Xrc { .. } => false,
+        };
+        send || recv
+    }
 }
 
 /// What tells one life of a queue pair from the next: where its counters start, and how its
@@ -73,6 +107,7 @@ pub(super) struct Control {
     pub next_stall: u64,
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
     pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    pub groups: Groups,
 }
 
 impl Control {
@@ -88,6 +123,7 @@ impl Control {
             random: seed | 1,
             next_stall: 0,
             timers: BinaryHeap::new(),
+            groups: Groups::default(),
         }
     }
 
@@ -107,9 +143,18 @@ impl Control {
     }
 }
 
-/// How a responder, and the requester that it takes requests from, name their connection.
+/// How a responder, and the requester that it takes requests from, name their connection. Queue pair
+/// numbers have 24 bits.
 pub(super) fn connection(responder: u32, requester: u32) -> u64 {
     u64::from(responder) << 32 | u64::from(requester)
+}
+
+/// In [`Face::accepts`](super::qp::Face::accepts): nothing has arrived on the connection yet.
+pub(super) const UNTRIED: u64 = 1 << 63;
+
+/// How a responder says that it takes anybody's datagrams.
+pub(super) fn datagrams(responder: u32) -> u64 {
+    u64::from(responder) << 32 | 1 << 24
 }
 
 /// What `check_modify` leaves to the device.
@@ -255,6 +300,7 @@ impl Hca {
             self.flush(record);
         }
         self.forget(&mut control, qpn);
+        control.groups.leave(qpn);
         let index = qpn as usize & (MAX_QP - 1);
         control.qps[index] = None;
         control.free_qps.push(index as u16);
@@ -298,7 +344,9 @@ impl Hca {
         // Relaxed: ordered before what follows by the barrier.
         let accepted = record.ctx.face.accepts.swap(0, Ordering::Relaxed);
         self.barriers.heavy();
-        if accepted != 0 {
+        if accepted == datagrams(qpn) {
+            self.qps.wait_for_all(control.qps.len());
+        } else if accepted != 0 {
             // SAFETY: used here only.
             unsafe { self.qps.get(accepted as u32) }
                 .sender
@@ -320,7 +368,7 @@ impl Hca {
         let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
         let from = record.state;
         let drained = record.stall.is_none();
-        let to = check_modify(QpType::Rc, from, drained, attr, mask)?;
+        let to = check_modify(record.parts.transport, from, drained, attr, mask)?;
         check_limits(attr, mask)?;
         record.attr.update(attr, mask);
         record.attr.qp_state = to;
@@ -352,10 +400,11 @@ impl Hca {
                 self.show_face(record);
                 match from {
                     QpState::Rtr => self.start_sending(record),
-                    QpState::Sqd => {
+                    QpState::Sqd | QpState::Sqe => {
                         // SAFETY: closed, and the lock is held: the work is ours.
                         if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
                             work.max_rd_atomic = record.attr.max_rd_atomic;
+                            work.qkey = record.attr.qkey;
                         }
                         self.resume(&mut control, qpn);
                     }
@@ -386,53 +435,84 @@ impl Hca {
         // verbs have it.
         face.pd.store(record.parts.pd, Ordering::Relaxed);
         face.access.store(access.bits(), Ordering::Relaxed);
+        face.qkey.store(record.attr.qkey, Ordering::Relaxed);
         face.min_rnr_timer
             .store(record.attr.min_rnr_timer, Ordering::Relaxed);
     }
 
-    fn recv_work(record: &QpRecord) -> RecvWork {
-        RecvWork {
-            ring: record.parts.recv_ring,
-            record: record.parts.recv_record,
-            // Every life of a receive queue starts at zero, in the counter's 16 bits.
-            consumer: 0,
-            posted: 0,
+    fn recv_work(record: &QpRecord) -> Option<RecvWork> {
+        let user_index = record.life.recv_user_index;
+        let source = match record.parts.recv {
+            RecvParts::None => return None,
+            RecvParts::Own { ring, record, cq } => Receives::Own(OwnQueue {
+                ring,
+                record,
+                // Every life of a receive queue starts at zero, in the counter's 16 bits.
+                consumer: 0,
+                posted: 0,
+                cq,
+                user_index,
+            }),
+            RecvParts::Shared { srq, cq } => Receives::Shared {
+                srq,
+                cq,
+                user_index,
+            },
+            RecvParts::Xrc { domain } => Receives::Xrc { domain },
+        };
+        Some(RecvWork {
+            source,
             pd: record.parts.pd,
-            cq: record.parts.recv_cq,
-            user_index: record.life.recv_user_index,
             qpn: record.qpn,
-        }
+        })
     }
 
-    fn send_work(&self, record: &QpRecord) -> SendWork {
-        SendWork {
-            ring: record.parts.send_ring,
+    fn send_work(&self, record: &QpRecord) -> Option<SendWork> {
+        let (ring, cq) = record.parts.send?;
+        let peer = record.attr.dest_qp_num;
+        let reachable = self.port.leads_here(&record.attr.ah_attr);
+        Some(SendWork {
+            transport: record.parts.transport,
+            ring,
             consumer: record.life.send_start,
             qpn: record.qpn,
             pd: record.parts.pd,
             // SAFETY: the work goes with the device, at the latest.
-            peer: unsafe { self.qps.get(record.attr.dest_qp_num) },
-            connection: connection(record.attr.dest_qp_num, record.qpn),
+            peer: unsafe { self.qps.get(peer) },
+            // Behind another port there is nobody: a name that no responder accepts.
+            connection: if reachable {
+                connection(peer, record.qpn)
+            } else {
+                u64::MAX
+            },
             stop: None,
-            cq: record.parts.send_cq,
+            cq,
             user_index: record.life.send_user_index,
             max_rd_atomic: record.attr.max_rd_atomic,
-        }
+            qkey: record.attr.qkey,
+        })
     }
 
     fn start_receiving(&self, record: &QpRecord) {
+        let Some(work) = Self::recv_work(record) else {
+            return;
+        };
         // SAFETY: nobody is accepted yet, and the lock is held: the work is ours.
-        unsafe { *record.ctx.receiver.work.get() = Some(Self::recv_work(record)) };
-        // Release: partner of the acquire in `respond::accepted`.
-        record.ctx.face.accepts.store(
-            connection(record.qpn, record.attr.dest_qp_num),
-            Ordering::Release,
-        );
+        unsafe { *record.ctx.receiver.work.get() = Some(work) };
+        let accepts = match record.parts.transport {
+            QpType::Ud => datagrams(record.qpn),
+            _ => connection(record.qpn, record.attr.dest_qp_num) | UNTRIED,
+        };
+        // Release: partner of the acquire in `Responder::find` and `datagram::deliver`.
+        record.ctx.face.accepts.store(accepts, Ordering::Release);
     }
 
     fn start_sending(&self, record: &QpRecord) {
+        let Some(work) = self.send_work(record) else {
+            return;
+        };
         // SAFETY: closed since the life began, and the lock is held: the work is ours.
-        unsafe { *record.ctx.sender.work.get() = Some(self.send_work(record)) };
+        unsafe { *record.ctx.sender.work.get() = Some(work) };
         // Relaxed: published by the opening.
         record
             .ctx
@@ -448,7 +528,9 @@ impl Hca {
         // SAFETY: shut or never opened, and the lock is held: the works are ours.
         unsafe {
             let recv = &mut *record.ctx.receiver.work.get();
-            recv.get_or_insert_with(|| Self::recv_work(record));
+            if recv.is_none() {
+                *recv = Self::recv_work(record);
+            }
             let send = &mut *record.ctx.sender.work.get();
             if send.is_none() {
                 record
@@ -456,9 +538,29 @@ impl Hca {
                     .sender
                     .producer
                     .store(record.life.send_start, Ordering::Relaxed);
-                *send = Some(self.send_work(record));
+                *send = self.send_work(record);
             }
         }
+    }
+
+    /// Attaches a queue pair to a multicast group.
+    pub(crate) fn attach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        let mut control = self.control();
+        control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        if gid[0] != 0xff {
+            return Err(Error::NotMulticast { gid });
+        }
+        let room = control.groups.attach(gid, lid, qpn);
+        room.then_some(()).ok_or(Error::Exhausted {
+            what: "members of the multicast group",
+            max: MAX_MEMBERS,
+        })
+    }
+
+    /// Detaches a queue pair from a multicast group.
+    pub(crate) fn detach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        let found = self.control().groups.detach(gid, lid, qpn);
+        found.then_some(()).ok_or(Error::NotAttached { qpn })
     }
 
     /// Begins the next life of a queue pair in RESET.

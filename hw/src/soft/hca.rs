@@ -1,12 +1,15 @@
 //! The device itself: its tables, its clock, and the lock that everything but the data path takes.
 
 use super::clock::{Clock, ClockKind};
-use super::control::Control;
+use super::control::{Control, UNTRIED};
 use super::engine::Engine;
 use super::mr::MrTable;
-use super::qp::{QpCtx, QpTable};
+use super::port::Port;
+use super::qp::{QpCtx, QpTable, SendWork};
 use super::quiesce::Barriers;
+use super::respond::Answer;
 use super::run::run;
+use super::srq::SrqTable;
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +47,8 @@ pub struct HcaConfig {
 pub(crate) struct Hca {
     pub(super) mrs: MrTable,
     pub(super) qps: QpTable,
+    pub(super) srqs: SrqTable,
+    pub(super) port: Port,
     pub(super) barriers: Barriers,
     pub(super) clock: Clock,
     pub(super) engine: Option<Engine>,
@@ -81,6 +86,8 @@ impl Running {
         let hca = Arc::new(Hca {
             mrs: MrTable::new(seed),
             qps: QpTable::new(),
+            srqs: SrqTable::new(),
+            port: Port::new(seed),
             barriers: Barriers::get(),
             clock: Clock::new(config.clock),
             engine: (workers != 0).then(|| Engine::new(workers)),
@@ -162,6 +169,24 @@ impl Hca {
             return self.stopped(qpn);
         }
         sender.section.leave();
+    }
+
+    /// The peer does not take this requester's packets as a matter of course: because they would be
+    /// the first, or because it does not take them at all.
+    #[cold]
+    pub(super) fn first_packet(&self, work: &SendWork) -> Result<(), Answer> {
+        let first = work.peer.face.accepts.compare_exchange(
+            work.connection | UNTRIED,
+            work.connection,
+            // Acquire: as in `Responder::find`. Nothing to release: it was all written before.
+            Ordering::Acquire,
+            Ordering::Acquire,
+        );
+        match first {
+            Ok(_) => Ok(()),
+            Err(now) if now == work.connection => Ok(()),
+            Err(_) => Err(Answer::Silent),
+        }
     }
 
     /// Whether some request waits for its time.

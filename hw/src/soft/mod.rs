@@ -19,22 +19,31 @@ mod clock;
 mod control;
 mod copy;
 mod cq;
+mod datagram;
 mod doorbell;
 mod engine;
 mod hca;
 mod mr;
+mod multicast;
+mod port;
 mod qp;
 mod quiesce;
+mod receive;
 mod respond;
 mod run;
 mod slow;
+mod srq;
+mod turn;
+mod under_lock;
 
 pub use clock::ClockKind;
-pub(crate) use control::{Life, QpParts};
+pub(crate) use control::{Life, QpParts, RecvParts};
 pub(crate) use cq::CqCtx;
 pub use doorbell::{RecvDoorbell, SendDoorbell};
 pub(crate) use hca::Running;
 pub use hca::{HcaConfig, Mode};
+pub(crate) use port::address_vector;
+pub(crate) use srq::SrqCtx;
 
 use crate::device::DeviceAttr;
 
@@ -50,5 +59,8 @@ pub(crate) fn limits() -> DeviceAttr {
         max_mr_size: u64::MAX,
         max_msg_sz: run::MAX_MESSAGE,
         max_qp_rd_atom: 16,
+        max_mcast_qp_attach: multicast::MAX_MEMBERS as u32,
+        max_pkeys: 1,
+        phys_port_cnt: port::NUMBER,
     }
 }

@@ -5,9 +5,11 @@
 
 use super::cq::CqCtx;
 use super::quiesce::Section;
+use super::receive::RecvWork;
 use super::run::Stop;
-use bellwire_core::port::DoorbellRecord;
-use bellwire_core::wqe::{RecvRing, SendRing};
+use super::turn::Turn;
+use bellwire_core::wqe::SendRing;
+use bellwire_core::wr::QpType;
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -24,10 +26,13 @@ pub(crate) struct QpCtx {
 /// What peers look at. Changes seldom.
 #[derive(Debug, Default)]
 pub(crate) struct Face {
-    /// The [`connection`](super::control::connection) whose requests are taken; zero while none
-    /// are. It has the responder's own number too: the context may be another queue pair's by now.
+    /// Whose requests are taken: a [`connection`](super::control::connection), or those of all
+    /// [`datagrams`](super::control::datagrams); zero while none are. It has the responder's own
+    /// number too: the context may be another queue pair's by now.
     pub accepts: AtomicU64,
     pub pd: AtomicU32,
+    /// Key that datagrams have to name.
+    pub qkey: AtomicU32,
     /// Remote access that the queue pair allows.
     pub access: AtomicU32,
     /// The code that peers wait for when no receive is posted.
@@ -50,6 +55,7 @@ pub(crate) struct Sender {
 /// Where a requester stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWork {
+    pub transport: QpType,
     pub ring: SendRing<'static>,
     /// Counter of the next entry to execute.
     pub consumer: u32,
@@ -63,6 +69,8 @@ pub(crate) struct SendWork {
     pub cq: &'static CqCtx,
     pub user_index: u32,
     pub max_rd_atomic: u8,
+    /// Of datagrams: stands in for a request's Q_Key that has its top bit set.
+    pub qkey: u32,
 }
 
 /// The responder's receive queue.
@@ -70,22 +78,11 @@ pub(crate) struct SendWork {
 pub(crate) struct Receiver {
     /// Receives are flushed as they are posted: the poster takes the device's lock.
     pub flushing: AtomicBool,
-    /// Owned by the peer that is accepted, within its section; by the lock's holder once none is.
+    /// Among those who send datagrams, whose turn it is.
+    pub turn: Turn,
+    /// Owned by the peer that is accepted, within its section (of datagrams: by whoever has the
+    /// turn as well); by the lock's holder once none is.
     pub work: UnsafeCell<Option<RecvWork>>,
-}
-
-/// Where a responder stands.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RecvWork {
-    pub ring: RecvRing<'static>,
-    pub record: &'static DoorbellRecord,
-    /// 16-bit counter of the next receive, and of the last one known to be posted.
-    pub consumer: u16,
-    pub posted: u16,
-    pub pd: u32,
-    pub cq: &'static CqCtx,
-    pub user_index: u32,
-    pub qpn: u32,
 }
 
 // SAFETY: the cells' owners are named at each; ownership passes through `closed`, `accepts`, the
@@ -131,6 +128,19 @@ impl QpTable {
         }
         // SAFETY: made by Box, and freed only when the table goes.
         unsafe { NonNull::new_unchecked(ctx).as_ref() }
+    }
+
+    /// The context that a queue pair number falls on, if there ever was one.
+    ///
+    /// # Safety
+    /// As [`get`](Self::get).
+    #[inline(always)]
+    pub unsafe fn find(&self, qpn: u32) -> Option<&'static QpCtx> {
+        use std::sync::atomic::Ordering;
+        // Acquire: partner of the release in `get`.
+        let ctx = self.slots[qpn as usize & (MAX_QP - 1)].load(Ordering::Acquire);
+        // SAFETY: made by Box, and freed only when the table goes.
+        NonNull::new(ctx).map(|ctx| unsafe { ctx.as_ref() })
     }
 
     /// Waits until every section of the first `count` contexts has been left. Call after

@@ -1,24 +1,23 @@
 //! The requester: executing send entries, one after the other, up to the first that cannot go on.
 
 use super::copy::copy;
+use super::datagram;
 use super::hca::Hca;
 use super::mr::Reach;
+use super::port;
 use super::qp::SendWork;
-use super::respond::{self, Answer, Message};
+use super::receive::Message;
+use super::respond::{Answer, Blame, Responder};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
-use bellwire_core::wqe::{Data, SEGMENT, SendWqe, SgeList, fm_ce_se, opcode};
-use bellwire_core::wr::Remote;
+use bellwire_core::wqe::{
+    Data, Rc, SEGMENT, SendWqe, SgeList, Transport, Uc, Ud, Xrc, fm_ce_se, opcode,
+};
+use bellwire_core::wr::QpType;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest message (IBTA: 2 GiB).
 pub(super) const MAX_MESSAGE: u64 = 1 << 31;
-
-/// Bytes that the first data segment stands at: behind the control segment alone, or a remote
-/// address too, or an atomic's operands too.
-const DATA: usize = SEGMENT;
-const REMOTE_DATA: usize = 2 * SEGMENT;
-const ATOMIC_DATA: usize = 3 * SEGMENT;
 
 /// Why execution stopped at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,24 +26,78 @@ pub(crate) enum Stop {
     Rnr(u8),
     /// The responder does not answer.
     NoAnswer,
-    /// The entry fails; and whether the responder goes to the error state with it.
-    Failed { syndrome: Syndrome, responder: bool },
+    /// The entry fails; and what befalls the responder with it.
+    Failed {
+        syndrome: Syndrome,
+        responder: Option<Blame>,
+    },
     /// The completion queue is full: the entry was executed, but cannot be told.
     Overrun,
+    /// The entry was executed, as far as an unreliable service can tell; the queue pair that it went
+    /// to fails.
+    Receiver { qpn: u32, blame: Blame },
+    /// The entry wants the device's lock.
+    UnderLock,
 }
 
 impl Stop {
-    const fn local(syndrome: Syndrome) -> Self {
+    pub(super) const fn local(syndrome: Syndrome) -> Self {
         Self::Failed {
             syndrome,
-            responder: false,
+            responder: None,
         }
     }
 }
 
+/// What a transport service is to the requester.
+trait Service: Transport {
+    /// Whether requests are acknowledged.
+    const RELIABLE: bool = matches!(Self::TYPE, QpType::Rc | QpType::XrcSend);
+    /// Where a SEND's data, or the remote address, stands.
+    const FIRST: usize = SEGMENT + Self::SEGMENTS;
+    /// Where the data of a WRITE or READ stands.
+    const SECOND: usize = Self::FIRST + SEGMENT;
+    /// Where an atomic's data stands.
+    const THIRD: usize = Self::SECOND + SEGMENT;
+
+    /// The peer of a connected service.
+    #[inline(always)]
+    fn responder<'a>(
+        hca: &Hca,
+        work: &'a SendWork,
+        wqe: &SendWqe<'_>,
+    ) -> Result<Responder<'a>, Answer> {
+        let xrc = matches!(Self::TYPE, QpType::XrcSend).then(|| wqe.xrc_srqn());
+        Responder::find(hca, work, xrc)
+    }
+}
+
+impl Service for Rc {}
+impl Service for Uc {}
+impl Service for Ud {}
+impl Service for Xrc {}
+
 /// Executes entries from `work.consumer` up to `producer`.
 #[inline(always)]
 pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
+    match work.transport {
+        QpType::Rc => run_on::<Rc>(hca, work, producer),
+        other => run_other(hca, work, producer, other),
+    }
+}
+
+/// The others out of line: RC is what a queue pair is unless somebody asks for something else.
+#[inline(never)]
+fn run_other(hca: &Hca, work: &mut SendWork, producer: u32, transport: QpType) -> Option<Stop> {
+    match transport {
+        QpType::Uc => run_on::<Uc>(hca, work, producer),
+        QpType::Ud => run_on::<Ud>(hca, work, producer),
+        _ => run_on::<Xrc>(hca, work, producer),
+    }
+}
+
+#[inline(always)]
+fn run_on<T: Service>(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
     let mut counter = work.consumer;
     let mut stop = None;
     while counter != producer {
@@ -55,10 +108,9 @@ pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop>
             stop = Some(Stop::local(Syndrome::LOCAL_QP_OP));
             break;
         }
-        match execute(hca, work, &wqe) {
+        match execute::<T>(hca, work, &wqe) {
             Ok(byte_len) => {
-                let signaled = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
-                if signaled && !complete(work, &wqe, counter, byte_len) {
+                if !complete(work, &wqe, counter, byte_len) {
                     stop = Some(Stop::Overrun);
                     break;
                 }
@@ -74,8 +126,13 @@ pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop>
     stop
 }
 
+/// Tells of an executed entry, if it asks for it. `false`: the completion queue is full.
 #[inline(always)]
-fn complete(work: &SendWork, wqe: &SendWqe<'_>, counter: u32, byte_len: u32) -> bool {
+#[must_use]
+pub(super) fn complete(work: &SendWork, wqe: &SendWqe<'_>, counter: u32, byte_len: u32) -> bool {
+    if wqe.fm_ce_se() & fm_ce_se::SIGNALED == 0 {
+        return true;
+    }
     let completed = CompletedWqe {
         qpn: work.qpn,
         user_index: work.user_index,
@@ -87,50 +144,60 @@ fn complete(work: &SendWork, wqe: &SendWqe<'_>, counter: u32, byte_len: u32) -> 
 
 /// Executes one entry; gives the bytes that it brought.
 #[inline(always)]
-fn execute(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+fn execute<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    if T::TYPE as u8 == QpType::Ud as u8 {
+        return match wqe.opcode() {
+            opcode::SEND | opcode::SEND_IMM => {
+                let message = outgoing_datagram(hca, work, wqe)?;
+                datagram::send(hca, work, wqe, &message).map(|()| 0)
+            }
+            opcode::NOP => Ok(0),
+            _ => Err(Stop::local(Syndrome::LOCAL_QP_OP)),
+        };
+    }
     match wqe.opcode() {
-        opcode::RDMA_WRITE => write_one(hca, work, wqe).map(|_| 0),
-        opcode::SEND | opcode::SEND_IMM => {
-            let data = wqe.data(DATA);
-            let length = outgoing(hca, work, data)?;
-            let kind = if wqe.opcode() == opcode::SEND {
-                CqeOpcode::RespSend
-            } else {
-                CqeOpcode::RespSendImm
-            };
-            send(hca, work, wqe, kind, data, length)
-        }
-        opcode::RDMA_WRITE_IMM => {
-            // The receive is looked for first: without one nothing is written.
-            respond::ready(hca, work).map_err(refused)?;
-            let length = write(hca, work, wqe)?;
-            send(
-                hca,
-                work,
-                wqe,
-                CqeOpcode::RespWrImm,
-                wqe.data(usize::MAX),
-                length,
-            )
-        }
-        opcode::RDMA_READ => read(hca, work, wqe),
-        opcode::ATOMIC_CS | opcode::ATOMIC_FA => atomic(hca, work, wqe),
+        opcode::RDMA_WRITE => write_one::<T>(hca, work, wqe),
+        opcode::SEND | opcode::SEND_IMM => send::<T>(hca, work, wqe),
+        opcode::RDMA_WRITE_IMM => write_with_imm::<T>(hca, work, wqe),
+        opcode::RDMA_READ if T::RELIABLE => read::<T>(hca, work, wqe),
+        opcode::ATOMIC_CS | opcode::ATOMIC_FA if T::RELIABLE => atomic::<T>(hca, work, wqe),
         opcode::NOP => Ok(0),
         _ => Err(Stop::local(Syndrome::LOCAL_QP_OP)),
     }
 }
 
+/// What an answer of the responder is to the requester; an unreliable one gets none, and goes on.
+#[inline(always)]
+fn answered<T: Service>(work: &SendWork, result: Result<u32, Answer>) -> Result<u32, Stop> {
+    match result {
+        Ok(bytes) => Ok(bytes),
+        Err(answer) if T::RELIABLE => Err(refused(answer)),
+        Err(answer) => unanswered(work, answer),
+    }
+}
+
+#[cold]
 fn refused(answer: Answer) -> Stop {
     match answer {
         Answer::Rnr(code) => Stop::Rnr(code),
         Answer::Silent => Stop::NoAnswer,
-        Answer::Nak {
+        Answer::Nak(syndrome, blame) => Stop::Failed {
             syndrome,
-            responder,
-        } => Stop::Failed {
-            syndrome,
-            responder,
+            responder: Some(blame),
         },
+    }
+}
+
+/// IBTA 9.8.2: an unreliable connection's responder drops what it does not take, without a word; a
+/// receive that could not be completed fails there.
+#[cold]
+fn unanswered(work: &SendWork, answer: Answer) -> Result<u32, Stop> {
+    match answer {
+        Answer::Nak(_, blame @ (Blame::Receive | Blame::Overrun)) => Err(Stop::Receiver {
+            qpn: (work.connection >> 32) as u32,
+            blame,
+        }),
+        _ => Ok(0),
     }
 }
 
@@ -189,65 +256,108 @@ pub(super) unsafe fn gather(data: SgeList<'_>, mut to: *mut u8) {
     }
 }
 
-/// Finds the peer's memory; there is none for an empty operation.
 #[inline(always)]
-fn remote(
-    hca: &Hca,
-    work: &SendWork,
-    remote: Remote,
-    length: u64,
-    access: AccessFlags,
-) -> Result<*mut u8, Stop> {
-    respond::allowed(work, access).map_err(refused)?;
-    respond::reach(hca, work.peer, remote, length, access).map_err(refused)
-}
-
-#[inline(always)]
-fn write_one(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u64, Stop> {
-    let mut pieces = wqe.data(REMOTE_DATA);
+fn write_one<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let mut pieces = wqe.data(T::SECOND);
     // One string of inline data, as small WRITEs have: no keys to check, nothing to gather.
     if let (Some(Data::Inline(bytes, [])), None) = (pieces.next(), pieces.next()) {
-        let length = bytes.len() as u64;
-        let access = AccessFlags::REMOTE_WRITE;
-        let to = remote(hca, work, wqe.remote(SEGMENT), length, access)?;
-        // SAFETY: the target was checked in this section.
-        unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
-        return Ok(length);
+        let write = || {
+            let to = T::responder(hca, work, wqe)?.reach(
+                hca,
+                wqe.remote(T::FIRST),
+                bytes.len() as u64,
+                AccessFlags::REMOTE_WRITE,
+            )?;
+            // SAFETY: the target was checked in this section.
+            unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+            Ok(0)
+        };
+        return answered::<T>(work, write());
     }
-    write(hca, work, wqe)
+    write::<T>(hca, work, wqe)
 }
 
 #[inline(never)]
-fn write(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u64, Stop> {
-    let data = wqe.data(REMOTE_DATA);
+fn write<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let data = wqe.data(T::SECOND);
     let length = outgoing(hca, work, data)?;
-    let access = AccessFlags::REMOTE_WRITE;
-    let to = remote(hca, work, wqe.remote(SEGMENT), length, access)?;
-    // SAFETY: both sides were checked in this section; elements are not empty, so that nothing is
-    // copied to no place.
-    unsafe { gather(data, to) };
-    Ok(length)
+    let write = || {
+        let access = AccessFlags::REMOTE_WRITE;
+        let to = T::responder(hca, work, wqe)?.reach(hca, wqe.remote(T::FIRST), length, access)?;
+        // SAFETY: both sides were checked in this section; elements are not empty, so that nothing
+        // is copied to no place.
+        unsafe { gather(data, to) };
+        Ok(0)
+    };
+    answered::<T>(work, write())
 }
 
-/// Hands a message to the responder's receive queue.
 #[inline(never)]
-fn send(
-    hca: &Hca,
-    work: &SendWork,
-    wqe: &SendWqe<'_>,
-    kind: CqeOpcode,
-    data: SgeList<'_>,
-    length: u64,
-) -> Result<u32, Stop> {
-    let message = Message {
+fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let data = wqe.data(T::SECOND);
+    let length = outgoing(hca, work, data)?;
+    let write = || {
+        let access = AccessFlags::REMOTE_WRITE;
+        let responder = T::responder(hca, work, wqe)?;
+        let to = responder.reach(hca, wqe.remote(T::FIRST), length, access)?;
+        // The receive is claimed first: without one nothing is written.
+        let claim = responder.claim(hca)?;
+        // SAFETY: as in `write`.
+        unsafe { gather(data, to) };
+        claim.fill(hca, &message(wqe, CqeOpcode::RespWrImm, data, length))?;
+        Ok(0)
+    };
+    answered::<T>(work, write())
+}
+
+#[inline(always)]
+fn message<'a>(wqe: &SendWqe<'_>, kind: CqeOpcode, data: SgeList<'a>, length: u64) -> Message<'a> {
+    Message {
         kind,
         length,
         imm: wqe.imm(),
         solicited: wqe.fm_ce_se() & fm_ce_se::SOLICITED != 0,
         data,
+    }
+}
+
+/// The message of a SEND whose data stands at `offset`.
+#[inline(always)]
+fn outgoing_message<'a>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'a>,
+    offset: usize,
+) -> Result<Message<'a>, Stop> {
+    let data = wqe.data(offset);
+    let length = outgoing(hca, work, data)?;
+    let kind = match wqe.opcode() {
+        opcode::SEND => CqeOpcode::RespSend,
+        opcode::SEND_INVAL => CqeOpcode::RespSendInv,
+        _ => CqeOpcode::RespSendImm,
     };
-    respond::receive(hca, work, &message).map_err(refused)?;
-    Ok(0)
+    Ok(message(wqe, kind, data, length))
+}
+
+/// A datagram, which is one packet.
+pub(super) fn outgoing_datagram<'a>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'a>,
+) -> Result<Message<'a>, Stop> {
+    let message = outgoing_message(hca, work, wqe, Ud::FIRST)?;
+    if message.length > port::MTU.bytes().into() {
+        return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+    }
+    Ok(message)
+}
+
+/// Hands a message to the responder's receive queue.
+#[inline(never)]
+fn send<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let message = outgoing_message(hca, work, wqe, T::FIRST)?;
+    let send = || T::responder(hca, work, wqe)?.receive(hca, &message);
+    answered::<T>(work, send().map(|()| 0))
 }
 
 /// Checks that the result of a READ or atomic may be written where the entry says, and that there
@@ -290,8 +400,8 @@ unsafe fn spread(mut from: *const u8, data: SgeList<'_>) {
     }
 }
 
-fn read(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
-    let data = wqe.data(REMOTE_DATA);
+fn read<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let data = wqe.data(T::SECOND);
     let length = incoming(hca, work, data)?;
     if length > MAX_MESSAGE {
         return Err(Stop::local(Syndrome::LOCAL_LENGTH));
@@ -299,31 +409,38 @@ fn read(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     if work.max_rd_atomic == 0 {
         return Err(Stop::local(Syndrome::LOCAL_QP_OP));
     }
-    let access = AccessFlags::REMOTE_READ;
-    let from = remote(hca, work, wqe.remote(SEGMENT), length, access)?;
+    let from = T::responder(hca, work, wqe)
+        .and_then(|responder| {
+            let access = AccessFlags::REMOTE_READ;
+            responder.reach(hca, wqe.remote(T::FIRST), length, access)
+        })
+        .map_err(refused)?;
     // SAFETY: as in `write`.
     unsafe { spread(from, data) };
     Ok(length as u32)
 }
 
-fn atomic(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+fn atomic<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     const LENGTH: u64 = size_of::<u64>() as u64;
-    let data = wqe.data(ATOMIC_DATA);
+    let data = wqe.data(T::THIRD);
     if incoming(hca, work, data)? != LENGTH {
         return Err(Stop::local(Syndrome::LOCAL_LENGTH));
     }
     if work.max_rd_atomic == 0 {
         return Err(Stop::local(Syndrome::LOCAL_QP_OP));
     }
-    let target = wqe.remote(SEGMENT);
-    let place = remote(hca, work, target, LENGTH, AccessFlags::REMOTE_ATOMIC)?;
-    if !target.addr.is_multiple_of(LENGTH) {
+    let target = wqe.remote(T::FIRST);
+    let place = T::responder(hca, work, wqe)
+        .and_then(|responder| responder.reach(hca, target, LENGTH, AccessFlags::REMOTE_ATOMIC))
+        .map_err(refused)?;
+    // The address itself: a zero-based region's counts from its start.
+    if !place.addr().is_multiple_of(LENGTH as usize) {
         return Err(Stop::Failed {
             syndrome: Syndrome::REMOTE_INVAL_REQ,
-            responder: true,
+            responder: Some(Blame::Access),
         });
     }
-    let (operand, compare) = wqe.atomic(REMOTE_DATA);
+    let (operand, compare) = wqe.atomic(T::SECOND);
     // SAFETY: aligned and within memory that its owner opened to atomics, which others may then
     // touch only by atomics.
     let word = unsafe { AtomicU64::from_ptr(place.cast()) };

@@ -1,12 +1,16 @@
 //! What happens when execution cannot go on: waiting, retrying, failing, flushing. All of it under
 //! the device's lock.
 
-use super::control::{Control, QpRecord, Stall, connection};
+use super::control::{Control, QpRecord, Stall, UNTRIED, connection};
 use super::hca::Hca;
-use super::qp::QpCtx;
-use super::run::{Stop, run};
+use super::qp::{QpCtx, SendWork};
+use super::receive::Receives;
+use super::respond::Blame;
+use super::run::{Stop, complete, run};
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
-use bellwire_core::qp::{AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer};
+use bellwire_core::qp::{
+    AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer, state_after_send_error,
+};
 use bellwire_core::wqe::SendWqe;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -22,6 +26,7 @@ impl Hca {
         };
         match record.state {
             QpState::Err => self.flush(record),
+            QpState::Sqe => Self::flush_sends(record),
             // Opened between our look and the lock.
             QpState::Rts if !ctx.sender.closed.load(Ordering::Relaxed) => {
                 drop(control);
@@ -77,7 +82,7 @@ impl Hca {
     }
 
     /// Deals with the entry that execution stopped at.
-    fn handle(&self, control: &mut Control, qpn: u32, stop: Stop) {
+    pub(super) fn handle(&self, control: &mut Control, qpn: u32, stop: Stop) {
         let Some(record) = control.record(qpn) else {
             return;
         };
@@ -100,10 +105,18 @@ impl Hca {
                 syndrome,
                 responder,
             } => return self.fail(control, qpn, syndrome, responder),
-            Stop::Overrun => return self.to_error(control, qpn),
+            Stop::Overrun => return self.overrun(control, qpn),
+            Stop::Receiver {
+                qpn: receiver,
+                blame,
+            } => {
+                self.blame(control, receiver, blame);
+                return self.executed(control, qpn, 0);
+            }
+            Stop::UnderLock => return self.execute_under_lock(control, qpn),
             Stop::Rnr(code) => {
                 if stall.rnr_left == 0 {
-                    return self.fail(control, qpn, Syndrome::RNR_RETRY_EXC, false);
+                    return self.fail(control, qpn, Syndrome::RNR_RETRY_EXC, None);
                 }
                 if stall.rnr_left != RNR_RETRY_INFINITE {
                     stall.rnr_left -= 1;
@@ -159,7 +172,7 @@ impl Hca {
         };
         if stall.unanswered {
             if stall.retries_left == 0 {
-                return self.fail(control, qpn, Syndrome::TRANSPORT_RETRY_EXC, false);
+                return self.fail(control, qpn, Syndrome::TRANSPORT_RETRY_EXC, None);
             }
             stall.retries_left -= 1;
         }
@@ -200,9 +213,37 @@ impl Hca {
         }
     }
 
+    /// The entry at hand was executed, if not by `run`: completes it, and lets the queue go on.
+    pub(super) fn executed(&self, control: &mut Control, qpn: u32, byte_len: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        // SAFETY: closed, and the lock is held: the work is ours.
+        let Some(work) = (unsafe { &mut *record.ctx.sender.work.get() }) else {
+            return;
+        };
+        // Acquire: partner of the release in `Hca::ring`.
+        let producer = record.ctx.sender.producer.load(Ordering::Acquire);
+        // SAFETY: rung and not completed.
+        let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+        let told = complete(work, &wqe, work.consumer, byte_len);
+        work.consumer = behind(&wqe, work.consumer, producer);
+        if told {
+            self.resume(control, qpn);
+        } else {
+            self.overrun(control, qpn);
+        }
+    }
+
     /// Completes the entry at hand with an error, and takes the queue pair (and the responder's,
-    /// where it is to blame or to know) to the error state.
-    fn fail(&self, control: &mut Control, qpn: u32, syndrome: Syndrome, responder: bool) {
+    /// where it is to blame or to know) to the error state; an unreliable one's send queue only.
+    pub(super) fn fail(
+        &self,
+        control: &mut Control,
+        qpn: u32,
+        syndrome: Syndrome,
+        responder: Option<Blame>,
+    ) {
         let Some(record) = control.record(qpn) else {
             return;
         };
@@ -211,21 +252,42 @@ impl Hca {
         if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
             // SAFETY: rung and not completed.
             let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
-            let entry = send_error(record, &wqe, work.consumer, syndrome);
+            let entry = send_error(work, &wqe, syndrome);
             let _overrun_is_final = work.cq.produce(&entry);
             // Acquire: partner of the release in `Hca::ring`.
             let producer = record.ctx.sender.producer.load(Ordering::Acquire);
             work.consumer = behind(&wqe, work.consumer, producer);
         }
-        self.to_error(control, qpn);
+        if state_after_send_error(record.parts.transport) == QpState::Sqe
+            && record.state == QpState::Rts
+        {
+            record.state = QpState::Sqe;
+            record.stall = None;
+            Self::flush_sends(record);
+        } else {
+            self.to_error(control, qpn);
+        }
         // Only in the life in which it answered.
-        if responder
+        if let Some(blame) = responder
             && let Some(record) = control.record(peer)
             // Relaxed: changed under the lock.
-            && record.ctx.face.accepts.load(Ordering::Relaxed) == connection(peer, qpn)
+            && record.ctx.face.accepts.load(Ordering::Relaxed) & !UNTRIED == connection(peer, qpn)
         {
-            self.to_error(control, peer);
+            self.blame(control, peer, blame);
         }
+    }
+
+    /// What befalls a responder that could not do what it was asked.
+    pub(super) fn blame(&self, control: &mut Control, qpn: u32, blame: Blame) {
+        match blame {
+            Blame::Overrun => self.overrun(control, qpn),
+            Blame::Receive | Blame::Access | Blame::Request => self.to_error(control, qpn),
+        }
+    }
+
+    /// A completion queue of this queue pair overran: it is dead, and every queue pair on it.
+    pub(super) fn overrun(&self, control: &mut Control, qpn: u32) {
+        self.to_error(control, qpn);
     }
 
     /// Takes a queue pair to the error state: everything posted and not executed is flushed.
@@ -252,40 +314,45 @@ impl Hca {
 
     /// Completes everything posted as flushed.
     pub(super) fn flush(&self, record: &mut QpRecord) {
-        // SAFETY: shut, and the lock is held: both works are ours.
-        let (send, recv) = unsafe {
-            (
-                &mut *record.ctx.sender.work.get(),
-                &mut *record.ctx.receiver.work.get(),
-            )
+        Self::flush_sends(record);
+        // SAFETY: shut, and the lock is held: the work is ours.
+        let recv = unsafe { &mut *record.ctx.receiver.work.get() };
+        let Some(recv) = recv else { return };
+        // Receives of a shared queue stay there for others.
+        let Receives::Own(queue) = &mut recv.source else {
+            return;
         };
-        if let Some(work) = send {
-            // Acquire: partner of the release in `Hca::ring`.
-            let producer = record.ctx.sender.producer.load(Ordering::Acquire);
-            while work.consumer != producer {
-                // SAFETY: rung and not completed.
-                let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
-                let entry = send_error(record, &wqe, work.consumer, Syndrome::WR_FLUSH);
-                if !work.cq.produce(&entry) {
-                    break;
-                }
-                work.consumer = behind(&wqe, work.consumer, producer);
+        let posted = queue.record.load() as u16;
+        while queue.consumer != posted {
+            let wqe = CompletedWqe {
+                qpn: recv.qpn,
+                user_index: queue.user_index,
+                wqe_counter: queue.consumer,
+            };
+            let entry = Cqe64::error(CqeOpcode::RespErr, wqe, 0, Syndrome::WR_FLUSH, 0);
+            if !queue.cq.produce(&entry) {
+                break;
             }
+            queue.consumer = queue.consumer.wrapping_add(1);
         }
-        if let Some(work) = recv {
-            let posted = work.record.load() as u16;
-            while work.consumer != posted {
-                let wqe = CompletedWqe {
-                    qpn: work.qpn,
-                    user_index: work.user_index,
-                    wqe_counter: work.consumer,
-                };
-                let entry = Cqe64::error(CqeOpcode::RespErr, wqe, 0, Syndrome::WR_FLUSH, 0);
-                if !work.cq.produce(&entry) {
-                    break;
-                }
-                work.consumer = work.consumer.wrapping_add(1);
+    }
+
+    /// Completes all posted sends as flushed.
+    pub(super) fn flush_sends(record: &QpRecord) {
+        // SAFETY: closed, and the lock is held: the work is ours.
+        let Some(work) = (unsafe { &mut *record.ctx.sender.work.get() }) else {
+            return;
+        };
+        // Acquire: partner of the release in `Hca::ring`.
+        let producer = record.ctx.sender.producer.load(Ordering::Acquire);
+        while work.consumer != producer {
+            // SAFETY: rung and not completed.
+            let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+            let entry = send_error(work, &wqe, Syndrome::WR_FLUSH);
+            if !work.cq.produce(&entry) {
+                break;
             }
+            work.consumer = behind(&wqe, work.consumer, producer);
         }
     }
 }
@@ -296,11 +363,12 @@ fn behind(wqe: &SendWqe<'_>, counter: u32, producer: u32) -> u32 {
     counter.wrapping_add(wqe.blocks().clamp(1, rung.max(1)))
 }
 
-fn send_error(record: &QpRecord, wqe: &SendWqe<'_>, counter: u32, syndrome: Syndrome) -> Cqe64 {
+/// The entry of `work.consumer`, failed.
+fn send_error(work: &SendWork, wqe: &SendWqe<'_>, syndrome: Syndrome) -> Cqe64 {
     let completed = CompletedWqe {
-        qpn: record.qpn,
-        user_index: record.life.send_user_index,
-        wqe_counter: counter as u16,
+        qpn: work.qpn,
+        user_index: work.user_index,
+        wqe_counter: work.consumer as u16,
     };
     Cqe64::error(CqeOpcode::ReqErr, completed, wqe.opcode(), syndrome, 0)
 }

@@ -1,0 +1,126 @@
+//! Address handles: where datagrams go, and back to where one came from.
+
+use crate::error::Error;
+use crate::pd::Pd;
+use crate::soft::address_vector;
+use bellwire_core::qp::{AhAttr, GlobalRoute};
+use bellwire_core::queue::Success;
+use bellwire_core::wqe::{AddressVector, UdAddress};
+
+/// Bytes in front of a received datagram: the global route header, where there is one.
+pub const GRH_BYTES: usize = 40;
+
+/// An address handle (`ibv_ah`): a path, checked once and ready to be written into requests.
+#[derive(Clone, Debug)]
+pub struct Ah {
+    av: AddressVector,
+    attr: AhAttr,
+    pd: Pd,
+}
+
+impl Pd {
+    /// Creates an address handle (`ibv_create_ah`).
+    ///
+    /// # Errors
+    /// A port or a source GID that the device does not have, or a field out of range.
+    pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah, Error> {
+        let ports = self.device().attr().phys_port_cnt;
+        for (what, given, min, max) in [
+            ("port_num", u32::from(attr.port_num), 1, u32::from(ports)),
+            ("sgid_index", attr.grh.sgid_index.into(), 0, 0),
+            ("sl", attr.sl.into(), 0, 0xf),
+            ("src_path_bits", attr.src_path_bits.into(), 0, 0x7f),
+            ("flow_label", attr.grh.flow_label, 0, 0xf_ffff),
+        ] {
+            if !(min..=max).contains(&given) {
+                return Err(Error::OutOfRange {
+                    what,
+                    given,
+                    min,
+                    max,
+                });
+            }
+        }
+        Ok(Ah {
+            av: address_vector(attr),
+            attr: *attr,
+            pd: self.clone(),
+        })
+    }
+
+    /// Creates an address handle to answer a datagram with (`ibv_create_ah_from_wc`).
+    ///
+    /// # Errors
+    /// As [`AhAttr::from_wc`](ah_attr_from_wc) and [`create_ah`](Self::create_ah).
+    pub fn create_ah_from_wc(
+        &self,
+        wc: &Success,
+        grh: &[u8; GRH_BYTES],
+        port_num: u8,
+    ) -> Result<Ah, Error> {
+        self.create_ah(&ah_attr_from_wc(wc, grh, port_num)?)
+    }
+}
+
+impl Ah {
+    /// The address of a queue pair behind this path, for a request.
+    #[inline(always)]
+    pub fn to(&self, remote_qpn: u32, remote_qkey: u32) -> UdAddress<'_> {
+        UdAddress {
+            av: &self.av,
+            remote_qpn,
+            remote_qkey,
+        }
+    }
+
+    /// What it was made of.
+    pub fn attr(&self) -> &AhAttr {
+        &self.attr
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+}
+
+/// The way back to a datagram's sender (`ibv_init_ah_from_wc`): `wc` is how its receive completed,
+/// `grh` the first 40 bytes of the receive's memory, `port_num` the port it came in by.
+///
+/// # Errors
+/// [`Error::NotADatagram`] for the completion of anything else; a header that is not one.
+pub fn ah_attr_from_wc(wc: &Success, grh: &[u8; GRH_BYTES], port_num: u8) -> Result<AhAttr, Error> {
+    let source = wc.source().ok_or(Error::NotADatagram)?;
+    let mut attr = AhAttr {
+        dlid: source.slid,
+        sl: source.sl,
+        src_path_bits: source.dlid_path_bits,
+        port_num,
+        ..AhAttr::default()
+    };
+    if source.grh {
+        attr.is_global = true;
+        attr.grh = route_back(grh)?;
+    }
+    Ok(attr)
+}
+
+/// The route that a header's sender is reached by (IBTA 8.3).
+fn route_back(grh: &[u8; GRH_BYTES]) -> Result<GlobalRoute, Error> {
+    const VERSION: u32 = 6;
+    const HOP_LIMIT: u8 = 0xff;
+    let first = u32::from_be_bytes([grh[0], grh[1], grh[2], grh[3]]);
+    if first >> 28 != VERSION {
+        return Err(Error::NotADatagram);
+    }
+    let mut dgid = [0; 16];
+    dgid.copy_from_slice(&grh[8..24]);
+    Ok(GlobalRoute {
+        dgid,
+        flow_label: first & 0xf_ffff,
+        // The device has one.
+        sgid_index: 0,
+        hop_limit: HOP_LIMIT,
+        traffic_class: (first >> 20) as u8,
+    })
+}

@@ -1,0 +1,36 @@
+//! What only datagrams have: starting without a peer, and multicast.
+
+use super::{ConnectAttr, Endpoint, Qp};
+use crate::error::Error;
+use bellwire_core::qp::QpState;
+use bellwire_core::wqe::Ud;
+
+impl Qp<Ud> {
+    /// From INIT to RTS: datagrams go to whom each request names.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn start(&mut self, connect: &ConnectAttr) -> Result<(), Error> {
+        let mut attr = connect.ready(&Endpoint::default(), self.endpoint().psn);
+        self.step(QpState::Init, &attr)?;
+        attr.qp_state = QpState::Rts;
+        self.step(QpState::Rtr, &attr)
+    }
+
+    /// Attaches it to a multicast group (`ibv_attach_mcast`): it gets what is sent to this MGID and
+    /// MLID. Attached twice, it still gets one copy.
+    ///
+    /// # Errors
+    /// Not a multicast address, or a group that is full.
+    pub fn attach_mcast(&self, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        self.pd().device().hca.attach_mcast(self.qpn, gid, lid)
+    }
+
+    /// Detaches it (`ibv_detach_mcast`). A queue pair that is dropped leaves its groups by itself.
+    ///
+    /// # Errors
+    /// [`Error::NotAttached`].
+    pub fn detach_mcast(&self, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        self.pd().device().hca.detach_mcast(self.qpn, gid, lid)
+    }
+}

@@ -1,0 +1,121 @@
+//! Datagrams: finding who a request is addressed to, and handing it over.
+
+use super::control::datagrams;
+use super::hca::Hca;
+use super::port;
+use super::qp::{QpCtx, SendWork};
+use super::receive::{GRH_BYTES, Message, Origin, Unfilled};
+use super::respond::Blame;
+use super::run::Stop;
+use bellwire_core::cqe::Source;
+use bellwire_core::wqe::{AddressVector, SendWqe};
+use std::sync::atomic::Ordering;
+
+/// The queue pair number of all that are attached to a multicast group.
+pub(super) const MULTICAST_QPN: u32 = 0xff_ffff;
+
+/// In a request's Q_Key: the queue pair's own is meant (IBTA 10.2.5).
+const CONTROLLED_QKEY: u32 = 1 << 31;
+
+/// Sends a datagram. What cannot be delivered is dropped.
+pub(super) fn send(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'_>,
+    message: &Message<'_>,
+) -> Result<(), Stop> {
+    let to = Address::read(work, &wqe.address_vector());
+    if to.qpn == MULTICAST_QPN {
+        // The group's members are the lock's.
+        return Err(Stop::UnderLock);
+    }
+    if !hca.port.is_here(&to.av) {
+        return Ok(());
+    }
+    deliver(hca, work, message, &to, to.qpn)
+}
+
+/// What a request says of where it goes.
+pub(super) struct Address {
+    pub av: AddressVector,
+    pub qpn: u32,
+    qkey: u32,
+}
+
+impl Address {
+    pub fn read(work: &SendWork, av: &AddressVector) -> Self {
+        let qkey = av.qkey.get();
+        Self {
+            av: *av,
+            qpn: av.dqp_dct.get() & 0xff_ffff,
+            qkey: if qkey & CONTROLLED_QKEY == 0 {
+                qkey
+            } else {
+                work.qkey
+            },
+        }
+    }
+}
+
+/// Hands a datagram to one queue pair, if it takes it.
+pub(super) fn deliver(
+    hca: &Hca,
+    work: &SendWork,
+    message: &Message<'_>,
+    to: &Address,
+    qpn: u32,
+) -> Result<(), Stop> {
+    // SAFETY: used while the device lives, which this thread's queue pair makes sure of.
+    let Some(peer) = (unsafe { hca.qps.find(qpn) }) else {
+        return Ok(());
+    };
+    match put(hca, work, message, to, qpn, peer) {
+        Ok(()) => Ok(()),
+        Err(Unfilled::Failed(_)) => Err(Stop::Receiver {
+            qpn,
+            blame: Blame::Receive,
+        }),
+        Err(Unfilled::Overrun) => Err(Stop::Receiver {
+            qpn,
+            blame: Blame::Overrun,
+        }),
+    }
+}
+
+fn put(
+    hca: &Hca,
+    work: &SendWork,
+    message: &Message<'_>,
+    to: &Address,
+    qpn: u32,
+    peer: &QpCtx,
+) -> Result<(), Unfilled> {
+    // Acquire: partner of the release when it went to RTR; its receive side is ready then. Whoever
+    // takes that away waits for this section.
+    let accepts = peer.face.accepts.load(Ordering::Acquire);
+    // Relaxed: written before `accepts`.
+    if accepts != datagrams(qpn) || peer.face.qkey.load(Ordering::Relaxed) != to.qkey {
+        return Ok(());
+    }
+    let _turn = peer.receiver.turn.take();
+    // SAFETY: it takes datagrams, and it is our turn.
+    let Some(recv) = (unsafe { &mut *peer.receiver.work.get() }) else {
+        return Ok(());
+    };
+    let Some(claim) = recv.claim(hca, None) else {
+        return Ok(());
+    };
+    let length = message.length + GRH_BYTES as u64;
+    let grh = hca.port.route_header(&to.av, length as usize - GRH_BYTES);
+    let origin = Origin {
+        source: Source {
+            qpn: work.qpn,
+            slid: port::LID,
+            sl: to.av.stat_rate_sl & 0xf,
+            dlid_path_bits: 0,
+            grh: grh.is_some(),
+        },
+        grh,
+    };
+    claim.fill_datagram(hca, message, &origin)
+}

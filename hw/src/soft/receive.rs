@@ -1,0 +1,412 @@
+//! Receives: claiming one, placing a message into it, completing it. Runs on the sender's thread.
+
+use super::copy::copy;
+use super::cq::CqCtx;
+use super::hca::Hca;
+use super::mr::Reach;
+use super::run::gather;
+use super::srq::SrqCtx;
+use bellwire_core::access::AccessFlags;
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source, Syndrome};
+use bellwire_core::port::DoorbellRecord;
+use bellwire_core::wqe::{Data, RecvRing, SgeList, SrqRing};
+use bellwire_core::wr::Sge;
+
+/// Messages up to this long travel within the receiver's completion entry.
+const INLINE_SCATTER: u64 = 32;
+
+/// Bytes that a datagram's receive has in front: room for a global route header.
+pub(super) const GRH_BYTES: usize = 40;
+
+/// Where a responder stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecvWork {
+    pub source: Receives,
+    pub pd: u32,
+    pub qpn: u32,
+}
+
+/// Where a responder's receives come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Receives {
+    /// Its own queue.
+    Own(OwnQueue),
+    /// A shared receive queue; they complete on the queue pair's completion queue.
+    Shared {
+        srq: &'static SrqCtx,
+        cq: &'static CqCtx,
+        user_index: u32,
+    },
+    /// The shared receive queue of this domain that each request names; they complete on its
+    /// completion queue.
+    Xrc { domain: u32 },
+}
+
+/// A queue pair's own receive queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnQueue {
+    pub ring: RecvRing<'static>,
+    pub record: &'static DoorbellRecord,
+    /// 16-bit counter of the next receive, and of the last one known to be posted.
+    pub consumer: u16,
+    pub posted: u16,
+    pub cq: &'static CqCtx,
+    pub user_index: u32,
+}
+
+/// A receive that is the claimant's, to fill and complete.
+#[derive(Clone, Copy)]
+pub(super) struct Claim {
+    entry: Entry,
+    completed: CompletedWqe,
+    pd: u32,
+    cq: &'static CqCtx,
+}
+
+#[derive(Clone, Copy)]
+enum Entry {
+    Own(RecvRing<'static>, u32),
+    Shared(SrqRing<'static>, u32),
+}
+
+/// A message that consumes a receive.
+pub(super) struct Message<'a> {
+    /// How the receive completes.
+    pub kind: CqeOpcode,
+    pub length: u64,
+    /// Immediate data, or the key that was invalidated.
+    pub imm: Be32,
+    pub solicited: bool,
+    /// What is to be placed: nothing for a WRITE.
+    pub data: SgeList<'a>,
+}
+
+/// Where a datagram came from, and its route header.
+pub(super) struct Origin {
+    pub source: Source,
+    pub grh: Option<[u8; GRH_BYTES]>,
+}
+
+/// Why a claimed receive was not completed as the sender wished.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unfilled {
+    /// It completed in error; what a reliable requester is told.
+    Failed(Syndrome),
+    /// The completion queue is full.
+    Overrun,
+}
+
+impl OwnQueue {
+    #[inline(always)]
+    fn claim(&mut self, qpn: u32, pd: u32) -> Option<Claim> {
+        if self.consumer == self.posted {
+            self.posted = self.record.load() as u16;
+            if self.consumer == self.posted {
+                return None;
+            }
+        }
+        let index = self.consumer;
+        self.consumer = index.wrapping_add(1);
+        let completed = CompletedWqe {
+            qpn,
+            user_index: self.user_index,
+            wqe_counter: index,
+        };
+        Some(Claim {
+            entry: Entry::Own(self.ring, u32::from(index)),
+            completed,
+            pd,
+            cq: self.cq,
+        })
+    }
+}
+
+impl RecvWork {
+    /// Claims the next receive; `None` while none is posted. `srqn` is the shared receive queue that
+    /// an XRC request names, and that was found to be of the responder's domain.
+    #[inline(always)]
+    pub(super) fn claim(&mut self, hca: &Hca, named: Option<&'static SrqCtx>) -> Option<Claim> {
+        match &mut self.source {
+            Receives::Own(queue) => queue.claim(self.qpn, self.pd),
+            Receives::Shared {
+                srq,
+                cq,
+                user_index,
+            } => claim_shared(hca, srq, self.qpn, self.pd, cq, *user_index),
+            Receives::Xrc { .. } => {
+                let srq = named?;
+                let (cq, user_index) = srq.completes_on()?;
+                claim_shared(hca, srq, self.qpn, srq.pd(), cq, user_index)
+            }
+        }
+    }
+}
+
+fn claim_shared(
+    hca: &Hca,
+    srq: &'static SrqCtx,
+    qpn: u32,
+    pd: u32,
+    cq: &'static CqCtx,
+    user_index: u32,
+) -> Option<Claim> {
+    let popped = srq.pop()?;
+    if popped.limit_reached {
+        hca.srq_limit_reached(srq);
+    }
+    let completed = CompletedWqe {
+        qpn,
+        user_index,
+        wqe_counter: popped.index,
+    };
+    Some(Claim {
+        entry: Entry::Shared(srq.ring(), u32::from(popped.index)),
+        completed,
+        pd,
+        cq,
+    })
+}
+
+impl Claim {
+    /// Places a message and completes the receive.
+    #[inline(always)]
+    pub fn fill(&self, hca: &Hca, message: &Message<'_>) -> Result<(), Unfilled> {
+        let mut entry = self.answer(message);
+        if message.kind != CqeOpcode::RespWrImm && message.length != 0 {
+            // SAFETY: claimed, so that the poster does not write it.
+            match self.entry {
+                Entry::Own(ring, index) => unsafe {
+                    self.place(
+                        hca,
+                        &mut entry,
+                        ring.read(index),
+                        || ring.read(index),
+                        message,
+                    )?;
+                },
+                Entry::Shared(ring, index) => unsafe {
+                    self.place(
+                        hca,
+                        &mut entry,
+                        ring.read(index),
+                        || ring.read(index),
+                        message,
+                    )?;
+                },
+            }
+        }
+        self.complete(&entry)
+    }
+
+    /// Places a datagram behind its route header, and completes the receive.
+    pub fn fill_datagram(
+        &self,
+        hca: &Hca,
+        message: &Message<'_>,
+        origin: &Origin,
+    ) -> Result<(), Unfilled> {
+        // SAFETY: claimed, so that the poster does not write it.
+        match self.entry {
+            Entry::Own(ring, index) => unsafe {
+                self.place_datagram(hca, ring.read(index), ring.read(index), message, origin)?;
+            },
+            Entry::Shared(ring, index) => unsafe {
+                self.place_datagram(hca, ring.read(index), ring.read(index), message, origin)?;
+            },
+        }
+        let entry = self
+            .answer(message)
+            .with_source(origin.source)
+            .add_bytes(GRH_BYTES as u32);
+        self.complete(&entry)
+    }
+
+    /// Completes the receive in error.
+    #[cold]
+    pub fn fail(&self, syndrome: Syndrome) {
+        let failed = Cqe64::error(CqeOpcode::RespErr, self.completed, 0, syndrome, 0);
+        let _dead_anyway = self.cq.produce(&failed);
+    }
+
+    #[inline(always)]
+    fn answer(&self, message: &Message<'_>) -> Cqe64 {
+        Cqe64::responder(message.kind, self.completed, message.length as u32)
+            .with_imm(message.imm)
+            .with_solicited(message.solicited)
+    }
+
+    #[inline(always)]
+    fn complete(&self, entry: &Cqe64) -> Result<(), Unfilled> {
+        if self.cq.produce(entry) {
+            Ok(())
+        } else {
+            Err(Unfilled::Overrun)
+        }
+    }
+
+    /// # Safety
+    /// `sges` and `again` are this receive's elements.
+    #[inline(always)]
+    unsafe fn place<I: Iterator<Item = Sge>>(
+        &self,
+        hca: &Hca,
+        entry: &mut Cqe64,
+        sges: I,
+        again: impl FnOnce() -> I,
+        message: &Message<'_>,
+    ) -> Result<(), Unfilled> {
+        self.check(hca, sges, message.length)?;
+        if message.length <= INLINE_SCATTER {
+            // SAFETY: 32 bytes are writable, and the data was checked in this section.
+            unsafe { gather(message.data, entry.inline_room().as_mut_ptr()) };
+        } else {
+            // SAFETY: both were checked in this section, and the elements hold the message.
+            unsafe { Placer::new(again()).put_all(message.data) };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Self::place`].
+    unsafe fn place_datagram<I: Iterator<Item = Sge>>(
+        &self,
+        hca: &Hca,
+        sges: I,
+        again: I,
+        message: &Message<'_>,
+        origin: &Origin,
+    ) -> Result<(), Unfilled> {
+        self.check(hca, sges, message.length + GRH_BYTES as u64)?;
+        let mut placer = Placer::new(again);
+        // SAFETY: both were checked in this section, and the elements hold header and message.
+        unsafe {
+            match &origin.grh {
+                Some(grh) => placer.put(grh.as_ptr(), grh.len()),
+                None => placer.skip(GRH_BYTES),
+            }
+            placer.put_all(message.data);
+        }
+        Ok(())
+    }
+
+    /// Whether the elements can take `length` bytes; else completes the receive in error.
+    #[inline(always)]
+    fn check(
+        &self,
+        hca: &Hca,
+        sges: impl Iterator<Item = Sge>,
+        length: u64,
+    ) -> Result<(), Unfilled> {
+        let (local, remote) = match self.room(hca, sges, length) {
+            Ok(()) => return Ok(()),
+            Err(syndromes) => syndromes,
+        };
+        self.fail(local);
+        Err(Unfilled::Failed(remote))
+    }
+
+    /// Whether the elements can take `length` bytes; else what fails here and there.
+    #[inline(always)]
+    fn room(
+        &self,
+        hca: &Hca,
+        sges: impl Iterator<Item = Sge>,
+        length: u64,
+    ) -> Result<(), (Syndrome, Syndrome)> {
+        let mut left = length;
+        for sge in sges {
+            let used = left.min(u64::from(sge.length));
+            let reach = Reach {
+                key: sge.lkey,
+                pd: self.pd,
+                addr: sge.addr,
+                length: used,
+                access: AccessFlags::LOCAL_WRITE,
+            };
+            if hca.mrs.reach(reach).is_none() {
+                return Err((Syndrome::LOCAL_PROT, Syndrome::REMOTE_OP));
+            }
+            left -= used;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+        Err((Syndrome::LOCAL_LENGTH, Syndrome::REMOTE_INVAL_REQ))
+    }
+}
+
+/// Puts bytes into a receive's elements, one behind the other.
+struct Placer<I> {
+    sges: I,
+    to: *mut u8,
+    room: usize,
+}
+
+impl<I: Iterator<Item = Sge>> Placer<I> {
+    #[inline(always)]
+    fn new(sges: I) -> Self {
+        Self {
+            sges,
+            to: std::ptr::null_mut(),
+            room: 0,
+        }
+    }
+
+    /// Hands the next `length` bytes of the elements to `each`, string by string.
+    #[inline(always)]
+    fn next(&mut self, mut length: usize, mut each: impl FnMut(*mut u8, usize)) {
+        while length != 0 {
+            if self.room == 0 {
+                let Some(sge) = self.sges.next() else { return };
+                self.to = std::ptr::with_exposed_provenance_mut(sge.addr as usize);
+                self.room = sge.length as usize;
+                continue;
+            }
+            let now = length.min(self.room);
+            each(self.to, now);
+            self.to = self.to.wrapping_add(now);
+            self.room -= now;
+            length -= now;
+        }
+    }
+
+    #[inline(always)]
+    fn skip(&mut self, length: usize) {
+        self.next(length, |_, _| {});
+    }
+
+    /// # Safety
+    /// The elements that the bytes fall on are writable, and `from` is readable.
+    #[inline(always)]
+    unsafe fn put(&mut self, mut from: *const u8, length: usize) {
+        self.next(length, |to, now| {
+            // SAFETY: the caller's promise.
+            unsafe {
+                copy(from, to, now);
+                from = from.add(now);
+            }
+        });
+    }
+
+    /// # Safety
+    /// As [`Self::put`], of a message's data.
+    #[inline(always)]
+    unsafe fn put_all(&mut self, data: SgeList<'_>) {
+        for piece in data {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match piece {
+                    Data::Inline(head, tail) => {
+                        self.put(head.as_ptr(), head.len());
+                        self.put(tail.as_ptr(), tail.len());
+                    }
+                    Data::Pointer(sge) => self.put(
+                        std::ptr::with_exposed_provenance(sge.addr as usize),
+                        sge.length as usize,
+                    ),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Entries that are executed under the device's lock: what they touch is the lock's. Their queue
+//! pair is closed, and nobody is within its section.
+
+use super::control::Control;
+use super::datagram::{self, Address};
+use super::hca::Hca;
+use super::qp::SendWork;
+use super::run::{Stop, outgoing_datagram};
+use bellwire_core::cqe::Syndrome;
+use bellwire_core::wqe::{SendWqe, opcode};
+use bellwire_core::wr::QpType;
+
+impl Hca {
+    pub(super) fn execute_under_lock(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        // SAFETY: closed, and the lock is held: the work is ours. A copy: what follows may look at
+        // the queue pair again.
+        let Some(work) = (unsafe { *record.ctx.sender.work.get() }) else {
+            return;
+        };
+        // SAFETY: rung and not completed.
+        let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+        match self.execute_rare(control, &work, &wqe) {
+            Ok(()) => self.executed(control, qpn, 0),
+            Err(stop) => self.handle(control, qpn, stop),
+        }
+    }
+
+    fn execute_rare(
+        &self,
+        control: &mut Control,
+        work: &SendWork,
+        wqe: &SendWqe<'_>,
+    ) -> Result<(), Stop> {
+        match (work.transport, wqe.opcode()) {
+            (QpType::Ud, opcode::SEND | opcode::SEND_IMM) => self.multicast(control, work, wqe),
+            _ => Err(Stop::Failed {
+                syndrome: Syndrome::LOCAL_QP_OP,
+                responder: None,
+            }),
+        }
+    }
+
+    /// Sends a datagram to each member of its group.
+    fn multicast(
+        &self,
+        control: &mut Control,
+        work: &SendWork,
+        wqe: &SendWqe<'_>,
+    ) -> Result<(), Stop> {
+        let message = outgoing_datagram(self, work, wqe)?;
+        let to = Address::read(work, &wqe.address_vector());
+        if !self.port.is_up() {
+            return Ok(());
+        }
+        for qpn in control.groups.members(&to.av.rgid, to.av.rlid.get()) {
+            match datagram::deliver(self, work, &message, &to, qpn) {
+                Err(Stop::Receiver { qpn, blame }) => self.blame(control, qpn, blame),
+                _delivered_or_dropped => {}
+            }
+        }
+        Ok(())
+    }
+}
