@@ -71,14 +71,8 @@ pub(super) fn deliver(
     };
     match put(hca, work, message, to, qpn, peer) {
         Ok(()) => Ok(()),
-        Err(Unfilled::Failed(_)) => Err(Stop::Receiver {
-            qpn,
-            blame: Blame::Receive,
-        }),
-        Err(Unfilled::Overrun) => Err(Stop::Receiver {
-            qpn,
-            blame: Blame::Overrun,
-        }),
+        Err(Unfilled::Failed(_)) => Err(Stop::Receiver(Blame::Receive)),
+        Err(Unfilled::Overrun) => Err(Stop::Receiver(Blame::Overrun)),
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) enum Stop {
     Overrun,
     /// The entry was executed, as far as an unreliable service can tell; the queue pair that it went
     /// to fails.
-    Receiver { qpn: u32, blame: Blame },
+    Receiver(Blame),
     /// The entry wants the device's lock.
     UnderLock,
 }
@@ -168,11 +168,11 @@ fn execute<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<
 
 /// What an answer of the responder is to the requester; an unreliable one gets none, and goes on.
 #[inline(always)]
-fn answered<T: Service>(work: &SendWork, result: Result<u32, Answer>) -> Result<u32, Stop> {
+fn answered<T: Service>(result: Result<u32, Answer>) -> Result<u32, Stop> {
     match result {
         Ok(bytes) => Ok(bytes),
         Err(answer) if T::RELIABLE => Err(refused(answer)),
-        Err(answer) => unanswered(work, answer),
+        Err(answer) => unanswered(answer),
     }
 }
 
@@ -191,12 +191,9 @@ fn refused(answer: Answer) -> Stop {
 /// IBTA 9.8.2: an unreliable connection's responder drops what it does not take, without a word; a
 /// receive that could not be completed fails there.
 #[cold]
-fn unanswered(work: &SendWork, answer: Answer) -> Result<u32, Stop> {
+fn unanswered(answer: Answer) -> Result<u32, Stop> {
     match answer {
-        Answer::Nak(_, blame @ (Blame::Receive | Blame::Overrun)) => Err(Stop::Receiver {
-            qpn: (work.connection >> 32) as u32,
-            blame,
-        }),
+        Answer::Nak(_, blame @ (Blame::Receive | Blame::Overrun)) => Err(Stop::Receiver(blame)),
         _ => Ok(0),
     }
 }
@@ -272,7 +269,7 @@ fn write_one<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Resul
             unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
             Ok(0)
         };
-        return answered::<T>(work, write());
+        return answered::<T>(write());
     }
     write::<T>(hca, work, wqe)
 }
@@ -289,7 +286,7 @@ fn write<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u3
         unsafe { gather(data, to) };
         Ok(0)
     };
-    answered::<T>(work, write())
+    answered::<T>(write())
 }
 
 #[inline(never)]
@@ -307,7 +304,7 @@ fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> 
         claim.fill(hca, &message(wqe, CqeOpcode::RespWrImm, data, length))?;
         Ok(0)
     };
-    answered::<T>(work, write())
+    answered::<T>(write())
 }
 
 #[inline(always)]
@@ -357,7 +354,7 @@ pub(super) fn outgoing_datagram<'a>(
 fn send<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     let message = outgoing_message(hca, work, wqe, T::FIRST)?;
     let send = || T::responder(hca, work, wqe)?.receive(hca, &message);
-    answered::<T>(work, send().map(|()| 0))
+    answered::<T>(send().map(|()| 0))
 }
 
 /// Checks that the result of a READ or atomic may be written where the entry says, and that there

@@ -2,6 +2,7 @@
 //! the device's lock.
 
 use super::control::{Control, QpRecord, Stall, UNTRIED, connection};
+use super::datagram::Address;
 use super::hca::Hca;
 use super::qp::{QpCtx, SendWork};
 use super::receive::Receives;
@@ -12,6 +13,7 @@ use bellwire_core::qp::{
     AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer, state_after_send_error,
 };
 use bellwire_core::wqe::SendWqe;
+use bellwire_core::wr::QpType;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
@@ -106,10 +108,13 @@ impl Hca {
                 responder,
             } => return self.fail(control, qpn, syndrome, responder),
             Stop::Overrun => return self.overrun(control, qpn),
-            Stop::Receiver {
-                qpn: receiver,
-                blame,
-            } => {
+            Stop::Receiver(blame) => {
+                // SAFETY: rung and not completed.
+                let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+                let receiver = match work.transport {
+                    QpType::Ud => Address::read(work, &wqe.address_vector()).qpn,
+                    _ => record.attr.dest_qp_num,
+                };
                 self.blame(control, receiver, blame);
                 return self.executed(control, qpn, 0);
             }

@@ -57,7 +57,7 @@ impl Hca {
         }
         for qpn in control.groups.members(&to.av.rgid, to.av.rlid.get()) {
             match datagram::deliver(self, work, &message, &to, qpn) {
-                Err(Stop::Receiver { qpn, blame }) => self.blame(control, qpn, blame),
+                Err(Stop::Receiver(blame)) => self.blame(control, qpn, blame),
                 _delivered_or_dropped => {}
             }
         }
