@@ -9,6 +9,7 @@ pub(crate) use memory::{QpMemory, Side};
 use crate::cq::{Cq, CqShared, Cqs};
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::Element;
 use crate::pd::Pd;
 use crate::soft::{Life, QpParts, RecvDoorbell, SendDoorbell};
 use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
@@ -28,7 +29,9 @@ pub type RcRecvQueue = RecvQueue<'static, RecvDoorbell>;
 /// to two threads.
 ///
 /// Dropping it flushes what is in flight, rung or not: it is still told by the completion queues.
-/// Not told are unsignalled requests that were executed and that no later request completed.
+/// Not told are unsignalled requests that were executed and that no later request completed. Its
+/// asynchronous events that were not got are removed; the drop waits until those that were got are
+/// acknowledged.
 #[derive(Debug)]
 pub struct Qp {
     sq: RcSendQueue,
@@ -45,12 +48,12 @@ impl Pd {
     /// Creates a queue pair in RESET.
     ///
     /// # Errors
-    /// A capability that the device does not have; completion queues of another device, or without
+    /// A capability that the device does not have; completion queues of another context, or without
     /// room for everything that can be in flight; no number left.
     pub fn create_qp<'a>(&self, cqs: impl Into<Cqs<'a>>, init: &QpInit) -> Result<Qp, Error> {
         init.check(self.device())?;
         let mut cqs = cqs.into();
-        check_device(self.device(), &cqs)?;
+        check_context(self.device(), &cqs)?;
         let shared = match &cqs {
             Cqs::Shared(cq) => (cq.shared().clone(), cq.shared().clone()),
             Cqs::Split(send, recv) => (send.shared().clone(), recv.shared().clone()),
@@ -80,6 +83,7 @@ impl Pd {
                 send_cq: unsafe { &*std::ptr::from_ref(&*shared.0.ctx) },
                 // SAFETY: as above.
                 recv_cq: unsafe { &*std::ptr::from_ref(&*shared.1.ctx) },
+                events: self.device().events.clone(),
             };
             let life = life(0, user_index);
             made = Some((memory, parts, user_index));
@@ -112,6 +116,7 @@ impl Pd {
             self.device().hca.destroy_qp(qpn);
             return Err(Error::UnknownQp { qpn });
         };
+        self.device().events.admit(Element::Qp(qpn));
         Ok(Qp {
             sq,
             rq,
@@ -125,8 +130,8 @@ impl Pd {
     }
 }
 
-fn check_device(device: &Device, cqs: &Cqs<'_>) -> Result<(), Error> {
-    let ours = |cq: &Cq| Arc::ptr_eq(&cq.device().hca, &device.hca);
+fn check_context(device: &Device, cqs: &Cqs<'_>) -> Result<(), Error> {
+    let ours = |cq: &Cq| device.is_same_context(cq.device());
     let all = match cqs {
         Cqs::Shared(cq) => ours(cq),
         Cqs::Split(send, recv) => ours(send) && ours(recv),
@@ -383,5 +388,6 @@ impl Drop for Qp {
             .memory
             .end
             .set((send.ctx.produced(), recv.ctx.produced()));
+        self.pd.device().events.retire(Element::Qp(self.qpn));
     }
 }

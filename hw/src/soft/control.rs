@@ -7,6 +7,7 @@ use super::limits;
 use super::mr::MAX_MR;
 use super::qp::{MAX_QP, QpCtx, RecvWork, SendWork};
 use crate::error::Error;
+use crate::event::{AsyncQueue, Element, EventType};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
@@ -14,10 +15,11 @@ use bellwire_core::wqe::{RecvRing, SendRing};
 use bellwire_core::wr::QpType;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A queue pair's resources, which the program's side owns and keeps until it is destroyed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct QpParts {
     pub pd: u32,
     pub send_ring: SendRing<'static>,
@@ -25,6 +27,8 @@ pub(crate) struct QpParts {
     pub recv_record: &'static DoorbellRecord,
     pub send_cq: &'static CqCtx,
     pub recv_cq: &'static CqCtx,
+    /// Those of the context that it was created in.
+    pub events: Arc<AsyncQueue>,
 }
 
 /// What tells one life of a queue pair from the next: where its counters start, and how its
@@ -73,6 +77,15 @@ pub(super) struct Control {
     pub next_stall: u64,
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
     pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
+}
+
+impl QpRecord {
+    /// Tells the queue pair's context of an event. For errors, drains and the like: it may take a
+    /// system call.
+    pub fn raise(&self, event: EventType) {
+        // Between its destruction and its last event nobody wants to know.
+        let _known = self.parts.events.push(Element::Qp(self.qpn), event);
+    }
 }
 
 impl Control {

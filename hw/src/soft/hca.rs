@@ -4,9 +4,11 @@ use super::clock::{Clock, ClockKind};
 use super::control::Control;
 use super::engine::Engine;
 use super::mr::MrTable;
+use super::numbers::Numbers;
 use super::qp::{QpCtx, QpTable};
 use super::quiesce::Barriers;
 use super::run::run;
+use crate::event::{Contexts, Element, EventType};
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +51,9 @@ pub(crate) struct Hca {
     pub(super) engine: Option<Engine>,
     /// When the next waiting request is due; `u64::MAX` while none waits.
     pub(super) next_due: CachePadded<AtomicU64>,
+    /// Numbers of completion queues.
+    pub(crate) cqns: Numbers,
+    pub(crate) contexts: Contexts,
     control: Mutex<Control>,
 }
 
@@ -85,6 +90,8 @@ impl Running {
             clock: Clock::new(config.clock),
             engine: (workers != 0).then(|| Engine::new(workers)),
             next_due: CachePadded::new(AtomicU64::new(u64::MAX)),
+            cqns: Numbers::new("completion queues"),
+            contexts: Contexts::default(),
             control: Mutex::new(Control::new(seed)),
         });
         let threads = (0..workers)
@@ -162,6 +169,16 @@ impl Hca {
             return self.stopped(qpn);
         }
         sender.section.leave();
+    }
+
+    /// Gives an event to the open contexts that have the element; `false`: none has it.
+    pub(crate) fn broadcast(&self, element: Element, event: EventType) -> bool {
+        self.contexts.broadcast(element, event)
+    }
+
+    /// Whether threads of its own execute.
+    pub(crate) fn has_engine(&self) -> bool {
+        self.engine.is_some()
     }
 
     /// Whether some request waits for its time.

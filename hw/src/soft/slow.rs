@@ -5,6 +5,7 @@ use super::control::{Control, QpRecord, Stall, connection};
 use super::hca::Hca;
 use super::qp::QpCtx;
 use super::run::{Stop, run};
+use crate::event::EventType;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
 use bellwire_core::qp::{AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer};
 use bellwire_core::wqe::SendWqe;
@@ -100,7 +101,10 @@ impl Hca {
                 syndrome,
                 responder,
             } => return self.fail(control, qpn, syndrome, responder),
-            Stop::Overrun => return self.to_error(control, qpn),
+            Stop::Overrun => {
+                record.raise(EventType::QpFatal);
+                return self.to_error(control, qpn);
+            }
             Stop::Rnr(code) => {
                 if stall.rnr_left == 0 {
                     return self.fail(control, qpn, Syndrome::RNR_RETRY_EXC, false);
