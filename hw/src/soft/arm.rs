@@ -143,7 +143,9 @@ mod loom_models {
             });
             world.arm.arm(0, false, Barriers::get());
             let seen = world.polled(0) as u32 + world.polled(1) as u32;
-            producers.map(|producer| producer.join().unwrap());
+            for producer in producers {
+                producer.join().unwrap();
+            }
             let events = world.events.load(Ordering::Relaxed);
             assert!(events <= 1, "told twice");
             // Both were there at the last look, or the sleeper is woken.
