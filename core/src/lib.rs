@@ -13,6 +13,7 @@ pub mod access;
 pub mod barrier;
 pub mod be;
 pub mod cqe;
+pub mod event;
 pub mod port;
 pub mod qp;
 pub mod queue;

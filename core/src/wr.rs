@@ -3,7 +3,6 @@
 //! libibverbs need no translation.
 
 use bitflags::bitflags;
-use core::fmt;
 
 /// A scatter/gather element: `length` bytes at `addr`, reached through the local key `lkey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,13 +73,15 @@ macro_rules! numbered {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.write_str(self.name())
             }
         }
     };
 }
+
+pub(crate) use numbered;
 
 numbered! {
     /// The operation of a send request (`ibv_wr_opcode`; NOP is ours, the verbs have none).

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::{CompChannel, Element};
 use crate::pinned::Pinned;
 use crate::qp::{QpMemory, Side};
 use crate::soft::CqCtx;
@@ -21,9 +22,42 @@ pub(crate) struct CqShared {
     pub ctx: Box<CqCtx>,
     _ring: Pinned,
     _records: Box<[DoorbellRecord; 2]>,
+    device: Device,
+}
+
+impl Drop for CqShared {
+    fn drop(&mut self) {
+        // Not before: the device may still name it, where queue pairs outlive it.
+        self.device.hca.cqns.give_back(self.ctx.cqn());
+    }
+}
+
+/// How a completion queue is made.
+#[derive(Clone, Copy, Debug)]
+pub struct CqInit<'a> {
+    /// Entries, at least.
+    pub entries: u32,
+    /// Queue pairs that it can serve; up to 65536.
+    pub qps: usize,
+    /// The channel that it tells of entries, when [armed](Cq::req_notify).
+    pub channel: Option<&'a CompChannel>,
+}
+
+impl CqInit<'_> {
+    /// As many entries, for up to 256 queue pairs, without a channel.
+    pub fn new(entries: u32) -> Self {
+        Self {
+            entries,
+            qps: 256,
+            channel: None,
+        }
+    }
 }
 
 /// A completion queue. One owner at a time: `Send`, not `Sync`.
+///
+/// Dropping it removes its events that were not got, and waits until those that were got are
+/// acknowledged.
 #[derive(Debug)]
 pub struct Cq {
     core: CompletionQueue<'static>,
@@ -63,7 +97,7 @@ impl Device {
     /// # Errors
     /// More entries than the device has, none, or no memory.
     pub fn create_cq(&self, entries: u32) -> Result<Cq, Error> {
-        self.create_cq_for(entries, 256)
+        self.create_cq_with(&CqInit::new(entries))
     }
 
     /// As [`create_cq`](Self::create_cq), for up to `qps` queue pairs.
@@ -71,6 +105,27 @@ impl Device {
     /// # Errors
     /// As there.
     pub fn create_cq_for(&self, entries: u32, qps: usize) -> Result<Cq, Error> {
+        self.create_cq_with(&CqInit {
+            qps,
+            ..CqInit::new(entries)
+        })
+    }
+
+    /// As [`create_cq`](Self::create_cq), with everything that can be said.
+    ///
+    /// # Errors
+    /// As there; and [`Error::Foreign`] for a channel of another context.
+    pub fn create_cq_with(&self, init: &CqInit<'_>) -> Result<Cq, Error> {
+        let &CqInit {
+            entries,
+            qps,
+            channel,
+        } = init;
+        if channel.is_some_and(|channel| !self.is_same_context(channel.device())) {
+            return Err(Error::Foreign {
+                what: "completion channel",
+            });
+        }
         let max = self.attr().max_cqe;
         if entries == 0 || entries > max {
             return Err(Error::TooLarge {
@@ -99,15 +154,19 @@ impl Device {
             .map(|_| QueueSlot::default())
             .collect();
         let slots = SlotMemory(Box::into_raw(slots));
+        let cqn = self.hca.cqns.take()?;
+        let channel = channel.map(|channel| channel.queue().clone());
+        let events = self.events.clone();
         // SAFETY: the only consumer; the slots stay until `core` is gone.
         let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records_ref) };
         Ok(Cq {
             core,
             attached: Vec::new(),
             shared: Arc::new(CqShared {
-                ctx: Box::new(CqCtx::new(memory, &records_ref[0])),
+                ctx: Box::new(CqCtx::new(memory, &records_ref[0], cqn, events, channel)),
                 _ring: ring,
                 _records: records,
+                device: self.clone(),
             }),
             device: self.clone(),
             _slots: slots,
@@ -137,6 +196,42 @@ impl Cq {
             return self.core.poll(limit, each);
         }
         count
+    }
+
+    /// Its number, by which events name it: 24 bits, not zero.
+    pub fn cqn(&self) -> u32 {
+        self.shared.ctx.cqn()
+    }
+
+    /// Arms it (ibv_req_notify_cq(3)): its next entry raises one event on its completion channel; or
+    /// the next one that tells of an error or a solicited message, when `solicited_only`. Arming for
+    /// any entry while armed for solicited ones widens; the other way round it stays as it was.
+    ///
+    /// An entry that is there already raises nothing: arm, then poll until it is empty, then sleep,
+    /// and nothing is missed. A system call (membarrier(2)); not for the data path.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`].
+    pub fn req_notify(&mut self, solicited_only: bool) -> Result<(), Error> {
+        let ctx = &self.shared.ctx;
+        if ctx.channel().is_none() {
+            return Err(Error::NoChannel { cqn: ctx.cqn() });
+        }
+        ctx.arm(self.core.arm(ctx.cqn(), solicited_only));
+        Ok(())
+    }
+
+    /// Acknowledges `count` of its events that were [deferred](crate::event::CqEvent::defer), at the
+    /// price of one (ibv_ack_cq_events(3)).
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`]; [`Error::NotDeferred`] when there are fewer, and none is acknowledged
+    /// then.
+    pub fn ack_events(&self, count: u32) -> Result<(), Error> {
+        let cqn = self.cqn();
+        let channel = self.shared.ctx.channel();
+        let channel = channel.ok_or(Error::NoChannel { cqn })?;
+        channel.ack_deferred(Element::Cq(cqn), count)
     }
 
     /// Entries.
@@ -220,6 +315,12 @@ impl Cq {
             }
             !done
         });
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.shared.ctx.retire();
     }
 }
 

@@ -1,9 +1,10 @@
 //! Devices: which there are, what they can do, and opening one.
 
 use crate::error::Error;
+use crate::event::AsyncQueue;
 use crate::pd::Pd;
 use crate::qp::Endpoint;
-use crate::soft::{HcaConfig, Running, limits};
+use crate::soft::{HcaConfig, PORTS, Running, limits};
 use bellwire_core::qp::Mtu;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -82,10 +83,12 @@ pub struct DeviceInfo {
     pub attr: DeviceAttr,
 }
 
-/// An open device. Clones are the same one; it closes when the last object on it goes.
+/// An open device (`ibv_context`): what is created through it works together, and its asynchronous
+/// events come here. Clones are the same one; it closes when the last object on it goes.
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(crate) hca: Arc<Running>,
+    pub(crate) events: Arc<AsyncQueue>,
     name: &'static str,
 }
 
@@ -105,39 +108,47 @@ fn in_table(what: &'static str, index: u16, length: u16) -> Result<(), Error> {
 
 impl Device {
     /// Opens a device by name. `"soft"` is the software HCA that all of the process shares, inline
-    /// and on the real clock; `"auto"` is the best that there is.
+    /// and on the real clock; `"auto"` is the best that there is. Each call gives another context.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`].
+    /// [`Error::UnknownDevice`]; [`Error::Io`] when the system has no descriptor left.
     pub fn open(name: &str) -> Result<Self, Error> {
         match name {
-            "auto" | SOFT => Ok(Self::shared_soft()),
+            "auto" | SOFT => Self::context(shared_soft()),
             _ => Err(Error::UnknownDevice {
                 name: name.to_owned(),
             }),
         }
     }
 
-    fn shared_soft() -> Self {
-        static SHARED: Mutex<Weak<Running>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let hca = shared.upgrade().unwrap_or_else(|| {
-            let hca = Running::start(HcaConfig::default());
-            *shared = Arc::downgrade(&hca);
-            hca
-        });
-        Self { hca, name: SOFT }
+    fn context(hca: Arc<Running>) -> Result<Self, Error> {
+        let events = hca.contexts.open(PORTS)?;
+        Ok(Self {
+            hca,
+            events,
+            name: SOFT,
+        })
+    }
+
+    /// Opens the same device once more: another context, with events of its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system has no descriptor left.
+    pub fn reopen(&self) -> Result<Self, Error> {
+        Self::context(self.hca.clone())
+    }
+
+    /// Whether both are the same context.
+    pub(crate) fn is_same_context(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.events, &other.events)
     }
 
     /// A software HCA of one's own: queue pairs of other devices cannot reach it.
     ///
     /// # Panics
-    /// When the threads of engine mode cannot be started.
+    /// When the threads of engine mode cannot be started, or the system has no descriptor left.
     pub fn soft(config: HcaConfig) -> Self {
-        Self {
-            hca: Running::start(config),
-            name: SOFT,
-        }
+        Self::context(Running::start(config)).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The devices that [`open`](Self::open) knows.
@@ -224,9 +235,32 @@ impl Device {
         }
     }
 
+    /// Before this thread sleeps for an event: lets requests go on, and tells for how long it may
+    /// sleep until it asks again. An inline device has nobody else to do it.
+    pub(crate) fn idle(&self) -> Option<Duration> {
+        const SOON: Duration = Duration::from_millis(1);
+        const LATER: Duration = Duration::from_millis(20);
+        if self.hca.has_engine() {
+            return None;
+        }
+        self.progress();
+        Some(if self.hca.waiting() { SOON } else { LATER })
+    }
+
     /// Moves a virtual clock on, and lets requests go on whose time has come. `false`: the clock is
     /// the real one, and nothing was done.
     pub fn advance(&self, by: Duration) -> bool {
         self.hca.advance(by)
     }
+}
+
+/// The software HCA that all of the process shares.
+fn shared_soft() -> Arc<Running> {
+    static SHARED: Mutex<Weak<Running>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let hca = Running::start(HcaConfig::default());
+        *shared = Arc::downgrade(&hca);
+        hca
+    })
 }

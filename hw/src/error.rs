@@ -1,11 +1,12 @@
-//! Why a set-up call failed.
+//! Why a call failed that is not on the data path.
 
+use crate::event::{Element, EventType};
 use crate::memory::MemoryError;
 use bellwire_core::qp::ModifyError;
 use bellwire_core::queue::AttachError;
-use std::fmt;
+use std::{fmt, io};
 
-/// Why a set-up call failed. Nothing was created or changed.
+/// Why a call failed that is not on the data path. Nothing was created or changed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -86,10 +87,60 @@ pub enum Error {
     Attach(AttachError),
     /// The queue pair cannot make this change.
     Modify(ModifyError),
+    /// There is no event, and the descriptor was told not to block.
+    WouldBlock,
+    /// The completion queue has no completion channel to tell.
+    NoChannel {
+        /// Its number.
+        cqn: u32,
+    },
+    /// More events acknowledged than were got and deferred.
+    NotDeferred {
+        /// Whose events.
+        element: Element,
+        /// How many were to be acknowledged.
+        given: u32,
+        /// How many there are.
+        deferred: u32,
+    },
+    /// The event is not about things of this kind.
+    WrongElement {
+        /// The event.
+        event: EventType,
+        /// What it was to be about.
+        element: Element,
+    },
+    /// There is nothing of this name on the device (any more).
+    UnknownElement {
+        /// What was named.
+        element: Element,
+    },
+    /// The operating system refused.
+    Io {
+        /// To do what.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
     /// Memory cannot be had.
     Memory(MemoryError),
     /// The slab cannot be cut so.
     Slab(bellwire_core::slab::LayoutError),
+}
+
+/// What to do when the system refuses.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => ": close descriptors, or raise `ulimit -n`",
+        Some(libc::ENFILE) => ": close descriptors, or raise fs.file-max",
+        _ => "",
+    }
+}
+
+impl Error {
+    pub(crate) fn io(what: &'static str, error: io::Error) -> Self {
+        Self::Io { what, error }
+    }
 }
 
 impl fmt::Display for Error {
@@ -145,6 +196,34 @@ impl fmt::Display for Error {
                 f,
                 "queue pair {qpn:#x} is not attached to this multicast group"
             ),
+            Self::WouldBlock => f.write_str(
+                "no event is queued: wait until the descriptor is readable, or let it block",
+            ),
+            Self::NoChannel { cqn } => write!(
+                f,
+                "completion queue {cqn:#x} has no completion channel: create it on one \
+                 (CqInit::channel)"
+            ),
+            Self::NotDeferred {
+                element,
+                given,
+                deferred,
+            } => write!(
+                f,
+                "{given} events of {element} cannot be acknowledged: {deferred} were got, deferred \
+                 and not acknowledged yet"
+            ),
+            Self::WrongElement { event, element } => write!(
+                f,
+                "{event} is not about a {}: name a {}",
+                element.kind(),
+                event.element_kind()
+            ),
+            Self::UnknownElement { element } => write!(
+                f,
+                "no {element} on this device: it was destroyed, or never created"
+            ),
+            Self::Io { what, error } => write!(f, "cannot {what}: {error}{}", remedy(error)),
             Self::Attach(error) => error.fmt(f),
             Self::Modify(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
@@ -156,6 +235,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::Io { error, .. } => Some(error),
             Self::Attach(error) => Some(error),
             Self::Modify(error) => Some(error),
             Self::Memory(error) => Some(error),

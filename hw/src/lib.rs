@@ -8,6 +8,8 @@
 //! | connect | [`Pd::create_qp`], [`Qp::init`], [`Qp::connect`], or [`Qp::modify`] step by step |
 //! | post | [`Qp::sq`], [`Qp::rq`]: [`queue::SendQueue`], [`queue::RecvQueue`], with an operation of [`wqe`] |
 //! | learn what became of it | [`Cq::poll_one`]: [`queue::Completion`] |
+//! | sleep until something completes | [`Device::create_comp_channel`], [`Cq::req_notify`] |
+//! | learn of what no completion tells | [`Device::get_async_event`]: [`event`] |
 //! | feed one queue from many threads | [`ring::mpsc`] |
 //!
 //! Set-up calls return an [`Error`] that says what to do. Posting, ringing and polling allocate
@@ -60,6 +62,7 @@ mod ah;
 mod cq;
 mod device;
 mod error;
+pub mod event;
 mod pd;
 mod pinned;
 mod qp;
@@ -72,7 +75,7 @@ pub use ah::{Ah, GRH_BYTES, ah_attr_from_wc};
 pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
 pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, wqe, wr};
-pub use cq::{Cq, Cqs};
+pub use cq::{Cq, CqInit, Cqs};
 pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;
 pub use pd::{Mr, Pd, Region};

@@ -14,6 +14,7 @@ pub use xrc::XrcTarget;
 use crate::cq::{Cq, CqShared, Cqs};
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::Element;
 use crate::pd::Pd;
 use crate::soft::{Life, QpParts, RecvDoorbell, RecvParts, SendDoorbell};
 use crate::srq::{Srq, SrqUse};
@@ -38,7 +39,9 @@ pub type QpRecvQueue = RecvQueue<'static, RecvDoorbell>;
 /// a time; [`split`](Self::split) gives its halves to two threads.
 ///
 /// Dropping it flushes what is in flight, rung or not: it is still told by the completion queues.
-/// Not told are unsignalled requests that were executed and that no later request completed.
+/// Not told are unsignalled requests that were executed and that no later request completed. Its
+/// asynchronous events that were not got are removed; the drop waits until those that were got are
+/// acknowledged.
 #[derive(Debug)]
 pub struct Qp<T: QpTransport = Rc> {
     sq: QpSendQueue<T>,
@@ -56,7 +59,7 @@ impl Pd {
     /// Creates a reliable connection's queue pair in RESET.
     ///
     /// # Errors
-    /// A capability that the device does not have; completion queues of another device, or without
+    /// A capability that the device does not have; completion queues of another context, or without
     /// room for everything that can be in flight; no number left.
     pub fn create_qp<'a>(&self, cqs: impl Into<Cqs<'a>>, init: &QpInit) -> Result<Qp, Error> {
         self.create_qp_of::<Rc>(cqs, init)
@@ -94,7 +97,7 @@ impl Pd {
 impl<T: QpTransport> Qp<T> {
     fn create(pd: &Pd, mut cqs: Cqs<'_>, init: &QpInit, srq: Option<&Srq>) -> Result<Self, Error> {
         init.check::<T>(pd.device())?;
-        check_device(pd.device(), &cqs)?;
+        check_context(pd.device(), &cqs)?;
         let srq = srq.map(|srq| srq.use_by(pd)).transpose()?;
         let shared = match &cqs {
             Cqs::Shared(cq) => (cq.shared().clone(), cq.shared().clone()),
@@ -138,6 +141,7 @@ impl<T: QpTransport> Qp<T> {
                         cq,
                     },
                 },
+                events: pd.device().events.clone(),
             };
             let life = life(0, user_index);
             made = Some((memory, parts, user_index));
@@ -172,6 +176,7 @@ impl<T: QpTransport> Qp<T> {
         if !T::RECEIVES || srq.is_some() {
             rq.set_absent();
         }
+        pd.device().events.admit(Element::Qp(qpn));
         Ok(Qp {
             sq,
             rq,
@@ -186,8 +191,8 @@ impl<T: QpTransport> Qp<T> {
     }
 }
 
-fn check_device(device: &Device, cqs: &Cqs<'_>) -> Result<(), Error> {
-    let ours = |cq: &Cq| Arc::ptr_eq(&cq.device().hca, &device.hca);
+fn check_context(device: &Device, cqs: &Cqs<'_>) -> Result<(), Error> {
+    let ours = |cq: &Cq| device.is_same_context(cq.device());
     let all = match cqs {
         Cqs::Shared(cq) => ours(cq),
         Cqs::Split(send, recv) => ours(send) && ours(recv),
@@ -415,5 +420,6 @@ impl<T: QpTransport> Drop for Qp<T> {
             .memory
             .end
             .set((send.ctx.produced(), recv.ctx.produced()));
+        self.pd.device().events.retire(Element::Qp(self.qpn));
     }
 }

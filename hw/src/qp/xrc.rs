@@ -3,6 +3,7 @@
 use super::{ConnectAttr, Endpoint, transport::required};
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::Element;
 use crate::soft::{Life, QpParts, RecvParts};
 use crate::xrcd::Xrcd;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
@@ -27,6 +28,7 @@ impl Xrcd {
             pd: 0,
             send: None,
             recv: RecvParts::Xrc { domain: self.id() },
+            events: self.device().events.clone(),
         };
         let life = Life {
             send_start: 0,
@@ -34,6 +36,7 @@ impl Xrcd {
             recv_user_index: 0,
         };
         let (qpn, _) = self.device().hca.create_qp(|_| Ok((parts, life)))?;
+        self.device().events.admit(Element::Qp(qpn));
         Ok(XrcTarget {
             qpn,
             xrcd: self.clone(),
@@ -107,5 +110,6 @@ impl XrcTarget {
 impl Drop for XrcTarget {
     fn drop(&mut self) {
         self.device().hca.destroy_qp(self.qpn);
+        self.device().events.retire(Element::Qp(self.qpn));
     }
 }

@@ -10,6 +10,7 @@ use super::qp::{MAX_QP, QpCtx, SendWork};
 use super::receive::{OwnQueue, Receives, RecvWork};
 use super::srq::SrqCtx;
 use crate::error::Error;
+use crate::event::{AsyncQueue, Element, EventType};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
@@ -17,16 +18,19 @@ use bellwire_core::wqe::{RecvRing, SendRing};
 use bellwire_core::wr::QpType;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A queue pair's resources, which the program's side owns and keeps until it is destroyed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct QpParts {
     pub transport: QpType,
     pub pd: u32,
     /// Send queue and its completion queue; an XRC target has none.
     pub send: Option<(SendRing<'static>, &'static CqCtx)>,
     pub recv: RecvParts,
+    /// Those of the context that it was created in.
+    pub events: Arc<AsyncQueue>,
 }
 
 /// Where a queue pair's receives come from, and where they complete.
@@ -48,16 +52,13 @@ pub(crate) enum RecvParts {
 }
 
 impl QpParts {
-    /// Whether it completes on this queue.
-    pub fn completes_on(&self, cq: &CqCtx) -> bool {
-        let send = self.send.is_some_and(|(_, send)| std::ptr::eq(send, cq));
+    /// The completion queues of its sends, and of its receives.
+    pub fn cqs(&self) -> [Option<&'static CqCtx>; 2] {
         let recv = match self.recv {
-            RecvParts::Own { cq: recv, .. } | RecvParts::Shared { cq: recv, .. } => {
-                std::ptr::eq(recv, cq)
-            }
-            RecvParts::None | RecvParts::Xrc { .. } => false,
+            RecvParts::Own { cq, .. } | RecvParts::Shared { cq, .. } => Some(cq),
+            RecvParts::None | RecvParts::Xrc { .. } => None,
         };
-        send || recv
+        [self.send.map(|(_, cq)| cq), recv]
     }
 }
 
@@ -93,6 +94,8 @@ pub(super) struct QpRecord {
     pub state: QpState,
     pub attr: QpAttr,
     pub stall: Option<Stall>,
+    /// Its completion queues that are known to be dead.
+    pub dead_cqs: [Option<u32>; 2],
 }
 
 #[derive(Debug)]
@@ -108,6 +111,31 @@ pub(super) struct Control {
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
     pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
     pub groups: Groups,
+}
+
+impl QpRecord {
+    /// Tells the queue pair's context of an event. For errors, drains and the like: it may take a
+    /// system call.
+    pub fn raise(&self, event: EventType) {
+        // Between its destruction and its last event nobody wants to know.
+        let _known = self.parts.events.push(Element::Qp(self.qpn), event);
+    }
+
+    /// Whether this is the first that is heard of the completion queue's death.
+    pub fn fatal(&mut self, cqn: u32) -> bool {
+        let first = !self.dead_cqs.contains(&Some(cqn));
+        if first {
+            self.dead_cqs = [self.dead_cqs[1], Some(cqn)];
+        }
+        first
+    }
+
+    /// What was started before the queue pair went to SQD has been finished.
+    pub fn drained(&self) {
+        if self.attr.en_sqd_async_notify {
+            self.raise(EventType::SqDrained);
+        }
+    }
 }
 
 impl Control {
@@ -132,6 +160,18 @@ impl Control {
             .get_mut(qpn as usize & (MAX_QP - 1))?
             .as_mut()
             .filter(|record| record.qpn == qpn)
+    }
+
+    /// The queue pairs that complete on this queue.
+    pub fn qps_on(&self, cq: &CqCtx) -> Vec<u32> {
+        let on = |record: &QpRecord| {
+            (record.parts.cqs().into_iter().flatten()).any(|of| std::ptr::eq(of, cq))
+        };
+        let records = self.qps.iter().flatten();
+        records
+            .filter(|record| on(record))
+            .map(|record| record.qpn)
+            .collect()
     }
 
     /// xorshift64*: keys are to look random, which is all that is asked of it.
@@ -281,6 +321,7 @@ impl Hca {
             state: QpState::Reset,
             attr: QpAttr::default(),
             stall: None,
+            dead_cqs: [None; 2],
         });
         Ok((qpn, ctx))
     }
@@ -414,7 +455,15 @@ impl Hca {
             QpState::Sqd => {
                 record.state = to;
                 self.show_face(record);
-                self.close(&mut control, qpn);
+                if from == QpState::Rts {
+                    record.attr.en_sqd_async_notify =
+                        attr.en_sqd_async_notify && mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+                    self.close(&mut control, qpn);
+                    let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+                    if record.state == to && record.stall.is_none() {
+                        record.drained();
+                    }
+                }
             }
             QpState::Sqe => record.state = to,
         }

@@ -1,9 +1,14 @@
 //! The producing end of a completion queue.
 
+use super::arm::Arm;
+use super::quiesce::Barriers;
+use crate::event::{AsyncQueue, Element, EventQueue, EventType};
+use bellwire_core::be::Be64;
 use bellwire_core::cqe::{Cqe64, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use crossbeam_utils::CachePadded;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the device knows of a completion queue. Many threads write entries.
@@ -16,19 +21,70 @@ pub(crate) struct CqCtx {
     /// The consumer index last seen.
     seen: AtomicU32,
     overrun: AtomicBool,
+    arm: Arm,
+    barriers: Barriers,
+    cqn: u32,
+    /// Of the context that it was created in.
+    events: Arc<AsyncQueue>,
+    /// Of its completion channel.
+    channel: Option<Arc<EventQueue<()>>>,
 }
 
 const CI_MASK: u32 = 0xff_ffff;
 
 impl CqCtx {
-    pub fn new(memory: CqMemory<'static>, consumer: &'static DoorbellRecord) -> Self {
+    pub fn new(
+        memory: CqMemory<'static>,
+        consumer: &'static DoorbellRecord,
+        cqn: u32,
+        events: Arc<AsyncQueue>,
+        channel: Option<Arc<EventQueue<()>>>,
+    ) -> Self {
+        let element = Element::Cq(cqn);
+        events.admit(element);
+        if let Some(channel) = &channel {
+            channel.admit(element);
+        }
         Self {
             memory,
             consumer,
             producer: CachePadded::new(AtomicU32::new(0)),
             seen: AtomicU32::new(0),
             overrun: AtomicBool::new(false),
+            arm: Arm::default(),
+            barriers: Barriers::get(),
+            cqn,
+            events,
+            channel,
         }
+    }
+
+    /// Its number.
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// Of its completion channel.
+    pub fn channel(&self) -> Option<&EventQueue<()>> {
+        self.channel.as_deref()
+    }
+
+    /// The arm register: takes the word that a ConnectX device does. What is polled from here on is
+    /// either seen then, or raises an event.
+    pub fn arm(&self, word: Be64) {
+        const SOLICITED_ONLY: u32 = 1 << 24;
+        let command = (word.get() >> 32) as u32;
+        let solicited_only = command & SOLICITED_ONLY != 0;
+        self.arm.arm(command, solicited_only, self.barriers);
+    }
+
+    /// The program's side is gone: no event names it any more when this returns.
+    pub fn retire(&self) {
+        let element = Element::Cq(self.cqn);
+        if let Some(channel) = &self.channel {
+            channel.retire(element);
+        }
+        self.events.retire(element);
     }
 
     /// Whether an entry was lost because the queue was full. It takes no more entries then.
@@ -66,7 +122,22 @@ impl CqCtx {
             let op_own = entry.op_own() | owner_bit(index, self.memory.count());
             Cqe64::publish(self.memory.entry(index), entry, op_own);
         }
+        if self.arm.is_armed(self.barriers) {
+            self.notify(index, entry);
+        }
         true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn notify(&self, index: u32, entry: &Cqe64) {
+        let solicited = entry.solicited() || entry.opcode().is_error();
+        if let Some(channel) = &self.channel
+            && self.arm.fire(index, solicited)
+        {
+            // Dropped when the queue is being destroyed.
+            let _known = channel.push(Element::Cq(self.cqn), ());
+        }
     }
 
     #[cold]
@@ -84,8 +155,10 @@ impl CqCtx {
         self.seen.store(consumer, Ordering::Release);
         let room = index.wrapping_sub(consumer) & CI_MASK < self.memory.count();
         if !room {
-            // Relaxed: as above.
-            self.overrun.store(true, Ordering::Relaxed);
+            // Relaxed: as above. Of several producers one tells.
+            if !self.overrun.swap(true, Ordering::Relaxed) {
+                let _known = self.events.push(Element::Cq(self.cqn), EventType::CqErr);
+            }
         }
         room
     }

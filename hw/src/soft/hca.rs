@@ -1,15 +1,16 @@
 //! The device itself: its tables, its clock, and the lock that everything but the data path takes.
 
 use super::clock::{Clock, ClockKind};
-use super::control::{Control, UNTRIED};
+use super::control::Control;
 use super::engine::Engine;
 use super::mr::MrTable;
+use super::numbers::Numbers;
 use super::port::Port;
-use super::qp::{QpCtx, QpTable, SendWork};
+use super::qp::{QpCtx, QpTable};
 use super::quiesce::Barriers;
-use super::respond::Answer;
 use super::run::run;
 use super::srq::SrqTable;
+use crate::event::{Contexts, Element, EventType};
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +55,9 @@ pub(crate) struct Hca {
     pub(super) engine: Option<Engine>,
     /// When the next waiting request is due; `u64::MAX` while none waits.
     pub(super) next_due: CachePadded<AtomicU64>,
+    /// Numbers of completion queues.
+    pub(crate) cqns: Numbers,
+    pub(crate) contexts: Contexts,
     control: Mutex<Control>,
 }
 
@@ -92,6 +96,8 @@ impl Running {
             clock: Clock::new(config.clock),
             engine: (workers != 0).then(|| Engine::new(workers)),
             next_due: CachePadded::new(AtomicU64::new(u64::MAX)),
+            cqns: Numbers::new("completion queues"),
+            contexts: Contexts::default(),
             control: Mutex::new(Control::new(seed)),
         });
         let threads = (0..workers)
@@ -171,22 +177,14 @@ impl Hca {
         sender.section.leave();
     }
 
-    /// The peer does not take this requester's packets as a matter of course: because they would be
-    /// the first, or because it does not take them at all.
-    #[cold]
-    pub(super) fn first_packet(&self, work: &SendWork) -> Result<(), Answer> {
-        let first = work.peer.face.accepts.compare_exchange(
-            work.connection | UNTRIED,
-            work.connection,
-            // Acquire: as in `Responder::find`. Nothing to release: it was all written before.
-            Ordering::Acquire,
-            Ordering::Acquire,
-        );
-        match first {
-            Ok(_) => Ok(()),
-            Err(now) if now == work.connection => Ok(()),
-            Err(_) => Err(Answer::Silent),
-        }
+    /// Gives an event to the open contexts that have the element; `false`: none has it.
+    pub(crate) fn broadcast(&self, element: Element, event: EventType) -> bool {
+        self.contexts.broadcast(element, event)
+    }
+
+    /// Whether threads of its own execute.
+    pub(crate) fn has_engine(&self) -> bool {
+        self.engine.is_some()
     }
 
     /// Whether some request waits for its time.

@@ -8,13 +8,14 @@
 //!  ring ──► hca::execute ──► run ──► respond                 control: create, modify, destroy
 //!               │             │         │                    slow: wait, retry, fail, flush
 //!            quiesce         mr     qp, cq, copy             clock
-//!               └────────────── when it cannot go on ──────────► slow
+//!               └────────────── when it cannot go on ──────────► slow ──► crate::event
 //! ```
 //!
 //! Execution is synchronous: a request that reaches its peer has been executed there, and is
 //! acknowledged, when `run` goes on to the next. What is taken from under it (a key, a
 //! connection) is taken by `quiesce`.
 
+mod arm;
 mod clock;
 mod control;
 mod copy;
@@ -25,6 +26,7 @@ mod engine;
 mod hca;
 mod mr;
 mod multicast;
+mod numbers;
 mod port;
 mod qp;
 mod quiesce;
@@ -46,6 +48,9 @@ pub(crate) use port::address_vector;
 pub(crate) use srq::SrqCtx;
 
 use crate::device::DeviceAttr;
+
+/// Ports of a software HCA.
+pub(crate) const PORTS: u8 = 1;
 
 /// What a software HCA can do.
 pub(crate) fn limits() -> DeviceAttr {

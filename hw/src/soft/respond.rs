@@ -1,6 +1,7 @@
 //! The responder: what a peer's request meets. Runs on the requester's thread, within its section
 //! (or under the device's lock).
 
+use super::control::UNTRIED;
 use super::hca::Hca;
 use super::mr::Reach;
 use super::qp::SendWork;
@@ -18,6 +19,8 @@ pub(super) enum Answer {
     Rnr(u8),
     /// Nobody is there.
     Silent,
+    /// The responder is to be told first that somebody talks to it.
+    First,
     /// Refused; what the requester is told.
     Nak(Syndrome, Blame),
 }
@@ -58,7 +61,7 @@ impl<'a> Responder<'a> {
     pub fn find(hca: &Hca, work: &'a SendWork, xrc: Option<u32>) -> Result<Self, Answer> {
         // Acquire: partner of the release when the peer went to RTR; its receive side is ready then.
         if work.peer.face.accepts.load(Ordering::Acquire) != work.connection {
-            hca.first_packet(work)?;
+            return Err(not_yet(work));
         }
         let srq = match xrc {
             Some(srqn) => Some(named_srq(hca, work, srqn)?),
@@ -121,6 +124,18 @@ impl<'a> Responder<'a> {
     #[inline(always)]
     pub fn receive(&self, hca: &Hca, message: &Message<'_>) -> Result<(), Answer> {
         Ok(self.claim(hca)?.fill(hca, message)?)
+    }
+}
+
+/// Why a responder does not take this requester's packets.
+#[cold]
+fn not_yet(work: &SendWork) -> Answer {
+    // Relaxed: the lock's holder looks again.
+    let accepts = work.peer.face.accepts.load(Ordering::Relaxed);
+    if accepts == work.connection | UNTRIED {
+        Answer::First
+    } else {
+        Answer::Silent
     }
 }
 

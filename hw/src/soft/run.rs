@@ -38,6 +38,8 @@ pub(crate) enum Stop {
     Receiver(Blame),
     /// The entry wants the device's lock.
     UnderLock,
+    /// The entry is the first of its connection.
+    FirstPacket,
 }
 
 impl Stop {
@@ -181,6 +183,7 @@ fn refused(answer: Answer) -> Stop {
     match answer {
         Answer::Rnr(code) => Stop::Rnr(code),
         Answer::Silent => Stop::NoAnswer,
+        Answer::First => Stop::FirstPacket,
         Answer::Nak(syndrome, blame) => Stop::Failed {
             syndrome,
             responder: Some(blame),
@@ -194,6 +197,7 @@ fn refused(answer: Answer) -> Stop {
 fn unanswered(answer: Answer) -> Result<u32, Stop> {
     match answer {
         Answer::Nak(_, blame @ (Blame::Receive | Blame::Overrun)) => Err(Stop::Receiver(blame)),
+        Answer::First => Err(Stop::FirstPacket),
         _ => Ok(0),
     }
 }

@@ -1,13 +1,15 @@
 //! What happens when execution cannot go on: waiting, retrying, failing, flushing. All of it under
 //! the device's lock.
 
-use super::control::{Control, QpRecord, Stall, UNTRIED, connection};
+use super::control::{Control, QpRecord, RecvParts, Stall, UNTRIED, connection};
+use super::cq::CqCtx;
 use super::datagram::Address;
 use super::hca::Hca;
 use super::qp::{QpCtx, SendWork};
 use super::receive::Receives;
 use super::respond::Blame;
 use super::run::{Stop, complete, run};
+use crate::event::EventType;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
 use bellwire_core::qp::{
     AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer, state_after_send_error,
@@ -119,6 +121,10 @@ impl Hca {
                 return self.executed(control, qpn, 0);
             }
             Stop::UnderLock => return self.execute_under_lock(control, qpn),
+            Stop::FirstPacket => {
+                let peer = record.attr.dest_qp_num;
+                return self.first_packet(control, qpn, peer);
+            }
             Stop::Rnr(code) => {
                 if stall.rnr_left == 0 {
                     return self.fail(control, qpn, Syndrome::RNR_RETRY_EXC, None);
@@ -209,6 +215,9 @@ impl Hca {
             Some(stop) => self.handle(control, qpn, stop),
             None => {
                 record.stall = None;
+                if record.state == QpState::Sqd {
+                    record.drained();
+                }
                 if record.state == QpState::Rts {
                     // Release: partner of the acquire in `Hca::execute`. Entries rung since are
                     // executed by whoever rang: it found the queue pair closed, and takes the lock.
@@ -282,17 +291,59 @@ impl Hca {
         }
     }
 
-    /// What befalls a responder that could not do what it was asked.
-    pub(super) fn blame(&self, control: &mut Control, qpn: u32, blame: Blame) {
-        match blame {
-            Blame::Overrun => self.overrun(control, qpn),
-            Blame::Receive | Blame::Access | Blame::Request => self.to_error(control, qpn),
+    /// The first request of a connection: the responder is told that there is one, should it still
+    /// wait for it (`COMM_EST`), and takes requests as a matter of course from here on.
+    fn first_packet(&self, control: &mut Control, qpn: u32, peer: u32) {
+        let taken = connection(peer, qpn);
+        if let Some(record) = control.record(peer)
+            // Relaxed: changed under the lock.
+            && record.ctx.face.accepts.load(Ordering::Relaxed) == taken | UNTRIED
+        {
+            // Release: as in `start_receiving`.
+            record.ctx.face.accepts.store(taken, Ordering::Release);
+            if record.state == QpState::Rtr {
+                record.raise(EventType::CommEst);
+            }
         }
+        self.resume(control, qpn);
     }
 
-    /// A completion queue of this queue pair overran: it is dead, and every queue pair on it.
-    pub(super) fn overrun(&self, control: &mut Control, qpn: u32) {
+    /// What befalls a responder that could not do what it was asked.
+    pub(super) fn blame(&self, control: &mut Control, qpn: u32, blame: Blame) {
+        let event = match blame {
+            Blame::Overrun => return self.overrun(control, qpn),
+            // The receive tells.
+            Blame::Receive => None,
+            Blame::Access => Some(EventType::QpAccessErr),
+            Blame::Request => Some(EventType::QpReqErr),
+        };
+        if let (Some(record), Some(event)) = (control.record(qpn), event) {
+            record.raise(event);
+        }
         self.to_error(control, qpn);
+    }
+
+    /// A completion queue of this queue pair may have overrun: then it is dead, and with it every
+    /// queue pair on it.
+    pub(super) fn overrun(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        let dead: Vec<&'static CqCtx> = (record.parts.cqs())
+            .into_iter()
+            .flatten()
+            .filter(|cq| cq.overrun())
+            .collect();
+        for cq in dead {
+            for qpn in control.qps_on(cq) {
+                if let Some(record) = control.record(qpn)
+                    && record.fatal(cq.cqn())
+                {
+                    record.raise(EventType::QpFatal);
+                }
+                self.to_error(control, qpn);
+            }
+        }
     }
 
     /// Takes a queue pair to the error state: everything posted and not executed is flushed.
@@ -314,7 +365,13 @@ impl Hca {
         if let Some(record) = control.record(qpn) {
             self.arm_flush(record);
             self.flush(record);
+            if let RecvParts::Shared { .. } = record.parts.recv {
+                // Execution is synchronous: it has no receive in its hands.
+                record.raise(EventType::QpLastWqeReached);
+            }
         }
+        // The flush may have been too much.
+        self.overrun(control, qpn);
     }
 
     /// Completes everything posted as flushed.
