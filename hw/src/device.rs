@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::event::AsyncQueue;
 use crate::pd::Pd;
 use crate::qp::Endpoint;
-use crate::soft::{HcaConfig, PORTS, Running, limits};
+use crate::soft::{HcaConfig, PORTS, Running, Script, limits};
 use bellwire_core::qp::Mtu;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -245,6 +245,26 @@ impl Device {
         }
         self.progress();
         Some(if self.hca.waiting() { SOON } else { LATER })
+    }
+
+    /// Lets things go wrong as the script says, beside what earlier scripts still have to say. For
+    /// tests: while some entry or packet is to be hit, execution is slow.
+    ///
+    /// # Errors
+    /// [`Error::FaultWithoutRequest`], [`Error::WrongElement`]: nothing of the script is taken.
+    pub fn inject(&self, script: &Script) -> Result<(), Error> {
+        self.hca.inject(script)
+    }
+
+    /// Forgets all scripts, as far as they have not struck.
+    pub fn clear_faults(&self) {
+        self.hca.clear_faults();
+    }
+
+    /// Takes the port's link down, or up: `PORT_ERR` and `PORT_ACTIVE` tell. While it is down no
+    /// packet leaves: reliable requests run out of retries, datagrams are dropped.
+    pub fn set_port_up(&self, up: bool) {
+        self.hca.set_port_up(up);
     }
 
     /// Moves a virtual clock on, and lets requests go on whose time has come. `false`: the clock is

@@ -2,6 +2,7 @@
 
 use crate::event::{Element, EventType};
 use crate::memory::MemoryError;
+use crate::soft::Fault;
 use bellwire_core::qp::ModifyError;
 use bellwire_core::queue::AttachError;
 use std::{fmt, io};
@@ -59,6 +60,13 @@ pub enum Error {
     ResetByModify,
     /// The queue pair is not in RESET.
     NotReset,
+    /// The device is broken: it does nothing any more.
+    DeviceFatal,
+    /// A fault that befalls a request, at a time at which there may be none.
+    FaultWithoutRequest {
+        /// The fault.
+        fault: Fault,
+    },
     /// An attribute, or an index into a table, that is not in its range.
     OutOfRange {
         /// Its name in the verbs.
@@ -177,6 +185,13 @@ impl fmt::Display for Error {
                  completion queues and tells what was cleared",
             ),
             Self::NotReset => f.write_str("the queue pair is not in RESET: call Qp::reset first"),
+            Self::DeviceFatal => f.write_str(
+                "the device has failed (DEVICE_FATAL): drop what is left on it, and open another",
+            ),
+            Self::FaultWithoutRequest { fault } => write!(
+                f,
+                "{fault:?} befalls a request: give it a trigger that names one, Entry or Packet"
+            ),
             Self::OutOfRange {
                 what,
                 given,

@@ -1,8 +1,9 @@
 //! Making entries: what a device (the software one, or a test) writes.
 
-use super::entry::{LOW_24, head};
+use super::entry::{LOW_24, STATUS_MARK, head};
 use super::{Cqe64, Cqe128, CqeFormat, CqeOpcode, Syndrome};
 use crate::be::{Be16, Be32, Be64};
+use crate::wr::WcStatus;
 
 /// The request that an entry tells of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +80,26 @@ impl Cqe64 {
     ) -> Self {
         let mut cqe = Self::new(opcode, wqe, send_opcode);
         cqe.timestamp = Be64::from_bytes([0, 0, 0, 0, 0, 0, vendor_err_synd, syndrome.0]);
+        cqe
+    }
+
+    /// A request failed with this status, where the status is known and not a syndrome. The few that
+    /// have no syndrome stand in the error entry's reserved bytes.
+    #[inline]
+    pub fn failed(
+        opcode: CqeOpcode,
+        wqe: CompletedWqe,
+        send_opcode: u8,
+        status: WcStatus,
+        vendor_err_synd: u8,
+    ) -> Self {
+        let syndrome = Syndrome::of(status);
+        let number = syndrome.unwrap_or(Syndrome::NONE);
+        let mut cqe = Self::error(opcode, wqe, send_opcode, number, vendor_err_synd);
+        if syndrome.is_none() {
+            cqe.head[..8].copy_from_slice(&STATUS_MARK);
+            cqe.head[8] = status.number();
+        }
         cqe
     }
 
@@ -190,6 +211,18 @@ mod tests {
         assert_eq!((cqe.src_qpn(), cqe.slid()), (0x77_8899, 0x1234));
         assert_eq!((cqe.sl(), cqe.dlid_path_bits(), cqe.grh()), (0xb, 0x55, 1));
         assert!(cqe.solicited() && cqe.format() == CqeFormat::None && cqe.owner() == 0);
+    }
+
+    #[test]
+    fn every_failure_has_an_entry() {
+        for &status in WcStatus::ALL {
+            if status == WcStatus::Success {
+                continue;
+            }
+            let cqe = Cqe64::failed(CqeOpcode::RespErr, WQE, 0, status, 0x93);
+            assert_eq!(cqe.status(), Some(status));
+            assert_eq!((cqe.vendor_err_synd(), cqe.qpn()), (0x93, 0x12_3456));
+        }
     }
 
     #[test]

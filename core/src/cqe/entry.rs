@@ -59,6 +59,9 @@ const_assert_eq!(core::mem::offset_of!(Cqe64, signature), 62);
 const_assert_eq!(core::mem::offset_of!(Cqe64, op_own), 63);
 assert_impl_all!(Cqe64: Send, Sync);
 
+/// Stands before a status in an error entry of a software device, whose status has no syndrome.
+pub(super) const STATUS_MARK: [u8; 8] = *b"bellwire";
+
 /// Offsets within the first half.
 pub(super) mod head {
     pub const WQE_ID: usize = 2;
@@ -331,10 +334,19 @@ impl Cqe64 {
         if opcode == CqeOpcode::Req || opcode.is_received() {
             Some(WcStatus::Success)
         } else if opcode.is_error() {
-            Some(self.syndrome().status())
+            Some(self.failure())
         } else {
             None
         }
+    }
+
+    /// What an error entry tells. ConnectX devices leave its first bytes zero.
+    pub(crate) fn failure(&self) -> WcStatus {
+        let marked = self.head[..8] == STATUS_MARK && self.syndrome() == Syndrome::NONE;
+        marked
+            .then(|| WcStatus::from_number(self.head[8]))
+            .flatten()
+            .unwrap_or(self.syndrome().status())
     }
 
     /// What completed. `None` for errors (the queue knows what it posted), for send opcodes that

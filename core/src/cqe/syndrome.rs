@@ -11,10 +11,21 @@ pub struct Syndrome(pub u8);
 macro_rules! syndromes {
     ($($name:ident = $value:literal => $status:ident, $doc:literal;)*) => {
         impl Syndrome {
+            /// No syndrome.
+            pub const NONE: Self = Self(0);
             $(#[doc = $doc] pub const $name: Self = Self($value);)*
 
             /// Every syndrome that has a name.
             pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The syndrome of this status; `None` where no syndrome says it.
+            #[inline]
+            pub const fn of(status: WcStatus) -> Option<Self> {
+                match status {
+                    $(WcStatus::$status => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
 
             /// What the verbs call it; syndromes without a name are general errors.
             #[inline]
@@ -52,6 +63,7 @@ mod tests {
     fn statuses_differ_and_the_rest_is_general() {
         for (i, a) in Syndrome::ALL.iter().enumerate() {
             assert_ne!(a.status(), WcStatus::GeneralErr);
+            assert_eq!(Syndrome::of(a.status()), Some(*a));
             for b in &Syndrome::ALL[i + 1..] {
                 assert_ne!(a.status(), b.status());
             }

@@ -449,11 +449,10 @@ fn told<'m>(
 
 #[cold]
 fn failure(cqe: &Cqe64) -> Failure {
-    let syndrome = cqe.syndrome();
     Failure {
-        status: syndrome.status(),
+        status: cqe.failure(),
         vendor_err: cqe.vendor_err_synd(),
-        syndrome,
+        syndrome: cqe.syndrome(),
     }
 }
 

@@ -2,11 +2,13 @@
 //! numbers are free. The verbs that create, change and destroy are here.
 
 use super::cq::CqCtx;
+use super::fault::Pending;
 use super::hca::Hca;
 use super::limits;
 use super::mr::MAX_MR;
 use super::multicast::{Groups, MAX_MEMBERS};
 use super::qp::{MAX_QP, QpCtx, SendWork};
+use super::random::Random;
 use super::receive::{OwnQueue, Receives, RecvWork};
 use super::srq::SrqCtx;
 use crate::error::Error;
@@ -14,8 +16,8 @@ use crate::event::{AsyncQueue, Element, EventType};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
-use bellwire_core::wqe::{RecvRing, SendRing};
-use bellwire_core::wr::QpType;
+use bellwire_core::wqe::{RecvRing, SendRing, SendWqe};
+use bellwire_core::wr::{QpType, WcStatus};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -80,8 +82,19 @@ pub(super) struct Stall {
     pub counter: u32,
     pub rnr_left: u8,
     pub retries_left: u8,
-    /// Waiting for an acknowledgement, not for a receive.
-    pub unanswered: bool,
+    pub wait: Wait,
+    /// It was executed already, bringing so many bytes, and only its acknowledgement is missing.
+    pub executed: Option<u32>,
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// A receive at the peer.
+    Rnr,
+    Acknowledgement,
+    /// Its packet, which takes longer.
+    Delay,
 }
 
 /// A queue pair as the lock's holder sees it.
@@ -96,6 +109,8 @@ pub(super) struct QpRecord {
     pub stall: Option<Stall>,
     /// Its completion queues that are known to be dead.
     pub dead_cqs: [Option<u32>; 2],
+    /// How what is not executed is told: flushed, unless the device is dead.
+    pub flush_status: WcStatus,
 }
 
 #[derive(Debug)]
@@ -106,19 +121,75 @@ pub(super) struct Control {
     free_mrs: Vec<u16>,
     used_mrs: usize,
     next_pd: u32,
-    random: u64,
-    pub next_stall: u64,
+    random: Random,
+    next_timer: u64,
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
     pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
     pub groups: Groups,
+    pub faults: Pending,
+    /// Every entry is executed under the lock: something may be about to go wrong with it.
+    pub gated: bool,
+    /// The device is broken.
+    pub dead: bool,
 }
 
 impl QpRecord {
+    /// Whether the next entry waits for something.
+    pub fn waits(&self) -> bool {
+        // SAFETY: closed, and the lock is held: the work is ours.
+        let work = unsafe { &*self.ctx.sender.work.get() };
+        let at = work.as_ref().map(|work| work.consumer);
+        self.stall.is_some_and(|stall| Some(stall.counter) == at)
+    }
+
+    /// What is known of the entry at this counter, should it wait already.
+    pub fn stall_at(&self, counter: u32) -> Stall {
+        match self.stall {
+            Some(stall) if stall.counter == counter => stall,
+            _ => Stall {
+                id: 0,
+                counter,
+                rnr_left: self.attr.rnr_retry,
+                retries_left: self.attr.retry_cnt,
+                wait: Wait::Delay,
+                executed: None,
+            },
+        }
+    }
+
+    /// A closed queue pair's work, and the counter up to which its state lets it be executed.
+    pub fn runnable(&mut self) -> Option<(&mut SendWork, u32)> {
+        let sender = &self.ctx.sender;
+        // SAFETY: closed, and the lock is held: the work is ours.
+        let work = unsafe { &mut *sender.work.get() }.as_mut()?;
+        let end = if self.state == QpState::Rts {
+            // Acquire: partner of the release in `Hca::ring`.
+            sender.producer.load(Ordering::Acquire)
+        } else if self.state == QpState::Sqd {
+            // Draining: what was started is finished, and nothing else begun.
+            let stall = self.stall?;
+            // SAFETY: rung and not completed, or just completed and not yet told.
+            let wqe = unsafe { SendWqe::read(work.ring, stall.counter) };
+            stall.counter.wrapping_add(wqe.blocks())
+        } else {
+            return None;
+        };
+        Some((work, end))
+    }
+
     /// Tells the queue pair's context of an event. For errors, drains and the like: it may take a
     /// system call.
     pub fn raise(&self, event: EventType) {
         // Between its destruction and its last event nobody wants to know.
         let _known = self.parts.events.push(Element::Qp(self.qpn), event);
+    }
+
+    /// Whether its receives come from this shared receive queue.
+    pub fn receives_from(&self, queue: &SrqCtx) -> bool {
+        match self.parts.recv {
+            RecvParts::Shared { srq, .. } => std::ptr::eq(srq, queue),
+            _ => false,
+        }
     }
 
     /// Whether this is the first that is heard of the completion queue's death.
@@ -148,10 +219,13 @@ impl Control {
             free_mrs: Vec::new(),
             used_mrs: 0,
             next_pd: 1,
-            random: seed | 1,
-            next_stall: 0,
+            random: Random::new(seed),
+            next_timer: 0,
             timers: BinaryHeap::new(),
             groups: Groups::default(),
+            faults: Pending::default(),
+            gated: false,
+            dead: false,
         }
     }
 
@@ -174,12 +248,43 @@ impl Control {
             .collect()
     }
 
-    /// xorshift64*: keys are to look random, which is all that is asked of it.
-    fn random(&mut self) -> u32 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    /// Entries of the table of queue pairs that were ever used.
+    pub fn slots(&self) -> usize {
+        self.qps.len()
+    }
+
+    /// The first queue pair that is like this.
+    pub fn find(&self, like: impl Fn(&QpRecord) -> bool) -> Option<u32> {
+        let mut records = self.qps.iter().flatten();
+        records.find(|record| like(record)).map(|record| record.qpn)
+    }
+
+    /// What is known of the entry that a closed queue pair is to execute next, if it is to.
+    pub fn stall_at_hand(&mut self, qpn: u32) -> Option<Stall> {
+        let record = self.record(qpn)?;
+        let (work, end) = record.runnable()?;
+        let at = work.consumer;
+        (at != end).then(|| record.stall_at(at))
+    }
+
+    /// The numbers of all queue pairs.
+    pub fn qpns(&self) -> Vec<u32> {
+        self.qps.iter().flatten().map(|record| record.qpn).collect()
+    }
+
+    /// A number that no other timer has.
+    pub fn next_timer(&mut self) -> u64 {
+        self.next_timer += 1;
+        self.next_timer
+    }
+
+    /// # Errors
+    /// [`Error::DeviceFatal`].
+    pub fn alive(&self) -> Result<(), Error> {
+        if self.dead {
+            return Err(Error::DeviceFatal);
+        }
+        Ok(())
     }
 }
 
@@ -254,6 +359,7 @@ impl Hca {
             return Err(Error::BadRegion { addr, length });
         }
         let mut control = self.control();
+        control.alive()?;
         let index = match control.free_mrs.pop() {
             Some(index) => usize::from(index),
             None if control.used_mrs < MAX_MR => {
@@ -267,7 +373,7 @@ impl Hca {
                 });
             }
         };
-        let random = control.random();
+        let random = control.random.next() as u32;
         Ok(self.mrs.register(index, random, pd, addr, length, access))
     }
 
@@ -287,6 +393,7 @@ impl Hca {
         parts: impl FnOnce(u32) -> Result<(QpParts, Life), Error>,
     ) -> Result<(u32, &'static QpCtx), Error> {
         let mut control = self.control();
+        control.alive()?;
         let index = match control.free_qps.pop() {
             Some(index) => usize::from(index),
             None if control.qps.len() < MAX_QP => {
@@ -322,6 +429,7 @@ impl Hca {
             attr: QpAttr::default(),
             stall: None,
             dead_cqs: [None; 2],
+            flush_status: WcStatus::WrFlushErr,
         });
         Ok((qpn, ctx))
     }
@@ -406,9 +514,14 @@ impl Hca {
         mask: QpAttrMask,
     ) -> Result<QpState, Error> {
         let mut control = self.control();
+        let (dead, gated) = (control.dead, control.gated);
         let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
         let from = record.state;
         let drained = record.stall.is_none();
+        let only_to_err = mask == QpAttrMask::STATE && attr.qp_state == QpState::Err;
+        if dead && !only_to_err {
+            return Err(Error::DeviceFatal);
+        }
         let to = check_modify(record.parts.transport, from, drained, attr, mask)?;
         check_limits(attr, mask)?;
         record.attr.update(attr, mask);
@@ -440,7 +553,7 @@ impl Hca {
                 record.state = to;
                 self.show_face(record);
                 match from {
-                    QpState::Rtr => self.start_sending(record),
+                    QpState::Rtr => self.start_sending(record, gated),
                     QpState::Sqd | QpState::Sqe => {
                         // SAFETY: closed, and the lock is held: the work is ours.
                         if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
@@ -556,7 +669,7 @@ impl Hca {
         record.ctx.face.accepts.store(accepts, Ordering::Release);
     }
 
-    fn start_sending(&self, record: &QpRecord) {
+    fn start_sending(&self, record: &QpRecord, gated: bool) {
         let Some(work) = self.send_work(record) else {
             return;
         };
@@ -569,7 +682,7 @@ impl Hca {
             .producer
             .store(record.life.send_start, Ordering::Relaxed);
         // Release: partner of the acquire in `Hca::execute`.
-        record.ctx.sender.closed.store(false, Ordering::Release);
+        record.ctx.sender.closed.store(gated, Ordering::Release);
     }
 
     /// Gives a queue pair that goes to the error state before it worked something to flush from.

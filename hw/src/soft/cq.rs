@@ -155,11 +155,17 @@ impl CqCtx {
         self.seen.store(consumer, Ordering::Release);
         let room = index.wrapping_sub(consumer) & CI_MASK < self.memory.count();
         if !room {
-            // Relaxed: as above. Of several producers one tells.
-            if !self.overrun.swap(true, Ordering::Relaxed) {
-                let _known = self.events.push(Element::Cq(self.cqn), EventType::CqErr);
-            }
+            self.fail();
         }
         room
+    }
+
+    /// An entry is lost: the queue is dead, and says so.
+    #[cold]
+    pub fn fail(&self) {
+        // Relaxed: a flag on its own. Of several producers one tells.
+        if !self.overrun.swap(true, Ordering::Relaxed) {
+            let _known = self.events.push(Element::Cq(self.cqn), EventType::CqErr);
+        }
     }
 }

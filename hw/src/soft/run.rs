@@ -128,6 +128,17 @@ fn run_on<T: Service>(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<S
     stop
 }
 
+/// Executes one entry, and does not tell of it.
+#[cold]
+pub(super) fn execute_one(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    match work.transport {
+        QpType::Rc => execute::<Rc>(hca, work, wqe),
+        QpType::Uc => execute::<Uc>(hca, work, wqe),
+        QpType::Ud => execute::<Ud>(hca, work, wqe),
+        _ => execute::<Xrc>(hca, work, wqe),
+    }
+}
+
 /// Tells of an executed entry, if it asks for it. `false`: the completion queue is full.
 #[inline(always)]
 #[must_use]

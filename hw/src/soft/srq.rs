@@ -7,6 +7,7 @@ pub(super) struct Popped {
     pub limit_reached: bool,
 }
 impl SrqCtx {
+    pub fn fail(&self) {}
     pub(super) fn pop(&self) -> Option<Popped> {
         None
     }

@@ -11,14 +11,15 @@ use bellwire_core::wqe::{SendWqe, opcode};
 use bellwire_core::wr::QpType;
 
 impl Hca {
-    pub(super) fn execute_under_lock(&self, control: &mut Control, qpn: u32) {
+    /// `true`: it has been executed, and the next may be.
+    pub(super) fn execute_under_lock(&self, control: &mut Control, qpn: u32) -> bool {
         let Some(record) = control.record(qpn) else {
-            return;
+            return false;
         };
         // SAFETY: closed, and the lock is held: the work is ours. A copy: what follows may look at
         // the queue pair again.
         let Some(work) = (unsafe { *record.ctx.sender.work.get() }) else {
-            return;
+            return false;
         };
         // SAFETY: rung and not completed.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };

@@ -1,0 +1,184 @@
+//! Failing and flushing. All of it under the device's lock.
+
+use super::control::{Control, QpRecord, RecvParts, UNTRIED, connection};
+use super::cq::CqCtx;
+use super::hca::Hca;
+use super::qp::SendWork;
+use super::receive::Receives;
+use super::respond::Blame;
+use crate::event::EventType;
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode};
+use bellwire_core::qp::{QpState, state_after_send_error};
+use bellwire_core::wqe::SendWqe;
+use bellwire_core::wr::WcStatus;
+use std::sync::atomic::Ordering;
+
+impl Hca {
+    /// Completes the entry at hand with an error, and takes the queue pair (and the responder's,
+    /// where it is to blame or to know) to the error state; an unreliable one's send queue only.
+    pub(super) fn fail(
+        &self,
+        control: &mut Control,
+        qpn: u32,
+        status: WcStatus,
+        responder: Option<Blame>,
+    ) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        let peer = record.attr.dest_qp_num;
+        // SAFETY: closed, and the lock is held: the work is ours.
+        if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
+            // SAFETY: rung and not completed.
+            let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+            let entry = send_error(work, &wqe, status);
+            let _overrun_is_final = work.cq.produce(&entry);
+            // Acquire: partner of the release in `Hca::ring`.
+            let producer = record.ctx.sender.producer.load(Ordering::Acquire);
+            work.consumer = behind(&wqe, work.consumer, producer);
+        }
+        if state_after_send_error(record.parts.transport) == QpState::Sqe
+            && record.state == QpState::Rts
+        {
+            record.state = QpState::Sqe;
+            record.stall = None;
+            Self::flush_sends(record);
+        } else {
+            self.to_error(control, qpn);
+        }
+        // Only in the life in which it answered.
+        if let Some(blame) = responder
+            && let Some(record) = control.record(peer)
+            // Relaxed: changed under the lock.
+            && record.ctx.face.accepts.load(Ordering::Relaxed) & !UNTRIED == connection(peer, qpn)
+        {
+            self.blame(control, peer, blame);
+        }
+    }
+
+    /// What befalls a responder that could not do what it was asked.
+    pub(super) fn blame(&self, control: &mut Control, qpn: u32, blame: Blame) {
+        let event = match blame {
+            Blame::Overrun => return self.overrun(control, qpn),
+            // The receive tells.
+            Blame::Receive => None,
+            Blame::Access => Some(EventType::QpAccessErr),
+            Blame::Request => Some(EventType::QpReqErr),
+        };
+        if let (Some(record), Some(event)) = (control.record(qpn), event) {
+            record.raise(event);
+        }
+        self.to_error(control, qpn);
+    }
+
+    /// A completion queue of this queue pair may have overrun: then it is dead, and with it every
+    /// queue pair on it.
+    pub(super) fn overrun(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        let dead: Vec<&'static CqCtx> = (record.parts.cqs())
+            .into_iter()
+            .flatten()
+            .filter(|cq| cq.overrun())
+            .collect();
+        for cq in dead {
+            for qpn in control.qps_on(cq) {
+                if let Some(record) = control.record(qpn)
+                    && record.fatal(cq.cqn())
+                {
+                    record.raise(EventType::QpFatal);
+                }
+                self.to_error(control, qpn);
+            }
+        }
+    }
+
+    /// Takes a queue pair to the error state: everything posted and not executed is flushed.
+    pub(super) fn to_error(&self, control: &mut Control, qpn: u32) {
+        let in_error = |record: &QpRecord| record.state == QpState::Err;
+        if control.record(qpn).is_none_or(|record| in_error(record)) {
+            return;
+        }
+        self.close(control, qpn);
+        // The entry that execution stopped at may have led here already.
+        let Some(record) = control.record(qpn).filter(|record| !in_error(record)) else {
+            return;
+        };
+        record.state = QpState::Err;
+        // Relaxed: ordered by the barrier in `shut`; partner of the poster's look after it has
+        // stored the record.
+        record.ctx.receiver.flushing.store(true, Ordering::Relaxed);
+        self.shut(control, qpn);
+        if let Some(record) = control.record(qpn) {
+            self.arm_flush(record);
+            self.flush(record);
+            if let RecvParts::Shared { .. } = record.parts.recv {
+                // Execution is synchronous: it has no receive in its hands.
+                record.raise(EventType::QpLastWqeReached);
+            }
+        }
+        // The flush may have been too much.
+        self.overrun(control, qpn);
+    }
+
+    /// Completes everything posted as flushed.
+    pub(super) fn flush(&self, record: &mut QpRecord) {
+        Self::flush_sends(record);
+        // SAFETY: shut, and the lock is held: the work is ours.
+        let recv = unsafe { &mut *record.ctx.receiver.work.get() };
+        let Some(recv) = recv else { return };
+        // Receives of a shared queue stay there for others.
+        let Receives::Own(queue) = &mut recv.source else {
+            return;
+        };
+        let posted = queue.record.load() as u16;
+        while queue.consumer != posted {
+            let wqe = CompletedWqe {
+                qpn: recv.qpn,
+                user_index: queue.user_index,
+                wqe_counter: queue.consumer,
+            };
+            let entry = Cqe64::failed(CqeOpcode::RespErr, wqe, 0, record.flush_status, 0);
+            if !queue.cq.produce(&entry) {
+                break;
+            }
+            queue.consumer = queue.consumer.wrapping_add(1);
+        }
+    }
+
+    /// Completes all posted sends as flushed.
+    pub(super) fn flush_sends(record: &QpRecord) {
+        // SAFETY: closed, and the lock is held: the work is ours.
+        let Some(work) = (unsafe { &mut *record.ctx.sender.work.get() }) else {
+            return;
+        };
+        // Acquire: partner of the release in `Hca::ring`.
+        let producer = record.ctx.sender.producer.load(Ordering::Acquire);
+        while work.consumer != producer {
+            // SAFETY: rung and not completed.
+            let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+            let entry = send_error(work, &wqe, record.flush_status);
+            if !work.cq.produce(&entry) {
+                break;
+            }
+            work.consumer = behind(&wqe, work.consumer, producer);
+        }
+    }
+}
+
+/// Counter behind an entry. What it says of its size is believed as far as something was rung.
+pub(super) fn behind(wqe: &SendWqe<'_>, counter: u32, producer: u32) -> u32 {
+    let rung = producer.wrapping_sub(counter);
+    counter.wrapping_add(wqe.blocks().clamp(1, rung.max(1)))
+}
+
+/// The entry of `work.consumer`, failed.
+fn send_error(work: &SendWork, wqe: &SendWqe<'_>, status: WcStatus) -> Cqe64 {
+    let completed = CompletedWqe {
+        qpn: work.qpn,
+        user_index: work.user_index,
+        wqe_counter: work.consumer as u16,
+    };
+    Cqe64::failed(CqeOpcode::ReqErr, completed, wqe.opcode(), status, 0)
+}
