@@ -5,12 +5,12 @@ use bellwire::event::CompChannel;
 use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
-use bellwire::{ConnectAttr, Cq, CqInit, Device, Error, Pd, Qp};
+use bellwire::{ConnectAttr, Cq, CqInit, Error, Pd, Qp};
 use bellwire_tests::fixture::*;
 use bellwire_tests::in_both_modes;
 use bellwire_tests::readiness::{Epoll, Trigger, readable};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 in_both_modes! {
@@ -553,13 +553,13 @@ fn sleepers_let_waiting_requests_go_on(mode: Mode) {
     assert_eq!((done.wr_id, done.status()), (9, WcStatus::RnrRetryExcErr));
 }
 
-/// Producers post at random; the consumer arms, polls once more, and sleeps.
+/// Producers post a few requests at a time, and go on when these were told, so that one that is
+/// missed hangs; the consumer arms, polls once more, and sleeps.
 fn no_sleeper_misses_anything(mode: Mode) {
     const PRODUCERS: u64 = 2;
-    const EACH: u64 = 4000;
-    let device: Device = device(mode);
-    let pd = device.alloc_pd();
-    let channel = device.create_comp_channel().unwrap();
+    const EACH: u64 = 10_000;
+    let pd = device(mode).alloc_pd();
+    let channel = pd.device().create_comp_channel().unwrap();
     let mut cq = cq_on(&channel, PRODUCERS as u32);
     let qps: Vec<Qp> = (0..PRODUCERS)
         .map(|_| {
@@ -568,49 +568,43 @@ fn no_sleeper_misses_anything(mode: Mode) {
             qp
         })
         .collect();
-    let produce = |mut qp: Qp, producer: u64| {
+    let told: [AtomicU64; PRODUCERS as usize] = Default::default();
+    let produce = |qp: &mut Qp, producer: u64| {
         let mut random = Random::new(producer + 1);
         let mut next = 0;
         while next < EACH {
-            for _ in 0..=random.below(3) {
-                let wr_id = producer * EACH + next;
-                if next < EACH && post(&mut qp, wr_id, Nop {}, NoPayload, SIGNALED).is_ok() {
-                    next += 1;
-                }
+            for _ in 0..=random.below(3).min(EACH - next - 1) {
+                post(qp, producer * EACH + next, Nop {}, NoPayload, SIGNALED).unwrap();
+                next += 1;
             }
             qp.sq().ring();
-            match random.below(16) {
-                0 => std::thread::sleep(Duration::from_micros(random.below(200))),
-                1..8 => (0..random.below(3000)).for_each(|_| std::hint::spin_loop()),
-                _ => {}
-            }
+            let told = &told[producer as usize];
+            until("what was posted", || told.load(Ordering::Acquire) == next);
+            // The consumer arms about now.
+            (0..random.below(1000)).for_each(|_| std::hint::spin_loop());
         }
-        qp
     };
-    let (mut next, mut told, mut sleeps) = ([0; PRODUCERS as usize], 0, 0);
+    let mut sleeps = 0;
     std::thread::scope(|scope| {
-        let producers: Vec<_> = (0..)
-            .zip(qps)
-            .map(|(producer, qp)| scope.spawn(move || produce(qp, producer)))
-            .collect();
+        let produce = &produce;
+        for (producer, mut qp) in (0..).zip(qps) {
+            scope.spawn(move || produce(&mut qp, producer));
+        }
+        let done = || told.iter().all(|told| told.load(Ordering::Relaxed) == EACH);
         loop {
             cq.req_notify(false).unwrap();
             while let Some(done) = cq.poll_one() {
-                let producer = (done.wr_id / EACH) as usize;
-                assert_eq!(done.wr_id % EACH, next[producer]);
+                let told = &told[(done.wr_id / EACH) as usize];
+                assert_eq!(done.wr_id % EACH, told.load(Ordering::Relaxed));
                 assert_eq!(done.status(), WcStatus::Success);
-                next[producer] += 1;
-                told += 1;
+                told.fetch_add(1, Ordering::Release);
             }
-            if told == PRODUCERS * EACH {
+            if done() {
                 break;
             }
-            assert!(readable(&channel, DEADLINE), "missed after {told}");
+            assert!(readable(&channel, DEADLINE), "missed after {told:?}");
             assert_eq!(channel.get_cq_event().unwrap().cqn(), cq.cqn());
             sleeps += 1;
-        }
-        for producer in producers {
-            producer.join().unwrap();
         }
     });
     assert!(sleeps > 10, "slept {sleeps} times only");

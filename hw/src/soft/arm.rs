@@ -16,46 +16,69 @@ use super::quiesce::Barriers;
 use loom::sync::atomic::AtomicU32;
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Zero while not armed; else what for, above the index of the entry that is polled next.
-#[derive(Debug, Default)]
-pub(super) struct Arm(AtomicU32);
+/// Whether a completion queue is armed, for what, and from which entry on.
+#[derive(Debug)]
+pub(super) struct Arm {
+    /// What for, above the index of the entry that is polled next; zero in both while not armed.
+    /// [`FENCED`] besides, always or never.
+    word: AtomicU32,
+    barriers: Barriers,
+}
 
 const INDEX: u32 = 0xff_ffff;
 const SOLICITED: u32 = 1 << 24;
 const ANY: u32 = 2 << 24;
+const WANTED: u32 = SOLICITED | ANY;
+/// The light barrier is a real one. The producer finds that out by the one look that it takes
+/// anyway, so that it costs nothing where it is not.
+const FENCED: u32 = 1 << 31;
 
 impl Arm {
+    pub fn new(barriers: Barriers) -> Self {
+        let fenced = if barriers.is_asymmetric() { 0 } else { FENCED };
+        Self {
+            word: AtomicU32::new(fenced),
+            barriers,
+        }
+    }
+
     /// The consumer, which polls `next` next, wants an event. What it wanted before it still wants.
-    pub fn arm(&self, next: u32, solicited_only: bool, barriers: Barriers) {
+    pub fn arm(&self, next: u32, solicited_only: bool) {
         let wanted = if solicited_only { SOLICITED } else { ANY };
-        let merged = |old: u32| Some((old & !INDEX).max(wanted) | next & INDEX);
+        let merged = |old: u32| Some(old & FENCED | (old & WANTED).max(wanted) | next & INDEX);
         // Relaxed: ordered before the polling that follows by the barrier.
         let _always = self
-            .0
+            .word
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, merged);
-        barriers.heavy();
+        self.barriers.heavy();
     }
 
-    /// Whether the producer of an entry that it has published is to [`fire`](Self::fire).
+    /// Whether the producer of an entry that it has published has to ask [`fire`](Self::fire).
     #[inline(always)]
-    pub fn is_armed(&self, barriers: Barriers) -> bool {
-        // The entry before the look: partner of the heavy barrier in `arm`.
-        barriers.light();
+    pub fn may_fire(&self) -> bool {
+        // The entry before the look: partner of the heavy barrier in `arm`. Where that takes a real
+        // one on both sides the word is never zero, and `fire` has it.
+        compiler_fence(Ordering::SeqCst);
         // Relaxed: as above.
-        self.0.load(Ordering::Relaxed) != 0
+        self.word.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether entry `index` raises the event; it is not armed any more then.
+    /// Whether entry `index`, which was published, raises the event; it is not armed any more then.
     pub fn fire(&self, index: u32, solicited: bool) -> bool {
+        self.barriers.light();
+        self.disarm(index, solicited)
+    }
+
+    fn disarm(&self, index: u32, solicited: bool) -> bool {
         let least = if solicited { SOLICITED } else { ANY };
-        let fires = |armed: u32| {
-            let polled = index.wrapping_sub(armed) & INDEX > INDEX / 2;
-            (armed >= least && !polled).then_some(0)
+        let fires = |word: u32| {
+            let polled = index.wrapping_sub(word) & INDEX > INDEX / 2;
+            (word & WANTED >= least && !polled).then_some(word & FENCED)
         };
         // Relaxed: one of the producers takes it; the event's queue orders the rest.
-        self.0
+        self.word
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fires)
             .is_ok()
     }
@@ -66,19 +89,22 @@ mod tests {
     use super::*;
 
     fn armed(next: u32, solicited_only: bool) -> Arm {
-        let arm = Arm::default();
-        arm.arm(next, solicited_only, Barriers::get());
+        let arm = Arm::new(Barriers::get());
+        arm.arm(next, solicited_only);
         arm
     }
 
     #[test]
     fn fires_once() {
-        let arm = Arm::default();
-        assert!(!arm.is_armed(Barriers::get()) && !arm.fire(0, true));
+        let arm = Arm::new(Barriers::get());
+        let idle = arm.may_fire();
+        // Where the kernel has no membarrier(2) it may always.
+        assert_eq!(idle, !Barriers::get().is_asymmetric());
+        assert!(!arm.fire(0, true));
         let arm = armed(5, false);
-        assert!(arm.is_armed(Barriers::get()));
+        assert!(arm.may_fire());
         assert!(arm.fire(5, false) && !arm.fire(6, true));
-        assert!(!arm.is_armed(Barriers::get()));
+        assert_eq!(arm.may_fire(), idle);
     }
 
     #[test]
@@ -98,11 +124,11 @@ mod tests {
     fn arming_widens_and_does_not_narrow() {
         for (first, second) in [(false, true), (true, false), (false, false)] {
             let arm = armed(3, first);
-            arm.arm(4, second, Barriers::get());
+            arm.arm(4, second);
             assert!(!arm.fire(3, true) && arm.fire(4, false), "{first} {second}");
         }
         let arm = armed(3, true);
-        arm.arm(4, true, Barriers::get());
+        arm.arm(4, true);
         assert!(!arm.fire(4, false) && arm.fire(4, true));
     }
 }
@@ -114,17 +140,31 @@ mod loom_models {
     use loom::thread;
 
     /// A completion queue of which only the number of entries counts.
-    #[derive(Default)]
     struct World {
         arm: Arm,
         published: [AtomicU32; 2],
         events: AtomicU32,
     }
 
+    /// A producer's look at what is armed.
+    type Look = fn(&Arm, u32) -> bool;
+
+    fn look(arm: &Arm, index: u32) -> bool {
+        arm.may_fire() && arm.fire(index, false)
+    }
+
     impl World {
-        fn produce(&self, index: u32, look: impl FnOnce(&Arm) -> bool) {
+        fn new() -> Arc<Self> {
+            Arc::new(Self {
+                arm: Arm::new(Barriers::get()),
+                published: Default::default(),
+                events: AtomicU32::new(0),
+            })
+        }
+
+        fn produce(&self, index: u32, look: Look) {
             self.published[index as usize].store(1, Ordering::Release);
-            if look(&self.arm) && self.arm.fire(index, false) {
+            if look(&self.arm, index) {
                 self.events.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -134,15 +174,15 @@ mod loom_models {
         }
     }
 
-    fn nothing_is_missed(look: impl Fn(&Arm) -> bool + Copy + Send + Sync + 'static) {
+    fn nothing_is_missed(look: Look) {
         loom::model(move || {
-            let world = Arc::new(World::default());
+            let world = World::new();
             let producers = [0, 1].map(|index| {
                 let world = world.clone();
                 thread::spawn(move || world.produce(index, look))
             });
-            world.arm.arm(0, false, Barriers::get());
-            let seen = world.polled(0) as u32 + world.polled(1) as u32;
+            world.arm.arm(0, false);
+            let seen = u32::from(world.polled(0)) + u32::from(world.polled(1));
             for producer in producers {
                 producer.join().unwrap();
             }
@@ -155,30 +195,40 @@ mod loom_models {
 
     #[test]
     fn loom_what_was_not_polled_wakes() {
-        nothing_is_missed(|arm| arm.is_armed(Barriers::get()));
+        nothing_is_missed(look);
     }
 
     /// The model sees it when the producer has no barrier.
     #[test]
     #[should_panic(expected = "missed")]
     fn loom_looking_needs_its_barrier() {
-        nothing_is_missed(|arm| arm.0.load(Ordering::Relaxed) != 0);
+        nothing_is_missed(|arm, index| arm.disarm(index, false));
     }
 
-    /// What was polled before arming raises nothing; what comes behind it does.
-    #[test]
-    fn loom_what_was_polled_does_not_wake() {
-        loom::model(|| {
-            let world = Arc::new(World::default());
+    fn what_was_polled_is_not_told(next: fn(bool) -> u32) {
+        loom::model(move || {
+            let world = World::new();
             let producer = {
                 let world = world.clone();
-                thread::spawn(move || world.produce(0, |arm| arm.is_armed(Barriers::get())))
+                thread::spawn(move || world.produce(0, look))
             };
             let polled = world.polled(0);
-            world.arm.arm(u32::from(polled), false, Barriers::get());
+            world.arm.arm(next(polled), false);
             producer.join().unwrap();
-            let events = world.events.load(Ordering::Relaxed);
-            assert!(!(polled && events != 0), "told of what was polled");
+            let told = world.events.load(Ordering::Relaxed) != 0;
+            assert!(!(polled && told), "told of what was polled");
         });
+    }
+
+    #[test]
+    fn loom_what_was_polled_does_not_wake() {
+        what_was_polled_is_not_told(u32::from);
+    }
+
+    /// The model sees it when arming does not say what is polled next.
+    #[test]
+    #[should_panic(expected = "told of what was polled")]
+    fn loom_arming_needs_the_index() {
+        what_was_polled_is_not_told(|_| 0);
     }
 }

@@ -4,7 +4,7 @@ use super::arm::Arm;
 use super::quiesce::Barriers;
 use crate::event::{AsyncQueue, Element, EventQueue, EventType};
 use bellwire_core::be::Be64;
-use bellwire_core::cqe::{Cqe64, owner_bit};
+use bellwire_core::cqe::{Cqe64, CqeOpcode, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use crossbeam_utils::CachePadded;
@@ -22,7 +22,6 @@ pub(crate) struct CqCtx {
     seen: AtomicU32,
     overrun: AtomicBool,
     arm: Arm,
-    barriers: Barriers,
     cqn: u32,
     /// Of the context that it was created in.
     events: Arc<AsyncQueue>,
@@ -51,8 +50,7 @@ impl CqCtx {
             producer: CachePadded::new(AtomicU32::new(0)),
             seen: AtomicU32::new(0),
             overrun: AtomicBool::new(false),
-            arm: Arm::default(),
-            barriers: Barriers::get(),
+            arm: Arm::new(Barriers::get()),
             cqn,
             events,
             channel,
@@ -75,7 +73,7 @@ impl CqCtx {
         const SOLICITED_ONLY: u32 = 1 << 24;
         let command = (word.get() >> 32) as u32;
         let solicited_only = command & SOLICITED_ONLY != 0;
-        self.arm.arm(command, solicited_only, self.barriers);
+        self.arm.arm(command, solicited_only);
     }
 
     /// The program's side is gone: no event names it any more when this returns.
@@ -116,22 +114,24 @@ impl CqCtx {
         if ahead >= self.memory.count() && !self.room_for(index) {
             return false;
         }
+        let op_own = entry.op_own() | owner_bit(index, self.memory.count());
         // SAFETY: the index was claimed by this thread alone, and the consumer has passed its last
         // use.
         unsafe {
-            let op_own = entry.op_own() | owner_bit(index, self.memory.count());
             Cqe64::publish(self.memory.entry(index), entry, op_own);
         }
-        if self.arm.is_armed(self.barriers) {
-            self.notify(index, entry);
+        if self.arm.may_fire() {
+            self.notify(index, op_own);
         }
         true
     }
 
+    /// By its last byte, so that the entry need not be kept for this.
     #[cold]
     #[inline(never)]
-    fn notify(&self, index: u32, entry: &Cqe64) {
-        let solicited = entry.solicited() || entry.opcode().is_error();
+    fn notify(&self, index: u32, op_own: u8) {
+        const SOLICITED: u8 = 1 << 1;
+        let solicited = op_own & SOLICITED != 0 || CqeOpcode::from_bits(op_own >> 4).is_error();
         if let Some(channel) = &self.channel
             && self.arm.fire(index, solicited)
         {

@@ -50,6 +50,11 @@ impl Barriers {
         Self { asymmetric }
     }
 
+    /// Whether the light barrier is the compiler's alone.
+    pub fn is_asymmetric(self) -> bool {
+        self.asymmetric
+    }
+
     #[inline(always)]
     pub fn light(self) {
         if self.asymmetric {
