@@ -142,14 +142,6 @@ impl CqCtx {
 
     #[cold]
     fn room_for(&self, index: u32) -> bool {
-        // Relaxed: a flag on its own.
-        if self.overrun.load(Ordering::Relaxed) {
-            // Half a turn behind, so that no number of attempts comes round to a free entry.
-            let far = index.wrapping_sub(CI_MASK.div_ceil(2));
-            // Release: as below.
-            self.seen.store(far, Ordering::Release);
-            return false;
-        }
         let consumer = self.consumer.load();
         // Release: partner of the acquire in `produce`.
         self.seen.store(consumer, Ordering::Release);
@@ -157,7 +149,12 @@ impl CqCtx {
         if !room {
             self.fail();
         }
-        room
+        // After the store: a failure meanwhile is not undone by it.
+        if self.overrun() {
+            self.shut(index);
+            return false;
+        }
+        true
     }
 
     /// An entry is lost: the queue is dead, and says so.
@@ -167,5 +164,14 @@ impl CqCtx {
         if !self.overrun.swap(true, Ordering::Relaxed) {
             let _known = self.events.push(Element::Cq(self.cqn), EventType::CqErr);
         }
+        self.shut(self.produced());
+    }
+
+    /// Makes every entry from this one on look for room, and find none.
+    fn shut(&self, index: u32) {
+        // Half a turn behind, so that no number of attempts comes round to a free entry.
+        let far = index.wrapping_sub(CI_MASK.div_ceil(2));
+        // Release: as in `room_for`.
+        self.seen.store(far, Ordering::Release);
     }
 }

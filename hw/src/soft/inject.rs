@@ -222,20 +222,25 @@ impl Hca {
                 return false;
             }
         }
+        let lost = of_request == Some(Fault::DropRequest);
+        let arrives = !lost && !matches!(of_request, Some(Fault::Delay(_) | Fault::Status(_)));
+        if arrives
+            && self.port.is_up()
+            && let Some(record) = control.record(qpn)
+        {
+            let peer = record.attr.dest_qp_num;
+            self.first_packet(control, qpn, peer);
+        }
         let Some(record) = control.record(qpn) else {
             return false;
         };
         let Some((work, end)) = record.runnable() else {
             return false;
         };
-        if work.consumer == end {
-            return true;
-        }
         // SAFETY: rung and not completed.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
         let reliable = matches!(work.transport, QpType::Rc | QpType::XrcSend);
-        let lost = of_request == Some(Fault::DropRequest)
-            || !self.port.is_up() && !matches!(wqe.opcode(), opcode::NOP | opcode::UMR);
+        let lost = lost || !self.port.is_up() && !matches!(wqe.opcode(), opcode::NOP | opcode::UMR);
         let stop = match (of_request, stall.executed) {
             _ if lost && reliable => Stop::NoAnswer,
             _ if lost => return self.executed(control, qpn, 0),

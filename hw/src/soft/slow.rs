@@ -213,9 +213,18 @@ impl Hca {
             let Some(record) = control.record(qpn) else {
                 return;
             };
+            let stall = record.stall;
             let Some((work, producer)) = record.runnable() else {
                 return;
             };
+            let stall = stall.filter(|stall| stall.counter == work.consumer);
+            if let Some(byte_len) = stall.and_then(|stall| stall.executed).filter(|_| !gated) {
+                // Sent again, it is a duplicate: acknowledged, and not executed again.
+                if self.executed(control, qpn, byte_len) {
+                    continue;
+                }
+                return;
+            }
             if gated && work.consumer != producer {
                 if self.execute_gated(control, qpn) {
                     continue;
@@ -270,7 +279,7 @@ impl Hca {
 
     /// The first request of a connection: the responder is told that there is one, should it still
     /// wait for it (`COMM_EST`), and takes requests as a matter of course from here on.
-    fn first_packet(&self, control: &mut Control, qpn: u32, peer: u32) {
+    pub(super) fn first_packet(&self, control: &mut Control, qpn: u32, peer: u32) {
         let taken = connection(peer, qpn);
         if let Some(record) = control.record(peer)
             // Relaxed: changed under the lock.
