@@ -2,7 +2,7 @@
 
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
-    Attach, PostError, RecvQueue, SharedRecvQueue, SrqLedger, SrqSlot, UserIndex,
+    Attach, PostError, RecvQueue, SharedRecvQueue, SrqLedger, SrqSlot, SrqUser, UserIndex,
 };
 use bellwire_core::wqe::{RecvRing, SrqRing};
 use bellwire_core::wr::Sge;
@@ -176,7 +176,7 @@ impl Shared {
         let queue = unsafe { SharedRecvQueue::new(ledger, record) }.ok_or("no queue")?;
         let mut completions = Completions::new(64, 64);
         let attached = Attach {
-            srq: Some((ledger, 7)),
+            srq: Some((ledger, SrqUser::Qp(7))),
             ..Attach::default()
         };
         // SAFETY: the only poller.
@@ -361,8 +361,7 @@ fn check_geometry(row: &Row) -> Check {
     same("capacity", queue.capacity(), row.int("cap_wr")?)?;
     same("head", 0, row.int::<u32>("head")?)?;
     for (index, &link) in (0..count).zip(&links) {
-        // SAFETY: linked by `new`, and written by nobody meanwhile.
-        same("link", unsafe { ring.next(index) }, link)?;
+        same("link", ring.next(index), link)?;
     }
     Ok(())
 }

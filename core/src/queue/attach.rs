@@ -33,7 +33,26 @@ impl UserIndex {
 pub(super) enum RecvSide<'m> {
     None,
     Own(&'m Ledger<'m>, RecvRing<'m>),
-    Shared(&'m SrqLedger<'m>, u32),
+    Shared(&'m SrqLedger<'m>, SrqUser),
+}
+
+/// Who receives through an attached shared receive queue: the number that completions bear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SrqUser {
+    /// The one queue pair of this number.
+    Qp(u32),
+    /// XRC: many targets through one attachment. Each entry says which.
+    Xrc,
+}
+
+impl SrqUser {
+    #[inline(always)]
+    pub(super) fn qp_num(self, cqe: &Cqe64) -> u32 {
+        match self {
+            Self::Qp(number) => number,
+            Self::Xrc => cqe.qpn(),
+        }
+    }
 }
 
 /// One queue pair attached to a completion queue. Created by [`Default`] in memory that the caller
@@ -103,8 +122,8 @@ pub struct Attach<'m> {
     pub send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     /// Its own receive queue's ledger and ring.
     pub recv: Option<(&'m Ledger<'m>, RecvRing<'m>)>,
-    /// The shared receive queue that it receives from, and the number of the queue pair.
-    pub srq: Option<(&'m SrqLedger<'m>, u32)>,
+    /// The shared receive queue that it receives from, or one for XRC.
+    pub srq: Option<(&'m SrqLedger<'m>, SrqUser)>,
 }
 
 impl Attach<'_> {
@@ -174,7 +193,7 @@ impl<'m> CompletionQueue<'m> {
         slot.reserved = reserved;
         slot.send = queues.send;
         slot.recv = match (queues.recv, queues.srq) {
-            (_, Some((ledger, qp_num))) => RecvSide::Shared(ledger, qp_num),
+            (_, Some((ledger, user))) => RecvSide::Shared(ledger, user),
             (Some((ledger, ring)), None) => RecvSide::Own(ledger, ring),
             (None, None) => RecvSide::None,
         };

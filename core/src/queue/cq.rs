@@ -299,7 +299,7 @@ impl<'m> CompletionQueue<'m> {
         cqe: &Cqe64,
         data: &[u8],
     ) -> Option<Completion<'m>> {
-        let RecvSide::Shared(srq, qp_num) = slot.recv else {
+        let RecvSide::Shared(srq, user) = slot.recv else {
             return None;
         };
         let plain = cqe.format() == CqeFormat::None;
@@ -310,7 +310,7 @@ impl<'m> CompletionQueue<'m> {
         })?;
         Some(Completion {
             wr_id,
-            qp_num,
+            qp_num: user.qp_num(cqe),
             retired: 1,
             result: placed_or_failed(placed, Success::new(recv_opcode(cqe), cqe)),
             block,
@@ -404,11 +404,11 @@ fn failed_receive<'m>(slot: &QueueSlot<'m>, cqe: &Cqe64) -> Option<Completion<'m
             let (record, retired) = unsafe { ledger.retire(ledger.next()?) };
             Some(told(ledger, record, retired, result))
         }
-        RecvSide::Shared(srq, qp_num) => {
+        RecvSide::Shared(srq, user) => {
             let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| ())?;
             Some(Completion {
                 wr_id,
-                qp_num,
+                qp_num: user.qp_num(cqe),
                 retired: 1,
                 result,
                 block,

@@ -77,6 +77,24 @@ impl fmt::Display for PostError {
 
 impl core::error::Error for PostError {}
 
+/// Why a list of requests was not posted to its end. Those before `index` were; it and those behind
+/// it were not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRequest {
+    /// Which request was refused, counted from zero.
+    pub index: usize,
+    /// Why.
+    pub error: PostError,
+}
+
+impl fmt::Display for BadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request {} of the list: {}", self.index, self.error)
+    }
+}
+
+impl core::error::Error for BadRequest {}
+
 /// A refused request, and the buffer that came with it.
 #[derive(Debug)]
 pub struct Rejected<B> {

@@ -2,6 +2,7 @@
 
 use super::ledger::{Ledger, LedgerSlot, Record};
 use super::srq::{SharedRecvQueue, SrqLedger, SrqSlot};
+use super::srq_device::{Popped, SrqConsumer};
 use crate::port::DoorbellRecord;
 use crate::wqe::SrqRing;
 use crate::wr::{Sge, WcOpcode};
@@ -251,5 +252,58 @@ fn loom_srq_tells_a_whole_request() {
         assert!(receive(&mut queue, 7));
         let told = poller.join().expect("no panic");
         assert!(told.is_empty() || told == [7], "{told:?}");
+    });
+}
+
+/// A device's thread: takes an entry, and completes it.
+fn popper(
+    owner: &Arc<Shared>,
+    device: &Arc<SrqConsumer<'static>>,
+) -> thread::JoinHandle<Option<(u64, bool)>> {
+    let (owner, device) = (owner.clone(), device.clone());
+    thread::spawn(move || {
+        // SAFETY: the thread holds the owner.
+        let (ledger, _) = unsafe { owner.get() };
+        device.pop().map(|popped| complete(ledger, &device, popped))
+    })
+}
+
+/// Completes what was taken; panics when it was not posted, or is somebody else's too.
+fn complete(ledger: &SrqLedger<'_>, device: &SrqConsumer<'_>, popped: Popped) -> (u64, bool) {
+    // SAFETY: taken, and not given back yet.
+    let sge = unsafe { device.ring().read(popped.index.into()).next() };
+    let (wr_id, ..) = ledger.retire(popped.index, |_| ()).expect("taken once");
+    assert_eq!(sge.map(|sge| sge.addr), Some(wr_id), "another request's");
+    (wr_id, popped.limit_reached)
+}
+
+/// Two threads take entries while the poster links those given back behind the tail, and posts them
+/// again: no entry is taken twice, none is lost, and the limit is reported once.
+#[test]
+fn loom_srq_entries_are_taken_once() {
+    loom::model(|| {
+        let (owner, mut queue) = shared();
+        // SAFETY: the owner outlives the consumer in this model.
+        let (ledger, record) = unsafe { owner.get() };
+        let device = Arc::new(SrqConsumer::new(*ledger.ring(), record));
+        let mut posted = (0..3).filter(|wr_id| receive(&mut queue, *wr_id)).count() as u64;
+        queue.ring();
+        device.set_limit(2);
+        let (a, b) = (popper(&owner, &device), popper(&owner, &device));
+        // Where something has come back this is the second round of an entry.
+        posted += u64::from(receive(&mut queue, posted));
+        queue.ring();
+        let told = [a, b].map(|thread| thread.join().expect("no panic"));
+        let mut told: Vec<_> = told.into_iter().flatten().collect();
+        assert_eq!(told.len(), 2, "there was one for each");
+        while let Some(popped) = device.pop() {
+            told.push(complete(ledger, &device, popped));
+        }
+        assert_eq!(told.iter().filter(|(_, limit)| *limit).count(), 1);
+        told.sort_unstable();
+        assert!(
+            told.iter().map(|(wr_id, _)| *wr_id).eq(0..posted),
+            "{told:?} of {posted}"
+        );
     });
 }

@@ -29,15 +29,17 @@ mod loom;
 mod recv;
 mod send;
 mod srq;
+mod srq_device;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use attach::{Attach, AttachError, QueueSlot, UserIndex};
+pub use attach::{Attach, AttachError, QueueSlot, SrqUser, UserIndex};
 pub use completion::{Completion, Failure, Imm, Success};
 pub use cq::{CompletionQueue, CqMemory};
 pub use doorbell::BlueFlame;
-pub use error::{PostError, Rejected};
+pub use error::{BadRequest, PostError, Rejected};
 pub use ledger::{Ledger, LedgerSlot};
 pub use recv::RecvQueue;
 pub use send::{SendQueue, SendQueueInit};
 pub use srq::{SharedRecvQueue, SrqLedger, SrqSlot};
+pub use srq_device::{Popped, SrqConsumer};

@@ -10,7 +10,7 @@
 //! returned ─► slot ─► slot          (pushed by pollers, taken whole by the poster)
 //! ```
 
-use super::error::{PostError, Rejected};
+use super::error::{BadRequest, PostError, Rejected};
 use crate::port::DoorbellRecord;
 use crate::slab::Block;
 use crate::sync::{
@@ -122,6 +122,8 @@ pub struct SharedRecvQueue<'m> {
     tail: u32,
     posted: u32,
     rung: u32,
+    /// `head` is at the tail when as many are posted.
+    limit: u32,
 }
 
 impl<'m> SharedRecvQueue<'m> {
@@ -144,12 +146,38 @@ impl<'m> SharedRecvQueue<'m> {
             tail: count - 1,
             posted: 0,
             rung: 0,
+            limit: count - 1,
         })
     }
 
     /// Requests that fit in all.
     pub fn capacity(&self) -> u32 {
         self.ledger.ring.count() - 1
+    }
+
+    /// Scatter/gather elements of one request.
+    pub fn max_sge(&self) -> u32 {
+        self.ledger.ring.max_sge()
+    }
+
+    /// Requests that can be staged before something has to complete.
+    pub fn free(&mut self) -> u32 {
+        // Nothing returned is no error here.
+        let _ = self.collect();
+        self.limit.wrapping_sub(self.posted)
+    }
+
+    /// Ends the queue: every request not yet told goes to `each` with its buffer, rung or not, in no
+    /// order. Entries that a completion queue still has of them are dropped as stale.
+    ///
+    /// # Safety
+    /// The device has stopped taking from the queue, and writing to what it took.
+    pub unsafe fn clear(self, mut each: impl FnMut(u64, Option<Block<'m>>)) {
+        for slot in 0..self.ledger.slots.len() {
+            if let Some((wr_id, block, ())) = self.ledger.retire(slot as u16, |_| ()) {
+                each(wr_id, block);
+            }
+        }
     }
 
     /// Stages a receive into a whole block, which comes back with the completion.
@@ -188,6 +216,26 @@ impl<'m> SharedRecvQueue<'m> {
         Ok(())
     }
 
+    /// Stages the receives of a list, up to the first that is refused. What comes behind that one is
+    /// left in the iterator.
+    ///
+    /// # Errors
+    /// [`BadRequest`] says which was refused and why; those before it are staged.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post), for each.
+    #[inline]
+    pub unsafe fn post_list<'s>(
+        &mut self,
+        requests: impl IntoIterator<Item = (u64, &'s [Sge])>,
+    ) -> Result<(), BadRequest> {
+        for (index, (wr_id, sges)) in requests.into_iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { self.post(wr_id, sges) }.map_err(|error| BadRequest { index, error })?;
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// As [`Self::post`].
     #[inline(always)]
@@ -213,6 +261,7 @@ impl<'m> SharedRecvQueue<'m> {
             // posted.
             unsafe { self.ledger.ring.link(self.tail, index) };
             self.tail = index;
+            self.limit = self.limit.wrapping_add(1);
             // Relaxed: ordered by the swap above.
             index = self.ledger.slots[index as usize]
                 .below
@@ -229,8 +278,8 @@ impl<'m> SharedRecvQueue<'m> {
             .with_mut(|record| unsafe { record.write((wr_id, block)) });
         // Release: partner of the pollers' swap in `retire`.
         slot.state.store(POSTED, Ordering::Release);
-        // SAFETY: linked when it was freed, or at the start.
-        self.head = unsafe { self.ledger.ring.next(self.head) };
+        // Linked when it was freed, or at the start.
+        self.head = self.ledger.ring.next(self.head);
         self.posted = self.posted.wrapping_add(1);
     }
 

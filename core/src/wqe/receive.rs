@@ -7,6 +7,7 @@ use crate::queue::PostError;
 use crate::wr::Sge;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU16, Ordering};
 use static_assertions::const_assert_eq;
 
 /// The local key that ends a list of elements shorter than the entry (`MLX5_INVALID_LKEY`).
@@ -115,7 +116,9 @@ impl<'m> RecvRing<'m> {
     }
 }
 
-/// A shared receive queue's memory: `count` entries of `stride` bytes, linked by index.
+/// A shared receive queue's memory: `count` entries of `stride` bytes, linked by index. Links are
+/// accessed as atomics: a device may look at one that the poster is writing anew, and then finds
+/// that somebody else was faster (see [`SrqConsumer`](crate::queue::SrqConsumer)).
 ///
 /// ```text
 ///  0   2                  16       32
@@ -167,21 +170,25 @@ impl<'m> SrqRing<'m> {
     /// The caller is the ring's poster, and the device has not been told of a successor of `index`.
     #[inline(always)]
     pub unsafe fn link(&self, index: u32, next: u32) {
-        let place = self.ring.segment(index, 0).cast::<NextSegment>();
-        // SAFETY: within the entry, by the caller's promise; the field is aligned.
-        unsafe { (&raw mut (*place.as_ptr()).next_wqe_index).write(Be16::new(next as u16)) }
+        // Relaxed: published by the doorbell record.
+        self.next_link(index)
+            .store(Be16::new(next as u16).to_raw(), Ordering::Relaxed);
     }
 
-    /// Which entry follows `index`; masked to the ring.
-    ///
-    /// # Safety
-    /// The entry has been linked, and is not written meanwhile.
+    /// Which entry follows `index`; masked to the ring, whatever stands there.
     #[inline(always)]
-    pub unsafe fn next(&self, index: u32) -> u32 {
-        let place = self.ring.segment(index, 0).cast::<NextSegment>();
-        // SAFETY: within the entry, by the caller's promise; the field is aligned.
-        let next = unsafe { (&raw const (*place.as_ptr()).next_wqe_index).read() };
+    pub fn next(&self, index: u32) -> u32 {
+        // Relaxed: whoever goes along the links has loaded the doorbell record before.
+        let next = Be16::from_raw(self.next_link(index).load(Ordering::Relaxed));
         u32::from(next.get()) & (self.ring.count - 1)
+    }
+
+    #[inline(always)]
+    fn next_link(&self, index: u32) -> &'m AtomicU16 {
+        let place = self.ring.segment(index, 0).cast::<NextSegment>();
+        // SAFETY: within an entry, which is valid for `'m`; the field is aligned, and accessed by
+        // nothing else.
+        unsafe { AtomicU16::from_ptr((&raw mut (*place.as_ptr()).next_wqe_index).cast()) }
     }
 
     /// Writes the elements of entry `index`; those of length zero are kept, as rdma-core keeps them.

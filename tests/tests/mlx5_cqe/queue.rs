@@ -232,7 +232,7 @@ fn run(case: &Case) -> Check<Told> {
     let attached = Attach {
         send: Some((send_ledger, ring, QpType::Rc)),
         recv: case.recv.map(|_| (recv_ledger, recv_ring)),
-        srq: case.shared.map(|_| (srq_ledger, case.qpn)),
+        srq: case.shared.map(|_| (srq_ledger, SrqUser::Qp(case.qpn))),
     };
     // SAFETY: the only poller.
     let user_index = unsafe { completions.attach(attached) };

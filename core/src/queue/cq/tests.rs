@@ -4,7 +4,7 @@ use super::super::tests::{Random, keep, keep_all, memory};
 use super::*;
 use crate::cqe::{CompletedWqe, owner_bit};
 use crate::port::{SendDoorbell, Staged};
-use crate::queue::{Attach, AttachError, Ledger, SrqLedger};
+use crate::queue::{Attach, AttachError, Ledger, SrqLedger, SrqUser};
 use crate::queue::{LedgerSlot, RecvQueue, SendQueue, SendQueueInit, SharedRecvQueue, SrqSlot};
 use crate::wqe::RecvRing;
 use crate::wqe::{Nop, Rc, RdmaRead, Send, SrqRing, opcode};
@@ -444,6 +444,48 @@ fn garbage(random: &mut Random, indices: &[UserIndex], near: u32) -> ([u8; 64], 
     (front, Cqe64::from_bytes(bytes))
 }
 
+/// Two targets of an XRC receive queue complete through one attachment: each entry names its own.
+#[test]
+fn an_xrc_completion_bears_its_targets_number() {
+    let mut cq = Cq::new(8, 64, 1);
+    // SAFETY: kept, and used by this queue alone.
+    let ring = unsafe { SrqRing::new(memory(4 * 32), 4, 32) }.expect("sizes");
+    let ledger = keep(SrqLedger::new(ring, keep_all(4, SrqSlot::default)).expect("four"));
+    let record = keep(DoorbellRecord::default());
+    // SAFETY: the only queue on ring and ledger.
+    let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
+    // SAFETY: nothing is placed.
+    let posted = unsafe { srq.post_list((0..3).map(|wr_id| (wr_id, &[][..]))) };
+    assert_eq!(posted, Ok(()));
+    let xrc = Attach {
+        srq: Some((ledger, SrqUser::Xrc)),
+        ..Attach::default()
+    };
+    // SAFETY: the only poller.
+    let user_index = unsafe { cq.queue.attach(xrc) }.expect("room");
+    for (slot, qpn) in [(1, 0xabcdef), (0, 7)] {
+        let completed = CompletedWqe {
+            qpn,
+            ..wqe(user_index, slot)
+        };
+        cq.write(
+            &[0; 64],
+            &Cqe64::responder(CqeOpcode::RespSend, completed, 0),
+        );
+    }
+    assert_eq!(cq.poll(), Some((0xabcdef, 1)));
+    assert_eq!(cq.poll(), Some((7, 0)));
+    let completed = CompletedWqe {
+        qpn: 8,
+        ..wqe(user_index, 2)
+    };
+    let failed = Cqe64::error(CqeOpcode::RespErr, completed, 0, Syndrome::LOCAL_LENGTH, 0);
+    cq.write(&[0; 64], &failed);
+    let told = cq.queue.poll_one().expect("the failed one");
+    assert_eq!((told.qp_num, told.wr_id), (8, 2));
+    assert_eq!(told.status(), WcStatus::LocLenErr);
+}
+
 /// Whatever a device writes: each completion is of a request in flight, each request is told at most
 /// once, memory outside of the requests' buffers is left alone, and nothing panics.
 #[test]
@@ -461,7 +503,7 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
         // SAFETY: the only queue on ring and ledger.
         let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
         let shared = Attach {
-            srq: Some((ledger, 78)),
+            srq: Some((ledger, SrqUser::Qp(78))),
             ..Attach::default()
         };
         // SAFETY: the only poller.

@@ -2,6 +2,7 @@
 
 mod ledger;
 mod srq;
+mod srq_device;
 
 use std::boxed::Box;
 use std::sync::Mutex;

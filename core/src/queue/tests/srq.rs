@@ -2,20 +2,20 @@
 
 use super::{Random, keep, keep_all, memory};
 use crate::port::DoorbellRecord;
-use crate::queue::{PostError, SharedRecvQueue, SrqLedger, SrqSlot};
+use crate::queue::{BadRequest, PostError, SharedRecvQueue, SrqLedger, SrqSlot};
 use crate::wqe::SrqRing;
 use crate::wr::Sge;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-struct Fixture {
-    ring: SrqRing<'static>,
-    ledger: &'static SrqLedger<'static>,
-    queue: SharedRecvQueue<'static>,
-    record: &'static DoorbellRecord,
+pub(super) struct Fixture {
+    pub ring: SrqRing<'static>,
+    pub ledger: &'static SrqLedger<'static>,
+    pub queue: SharedRecvQueue<'static>,
+    pub record: &'static DoorbellRecord,
 }
 
-fn fixture(count: u32) -> Fixture {
+pub(super) fn fixture(count: u32) -> Fixture {
     // SAFETY: kept, and used by this queue alone.
     let ring = unsafe { SrqRing::new(memory(count as usize * 32), count, 32) }.expect("sizes");
     let slots = keep_all(count as usize, SrqSlot::default);
@@ -32,7 +32,7 @@ fn fixture(count: u32) -> Fixture {
 }
 
 impl Fixture {
-    fn post(&mut self, wr_id: u64) -> Result<(), PostError> {
+    pub fn post(&mut self, wr_id: u64) -> Result<(), PostError> {
         let sge = Sge {
             addr: wr_id,
             length: 1,
@@ -42,7 +42,7 @@ impl Fixture {
         unsafe { self.queue.post(wr_id, &[sge]) }
     }
 
-    fn retire(&self, slot: u16) -> Option<u64> {
+    pub fn retire(&self, slot: u16) -> Option<u64> {
         let told = self.ledger.retire(slot, |index| index);
         told.map(|(wr_id, block, index)| {
             assert!(block.is_none() && index == u32::from(slot));
@@ -55,9 +55,9 @@ impl Fixture {
         let mut found = Vec::new();
         for _ in 0..count {
             // SAFETY: posted, and not written meanwhile.
-            let (sge, next) = unsafe { (self.ring.read(slot).next(), self.ring.next(slot)) };
+            let sge = unsafe { self.ring.read(slot).next() };
             found.push((slot, sge.expect("an element").addr));
-            slot = next;
+            slot = self.ring.next(slot);
         }
         found
     }
@@ -117,6 +117,52 @@ fn a_refused_receive_takes_no_entry() {
     assert_eq!((f.retire(0), f.retire(1)), (Some(2), None));
 }
 
+#[test]
+fn a_list_is_posted_up_to_the_first_that_is_refused() {
+    let mut f = fixture(8);
+    let (good, bad) = ([Sge::default(); 1], [Sge::default(); 2]);
+    let lists: [&[Sge]; 4] = [&good, &[], &bad, &good];
+    let mut requests = (10..).zip(lists);
+    // SAFETY: no device writes there.
+    let result = unsafe { f.queue.post_list(&mut requests) };
+    let error = PostError::TooManySges { given: 2, max: 1 };
+    assert_eq!(result, Err(BadRequest { index: 2, error }));
+    assert_eq!(requests.next(), Some((13, &good[..])), "left alone");
+    f.queue.ring();
+    assert_eq!((f.record.load(), f.queue.free()), (2, 5));
+    assert_eq!((f.retire(0), f.retire(1)), (Some(10), Some(11)));
+    assert_eq!(f.queue.free(), 7);
+    // SAFETY: no device writes there.
+    let result = unsafe { f.queue.post_list((0..9).map(|wr_id| (wr_id, &good[..]))) };
+    let error = PostError::QueueFull;
+    assert_eq!(result, Err(BadRequest { index: 7, error }));
+    assert_eq!(f.queue.free(), 0);
+}
+
+#[test]
+fn clearing_tells_what_was_not_told() {
+    let mut f = fixture(8);
+    for wr_id in 0..5 {
+        f.post(wr_id).expect("room");
+    }
+    f.queue.ring();
+    f.post(5).expect("room");
+    assert_eq!(f.retire(3), Some(3));
+    let mut told = Vec::new();
+    // SAFETY: there is no device.
+    unsafe {
+        f.queue.clear(|wr_id, block| {
+            assert!(block.is_none());
+            told.push(wr_id);
+        });
+    }
+    told.sort_unstable();
+    assert_eq!(told, [0, 1, 2, 4, 5]);
+    for slot in 0..8 {
+        assert_eq!(f.ledger.retire(slot, |_| ()).map(|told| told.0), None);
+    }
+}
+
 /// Against a map of what is in flight, which the device finds along the links and completes in any
 /// order.
 #[test]
@@ -138,8 +184,7 @@ fn what_is_posted_comes_back_in_any_order() {
                     };
                     assert_eq!(wr_id, next_id);
                     assert_eq!(flying.insert(slot, wr_id), None, "in flight");
-                    // SAFETY: linked when it was freed.
-                    at = unsafe { f.ring.next(slot) };
+                    at = f.ring.next(slot);
                     next_id += 1;
                     f.queue.ring();
                     assert_eq!(f.record.load(), next_id as u32 & 0xffff);
