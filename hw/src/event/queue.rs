@@ -128,7 +128,9 @@ impl<T> EventQueue<T> {
         let mut left = 0;
         self.ack(element, |known| {
             left = known.deferred;
-            known.deferred = left.saturating_sub(if count <= left { count } else { 0 });
+            if count <= left {
+                known.deferred -= count;
+            }
         });
         if count > left {
             return Err(Error::NotDeferred {

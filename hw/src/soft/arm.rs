@@ -204,31 +204,4 @@ mod loom_models {
     fn loom_looking_needs_its_barrier() {
         nothing_is_missed(|arm, index| arm.disarm(index, false));
     }
-
-    fn what_was_polled_is_not_told(next: fn(bool) -> u32) {
-        loom::model(move || {
-            let world = World::new();
-            let producer = {
-                let world = world.clone();
-                thread::spawn(move || world.produce(0, look))
-            };
-            let polled = world.polled(0);
-            world.arm.arm(next(polled), false);
-            producer.join().unwrap();
-            let told = world.events.load(Ordering::Relaxed) != 0;
-            assert!(!(polled && told), "told of what was polled");
-        });
-    }
-
-    #[test]
-    fn loom_what_was_polled_does_not_wake() {
-        what_was_polled_is_not_told(u32::from);
-    }
-
-    /// The model sees it when arming does not say what is polled next.
-    #[test]
-    #[should_panic(expected = "told of what was polled")]
-    fn loom_arming_needs_the_index() {
-        what_was_polled_is_not_told(|_| 0);
-    }
 }
