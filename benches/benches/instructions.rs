@@ -175,7 +175,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 
 // Through the software HCA: post, execute, and nothing to poll.
 #[library_benchmark(config = limit(275))]
-#[bench::run(ends())]
+#[bench::run(connected())]
 fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
     for wr_id in 0..REQUESTS {
@@ -219,8 +219,23 @@ fn receive(end: &mut End) -> Result<(), bellwire_core::queue::PostError> {
     Ok(())
 }
 
-fn receiving() -> (End, End) {
+/// Two ends that have talked: the first packet of a connection is an event.
+fn connected() -> (End, End) {
     let mut ends = ends();
+    let remote = ends.1.region.remote(64);
+    let write = RdmaWrite { remote };
+    let posted = ends
+        .0
+        .qp
+        .sq()
+        .post_inline(0, (), write, &[7; 8], SendFlags::empty());
+    posted.expect("room");
+    ends.0.qp.sq().ring();
+    ends
+}
+
+fn receiving() -> (End, End) {
+    let mut ends = connected();
     receive(&mut ends.1).expect("room");
     ends
 }

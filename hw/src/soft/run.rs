@@ -273,20 +273,27 @@ fn write_one<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Resul
     let mut pieces = wqe.data(T::SECOND);
     // One string of inline data, as small WRITEs have: no keys to check, nothing to gather.
     if let (Some(Data::Inline(bytes, [])), None) = (pieces.next(), pieces.next()) {
-        let write = || {
-            let to = T::responder(hca, work, wqe)?.reach(
-                hca,
-                wqe.remote(T::FIRST),
-                bytes.len() as u64,
-                AccessFlags::REMOTE_WRITE,
-            )?;
-            // SAFETY: the target was checked in this section.
-            unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
-            Ok(0)
-        };
-        return answered::<T>(write());
+        return answered::<T>(put_inline::<T>(hca, work, wqe, bytes));
     }
     write::<T>(hca, work, wqe)
+}
+
+#[inline(always)]
+fn put_inline<T: Service>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'_>,
+    bytes: &[u8],
+) -> Result<u32, Answer> {
+    let to = T::responder(hca, work, wqe)?.reach(
+        hca,
+        wqe.remote(T::FIRST),
+        bytes.len() as u64,
+        AccessFlags::REMOTE_WRITE,
+    )?;
+    // SAFETY: the target was checked in this section.
+    unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+    Ok(0)
 }
 
 #[inline(never)]
@@ -368,8 +375,11 @@ pub(super) fn outgoing_datagram<'a>(
 #[inline(never)]
 fn send<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     let message = outgoing_message(hca, work, wqe, T::FIRST)?;
-    let send = || T::responder(hca, work, wqe)?.receive(hca, &message);
-    answered::<T>(send().map(|()| 0))
+    let sent = match T::responder(hca, work, wqe) {
+        Ok(responder) => responder.receive(hca, &message),
+        Err(answer) => Err(answer),
+    };
+    answered::<T>(sent.map(|()| 0))
 }
 
 /// Checks that the result of a READ or atomic may be written where the entry says, and that there
