@@ -40,6 +40,13 @@ pub enum Error {
         /// The most there is.
         max: u64,
     },
+    /// An object that others use.
+    Busy {
+        /// Which object.
+        what: &'static str,
+        /// How many use it.
+        users: usize,
+    },
     /// A region of no bytes, or beyond the end of the address space.
     BadRegion {
         /// Where.
@@ -85,6 +92,10 @@ impl fmt::Display for Error {
             Self::TooLarge { what, given, max } => {
                 write!(f, "{what} is {given}, the device has {max} at the most")
             }
+            Self::Busy { what, users } => write!(
+                f,
+                "the {what} is used by {users} queue pairs: drop them first, then destroy it"
+            ),
             Self::BadRegion { addr, length } => write!(
                 f,
                 "a region of {length} bytes at {addr:#x}: it needs at least one byte, and an end \

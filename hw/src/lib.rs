@@ -6,6 +6,7 @@
 //! | open a device, find out what it can do | [`Device`] |
 //! | have memory that devices reach | [`memory::Mapping`], [`Region`], [`Slab`]; [`Pd::register`] for one's own |
 //! | connect | [`Pd::create_qp`], [`Qp::init`], [`Qp::connect`], or [`Qp::modify`] step by step |
+//! | have many queue pairs receive from one queue | [`Pd::create_srq`], [`Pd::create_xrc_srq`] |
 //! | post | [`Qp::sq`], [`Qp::rq`]: [`queue::SendQueue`], [`queue::RecvQueue`], with an operation of [`wqe`] |
 //! | learn what became of it | [`Cq::poll_one`]: [`queue::Completion`] |
 //! | feed one queue from many threads | [`ring::mpsc`] |
@@ -64,6 +65,8 @@ mod pinned;
 mod qp;
 mod slab;
 pub mod soft;
+mod srq;
+mod xrcd;
 
 pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
@@ -74,6 +77,8 @@ pub use error::Error;
 pub use pd::{Mr, Pd, Region};
 pub use qp::{ConnectAttr, Endpoint, Qp, QpInit, RcRecvQueue, RcSendQueue};
 pub use slab::{Slab, SlabCache};
+pub use srq::{Srq, SrqAttr, SrqInit};
+pub use xrcd::Xrcd;
 
 /// The README's programs are tests too.
 #[cfg(doctest)]

@@ -6,7 +6,7 @@ mod memory;
 pub use attr::{ConnectAttr, Endpoint, QpInit};
 pub(crate) use memory::{QpMemory, Side};
 
-use crate::cq::{Cq, CqShared, Cqs};
+use crate::cq::{Cq, CqShared, Cqs, Kept};
 use crate::device::Device;
 use crate::error::Error;
 use crate::pd::Pd;
@@ -143,6 +143,7 @@ fn attach(
     parts: &Borrowed,
     reserve: bool,
 ) -> Result<(UserIndex, UserIndex), Error> {
+    let kept = || Kept::Qp(memory.clone(), None);
     // SAFETY: the memory holds what is attached, and each ledger goes to one completion queue.
     unsafe {
         match cqs {
@@ -151,12 +152,12 @@ fn attach(
                     recv: parts.recv().recv,
                     ..parts.send()
                 };
-                let index = cq.attach(memory, both, reserve)?;
+                let index = cq.attach(kept(), both, reserve)?;
                 Ok((index, index))
             }
             Cqs::Split(send, recv) => {
-                let first = send.attach(memory, parts.send(), reserve)?;
-                match recv.attach(memory, parts.recv(), reserve) {
+                let first = send.attach(kept(), parts.send(), reserve)?;
+                match recv.attach(kept(), parts.recv(), reserve) {
                     Ok(second) => Ok((first, second)),
                     Err(error) => {
                         send.detach(first);

@@ -6,6 +6,7 @@ use super::hca::Hca;
 use super::limits;
 use super::mr::MAX_MR;
 use super::qp::{MAX_QP, QpCtx, RecvWork, SendWork};
+use super::srq::SrqNumbers;
 use crate::error::Error;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
@@ -69,6 +70,8 @@ pub(super) struct Control {
     free_mrs: Vec<u16>,
     used_mrs: usize,
     next_pd: u32,
+    next_xrcd: u32,
+    pub srqs: SrqNumbers,
     random: u64,
     pub next_stall: u64,
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
@@ -85,6 +88,8 @@ impl Control {
             free_mrs: Vec::new(),
             used_mrs: 0,
             next_pd: 1,
+            next_xrcd: 1,
+            srqs: SrqNumbers::default(),
             random: seed | 1,
             next_stall: 0,
             timers: BinaryHeap::new(),
@@ -149,6 +154,19 @@ impl Hca {
         control.next_pd - 1
     }
 
+    pub(crate) fn alloc_xrcd(&self) -> u32 {
+        let mut control = self.control();
+        control.next_xrcd += 1;
+        control.next_xrcd - 1
+    }
+
+    /// Waits until each thread has left the section in which it may have seen what was revoked
+    /// before.
+    pub(super) fn drain(&self, control: &Control) {
+        self.barriers.heavy();
+        self.qps.wait_for_all(control.qps.len());
+    }
+
     /// Registers memory; one key serves as lkey and rkey.
     ///
     /// # Safety
@@ -190,8 +208,7 @@ impl Hca {
     pub(crate) fn deregister_mr(&self, key: u32) -> Result<(), Error> {
         let mut control = self.control();
         let index = self.mrs.revoke(key)?;
-        self.barriers.heavy();
-        self.qps.wait_for_all(control.qps.len());
+        self.drain(&control);
         control.free_mrs.push(index as u16);
         Ok(())
     }

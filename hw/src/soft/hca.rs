@@ -7,6 +7,7 @@ use super::mr::MrTable;
 use super::qp::{QpCtx, QpTable};
 use super::quiesce::Barriers;
 use super::run::run;
+use super::srq::SrqTable;
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +45,7 @@ pub struct HcaConfig {
 pub(crate) struct Hca {
     pub(super) mrs: MrTable,
     pub(super) qps: QpTable,
+    pub(super) srqs: SrqTable,
     pub(super) barriers: Barriers,
     pub(super) clock: Clock,
     pub(super) engine: Option<Engine>,
@@ -81,6 +83,7 @@ impl Running {
         let hca = Arc::new(Hca {
             mrs: MrTable::new(seed),
             qps: QpTable::new(),
+            srqs: SrqTable::new(),
             barriers: Barriers::get(),
             clock: Clock::new(config.clock),
             engine: (workers != 0).then(|| Engine::new(workers)),

@@ -28,6 +28,7 @@ mod quiesce;
 mod respond;
 mod run;
 mod slow;
+mod srq;
 
 pub use clock::ClockKind;
 pub(crate) use control::{Life, QpParts};
@@ -35,6 +36,7 @@ pub(crate) use cq::CqCtx;
 pub use doorbell::{RecvDoorbell, SendDoorbell};
 pub(crate) use hca::Running;
 pub use hca::{HcaConfig, Mode};
+pub(crate) use srq::{SrqCtx, XrcSrq};
 
 use crate::device::DeviceAttr;
 
@@ -50,5 +52,9 @@ pub(crate) fn limits() -> DeviceAttr {
         max_mr_size: u64::MAX,
         max_msg_sz: run::MAX_MESSAGE,
         max_qp_rd_atom: 16,
+        max_srq: srq::MAX_SRQ as u32 - 1,
+        // A ring of 32768 entries, of which one is never posted.
+        max_srq_wr: (1 << 15) - 1,
+        max_srq_sge: 30,
     }
 }
