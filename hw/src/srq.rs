@@ -92,7 +92,8 @@ pub struct SrqAttr {
     pub srq_limit: u32,
 }
 
-/// A receive queue that many queue pairs take from. One owner at a time: `Send`, not `Sync`.
+/// A receive queue that many queue pairs take from. It has one poster at a time; who receives does
+/// not matter to it.
 ///
 /// What was posted is told by the completion queue of the queue pair that received it, or of the
 /// shared receive queue itself where it is for XRC.
@@ -413,11 +414,12 @@ impl Srq {
     /// # Errors
     /// [`Error::Busy`] while queue pairs use it, and the queue, as it was.
     pub fn destroy(
-        self,
+        mut self,
         each: impl FnMut(u64, Option<Block<'static>>),
     ) -> Result<(), (Self, Error)> {
-        let users = Arc::strong_count(&self.shared) - 1;
-        if users != 0 {
+        // Nobody else has it: everything that others did with it comes before.
+        if Arc::get_mut(&mut self.shared).is_none() {
+            let users = (Arc::strong_count(&self.shared) - 1).max(1);
             let what = "shared receive queue";
             return Err((self, Error::Busy { what, users }));
         }

@@ -75,6 +75,7 @@ pub(crate) fn limits() -> DeviceAttr {
         max_srq: srq::MAX_SRQ as u32 - 1,
         // A ring of 32768 entries, of which one is never posted.
         max_srq_wr: (1 << 15) - 1,
-        max_srq_sge: 30,
+        // Behind the link they fill an entry of 512 bytes.
+        max_srq_sge: 31,
     }
 }
