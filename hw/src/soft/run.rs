@@ -319,11 +319,10 @@ fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> 
         let access = AccessFlags::REMOTE_WRITE;
         let responder = T::responder(hca, work, wqe)?;
         let to = responder.reach(hca, wqe.remote(T::FIRST), length, access)?;
+        let message = message(wqe, CqeOpcode::RespWrImm, data, length);
         // The receive is claimed first: without one nothing is written.
-        let claim = responder.claim()?;
         // SAFETY: as in `write`.
-        unsafe { gather(data, to) };
-        claim.fill(hca, &message(wqe, CqeOpcode::RespWrImm, data, length))?;
+        responder.receive(hca, &message, || unsafe { gather(data, to) })?;
         Ok(0)
     };
     answered::<T>(write())
@@ -376,7 +375,7 @@ pub(super) fn outgoing_datagram<'a>(
 fn send<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     let message = outgoing_message(hca, work, wqe, T::FIRST)?;
     let sent = match T::responder(hca, work, wqe) {
-        Ok(responder) => responder.receive(hca, &message),
+        Ok(responder) => responder.receive(hca, &message, || {}),
         Err(answer) => Err(answer),
     };
     answered::<T>(sent.map(|()| 0))
