@@ -3,7 +3,8 @@
 use super::cq::CompletionQueue;
 use super::ledger::Ledger;
 use super::srq::SrqLedger;
-use crate::cqe::{Cqe64, CqeFormat};
+use crate::cqe::{Cqe64, CqeFormat, CqeOpcode};
+use crate::slab::Block;
 use crate::wqe::{RecvRing, SendRing};
 use crate::wr::QpType;
 use core::fmt;
@@ -204,12 +205,16 @@ impl<'m> CompletionQueue<'m> {
     /// Detaches the queues of `user_index` and removes their entries. Later entries that name them
     /// are dropped. Does nothing when the index is not (or no longer) attached.
     ///
+    /// Requests of a shared receive queue that were completed and not polled go to `each`, oldest
+    /// first: that queue goes on, and nobody else would tell them. Those of the queue pair's own
+    /// queues are told by their `clear`.
+    ///
     /// The device must have stopped writing entries of these queues.
-    pub fn detach(&mut self, user_index: UserIndex) {
+    pub fn detach(&mut self, user_index: UserIndex, each: impl FnMut(u64, Option<Block<'m>>)) {
         if self.slot(user_index.get()).is_none() {
             return;
         }
-        self.purge(user_index);
+        self.purge(user_index, each);
         let index = (user_index.get() & 0xffff) as usize;
         let slot = &mut self.slots[index];
         self.reserved -= slot.reserved;
@@ -221,13 +226,18 @@ impl<'m> CompletionQueue<'m> {
 
     /// Removes the entries that name `user_index`, closing up the others towards the producer, as
     /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
-    fn purge(&mut self, user_index: UserIndex) {
+    fn purge(&mut self, user_index: UserIndex, mut each: impl FnMut(u64, Option<Block<'m>>)) {
         let mut end = self.ci;
         while end.wrapping_sub(self.ci) < self.memory.count() {
             let entry = self.memory.entry(end);
             // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
             let format = match unsafe { Cqe64::read_owned(entry, end, self.memory.count()) } {
-                Some(cqe) => cqe.format(),
+                Some(cqe) => {
+                    if let Some((wr_id, block)) = self.shared_request(user_index, cqe) {
+                        each(wr_id, block);
+                    }
+                    cqe.format()
+                }
                 None => break,
             };
             // What a block stands for can be moved, the block cannot.
@@ -264,5 +274,23 @@ impl<'m> CompletionQueue<'m> {
         }
         self.ci = self.ci.wrapping_add(removed);
         self.record.store(self.ci & 0xff_ffff);
+    }
+
+    /// The request of a shared receive queue that an entry of `user_index` tells of.
+    fn shared_request(
+        &self,
+        user_index: UserIndex,
+        cqe: &Cqe64,
+    ) -> Option<(u64, Option<Block<'m>>)> {
+        let named = cqe.format() != CqeFormat::Compressed && cqe.user_index() == user_index.get();
+        let opcode = cqe.opcode();
+        if !named || !(opcode.is_received() || opcode == CqeOpcode::RespErr) {
+            return None;
+        }
+        let RecvSide::Shared(srq, _) = self.slot(user_index.get())?.recv else {
+            return None;
+        };
+        let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| ())?;
+        Some((wr_id, block))
     }
 }

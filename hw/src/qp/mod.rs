@@ -160,7 +160,7 @@ fn attach(
                 match recv.attach(kept(), parts.recv(), reserve) {
                     Ok(second) => Ok((first, second)),
                     Err(error) => {
-                        send.detach(first);
+                        send.detach(first, |_, _| ());
                         Err(error.into())
                     }
                 }
@@ -347,10 +347,10 @@ impl Qp {
         let hca = &self.pd.device().hca;
         hca.modify_qp(self.qpn, &attr, QpAttrMask::STATE)?;
         match &mut cqs {
-            Cqs::Shared(cq) => cq.detach(self.user_index.0),
+            Cqs::Shared(cq) => cq.detach(self.user_index.0, &mut each),
             Cqs::Split(send, recv) => {
-                send.detach(self.user_index.0);
-                recv.detach(self.user_index.1);
+                send.detach(self.user_index.0, &mut each);
+                recv.detach(self.user_index.1, &mut each);
             }
         }
         // SAFETY: in RESET the device has stopped; the completion queues are here, exclusively, and
