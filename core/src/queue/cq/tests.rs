@@ -492,6 +492,42 @@ fn an_xrc_completion_bears_its_targets_number() {
     assert_eq!(told.status(), WcStatus::LocLenErr);
 }
 
+#[test]
+fn room_for_a_shared_queue_is_reserved_once() {
+    let mut cq = Cq::new(16, 64, 4);
+    let shared = || {
+        // SAFETY: kept, and used by nobody.
+        let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
+        &*keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"))
+    };
+    let (first, second) = (shared(), shared());
+    let attach = |ledger, qpn| Attach {
+        srq: Some((ledger, SrqUser::Qp(qpn))),
+        ..Attach::default()
+    };
+    // SAFETY: nothing is posted.
+    unsafe {
+        let queue = &mut cq.queue;
+        let none = queue.attach_unreserved(attach(first, 1)).expect("a slot");
+        let a = queue.attach(attach(first, 2)).expect("room");
+        assert_eq!(queue.unreserved(), 8);
+        let b = queue.attach(attach(first, 3)).expect("room");
+        assert_eq!(queue.unreserved(), 8);
+        let c = queue.attach(attach(second, 4)).expect("room");
+        assert_eq!(queue.unreserved(), 0);
+        queue.detach(a, nothing);
+        assert_eq!(queue.unreserved(), 0, "for the other");
+        let again = queue.attach(attach(first, 2)).expect("reserved");
+        queue.detach(c, nothing);
+        assert_eq!(queue.unreserved(), 8);
+        queue.detach(b, nothing);
+        queue.detach(again, nothing);
+        assert_eq!(queue.unreserved(), 16);
+        queue.detach(none, nothing);
+        assert_eq!(queue.unreserved(), 16);
+    }
+}
+
 /// The shared receive queue goes on when one of those that receive from it is detached, so that its
 /// requests are told there and then, and those of others by a poll.
 #[test]
