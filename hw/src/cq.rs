@@ -11,6 +11,7 @@ use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
     Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
 };
+use bellwire_core::slab::Block;
 use std::sync::Arc;
 
 /// Queue pairs that one completion queue can serve.
@@ -312,9 +313,14 @@ impl Cq {
         Ok(index)
     }
 
-    /// Removes the entries of what was attached, and forgets it.
-    pub(crate) fn detach(&mut self, index: UserIndex) {
-        self.core.detach(index);
+    /// Removes the entries of what was attached, and forgets it. Requests of a shared receive queue
+    /// that were not polled go to `each`.
+    pub(crate) fn detach(
+        &mut self,
+        index: UserIndex,
+        each: impl FnMut(u64, Option<Block<'static>>),
+    ) {
+        self.core.detach(index, each);
         self.attached.retain(|attached| attached.index != index);
     }
 
@@ -330,7 +336,8 @@ impl Cq {
             let end = attached.kept.end(attached.side);
             let done = end.is_some_and(|end| shared.ctx.polled(end));
             if done {
-                core.detach(attached.index);
+                // All was polled.
+                core.detach(attached.index, |_, _| ());
             }
             !done
         });
