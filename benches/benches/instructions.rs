@@ -155,7 +155,7 @@ fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(99))]
+#[library_benchmark(config = limit(102))]
 #[bench::receives(received())]
 fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -174,7 +174,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 }
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(275))]
+#[library_benchmark(config = limit(284))]
 #[bench::run(connected())]
 fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
@@ -192,7 +192,7 @@ fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(970))]
+#[library_benchmark(config = limit(1006))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {

@@ -68,18 +68,7 @@ pub struct Provider {
 }
 
 /// What the software HCA does not do, in either mode.
-const SOFT_LACKS: [Feature; 10] = [
-    Feature::Uc,
-    Feature::Ud,
-    Feature::Xrc,
-    Feature::Srq,
-    Feature::MemoryWindows,
-    Feature::Multicast,
-    Feature::CompletionChannels,
-    Feature::AsyncEvents,
-    Feature::FaultInjection,
-    Feature::RcSqe,
-];
+const SOFT_LACKS: [Feature; 1] = [Feature::RcSqe];
 
 /// All of them, in the order of the columns.
 pub static PROVIDERS: [Provider; 2] = [

@@ -159,8 +159,8 @@ fn cases() -> Vec<Case> {
                 w.send(AtomicFetchAndAdd { remote, add: 1 }, w.here(8));
             })
         },
-        local("an operation that the device does not have", LocQpOpErr, |w| {
-            w.send(SendWithInv { rkey: w.there().rkey }, NoPayload);
+        local("a window that there is not", MwBindErr, |w| {
+            w.send(LocalInv { rkey: w.there().rkey }, NoPayload);
         }),
         remote("rkey of nobody", RemAccessErr, |w| {
             let remote = Remote { rkey: wrong(w.there().rkey), ..w.there() };

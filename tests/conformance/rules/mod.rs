@@ -10,6 +10,7 @@ mod ordering;
 mod states;
 mod timers;
 mod transitions;
+mod windows;
 
 use crate::rule::Group;
 
@@ -25,6 +26,7 @@ pub fn groups() -> Vec<Group> {
         completion::group(),
         errors::group(),
         timers::group(),
+        windows::group(),
         objects::group(),
     ]
 }
