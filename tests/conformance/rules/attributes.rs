@@ -12,7 +12,7 @@ use bellwire_tests::fixture::*;
 
 rules! {
     "attributes::rc", "Attributes of a reliable connection: values, limits, queries.", needs [Rc];
-    cur_state_has_to_be_the_state_it_is_in: "IBTA vol. 1, 11.2.5.2; ibv_modify_qp(3)",
+    cur_state_has_to_be_the_state_it_is_in: "IBTA vol. 1, chapter 11, Modify Queue Pair; ibv_modify_qp(3)",
         "With CUR_STATE, another state than `cur_qp_state` refuses the change and says both.";
     cur_state_that_is_right_lets_the_change_through: "ibv_modify_qp(3)",
         "With CUR_STATE and the right `cur_qp_state` the change is made.";
@@ -20,11 +20,11 @@ rules! {
         "Going to RESET by `modify` is refused: the call that also clears the queues is named.";
     query_gives_back_what_was_set: "ibv_query_qp(3)",
         "A query gives state, sizes and attributes as they were set.";
-    values_out_of_range_are_refused_and_named: "IBTA vol. 1, 11.2.5.2",
+    values_out_of_range_are_refused_and_named: "IBTA vol. 1, chapter 11, Modify Queue Pair",
         "A value that its field cannot carry is refused, and named.";
     depths_beyond_the_device_are_refused: "ibv_query_device(3)",
         "`max_rd_atomic` and `max_dest_rd_atomic` beyond `max_qp_rd_atom` are refused.";
-    ports_that_there_are_not_are_refused: "IBTA vol. 1, 11.2.5.2",
+    ports_that_there_are_not_are_refused: "IBTA vol. 1, chapter 11, Modify Queue Pair",
         "A port that the device does not have is refused.";
     access_that_is_taken_away_is_refused_from_then_on: "ibv_modify_qp(3)",
         "Access flags changed in a living queue pair are in force.";

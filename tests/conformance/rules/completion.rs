@@ -12,9 +12,9 @@ use bellwire_tests::fixture::*;
 
 rules! {
     "completion", "What completes, and in which order.", needs [Rc];
-    sends_complete_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3.1",
+    sends_complete_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3",
         "Completions of one send queue come in the order of its requests, whatever they are.";
-    receives_complete_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3.1",
+    receives_complete_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3",
         "Completions of one receive queue come in the order of its receives.";
     unsignalled_requests_complete_with_the_next_signalled: "ibv_post_send(3), IBV_SEND_SIGNALED",
         "An unsignalled request has no entry; the next signalled one tells how many it retires.";

@@ -28,7 +28,7 @@ rules! {
          tells them all.";
     reserved_room_holds_a_flush_of_everything: "bellwire, QpInit::reserve_cq",
         "A completion queue with reserved entries does not overrun, however full its queues are.";
-    an_overrun_takes_the_qp_to_err: "IBTA vol. 1, 10.8.2 and 11.6.3.2",
+    an_overrun_takes_the_qp_to_err: "IBTA vol. 1, 11.6.3.2",
         "A completion queue that overruns says so; its queue pair goes to ERR, what was written \
          is told, and a reset tells the rest.";
 }

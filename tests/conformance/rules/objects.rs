@@ -31,7 +31,7 @@ rules! {
          is missing.";
     qp_refused_on_one_cq_leaves_the_other: "bellwire, Cqs::Split",
         "A queue pair that one of two completion queues has no room for takes none on the other.";
-    qp_on_a_cq_of_another_device_is_refused: "IBTA vol. 1, 11.2.5.1",
+    qp_on_a_cq_of_another_device_is_refused: "IBTA vol. 1, chapter 11, Create Queue Pair",
         "A completion queue of another device is refused.";
     cq_serves_no_more_qps_than_it_was_made_for: "bellwire, Device::create_cq_for",
         "A completion queue refuses more queue pairs than it was made for.";
@@ -41,7 +41,7 @@ rules! {
         "A region of no bytes, or around the end of the address space, is refused.";
     mr_remote_write_needs_local_write: "ibv_reg_mr(3)",
         "REMOTE_WRITE and REMOTE_ATOMIC without LOCAL_WRITE are refused.";
-    mrs_have_keys_of_their_own: "IBTA vol. 1, 10.6.3",
+    mrs_have_keys_of_their_own: "IBTA vol. 1, 10.6",
         "Regions that exist at once have different keys, though they be of one memory.";
     an_mr_tells_what_it_was_made_of: "ibv_reg_mr(3)",
         "A region says its address, length, access and protection domain.";

@@ -11,7 +11,7 @@ use bellwire::state::QpState::{self, *};
 use bellwire::state::{ModifyError, QpAttr, QpAttrMask as M};
 use bellwire_tests::fixture::*;
 
-const SOURCE: &str = "IBTA vol. 1, 10.3.1 and 11.2.5.2; ibv_modify_qp(3)";
+const SOURCE: &str = "IBTA vol. 1, 10.3.1 and chapter 11, Modify Queue Pair; ibv_modify_qp(3)";
 /// Needs more than every port has.
 const MIGRATION: M = M::ALT_PATH.union(M::PATH_MIG_STATE);
 const NONE: M = M::empty();

@@ -17,7 +17,7 @@ use bellwire::wr::{Remote, SendFlags, Sge};
 use bellwire::{AccessFlags, ConnectAttr, QpInit, Region};
 use bellwire_tests::fixture::*;
 
-const LOCAL: &str = "IBTA vol. 1, 10.10.2 and 11.6.2";
+const LOCAL: &str = "IBTA vol. 1, 10.10 and 11.6.2";
 const RESPONDER: &str = "IBTA vol. 1, 9.7.4.1 and 11.6.2";
 const IMM: Be32 = Be32::new(1);
 

@@ -5,7 +5,7 @@ use bellwire::wqe::*;
 use bellwire::wr::Sge;
 use bellwire::wr::WcStatus::{self, *};
 
-const NAK: &str = "IBTA vol. 1, 9.7.5.2.4 and 11.6.2";
+const NAK: &str = "IBTA vol. 1, 9.7.5.2 and 11.6.2";
 
 /// A request, and the receive that it finds.
 fn receive(
