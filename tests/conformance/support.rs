@@ -3,7 +3,7 @@
 use bellwire::state::{AhAttr, ModifyError, Mtu, QpAttr, QpAttrMask, QpState};
 use bellwire::wr::WcStatus;
 use bellwire::{AccessFlags, ConnectAttr, Endpoint, Error, Qp};
-use bellwire_tests::fixture::End;
+use bellwire_tests::fixture::{End, until};
 
 /// Gives up on a silent peer within milliseconds.
 pub fn impatient() -> ConnectAttr {
@@ -110,4 +110,16 @@ pub fn modify_error(result: Result<(), Error>) -> ModifyError {
         Err(Error::Modify(error)) => error,
         other => panic!("{other:?}"),
     }
+}
+
+/// To SQD, with a request started that cannot finish: goes back and tries again while none was.
+pub fn drain_started(end: &mut End) {
+    until("a started request", || {
+        go_to(end, QpState::Sqd);
+        let started = end.qp.query().sq_draining;
+        if !started {
+            go_to(end, QpState::Rts);
+        }
+        started
+    });
 }
