@@ -1,12 +1,15 @@
 //! The rules, a file for each group.
 
+mod attributes;
 mod completion;
 mod errors;
+mod gone;
 mod lives;
 mod memory;
 mod objects;
 mod operations;
 mod ordering;
+mod outcome;
 mod states;
 mod timers;
 mod transitions;
@@ -19,14 +22,17 @@ pub fn groups() -> Vec<Group> {
     vec![
         states::group(),
         transitions::group(),
+        attributes::group(),
         lives::group(),
         operations::group(),
         memory::group(),
         ordering::group(),
         completion::group(),
+        outcome::group(),
         errors::group(),
         timers::group(),
         windows::group(),
         objects::group(),
+        gone::group(),
     ]
 }
