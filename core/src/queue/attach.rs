@@ -23,6 +23,11 @@ impl UserIndex {
         self.0
     }
 
+    /// The slot: below the number of slots that the completion queue has.
+    pub fn slot(self) -> usize {
+        (self.0 & ((1 << Self::SLOT_BITS) - 1)) as usize
+    }
+
     pub(super) fn new(slot: usize, generation: u8) -> Self {
         Self(slot as u32 | u32::from(generation) << Self::SLOT_BITS)
     }
@@ -63,6 +68,8 @@ pub struct QueueSlot<'m> {
     pub(super) current: u32,
     generation: u8,
     reserved: u32,
+    /// The next slot to take when this one is, while nothing is attached.
+    pub(super) next_free: u32,
     pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     pub(super) recv: RecvSide<'m>,
 }
@@ -73,6 +80,7 @@ impl Default for QueueSlot<'_> {
             current: UserIndex::NONE,
             generation: 0,
             reserved: 0,
+            next_free: 0,
             send: None,
             recv: RecvSide::None,
         }
@@ -179,15 +187,12 @@ impl<'m> CompletionQueue<'m> {
         queues: Attach<'m>,
         reserved: u32,
     ) -> Result<UserIndex, AttachError> {
-        let free = self
-            .slots
-            .iter()
-            .position(|slot| slot.current == UserIndex::NONE);
-        let Some(index) = free else {
-            let slots = self.slots.len();
+        let index = self.free as usize;
+        let slots = self.slots.len();
+        let Some(slot) = self.slots.get_mut(index) else {
             return Err(AttachError::TooManyQueues { slots });
         };
-        let slot = &mut self.slots[index];
+        self.free = slot.next_free;
         let user_index = UserIndex::new(index, slot.generation);
         slot.current = user_index.get();
         slot.reserved = reserved;
@@ -210,13 +215,15 @@ impl<'m> CompletionQueue<'m> {
             return;
         }
         self.purge(user_index);
-        let index = (user_index.get() & 0xffff) as usize;
+        let index = user_index.slot();
         let slot = &mut self.slots[index];
         self.reserved -= slot.reserved;
         *slot = QueueSlot {
             generation: slot.generation.wrapping_add(1),
+            next_free: self.free,
             ..QueueSlot::default()
         };
+        self.free = index as u32;
     }
 
     /// Removes the entries that name `user_index`, closing up the others towards the producer, as
