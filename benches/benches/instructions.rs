@@ -4,7 +4,7 @@
 //! Each figure is for [`REQUESTS`] requests, so that what happens once weighs little.
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
-use bellwire_benches::{End, MemoryDevice, ends};
+use bellwire_benches::{End, Many, MemoryDevice, SMALL, ends};
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use gungraun::{
@@ -240,6 +240,36 @@ fn receiving() -> (End, End) {
     ends
 }
 
+/// The queue pair of a request, one after another from all over `count`. Each has a whole lap of its
+/// send queue: once in each it looks anew at what has been polled.
+fn of_many(request: u64, count: usize) -> usize {
+    let lap = request / u64::from(SMALL.max_send_wr);
+    lap as usize * 3_313 % count
+}
+
+// However many queue pairs there are, an operation takes as many instructions: one limit.
+#[library_benchmark(config = limit(470))]
+#[bench::of_1(Many::new(1))]
+#[bench::of_100(Many::new(100))]
+#[bench::of_10000(Many::new(10_000))]
+fn many_write_8_inline_and_poll(mut many: Many) -> Many {
+    for request in 0..REQUESTS {
+        many.write(of_many(request, many.count()));
+    }
+    many
+}
+
+#[library_benchmark(config = limit(1092))]
+#[bench::of_1(Many::new(1))]
+#[bench::of_100(Many::new(100))]
+#[bench::of_10000(Many::new(10_000))]
+fn many_send_8_inline_and_receive(mut many: Many) -> Many {
+    for request in 0..REQUESTS {
+        many.send(of_many(request, many.count()));
+    }
+    many
+}
+
 library_benchmark_group!(
     name = data_path;
     benchmarks =
@@ -253,6 +283,8 @@ library_benchmark_group!(
         poll_receive,
         poll_empty,
         soft_write_8_inline,
-        soft_send_8_inline_and_receive
+        soft_send_8_inline_and_receive,
+        many_write_8_inline_and_poll,
+        many_send_8_inline_and_receive
 );
 main!(library_benchmark_groups = data_path);

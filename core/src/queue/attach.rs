@@ -24,8 +24,9 @@ impl UserIndex {
         self.0
     }
 
-    fn slot(self) -> usize {
-        (self.0 & 0xffff) as usize
+    /// The slot: below the number of slots that the completion queue has.
+    pub fn slot(self) -> usize {
+        (self.0 & ((1 << Self::SLOT_BITS) - 1)) as usize
     }
 
     pub(super) fn new(slot: usize, generation: u8) -> Self {
@@ -70,6 +71,8 @@ pub struct QueueSlot<'m> {
     /// Entries reserved for its own queues; those of a shared one are reserved once for all.
     reserved: u32,
     reserves_shared: bool,
+    /// The next slot to take when this one is, while nothing is attached.
+    pub(super) next_free: u32,
     pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     pub(super) recv: RecvSide<'m>,
 }
@@ -81,6 +84,7 @@ impl Default for QueueSlot<'_> {
             generation: 0,
             reserved: 0,
             reserves_shared: false,
+            next_free: 0,
             send: None,
             recv: RecvSide::None,
         }
@@ -182,15 +186,12 @@ impl<'m> CompletionQueue<'m> {
         &mut self,
         queues: Attach<'m>,
     ) -> Result<UserIndex, AttachError> {
-        let free = self
-            .slots
-            .iter()
-            .position(|slot| slot.current == UserIndex::NONE);
-        let Some(index) = free else {
-            let slots = self.slots.len();
+        let index = self.free as usize;
+        let slots = self.slots.len();
+        let Some(slot) = self.slots.get_mut(index) else {
             return Err(AttachError::TooManyQueues { slots });
         };
-        let slot = &mut self.slots[index];
+        self.free = slot.next_free;
         let user_index = UserIndex::new(index, slot.generation);
         slot.current = user_index.get();
         slot.send = queues.send;
@@ -224,12 +225,16 @@ impl<'m> CompletionQueue<'m> {
             return;
         }
         self.purge(user_index, each);
-        let slot = &mut self.slots[user_index.slot()];
+        let index = user_index.slot();
+        let free = self.free;
+        let slot = &mut self.slots[index];
         let gone = *slot;
         *slot = QueueSlot {
             generation: gone.generation.wrapping_add(1),
+            next_free: free,
             ..QueueSlot::default()
         };
+        self.free = index as u32;
         self.reserved -= gone.reserved;
         if let (true, RecvSide::Shared(srq, _)) = (gone.reserves_shared, gone.recv) {
             self.reserved -= self.not_reserved_for(srq);

@@ -160,6 +160,31 @@ fn nothing(wr_id: u64, _: Option<Block<'static>>) {
 }
 
 #[test]
+fn each_slot_is_found_again() {
+    let mut cq = Cq::new(32, 64, 3);
+    let a = qp(1);
+    // SAFETY: nothing is polled.
+    let mut attach = || unsafe { cq.queue.attach_unreserved(a.attach) };
+    let attached: Vec<_> = (0..3).map(|_| attach().expect("a slot")).collect();
+    assert!(attach().is_err());
+    for order in [[1, 2, 0], [2, 0, 1], [0, 1, 2]] {
+        for slot in order {
+            let current = cq.queue.slots[slot].current;
+            cq.queue.detach(UserIndex(current), |_, _| ());
+        }
+        // SAFETY: as above.
+        let mut attach = || unsafe { cq.queue.attach_unreserved(a.attach) };
+        let mut slots: Vec<_> = (0..3).map(|_| attach().expect("a slot").slot()).collect();
+        assert!(attach().is_err());
+        slots.sort_unstable();
+        assert_eq!(slots, [0, 1, 2]);
+    }
+    for first in attached {
+        assert!(cq.queue.slot(first.get()).is_none(), "of an earlier life");
+    }
+}
+
+#[test]
 fn attached_queues_have_their_entries_reserved() {
     let mut cq = Cq::new(32, 64, 3);
     let (a, b) = (qp(1), qp(2));
