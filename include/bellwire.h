@@ -135,6 +135,14 @@ typedef enum bw_error {
     BW_EOTHER = -19,
     // A fault within the library. The objects of the call should be destroyed.
     BW_EINTERNAL = -20,
+    // The queue pair's transport does not have this.
+    BW_ETRANSPORT = -21,
+    // The queue pair has no receive queue of its own: it receives from a shared one, or not at all.
+    BW_ENORQ = -22,
+    // There is no event, and the descriptor was told not to block.
+    BW_EAGAIN = -23,
+    // The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
+    BW_EFATAL = -24,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -535,6 +543,8 @@ typedef struct bw_connect_attr {
     uint32_t min_rnr_timer;
     // READs and atomics in flight, either way.
     uint32_t max_rd_atomic;
+    // Of datagrams: the key that senders have to name. The top bit is for privileged users.
+    uint32_t qkey;
 } bw_connect_attr;
 
 // How the two ends of a connection find each other.
@@ -547,6 +557,10 @@ typedef struct bw_endpoint {
     uint32_t psn;
     // 0.
     uint32_t reserved;
+    // Local identifier of the port.
+    uint32_t lid;
+    // The port's first GID.
+    uint8_t gid[16];
 } bw_endpoint;
 
 // Called by `bw_qp_reset` for each request that was cleared: `context` as given there, and the

@@ -42,7 +42,19 @@ impl From<hw::Error> for Failure {
             Error::UnknownDevice { .. } => BW_ENODEV,
             Error::Exhausted { .. } => BW_EEXHAUSTED,
             Error::TooLarge { .. } => BW_ELIMIT,
-            Error::BadRegion { .. } | Error::AccessWithoutLocalWrite => BW_EINVAL,
+            Error::BadRegion { .. }
+            | Error::AccessWithoutLocalWrite
+            | Error::OutOfRange { .. }
+            | Error::NotADatagram
+            | Error::NotMulticast { .. }
+            | Error::NotAttached { .. }
+            | Error::NoChannel { .. }
+            | Error::NotDeferred { .. }
+            | Error::FaultWithoutRequest { .. }
+            | Error::WrongElement { .. }
+            | Error::UnknownElement { .. } => BW_EINVAL,
+            Error::WouldBlock => BW_EAGAIN,
+            Error::DeviceFatal => BW_EFATAL,
             Error::Foreign { .. } => BW_EFOREIGN,
             Error::ResetByModify | Error::NotReset => BW_ESTATE,
             Error::Attach(_) => BW_ECQROOM,
@@ -140,6 +152,7 @@ pub(crate) fn post_code(error: PostError) -> bw_error {
     match error {
         PostError::QueueFull => BW_EFULL,
         PostError::WrongState => BW_ESTATE,
+        PostError::NoRecvQueue => BW_ENORQ,
         PostError::TooManySges { .. } => BW_ETOOMANYSGE,
         PostError::InlineTooLong { .. } => BW_EINLINE,
         PostError::SgeTooLong { .. } | PostError::BlockTooShort { .. } => BW_ESGELENGTH,

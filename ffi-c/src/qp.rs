@@ -148,9 +148,8 @@ pub unsafe extern "C" fn bw_qp_connect(
     // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
         let attr = sized::read_or_default(attr)?.checked()?;
-        let peer = sized::read(peer)?;
-        sized::zero("reserved", peer.reserved)?;
-        get_mut(qp, "queue pair")?.alone(|qp| qp.connect(&peer.into(), &attr))
+        let peer = sized::read(peer)?.checked()?;
+        get_mut(qp, "queue pair")?.alone(|qp| qp.connect(&peer, &attr))
     })
 }
 

@@ -125,6 +125,8 @@ pub struct bw_connect_attr {
     pub min_rnr_timer: u32,
     /// READs and atomics in flight, either way.
     pub max_rd_atomic: u32,
+    /// Of datagrams: the key that senders have to name. The top bit is for privileged users.
+    pub qkey: u32,
 }
 
 impl Default for bw_connect_attr {
@@ -139,6 +141,7 @@ impl Default for bw_connect_attr {
             rnr_retry: attr.rnr_retry.into(),
             min_rnr_timer: attr.min_rnr_timer.into(),
             max_rd_atomic: attr.max_rd_atomic.into(),
+            qkey: attr.qkey,
         }
     }
 }
@@ -167,6 +170,7 @@ impl bw_connect_attr {
             rnr_retry: byte("rnr_retry", self.rnr_retry)?,
             min_rnr_timer: byte("min_rnr_timer", self.min_rnr_timer)?,
             max_rd_atomic: byte("max_rd_atomic", self.max_rd_atomic)?,
+            qkey: self.qkey,
         })
     }
 }
@@ -194,6 +198,10 @@ pub struct bw_endpoint {
     pub psn: u32,
     /// 0.
     pub reserved: u32,
+    /// Local identifier of the port.
+    pub lid: u32,
+    /// The port's first GID.
+    pub gid: [u8; 16],
 }
 
 // SAFETY: as above.
@@ -206,17 +214,27 @@ impl From<Endpoint> for bw_endpoint {
         Self {
             qp_num: endpoint.qp_num,
             psn: endpoint.psn,
+            lid: endpoint.lid.into(),
+            gid: endpoint.gid,
             ..Self::default()
         }
     }
 }
 
-impl From<bw_endpoint> for Endpoint {
-    fn from(endpoint: bw_endpoint) -> Self {
-        Self {
-            qp_num: endpoint.qp_num,
-            psn: endpoint.psn,
-        }
+impl bw_endpoint {
+    /// The library's form of it.
+    pub(crate) fn checked(&self) -> Result<Endpoint, Failure> {
+        sized::zero("reserved", self.reserved)?;
+        let lid = u16::try_from(self.lid).map_err(|_| {
+            let text = format!("lid is {}, which is out of its range", self.lid);
+            Failure::new(BW_EINVAL, text)
+        })?;
+        Ok(Endpoint {
+            qp_num: self.qp_num,
+            psn: self.psn,
+            lid,
+            gid: self.gid,
+        })
     }
 }
 

@@ -97,7 +97,7 @@ fn no_struct_is_shorter_than_its_first_version() {
     check::<bw_cq_info>(24);
     check::<bw_qp_init_attr>(bw_qp_init_attr::default().size);
     check::<bw_connect_attr>(bw_connect_attr::default().size);
-    check::<bw_endpoint>(16);
+    check::<bw_endpoint>(36);
     check::<bw_qp_info>(64);
 }
 
