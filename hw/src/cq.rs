@@ -6,6 +6,7 @@ use crate::event::{CompChannel, Element};
 use crate::pinned::Pinned;
 use crate::qp::{QpMemory, Side};
 use crate::soft::CqCtx;
+use crate::srq::SrqMemory;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
     Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
@@ -61,7 +62,7 @@ impl CqInit<'_> {
 #[derive(Debug)]
 pub struct Cq {
     core: CompletionQueue<'static>,
-    /// The queue pairs that complete here; their memory is kept until all is told.
+    /// What completes here; its memory is kept until all is told.
     attached: Vec<Attached>,
     shared: Arc<CqShared>,
     device: Device,
@@ -72,8 +73,30 @@ pub struct Cq {
 #[derive(Debug)]
 struct Attached {
     index: UserIndex,
-    memory: Arc<QpMemory>,
+    kept: Kept,
     side: Side,
+}
+
+/// What has to stay until everything was told of it.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// A queue pair's memory, and that of the shared receive queue that it receives from.
+    Qp(
+        Arc<QpMemory>,
+        #[expect(dead_code, reason = "only to be kept")] Option<Arc<SrqMemory>>,
+    ),
+    /// The memory of a shared receive queue that itself completes here (XRC).
+    Srq(Arc<SrqMemory>),
+}
+
+impl Kept {
+    /// Index behind the last completion of what is gone; `None` while it lives.
+    fn end(&self, side: Side) -> Option<u32> {
+        match self {
+            Self::Qp(memory, _) => memory.end(side),
+            Self::Srq(memory) => memory.end(),
+        }
+    }
 }
 
 /// The slots that `core` borrows for as long as it lives.
@@ -265,10 +288,10 @@ impl Cq {
     }
 
     /// # Safety
-    /// `memory` holds what `queues` point to; no other completion queue polls these ledgers.
+    /// `kept` holds what `queues` point to; no other completion queue polls these ledgers.
     pub(crate) unsafe fn attach(
         &mut self,
-        memory: &Arc<QpMemory>,
+        kept: Kept,
         queues: Attach<'static>,
         reserve: bool,
     ) -> Result<UserIndex, AttachError> {
@@ -277,7 +300,7 @@ impl Cq {
             Some(_) => Side::Send,
             None => Side::Recv,
         };
-        // SAFETY: the caller's promise; `attached` keeps the memory.
+        // SAFETY: the caller's promise; `attached` keeps what they point to.
         let index = unsafe {
             if reserve {
                 self.core.attach(queues)?
@@ -285,21 +308,17 @@ impl Cq {
                 self.core.attach_unreserved(queues)?
             }
         };
-        self.attached.push(Attached {
-            index,
-            memory: memory.clone(),
-            side,
-        });
+        self.attached.push(Attached { index, kept, side });
         Ok(index)
     }
 
-    /// Removes a queue pair's entries, and forgets it.
+    /// Removes the entries of what was attached, and forgets it.
     pub(crate) fn detach(&mut self, index: UserIndex) {
         self.core.detach(index);
         self.attached.retain(|attached| attached.index != index);
     }
 
-    /// Forgets queue pairs that are gone and of which all that will ever be told was polled.
+    /// Forgets what is gone and of which all that will ever be told was polled.
     fn sweep(&mut self) {
         let Self {
             core,
@@ -308,7 +327,7 @@ impl Cq {
             ..
         } = self;
         attached.retain(|attached| {
-            let end = attached.memory.end(attached.side);
+            let end = attached.kept.end(attached.side);
             let done = end.is_some_and(|end| shared.ctx.polled(end));
             if done {
                 core.detach(attached.index);

@@ -31,6 +31,12 @@ pub struct DeviceAttr {
     pub max_msg_sz: u64,
     /// READs and atomics in flight to one peer.
     pub max_qp_rd_atom: u8,
+    /// Shared receive queues at once.
+    pub max_srq: u32,
+    /// Receives of one shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter/gather elements of one of its receives.
+    pub max_srq_sge: u32,
     /// Queue pairs attached to one multicast group.
     pub max_mcast_qp_attach: u32,
     /// Partition keys of a port.

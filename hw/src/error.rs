@@ -42,6 +42,13 @@ pub enum Error {
         /// The most there is.
         max: u64,
     },
+    /// An object that others use.
+    Busy {
+        /// Which object.
+        what: &'static str,
+        /// How many use it.
+        users: usize,
+    },
     /// A region of no bytes, or beyond the end of the address space.
     BadRegion {
         /// Where.
@@ -60,6 +67,11 @@ pub enum Error {
     ResetByModify,
     /// The queue pair is not in RESET.
     NotReset,
+    /// A shared receive queue that only XRC requests take from.
+    XrcSrq {
+        /// Its number.
+        srqn: u32,
+    },
     /// The device is broken: it does nothing any more.
     DeviceFatal,
     /// A fault that befalls a request, at a time at which there may be none.
@@ -168,6 +180,10 @@ impl fmt::Display for Error {
             Self::TooLarge { what, given, max } => {
                 write!(f, "{what} is {given}, the device has {max} at the most")
             }
+            Self::Busy { what, users } => write!(
+                f,
+                "the {what} is used by {users} queue pairs: drop them first, then destroy it"
+            ),
             Self::BadRegion { addr, length } => write!(
                 f,
                 "a region of {length} bytes at {addr:#x}: it needs at least one byte, and an end \
@@ -185,6 +201,10 @@ impl fmt::Display for Error {
                  completion queues and tells what was cleared",
             ),
             Self::NotReset => f.write_str("the queue pair is not in RESET: call Qp::reset first"),
+            Self::XrcSrq { srqn } => write!(
+                f,
+                "shared receive queue {srqn:#x} is for XRC: create one with Pd::create_srq"
+            ),
             Self::DeviceFatal => f.write_str(
                 "the device has failed (DEVICE_FATAL): drop what is left on it, and open another",
             ),

@@ -6,6 +6,7 @@
 //! | open a device, find out what it can do | [`Device`] |
 //! | have memory that devices reach | [`memory::Mapping`], [`Region`], [`Slab`]; [`Pd::register`] for one's own |
 //! | connect | [`Pd::create_qp`], [`Qp::init`], [`Qp::connect`], or [`Qp::modify`] step by step |
+//! | have many queue pairs receive from one queue | [`Pd::create_srq`], [`Pd::create_xrc_srq`] |
 //! | post | [`Qp::sq`], [`Qp::rq`]: [`queue::SendQueue`], [`queue::RecvQueue`], with an operation of [`wqe`] |
 //! | learn what became of it | [`Cq::poll_one`]: [`queue::Completion`] |
 //! | sleep until something completes | [`Device::create_comp_channel`], [`Cq::req_notify`] |
@@ -84,6 +85,8 @@ pub use qp::{
     RcSendQueue, XrcTarget,
 };
 pub use slab::{Slab, SlabCache};
+pub use srq::{Srq, SrqAttr, SrqInit};
+pub use xrcd::Xrcd;
 
 /// The README's programs are tests too.
 #[cfg(doctest)]

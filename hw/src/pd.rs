@@ -30,6 +30,10 @@ impl Pd {
         self.id
     }
 
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.device.is_same_context(&other.device) && self.id == other.id
+    }
+
     /// Registers memory that somebody else owns. [`Region`] is the safe way.
     ///
     /// # Errors

@@ -1,20 +1,457 @@
-use crate::{Error, Pd, soft::SrqCtx};
-use bellwire_core::queue::Attach;
-/// x
+//! Shared receive queues.
+
+use crate::cq::{Cq, CqShared, Kept};
+use crate::error::Error;
+use crate::event::Element;
+use crate::pd::Pd;
+use crate::pinned::Pinned;
+use crate::soft::{SrqCtx, XrcSrq};
+use crate::xrcd::Xrcd;
+use bellwire_core::port::DoorbellRecord;
+use bellwire_core::queue::{
+    Attach, BadRequest, PostError, Rejected, SharedRecvQueue, SrqConsumer, SrqLedger, SrqSlot,
+    SrqUser,
+};
+use bellwire_core::slab::Block;
+use bellwire_core::wqe::{SEGMENT, SrqRing};
+use bellwire_core::wr::Sge;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// What a shared receive queue is to be able to do (`ibv_srq_init_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqInit {
+    /// Receives in flight, at least one.
+    pub max_wr: u32,
+    /// Scatter/gather elements of a receive.
+    pub max_sge: u32,
+    /// The limit to begin with, as [`Srq::modify`] sets it; zero for none.
+    pub srq_limit: u32,
+}
+
+impl Default for SrqInit {
+    fn default() -> Self {
+        Self {
+            max_wr: 128,
+            max_sge: 1,
+            srq_limit: 0,
+        }
+    }
+}
+
+impl SrqInit {
+    /// Entries of the ring: one is never posted.
+    fn count(&self) -> u32 {
+        (self.max_wr + 1).next_power_of_two()
+    }
+
+    fn stride(&self) -> u32 {
+        ((self.max_sge.max(1) + 1) * SEGMENT as u32).next_power_of_two()
+    }
+
+    fn check(&self, pd: &Pd) -> Result<(), Error> {
+        let attr = pd.device().attr();
+        for (what, given, max) in [
+            ("max_wr (at least 1)", self.max_wr, attr.max_srq_wr),
+            ("max_sge", self.max_sge, attr.max_srq_sge),
+        ] {
+            if given > max {
+                return Err(too_large(what, given, max));
+            }
+        }
+        if self.max_wr == 0 {
+            return Err(too_large("max_wr (at least 1)", 0, attr.max_srq_wr));
+        }
+        Ok(())
+    }
+}
+
+fn too_large(what: &'static str, given: u32, max: u32) -> Error {
+    Error::TooLarge {
+        what,
+        given: given.into(),
+        max: max.into(),
+    }
+}
+
+fn check_limit(limit: u32, capacity: u32) -> Result<u16, Error> {
+    match u16::try_from(limit) {
+        Ok(limit) if u32::from(limit) <= capacity => Ok(limit),
+        _ => Err(too_large("srq_limit", limit, capacity)),
+    }
+}
+
+/// What a shared receive queue is able to do (`ibv_srq_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqAttr {
+    /// Receives in flight: at least as many as asked for.
+    pub max_wr: u32,
+    /// Scatter/gather elements of a receive: at least as many as asked for.
+    pub max_sge: u32,
+    /// The limit; zero when none is set, or the one that was is reached.
+    pub srq_limit: u32,
+}
+
+/// A receive queue that many queue pairs take from. It has one poster at a time; who receives does
+/// not matter to it.
+///
+/// What was posted is told by the completion queue of the queue pair that received it, or of the
+/// shared receive queue itself where it is for XRC.
+///
+/// Dropping it leaves what was posted, rung or not, to the queue pairs that use it. When the last of
+/// them is gone as well, buffers that no message has come into are given back, and their requests
+/// are told by nobody: [`destroy`](Self::destroy) tells them.
 #[derive(Debug)]
-pub struct Srq;
+pub struct Srq {
+    queue: SharedRecvQueue<'static>,
+    shared: Arc<SrqShared>,
+}
+
+/// The device's queue, held by the [`Srq`] and the queue pairs that use it. Goes with the last one.
 #[derive(Debug)]
-pub(crate) struct SrqUse;
+pub(crate) struct SrqShared {
+    ctx: NonNull<SrqCtx>,
+    number: u32,
+    /// What a completion queue keeps.
+    pub memory: Arc<SrqMemory>,
+    /// Where it completes, for XRC.
+    cq: Option<Arc<CqShared>>,
+    pub pd: Pd,
+}
+
+// SAFETY: the context may be shared, and the pointer is only read through.
+unsafe impl Send for SrqShared {}
+// SAFETY: as above.
+unsafe impl Sync for SrqShared {}
+
+impl SrqShared {
+    /// The device's side.
+    ///
+    /// # Safety
+    /// Not used after `self` has gone.
+    pub unsafe fn ctx(&self) -> &'static SrqCtx {
+        // SAFETY: stays until `revoke`, which is called when there are no users any more.
+        unsafe { self.ctx.as_ref() }
+    }
+
+    /// What a completion queue attaches.
+    ///
+    /// # Safety
+    /// Not used after the memory has gone.
+    pub unsafe fn ledger(&self) -> &'static SrqLedger<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.ledger() }
+    }
+
+    /// Takes the queue from the device. Once: `None` afterwards.
+    fn revoke(&self) -> Option<Box<SrqCtx>> {
+        let device = self.pd.device();
+        let ctx = device.hca.destroy_srq(self.number)?;
+        device.events.retire(Element::Srq(self.number));
+        if let Some(cq) = &self.cq {
+            // Nobody else sets it.
+            let _ = self.memory.end.set(cq.ctx.produced());
+        }
+        Some(ctx)
+    }
+}
+
+impl Drop for SrqShared {
+    fn drop(&mut self) {
+        let Some(ctx) = self.revoke() else {
+            return;
+        };
+        // What was taken is told by completion queues; what was not goes back.
+        while let Some(popped) = ctx.pop() {
+            // SAFETY: the device has not taken it.
+            drop(unsafe { self.memory.ledger().take_back(popped.index) });
+        }
+    }
+}
+
+/// Memory of a shared receive queue: ring, ledger, record. Kept by the queue, and by completion
+/// queues until they have told everything.
+#[derive(Debug)]
+pub(crate) struct SrqMemory {
+    ledger: *mut SrqLedger<'static>,
+    slots: *mut [SrqSlot<'static>],
+    _ring: Pinned,
+    record: Box<DoorbellRecord>,
+    /// Set when a queue for XRC is gone: where its last completion is at the latest, as its
+    /// completion queue's producer index.
+    end: OnceLock<u32>,
+}
+
+// SAFETY: a ledger may be shared, and the pointers are the owner's alone.
+unsafe impl Send for SrqMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SrqMemory {}
+
+impl SrqMemory {
+    fn new(count: u32, stride: u32) -> Option<(Arc<Self>, SrqRing<'static>)> {
+        let memory = Pinned::zeroed(count as usize * stride as usize);
+        // SAFETY: the memory has this size, is one queue's, and stays as long as the ledger below.
+        let ring = unsafe { SrqRing::new(memory.start(), count, stride)? };
+        let slots: Box<[SrqSlot<'static>]> = (0..count).map(|_| SrqSlot::default()).collect();
+        let slots = Box::into_raw(slots);
+        // SAFETY: freed after the ledger, in `drop`.
+        let ledger = SrqLedger::new(ring, unsafe { &mut *slots });
+        let Some(ledger) = ledger else {
+            // SAFETY: from `Box::into_raw`, and borrowed by nobody.
+            drop(unsafe { Box::from_raw(slots) });
+            return None;
+        };
+        let memory = Self {
+            ledger: Box::into_raw(Box::new(ledger)),
+            slots,
+            _ring: memory,
+            record: Box::default(),
+            end: OnceLock::new(),
+        };
+        Some((Arc::new(memory), ring))
+    }
+
+    /// # Safety
+    /// Not used after the memory has gone.
+    unsafe fn ledger(&self) -> &'static SrqLedger<'static> {
+        // SAFETY: from `Box::into_raw`, freed in `drop`.
+        unsafe { &*self.ledger }
+    }
+
+    /// Index behind the last completion of a queue for XRC that is gone; `None` while it lives.
+    pub fn end(&self) -> Option<u32> {
+        self.end.get().copied()
+    }
+}
+
+impl Drop for SrqMemory {
+    fn drop(&mut self) {
+        // SAFETY: both from `Box::into_raw`; the ledger, which borrows the slots, goes first.
+        unsafe {
+            drop(Box::from_raw(self.ledger));
+            drop(Box::from_raw(self.slots));
+        }
+    }
+}
+
+impl Pd {
+    /// Creates a shared receive queue (`ibv_create_srq`).
+    ///
+    /// # Errors
+    /// A capability that the device does not have, a limit above `max_wr`, no number left.
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq, Error> {
+        self.make_srq(None, init)
+    }
+
+    /// Creates a shared receive queue for XRC (`ibv_create_srq_ex` with `IBV_SRQT_XRC`): requesters
+    /// of the domain name it by its [number](Srq::srq_num), and its receives complete on `cq`, where
+    /// room is reserved for all of them.
+    ///
+    /// # Errors
+    /// As [`create_srq`](Self::create_srq); a domain or completion queue of another device, or one
+    /// without room.
+    pub fn create_xrc_srq(&self, xrcd: &Xrcd, cq: &mut Cq, init: &SrqInit) -> Result<Srq, Error> {
+        let ours = |hca| Arc::ptr_eq(hca, &self.device().hca);
+        for (what, ours) in [
+            ("XRC domain", ours(&xrcd.device().hca)),
+            ("completion queue", ours(&cq.device().hca)),
+        ] {
+            if !ours {
+                return Err(Error::Foreign { what });
+            }
+        }
+        self.make_srq(Some((xrcd, cq)), init)
+    }
+
+    fn make_srq(&self, xrc: Option<(&Xrcd, &mut Cq)>, init: &SrqInit) -> Result<Srq, Error> {
+        init.check(self)?;
+        let (count, stride) = (init.count(), init.stride());
+        let limit = check_limit(init.srq_limit, count - 1)?;
+        // `check` admits no sizes that do not fit.
+        let does_not_fit = || too_large("max_wr", init.max_wr, self.device().attr().max_srq_wr);
+        let (memory, ring) = SrqMemory::new(count, stride).ok_or_else(does_not_fit)?;
+        // SAFETY: queue and context keep the memory; the context goes first.
+        let (ledger, record): (_, &'static DoorbellRecord) =
+            unsafe { (memory.ledger(), &*std::ptr::from_ref(&*memory.record)) };
+        // SAFETY: the only queue on ledger and record; the device keeps to the rules.
+        let queue = unsafe { SharedRecvQueue::new(ledger, record) }.ok_or_else(does_not_fit)?;
+        let consumer = SrqConsumer::new(ring, record);
+        consumer.set_limit(limit);
+        let hca = &self.device().hca;
+        let events = self.device().events.clone();
+        let (ctx, cq) = match xrc {
+            None => (
+                hca.create_srq(SrqCtx::new(self.id(), consumer, None, events))?,
+                None,
+            ),
+            Some((xrcd, cq)) => {
+                let queues = Attach {
+                    srq: Some((ledger, SrqUser::Xrc)),
+                    ..Attach::default()
+                };
+                // SAFETY: the memory holds what is attached.
+                let index = unsafe { cq.attach(Kept::Srq(memory.clone()), queues, true)? };
+                let shared = cq.shared().clone();
+                let xrc = XrcSrq {
+                    xrcd: xrcd.id(),
+                    // SAFETY: the queue keeps it until the context is gone.
+                    cq: unsafe { &*std::ptr::from_ref(&*shared.ctx) },
+                    user_index: index.get(),
+                };
+                let made = hca.create_srq(SrqCtx::new(self.id(), consumer, Some(xrc), events));
+                (made.inspect_err(|_| cq.detach(index))?, Some(shared))
+            }
+        };
+        // SAFETY: just made; it goes with the device's queue.
+        let number = unsafe { ctx.as_ref() }.number();
+        self.device().events.admit(Element::Srq(number));
+        Ok(Srq {
+            queue,
+            shared: Arc::new(SrqShared {
+                ctx,
+                number,
+                memory,
+                cq,
+                pd: self.clone(),
+            }),
+        })
+    }
+}
+
 impl Srq {
-    pub(crate) fn use_by(&self, _: &Pd) -> Result<SrqUse, Error> {
-        Ok(SrqUse)
+    /// Its number (`ibv_get_srq_num`), by which XRC requests name it.
+    pub fn srq_num(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.shared.pd
+    }
+
+    /// Stages a receive into a whole block, which comes back with the completion.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the block.
+    #[inline(always)]
+    pub fn post_block(
+        &mut self,
+        wr_id: u64,
+        block: Block<'static>,
+    ) -> Result<(), Rejected<Block<'static>>> {
+        self.queue.post_block(wr_id, block)
+    }
+
+    /// Stages a receive. This is the raw path, [`post_block`](Self::post_block) the safe one.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was staged.
+    ///
+    /// # Safety
+    /// The memory that `sges` point to stays valid, and is not touched by the program until the
+    /// request is told.
+    #[inline(always)]
+    pub unsafe fn post(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue.post(wr_id, sges) }
+    }
+
+    /// Stages the receives of a list, up to the first that is refused (the `bad_wr` of
+    /// `ibv_post_srq_recv`). What comes behind that one is left in the iterator.
+    ///
+    /// # Errors
+    /// [`BadRequest`] says which was refused and why; those before it are staged.
+    ///
+    /// # Safety
+    /// As [`post`](Self::post), for each.
+    #[inline]
+    pub unsafe fn post_list<'s>(
+        &mut self,
+        requests: impl IntoIterator<Item = (u64, &'s [Sge])>,
+    ) -> Result<(), BadRequest> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue.post_list(requests) }
+    }
+
+    /// Makes everything staged known to the device.
+    #[inline(always)]
+    pub fn ring(&mut self) {
+        self.queue.ring();
+    }
+
+    /// Requests that can be staged before something has to complete.
+    pub fn free(&mut self) -> u32 {
+        self.queue.free()
+    }
+
+    /// What it is able to do, and its limit (`ibv_query_srq`).
+    pub fn query(&self) -> SrqAttr {
+        // SAFETY: `self` is there.
+        let ctx = unsafe { self.shared.ctx() };
+        SrqAttr {
+            max_wr: self.queue.capacity(),
+            max_sge: self.queue.max_sge(),
+            srq_limit: ctx.queue.limit().into(),
+        }
+    }
+
+    /// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message takes a receive and
+    /// leaves fewer than `limit`, the limit is reached, once, and is zero then. Zero sets none.
+    /// `max_wr` cannot be changed (`IBV_SRQ_MAX_WR`): create a larger queue instead.
+    ///
+    /// # Errors
+    /// A limit above `max_wr`.
+    pub fn modify(&mut self, limit: u32) -> Result<(), Error> {
+        let limit = check_limit(limit, self.queue.capacity())?;
+        // SAFETY: `self` is there.
+        unsafe { self.shared.ctx() }.queue.set_limit(limit);
+        Ok(())
+    }
+
+    /// Destroys it (`ibv_destroy_srq`). Everything posted and not told yet goes to `each`, with its
+    /// identifier and its buffer, in no order; completions of it that were not polled are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while queue pairs use it, and the queue, as it was.
+    pub fn destroy(
+        mut self,
+        each: impl FnMut(u64, Option<Block<'static>>),
+    ) -> Result<(), (Self, Error)> {
+        // Nobody else has it: everything that others did with it comes before.
+        if Arc::get_mut(&mut self.shared).is_none() {
+            let users = (Arc::strong_count(&self.shared) - 1).max(1);
+            let what = "shared receive queue";
+            return Err((self, Error::Busy { what, users }));
+        }
+        let ctx = self.shared.revoke();
+        // SAFETY: no queue pair uses it, and no XRC request finds it any more.
+        unsafe { self.shared.ledger().clear(each) };
+        drop(ctx);
+        Ok(())
+    }
+
+    /// What a queue pair of this protection domain that receives from it holds.
+    pub(crate) fn shared_with(&self, pd: &Pd) -> Result<Arc<SrqShared>, Error> {
+        if !self.pd().is_same(pd) {
+            return Err(Error::Foreign {
+                what: "shared receive queue",
+            });
+        }
+        if self.shared.cq.is_some() {
+            return Err(Error::XrcSrq {
+                srqn: self.srq_num(),
+            });
+        }
+        Ok(self.shared.clone())
     }
 }
-impl SrqUse {
-    pub fn ctx(&self) -> &'static SrqCtx {
-        unreachable!()
-    }
-    pub fn attach(&self, _: u32) -> Attach<'static> {
-        unreachable!()
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // What is staged was taken, as what is rung.
+        self.queue.ring();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -313,3 +313,197 @@ fn ud_multicast(mode: Mode) {
         }
     }
 }
+
+mod srq {
+    use super::*;
+    use bellwire::event::{Element, EventType};
+    in_both_modes! { rc_takes_in_order, limit, many_threads, xrc, last_wqe }
+    fn pair_on(mode: Mode, n: usize, max_wr: u32) -> (Device, Srq, Vec<End>, Vec<(Qp, Cq)>) {
+        let d = device(mode);
+        d.set_async_nonblocking(true).unwrap();
+        let pd = d.alloc_pd();
+        let srq = pd
+            .create_srq(&SrqInit {
+                max_wr,
+                max_sge: 2,
+                srq_limit: 0,
+            })
+            .unwrap();
+        let (mut ends, mut on) = (vec![], vec![]);
+        for _ in 0..n {
+            let mut a = End::new(&pd, mode, &init());
+            let mut cq = d.create_cq(4096).unwrap();
+            let mut qp: Qp = pd.create_qp_on_srq(&mut cq, &srq, &init()).unwrap();
+            connect_with(&mut a.qp, &mut qp, &ConnectAttr::default());
+            ends.push(a);
+            on.push((qp, cq));
+        }
+        (d, srq, ends, on)
+    }
+    fn rc_takes_in_order(mode: Mode) {
+        let (_d, mut srq, mut ends, mut on) = pair_on(mode, 2, 8);
+        let r = region(srq.pd(), 4096);
+        assert!(unsafe { on[0].0.rq().post(1, &[]) }.is_err());
+        for round in 0..100u64 {
+            for i in 0..8 {
+                unsafe { srq.post(i, &[r.sge(i as usize * 64, 64)]).unwrap() };
+            }
+            srq.ring();
+            for i in 0..8u64 {
+                let e = (i ^ round) as usize & 1;
+                ends[e].go(i, Send {}, Inline(&[i as u8; 50]));
+                assert_eq!(ends[e].outcome(), (i, WcStatus::Success));
+                let c = wait(&mut on[e].1);
+                assert_eq!((c.wr_id, c.qp_num), (i, on[e].0.qp_num()));
+                let mut b = [0; 50];
+                r.read(i as usize * 64, &mut b);
+                assert_eq!(b, [i as u8; 50]);
+            }
+        }
+    }
+    fn limit(mode: Mode) {
+        let (d, mut srq, mut ends, mut on) = pair_on(mode, 1, 8);
+        for i in 0..8 {
+            unsafe { srq.post(i, &[]).unwrap() };
+        }
+        srq.ring();
+        while d.get_async_event().is_ok() {}
+        srq.modify(6).unwrap();
+        for i in 0..4 {
+            ends[0].go(i, Send {}, NoPayload);
+            ends[0].outcome();
+            wait(&mut on[0].1).result.unwrap();
+        }
+        let e = d.get_async_event().unwrap();
+        assert_eq!(
+            (e.event_type(), e.element()),
+            (EventType::SrqLimitReached, Element::Srq(srq.srq_num()))
+        );
+        drop(e);
+        assert!(d.get_async_event().is_err());
+        assert_eq!(srq.query().srq_limit, 0);
+    }
+    fn many_threads(mode: Mode) {
+        let (_d, mut srq, ends, on) = pair_on(mode, 3, 64);
+        const EACH: u64 = 3000;
+        std::thread::scope(|s| {
+            let (tx, rx) = std::sync::mpsc::channel();
+            for mut e in ends {
+                s.spawn(move || {
+                    for i in 0..EACH {
+                        e.go(i, Send {}, Inline(&i.to_ne_bytes()));
+                        assert_eq!(e.outcome(), (i, WcStatus::Success));
+                    }
+                });
+            }
+            for (_qp, mut cq) in on {
+                let tx = tx.clone();
+                s.spawn(move || {
+                    for _ in 0..EACH {
+                        let c = wait(&mut cq);
+                        c.result.unwrap();
+                        tx.send(c.wr_id).unwrap();
+                    }
+                    drop(_qp);
+                });
+            }
+            drop(tx);
+            let r = region(srq.pd(), 8192);
+            let post = |srq: &mut Srq, id: u64| {
+                unsafe { srq.post(id, &[r.sge(id as usize * 8, 8)]).unwrap() };
+                srq.ring();
+            };
+            for i in 0..64 {
+                post(&mut srq, i);
+            }
+            let mut told = 0;
+            for id in rx {
+                told += 1;
+                post(&mut srq, id);
+            }
+            assert_eq!(told, 3 * EACH);
+        });
+    }
+    fn xrc(mode: Mode) {
+        let d = device(mode);
+        let pd = d.alloc_pd();
+        let xrcd = d.open_xrcd();
+        let mut rcq = d.create_cq(256).unwrap();
+        let mut srqs: Vec<Srq> = (0..2)
+            .map(|_| {
+                pd.create_xrc_srq(&xrcd, &mut rcq, &SrqInit::default().max(16))
+                    .unwrap()
+            })
+            .collect();
+        let at = ConnectAttr::default();
+        let target = xrcd.create_target().unwrap();
+        let mut cq = d.create_cq(1024).unwrap();
+        let mut ini: Qp<Xrc> = pd.create_qp_of(&mut cq, &init()).unwrap();
+        ini.init(&at).unwrap();
+        target.init(&at).unwrap();
+        ini.connect(&target.endpoint(), &at).unwrap();
+        target.connect(&ini.endpoint(), &at).unwrap();
+        assert_eq!(target.state(), QpState::Rts);
+        let r = region(&pd, 4096);
+        for i in 0..20u64 {
+            let k = (i & 1) as usize;
+            unsafe { srqs[k].post(i, &[r.sge(0, 100)]).unwrap() };
+            srqs[k].ring();
+            ini.sq()
+                .post_inline(i, srqs[k].srq_num(), Send {}, &[i as u8; 70], SIGNALED)
+                .unwrap();
+            ini.sq().ring();
+            let c = wait(&mut cq);
+            assert_eq!((c.wr_id, c.status()), (i, WcStatus::Success));
+            let c = wait(&mut rcq);
+            assert_eq!(
+                (c.wr_id, c.status(), c.qp_num),
+                (i, WcStatus::Success, target.qp_num())
+            );
+            let mut b = [0; 70];
+            r.read(0, &mut b);
+            assert_eq!(b, [i as u8; 70]);
+            ini.sq()
+                .post_inline(
+                    i,
+                    srqs[k].srq_num(),
+                    RdmaWrite {
+                        remote: r.remote(500),
+                    },
+                    &[i as u8 ^ 7; 70],
+                    SIGNALED,
+                )
+                .unwrap();
+            ini.sq().ring();
+            let c = wait(&mut cq);
+            assert_eq!((c.wr_id, c.status()), (i, WcStatus::Success));
+            r.read(500, &mut b);
+            assert_eq!(b, [i as u8 ^ 7; 70]);
+        }
+        ini.sq()
+            .post_inline(9, 12345, Send {}, &[1; 70], SIGNALED)
+            .unwrap();
+        ini.sq().ring();
+        let c = wait(&mut cq);
+        assert_eq!((c.wr_id, c.status()), (9, WcStatus::RemInvReqErr));
+        assert_eq!(target.state(), QpState::Err);
+    }
+    trait Max {
+        fn max(self, n: u32) -> Self;
+    }
+    impl Max for SrqInit {
+        fn max(self, n: u32) -> Self {
+            SrqInit { max_wr: n, ..self }
+        }
+    }
+    fn last_wqe(mode: Mode) {
+        let (d, _srq, _ends, mut on) = pair_on(mode, 1, 8);
+        while d.get_async_event().is_ok() {}
+        on[0].0.to_error().unwrap();
+        let e = d.get_async_event().unwrap();
+        assert_eq!(
+            (e.event_type(), e.element()),
+            (EventType::QpLastWqeReached, Element::Qp(on[0].0.qp_num()))
+        );
+    }
+}

@@ -72,6 +72,30 @@ impl<'m> SrqLedger<'m> {
         &self.ring
     }
 
+    /// Takes back the request in the entry that a device took and will not complete: its identifier
+    /// and its buffer. `None`: nothing is posted there. From any thread.
+    ///
+    /// # Safety
+    /// The device does not write to the request's memory any more.
+    pub unsafe fn take_back(&self, slot: u16) -> Option<(u64, Option<Block<'m>>)> {
+        self.retire(slot, |_| ())
+            .map(|(wr_id, block, ())| (wr_id, block))
+    }
+
+    /// Ends the queue: every request not yet told goes to `each` with its buffer, rung or not, in no
+    /// order. Entries that completion queues still have of them are dropped as stale.
+    ///
+    /// # Safety
+    /// The device has stopped taking from the queue, and writing to what it took.
+    pub unsafe fn clear(&self, mut each: impl FnMut(u64, Option<Block<'m>>)) {
+        for slot in 0..self.slots.len() {
+            // SAFETY: the caller's promise.
+            if let Some((wr_id, block)) = unsafe { self.take_back(slot as u16) } {
+                each(wr_id, block);
+            }
+        }
+    }
+
     /// Takes the posted request in `slot`, asks `result` while its memory is still the device's, and
     /// gives the slot back to the poster. `None`: nothing is posted there, the entry is stale or the
     /// device wrong. From any poller.
@@ -165,19 +189,6 @@ impl<'m> SharedRecvQueue<'m> {
         // Nothing returned is no error here.
         let _ = self.collect();
         self.limit.wrapping_sub(self.posted)
-    }
-
-    /// Ends the queue: every request not yet told goes to `each` with its buffer, rung or not, in no
-    /// order. Entries that a completion queue still has of them are dropped as stale.
-    ///
-    /// # Safety
-    /// The device has stopped taking from the queue, and writing to what it took.
-    pub unsafe fn clear(self, mut each: impl FnMut(u64, Option<Block<'m>>)) {
-        for slot in 0..self.ledger.slots.len() {
-            if let Some((wr_id, block, ())) = self.ledger.retire(slot as u16, |_| ()) {
-                each(wr_id, block);
-            }
-        }
     }
 
     /// Stages a receive into a whole block, which comes back with the completion.

@@ -11,15 +11,15 @@ pub(crate) use memory::{QpMemory, Side};
 pub use transport::{Connected, QpTransport};
 pub use xrc::XrcTarget;
 
-use crate::cq::{Cq, CqShared, Cqs};
+use crate::cq::{Cq, CqShared, Cqs, Kept};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
 use crate::pd::Pd;
 use crate::soft::{Life, QpParts, RecvDoorbell, RecvParts, SendDoorbell};
-use crate::srq::{Srq, SrqUse};
+use crate::srq::{Srq, SrqShared};
 use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
-use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, UserIndex};
+use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, SrqUser, UserIndex};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::Rc;
 use memory::Borrowed;
@@ -51,7 +51,7 @@ pub struct Qp<T: QpTransport = Rc> {
     user_index: (UserIndex, UserIndex),
     memory: Arc<QpMemory>,
     cqs: (Arc<CqShared>, Arc<CqShared>),
-    srq: Option<SrqUse>,
+    srq: Option<Arc<SrqShared>>,
     pd: Pd,
 }
 
@@ -98,7 +98,7 @@ impl<T: QpTransport> Qp<T> {
     fn create(pd: &Pd, mut cqs: Cqs<'_>, init: &QpInit, srq: Option<&Srq>) -> Result<Self, Error> {
         init.check::<T>(pd.device())?;
         check_context(pd.device(), &cqs)?;
-        let srq = srq.map(|srq| srq.use_by(pd)).transpose()?;
+        let srq = srq.map(|srq| srq.shared_with(pd)).transpose()?;
         let shared = match &cqs {
             Cqs::Shared(cq) => (cq.shared().clone(), cq.shared().clone()),
             Cqs::Split(send, recv) => (send.shared().clone(), recv.shared().clone()),
@@ -134,7 +134,11 @@ impl<T: QpTransport> Qp<T> {
                 send: Some((parts.send_ring, send_cq)),
                 recv: match &srq {
                     _ if !T::RECEIVES => RecvParts::None,
-                    Some(srq) => RecvParts::Shared { srq: srq.ctx(), cq },
+                    Some(srq) => RecvParts::Shared {
+                        // SAFETY: as above.
+                        srq: unsafe { srq.ctx() },
+                        cq,
+                    },
                     None => RecvParts::Own {
                         ring: parts.recv_ring,
                         record: parts.record,
@@ -207,15 +211,24 @@ fn attach<T: QpTransport>(
     cqs: &mut Cqs<'_>,
     memory: &Arc<QpMemory>,
     parts: &Borrowed,
-    srq: Option<&SrqUse>,
+    srq: Option<&Arc<SrqShared>>,
     reserve: bool,
 ) -> Result<(UserIndex, UserIndex), Error> {
     let send = parts.send(T::TYPE);
     let recv = match srq {
         _ if !T::RECEIVES => Attach::default(),
-        Some(srq) => srq.attach(parts.send_ledger.qp_num()),
+        Some(srq) => Attach {
+            // SAFETY: the completion queue keeps the memory.
+            srq: Some((
+                unsafe { srq.ledger() },
+                SrqUser::Qp(parts.send_ledger.qp_num()),
+            )),
+            ..Attach::default()
+        },
         None => parts.recv(),
     };
+    let kept =
+        |srq: Option<&Arc<SrqShared>>| Kept::Qp(memory.clone(), srq.map(|srq| srq.memory.clone()));
     // SAFETY: the memory holds what is attached, and each ledger goes to one completion queue.
     unsafe {
         match cqs {
@@ -224,15 +237,15 @@ fn attach<T: QpTransport>(
                     send: send.send,
                     ..recv
                 };
-                let index = cq.attach(memory, both, reserve)?;
+                let index = cq.attach(kept(srq), both, reserve)?;
                 Ok((index, index))
             }
             Cqs::Split(first, second) => {
-                let sends = first.attach(memory, send, reserve)?;
+                let sends = first.attach(kept(None), send, reserve)?;
                 if !T::RECEIVES {
                     return Ok((sends, sends));
                 }
-                match second.attach(memory, recv, reserve) {
+                match second.attach(kept(srq), recv, reserve) {
                     Ok(receives) => Ok((sends, receives)),
                     Err(error) => {
                         first.detach(sends);

@@ -10,7 +10,7 @@ use super::multicast::{Groups, MAX_MEMBERS};
 use super::qp::{MAX_QP, QpCtx, SendWork};
 use super::random::Random;
 use super::receive::{OwnQueue, Receives, RecvWork};
-use super::srq::SrqCtx;
+use super::srq::{SrqCtx, SrqNumbers};
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventType};
 use bellwire_core::access::AccessFlags;
@@ -123,6 +123,8 @@ pub(super) struct Control {
     next_pd: u32,
     random: Random,
     next_timer: u64,
+    next_xrcd: u32,
+    pub srqs: SrqNumbers,
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
     pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
     pub groups: Groups,
@@ -221,6 +223,8 @@ impl Control {
             next_pd: 1,
             random: Random::new(seed),
             next_timer: 0,
+            next_xrcd: 1,
+            srqs: SrqNumbers::default(),
             timers: BinaryHeap::new(),
             groups: Groups::default(),
             faults: Pending::default(),
@@ -339,6 +343,19 @@ impl Hca {
         control.next_pd - 1
     }
 
+    pub(crate) fn alloc_xrcd(&self) -> u32 {
+        let mut control = self.control();
+        control.next_xrcd += 1;
+        control.next_xrcd - 1
+    }
+
+    /// Waits until each thread has left the section in which it may have seen what was revoked
+    /// before.
+    pub(super) fn drain(&self, control: &Control) {
+        self.barriers.heavy();
+        self.qps.wait_for_all(control.qps.len());
+    }
+
     /// Registers memory; one key serves as lkey and rkey.
     ///
     /// # Safety
@@ -381,8 +398,7 @@ impl Hca {
     pub(crate) fn deregister_mr(&self, key: u32) -> Result<(), Error> {
         let mut control = self.control();
         let index = self.mrs.revoke(key)?;
-        self.barriers.heavy();
-        self.qps.wait_for_all(control.qps.len());
+        self.drain(&control);
         control.free_mrs.push(index as u16);
         Ok(())
     }

@@ -96,7 +96,7 @@ fn put(
     let Some(recv) = (unsafe { &mut *peer.receiver.work.get() }) else {
         return Ok(());
     };
-    let Some(claim) = recv.claim(hca, None) else {
+    let Some(claim) = recv.claim(None) else {
         return Ok(());
     };
     let length = message.length + GRH_BYTES as u64;

@@ -160,11 +160,13 @@ impl Hca {
 
     /// A shared receive queue breaks, and with it every queue pair on it.
     fn fail_srq(&self, control: &mut Control, srqn: u32) {
-        let Some(srq) = self.srqs.find(srqn) else {
+        // SAFETY: used under the lock.
+        let Some(srq) = (unsafe { self.srqs.get(srqn) }) else {
             return;
         };
-        srq.fail();
-        self.broadcast(Element::Srq(srqn), EventType::SrqErr);
+        if !srq.fail() {
+            return;
+        }
         for qpn in control.qpns() {
             if control
                 .record(qpn)

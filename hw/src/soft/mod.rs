@@ -50,7 +50,7 @@ pub use fault::{Fault, Script, Trigger};
 pub(crate) use hca::Running;
 pub use hca::{HcaConfig, Mode};
 pub(crate) use port::address_vector;
-pub(crate) use srq::SrqCtx;
+pub(crate) use srq::{SrqCtx, XrcSrq};
 
 use crate::device::DeviceAttr;
 
@@ -72,5 +72,10 @@ pub(crate) fn limits() -> DeviceAttr {
         max_mcast_qp_attach: multicast::MAX_MEMBERS as u32,
         max_pkeys: 1,
         phys_port_cnt: port::NUMBER,
+        max_srq: srq::MAX_SRQ as u32 - 1,
+        // A ring of 32768 entries, of which one is never posted.
+        max_srq_wr: (1 << 15) - 1,
+        // Behind the link they fill an entry of 512 bytes.
+        max_srq_sge: 31,
     }
 }

@@ -6,6 +6,7 @@ use super::hca::Hca;
 use super::mr::Reach;
 use super::run::gather;
 use super::srq::SrqCtx;
+use crate::event::EventType;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source, Syndrome};
@@ -126,25 +127,24 @@ impl RecvWork {
     /// Claims the next receive; `None` while none is posted. `srqn` is the shared receive queue that
     /// an XRC request names, and that was found to be of the responder's domain.
     #[inline(always)]
-    pub(super) fn claim(&mut self, hca: &Hca, named: Option<&'static SrqCtx>) -> Option<Claim> {
+    pub(super) fn claim(&mut self, named: Option<&'static SrqCtx>) -> Option<Claim> {
         match &mut self.source {
             Receives::Own(queue) => queue.claim(self.qpn, self.pd),
             Receives::Shared {
                 srq,
                 cq,
                 user_index,
-            } => claim_shared(hca, srq, self.qpn, self.pd, cq, *user_index),
+            } => claim_shared(srq, self.qpn, self.pd, cq, *user_index),
             Receives::Xrc { .. } => {
                 let srq = named?;
-                let (cq, user_index) = srq.completes_on()?;
-                claim_shared(hca, srq, self.qpn, srq.pd(), cq, user_index)
+                let xrc = srq.xrc?;
+                claim_shared(srq, self.qpn, srq.pd, xrc.cq, xrc.user_index)
             }
         }
     }
 }
 
 fn claim_shared(
-    hca: &Hca,
     srq: &'static SrqCtx,
     qpn: u32,
     pd: u32,
@@ -153,7 +153,7 @@ fn claim_shared(
 ) -> Option<Claim> {
     let popped = srq.pop()?;
     if popped.limit_reached {
-        hca.srq_limit_reached(srq);
+        srq.raise(EventType::SrqLimitReached);
     }
     let completed = CompletedWqe {
         qpn,
@@ -161,7 +161,7 @@ fn claim_shared(
         wqe_counter: popped.index,
     };
     Some(Claim {
-        entry: Entry::Shared(srq.ring(), u32::from(popped.index)),
+        entry: Entry::Shared(*srq.queue.ring(), u32::from(popped.index)),
         completed,
         pd,
         cq,

@@ -94,7 +94,7 @@ impl<'a> Responder<'a> {
                 // Relaxed: as above.
                 None => face.pd.load(Ordering::Relaxed),
                 // IBTA annex A14: the shared receive queue's domain protects its targets' memory.
-                Some(srq) => srq.pd(),
+                Some(srq) => srq.pd,
             },
             addr: remote.addr,
             length,
@@ -107,14 +107,14 @@ impl<'a> Responder<'a> {
 
     /// Claims a receive.
     #[inline(always)]
-    pub fn claim(&self, hca: &Hca) -> Result<Claim, Answer> {
+    pub fn claim(&self) -> Result<Claim, Answer> {
         let peer = self.work.peer;
         // SAFETY: the peer accepts this requester, and it alone; this is its section (or the device's
         // lock is held), so that the receive side is its own.
         let Some(recv) = (unsafe { &mut *peer.receiver.work.get() }) else {
             return Err(Answer::Silent);
         };
-        recv.claim(hca, self.srq).ok_or_else(|| {
+        recv.claim(self.srq).ok_or_else(|| {
             // Relaxed: a number on its own.
             Answer::Rnr(peer.face.min_rnr_timer.load(Ordering::Relaxed))
         })
@@ -123,7 +123,7 @@ impl<'a> Responder<'a> {
     /// Consumes a receive.
     #[inline(always)]
     pub fn receive(&self, hca: &Hca, message: &Message<'_>) -> Result<(), Answer> {
-        Ok(self.claim(hca)?.fill(hca, message)?)
+        Ok(self.claim()?.fill(hca, message)?)
     }
 }
 
@@ -150,8 +150,8 @@ fn named_srq(hca: &Hca, work: &SendWork, srqn: u32) -> Result<&'static SrqCtx, A
     else {
         return Err(Answer::Silent);
     };
-    hca.srqs
-        .find(srqn)
-        .filter(|srq| srq.domain() == Some(*domain))
+    // SAFETY: used within this section (or under the device's lock).
+    unsafe { hca.srqs.get(srqn) }
+        .filter(|srq| srq.xrc.is_some_and(|xrc| xrc.xrcd == *domain))
         .ok_or(Answer::Nak(Syndrome::REMOTE_INVAL_REQ, Blame::Request))
 }

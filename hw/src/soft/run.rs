@@ -320,7 +320,7 @@ fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> 
         let responder = T::responder(hca, work, wqe)?;
         let to = responder.reach(hca, wqe.remote(T::FIRST), length, access)?;
         // The receive is claimed first: without one nothing is written.
-        let claim = responder.claim(hca)?;
+        let claim = responder.claim()?;
         // SAFETY: as in `write`.
         unsafe { gather(data, to) };
         claim.fill(hca, &message(wqe, CqeOpcode::RespWrImm, data, length))?;

@@ -151,7 +151,7 @@ fn clearing_tells_what_was_not_told() {
     let mut told = Vec::new();
     // SAFETY: there is no device.
     unsafe {
-        f.queue.clear(|wr_id, block| {
+        f.ledger.clear(|wr_id, block| {
             assert!(block.is_none());
             told.push(wr_id);
         });
