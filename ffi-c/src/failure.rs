@@ -40,11 +40,13 @@ impl From<hw::Error> for Failure {
         use hw::Error;
         let code = match &error {
             Error::UnknownDevice { .. } => BW_ENODEV,
+            Error::Busy { .. } => BW_EBUSY,
             Error::Exhausted { .. } => BW_EEXHAUSTED,
             Error::TooLarge { .. } => BW_ELIMIT,
             Error::BadRegion { .. }
             | Error::AccessWithoutLocalWrite
             | Error::OutOfRange { .. }
+            | Error::XrcSrq { .. }
             | Error::NotADatagram
             | Error::NotMulticast { .. }
             | Error::NotAttached { .. }
@@ -105,6 +107,14 @@ impl Answer for () {
 impl Answer for hw::state::QpState {
     fn number(self) -> c_int {
         self.number().into()
+    }
+}
+
+/// A file descriptor.
+impl Answer for std::os::fd::BorrowedFd<'_> {
+    fn number(self) -> c_int {
+        use std::os::fd::AsRawFd;
+        self.as_raw_fd()
     }
 }
 
