@@ -20,8 +20,19 @@ pub const SIGNALED: SendFlags = SendFlags::SIGNALED;
 /// How long anything may take before a test gives up.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long nothing has to come before it counts as nothing, where threads are at work.
-const QUIET: Duration = Duration::from_millis(5);
+/// How long nothing has to come before it counts as nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quiet(pub Duration);
+
+impl From<Mode> for Quiet {
+    /// None where the poster executes, a while where threads do.
+    fn from(mode: Mode) -> Self {
+        Self(match mode {
+            Mode::Inline => Duration::ZERO,
+            Mode::Engine { .. } => Duration::from_millis(5),
+        })
+    }
+}
 
 /// The software HCA's engine, as tests use it.
 pub const ENGINE: Mode = Mode::Engine { threads: 1 };
@@ -88,7 +99,7 @@ pub struct End {
     pub cq: Cq,
     /// 64 KiB, opened to everything.
     pub region: Region,
-    mode: Mode,
+    quiet: Quiet,
 }
 
 /// A completion queue that holds all of one such queue pair.
@@ -98,8 +109,13 @@ pub fn cq_for(device: &Device, init: &QpInit) -> Cq {
 }
 
 impl End {
-    /// An end in RESET. `mode` is the device's.
-    pub fn new(pd: &Pd, mode: Mode, init: &QpInit) -> Self {
+    /// How long nothing has to come before it counts as nothing.
+    pub fn quiet(&self) -> Quiet {
+        self.quiet
+    }
+
+    /// An end in RESET. `quiet` is the device's, as its mode has it.
+    pub fn new(pd: &Pd, quiet: impl Into<Quiet>, init: &QpInit) -> Self {
         let mut cq = cq_for(pd.device(), init);
         let qp = pd.create_qp(&mut cq, init).expect("a queue pair");
         let region = region(pd, 1 << 16);
@@ -107,7 +123,7 @@ impl End {
             qp,
             cq,
             region,
-            mode,
+            quiet: quiet.into(),
         }
     }
 
@@ -160,7 +176,7 @@ impl End {
 
     /// Asserts that nothing more completes.
     pub fn nothing(&mut self) {
-        nothing(&mut self.cq, self.mode);
+        nothing(&mut self.cq, self.quiet);
     }
 
     /// To RESET; gives what was told on the way.
@@ -230,14 +246,15 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Asserts that nothing completes: at once where the poster executes, for a while where threads do.
-pub fn nothing(cq: &mut Cq, mode: Mode) {
+/// Asserts that nothing completes.
+pub fn nothing(cq: &mut Cq, quiet: impl Into<Quiet>) {
+    let Quiet(quiet) = quiet.into();
     let start = Instant::now();
     loop {
         if let Some(completion) = cq.poll_one() {
             panic!("unexpected {completion:?}");
         }
-        if mode == Mode::Inline || start.elapsed() > QUIET {
+        if start.elapsed() >= quiet {
             return;
         }
         std::thread::yield_now();
@@ -253,14 +270,15 @@ pub fn connect_with(a: &mut Qp, b: &mut Qp, attr: &ConnectAttr) {
 }
 
 /// Two ends in RESET in one protection domain.
-pub fn ends(device: &Device, mode: Mode) -> (End, End) {
+pub fn ends(device: &Device, quiet: impl Into<Quiet>) -> (End, End) {
     let pd = device.alloc_pd();
-    (End::new(&pd, mode, &init()), End::new(&pd, mode, &init()))
+    let quiet = quiet.into();
+    (End::new(&pd, quiet, &init()), End::new(&pd, quiet, &init()))
 }
 
 /// Two connected ends.
-pub fn pair_with(device: &Device, mode: Mode, attr: &ConnectAttr) -> (End, End) {
-    let (mut a, mut b) = ends(device, mode);
+pub fn pair_with(device: &Device, quiet: impl Into<Quiet>, attr: &ConnectAttr) -> (End, End) {
+    let (mut a, mut b) = ends(device, quiet);
     connect_with(&mut a.qp, &mut b.qp, attr);
     (a, b)
 }

@@ -98,8 +98,8 @@ impl Cqe64 {
 
     #[inline(always)]
     fn head_be32(&self, at: usize) -> u32 {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|i| self.head[at + i]);
-        u32::from_be_bytes([a, b, c, d])
+        let head = &self.head;
+        u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
     }
 
     /// The last byte: opcode, format, solicited and owner bits.
@@ -257,7 +257,9 @@ impl Cqe64 {
     /// Route header bits, service level and the sender's queue pair, as they stand.
     #[inline(always)]
     pub fn flags_rqpn(&self) -> Be32 {
-        Be32::from_bytes([0, 1, 2, 3].map(|i| self.head[head::FLAGS_RQPN + i]))
+        const AT: usize = head::FLAGS_RQPN;
+        let head = &self.head;
+        Be32::from_bytes([head[AT], head[AT + 1], head[AT + 2], head[AT + 3]])
     }
 
     /// The sender's queue pair.

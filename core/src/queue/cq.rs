@@ -89,6 +89,8 @@ pub struct CompletionQueue<'m> {
     /// Consumer index, free-running.
     pub(super) ci: u32,
     pub(super) slots: &'m mut [QueueSlot<'m>],
+    /// The slot to take next; the number of slots when all are taken.
+    pub(super) free: u32,
     pub(super) record: &'m DoorbellRecord,
     arm_record: &'m DoorbellRecord,
     arm_sn: u32,
@@ -110,10 +112,15 @@ impl<'m> CompletionQueue<'m> {
         records: &'m [DoorbellRecord; 2],
     ) -> Self {
         let used = slots.len().min(1 << UserIndex::SLOT_BITS);
+        let slots = &mut slots[..used];
+        for (next, slot) in (1..).zip(slots.iter_mut()) {
+            slot.next_free = next;
+        }
         Self {
             memory,
             ci: 0,
-            slots: &mut slots[..used],
+            slots,
+            free: 0,
             record: &records[0],
             arm_record: &records[1],
             arm_sn: 0,

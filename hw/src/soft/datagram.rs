@@ -4,7 +4,7 @@ use super::control::datagrams;
 use super::hca::Hca;
 use super::port;
 use super::qp::{QpCtx, SendWork};
-use super::receive::{GRH_BYTES, Message, Origin, Unfilled};
+use super::receive::{Message, Origin, Unfilled};
 use super::respond::Blame;
 use super::run::Stop;
 use bellwire_core::cqe::Source;
@@ -70,7 +70,8 @@ pub(super) fn deliver(
         return Ok(());
     };
     match put(hca, work, message, to, qpn, peer) {
-        Ok(()) => Ok(()),
+        // Without a receive it is dropped.
+        Ok(()) | Err(Unfilled::Empty) => Ok(()),
         Err(Unfilled::Failed(_)) => Err(Stop::Receiver(Blame::Receive)),
         Err(Unfilled::Overrun) => Err(Stop::Receiver(Blame::Overrun)),
     }
@@ -96,11 +97,7 @@ fn put(
     let Some(recv) = (unsafe { &mut *peer.receiver.work.get() }) else {
         return Ok(());
     };
-    let Some(claim) = recv.claim(None) else {
-        return Ok(());
-    };
-    let length = message.length + GRH_BYTES as u64;
-    let grh = hca.port.route_header(&to.av, length as usize - GRH_BYTES);
+    let grh = hca.port.route_header(&to.av, message.length as usize);
     let origin = Origin {
         source: Source {
             qpn: work.qpn,
@@ -111,5 +108,5 @@ fn put(
         },
         grh,
     };
-    claim.fill_datagram(hca, message, &origin)
+    recv.receive_datagram(hca, message, &origin)
 }

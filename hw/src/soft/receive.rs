@@ -58,17 +58,35 @@ pub(crate) struct OwnQueue {
 
 /// A receive that is the claimant's, to fill and complete.
 #[derive(Clone, Copy)]
-pub(super) struct Claim {
-    entry: Entry,
+struct Claim<R> {
+    ring: R,
+    index: u32,
     completed: CompletedWqe,
     pd: u32,
     cq: &'static CqCtx,
 }
 
-#[derive(Clone, Copy)]
-enum Entry {
-    Own(RecvRing<'static>, u32),
-    Shared(SrqRing<'static>, u32),
+/// A ring whose entries list where bytes go.
+trait Lists: Copy {
+    /// # Safety
+    /// The entry is claimed, so that its poster does not write it.
+    unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge>;
+}
+
+impl Lists for RecvRing<'static> {
+    #[inline(always)]
+    unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge> {
+        // SAFETY: the caller's promise.
+        unsafe { self.read(index) }
+    }
+}
+
+impl Lists for SrqRing<'static> {
+    #[inline(always)]
+    unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge> {
+        // SAFETY: the caller's promise.
+        unsafe { self.read(index) }
+    }
 }
 
 /// A message that consumes a receive.
@@ -89,9 +107,11 @@ pub(super) struct Origin {
     pub grh: Option<[u8; GRH_BYTES]>,
 }
 
-/// Why a claimed receive was not completed as the sender wished.
+/// Why a receive was not completed as the sender wished.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unfilled {
+    /// None is posted.
+    Empty,
     /// It completed in error; what a reliable requester is told.
     Failed(Syndrome),
     /// The completion queue is full.
@@ -100,7 +120,7 @@ pub(super) enum Unfilled {
 
 impl OwnQueue {
     #[inline(always)]
-    fn claim(&mut self, qpn: u32, pd: u32) -> Option<Claim> {
+    fn claim(&mut self, qpn: u32, pd: u32) -> Option<Claim<RecvRing<'static>>> {
         if self.consumer == self.posted {
             self.posted = self.record.load() as u16;
             if self.consumer == self.posted {
@@ -115,7 +135,8 @@ impl OwnQueue {
             wqe_counter: index,
         };
         Some(Claim {
-            entry: Entry::Own(self.ring, u32::from(index)),
+            ring: self.ring,
+            index: u32::from(index),
             completed,
             pd,
             cq: self.cq,
@@ -124,17 +145,51 @@ impl OwnQueue {
 }
 
 impl RecvWork {
-    /// Claims the next receive; `None` while none is posted. `srqn` is the shared receive queue that
-    /// an XRC request names, and that was found to be of the responder's domain.
+    /// Consumes a receive. `claimed` runs when there is one, before it completes; what it refuses
+    /// fails here and there. `named` is the
+    /// shared receive queue of the responder's domain that an XRC request names.
     #[inline(always)]
-    pub(super) fn claim(&mut self, named: Option<&'static SrqCtx>) -> Option<Claim> {
-        match &mut self.source {
-            Receives::Own(queue) => queue.claim(self.qpn, self.pd),
+    pub(super) fn receive(
+        &mut self,
+        hca: &Hca,
+        named: Option<&'static SrqCtx>,
+        message: &Message<'_>,
+        claimed: impl FnOnce() -> Result<(), Syndrome>,
+    ) -> Result<(), Unfilled> {
+        if let Receives::Own(queue) = &mut self.source {
+            let claim = queue.claim(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
+            claim.unless(claimed())?;
+            return claim.fill(hca, message);
+        }
+        let claim = self.claim_shared(named).ok_or(Unfilled::Empty)?;
+        claim.unless(claimed())?;
+        claim.fill(hca, message)
+    }
+
+    /// Consumes a receive for a datagram.
+    pub(super) fn receive_datagram(
+        &mut self,
+        hca: &Hca,
+        message: &Message<'_>,
+        origin: &Origin,
+    ) -> Result<(), Unfilled> {
+        if let Receives::Own(queue) = &mut self.source {
+            let claim = queue.claim(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
+            return claim.fill_datagram(hca, message, origin);
+        }
+        let claim = self.claim_shared(None).ok_or(Unfilled::Empty)?;
+        claim.fill_datagram(hca, message, origin)
+    }
+
+    #[inline(never)]
+    fn claim_shared(&self, named: Option<&'static SrqCtx>) -> Option<Claim<SrqRing<'static>>> {
+        match self.source {
+            Receives::Own(_) => None,
             Receives::Shared {
                 srq,
                 cq,
                 user_index,
-            } => claim_shared(srq, self.qpn, self.pd, cq, *user_index),
+            } => claim_shared(srq, self.qpn, self.pd, cq, user_index),
             Receives::Xrc { .. } => {
                 let srq = named?;
                 let xrc = srq.xrc?;
@@ -150,7 +205,7 @@ fn claim_shared(
     pd: u32,
     cq: &'static CqCtx,
     user_index: u32,
-) -> Option<Claim> {
+) -> Option<Claim<SrqRing<'static>>> {
     let popped = srq.pop()?;
     if popped.limit_reached {
         srq.raise(EventType::SrqLimitReached);
@@ -161,59 +216,50 @@ fn claim_shared(
         wqe_counter: popped.index,
     };
     Some(Claim {
-        entry: Entry::Shared(*srq.queue.ring(), u32::from(popped.index)),
+        ring: *srq.queue.ring(),
+        index: u32::from(popped.index),
         completed,
         pd,
         cq,
     })
 }
 
-impl Claim {
+impl<R: Lists> Claim<R> {
     /// Places a message and completes the receive.
     #[inline(always)]
-    pub fn fill(&self, hca: &Hca, message: &Message<'_>) -> Result<(), Unfilled> {
+    fn fill(&self, hca: &Hca, message: &Message<'_>) -> Result<(), Unfilled> {
         let mut entry = self.answer(message);
         if message.kind != CqeOpcode::RespWrImm && message.length != 0 {
-            // SAFETY: claimed, so that the poster does not write it.
-            match self.entry {
-                Entry::Own(ring, index) => unsafe {
-                    self.place(
-                        hca,
-                        &mut entry,
-                        ring.read(index),
-                        || ring.read(index),
-                        message,
-                    )?;
-                },
-                Entry::Shared(ring, index) => unsafe {
-                    self.place(
-                        hca,
-                        &mut entry,
-                        ring.read(index),
-                        || ring.read(index),
-                        message,
-                    )?;
-                },
+            self.check(hca, message.length)?;
+            if message.length <= INLINE_SCATTER {
+                // SAFETY: 32 bytes are writable, and the data was checked in this section.
+                unsafe { gather(message.data, entry.inline_room().as_mut_ptr()) };
+            } else {
+                // SAFETY: claimed; both were checked in this section, and the elements hold the
+                // message.
+                unsafe { Placer::new(self.ring.elements(self.index)).put_all(message.data) };
             }
         }
         self.complete(&entry)
     }
 
     /// Places a datagram behind its route header, and completes the receive.
-    pub fn fill_datagram(
+    fn fill_datagram(
         &self,
         hca: &Hca,
         message: &Message<'_>,
         origin: &Origin,
     ) -> Result<(), Unfilled> {
-        // SAFETY: claimed, so that the poster does not write it.
-        match self.entry {
-            Entry::Own(ring, index) => unsafe {
-                self.place_datagram(hca, ring.read(index), ring.read(index), message, origin)?;
-            },
-            Entry::Shared(ring, index) => unsafe {
-                self.place_datagram(hca, ring.read(index), ring.read(index), message, origin)?;
-            },
+        self.check(hca, message.length + GRH_BYTES as u64)?;
+        // SAFETY: claimed; both were checked in this section, and the elements hold header and
+        // message.
+        unsafe {
+            let mut placer = Placer::new(self.ring.elements(self.index));
+            match &origin.grh {
+                Some(grh) => placer.put(grh.as_ptr(), grh.len()),
+                None => placer.skip(GRH_BYTES),
+            }
+            placer.put_all(message.data);
         }
         let entry = self
             .answer(message)
@@ -222,9 +268,18 @@ impl Claim {
         self.complete(&entry)
     }
 
+    /// Completes the receive in error if something that goes before it failed.
+    #[inline(always)]
+    fn unless(&self, before: Result<(), Syndrome>) -> Result<(), Unfilled> {
+        before.map_err(|syndrome| {
+            self.fail(syndrome);
+            Unfilled::Failed(syndrome)
+        })
+    }
+
     /// Completes the receive in error.
     #[cold]
-    pub fn fail(&self, syndrome: Syndrome) {
+    fn fail(&self, syndrome: Syndrome) {
         let failed = Cqe64::error(CqeOpcode::RespErr, self.completed, 0, syndrome, 0);
         let _dead_anyway = self.cq.produce(&failed);
     }
@@ -245,60 +300,10 @@ impl Claim {
         }
     }
 
-    /// # Safety
-    /// `sges` and `again` are this receive's elements.
-    #[inline(always)]
-    unsafe fn place<I: Iterator<Item = Sge>>(
-        &self,
-        hca: &Hca,
-        entry: &mut Cqe64,
-        sges: I,
-        again: impl FnOnce() -> I,
-        message: &Message<'_>,
-    ) -> Result<(), Unfilled> {
-        self.check(hca, sges, message.length)?;
-        if message.length <= INLINE_SCATTER {
-            // SAFETY: 32 bytes are writable, and the data was checked in this section.
-            unsafe { gather(message.data, entry.inline_room().as_mut_ptr()) };
-        } else {
-            // SAFETY: both were checked in this section, and the elements hold the message.
-            unsafe { Placer::new(again()).put_all(message.data) };
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// As [`Self::place`].
-    unsafe fn place_datagram<I: Iterator<Item = Sge>>(
-        &self,
-        hca: &Hca,
-        sges: I,
-        again: I,
-        message: &Message<'_>,
-        origin: &Origin,
-    ) -> Result<(), Unfilled> {
-        self.check(hca, sges, message.length + GRH_BYTES as u64)?;
-        let mut placer = Placer::new(again);
-        // SAFETY: both were checked in this section, and the elements hold header and message.
-        unsafe {
-            match &origin.grh {
-                Some(grh) => placer.put(grh.as_ptr(), grh.len()),
-                None => placer.skip(GRH_BYTES),
-            }
-            placer.put_all(message.data);
-        }
-        Ok(())
-    }
-
     /// Whether the elements can take `length` bytes; else completes the receive in error.
     #[inline(always)]
-    fn check(
-        &self,
-        hca: &Hca,
-        sges: impl Iterator<Item = Sge>,
-        length: u64,
-    ) -> Result<(), Unfilled> {
-        let (local, remote) = match self.room(hca, sges, length) {
+    fn check(&self, hca: &Hca, length: u64) -> Result<(), Unfilled> {
+        let (local, remote) = match self.room(hca, length) {
             Ok(()) => return Ok(()),
             Err(syndromes) => syndromes,
         };
@@ -308,21 +313,18 @@ impl Claim {
 
     /// Whether the elements can take `length` bytes; else what fails here and there.
     #[inline(always)]
-    fn room(
-        &self,
-        hca: &Hca,
-        sges: impl Iterator<Item = Sge>,
-        length: u64,
-    ) -> Result<(), (Syndrome, Syndrome)> {
+    fn room(&self, hca: &Hca, length: u64) -> Result<(), (Syndrome, Syndrome)> {
         let mut left = length;
-        for sge in sges {
+        // SAFETY: claimed.
+        for sge in unsafe { self.ring.elements(self.index) } {
             let used = left.min(u64::from(sge.length));
             let reach = Reach {
                 key: sge.lkey,
                 pd: self.pd,
+                qpn: self.completed.qpn,
                 addr: sge.addr,
                 length: used,
-                access: AccessFlags::LOCAL_WRITE,
+                access: AccessFlags::LOCAL_WRITE.bits(),
             };
             if hca.mrs.reach(reach).is_none() {
                 return Err((Syndrome::LOCAL_PROT, Syndrome::REMOTE_OP));

@@ -4,8 +4,8 @@
 use super::control::UNTRIED;
 use super::hca::Hca;
 use super::mr::Reach;
-use super::qp::SendWork;
-use super::receive::{Claim, Message, Receives, RecvWork, Unfilled};
+use super::qp::{QpCtx, SendWork};
+use super::receive::{Message, Receives, RecvWork, Unfilled};
 use super::srq::SrqCtx;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::Syndrome;
@@ -36,15 +36,6 @@ pub(crate) enum Blame {
     Access,
     /// The request was not one that it takes.
     Request,
-}
-
-impl From<Unfilled> for Answer {
-    fn from(why: Unfilled) -> Self {
-        match why {
-            Unfilled::Failed(syndrome) => Self::Nak(syndrome, Blame::Receive),
-            Unfilled::Overrun => Self::Nak(Syndrome::REMOTE_OP, Blame::Overrun),
-        }
-    }
 }
 
 /// A responder that takes this requester's packets, for one request.
@@ -90,40 +81,56 @@ impl<'a> Responder<'a> {
         }
         let reach = Reach {
             key: remote.rkey,
-            pd: match self.srq {
-                // Relaxed: as above.
-                None => face.pd.load(Ordering::Relaxed),
-                // IBTA annex A14: the shared receive queue's domain protects its targets' memory.
-                Some(srq) => srq.pd,
-            },
+            pd: self.pd(),
+            qpn: (self.work.connection >> 32) as u32,
             addr: remote.addr,
             length,
-            access,
+            access: access.bits(),
         };
         hca.mrs
             .reach(reach)
             .ok_or(Answer::Nak(Syndrome::REMOTE_ACCESS, Blame::Access))
     }
 
-    /// Claims a receive.
+    /// The protection domain of the memory that the request may reach.
     #[inline(always)]
-    pub fn claim(&self) -> Result<Claim, Answer> {
+    pub fn pd(&self) -> u32 {
+        match self.srq {
+            // Relaxed: written before `accepts`, which was loaded with acquire.
+            None => self.work.peer.face.pd.load(Ordering::Relaxed),
+            // IBTA annex A14: the shared receive queue's domain protects its targets' memory.
+            Some(srq) => srq.pd,
+        }
+    }
+
+    /// Consumes a receive. `claimed` runs when there is one, before it completes.
+    #[inline(always)]
+    pub fn receive(
+        &self,
+        hca: &Hca,
+        message: &Message<'_>,
+        claimed: impl FnOnce() -> Result<(), Syndrome>,
+    ) -> Result<(), Answer> {
         let peer = self.work.peer;
         // SAFETY: the peer accepts this requester, and it alone; this is its section (or the device's
         // lock is held), so that the receive side is its own.
         let Some(recv) = (unsafe { &mut *peer.receiver.work.get() }) else {
             return Err(Answer::Silent);
         };
-        recv.claim(self.srq).ok_or_else(|| {
-            // Relaxed: a number on its own.
-            Answer::Rnr(peer.face.min_rnr_timer.load(Ordering::Relaxed))
-        })
+        match recv.receive(hca, self.srq, message, claimed) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(unfilled(peer, why)),
+        }
     }
+}
 
-    /// Consumes a receive.
-    #[inline(always)]
-    pub fn receive(&self, hca: &Hca, message: &Message<'_>) -> Result<(), Answer> {
-        Ok(self.claim()?.fill(hca, message)?)
+#[cold]
+fn unfilled(peer: &QpCtx, why: Unfilled) -> Answer {
+    match why {
+        // Relaxed: a number on its own.
+        Unfilled::Empty => Answer::Rnr(peer.face.min_rnr_timer.load(Ordering::Relaxed)),
+        Unfilled::Failed(syndrome) => Answer::Nak(syndrome, Blame::Receive),
+        Unfilled::Overrun => Answer::Nak(Syndrome::REMOTE_OP, Blame::Overrun),
     }
 }
 

@@ -1,0 +1,74 @@
+//! The conformance suite: what every provider of queue pairs has to do, one rule at a time, and a
+//! page that says which provider does what.
+//!
+//! `cargo test -p bellwire-tests --test conformance -- rc::` puts the rules whose names have `rc::`
+//! in them; the page is checked when all are put. `cargo xtask conformance` writes it.
+
+mod matrix;
+mod provider;
+mod rule;
+mod rules;
+mod support;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use matrix::{Matrix, Verdict};
+use provider::{PROVIDERS, Provider};
+use rule::Rule;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+fn main() -> ExitCode {
+    let args = Arguments::from_args();
+    let bless = std::env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1");
+    let whole = args.filter.is_none() && args.skip.is_empty() && !args.ignored && !args.bench;
+    if bless && !whole {
+        eprintln!("BELLWIRE_BLESS=1 writes the page of a whole run: leave the filter out");
+        return ExitCode::FAILURE;
+    }
+    let matrix = Arc::new(Matrix::new(rules::groups(), &PROVIDERS));
+    let mut trials = Vec::new();
+    for (at, group) in matrix.groups.iter().enumerate() {
+        for of in 0..group.rules.len() {
+            trials.extend(PROVIDERS.iter().map(|provider| {
+                let matrix = matrix.clone();
+                let put = move || put(&matrix, &matrix.groups[at].rules[of], provider);
+                Trial::ignorable_test(group.rules[of].name.clone(), put).with_kind(provider.name)
+            }));
+        }
+    }
+    if whole {
+        let matrix = matrix.clone();
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md");
+        // The last: when its turn comes, every rule has been put or is with another thread.
+        trials.push(Trial::test("the_page_is_fresh", move || {
+            Ok(matrix.check_page(&page, bless)?)
+        }));
+    }
+    let conclusion = libtest_mimic::run(&args, trials);
+    if !args.list {
+        print!("{}", matrix.table());
+    }
+    conclusion.exit_code()
+}
+
+fn put(
+    matrix: &Matrix,
+    rule: &Rule,
+    provider: &'static Provider,
+) -> Result<Completion, libtest_mimic::Failed> {
+    if let Some(feature) = rule.lacking(provider) {
+        matrix.note(provider, &rule.name, Verdict::NotSupported);
+        return Ok(Completion::ignored_with(format!(
+            "not supported: lacks {feature}"
+        )));
+    }
+    let outcome = rule.judge(provider);
+    let verdict = match outcome {
+        Ok(()) => Verdict::Yes,
+        Err(_) => Verdict::No,
+    };
+    matrix.note(provider, &rule.name, verdict);
+    outcome?;
+    Ok(Completion::Completed)
+}

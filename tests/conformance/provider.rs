@@ -1,0 +1,139 @@
+//! The providers under judgement, and what each of them lacks.
+
+use bellwire::soft::{ClockKind, HcaConfig, Mode};
+use bellwire::{ConnectAttr, Device};
+use bellwire_tests::fixture::{ENGINE, End, Quiet, ends, pair_with};
+use std::fmt;
+use std::time::Duration;
+
+macro_rules! features {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// Something that a rule needs and a provider may lack.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Feature { $($(#[$doc])* $name,)* }
+
+        impl fmt::Display for Feature {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$name => $text,)* })
+            }
+        }
+    };
+}
+
+features! {
+    /// Reliable connections.
+    Rc = "RC";
+    /// Unreliable connections.
+    Uc = "UC";
+    /// Unreliable datagrams.
+    Ud = "UD";
+    /// Extended reliable connections.
+    Xrc = "XRC";
+    /// Shared receive queues.
+    Srq = "SRQ";
+    /// Memory windows, binding and invalidating them.
+    MemoryWindows = "memory windows";
+    /// Multicast groups.
+    Multicast = "multicast";
+    /// Completion channels.
+    CompletionChannels = "completion channels";
+    /// Asynchronous events.
+    AsyncEvents = "asynchronous events";
+    /// Faults on demand.
+    FaultInjection = "fault injection";
+    /// The state SQE of a reliable connection, which the specification does not know: it goes to
+    /// ERR instead.
+    RcSqe = "SQE on RC";
+    /// An operation that does nothing; the verbs have none.
+    Nop = "NOP";
+    /// Alternate paths, and migrating to them.
+    PathMigration = "path migration";
+    /// A clock that moves only when told, and execution on the poster's thread.
+    VirtualClock = "virtual clock";
+}
+
+/// What opens devices, and what is to be known of them.
+pub struct Provider {
+    /// The column of the matrix.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// What it lacks: rules that need it are reported as not supported.
+    pub lacks: &'static [&'static [Feature]],
+    /// How long nothing has to come before it counts as nothing.
+    pub quiet: Quiet,
+    open: fn() -> Device,
+    /// Of providers with [`Feature::VirtualClock`].
+    open_virtual: Option<fn() -> Device>,
+}
+
+/// What the software HCA does not do, in either mode.
+const SOFT_LACKS: [Feature; 1] = [Feature::RcSqe];
+
+/// All of them, in the order of the columns.
+pub static PROVIDERS: [Provider; 2] = [
+    Provider {
+        name: "soft-inline",
+        about: "the software HCA, executing on the thread that rings",
+        lacks: &[&SOFT_LACKS],
+        quiet: Quiet(Duration::ZERO),
+        open: || soft(Mode::Inline, ClockKind::Real),
+        open_virtual: Some(|| soft(Mode::Inline, ClockKind::Virtual)),
+    },
+    Provider {
+        name: "soft-engine",
+        about: "the software HCA, executing on a thread of its own",
+        lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        quiet: Quiet(Duration::from_millis(5)),
+        open: || soft(ENGINE, ClockKind::Real),
+        open_virtual: None,
+    },
+];
+
+fn soft(mode: Mode, clock: ClockKind) -> Device {
+    Device::soft(HcaConfig {
+        mode,
+        clock,
+        seed: Some(1),
+    })
+}
+
+impl Provider {
+    /// Every feature that it lacks.
+    pub fn lacking(&self) -> impl Iterator<Item = Feature> {
+        self.lacks.iter().copied().flatten().copied()
+    }
+
+    /// A device, with nothing on it that others use.
+    pub fn device(&self) -> Device {
+        (self.open)()
+    }
+
+    /// Two ends in RESET on a device of their own.
+    pub fn ends(&self) -> (End, End) {
+        ends(&self.device(), self.quiet)
+    }
+
+    /// Two connected ends on a device of their own.
+    pub fn pair(&self) -> (End, End) {
+        self.pair_with(&ConnectAttr::default())
+    }
+
+    /// As [`pair`](Self::pair), connected in this way.
+    pub fn pair_with(&self, attr: &ConnectAttr) -> (End, End) {
+        pair_with(&self.device(), self.quiet, attr)
+    }
+
+    /// A device whose clock moves only when told.
+    pub fn virtual_device(&self) -> Device {
+        self.open_virtual
+            .expect("the rule needs Feature::VirtualClock")()
+    }
+
+    /// As [`pair_with`](Self::pair_with), on such a device.
+    pub fn virtual_pair(&self, attr: &ConnectAttr) -> (Device, End, End) {
+        let device = self.virtual_device();
+        let (a, b) = pair_with(&device, self.quiet, attr);
+        (device, a, b)
+    }
+}

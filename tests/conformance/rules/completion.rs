@@ -1,0 +1,256 @@
+//! What completes, and in which order.
+
+use crate::provider::Provider;
+use crate::rule::rules;
+use crate::support::told;
+use bellwire::be::Be32;
+use bellwire::queue::Completion;
+use bellwire::wqe::*;
+use bellwire::wr::{Remote, SendFlags, WcStatus};
+use bellwire::{ConnectAttr, QpInit};
+use bellwire_tests::fixture::*;
+
+rules! {
+    "completion", "What completes, and in which order.", needs [Rc];
+    sends_complete_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3",
+        "Completions of one send queue come in the order of its requests, whatever they are.";
+    receives_complete_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3",
+        "Completions of one receive queue come in the order of its receives.";
+    unsignalled_requests_complete_with_the_next_signalled: "ibv_post_send(3), IBV_SEND_SIGNALED",
+        "An unsignalled request has no entry; the next signalled one tells how many it retires.";
+    unsignalled_requests_alone_tell_nothing: "ibv_post_send(3), IBV_SEND_SIGNALED",
+        "Unsignalled requests that succeed write no completion.";
+    slots_come_back_with_the_signalled: "ibv_post_send(3)",
+        "A completion gives the room of the unsignalled requests before it back.";
+    every_request_of_sq_sig_all_is_told: "ibv_create_qp(3), sq_sig_all",
+        "With `sq_sig_all` every send request completes with an entry of its own.";
+    errors_complete_though_unsignalled: "IBTA vol. 1, 10.7.3.1",
+        "A request that fails completes, signalled or not.";
+    flushed_requests_complete_though_unsignalled: "IBTA vol. 1, 10.3.1.7",
+        "A request that is flushed completes, signalled or not.";
+    receives_always_complete: "IBTA vol. 1, 10.7.3.1",
+        "Every receive that is consumed completes: there are no unsignalled ones.";
+    the_failed_comes_first_then_the_flushed: "IBTA vol. 1, 10.3.1.7",
+        "The request that fails completes with its error, those behind it as flushed, in order.";
+    those_before_the_failed_succeed: "IBTA vol. 1, 10.3.1.7",
+        "Requests before the one that fails are told as executed.";
+    nothing_comes_after_the_last: "ibv_poll_cq(3)",
+        "When everything was told a poll gives nothing, and goes on giving nothing.";
+}
+
+const SILENT: SendFlags = SendFlags::empty();
+/// A key of nobody.
+const BAD: Remote = Remote { addr: 0, rkey: 1 };
+
+fn sends_complete_in_the_order_they_were_posted(p: &Provider) {
+    let (mut a, mut b) = p.pair();
+    let remote = b.region.remote(0);
+    for round in 0..20 {
+        b.receive(70, &[]);
+        let here = a.region.sge(0, 8);
+        let long = a.region.sge(0, 60_000);
+        a.post(round * 5, RdmaRead { remote }, long, SIGNALED)
+            .unwrap();
+        a.post(
+            round * 5 + 1,
+            RdmaWrite { remote },
+            Inline(&[1; 8]),
+            SIGNALED,
+        )
+        .unwrap();
+        a.post(
+            round * 5 + 2,
+            AtomicFetchAndAdd { remote, add: 1 },
+            here,
+            SIGNALED,
+        )
+        .unwrap();
+        a.post(round * 5 + 3, Send {}, NoPayload, SIGNALED).unwrap();
+        a.post(round * 5 + 4, RdmaWrite { remote }, NoPayload, SIGNALED)
+            .unwrap();
+        a.qp.sq().ring();
+        for at in 0..5 {
+            told(&mut a, round * 5 + at, WcStatus::Success);
+        }
+        told(&mut b, 70, WcStatus::Success);
+    }
+}
+
+fn receives_complete_in_the_order_they_were_posted(p: &Provider) {
+    let (mut a, mut b) = p.pair();
+    let (remote, imm) = (b.region.remote(0), Be32::new(1));
+    for wr_id in 0..40 {
+        b.receive(wr_id, &[b.region.sge(0, 100)]);
+    }
+    for wr_id in 0..20 {
+        a.go(wr_id, RdmaWriteWithImm { remote, imm }, NoPayload);
+        a.go(wr_id, Send {}, Inline(&[1; 100][..wr_id as usize * 5]));
+    }
+    for wr_id in 0..40 {
+        told(&mut b, wr_id, WcStatus::Success);
+    }
+}
+
+fn unsignalled_requests_complete_with_the_next_signalled(p: &Provider) {
+    let (mut a, b) = p.pair();
+    let remote = b.region.remote(0);
+    let mut random = Random::new(6);
+    for round in 0..200 {
+        let silent = random.below(40) as u32;
+        for at in 0..silent {
+            let flags = if at % 3 == 0 {
+                SendFlags::FENCE
+            } else {
+                SILENT
+            };
+            let length = random.below(150) as usize;
+            let bytes = [1; 150];
+            a.post(
+                u64::MAX,
+                RdmaWrite { remote },
+                Inline(&bytes[..length]),
+                flags,
+            )
+            .unwrap();
+            if random.below(4) == 0 {
+                a.qp.sq().ring();
+            }
+        }
+        a.go(round, RdmaWrite { remote }, Inline(&[2; 8]));
+        let done = a.wait();
+        assert_eq!((done.wr_id, done.status()), (round, WcStatus::Success));
+        assert_eq!(done.retired, silent + 1);
+    }
+    a.nothing();
+}
+
+fn unsignalled_requests_alone_tell_nothing(p: &Provider) {
+    let (mut a, mut b) = p.pair();
+    for wr_id in 0..20 {
+        b.receive(wr_id, &[]);
+        a.post(wr_id, Send {}, NoPayload, SILENT).unwrap();
+    }
+    a.qp.sq().ring();
+    for wr_id in 0..20 {
+        told(&mut b, wr_id, WcStatus::Success);
+    }
+    a.nothing();
+}
+
+fn slots_come_back_with_the_signalled(p: &Provider) {
+    let (mut a, b) = p.pair();
+    let remote = b.region.remote(0);
+    let free = a.qp.sq().free_blocks();
+    for round in 0..200u64 {
+        for _ in 0..round % 50 {
+            a.post(0, RdmaWrite { remote }, Inline(&[1; 100]), SILENT)
+                .unwrap();
+        }
+        a.go(round, RdmaWrite { remote }, NoPayload);
+        assert!(a.qp.sq().free_blocks() < free);
+        told(&mut a, round, WcStatus::Success);
+        assert_eq!(a.qp.sq().free_blocks(), free);
+    }
+}
+
+fn every_request_of_sq_sig_all_is_told(p: &Provider) {
+    let device = p.device();
+    let pd = device.alloc_pd();
+    let init = QpInit {
+        sq_sig_all: true,
+        ..init()
+    };
+    let (mut a, mut b) = (End::new(&pd, p.quiet, &init), End::new(&pd, p.quiet, &init));
+    connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
+    let remote = b.region.remote(0);
+    for wr_id in 0..20 {
+        a.post(wr_id, RdmaWrite { remote }, NoPayload, SILENT)
+            .unwrap();
+    }
+    a.qp.sq().ring();
+    for wr_id in 0..20 {
+        let done = a.wait();
+        assert_eq!((done.wr_id, done.retired), (wr_id, 1));
+    }
+    a.nothing();
+}
+
+fn errors_complete_though_unsignalled(p: &Provider) {
+    let (mut a, _b) = p.pair();
+    a.post(1, RdmaWrite { remote: BAD }, Inline(&[1]), SILENT)
+        .unwrap();
+    a.qp.sq().ring();
+    told(&mut a, 1, WcStatus::RemAccessErr);
+}
+
+fn flushed_requests_complete_though_unsignalled(p: &Provider) {
+    let (mut a, _b) = p.pair();
+    a.qp.to_error().unwrap();
+    for wr_id in 0..10 {
+        a.post(wr_id, Send {}, NoPayload, SILENT).unwrap();
+    }
+    a.qp.sq().ring();
+    for wr_id in 0..10 {
+        told(&mut a, wr_id, WcStatus::WrFlushErr);
+    }
+}
+
+fn receives_always_complete(p: &Provider) {
+    let (mut a, mut b) = p.pair();
+    for wr_id in 0..20 {
+        b.receive(wr_id, &[]);
+    }
+    for wr_id in 0..20 {
+        a.post(wr_id, Send {}, NoPayload, SILENT).unwrap();
+        a.qp.sq().ring();
+        let done = b.wait();
+        assert_eq!((done.wr_id, done.retired), (wr_id, 1));
+    }
+    b.nothing();
+}
+
+/// Ten requests, signalled every other time, of which number four fails.
+fn four_fails(p: &Provider) -> (End, End) {
+    let (mut a, b) = p.pair();
+    let good = b.region.remote(0);
+    for wr_id in 0..10 {
+        let remote = if wr_id == 4 { BAD } else { good };
+        let flags = if wr_id % 2 == 1 { SIGNALED } else { SILENT };
+        a.post(wr_id, RdmaWrite { remote }, Inline(&[1]), flags)
+            .unwrap();
+    }
+    a.qp.sq().ring();
+    (a, b)
+}
+
+fn the_failed_comes_first_then_the_flushed(p: &Provider) {
+    let (mut a, _b) = four_fails(p);
+    told(&mut a, 1, WcStatus::Success);
+    told(&mut a, 3, WcStatus::Success);
+    told(&mut a, 4, WcStatus::RemAccessErr);
+    for wr_id in 5..10 {
+        told(&mut a, wr_id, WcStatus::WrFlushErr);
+    }
+}
+
+fn those_before_the_failed_succeed(p: &Provider) {
+    let (mut a, _b) = four_fails(p);
+    let all: Vec<Completion<'_>> = (0..8).map(|_| a.wait()).collect();
+    let retired: Vec<u32> = all.iter().map(|done| done.retired).collect();
+    assert_eq!(retired, [2, 2, 1, 1, 1, 1, 1, 1], "each request once");
+    assert!(all[..2].iter().all(|done| done.result.is_ok()));
+    assert!(all[2..].iter().all(|done| done.result.is_err()));
+}
+
+fn nothing_comes_after_the_last(p: &Provider) {
+    let (mut a, mut b) = four_fails(p);
+    for _ in 0..8 {
+        let _told = a.wait();
+    }
+    for _ in 0..3 {
+        a.nothing();
+        b.nothing();
+    }
+    assert!(a.reset().is_empty());
+    assert_eq!((a.cq.stale(), b.cq.stale()), (0, 0));
+}

@@ -1,0 +1,38 @@
+//! The rules, a file for each group.
+
+mod attributes;
+mod completion;
+mod errors;
+mod gone;
+mod lives;
+mod memory;
+mod objects;
+mod operations;
+mod ordering;
+mod outcome;
+mod states;
+mod timers;
+mod transitions;
+mod windows;
+
+use crate::rule::Group;
+
+/// Every group, in the order of the page.
+pub fn groups() -> Vec<Group> {
+    vec![
+        states::group(),
+        transitions::group(),
+        attributes::group(),
+        lives::group(),
+        operations::group(),
+        memory::group(),
+        ordering::group(),
+        completion::group(),
+        outcome::group(),
+        errors::group(),
+        timers::group(),
+        windows::group(),
+        objects::group(),
+        gone::group(),
+    ]
+}

@@ -1,0 +1,125 @@
+//! What rules share beside the fixture: queue pairs brought to any state, step by step.
+
+use bellwire::state::{AhAttr, ModifyError, Mtu, QpAttr, QpAttrMask, QpState};
+use bellwire::wr::WcStatus;
+use bellwire::{AccessFlags, ConnectAttr, Endpoint, Error, Qp};
+use bellwire_tests::fixture::{End, until};
+
+/// Gives up on a silent peer within milliseconds.
+pub fn impatient() -> ConnectAttr {
+    ConnectAttr {
+        timeout: 8,
+        retry_cnt: 1,
+        ..ConnectAttr::default()
+    }
+}
+
+/// Looks again for a receive every 0.01 ms.
+pub fn quick_rnr() -> ConnectAttr {
+    ConnectAttr {
+        min_rnr_timer: 1,
+        ..ConnectAttr::default()
+    }
+}
+
+/// Every attribute with a value that a reliable connection to `peer` can have.
+pub fn attr(state: QpState, peer: &Endpoint) -> QpAttr {
+    let ah_attr = AhAttr {
+        port_num: 1,
+        ..AhAttr::default()
+    };
+    QpAttr {
+        qp_state: state,
+        path_mtu: Mtu::Mtu1024,
+        dest_qp_num: peer.qp_num,
+        rq_psn: peer.psn,
+        qp_access_flags: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+        max_rd_atomic: 1,
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: 1,
+        timeout: 8,
+        retry_cnt: 1,
+        rnr_retry: 7,
+        port_num: 1,
+        ah_attr,
+        alt_ah_attr: ah_attr,
+        alt_port_num: 1,
+        ..QpAttr::default()
+    }
+}
+
+/// What RESET to INIT requires of a reliable connection, beside the state.
+pub const TO_INIT: QpAttrMask = QpAttrMask::PKEY_INDEX
+    .union(QpAttrMask::PORT)
+    .union(QpAttrMask::ACCESS_FLAGS);
+
+/// What INIT to RTR requires.
+pub const TO_RTR: QpAttrMask = QpAttrMask::AV
+    .union(QpAttrMask::PATH_MTU)
+    .union(QpAttrMask::DEST_QPN)
+    .union(QpAttrMask::RQ_PSN)
+    .union(QpAttrMask::MAX_DEST_RD_ATOMIC)
+    .union(QpAttrMask::MIN_RNR_TIMER);
+
+/// What RTR to RTS requires.
+pub const TO_RTS: QpAttrMask = QpAttrMask::SQ_PSN
+    .union(QpAttrMask::TIMEOUT)
+    .union(QpAttrMask::RETRY_CNT)
+    .union(QpAttrMask::RNR_RETRY)
+    .union(QpAttrMask::MAX_QP_RD_ATOMIC);
+
+/// Takes a queue pair in RESET to `state`, towards `peer`.
+pub fn bring(qp: &mut Qp, peer: &Endpoint, state: QpState) {
+    use QpState::*;
+    let way: &[(QpState, QpAttrMask)] = match state {
+        Reset => &[],
+        Init => &[(Init, TO_INIT)],
+        Rtr => &[(Init, TO_INIT), (Rtr, TO_RTR)],
+        Rts => &[(Init, TO_INIT), (Rtr, TO_RTR), (Rts, TO_RTS)],
+        Sqd | Err | Sqe => {
+            bring(qp, peer, Rts);
+            &[(state, QpAttrMask::empty())]
+        }
+    };
+    for &(to, mask) in way {
+        qp.modify(&attr(to, peer), mask | QpAttrMask::STATE)
+            .unwrap_or_else(|error| panic!("to {to}: {error}"));
+    }
+    assert_eq!(qp.state(), state);
+}
+
+/// Changes the state alone.
+pub fn go_to(end: &mut End, state: QpState) {
+    let attr = QpAttr {
+        qp_state: state,
+        ..QpAttr::default()
+    };
+    end.qp
+        .modify(&attr, QpAttrMask::STATE)
+        .unwrap_or_else(|error| panic!("to {state}: {error}"));
+}
+
+/// Asserts the end's next outcome.
+pub fn told(end: &mut End, wr_id: u64, status: WcStatus) {
+    assert_eq!(end.outcome(), (wr_id, status));
+}
+
+/// Why a change was refused.
+pub fn modify_error(result: Result<(), Error>) -> ModifyError {
+    match result {
+        Err(Error::Modify(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// To SQD, with a request started that cannot finish: goes back and tries again while none was.
+pub fn drain_started(end: &mut End) {
+    until("a started request", || {
+        go_to(end, QpState::Sqd);
+        let started = end.qp.query().sq_draining;
+        if !started {
+            go_to(end, QpState::Rts);
+        }
+        started
+    });
+}
