@@ -184,14 +184,15 @@ pub unsafe extern "C" fn bw_pd_create(device: *const bw_device, pd: *mut *mut bw
 
 /// Destroys a protection domain.
 ///
-/// Errors: `BW_EBUSY` while there are memory or queue pairs of it, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while there are memory, address handles or queues of it, `BW_ENULL`.
 /// Thread: any; no other call on the protection domain may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_pd_destroy(pd: *mut bw_pd) -> c_int {
     // SAFETY: the header on handles.
     guard(|| unsafe {
         take(pd, "protection domain", |pd| {
-            pd.used.check("protection domain", "memory or queue pairs")
+            pd.used
+                .check("protection domain", "memory, address handles or queues")
         })
     })
 }

@@ -1,7 +1,8 @@
 //! The header in `include` is what the source gives, and its numbers are core's.
 
 use hw::AccessFlags;
-use hw::state::{Mtu, QpState};
+use hw::event::EventType;
+use hw::state::{Mtu, QpAttrMask, QpState};
 use hw::wr::{SendFlags, WcOpcode, WcStatus, WrOpcode};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -80,6 +81,13 @@ fn its_numbers_are_those_of_core() {
     let rights = AccessFlags::all().iter_names();
     let rights = rights.map(|(name, flag)| (name, flag.bits()));
     assert_eq!(numbers("bw_access_flags", "BW_ACCESS_"), set(rights));
+
+    let events = EventType::ALL.iter().map(|e| (e.name(), e.number().into()));
+    assert_eq!(numbers("bw_event_type", "BW_EVENT_"), set(events));
+
+    let mask = QpAttrMask::all().iter_names();
+    let mask = mask.map(|(name, bit)| (name, bit.bits()));
+    assert_eq!(numbers("bw_qp_attr_mask", "BW_QP_"), set(mask));
 
     let states = QpState::ALL.iter().map(|s| (s.name(), s.number().into()));
     assert_eq!(numbers("bw_qp_state", "BW_QPS_"), set(states));

@@ -73,7 +73,7 @@ pub mod soft;
 mod srq;
 mod xrcd;
 
-pub use ah::{Ah, GRH_BYTES, ah_attr_from_wc};
+pub use ah::{Ah, GRH_BYTES, ah_attr_from_source, ah_attr_from_wc};
 pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
 pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, wqe, wr};
