@@ -10,12 +10,13 @@ mod ordering;
 mod states;
 mod timers;
 mod transitions;
+mod transports;
 
 use crate::rule::Group;
 
 /// Every group, in the order of the page.
 pub fn groups() -> Vec<Group> {
-    vec![
+    let mut groups = vec![
         states::group(),
         transitions::group(),
         lives::group(),
@@ -26,5 +27,7 @@ pub fn groups() -> Vec<Group> {
         errors::group(),
         timers::group(),
         objects::group(),
-    ]
+    ];
+    groups.extend(transports::groups());
+    groups
 }
