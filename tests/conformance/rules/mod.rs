@@ -11,6 +11,7 @@ mod states;
 mod timers;
 mod transitions;
 mod transports;
+mod uc;
 
 use crate::rule::Group;
 
@@ -29,5 +30,6 @@ pub fn groups() -> Vec<Group> {
         objects::group(),
     ];
     groups.extend(transports::groups());
+    groups.push(uc::group());
     groups
 }

@@ -1,7 +1,7 @@
 //! The rules that any transport beside RC has to follow, put to each.
 
 mod completion;
-mod ends;
+pub mod ends;
 mod kind;
 mod states;
 mod transitions;
