@@ -6,6 +6,7 @@ mod errors;
 mod gone;
 mod lives;
 mod memory;
+mod multicast;
 mod objects;
 mod operations;
 mod ordering;
@@ -13,13 +14,16 @@ mod outcome;
 mod states;
 mod timers;
 mod transitions;
+mod transports;
+mod uc;
+mod ud;
 mod windows;
 
 use crate::rule::Group;
 
 /// Every group, in the order of the page.
 pub fn groups() -> Vec<Group> {
-    vec![
+    let mut groups = vec![
         states::group(),
         transitions::group(),
         attributes::group(),
@@ -33,6 +37,8 @@ pub fn groups() -> Vec<Group> {
         timers::group(),
         windows::group(),
         objects::group(),
-        gone::group(),
-    ]
+    ];
+    groups.extend(transports::groups());
+    groups.extend([uc::group(), ud::group(), multicast::group(), gone::group()]);
+    groups
 }
