@@ -192,7 +192,7 @@ fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(1006))]
+#[library_benchmark(config = limit(1010))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -248,7 +248,7 @@ fn of_many(request: u64, count: usize) -> usize {
 }
 
 // However many queue pairs there are, an operation takes as many instructions: one limit.
-#[library_benchmark(config = limit(470))]
+#[library_benchmark(config = limit(476))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -259,7 +259,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(1092))]
+#[library_benchmark(config = limit(1100))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
