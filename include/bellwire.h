@@ -166,6 +166,8 @@ typedef enum bw_wr_opcode {
     BW_WR_ATOMIC_FETCH_AND_ADD = 6,
     // Invalidate a key of this side.
     BW_WR_LOCAL_INV = 7,
+    // Bind a memory window of type 2.
+    BW_WR_BIND_MW = 8,
     // Send, and invalidate a key of the peer's.
     BW_WR_SEND_WITH_INV = 9,
     // Do nothing, and complete.
@@ -368,6 +370,16 @@ typedef enum bw_mig_state {
     BW_MIG_ARMED = 2,
 } bw_mig_state;
 
+// The type of a memory window (`ibv_mw_type`).
+typedef enum bw_mw_type {
+    // Every queue pair of the protection domain reaches through it. Binding it again replaces what it
+    // was bound to.
+    BW_MW_TYPE_1 = 1,
+    // Only peers of the queue pair that bound it reach through it. It has to be taken away before it
+    // is bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
+    BW_MW_TYPE_2 = 2,
+} bw_mw_type;
+
 // A port's state (`ibv_port_state`).
 typedef enum bw_port_state {
     // The link is down.
@@ -561,6 +573,10 @@ typedef struct bw_device bw_device;
 // Memory of the program that is registered with a device.
 typedef struct bw_mr bw_mr;
 
+// A memory window: a key of its own to a part of registered memory, that is bound and taken away by
+// requests.
+typedef struct bw_mw bw_mw;
+
 // A protection domain: queue pairs reach only memory of their own.
 typedef struct bw_pd bw_pd;
 
@@ -600,7 +616,7 @@ typedef struct bw_device_info {
     uint32_t max_inline_data;
     // Entries of one completion queue.
     uint32_t max_cqe;
-    // Memory regions at once.
+    // Memory regions and windows at once.
     uint32_t max_mr;
     // Bytes of one memory region.
     uint64_t max_mr_size;
@@ -618,6 +634,10 @@ typedef struct bw_device_info {
     uint32_t max_pkeys;
     // Ports; they count from 1.
     uint32_t phys_port_cnt;
+    // Memory windows at once, of either type; they share the regions' keys.
+    uint32_t max_mw;
+    // 0.
+    uint32_t reserved;
 } bw_device_info;
 
 // How a software device of one's own is made. All zero but the size is the default.
@@ -984,6 +1004,20 @@ typedef struct bw_qp_attr {
     uint32_t qp_type;
 } bw_qp_attr;
 
+// What a memory window is bound to (`ibv_mw_bind_info`). The memory needs BW_ACCESS_MW_BIND.
+typedef struct bw_mw_bind_info {
+    // Where the window starts.
+    uint64_t addr;
+    // Its bytes, up to 2 GiB; 0 takes what it was bound to away.
+    uint32_t length;
+    // Local key of the memory.
+    uint32_t lkey;
+    // Rights: the REMOTE ones of `bw_access_flags`, and ZERO_BASED.
+    uint32_t access;
+    // 0.
+    uint32_t reserved;
+} bw_mw_bind_info;
+
 // A scatter/gather element (`ibv_sge`): `length` bytes at `addr`.
 typedef struct bw_sge {
     // Address.
@@ -1029,6 +1063,10 @@ typedef struct bw_send_wr {
     uint32_t remote_srqn;
     // 0.
     uint32_t reserved;
+    // The window, of type 2, to bind (BIND_MW); `bw_mw_rkey` is its new key when this is posted.
+    struct bw_mw *mw;
+    // What to bind it to.
+    struct bw_mw_bind_info bind;
 } bw_send_wr;
 
 // A receive (`ibv_recv_wr`).
@@ -1168,7 +1206,7 @@ int bw_pd_create(const struct bw_device *device, struct bw_pd **pd);
 
 // Destroys a protection domain.
 //
-// Errors: `BW_EBUSY` while there are memory, address handles or queues of it, `BW_ENULL`.
+// Errors: `BW_EBUSY` while there are memory, windows, address handles or queues of it, `BW_ENULL`.
 // Thread: any; no other call on the protection domain may be under way or follow.
 int bw_pd_destroy(struct bw_pd *pd);
 
@@ -1196,7 +1234,7 @@ int bw_mr_query(const struct bw_mr *mr, struct bw_mr_info *info);
 // Takes the keys of the memory back. When this returns the device does not touch the memory any
 // more; requests that still name it fail.
 //
-// Errors: `BW_ENULL`.
+// Errors: `BW_EBUSY` while memory windows are bound to it, `BW_ENULL`.
 // Thread: any; no other call on the memory region may be under way or follow.
 int bw_mr_destroy(struct bw_mr *mr);
 
@@ -1224,7 +1262,8 @@ int bw_region_create(const struct bw_pd *pd,
 // Thread: any.
 int bw_region_query(const struct bw_region *region, struct bw_region_info *info);
 
-// Takes the keys of the region back, and its memory. Requests that still name it fail.
+// Takes the keys of the region back, and its memory. Requests that still name it fail, and so do those
+// that name a memory window on it.
 //
 // Errors: `BW_ENULL`.
 // Thread: any; no other call on the region may be under way or follow, and nobody may use its
@@ -1617,6 +1656,40 @@ int bw_xrc_target_query(const struct bw_xrc_target *target, struct bw_qp_attr *a
 // Thread: any; no other call on the target may be under way or follow.
 int bw_xrc_target_destroy(struct bw_xrc_target *target);
 
+// Creates a memory window (`ibv_alloc_mw`), bound to nothing. `mw_type` is a `bw_mw_type`.
+//
+// Owner: the caller, until `bw_mw_destroy`. It keeps the protection domain.
+// Errors: `BW_EINVAL`, `BW_EEXHAUSTED`, `BW_ENULL`.
+// Thread: any.
+int bw_mw_create(const struct bw_pd *pd, uint32_t mw_type, struct bw_mw **mw);
+
+// The window's key for the peer's requests, as the last bind that was posted names it: each bind
+// changes it. It opens what it was bound to when that bind has been executed; requests behind the bind
+// may use it at once. 0, which is no key, when `mw` is NULL.
+//
+// Thread: the window's owner.
+uint32_t bw_mw_rkey(const struct bw_mw *mw);
+
+// Binds a window of type 1 (`ibv_bind_mw`), or takes away what it was bound to for a length of 0: posts
+// the request on the queue pair, and tells the device. `bw_mw_rkey` is the new key at once. What cannot
+// be bound completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
+// `bw_post_send`.
+//
+// Errors: `BW_EINVAL` (of type 2; unknown flags), `BW_EFOREIGN`, `BW_ETRANSPORT` (datagrams), `BW_EFULL`,
+// `BW_ESTATE`, `BW_ENULL`.
+// Thread: the owner of the window and of the queue pair.
+int bw_mw_bind(struct bw_qp *qp,
+               struct bw_mw *mw,
+               uint64_t wr_id,
+               const struct bw_mw_bind_info *info,
+               uint32_t send_flags);
+
+// Destroys a memory window: when this returns no peer reaches through it any more.
+//
+// Errors: `BW_ENULL`.
+// Thread: the window's owner; no other call on it may be under way or follow.
+int bw_mw_destroy(struct bw_mw *mw);
+
 // Posts the `num` send requests of the array `wr`, in order, and tells the device of them, and of
 // what was posted one by one before. A software device in BW_SOFT_INLINE executes them here.
 //
@@ -1632,8 +1705,8 @@ int bw_xrc_target_destroy(struct bw_xrc_target *target);
 //
 // Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`, `BW_EOPCODE`
 // (unknown, or one that the transport does not have), `BW_EINVAL` (unknown flags; BW_SEND_INLINE of
-// an operation that sends no data; elements of one that has none), `BW_ENULL` (also: a datagram
-// without `ah`).
+// an operation that sends no data; elements of one that has none; BIND_MW of a window of type 1),
+// `BW_ENULL` (also: a datagram without `ah`, a BIND_MW without `mw`).
 // Thread: the send queue's owner. Data path.
 int bw_post_send(struct bw_qp *qp,
                  const struct bw_send_wr *wr,

@@ -86,7 +86,7 @@ pub struct bw_device_info {
     pub max_inline_data: u32,
     /// Entries of one completion queue.
     pub max_cqe: u32,
-    /// Memory regions at once.
+    /// Memory regions and windows at once.
     pub max_mr: u32,
     /// Bytes of one memory region.
     pub max_mr_size: u64,
@@ -104,6 +104,10 @@ pub struct bw_device_info {
     pub max_pkeys: u32,
     /// Ports; they count from 1.
     pub phys_port_cnt: u32,
+    /// Memory windows at once, of either type; they share the regions' keys.
+    pub max_mw: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 impl Default for bw_device_info {
@@ -127,6 +131,8 @@ impl Default for bw_device_info {
             max_mcast_qp_attach: 0,
             max_pkeys: 0,
             phys_port_cnt: 0,
+            max_mw: 0,
+            reserved: 0,
         }
     }
 }
@@ -157,6 +163,7 @@ impl From<&DeviceInfo> for bw_device_info {
             max_mcast_qp_attach: attr.max_mcast_qp_attach,
             max_pkeys: attr.max_pkeys.into(),
             phys_port_cnt: attr.phys_port_cnt.into(),
+            max_mw: attr.max_mw,
             ..Self::default()
         }
     }

@@ -40,13 +40,14 @@ impl From<hw::Error> for Failure {
         use hw::Error;
         let code = match &error {
             Error::UnknownDevice { .. } => BW_ENODEV,
-            Error::Busy { .. } => BW_EBUSY,
+            Error::Busy { .. } | Error::WindowsBound { .. } => BW_EBUSY,
             Error::Exhausted { .. } => BW_EEXHAUSTED,
             Error::TooLarge { .. } => BW_ELIMIT,
             Error::BadRegion { .. }
             | Error::AccessWithoutLocalWrite
             | Error::OutOfRange { .. }
             | Error::XrcSrq { .. }
+            | Error::MwType { .. }
             | Error::NotADatagram
             | Error::NotMulticast { .. }
             | Error::NotAttached { .. }
@@ -67,6 +68,7 @@ impl From<hw::Error> for Failure {
             ) => BW_ESTATE,
             Error::Modify(_) => BW_EINVAL,
             Error::Memory(_) => BW_EMEMORY,
+            Error::Post(error) => post_code(*error),
             _ => BW_EOTHER,
         };
         Self::new(code, error.to_string())

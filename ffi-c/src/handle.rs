@@ -83,6 +83,7 @@ const _: () = {
     any::<crate::xrc::bw_xrc_target>();
     any::<crate::event::bw_async_event>();
     one::<hw::Cq>();
+    one::<hw::Mw>();
     one::<hw::Srq>();
     one::<hw::Qp>();
     one::<hw::Qp<hw::wqe::Uc>>();

@@ -49,6 +49,8 @@ pub mod modify;
 
 pub mod xrc;
 
+pub mod mw;
+
 pub mod wr;
 
 pub mod post;

@@ -21,6 +21,8 @@ pub enum bw_wr_opcode {
     BW_WR_ATOMIC_FETCH_AND_ADD = 6,
     /// Invalidate a key of this side.
     BW_WR_LOCAL_INV = 7,
+    /// Bind a memory window of type 2.
+    BW_WR_BIND_MW = 8,
     /// Send, and invalidate a key of the peer's.
     BW_WR_SEND_WITH_INV = 9,
     /// Do nothing, and complete.
@@ -225,6 +227,18 @@ pub enum bw_qp_attr_mask {
     BW_QP_DEST_QPN = 1048576,
     /// `rate_limit`.
     BW_QP_RATE_LIMIT = 33554432,
+}
+
+/// The type of a memory window (`ibv_mw_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_mw_type {
+    /// Every queue pair of the protection domain reaches through it. Binding it again replaces what it
+    /// was bound to.
+    BW_MW_TYPE_1 = 1,
+    /// Only peers of the queue pair that bound it reach through it. It has to be taken away before it
+    /// is bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
+    BW_MW_TYPE_2 = 2,
 }
 
 /// Where path migration stands (`ibv_mig_state`).

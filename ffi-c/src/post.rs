@@ -10,12 +10,12 @@ use crate::transport::AnySq;
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::be::{Be16, Be32};
 use hw::wqe::{
-    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, InlineList, LocalInv, Nop,
+    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, BindMw, InlineList, LocalInv, Nop,
     Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm, SendWithInv, Supports,
-    Uc, Ud, UdAddress, Xrc,
+    Uc, Ud, UdAddress, UnbindMw, Xrc,
 };
 use hw::wr::{Remote, SendFlags, Sge, WrOpcode};
-use hw::{QpRecvQueue, QpSendQueue, QpTransport};
+use hw::{MwType, QpRecvQueue, QpSendQueue, QpTransport};
 use std::ffi::{c_int, c_void};
 
 /// Strings of inline data that one request can have; no device takes more elements.
@@ -108,8 +108,8 @@ unsafe fn post_each<R>(
 ///
 /// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`, `BW_EOPCODE`
 /// (unknown, or one that the transport does not have), `BW_EINVAL` (unknown flags; BW_SEND_INLINE of
-/// an operation that sends no data; elements of one that has none), `BW_ENULL` (also: a datagram
-/// without `ah`).
+/// an operation that sends no data; elements of one that has none; BIND_MW of a window of type 1),
+/// `BW_ENULL` (also: a datagram without `ah`, a BIND_MW without `mw`).
 /// Thread: the send queue's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_post_send(
@@ -242,7 +242,12 @@ unsafe fn post_all<T>(sq: &mut QpSendQueue<T>, wr: &bw_send_wr) -> Result<(), bw
 where
     T: Addressed + Supports<RdmaRead> + Supports<AtomicCmpAndSwp> + Supports<AtomicFetchAndAdd>,
     T: Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
-    T: Supports<LocalInv> + Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
+    T: Supports<BindMw>
+        + Supports<UnbindMw>
+        + Supports<LocalInv>
+        + Supports<Send>
+        + Supports<SendWithImm>
+        + Supports<Nop>,
 {
     let remote = remote(wr);
     // SAFETY: the caller's promise.
@@ -275,7 +280,12 @@ where
 unsafe fn post_writing<T>(sq: &mut QpSendQueue<T>, wr: &bw_send_wr) -> Result<(), bw_error>
 where
     T: Addressed + Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
-    T: Supports<LocalInv> + Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
+    T: Supports<BindMw>
+        + Supports<UnbindMw>
+        + Supports<LocalInv>
+        + Supports<Send>
+        + Supports<SendWithImm>
+        + Supports<Nop>,
 {
     let remote = remote(wr);
     let imm = Be32::from_raw(wr.imm_data);
@@ -286,6 +296,7 @@ where
             Some(WrOpcode::RdmaWrite) => outgoing(sq, wr, RdmaWrite { remote }),
             Some(WrOpcode::RdmaWriteWithImm) => outgoing(sq, wr, RdmaWriteWithImm { remote, imm }),
             Some(WrOpcode::SendWithInv) => outgoing(sq, wr, SendWithInv { rkey }),
+            Some(WrOpcode::BindMw) => bind(sq, wr),
             Some(WrOpcode::LocalInv) => without(sq, wr, LocalInv { rkey }),
             _ => post_sending(sq, wr),
         }
@@ -363,6 +374,35 @@ unsafe fn incoming<T: Addressed + Supports<O>, O: Operation>(
     unsafe { outgoing(sq, wr, operation) }
 }
 
+/// The flags of an operation that has no data.
+#[inline(always)]
+fn flags_without_data(wr: &bw_send_wr) -> Result<SendFlags, bw_error> {
+    let inline = wr.send_flags & BW_SEND_INLINE as u32 != 0;
+    if inline || wr.num_sge != 0 {
+        return Err(BW_EINVAL);
+    }
+    flags(wr.send_flags).ok_or(BW_EINVAL)
+}
+
+/// Binds a window of type 2.
+///
+/// # Safety
+/// The header on handles; the caller owns the window.
+#[inline(always)]
+unsafe fn bind<T: Addressed + Supports<BindMw> + Supports<UnbindMw>>(
+    sq: &mut QpSendQueue<T>,
+    wr: &bw_send_wr,
+) -> Result<(), bw_error> {
+    let flags = flags_without_data(wr)?;
+    // SAFETY: the caller's promise.
+    let mw = &mut unsafe { wr.mw.as_mut() }.ok_or(BW_ENULL)?.mw;
+    if mw.mw_type() != MwType::Type2 {
+        return Err(BW_EINVAL);
+    }
+    mw.post_bind(sq, wr.wr_id, T::NOBODY, &(&wr.bind).into(), flags)
+        .map_err(post_code)
+}
+
 /// An operation without data, which goes to nobody.
 #[inline(always)]
 fn without<T: Addressed + Supports<O>, O: Operation>(
@@ -370,11 +410,7 @@ fn without<T: Addressed + Supports<O>, O: Operation>(
     wr: &bw_send_wr,
     operation: O,
 ) -> Result<(), bw_error> {
-    let inline = wr.send_flags & BW_SEND_INLINE as u32 != 0;
-    if inline || wr.num_sge != 0 {
-        return Err(BW_EINVAL);
-    }
-    let flags = flags(wr.send_flags).ok_or(BW_EINVAL)?;
+    let flags = flags_without_data(wr)?;
     sq.post_empty(wr.wr_id, T::NOBODY, operation, flags)
         .map_err(post_code)
 }

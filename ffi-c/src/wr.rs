@@ -1,6 +1,7 @@
 //! Requests.
 
 use crate::ah::bw_ah;
+use crate::mw::{bw_mw, bw_mw_bind_info};
 use hw::wr::Sge;
 
 /// A scatter/gather element (`ibv_sge`): `length` bytes at `addr`.
@@ -61,6 +62,10 @@ pub struct bw_send_wr {
     pub remote_srqn: u32,
     /// 0.
     pub reserved: u32,
+    /// The window, of type 2, to bind (BIND_MW); `bw_mw_rkey` is its new key when this is posted.
+    pub mw: *mut bw_mw,
+    /// What to bind it to.
+    pub bind: bw_mw_bind_info,
 }
 
 /// A receive (`ibv_recv_wr`).

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::qp::{Qp, QpTransport};
+use crate::qp::{Qp, QpSendQueue, QpTransport};
 use bellwire_core::queue::PostError;
 use bellwire_core::wqe::{Address, BindMw, BindMwInfo, Supports, UnbindMw};
 use bellwire_core::wr::SendFlags;
@@ -146,18 +146,34 @@ impl Mw {
                 what: "memory window",
             });
         }
+        self.post_bind(qp.sq(), wr_id, address, info, flags)
+            .map_err(Error::Post)
+    }
+
+    /// Stages [`bind_wr`](Self::bind_wr), or [`unbind_wr`](Self::unbind_wr) for a length of zero. The
+    /// key changes only when that was staged.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was staged.
+    #[inline]
+    pub fn post_bind<'a, T: QpTransport>(
+        &mut self,
+        sq: &mut QpSendQueue<T>,
+        wr_id: u64,
+        address: Address<'a, T>,
+        info: &BindMwInfo,
+        flags: SendFlags,
+    ) -> Result<(), PostError>
+    where
+        T: Supports<BindMw> + Supports<UnbindMw>,
+    {
         let before = self.rkey;
         let posted = if info.length == 0 {
-            let unbind = self.unbind_wr();
-            qp.sq().post_empty(wr_id, address, unbind, flags)
+            sq.post_empty(wr_id, address, self.unbind_wr(), flags)
         } else {
-            let bind = self.bind_wr(info);
-            qp.sq().post_empty(wr_id, address, bind, flags)
+            sq.post_empty(wr_id, address, self.bind_wr(info), flags)
         };
-        posted.map_err(|error: PostError| {
-            self.rkey = before;
-            Error::Post(error)
-        })
+        posted.inspect_err(|_| self.rkey = before)
     }
 }
 

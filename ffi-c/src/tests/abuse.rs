@@ -150,8 +150,9 @@ fn bad_requests_are_refused_one_by_one() {
         ),
         (list(BW_WR_NOP as u32, &sges[..1], 0), BW_EINVAL),
         (list(BW_WR_LOCAL_INV as u32, &[], inline), BW_EINVAL),
-        // BIND_MW, TSO, DRIVER1, nothing at all, and SEND with a bit beyond eight.
-        (list(8, &[], 0), BW_EOPCODE),
+        (list(BW_WR_BIND_MW as u32, &[], 0), BW_ENULL),
+        (list(BW_WR_BIND_MW as u32, &sges[..1], 0), BW_EINVAL),
+        // TSO, DRIVER1, nothing at all, and SEND with a bit beyond eight.
         (list(10, &[], 0), BW_EOPCODE),
         (list(11, &[], 0), BW_EOPCODE),
         (list(u32::MAX, &[], 0), BW_EOPCODE),

@@ -69,6 +69,14 @@ const NOP: bw_send_wr = bw_send_wr {
     remote_qkey: 0,
     remote_srqn: 0,
     reserved: 0,
+    mw: null_mut(),
+    bind: crate::mw::bw_mw_bind_info {
+        addr: 0,
+        length: 0,
+        lkey: 0,
+        access: 0,
+        reserved: 0,
+    },
 };
 
 /// What `create` gives.

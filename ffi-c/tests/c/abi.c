@@ -18,6 +18,7 @@ SAME(BW_WR_RDMA_READ, 4);
 SAME(BW_WR_ATOMIC_CMP_AND_SWP, 5);
 SAME(BW_WR_ATOMIC_FETCH_AND_ADD, 6);
 SAME(BW_WR_LOCAL_INV, 7);
+SAME(BW_WR_BIND_MW, 8);
 SAME(BW_WR_SEND_WITH_INV, 9);
 
 /* enum ibv_wc_status */
@@ -128,6 +129,8 @@ SAME(offsetof(bw_send_wr, num_sge), 16);
 SAME(offsetof(bw_send_wr, remote_addr), 32);
 SAME(offsetof(bw_send_wr, swap), 56);
 SAME(offsetof(bw_send_wr, remote_srqn), 80);
+SAME(offsetof(bw_send_wr, bind), 96);
+SAME(sizeof(bw_send_wr), 120);
 SAME(sizeof(bw_recv_wr), 24);
 SAME(offsetof(bw_recv_wr, num_sge), 16);
 #endif
