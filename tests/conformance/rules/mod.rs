@@ -11,6 +11,7 @@ mod objects;
 mod operations;
 mod ordering;
 mod outcome;
+mod srq;
 mod states;
 mod timers;
 mod transitions;
@@ -18,6 +19,7 @@ mod transports;
 mod uc;
 mod ud;
 mod windows;
+mod xrc;
 
 use crate::rule::Group;
 
@@ -39,6 +41,13 @@ pub fn groups() -> Vec<Group> {
         objects::group(),
     ];
     groups.extend(transports::groups());
-    groups.extend([uc::group(), ud::group(), multicast::group(), gone::group()]);
+    groups.extend([
+        uc::group(),
+        ud::group(),
+        multicast::group(),
+        srq::group(),
+        xrc::group(),
+        gone::group(),
+    ]);
     groups
 }
