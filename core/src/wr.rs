@@ -195,6 +195,16 @@ numbered! {
     }
 }
 
+numbered! {
+    /// The kind of a memory window (`ibv_mw_type`).
+    MwType {
+        /// Bound by the protection domain's queue pairs, reached through any of them.
+        Type1 = 1, "TYPE_1";
+        /// Bound by a queue pair's work request, and reached through that queue pair alone.
+        Type2 = 2, "TYPE_2";
+    }
+}
+
 impl WcOpcode {
     /// Whether this belongs to a receive queue (`opcode & IBV_WC_RECV`).
     #[inline]

@@ -10,7 +10,8 @@ use crate::qp::bw_qp;
 use crate::transport::AnyQp;
 use crate::used::User;
 use hw::wqe::{BindMw, BindMwInfo, UnbindMw};
-use hw::{Mw, MwType, Qp, QpTransport};
+use hw::wr::MwType;
+use hw::{Binds, Mw, Qp};
 use std::ffi::c_int;
 
 /// A memory window: a key of its own to a part of registered memory, that is bound and taken away by
@@ -147,10 +148,11 @@ struct Bind<'a> {
 }
 
 impl Bind<'_> {
-    fn on<T>(&mut self, qp: &mut Qp<T>, nobody: hw::wqe::Address<'_, T>) -> Result<(), Failure>
-    where
-        T: QpTransport + hw::wqe::Supports<BindMw> + hw::wqe::Supports<UnbindMw>,
-    {
+    fn on<T: Binds>(
+        &mut self,
+        qp: &mut Qp<T>,
+        nobody: hw::wqe::Address<'_, T>,
+    ) -> Result<(), Failure> {
         self.mw
             .bind(qp, self.wr_id, nobody, &self.info, self.flags)?;
         qp.sq().ring();

@@ -14,8 +14,9 @@ use hw::wqe::{
     Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm, SendWithInv, Supports,
     Uc, Ud, UdAddress, UnbindMw, Xrc,
 };
+use hw::wr::MwType;
 use hw::wr::{Remote, SendFlags, Sge, WrOpcode};
-use hw::{MwType, QpRecvQueue, QpSendQueue, QpTransport};
+use hw::{Binds, QpRecvQueue, QpSendQueue, QpTransport};
 use std::ffi::{c_int, c_void};
 
 /// Strings of inline data that one request can have; no device takes more elements.
@@ -242,12 +243,7 @@ unsafe fn post_all<T>(sq: &mut QpSendQueue<T>, wr: &bw_send_wr) -> Result<(), bw
 where
     T: Addressed + Supports<RdmaRead> + Supports<AtomicCmpAndSwp> + Supports<AtomicFetchAndAdd>,
     T: Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
-    T: Supports<BindMw>
-        + Supports<UnbindMw>
-        + Supports<LocalInv>
-        + Supports<Send>
-        + Supports<SendWithImm>
-        + Supports<Nop>,
+    T: Binds + Supports<LocalInv> + Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
 {
     let remote = remote(wr);
     // SAFETY: the caller's promise.
@@ -280,12 +276,7 @@ where
 unsafe fn post_writing<T>(sq: &mut QpSendQueue<T>, wr: &bw_send_wr) -> Result<(), bw_error>
 where
     T: Addressed + Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
-    T: Supports<BindMw>
-        + Supports<UnbindMw>
-        + Supports<LocalInv>
-        + Supports<Send>
-        + Supports<SendWithImm>
-        + Supports<Nop>,
+    T: Binds + Supports<LocalInv> + Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
 {
     let remote = remote(wr);
     let imm = Be32::from_raw(wr.imm_data);
@@ -389,7 +380,7 @@ fn flags_without_data(wr: &bw_send_wr) -> Result<SendFlags, bw_error> {
 /// # Safety
 /// The header on handles; the caller owns the window.
 #[inline(always)]
-unsafe fn bind<T: Addressed + Supports<BindMw> + Supports<UnbindMw>>(
+unsafe fn bind<T: Addressed + Binds>(
     sq: &mut QpSendQueue<T>,
     wr: &bw_send_wr,
 ) -> Result<(), bw_error> {

@@ -2,10 +2,10 @@
 
 use crate::event::{Element, EventType};
 use crate::memory::MemoryError;
-use crate::mw::MwType;
 use crate::soft::Fault;
 use bellwire_core::qp::ModifyError;
 use bellwire_core::queue::{AttachError, PostError};
+use bellwire_core::wr::MwType;
 use std::{fmt, io};
 
 /// Why a call failed that is not on the data path. Nothing was created or changed.

@@ -80,10 +80,10 @@ pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, wqe, wr
 pub use cq::{Cq, CqInit, Cqs};
 pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;
-pub use mw::{Mw, MwType};
+pub use mw::Mw;
 pub use pd::{Mr, Pd, Region};
 pub use qp::{
-    ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,
+    Binds, ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,
     RcSendQueue, XrcTarget,
 };
 pub use slab::{Slab, SlabCache};

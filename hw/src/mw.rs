@@ -2,33 +2,23 @@
 
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::qp::{Qp, QpSendQueue, QpTransport};
+use crate::qp::{Binds, Qp, QpSendQueue};
 use bellwire_core::queue::PostError;
-use bellwire_core::wqe::{Address, BindMw, BindMwInfo, Supports, UnbindMw};
-use bellwire_core::wr::SendFlags;
-
-/// The type of a memory window (`ibv_mw_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum MwType {
-    /// Every queue pair of the protection domain reaches through it. Binding it again replaces what
-    /// it was bound to.
-    Type1 = 1,
-    /// Only peers of the queue pair that bound it reach through it (type 2B: and it has to be of the
-    /// same protection domain). It has to be taken away before it is bound again: by LOCAL_INV, or by
-    /// the peer's SEND_WITH_INV.
-    Type2 = 2,
-}
+use bellwire_core::wqe::{Address, BindMw, BindMwInfo, BindMwType1, UnbindMw, UnbindMwType1};
+use bellwire_core::wr::{MwType, SendFlags};
 
 /// A memory window (`ibv_mw`): a key of its own to a part of a region, that is bound and taken away
-/// by requests. The region needs [`MW_BIND`](crate::AccessFlags::MW_BIND).
+/// by requests. One of type 1 is bound by [`bind`](Self::bind), again and again; one of type 2 by
+/// posting [`bind_wr`](Self::bind_wr), and has to be taken away before it is bound again: by
+/// [`unbind_wr`](Self::unbind_wr), by [`LocalInv`](bellwire_core::wqe::LocalInv), or by the peer's
+/// [`SendWithInv`](bellwire_core::wqe::SendWithInv). The region needs [`MW_BIND`](crate::AccessFlags::MW_BIND).
 ///
 /// Dropping it takes its key away: when the drop returns no peer reaches through it any more.
 ///
 /// ```
 /// use bellwire::memory::Mapping;
 /// use bellwire::wqe::{BindMwInfo, RdmaWrite};
-/// use bellwire::wr::{Remote, SendFlags};
+/// use bellwire::wr::{MwType, Remote, SendFlags};
 /// use bellwire::*;
 ///
 /// let pd = Device::open("auto")?.alloc_pd();
@@ -93,7 +83,7 @@ impl Mw {
         &self.pd
     }
 
-    /// A request that binds it, under a new key: the old one with the next low byte
+    /// A request that binds a window of type 2, under a new key: the old one with the next low byte
     /// (`ibv_inc_rkey`). Post it on a queue pair of the protection domain. What cannot be bound
     /// completes with `MW_BIND_ERR`.
     pub fn bind_wr(&mut self, info: &BindMwInfo) -> BindMw {
@@ -105,7 +95,7 @@ impl Mw {
         }
     }
 
-    /// A request that takes its key away.
+    /// A request that takes the key of a window of type 2 away.
     pub fn unbind_wr(&mut self) -> UnbindMw {
         let mw_rkey = self.next();
         UnbindMw {
@@ -127,17 +117,14 @@ impl Mw {
     /// # Errors
     /// A window of type 2, or one of another protection domain; a queue that refuses. Nothing was
     /// staged then.
-    pub fn bind<'a, T: QpTransport>(
+    pub fn bind<T: Binds>(
         &mut self,
         qp: &mut Qp<T>,
         wr_id: u64,
-        address: Address<'a, T>,
+        address: Address<'_, T>,
         info: &BindMwInfo,
         flags: SendFlags,
-    ) -> Result<(), Error>
-    where
-        T: Supports<BindMw> + Supports<UnbindMw>,
-    {
+    ) -> Result<(), Error> {
         if self.kind != MwType::Type1 {
             return Err(Error::MwType { given: self.kind });
         }
@@ -150,30 +137,49 @@ impl Mw {
             .map_err(Error::Post)
     }
 
-    /// Stages [`bind_wr`](Self::bind_wr), or [`unbind_wr`](Self::unbind_wr) for a length of zero. The
-    /// key changes only when that was staged.
+    /// Stages what binds a window of either type, or what takes its key away for a length of zero.
+    /// The key changes only when that was staged.
     ///
     /// # Errors
     /// [`PostError`]; nothing was staged.
     #[inline]
-    pub fn post_bind<'a, T: QpTransport>(
+    pub fn post_bind<T: Binds>(
         &mut self,
         sq: &mut QpSendQueue<T>,
         wr_id: u64,
-        address: Address<'a, T>,
+        address: Address<'_, T>,
         info: &BindMwInfo,
         flags: SendFlags,
-    ) -> Result<(), PostError>
-    where
-        T: Supports<BindMw> + Supports<UnbindMw>,
-    {
-        let before = self.rkey;
-        let posted = if info.length == 0 {
-            sq.post_empty(wr_id, address, self.unbind_wr(), flags)
-        } else {
-            sq.post_empty(wr_id, address, self.bind_wr(info), flags)
+    ) -> Result<(), PostError> {
+        let mw_rkey = self.next();
+        let (new_rkey, info) = (self.rkey, *info);
+        let posted = match (self.kind, info.length) {
+            (MwType::Type1, 0) => {
+                let unbind = UnbindMwType1 { mw_rkey, new_rkey };
+                sq.post_empty(wr_id, address, unbind, flags)
+            }
+            (MwType::Type1, _) => {
+                let bind = BindMwType1 {
+                    mw_rkey,
+                    new_rkey,
+                    info,
+                };
+                sq.post_empty(wr_id, address, bind, flags)
+            }
+            (MwType::Type2, 0) => {
+                let unbind = UnbindMw { mw_rkey, new_rkey };
+                sq.post_empty(wr_id, address, unbind, flags)
+            }
+            (MwType::Type2, _) => {
+                let bind = BindMw {
+                    mw_rkey,
+                    new_rkey,
+                    info,
+                };
+                sq.post_empty(wr_id, address, bind, flags)
+            }
         };
-        posted.inspect_err(|_| self.rkey = before)
+        posted.inspect_err(|_| self.rkey = mw_rkey)
     }
 }
 

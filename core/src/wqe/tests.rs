@@ -4,7 +4,7 @@
 use super::*;
 use crate::be::Be32;
 use crate::queue::PostError;
-use crate::wr::{QpType, Remote, Sge};
+use crate::wr::{MwType, QpType, Remote, Sge};
 use core::ptr::NonNull;
 use std::{boxed::Box, vec, vec::Vec};
 
@@ -275,6 +275,101 @@ fn a_view_reads_what_was_written() {
     }
 }
 
+/// Writes registration work, and gives what a device reads, and what it makes of the same entry with
+/// some bytes changed.
+fn read_umr<O: Operation>(random: &mut Random, qpn: u32, operation: O) -> Option<Umr>
+where
+    Rc: Supports<O>,
+{
+    let mut memory = Memory::new(1 << (2 + random.below(3)));
+    let ring = memory.send();
+    let counter = random.next() as u32;
+    // SAFETY: only poster; nothing is in flight.
+    unsafe { build::<Rc, O, _>(&ring, counter, qpn, 0, (), operation, NoPayload) };
+    // SAFETY: posted, and not written again.
+    let read = unsafe { SendWqe::read(ring, counter) }.umr();
+    for _ in 0..20 {
+        let place = ring.block(counter.wrapping_add(random.below(3) as u32));
+        // SAFETY: within a block of the ring, which nobody else looks at.
+        unsafe { place.add(random.below(64)).write(random.next() as u8) };
+        // SAFETY: as above.
+        let mutated = unsafe { SendWqe::read(ring, counter) }.umr();
+        match mutated {
+            Some(Umr::Bind {
+                mw_rkey,
+                new_rkey,
+                info,
+                ..
+            }) => {
+                assert_eq!(mw_rkey >> 8, new_rkey >> 8);
+                assert_eq!(info.access & !0b10_1111, 0);
+            }
+            Some(Umr::Unbind {
+                mw_rkey, new_rkey, ..
+            }) => assert_eq!(mw_rkey >> 8, new_rkey >> 8),
+            Some(Umr::LocalInv { .. }) | None => {}
+        }
+    }
+    assert!(memory.guarded());
+    read
+}
+
+#[test]
+fn registration_work_is_read_back() {
+    let mut random = Random(5);
+    for _ in 0..if cfg!(miri) { 5 } else { 5000 } {
+        let (mw_rkey, qpn) = (random.next() as u32, random.next() as u32 & 0xff_ffff);
+        let new_rkey = mw_rkey & !0xff | (1 + random.below(255) as u32);
+        let info = BindMwInfo {
+            lkey: random.next() as u32,
+            addr: random.next() | 1,
+            length: random.next() as u32,
+            access: random.next() as u32 & 0b10_1111,
+        };
+        let bind = BindMw {
+            mw_rkey,
+            new_rkey,
+            info,
+        };
+        let bound = |mw_type| {
+            Some(Umr::Bind {
+                mw_type,
+                mw_rkey,
+                new_rkey,
+                info,
+            })
+        };
+        assert_eq!(read_umr(&mut random, qpn, bind), bound(MwType::Type2));
+        let bind = BindMwType1 {
+            mw_rkey,
+            new_rkey,
+            info,
+        };
+        assert_eq!(read_umr(&mut random, qpn, bind), bound(MwType::Type1));
+        let unbound = |mw_type| {
+            Some(Umr::Unbind {
+                mw_type,
+                mw_rkey,
+                new_rkey,
+            })
+        };
+        let unbind = UnbindMw { mw_rkey, new_rkey };
+        assert_eq!(read_umr(&mut random, qpn, unbind), unbound(MwType::Type2));
+        let unbind = UnbindMwType1 { mw_rkey, new_rkey };
+        assert_eq!(read_umr(&mut random, qpn, unbind), unbound(MwType::Type1));
+        let invalidated = Some(Umr::LocalInv { rkey: mw_rkey });
+        let invalidate = LocalInv { rkey: mw_rkey };
+        assert_eq!(read_umr(&mut random, qpn, invalidate), invalidated);
+        // What cannot be told from it.
+        let unbind = UnbindMw {
+            mw_rkey,
+            new_rkey: mw_rkey & !0xff,
+        };
+        assert_eq!(read_umr(&mut random, qpn, unbind), invalidated);
+        assert_eq!(read_umr(&mut random, qpn, Nop {}), None);
+    }
+}
+
 #[test]
 fn a_view_of_garbage_stays_within_the_ring() {
     let mut random = Random(2);
@@ -326,6 +421,7 @@ fn a_view_of_garbage_stays_within_the_ring() {
             wqe.xrc_srqn(),
             wqe.remote(16),
             wqe.atomic(32),
+            wqe.umr(),
         );
         assert!(memory.guarded());
     }

@@ -7,7 +7,7 @@ use super::operation::{
     RdmaWriteWithImm, Sealed, Send, SendWithImm, SendWithInv,
 };
 use super::segment::{AddressVector, SEGMENT, XrcSegment};
-use super::umr::{BindMw, UnbindMw};
+use super::umr::{BindMw, BindMwType1, UnbindMw, UnbindMwType1};
 use crate::be::Be32;
 use crate::wr::QpType;
 
@@ -165,11 +165,14 @@ macro_rules! supports {
 
 supports! {
     Rc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
-        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, Nop;
+        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, BindMwType1,
+        UnbindMwType1, Nop;
     Xrc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
-        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, Nop;
+        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, BindMwType1,
+        UnbindMwType1, Nop;
     Dci: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
         AtomicFetchAndAdd, Nop;
-    Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, UnbindMw, Nop;
+    Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, UnbindMw, BindMwType1,
+        UnbindMwType1, Nop;
     Ud: Send, SendWithImm, Nop;
 }

@@ -5,7 +5,7 @@ use super::operation::{LocalInv, Operation, Sealed};
 use super::segment::{BASIC_BLOCK, DataSegment, SEGMENT, opcode};
 use super::view::SendWqe;
 use crate::be::{Be16, Be32, Be64};
-use crate::wr::WcOpcode;
+use crate::wr::{MwType, WcOpcode};
 use static_assertions::const_assert_eq;
 
 const FLAG_CHECK_QPN: u8 = 1 << 3;
@@ -19,6 +19,12 @@ const MASK_MKEY: u64 = 1 << 13;
 const MASK_QPN: u64 = 1 << 14;
 const MASK_ACCESS: u64 = 0b1111 << 18;
 const MASK_FREE: u64 = 1 << 29;
+
+/// What an unbind of either type changes, and what a bind does beside that.
+const MASK_UNBIND: u64 = MASK_FREE | MASK_MKEY;
+const MASK_BIND: u64 = MASK_UNBIND | MASK_LEN | MASK_START_ADDR | MASK_ACCESS;
+
+const FLAGS: u8 = FLAG_INLINE | FLAG_TRANSLATION_OFFSET;
 
 /// `IBV_ACCESS_ZERO_BASED`: addresses within the window count from its start.
 const ZERO_BASED: u32 = 1 << 5;
@@ -73,6 +79,9 @@ const_assert_eq!(size_of::<KlmSegment>(), BASIC_BLOCK);
 /// Bytes of what takes a key away.
 const UNBIND_SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
 
+/// What an entry says of the size of its KLM, padded.
+const KLM_OCTOWORDS: u16 = 4;
+
 /// The bits of `qpn_mkey` that say "bound to no queue pair".
 const NO_QPN: u32 = 0xffff_ff00;
 
@@ -93,17 +102,33 @@ impl Operation for LocalInv {
 
     #[inline(always)]
     fn write(&self, _qpn: u32, entry: &mut EntryWriter, offset: usize) {
-        write_unbind(0, entry, offset);
+        write_unbind(MwType::Type2, 0, entry, offset);
+    }
+}
+
+/// Only windows of type 2 belong to a queue pair.
+const fn mask_qpn(mw_type: MwType) -> u64 {
+    match mw_type {
+        MwType::Type1 => 0,
+        MwType::Type2 => MASK_QPN,
+    }
+}
+
+/// The device's flags when it is to check, of windows of type 2, what `check` says.
+const fn flags(mw_type: MwType, check: u8) -> u8 {
+    match mw_type {
+        MwType::Type1 => FLAGS,
+        MwType::Type2 => FLAGS | check,
     }
 }
 
 #[inline(always)]
-fn write_unbind(new_rkey: u32, entry: &mut EntryWriter, offset: usize) {
+fn write_unbind(mw_type: MwType, new_rkey: u32, entry: &mut EntryWriter, offset: usize) {
     entry.put(
         offset,
         UmrCtrlSegment {
-            flags: FLAG_INLINE | FLAG_TRANSLATION_OFFSET | FLAG_CHECK_QPN,
-            mkey_mask: Be64::new(MASK_FREE | MASK_MKEY | MASK_QPN),
+            flags: flags(mw_type, FLAG_CHECK_QPN),
+            mkey_mask: Be64::new(MASK_UNBIND | mask_qpn(mw_type)),
             ..Default::default()
         },
     );
@@ -113,6 +138,52 @@ fn write_unbind(new_rkey: u32, entry: &mut EntryWriter, offset: usize) {
             free: MKEY_FREE,
             qpn_mkey: Be32::new(NO_QPN | new_rkey & 0xff),
             ..Default::default()
+        },
+    );
+}
+
+#[inline(always)]
+fn write_bind(
+    mw_type: MwType,
+    qpn: u32,
+    new_rkey: u32,
+    info: &BindMwInfo,
+    entry: &mut EntryWriter,
+    offset: usize,
+) {
+    let zero_based = info.access & ZERO_BASED != 0;
+    let owner = match mw_type {
+        MwType::Type1 => NO_QPN,
+        MwType::Type2 => qpn << 8,
+    };
+    entry.put(
+        offset,
+        UmrCtrlSegment {
+            flags: flags(mw_type, FLAG_CHECK_FREE),
+            klm_octowords: Be16::new(KLM_OCTOWORDS),
+            mkey_mask: Be64::new(MASK_BIND | mask_qpn(mw_type)),
+            ..Default::default()
+        },
+    );
+    entry.put(
+        offset + size_of::<UmrCtrlSegment>(),
+        MkeyContextSegment {
+            access_flags: mkey_access(info.access),
+            qpn_mkey: Be32::new(owner | new_rkey & 0xff),
+            start_addr: Be64::new(if zero_based { 0 } else { info.addr }),
+            len: Be64::new(u64::from(info.length)),
+            ..Default::default()
+        },
+    );
+    entry.put(
+        offset + UNBIND_SEGMENTS,
+        KlmSegment {
+            klm: DataSegment {
+                byte_count: Be32::new(info.length),
+                lkey: Be32::new(info.lkey),
+                addr: Be64::new(info.addr),
+            },
+            padding: [0; 6],
         },
     );
 }
@@ -131,165 +202,189 @@ pub struct BindMwInfo {
     pub access: u32,
 }
 
-/// Bind a type 2 memory window.
-#[derive(Clone, Copy, Debug)]
-pub struct BindMw {
-    /// The window's present key.
-    pub mw_rkey: u32,
-    /// The key that it is to have: the same but for the low byte.
-    pub new_rkey: u32,
-    /// What it is bound to.
-    pub info: BindMwInfo,
-}
-
-impl Sealed for BindMw {}
-
-impl Operation for BindMw {
-    const OPCODE: u8 = opcode::UMR;
-    const WC: WcOpcode = WcOpcode::BindMw;
-    const SEGMENTS: usize = UNBIND_SEGMENTS + size_of::<KlmSegment>();
-    const ADDRESSED: bool = false;
-    const CARRIES_DATA: bool = false;
-    const FENCES_NEXT: bool = true;
-
-    #[inline(always)]
-    fn imm(&self) -> Be32 {
-        Be32::new(self.mw_rkey)
-    }
-
-    #[inline(always)]
-    fn write(&self, qpn: u32, entry: &mut EntryWriter, offset: usize) {
-        let info = &self.info;
-        let zero_based = info.access & ZERO_BASED != 0;
-        entry.put(
-            offset,
-            UmrCtrlSegment {
-                flags: FLAG_INLINE | FLAG_TRANSLATION_OFFSET | FLAG_CHECK_FREE,
-                klm_octowords: Be16::new(4),
-                mkey_mask: Be64::new(
-                    MASK_FREE | MASK_MKEY | MASK_QPN | MASK_LEN | MASK_START_ADDR | MASK_ACCESS,
-                ),
-                ..Default::default()
-            },
-        );
-        entry.put(
-            offset + size_of::<UmrCtrlSegment>(),
-            MkeyContextSegment {
-                access_flags: mkey_access(info.access),
-                qpn_mkey: Be32::new(qpn << 8 | self.new_rkey & 0xff),
-                start_addr: Be64::new(if zero_based { 0 } else { info.addr }),
-                len: Be64::new(u64::from(info.length)),
-                ..Default::default()
-            },
-        );
-        entry.put(
-            offset + UNBIND_SEGMENTS,
-            KlmSegment {
-                klm: DataSegment {
-                    byte_count: Be32::new(info.length),
-                    lkey: Be32::new(info.lkey),
-                    addr: Be64::new(info.addr),
-                },
-                padding: [0; 6],
-            },
-        );
-    }
-}
-
-/// Unbind a type 2 memory window.
-#[derive(Clone, Copy, Debug)]
-pub struct UnbindMw {
-    /// The window's present key.
-    pub mw_rkey: u32,
-    /// The key that it is to have: the same but for the low byte.
-    pub new_rkey: u32,
-}
-
-impl Sealed for UnbindMw {}
-
-impl Operation for UnbindMw {
-    const OPCODE: u8 = opcode::UMR;
-    const WC: WcOpcode = WcOpcode::BindMw;
-    const SEGMENTS: usize = UNBIND_SEGMENTS;
-    const ADDRESSED: bool = false;
-    const CARRIES_DATA: bool = false;
-    const FENCES_NEXT: bool = true;
-
-    #[inline(always)]
-    fn imm(&self) -> Be32 {
-        Be32::new(self.mw_rkey)
-    }
-
-    #[inline(always)]
-    fn write(&self, _qpn: u32, entry: &mut EntryWriter, offset: usize) {
-        write_unbind(self.new_rkey, entry, offset);
-    }
-}
-
-/// Registration work, as a device reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Umr {
-    /// Take the key away: LOCAL_INV, or unbinding a window.
-    Unbind {
-        /// The key.
-        rkey: u32,
-        /// The low byte that the key is to have.
-        variant: u8,
-    },
-    /// Bind a window.
-    Bind {
-        /// The window's present key.
-        rkey: u32,
-        /// The low byte that the key is to have.
-        variant: u8,
-        /// The queue pair that it is to be bound to.
-        qpn: u32,
-        /// What it is bound to. The access is LOCAL_WRITE, REMOTE_ and ZERO_BASED only.
-        info: BindMwInfo,
-    },
-}
-
-impl SendWqe<'_> {
-    /// The registration work of an UMR entry. `None`: it is too short for what it says.
-    pub fn umr(&self) -> Option<Umr> {
-        const CONTEXT: usize = SEGMENT + size_of::<UmrCtrlSegment>();
-        const KLM: usize = SEGMENT + UNBIND_SEGMENTS;
-        let bytes = self.ds() as usize * SEGMENT;
-        if bytes < KLM {
-            return None;
+macro_rules! windows {
+    ($($bind:ident, $unbind:ident = $mw_type:ident, $bind_doc:literal, $unbind_doc:literal;)*) => {$(
+        #[doc = $bind_doc]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $bind {
+            /// The window's present key.
+            pub mw_rkey: u32,
+            /// The key that it is to have: the same but for the low byte.
+            pub new_rkey: u32,
+            /// What it is bound to.
+            pub info: BindMwInfo,
         }
-        let rkey = self.imm().get();
-        // The context fills the block behind the first one.
-        // SAFETY: within the entry; any bytes make one.
-        let context = unsafe { self.segment::<MkeyContextSegment>(CONTEXT) };
-        let qpn_mkey = context.qpn_mkey.get();
-        let variant = qpn_mkey as u8;
-        if context.free & MKEY_FREE != 0 {
-            return Some(Umr::Unbind { rkey, variant });
+
+        impl Sealed for $bind {}
+
+        impl Operation for $bind {
+            const OPCODE: u8 = opcode::UMR;
+            const WC: WcOpcode = WcOpcode::BindMw;
+            const SEGMENTS: usize = UNBIND_SEGMENTS + size_of::<KlmSegment>();
+            const ADDRESSED: bool = false;
+            const CARRIES_DATA: bool = false;
+            const FENCES_NEXT: bool = true;
+
+            #[inline(always)]
+            fn imm(&self) -> Be32 {
+                Be32::new(self.mw_rkey)
+            }
+
+            #[inline(always)]
+            fn write(&self, qpn: u32, entry: &mut EntryWriter, offset: usize) {
+                write_bind(MwType::$mw_type, qpn, self.new_rkey, &self.info, entry, offset);
+            }
         }
-        if bytes < KLM + SEGMENT {
-            return None;
+
+        #[doc = $unbind_doc]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $unbind {
+            /// The window's present key.
+            pub mw_rkey: u32,
+            /// The key that it is to have: the same but for the low byte.
+            pub new_rkey: u32,
         }
-        // SAFETY: as above.
-        let klm = unsafe { self.segment::<DataSegment>(KLM) };
-        let zero_based = context.start_addr.get() == 0 && klm.addr.get() != 0;
-        let bits = u32::from(context.access_flags);
-        let access = bits >> 3 & 1 | bits >> 2 & 4 | bits >> 4 & 2 | bits >> 3 & 8;
-        Some(Umr::Bind {
-            rkey,
-            variant,
-            qpn: qpn_mkey >> 8,
-            info: BindMwInfo {
-                lkey: klm.lkey.get(),
-                addr: klm.addr.get(),
-                length: klm.byte_count.get(),
-                access: access | if zero_based { ZERO_BASED } else { 0 },
-            },
-        })
-    }
+
+        impl Sealed for $unbind {}
+
+        impl Operation for $unbind {
+            const OPCODE: u8 = opcode::UMR;
+            const WC: WcOpcode = WcOpcode::BindMw;
+            const SEGMENTS: usize = UNBIND_SEGMENTS;
+            const ADDRESSED: bool = false;
+            const CARRIES_DATA: bool = false;
+            const FENCES_NEXT: bool = true;
+
+            #[inline(always)]
+            fn imm(&self) -> Be32 {
+                Be32::new(self.mw_rkey)
+            }
+
+            #[inline(always)]
+            fn write(&self, _qpn: u32, entry: &mut EntryWriter, offset: usize) {
+                write_unbind(MwType::$mw_type, self.new_rkey, entry, offset);
+            }
+        }
+    )*};
+}
+
+windows! {
+    BindMw, UnbindMw = Type2,
+        "Bind a type 2 memory window.",
+        "Unbind a type 2 memory window. With a low byte of zero in the new key the entry is that of \
+         [`LocalInv`], which leaves the key as it is.";
+    BindMwType1, UnbindMwType1 = Type1,
+        "Bind a type 1 memory window, in place of what it was bound to (`ibv_bind_mw`).",
+        "Unbind a type 1 memory window (`ibv_bind_mw` of length zero).";
 }
 
 /// `ibv_access_flags` in the bits of the key context.
 const fn mkey_access(access: u32) -> u8 {
     ((access & 1) << 3 | (access & 4) << 2 | (access & 2) << 4 | (access & 8) << 3) as u8
+}
+
+/// The inverse of [`mkey_access`].
+const fn verbs_access(mkey: u8) -> u32 {
+    let mkey = mkey as u32;
+    mkey >> 3 & 1 | mkey >> 2 & 4 | mkey >> 4 & 2 | mkey >> 3 & 8
+}
+
+/// All bits that [`mkey_access`] can set.
+const MKEY_ACCESS: u8 = mkey_access(0b1111);
+
+/// What memory registration work is, as a device reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Umr {
+    /// [`LocalInv`].
+    LocalInv {
+        /// The key to invalidate.
+        rkey: u32,
+    },
+    /// [`BindMw`], [`BindMwType1`].
+    Bind {
+        /// Which of both.
+        mw_type: MwType,
+        /// The window's present key.
+        mw_rkey: u32,
+        /// The key that it is to have: differs in the low byte at the most.
+        new_rkey: u32,
+        /// What it is to be bound to. Nothing of it is checked; of the access only the five bits
+        /// that a window can have may be set.
+        info: BindMwInfo,
+    },
+    /// [`UnbindMw`], [`UnbindMwType1`].
+    Unbind {
+        /// Which of both.
+        mw_type: MwType,
+        /// The window's present key.
+        mw_rkey: u32,
+        /// The key that it is to have: differs in the low byte at the most.
+        new_rkey: u32,
+    },
+}
+
+impl Umr {
+    /// What the entry asks for; `None` where it is none that the builders here make.
+    pub(super) fn read(wqe: &SendWqe<'_>) -> Option<Self> {
+        if wqe.opcode() != opcode::UMR || (wqe.ds() as usize) * SEGMENT < SEGMENT + UNBIND_SEGMENTS
+        {
+            return None;
+        }
+        // SAFETY: both segments are plain numbers, which any bytes make.
+        let (ctrl, mkey) = unsafe {
+            let ctrl: UmrCtrlSegment = wqe.segment(SEGMENT);
+            let mkey: MkeyContextSegment = wqe.segment(SEGMENT + size_of::<UmrCtrlSegment>());
+            (ctrl, mkey)
+        };
+        let mask = ctrl.mkey_mask.get();
+        let mw_type = if mask & MASK_QPN == 0 {
+            MwType::Type1
+        } else {
+            MwType::Type2
+        };
+        let mw_rkey = wqe.imm().get();
+        let (owner, variant) = (mkey.qpn_mkey.get() & !0xff, mkey.qpn_mkey.get() & 0xff);
+        let new_rkey = mw_rkey & !0xff | variant;
+        let octowords = ctrl.klm_octowords.get();
+        if mask & !MASK_QPN == MASK_UNBIND {
+            let known = ctrl.flags == flags(mw_type, FLAG_CHECK_QPN)
+                && (octowords, mkey.free, owner) == (0, MKEY_FREE, NO_QPN);
+            return known.then_some(match (mw_type, variant) {
+                (MwType::Type2, 0) => Self::LocalInv { rkey: mw_rkey },
+                _ => Self::Unbind {
+                    mw_type,
+                    mw_rkey,
+                    new_rkey,
+                },
+            });
+        }
+        if (wqe.ds() as usize) * SEGMENT < SEGMENT + UNBIND_SEGMENTS + size_of::<KlmSegment>() {
+            return None;
+        }
+        // SAFETY: as above.
+        let klm = unsafe { wqe.segment::<KlmSegment>(SEGMENT + UNBIND_SEGMENTS) }.klm;
+        let (addr, start) = (klm.addr.get(), mkey.start_addr.get());
+        let expected = match mw_type {
+            MwType::Type1 => NO_QPN,
+            MwType::Type2 => wqe.qpn() << 8,
+        };
+        let known = mask & !MASK_QPN == MASK_BIND
+            && ctrl.flags == flags(mw_type, FLAG_CHECK_FREE)
+            && (octowords, mkey.free, owner) == (KLM_OCTOWORDS, 0, expected)
+            && mkey.access_flags & !MKEY_ACCESS == 0
+            && mkey.len.get() == u64::from(klm.byte_count.get())
+            && (start == 0 || start == addr);
+        let zero_based = if start == addr { 0 } else { ZERO_BASED };
+        known.then_some(Self::Bind {
+            mw_type,
+            mw_rkey,
+            new_rkey,
+            info: BindMwInfo {
+                lkey: klm.lkey.get(),
+                addr,
+                length: klm.byte_count.get(),
+                access: verbs_access(mkey.access_flags) | zero_based,
+            },
+        })
+    }
 }

@@ -5,6 +5,7 @@ use super::segment::{
     AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment,
     SEGMENT, XrcSegment, opcode,
 };
+use super::umr::Umr;
 use crate::be::Be32;
 use crate::wr::{QpType, Remote, Sge};
 use core::ptr::NonNull;
@@ -134,6 +135,12 @@ impl<'m> SendWqe<'m> {
         // SAFETY: XRC segments take any bytes.
         let xrc = unsafe { self.segment::<XrcSegment>(SEGMENT) };
         xrc.xrc_srqn.get() & 0xff_ffff
+    }
+
+    /// What memory registration work asks for; `None` for other entries, and for such work as this
+    /// crate does not post. Nothing of it is checked against anything but itself.
+    pub fn umr(&self) -> Option<Umr> {
+        Umr::read(self)
     }
 
     /// Byte offset of the segments that name memory for a READ's or an atomic's result; `None` for

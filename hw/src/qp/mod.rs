@@ -8,7 +8,7 @@ mod xrc;
 
 pub use attr::{ConnectAttr, Endpoint, QpInit};
 pub(crate) use memory::{QpMemory, Side};
-pub use transport::{Connected, QpTransport};
+pub use transport::{Binds, Connected, QpTransport};
 pub use xrc::XrcTarget;
 
 use crate::cq::{Cq, CqShared, Cqs, Kept};

@@ -3,7 +3,9 @@
 use super::{ConnectAttr, Endpoint, Qp};
 use crate::error::Error;
 use bellwire_core::qp::{QpAttrMask, QpState, transition};
-use bellwire_core::wqe::{Rc, Transport, Uc, Ud, Xrc};
+use bellwire_core::wqe::{
+    BindMw, BindMwType1, Rc, Supports, Transport, Uc, Ud, UnbindMw, UnbindMwType1, Xrc,
+};
 use bellwire_core::wr::QpType;
 
 /// A transport that queue pairs are made of.
@@ -34,6 +36,20 @@ impl QpTransport for Xrc {
 impl Connected for Rc {}
 impl Connected for Uc {}
 impl Connected for Xrc {}
+
+/// A transport whose queue pairs bind memory windows.
+pub trait Binds:
+    QpTransport
+    + Supports<BindMw>
+    + Supports<UnbindMw>
+    + Supports<BindMwType1>
+    + Supports<UnbindMwType1>
+{
+}
+
+impl Binds for Rc {}
+impl Binds for Uc {}
+impl Binds for Xrc {}
 
 /// The attributes that a change of state requires.
 pub(super) fn required(transport: QpType, from: QpState, to: QpState) -> QpAttrMask {

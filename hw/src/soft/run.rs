@@ -323,8 +323,8 @@ fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> 
         let to = responder.reach(hca, wqe.remote(T::FIRST), length, access)?;
         let message = message(wqe, CqeOpcode::RespWrImm, data, length);
         // The receive is claimed first: without one nothing is written.
-        // SAFETY: as in `write`.
         responder.receive(hca, &message, || {
+            // SAFETY: as in `write`.
             unsafe { gather(data, to) };
             Ok(())
         })?;

@@ -5,9 +5,9 @@ use super::control::Control;
 use super::hca::Hca;
 use super::mr::{MAX_MR, Opening, of_qp};
 use crate::error::Error;
-use crate::mw::MwType;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wqe::{BindMwInfo, Umr};
+use bellwire_core::wr::MwType;
 
 /// Low bits of a key, which a window's user chooses.
 const VARIANT: u32 = 0xff;
@@ -98,34 +98,46 @@ impl Hca {
         work: Umr,
     ) -> Result<(), ()> {
         let done = match work {
-            Umr::Unbind { rkey, variant } => {
-                let done = self.unbind(control, pd, qpn, rkey);
+            Umr::LocalInv { rkey } => self.invalidate(control, pd, qpn, rkey),
+            Umr::Unbind {
+                mw_type,
+                mw_rkey,
+                new_rkey,
+            } => {
+                let done = self.unbind(control, mw_type, pd, qpn, mw_rkey);
                 if done.is_some()
-                    && let Some(window) = control.windows.get_mut(&(rkey & !VARIANT))
+                    && let Some(window) = control.windows.get_mut(&(mw_rkey & !VARIANT))
                 {
-                    window.key = rkey & !VARIANT | u32::from(variant);
+                    window.key = mw_rkey & !VARIANT | new_rkey & VARIANT;
                 }
                 done
             }
             Umr::Bind {
-                rkey,
-                variant,
+                mw_type,
+                mw_rkey,
+                new_rkey,
                 info,
-                ..
             } => {
-                let key = rkey & !VARIANT | u32::from(variant);
-                self.bind(control, pd, qpn, key, &info)
+                let key = mw_rkey & !VARIANT | new_rkey & VARIANT;
+                self.bind(control, mw_type, pd, qpn, key, &info)
             }
         };
         done.ok_or(())
     }
 
     /// Takes a bound window's key away; of type 2 only for the queue pair that it is bound to.
-    pub(super) fn unbind(&self, control: &mut Control, pd: u32, qpn: u32, rkey: u32) -> Option<()> {
+    fn unbind(
+        &self,
+        control: &mut Control,
+        kind: MwType,
+        pd: u32,
+        qpn: u32,
+        rkey: u32,
+    ) -> Option<()> {
         let window = control.windows.get_mut(&(rkey & !VARIANT))?;
         let bound = window.bound?;
-        let ours = window.key == rkey && window.pd == pd;
-        if !ours || window.kind == MwType::Type2 && bound.qpn != qpn {
+        let ours = window.key == rkey && window.pd == pd && window.kind == kind;
+        if !ours || kind == MwType::Type2 && bound.qpn != qpn {
             return None;
         }
         window.bound = None;
@@ -141,16 +153,13 @@ impl Hca {
         qpn: u32,
         rkey: u32,
     ) -> Option<()> {
-        let window = control.windows.get(&(rkey & !VARIANT))?;
-        if window.kind != MwType::Type2 {
-            return None;
-        }
-        self.unbind(control, pd, qpn, rkey)
+        self.unbind(control, MwType::Type2, pd, qpn, rkey)
     }
 
     fn bind(
         &self,
         control: &mut Control,
+        kind: MwType,
         pd: u32,
         qpn: u32,
         key: u32,
@@ -158,7 +167,8 @@ impl Hca {
     ) -> Option<()> {
         let window = *control.windows.get(&(key & !VARIANT))?;
         let old = window.bound.map(|_| window.key);
-        if window.pd != pd || window.kind == MwType::Type2 && old.is_some() {
+        let free = kind == MwType::Type1 || old.is_none();
+        if window.pd != pd || window.kind != kind || !free {
             return None;
         }
         let region = self.mrs.opening(info.lkey)?;
@@ -166,7 +176,7 @@ impl Hca {
         if let Some(old) = old {
             self.shut_key(control, old);
         }
-        let owner = match window.kind {
+        let owner = match kind {
             MwType::Type1 => pd,
             MwType::Type2 => of_qp(qpn),
         };

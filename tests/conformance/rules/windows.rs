@@ -6,8 +6,8 @@ use crate::support::{impatient, told};
 use bellwire::queue::Imm;
 use bellwire::state::QpState;
 use bellwire::wqe::*;
-use bellwire::wr::{Remote, WcOpcode, WcStatus};
-use bellwire::{AccessFlags, Error, Mw, MwType, Region};
+use bellwire::wr::{MwType, Remote, WcOpcode, WcStatus};
+use bellwire::{AccessFlags, Error, Mw, Region};
 use bellwire_tests::fixture::*;
 use std::sync::atomic::Ordering;
 
@@ -71,8 +71,8 @@ rules! {
         "A region is not deregistered while windows are bound to it.";
     a_dropped_region_takes_its_windows: "ibv_dereg_mr(3)",
         "Dropping the region takes the keys of its windows away first.";
-    the_wrong_type_is_refused: "ibv_bind_mw(3)",
-        "Mw::bind is for windows of type 1.";
+    the_wrong_type_is_refused: "ibv_bind_mw(3); ibv_post_send(3), IBV_WR_BIND_MW",
+        "Windows of type 1 are not bound by type 2's requests, nor the other way round.";
     nothing_lands_behind_an_invalidation: "IBTA vol. 1, 10.6.5",
         "Once the invalidation has completed, no peer's WRITE under that key lands any more.";
 }
@@ -115,8 +115,16 @@ impl World {
     }
 
     fn bind_to(&mut self, window: &mut Mw, info: &BindMwInfo, status: WcStatus) {
-        let bind = window.bind_wr(info);
-        self.a.go(1, bind, NoPayload);
+        match window.mw_type() {
+            MwType::Type1 => window
+                .bind(&mut self.a.qp, 1, (), info, SIGNALED)
+                .expect("room"),
+            MwType::Type2 => {
+                let bind = window.bind_wr(info);
+                self.a.post(1, bind, NoPayload, SIGNALED).expect("room");
+            }
+        }
+        self.a.qp.sq().ring();
         told(&mut self.a, 1, status);
     }
 
@@ -583,6 +591,16 @@ fn the_wrong_type_is_refused(p: &Provider) {
     let refused = window.bind(&mut w.a.qp, 1, (), &info, SIGNALED);
     assert!(matches!(refused, Err(Error::MwType { .. })), "{refused:?}");
     assert_eq!(window.rkey(), before);
+    let bind = w.window(MwType::Type1).bind_wr(&info);
+    w.a.go(1, bind, NoPayload);
+    told(&mut w.a, 1, NOT_BOUND);
+    w.again();
+    let window = w.bound(MwType::Type1, WRITE);
+    let rkey = window.rkey();
+    w.a.go(1, LocalInv { rkey }, NoPayload);
+    told(&mut w.a, 1, NOT_BOUND);
+    w.again();
+    assert_eq!(w.write(w.at(0), rkey), OK);
 }
 
 fn nothing_lands_behind_an_invalidation(p: &Provider) {
@@ -599,8 +617,10 @@ fn nothing_lands_behind_an_invalidation(p: &Provider) {
         let mut own = End::new(a.qp.pd(), a.quiet(), &init());
         let mut peer = End::new(a.qp.pd(), a.quiet(), &init());
         connect_with(&mut own.qp, &mut peer.qp, &impatient());
-        let bind = window.bind_wr(&info);
-        a.go(1, bind, NoPayload);
+        window
+            .bind(&mut a.qp, 1, (), &info, SIGNALED)
+            .expect("room");
+        a.qp.sq().ring();
         told(&mut a, 1, OK);
         let remote = Remote {
             addr: part.addr,
@@ -615,8 +635,11 @@ fn nothing_lands_behind_an_invalidation(p: &Provider) {
             }
         });
         until("a write", || region.word(PART).load(Ordering::Acquire) != 0);
-        let unbind = window.unbind_wr();
-        a.go(2, unbind, NoPayload);
+        let nothing = BindMwInfo { length: 0, ..info };
+        window
+            .bind(&mut a.qp, 2, (), &nothing, SIGNALED)
+            .expect("room");
+        a.qp.sq().ring();
         told(&mut a, 2, OK);
         region.word(PART).store(0, Ordering::Release);
         writer.join().expect("the writer");
