@@ -156,7 +156,7 @@ impl Mw {
     /// # Errors
     /// [`PostError`]; nothing was staged.
     #[inline]
-    pub fn post_bind<'a, T: QpTransport>(
+    pub fn post_bind<'a, T>(
         &mut self,
         sq: &mut QpSendQueue<T>,
         wr_id: u64,
@@ -165,7 +165,7 @@ impl Mw {
         flags: SendFlags,
     ) -> Result<(), PostError>
     where
-        T: Supports<BindMw> + Supports<UnbindMw>,
+        T: QpTransport + Supports<BindMw> + Supports<UnbindMw>,
     {
         let before = self.rkey;
         let posted = if info.length == 0 {
