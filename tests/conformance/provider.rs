@@ -10,6 +10,7 @@ macro_rules! features {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         /// Something that a rule needs and a provider may lack.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(dead_code, reason = "what every provider has and no rule names yet")]
         pub enum Feature { $($(#[$doc])* $name,)* }
 
         impl fmt::Display for Feature {
@@ -44,6 +45,12 @@ features! {
     /// The state SQE of a reliable connection, which the specification does not know: it goes to
     /// ERR instead.
     RcSqe = "SQE on RC";
+    /// The same of an extended reliable connection.
+    XrcSqe = "SQE on XRC";
+    /// Taking messages at the initiator of an extended reliable connection, which only sends.
+    XrcInitiatorReceives = "receiving at an XRC initiator";
+    /// Sends at the target of an extended reliable connection, which only receives.
+    XrcTargetSends = "sending at an XRC target";
     /// An operation that does nothing; the verbs have none.
     Nop = "NOP";
     /// Alternate paths, and migrating to them.
@@ -68,7 +75,12 @@ pub struct Provider {
 }
 
 /// What the software HCA does not do, in either mode.
-const SOFT_LACKS: [Feature; 1] = [Feature::RcSqe];
+const SOFT_LACKS: [Feature; 4] = [
+    Feature::RcSqe,
+    Feature::XrcSqe,
+    Feature::XrcInitiatorReceives,
+    Feature::XrcTargetSends,
+];
 
 /// All of them, in the order of the columns.
 pub static PROVIDERS: [Provider; 2] = [

@@ -504,8 +504,13 @@ impl Hca {
 
     /// Takes a queue pair's work away from everybody.
     fn forget(&self, control: &mut Control, qpn: u32) {
-        self.close(control, qpn);
-        self.shut(control, qpn);
+        let in_error = |record: &mut QpRecord| record.state == QpState::Err;
+        if !control.record(qpn).is_some_and(in_error) {
+            self.close(control, qpn);
+            self.shut(control, qpn);
+        }
+        // Else `to_error` has done both, and nothing opens a queue pair in ERR. Barriers interrupt
+        // every processor that runs this process, so there are none without need.
         let Some(record) = control.record(qpn) else {
             return;
         };

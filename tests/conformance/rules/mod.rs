@@ -6,20 +6,26 @@ mod errors;
 mod gone;
 mod lives;
 mod memory;
+mod multicast;
 mod objects;
 mod operations;
 mod ordering;
 mod outcome;
+mod srq;
 mod states;
 mod timers;
 mod transitions;
+mod transports;
+mod uc;
+mod ud;
 mod windows;
+mod xrc;
 
 use crate::rule::Group;
 
 /// Every group, in the order of the page.
 pub fn groups() -> Vec<Group> {
-    vec![
+    let mut groups = vec![
         states::group(),
         transitions::group(),
         attributes::group(),
@@ -33,6 +39,15 @@ pub fn groups() -> Vec<Group> {
         timers::group(),
         windows::group(),
         objects::group(),
+    ];
+    groups.extend(transports::groups());
+    groups.extend([
+        uc::group(),
+        ud::group(),
+        multicast::group(),
+        srq::group(),
+        xrc::group(),
         gone::group(),
-    ]
+    ]);
+    groups
 }
