@@ -127,7 +127,7 @@ impl Mw {
     /// # Errors
     /// A window of type 2, or one of another protection domain; a queue that refuses. Nothing was
     /// staged then.
-    pub fn bind<'a, T: QpTransport>(
+    pub fn bind<'a, T>(
         &mut self,
         qp: &mut Qp<T>,
         wr_id: u64,
@@ -136,7 +136,7 @@ impl Mw {
         flags: SendFlags,
     ) -> Result<(), Error>
     where
-        T: Supports<BindMw> + Supports<UnbindMw>,
+        T: QpTransport + Supports<BindMw> + Supports<UnbindMw>,
     {
         if self.kind != MwType::Type1 {
             return Err(Error::MwType { given: self.kind });
