@@ -23,12 +23,13 @@
  * allocation, no system call and no lock of their own, and leave bw_last_error() alone. All others
  * are set-up calls, and may do all of that.
  *
- * Handles. Devices, protection domains, memory and queues are pointers to structs that only the
- * library looks into. A function that creates one writes its handle to the last argument (NULL when it
+ * Handles. Devices, protection domains, memory, queues, address handles, channels and events are
+ * pointers to structs that only the library looks into. A function that creates one writes its handle to the last argument (NULL when it
  * fails); it is the caller's until it is given to the function that destroys it, which each has. An
  * object that others use cannot be destroyed: the answer is BW_EBUSY, and nothing has happened.
  * "It keeps X" in the text of a create function says which objects are used so. Destroy in the
- * opposite order of creation and it never happens.
+ * opposite order of creation and it never happens. Destroying what events name waits until those that
+ * the program got are acknowledged: a thread that holds one itself waits for ever.
  *
  * NULL. A NULL where a pointer is needed is BW_ENULL. Any other pointer has to be good: a handle that
  * was destroyed, or that is of another kind, cannot be told from a good one, and using it, or

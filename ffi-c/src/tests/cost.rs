@@ -1,10 +1,14 @@
 //! The data path allocates nothing.
 
 use super::*;
+use crate::ah::*;
 use crate::direct::*;
+use crate::modify::*;
+use crate::number::bw_qp_type;
 use crate::number::bw_send_flags::BW_SEND_SIGNALED;
-use crate::number::bw_wr_opcode::BW_WR_RDMA_WRITE;
+use crate::number::bw_wr_opcode::{BW_WR_RDMA_WRITE, BW_WR_SEND};
 use crate::post::*;
+use crate::srq::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -87,5 +91,66 @@ fn the_data_path_allocates_nothing() {
         }
     });
     assert_eq!((told, made), (2000, 0));
+    world.destroy();
+}
+
+/// Nor does what other transports and shared receive queues bring.
+#[test]
+fn datagrams_and_shared_queues_allocate_nothing() {
+    let world = World::plain();
+    let init = sized!(bw_qp_init_attr {
+        qp_type: bw_qp_type::BW_QPT_UD as u32
+    });
+    let path = bw_ah_attr {
+        dlid: 1,
+        port_num: 1,
+        ..Default::default()
+    };
+    let mut attr = sized!(bw_qp_attr {});
+    let mut wcs = [bw_wc::default(); 4];
+    let mut told = 0;
+    // SAFETY: good handles, structs and memory.
+    unsafe {
+        let srq = made(|srq| bw_srq_create(world.pd, null(), srq));
+        let on_srq = bw_qp_init_attr { srq, ..init };
+        let a = End::new(world.device, world.pd, &init);
+        let b = End::new(world.device, world.pd, &on_srq);
+        for end in [&a, &b] {
+            ok(bw_qp_init(end.qp, null()));
+            ok(bw_qp_start(end.qp, null()));
+        }
+        let ah = made(|ah| bw_ah_create(world.pd, &path, ah));
+        ok(bw_qp_query(b.qp, &mut attr));
+        let (sge, place) = (a.sge(0, 8), b.sge(0, 64));
+        let send = bw_send_wr {
+            sg_list: &sge,
+            num_sge: 1,
+            opcode: BW_WR_SEND as u32,
+            send_flags: BW_SEND_SIGNALED as u32,
+            ah,
+            remote_qpn: attr.qp_num,
+            remote_qkey: bw_connect_attr::default().qkey,
+            ..NOP
+        };
+        let recv = bw_recv_wr {
+            wr_id: 1,
+            sg_list: &place,
+            num_sge: 1,
+            reserved: 0,
+        };
+        let made = allocations(|| {
+            for _ in 0..1000 {
+                bw_post_srq_recv(srq, &recv, 1, null_mut());
+                bw_post_send(a.qp, &send, 1, null_mut());
+                told += bw_poll(a.cq, wcs.as_mut_ptr(), 4);
+                told += bw_poll_one(b.cq, wcs.as_mut_ptr());
+            }
+        });
+        assert_eq!((told, made), (2000, 0));
+        ok(bw_ah_destroy(ah));
+        a.destroy();
+        b.destroy();
+        ok(bw_srq_destroy(srq, None, null_mut()));
+    }
     world.destroy();
 }

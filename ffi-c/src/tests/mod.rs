@@ -5,6 +5,11 @@ mod cost;
 mod data;
 mod grow;
 mod life;
+mod null;
+mod srq;
+mod transport;
+mod wake;
+mod window;
 
 use crate::code::{BW_OK, bw_error};
 use crate::cq::*;

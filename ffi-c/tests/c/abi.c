@@ -86,7 +86,7 @@ SAME(BW_QPS_ERR, 6);
 SAME(BW_MTU_256, 1);
 SAME(BW_MTU_4096, 5);
 
-/* enum ibv_qp_type, ibv_qp_attr_mask, ibv_port_state, ibv_event_type */
+/* enum ibv_qp_type, ibv_qp_attr_mask, ibv_mw_type, ibv_mig_state, ibv_port_state, ibv_event_type */
 SAME(BW_QPT_RC, 2);
 SAME(BW_QPT_UC, 3);
 SAME(BW_QPT_UD, 4);
@@ -97,6 +97,9 @@ SAME(BW_QP_QKEY, 1 << 6);
 SAME(BW_QP_MAX_QP_RD_ATOMIC, 1 << 13);
 SAME(BW_QP_DEST_QPN, 1 << 20);
 SAME(BW_QP_RATE_LIMIT, 1 << 25);
+SAME(BW_MW_TYPE_1, 1);
+SAME(BW_MW_TYPE_2, 2);
+SAME(BW_MIG_ARMED, 2);
 SAME(BW_PORT_DOWN, 1);
 SAME(BW_PORT_ACTIVE, 4);
 SAME(BW_EVENT_CQ_ERR, 0);

@@ -155,7 +155,7 @@ fn a_message_lands_where_its_receive_says(p: &Provider) {
         w.srq.ring();
         let bytes: Vec<u8> = (0..length).map(|at| (at ^ length) as u8).collect();
         assert_eq!(w.through(0, &bytes), 5);
-        let mut got = vec![0; 128];
+        let mut got = [0; 128];
         w.memory.read(1000, &mut got[..50]);
         w.memory.read(3000, &mut got[50..]);
         assert_eq!(got[..length], bytes);
