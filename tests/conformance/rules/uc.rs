@@ -420,17 +420,21 @@ fn another_connections_messages_are_not_taken(p: &Provider) {
     b.bring(&a.endpoint(), Rts);
     let (mut stranger, _own) = Uc::ends_on(&pd, p, &init());
     stranger.bring(&b.endpoint(), Rts);
-    b.receive(70, 8);
     let remote = b.region.remote(8);
-    stranger.go(1, Send {}, Inline(&[9; 8]));
-    stranger.go(2, RdmaWrite { remote }, Inline(&[9; 8]));
-    stranger.told(1, WcStatus::Success);
-    stranger.told(2, WcStatus::Success);
-    b.nothing();
-    assert_eq!((word(&b, 0), word(&b, 8)), (0, 0));
-    a.go(1, Send {}, Inline(&7u64.to_ne_bytes()));
-    b.took(70, WcStatus::Success);
-    assert_eq!(word(&b, 0), 7);
+    // Before the peer has said a word, and after.
+    for value in [7, 8] {
+        b.receive(70, 8);
+        stranger.go(1, Send {}, Inline(&[9; 8]));
+        stranger.go(2, RdmaWrite { remote }, Inline(&[9; 8]));
+        stranger.told(1, WcStatus::Success);
+        stranger.told(2, WcStatus::Success);
+        b.nothing();
+        assert_eq!(word(&b, 8), 0);
+        a.go(1, Send {}, Inline(&u64::to_ne_bytes(value)));
+        a.told(1, WcStatus::Success);
+        b.took(70, WcStatus::Success);
+        assert_eq!(word(&b, 0), value);
+    }
 }
 
 fn each_direction_is_on_its_own(p: &Provider) {
