@@ -11,10 +11,13 @@
  * them: BW_WC_RNR_RETRY_EXC_ERR is IBV_WC_RNR_RETRY_EXC_ERR, and means the same.
  *
  * Results. Functions answer an int: BW_OK, which is 0, or a number of bw_error, which is negative.
- * Where the text says so, an answer of 0 or more is a count or a state. A number, once given, is never
- * used again for something else. bw_strerror() tells what a number means; bw_last_error() tells more
- * about the last failure of a set-up call on this thread. A set-up call that fails has created and
- * changed nothing, unless its text says otherwise.
+ * Where the text says so, an answer of 0 or more is a count, a state or a descriptor. A number, once
+ * given, is never used again for something else. bw_strerror() tells what a number means;
+ * bw_last_error() tells more about the last failure of a set-up call on this thread. A set-up call
+ * that fails has created and changed nothing, unless its text says otherwise.
+ *
+ * Posting. bw_post_send(), bw_post_recv() and bw_post_srq_recv() post an array and tell the device of
+ * it. The other bw_post_*() post one request, of which the device learns by bw_ring_*().
  *
  * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(): these make no
  * allocation, no system call and no lock of their own, and leave bw_last_error() alone. All others
@@ -48,7 +51,7 @@
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
  * objects too. The queues have no locks and one owner at a time: a thread that alone calls their
  * functions, until it hands them over by something that orders memory (a mutex, a join, a release and
- * an acquire). A completion queue has an owner, and so has a queue pair. A queue pair's send queue and
+ * an acquire). A completion queue has an owner, and so have a shared receive queue and a queue pair. A queue pair's send queue and
  * its receive queue may also be owned by two different threads while only the data path is called;
  * other functions on the queue pair need the owner of both.
  *
@@ -135,6 +138,14 @@ typedef enum bw_error {
     BW_EOTHER = -19,
     // A fault within the library. The objects of the call should be destroyed.
     BW_EINTERNAL = -20,
+    // The queue pair's transport does not have this.
+    BW_ETRANSPORT = -21,
+    // The queue pair has no receive queue of its own: it receives from a shared one, or not at all.
+    BW_ENORQ = -22,
+    // There is no event, and the descriptor was told not to block.
+    BW_EAGAIN = -23,
+    // The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
+    BW_EFATAL = -24,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -155,6 +166,8 @@ typedef enum bw_wr_opcode {
     BW_WR_ATOMIC_FETCH_AND_ADD = 6,
     // Invalidate a key of this side.
     BW_WR_LOCAL_INV = 7,
+    // Bind a memory window of type 2.
+    BW_WR_BIND_MW = 8,
     // Send, and invalidate a key of the peer's.
     BW_WR_SEND_WITH_INV = 9,
     // Do nothing, and complete.
@@ -285,6 +298,96 @@ typedef enum bw_access_flags {
     BW_ACCESS_RELAXED_ORDERING = 1048576,
 } bw_access_flags;
 
+// A transport (`ibv_qp_type`).
+typedef enum bw_qp_type {
+    // Reliable connection.
+    BW_QPT_RC = 2,
+    // Unreliable connection.
+    BW_QPT_UC = 3,
+    // Unreliable datagrams.
+    BW_QPT_UD = 4,
+    // Extended reliable connection, initiator.
+    BW_QPT_XRC_SEND = 9,
+    // Extended reliable connection, target: `bw_xrc_target_create`.
+    BW_QPT_XRC_RECV = 10,
+} bw_qp_type;
+
+// Which fields of a `bw_qp_attr` are meant (`ibv_qp_attr_mask`).
+typedef enum bw_qp_attr_mask {
+    // `qp_state`: go to this state. Without it the state stays.
+    BW_QP_STATE = 1,
+    // `cur_qp_state`: the state that the program takes the queue pair to be in.
+    BW_QP_CUR_STATE = 2,
+    // `en_sqd_async_notify`.
+    BW_QP_EN_SQD_ASYNC_NOTIFY = 4,
+    // `qp_access_flags`.
+    BW_QP_ACCESS_FLAGS = 8,
+    // `pkey_index`.
+    BW_QP_PKEY_INDEX = 16,
+    // `port_num`.
+    BW_QP_PORT = 32,
+    // `qkey`.
+    BW_QP_QKEY = 64,
+    // `ah_attr`.
+    BW_QP_AV = 128,
+    // `path_mtu`.
+    BW_QP_PATH_MTU = 256,
+    // `timeout`.
+    BW_QP_TIMEOUT = 512,
+    // `retry_cnt`.
+    BW_QP_RETRY_CNT = 1024,
+    // `rnr_retry`.
+    BW_QP_RNR_RETRY = 2048,
+    // `rq_psn`.
+    BW_QP_RQ_PSN = 4096,
+    // `max_rd_atomic`.
+    BW_QP_MAX_QP_RD_ATOMIC = 8192,
+    // `alt_ah_attr`, `alt_pkey_index`, `alt_port_num` and `alt_timeout`.
+    BW_QP_ALT_PATH = 16384,
+    // `min_rnr_timer`.
+    BW_QP_MIN_RNR_TIMER = 32768,
+    // `sq_psn`.
+    BW_QP_SQ_PSN = 65536,
+    // `max_dest_rd_atomic`.
+    BW_QP_MAX_DEST_RD_ATOMIC = 131072,
+    // `path_mig_state`.
+    BW_QP_PATH_MIG_STATE = 262144,
+    // The sizes, `max_send_wr` to `max_inline_data`.
+    BW_QP_CAP = 524288,
+    // `dest_qp_num`.
+    BW_QP_DEST_QPN = 1048576,
+    // `rate_limit`.
+    BW_QP_RATE_LIMIT = 33554432,
+} bw_qp_attr_mask;
+
+// Where path migration stands (`ibv_mig_state`).
+typedef enum bw_mig_state {
+    // On the alternate path, or migration was never armed.
+    BW_MIG_MIGRATED = 0,
+    // Arming, together with the peer.
+    BW_MIG_REARM = 1,
+    // Ready to migrate.
+    BW_MIG_ARMED = 2,
+} bw_mig_state;
+
+// The type of a memory window (`ibv_mw_type`).
+typedef enum bw_mw_type {
+    // Every queue pair of the protection domain reaches through it. Binding it again replaces what it
+    // was bound to.
+    BW_MW_TYPE_1 = 1,
+    // Only peers of the queue pair that bound it reach through it. It has to be taken away before it
+    // is bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
+    BW_MW_TYPE_2 = 2,
+} bw_mw_type;
+
+// A port's state (`ibv_port_state`).
+typedef enum bw_port_state {
+    // The link is down.
+    BW_PORT_DOWN = 1,
+    // Packets come and go.
+    BW_PORT_ACTIVE = 4,
+} bw_port_state;
+
 // The state of a queue pair (`ibv_qp_state`).
 typedef enum bw_qp_state {
     // As created: nothing may be posted.
@@ -349,6 +452,118 @@ typedef enum bw_pages {
     BW_PAGES_BASE = 4,
 } bw_pages;
 
+// What happened (`ibv_event_type`).
+typedef enum bw_event_type {
+    // A completion queue overran: it takes no more entries.
+    BW_EVENT_CQ_ERR = 0,
+    // A queue pair went to the error state, and cannot complete with an error why.
+    BW_EVENT_QP_FATAL = 1,
+    // The responder refused a request as invalid, and went to the error state.
+    BW_EVENT_QP_REQ_ERR = 2,
+    // The responder refused an access, and went to the error state.
+    BW_EVENT_QP_ACCESS_ERR = 3,
+    // The first message came while the queue pair was still in RTR.
+    BW_EVENT_COMM_EST = 4,
+    // The send queue is drained: what was started is finished, and nothing else is begun.
+    BW_EVENT_SQ_DRAINED = 5,
+    // The connection moved to the alternate path.
+    BW_EVENT_PATH_MIG = 6,
+    // The connection could not move to the alternate path.
+    BW_EVENT_PATH_MIG_ERR = 7,
+    // The device failed; nothing on it works any more.
+    BW_EVENT_DEVICE_FATAL = 8,
+    // The port's link came up.
+    BW_EVENT_PORT_ACTIVE = 9,
+    // The port's link went down.
+    BW_EVENT_PORT_ERR = 10,
+    // The port has another LID.
+    BW_EVENT_LID_CHANGE = 11,
+    // The port's table of partition keys changed.
+    BW_EVENT_PKEY_CHANGE = 12,
+    // The port has another subnet manager.
+    BW_EVENT_SM_CHANGE = 13,
+    // A shared receive queue failed.
+    BW_EVENT_SRQ_ERR = 14,
+    // A shared receive queue has fewer receives than its limit; the limit is off now.
+    BW_EVENT_SRQ_LIMIT_REACHED = 15,
+    // A queue pair in the error state takes no more receives from its shared receive queue.
+    BW_EVENT_QP_LAST_WQE_REACHED = 16,
+    // The subnet manager asks to subscribe and register anew.
+    BW_EVENT_CLIENT_REREGISTER = 17,
+    // The port's table of GIDs changed.
+    BW_EVENT_GID_CHANGE = 18,
+    // A work queue failed.
+    BW_EVENT_WQ_FATAL = 19,
+} bw_event_type;
+
+// What an event is about: which number `bw_async_event_info.number` is.
+typedef enum bw_element {
+    // The device; the number is 0.
+    BW_ELEMENT_DEVICE = 0,
+    // A completion queue (`bw_cq_query`).
+    BW_ELEMENT_CQ = 1,
+    // A queue pair (`bw_qp_query`).
+    BW_ELEMENT_QP = 2,
+    // A shared receive queue (`bw_srq_query`).
+    BW_ELEMENT_SRQ = 3,
+    // A work queue.
+    BW_ELEMENT_WQ = 4,
+    // A port, from 1.
+    BW_ELEMENT_PORT = 5,
+} bw_element;
+
+// When a fault strikes. Entries and packets count over the whole device, from the moment at which the
+// script is given.
+typedef enum bw_soft_trigger {
+    // At the `at`-th send request that is executed, from 1; retries are not new ones.
+    BW_AT_ENTRY = 0,
+    // At the `at`-th request packet, from 1: each attempt to execute a request is one.
+    BW_AT_PACKET = 1,
+    // When `at` nanoseconds of the device's time have passed.
+    BW_AFTER = 2,
+} bw_soft_trigger;
+
+// What goes wrong. The faults up to BW_FAULT_STATUS befall the request at hand, and need BW_AT_ENTRY or
+// BW_AT_PACKET; the others the device, at any trigger.
+typedef enum bw_soft_fault {
+    // The request is lost on its way.
+    BW_FAULT_DROP_REQUEST = 0,
+    // The request is executed, and its acknowledgement lost.
+    BW_FAULT_DROP_ACK = 1,
+    // The request takes `value` nanoseconds longer.
+    BW_FAULT_DELAY = 2,
+    // The responder finds the key wrong, if the request has one.
+    BW_FAULT_REMOTE_ACCESS = 3,
+    // The responder says that it is not ready.
+    BW_FAULT_RNR = 4,
+    // The request completes with the `bw_wc_status` of `value`, without having been executed.
+    BW_FAULT_STATUS = 5,
+    // The completion queue of number `value` loses an entry.
+    BW_FAULT_CQ_OVERRUN = 6,
+    // The queue pair of number `value` breaks.
+    BW_FAULT_QP_FATAL = 7,
+    // The shared receive queue of number `value` breaks.
+    BW_FAULT_SRQ_ERR = 8,
+    // The device breaks, for good.
+    BW_FAULT_DEVICE_FATAL = 9,
+    // The port's link goes down.
+    BW_FAULT_PORT_DOWN = 10,
+    // The port's link comes up.
+    BW_FAULT_PORT_UP = 11,
+    // The event `event_type` is raised, about what has the number `value`.
+    BW_FAULT_RAISE = 12,
+} bw_soft_fault;
+
+// A path to a receiver of datagrams, ready to be named by requests.
+typedef struct bw_ah bw_ah;
+
+// An asynchronous event that was got and is to be acknowledged.
+typedef struct bw_async_event bw_async_event;
+
+// A completion channel: completion queues that were created on it and armed tell it of their next
+// entry.
+typedef struct bw_comp_channel bw_comp_channel;
+
 // A completion queue.
 typedef struct bw_cq bw_cq;
 
@@ -358,14 +573,28 @@ typedef struct bw_device bw_device;
 // Memory of the program that is registered with a device.
 typedef struct bw_mr bw_mr;
 
+// A memory window: a key of its own to a part of registered memory, that is bound and taken away by
+// requests.
+typedef struct bw_mw bw_mw;
+
 // A protection domain: queue pairs reach only memory of their own.
 typedef struct bw_pd bw_pd;
 
-// A reliable connection's queue pair.
+// A queue pair, of any transport.
 typedef struct bw_qp bw_qp;
 
 // Memory that the library has reserved, and registered with a device.
 typedef struct bw_region bw_region;
+
+// A receive queue that many queue pairs take from.
+typedef struct bw_srq bw_srq;
+
+// The receiving end of an extended reliable connection. It has no queues: each request names a shared
+// receive queue of its domain.
+typedef struct bw_xrc_target bw_xrc_target;
+
+// An XRC domain: its targets reach its shared receive queues, and no others.
+typedef struct bw_xrcd bw_xrcd;
 
 // What a device is, and what it can do (`ibv_device_attr`, as far as it has a meaning here).
 typedef struct bw_device_info {
@@ -387,12 +616,28 @@ typedef struct bw_device_info {
     uint32_t max_inline_data;
     // Entries of one completion queue.
     uint32_t max_cqe;
-    // Memory regions at once.
+    // Memory regions and windows at once.
     uint32_t max_mr;
     // Bytes of one memory region.
     uint64_t max_mr_size;
     // Bytes of one message.
     uint64_t max_msg_sz;
+    // Shared receive queues at once.
+    uint32_t max_srq;
+    // Receives of one shared receive queue.
+    uint32_t max_srq_wr;
+    // Scatter/gather elements of one of its receives.
+    uint32_t max_srq_sge;
+    // Queue pairs attached to one multicast group.
+    uint32_t max_mcast_qp_attach;
+    // Partition keys of a port.
+    uint32_t max_pkeys;
+    // Ports; they count from 1.
+    uint32_t phys_port_cnt;
+    // Memory windows at once, of either type; they share the regions' keys.
+    uint32_t max_mw;
+    // 0.
+    uint32_t reserved;
 } bw_device_info;
 
 // How a software device of one's own is made. All zero but the size is the default.
@@ -467,6 +712,28 @@ typedef struct bw_region_info {
     char text[BW_TEXT_MAX];
 } bw_region_info;
 
+// What a port is and does (`ibv_port_attr`, as far as it has a meaning here).
+typedef struct bw_port_info {
+    // `sizeof(bw_port_info)`.
+    uint32_t size;
+    // A `bw_port_state`.
+    uint32_t state;
+    // Largest packet that the port could carry: a `bw_mtu`.
+    uint32_t max_mtu;
+    // Largest packet that it carries: a `bw_mtu`.
+    uint32_t active_mtu;
+    // Its local identifier.
+    uint32_t lid;
+    // Local identifier of the subnet manager.
+    uint32_t sm_lid;
+    // Entries of its GID table.
+    uint32_t gid_tbl_len;
+    // Entries of its partition key table.
+    uint32_t pkey_tbl_len;
+    // Bytes of one message.
+    uint64_t max_msg_sz;
+} bw_port_info;
+
 // How a completion queue is to be made.
 typedef struct bw_cq_attr {
     // `sizeof(bw_cq_attr)`.
@@ -478,6 +745,10 @@ typedef struct bw_cq_attr {
     uint32_t max_qp;
     // 0.
     uint32_t reserved;
+    // The channel that it tells of entries when armed (`bw_cq_req_notify`), or NULL.
+    const struct bw_comp_channel *channel;
+    // Given back with each of its events, `bw_get_cq_event`.
+    void *cq_context;
 } bw_cq_attr;
 
 // How a completion queue stands.
@@ -493,7 +764,42 @@ typedef struct bw_cq_info {
     uint32_t overrun;
     // Entries dropped because they told of no request in flight.
     uint64_t stale;
+    // Its number, by which events name it.
+    uint32_t cqn;
+    // 0.
+    uint32_t reserved;
 } bw_cq_info;
+
+// What a shared receive queue is to be able to do (`ibv_srq_init_attr`). `bw_srq_init_attr_default`
+// fills it.
+typedef struct bw_srq_init_attr {
+    // `sizeof(bw_srq_init_attr)`.
+    uint32_t size;
+    // Receives in flight, at least 1.
+    uint32_t max_wr;
+    // Scatter/gather elements of a receive.
+    uint32_t max_sge;
+    // The limit to begin with, as `bw_srq_modify` sets it; 0 for none.
+    uint32_t srq_limit;
+} bw_srq_init_attr;
+
+// What a shared receive queue is able to do, and its limit (`ibv_srq_attr`).
+typedef struct bw_srq_info {
+    // `sizeof(bw_srq_info)`.
+    uint32_t size;
+    // Its number, by which XRC requests name it.
+    uint32_t srq_num;
+    // Receives in flight: at least as many as asked for.
+    uint32_t max_wr;
+    // Scatter/gather elements of a receive: at least as many as asked for.
+    uint32_t max_sge;
+    // The limit; 0 when none is set, or the one that was is reached.
+    uint32_t srq_limit;
+} bw_srq_info;
+
+// Called by `bw_qp_reset` for each request that was cleared: `context` as given there, and the
+// request's identifier. It has to return, and must not use the queue pair or its completion queues.
+typedef void (*bw_cleared_fn)(void *context, uint64_t wr_id);
 
 // What a queue pair is to be able to do (`ibv_qp_init_attr`). `bw_qp_init_attr_default` fills it.
 typedef struct bw_qp_init_attr {
@@ -515,6 +821,13 @@ typedef struct bw_qp_init_attr {
     // a flush cannot overrun them. Without it an overrun ends the completion queue and every queue
     // pair on it.
     uint32_t reserve_cq;
+    // The transport: a `bw_qp_type`, BW_QPT_RC by default.
+    uint32_t qp_type;
+    // 0.
+    uint32_t reserved;
+    // The shared receive queue that it receives from, of the same protection domain and not for
+    // XRC. NULL, the default: a receive queue of its own.
+    struct bw_srq *srq;
 } bw_qp_init_attr;
 
 // How a connection behaves. `bw_connect_attr_default` fills it.
@@ -535,6 +848,8 @@ typedef struct bw_connect_attr {
     uint32_t min_rnr_timer;
     // READs and atomics in flight, either way.
     uint32_t max_rd_atomic;
+    // Of datagrams: the key that senders have to name. The top bit is for privileged users.
+    uint32_t qkey;
 } bw_connect_attr;
 
 // How the two ends of a connection find each other.
@@ -547,99 +862,40 @@ typedef struct bw_endpoint {
     uint32_t psn;
     // 0.
     uint32_t reserved;
+    // Local identifier of the port.
+    uint32_t lid;
+    // The port's first GID.
+    uint8_t gid[16];
 } bw_endpoint;
 
-// Called by `bw_qp_reset` for each request that was cleared: `context` as given there, and the
-// request's identifier. It has to return, and must not use the queue pair or its completion queues.
-typedef void (*bw_cleared_fn)(void *context, uint64_t wr_id);
-
-// State and attributes of a queue pair, as the device has them.
-typedef struct bw_qp_info {
-    // `sizeof(bw_qp_info)`.
-    uint32_t size;
-    // A `bw_qp_state`.
-    uint32_t state;
-    // Its number.
-    uint32_t qp_num;
-    // The peer's number.
-    uint32_t dest_qp_num;
-    // What the peer may do: `bw_access_flags`.
-    uint32_t access;
-    // A `bw_mtu`.
-    uint32_t path_mtu;
-    // Acknowledgement timeout, as in `bw_connect_attr`; so are the next four.
-    uint32_t timeout;
-    // Retries without an acknowledgement.
-    uint32_t retry_cnt;
-    // Retries without a receive at the peer.
-    uint32_t rnr_retry;
-    // How long the peer waits for a receive of this side.
-    uint32_t min_rnr_timer;
-    // READs and atomics in flight to the peer.
-    uint32_t max_rd_atomic;
-    // Send requests in flight, as in `bw_qp_init_attr`; so are the next four.
-    uint32_t max_send_wr;
-    // Receives in flight.
-    uint32_t max_recv_wr;
-    // Scatter/gather elements of a send request.
-    uint32_t max_send_sge;
-    // Scatter/gather elements of a receive.
-    uint32_t max_recv_sge;
-    // Inline bytes of a send request.
-    uint32_t max_inline_data;
-} bw_qp_info;
-
-// A scatter/gather element (`ibv_sge`): `length` bytes at `addr`.
-typedef struct bw_sge {
-    // Address.
-    uint64_t addr;
-    // Bytes, less than 2 GiB.
-    uint32_t length;
-    // Local key of the memory; of inline data not looked at.
-    uint32_t lkey;
-} bw_sge;
-
-// A send request (`ibv_send_wr`). Fields that the operation does not have are not looked at.
-typedef struct bw_send_wr {
-    // The program's identifier, which the completion has.
-    uint64_t wr_id;
-    // The next request of the list, or NULL.
-    const struct bw_send_wr *next;
-    // The local memory: where data comes from, or goes to (READ, atomics).
-    const struct bw_sge *sg_list;
-    // Elements of `sg_list`.
-    uint32_t num_sge;
-    // A `bw_wr_opcode`.
-    uint32_t opcode;
-    // `bw_send_flags`.
-    uint32_t send_flags;
-    // Immediate data, in network byte order.
-    uint32_t imm_data;
-    // The peer's memory (WRITE, READ, atomics).
-    uint64_t remote_addr;
-    // The peer's key for it.
-    uint32_t rkey;
-    // The key to invalidate: of this side (LOCAL_INV) or of the peer's (SEND_WITH_INV).
-    uint32_t invalidate_rkey;
-    // What to compare with (ATOMIC_CMP_AND_SWP) or to add (ATOMIC_FETCH_AND_ADD).
-    uint64_t compare_add;
-    // What to put in its place (ATOMIC_CMP_AND_SWP).
-    uint64_t swap;
-} bw_send_wr;
-
-// A receive (`ibv_recv_wr`).
-typedef struct bw_recv_wr {
-    // The program's identifier, which the completion has.
-    uint64_t wr_id;
-    // The next receive of the list, or NULL.
-    const struct bw_recv_wr *next;
-    // Where the message goes.
-    const struct bw_sge *sg_list;
-    // Elements of `sg_list`.
-    uint32_t num_sge;
+// A path (`ibv_ah_attr`).
+typedef struct bw_ah_attr {
+    // Destination GID, in the order of the wire. This and the next fields, up to `traffic_class`,
+    // are used when `is_global`.
+    uint8_t dgid[16];
+    // Flow label, 20 bits.
+    uint32_t flow_label;
+    // Index of the source GID in the port's table.
+    uint8_t sgid_index;
+    // Routers that the packet may pass.
+    uint8_t hop_limit;
+    // Traffic class.
+    uint8_t traffic_class;
+    // Not 0: with a global route, which arrives as the first 40 bytes of a datagram.
+    uint8_t is_global;
+    // Destination LID.
+    uint16_t dlid;
+    // Service level, 4 bits.
+    uint8_t sl;
+    // Which of the port's LIDs is the source, 7 bits.
+    uint8_t src_path_bits;
+    // Upper bound of the rate (`ibv_rate`); 0 is the port's own.
+    uint8_t static_rate;
+    // Port, from 1.
+    uint8_t port_num;
     // 0.
-    uint32_t reserved;
-} bw_recv_wr;
+    uint16_t reserved;
+} bw_ah_attr;
 
 // What became of a request (`ibv_wc`). Every request that was posted and rung is told exactly once:
 // by an entry of its own, or as one of those that a later entry retires.
@@ -669,9 +925,189 @@ typedef struct bw_wc {
     uint32_t retired;
     // The sender's queue pair of a received datagram; otherwise 0.
     uint32_t src_qp;
+    // The local identifier of a received datagram's sender; otherwise 0.
+    uint16_t slid;
+    // Its service level.
+    uint8_t sl;
+    // Which of the port's local identifiers it was sent to.
+    uint8_t dlid_path_bits;
+} bw_wc;
+
+// State and attributes of a queue pair (`ibv_qp_attr`). Where it is given, the mask tells which
+// fields are meant; the others are not looked at.
+typedef struct bw_qp_attr {
+    // `sizeof(bw_qp_attr)`.
+    uint32_t size;
+    // A `bw_qp_state`: the state to go to, or that it has.
+    uint32_t qp_state;
+    // A `bw_qp_state`: the state that the program takes it to be in.
+    uint32_t cur_qp_state;
+    // A `bw_mtu`.
+    uint32_t path_mtu;
+    // A `bw_mig_state`.
+    uint32_t path_mig_state;
+    // Of datagrams: the key that senders have to name.
+    uint32_t qkey;
+    // First packet sequence number expected, 24 bits.
+    uint32_t rq_psn;
+    // First packet sequence number sent, 24 bits.
+    uint32_t sq_psn;
+    // The peer's number.
+    uint32_t dest_qp_num;
+    // What the peer may do: `bw_access_flags`.
+    uint32_t qp_access_flags;
+    // Send requests in flight, as in `bw_qp_init_attr`; so are the next four.
+    uint32_t max_send_wr;
+    // Receives in flight.
+    uint32_t max_recv_wr;
+    // Scatter/gather elements of a send request.
+    uint32_t max_send_sge;
+    // Scatter/gather elements of a receive.
+    uint32_t max_recv_sge;
+    // Inline bytes of a send request.
+    uint32_t max_inline_data;
+    // The path to the peer.
+    struct bw_ah_attr ah_attr;
+    // The alternate path.
+    struct bw_ah_attr alt_ah_attr;
+    // Index of the partition key in the port's table.
+    uint32_t pkey_index;
+    // Of the alternate path.
+    uint32_t alt_pkey_index;
+    // Not 0: raise BW_EVENT_SQ_DRAINED when the send queue has drained.
+    uint32_t en_sqd_async_notify;
+    // As queried in SQD: not 0 while started sends have not all finished.
+    uint32_t sq_draining;
+    // READs and atomics in flight to the peer.
+    uint32_t max_rd_atomic;
+    // READs and atomics in flight from the peer.
+    uint32_t max_dest_rd_atomic;
+    // How long the peer waits for a receive of this side, a code of 5 bits.
+    uint32_t min_rnr_timer;
+    // Port, from 1.
+    uint32_t port_num;
+    // Acknowledgement timeout, a code of 5 bits: 4.096 µs · 2^t; 0 is for ever.
+    uint32_t timeout;
+    // Retries without an acknowledgement, up to 7.
+    uint32_t retry_cnt;
+    // Retries without a receive at the peer, up to 6; 7 is for ever.
+    uint32_t rnr_retry;
+    // Port of the alternate path.
+    uint32_t alt_port_num;
+    // Acknowledgement timeout of the alternate path.
+    uint32_t alt_timeout;
+    // Pacing in kbit/s.
+    uint32_t rate_limit;
+    // As queried: its number.
+    uint32_t qp_num;
+    // As queried: a `bw_qp_type`.
+    uint32_t qp_type;
+} bw_qp_attr;
+
+// What a memory window is bound to (`ibv_mw_bind_info`). The memory needs BW_ACCESS_MW_BIND.
+typedef struct bw_mw_bind_info {
+    // Where the window starts.
+    uint64_t addr;
+    // Its bytes, up to 2 GiB; 0 takes what it was bound to away.
+    uint32_t length;
+    // Local key of the memory.
+    uint32_t lkey;
+    // Rights: the REMOTE ones of `bw_access_flags`, and ZERO_BASED.
+    uint32_t access;
     // 0.
     uint32_t reserved;
-} bw_wc;
+} bw_mw_bind_info;
+
+// A scatter/gather element (`ibv_sge`): `length` bytes at `addr`.
+typedef struct bw_sge {
+    // Address.
+    uint64_t addr;
+    // Bytes, less than 2 GiB.
+    uint32_t length;
+    // Local key of the memory; of inline data not looked at.
+    uint32_t lkey;
+} bw_sge;
+
+// A send request (`ibv_send_wr`). Fields that the operation does not have are not looked at.
+typedef struct bw_send_wr {
+    // The program's identifier, which the completion has.
+    uint64_t wr_id;
+    // The local memory: where data comes from, or goes to (READ, atomics).
+    const struct bw_sge *sg_list;
+    // Elements of `sg_list`.
+    uint32_t num_sge;
+    // A `bw_wr_opcode`.
+    uint32_t opcode;
+    // `bw_send_flags`.
+    uint32_t send_flags;
+    // Immediate data, in network byte order.
+    uint32_t imm_data;
+    // The peer's memory (WRITE, READ, atomics).
+    uint64_t remote_addr;
+    // The peer's key for it.
+    uint32_t rkey;
+    // The key to invalidate: of this side (LOCAL_INV) or of the peer's (SEND_WITH_INV).
+    uint32_t invalidate_rkey;
+    // What to compare with (ATOMIC_CMP_AND_SWP) or to add (ATOMIC_FETCH_AND_ADD).
+    uint64_t compare_add;
+    // What to put in its place (ATOMIC_CMP_AND_SWP).
+    uint64_t swap;
+    // Of datagrams: the path to the receiver, within the queue pair's protection domain. It may be
+    // destroyed when the post has returned.
+    const struct bw_ah *ah;
+    // Of datagrams: the receiver's number; 0xffffff for a multicast group.
+    uint32_t remote_qpn;
+    // Of datagrams: the receiver's key.
+    uint32_t remote_qkey;
+    // Of XRC: the number of the target's shared receive queue (`bw_srq_query`).
+    uint32_t remote_srqn;
+    // 0.
+    uint32_t reserved;
+    // The window, of type 2, to bind (BIND_MW); `bw_mw_rkey` is its new key when this is posted.
+    struct bw_mw *mw;
+    // What to bind it to.
+    struct bw_mw_bind_info bind;
+} bw_send_wr;
+
+// A receive (`ibv_recv_wr`).
+typedef struct bw_recv_wr {
+    // The program's identifier, which the completion has.
+    uint64_t wr_id;
+    // Where the message goes.
+    const struct bw_sge *sg_list;
+    // Elements of `sg_list`.
+    uint32_t num_sge;
+    // 0.
+    uint32_t reserved;
+} bw_recv_wr;
+
+// What an asynchronous event tells (`ibv_async_event`).
+typedef struct bw_async_event_info {
+    // `sizeof(bw_async_event_info)`.
+    uint32_t size;
+    // A `bw_event_type`.
+    uint32_t event_type;
+    // What it is about: a `bw_element`.
+    uint32_t element;
+    // The number of that.
+    uint32_t number;
+} bw_async_event_info;
+
+// One step of a script: a fault, and when it strikes.
+typedef struct bw_soft_step {
+    // A `bw_soft_trigger`.
+    uint32_t trigger;
+    // A `bw_soft_fault`.
+    uint32_t fault;
+    // When: a count, or nanoseconds.
+    uint64_t at;
+    // What the fault takes: nanoseconds, a status or a number. Not looked at by the others.
+    uint64_t value;
+    // Of BW_FAULT_RAISE: a `bw_event_type`.
+    uint32_t event_type;
+    // 0.
+    uint32_t reserved;
+} bw_soft_step;
 
 #ifdef __cplusplus
 extern "C" {
@@ -728,6 +1164,14 @@ int bw_device_open(const char *name, struct bw_device **device);
 // Thread: any.
 int bw_device_open_soft(const struct bw_soft_config *config, struct bw_device **device);
 
+// Opens the same device once more: another context, with asynchronous events of its own. Objects of
+// the two cannot be combined, but their queue pairs reach each other.
+//
+// Owner: the caller, until `bw_device_close`.
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_device_reopen(const struct bw_device *device, struct bw_device **again);
+
 // What the device is and can do. Set `info->size` before.
 //
 // Errors: `BW_ENODEV` when it is gone, `BW_ENULL`, `BW_ESIZE`.
@@ -749,7 +1193,7 @@ int bw_device_advance(const struct bw_device *device, uint64_t nanoseconds);
 
 // Closes a device.
 //
-// Errors: `BW_EBUSY` while there are protection domains or completion queues of it, `BW_ENULL`.
+// Errors: `BW_EBUSY` while there is anything of it, `BW_ENULL`.
 // Thread: any; no other call on the device may be under way or follow.
 int bw_device_close(struct bw_device *device);
 
@@ -762,7 +1206,7 @@ int bw_pd_create(const struct bw_device *device, struct bw_pd **pd);
 
 // Destroys a protection domain.
 //
-// Errors: `BW_EBUSY` while there are memory or queue pairs of it, `BW_ENULL`.
+// Errors: `BW_EBUSY` while there are memory, windows, address handles or queues of it, `BW_ENULL`.
 // Thread: any; no other call on the protection domain may be under way or follow.
 int bw_pd_destroy(struct bw_pd *pd);
 
@@ -790,7 +1234,7 @@ int bw_mr_query(const struct bw_mr *mr, struct bw_mr_info *info);
 // Takes the keys of the memory back. When this returns the device does not touch the memory any
 // more; requests that still name it fail.
 //
-// Errors: `BW_ENULL`.
+// Errors: `BW_EBUSY` while memory windows are bound to it, `BW_ENULL`.
 // Thread: any; no other call on the memory region may be under way or follow.
 int bw_mr_destroy(struct bw_mr *mr);
 
@@ -818,18 +1262,93 @@ int bw_region_create(const struct bw_pd *pd,
 // Thread: any.
 int bw_region_query(const struct bw_region *region, struct bw_region_info *info);
 
-// Takes the keys of the region back, and its memory. Requests that still name it fail.
+// Takes the keys of the region back, and its memory. Requests that still name it fail, and so do those
+// that name a memory window on it.
 //
 // Errors: `BW_ENULL`.
 // Thread: any; no other call on the region may be under way or follow, and nobody may use its
 // memory any more.
 int bw_region_destroy(struct bw_region *region);
 
+// A port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before.
+//
+// Errors: `BW_EINVAL` for a port that there is not, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_query_port(const struct bw_device *device, uint32_t port_num, struct bw_port_info *info);
+
+// An entry of a port's GID table (`ibv_query_gid`): 16 bytes, in the order of the wire.
+//
+// Errors: `BW_EINVAL` for a port or an entry that there is not, `BW_ENULL`.
+// Thread: any.
+int bw_query_gid(const struct bw_device *device, uint32_t port_num, uint32_t index, uint8_t *gid);
+
+// An entry of a port's partition key table (`ibv_query_pkey`), in the host's byte order.
+//
+// Errors: `BW_EINVAL` for a port or an entry that there is not, `BW_ENULL`.
+// Thread: any.
+int bw_query_pkey(const struct bw_device *device,
+                  uint32_t port_num,
+                  uint32_t index,
+                  uint16_t *pkey);
+
+// Creates a completion channel, for `bw_cq_attr.channel`.
+//
+// Owner: the caller, until `bw_comp_channel_destroy`. It keeps the device open.
+// Errors: `BW_EOTHER` when the system has no descriptor left, `BW_ENULL`.
+// Thread: any.
+int bw_comp_channel_create(const struct bw_device *device, struct bw_comp_channel **channel);
+
+// The channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll, not to
+// be read or closed. Whoever sleeps in poll on an inline device calls `bw_device_progress` now and
+// then, or requests that wait for their time do not go on.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_comp_channel_fd(const struct bw_comp_channel *channel);
+
+// Whether `bw_get_cq_event` answers `BW_EAGAIN` where it would block: the descriptor's flag
+// O_NONBLOCK, which the program may set itself as well.
+//
+// Errors: `BW_EOTHER` when the system refuses, `BW_ENULL`.
+// Thread: any.
+int bw_comp_channel_set_nonblocking(const struct bw_comp_channel *channel, int nonblocking);
+
+// Takes the oldest event of the channel (`ibv_get_cq_event`): the number of the completion queue,
+// and, unless `cq_context` is NULL, the context that this was created with. Blocks when there is
+// none. Each event is to be acknowledged, by `bw_ack_cq_events`.
+//
+// Errors: `BW_EAGAIN` when there is none and the descriptor does not block, `BW_ENULL`.
+// Thread: any.
+int bw_get_cq_event(const struct bw_comp_channel *channel, uint32_t *cqn, void **cq_context);
+
+// Acknowledges `count` events of the completion queue of this number that were got
+// (`ibv_ack_cq_events`), at the price of one. Destroying the queue waits for it.
+//
+// Errors: `BW_EINVAL` when fewer were got and not acknowledged: none is then. `BW_ENULL`.
+// Thread: any.
+int bw_ack_cq_events(const struct bw_comp_channel *channel, uint32_t cqn, uint32_t count);
+
+// Arms a completion queue (`ibv_req_notify_cq`): its next entry raises one event on its channel; or,
+// when `solicited_only` is not 0, the next one that tells of an error or of a message that was sent
+// with BW_SEND_SOLICITED. An entry that is there already raises nothing: arm, then poll until it is
+// empty, then sleep, and nothing is missed.
+//
+// Errors: `BW_EINVAL` when it has no channel, `BW_ENULL`.
+// Thread: the completion queue's owner.
+int bw_cq_req_notify(struct bw_cq *cq,
+                     int solicited_only);
+
+// Destroys a completion channel.
+//
+// Errors: `BW_EBUSY` while there are completion queues on it, `BW_ENULL`.
+// Thread: any; no other call on the channel may be under way or follow.
+int bw_comp_channel_destroy(struct bw_comp_channel *channel);
+
 // Creates a completion queue.
 //
-// Owner: the caller, until `bw_cq_destroy`. It keeps the device open.
-// Errors: `BW_ELIMIT` (no entries, or more than the device has), `BW_EINVAL`, `BW_ENULL`,
-// `BW_ESIZE`.
+// Owner: the caller, until `bw_cq_destroy`. It keeps the device open, and the channel.
+// Errors: `BW_ELIMIT` (no entries, or more than the device has), `BW_EINVAL`, `BW_EFOREIGN`,
+// `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_cq_create(const struct bw_device *device, const struct bw_cq_attr *attr, struct bw_cq **cq);
 
@@ -839,11 +1358,68 @@ int bw_cq_create(const struct bw_device *device, const struct bw_cq_attr *attr, 
 // Thread: the completion queue's owner.
 int bw_cq_query(const struct bw_cq *cq, struct bw_cq_info *info);
 
-// Destroys a completion queue. What it had not told yet is not told any more.
+// Destroys a completion queue. What it had not told yet is not told any more. Its events that were
+// not got are removed; waits until those that were got are acknowledged.
 //
-// Errors: `BW_EBUSY` while there are queue pairs that complete here, `BW_ENULL`.
+// Errors: `BW_EBUSY` while there are queue pairs, or shared receive queues for XRC, that complete
+// here, `BW_ENULL`.
 // Thread: the completion queue's owner; no other call on it may be under way or follow.
 int bw_cq_destroy(struct bw_cq *cq);
+
+// Fills `attr`, of `size` bytes, with its size and the defaults:
+// `bw_srq_init_attr_default(&attr, sizeof(attr))`.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_srq_init_attr_default(struct bw_srq_init_attr *attr, size_t size);
+
+// Creates a shared receive queue, for `bw_qp_init_attr.srq`. What was received is told by the
+// completion queue of the queue pair that received it. `attr` may be NULL: the default.
+//
+// Owner: the caller, until `bw_srq_destroy`. It keeps the protection domain.
+// Errors: `BW_ELIMIT`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_srq_create(const struct bw_pd *pd, const struct bw_srq_init_attr *attr, struct bw_srq **srq);
+
+// Creates a shared receive queue for XRC: initiators that are connected with a target of the domain
+// name it by its number. What was received is told by `cq`, which has to have room for one entry more
+// than `bw_srq_info.max_wr`. `attr` may be NULL: the default.
+//
+// Owner: the caller, until `bw_srq_destroy`. It keeps the protection domain, the XRC domain and the
+// completion queue.
+// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the completion queue's owner.
+int bw_srq_create_xrc(const struct bw_pd *pd,
+                      const struct bw_xrcd *xrcd,
+                      struct bw_cq *cq,
+                      const struct bw_srq_init_attr *attr,
+                      struct bw_srq **srq);
+
+// What it is able to do, its limit, and its number (`ibv_query_srq`). Set `info->size` before.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: the shared receive queue's owner.
+int bw_srq_query(const struct bw_srq *srq, struct bw_srq_info *info);
+
+// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message takes a receive and leaves
+// fewer than `srq_limit`, BW_EVENT_SRQ_LIMIT_REACHED is raised, once, and the limit is 0 then. 0 sets
+// none.
+//
+// Errors: `BW_ELIMIT` above `bw_srq_info.max_wr`, `BW_ENULL`.
+// Thread: the shared receive queue's owner.
+int bw_srq_modify(struct bw_srq *srq,
+                  uint32_t srq_limit);
+
+// Destroys a shared receive queue. What was posted and not told yet is told here: `cleared`, unless
+// NULL, is called for each, in no order. Completions of it that were not polled are dropped. Waits
+// until its asynchronous events that were got are acknowledged.
+//
+// Errors: `BW_EBUSY` while there are queue pairs on it, `BW_ENULL`.
+// Thread: the owner of the shared receive queue, and of its completion queue where it is for XRC; no
+// other call on it may be under way or follow.
+int bw_srq_destroy(struct bw_srq *srq,
+                   bw_cleared_fn cleared,
+                   void *context);
 
 // Fills `attr`, of `size` bytes, with its size and the defaults:
 // `bw_qp_init_attr_default(&attr, sizeof(attr))`.
@@ -856,8 +1432,8 @@ int bw_qp_init_attr_default(struct bw_qp_init_attr *attr, size_t size);
 // for receives. A completion queue for both directions needs the sum. `attr` may be NULL: the
 // default.
 //
-// Errors: `BW_ENULL`, `BW_ESIZE`.
-// Thread: any.
+// Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any; with a shared receive queue, the owner of that.
 int bw_qp_cq_entries(const struct bw_qp_init_attr *attr, uint32_t *send, uint32_t *recv);
 
 // Fills `attr`, of `size` bytes, with its size and the defaults:
@@ -868,12 +1444,14 @@ int bw_qp_cq_entries(const struct bw_qp_init_attr *attr, uint32_t *send, uint32_
 int bw_connect_attr_default(struct bw_connect_attr *attr, size_t size);
 
 // Creates a queue pair in RESET. Sends complete on `send_cq`, receives on `recv_cq`, which may be the
-// same. `attr` may be NULL: the default.
+// same; an XRC initiator has no receives, and `recv_cq` may be NULL. `attr` may be NULL: the default.
 //
-// Owner: the caller, until `bw_qp_destroy`. It keeps the protection domain and the completion
-// queues.
-// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
-// Thread: the owner of both completion queues: nobody may poll them meanwhile.
+// Owner: the caller, until `bw_qp_destroy`. It keeps the protection domain, the completion queues
+// and the shared receive queue.
+// Errors: `BW_ELIMIT`, `BW_EINVAL`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: the owner of both completion queues and of the shared receive queue: nobody may poll, or
+// post to it, meanwhile.
 int bw_qp_create(const struct bw_pd *pd,
                  struct bw_cq *send_cq,
                  struct bw_cq *recv_cq,
@@ -893,14 +1471,24 @@ int bw_qp_endpoint(struct bw_qp *qp, struct bw_endpoint *endpoint);
 // Thread: the queue pair's owner.
 int bw_qp_init(struct bw_qp *qp, const struct bw_connect_attr *attr);
 
-// From INIT to RTS, connected with `peer`: requests may be posted from here on. `attr` may be NULL:
-// the default. When it fails the queue pair is in INIT or in RTR: `bw_qp_reset` starts anew.
+// From INIT to RTS, connected with `peer`: requests may be posted from here on. The peer of an XRC
+// initiator is a `bw_xrc_target`. `attr` may be NULL: the default. When it fails the queue pair is in
+// INIT or in RTR: `bw_qp_reset` starts anew.
 //
-// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ETRANSPORT` (datagrams: `bw_qp_start`), `BW_ENULL`,
+// `BW_ESIZE`.
 // Thread: the queue pair's owner.
 int bw_qp_connect(struct bw_qp *qp,
                   const struct bw_endpoint *peer,
                   const struct bw_connect_attr *attr);
+
+// From INIT to RTS, of datagrams: they go to whom each request names. `attr` may be NULL: the
+// default. When it fails the queue pair is in INIT or in RTR: `bw_qp_reset` starts anew.
+//
+// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ETRANSPORT` (connections: `bw_qp_connect`), `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: the queue pair's owner.
+int bw_qp_start(struct bw_qp *qp, const struct bw_connect_attr *attr);
 
 // To ERR, from any state: everything in flight is flushed, and told by the completion
 // queues.
@@ -925,23 +1513,231 @@ int bw_qp_reset(struct bw_qp *qp, bw_cleared_fn cleared, void *context);
 // Thread: the queue pair's owner.
 int bw_qp_get_state(struct bw_qp *qp);
 
-// State and attributes, as the device has them. Set `info->size` before.
-//
-// Errors: `BW_ENULL`, `BW_ESIZE`.
-// Thread: the queue pair's owner.
-int bw_qp_query(struct bw_qp *qp, struct bw_qp_info *info);
-
 // Destroys a queue pair. What is in flight is flushed, and still told by the completion queues; what
-// was posted and not rung is not.
+// was posted and not rung is not. Waits until its asynchronous events that were got are acknowledged.
 //
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner; no other call on it may be under way or follow.
 int bw_qp_destroy(struct bw_qp *qp);
 
-// Posts an RDMA WRITE of the memory that `sge` names. Of the `bw_send_flags` BW_SEND_INLINE has no
-// effect on these functions: their names say it.
+// Creates an address handle.
 //
-// Errors: those of `bw_post_send`.
+// Owner: the caller, until `bw_ah_destroy`. It keeps the protection domain.
+// Errors: `BW_EINVAL` (a port or a source GID that the device does not have, a field out of range),
+// `BW_ENULL`.
+// Thread: any.
+int bw_ah_create(const struct bw_pd *pd, const struct bw_ah_attr *attr, struct bw_ah **ah);
+
+// The path back to a datagram's sender (`ibv_init_ah_from_wc`): `wc` is how its receive completed,
+// `grh` the first 40 bytes of the receive's memory (not looked at without BW_WC_GRH), `port_num` the
+// port that it came in by.
+//
+// Errors: `BW_EINVAL` (not a received datagram, or not a route header), `BW_ENULL`.
+// Thread: any.
+int bw_ah_init_from_wc(const struct bw_wc *wc,
+                       const void *grh,
+                       uint32_t port_num,
+                       struct bw_ah_attr *attr);
+
+// Creates an address handle to answer a datagram with (`ibv_create_ah_from_wc`), from what
+// `bw_ah_init_from_wc` takes.
+//
+// Owner: the caller, until `bw_ah_destroy`. It keeps the protection domain.
+// Errors: `BW_EINVAL`, `BW_ENULL`.
+// Thread: any.
+int bw_ah_create_from_wc(const struct bw_pd *pd,
+                         const struct bw_wc *wc,
+                         const void *grh,
+                         uint32_t port_num,
+                         struct bw_ah **ah);
+
+// What an address handle was made of.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_ah_query(const struct bw_ah *ah, struct bw_ah_attr *attr);
+
+// Destroys an address handle. Requests that were posted with it are not touched by that.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; no other call with the address handle, a post neither, may be under way or follow.
+int bw_ah_destroy(struct bw_ah *ah);
+
+// Attaches a queue pair of datagrams to a multicast group (`ibv_attach_mcast`): it gets what is sent
+// to this MGID, of 16 bytes, and MLID. Attached twice, it still gets one copy. A queue pair that is
+// destroyed leaves its groups.
+//
+// Errors: `BW_ETRANSPORT`, `BW_EINVAL` (not a multicast address), `BW_EEXHAUSTED` (the group is
+// full), `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_qp_attach_mcast(struct bw_qp *qp,
+                       const uint8_t *gid,
+                       uint16_t lid);
+
+// Detaches it (`ibv_detach_mcast`).
+//
+// Errors: `BW_ETRANSPORT`, `BW_EINVAL` when it is not attached, `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_qp_detach_mcast(struct bw_qp *qp, const uint8_t *gid, uint16_t lid);
+
+// Changes state and attributes (`ibv_modify_qp`): those of `attr` that `mask` names, bits of
+// `bw_qp_attr_mask`. `bw_qp_init`, `bw_qp_connect` and `bw_qp_start` do it in fewer words. Going to
+// RESET is `bw_qp_reset`.
+//
+// Errors: `BW_ESTATE` (no such transition; `cur_qp_state` is another; still draining; RESET),
+// `BW_EINVAL` (`bw_last_error` names what is missing, not allowed or out of range), `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: the queue pair's owner.
+int bw_qp_modify(struct bw_qp *qp, const struct bw_qp_attr *attr, uint32_t mask);
+
+// State and attributes, as the device has them (`ibv_query_qp`). Set `attr->size` before.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: the queue pair's owner.
+int bw_qp_query(struct bw_qp *qp, struct bw_qp_attr *attr);
+
+// Creates an XRC domain (`ibv_open_xrcd`, without a file).
+//
+// Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_xrcd_create(const struct bw_device *device, struct bw_xrcd **xrcd);
+
+// Destroys an XRC domain.
+//
+// Errors: `BW_EBUSY` while there are targets or shared receive queues in it, `BW_ENULL`.
+// Thread: any; no other call on the domain may be under way or follow.
+int bw_xrcd_destroy(struct bw_xrcd *xrcd);
+
+// Creates a target in RESET.
+//
+// Owner: the caller, until `bw_xrc_target_destroy`. It keeps the XRC domain.
+// Errors: `BW_EEXHAUSTED`, `BW_ENULL`.
+// Thread: any.
+int bw_xrc_target_create(const struct bw_xrcd *xrcd, struct bw_xrc_target **target);
+
+// What to bring to the initiator, by any means. Set `endpoint->size` before.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_xrc_target_endpoint(const struct bw_xrc_target *target, struct bw_endpoint *endpoint);
+
+// From RESET to INIT. `attr` may be NULL: the default.
+//
+// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_xrc_target_init(const struct bw_xrc_target *target, const struct bw_connect_attr *attr);
+
+// From INIT to RTS, connected with the initiator `peer`. `attr` may be NULL: the default.
+//
+// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_xrc_target_connect(const struct bw_xrc_target *target,
+                          const struct bw_endpoint *peer,
+                          const struct bw_connect_attr *attr);
+
+// Changes state and attributes, as `bw_qp_modify`; RESET too.
+//
+// Errors: those of `bw_qp_modify`.
+// Thread: any.
+int bw_xrc_target_modify(const struct bw_xrc_target *target,
+                         const struct bw_qp_attr *attr,
+                         uint32_t mask);
+
+// State and attributes, as the device has them. Set `attr->size` before.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_xrc_target_query(const struct bw_xrc_target *target, struct bw_qp_attr *attr);
+
+// Destroys a target. Waits until its asynchronous events that were got are acknowledged.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; no other call on the target may be under way or follow.
+int bw_xrc_target_destroy(struct bw_xrc_target *target);
+
+// Creates a memory window (`ibv_alloc_mw`), bound to nothing. `mw_type` is a `bw_mw_type`.
+//
+// Owner: the caller, until `bw_mw_destroy`. It keeps the protection domain.
+// Errors: `BW_EINVAL`, `BW_EEXHAUSTED`, `BW_ENULL`.
+// Thread: any.
+int bw_mw_create(const struct bw_pd *pd, uint32_t mw_type, struct bw_mw **mw);
+
+// The window's key for the peer's requests, as the last bind that was posted names it: each bind
+// changes it. It opens what it was bound to when that bind has been executed; requests behind the bind
+// may use it at once. 0, which is no key, when `mw` is NULL.
+//
+// Thread: the window's owner.
+uint32_t bw_mw_rkey(const struct bw_mw *mw);
+
+// Binds a window of type 1 (`ibv_bind_mw`), or takes away what it was bound to for a length of 0: posts
+// the request on the queue pair, and tells the device. `bw_mw_rkey` is the new key at once. What cannot
+// be bound completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
+// `bw_post_send`.
+//
+// Errors: `BW_EINVAL` (of type 2; unknown flags), `BW_EFOREIGN`, `BW_ETRANSPORT` (datagrams), `BW_EFULL`,
+// `BW_ESTATE`, `BW_ENULL`.
+// Thread: the owner of the window and of the queue pair.
+int bw_mw_bind(struct bw_qp *qp,
+               struct bw_mw *mw,
+               uint64_t wr_id,
+               const struct bw_mw_bind_info *info,
+               uint32_t send_flags);
+
+// Destroys a memory window: when this returns no peer reaches through it any more.
+//
+// Errors: `BW_ENULL`.
+// Thread: the window's owner; no other call on it may be under way or follow.
+int bw_mw_destroy(struct bw_mw *mw);
+
+// Posts the `num` send requests of the array `wr`, in order, and tells the device of them, and of
+// what was posted one by one before. A software device in BW_SOFT_INLINE executes them here.
+//
+// When it fails, the requests before the one that was refused are posted; that one and those behind
+// it are not, and are left as they are. `bad_wr`, unless NULL, then points to the refused one. A
+// NULL in place of the array, or of the queue pair, is not told there.
+//
+// | transport | operations |
+// |---|---|
+// | BW_QPT_RC, BW_QPT_XRC_SEND | all |
+// | BW_QPT_UC | all but READ and the atomics |
+// | BW_QPT_UD | SEND, SEND_WITH_IMM, NOP |
+//
+// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`, `BW_EOPCODE`
+// (unknown, or one that the transport does not have), `BW_EINVAL` (unknown flags; BW_SEND_INLINE of
+// an operation that sends no data; elements of one that has none; BIND_MW of a window of type 1),
+// `BW_ENULL` (also: a datagram without `ah`, a BIND_MW without `mw`).
+// Thread: the send queue's owner. Data path.
+int bw_post_send(struct bw_qp *qp,
+                 const struct bw_send_wr *wr,
+                 uint32_t num,
+                 const struct bw_send_wr **bad_wr);
+
+// Posts the `num` receives of the array `wr`, in order, and tells the device of them, and of those
+// posted one by one before. `bad_wr` as in `bw_post_send`.
+//
+// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENORQ` (an XRC initiator,
+// or a queue pair on a shared receive queue), `BW_ENULL`.
+// Thread: the receive queue's owner. Data path.
+int bw_post_recv(struct bw_qp *qp,
+                 const struct bw_recv_wr *wr,
+                 uint32_t num,
+                 const struct bw_recv_wr **bad_wr);
+
+// As `bw_post_recv`, to a shared receive queue.
+//
+// Errors: `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
+// Thread: the shared receive queue's owner. Data path.
+int bw_post_srq_recv(struct bw_srq *srq,
+                     const struct bw_recv_wr *wr,
+                     uint32_t num,
+                     const struct bw_recv_wr **bad_wr);
+
+// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_ring_sq`. This and
+// the next functions are for connections, BW_QPT_RC and BW_QPT_UC, whose requests name no receiver.
+// Of the `bw_send_flags` BW_SEND_INLINE has no effect on them: their names say it.
+//
+// Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports.
 // Thread: the send queue's owner. Data path.
 int bw_post_write(struct bw_qp *qp,
                   uint64_t wr_id,
@@ -965,7 +1761,7 @@ int bw_post_write_inline(struct bw_qp *qp,
 
 // Posts an RDMA READ into the memory that `sge` names.
 //
-// Errors: those of `bw_post_send`.
+// Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports than BW_QPT_RC.
 // Thread: the send queue's owner. Data path.
 int bw_post_read(struct bw_qp *qp,
                  uint64_t wr_id,
@@ -993,38 +1789,20 @@ int bw_post_send_inline(struct bw_qp *qp,
                         uint32_t length,
                         uint32_t send_flags);
 
-// Posts a receive into the memory that `sge` names.
+// Posts a receive into the memory that `sge` names. It cannot be used before `bw_ring_rq`.
 //
 // Errors: those of `bw_post_recv`.
 // Thread: the receive queue's owner. Data path.
 int bw_post_recv_one(struct bw_qp *qp, uint64_t wr_id, const struct bw_sge *sge);
 
-// Posts a list of send requests, in order. Nothing is sent before `bw_ring_sq`.
-//
-// When it fails, the requests before the one that was refused are posted; that one and those behind
-// it are not. `bad_wr`, unless NULL, then points to the refused one.
-//
-// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`, `BW_EOPCODE`,
-// `BW_EINVAL` (unknown flags; BW_SEND_INLINE of an operation that sends no data; elements of one
-// that has none), `BW_ENULL`.
-// Thread: the send queue's owner. Data path.
-int bw_post_send(struct bw_qp *qp, const struct bw_send_wr *wr, const struct bw_send_wr **bad_wr);
-
-// Posts a list of receives, in order. None can be used before `bw_ring_rq`. `bad_wr` as in
-// `bw_post_send`.
-//
-// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
-// Thread: the receive queue's owner. Data path.
-int bw_post_recv(struct bw_qp *qp, const struct bw_recv_wr *wr, const struct bw_recv_wr **bad_wr);
-
-// Tells the device of the send requests posted since the last ring. A software device in
+// Tells the device of the send requests posted one by one since the last ring. A software device in
 // BW_SOFT_INLINE executes them here.
 //
 // Errors: `BW_ENULL`.
 // Thread: the send queue's owner. Data path.
 int bw_ring_sq(struct bw_qp *qp);
 
-// Tells the device of the receives posted since the last ring.
+// Tells the device of the receives posted one by one since the last ring.
 //
 // Errors: `BW_ENULL`.
 // Thread: the receive queue's owner. Data path.
@@ -1041,6 +1819,91 @@ int bw_poll_one(struct bw_cq *cq, struct bw_wc *wc);
 // Errors: `BW_ENULL`. A `max` of 0 or less takes none.
 // Thread: the completion queue's owner. Data path.
 int bw_poll(struct bw_cq *cq, struct bw_wc *wc, int max);
+
+// What an event type means, in a few words (`ibv_event_type_str`). Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_event_type_str(uint32_t event_type);
+
+// The descriptor of a device's asynchronous events, 0 or more: readable while one is queued. For poll
+// and epoll, not to be read or closed.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_async_fd(const struct bw_device *device);
+
+// Whether `bw_get_async_event` answers `BW_EAGAIN` where it would block: the descriptor's flag
+// O_NONBLOCK, which the program may set itself as well.
+//
+// Errors: `BW_EOTHER` when the system refuses, `BW_ENULL`.
+// Thread: any.
+int bw_async_set_nonblocking(const struct bw_device *device, int nonblocking);
+
+// Takes the oldest asynchronous event (`ibv_get_async_event`), and tells in `info` what it says; set
+// `info->size` before. Blocks when there is none. Events of a queue come to the device that it was
+// created on, those of a port or the device to every one that was opened.
+//
+// Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
+// it is about waits for the acknowledgement.
+// Errors: `BW_EAGAIN` when there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_get_async_event(const struct bw_device *device,
+                       struct bw_async_event_info *info,
+                       struct bw_async_event **event);
+
+// Acknowledges an asynchronous event (`ibv_ack_async_event`); the handle is gone then.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_ack_async_event(struct bw_async_event *event);
+
+// Lets things go wrong as the `num` steps of the array `steps` say, beside what earlier scripts still
+// have to say. Of those with the same trigger the first strikes first; of the faults of one request
+// only the first does. While some entry or packet is to be hit, execution is slow. When it fails
+// nothing of the script is taken.
+//
+// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a reserved field; a fault of a
+// request at BW_AFTER), `BW_ENULL`.
+// Thread: any.
+int bw_soft_inject(const struct bw_device *device,
+                   const struct bw_soft_step *steps,
+                   uint32_t num);
+
+// Lets `count` faults strike at random among the next `packets` packets: each is the fault of one of
+// the `num` steps of the array `kinds`, whose triggers are not looked at. The same seed gives the same
+// faults.
+//
+// Errors: as `bw_soft_inject`.
+// Thread: any.
+int bw_soft_inject_seeded(const struct bw_device *device,
+                          uint64_t seed,
+                          uint64_t packets,
+                          uint32_t count,
+                          const struct bw_soft_step *kinds,
+                          uint32_t num);
+
+// Forgets all scripts, as far as they have not struck.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_soft_clear(const struct bw_device *device);
+
+// Takes the port's link down (0) or up (not 0): BW_EVENT_PORT_ERR and BW_EVENT_PORT_ACTIVE tell. While
+// it is down no packet leaves: reliable requests run out of retries, datagrams are dropped.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_soft_set_port(const struct bw_device *device,
+                     int up);
+
+// Raises an event that nothing caused, about what has this number: of a port from 1, of the device not
+// looked at. Only the event: the thing itself goes on as before.
+//
+// Errors: `BW_EINVAL` when there is no such event or thing, `BW_ENULL`.
+// Thread: any.
+int bw_soft_raise(const struct bw_device *device,
+                  uint32_t event,
+                  uint32_t element_number);
 
 #ifdef __cplusplus
 }  // extern "C"

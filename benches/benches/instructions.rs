@@ -4,7 +4,7 @@
 //! Each figure is for [`REQUESTS`] requests, so that what happens once weighs little.
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
-use bellwire_benches::{End, MemoryDevice, ends};
+use bellwire_benches::{End, Many, MemoryDevice, SMALL, ends};
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use gungraun::{
@@ -155,7 +155,7 @@ fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(99))]
+#[library_benchmark(config = limit(102))]
 #[bench::receives(received())]
 fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -174,7 +174,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 }
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(275))]
+#[library_benchmark(config = limit(284))]
 #[bench::run(connected())]
 fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
@@ -192,7 +192,7 @@ fn soft_write_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(970))]
+#[library_benchmark(config = limit(1010))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -240,6 +240,36 @@ fn receiving() -> (End, End) {
     ends
 }
 
+/// The queue pair of a request, one after another from all over `count`. Each has a whole lap of its
+/// send queue: once in each it looks anew at what has been polled.
+fn of_many(request: u64, count: usize) -> usize {
+    let lap = request / u64::from(SMALL.max_send_wr);
+    lap as usize * 3_313 % count
+}
+
+// However many queue pairs there are, an operation takes as many instructions: one limit.
+#[library_benchmark(config = limit(477))]
+#[bench::of_1(Many::new(1))]
+#[bench::of_100(Many::new(100))]
+#[bench::of_10000(Many::new(10_000))]
+fn many_write_8_inline_and_poll(mut many: Many) -> Many {
+    for request in 0..REQUESTS {
+        many.write(of_many(request, many.count()));
+    }
+    many
+}
+
+#[library_benchmark(config = limit(1106))]
+#[bench::of_1(Many::new(1))]
+#[bench::of_100(Many::new(100))]
+#[bench::of_10000(Many::new(10_000))]
+fn many_send_8_inline_and_receive(mut many: Many) -> Many {
+    for request in 0..REQUESTS {
+        many.send(of_many(request, many.count()));
+    }
+    many
+}
+
 library_benchmark_group!(
     name = data_path;
     benchmarks =
@@ -253,6 +283,8 @@ library_benchmark_group!(
         poll_receive,
         poll_empty,
         soft_write_8_inline,
-        soft_send_8_inline_and_receive
+        soft_send_8_inline_and_receive,
+        many_write_8_inline_and_poll,
+        many_send_8_inline_and_receive
 );
 main!(library_benchmark_groups = data_path);

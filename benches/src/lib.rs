@@ -1,5 +1,9 @@
 //! What the benches share: queues over ordinary memory, with a device that only prepares completion
-//! entries; and two ends of a connection over the software HCA.
+//! entries; two ends of a connection over the software HCA, and many.
+
+mod many;
+
+pub use many::{Many, SMALL, SetUp};
 
 use bellwire::memory::{Mapping, Pages};
 use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};

@@ -53,13 +53,21 @@ pub enum bw_error {
     BW_EOTHER = -19,
     /// A fault within the library. The objects of the call should be destroyed.
     BW_EINTERNAL = -20,
+    /// The queue pair's transport does not have this.
+    BW_ETRANSPORT = -21,
+    /// The queue pair has no receive queue of its own: it receives from a shared one, or not at all.
+    BW_ENORQ = -22,
+    /// There is no event, and the descriptor was told not to block.
+    BW_EAGAIN = -23,
+    /// The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
+    BW_EFATAL = -24,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 25] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -81,6 +89,10 @@ impl bw_error {
         BW_ECLOCK,
         BW_EOTHER,
         BW_EINTERNAL,
+        BW_ETRANSPORT,
+        BW_ENORQ,
+        BW_EAGAIN,
+        BW_EFATAL,
     ];
 
     fn text(self) -> &'static CStr {
@@ -118,6 +130,14 @@ impl bw_error {
             BW_ECLOCK => c"the clock is the real one: open the device with BW_CLOCK_VIRTUAL",
             BW_EOTHER => c"failed: bw_last_error tells why",
             BW_EINTERNAL => c"a fault within the library: bw_last_error tells where",
+            BW_ETRANSPORT => c"the queue pair's transport does not have this",
+            BW_ENORQ => {
+                c"the queue pair has no receive queue of its own: post to the shared receive queue"
+            }
+            BW_EAGAIN => {
+                c"no event is queued: wait until the descriptor is readable, or let it block"
+            }
+            BW_EFATAL => c"the device has failed: destroy what is left on it, and open another",
         }
     }
 }

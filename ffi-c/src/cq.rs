@@ -1,24 +1,27 @@
 //! Completion queues. Polling is in `wc`.
 
+use crate::channel::{Registered, bw_comp_channel};
 use crate::code::BW_ELIMIT;
 use crate::device::bw_device;
 use crate::failure::{Failure, guard};
 use crate::handle::{get, give, take};
 use crate::sized::{self, Versioned};
 use crate::used::{Used, User};
-use hw::Cq;
-use std::ffi::c_int;
+use hw::{Cq, CqInit};
+use std::ffi::{c_int, c_void};
 
 /// A completion queue.
 #[derive(Debug)]
 pub struct bw_cq {
     pub(crate) cq: Cq,
     pub(crate) used: Used,
+    // Behind the queue, which waits for its events to be acknowledged.
+    _registered: Option<Registered>,
     _device: User,
 }
 
 /// How a completion queue is to be made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_cq_attr {
     /// `sizeof(bw_cq_attr)`.
@@ -30,9 +33,26 @@ pub struct bw_cq_attr {
     pub max_qp: u32,
     /// 0.
     pub reserved: u32,
+    /// The channel that it tells of entries when armed (`bw_cq_req_notify`), or NULL.
+    pub channel: *const bw_comp_channel,
+    /// Given back with each of its events, `bw_get_cq_event`.
+    pub cq_context: *mut c_void,
 }
 
-// SAFETY: repr(C), integers only, without padding; the size is the first field.
+impl Default for bw_cq_attr {
+    fn default() -> Self {
+        Self {
+            size: 0,
+            entries: 0,
+            max_qp: 0,
+            reserved: 0,
+            channel: std::ptr::null(),
+            cq_context: std::ptr::null_mut(),
+        }
+    }
+}
+
+// SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
 unsafe impl Versioned for bw_cq_attr {
     const FIRST: usize = 16;
 }
@@ -52,6 +72,10 @@ pub struct bw_cq_info {
     pub overrun: u32,
     /// Entries dropped because they told of no request in flight.
     pub stale: u64,
+    /// Its number, by which events name it.
+    pub cqn: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 // SAFETY: as above.
@@ -64,9 +88,9 @@ const MAX_QP: u32 = 65536;
 
 /// Creates a completion queue.
 ///
-/// Owner: the caller, until `bw_cq_destroy`. It keeps the device open.
-/// Errors: `BW_ELIMIT` (no entries, or more than the device has), `BW_EINVAL`, `BW_ENULL`,
-/// `BW_ESIZE`.
+/// Owner: the caller, until `bw_cq_destroy`. It keeps the device open, and the channel.
+/// Errors: `BW_ELIMIT` (no entries, or more than the device has), `BW_EINVAL`, `BW_EFOREIGN`,
+/// `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cq_create(
@@ -86,16 +110,23 @@ pub unsafe extern "C" fn bw_cq_create(
                 return Err(Failure::new(BW_ELIMIT, text));
             }
         };
-        // SAFETY: the header on results.
-        unsafe {
-            give(cq, || {
-                Ok(bw_cq {
-                    cq: device.device.create_cq_for(attr.entries, qps)?,
-                    used: Used::default(),
-                    _device: device.used.by(),
-                })
+        // SAFETY: the header on handles; NULL is none.
+        let channel = unsafe { attr.channel.as_ref() };
+        let make = || {
+            let cq = device.device.create_cq_with(&CqInit {
+                qps,
+                channel: channel.map(|channel| &channel.channel),
+                ..CqInit::new(attr.entries)
+            })?;
+            Ok(bw_cq {
+                _registered: channel.map(|channel| channel.register(cq.cqn(), attr.cq_context)),
+                cq,
+                used: Used::default(),
+                _device: device.used.by(),
             })
-        }
+        };
+        // SAFETY: the header on results.
+        unsafe { give(cq, make) }
     })
 }
 
@@ -114,22 +145,27 @@ pub unsafe extern "C" fn bw_cq_query(cq: *const bw_cq, info: *mut bw_cq_info) ->
             unreserved: cq.unreserved(),
             overrun: cq.overrun().into(),
             stale: cq.stale(),
+            cqn: cq.cqn(),
+            reserved: 0,
         };
         // SAFETY: the header on sized structs.
         unsafe { sized::write(info, &found) }
     })
 }
 
-/// Destroys a completion queue. What it had not told yet is not told any more.
+/// Destroys a completion queue. What it had not told yet is not told any more. Its events that were
+/// not got are removed; waits until those that were got are acknowledged.
 ///
-/// Errors: `BW_EBUSY` while there are queue pairs that complete here, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while there are queue pairs, or shared receive queues for XRC, that complete
+/// here, `BW_ENULL`.
 /// Thread: the completion queue's owner; no other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cq_destroy(cq: *mut bw_cq) -> c_int {
     // SAFETY: the header on handles.
     guard(|| unsafe {
         take(cq, "completion queue", |cq| {
-            cq.used.check("completion queue", "queue pairs")
+            cq.used
+                .check("completion queue", "queue pairs or XRC queues")
         })
     })
 }

@@ -86,12 +86,28 @@ pub struct bw_device_info {
     pub max_inline_data: u32,
     /// Entries of one completion queue.
     pub max_cqe: u32,
-    /// Memory regions at once.
+    /// Memory regions and windows at once.
     pub max_mr: u32,
     /// Bytes of one memory region.
     pub max_mr_size: u64,
     /// Bytes of one message.
     pub max_msg_sz: u64,
+    /// Shared receive queues at once.
+    pub max_srq: u32,
+    /// Receives of one shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter/gather elements of one of its receives.
+    pub max_srq_sge: u32,
+    /// Queue pairs attached to one multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// Partition keys of a port.
+    pub max_pkeys: u32,
+    /// Ports; they count from 1.
+    pub phys_port_cnt: u32,
+    /// Memory windows at once, of either type; they share the regions' keys.
+    pub max_mw: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 impl Default for bw_device_info {
@@ -109,6 +125,14 @@ impl Default for bw_device_info {
             max_mr: 0,
             max_mr_size: 0,
             max_msg_sz: 0,
+            max_srq: 0,
+            max_srq_wr: 0,
+            max_srq_sge: 0,
+            max_mcast_qp_attach: 0,
+            max_pkeys: 0,
+            phys_port_cnt: 0,
+            max_mw: 0,
+            reserved: 0,
         }
     }
 }
@@ -133,6 +157,13 @@ impl From<&DeviceInfo> for bw_device_info {
             max_mr: attr.max_mr,
             max_mr_size: attr.max_mr_size,
             max_msg_sz: attr.max_msg_sz,
+            max_srq: attr.max_srq,
+            max_srq_wr: attr.max_srq_wr,
+            max_srq_sge: attr.max_srq_sge,
+            max_mcast_qp_attach: attr.max_mcast_qp_attach,
+            max_pkeys: attr.max_pkeys.into(),
+            phys_port_cnt: attr.phys_port_cnt.into(),
+            max_mw: attr.max_mw,
             ..Self::default()
         }
     }
@@ -200,6 +231,24 @@ pub unsafe extern "C" fn bw_device_open_soft(
         let config = soft_config(&unsafe { sized::read_or_default(config)? })?;
         // SAFETY: the header on results.
         unsafe { give(device, || Ok(handle(Device::soft(config)))) }
+    })
+}
+
+/// Opens the same device once more: another context, with asynchronous events of its own. Objects of
+/// the two cannot be combined, but their queue pairs reach each other.
+///
+/// Owner: the caller, until `bw_device_close`.
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_device_reopen(
+    device: *const bw_device,
+    again: *mut *mut bw_device,
+) -> c_int {
+    // SAFETY: the header on handles and results.
+    guard(|| unsafe {
+        let device = get(device, "device")?;
+        give(again, || Ok(handle(device.device.reopen()?)))
     })
 }
 
@@ -295,14 +344,14 @@ pub unsafe extern "C" fn bw_device_advance(device: *const bw_device, nanoseconds
 
 /// Closes a device.
 ///
-/// Errors: `BW_EBUSY` while there are protection domains or completion queues of it, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while there is anything of it, `BW_ENULL`.
 /// Thread: any; no other call on the device may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_close(device: *mut bw_device) -> c_int {
     // SAFETY: the header on handles.
     guard(|| unsafe {
         take(device, "device", |device| {
-            let users = "protection domains or completion queues";
+            let users = "protection domains, completion queues or channels, XRC domains or events";
             device.used.check("device", users)
         })
     })

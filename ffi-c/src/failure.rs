@@ -40,9 +40,24 @@ impl From<hw::Error> for Failure {
         use hw::Error;
         let code = match &error {
             Error::UnknownDevice { .. } => BW_ENODEV,
+            Error::Busy { .. } | Error::WindowsBound { .. } => BW_EBUSY,
             Error::Exhausted { .. } => BW_EEXHAUSTED,
             Error::TooLarge { .. } => BW_ELIMIT,
-            Error::BadRegion { .. } | Error::AccessWithoutLocalWrite => BW_EINVAL,
+            Error::BadRegion { .. }
+            | Error::AccessWithoutLocalWrite
+            | Error::OutOfRange { .. }
+            | Error::XrcSrq { .. }
+            | Error::MwType { .. }
+            | Error::NotADatagram
+            | Error::NotMulticast { .. }
+            | Error::NotAttached { .. }
+            | Error::NoChannel { .. }
+            | Error::NotDeferred { .. }
+            | Error::FaultWithoutRequest { .. }
+            | Error::WrongElement { .. }
+            | Error::UnknownElement { .. } => BW_EINVAL,
+            Error::WouldBlock => BW_EAGAIN,
+            Error::DeviceFatal => BW_EFATAL,
             Error::Foreign { .. } => BW_EFOREIGN,
             Error::ResetByModify | Error::NotReset => BW_ESTATE,
             Error::Attach(_) => BW_ECQROOM,
@@ -53,6 +68,7 @@ impl From<hw::Error> for Failure {
             ) => BW_ESTATE,
             Error::Modify(_) => BW_EINVAL,
             Error::Memory(_) => BW_EMEMORY,
+            Error::Post(error) => post_code(*error),
             _ => BW_EOTHER,
         };
         Self::new(code, error.to_string())
@@ -93,6 +109,14 @@ impl Answer for () {
 impl Answer for hw::state::QpState {
     fn number(self) -> c_int {
         self.number().into()
+    }
+}
+
+/// A file descriptor.
+impl Answer for std::os::fd::BorrowedFd<'_> {
+    fn number(self) -> c_int {
+        use std::os::fd::AsRawFd;
+        self.as_raw_fd()
     }
 }
 
@@ -140,6 +164,7 @@ pub(crate) fn post_code(error: PostError) -> bw_error {
     match error {
         PostError::QueueFull => BW_EFULL,
         PostError::WrongState => BW_ESTATE,
+        PostError::NoRecvQueue => BW_ENORQ,
         PostError::TooManySges { .. } => BW_ETOOMANYSGE,
         PostError::InlineTooLong { .. } => BW_EINLINE,
         PostError::SgeTooLong { .. } | PostError::BlockTooShort { .. } => BW_ESGELENGTH,

@@ -50,10 +50,22 @@ pub(crate) unsafe fn take<T>(
     check: impl FnOnce(&mut T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
+    unsafe { take_with(handle, what, check) }.map(drop)
+}
+
+/// As [`take`], to end the object in another way than by dropping it.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn take_with<T>(
+    handle: *mut T,
+    what: &str,
+    check: impl FnOnce(&mut T) -> Result<(), Failure>,
+) -> Result<Box<T>, Failure> {
+    // SAFETY: the caller's promise.
     check(unsafe { get_mut(handle, what)? })?;
     // SAFETY: from `give`, and taken once.
-    drop(unsafe { Box::from_raw(handle) });
-    Ok(())
+    Ok(unsafe { Box::from_raw(handle) })
 }
 
 // The header on threads: these may be used by any, queues by one at a time, a queue pair's two queues
@@ -65,8 +77,18 @@ const _: () = {
     any::<crate::memory::bw_pd>();
     any::<crate::memory::bw_mr>();
     any::<crate::memory::bw_region>();
-    one::<crate::cq::bw_cq>();
+    any::<crate::ah::bw_ah>();
+    any::<crate::channel::bw_comp_channel>();
+    any::<crate::xrc::bw_xrcd>();
+    any::<crate::xrc::bw_xrc_target>();
+    any::<crate::event::bw_async_event>();
+    one::<hw::Cq>();
+    one::<hw::Mw>();
+    one::<hw::Srq>();
     one::<hw::Qp>();
+    one::<hw::Qp<hw::wqe::Uc>>();
+    one::<hw::Qp<hw::wqe::Ud>>();
+    one::<hw::Qp<hw::wqe::Xrc>>();
     one::<hw::RcSendQueue>();
     one::<hw::QpRecvQueue>();
 };

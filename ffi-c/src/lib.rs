@@ -3,7 +3,7 @@
 //! The conventions are stated once, at the top of the header (`cbindgen.toml`). How they are kept:
 //!
 //! - Set-up calls run in [`failure::guard`]: a failure becomes a code and a text, a panic a code.
-//! - The data path ([`post`], [`wc`]) has no guard and cannot panic; if it did, an `extern "C"`
+//! - The data path ([`post`], [`direct`], [`wc`]) has no guard and cannot panic; if it did, an `extern "C"`
 //!   function aborts rather than unwind into C.
 //! - Numbers that C gives are integers here, never enums: a value that no enum has is an error.
 //! - A handle counts its users ([`used`]), so that it cannot be destroyed under them.
@@ -31,18 +31,41 @@ pub mod device;
 
 pub mod memory;
 
+pub mod port;
+
+pub mod channel;
+
 pub mod cq;
+
+pub mod srq;
 
 pub mod qp_attr;
 
 pub mod qp;
 
+pub mod ah;
+
+pub mod modify;
+
+pub mod xrc;
+
+pub mod mw;
+
+pub mod wr;
+
 pub mod post;
 
+pub mod direct;
+
 pub mod wc;
+
+pub mod event;
+
+pub mod soft;
 
 mod handle;
 mod sized;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod used;

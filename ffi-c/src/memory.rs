@@ -22,7 +22,8 @@ pub struct bw_pd {
 /// Memory of the program that is registered with a device.
 #[derive(Debug)]
 pub struct bw_mr {
-    mr: Mr,
+    /// There, but while it is being destroyed.
+    mr: Option<Mr>,
     _pd: User,
 }
 
@@ -184,14 +185,17 @@ pub unsafe extern "C" fn bw_pd_create(device: *const bw_device, pd: *mut *mut bw
 
 /// Destroys a protection domain.
 ///
-/// Errors: `BW_EBUSY` while there are memory or queue pairs of it, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while there are memory, windows, address handles or queues of it, `BW_ENULL`.
 /// Thread: any; no other call on the protection domain may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_pd_destroy(pd: *mut bw_pd) -> c_int {
     // SAFETY: the header on handles.
     guard(|| unsafe {
         take(pd, "protection domain", |pd| {
-            pd.used.check("protection domain", "memory or queue pairs")
+            pd.used.check(
+                "protection domain",
+                "memory, windows, address handles or queues",
+            )
         })
     })
 }
@@ -229,7 +233,7 @@ pub unsafe extern "C" fn bw_mr_create(
         unsafe {
             give(mr, || {
                 Ok(bw_mr {
-                    mr: pd.pd.register(start, length, access)?,
+                    mr: Some(pd.pd.register(start, length, access)?),
                     _pd: pd.used.by(),
                 })
             })
@@ -245,7 +249,8 @@ pub unsafe extern "C" fn bw_mr_create(
 pub unsafe extern "C" fn bw_mr_query(mr: *const bw_mr, info: *mut bw_mr_info) -> c_int {
     guard(|| {
         // SAFETY: the header on handles.
-        let mr = &unsafe { get(mr, "memory region")? }.mr;
+        let mr = unsafe { get(mr, "memory region")? }.mr.as_ref();
+        let mr = mr.ok_or_else(|| Failure::null("memory region"))?;
         let found = bw_mr_info {
             size: 0,
             access: mr.access().bits(),
@@ -262,12 +267,19 @@ pub unsafe extern "C" fn bw_mr_query(mr: *const bw_mr, info: *mut bw_mr_info) ->
 /// Takes the keys of the memory back. When this returns the device does not touch the memory any
 /// more; requests that still name it fail.
 ///
-/// Errors: `BW_ENULL`.
+/// Errors: `BW_EBUSY` while memory windows are bound to it, `BW_ENULL`.
 /// Thread: any; no other call on the memory region may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_mr_destroy(mr: *mut bw_mr) -> c_int {
+    let deregister = |region: &mut bw_mr| match region.mr.take().map(Mr::deregister) {
+        Some(Err((mr, error))) => {
+            region.mr = Some(mr);
+            Err(error.into())
+        }
+        _ => Ok(()),
+    };
     // SAFETY: the header on handles.
-    guard(|| unsafe { take(mr, "memory region", |_| Ok(())) })
+    guard(|| unsafe { take(mr, "memory region", deregister) })
 }
 
 /// Fills `attr`, of `size` bytes, with its size and the defaults, which lack a length: the largest
@@ -370,7 +382,8 @@ pub unsafe extern "C" fn bw_region_query(
     })
 }
 
-/// Takes the keys of the region back, and its memory. Requests that still name it fail.
+/// Takes the keys of the region back, and its memory. Requests that still name it fail, and so do those
+/// that name a memory window on it.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any; no other call on the region may be under way or follow, and nobody may use its

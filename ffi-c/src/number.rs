@@ -21,6 +21,8 @@ pub enum bw_wr_opcode {
     BW_WR_ATOMIC_FETCH_AND_ADD = 6,
     /// Invalidate a key of this side.
     BW_WR_LOCAL_INV = 7,
+    /// Bind a memory window of type 2.
+    BW_WR_BIND_MW = 8,
     /// Send, and invalidate a key of the peer's.
     BW_WR_SEND_WITH_INV = 9,
     /// Do nothing, and complete.
@@ -159,6 +161,106 @@ pub enum bw_access_flags {
     BW_ACCESS_HUGETLB = 128,
     /// Writes may reach memory in another order than they were sent.
     BW_ACCESS_RELAXED_ORDERING = 1048576,
+}
+
+/// A transport (`ibv_qp_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_qp_type {
+    /// Reliable connection.
+    BW_QPT_RC = 2,
+    /// Unreliable connection.
+    BW_QPT_UC = 3,
+    /// Unreliable datagrams.
+    BW_QPT_UD = 4,
+    /// Extended reliable connection, initiator.
+    BW_QPT_XRC_SEND = 9,
+    /// Extended reliable connection, target: `bw_xrc_target_create`.
+    BW_QPT_XRC_RECV = 10,
+}
+
+/// Which fields of a `bw_qp_attr` are meant (`ibv_qp_attr_mask`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_qp_attr_mask {
+    /// `qp_state`: go to this state. Without it the state stays.
+    BW_QP_STATE = 1,
+    /// `cur_qp_state`: the state that the program takes the queue pair to be in.
+    BW_QP_CUR_STATE = 2,
+    /// `en_sqd_async_notify`.
+    BW_QP_EN_SQD_ASYNC_NOTIFY = 4,
+    /// `qp_access_flags`.
+    BW_QP_ACCESS_FLAGS = 8,
+    /// `pkey_index`.
+    BW_QP_PKEY_INDEX = 16,
+    /// `port_num`.
+    BW_QP_PORT = 32,
+    /// `qkey`.
+    BW_QP_QKEY = 64,
+    /// `ah_attr`.
+    BW_QP_AV = 128,
+    /// `path_mtu`.
+    BW_QP_PATH_MTU = 256,
+    /// `timeout`.
+    BW_QP_TIMEOUT = 512,
+    /// `retry_cnt`.
+    BW_QP_RETRY_CNT = 1024,
+    /// `rnr_retry`.
+    BW_QP_RNR_RETRY = 2048,
+    /// `rq_psn`.
+    BW_QP_RQ_PSN = 4096,
+    /// `max_rd_atomic`.
+    BW_QP_MAX_QP_RD_ATOMIC = 8192,
+    /// `alt_ah_attr`, `alt_pkey_index`, `alt_port_num` and `alt_timeout`.
+    BW_QP_ALT_PATH = 16384,
+    /// `min_rnr_timer`.
+    BW_QP_MIN_RNR_TIMER = 32768,
+    /// `sq_psn`.
+    BW_QP_SQ_PSN = 65536,
+    /// `max_dest_rd_atomic`.
+    BW_QP_MAX_DEST_RD_ATOMIC = 131072,
+    /// `path_mig_state`.
+    BW_QP_PATH_MIG_STATE = 262144,
+    /// The sizes, `max_send_wr` to `max_inline_data`.
+    BW_QP_CAP = 524288,
+    /// `dest_qp_num`.
+    BW_QP_DEST_QPN = 1048576,
+    /// `rate_limit`.
+    BW_QP_RATE_LIMIT = 33554432,
+}
+
+/// The type of a memory window (`ibv_mw_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_mw_type {
+    /// Every queue pair of the protection domain reaches through it. Binding it again replaces what it
+    /// was bound to.
+    BW_MW_TYPE_1 = 1,
+    /// Only peers of the queue pair that bound it reach through it. It has to be taken away before it
+    /// is bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
+    BW_MW_TYPE_2 = 2,
+}
+
+/// Where path migration stands (`ibv_mig_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_mig_state {
+    /// On the alternate path, or migration was never armed.
+    BW_MIG_MIGRATED = 0,
+    /// Arming, together with the peer.
+    BW_MIG_REARM = 1,
+    /// Ready to migrate.
+    BW_MIG_ARMED = 2,
+}
+
+/// A port's state (`ibv_port_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_port_state {
+    /// The link is down.
+    BW_PORT_DOWN = 1,
+    /// Packets come and go.
+    BW_PORT_ACTIVE = 4,
 }
 
 /// The state of a queue pair (`ibv_qp_state`).

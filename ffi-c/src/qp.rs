@@ -1,27 +1,30 @@
-//! Queue pairs. Posting is in `post`, what they are made of in `qp_attr`.
+//! Queue pairs. Posting is in `post`, what they are made of in `qp_attr`, changing them step by step
+//! in `modify`.
 
+use crate::code::BW_ETRANSPORT;
 use crate::cq::bw_cq;
 use crate::failure::{Failure, guard};
 use crate::handle::{get, get_mut, give, take};
 use crate::memory::bw_pd;
-use crate::qp_attr::{bw_connect_attr, bw_endpoint, bw_qp_info, bw_qp_init_attr};
+use crate::qp_attr::{bw_connect_attr, bw_endpoint, bw_qp_init_attr};
 use crate::sized;
+use crate::transport::{AnyQp, AnySq, Kind, each};
 use crate::used::User;
-use hw::{Cqs, Qp, QpRecvQueue, RcSendQueue};
+use hw::{Cqs, QpRecvQueue};
 use std::ffi::{c_int, c_void};
 
 // The send queue and the receive queue may be used by two threads at once. So the data path must not
 // make a reference to the whole of `qp`: it takes one of the two pointers, which are made anew after
 // each call that had such a reference.
-/// A reliable connection's queue pair.
+/// A queue pair, of any transport.
 #[derive(Debug)]
 pub struct bw_qp {
-    pub(crate) sq: *mut RcSendQueue,
+    pub(crate) sq: AnySq,
     pub(crate) rq: *mut QpRecvQueue,
-    qp: *mut Qp,
+    qp: *mut AnyQp,
     send_cq: *mut bw_cq,
     recv_cq: *mut bw_cq,
-    _users: [User; 3],
+    _users: Vec<User>,
 }
 
 impl bw_qp {
@@ -29,16 +32,15 @@ impl bw_qp {
     ///
     /// # Safety
     /// It is alone.
-    unsafe fn alone<R>(
+    pub(crate) unsafe fn alone<R>(
         &mut self,
-        call: impl FnOnce(&mut Qp) -> Result<R, hw::Error>,
+        call: impl FnOnce(&mut AnyQp) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         // SAFETY: from `Box::into_raw`, freed in `drop`; alone by the caller's promise.
         let qp = unsafe { &mut *self.qp };
         let result = call(qp);
-        let (sq, rq) = qp.split();
-        (self.sq, self.rq) = (sq, rq);
-        Ok(result?)
+        (self.sq, self.rq) = qp.split();
+        result
     }
 }
 
@@ -66,12 +68,14 @@ unsafe fn cqs<'a>(send: *mut bw_cq, recv: *mut bw_cq) -> Result<Cqs<'a>, Failure
 }
 
 /// Creates a queue pair in RESET. Sends complete on `send_cq`, receives on `recv_cq`, which may be the
-/// same. `attr` may be NULL: the default.
+/// same; an XRC initiator has no receives, and `recv_cq` may be NULL. `attr` may be NULL: the default.
 ///
-/// Owner: the caller, until `bw_qp_destroy`. It keeps the protection domain and the completion
-/// queues.
-/// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
-/// Thread: the owner of both completion queues: nobody may poll them meanwhile.
+/// Owner: the caller, until `bw_qp_destroy`. It keeps the protection domain, the completion queues
+/// and the shared receive queue.
+/// Errors: `BW_ELIMIT`, `BW_EINVAL`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`,
+/// `BW_ESIZE`.
+/// Thread: the owner of both completion queues and of the shared receive queue: nobody may poll, or
+/// post to it, meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_create(
     pd: *const bw_pd,
@@ -83,13 +87,17 @@ pub unsafe extern "C" fn bw_qp_create(
     guard(|| {
         // SAFETY: the header on handles and sized structs.
         let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read_or_default(attr)?) };
+        sized::zero("reserved", attr.reserved)?;
+        let kind = Kind::from_number(attr.qp_type)?;
+        let recv_cq = if kind == Kind::Xrc { send_cq } else { recv_cq };
         let make = || {
-            // SAFETY: the header on handles; the caller owns the completion queues.
-            let made = pd
-                .pd
-                .create_qp(unsafe { cqs(send_cq, recv_cq)? }, &attr.into())?;
+            // SAFETY: the header on handles; the caller owns the queues.
+            let (cqs, srq) = unsafe { (cqs(send_cq, recv_cq)?, attr.srq.as_ref()) };
+            let made = AnyQp::create(kind, &pd.pd, cqs, srq.map(|srq| &srq.srq), &attr.into())?;
             // SAFETY: as above; checked.
-            let users = unsafe { [pd.used.by(), (*send_cq).used.by(), (*recv_cq).used.by()] };
+            let mut users = unsafe { vec![(*send_cq).used.by(), (*recv_cq).used.by()] };
+            users.push(pd.used.by());
+            users.extend(srq.map(|srq| srq.used.by()));
             let qp = Box::into_raw(Box::new(made));
             // SAFETY: just made.
             let (sq, rq) = unsafe { (*qp).split() };
@@ -115,7 +123,8 @@ pub unsafe extern "C" fn bw_qp_create(
 pub unsafe extern "C" fn bw_qp_endpoint(qp: *mut bw_qp, endpoint: *mut bw_endpoint) -> c_int {
     // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
-        let ours = get_mut(qp, "queue pair")?.alone(|qp| Ok(qp.endpoint()))?;
+        let ours =
+            get_mut(qp, "queue pair")?.alone(|qp| Ok(each!(AnyQp, qp, qp => qp.endpoint())))?;
         sized::write(endpoint, &ours.into())
     })
 }
@@ -130,14 +139,16 @@ pub unsafe extern "C" fn bw_qp_init(qp: *mut bw_qp, attr: *const bw_connect_attr
     // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
         let attr = sized::read_or_default(attr)?.checked()?;
-        get_mut(qp, "queue pair")?.alone(|qp| qp.init(&attr))
+        get_mut(qp, "queue pair")?.alone(|qp| each!(AnyQp, qp, qp => Ok(qp.init(&attr)?)))
     })
 }
 
-/// From INIT to RTS, connected with `peer`: requests may be posted from here on. `attr` may be NULL:
-/// the default. When it fails the queue pair is in INIT or in RTR: `bw_qp_reset` starts anew.
+/// From INIT to RTS, connected with `peer`: requests may be posted from here on. The peer of an XRC
+/// initiator is a `bw_xrc_target`. `attr` may be NULL: the default. When it fails the queue pair is in
+/// INIT or in RTR: `bw_qp_reset` starts anew.
 ///
-/// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ETRANSPORT` (datagrams: `bw_qp_start`), `BW_ENULL`,
+/// `BW_ESIZE`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_connect(
@@ -148,9 +159,31 @@ pub unsafe extern "C" fn bw_qp_connect(
     // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
         let attr = sized::read_or_default(attr)?.checked()?;
-        let peer = sized::read(peer)?;
-        sized::zero("reserved", peer.reserved)?;
-        get_mut(qp, "queue pair")?.alone(|qp| qp.connect(&peer.into(), &attr))
+        let peer = sized::read(peer)?.checked()?;
+        get_mut(qp, "queue pair")?.alone(|qp| match qp {
+            AnyQp::Rc(qp) => Ok(qp.connect(&peer, &attr)?),
+            AnyQp::Uc(qp) => Ok(qp.connect(&peer, &attr)?),
+            AnyQp::Xrc(qp) => Ok(qp.connect(&peer, &attr)?),
+            AnyQp::Ud(_) => Err(Failure::new(
+                BW_ETRANSPORT,
+                "a queue pair of datagrams has no peer: call bw_qp_start",
+            )),
+        })
+    })
+}
+
+/// From INIT to RTS, of datagrams: they go to whom each request names. `attr` may be NULL: the
+/// default. When it fails the queue pair is in INIT or in RTR: `bw_qp_reset` starts anew.
+///
+/// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ETRANSPORT` (connections: `bw_qp_connect`), `BW_ENULL`,
+/// `BW_ESIZE`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_start(qp: *mut bw_qp, attr: *const bw_connect_attr) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let attr = sized::read_or_default(attr)?.checked()?;
+        get_mut(qp, "queue pair")?.alone(|qp| Ok(qp.datagrams()?.start(&attr)?))
     })
 }
 
@@ -162,7 +195,9 @@ pub unsafe extern "C" fn bw_qp_connect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_to_error(qp: *mut bw_qp) -> c_int {
     // SAFETY: the header on handles.
-    guard(|| unsafe { get_mut(qp, "queue pair")?.alone(Qp::to_error) })
+    guard(|| unsafe {
+        get_mut(qp, "queue pair")?.alone(|qp| each!(AnyQp, qp, qp => Ok(qp.to_error()?)))
+    })
 }
 
 /// Called by `bw_qp_reset` for each request that was cleared: `context` as given there, and the
@@ -187,14 +222,14 @@ pub unsafe extern "C" fn bw_qp_reset(
         let qp = unsafe { get_mut(qp, "queue pair")? };
         // SAFETY: both are there for as long as the queue pair uses them; the caller owns them.
         let cqs = unsafe { cqs(qp.send_cq, qp.recv_cq)? };
-        let each = |wr_id| {
+        let tell = |wr_id| {
             if let Some(cleared) = cleared {
                 // SAFETY: the program's own.
                 unsafe { cleared(context, wr_id) }
             }
         };
         // SAFETY: the header on threads. What C posts has no block of a slab.
-        unsafe { qp.alone(|qp| qp.reset(cqs, |wr_id, _| each(wr_id))) }
+        unsafe { qp.alone(|qp| each!(AnyQp, qp, qp => Ok(qp.reset(cqs, |wr_id, _| tell(wr_id))?))) }
     })
 }
 
@@ -206,25 +241,13 @@ pub unsafe extern "C" fn bw_qp_reset(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_get_state(qp: *mut bw_qp) -> c_int {
     // SAFETY: the header on handles.
-    guard(|| unsafe { get_mut(qp, "queue pair")?.alone(|qp| Ok(qp.state())) })
-}
-
-/// State and attributes, as the device has them. Set `info->size` before.
-///
-/// Errors: `BW_ENULL`, `BW_ESIZE`.
-/// Thread: the queue pair's owner.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_qp_query(qp: *mut bw_qp, info: *mut bw_qp_info) -> c_int {
-    // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
-        let found =
-            get_mut(qp, "queue pair")?.alone(|qp| Ok(bw_qp_info::new(qp.qp_num(), &qp.query())))?;
-        sized::write(info, &found)
+        get_mut(qp, "queue pair")?.alone(|qp| Ok(each!(AnyQp, qp, qp => qp.state())))
     })
 }
 
 /// Destroys a queue pair. What is in flight is flushed, and still told by the completion queues; what
-/// was posted and not rung is not.
+/// was posted and not rung is not. Waits until its asynchronous events that were got are acknowledged.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the queue pair's owner; no other call on it may be under way or follow.

@@ -3,8 +3,11 @@
 use crate::code::BW_EINVAL;
 use crate::failure::{Failure, guard};
 use crate::memory::access;
+use crate::number::bw_qp_type;
 use crate::sized::{self, Versioned};
-use hw::state::{Mtu, QpAttr};
+use crate::srq::bw_srq;
+use crate::transport::Kind;
+use hw::state::Mtu;
 use hw::{ConnectAttr, Endpoint, QpInit};
 use std::ffi::c_int;
 
@@ -30,6 +33,13 @@ pub struct bw_qp_init_attr {
     /// a flush cannot overrun them. Without it an overrun ends the completion queue and every queue
     /// pair on it.
     pub reserve_cq: u32,
+    /// The transport: a `bw_qp_type`, BW_QPT_RC by default.
+    pub qp_type: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The shared receive queue that it receives from, of the same protection domain and not for
+    /// XRC. NULL, the default: a receive queue of its own.
+    pub srq: *mut bw_srq,
 }
 
 impl Default for bw_qp_init_attr {
@@ -44,11 +54,14 @@ impl Default for bw_qp_init_attr {
             max_inline_data: init.max_inline_data,
             sq_sig_all: init.sq_sig_all.into(),
             reserve_cq: init.reserve_cq.into(),
+            qp_type: bw_qp_type::BW_QPT_RC as u32,
+            reserved: 0,
+            srq: std::ptr::null_mut(),
         }
     }
 }
 
-// SAFETY: repr(C), integers only, without padding; the size is the first field.
+// SAFETY: repr(C), integers and a pointer, without padding; the size is the first field.
 unsafe impl Versioned for bw_qp_init_attr {
     const FIRST: usize = 32;
 }
@@ -82,8 +95,8 @@ pub unsafe extern "C" fn bw_qp_init_attr_default(attr: *mut bw_qp_init_attr, siz
 /// for receives. A completion queue for both directions needs the sum. `attr` may be NULL: the
 /// default.
 ///
-/// Errors: `BW_ENULL`, `BW_ESIZE`.
-/// Thread: any.
+/// Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any; with a shared receive queue, the owner of that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_cq_entries(
     attr: *const bw_qp_init_attr,
@@ -96,8 +109,14 @@ pub unsafe extern "C" fn bw_qp_cq_entries(
         }
         // SAFETY: the header on sized structs; the places are not NULL.
         unsafe {
-            let init = QpInit::from(sized::read_or_default(attr)?);
-            let entries = init.cq_entries();
+            let attr = sized::read_or_default(attr)?;
+            let kind = Kind::from_number(attr.qp_type)?;
+            let mut entries = kind.cq_entries(&attr.into());
+            if kind != Kind::Xrc
+                && let Some(srq) = attr.srq.as_ref()
+            {
+                entries.1 = srq.entries();
+            }
             send.write(entries.0);
             recv.write(entries.1);
         }
@@ -125,6 +144,8 @@ pub struct bw_connect_attr {
     pub min_rnr_timer: u32,
     /// READs and atomics in flight, either way.
     pub max_rd_atomic: u32,
+    /// Of datagrams: the key that senders have to name. The top bit is for privileged users.
+    pub qkey: u32,
 }
 
 impl Default for bw_connect_attr {
@@ -139,6 +160,7 @@ impl Default for bw_connect_attr {
             rnr_retry: attr.rnr_retry.into(),
             min_rnr_timer: attr.min_rnr_timer.into(),
             max_rd_atomic: attr.max_rd_atomic.into(),
+            qkey: attr.qkey,
         }
     }
 }
@@ -167,6 +189,7 @@ impl bw_connect_attr {
             rnr_retry: byte("rnr_retry", self.rnr_retry)?,
             min_rnr_timer: byte("min_rnr_timer", self.min_rnr_timer)?,
             max_rd_atomic: byte("max_rd_atomic", self.max_rd_atomic)?,
+            qkey: self.qkey,
         })
     }
 }
@@ -194,6 +217,10 @@ pub struct bw_endpoint {
     pub psn: u32,
     /// 0.
     pub reserved: u32,
+    /// Local identifier of the port.
+    pub lid: u32,
+    /// The port's first GID.
+    pub gid: [u8; 16],
 }
 
 // SAFETY: as above.
@@ -206,82 +233,26 @@ impl From<Endpoint> for bw_endpoint {
         Self {
             qp_num: endpoint.qp_num,
             psn: endpoint.psn,
+            lid: endpoint.lid.into(),
+            gid: endpoint.gid,
             ..Self::default()
         }
     }
 }
 
-impl From<bw_endpoint> for Endpoint {
-    fn from(endpoint: bw_endpoint) -> Self {
-        Self {
-            qp_num: endpoint.qp_num,
-            psn: endpoint.psn,
-        }
-    }
-}
-
-/// State and attributes of a queue pair, as the device has them.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct bw_qp_info {
-    /// `sizeof(bw_qp_info)`.
-    pub size: u32,
-    /// A `bw_qp_state`.
-    pub state: u32,
-    /// Its number.
-    pub qp_num: u32,
-    /// The peer's number.
-    pub dest_qp_num: u32,
-    /// What the peer may do: `bw_access_flags`.
-    pub access: u32,
-    /// A `bw_mtu`.
-    pub path_mtu: u32,
-    /// Acknowledgement timeout, as in `bw_connect_attr`; so are the next four.
-    pub timeout: u32,
-    /// Retries without an acknowledgement.
-    pub retry_cnt: u32,
-    /// Retries without a receive at the peer.
-    pub rnr_retry: u32,
-    /// How long the peer waits for a receive of this side.
-    pub min_rnr_timer: u32,
-    /// READs and atomics in flight to the peer.
-    pub max_rd_atomic: u32,
-    /// Send requests in flight, as in `bw_qp_init_attr`; so are the next four.
-    pub max_send_wr: u32,
-    /// Receives in flight.
-    pub max_recv_wr: u32,
-    /// Scatter/gather elements of a send request.
-    pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive.
-    pub max_recv_sge: u32,
-    /// Inline bytes of a send request.
-    pub max_inline_data: u32,
-}
-
-// SAFETY: as above.
-unsafe impl Versioned for bw_qp_info {
-    const FIRST: usize = 64;
-}
-
-impl bw_qp_info {
-    pub(crate) fn new(qp_num: u32, attr: &QpAttr) -> Self {
-        Self {
-            size: 0,
-            state: attr.qp_state.number().into(),
-            qp_num,
-            dest_qp_num: attr.dest_qp_num,
-            access: attr.qp_access_flags.bits(),
-            path_mtu: attr.path_mtu.number().into(),
-            timeout: attr.timeout.into(),
-            retry_cnt: attr.retry_cnt.into(),
-            rnr_retry: attr.rnr_retry.into(),
-            min_rnr_timer: attr.min_rnr_timer.into(),
-            max_rd_atomic: attr.max_rd_atomic.into(),
-            max_send_wr: attr.cap.max_send_wr,
-            max_recv_wr: attr.cap.max_recv_wr,
-            max_send_sge: attr.cap.max_send_sge,
-            max_recv_sge: attr.cap.max_recv_sge,
-            max_inline_data: attr.cap.max_inline_data,
-        }
+impl bw_endpoint {
+    /// The library's form of it.
+    pub(crate) fn checked(&self) -> Result<Endpoint, Failure> {
+        sized::zero("reserved", self.reserved)?;
+        let lid = u16::try_from(self.lid).map_err(|_| {
+            let text = format!("lid is {}, which is out of its range", self.lid);
+            Failure::new(BW_EINVAL, text)
+        })?;
+        Ok(Endpoint {
+            qp_num: self.qp_num,
+            psn: self.psn,
+            lid,
+            gid: self.gid,
+        })
     }
 }

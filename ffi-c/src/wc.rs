@@ -3,6 +3,7 @@
 use crate::code::BW_ENULL;
 use crate::cq::bw_cq;
 use crate::number::bw_wc_flags::{BW_WC_GRH, BW_WC_WITH_IMM, BW_WC_WITH_INV};
+use hw::cqe::Source;
 use hw::queue::{Completion, Imm};
 use std::ffi::c_int;
 
@@ -36,9 +37,22 @@ pub struct bw_wc {
     pub retired: u32,
     /// The sender's queue pair of a received datagram; otherwise 0.
     pub src_qp: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The local identifier of a received datagram's sender; otherwise 0.
+    pub slid: u16,
+    /// Its service level.
+    pub sl: u8,
+    /// Which of the port's local identifiers it was sent to.
+    pub dlid_path_bits: u8,
 }
+
+/// Where a completion came from that is not of a received message.
+const NOBODY: Source = Source {
+    qpn: 0,
+    slid: 0,
+    sl: 0,
+    dlid_path_bits: 0,
+    grh: false,
+};
 
 impl From<Completion<'_>> for bw_wc {
     #[inline(always)]
@@ -57,13 +71,17 @@ impl From<Completion<'_>> for bw_wc {
                     Imm::Data(data) => (data.to_raw(), BW_WC_WITH_IMM as u32),
                     Imm::Invalidated(key) => (key, BW_WC_WITH_INV as u32),
                 };
-                let grh = if success.grh() { BW_WC_GRH as u32 } else { 0 };
+                let from = success.source().unwrap_or(NOBODY);
+                let grh = if from.grh { BW_WC_GRH as u32 } else { 0 };
                 Self {
                     opcode: success.opcode.number().into(),
                     byte_len: success.byte_len().unwrap_or(0),
                     imm_data,
                     wc_flags: came | grh,
-                    src_qp: success.src_qp().unwrap_or(0),
+                    src_qp: from.qpn,
+                    slid: from.slid,
+                    sl: from.sl,
+                    dlid_path_bits: from.dlid_path_bits,
                     ..told
                 }
             }

@@ -107,6 +107,16 @@ impl Bench {
             .args(["-lpthread", "-ldl", "-lm"]));
         Command::new(program)
     }
+
+    fn valgrind(&self, source: &Path, kind: &str) -> Command {
+        let program = self.shared(source, kind);
+        let mut command = Command::new("valgrind");
+        command
+            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
+            .arg(program.get_program())
+            .env("LD_LIBRARY_PATH", &self.out);
+        command
+    }
 }
 
 fn examples() -> Vec<PathBuf> {
@@ -144,12 +154,7 @@ fn examples_are_clean_under_valgrind() {
         return;
     }
     for source in examples() {
-        let program = bench.shared(&source, "valgrind");
-        run(Command::new("valgrind")
-            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
-            .arg(program.get_program())
-            .arg("100")
-            .env("LD_LIBRARY_PATH", &bench.out));
+        run(bench.valgrind(&source, "valgrind").arg("100"));
     }
 }
 
@@ -159,6 +164,55 @@ fn the_header_is_what_programs_were_compiled_with() {
     let Some(bench) = bench() else { return };
     let source = root().join("ffi-c/tests/c/abi.c");
     run(&mut bench.shared(&source, "shared"));
+}
+
+/// Programs of one idea each.
+fn programs() -> Vec<PathBuf> {
+    let names = ["datagram", "sleeper", "events", "lists"];
+    let source = |name| root().join(format!("ffi-c/tests/c/{name}.c"));
+    names.into_iter().map(source).collect()
+}
+
+#[test]
+fn programs_run_as_c() {
+    let Some(bench) = bench() else { return };
+    for source in programs() {
+        run(&mut bench.shared(&source, "c"));
+    }
+}
+
+#[test]
+fn programs_run_as_cpp() {
+    let Some(bench) = bench() else { return };
+    if !there_is("c++") {
+        return;
+    }
+    for source in programs() {
+        let program = bench.program(&source, "cpp");
+        run(Command::new("c++")
+            .args(["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+            .arg("-I")
+            .arg(root().join("include"))
+            .args(["-x", "c++"])
+            .arg(&source)
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(&bench.libs)
+            .arg("-lbellwire"));
+        run(Command::new(program).env("LD_LIBRARY_PATH", &bench.out));
+    }
+}
+
+#[test]
+fn programs_are_clean_under_valgrind() {
+    let Some(bench) = bench() else { return };
+    if !there_is("valgrind") {
+        return;
+    }
+    for source in programs() {
+        run(&mut bench.valgrind(&source, "program-valgrind"));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::soft::address_vector;
+use bellwire_core::cqe::Source;
 use bellwire_core::qp::{AhAttr, GlobalRoute};
 use bellwire_core::queue::Success;
 use bellwire_core::wqe::{AddressVector, UdAddress};
@@ -90,7 +91,18 @@ impl Ah {
 /// # Errors
 /// [`Error::NotADatagram`] for the completion of anything else; a header that is not one.
 pub fn ah_attr_from_wc(wc: &Success, grh: &[u8; GRH_BYTES], port_num: u8) -> Result<AhAttr, Error> {
-    let source = wc.source().ok_or(Error::NotADatagram)?;
+    ah_attr_from_source(&wc.source().ok_or(Error::NotADatagram)?, grh, port_num)
+}
+
+/// As [`ah_attr_from_wc`], from the part of the completion that it needs.
+///
+/// # Errors
+/// A header that is not one.
+pub fn ah_attr_from_source(
+    source: &Source,
+    grh: &[u8; GRH_BYTES],
+    port_num: u8,
+) -> Result<AhAttr, Error> {
     let mut attr = AhAttr {
         dlid: source.slid,
         sl: source.sl,

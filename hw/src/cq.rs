@@ -11,6 +11,7 @@ use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
     Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
 };
+use bellwire_core::slab::Block;
 use std::sync::Arc;
 
 /// Queue pairs that one completion queue can serve.
@@ -63,7 +64,9 @@ impl CqInit<'_> {
 pub struct Cq {
     core: CompletionQueue<'static>,
     /// What completes here; its memory is kept until all is told.
-    attached: Vec<Attached>,
+    attached: Vec<Option<Attached>>,
+    /// The slot that was last looked at, whether what is attached there is gone.
+    swept: usize,
     shared: Arc<CqShared>,
     device: Device,
     // Last: `core` has the slots.
@@ -185,6 +188,7 @@ impl Device {
         Ok(Cq {
             core,
             attached: Vec::new(),
+            swept: 0,
             shared: Arc::new(CqShared {
                 ctx: Box::new(CqCtx::new(memory, &records_ref[0], cqn, events, channel)),
                 _ring: ring,
@@ -295,45 +299,65 @@ impl Cq {
         queues: Attach<'static>,
         reserve: bool,
     ) -> Result<UserIndex, AttachError> {
-        self.sweep();
+        /// More than one, so that what is gone is found faster than more is attached.
+        const SWEPT_AT_ONCE: usize = 4;
+        self.sweep(SWEPT_AT_ONCE);
         let side = match queues.send {
             Some(_) => Side::Send,
             None => Side::Recv,
         };
         // SAFETY: the caller's promise; `attached` keeps what they point to.
-        let index = unsafe {
+        let attach = |core: &mut CompletionQueue<'static>| unsafe {
             if reserve {
-                self.core.attach(queues)?
+                core.attach(queues)
             } else {
-                self.core.attach_unreserved(queues)?
+                core.attach_unreserved(queues)
             }
         };
-        self.attached.push(Attached { index, kept, side });
+        let index = attach(&mut self.core).or_else(|_| {
+            self.sweep(self.attached.len());
+            attach(&mut self.core)
+        })?;
+        let slot = index.slot();
+        if slot >= self.attached.len() {
+            self.attached.resize_with(slot + 1, || None);
+        }
+        self.attached[slot] = Some(Attached { index, kept, side });
         Ok(index)
     }
 
-    /// Removes the entries of what was attached, and forgets it.
-    pub(crate) fn detach(&mut self, index: UserIndex) {
-        self.core.detach(index);
-        self.attached.retain(|attached| attached.index != index);
+    /// Removes the entries of what was attached, and forgets it. Requests of a shared receive queue
+    /// that were not polled go to `each`.
+    pub(crate) fn detach(
+        &mut self,
+        index: UserIndex,
+        each: impl FnMut(u64, Option<Block<'static>>),
+    ) {
+        self.core.detach(index, each);
+        let attached = self.attached.get_mut(index.slot());
+        if let Some(attached) = attached {
+            attached.take_if(|attached| attached.index == index);
+        }
     }
 
-    /// Forgets what is gone and of which all that will ever be told was polled.
-    fn sweep(&mut self) {
-        let Self {
-            core,
-            shared,
-            attached,
-            ..
-        } = self;
-        attached.retain(|attached| {
-            let end = attached.kept.end(attached.side);
-            let done = end.is_some_and(|end| shared.ctx.polled(end));
-            if done {
-                core.detach(attached.index);
+    /// Looks at the next `count` slots, and forgets what is gone and of which all that will ever be
+    /// told was polled.
+    fn sweep(&mut self, count: usize) {
+        for _ in 0..count.min(self.attached.len()) {
+            self.swept = if self.swept + 1 < self.attached.len() {
+                self.swept + 1
+            } else {
+                0
+            };
+            let done = self.attached[self.swept].take_if(|attached| {
+                let end = attached.kept.end(attached.side);
+                end.is_some_and(|end| self.shared.ctx.polled(end))
+            });
+            if let Some(done) = done {
+                // All was polled.
+                self.core.detach(done.index, |_, _| ());
             }
-            !done
-        });
+        }
     }
 }
 

@@ -23,8 +23,10 @@ pub struct DeviceAttr {
     pub max_inline_data: u32,
     /// Entries of one completion queue.
     pub max_cqe: u32,
-    /// Memory regions at once.
+    /// Memory regions and windows at once.
     pub max_mr: u32,
+    /// Memory windows at once, of either type; they share the regions' keys.
+    pub max_mw: u32,
     /// Bytes of one region.
     pub max_mr_size: u64,
     /// Bytes of one message.

@@ -2,9 +2,10 @@
 
 use crate::event::{Element, EventType};
 use crate::memory::MemoryError;
+use crate::mw::MwType;
 use crate::soft::Fault;
 use bellwire_core::qp::ModifyError;
-use bellwire_core::queue::AttachError;
+use bellwire_core::queue::{AttachError, PostError};
 use std::{fmt, io};
 
 /// Why a call failed that is not on the data path. Nothing was created or changed.
@@ -67,6 +68,18 @@ pub enum Error {
     ResetByModify,
     /// The queue pair is not in RESET.
     NotReset,
+    /// A memory window of the other type.
+    MwType {
+        /// The window's type.
+        given: MwType,
+    },
+    /// Windows are bound to the region.
+    WindowsBound {
+        /// How many.
+        windows: usize,
+    },
+    /// A send queue refused the request.
+    Post(PostError),
     /// A shared receive queue that only XRC requests take from.
     XrcSrq {
         /// Its number.
@@ -201,6 +214,16 @@ impl fmt::Display for Error {
                  completion queues and tells what was cleared",
             ),
             Self::NotReset => f.write_str("the queue pair is not in RESET: call Qp::reset first"),
+            Self::MwType { given } => write!(
+                f,
+                "the memory window is of {given:?}: those of Type1 are bound by Mw::bind, those of \
+                 Type2 by posting Mw::bind_wr"
+            ),
+            Self::WindowsBound { windows } => write!(
+                f,
+                "{windows} memory windows are bound to the region: take them away first"
+            ),
+            Self::Post(error) => error.fmt(f),
             Self::XrcSrq { srqn } => write!(
                 f,
                 "shared receive queue {srqn:#x} is for XRC: create one with Pd::create_srq"

@@ -64,6 +64,7 @@ mod cq;
 mod device;
 mod error;
 pub mod event;
+mod mw;
 mod pd;
 mod pinned;
 mod qp;
@@ -72,13 +73,14 @@ pub mod soft;
 mod srq;
 mod xrcd;
 
-pub use ah::{Ah, GRH_BYTES, ah_attr_from_wc};
+pub use ah::{Ah, GRH_BYTES, ah_attr_from_source, ah_attr_from_wc};
 pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
 pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, wqe, wr};
 pub use cq::{Cq, CqInit, Cqs};
 pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;
+pub use mw::{Mw, MwType};
 pub use pd::{Mr, Pd, Region};
 pub use qp::{
     ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,

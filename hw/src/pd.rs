@@ -52,9 +52,10 @@ impl Pd {
         let length = length as u64;
         // SAFETY: the caller's promise; the provenance was exposed.
         let key = unsafe { self.device.hca.register_mr(self.id, addr, length, access)? };
+        let zero_based = access.contains(AccessFlags::ZERO_BASED);
         Ok(Mr {
             pd: self.clone(),
-            addr,
+            addr: if zero_based { 0 } else { addr },
             length,
             key,
             access,
@@ -62,8 +63,8 @@ impl Pd {
     }
 }
 
-/// A registered memory region. Dropping it takes its key back: when the drop returns the device
-/// does not touch the memory any more.
+/// A registered memory region. Dropping it takes its key back, and the windows that are bound to it:
+/// when the drop returns the device does not touch the memory any more.
 #[derive(Debug)]
 pub struct Mr {
     pd: Pd,
@@ -74,7 +75,19 @@ pub struct Mr {
 }
 
 impl Mr {
-    /// Where it starts.
+    /// Takes its key back (`ibv_dereg_mr`), unless windows are bound to it.
+    ///
+    /// # Errors
+    /// [`Error::WindowsBound`], and the region, as it was.
+    pub fn deregister(self) -> Result<(), (Self, Error)> {
+        match self.pd.device.hca.windows_bound(self.key) {
+            0 => Ok(()),
+            windows => Err((self, Error::WindowsBound { windows })),
+        }
+    }
+
+    /// Where it starts, in requests: at zero with
+    /// [`ZERO_BASED`](bellwire_core::access::AccessFlags::ZERO_BASED).
     pub fn addr(&self) -> u64 {
         self.addr
     }

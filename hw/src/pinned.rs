@@ -1,11 +1,15 @@
-//! Page-aligned memory for rings.
+//! Memory for rings.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 const PAGE: usize = 4096;
 
-/// Zeroed, page-aligned memory that stays where it is.
+/// Two lines, which processors fetch together.
+const LINES: usize = 128;
+
+/// Zeroed memory that stays where it is. It shares no line with other memory, and no page where it
+/// is as large as one: thousands of small rings would cost a page each.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     start: NonNull<u8>,
@@ -18,13 +22,14 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// `bytes` bytes, rounded up to pages.
+    /// `bytes` bytes, rounded up.
     ///
     /// # Panics
     /// When the size overflows; aborts without memory, as the standard collections do.
     pub fn zeroed(bytes: usize) -> Self {
-        let bytes = bytes.max(1).next_multiple_of(PAGE);
-        let layout = Layout::from_size_align(bytes, PAGE)
+        let align = if bytes < PAGE { LINES } else { PAGE };
+        let bytes = bytes.max(1).next_multiple_of(align);
+        let layout = Layout::from_size_align(bytes, align)
             .unwrap_or_else(|_| panic!("{bytes} bytes of ring"));
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });

@@ -299,7 +299,10 @@ impl Pd {
                     user_index: index.get(),
                 };
                 let made = hca.create_srq(SrqCtx::new(self.id(), consumer, Some(xrc), events));
-                (made.inspect_err(|_| cq.detach(index))?, Some(shared))
+                (
+                    made.inspect_err(|_| cq.detach(index, |_, _| ()))?,
+                    Some(shared),
+                )
             }
         };
         // SAFETY: just made; it goes with the device's queue.

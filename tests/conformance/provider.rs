@@ -75,8 +75,7 @@ pub struct Provider {
 }
 
 /// What the software HCA does not do, in either mode.
-const SOFT_LACKS: [Feature; 5] = [
-    Feature::MemoryWindows,
+const SOFT_LACKS: [Feature; 4] = [
     Feature::RcSqe,
     Feature::XrcSqe,
     Feature::XrcInitiatorReceives,

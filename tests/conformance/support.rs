@@ -1,9 +1,9 @@
 //! What rules share beside the fixture: queue pairs brought to any state, step by step.
 
-use bellwire::state::{AhAttr, Mtu, QpAttr, QpAttrMask, QpState};
+use bellwire::state::{AhAttr, ModifyError, Mtu, QpAttr, QpAttrMask, QpState};
 use bellwire::wr::WcStatus;
-use bellwire::{AccessFlags, ConnectAttr, Endpoint, Qp};
-use bellwire_tests::fixture::End;
+use bellwire::{AccessFlags, ConnectAttr, Endpoint, Error, Qp};
+use bellwire_tests::fixture::{End, until};
 
 /// Gives up on a silent peer within milliseconds.
 pub fn impatient() -> ConnectAttr {
@@ -102,4 +102,24 @@ pub fn go_to(end: &mut End, state: QpState) {
 /// Asserts the end's next outcome.
 pub fn told(end: &mut End, wr_id: u64, status: WcStatus) {
     assert_eq!(end.outcome(), (wr_id, status));
+}
+
+/// Why a change was refused.
+pub fn modify_error(result: Result<(), Error>) -> ModifyError {
+    match result {
+        Err(Error::Modify(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// To SQD, with a request started that cannot finish: goes back and tries again while none was.
+pub fn drain_started(end: &mut End) {
+    until("a started request", || {
+        go_to(end, QpState::Sqd);
+        let started = end.qp.query().sq_draining;
+        if !started {
+            go_to(end, QpState::Rts);
+        }
+        started
+    });
 }

@@ -109,6 +109,11 @@ pub fn cq_for(device: &Device, init: &QpInit) -> Cq {
 }
 
 impl End {
+    /// How long nothing has to come before it counts as nothing.
+    pub fn quiet(&self) -> Quiet {
+        self.quiet
+    }
+
     /// An end in RESET. `quiet` is the device's, as its mode has it.
     pub fn new(pd: &Pd, quiet: impl Into<Quiet>, init: &QpInit) -> Self {
         let mut cq = cq_for(pd.device(), init);

@@ -2,42 +2,17 @@
 
 use bellwire::queue::AttachError;
 use bellwire::soft::Mode;
-use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
-use bellwire::{ConnectAttr, Cqs, Error, QpInit};
+use bellwire::{ConnectAttr, Cqs, Error};
 use bellwire_tests::fixture::*;
 use bellwire_tests::in_both_modes;
 use std::collections::HashMap;
 
 in_both_modes! {
-    a_dropped_queue_pair_is_told_of, requests_rung_in_err_are_told_though_dropped_at_once,
-    staged_requests_are_told_of, places_on_the_cq_come_back,
+    requests_rung_in_err_are_told_though_dropped_at_once, places_on_the_cq_come_back,
     places_on_split_cqs_come_back_one_by_one, a_cq_may_go_first, numbers_are_used_again,
-    the_peer_of_a_dropped_queue_pair_gives_up, a_device_goes_last,
-    an_overrun_is_real_and_reported, reserved_entries_never_overrun,
-}
-
-fn a_dropped_queue_pair_is_told_of(mode: Mode) {
-    let (mut a, mut b) = pair(mode);
-    b.receive(70, &[]);
-    for wr_id in 0..10 {
-        a.go(wr_id, Send {}, NoPayload);
-    }
-    assert_eq!(b.outcome(), (70, WcStatus::Success));
-    for wr_id in 100..110 {
-        a.receive(wr_id, &[]);
-    }
-    let End { qp, mut cq, .. } = a;
-    drop(qp);
-    let first = wait(&mut cq);
-    assert_eq!((first.wr_id, first.status()), (0, WcStatus::Success));
-    for wr_id in (1..10).chain(100..110) {
-        let done = wait(&mut cq);
-        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
-    }
-    nothing(&mut cq, mode);
-    assert_eq!(cq.stale(), 0);
+    a_device_goes_last, reserved_entries_never_overrun,
 }
 
 /// By the engine nobody may have come to them when the queue pair goes.
@@ -57,24 +32,6 @@ fn requests_rung_in_err_are_told_though_dropped_at_once(mode: Mode) {
         }
         nothing(&mut cq, Mode::Inline);
     }
-}
-
-fn staged_requests_are_told_of(mode: Mode) {
-    let (mut a, b) = pair(mode);
-    a.post(1, Nop {}, NoPayload, SendFlags::empty()).unwrap();
-    let remote = b.region.remote(0);
-    a.post(2, RdmaWrite { remote }, Inline(&[1; 8]), SIGNALED)
-        .unwrap();
-    post_recv(&mut a.qp, 70, &[]).unwrap();
-    let End { qp, mut cq, .. } = a;
-    drop(qp);
-    for wr_id in [1, 2, 70] {
-        let done = wait(&mut cq);
-        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
-    }
-    nothing(&mut cq, mode);
-    let word = b.region.word(0).load(std::sync::atomic::Ordering::Acquire);
-    assert_eq!(word, 0, "not executed");
 }
 
 /// A completion queue for one pair of queue pairs serves any number, one after the other.
@@ -201,19 +158,6 @@ fn numbers_are_used_again(mode: Mode) {
     }
 }
 
-fn the_peer_of_a_dropped_queue_pair_gives_up(mode: Mode) {
-    let device = device(mode);
-    let attr = ConnectAttr {
-        timeout: 4,
-        ..ConnectAttr::default()
-    };
-    let (mut a, b) = pair_with(&device, mode, &attr);
-    drop(b);
-    a.go(1, Send {}, NoPayload);
-    assert_eq!(a.outcome(), (1, WcStatus::RetryExcErr));
-    assert_eq!(a.qp.state(), QpState::Err);
-}
-
 fn a_device_goes_last(mode: Mode) {
     let (mut a, mut b) = {
         let device = device(mode);
@@ -227,50 +171,6 @@ fn a_device_goes_last(mode: Mode) {
     drop(region);
     drop(qp);
     drop(cq);
-}
-
-fn an_overrun_is_real_and_reported(mode: Mode) {
-    let device = device(mode);
-    let pd = device.alloc_pd();
-    let init = QpInit {
-        reserve_cq: false,
-        ..init()
-    };
-    let mut cq = device.create_cq(8).unwrap();
-    let mut a = pd.create_qp(&mut cq, &init).unwrap();
-    let mut b = End::new(&pd, mode, &init);
-    assert_eq!(cq.unreserved(), 8);
-    connect_with(&mut a, &mut b.qp, &ConnectAttr::default());
-    // As many as fit, a few times over: no harm.
-    for round in 0..10 {
-        for wr_id in 0..8 {
-            post(&mut a, round * 8 + wr_id, Nop {}, NoPayload, SIGNALED).unwrap();
-        }
-        a.sq().ring();
-        for wr_id in 0..8 {
-            assert_eq!(wait(&mut cq).wr_id, round * 8 + wr_id);
-        }
-    }
-    assert!(!cq.overrun());
-    for wr_id in 0..12 {
-        post(&mut a, wr_id, Nop {}, NoPayload, SIGNALED).unwrap();
-    }
-    a.sq().ring();
-    until("the overrun", || cq.overrun());
-    until("ERR", || a.state() == QpState::Err);
-    // What was written is still told, nothing else ever is.
-    for wr_id in 0..8 {
-        let done = wait(&mut cq);
-        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::Success));
-    }
-    nothing(&mut cq, mode);
-    post(&mut a, 12, Nop {}, NoPayload, SIGNALED).unwrap();
-    a.sq().ring();
-    nothing(&mut cq, mode);
-    // A reset tells the rest, the lost one too.
-    let mut told = Vec::new();
-    a.reset(&mut cq, |wr_id, _| told.push(wr_id)).unwrap();
-    assert_eq!(told, [8, 9, 10, 11, 12]);
 }
 
 fn reserved_entries_never_overrun(mode: Mode) {

@@ -7,8 +7,10 @@ pub struct Counts {
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
-    /// Tests marked `#[ignore]`.
+    /// Tests marked `#[ignore]`, or that found what they need lacking.
     pub ignored: u64,
+    /// Of those, rules of the conformance suite that a provider does not support.
+    pub not_supported: u64,
     /// Test programs that began and have not printed a summary: at the end, these died.
     pub unfinished: u64,
 }
@@ -19,6 +21,8 @@ impl Counts {
         let line = line.trim_end();
         if is_start(line) {
             self.unfinished += 1;
+        } else if is_not_supported(line) {
+            self.not_supported += 1;
         } else if let Some((passed, failed, ignored)) = summary(line) {
             self.unfinished = self.unfinished.saturating_sub(1);
             self.passed += passed;
@@ -43,6 +47,11 @@ fn is_start(line: &str) -> bool {
     line.strip_prefix("running ")
         .and_then(|rest| rest.strip_suffix(" tests").or(rest.strip_suffix(" test")))
         .is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
+/// `test [soft-engine] timers::rc::a_rule ... ignored (not supported: lacks virtual clock)`
+fn is_not_supported(line: &str) -> bool {
+    line.starts_with("test ") && line.contains(" ... ignored (not supported")
 }
 
 /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s`
@@ -79,6 +88,7 @@ mod tests {
             passed: 2,
             failed: 1,
             ignored: 1,
+            not_supported: 0,
             unfinished: 0,
         };
         assert_eq!(counts, expected);
@@ -93,6 +103,17 @@ mod tests {
         );
         assert_eq!(counts.failed(), 1);
         assert_eq!(counts.ran(), 1);
+    }
+
+    #[test]
+    fn what_a_provider_does_not_support_is_counted() {
+        let counts = read(
+            "running 3 tests\ntest [soft] rc::a   ... ok\n\
+             test [soft] rc::b   ... ignored (not supported: lacks NOP)\ntest c ... ignored\n\
+             test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!((counts.ignored, counts.not_supported), (2, 1));
+        assert_eq!(counts.ran(), 1, "neither passed nor failed");
     }
 
     #[test]

@@ -96,6 +96,10 @@ fn result(outcome: &Outcome) -> String {
         let (passed, failed) = (run.tests.passed, run.tests.failed());
         notes.insert(0, format!("tests: {passed} passed, {failed} failed"));
     }
+    if run.tests.not_supported > 0 {
+        let rules = run.tests.not_supported;
+        notes.push(format!("{rules} rules not supported by a provider"));
+    }
     if !notes.is_empty() {
         write!(text, " ({})", notes.join("; ")).expect("writing to a String");
     }
@@ -132,7 +136,8 @@ mod tests {
         let unit = Counts {
             passed: 7,
             failed: 2,
-            ignored: 1,
+            ignored: 4,
+            not_supported: 3,
             unfinished: 1,
         };
         let skip = Skip {
@@ -155,7 +160,7 @@ mod tests {
     #[test]
     fn tests_count_each_and_other_steps_once() {
         let totals = Totals::of(&rows());
-        assert_eq!(totals.line(), "8 passed, 4 failed, 3 skipped");
+        assert_eq!(totals.line(), "8 passed, 4 failed, 6 skipped");
         assert!(!totals.good());
     }
 
@@ -176,7 +181,7 @@ mod tests {
             "\
 fmt               1.2 s  passed
 clippy            1.2 s  failed: one; two
-unit              1.2 s  failed: 3 failed (tests: 7 passed, 3 failed)
+unit              1.2 s  failed: 3 failed (tests: 7 passed, 3 failed; 3 rules not supported by a provider)
 miri              1.2 s  could not run: no nightly; to get it: rustup
 instructions      1.2 s  skipped: no such bench yet
 "

@@ -3,7 +3,8 @@
 use super::cq::CompletionQueue;
 use super::ledger::Ledger;
 use super::srq::SrqLedger;
-use crate::cqe::{Cqe64, CqeFormat};
+use crate::cqe::{Cqe64, CqeFormat, CqeOpcode};
+use crate::slab::Block;
 use crate::wqe::{RecvRing, SendRing};
 use crate::wr::QpType;
 use core::fmt;
@@ -21,6 +22,11 @@ impl UserIndex {
     #[inline(always)]
     pub fn get(self) -> u32 {
         self.0
+    }
+
+    /// The slot: below the number of slots that the completion queue has.
+    pub fn slot(self) -> usize {
+        (self.0 & ((1 << Self::SLOT_BITS) - 1)) as usize
     }
 
     pub(super) fn new(slot: usize, generation: u8) -> Self {
@@ -62,7 +68,11 @@ pub struct QueueSlot<'m> {
     /// The user index that names it; [`UserIndex::NONE`] while nothing is attached.
     pub(super) current: u32,
     generation: u8,
+    /// Entries reserved for its own queues; those of a shared one are reserved once for all.
     reserved: u32,
+    reserves_shared: bool,
+    /// The next slot to take when this one is, while nothing is attached.
+    pub(super) next_free: u32,
     pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     pub(super) recv: RecvSide<'m>,
 }
@@ -73,6 +83,8 @@ impl Default for QueueSlot<'_> {
             current: UserIndex::NONE,
             generation: 0,
             reserved: 0,
+            reserves_shared: false,
+            next_free: 0,
             send: None,
             recv: RecvSide::None,
         }
@@ -127,18 +139,18 @@ pub struct Attach<'m> {
 }
 
 impl Attach<'_> {
-    /// Entries that a flush of everything can write.
+    /// Entries that a flush of the queue pair's own queues can write.
     fn entries(&self) -> u32 {
         let send = self.send.map_or(0, |(ledger, ..)| ledger.capacity());
         let recv = self.recv.map_or(0, |(ledger, _)| ledger.capacity());
-        let srq = self.srq.map_or(0, |(ledger, _)| ledger.ring().count());
-        send + recv + srq
+        send + recv
     }
 }
 
 impl<'m> CompletionQueue<'m> {
-    /// Attaches the queues of a queue pair, and reserves an entry for each of their slots. The
-    /// device is to name them by the index returned.
+    /// Attaches the queues of a queue pair, and reserves an entry for each of their slots; for those
+    /// of a shared receive queue once, however many queue pairs receive from it. The device is to
+    /// name them by the index returned.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -147,13 +159,19 @@ impl<'m> CompletionQueue<'m> {
     /// This completion queue is the only poller of the ledgers (of a shared receive queue: one of
     /// its pollers).
     pub unsafe fn attach(&mut self, queues: Attach<'m>) -> Result<UserIndex, AttachError> {
-        let needed = queues.entries();
-        let free = self.unreserved();
+        let own = queues.entries();
+        let shared = queues.srq.map_or(0, |(srq, _)| self.not_reserved_for(srq));
+        let (needed, free) = (own + shared, self.unreserved());
         if needed > free {
             return Err(AttachError::CqTooSmall { needed, free });
         }
         // SAFETY: the caller's promise.
-        unsafe { self.attach_reserving(queues, needed) }
+        let index = unsafe { self.attach_unreserved(queues)? };
+        let slot = &mut self.slots[index.slot()];
+        slot.reserved = own;
+        slot.reserves_shared = queues.srq.is_some();
+        self.reserved += needed;
+        Ok(index)
     }
 
     /// As [`attach`](Self::attach), but reserves nothing: if the queues complete more than is polled
@@ -168,66 +186,75 @@ impl<'m> CompletionQueue<'m> {
         &mut self,
         queues: Attach<'m>,
     ) -> Result<UserIndex, AttachError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.attach_reserving(queues, 0) }
-    }
-
-    /// # Safety
-    /// As [`Self::attach`].
-    unsafe fn attach_reserving(
-        &mut self,
-        queues: Attach<'m>,
-        reserved: u32,
-    ) -> Result<UserIndex, AttachError> {
-        let free = self
-            .slots
-            .iter()
-            .position(|slot| slot.current == UserIndex::NONE);
-        let Some(index) = free else {
-            let slots = self.slots.len();
+        let index = self.free as usize;
+        let slots = self.slots.len();
+        let Some(slot) = self.slots.get_mut(index) else {
             return Err(AttachError::TooManyQueues { slots });
         };
-        let slot = &mut self.slots[index];
+        self.free = slot.next_free;
         let user_index = UserIndex::new(index, slot.generation);
         slot.current = user_index.get();
-        slot.reserved = reserved;
         slot.send = queues.send;
         slot.recv = match (queues.recv, queues.srq) {
             (_, Some((ledger, user))) => RecvSide::Shared(ledger, user),
             (Some((ledger, ring)), None) => RecvSide::Own(ledger, ring),
             (None, None) => RecvSide::None,
         };
-        self.reserved += reserved;
         Ok(user_index)
+    }
+
+    /// Entries of a shared receive queue, unless they are reserved already.
+    fn not_reserved_for(&self, srq: &SrqLedger<'m>) -> u32 {
+        let reserved = self.slots.iter().any(|slot| {
+            slot.reserves_shared
+                && matches!(slot.recv, RecvSide::Shared(of, _) if core::ptr::eq(of, srq))
+        });
+        if reserved { 0 } else { srq.ring().count() }
     }
 
     /// Detaches the queues of `user_index` and removes their entries. Later entries that name them
     /// are dropped. Does nothing when the index is not (or no longer) attached.
     ///
+    /// Requests of a shared receive queue that were completed and not polled go to `each`, oldest
+    /// first: that queue goes on, and nobody else would tell them. Those of the queue pair's own
+    /// queues are told by their `clear`.
+    ///
     /// The device must have stopped writing entries of these queues.
-    pub fn detach(&mut self, user_index: UserIndex) {
+    pub fn detach(&mut self, user_index: UserIndex, each: impl FnMut(u64, Option<Block<'m>>)) {
         if self.slot(user_index.get()).is_none() {
             return;
         }
-        self.purge(user_index);
-        let index = (user_index.get() & 0xffff) as usize;
+        self.purge(user_index, each);
+        let index = user_index.slot();
+        let free = self.free;
         let slot = &mut self.slots[index];
-        self.reserved -= slot.reserved;
+        let gone = *slot;
         *slot = QueueSlot {
-            generation: slot.generation.wrapping_add(1),
+            generation: gone.generation.wrapping_add(1),
+            next_free: free,
             ..QueueSlot::default()
         };
+        self.free = index as u32;
+        self.reserved -= gone.reserved;
+        if let (true, RecvSide::Shared(srq, _)) = (gone.reserves_shared, gone.recv) {
+            self.reserved -= self.not_reserved_for(srq);
+        }
     }
 
     /// Removes the entries that name `user_index`, closing up the others towards the producer, as
     /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
-    fn purge(&mut self, user_index: UserIndex) {
+    fn purge(&mut self, user_index: UserIndex, mut each: impl FnMut(u64, Option<Block<'m>>)) {
         let mut end = self.ci;
         while end.wrapping_sub(self.ci) < self.memory.count() {
             let entry = self.memory.entry(end);
             // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
             let format = match unsafe { Cqe64::read_owned(entry, end, self.memory.count()) } {
-                Some(cqe) => cqe.format(),
+                Some(cqe) => {
+                    if let Some((wr_id, block)) = self.shared_request(user_index, cqe) {
+                        each(wr_id, block);
+                    }
+                    cqe.format()
+                }
                 None => break,
             };
             // What a block stands for can be moved, the block cannot.
@@ -264,5 +291,23 @@ impl<'m> CompletionQueue<'m> {
         }
         self.ci = self.ci.wrapping_add(removed);
         self.record.store(self.ci & 0xff_ffff);
+    }
+
+    /// The request of a shared receive queue that an entry of `user_index` tells of.
+    fn shared_request(
+        &self,
+        user_index: UserIndex,
+        cqe: &Cqe64,
+    ) -> Option<(u64, Option<Block<'m>>)> {
+        let named = cqe.format() != CqeFormat::Compressed && cqe.user_index() == user_index.get();
+        let opcode = cqe.opcode();
+        if !named || !(opcode.is_received() || opcode == CqeOpcode::RespErr) {
+            return None;
+        }
+        let RecvSide::Shared(srq, _) = self.slot(user_index.get())?.recv else {
+            return None;
+        };
+        let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| ())?;
+        Some((wr_id, block))
     }
 }

@@ -89,6 +89,8 @@ pub struct CompletionQueue<'m> {
     /// Consumer index, free-running.
     pub(super) ci: u32,
     pub(super) slots: &'m mut [QueueSlot<'m>],
+    /// The slot to take next; the number of slots when all are taken.
+    pub(super) free: u32,
     pub(super) record: &'m DoorbellRecord,
     arm_record: &'m DoorbellRecord,
     arm_sn: u32,
@@ -110,10 +112,15 @@ impl<'m> CompletionQueue<'m> {
         records: &'m [DoorbellRecord; 2],
     ) -> Self {
         let used = slots.len().min(1 << UserIndex::SLOT_BITS);
+        let slots = &mut slots[..used];
+        for (next, slot) in (1..).zip(slots.iter_mut()) {
+            slot.next_free = next;
+        }
         Self {
             memory,
             ci: 0,
-            slots: &mut slots[..used],
+            slots,
+            free: 0,
             record: &records[0],
             arm_record: &records[1],
             arm_sn: 0,
@@ -169,13 +176,13 @@ impl<'m> CompletionQueue<'m> {
             match cqe.op_own() & !3 {
                 SENT => {
                     if let told @ Some(_) = self.sent(cqe) {
-                        self.advance();
+                        self.ci = self.ci.wrapping_add(1);
                         return told;
                     }
                 }
                 RECEIVED..=LAST_RECEIVED if cqe.format() == CqeFormat::None => {
                     if let told @ Some(_) = self.received(cqe) {
-                        self.advance();
+                        self.ci = self.ci.wrapping_add(1);
                         return told;
                     }
                 }
@@ -185,21 +192,46 @@ impl<'m> CompletionQueue<'m> {
                 }
                 _ => {
                     if let told @ Some(_) = self.other(entry, cqe) {
-                        self.advance();
+                        self.ci = self.ci.wrapping_add(1);
                         return told;
                     }
                 }
             }
-            self.advance();
+            self.give_back();
+            self.ci = self.ci.wrapping_add(1);
             self.stale += 1;
         }
     }
 
-    /// Gives an entry back to the device.
+    /// Gives the entry at hand back to the device: before its request's slot goes back to the poster,
+    /// or what the poster puts there could complete while the ring is still full.
     #[inline(always)]
-    fn advance(&mut self) {
-        self.ci = self.ci.wrapping_add(1);
-        self.record.store(self.ci & 0xff_ffff);
+    fn give_back(&self) {
+        self.record.store(self.ci.wrapping_add(1) & 0xff_ffff);
+    }
+
+    /// What a request taken from its ledger is told as. The entry has been read, and goes back.
+    ///
+    /// # Safety
+    /// `record` is what was taken last.
+    #[inline(always)]
+    unsafe fn told(
+        &self,
+        ledger: &Ledger<'m>,
+        record: Record<'m>,
+        retired: u32,
+        result: Result<Success, Failure>,
+    ) -> Completion<'m> {
+        self.give_back();
+        // SAFETY: the caller's promise; this queue is the poller.
+        unsafe { ledger.release(&record) };
+        Completion {
+            wr_id: record.wr_id,
+            qp_num: ledger.qp_num(),
+            retired,
+            result,
+            block: record.block,
+        }
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were.
@@ -221,9 +253,10 @@ impl<'m> CompletionQueue<'m> {
     fn sent(&self, cqe: &Cqe64) -> Option<Completion<'m>> {
         let (ledger, ..) = self.slot(cqe.user_index())?.send?;
         // SAFETY: the attached ledger's poller is this queue; the counter is located.
-        let (record, retired) = unsafe { ledger.retire(ledger.locate(cqe.wqe_counter())?) };
+        let (record, retired) = unsafe { ledger.take(ledger.locate(cqe.wqe_counter())?) };
         let success = Success::new(record.opcode, cqe);
-        Some(told(ledger, record, retired, Ok(success)))
+        // SAFETY: just taken.
+        Some(unsafe { self.told(ledger, record, retired, Ok(success)) })
     }
 
     /// A receive whose bytes the device has placed.
@@ -235,9 +268,10 @@ impl<'m> CompletionQueue<'m> {
         };
         // In order, whatever counter the entry has.
         // SAFETY: the attached ledger's poller is this queue, and the counter is the ledger's.
-        let (record, retired) = unsafe { ledger.retire(ledger.next()?) };
+        let (record, retired) = unsafe { ledger.take(ledger.next()?) };
         let success = Success::new(recv_opcode(cqe), cqe);
-        Some(told(ledger, record, retired, Ok(success)))
+        // SAFETY: just taken.
+        Some(unsafe { self.told(ledger, record, retired, Ok(success)) })
     }
 
     /// What is not the plain case: entries with payload, and errors.
@@ -257,13 +291,10 @@ impl<'m> CompletionQueue<'m> {
                 let placed = unsafe { put(cqe, data, ring.read(located.counter)) };
                 let success = Success::new(recv_opcode(cqe), cqe);
                 // SAFETY: as above; the counter is the ledger's.
-                let (record, retired) = unsafe { ledger.retire(located) };
-                Some(told(
-                    ledger,
-                    record,
-                    retired,
-                    placed_or_failed(placed, success),
-                ))
+                let (record, retired) = unsafe { ledger.take(located) };
+                let result = placed_or_failed(placed, success);
+                // SAFETY: just taken.
+                Some(unsafe { self.told(ledger, record, retired, result) })
             }
             CqeOpcode::Req => {
                 let (ledger, ring, transport) = slot.send?;
@@ -271,23 +302,48 @@ impl<'m> CompletionQueue<'m> {
                 let located = unsafe { ledger.locate(cqe.wqe_counter())? };
                 let placed = self.scatter_read(entry, cqe, ring, transport, located.counter);
                 // SAFETY: as above; located.
-                let (record, retired) = unsafe { ledger.retire(located) };
-                let success = Success::new(record.opcode, cqe);
-                Some(told(
-                    ledger,
-                    record,
-                    retired,
-                    placed_or_failed(placed, success),
-                ))
+                let (record, retired) = unsafe { ledger.take(located) };
+                let result = placed_or_failed(placed, Success::new(record.opcode, cqe));
+                // SAFETY: just taken.
+                Some(unsafe { self.told(ledger, record, retired, result) })
             }
             CqeOpcode::ReqErr => {
                 let (ledger, ..) = slot.send?;
                 // SAFETY: the attached ledger's poller is this queue; the counter is located.
-                let (record, retired) = unsafe { ledger.retire(ledger.locate(cqe.wqe_counter())?) };
-                Some(told(ledger, record, retired, Err(failure(cqe))))
+                let (record, retired) = unsafe { ledger.take(ledger.locate(cqe.wqe_counter())?) };
+                // SAFETY: just taken.
+                Some(unsafe { self.told(ledger, record, retired, Err(failure(cqe))) })
             }
-            CqeOpcode::RespErr => failed_receive(slot, cqe),
+            CqeOpcode::RespErr => self.failed_receive(slot, cqe),
             _ => None,
+        }
+    }
+
+    /// A receive that failed.
+    #[cold]
+    fn failed_receive(&self, slot: &QueueSlot<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
+        let result = Err(failure(cqe));
+        match slot.recv {
+            RecvSide::Own(ledger, _) => {
+                // In order, whatever counter the entry has.
+                // SAFETY: the attached ledger's poller is this queue, and the counter is the
+                // ledger's.
+                let (record, retired) = unsafe { ledger.take(ledger.next()?) };
+                // SAFETY: just taken.
+                Some(unsafe { self.told(ledger, record, retired, result) })
+            }
+            RecvSide::Shared(srq, user) => {
+                let qp_num = user.qp_num(cqe);
+                let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| self.give_back())?;
+                Some(Completion {
+                    wr_id,
+                    qp_num,
+                    retired: 1,
+                    result,
+                    block,
+                })
+            }
+            RecvSide::None => None,
         }
     }
 
@@ -303,16 +359,20 @@ impl<'m> CompletionQueue<'m> {
             return None;
         };
         let plain = cqe.format() == CqeFormat::None;
-        let (wr_id, block, placed) = srq.retire(cqe.wqe_counter(), |index| {
+        let qp_num = user.qp_num(cqe);
+        let (wr_id, block, result) = srq.retire(cqe.wqe_counter(), |index| {
             // SAFETY: the receive is in flight; its poster promised that the memory is writable
             // until it is told, which it is not yet.
-            plain || unsafe { put(cqe, data, srq.ring().read(index)) }
+            let placed = plain || unsafe { put(cqe, data, srq.ring().read(index)) };
+            let result = placed_or_failed(placed, Success::new(recv_opcode(cqe), cqe));
+            self.give_back();
+            result
         })?;
         Some(Completion {
             wr_id,
-            qp_num: user.qp_num(cqe),
+            qp_num,
             retired: 1,
-            result: placed_or_failed(placed, Success::new(recv_opcode(cqe), cqe)),
+            result,
             block,
         })
     }
@@ -393,31 +453,6 @@ fn recv_opcode(cqe: &Cqe64) -> WcOpcode {
     }
 }
 
-/// Takes the receive that failed.
-#[cold]
-fn failed_receive<'m>(slot: &QueueSlot<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
-    let result = Err(failure(cqe));
-    match slot.recv {
-        RecvSide::Own(ledger, _) => {
-            // In order, whatever counter the entry has.
-            // SAFETY: the attached ledger's poller is this queue, and the counter is the ledger's.
-            let (record, retired) = unsafe { ledger.retire(ledger.next()?) };
-            Some(told(ledger, record, retired, result))
-        }
-        RecvSide::Shared(srq, user) => {
-            let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| ())?;
-            Some(Completion {
-                wr_id,
-                qp_num: user.qp_num(cqe),
-                retired: 1,
-                result,
-                block,
-            })
-        }
-        RecvSide::None => None,
-    }
-}
-
 /// Success, unless bytes that came within the entry found no place in the request's memory.
 #[inline(always)]
 fn placed_or_failed(placed: bool, success: Success) -> Result<Success, Failure> {
@@ -429,22 +464,6 @@ fn placed_or_failed(placed: bool, success: Success) -> Result<Success, Failure> 
         vendor_err: 0,
         syndrome: Syndrome::LOCAL_LENGTH,
     })
-}
-
-#[inline(always)]
-fn told<'m>(
-    ledger: &Ledger<'m>,
-    record: Record<'m>,
-    retired: u32,
-    result: Result<Success, Failure>,
-) -> Completion<'m> {
-    Completion {
-        wr_id: record.wr_id,
-        qp_num: ledger.qp_num(),
-        retired,
-        result,
-        block: record.block,
-    }
 }
 
 #[cold]

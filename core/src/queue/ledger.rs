@@ -151,7 +151,7 @@ impl<'m> Ledger<'m> {
     /// Counter of the oldest request not yet told.
     #[inline(always)]
     pub(super) fn retired(&self) -> u32 {
-        // Acquire: partner of the poller's release in `retire`; its reads of the slots that are
+        // Acquire: partner of the poller's release in `release`; its reads of the slots that are
         // written again come before.
         self.poller.counter.load(Ordering::Acquire)
     }
@@ -187,7 +187,7 @@ impl<'m> Ledger<'m> {
             && self
                 .poller
                 .slot(counter)
-                // SAFETY: below `posted`, so the poster does not write it until it is retired.
+                // SAFETY: below `posted`, so the poster does not write it until it is released.
                 .with(|slot| unsafe { (*slot).counter == counter });
         live.then_some(Located { counter, retired })
     }
@@ -208,13 +208,14 @@ impl<'m> Ledger<'m> {
         })
     }
 
-    /// Takes a located request, and retires all before it, whose buffers go back to their slabs;
-    /// gives how many it retired in all.
+    /// Takes a located request, and passes over all before it, whose buffers go back to their slabs;
+    /// gives how many they are in all. Their slots stay the poller's until
+    /// [`release`](Self::release).
     ///
     /// # Safety
-    /// The caller is the poller, and has retired nothing since it located the request.
+    /// The caller is the poller, and has taken nothing since it located the request.
     #[inline(always)]
-    pub(super) unsafe fn retire(&self, Located { counter, retired }: Located) -> (Record<'m>, u32) {
+    pub(super) unsafe fn take(&self, Located { counter, retired }: Located) -> (Record<'m>, u32) {
         let mut count = 1;
         if counter != retired {
             // SAFETY: all these are in flight, as the one behind them is.
@@ -228,12 +229,18 @@ impl<'m> Ledger<'m> {
             unsafe { (&raw mut (*slot).block).write(None) };
             record
         });
-        // Release: partner of the poster's acquire in `retired`.
-        self.poller.counter.store(
-            counter.wrapping_add(u32::from(record.slots)),
-            Ordering::Release,
-        );
         (record, count)
+    }
+
+    /// Gives the slots of a taken request, and of all before it, back to the poster.
+    ///
+    /// # Safety
+    /// The caller is the poller, and `record` is what it took last.
+    #[inline(always)]
+    pub(super) unsafe fn release(&self, record: &Record<'m>) {
+        let end = record.counter.wrapping_add(u32::from(record.slots));
+        // Release: partner of the poster's acquire in `retired`.
+        self.poller.counter.store(end, Ordering::Release);
     }
 
     /// Retires the unsignalled requests from `from` up to `to`, and counts them.

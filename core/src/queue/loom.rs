@@ -72,7 +72,8 @@ fn poll(ledger: &Ledger<'_>, counter: u16) -> Option<(u64, u32)> {
     // SAFETY: the models have one poller.
     unsafe {
         let counter = ledger.locate(counter)?;
-        let (record, count) = ledger.retire(counter);
+        let (record, count) = ledger.take(counter);
+        ledger.release(&record);
         Some((record.wr_id, count))
     }
 }
@@ -147,7 +148,9 @@ fn loom_ledger_gives_the_oldest_in_order() {
             // SAFETY: the only poller.
             unsafe {
                 let counter = ledger.next()?;
-                Some(ledger.retire(counter).0.wr_id)
+                let (record, _) = ledger.take(counter);
+                ledger.release(&record);
+                Some(record.wr_id)
             }
         };
         let mut told: Vec<u64> = [take(), take()].into_iter().flatten().collect();

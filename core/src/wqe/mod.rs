@@ -43,5 +43,5 @@ pub use segment::{
     SEGMENT, XrcSegment, fm_ce_se, opcode,
 };
 pub use transport::{Address, DcAddress, Dci, Rc, Supports, Transport, Uc, Ud, UdAddress, Xrc};
-pub use umr::{BindMw, BindMwInfo, UnbindMw};
+pub use umr::{BindMw, BindMwInfo, Umr, UnbindMw};
 pub use view::{Data, SendWqe, SgeList};

@@ -3,6 +3,7 @@
 use super::build::EntryWriter;
 use super::operation::{LocalInv, Operation, Sealed};
 use super::segment::{BASIC_BLOCK, DataSegment, SEGMENT, opcode};
+use super::view::SendWqe;
 use crate::be::{Be16, Be32, Be64};
 use crate::wr::WcOpcode;
 use static_assertions::const_assert_eq;
@@ -117,7 +118,7 @@ fn write_unbind(new_rkey: u32, entry: &mut EntryWriter, offset: usize) {
 }
 
 /// What a memory window is bound to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BindMwInfo {
     /// Local key of the region that the window lies in.
     pub lkey: u32,
@@ -222,6 +223,69 @@ impl Operation for UnbindMw {
     #[inline(always)]
     fn write(&self, _qpn: u32, entry: &mut EntryWriter, offset: usize) {
         write_unbind(self.new_rkey, entry, offset);
+    }
+}
+
+/// Registration work, as a device reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Umr {
+    /// Take the key away: LOCAL_INV, or unbinding a window.
+    Unbind {
+        /// The key.
+        rkey: u32,
+        /// The low byte that the key is to have.
+        variant: u8,
+    },
+    /// Bind a window.
+    Bind {
+        /// The window's present key.
+        rkey: u32,
+        /// The low byte that the key is to have.
+        variant: u8,
+        /// The queue pair that it is to be bound to.
+        qpn: u32,
+        /// What it is bound to. The access is LOCAL_WRITE, REMOTE_ and ZERO_BASED only.
+        info: BindMwInfo,
+    },
+}
+
+impl SendWqe<'_> {
+    /// The registration work of an UMR entry. `None`: it is too short for what it says.
+    pub fn umr(&self) -> Option<Umr> {
+        const CONTEXT: usize = SEGMENT + size_of::<UmrCtrlSegment>();
+        const KLM: usize = SEGMENT + UNBIND_SEGMENTS;
+        let bytes = self.ds() as usize * SEGMENT;
+        if bytes < KLM {
+            return None;
+        }
+        let rkey = self.imm().get();
+        // The context fills the block behind the first one.
+        // SAFETY: within the entry; any bytes make one.
+        let context = unsafe { self.segment::<MkeyContextSegment>(CONTEXT) };
+        let qpn_mkey = context.qpn_mkey.get();
+        let variant = qpn_mkey as u8;
+        if context.free & MKEY_FREE != 0 {
+            return Some(Umr::Unbind { rkey, variant });
+        }
+        if bytes < KLM + SEGMENT {
+            return None;
+        }
+        // SAFETY: as above.
+        let klm = unsafe { self.segment::<DataSegment>(KLM) };
+        let zero_based = context.start_addr.get() == 0 && klm.addr.get() != 0;
+        let bits = u32::from(context.access_flags);
+        let access = bits >> 3 & 1 | bits >> 2 & 4 | bits >> 4 & 2 | bits >> 3 & 8;
+        Some(Umr::Bind {
+            rkey,
+            variant,
+            qpn: qpn_mkey >> 8,
+            info: BindMwInfo {
+                lkey: klm.lkey.get(),
+                addr: klm.addr.get(),
+                length: klm.byte_count.get(),
+                access: access | if zero_based { ZERO_BASED } else { 0 },
+            },
+        })
     }
 }
 

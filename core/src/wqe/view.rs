@@ -96,7 +96,7 @@ impl<'m> SendWqe<'m> {
     /// # Safety
     /// S is one of the segments, which any bytes make.
     #[inline(always)]
-    unsafe fn segment<S: Copy>(&self, offset: usize) -> S {
+    pub(super) unsafe fn segment<S: Copy>(&self, offset: usize) -> S {
         debug_assert!(offset % BASIC_BLOCK + size_of::<S>() <= BASIC_BLOCK);
         // SAFETY: within one block, whose memory is the ring's and initialised; S takes any bytes.
         unsafe { self.place(offset).cast::<S>().read() }

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::code::*;
+use crate::direct::*;
 use crate::failure::{Failure, guard};
+use crate::modify::*;
 use crate::number::{bw_qp_state::*, bw_send_flags::*, bw_wr_opcode::*};
 use crate::post::*;
 use crate::version::*;
@@ -69,12 +71,12 @@ fn null_is_told() {
             bw_qp_to_error(null_mut()),
             bw_qp_reset(null_mut(), None, null_mut()),
             bw_qp_get_state(null_mut()),
-            bw_qp_query(null_mut(), &mut sized!(bw_qp_info {})),
+            bw_qp_query(null_mut(), &mut sized!(bw_qp_attr {})),
             bw_qp_query(a.qp, null_mut()),
             bw_qp_destroy(null_mut()),
-            bw_post_send(null_mut(), &nop(), null_mut()),
-            bw_post_send(a.qp, null(), null_mut()),
-            bw_post_recv(a.qp, null(), null_mut()),
+            bw_post_send(null_mut(), &nop(), 1, null_mut()),
+            bw_post_send(a.qp, null(), 1, null_mut()),
+            bw_post_recv(a.qp, null(), 1, null_mut()),
             bw_post_write(null_mut(), 1, &sge, 0, 0, 0),
             bw_post_write(a.qp, 1, null(), 0, 0, 0),
             bw_post_read(a.qp, 1, null(), 0, 0, 0),
@@ -103,17 +105,8 @@ fn null_is_told() {
 fn nop() -> bw_send_wr {
     bw_send_wr {
         wr_id: 1,
-        next: null(),
-        sg_list: null(),
-        num_sge: 0,
-        opcode: BW_WR_NOP as u32,
         send_flags: SIGNALED,
-        imm_data: 0,
-        remote_addr: 0,
-        rkey: 0,
-        invalidate_rkey: 0,
-        compare_add: 0,
-        swap: 0,
+        ..NOP
     }
 }
 
@@ -157,8 +150,9 @@ fn bad_requests_are_refused_one_by_one() {
         ),
         (list(BW_WR_NOP as u32, &sges[..1], 0), BW_EINVAL),
         (list(BW_WR_LOCAL_INV as u32, &[], inline), BW_EINVAL),
-        // BIND_MW, TSO, DRIVER1, nothing at all, and SEND with a bit beyond eight.
-        (list(8, &[], 0), BW_EOPCODE),
+        (list(BW_WR_BIND_MW as u32, &[], 0), BW_ENULL),
+        (list(BW_WR_BIND_MW as u32, &sges[..1], 0), BW_EINVAL),
+        // TSO, DRIVER1, nothing at all, and SEND with a bit beyond eight.
         (list(10, &[], 0), BW_EOPCODE),
         (list(11, &[], 0), BW_EOPCODE),
         (list(u32::MAX, &[], 0), BW_EOPCODE),
@@ -168,7 +162,7 @@ fn bad_requests_are_refused_one_by_one() {
     unsafe {
         for (at, (wr, code)) in bad.iter().enumerate() {
             let mut refused = null();
-            let got = bw_post_send(a.qp, wr, &mut refused);
+            let got = bw_post_send(a.qp, wr, 1, &mut refused);
             assert_eq!(
                 (got, refused),
                 (*code as c_int, &raw const *wr),
@@ -203,7 +197,7 @@ fn a_queue_takes_what_it_holds() {
     // SAFETY: good handles.
     unsafe {
         let full = loop {
-            match bw_post_send(a.qp, &nop(), null_mut()) {
+            match bw_post_send(a.qp, &nop(), 1, null_mut()) {
                 0 => taken += 1,
                 code => break code,
             }
@@ -214,7 +208,7 @@ fn a_queue_takes_what_it_holds() {
         for _ in 0..taken {
             a.succeeded(1);
         }
-        ok(bw_post_send(a.qp, &nop(), null_mut()));
+        ok(bw_post_send(a.qp, &nop(), 1, null_mut()));
         for _ in 0..128 {
             ok(bw_post_recv_one(a.qp, 1, &a.sge(0, 8)));
         }
@@ -230,13 +224,13 @@ fn states_are_kept_to() {
     let peer = sized!(bw_endpoint { qp_num: 77 });
     // SAFETY: good handles and structs.
     unsafe {
-        fails(bw_post_send(a.qp, &nop(), null_mut()), BW_ESTATE);
+        fails(bw_post_send(a.qp, &nop(), 1, null_mut()), BW_ESTATE);
         fails(bw_post_recv_one(a.qp, 1, &a.sge(0, 8)), BW_ESTATE);
         fails(bw_qp_connect(a.qp, &peer, null()), BW_ESTATE);
         assert_eq!(a.state(), BW_QPS_RESET as c_int);
         ok(bw_qp_init(a.qp, null()));
         ok(bw_post_recv_one(a.qp, 1, &a.sge(0, 8)));
-        fails(bw_post_send(a.qp, &nop(), null_mut()), BW_ESTATE);
+        fails(bw_post_send(a.qp, &nop(), 1, null_mut()), BW_ESTATE);
         let twice = bw_qp_connect(a.qp, &peer, null());
         ok(twice);
         fails(bw_qp_init(a.qp, null()), BW_ESTATE);
@@ -456,7 +450,7 @@ fn sizes_are_checked_at_every_struct() {
             ),
             bw_cq_query(a.cq, &mut bw_cq_info::default()),
             bw_cq_create(world.device, &bw_cq_attr::default(), &mut null_mut()),
-            bw_qp_query(a.qp, &mut bw_qp_info::default()),
+            bw_qp_query(a.qp, &mut bw_qp_attr::default()),
             bw_qp_endpoint(a.qp, &mut bw_endpoint::default()),
             bw_qp_connect(a.qp, &bw_endpoint::default(), null()),
             bw_qp_init(

@@ -1,6 +1,7 @@
 //! The data path allocates nothing.
 
 use super::*;
+use crate::direct::*;
 use crate::number::bw_send_flags::BW_SEND_SIGNALED;
 use crate::number::bw_wr_opcode::BW_WR_RDMA_WRITE;
 use crate::post::*;
@@ -54,17 +55,13 @@ fn the_data_path_allocates_nothing() {
     let place = b.sge(0, 8);
     let wr = bw_send_wr {
         wr_id: 5,
-        next: null(),
         sg_list: &sge,
         num_sge: 1,
         opcode: BW_WR_RDMA_WRITE as u32,
         send_flags: signaled,
-        imm_data: 0,
         remote_addr: addr,
         rkey,
-        invalidate_rkey: 0,
-        compare_add: 0,
-        swap: 0,
+        ..NOP
     };
     let data = [0u8; 8];
     let data = data.as_ptr().cast();
@@ -79,8 +76,8 @@ fn the_data_path_allocates_nothing() {
                 bw_post_write_inline(a.qp, 2, data, 8, addr, rkey, 0);
                 bw_post_write(a.qp, 3, &sge, addr, rkey, 0);
                 bw_post_send_one(a.qp, 4, &sge, 0);
-                bw_post_send(a.qp, &wr, null_mut());
                 bw_ring_sq(a.qp);
+                bw_post_send(a.qp, &wr, 1, null_mut());
                 told += bw_poll(a.cq, wcs.as_mut_ptr(), 4);
                 told += bw_poll_one(b.cq, wcs.as_mut_ptr());
                 // Refused, and none there.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::code::*;
+use crate::direct::*;
+use crate::modify::*;
 use crate::number::{bw_qp_state::*, bw_send_flags::*, bw_wc_flags::*, bw_wc_opcode::*};
 use crate::number::{bw_wc_status::*, bw_wr_opcode::*};
 use crate::post::*;
@@ -12,17 +14,11 @@ const SIGNALED: u32 = BW_SEND_SIGNALED as u32;
 fn wr(wr_id: u64, opcode: crate::number::bw_wr_opcode, sges: &[bw_sge]) -> bw_send_wr {
     bw_send_wr {
         wr_id,
-        next: null(),
         sg_list: sges.as_ptr(),
         num_sge: sges.len() as u32,
         opcode: opcode as u32,
         send_flags: SIGNALED,
-        imm_data: 0,
-        remote_addr: 0,
-        rkey: 0,
-        invalidate_rkey: 0,
-        compare_add: 0,
-        swap: 0,
+        ..NOP
     }
 }
 
@@ -38,25 +34,18 @@ fn to(wr: bw_send_wr, peer: &End, offset: u64) -> bw_send_wr {
 #[track_caller]
 fn send(end: &End, wr: &bw_send_wr) {
     // SAFETY: a good handle and request; its memory stays.
-    unsafe {
-        ok(bw_post_send(end.qp, wr, null_mut()));
-        ok(bw_ring_sq(end.qp));
-    }
+    ok(unsafe { bw_post_send(end.qp, wr, 1, null_mut()) });
 }
 
 fn receive(end: &End, wr_id: u64, sges: &[bw_sge]) {
     let wr = bw_recv_wr {
         wr_id,
-        next: null(),
         sg_list: sges.as_ptr(),
         num_sge: sges.len() as u32,
         reserved: 0,
     };
     // SAFETY: as above.
-    unsafe {
-        ok(bw_post_recv(end.qp, &wr, null_mut()));
-        ok(bw_ring_rq(end.qp));
-    }
+    ok(unsafe { bw_post_recv(end.qp, &wr, 1, null_mut()) });
 }
 
 fn every_operation(config: &bw_soft_config) {
@@ -149,7 +138,7 @@ fn every_operation(config: &bw_soft_config) {
 }
 
 fn qp_num(end: &End) -> u32 {
-    let mut info = sized!(bw_qp_info {});
+    let mut info = sized!(bw_qp_attr {});
     // SAFETY: a good handle.
     ok(unsafe { bw_qp_query(end.qp, &mut info) });
     info.qp_num
@@ -229,35 +218,34 @@ fn inline_lists_are_put_together() {
 fn a_list_is_posted_up_to_the_bad_one() {
     let world = World::plain();
     let (a, b) = (&world.a, &world.b);
-    let third = wr(3, BW_WR_NOP, &[]);
-    let mut second = wr(2, BW_WR_NOP, &[]);
-    (second.opcode, second.next) = (BW_WR_SEND as u32, &third);
     let too_many = [a.sge(0, 1); 5];
-    (second.sg_list, second.num_sge) = (too_many.as_ptr(), 5);
-    let mut first = wr(1, BW_WR_NOP, &[]);
-    first.next = &second;
-    let mut bad = null();
+    let list = [
+        wr(1, BW_WR_NOP, &[]),
+        wr(2, BW_WR_SEND, &too_many),
+        wr(3, BW_WR_NOP, &[]),
+    ];
+    let recvs = [1, 5, 1].map(|num_sge| bw_recv_wr {
+        wr_id: num_sge.into(),
+        sg_list: too_many.as_ptr(),
+        num_sge,
+        reserved: 0,
+    });
+    let (mut bad_send, mut bad_recv) = (null(), null());
     // SAFETY: good handles and lists.
     unsafe {
-        fails(bw_post_send(a.qp, &first, &mut bad), BW_ETOOMANYSGE);
-        assert!(std::ptr::eq(bad, &second));
-        ok(bw_ring_sq(a.qp));
+        let code = bw_post_send(a.qp, list.as_ptr(), 3, &mut bad_send);
+        fails(code, BW_ETOOMANYSGE);
+        assert!(std::ptr::eq(bad_send, &list[1]));
+        // Rung: an inline device has executed it.
         a.succeeded(1);
         assert_eq!(a.poll(), None);
+        // Of no requests nothing is looked at.
+        ok(bw_post_send(a.qp, null(), 0, &mut bad_send));
+        ok(bw_post_recv(b.qp, null(), 0, &mut bad_recv));
 
-        let recv = |next, num_sge: u32| bw_recv_wr {
-            wr_id: num_sge.into(),
-            next,
-            sg_list: too_many.as_ptr(),
-            num_sge,
-            reserved: 0,
-        };
-        let second = recv(null(), 5);
-        let first = recv(&second, 1);
-        let mut bad = null();
-        fails(bw_post_recv(b.qp, &first, &mut bad), BW_ETOOMANYSGE);
-        assert!(std::ptr::eq(bad, &second));
-        ok(bw_ring_rq(b.qp));
+        let code = bw_post_recv(b.qp, recvs.as_ptr(), 3, &mut bad_recv);
+        fails(code, BW_ETOOMANYSGE);
+        assert!(std::ptr::eq(bad_recv, &recvs[1]));
         ok(bw_qp_to_error(b.qp));
     }
     assert_eq!(b.wait().wr_id, 1);
@@ -273,7 +261,7 @@ fn poll_takes_up_to_what_it_is_asked_for() {
     // SAFETY: good handles, and places enough.
     unsafe {
         for n in 0..5 {
-            ok(bw_post_send(a.qp, &wr(n, BW_WR_NOP, &[]), null_mut()));
+            ok(bw_post_send(a.qp, &wr(n, BW_WR_NOP, &[]), 1, null_mut()));
         }
         ok(bw_ring_sq(a.qp));
         assert_eq!(bw_poll(a.cq, wcs.as_mut_ptr(), 0), 0);
@@ -358,7 +346,7 @@ fn two_threads_own_the_two_queues() {
             // SAFETY: good handles; this thread owns the send queue.
             unsafe {
                 while left > 0 {
-                    let code = bw_post_send(sender.0, &nop, null_mut());
+                    let code = bw_post_send(sender.0, &nop, 1, null_mut());
                     if code == BW_EFULL as c_int {
                         std::thread::yield_now();
                         continue;

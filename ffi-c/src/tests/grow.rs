@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::code::*;
+use crate::event::bw_async_event_info;
+use crate::modify::bw_qp_attr;
+use crate::port::bw_port_info;
 use crate::sized::{Versioned, fill, read, write};
+use crate::srq::*;
 
 /// A struct in its second version: the first had `a` only.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,12 +97,16 @@ fn no_struct_is_shorter_than_its_first_version() {
     check::<bw_mr_info>(32);
     check::<bw_region_attr>(bw_region_attr::default().size);
     check::<bw_region_info>(bw_region_info::default().size);
-    check::<bw_cq_attr>(16);
-    check::<bw_cq_info>(24);
+    check::<bw_cq_attr>(32);
+    check::<bw_cq_info>(32);
     check::<bw_qp_init_attr>(bw_qp_init_attr::default().size);
     check::<bw_connect_attr>(bw_connect_attr::default().size);
-    check::<bw_endpoint>(16);
-    check::<bw_qp_info>(64);
+    check::<bw_endpoint>(36);
+    check::<bw_qp_attr>(188);
+    check::<bw_srq_init_attr>(bw_srq_init_attr::default().size);
+    check::<bw_srq_info>(20);
+    check::<bw_port_info>(40);
+    check::<bw_async_event_info>(16);
 }
 
 #[test]

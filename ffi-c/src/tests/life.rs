@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::code::*;
+use crate::direct::*;
+use crate::modify::*;
 use crate::number::{bw_qp_state::*, bw_send_flags::*, bw_wc_status::*};
-use crate::post::*;
 use std::ffi::c_void;
 
 const SIGNALED: u32 = BW_SEND_SIGNALED as u32;
@@ -23,13 +24,13 @@ fn states_are_told() {
     let attr = sized!(bw_connect_attr { retry_cnt: 3 });
     world.a.connect(&world.b, &attr);
     assert_eq!(a.state(), BW_QPS_RTS as c_int);
-    let mut info = sized!(bw_qp_info {});
+    let mut info = sized!(bw_qp_attr {});
     let mut peer = sized!(bw_endpoint {});
     // SAFETY: good handles and structs.
     unsafe {
         ok(bw_qp_query(a.qp, &mut info));
         ok(bw_qp_endpoint(world.b.qp, &mut peer));
-        assert_eq!(info.state, BW_QPS_RTS as u32);
+        assert_eq!(info.qp_state, BW_QPS_RTS as u32);
         assert_eq!((info.dest_qp_num, info.retry_cnt), (peer.qp_num, 3));
         assert_eq!((info.max_inline_data, info.max_send_sge), (200, 4));
         ok(bw_qp_to_error(a.qp));

@@ -13,10 +13,11 @@ use crate::failure::bw_last_error;
 use crate::memory::*;
 use crate::number::bw_access_flags::*;
 use crate::number::bw_wc_status::BW_WC_SUCCESS;
-use crate::post::bw_sge;
+use crate::number::bw_wr_opcode;
 use crate::qp::*;
 use crate::qp_attr::*;
 use crate::wc::*;
+use crate::wr::*;
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -49,6 +50,34 @@ fn last_error() -> String {
     let text = unsafe { CStr::from_ptr(bw_last_error()) };
     text.to_str().unwrap().to_owned()
 }
+
+/// A NOP of no flags.
+const NOP: bw_send_wr = bw_send_wr {
+    wr_id: 0,
+    sg_list: null(),
+    num_sge: 0,
+    opcode: bw_wr_opcode::BW_WR_NOP as u32,
+    send_flags: 0,
+    imm_data: 0,
+    remote_addr: 0,
+    rkey: 0,
+    invalidate_rkey: 0,
+    compare_add: 0,
+    swap: 0,
+    ah: null(),
+    remote_qpn: 0,
+    remote_qkey: 0,
+    remote_srqn: 0,
+    reserved: 0,
+    mw: null_mut(),
+    bind: crate::mw::bw_mw_bind_info {
+        addr: 0,
+        length: 0,
+        lkey: 0,
+        access: 0,
+        reserved: 0,
+    },
+};
 
 /// What `create` gives.
 #[track_caller]

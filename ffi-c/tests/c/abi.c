@@ -18,6 +18,7 @@ SAME(BW_WR_RDMA_READ, 4);
 SAME(BW_WR_ATOMIC_CMP_AND_SWP, 5);
 SAME(BW_WR_ATOMIC_FETCH_AND_ADD, 6);
 SAME(BW_WR_LOCAL_INV, 7);
+SAME(BW_WR_BIND_MW, 8);
 SAME(BW_WR_SEND_WITH_INV, 9);
 
 /* enum ibv_wc_status */
@@ -85,10 +86,30 @@ SAME(BW_QPS_ERR, 6);
 SAME(BW_MTU_256, 1);
 SAME(BW_MTU_4096, 5);
 
+/* enum ibv_qp_type, ibv_qp_attr_mask, ibv_port_state, ibv_event_type */
+SAME(BW_QPT_RC, 2);
+SAME(BW_QPT_UC, 3);
+SAME(BW_QPT_UD, 4);
+SAME(BW_QPT_XRC_SEND, 9);
+SAME(BW_QPT_XRC_RECV, 10);
+SAME(BW_QP_STATE, 1 << 0);
+SAME(BW_QP_QKEY, 1 << 6);
+SAME(BW_QP_MAX_QP_RD_ATOMIC, 1 << 13);
+SAME(BW_QP_DEST_QPN, 1 << 20);
+SAME(BW_QP_RATE_LIMIT, 1 << 25);
+SAME(BW_PORT_DOWN, 1);
+SAME(BW_PORT_ACTIVE, 4);
+SAME(BW_EVENT_CQ_ERR, 0);
+SAME(BW_EVENT_QP_FATAL, 1);
+SAME(BW_EVENT_DEVICE_FATAL, 8);
+SAME(BW_EVENT_SRQ_LIMIT_REACHED, 15);
+SAME(BW_EVENT_WQ_FATAL, 19);
+
 /* bellwire's own. */
 SAME(BW_OK, 0);
 SAME(BW_ENULL, -1);
 SAME(BW_EINTERNAL, -20);
+SAME(BW_EFATAL, -24);
 SAME(BW_WR_NOP, 255);
 SAME(BW_WC_NOP, 127);
 
@@ -99,13 +120,19 @@ SAME(sizeof(bw_wc), 48);
 SAME(offsetof(bw_wc, status), 8);
 SAME(offsetof(bw_wc, imm_data), 20);
 SAME(offsetof(bw_wc, retired), 36);
+SAME(offsetof(bw_wc, slid), 44);
+SAME(sizeof(bw_ah_attr), 32);
+SAME(offsetof(bw_ah_attr, dlid), 24);
+SAME(sizeof(bw_soft_step), 32);
 #if UINTPTR_MAX == UINT64_MAX
-SAME(sizeof(bw_send_wr), 72);
-SAME(offsetof(bw_send_wr, num_sge), 24);
-SAME(offsetof(bw_send_wr, remote_addr), 40);
-SAME(offsetof(bw_send_wr, swap), 64);
-SAME(sizeof(bw_recv_wr), 32);
-SAME(offsetof(bw_recv_wr, num_sge), 24);
+SAME(offsetof(bw_send_wr, num_sge), 16);
+SAME(offsetof(bw_send_wr, remote_addr), 32);
+SAME(offsetof(bw_send_wr, swap), 56);
+SAME(offsetof(bw_send_wr, remote_srqn), 80);
+SAME(offsetof(bw_send_wr, bind), 96);
+SAME(sizeof(bw_send_wr), 120);
+SAME(sizeof(bw_recv_wr), 24);
+SAME(offsetof(bw_recv_wr, num_sge), 16);
 #endif
 
 /* Structs that grow: what they had in the first version stays where it was. */
@@ -119,7 +146,12 @@ SAME(offsetof(bw_cq_info, stale), 16);
 SAME(offsetof(bw_qp_init_attr, reserve_cq), 28);
 SAME(offsetof(bw_connect_attr, max_rd_atomic), 28);
 SAME(offsetof(bw_endpoint, reserved), 12);
-SAME(offsetof(bw_qp_info, max_inline_data), 60);
+SAME(offsetof(bw_qp_attr, ah_attr), 60);
+SAME(offsetof(bw_qp_attr, qp_type), 184);
+SAME(offsetof(bw_srq_init_attr, srq_limit), 12);
+SAME(offsetof(bw_srq_info, srq_limit), 16);
+SAME(offsetof(bw_port_info, max_msg_sz), 32);
+SAME(offsetof(bw_async_event_info, number), 12);
 
 #define EXPECT(what)                                                                              \
     if (!(what)) {                                                                                \

@@ -248,7 +248,7 @@ fn attach<T: QpTransport>(
                 match second.attach(kept(srq), recv, reserve) {
                     Ok(receives) => Ok((sends, receives)),
                     Err(error) => {
-                        first.detach(sends);
+                        first.detach(sends, |_, _| ());
                         Err(error.into())
                     }
                 }
@@ -390,10 +390,12 @@ impl<T: QpTransport> Qp<T> {
         let hca = &self.pd.device().hca;
         hca.modify_qp(self.qpn, &attr, QpAttrMask::STATE)?;
         match &mut cqs {
-            Cqs::Shared(cq) => cq.detach(self.user_index.0),
+            Cqs::Shared(cq) => cq.detach(self.user_index.0, &mut each),
             Cqs::Split(send, recv) => {
-                send.detach(self.user_index.0);
-                recv.detach(self.user_index.1);
+                send.detach(self.user_index.0, &mut each);
+                if T::RECEIVES {
+                    recv.detach(self.user_index.1, &mut each);
+                }
             }
         }
         // SAFETY: in RESET the device has stopped; the completion queues are here, exclusively, and

@@ -5,12 +5,13 @@ use super::cq::CqCtx;
 use super::fault::Pending;
 use super::hca::Hca;
 use super::limits;
-use super::mr::MAX_MR;
+use super::mr::{LOCAL_READ, MAX_MR, Opening};
 use super::multicast::{Groups, MAX_MEMBERS};
 use super::qp::{MAX_QP, QpCtx, SendWork};
 use super::random::Random;
 use super::receive::{OwnQueue, Receives, RecvWork};
 use super::srq::{SrqCtx, SrqNumbers};
+use super::window::Window;
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventType};
 use bellwire_core::access::AccessFlags;
@@ -19,7 +20,7 @@ use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
 use bellwire_core::wqe::{RecvRing, SendRing, SendWqe};
 use bellwire_core::wr::{QpType, WcStatus};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -128,6 +129,8 @@ pub(super) struct Control {
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
     pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
     pub groups: Groups,
+    /// By their keys without the low byte.
+    pub windows: HashMap<u32, Window>,
     pub faults: Pending,
     /// Every entry is executed under the lock: something may be about to go wrong with it.
     pub gated: bool,
@@ -227,6 +230,7 @@ impl Control {
             srqs: SrqNumbers::default(),
             timers: BinaryHeap::new(),
             groups: Groups::default(),
+            windows: HashMap::new(),
             faults: Pending::default(),
             gated: false,
             dead: false,
@@ -280,6 +284,30 @@ impl Control {
     pub fn next_timer(&mut self) -> u64 {
         self.next_timer += 1;
         self.next_timer
+    }
+
+    /// An index of the table of keys.
+    pub fn take_key(&mut self) -> Result<usize, Error> {
+        match self.free_mrs.pop() {
+            Some(index) => Ok(usize::from(index)),
+            None if self.used_mrs < MAX_MR => {
+                self.used_mrs += 1;
+                Ok(self.used_mrs - 1)
+            }
+            None => Err(Error::Exhausted {
+                what: "memory keys",
+                max: MAX_MR,
+            }),
+        }
+    }
+
+    /// Gives an index back. Its key opens nothing any more.
+    pub fn give_key(&mut self, index: usize) {
+        self.free_mrs.push(index as u16);
+    }
+
+    pub fn random(&mut self) -> u32 {
+        self.random.next() as u32
     }
 
     /// # Errors
@@ -377,29 +405,32 @@ impl Hca {
         }
         let mut control = self.control();
         control.alive()?;
-        let index = match control.free_mrs.pop() {
-            Some(index) => usize::from(index),
-            None if control.used_mrs < MAX_MR => {
-                control.used_mrs += 1;
-                control.used_mrs - 1
-            }
-            None => {
-                return Err(Error::Exhausted {
-                    what: "memory keys",
-                    max: MAX_MR,
-                });
-            }
+        let index = control.take_key()?;
+        let random = control.random();
+        let key = self.mrs.reserve(index, random);
+        let opening = Opening {
+            owner: pd,
+            access: access.bits() | LOCAL_READ,
+            addr,
+            length,
         };
-        let random = control.random.next() as u32;
-        Ok(self.mrs.register(index, random, pd, addr, length, access))
+        self.mrs.open(key, opening);
+        Ok(key)
     }
 
-    /// Revokes a key. When this returns the device does not touch its memory any more.
+    /// Windows that are bound to a region.
+    pub(crate) fn windows_bound(&self, key: u32) -> usize {
+        Self::windows_of(&self.control(), key)
+    }
+
+    /// Revokes a key, and those of the windows that are bound to its region. When this returns the
+    /// device does not touch its memory any more.
     pub(crate) fn deregister_mr(&self, key: u32) -> Result<(), Error> {
         let mut control = self.control();
+        self.unbind_all(&mut control, key);
         let index = self.mrs.revoke(key)?;
         self.drain(&control);
-        control.free_mrs.push(index as u16);
+        control.give_key(index);
         Ok(())
     }
 
@@ -473,8 +504,13 @@ impl Hca {
 
     /// Takes a queue pair's work away from everybody.
     fn forget(&self, control: &mut Control, qpn: u32) {
-        self.close(control, qpn);
-        self.shut(control, qpn);
+        let in_error = |record: &mut QpRecord| record.state == QpState::Err;
+        if !control.record(qpn).is_some_and(in_error) {
+            self.close(control, qpn);
+            self.shut(control, qpn);
+        }
+        // Else `to_error` has done both, and nothing opens a queue pair in ERR. Barriers interrupt
+        // every processor that runs this process, so there are none without need.
         let Some(record) = control.record(qpn) else {
             return;
         };

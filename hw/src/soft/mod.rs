@@ -41,6 +41,7 @@ mod slow;
 mod srq;
 mod turn;
 mod under_lock;
+mod window;
 
 pub use clock::ClockKind;
 pub(crate) use control::{Life, QpParts, RecvParts};
@@ -66,6 +67,7 @@ pub(crate) fn limits() -> DeviceAttr {
         max_inline_data: 512,
         max_cqe: 1 << 22,
         max_mr: mr::MAX_MR as u32,
+        max_mw: window::MAX_MW as u32,
         max_mr_size: u64::MAX,
         max_msg_sz: run::MAX_MESSAGE,
         max_qp_rd_atom: 16,

@@ -6,19 +6,34 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const INDEX_BITS: u32 = 16;
 
-/// Regions that a device can have registered at once.
+/// Regions and windows that a device can have at once.
 pub(super) const MAX_MR: usize = 1 << INDEX_BITS;
 
-/// One key. Zero in `key` means that the entry is free: no key is zero.
+/// Low bits of a key. Those of a window are its user's to choose.
+const VARIANT_BITS: u32 = 8;
+const VARIANT: u32 = (1 << VARIANT_BITS) - 1;
+
+/// One key. Zero in `key` means that it opens nothing: no key is zero.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 struct Entry {
     key: AtomicU32,
-    pd: AtomicU32,
+    /// A protection domain, or [`of_qp`].
+    owner: AtomicU32,
     access: AtomicU32,
     addr: AtomicU64,
     length: AtomicU64,
 }
+
+/// The owner of what only one queue pair's peers may reach.
+pub(super) const fn of_qp(qpn: u32) -> u32 {
+    qpn | 1 << 31
+}
+
+/// Reading by requests of this side, which every region allows and no window.
+pub(super) const LOCAL_READ: u32 = 1 << 31;
+
+const ZERO_BASED: u32 = AccessFlags::ZERO_BASED.bits();
 
 /// The keys of a device.
 ///
@@ -37,9 +52,24 @@ pub(super) struct MrTable {
 pub(super) struct Reach {
     pub key: u32,
     pub pd: u32,
+    /// The queue pair whose memory it is.
+    pub qpn: u32,
     pub addr: u64,
     pub length: u64,
-    pub access: AccessFlags,
+    /// Access flags, and [`LOCAL_READ`].
+    pub access: u32,
+}
+
+/// What a key opens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    /// A protection domain, or [`of_qp`].
+    pub owner: u32,
+    /// Access flags, and [`LOCAL_READ`].
+    pub access: u32,
+    /// Where the memory is.
+    pub addr: u64,
+    pub length: u64,
 }
 
 /// Inverse of an odd number modulo 2^32, by Newton's iteration: each step doubles the right bits.
@@ -64,51 +94,67 @@ impl MrTable {
         }
     }
 
+    /// The entry that a key falls on.
+    #[inline(always)]
+    pub fn index(&self, key: u32) -> usize {
+        let plain = (key >> VARIANT_BITS ^ self.salt).wrapping_mul(self.inverse);
+        plain as usize & (MAX_MR - 1)
+    }
+
     #[inline(always)]
     fn entry(&self, key: u32) -> &Entry {
-        let plain = (key ^ self.salt).wrapping_mul(self.inverse);
         // SAFETY: the mask keeps the index below MAX_MR, the table's length.
-        unsafe { self.entries.get_unchecked(plain as usize & (MAX_MR - 1)) }
+        unsafe { self.entries.get_unchecked(self.index(key)) }
     }
 
-    /// Registers memory; the lkey and rkey are one. Under the device's lock.
-    pub fn register(
-        &self,
-        index: usize,
-        random: u32,
-        pd: u32,
-        addr: u64,
-        length: u64,
-        access: AccessFlags,
-    ) -> u32 {
-        let mut tag = random;
-        let key = loop {
+    /// A key for this index, which opens nothing yet. Under the device's lock.
+    pub fn reserve(&self, index: usize, random: u32) -> u32 {
+        let variant = random & VARIANT;
+        let mut tag = random >> VARIANT_BITS;
+        loop {
             let plain = index as u32 | tag << INDEX_BITS;
-            match plain.wrapping_mul(self.multiplier) ^ self.salt {
+            let upper = plain.wrapping_mul(self.multiplier) ^ self.salt;
+            match upper & u32::MAX >> VARIANT_BITS {
                 // Zero is no key, and 0x100 ends a receive's list.
-                0 | bellwire_core::wqe::LIST_END_LKEY => tag = tag.wrapping_add(1),
-                key => break key,
+                0 | 1 => tag = tag.wrapping_add(1),
+                upper => return upper << VARIANT_BITS | variant,
             }
-        };
-        let entry = &self.entries[index];
-        entry.pd.store(pd, Ordering::Relaxed);
-        entry.access.store(access.bits(), Ordering::Relaxed);
-        entry.addr.store(addr, Ordering::Relaxed);
-        entry.length.store(length, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets a key open something. It opens nothing now. Under the device's lock.
+    pub fn open(&self, key: u32, opening: Opening) {
+        let entry = self.entry(key);
+        entry.owner.store(opening.owner, Ordering::Relaxed);
+        entry.access.store(opening.access, Ordering::Relaxed);
+        entry.addr.store(opening.addr, Ordering::Relaxed);
+        entry.length.store(opening.length, Ordering::Relaxed);
         // Release: partner of the acquire in `reach`.
         entry.key.store(key, Ordering::Release);
-        key
     }
 
-    /// Takes a key back and gives its index. The entry may be used again, and the memory go, once
-    /// every section that may have seen it has been left. Under the device's lock.
+    /// What a key opens. Under the device's lock.
+    pub fn opening(&self, key: u32) -> Option<Opening> {
+        let entry = self.entry(key);
+        // Relaxed: written under the lock.
+        let open = key != 0 && entry.key.load(Ordering::Relaxed) == key;
+        open.then(|| Opening {
+            owner: entry.owner.load(Ordering::Relaxed),
+            access: entry.access.load(Ordering::Relaxed),
+            addr: entry.addr.load(Ordering::Relaxed),
+            length: entry.length.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Lets a key open nothing any more, and gives its index. The entry may be used again, and the
+    /// memory go, once every section that may have seen it has been left. Under the device's lock.
     pub fn revoke(&self, key: u32) -> Result<usize, Error> {
         let entry = self.entry(key);
         if key == 0 || entry.key.load(Ordering::Relaxed) != key {
             return Err(Error::UnknownKey { key });
         }
         entry.key.store(0, Ordering::Relaxed);
-        Ok(((key ^ self.salt).wrapping_mul(self.inverse) as usize) & (MAX_MR - 1))
+        Ok(self.index(key))
     }
 
     /// The memory that a request names, if its key covers it and allows the access.
@@ -117,19 +163,58 @@ impl MrTable {
     #[inline(always)]
     pub fn reach(&self, reach: Reach) -> Option<*mut u8> {
         let entry = self.entry(reach.key);
-        // Acquire: partner of the release in `register`. A key that is being revoked may still be
+        // Acquire: partner of the release in `open`. A key that is being revoked may still be
         // seen; whoever revokes waits for this section.
         let found = entry.key.load(Ordering::Acquire) == reach.key && reach.key != 0;
         let addr = entry.addr.load(Ordering::Relaxed);
         let length = entry.length.load(Ordering::Relaxed);
         let offset = reach.addr.wrapping_sub(addr);
         let within = offset <= length && reach.length <= length - offset;
-        let allowed = entry.access.load(Ordering::Relaxed) & reach.access.bits()
-            == reach.access.bits()
-            && entry.pd.load(Ordering::Relaxed) == reach.pd;
-        (found && within && allowed)
+        let allowed =
+            entry.access.load(Ordering::Relaxed) & (reach.access | ZERO_BASED) == reach.access;
+        if found && within && allowed && entry.owner.load(Ordering::Relaxed) == reach.pd {
             // The registrar exposed the memory's provenance.
-            .then(|| std::ptr::with_exposed_provenance_mut(reach.addr as usize))
+            return Some(std::ptr::with_exposed_provenance_mut(reach.addr as usize));
+        }
+        self.reach_otherwise(
+            reach.key,
+            u64::from(reach.qpn) << 32 | u64::from(reach.pd),
+            reach.addr,
+            reach.length,
+            reach.access,
+        )
+    }
+
+    /// What the data path seldom meets: addresses that count from the start, and windows that belong
+    /// to a queue pair. By values, which need no memory where this is not called; `owners` are the
+    /// queue pair and the protection domain.
+    #[cold]
+    #[inline(never)]
+    fn reach_otherwise(
+        &self,
+        key: u32,
+        owners: u64,
+        from: u64,
+        bytes: u64,
+        wanted: u32,
+    ) -> Option<*mut u8> {
+        let entry = self.entry(key);
+        // Acquire: as in `reach`.
+        let found = entry.key.load(Ordering::Acquire) == key && key != 0;
+        let addr = entry.addr.load(Ordering::Relaxed);
+        let length = entry.length.load(Ordering::Relaxed);
+        let access = entry.access.load(Ordering::Relaxed);
+        let owner = entry.owner.load(Ordering::Relaxed);
+        let offset = if access & ZERO_BASED != 0 {
+            from
+        } else {
+            from.wrapping_sub(addr)
+        };
+        let within = offset <= length && bytes <= length - offset;
+        let owned = owner == owners as u32 || owner == of_qp((owners >> 32) as u32);
+        let allowed = access & wanted == wanted && owned;
+        (found && within && allowed)
+            .then(|| std::ptr::with_exposed_provenance_mut(addr.wrapping_add(offset) as usize))
     }
 }
 
@@ -137,21 +222,36 @@ impl MrTable {
 mod tests {
     use super::*;
 
+    const WRITE: u32 = AccessFlags::REMOTE_WRITE.bits();
+
     fn reach(key: u32, addr: u64, length: u64) -> Reach {
         Reach {
             key,
             pd: 1,
+            qpn: 9,
             addr,
             length,
-            access: AccessFlags::REMOTE_WRITE,
+            access: WRITE,
         }
     }
+
+    fn open(table: &MrTable, index: usize, random: u32, opening: Opening) -> u32 {
+        let key = table.reserve(index, random);
+        table.open(key, opening);
+        key
+    }
+
+    const OPENING: Opening = Opening {
+        owner: 1,
+        access: WRITE | AccessFlags::LOCAL_WRITE.bits(),
+        addr: 0x1000,
+        length: 0x100,
+    };
 
     #[test]
     fn a_key_reaches_its_memory_and_nothing_else() {
         let table = MrTable::new(0x1234_5678_9abc_def0);
-        let write = AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE;
-        let key = table.register(7, 0x55, 1, 0x1000, 0x100, write);
+        let key = open(&table, 7, 0x55, OPENING);
         assert!(table.reach(reach(key, 0x1000, 0x100)).is_some());
         assert!(table.reach(reach(key, 0x1100, 0)).is_some());
         for (addr, length) in [
@@ -169,19 +269,18 @@ mod tests {
         for bit in 0..32 {
             assert!(table.reach(reach(key ^ 1 << bit, 0x1000, 1)).is_none());
         }
-        assert!(
-            table
-                .reach(Reach {
-                    pd: 2,
-                    ..reach(key, 0x1000, 1)
-                })
-                .is_none()
-        );
-        let read = Reach {
-            access: AccessFlags::REMOTE_READ,
+        let other_pd = Reach {
+            pd: 2,
             ..reach(key, 0x1000, 1)
         };
-        assert!(table.reach(read).is_none());
+        assert!(table.reach(other_pd).is_none());
+        for access in [AccessFlags::REMOTE_READ.bits(), LOCAL_READ] {
+            let read = Reach {
+                access,
+                ..reach(key, 0x1000, 1)
+            };
+            assert!(table.reach(read).is_none());
+        }
         assert_eq!(table.revoke(key).unwrap(), 7);
         assert!(table.reach(reach(key, 0x1000, 1)).is_none());
         assert!(table.revoke(key).is_err());
@@ -189,10 +288,68 @@ mod tests {
     }
 
     #[test]
+    fn what_belongs_to_a_queue_pair_is_for_its_peers() {
+        let table = MrTable::new(3);
+        let opening = Opening {
+            owner: of_qp(9),
+            ..OPENING
+        };
+        let key = open(&table, 7, 0x55, opening);
+        assert!(table.reach(reach(key, 0x1000, 0x100)).is_some());
+        assert!(table.reach(reach(key, 0x1000, 0x101)).is_none());
+        let other = Reach {
+            qpn: 8,
+            ..reach(key, 0x1000, 1)
+        };
+        assert!(table.reach(other).is_none());
+    }
+
+    #[test]
+    fn zero_based_addresses_count_from_the_start() {
+        let table = MrTable::new(4);
+        let opening = Opening {
+            access: OPENING.access | ZERO_BASED,
+            ..OPENING
+        };
+        let key = open(&table, 7, 0x55, opening);
+        let found = table.reach(reach(key, 0xff, 1)).map(|place| place.addr());
+        assert_eq!(found, Some(0x10ff));
+        for (addr, length) in [(0x1000, 1), (0x100, 1), (0, 0x101), (u64::MAX, 1)] {
+            assert!(table.reach(reach(key, addr, length)).is_none(), "{addr:#x}");
+        }
+    }
+
+    #[test]
+    fn the_low_byte_is_the_users() {
+        let table = MrTable::new(5);
+        for index in [0, 1, 77, MAX_MR - 1] {
+            let key = table.reserve(index, index as u32 * 7919);
+            for variant in 0..=VARIANT {
+                let key = key & !VARIANT | variant;
+                table.open(key, OPENING);
+                assert!(table.reach(reach(key, 0x1000, 1)).is_some());
+                assert!(table.reach(reach(key ^ 1, 0x1000, 1)).is_none());
+                assert_eq!(table.revoke(key).unwrap(), index);
+            }
+        }
+    }
+
+    #[test]
+    fn no_key_is_zero_or_ends_a_list() {
+        for seed in 0..64u64 {
+            let table = MrTable::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            for random in 0..4096u32 {
+                let key = table.reserve(random as usize & 0xff, random << VARIANT_BITS);
+                assert!(key > bellwire_core::wqe::LIST_END_LKEY);
+            }
+        }
+    }
+
+    #[test]
     fn neighbouring_keys_differ_in_many_bits() {
         let table = MrTable::new(0x9e37_79b9_7f4a_7c15);
         let keys: Vec<u32> = (0..256)
-            .map(|at| table.register(at, at as u32 * 7919, 1, 0, 1, AccessFlags::empty()))
+            .map(|at| table.reserve(at, at as u32 * 7919))
             .collect();
         let mean = keys
             .windows(2)

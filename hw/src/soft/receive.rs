@@ -145,7 +145,8 @@ impl OwnQueue {
 }
 
 impl RecvWork {
-    /// Consumes a receive. `claimed` runs when there is one, before it completes. `named` is the
+    /// Consumes a receive. `claimed` runs when there is one, before it completes; what it refuses
+    /// fails here and there. `named` is the
     /// shared receive queue of the responder's domain that an XRC request names.
     #[inline(always)]
     pub(super) fn receive(
@@ -153,15 +154,15 @@ impl RecvWork {
         hca: &Hca,
         named: Option<&'static SrqCtx>,
         message: &Message<'_>,
-        claimed: impl FnOnce(),
+        claimed: impl FnOnce() -> Result<(), Syndrome>,
     ) -> Result<(), Unfilled> {
         if let Receives::Own(queue) = &mut self.source {
             let claim = queue.claim(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
-            claimed();
+            claim.unless(claimed())?;
             return claim.fill(hca, message);
         }
         let claim = self.claim_shared(named).ok_or(Unfilled::Empty)?;
-        claimed();
+        claim.unless(claimed())?;
         claim.fill(hca, message)
     }
 
@@ -267,6 +268,15 @@ impl<R: Lists> Claim<R> {
         self.complete(&entry)
     }
 
+    /// Completes the receive in error if something that goes before it failed.
+    #[inline(always)]
+    fn unless(&self, before: Result<(), Syndrome>) -> Result<(), Unfilled> {
+        before.map_err(|syndrome| {
+            self.fail(syndrome);
+            Unfilled::Failed(syndrome)
+        })
+    }
+
     /// Completes the receive in error.
     #[cold]
     fn fail(&self, syndrome: Syndrome) {
@@ -311,9 +321,10 @@ impl<R: Lists> Claim<R> {
             let reach = Reach {
                 key: sge.lkey,
                 pd: self.pd,
+                qpn: self.completed.qpn,
                 addr: sge.addr,
                 length: used,
-                access: AccessFlags::LOCAL_WRITE,
+                access: AccessFlags::LOCAL_WRITE.bits(),
             };
             if hca.mrs.reach(reach).is_none() {
                 return Err((Syndrome::LOCAL_PROT, Syndrome::REMOTE_OP));

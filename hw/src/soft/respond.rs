@@ -81,19 +81,26 @@ impl<'a> Responder<'a> {
         }
         let reach = Reach {
             key: remote.rkey,
-            pd: match self.srq {
-                // Relaxed: as above.
-                None => face.pd.load(Ordering::Relaxed),
-                // IBTA annex A14: the shared receive queue's domain protects its targets' memory.
-                Some(srq) => srq.pd,
-            },
+            pd: self.pd(),
+            qpn: (self.work.connection >> 32) as u32,
             addr: remote.addr,
             length,
-            access,
+            access: access.bits(),
         };
         hca.mrs
             .reach(reach)
             .ok_or(Answer::Nak(Syndrome::REMOTE_ACCESS, Blame::Access))
+    }
+
+    /// The protection domain of the memory that the request may reach.
+    #[inline(always)]
+    pub fn pd(&self) -> u32 {
+        match self.srq {
+            // Relaxed: written before `accepts`, which was loaded with acquire.
+            None => self.work.peer.face.pd.load(Ordering::Relaxed),
+            // IBTA annex A14: the shared receive queue's domain protects its targets' memory.
+            Some(srq) => srq.pd,
+        }
     }
 
     /// Consumes a receive. `claimed` runs when there is one, before it completes.
@@ -102,7 +109,7 @@ impl<'a> Responder<'a> {
         &self,
         hca: &Hca,
         message: &Message<'_>,
-        claimed: impl FnOnce(),
+        claimed: impl FnOnce() -> Result<(), Syndrome>,
     ) -> Result<(), Answer> {
         let peer = self.work.peer;
         // SAFETY: the peer accepts this requester, and it alone; this is its section (or the device's

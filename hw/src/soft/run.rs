@@ -3,7 +3,7 @@
 use super::copy::copy;
 use super::datagram;
 use super::hca::Hca;
-use super::mr::Reach;
+use super::mr::{LOCAL_READ, Reach};
 use super::port;
 use super::qp::SendWork;
 use super::receive::Message;
@@ -52,7 +52,7 @@ impl Stop {
 }
 
 /// What a transport service is to the requester.
-trait Service: Transport {
+pub(super) trait Service: Transport {
     /// Whether requests are acknowledged.
     const RELIABLE: bool = matches!(Self::TYPE, QpType::Rc | QpType::XrcSend);
     /// Where a SEND's data, or the remote address, stands.
@@ -175,13 +175,14 @@ fn execute<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<
         opcode::RDMA_READ if T::RELIABLE => read::<T>(hca, work, wqe),
         opcode::ATOMIC_CS | opcode::ATOMIC_FA if T::RELIABLE => atomic::<T>(hca, work, wqe),
         opcode::NOP => Ok(0),
+        opcode::UMR | opcode::SEND_INVAL => Err(Stop::UnderLock),
         _ => Err(Stop::local(Syndrome::LOCAL_QP_OP)),
     }
 }
 
 /// What an answer of the responder is to the requester; an unreliable one gets none, and goes on.
 #[inline(always)]
-fn answered<T: Service>(result: Result<u32, Answer>) -> Result<u32, Stop> {
+pub(super) fn answered<T: Service>(result: Result<u32, Answer>) -> Result<u32, Stop> {
     match result {
         Ok(bytes) => Ok(bytes),
         Err(answer) if T::RELIABLE => Err(refused(answer)),
@@ -226,9 +227,10 @@ fn outgoing(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> 
                 let reach = Reach {
                     key: sge.lkey,
                     pd: work.pd,
+                    qpn: work.qpn,
                     addr: sge.addr,
                     length: u64::from(sge.length),
-                    access: AccessFlags::empty(),
+                    access: LOCAL_READ,
                 };
                 if hca.mrs.reach(reach).is_none() {
                     return Err(Stop::local(Syndrome::LOCAL_PROT));
@@ -322,7 +324,10 @@ fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> 
         let message = message(wqe, CqeOpcode::RespWrImm, data, length);
         // The receive is claimed first: without one nothing is written.
         // SAFETY: as in `write`.
-        responder.receive(hca, &message, || unsafe { gather(data, to) })?;
+        responder.receive(hca, &message, || {
+            unsafe { gather(data, to) };
+            Ok(())
+        })?;
         Ok(0)
     };
     answered::<T>(write())
@@ -341,7 +346,7 @@ fn message<'a>(wqe: &SendWqe<'_>, kind: CqeOpcode, data: SgeList<'a>, length: u6
 
 /// The message of a SEND whose data stands at `offset`.
 #[inline(always)]
-fn outgoing_message<'a>(
+pub(super) fn outgoing_message<'a>(
     hca: &Hca,
     work: &SendWork,
     wqe: &SendWqe<'a>,
@@ -375,7 +380,7 @@ pub(super) fn outgoing_datagram<'a>(
 fn send<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     let message = outgoing_message(hca, work, wqe, T::FIRST)?;
     let sent = match T::responder(hca, work, wqe) {
-        Ok(responder) => responder.receive(hca, &message, || {}),
+        Ok(responder) => responder.receive(hca, &message, || Ok(())),
         Err(answer) => Err(answer),
     };
     answered::<T>(sent.map(|()| 0))
@@ -392,9 +397,10 @@ fn incoming(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> 
         let reach = Reach {
             key: sge.lkey,
             pd: work.pd,
+            qpn: work.qpn,
             addr: sge.addr,
             length: u64::from(sge.length),
-            access: AccessFlags::LOCAL_WRITE,
+            access: AccessFlags::LOCAL_WRITE.bits(),
         };
         if hca.mrs.reach(reach).is_none() {
             return Err(Stop::local(Syndrome::LOCAL_PROT));

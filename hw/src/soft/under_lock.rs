@@ -5,9 +5,9 @@ use super::control::Control;
 use super::datagram::{self, Address};
 use super::hca::Hca;
 use super::qp::SendWork;
-use super::run::{Stop, outgoing_datagram};
+use super::run::{Service, Stop, answered, outgoing_datagram, outgoing_message};
 use bellwire_core::cqe::Syndrome;
-use bellwire_core::wqe::{SendWqe, opcode};
+use bellwire_core::wqe::{Rc, SendWqe, Uc, Xrc, opcode};
 use bellwire_core::wr::QpType;
 
 impl Hca {
@@ -37,11 +37,47 @@ impl Hca {
     ) -> Result<(), Stop> {
         match (work.transport, wqe.opcode()) {
             (QpType::Ud, opcode::SEND | opcode::SEND_IMM) => self.multicast(control, work, wqe),
+            (QpType::Rc, opcode::SEND_INVAL) => self.send_invalidate::<Rc>(control, work, wqe),
+            (QpType::Uc, opcode::SEND_INVAL) => self.send_invalidate::<Uc>(control, work, wqe),
+            (QpType::XrcSend, opcode::SEND_INVAL) => {
+                self.send_invalidate::<Xrc>(control, work, wqe)
+            }
+            (_, opcode::UMR) => self.registration(control, work, wqe),
             _ => Err(Stop::Failed {
                 syndrome: Syndrome::LOCAL_QP_OP,
                 responder: None,
             }),
         }
+    }
+
+    /// Binds a window, or takes a key away.
+    fn registration(
+        &self,
+        control: &mut Control,
+        work: &SendWork,
+        wqe: &SendWqe<'_>,
+    ) -> Result<(), Stop> {
+        let umr = wqe.umr().ok_or(Stop::local(Syndrome::LOCAL_QP_OP))?;
+        self.register(control, work.pd, work.qpn, umr)
+            .map_err(|()| Stop::local(Syndrome::MW_BIND))
+    }
+
+    /// Hands a message over once the key that it names has been taken away.
+    fn send_invalidate<T: Service>(
+        &self,
+        control: &mut Control,
+        work: &SendWork,
+        wqe: &SendWqe<'_>,
+    ) -> Result<(), Stop> {
+        let message = outgoing_message(self, work, wqe, T::FIRST)?;
+        let peer = (work.connection >> 32) as u32;
+        let sent = T::responder(self, work, wqe).and_then(|responder| {
+            responder.receive(self, &message, || {
+                self.invalidate(control, responder.pd(), peer, wqe.imm().get())
+                    .ok_or(Syndrome::REMOTE_INVAL_REQ)
+            })
+        });
+        answered::<T>(sent.map(|()| 0)).map(|_| ())
     }
 
     /// Sends a datagram to each member of its group.

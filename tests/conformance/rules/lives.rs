@@ -43,7 +43,7 @@ rules! {
         "SQD to RTS is refused while started requests have not finished.";
     sqd_gives_up_what_was_started [VirtualClock]: "IBTA vol. 1, 10.3.1.5",
         "In SQD a started request can fail, and takes the queue pair to ERR.";
-    sqd_takes_a_new_depth: "IBTA vol. 1, 11.2.5.2",
+    sqd_takes_a_new_depth: "IBTA vol. 1, chapter 11, Modify Queue Pair",
         "`max_rd_atomic` changed in SQD is in force after RTS.";
 }
 

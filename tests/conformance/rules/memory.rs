@@ -12,15 +12,15 @@ use bellwire_tests::fixture::*;
 
 rules! {
     "memory::rc", "Every byte where it belongs, and no other touched.", needs [Rc];
-    sends_of_every_size: "IBTA vol. 1, 9.4.1 and 10.7.3.1",
+    sends_of_every_size: "IBTA vol. 1, 9.4.1 and 10.7",
         "SEND gathers from elements and scatters into those of the receive, whatever the sizes.";
-    writes_of_every_size: "IBTA vol. 1, 9.4.3 and 10.7.3.1",
+    writes_of_every_size: "IBTA vol. 1, 9.4.3 and 10.7",
         "RDMA WRITE gathers from elements and writes contiguous memory, whatever the sizes.";
-    reads_of_every_size: "IBTA vol. 1, 9.4.4 and 10.7.3.1",
+    reads_of_every_size: "IBTA vol. 1, 9.4.4 and 10.7",
         "RDMA READ reads contiguous memory and scatters into elements, whatever the sizes.";
     inline_of_every_size: "ibv_post_send(3), IBV_SEND_INLINE",
         "Inline data of every length that was asked for arrives, in one string or several.";
-    a_receive_of_more_elements_is_filled_in_order: "IBTA vol. 1, 10.7.3.1",
+    a_receive_of_more_elements_is_filled_in_order: "ibv_post_recv(3)",
         "A message shorter than its receive fills the first elements, and leaves the others.";
     as_many_elements_as_were_asked_for: "ibv_create_qp(3), cap.max_send_sge",
         "Requests have as many elements as the queue pair was made with, on both sides.";

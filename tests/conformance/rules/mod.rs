@@ -1,17 +1,25 @@
 //! The rules, a file for each group.
 
+mod attributes;
 mod completion;
 mod errors;
+mod gone;
 mod lives;
 mod memory;
+mod multicast;
 mod objects;
 mod operations;
 mod ordering;
+mod outcome;
+mod srq;
 mod states;
 mod timers;
 mod transitions;
 mod transports;
 mod uc;
+mod ud;
+mod windows;
+mod xrc;
 
 use crate::rule::Group;
 
@@ -20,16 +28,26 @@ pub fn groups() -> Vec<Group> {
     let mut groups = vec![
         states::group(),
         transitions::group(),
+        attributes::group(),
         lives::group(),
         operations::group(),
         memory::group(),
         ordering::group(),
         completion::group(),
+        outcome::group(),
         errors::group(),
         timers::group(),
+        windows::group(),
         objects::group(),
     ];
     groups.extend(transports::groups());
-    groups.push(uc::group());
+    groups.extend([
+        uc::group(),
+        ud::group(),
+        multicast::group(),
+        srq::group(),
+        xrc::group(),
+        gone::group(),
+    ]);
     groups
 }

@@ -1,19 +1,19 @@
-//! Objects: what is refused when they are made, and what is told when they go.
+//! Making objects: what is refused, and what is told of them.
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::{impatient, told};
+use crate::support::told;
 use bellwire::memory::Mapping;
 use bellwire::queue::{AttachError, PostError};
 use bellwire::wqe::*;
-use bellwire::wr::{SendFlags, WcStatus};
-use bellwire::{AccessFlags, ConnectAttr, Cqs, Error, Mr, QpInit, Region};
+use bellwire::wr::WcStatus;
+use bellwire::{AccessFlags, Cqs, Error, Mr, QpInit, Region};
 use bellwire_tests::fixture::*;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 rules! {
-    "objects", "What is refused when objects are made, and told when they go.", needs [Rc];
+    "objects", "What is refused when objects are made.", needs [Rc];
     a_device_tells_its_limits: "ibv_query_device(3)",
         "Every limit of the device is at least one.";
     cq_of_no_entries_is_refused: "ibv_create_cq(3)",
@@ -31,35 +31,22 @@ rules! {
          is missing.";
     qp_refused_on_one_cq_leaves_the_other: "bellwire, Cqs::Split",
         "A queue pair that one of two completion queues has no room for takes none on the other.";
-    qp_on_a_cq_of_another_device_is_refused: "IBTA vol. 1, 11.2.5.1",
+    qp_on_a_cq_of_another_device_is_refused: "IBTA vol. 1, chapter 11, Create Queue Pair",
         "A completion queue of another device is refused.";
+    cq_serves_no_more_qps_than_it_was_made_for: "bellwire, Device::create_cq_for",
+        "A completion queue refuses more queue pairs than it was made for.";
     qps_have_numbers_of_their_own: "IBTA vol. 1, 10.3.1",
         "Queue pairs that exist at once have different numbers, of 24 bits, none of them zero.";
     mr_of_no_bytes_is_refused: "ibv_reg_mr(3)",
         "A region of no bytes, or around the end of the address space, is refused.";
     mr_remote_write_needs_local_write: "ibv_reg_mr(3)",
         "REMOTE_WRITE and REMOTE_ATOMIC without LOCAL_WRITE are refused.";
-    mrs_have_keys_of_their_own: "IBTA vol. 1, 10.6.3",
+    mrs_have_keys_of_their_own: "IBTA vol. 1, 10.6",
         "Regions that exist at once have different keys, though they be of one memory.";
     an_mr_tells_what_it_was_made_of: "ibv_reg_mr(3)",
         "A region says its address, length, access and protection domain.";
     the_others_stay_when_an_mr_goes: "ibv_dereg_mr(3)",
         "Deregistering one of two regions of one memory leaves the other.";
-    a_dropped_qp_is_told_of: "bellwire, Qp",
-        "Requests in flight when a queue pair is destroyed complete, as flushed.";
-    staged_requests_of_a_dropped_qp_are_told_of: "bellwire, Qp",
-        "Requests that were posted and never rung complete, as flushed, and are not executed.";
-    a_dropped_qp_gives_its_room_back: "ibv_destroy_qp(3)",
-        "A completion queue serves any number of queue pairs, one after the other.";
-    a_peer_does_not_reach_the_next_qp: "IBTA vol. 1, 9.7",
-        "What is sent to a destroyed queue pair does not reach one made after it.";
-    reset_wants_its_own_cqs: "bellwire, Qp::reset",
-        "A reset with another completion queue is refused, and changes nothing.";
-    reserved_room_holds_a_flush_of_everything: "bellwire, QpInit::reserve_cq",
-        "A completion queue with reserved entries does not overrun, however full its queues are.";
-    an_overrun_takes_the_qp_to_err: "IBTA vol. 1, 10.8.2 and 11.6.3.2",
-        "A completion queue that overruns says so; its queue pair goes to ERR, what was written \
-         is told, and a reset tells the rest.";
 }
 
 fn a_device_tells_its_limits(p: &Provider) {
@@ -230,6 +217,17 @@ fn qp_on_a_cq_of_another_device_is_refused(p: &Provider) {
     assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
 }
 
+fn cq_serves_no_more_qps_than_it_was_made_for(p: &Provider) {
+    let device = p.device();
+    let pd = device.alloc_pd();
+    let mut few = device.create_cq_for(1 << 12, 2).unwrap();
+    let _kept = [(); 2].map(|()| pd.create_qp(&mut few, &init()).unwrap());
+    match pd.create_qp(&mut few, &init()) {
+        Err(Error::Attach(AttachError::TooManyQueues { slots: 2 })) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
 fn qps_have_numbers_of_their_own(p: &Provider) {
     let device = p.device();
     let pd = device.alloc_pd();
@@ -316,143 +314,4 @@ fn the_others_stay_when_an_mr_goes(p: &Provider) {
     a.go(2, RdmaWrite { remote }, Inline(&[1; 8]));
     told(&mut a, 2, WcStatus::RemAccessErr);
     assert_eq!(b.region.word(0).load(Ordering::Acquire), 7);
-}
-
-fn a_dropped_qp_is_told_of(p: &Provider) {
-    let (mut a, mut b) = p.pair();
-    b.receive(70, &[]);
-    for wr_id in 0..10 {
-        a.go(wr_id, Send {}, NoPayload);
-    }
-    told(&mut b, 70, WcStatus::Success);
-    for wr_id in 100..110 {
-        a.receive(wr_id, &[]);
-    }
-    let End { qp, mut cq, .. } = a;
-    drop(qp);
-    let mut told: Vec<_> = (0..20)
-        .map(|_| wait(&mut cq))
-        .map(|done| (done.wr_id, done.status()))
-        .collect();
-    told.sort_by_key(|(wr_id, _)| *wr_id);
-    assert_eq!(told[0], (0, WcStatus::Success));
-    let flushed = (1..10)
-        .chain(100..110)
-        .map(|wr_id| (wr_id, WcStatus::WrFlushErr));
-    assert_eq!(told[1..], flushed.collect::<Vec<_>>());
-    nothing(&mut cq, p.quiet);
-}
-
-fn staged_requests_of_a_dropped_qp_are_told_of(p: &Provider) {
-    let (mut a, b) = p.pair();
-    let remote = b.region.remote(0);
-    a.post(1, RdmaWrite { remote }, Inline(&[1; 8]), SendFlags::empty())
-        .unwrap();
-    post_recv(&mut a.qp, 70, &[]).unwrap();
-    let End { qp, mut cq, .. } = a;
-    drop(qp);
-    for wr_id in [1, 70] {
-        let done = wait(&mut cq);
-        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
-    }
-    nothing(&mut cq, p.quiet);
-    assert_eq!(b.region.word(0).load(Ordering::Acquire), 0, "not executed");
-}
-
-fn a_dropped_qp_gives_its_room_back(p: &Provider) {
-    let device = p.device();
-    let pd = device.alloc_pd();
-    let mut cq = cq_for(&device, &init());
-    for round in 0..100 {
-        let mut qp = pd.create_qp(&mut cq, &init()).unwrap();
-        qp.init(&ConnectAttr::default()).unwrap();
-        post_recv(&mut qp, round, &[]).unwrap();
-        assert!(
-            pd.create_qp(&mut cq, &init()).is_err(),
-            "there is room for one"
-        );
-        drop(qp);
-        assert_eq!(wait(&mut cq).wr_id, round);
-    }
-}
-
-fn a_peer_does_not_reach_the_next_qp(p: &Provider) {
-    let device = p.device();
-    let (mut a, b) = pair_with(&device, p.quiet, &impatient());
-    let pd = a.qp.pd().clone();
-    drop(b);
-    let mut b = End::new(&pd, p.quiet, &init());
-    b.qp.init(&impatient()).unwrap();
-    b.qp.connect(&a.qp.endpoint(), &impatient()).unwrap();
-    b.receive(70, &[]);
-    a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::RetryExcErr);
-    b.nothing();
-}
-
-fn reset_wants_its_own_cqs(p: &Provider) {
-    let (mut a, mut b) = p.pair();
-    let mut other = cq_for(a.qp.pd().device(), &init());
-    let refused = a.qp.reset(&mut other, |_, _| panic!("told"));
-    assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
-    b.receive(70, &[]);
-    a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::Success);
-}
-
-fn reserved_room_holds_a_flush_of_everything(p: &Provider) {
-    let (mut a, b) = p.pair();
-    let (sends, receives) = (a.qp.sq().free_blocks(), a.qp.rq().free());
-    let remote = b.region.remote(0);
-    for _ in 0..receives {
-        post_recv(&mut a.qp, 1, &[]).unwrap();
-    }
-    a.qp.rq().ring();
-    for at in 0..sends {
-        // Each in the smallest entry; the first half has been executed by then.
-        a.post(0, RdmaWrite { remote }, NoPayload, SIGNALED)
-            .unwrap();
-        if at == sends / 2 {
-            a.qp.sq().ring();
-        }
-    }
-    a.qp.to_error().unwrap();
-    a.qp.sq().ring();
-    for _ in 0..sends + receives {
-        let _outcome = a.outcome();
-    }
-    a.nothing();
-    assert!(!a.cq.overrun());
-}
-
-fn an_overrun_takes_the_qp_to_err(p: &Provider) {
-    use bellwire::state::QpState;
-
-    let device = p.device();
-    let init = QpInit {
-        reserve_cq: false,
-        ..init()
-    };
-    let pd = device.alloc_pd();
-    let mut cq = device.create_cq(8).unwrap();
-    let mut a = pd.create_qp(&mut cq, &init).unwrap();
-    let mut b = End::new(&pd, p.quiet, &init);
-    connect_with(&mut a, &mut b.qp, &ConnectAttr::default());
-    let remote = b.region.remote(0);
-    let room = u64::from(cq.capacity());
-    assert!(!cq.overrun());
-    for wr_id in 0..room + 4 {
-        post(&mut a, wr_id, RdmaWrite { remote }, NoPayload, SIGNALED).unwrap();
-    }
-    a.sq().ring();
-    until("the overrun", || cq.overrun());
-    until("ERR", || a.state() == QpState::Err);
-    for wr_id in 0..room {
-        let done = wait(&mut cq);
-        assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::Success));
-    }
-    nothing(&mut cq, p.quiet);
-    let mut told = Vec::new();
-    a.reset(&mut cq, |wr_id, _| told.push(wr_id)).unwrap();
-    assert_eq!(told, (room..room + 4).collect::<Vec<_>>());
 }

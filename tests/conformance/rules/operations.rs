@@ -34,7 +34,7 @@ rules! {
         "Compare and swap writes when the values are equal, and gives the value before.";
     compare_and_swap_leaves_what_differs: "IBTA vol. 1, 9.4.5",
         "Compare and swap writes nothing when the values differ, and gives the value found.";
-    an_atomic_result_may_be_cut_up: "IBTA vol. 1, 10.7.3.1",
+    an_atomic_result_may_be_cut_up: "ibv_post_send(3)",
         "The eight bytes of an atomic's result may go to several elements.";
     atomics_of_two_requesters_lose_nothing: "IBTA vol. 1, 9.4.5.1",
         "Atomics of several queue pairs on one word are atomic to each other.";
@@ -48,11 +48,11 @@ rules! {
         "A SEND of no bytes consumes a receive, which completes with length zero.";
     solicited_is_told: "IBTA vol. 1, 9.2.3",
         "The solicited bit of SEND and WRITE with immediate arrives; without it none does.";
-    a_queue_pair_may_be_connected_with_itself: "IBTA vol. 1, 9.1; ibv_modify_qp(3)",
+    a_queue_pair_may_be_connected_with_itself: "ibv_modify_qp(3)",
         "A queue pair connected with itself sends to its own receives.";
     a_queue_pair_talks_both_ways: "IBTA vol. 1, 9.7",
         "Both ends of a connection are requester and responder at once.";
-    blocks_go_out_and_come_back: "IBTA vol. 1, 10.7.3",
+    blocks_go_out_and_come_back: "bellwire, Block",
         "The buffer of a request comes back with its completion, on either side.";
 }
 

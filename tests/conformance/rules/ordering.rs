@@ -13,7 +13,7 @@ rules! {
     "ordering::rc", "In which order requests take effect.", needs [Rc];
     messages_arrive_in_the_order_they_were_posted: "IBTA vol. 1, 9.5",
         "The SENDs of one queue consume receives in the order in which they were posted.";
-    receives_are_consumed_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3.1",
+    receives_are_consumed_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3",
         "The receives of one queue are filled in the order in which they were posted.";
     a_write_is_there_before_the_send_behind_it: "IBTA vol. 1, 9.5",
         "When a SEND completes at its receiver, the WRITEs before it are in memory.";
@@ -23,15 +23,15 @@ rules! {
         "A READ returns what the WRITEs before it left.";
     an_atomic_sees_the_writes_before_it: "IBTA vol. 1, 9.5",
         "An atomic finds what the WRITEs before it left.";
-    a_fenced_send_carries_what_the_read_before_brought: "IBTA vol. 1, 10.8.3.3",
+    a_fenced_send_carries_what_the_read_before_brought: "IBTA vol. 1, 10.8.3",
         "A fenced SEND starts when earlier READs have completed, and carries what they brought.";
-    a_fenced_send_carries_what_the_atomic_before_brought: "IBTA vol. 1, 10.8.3.3",
+    a_fenced_send_carries_what_the_atomic_before_brought: "IBTA vol. 1, 10.8.3",
         "A fenced SEND starts when earlier atomics have completed, and carries their result.";
-    a_fenced_write_carries_what_the_read_before_brought: "IBTA vol. 1, 10.8.3.3",
+    a_fenced_write_carries_what_the_read_before_brought: "IBTA vol. 1, 10.8.3",
         "A fenced WRITE starts when earlier READs have completed, and carries what they brought.";
     the_last_of_two_writes_stays: "IBTA vol. 1, 9.5",
         "Two WRITEs to one place leave the data of the later.";
-    batches_are_in_order_over_many_rings: "IBTA vol. 1, 10.8.3.1",
+    batches_are_in_order_over_many_rings: "IBTA vol. 1, 10.8.3",
         "However requests are rung, they take effect in the order in which they were posted.";
 }
 

@@ -5,7 +5,7 @@
 
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
-use crate::support::{bring, go_to, impatient, quick_rnr, told};
+use crate::support::{bring, drain_started, go_to, impatient, quick_rnr, told};
 use bellwire::queue::PostError;
 use bellwire::state::QpState::{self, *};
 use bellwire::wqe::*;
@@ -195,8 +195,7 @@ fn send_processing(p: &Provider, state: QpState) {
             told(&mut a, 1, WcStatus::Success);
             // Started, it is finished.
             a.go(2, Send {}, NoPayload);
-            a.nothing();
-            go_to(&mut a, Sqd);
+            drain_started(&mut a);
             b.receive(70, &[]);
             told(&mut a, 2, WcStatus::Success);
         }
@@ -246,8 +245,7 @@ fn outgoing_packets(p: &Provider, state: QpState) {
         let (mut a, mut b) = p.pair_with(&quick_rnr());
         // The first packet has gone, and goes again: the peer was not ready.
         a.go(1, Send {}, NoPayload);
-        a.nothing();
-        go_to(&mut a, Sqd);
+        drain_started(&mut a);
         b.receive(70, &[]);
         told(&mut b, 70, WcStatus::Success);
     }

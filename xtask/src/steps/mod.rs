@@ -1,8 +1,8 @@
 //! The steps of `cargo xtask test`, in their order.
 
+mod bless;
 mod build;
 mod deep;
-mod header;
 mod style;
 mod tests;
 mod tools;
@@ -18,7 +18,7 @@ use crate::{
     workspace::Workspace,
 };
 
-pub use header::write_header;
+pub use bless::bless;
 
 /// One step of the test command.
 pub struct Step {

@@ -6,6 +6,7 @@ use crate::cqe::{CompletedWqe, owner_bit};
 use crate::port::{SendDoorbell, Staged};
 use crate::queue::{Attach, AttachError, Ledger, SrqLedger, SrqUser};
 use crate::queue::{LedgerSlot, RecvQueue, SendQueue, SendQueueInit, SharedRecvQueue, SrqSlot};
+use crate::slab::Block;
 use crate::wqe::RecvRing;
 use crate::wqe::{Nop, Rc, RdmaRead, Send, SrqRing, opcode};
 use crate::wr::{Remote, SendFlags};
@@ -153,6 +154,36 @@ impl Qp {
     }
 }
 
+/// Queue pairs with receive queues of their own have nothing to tell when they are detached.
+fn nothing(wr_id: u64, _: Option<Block<'static>>) {
+    panic!("{wr_id}");
+}
+
+#[test]
+fn each_slot_is_found_again() {
+    let mut cq = Cq::new(32, 64, 3);
+    let a = qp(1);
+    // SAFETY: nothing is polled.
+    let mut attach = || unsafe { cq.queue.attach_unreserved(a.attach) };
+    let attached: Vec<_> = (0..3).map(|_| attach().expect("a slot")).collect();
+    assert!(attach().is_err());
+    for order in [[1, 2, 0], [2, 0, 1], [0, 1, 2]] {
+        for slot in order {
+            let current = cq.queue.slots[slot].current;
+            cq.queue.detach(UserIndex(current), |_, _| ());
+        }
+        // SAFETY: as above.
+        let mut attach = || unsafe { cq.queue.attach_unreserved(a.attach) };
+        let mut slots: Vec<_> = (0..3).map(|_| attach().expect("a slot").slot()).collect();
+        assert!(attach().is_err());
+        slots.sort_unstable();
+        assert_eq!(slots, [0, 1, 2]);
+    }
+    for first in attached {
+        assert!(cq.queue.slot(first.get()).is_none(), "of an earlier life");
+    }
+}
+
 #[test]
 fn attached_queues_have_their_entries_reserved() {
     let mut cq = Cq::new(32, 64, 3);
@@ -174,13 +205,13 @@ fn attached_queues_have_their_entries_reserved() {
         let error = AttachError::TooManyQueues { slots: 3 };
         assert_eq!(cq.queue.attach_unreserved(only_send), Err(error));
 
-        cq.queue.detach(first);
+        cq.queue.detach(first, nothing);
         assert_eq!(cq.queue.unreserved(), 16);
-        cq.queue.detach(first);
+        cq.queue.detach(first, nothing);
         assert_eq!(cq.queue.unreserved(), 16, "detached twice");
         let again = cq.queue.attach(only_send).expect("8 of 16");
         assert_eq!((again.get(), cq.queue.unreserved()), (1 << 16, 8));
-        cq.queue.detach(first);
+        cq.queue.detach(first, nothing);
         assert_eq!(cq.queue.unreserved(), 8, "of an earlier life");
     }
     assert_eq!(cq.queue.capacity(), 32);
@@ -270,7 +301,7 @@ fn entries_of_nobody_are_dropped_and_counted() {
 
     // A queue pair that was detached with requests in flight.
     let counter = qp.post();
-    cq.queue.detach(index);
+    cq.queue.detach(index, nothing);
     cq.sent(index, counter, 0);
     assert_eq!((cq.poll(), cq.queue.stale()), (None, 7));
     // Its slot's next owner is not told of it.
@@ -310,7 +341,7 @@ fn detaching_removes_the_queue_pairs_entries_and_no_others() {
                 assert_eq!(cq.poll(), Some(expected.remove(0)));
             }
             let gone = random.below(3);
-            cq.queue.detach(indices[gone]);
+            cq.queue.detach(indices[gone], nothing);
             let left = |(of, _): &(u32, u64)| *of as usize != gone;
             let lost: Vec<u64> = expected.iter().filter(|e| !left(e)).map(|e| e.1).collect();
             expected.retain(left);
@@ -374,7 +405,7 @@ fn detaching_leaves_the_compressed_blocks_of_others() {
         let counter = pairs[1].post();
         cq.sent(indices[1], counter, 0);
 
-        cq.queue.detach(indices[gone]);
+        cq.queue.detach(indices[gone], nothing);
         let told: Vec<_> = core::iter::from_fn(|| cq.poll()).collect();
         let expected = [&[(1, 0), (1, 1)][..], &[(0, 0), (0, 1), (0, 2)]][gone];
         assert_eq!((&told[..], cq.queue.stale()), (expected, 0));
@@ -484,6 +515,88 @@ fn an_xrc_completion_bears_its_targets_number() {
     let told = cq.queue.poll_one().expect("the failed one");
     assert_eq!((told.qp_num, told.wr_id), (8, 2));
     assert_eq!(told.status(), WcStatus::LocLenErr);
+}
+
+#[test]
+fn room_for_a_shared_queue_is_reserved_once() {
+    let mut cq = Cq::new(16, 64, 4);
+    let shared = || {
+        // SAFETY: kept, and used by nobody.
+        let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
+        &*keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"))
+    };
+    let (first, second) = (shared(), shared());
+    let attach = |ledger, qpn| Attach {
+        srq: Some((ledger, SrqUser::Qp(qpn))),
+        ..Attach::default()
+    };
+    // SAFETY: nothing is posted.
+    unsafe {
+        let queue = &mut cq.queue;
+        let none = queue.attach_unreserved(attach(first, 1)).expect("a slot");
+        let a = queue.attach(attach(first, 2)).expect("room");
+        assert_eq!(queue.unreserved(), 8);
+        let b = queue.attach(attach(first, 3)).expect("room");
+        assert_eq!(queue.unreserved(), 8);
+        let c = queue.attach(attach(second, 4)).expect("room");
+        assert_eq!(queue.unreserved(), 0);
+        queue.detach(a, nothing);
+        assert_eq!(queue.unreserved(), 0, "for the other");
+        let again = queue.attach(attach(first, 2)).expect("reserved");
+        queue.detach(c, nothing);
+        assert_eq!(queue.unreserved(), 8);
+        queue.detach(b, nothing);
+        queue.detach(again, nothing);
+        assert_eq!(queue.unreserved(), 16);
+        queue.detach(none, nothing);
+        assert_eq!(queue.unreserved(), 16);
+    }
+}
+
+/// The shared receive queue goes on when one of those that receive from it is detached, so that its
+/// requests are told there and then, and those of others by a poll.
+#[test]
+fn detaching_tells_the_shared_requests_that_were_not_polled() {
+    let mut cq = Cq::new(16, 64, 2);
+    // SAFETY: kept, and used by this queue alone.
+    let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
+    let ledger = keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"));
+    let record = keep(DoorbellRecord::default());
+    // SAFETY: the only queue on ring and ledger.
+    let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
+    // SAFETY: nothing is placed.
+    let posted = unsafe { srq.post_list((10..17).map(|wr_id| (wr_id, &[][..]))) };
+    assert_eq!(posted, Ok(()));
+    let mut pairs = [qp(1), qp(2)];
+    let indices = [0, 1].map(|of: usize| {
+        pairs[of].attach.recv = None;
+        pairs[of].attach.srq = Some((ledger, SrqUser::Qp(of as u32 + 1)));
+        // SAFETY: one of the pollers of the ledger, and the only one of the rest.
+        unsafe { cq.queue.attach_unreserved(pairs[of].attach) }.expect("a slot")
+    });
+    for (slot, of) in [(0, 0), (1, 1), (2, 0), (3, 0), (4, 1)] {
+        let entry = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[of], slot), 0);
+        cq.write(&[0; 64], &entry);
+    }
+    // A send whose counter is that of a receive in flight.
+    let counter = pairs[0].post();
+    cq.sent(indices[0], counter, 0);
+    let lost = wqe(indices[0], 5);
+    let lost = Cqe64::error(CqeOpcode::RespErr, lost, 0, Syndrome::LOCAL_PROT, 0);
+    cq.write(&[0; 64], &lost);
+    assert_eq!(cq.poll(), Some((1, 10)));
+    let mut told = Vec::new();
+    cq.queue.detach(indices[0], |wr_id, _| told.push(wr_id));
+    assert_eq!(told, [12, 13, 15]);
+    assert_eq!(
+        [cq.poll(), cq.poll(), cq.poll()],
+        [Some((2, 11)), Some((2, 14)), None]
+    );
+    assert_eq!(
+        (cq.queue.stale(), srq.free()),
+        (0, 6),
+        "one is posted still"
+    );
 }
 
 /// Whatever a device writes: each completion is of a request in flight, each request is told at most

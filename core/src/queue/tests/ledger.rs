@@ -48,7 +48,9 @@ impl Poster {
         // SAFETY: only poller; just located.
         let (record, count) = unsafe {
             let located = self.ledger.locate(counter as u16).expect("in flight");
-            self.ledger.retire(located)
+            let taken = self.ledger.take(located);
+            self.ledger.release(&taken.0);
+            taken
         };
         (record.wr_id, count)
     }
@@ -181,10 +183,11 @@ fn exactly_what_is_in_flight_is_found() {
                 opcode: WcOpcode::Nop,
             });
             let counter = start.wrapping_sub(1);
-            poster.ledger.retire(Located {
+            let (record, _) = poster.ledger.take(Located {
                 counter,
                 retired: counter,
             });
+            poster.ledger.release(&record);
         }
         assert_eq!(poster.ledger.in_flight(), 0);
         let mut flying: VecDeque<(u32, u16)> = VecDeque::new();

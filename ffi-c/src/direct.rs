@@ -1,0 +1,245 @@
+//! Posting one request that has a function of its own, and ringing: the data path.
+
+use crate::code::*;
+use crate::failure::post_code;
+use crate::post::{bytes, flags, rq};
+use crate::qp::bw_qp;
+use crate::transport::{AnySq, each};
+use crate::wr::bw_sge;
+use hw::QpSendQueue;
+use hw::queue::PostError;
+use hw::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports, Transport, Uc};
+use hw::wr::{Remote, Sge};
+use std::ffi::{c_int, c_void};
+
+#[inline(always)]
+fn done(result: Result<(), PostError>) -> c_int {
+    match result {
+        Ok(()) => BW_OK as c_int,
+        Err(error) => post_code(error) as c_int,
+    }
+}
+
+/// # Safety
+/// The header on handles; the caller owns the send queue.
+#[inline(always)]
+unsafe fn sq(qp: *mut bw_qp) -> Option<AnySq> {
+    // SAFETY: the caller's promise.
+    unsafe { qp.as_ref() }.map(|qp| qp.sq)
+}
+
+/// Posts to a queue whose requests need no address.
+///
+/// # Safety
+/// The header on posting; the queue is good and the caller's own.
+#[inline(always)]
+unsafe fn post_on<T, O: Operation, P: Payload>(
+    sq: *mut QpSendQueue<T>,
+    wr_id: u64,
+    operation: O,
+    payload: Option<P>,
+    send_flags: u32,
+) -> c_int
+where
+    T: hw::Connected + Supports<O>,
+    T: for<'a> Transport<Address<'a> = ()>,
+{
+    let Some(payload) = payload else {
+        return BW_ENULL as c_int;
+    };
+    let Some(flags) = flags(send_flags) else {
+        return BW_EINVAL as c_int;
+    };
+    // SAFETY: the caller's promise, about the memory too.
+    done(unsafe { (*sq).post(wr_id, (), operation, payload, flags) })
+}
+
+/// Posts one request that connections have.
+///
+/// # Safety
+/// The header on posting.
+#[inline(always)]
+unsafe fn post<O: Operation, P: Payload>(
+    qp: *mut bw_qp,
+    wr_id: u64,
+    operation: O,
+    payload: Option<P>,
+    send_flags: u32,
+) -> c_int
+where
+    Rc: Supports<O>,
+    Uc: Supports<O>,
+{
+    // SAFETY: the caller's promise.
+    unsafe {
+        match sq(qp) {
+            Some(AnySq::Rc(sq)) => post_on(sq, wr_id, operation, payload, send_flags),
+            Some(AnySq::Uc(sq)) => post_on(sq, wr_id, operation, payload, send_flags),
+            Some(AnySq::Ud(_) | AnySq::Xrc(_)) => BW_EOPCODE as c_int,
+            None => BW_ENULL as c_int,
+        }
+    }
+}
+
+/// # Safety
+/// `sge` is NULL or points to an element.
+#[inline(always)]
+unsafe fn element(sge: *const bw_sge) -> Option<Sge> {
+    // SAFETY: the same layout.
+    unsafe { sge.cast::<Sge>().as_ref().copied() }
+}
+
+/// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_ring_sq`. This and
+/// the next functions are for connections, BW_QPT_RC and BW_QPT_UC, whose requests name no receiver.
+/// Of the `bw_send_flags` BW_SEND_INLINE has no effect on them: their names say it.
+///
+/// Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports.
+/// Thread: the send queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_post_write(
+    qp: *mut bw_qp,
+    wr_id: u64,
+    sge: *const bw_sge,
+    remote_addr: u64,
+    rkey: u32,
+    send_flags: u32,
+) -> c_int {
+    let addr = remote_addr;
+    let remote = Remote { addr, rkey };
+    // SAFETY: the header on posting.
+    unsafe { post(qp, wr_id, RdmaWrite { remote }, element(sge), send_flags) }
+}
+
+/// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
+/// not be registered, and may be reused when this returns.
+///
+/// Errors: those of `bw_post_send`.
+/// Thread: the send queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_post_write_inline(
+    qp: *mut bw_qp,
+    wr_id: u64,
+    data: *const c_void,
+    length: u32,
+    remote_addr: u64,
+    rkey: u32,
+    send_flags: u32,
+) -> c_int {
+    let addr = remote_addr;
+    let remote = Remote { addr, rkey };
+    // SAFETY: the header on posting.
+    unsafe {
+        let payload = bytes(data, length).map(Inline);
+        post(qp, wr_id, RdmaWrite { remote }, payload, send_flags)
+    }
+}
+
+/// Posts an RDMA READ into the memory that `sge` names.
+///
+/// Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports than BW_QPT_RC.
+/// Thread: the send queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_post_read(
+    qp: *mut bw_qp,
+    wr_id: u64,
+    sge: *const bw_sge,
+    remote_addr: u64,
+    rkey: u32,
+    send_flags: u32,
+) -> c_int {
+    let addr = remote_addr;
+    let remote = Remote { addr, rkey };
+    // SAFETY: the header on posting.
+    unsafe {
+        match sq(qp) {
+            Some(AnySq::Rc(sq)) => {
+                post_on(sq, wr_id, RdmaRead { remote }, element(sge), send_flags)
+            }
+            Some(_) => BW_EOPCODE as c_int,
+            None => BW_ENULL as c_int,
+        }
+    }
+}
+
+/// Posts a SEND of the memory that `sge` names.
+///
+/// Errors: those of `bw_post_send`.
+/// Thread: the send queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_post_send_one(
+    qp: *mut bw_qp,
+    wr_id: u64,
+    sge: *const bw_sge,
+    send_flags: u32,
+) -> c_int {
+    // SAFETY: the header on posting.
+    unsafe { post(qp, wr_id, Send {}, element(sge), send_flags) }
+}
+
+/// Posts a SEND of `length` bytes at `data`, as `bw_post_write_inline`.
+///
+/// Errors: those of `bw_post_send`.
+/// Thread: the send queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_post_send_inline(
+    qp: *mut bw_qp,
+    wr_id: u64,
+    data: *const c_void,
+    length: u32,
+    send_flags: u32,
+) -> c_int {
+    // SAFETY: the header on posting.
+    unsafe {
+        post(
+            qp,
+            wr_id,
+            Send {},
+            bytes(data, length).map(Inline),
+            send_flags,
+        )
+    }
+}
+
+/// Posts a receive into the memory that `sge` names. It cannot be used before `bw_ring_rq`.
+///
+/// Errors: those of `bw_post_recv`.
+/// Thread: the receive queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_post_recv_one(qp: *mut bw_qp, wr_id: u64, sge: *const bw_sge) -> c_int {
+    // SAFETY: the header on posting.
+    let (Some(rq), Some(sge)) = (unsafe { (rq(qp), element(sge)) }) else {
+        return BW_ENULL as c_int;
+    };
+    // SAFETY: as above.
+    done(unsafe { rq.post(wr_id, &[sge]) })
+}
+
+/// Tells the device of the send requests posted one by one since the last ring. A software device in
+/// BW_SOFT_INLINE executes them here.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the send queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_ring_sq(qp: *mut bw_qp) -> c_int {
+    // SAFETY: the header on handles.
+    let Some(sq) = (unsafe { sq(qp) }) else {
+        return BW_ENULL as c_int;
+    };
+    // SAFETY: good for as long as the handle is.
+    each!(AnySq, sq, sq => unsafe { (*sq).ring() });
+    BW_OK as c_int
+}
+
+/// Tells the device of the receives posted one by one since the last ring.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the receive queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_ring_rq(qp: *mut bw_qp) -> c_int {
+    // SAFETY: the header on handles.
+    let Some(rq) = (unsafe { rq(qp) }) else {
+        return BW_ENULL as c_int;
+    };
+    rq.ring();
+    BW_OK as c_int
+}

@@ -1,0 +1,229 @@
+//! Asynchronous events: what no completion tells.
+
+use crate::code::BW_EINVAL;
+use crate::device::bw_device;
+use crate::failure::{Failure, guard};
+use crate::handle::{get, give, take};
+use crate::sized::{self, Versioned};
+use crate::used::User;
+use hw::event::{AsyncEvent, Element, EventType};
+use std::ffi::{CStr, c_char, c_int};
+
+/// What happened (`ibv_event_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_event_type {
+    /// A completion queue overran: it takes no more entries.
+    BW_EVENT_CQ_ERR = 0,
+    /// A queue pair went to the error state, and cannot complete with an error why.
+    BW_EVENT_QP_FATAL = 1,
+    /// The responder refused a request as invalid, and went to the error state.
+    BW_EVENT_QP_REQ_ERR = 2,
+    /// The responder refused an access, and went to the error state.
+    BW_EVENT_QP_ACCESS_ERR = 3,
+    /// The first message came while the queue pair was still in RTR.
+    BW_EVENT_COMM_EST = 4,
+    /// The send queue is drained: what was started is finished, and nothing else is begun.
+    BW_EVENT_SQ_DRAINED = 5,
+    /// The connection moved to the alternate path.
+    BW_EVENT_PATH_MIG = 6,
+    /// The connection could not move to the alternate path.
+    BW_EVENT_PATH_MIG_ERR = 7,
+    /// The device failed; nothing on it works any more.
+    BW_EVENT_DEVICE_FATAL = 8,
+    /// The port's link came up.
+    BW_EVENT_PORT_ACTIVE = 9,
+    /// The port's link went down.
+    BW_EVENT_PORT_ERR = 10,
+    /// The port has another LID.
+    BW_EVENT_LID_CHANGE = 11,
+    /// The port's table of partition keys changed.
+    BW_EVENT_PKEY_CHANGE = 12,
+    /// The port has another subnet manager.
+    BW_EVENT_SM_CHANGE = 13,
+    /// A shared receive queue failed.
+    BW_EVENT_SRQ_ERR = 14,
+    /// A shared receive queue has fewer receives than its limit; the limit is off now.
+    BW_EVENT_SRQ_LIMIT_REACHED = 15,
+    /// A queue pair in the error state takes no more receives from its shared receive queue.
+    BW_EVENT_QP_LAST_WQE_REACHED = 16,
+    /// The subnet manager asks to subscribe and register anew.
+    BW_EVENT_CLIENT_REREGISTER = 17,
+    /// The port's table of GIDs changed.
+    BW_EVENT_GID_CHANGE = 18,
+    /// A work queue failed.
+    BW_EVENT_WQ_FATAL = 19,
+}
+
+/// What an event is about: which number `bw_async_event_info.number` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_element {
+    /// The device; the number is 0.
+    BW_ELEMENT_DEVICE = 0,
+    /// A completion queue (`bw_cq_query`).
+    BW_ELEMENT_CQ = 1,
+    /// A queue pair (`bw_qp_query`).
+    BW_ELEMENT_QP = 2,
+    /// A shared receive queue (`bw_srq_query`).
+    BW_ELEMENT_SRQ = 3,
+    /// A work queue.
+    BW_ELEMENT_WQ = 4,
+    /// A port, from 1.
+    BW_ELEMENT_PORT = 5,
+}
+
+/// An asynchronous event that was got and is to be acknowledged.
+#[derive(Debug)]
+pub struct bw_async_event {
+    _event: AsyncEvent,
+    _device: User,
+}
+
+/// What an asynchronous event tells (`ibv_async_event`).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct bw_async_event_info {
+    /// `sizeof(bw_async_event_info)`.
+    pub size: u32,
+    /// A `bw_event_type`.
+    pub event_type: u32,
+    /// What it is about: a `bw_element`.
+    pub element: u32,
+    /// The number of that.
+    pub number: u32,
+}
+
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
+unsafe impl Versioned for bw_async_event_info {
+    const FIRST: usize = 16;
+}
+
+impl From<&AsyncEvent> for bw_async_event_info {
+    fn from(event: &AsyncEvent) -> Self {
+        use bw_element::*;
+        let (element, number) = match event.element() {
+            Element::Device => (BW_ELEMENT_DEVICE, 0),
+            Element::Cq(number) => (BW_ELEMENT_CQ, number),
+            Element::Qp(number) => (BW_ELEMENT_QP, number),
+            Element::Srq(number) => (BW_ELEMENT_SRQ, number),
+            Element::Wq(number) => (BW_ELEMENT_WQ, number),
+            Element::Port(number) => (BW_ELEMENT_PORT, number.into()),
+        };
+        Self {
+            size: 0,
+            event_type: event.event_type().number().into(),
+            element: element as u32,
+            number,
+        }
+    }
+}
+
+/// The event of a number that a program gave.
+pub(crate) fn event_type(number: u32) -> Result<EventType, Failure> {
+    let known = u8::try_from(number).ok().and_then(EventType::from_number);
+    known.ok_or_else(|| {
+        let text = format!("event_type is {number}, which is not a bw_event_type");
+        Failure::new(BW_EINVAL, text)
+    })
+}
+
+/// What an event type means, in a few words (`ibv_event_type_str`). Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_event_type_str(event_type: u32) -> *const c_char {
+    let known = u8::try_from(event_type).ok();
+    let text: &CStr = match known.and_then(EventType::from_number) {
+        Some(EventType::CqErr) => c"completion queue error",
+        Some(EventType::QpFatal) => c"queue pair: fatal error",
+        Some(EventType::QpReqErr) => c"queue pair: invalid request",
+        Some(EventType::QpAccessErr) => c"queue pair: access violation",
+        Some(EventType::CommEst) => c"communication established",
+        Some(EventType::SqDrained) => c"send queue drained",
+        Some(EventType::PathMig) => c"path migrated",
+        Some(EventType::PathMigErr) => c"path migration failed",
+        Some(EventType::DeviceFatal) => c"device: fatal error",
+        Some(EventType::PortActive) => c"port active",
+        Some(EventType::PortErr) => c"port error",
+        Some(EventType::LidChange) => c"LID changed",
+        Some(EventType::PkeyChange) => c"partition key table changed",
+        Some(EventType::SmChange) => c"subnet manager changed",
+        Some(EventType::SrqErr) => c"shared receive queue: fatal error",
+        Some(EventType::SrqLimitReached) => c"shared receive queue: limit reached",
+        Some(EventType::QpLastWqeReached) => c"queue pair: last receive taken",
+        Some(EventType::ClientReregister) => c"client reregistration wanted",
+        Some(EventType::GidChange) => c"GID table changed",
+        Some(EventType::WqFatal) => c"work queue: fatal error",
+        None => c"not an event of this library",
+    };
+    text.as_ptr()
+}
+
+/// The descriptor of a device's asynchronous events, 0 or more: readable while one is queued. For poll
+/// and epoll, not to be read or closed.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_async_fd(device: *const bw_device) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { Ok(get(device, "device")?.device.async_fd()) })
+}
+
+/// Whether `bw_get_async_event` answers `BW_EAGAIN` where it would block: the descriptor's flag
+/// O_NONBLOCK, which the program may set itself as well.
+///
+/// Errors: `BW_EOTHER` when the system refuses, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_async_set_nonblocking(
+    device: *const bw_device,
+    nonblocking: c_int,
+) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe {
+        let device = get(device, "device")?;
+        Ok(device.device.set_async_nonblocking(nonblocking != 0)?)
+    })
+}
+
+/// Takes the oldest asynchronous event (`ibv_get_async_event`), and tells in `info` what it says; set
+/// `info->size` before. Blocks when there is none. Events of a queue come to the device that it was
+/// created on, those of a port or the device to every one that was opened.
+///
+/// Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
+/// it is about waits for the acknowledgement.
+/// Errors: `BW_EAGAIN` when there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_get_async_event(
+    device: *const bw_device,
+    info: *mut bw_async_event_info,
+    event: *mut *mut bw_async_event,
+) -> c_int {
+    // SAFETY: the header on handles, sized structs and results.
+    guard(|| unsafe {
+        let device = get(device, "device")?;
+        // Before an event is taken that could not be told.
+        sized::write(info, &bw_async_event_info::default())?;
+        give(event, || {
+            let event = device.device.get_async_event()?;
+            sized::write(info, &(&event).into())?;
+            Ok(bw_async_event {
+                _event: event,
+                _device: device.used.by(),
+            })
+        })
+    })
+}
+
+/// Acknowledges an asynchronous event (`ibv_ack_async_event`); the handle is gone then.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_ack_async_event(event: *mut bw_async_event) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { take(event, "asynchronous event", |_| Ok(())) })
+}

@@ -1,0 +1,183 @@
+//! Extended reliable connections: domains, and the targets within them.
+
+use crate::device::bw_device;
+use crate::failure::guard;
+use crate::handle::{get, give, take};
+use crate::modify::{bw_qp_attr, change};
+use crate::number::bw_qp_type::BW_QPT_XRC_RECV;
+use crate::qp_attr::{bw_connect_attr, bw_endpoint};
+use crate::sized;
+use crate::used::{Used, User};
+use hw::{XrcTarget, Xrcd};
+use std::ffi::c_int;
+
+/// An XRC domain: its targets reach its shared receive queues, and no others.
+#[derive(Debug)]
+pub struct bw_xrcd {
+    pub(crate) xrcd: Xrcd,
+    pub(crate) used: Used,
+    _device: User,
+}
+
+/// The receiving end of an extended reliable connection. It has no queues: each request names a shared
+/// receive queue of its domain.
+#[derive(Debug)]
+pub struct bw_xrc_target {
+    target: XrcTarget,
+    _xrcd: User,
+}
+
+/// Creates an XRC domain (`ibv_open_xrcd`, without a file).
+///
+/// Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrcd_create(
+    device: *const bw_device,
+    xrcd: *mut *mut bw_xrcd,
+) -> c_int {
+    // SAFETY: the header on handles and results.
+    guard(|| unsafe {
+        let device = get(device, "device")?;
+        give(xrcd, || {
+            Ok(bw_xrcd {
+                xrcd: device.device.open_xrcd(),
+                used: Used::default(),
+                _device: device.used.by(),
+            })
+        })
+    })
+}
+
+/// Destroys an XRC domain.
+///
+/// Errors: `BW_EBUSY` while there are targets or shared receive queues in it, `BW_ENULL`.
+/// Thread: any; no other call on the domain may be under way or follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrcd_destroy(xrcd: *mut bw_xrcd) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe {
+        take(xrcd, "XRC domain", |xrcd| {
+            xrcd.used
+                .check("XRC domain", "targets or shared receive queues")
+        })
+    })
+}
+
+/// Creates a target in RESET.
+///
+/// Owner: the caller, until `bw_xrc_target_destroy`. It keeps the XRC domain.
+/// Errors: `BW_EEXHAUSTED`, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_create(
+    xrcd: *const bw_xrcd,
+    target: *mut *mut bw_xrc_target,
+) -> c_int {
+    // SAFETY: the header on handles and results.
+    guard(|| unsafe {
+        let xrcd = get(xrcd, "XRC domain")?;
+        give(target, || {
+            Ok(bw_xrc_target {
+                target: xrcd.xrcd.create_target()?,
+                _xrcd: xrcd.used.by(),
+            })
+        })
+    })
+}
+
+/// What to bring to the initiator, by any means. Set `endpoint->size` before.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_endpoint(
+    target: *const bw_xrc_target,
+    endpoint: *mut bw_endpoint,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let ours = get(target, "XRC target")?.target.endpoint();
+        sized::write(endpoint, &ours.into())
+    })
+}
+
+/// From RESET to INIT. `attr` may be NULL: the default.
+///
+/// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_init(
+    target: *const bw_xrc_target,
+    attr: *const bw_connect_attr,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let attr = sized::read_or_default(attr)?.checked()?;
+        Ok(get(target, "XRC target")?.target.init(&attr)?)
+    })
+}
+
+/// From INIT to RTS, connected with the initiator `peer`. `attr` may be NULL: the default.
+///
+/// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_connect(
+    target: *const bw_xrc_target,
+    peer: *const bw_endpoint,
+    attr: *const bw_connect_attr,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let attr = sized::read_or_default(attr)?.checked()?;
+        let peer = sized::read(peer)?.checked()?;
+        Ok(get(target, "XRC target")?.target.connect(&peer, &attr)?)
+    })
+}
+
+/// Changes state and attributes, as `bw_qp_modify`; RESET too.
+///
+/// Errors: those of `bw_qp_modify`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_modify(
+    target: *const bw_xrc_target,
+    attr: *const bw_qp_attr,
+    mask: u32,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let target = get(target, "XRC target")?;
+        let (attr, mask) = change(attr, mask)?;
+        Ok(target.target.modify(&attr, mask)?)
+    })
+}
+
+/// State and attributes, as the device has them. Set `attr->size` before.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_query(
+    target: *const bw_xrc_target,
+    attr: *mut bw_qp_attr,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let target = &get(target, "XRC target")?.target;
+        let found = bw_qp_attr::new(target.qp_num(), BW_QPT_XRC_RECV as u32, &target.query());
+        sized::write(attr, &found)
+    })
+}
+
+/// Destroys a target. Waits until its asynchronous events that were got are acknowledged.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any; no other call on the target may be under way or follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_destroy(target: *mut bw_xrc_target) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { take(target, "XRC target", |_| Ok(())) })
+}

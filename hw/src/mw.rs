@@ -1,0 +1,184 @@
+//! Memory windows.
+
+use crate::error::Error;
+use crate::pd::Pd;
+use crate::qp::{Qp, QpSendQueue, QpTransport};
+use bellwire_core::queue::PostError;
+use bellwire_core::wqe::{Address, BindMw, BindMwInfo, Supports, UnbindMw};
+use bellwire_core::wr::SendFlags;
+
+/// The type of a memory window (`ibv_mw_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MwType {
+    /// Every queue pair of the protection domain reaches through it. Binding it again replaces what
+    /// it was bound to.
+    Type1 = 1,
+    /// Only peers of the queue pair that bound it reach through it (type 2B: and it has to be of the
+    /// same protection domain). It has to be taken away before it is bound again: by LOCAL_INV, or by
+    /// the peer's SEND_WITH_INV.
+    Type2 = 2,
+}
+
+/// A memory window (`ibv_mw`): a key of its own to a part of a region, that is bound and taken away
+/// by requests. The region needs [`MW_BIND`](crate::AccessFlags::MW_BIND).
+///
+/// Dropping it takes its key away: when the drop returns no peer reaches through it any more.
+///
+/// ```
+/// use bellwire::memory::Mapping;
+/// use bellwire::wqe::{BindMwInfo, RdmaWrite};
+/// use bellwire::wr::{Remote, SendFlags};
+/// use bellwire::*;
+///
+/// let pd = Device::open("auto")?.alloc_pd();
+/// let mut cq = pd.device().create_cq(1024)?;
+/// let mut qp = pd.create_qp(&mut cq, &QpInit::default())?;
+/// let connect = ConnectAttr::default();
+/// qp.init(&connect)?;
+/// qp.connect(&qp.endpoint(), &connect)?; // with itself
+/// let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+/// let region = Region::new(&pd, Mapping::anonymous(4096).build()?, access)?;
+///
+/// let mut window = pd.alloc_mw(MwType::Type2)?;
+/// let part = region.sge(1024, 64);
+/// let bind = window.bind_wr(&BindMwInfo {
+///     lkey: part.lkey,
+///     addr: part.addr,
+///     length: part.length,
+///     access: AccessFlags::REMOTE_WRITE.bits(),
+/// });
+/// qp.sq().post_empty(1, (), bind, SendFlags::empty())?;
+/// let remote = Remote { addr: part.addr, rkey: window.rkey() };
+/// qp.sq().post_inline(2, (), RdmaWrite { remote }, b"hello", SendFlags::SIGNALED)?;
+/// qp.sq().ring();
+/// cq.poll_one().expect("executed").result?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Mw {
+    rkey: u32,
+    kind: MwType,
+    pd: Pd,
+}
+
+impl Pd {
+    /// Allocates a memory window (`ibv_alloc_mw`), bound to nothing.
+    ///
+    /// # Errors
+    /// No key left.
+    pub fn alloc_mw(&self, kind: MwType) -> Result<Mw, Error> {
+        Ok(Mw {
+            rkey: self.device().hca.alloc_mw(self.id(), kind)?,
+            kind,
+            pd: self.clone(),
+        })
+    }
+}
+
+impl Mw {
+    /// Its key, as the last bind asked for names it. It opens what it was bound to when that bind has
+    /// been executed; requests behind the bind may use it at once.
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// Its type.
+    pub fn mw_type(&self) -> MwType {
+        self.kind
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// A request that binds it, under a new key: the old one with the next low byte
+    /// (`ibv_inc_rkey`). Post it on a queue pair of the protection domain. What cannot be bound
+    /// completes with `MW_BIND_ERR`.
+    pub fn bind_wr(&mut self, info: &BindMwInfo) -> BindMw {
+        let mw_rkey = self.next();
+        BindMw {
+            mw_rkey,
+            new_rkey: self.rkey,
+            info: *info,
+        }
+    }
+
+    /// A request that takes its key away.
+    pub fn unbind_wr(&mut self) -> UnbindMw {
+        let mw_rkey = self.next();
+        UnbindMw {
+            mw_rkey,
+            new_rkey: self.rkey,
+        }
+    }
+
+    /// Counts the low byte up, and gives the key as it was.
+    fn next(&mut self) -> u32 {
+        let old = self.rkey;
+        self.rkey = old & !0xff | old.wrapping_add(1) & 0xff;
+        old
+    }
+
+    /// Binds a window of type 1 (`ibv_bind_mw`): stages a bind, or what takes the key away for a
+    /// length of zero, on the queue pair's send queue. [`rkey`](Self::rkey) is the new key at once.
+    ///
+    /// # Errors
+    /// A window of type 2, or one of another protection domain; a queue that refuses. Nothing was
+    /// staged then.
+    pub fn bind<'a, T: QpTransport>(
+        &mut self,
+        qp: &mut Qp<T>,
+        wr_id: u64,
+        address: Address<'a, T>,
+        info: &BindMwInfo,
+        flags: SendFlags,
+    ) -> Result<(), Error>
+    where
+        T: Supports<BindMw> + Supports<UnbindMw>,
+    {
+        if self.kind != MwType::Type1 {
+            return Err(Error::MwType { given: self.kind });
+        }
+        if !qp.pd().is_same(&self.pd) {
+            return Err(Error::Foreign {
+                what: "memory window",
+            });
+        }
+        self.post_bind(qp.sq(), wr_id, address, info, flags)
+            .map_err(Error::Post)
+    }
+
+    /// Stages [`bind_wr`](Self::bind_wr), or [`unbind_wr`](Self::unbind_wr) for a length of zero. The
+    /// key changes only when that was staged.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was staged.
+    #[inline]
+    pub fn post_bind<'a, T: QpTransport>(
+        &mut self,
+        sq: &mut QpSendQueue<T>,
+        wr_id: u64,
+        address: Address<'a, T>,
+        info: &BindMwInfo,
+        flags: SendFlags,
+    ) -> Result<(), PostError>
+    where
+        T: Supports<BindMw> + Supports<UnbindMw>,
+    {
+        let before = self.rkey;
+        let posted = if info.length == 0 {
+            sq.post_empty(wr_id, address, self.unbind_wr(), flags)
+        } else {
+            sq.post_empty(wr_id, address, self.bind_wr(info), flags)
+        };
+        posted.inspect_err(|_| self.rkey = before)
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        self.pd.device().hca.dealloc_mw(self.rkey);
+    }
+}

@@ -1,0 +1,213 @@
+//! Memory windows: keys to parts of regions that queue pairs bind and take away themselves. Under the
+//! device's lock, and outside of any section: what a key opened is waited for.
+
+use super::control::Control;
+use super::hca::Hca;
+use super::mr::{MAX_MR, Opening, of_qp};
+use crate::error::Error;
+use crate::mw::MwType;
+use bellwire_core::access::AccessFlags;
+use bellwire_core::wqe::{BindMwInfo, Umr};
+
+/// Low bits of a key, which a window's user chooses.
+const VARIANT: u32 = 0xff;
+
+/// A window as the lock's holder sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// Its present key.
+    key: u32,
+    pd: u32,
+    kind: MwType,
+    bound: Option<Bound>,
+}
+
+/// What a window is bound to.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    /// Key of the region.
+    lkey: u32,
+    /// The queue pair that bound it.
+    qpn: u32,
+}
+
+impl Hca {
+    /// Allocates a window, and gives its key, which opens nothing yet.
+    pub(crate) fn alloc_mw(&self, pd: u32, kind: MwType) -> Result<u32, Error> {
+        let mut control = self.control();
+        control.alive()?;
+        let index = control.take_key()?;
+        let random = control.random();
+        let key = self.mrs.reserve(index, random);
+        let window = Window {
+            key,
+            pd,
+            kind,
+            bound: None,
+        };
+        control.windows.insert(key & !VARIANT, window);
+        Ok(key)
+    }
+
+    /// Frees the window that a key is of, bound or not.
+    pub(crate) fn dealloc_mw(&self, key: u32) {
+        let mut control = self.control();
+        let Some(window) = control.windows.remove(&(key & !VARIANT)) else {
+            return;
+        };
+        if window.bound.is_some() {
+            self.shut_key(&control, window.key);
+        }
+        control.give_key(self.mrs.index(window.key));
+    }
+
+    /// Windows that are bound to a region.
+    pub(super) fn windows_of(control: &Control, lkey: u32) -> usize {
+        let of = |window: &&Window| window.bound.is_some_and(|bound| bound.lkey == lkey);
+        control.windows.values().filter(of).count()
+    }
+
+    /// Takes a region's windows away.
+    pub(super) fn unbind_all(&self, control: &mut Control, lkey: u32) {
+        let mut keys = Vec::new();
+        for window in control.windows.values_mut() {
+            if window.bound.is_some_and(|bound| bound.lkey == lkey) {
+                window.bound = None;
+                keys.push(window.key);
+            }
+        }
+        for key in keys {
+            self.shut_key(control, key);
+        }
+    }
+
+    /// Lets a key open nothing any more, and waits for those who still use what it did.
+    fn shut_key(&self, control: &Control, key: u32) {
+        // It is bound, so the table has it.
+        if self.mrs.revoke(key).is_ok() {
+            self.drain(control);
+        }
+    }
+
+    /// Carries registration work out (IBTA 10.6.7.2).
+    pub(super) fn register(
+        &self,
+        control: &mut Control,
+        pd: u32,
+        qpn: u32,
+        work: Umr,
+    ) -> Result<(), ()> {
+        let done = match work {
+            Umr::Unbind { rkey, variant } => {
+                let done = self.unbind(control, pd, qpn, rkey);
+                if done.is_some()
+                    && let Some(window) = control.windows.get_mut(&(rkey & !VARIANT))
+                {
+                    window.key = rkey & !VARIANT | u32::from(variant);
+                }
+                done
+            }
+            Umr::Bind {
+                rkey,
+                variant,
+                info,
+                ..
+            } => {
+                let key = rkey & !VARIANT | u32::from(variant);
+                self.bind(control, pd, qpn, key, &info)
+            }
+        };
+        done.ok_or(())
+    }
+
+    /// Takes a bound window's key away; of type 2 only for the queue pair that it is bound to.
+    pub(super) fn unbind(&self, control: &mut Control, pd: u32, qpn: u32, rkey: u32) -> Option<()> {
+        let window = control.windows.get_mut(&(rkey & !VARIANT))?;
+        let bound = window.bound?;
+        let ours = window.key == rkey && window.pd == pd;
+        if !ours || window.kind == MwType::Type2 && bound.qpn != qpn {
+            return None;
+        }
+        window.bound = None;
+        self.shut_key(control, rkey);
+        Some(())
+    }
+
+    /// Invalidates a key for a peer, or for LOCAL_INV: of type 2 windows only.
+    pub(super) fn invalidate(
+        &self,
+        control: &mut Control,
+        pd: u32,
+        qpn: u32,
+        rkey: u32,
+    ) -> Option<()> {
+        let window = control.windows.get(&(rkey & !VARIANT))?;
+        if window.kind != MwType::Type2 {
+            return None;
+        }
+        self.unbind(control, pd, qpn, rkey)
+    }
+
+    fn bind(
+        &self,
+        control: &mut Control,
+        pd: u32,
+        qpn: u32,
+        key: u32,
+        info: &BindMwInfo,
+    ) -> Option<()> {
+        let window = *control.windows.get(&(key & !VARIANT))?;
+        let old = window.bound.map(|_| window.key);
+        if window.pd != pd || window.kind == MwType::Type2 && old.is_some() {
+            return None;
+        }
+        let region = self.mrs.opening(info.lkey)?;
+        let opening = part(&region, pd, info)?;
+        if let Some(old) = old {
+            self.shut_key(control, old);
+        }
+        let owner = match window.kind {
+            MwType::Type1 => pd,
+            MwType::Type2 => of_qp(qpn),
+        };
+        self.mrs.open(key, Opening { owner, ..opening });
+        let bound = Some(Bound {
+            lkey: info.lkey,
+            qpn,
+        });
+        let window = Window {
+            key,
+            bound,
+            ..window
+        };
+        control.windows.insert(key & !VARIANT, window);
+        Some(())
+    }
+}
+
+/// The part of a region that a window wants to open, if it may.
+fn part(region: &Opening, pd: u32, info: &BindMwInfo) -> Option<Opening> {
+    let has = AccessFlags::from_bits_retain(region.access);
+    let wants = AccessFlags::from_bits_retain(info.access);
+    let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    let allowed = region.owner == pd
+        && has.contains(AccessFlags::MW_BIND)
+        && (!wants.intersects(writes) || has.contains(AccessFlags::LOCAL_WRITE));
+    let offset = if has.contains(AccessFlags::ZERO_BASED) {
+        info.addr
+    } else {
+        info.addr.wrapping_sub(region.addr)
+    };
+    let length = u64::from(info.length);
+    let within = length != 0 && offset <= region.length && length <= region.length - offset;
+    let remote = writes | AccessFlags::REMOTE_READ | AccessFlags::ZERO_BASED;
+    (allowed && within).then(|| Opening {
+        owner: pd,
+        access: (wants & remote).bits(),
+        addr: region.addr.wrapping_add(offset),
+        length,
+    })
+}
+
+/// Windows share the regions' keys.
+pub(super) const MAX_MW: usize = MAX_MR;
