@@ -3,7 +3,7 @@
 //! What is expected stands here, as the specification has it, and is not taken from the library's own
 //! table. Where nothing is acknowledged, what a queue pair sends shows at its peer.
 
-use super::ends::{Receives, Service, Stands, Talker, ends};
+use super::ends::{Receives, Service, Stands, Talker, ends, greet, pair};
 use super::kind::Kind;
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
@@ -203,8 +203,19 @@ fn target() -> [Line; 6] {
     ]
 }
 
+/// Whether this state comes behind RTS, so that messages have gone before.
+fn is_late(state: QpState) -> bool {
+    matches!(state, Sqd | Sqe | Err)
+}
+
 /// A sender in `state`, and a receiver that is ready for it.
 fn sender_in<T: Service>(p: &Provider, state: QpState) -> (Talker<T>, T::Receiver) {
+    if is_late(state) {
+        let (mut tx, mut rx) = pair::<T>(p);
+        greet(&mut tx, &mut rx);
+        tx.leave_rts(state);
+        return (tx, rx);
+    }
     let (mut tx, mut rx) = ends::<T>(p);
     rx.bring(&tx.endpoint(), Rts);
     tx.bring(&rx.endpoint(), state);
@@ -213,6 +224,12 @@ fn sender_in<T: Service>(p: &Provider, state: QpState) -> (Talker<T>, T::Receive
 
 /// A receiver in `state`, and a sender that is ready to talk to it and gives up soon.
 fn receiver_in<T: Service>(p: &Provider, state: QpState) -> (Talker<T>, T::Receiver) {
+    if is_late(state) {
+        let (mut tx, mut rx) = pair::<T>(p);
+        greet(&mut tx, &mut rx);
+        rx.leave_rts(state);
+        return (tx, rx);
+    }
     let (mut tx, mut rx) = ends::<T>(p);
     tx.bring(&rx.endpoint(), Rts);
     rx.bring(&tx.endpoint(), state);
@@ -293,6 +310,10 @@ fn send_processing<T: Service>(p: &Provider, state: QpState) {
         Reset => {
             // The only sends that there can be are those of an earlier life.
             tx.bring(&rx.endpoint(), Rts);
+            tx.go(0, Send {}, NoPayload);
+            tx.told(0, WcStatus::Success);
+            rx.took(70, WcStatus::Success);
+            rx.receive(71, 8);
             tx.go_to(Sqd);
             tx.go(1, Send {}, NoPayload);
             assert_eq!(tx.reset(), [1]);
