@@ -45,13 +45,13 @@ fn group<T: Service>(name: &'static str, about: &'static str) -> Group {
     let lines: [Line; 12] = [
         (
             "sends_complete_in_the_order_they_were_posted",
-            "IBTA vol. 1, 10.8.3.1",
+            "IBTA vol. 1, 10.8.3",
             "Completions of a send queue come in the order of its requests, whatever their lengths.",
             sends_complete_in_order::<T>,
         ),
         (
             "receives_complete_in_the_order_they_were_posted",
-            "IBTA vol. 1, 10.8.3.1",
+            "IBTA vol. 1, 10.8.3",
             "Receives are taken, and complete, in the order in which they were posted.",
             receives_complete_in_order::<T>,
         ),
@@ -88,7 +88,7 @@ fn group<T: Service>(name: &'static str, about: &'static str) -> Group {
         ),
         (
             "a_failed_send_leaves_the_state_that_it_has_to",
-            "IBTA vol. 1, 10.3.1.6; table 91",
+            "IBTA vol. 1, 10.3.1.6",
             if T::RELIABLE {
                 "A send that fails takes a reliable queue pair to ERR."
             } else {

@@ -71,12 +71,17 @@ pub trait Stands {
             self.modify(&attr(to, peer), required | M::STATE)
                 .unwrap_or_else(|error| panic!("to {to}: {error}"));
         }
-        match state {
-            Sqd | Err => self.go_to(state),
-            Sqe => self.fail_a_send(),
-            Reset | Init | Rtr | Rts => {}
-        }
+        self.leave_rts(state);
         assert_eq!(self.state(), state);
+    }
+
+    /// From RTS to one of the states behind it; stays where it is for the others.
+    fn leave_rts(&mut self, state: QpState) {
+        match state {
+            QpState::Sqd | QpState::Err => self.go_to(state),
+            QpState::Sqe => self.fail_a_send(),
+            QpState::Reset | QpState::Init | QpState::Rtr | QpState::Rts => {}
+        }
     }
 }
 
@@ -424,4 +429,13 @@ pub fn pair_of<T: Service>(p: &Provider, init: &QpInit) -> (Talker<T>, T::Receiv
     tx.bring(&rx.endpoint(), QpState::Rts);
     rx.bring(&tx.endpoint(), QpState::Rts);
     (tx, rx)
+}
+
+/// Sends a message without a byte, so that it is not the next one that is the first of the
+/// connection.
+pub fn greet<T: Service>(tx: &mut Talker<T>, rx: &mut T::Receiver) {
+    rx.receive(60, 0);
+    tx.go(61, Send {}, NoPayload);
+    tx.told(61, WcStatus::Success);
+    rx.took(60, WcStatus::Success);
 }

@@ -3,7 +3,7 @@
 //! What is expected stands here, as the specification has it, and is not taken from the library's own
 //! table. Where nothing is acknowledged, what a queue pair sends shows at its peer.
 
-use super::ends::{Receives, Service, Stands, Talker, ends};
+use super::ends::{Receives, Service, Stands, Talker, ends, greet, pair};
 use super::kind::Kind;
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
@@ -203,8 +203,19 @@ fn target() -> [Line; 6] {
     ]
 }
 
+/// Whether this state comes behind RTS, so that messages have gone before.
+fn is_late(state: QpState) -> bool {
+    matches!(state, Sqd | Sqe | Err)
+}
+
 /// A sender in `state`, and a receiver that is ready for it.
 fn sender_in<T: Service>(p: &Provider, state: QpState) -> (Talker<T>, T::Receiver) {
+    if is_late(state) {
+        let (mut tx, mut rx) = pair::<T>(p);
+        greet(&mut tx, &mut rx);
+        tx.leave_rts(state);
+        return (tx, rx);
+    }
     let (mut tx, mut rx) = ends::<T>(p);
     rx.bring(&tx.endpoint(), Rts);
     tx.bring(&rx.endpoint(), state);
@@ -213,6 +224,12 @@ fn sender_in<T: Service>(p: &Provider, state: QpState) -> (Talker<T>, T::Receive
 
 /// A receiver in `state`, and a sender that is ready to talk to it and gives up soon.
 fn receiver_in<T: Service>(p: &Provider, state: QpState) -> (Talker<T>, T::Receiver) {
+    if is_late(state) {
+        let (mut tx, mut rx) = pair::<T>(p);
+        greet(&mut tx, &mut rx);
+        rx.leave_rts(state);
+        return (tx, rx);
+    }
     let (mut tx, mut rx) = ends::<T>(p);
     tx.bring(&rx.endpoint(), Rts);
     rx.bring(&tx.endpoint(), state);
@@ -258,21 +275,18 @@ fn post_send<T: Service>(p: &Provider, state: QpState) {
 
 fn receive_processing<T: Service>(p: &Provider, state: QpState) {
     let (mut tx, mut rx) = receiver_in::<T>(p, state);
-    let posted = match state {
+    match state {
         Reset if T::Receiver::OWN => {
             // The only receives that there can be are those of an earlier life.
             rx.bring(&tx.endpoint(), Init);
             rx.receive(70, 8);
             assert_eq!(rx.reset(), [70]);
-            false
         }
-        _ => {
+        Err if T::Receiver::OWN => {
             rx.receive(70, 8);
-            true
+            rx.took(70, WcStatus::WrFlushErr);
         }
-    };
-    if state == Err && T::Receiver::OWN {
-        rx.took(70, WcStatus::WrFlushErr);
+        _ => rx.receive(70, 8),
     }
     tx.go(1, Send {}, Inline(&7u64.to_ne_bytes()));
     match state {
@@ -282,7 +296,6 @@ fn receive_processing<T: Service>(p: &Provider, state: QpState) {
             assert_eq!(word::<T>(&rx), 0);
         }
         Rtr | Rts | Sqd | Sqe => {
-            assert!(posted);
             tx.told(1, WcStatus::Success);
             rx.took(70, WcStatus::Success);
             assert_eq!(word::<T>(&rx), 7);
@@ -297,6 +310,10 @@ fn send_processing<T: Service>(p: &Provider, state: QpState) {
         Reset => {
             // The only sends that there can be are those of an earlier life.
             tx.bring(&rx.endpoint(), Rts);
+            tx.go(0, Send {}, NoPayload);
+            tx.told(0, WcStatus::Success);
+            rx.took(70, WcStatus::Success);
+            rx.receive(71, 8);
             tx.go_to(Sqd);
             tx.go(1, Send {}, NoPayload);
             assert_eq!(tx.reset(), [1]);

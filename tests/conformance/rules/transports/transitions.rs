@@ -5,12 +5,13 @@ use super::ends::{Stands, attr, ends};
 use super::kind::Kind;
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
+use crate::support::modify_error;
 use bellwire::state::QpState::{self, *};
 use bellwire::state::{ModifyError, QpAttr, QpAttrMask as M};
 use bellwire::wqe::{Uc, Ud, Xrc};
 use bellwire::{Endpoint, Error};
 
-const SOURCE: &str = "IBTA vol. 1, 10.3.1 and 11.2.5.2; ibv_modify_qp(3)";
+const SOURCE: &str = "IBTA vol. 1, 10.3.1 and chapter 11, Modify Queue Pair; ibv_modify_qp(3)";
 /// Needs more than every port has.
 const MIGRATION: M = M::ALT_PATH.union(M::PATH_MIG_STATE);
 
@@ -47,7 +48,7 @@ fn group(kind: Kind) -> Group {
     rules.push(Rule::new(
         name,
         "cur_state_has_to_be_the_state_it_is_in",
-        "IBTA vol. 1, 11.2.5.2; ibv_modify_qp(3)",
+        "IBTA vol. 1, chapter 11, Modify Queue Pair; ibv_modify_qp(3)",
         "With CUR_STATE, another state than `cur_qp_state` refuses the change and says both.",
         &kind.needs(Rts),
         move |p| check(p, kind),
@@ -191,13 +192,6 @@ impl Case<'_> {
         );
         assert_eq!(made.0.state(), self.from, "{named}");
         error
-    }
-}
-
-fn modify_error(result: Result<(), Error>) -> ModifyError {
-    match result {
-        Result::Err(Error::Modify(error)) => error,
-        other => panic!("{other:?}"),
     }
 }
 
