@@ -4,13 +4,15 @@
 //! | to | use |
 //! |---|---|
 //! | open a device, find out what it can do | [`Device`] |
-//! | have memory that devices reach | [`memory::Mapping`], [`Region`], [`Slab`]; [`Pd::register`] for one's own |
-//! | connect | [`Pd::create_qp`], [`Qp::init`], [`Qp::connect`], or [`Qp::modify`] step by step |
-//! | have many queue pairs receive from one queue | [`Pd::create_srq`], [`Pd::create_xrc_srq`] |
+//! | have memory that devices reach | [`memory::Mapping`], [`Region`], [`Slab`]; [`Pd::register`] for one's own; [`Mw`] for a part of it, for a while |
+//! | connect | [`Pd::create_qp`], [`Qp::init`], [`Qp::connect`], or [`Qp::modify`] step by step; [`Pd::create_qp_of`] for UC, UD and XRC |
+//! | send to whom each request names | [`Qp<Ud>`](Qp), [`Ah`]; [`Qp::attach_mcast`] for groups |
+//! | share receives | [`Srq`]; [`Xrcd`], [`XrcTarget`] |
 //! | post | [`Qp::sq`], [`Qp::rq`]: [`queue::SendQueue`], [`queue::RecvQueue`], with an operation of [`wqe`] |
 //! | learn what became of it | [`Cq::poll_one`]: [`queue::Completion`] |
-//! | sleep until something completes | [`Device::create_comp_channel`], [`Cq::req_notify`] |
-//! | learn of what no completion tells | [`Device::get_async_event`]: [`event`] |
+//! | sleep until there is something to learn | [`event::CompChannel`], [`Cq::req_notify`] |
+//! | learn what no completion tells | [`Device::get_async_event`]: [`event::EventType`] |
+//! | see one's own program fail, in a test | [`Device::inject`]: [`soft::Script`] |
 //! | feed one queue from many threads | [`ring::mpsc`] |
 //!
 //! Set-up calls return an [`Error`] that says what to do. Posting, ringing and polling allocate

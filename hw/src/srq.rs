@@ -40,6 +40,11 @@ impl Default for SrqInit {
 }
 
 impl SrqInit {
+    /// Entries that are reserved for it in each completion queue on which its receives complete.
+    pub fn cq_entries(&self) -> u32 {
+        self.count()
+    }
+
     /// Entries of the ring: one is never posted.
     fn count(&self) -> u32 {
         (self.max_wr + 1).next_power_of_two()

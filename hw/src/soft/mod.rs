@@ -1,14 +1,15 @@
-//! The software HCA: reliable connections within a process, with neither NIC nor kernel module.
+//! The software HCA: a verbs device within a process, with neither NIC nor kernel module.
 //!
 //! It reads and writes the very entries that ConnectX devices do, from memory that core's queues
 //! write and read.
 //!
 //! ```text
-//!            data path: no lock, no system call              control path: one lock
-//!  ring ──► hca::execute ──► run ──► respond                 control: create, modify, destroy
-//!               │             │         │                    slow: wait, retry, fail, flush
-//!            quiesce         mr     qp, cq, copy             clock
-//!               └────────────── when it cannot go on ──────────► slow ──► crate::event
+//!            data path: no lock, no system call                 control path: one lock
+//!  ring ──► hca::execute ──► run ──► respond ──┐                control: create, modify, destroy
+//!               │             │                ├─► receive      slow: wait, retry   fail: flush
+//!               │             └────► datagram ─┘      │         under_lock: window, multicast
+//!            quiesce         mr     qp, turn      srq, cq, copy inject, clock
+//!               └────────────── when it cannot go on ──────────► slow
 //! ```
 //!
 //! Execution is synchronous: a request that reaches its peer has been executed there, and is

@@ -112,7 +112,18 @@ fn end_in(p: &Provider, state: QpState) -> (End, End) {
     let (mut a, mut b) = p.ends();
     b.qp.init(&impatient()).expect("INIT");
     b.qp.connect(&a.qp.endpoint(), &impatient()).expect("RTS");
-    bring(&mut a.qp, &b.qp.endpoint(), state);
+    if matches!(state, Sqd | Sqe | QpState::Err) {
+        // They have talked: a first packet may go a way of its own.
+        bring(&mut a.qp, &b.qp.endpoint(), Rts);
+        let (there, here) = (b.region.remote(0), a.region.remote(0));
+        a.go(90, RdmaWrite { remote: there }, NoPayload);
+        told(&mut a, 90, WcStatus::Success);
+        b.go(90, RdmaWrite { remote: here }, NoPayload);
+        told(&mut b, 90, WcStatus::Success);
+        go_to(&mut a, state);
+    } else {
+        bring(&mut a.qp, &b.qp.endpoint(), state);
+    }
     (a, b)
 }
 
