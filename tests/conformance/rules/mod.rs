@@ -1,6 +1,7 @@
 //! The rules, a file for each group.
 
 mod attributes;
+mod channels;
 mod completion;
 mod errors;
 mod gone;
@@ -29,6 +30,8 @@ pub fn groups() -> Vec<Group> {
         ordering::group(),
         completion::group(),
         outcome::group(),
+        channels::arming::group(),
+        channels::waiting::group(),
         errors::group(),
         timers::group(),
         windows::group(),
