@@ -4,6 +4,7 @@ mod attributes;
 mod channels;
 mod completion;
 mod errors;
+mod events;
 mod gone;
 mod lives;
 mod memory;
@@ -32,6 +33,9 @@ pub fn groups() -> Vec<Group> {
         outcome::group(),
         channels::arming::group(),
         channels::waiting::group(),
+        events::caused::group(),
+        events::raised::group(),
+        events::waiting::group(),
         errors::group(),
         timers::group(),
         windows::group(),

@@ -12,7 +12,6 @@ use bellwire_tests::readiness::{Epoll, Trigger, readable};
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 rules! {
     "channels::waiting", "Waiting for the events of a completion channel, and acknowledging them.",
