@@ -13,6 +13,7 @@ mod operations;
 mod ordering;
 mod outcome;
 mod states;
+mod statuses;
 mod timers;
 mod transitions;
 mod windows;
@@ -37,6 +38,7 @@ pub fn groups() -> Vec<Group> {
         events::raised::group(),
         events::waiting::group(),
         errors::group(),
+        statuses::group(),
         timers::group(),
         windows::group(),
         objects::group(),
