@@ -5,6 +5,7 @@ mod channels;
 mod completion;
 mod errors;
 mod events;
+mod faults;
 mod gone;
 mod lives;
 mod memory;
@@ -37,6 +38,9 @@ pub fn groups() -> Vec<Group> {
         events::caused::group(),
         events::raised::group(),
         events::waiting::group(),
+        faults::request::group(),
+        faults::device::group(),
+        faults::scripts::group(),
         errors::group(),
         statuses::group(),
         timers::group(),
