@@ -152,6 +152,7 @@ impl Device {
                 what: "completion channel",
             });
         }
+        self.hca.check_alive()?;
         let max = self.attr().max_cqe;
         if entries == 0 || entries > max {
             return Err(Error::TooLarge {

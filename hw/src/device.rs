@@ -1,10 +1,10 @@
 //! Devices: which there are, what they can do, and opening one.
 
 use crate::error::Error;
-use crate::event::AsyncQueue;
+use crate::event::{AsyncQueue, Element};
 use crate::pd::Pd;
 use crate::qp::Endpoint;
-use crate::soft::{HcaConfig, PORTS, Running, Script, limits};
+use crate::soft::{Fault, HcaConfig, PORTS, Running, Script, limits};
 use bellwire_core::qp::Mtu;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -261,6 +261,12 @@ impl Device {
     /// # Errors
     /// [`Error::FaultWithoutRequest`], [`Error::WrongElement`]: nothing of the script is taken.
     pub fn inject(&self, script: &Script) -> Result<(), Error> {
+        for &(_, fault) in script.steps() {
+            // As `raise` has it: there are no work queues that could have been created.
+            if let Fault::Raise(_, element @ Element::Wq(_)) = fault {
+                self.events.admit(element);
+            }
+        }
         self.hca.inject(script)
     }
 

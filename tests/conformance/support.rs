@@ -1,9 +1,13 @@
 //! What rules share beside the fixture: queue pairs brought to any state, step by step.
 
+use bellwire::event::{Element, EventType};
+use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::state::{AhAttr, ModifyError, Mtu, QpAttr, QpAttrMask, QpState};
 use bellwire::wr::WcStatus;
-use bellwire::{AccessFlags, ConnectAttr, Endpoint, Error, Qp};
-use bellwire_tests::fixture::{End, until};
+use bellwire::{AccessFlags, ConnectAttr, Device, Endpoint, Error, Qp};
+use bellwire_tests::fixture::{End, Quiet, until};
+use bellwire_tests::readiness::readable;
+use std::time::Duration;
 
 /// Gives up on a silent peer within milliseconds.
 pub fn impatient() -> ConnectAttr {
@@ -122,4 +126,35 @@ pub fn drain_started(end: &mut End) {
         }
         started
     });
+}
+
+/// A context's next asynchronous event, acknowledged.
+///
+/// # Panics
+/// When none comes before the deadline.
+pub fn event(context: &Device) -> (EventType, Element) {
+    until("an event", || {
+        // Something may wait for its time.
+        context.progress();
+        readable(context.async_fd(), Duration::from_millis(1))
+    });
+    let event = context.get_async_event().expect("it is there");
+    let told = (event.event_type(), event.element());
+    event.ack();
+    told
+}
+
+/// Asserts that a context has no further event.
+pub fn no_event(context: &Device, quiet: Quiet) {
+    let more = readable(context.async_fd(), quiet.0);
+    assert!(!more, "an event too many: {:?}", event(context));
+}
+
+/// Lets something go wrong with the device at once.
+pub fn strike(device: &Device, fault: Fault) {
+    let at_once = Trigger::After(Duration::ZERO);
+    device
+        .inject(&Script::default().with(at_once, fault))
+        .expect("a good script");
+    device.progress();
 }

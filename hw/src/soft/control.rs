@@ -365,6 +365,12 @@ fn check_limits(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
 }
 
 impl Hca {
+    /// # Errors
+    /// [`Error::DeviceFatal`].
+    pub(crate) fn check_alive(&self) -> Result<(), Error> {
+        self.control().alive()
+    }
+
     pub(crate) fn alloc_pd(&self) -> u32 {
         let mut control = self.control();
         control.next_pd += 1;

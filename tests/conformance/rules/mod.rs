@@ -1,8 +1,11 @@
 //! The rules, a file for each group.
 
 mod attributes;
+mod channels;
 mod completion;
 mod errors;
+mod events;
+mod faults;
 mod gone;
 mod lives;
 mod memory;
@@ -13,6 +16,7 @@ mod ordering;
 mod outcome;
 mod srq;
 mod states;
+mod statuses;
 mod timers;
 mod transitions;
 mod transports;
@@ -35,7 +39,16 @@ pub fn groups() -> Vec<Group> {
         ordering::group(),
         completion::group(),
         outcome::group(),
+        channels::arming::group(),
+        channels::waiting::group(),
+        events::caused::group(),
+        events::raised::group(),
+        events::waiting::group(),
+        faults::request::group(),
+        faults::device::group(),
+        faults::scripts::group(),
         errors::group(),
+        statuses::group(),
         timers::group(),
         windows::group(),
         objects::group(),

@@ -1,0 +1,5 @@
+//! Completion channels.
+
+pub mod arming;
+mod own;
+pub mod waiting;
