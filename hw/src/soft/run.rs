@@ -464,7 +464,7 @@ fn atomic<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u
     if !place.addr().is_multiple_of(LENGTH as usize) {
         return Err(Stop::Failed {
             syndrome: Syndrome::REMOTE_INVAL_REQ,
-            responder: Some(Blame::Request),
+            responder: Some(Blame::Access),
         });
     }
     let (operand, compare) = wqe.atomic(T::SECOND);

@@ -9,10 +9,8 @@ use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::state::{AhAttr, QpState};
 use bellwire::wqe::*;
 use bellwire::wr::WcStatus::{self, *};
-use bellwire::wr::{Remote, SendFlags, Sge};
-use bellwire::{
-    AccessFlags, ConnectAttr, Connected, Cq, Device, Endpoint, MwType, Qp, QpTransport,
-};
+use bellwire::wr::{MwType, Remote, SendFlags, Sge};
+use bellwire::{AccessFlags, ConnectAttr, Connected, Cq, Device, Endpoint, Qp, QpTransport};
 use bellwire_tests::fixture::*;
 use std::sync::atomic::Ordering;
 

@@ -11,8 +11,10 @@ use bellwire::event::{Element, EventType};
 use bellwire::soft::Fault;
 use bellwire::state::{QpAttr, QpAttrMask, QpState};
 use bellwire::wqe::*;
-use bellwire::wr::{Remote, WcStatus};
-use bellwire::{ConnectAttr, Cq, Cqs, Error, MwType, PortState, Qp, QpInit, Region, Srq, SrqInit};
+use bellwire::wr::{MwType, Remote, WcStatus};
+use bellwire::{
+    AccessFlags, ConnectAttr, Cq, Cqs, Error, PortState, Qp, QpInit, Region, Srq, SrqInit,
+};
 use bellwire_tests::fixture::*;
 
 rules! {
@@ -24,9 +26,11 @@ rules! {
         "Every queue pair with a queue on a completion queue that overran goes to ERR and raises \
          QP_FATAL.";
     qp_req_err: "IBTA vol. 1, 11.6.3, invalid request local work queue error",
-        "A responder that is asked for a misaligned atomic raises QP_REQ_ERR.";
+        "A responder that is asked for what its queue pair does not allow raises QP_REQ_ERR.";
     qp_access_err: "IBTA vol. 1, 11.6.3, local access violation work queue error",
         "A responder that is given a wrong rkey raises QP_ACCESS_ERR.";
+    qp_access_err_by_a_misaligned_atomic: "IBTA vol. 1, 11.6.3; ibv_get_async_event(3)",
+        "A responder that is asked for a misaligned atomic raises QP_ACCESS_ERR.";
     a_responder_with_nothing_to_blame_is_silent: "IBTA vol. 1, 9.7.5.2.8 and 11.6.3",
         "Neither a requester's own error nor a missing receive raises anything at the responder.";
     comm_est: "IBTA vol. 1, 11.6.3, communication established; ibv_get_async_event(3)",
@@ -145,11 +149,25 @@ fn qp_fatal(p: &Provider) {
 
 fn qp_req_err(p: &Provider) {
     let w = World::new(p);
+    let closed = ConnectAttr {
+        access: AccessFlags::REMOTE_WRITE,
+        ..ConnectAttr::default()
+    };
+    let (mut a, b) = connected(&w, &closed);
+    let remote = b.region.remote(0);
+    a.go(1, RdmaRead { remote }, a.region.sge(0, 8));
+    told(&mut a, 1, WcStatus::RemInvReqErr);
+    w.told(&[(EventType::QpReqErr, of(&b.qp))]);
+    assert_eq!(b.qp.state(), QpState::Err);
+}
+
+fn qp_access_err_by_a_misaligned_atomic(p: &Provider) {
+    let w = World::new(p);
     let (mut a, b) = connected(&w, &ConnectAttr::default());
     let remote = b.region.remote(4);
     a.go(1, AtomicFetchAndAdd { remote, add: 1 }, a.region.sge(0, 8));
     told(&mut a, 1, WcStatus::RemInvReqErr);
-    w.told(&[(EventType::QpReqErr, of(&b.qp))]);
+    w.told(&[(EventType::QpAccessErr, of(&b.qp))]);
     assert_eq!(b.qp.state(), QpState::Err);
 }
 
