@@ -9,7 +9,7 @@ use crate::post::flags;
 use crate::qp::bw_qp;
 use crate::transport::AnyQp;
 use crate::used::User;
-use hw::wqe::{BindMw, BindMwInfo, UnbindMw};
+use hw::wqe::BindMwInfo;
 use hw::wr::MwType;
 use hw::{Binds, Mw, Qp};
 use std::ffi::c_int;

@@ -10,9 +10,9 @@ use crate::transport::AnySq;
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::be::{Be16, Be32};
 use hw::wqe::{
-    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, BindMw, InlineList, LocalInv, Nop,
+    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, InlineList, LocalInv, Nop,
     Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm, SendWithInv, Supports,
-    Uc, Ud, UdAddress, UnbindMw, Xrc,
+    Uc, Ud, UdAddress, Xrc,
 };
 use hw::wr::MwType;
 use hw::wr::{Remote, SendFlags, Sge, WrOpcode};

@@ -68,6 +68,8 @@ pub enum Error {
     ResetByModify,
     /// The queue pair is not in RESET.
     NotReset,
+    /// A region whose addresses are to count from its start.
+    ZeroBasedRegion,
     /// A memory window of the other type.
     MwType {
         /// The window's type.
@@ -214,6 +216,10 @@ impl fmt::Display for Error {
                  completion queues and tells what was cleared",
             ),
             Self::NotReset => f.write_str("the queue pair is not in RESET: call Qp::reset first"),
+            Self::ZeroBasedRegion => f.write_str(
+                "the device has no zero-based regions, only zero-based windows: leave ZERO_BASED out, \
+                 and bind a window with it",
+            ),
             Self::MwType { given } => write!(
                 f,
                 "the memory window is of {given:?}: those of Type1 are bound by Mw::bind, those of \

@@ -52,10 +52,9 @@ impl Pd {
         let length = length as u64;
         // SAFETY: the caller's promise; the provenance was exposed.
         let key = unsafe { self.device.hca.register_mr(self.id, addr, length, access)? };
-        let zero_based = access.contains(AccessFlags::ZERO_BASED);
         Ok(Mr {
             pd: self.clone(),
-            addr: if zero_based { 0 } else { addr },
+            addr,
             length,
             key,
             access,
@@ -79,15 +78,17 @@ impl Mr {
     ///
     /// # Errors
     /// [`Error::WindowsBound`], and the region, as it was.
-    pub fn deregister(self) -> Result<(), (Self, Error)> {
-        match self.pd.device.hca.windows_bound(self.key) {
-            0 => Ok(()),
-            windows => Err((self, Error::WindowsBound { windows })),
+    pub fn deregister(mut self) -> Result<(), (Self, Error)> {
+        match self.pd.device.hca.deregister_unbound(self.key) {
+            Ok(()) => {
+                self.key = 0;
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
         }
     }
 
-    /// Where it starts, in requests: at zero with
-    /// [`ZERO_BASED`](bellwire_core::access::AccessFlags::ZERO_BASED).
+    /// Where it starts.
     pub fn addr(&self) -> u64 {
         self.addr
     }
@@ -120,7 +121,8 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // The key is ours and not yet revoked, so there is nothing that could fail.
+        // Zero has been revoked, and is no key; others are ours, so that there is nothing that could
+        // fail.
         let _ = self.pd.device.hca.deregister_mr(self.key);
     }
 }

@@ -406,6 +406,9 @@ impl Hca {
         if access.intersects(remote_write) && !access.contains(AccessFlags::LOCAL_WRITE) {
             return Err(Error::AccessWithoutLocalWrite);
         }
+        if access.contains(AccessFlags::ZERO_BASED) {
+            return Err(Error::ZeroBasedRegion);
+        }
         if length == 0 || addr.checked_add(length).is_none() {
             return Err(Error::BadRegion { addr, length });
         }
@@ -424,18 +427,17 @@ impl Hca {
         Ok(key)
     }
 
-    /// Windows that are bound to a region.
-    pub(crate) fn windows_bound(&self, key: u32) -> usize {
-        Self::windows_of(&self.control(), key)
-    }
-
     /// Revokes a key, and those of the windows that are bound to its region. When this returns the
     /// device does not touch its memory any more.
     pub(crate) fn deregister_mr(&self, key: u32) -> Result<(), Error> {
         let mut control = self.control();
         self.unbind_all(&mut control, key);
+        self.revoke_mr(&mut control, key)
+    }
+
+    pub(super) fn revoke_mr(&self, control: &mut Control, key: u32) -> Result<(), Error> {
         let index = self.mrs.revoke(key)?;
-        self.drain(&control);
+        self.drain(control);
         control.give_key(index);
         Ok(())
     }
@@ -503,6 +505,7 @@ impl Hca {
         }
         self.forget(&mut control, qpn);
         control.groups.leave(qpn);
+        self.unbind_of(&mut control, qpn);
         let index = qpn as usize & (MAX_QP - 1);
         control.qps[index] = None;
         control.free_qps.push(index as u16);

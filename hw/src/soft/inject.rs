@@ -269,16 +269,26 @@ impl Hca {
                 // Relaxed: a number on its own.
                 Stop::Rnr(work.peer.face.min_rnr_timer.load(Ordering::Relaxed))
             }
-            (Some(Fault::DropAck), None) if reliable => match execute_one(self, work, &wqe) {
-                Ok(byte_len) => {
-                    record.stall = Some(Stall {
-                        executed: Some(byte_len),
-                        ..stall
-                    });
-                    Stop::NoAnswer
+            // Registration work goes to nobody, who would acknowledge it.
+            (Some(Fault::DropAck), None) if reliable && wqe.opcode() != opcode::UMR => {
+                let work = *work;
+                let executed = match execute_one(self, &work, &wqe) {
+                    Err(Stop::UnderLock) => self.execute_rare(control, &work, &wqe).map(|()| 0),
+                    executed => executed,
+                };
+                match executed {
+                    Ok(byte_len) => {
+                        if let Some(record) = control.record(qpn) {
+                            record.stall = Some(Stall {
+                                executed: Some(byte_len),
+                                ..stall
+                            });
+                        }
+                        Stop::NoAnswer
+                    }
+                    Err(stop) => stop,
                 }
-                Err(stop) => stop,
-            },
+            }
             _ => match run(self, work, behind(&wqe, work.consumer, end)) {
                 None => return true,
                 Some(stop) => stop,

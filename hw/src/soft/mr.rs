@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use bellwire_core::access::AccessFlags;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const INDEX_BITS: u32 = 16;
@@ -157,11 +158,13 @@ impl MrTable {
         Ok(self.index(key))
     }
 
-    /// The memory that a request names, if its key covers it and allows the access.
+    /// Whether the key covers the addresses themselves, for its protection domain, and allows the
+    /// access. All that requests of this side can have; of a peer's, [`reach`](Self::reach) knows the
+    /// rest.
     ///
-    /// Valid until the caller leaves its section (or gives up the device's lock).
+    /// Holds until the caller leaves its section (or gives up the device's lock).
     #[inline(always)]
-    pub fn reach(&self, reach: Reach) -> Option<*mut u8> {
+    pub fn covers(&self, reach: &Reach) -> bool {
         let entry = self.entry(reach.key);
         // Acquire: partner of the release in `open`. A key that is being revoked may still be
         // seen; whoever revokes waits for this section.
@@ -170,51 +173,35 @@ impl MrTable {
         let length = entry.length.load(Ordering::Relaxed);
         let offset = reach.addr.wrapping_sub(addr);
         let within = offset <= length && reach.length <= length - offset;
-        let allowed =
-            entry.access.load(Ordering::Relaxed) & (reach.access | ZERO_BASED) == reach.access;
-        if found && within && allowed && entry.owner.load(Ordering::Relaxed) == reach.pd {
-            // The registrar exposed the memory's provenance.
-            return Some(std::ptr::with_exposed_provenance_mut(reach.addr as usize));
-        }
-        self.reach_otherwise(
-            reach.key,
-            u64::from(reach.qpn) << 32 | u64::from(reach.pd),
-            reach.addr,
-            reach.length,
-            reach.access,
-        )
+        let allowed = entry.access.load(Ordering::Relaxed) & (reach.access | ZERO_BASED)
+            == reach.access
+            && entry.owner.load(Ordering::Relaxed) == reach.pd;
+        found && within && allowed
     }
 
-    /// What the data path seldom meets: addresses that count from the start, and windows that belong
-    /// to a queue pair. By values, which need no memory where this is not called; `owners` are the
-    /// queue pair and the protection domain.
+    /// The memory that a peer's request names, if its key covers it and allows the access: what
+    /// [`covers`](Self::covers) does not know as well, addresses that count from the start, and
+    /// windows that belong to a queue pair. It holds as long.
     #[cold]
-    #[inline(never)]
-    fn reach_otherwise(
-        &self,
-        key: u32,
-        owners: u64,
-        from: u64,
-        bytes: u64,
-        wanted: u32,
-    ) -> Option<*mut u8> {
-        let entry = self.entry(key);
-        // Acquire: as in `reach`.
-        let found = entry.key.load(Ordering::Acquire) == key && key != 0;
+    pub fn reach(&self, reach: &Reach) -> Option<NonNull<u8>> {
+        let entry = self.entry(reach.key);
+        // Acquire: as in `covers`.
+        let found = entry.key.load(Ordering::Acquire) == reach.key && reach.key != 0;
         let addr = entry.addr.load(Ordering::Relaxed);
         let length = entry.length.load(Ordering::Relaxed);
         let access = entry.access.load(Ordering::Relaxed);
         let owner = entry.owner.load(Ordering::Relaxed);
         let offset = if access & ZERO_BASED != 0 {
-            from
+            reach.addr
         } else {
-            from.wrapping_sub(addr)
+            reach.addr.wrapping_sub(addr)
         };
-        let within = offset <= length && bytes <= length - offset;
-        let owned = owner == owners as u32 || owner == of_qp((owners >> 32) as u32);
-        let allowed = access & wanted == wanted && owned;
-        (found && within && allowed)
-            .then(|| std::ptr::with_exposed_provenance_mut(addr.wrapping_add(offset) as usize))
+        let within = offset <= length && reach.length <= length - offset;
+        let owned = owner == reach.pd || owner == of_qp(reach.qpn);
+        let allowed = access & reach.access == reach.access && owned;
+        // The registrar exposed the memory's provenance.
+        let place = std::ptr::with_exposed_provenance_mut(addr.wrapping_add(offset) as usize);
+        NonNull::new(place).filter(|_| found && within && allowed)
     }
 }
 
@@ -235,6 +222,10 @@ mod tests {
         }
     }
 
+    fn opens(table: &MrTable, reach: Reach) -> bool {
+        table.covers(&reach) || table.reach(&reach).is_some()
+    }
+
     fn open(table: &MrTable, index: usize, random: u32, opening: Opening) -> u32 {
         let key = table.reserve(index, random);
         table.open(key, opening);
@@ -252,8 +243,8 @@ mod tests {
     fn a_key_reaches_its_memory_and_nothing_else() {
         let table = MrTable::new(0x1234_5678_9abc_def0);
         let key = open(&table, 7, 0x55, OPENING);
-        assert!(table.reach(reach(key, 0x1000, 0x100)).is_some());
-        assert!(table.reach(reach(key, 0x1100, 0)).is_some());
+        assert!(opens(&table, reach(key, 0x1000, 0x100)));
+        assert!(opens(&table, reach(key, 0x1100, 0)));
         for (addr, length) in [
             (0xfff, 1),
             (0x1000, 0x101),
@@ -262,29 +253,29 @@ mod tests {
             (0, u64::MAX),
         ] {
             assert!(
-                table.reach(reach(key, addr, length)).is_none(),
+                !opens(&table, reach(key, addr, length)),
                 "{addr:#x} {length:#x}"
             );
         }
         for bit in 0..32 {
-            assert!(table.reach(reach(key ^ 1 << bit, 0x1000, 1)).is_none());
+            assert!(!opens(&table, reach(key ^ 1 << bit, 0x1000, 1)));
         }
         let other_pd = Reach {
             pd: 2,
             ..reach(key, 0x1000, 1)
         };
-        assert!(table.reach(other_pd).is_none());
+        assert!(!opens(&table, other_pd));
         for access in [AccessFlags::REMOTE_READ.bits(), LOCAL_READ] {
             let read = Reach {
                 access,
                 ..reach(key, 0x1000, 1)
             };
-            assert!(table.reach(read).is_none());
+            assert!(!opens(&table, read));
         }
         assert_eq!(table.revoke(key).unwrap(), 7);
-        assert!(table.reach(reach(key, 0x1000, 1)).is_none());
+        assert!(!opens(&table, reach(key, 0x1000, 1)));
         assert!(table.revoke(key).is_err());
-        assert!(table.reach(reach(0, 0, 0)).is_none());
+        assert!(!opens(&table, reach(0, 0, 0)));
     }
 
     #[test]
@@ -295,13 +286,13 @@ mod tests {
             ..OPENING
         };
         let key = open(&table, 7, 0x55, opening);
-        assert!(table.reach(reach(key, 0x1000, 0x100)).is_some());
-        assert!(table.reach(reach(key, 0x1000, 0x101)).is_none());
+        assert!(opens(&table, reach(key, 0x1000, 0x100)));
+        assert!(!opens(&table, reach(key, 0x1000, 0x101)));
         let other = Reach {
             qpn: 8,
             ..reach(key, 0x1000, 1)
         };
-        assert!(table.reach(other).is_none());
+        assert!(!opens(&table, other));
     }
 
     #[test]
@@ -312,10 +303,12 @@ mod tests {
             ..OPENING
         };
         let key = open(&table, 7, 0x55, opening);
-        let found = table.reach(reach(key, 0xff, 1)).map(|place| place.addr());
+        let found = table
+            .reach(&reach(key, 0xff, 1))
+            .map(|place| place.addr().get());
         assert_eq!(found, Some(0x10ff));
         for (addr, length) in [(0x1000, 1), (0x100, 1), (0, 0x101), (u64::MAX, 1)] {
-            assert!(table.reach(reach(key, addr, length)).is_none(), "{addr:#x}");
+            assert!(!opens(&table, reach(key, addr, length)), "{addr:#x}");
         }
     }
 
@@ -327,8 +320,8 @@ mod tests {
             for variant in 0..=VARIANT {
                 let key = key & !VARIANT | variant;
                 table.open(key, OPENING);
-                assert!(table.reach(reach(key, 0x1000, 1)).is_some());
-                assert!(table.reach(reach(key ^ 1, 0x1000, 1)).is_none());
+                assert!(opens(&table, reach(key, 0x1000, 1)));
+                assert!(!opens(&table, reach(key ^ 1, 0x1000, 1)));
                 assert_eq!(table.revoke(key).unwrap(), index);
             }
         }

@@ -321,12 +321,12 @@ impl<R: Lists> Claim<R> {
             let reach = Reach {
                 key: sge.lkey,
                 pd: self.pd,
-                qpn: self.completed.qpn,
+                qpn: 0,
                 addr: sge.addr,
                 length: used,
                 access: AccessFlags::LOCAL_WRITE.bits(),
             };
-            if hca.mrs.reach(reach).is_none() {
+            if !hca.mrs.covers(&reach) {
                 return Err((Syndrome::LOCAL_PROT, Syndrome::REMOTE_OP));
             }
             left -= used;

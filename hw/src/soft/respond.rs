@@ -10,6 +10,7 @@ use super::srq::SrqCtx;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::wr::Remote;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 /// Why a request is not acknowledged.
@@ -82,14 +83,40 @@ impl<'a> Responder<'a> {
         let reach = Reach {
             key: remote.rkey,
             pd: self.pd(),
-            qpn: (self.work.connection >> 32) as u32,
+            qpn: 0,
             addr: remote.addr,
             length,
             access: access.bits(),
         };
-        hca.mrs
-            .reach(reach)
-            .ok_or(Answer::Nak(Syndrome::REMOTE_ACCESS, Blame::Access))
+        if hca.mrs.covers(&reach) {
+            // The registrar exposed the memory's provenance.
+            return Ok(std::ptr::with_exposed_provenance_mut(remote.addr as usize));
+        }
+        match self.reach_otherwise(hca, remote, length, access) {
+            Some(place) => Ok(place.as_ptr()),
+            None => Err(Answer::Nak(Syndrome::REMOTE_ACCESS, Blame::Access)),
+        }
+    }
+
+    /// Out of line, with as little to hand over as can be: the fast path is not to prepare for it.
+    #[cold]
+    #[inline(never)]
+    fn reach_otherwise(
+        self,
+        hca: &Hca,
+        remote: Remote,
+        length: u64,
+        access: AccessFlags,
+    ) -> Option<NonNull<u8>> {
+        hca.mrs.reach(&Reach {
+            key: remote.rkey,
+            pd: self.pd(),
+            // It accepts a name that has its number.
+            qpn: (self.work.connection >> 32) as u32,
+            addr: remote.addr,
+            length,
+            access: access.bits(),
+        })
     }
 
     /// The protection domain of the memory that the request may reach.

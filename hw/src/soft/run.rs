@@ -227,12 +227,12 @@ fn outgoing(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> 
                 let reach = Reach {
                     key: sge.lkey,
                     pd: work.pd,
-                    qpn: work.qpn,
+                    qpn: 0,
                     addr: sge.addr,
                     length: u64::from(sge.length),
                     access: LOCAL_READ,
                 };
-                if hca.mrs.reach(reach).is_none() {
+                if !hca.mrs.covers(&reach) {
                     return Err(Stop::local(Syndrome::LOCAL_PROT));
                 }
             }
@@ -397,12 +397,12 @@ fn incoming(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> 
         let reach = Reach {
             key: sge.lkey,
             pd: work.pd,
-            qpn: work.qpn,
+            qpn: 0,
             addr: sge.addr,
             length: u64::from(sge.length),
             access: AccessFlags::LOCAL_WRITE.bits(),
         };
-        if hca.mrs.reach(reach).is_none() {
+        if !hca.mrs.covers(&reach) {
             return Err(Stop::local(Syndrome::LOCAL_PROT));
         }
         room += u64::from(sge.length);

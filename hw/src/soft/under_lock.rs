@@ -29,7 +29,7 @@ impl Hca {
         }
     }
 
-    fn execute_rare(
+    pub(super) fn execute_rare(
         &self,
         control: &mut Control,
         work: &SendWork,

@@ -4,6 +4,7 @@
 use super::control::Control;
 use super::hca::Hca;
 use super::mr::{MAX_MR, Opening, of_qp};
+use super::run::MAX_MESSAGE;
 use crate::error::Error;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wqe::{BindMwInfo, Umr};
@@ -62,16 +63,36 @@ impl Hca {
     }
 
     /// Windows that are bound to a region.
-    pub(super) fn windows_of(control: &Control, lkey: u32) -> usize {
+    fn windows_of(control: &Control, lkey: u32) -> usize {
         let of = |window: &&Window| window.bound.is_some_and(|bound| bound.lkey == lkey);
         control.windows.values().filter(of).count()
     }
 
+    /// Revokes a region's key, unless windows are bound to it: then it says how many.
+    pub(crate) fn deregister_unbound(&self, key: u32) -> Result<(), Error> {
+        let mut control = self.control();
+        match Self::windows_of(&control, key) {
+            0 => self.revoke_mr(&mut control, key),
+            windows => Err(Error::WindowsBound { windows }),
+        }
+    }
+
     /// Takes a region's windows away.
     pub(super) fn unbind_all(&self, control: &mut Control, lkey: u32) {
+        self.unbind_those(control, |_, bound| bound.lkey == lkey);
+    }
+
+    /// Takes the windows of type 2 away that a queue pair has bound: nobody else could.
+    pub(super) fn unbind_of(&self, control: &mut Control, qpn: u32) {
+        self.unbind_those(control, |kind, bound| {
+            kind == MwType::Type2 && bound.qpn == qpn
+        });
+    }
+
+    fn unbind_those(&self, control: &mut Control, those: impl Fn(MwType, Bound) -> bool) {
         let mut keys = Vec::new();
         for window in control.windows.values_mut() {
-            if window.bound.is_some_and(|bound| bound.lkey == lkey) {
+            if window.bound.is_some_and(|bound| those(window.kind, bound)) {
                 window.bound = None;
                 keys.push(window.key);
             }
@@ -118,8 +139,8 @@ impl Hca {
                 new_rkey,
                 info,
             } => {
-                let key = mw_rkey & !VARIANT | new_rkey & VARIANT;
-                self.bind(control, mw_type, pd, qpn, key, &info)
+                let keys = (mw_rkey, mw_rkey & !VARIANT | new_rkey & VARIANT);
+                self.bind(control, mw_type, pd, qpn, keys, &info)
             }
         };
         done.ok_or(())
@@ -162,13 +183,13 @@ impl Hca {
         kind: MwType,
         pd: u32,
         qpn: u32,
-        key: u32,
+        (present, key): (u32, u32),
         info: &BindMwInfo,
     ) -> Option<()> {
         let window = *control.windows.get(&(key & !VARIANT))?;
         let old = window.bound.map(|_| window.key);
         let free = kind == MwType::Type1 || old.is_none();
-        if window.pd != pd || window.kind != kind || !free {
+        if window.key != present || window.pd != pd || window.kind != kind || !free {
             return None;
         }
         let region = self.mrs.opening(info.lkey)?;
@@ -203,13 +224,10 @@ fn part(region: &Opening, pd: u32, info: &BindMwInfo) -> Option<Opening> {
     let allowed = region.owner == pd
         && has.contains(AccessFlags::MW_BIND)
         && (!wants.intersects(writes) || has.contains(AccessFlags::LOCAL_WRITE));
-    let offset = if has.contains(AccessFlags::ZERO_BASED) {
-        info.addr
-    } else {
-        info.addr.wrapping_sub(region.addr)
-    };
+    let offset = info.addr.wrapping_sub(region.addr);
     let length = u64::from(info.length);
-    let within = length != 0 && offset <= region.length && length <= region.length - offset;
+    let fits = (1..=MAX_MESSAGE).contains(&length);
+    let within = fits && offset <= region.length && length <= region.length - offset;
     let remote = writes | AccessFlags::REMOTE_READ | AccessFlags::ZERO_BASED;
     (allowed && within).then(|| Opening {
         owner: pd,

@@ -65,6 +65,10 @@ rules! {
         "Without a receive nothing is taken away yet.";
     send_with_inv_of_nothing_fails: "IBTA vol. 1, 9.9.6.3",
         "A key that cannot be taken away: both sides are told, and go to ERR.";
+    a_bind_names_the_present_key: "IBTA vol. 1, 10.6.7.2.2",
+        "A bind that names a key of the window that is not its present one is refused.";
+    a_destroyed_queue_pair_leaves_its_windows: "IBTA vol. 1, 10.6.7.2",
+        "What it had bound of type 2 is unbound, and is bound by others.";
     a_dropped_window_opens_nothing: "ibv_dealloc_mw(3)",
         "When the window is gone, so is its key.";
     a_region_with_windows_stays: "ibv_dereg_mr(3)",
@@ -530,6 +534,29 @@ fn send_with_inv_of_nothing_fails(p: &Provider) {
     assert_eq!(w.b.qp.state(), QpState::Err);
 }
 
+fn a_bind_names_the_present_key(p: &Provider) {
+    let mut w = World::new(p);
+    let mut bind = w.window(MwType::Type2).bind_wr(&w.info(WRITE));
+    bind.mw_rkey ^= 1;
+    w.a.go(1, bind, NoPayload);
+    told(&mut w.a, 1, NOT_BOUND);
+}
+
+fn a_destroyed_queue_pair_leaves_its_windows(p: &Provider) {
+    let mut w = World::new(p);
+    let (mut other, peer) = others(&w);
+    let info = w.info(WRITE);
+    let mut window = w.window(MwType::Type2);
+    let bind = window.bind_wr(&info);
+    other.go(1, bind, NoPayload);
+    told(&mut other, 1, OK);
+    let old = window.rkey();
+    drop((other, peer));
+    assert_eq!(w.write(w.at(0), old), DENIED);
+    w.bind_to(&mut window, &info, OK);
+    assert_eq!(w.write(w.at(0), window.rkey()), OK);
+}
+
 fn a_dropped_window_opens_nothing(p: &Provider) {
     for kind in BOTH {
         let mut w = World::new(p);
@@ -604,16 +631,20 @@ fn the_wrong_type_is_refused(p: &Provider) {
 }
 
 fn nothing_lands_behind_an_invalidation(p: &Provider) {
-    let World { mut a, region, .. } = World::new(p);
-    let part = region.sge(PART, LENGTH);
+    // Long enough that one is mostly under way.
+    const LONG: usize = 1 << 15;
+    let (mut a, _b) = p.pair_with(&impatient());
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+    let region = region_with(a.qp.pd(), LONG, access);
+    let all = region.sge(0, LONG as u32);
     let info = BindMwInfo {
-        lkey: part.lkey,
-        addr: part.addr,
-        length: part.length,
+        lkey: all.lkey,
+        addr: all.addr,
+        length: all.length,
         access: WRITE.bits(),
     };
     let mut window = a.qp.pd().alloc_mw(MwType::Type1).expect("a window");
-    for _ in 0..20 {
+    for _ in 0..30 {
         let mut own = End::new(a.qp.pd(), a.quiet(), &init());
         let mut peer = End::new(a.qp.pd(), a.quiet(), &init());
         connect_with(&mut own.qp, &mut peer.qp, &impatient());
@@ -623,26 +654,29 @@ fn nothing_lands_behind_an_invalidation(p: &Provider) {
         a.qp.sq().ring();
         told(&mut a, 1, OK);
         let remote = Remote {
-            addr: part.addr,
+            addr: all.addr,
             rkey: window.rkey(),
         };
+        peer.region.write(0, &[7; LONG]);
         let writer = std::thread::spawn(move || {
-            for count in 1u64.. {
-                peer.go(1, RdmaWrite { remote }, Inline(&count.to_ne_bytes()));
+            loop {
+                peer.go(1, RdmaWrite { remote }, peer.region.sge(0, LONG as u32));
                 if peer.outcome().1 != OK {
                     return;
                 }
             }
         });
-        until("a write", || region.word(PART).load(Ordering::Acquire) != 0);
+        until("a write", || region.word(0).load(Ordering::Acquire) != 0);
         let nothing = BindMwInfo { length: 0, ..info };
         window
             .bind(&mut a.qp, 2, (), &nothing, SIGNALED)
             .expect("room");
         a.qp.sq().ring();
         told(&mut a, 2, OK);
-        region.word(PART).store(0, Ordering::Release);
+        region.write(0, &[0; LONG]);
         writer.join().expect("the writer");
-        assert_eq!(region.word(PART).load(Ordering::Acquire), 0, "a late write");
+        let mut left = vec![0; LONG];
+        region.read(0, &mut left);
+        assert!(left.iter().all(|&byte| byte == 0), "a late write");
     }
 }
