@@ -259,7 +259,8 @@ impl Device {
     /// tests: while some entry or packet is to be hit, execution is slow.
     ///
     /// # Errors
-    /// [`Error::FaultWithoutRequest`], [`Error::WrongElement`]: nothing of the script is taken.
+    /// [`Error::FaultWithoutRequest`], [`Error::SuccessAsFault`], [`Error::WrongElement`]: nothing of
+    /// the script is taken.
     pub fn inject(&self, script: &Script) -> Result<(), Error> {
         for &(_, fault) in script.steps() {
             // As `raise` has it: there are no work queues that could have been created.

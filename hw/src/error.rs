@@ -89,6 +89,8 @@ pub enum Error {
     },
     /// The device is broken: it does nothing any more.
     DeviceFatal,
+    /// A script asks for success as a fault.
+    SuccessAsFault,
     /// A fault that befalls a request, at a time at which there may be none.
     FaultWithoutRequest {
         /// The fault.
@@ -236,6 +238,9 @@ impl fmt::Display for Error {
             ),
             Self::DeviceFatal => f.write_str(
                 "the device has failed (DEVICE_FATAL): drop what is left on it, and open another",
+            ),
+            Self::SuccessAsFault => f.write_str(
+                "a request cannot fail with the status SUCCESS: name another, or leave the step out",
             ),
             Self::FaultWithoutRequest { fault } => write!(
                 f,

@@ -33,7 +33,7 @@ pub enum Fault {
     RemoteAccess,
     /// The responder says that it is not ready.
     Rnr,
-    /// The request completes with this status, without having been executed.
+    /// The request completes with this status, which is not SUCCESS, without having been executed.
     Status(WcStatus),
     /// The completion queue of this number loses an entry.
     CqOverrun(u32),

@@ -28,6 +28,9 @@ impl Hca {
             if fault.is_of_request() && matches!(trigger, Trigger::After(_)) {
                 return Err(Error::FaultWithoutRequest { fault });
             }
+            if fault == Fault::Status(WcStatus::Success) {
+                return Err(Error::SuccessAsFault);
+            }
             if let Fault::Raise(event, element) = fault
                 && event.element_kind() != element.kind()
             {

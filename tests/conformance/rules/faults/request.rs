@@ -135,7 +135,7 @@ pub fn group() -> Group {
     }
 }
 
-fn more() -> [Rule; 4] {
+fn more() -> [Rule; 5] {
     let rule = |name: &str, says: &str, more: &[Feature], check: fn(&Provider)| {
         let needs = [&[Feature::Rc, Feature::FaultInjection], more].concat();
         Rule::new("faults::request", name, SOURCE, says, &needs, check)
@@ -153,6 +153,13 @@ fn more() -> [Rule; 4] {
             "When every attempt is lost the request fails with RETRY_EXC_ERR, unexecuted.",
             &[],
             all_requests_lost,
+        ),
+        rule(
+            "all_attempts_refused",
+            "When every attempt finds no receive the request fails with RNR_RETRY_EXC_ERR after \
+             `rnr_retry` retries; one fewer, and it is executed.",
+            &[],
+            all_attempts_refused,
         ),
         rule(
             "a_lost_datagram_is_lost",
@@ -342,6 +349,8 @@ fn status(p: &Provider, nth: Nth) {
 
 /// Every attempt of the first request.
 fn every_attempt(fault: Fault) -> Vec<(Trigger, Fault)> {
+    // As many as for a receive.
+    assert_eq!(connect().rnr_retry, connect().retry_cnt);
     let attempts = 1 + u64::from(connect().retry_cnt);
     (1..=attempts)
         .map(|nth| (Trigger::Packet(nth), fault))
@@ -374,6 +383,20 @@ fn all_requests_lost(p: &Provider) {
     told(&mut w.a, 1, WcStatus::Success);
     told(&mut w.a, 2, WcStatus::Success);
     assert_eq!(w.added(), 2);
+}
+
+fn all_attempts_refused(p: &Provider) {
+    for (refusals, outcome) in [(4, WcStatus::RnrRetryExcErr), (3, WcStatus::Success)] {
+        let mut w = World::new(p);
+        w.inject(&every_attempt(Fault::Rnr)[..refusals]);
+        w.b.receive(70, &[]);
+        w.a.go(1, Send {}, NoPayload);
+        told(&mut w.a, 1, outcome);
+        if outcome == WcStatus::Success {
+            told(&mut w.b, 70, outcome);
+        }
+        w.b.nothing();
+    }
 }
 
 /// Two unreliable connections, the second with receives 70, 71 and 72 on `cq`.

@@ -48,6 +48,8 @@ rules! {
         "A link that a script took down stays down until it is taken up.";
     a_request_fault_at_a_time_is_refused: "Device::inject",
         "A time names no request: every fault of a request is refused there, and nothing is taken.";
+    success_is_refused: "Device::inject",
+        "A request cannot be made to fail with SUCCESS; nothing of the script is taken.";
     an_event_of_another_kind_is_refused: "Device::inject",
         "An event about something of another kind is refused, and nothing of the script is taken.";
     every_event_can_be_raised [AsyncEvents, Srq]: "Device::raise",
@@ -380,6 +382,12 @@ fn a_request_fault_at_a_time_is_refused(p: &Provider) {
         let text = error.to_string();
         assert!(text.contains("Entry") && text.contains("Packet"), "{text}");
     }
+}
+
+fn success_is_refused(p: &Provider) {
+    let mut w = World::new(p);
+    let error = refused(&mut w, Trigger::Entry(1), Fault::Status(Success));
+    assert!(matches!(error, Error::SuccessAsFault), "{error}");
 }
 
 fn an_event_of_another_kind_is_refused(p: &Provider) {
