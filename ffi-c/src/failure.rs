@@ -54,6 +54,8 @@ impl From<hw::Error> for Failure {
             | Error::NoChannel { .. }
             | Error::NotDeferred { .. }
             | Error::FaultWithoutRequest { .. }
+            | Error::SuccessAsFault
+            | Error::ZeroBasedRegion
             | Error::WrongElement { .. }
             | Error::UnknownElement { .. } => BW_EINVAL,
             Error::WouldBlock => BW_EAGAIN,

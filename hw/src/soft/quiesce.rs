@@ -117,8 +117,9 @@ impl Section {
     }
 }
 
+/// Waits a little for another thread.
 #[cfg(not(loom))]
-fn pause(spins: u32) {
+pub(super) fn pause(spins: u32) {
     if spins.is_multiple_of(64) {
         std::thread::yield_now();
     } else {
@@ -127,7 +128,7 @@ fn pause(spins: u32) {
 }
 
 #[cfg(loom)]
-fn pause(_: u32) {
+pub(super) fn pause(_: u32) {
     loom::thread::yield_now();
 }
 
