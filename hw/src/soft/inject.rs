@@ -276,7 +276,7 @@ impl Hca {
             (Some(Fault::DropAck), None) if reliable && wqe.opcode() != opcode::UMR => {
                 let work = *work;
                 let executed = match execute_one(self, &work, &wqe) {
-                    Err(Stop::UnderLock) => self.execute_rare(control, &work, &wqe).map(|()| 0),
+                    Err(Stop::UnderLock) => self.execute_rare(control, &work, &wqe).map(|_| 0),
                     executed => executed,
                 };
                 match executed {

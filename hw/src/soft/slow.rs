@@ -117,8 +117,10 @@ impl Hca {
                     QpType::Ud => Address::read(work, &wqe.address_vector()).qpn,
                     _ => record.attr.dest_qp_num,
                 };
+                // First the request, then the receiver: they may be one queue pair.
+                let told = self.executed(control, qpn, 0);
                 self.blame(control, receiver, blame);
-                return self.executed(control, qpn, 0);
+                return told;
             }
             Stop::UnderLock => return self.execute_under_lock(control, qpn),
             Stop::FirstPacket => {

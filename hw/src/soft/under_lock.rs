@@ -5,6 +5,7 @@ use super::control::Control;
 use super::datagram::{self, Address};
 use super::hca::Hca;
 use super::qp::SendWork;
+use super::respond::Blame;
 use super::run::{Service, Stop, answered, outgoing_datagram, outgoing_message};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::wqe::{Rc, SendWqe, Uc, Xrc, opcode};
@@ -24,19 +25,29 @@ impl Hca {
         // SAFETY: rung and not completed.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
         match self.execute_rare(control, &work, &wqe) {
-            Ok(()) => self.executed(control, qpn, 0),
+            Ok(failed) => {
+                // First the request, then the receivers: it may be one of them.
+                let told = self.executed(control, qpn, 0);
+                for (receiver, blame) in failed {
+                    self.blame(control, receiver, blame);
+                }
+                told
+            }
             Err(stop) => self.handle(control, qpn, stop),
         }
     }
 
+    /// Gives the receivers that fail with it.
     pub(super) fn execute_rare(
         &self,
         control: &mut Control,
         work: &SendWork,
         wqe: &SendWqe<'_>,
-    ) -> Result<(), Stop> {
-        match (work.transport, wqe.opcode()) {
-            (QpType::Ud, opcode::SEND | opcode::SEND_IMM) => self.multicast(control, work, wqe),
+    ) -> Result<Vec<(u32, Blame)>, Stop> {
+        let done = match (work.transport, wqe.opcode()) {
+            (QpType::Ud, opcode::SEND | opcode::SEND_IMM) => {
+                return self.multicast(control, work, wqe);
+            }
             (QpType::Rc, opcode::SEND_INVAL) => self.send_invalidate::<Rc>(control, work, wqe),
             (QpType::Uc, opcode::SEND_INVAL) => self.send_invalidate::<Uc>(control, work, wqe),
             (QpType::XrcSend, opcode::SEND_INVAL) => {
@@ -47,7 +58,8 @@ impl Hca {
                 syndrome: Syndrome::LOCAL_QP_OP,
                 responder: None,
             }),
-        }
+        };
+        done.map(|()| Vec::new())
     }
 
     /// Binds a window, or takes a key away.
@@ -83,21 +95,22 @@ impl Hca {
     /// Sends a datagram to each member of its group.
     fn multicast(
         &self,
-        control: &mut Control,
+        control: &Control,
         work: &SendWork,
         wqe: &SendWqe<'_>,
-    ) -> Result<(), Stop> {
+    ) -> Result<Vec<(u32, Blame)>, Stop> {
         let message = outgoing_datagram(self, work, wqe)?;
         let to = Address::read(work, &wqe.address_vector());
+        let mut failed = Vec::new();
         if !self.port.is_up() {
-            return Ok(());
+            return Ok(failed);
         }
         for qpn in control.groups.members(&to.av.rgid, to.av.rlid.get()) {
             match datagram::deliver(self, work, &message, &to, qpn) {
-                Err(Stop::Receiver(blame)) => self.blame(control, qpn, blame),
+                Err(Stop::Receiver(blame)) => failed.push((qpn, blame)),
                 _delivered_or_dropped => {}
             }
         }
-        Ok(())
+        Ok(failed)
     }
 }

@@ -61,6 +61,8 @@ rules! {
         "Each request names its receiver.";
     a_queue_pair_sends_to_itself: "IBTA vol. 1, 9.8.3",
         "Its own datagram arrives.";
+    a_queue_pair_that_fails_itself_is_told_once: "IBTA vol. 1, 10.3.1",
+        "Its own datagram does not fit its receive: each request is told, once.";
     solicited_is_told: "ibv_post_send(3), IBV_SEND_SOLICITED",
         "The receiver sees that the sender asked for an event.";
     address_handles_are_checked: "ibv_create_ah(3)",
@@ -506,6 +508,37 @@ fn a_queue_pair_sends_to_itself(p: &Provider) {
     told.sort_unstable();
     assert_eq!(told, [1, 7]);
     assert_eq!(message(&tx, 8), b"12345678");
+}
+
+fn a_queue_pair_that_fails_itself_is_told_once(p: &Provider) {
+    let (mut tx, _rx) = two(p);
+    let ah = tx
+        .qp
+        .pd()
+        .create_ah(&here(tx.qp.pd().device()))
+        .expect("a handle");
+    let qpn = tx.qp.qp_num();
+    tx.receive(70, 7);
+    tx.receive(71, 8);
+    for wr_id in 1..4 {
+        let to = ah.to(qpn, QKEY);
+        let posted = tx
+            .qp
+            .sq()
+            .post_inline(wr_id, to, Send {}, b"12345678", SIGNALED);
+        posted.expect("room");
+    }
+    tx.qp.sq().ring();
+    let mut told: Vec<(u64, WcStatus)> = (0..5)
+        .map(|_| tx.wait())
+        .map(|done| (done.wr_id, done.status()))
+        .collect();
+    told.sort_unstable_by_key(|&(wr_id, _)| wr_id);
+    let flushed = WcStatus::WrFlushErr;
+    assert_eq!(told[..1], [(1, OK)]);
+    assert_eq!(told[1..3], [(2, flushed), (3, flushed)]);
+    assert_eq!(told[3..], [(70, LocLenErr), (71, flushed)]);
+    tx.nothing();
 }
 
 fn solicited_is_told(p: &Provider) {
