@@ -167,7 +167,7 @@ impl AnyQp {
         each!(self, qp => qp.state())
     }
 
-    pub fn to_error(&mut self) -> Result<(), Error> {
+    pub fn fail(&mut self) -> Result<(), Error> {
         each!(self, qp => qp.to_error())
     }
 

@@ -847,7 +847,7 @@ impl World {
     /// Goes where the verbs let it go.
     fn turn(&mut self, at: usize) {
         match self.random.below(4) {
-            0 => self.actors[at].qp.to_error().expect("from every state"),
+            0 => self.actors[at].qp.fail().expect("from every state"),
             1 => self.again(at),
             _ => {
                 // Refused unless it is in RTS.
@@ -996,7 +996,7 @@ impl World {
     /// Ends the world: everything is told, and nothing is left.
     pub fn end(mut self) -> Tally {
         for actor in &mut self.actors {
-            actor.qp.to_error().expect("from every state");
+            actor.qp.fail().expect("from every state");
             actor.qp.ring();
         }
         self.drain();
