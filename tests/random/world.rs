@@ -973,7 +973,10 @@ impl World {
             60..78 => return self.device.set_port_up(true),
             78 => {
                 self.ended = true;
-                Fault::CqOverrun(self.cqs[self.actors[at].cq].cqn())
+                match self.random.below(2) {
+                    0 => Fault::CqOverrun(self.cqs[self.actors[at].cq].cqn()),
+                    _ => Fault::SrqErr(self.srq.srq_num()),
+                }
             }
             _ => {
                 self.ended = true;
