@@ -92,7 +92,8 @@ fn dropped_while_used_it_goes_on() {
 #[test]
 fn a_limit_that_is_reached_is_zero() {
     let pd = pd();
-    let mut srq = posted(&pd, &slab(&pd), 4);
+    let slab = slab(&pd);
+    let mut srq = posted(&pd, &slab, 4);
     srq.modify(3).expect("below 7");
     // SAFETY: `srq` is there.
     let ctx = unsafe { srq.shared.ctx() };
