@@ -1,10 +1,10 @@
 //! Datagrams: finding who a request is addressed to, and handing it over.
 
-use super::control::datagrams;
 use super::hca::Hca;
 use super::port;
 use super::qp::{QpCtx, SendWork};
 use super::receive::{Message, Origin, Unfilled};
+use super::record::datagrams;
 use super::respond::Blame;
 use super::run::Stop;
 use bellwire_core::cqe::Source;

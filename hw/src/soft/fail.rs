@@ -1,10 +1,11 @@
 //! Failing and flushing. All of it under the device's lock.
 
-use super::control::{Control, QpRecord, RecvParts, UNTRIED, connection};
+use super::control::Control;
 use super::cq::CqCtx;
 use super::hca::Hca;
 use super::qp::SendWork;
 use super::receive::Receives;
+use super::record::{QpRecord, RecvParts, UNTRIED, connection};
 use super::respond::Blame;
 use crate::event::EventType;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode};

@@ -2,11 +2,12 @@
 //! down, every entry is executed under the device's lock, one by one; else nothing here costs
 //! anything.
 
-use super::control::{Control, Stall, Wait};
+use super::control::Control;
 use super::fail::behind;
 use super::fault::{Fault, Script, Trigger};
 use super::hca::Hca;
 use super::port;
+use super::record::{Stall, Wait};
 use super::respond::Blame;
 use super::run::{Stop, execute_one, run};
 use crate::error::Error;

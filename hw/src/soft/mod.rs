@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!            data path: no lock, no system call                 control path: one lock
-//!  ring ──► hca::execute ──► run ──► respond ──┐                control: create, modify, destroy
+//!  ring ──► hca::execute ──► run ──► respond ──┐                lifecycle: create, modify, destroy
 //!               │             │                ├─► receive      slow: wait, retry   fail: flush
 //!               │             └────► datagram ─┘      │         under_lock: window, multicast
 //!            quiesce         mr     qp, turn      srq, cq, copy inject, clock
@@ -28,6 +28,7 @@ mod fail;
 mod fault;
 mod hca;
 mod inject;
+mod lifecycle;
 mod mr;
 mod multicast;
 mod numbers;
@@ -36,6 +37,7 @@ mod qp;
 mod quiesce;
 mod random;
 mod receive;
+mod record;
 mod respond;
 mod run;
 mod slow;
@@ -45,13 +47,13 @@ mod under_lock;
 mod window;
 
 pub use clock::ClockKind;
-pub(crate) use control::{Life, QpParts, RecvParts};
 pub(crate) use cq::CqCtx;
 pub use doorbell::{RecvDoorbell, SendDoorbell};
 pub use fault::{Fault, Script, Trigger};
 pub(crate) use hca::Running;
 pub use hca::{HcaConfig, Mode};
 pub(crate) use port::address_vector;
+pub(crate) use record::{Life, QpParts, RecvParts};
 pub(crate) use srq::{SrqCtx, XrcSrq};
 
 use crate::device::DeviceAttr;

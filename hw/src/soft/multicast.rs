@@ -1,5 +1,7 @@
 //! Multicast groups: which queue pairs get a copy of what is sent to one.
 
+use super::hca::Hca;
+use crate::error::Error;
 use std::collections::HashMap;
 
 /// Queue pairs that can be attached to one group.
@@ -48,5 +50,27 @@ impl Groups {
     /// Who gets a copy of what is sent to a group.
     pub fn members(&self, gid: &[u8; 16], lid: u16) -> Vec<u32> {
         self.0.get(&(*gid, lid)).cloned().unwrap_or_default()
+    }
+}
+
+impl Hca {
+    /// Attaches a queue pair to a multicast group.
+    pub(crate) fn attach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        let mut control = self.control();
+        control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        if gid[0] != 0xff {
+            return Err(Error::NotMulticast { gid });
+        }
+        let room = control.groups.attach(gid, lid, qpn);
+        room.then_some(()).ok_or(Error::Exhausted {
+            what: "members of the multicast group",
+            max: MAX_MEMBERS,
+        })
+    }
+
+    /// Detaches a queue pair from a multicast group.
+    pub(crate) fn detach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        let found = self.control().groups.detach(gid, lid, qpn);
+        found.then_some(()).ok_or(Error::NotAttached { qpn })
     }
 }

@@ -26,8 +26,8 @@ pub(crate) struct QpCtx {
 /// What peers look at. Changes seldom.
 #[derive(Debug, Default)]
 pub(crate) struct Face {
-    /// Whose requests are taken: a [`connection`](super::control::connection), or those of all
-    /// [`datagrams`](super::control::datagrams); zero while none are. It has the responder's own
+    /// Whose requests are taken: a [`connection`](super::record::connection), or those of all
+    /// [`datagrams`](super::record::datagrams); zero while none are. It has the responder's own
     /// number too: the context may be another queue pair's by now.
     pub accepts: AtomicU64,
     pub pd: AtomicU32,

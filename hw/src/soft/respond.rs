@@ -1,11 +1,11 @@
 //! The responder: what a peer's request meets. Runs on the requester's thread, within its section
 //! (or under the device's lock).
 
-use super::control::UNTRIED;
 use super::hca::Hca;
 use super::mr::Reach;
 use super::qp::{QpCtx, SendWork};
 use super::receive::{Message, Receives, RecvWork, Unfilled};
+use super::record::UNTRIED;
 use super::srq::SrqCtx;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::Syndrome;

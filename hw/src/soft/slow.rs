@@ -1,12 +1,13 @@
 //! What happens when execution cannot go on: waiting, retrying, going on. All of it under the
 //! device's lock.
 
-use super::control::{Control, Stall, UNTRIED, Wait, connection};
+use super::control::Control;
 use super::datagram::Address;
 use super::fail::behind;
 use super::hca::Hca;
 use super::inject::FAULT_TIMER;
 use super::qp::QpCtx;
+use super::record::{Stall, UNTRIED, Wait, connection};
 use super::run::{Stop, complete, run};
 use crate::event::EventType;
 use bellwire_core::qp::{AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer};

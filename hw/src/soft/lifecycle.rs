@@ -1,0 +1,388 @@
+//! The verbs that create, change and destroy queue pairs. Under the device's lock.
+
+use super::control::Control;
+use super::hca::Hca;
+use super::limits;
+use super::qp::{MAX_QP, QpCtx, SendWork};
+use super::receive::{OwnQueue, Receives, RecvWork};
+use super::record::{Life, QpParts, QpRecord, RecvParts, UNTRIED, connection, datagrams};
+use crate::error::Error;
+use bellwire_core::access::AccessFlags;
+use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
+use bellwire_core::wr::{QpType, WcStatus};
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
+
+/// What `check_modify` leaves to the device.
+fn check_limits(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+    let depth = limits().max_qp_rd_atom;
+    for (bit, what, given, max) in [
+        (QpAttrMask::PORT, "port_num", attr.port_num, 1),
+        (QpAttrMask::AV, "ah_attr.port_num", attr.ah_attr.port_num, 1),
+        (
+            QpAttrMask::MAX_QP_RD_ATOMIC,
+            "max_rd_atomic",
+            attr.max_rd_atomic,
+            depth,
+        ),
+        (
+            QpAttrMask::MAX_DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            attr.max_dest_rd_atomic,
+            depth,
+        ),
+    ] {
+        if mask.contains(bit) && given > max {
+            return Err(Error::TooLarge {
+                what,
+                given: given.into(),
+                max: max.into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Hca {
+    /// Creates a queue pair in RESET. `attach` gives its first life, knowing its number.
+    pub(crate) fn create_qp(
+        &self,
+        parts: impl FnOnce(u32) -> Result<(QpParts, Life), Error>,
+    ) -> Result<(u32, &'static QpCtx), Error> {
+        let mut control = self.control();
+        control.alive()?;
+        let index = match control.free_qps.pop() {
+            Some(index) => usize::from(index),
+            None if control.qps.len() < MAX_QP => {
+                control.qps.push(None);
+                control.generations.push(0);
+                control.qps.len() - 1
+            }
+            None => {
+                return Err(Error::Exhausted {
+                    what: "queue pairs",
+                    max: MAX_QP - 1,
+                });
+            }
+        };
+        let generation = control.generations[index].wrapping_add(1);
+        control.generations[index] = generation;
+        let qpn = u32::from(generation) << 16 | index as u32;
+        let (parts, life) = match parts(qpn) {
+            Ok(made) => made,
+            Err(error) => {
+                control.free_qps.push(index as u16);
+                return Err(error);
+            }
+        };
+        // SAFETY: the record that holds it goes with the device, at the latest.
+        let ctx = unsafe { self.qps.get(qpn) };
+        control.qps[index] = Some(QpRecord {
+            qpn,
+            ctx,
+            parts,
+            life,
+            state: QpState::Reset,
+            attr: QpAttr::default(),
+            stall: None,
+            dead_cqs: [None; 2],
+            flush_status: WcStatus::WrFlushErr,
+        });
+        Ok((qpn, ctx))
+    }
+
+    /// Ends a queue pair: everything posted is flushed and told, then the number is free. When this
+    /// returns the device does not touch its rings any more.
+    pub(crate) fn destroy_qp(&self, qpn: u32) {
+        let mut control = self.control();
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        if record.state != QpState::Reset {
+            self.to_error(&mut control, qpn);
+        }
+        if let Some(record) = control.record(qpn) {
+            // What was rung in ERR, and no worker has come to yet.
+            self.flush(record);
+        }
+        self.forget(&mut control, qpn);
+        control.groups.leave(qpn);
+        self.unbind_of(&mut control, qpn);
+        let index = qpn as usize & (MAX_QP - 1);
+        control.qps[index] = None;
+        control.free_qps.push(index as u16);
+    }
+
+    /// Takes a queue pair's work away from everybody.
+    fn forget(&self, control: &mut Control, qpn: u32) {
+        let in_error = |record: &mut QpRecord| record.state == QpState::Err;
+        if !control.record(qpn).is_some_and(in_error) {
+            self.close(control, qpn);
+            self.shut(control, qpn);
+        }
+        // Else `to_error` has done both, and nothing opens a queue pair in ERR. Barriers interrupt
+        // every processor that runs this process, so there are none without need.
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        // Relaxed: whoever posts next is told of a new life by other means.
+        record.ctx.receiver.flushing.store(false, Ordering::Relaxed);
+        // SAFETY: shut, and the lock is held: both works are ours.
+        unsafe {
+            *record.ctx.sender.work.get() = None;
+            *record.ctx.receiver.work.get() = None;
+        }
+    }
+
+    /// Keeps the data path out of a queue pair's sends, waits until it has left, and deals with the
+    /// entry that it stopped at, should nobody have yet.
+    pub(super) fn close(&self, control: &mut Control, qpn: u32) {
+        if let Some(record) = control.record(qpn) {
+            // Relaxed: ordered before what follows by the barrier.
+            record.ctx.sender.closed.store(true, Ordering::Relaxed);
+            self.barriers.heavy();
+            record.ctx.sender.section.wait();
+            self.settle(control, qpn);
+        }
+    }
+
+    /// Keeps the peer out of a queue pair that is closed, and waits until it has left. Nothing waits
+    /// for its time any more.
+    pub(super) fn shut(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        record.stall = None;
+        // Relaxed: ordered before what follows by the barrier.
+        let accepted = record.ctx.face.accepts.swap(0, Ordering::Relaxed);
+        self.barriers.heavy();
+        if accepted == datagrams(qpn) {
+            self.qps.wait_for_all(control.qps.len());
+        } else if accepted != 0 {
+            // SAFETY: used here only.
+            unsafe { self.qps.get(accepted as u32) }
+                .sender
+                .section
+                .wait();
+        }
+        control.timers.retain(|Reverse((_, _, of))| *of != qpn);
+        self.note_next_due(control);
+    }
+
+    /// Changes a queue pair's state and attributes. Going to RESET wants [`Hca::restart`] next.
+    pub(crate) fn modify_qp(
+        &self,
+        qpn: u32,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<QpState, Error> {
+        let mut control = self.control();
+        let (dead, gated) = (control.dead, control.gated);
+        let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        let from = record.state;
+        let drained = record.stall.is_none();
+        let only_to_err = mask == QpAttrMask::STATE && attr.qp_state == QpState::Err;
+        if dead && !only_to_err {
+            return Err(Error::DeviceFatal);
+        }
+        let to = check_modify(record.parts.transport, from, drained, attr, mask)?;
+        check_limits(attr, mask)?;
+        record.attr.update(attr, mask);
+        record.attr.qp_state = to;
+        match to {
+            QpState::Reset => {
+                self.forget(&mut control, qpn);
+                let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+                record.state = to;
+                record.attr = QpAttr::default();
+            }
+            QpState::Err => {
+                if from == QpState::Reset {
+                    // Nothing was posted and nothing can be: there is no life to flush.
+                    self.arm_flush(record);
+                }
+                self.to_error(&mut control, qpn);
+            }
+            QpState::Init => {
+                record.state = to;
+                self.show_face(record);
+            }
+            QpState::Rtr => {
+                record.state = to;
+                self.show_face(record);
+                self.start_receiving(record);
+            }
+            QpState::Rts => {
+                record.state = to;
+                self.show_face(record);
+                match from {
+                    QpState::Rtr => self.start_sending(record, gated),
+                    QpState::Sqd | QpState::Sqe => {
+                        // SAFETY: closed, and the lock is held: the work is ours.
+                        if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
+                            work.max_rd_atomic = record.attr.max_rd_atomic;
+                            work.qkey = record.attr.qkey;
+                        }
+                        self.resume(&mut control, qpn);
+                    }
+                    _ => {}
+                }
+            }
+            QpState::Sqd => {
+                record.state = to;
+                self.show_face(record);
+                if from == QpState::Rts {
+                    record.attr.en_sqd_async_notify =
+                        attr.en_sqd_async_notify && mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+                    self.close(&mut control, qpn);
+                    let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+                    if record.state == to && record.stall.is_none() {
+                        record.drained();
+                    }
+                }
+            }
+            QpState::Sqe => record.state = to,
+        }
+        // What waited may have failed by now.
+        let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        Ok(record.state)
+    }
+
+    /// Makes the attributes known that peers look at.
+    fn show_face(&self, record: &QpRecord) {
+        let face = &record.ctx.face;
+        let mut access = record.attr.qp_access_flags;
+        if record.attr.max_dest_rd_atomic == 0 {
+            // No resources for them: to the peer as if they were not allowed.
+            access -= AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        }
+        // Relaxed: published by `accepts`; a change in a later state takes effect some time, as the
+        // verbs have it.
+        face.pd.store(record.parts.pd, Ordering::Relaxed);
+        face.access.store(access.bits(), Ordering::Relaxed);
+        face.qkey.store(record.attr.qkey, Ordering::Relaxed);
+        face.min_rnr_timer
+            .store(record.attr.min_rnr_timer, Ordering::Relaxed);
+    }
+
+    fn recv_work(record: &QpRecord) -> Option<RecvWork> {
+        let user_index = record.life.recv_user_index;
+        let source = match record.parts.recv {
+            RecvParts::None => return None,
+            RecvParts::Own { ring, record, cq } => Receives::Own(OwnQueue {
+                ring,
+                record,
+                // Every life of a receive queue starts at zero, in the counter's 16 bits.
+                consumer: 0,
+                posted: 0,
+                cq,
+                user_index,
+            }),
+            RecvParts::Shared { srq, cq } => Receives::Shared {
+                srq,
+                cq,
+                user_index,
+            },
+            RecvParts::Xrc { domain } => Receives::Xrc { domain },
+        };
+        Some(RecvWork {
+            source,
+            pd: record.parts.pd,
+            qpn: record.qpn,
+        })
+    }
+
+    fn send_work(&self, record: &QpRecord) -> Option<SendWork> {
+        let (ring, cq) = record.parts.send?;
+        let peer = record.attr.dest_qp_num;
+        let reachable = self.port.leads_here(&record.attr.ah_attr);
+        Some(SendWork {
+            transport: record.parts.transport,
+            ring,
+            consumer: record.life.send_start,
+            qpn: record.qpn,
+            pd: record.parts.pd,
+            // SAFETY: the work goes with the device, at the latest.
+            peer: unsafe { self.qps.get(peer) },
+            // Behind another port there is nobody: a name that no responder accepts.
+            connection: if reachable {
+                connection(peer, record.qpn)
+            } else {
+                u64::MAX
+            },
+            stop: None,
+            cq,
+            user_index: record.life.send_user_index,
+            max_rd_atomic: record.attr.max_rd_atomic,
+            qkey: record.attr.qkey,
+        })
+    }
+
+    fn start_receiving(&self, record: &QpRecord) {
+        let Some(work) = Self::recv_work(record) else {
+            return;
+        };
+        // SAFETY: nobody is accepted yet, and the lock is held: the work is ours.
+        unsafe { *record.ctx.receiver.work.get() = Some(work) };
+        let accepts = match record.parts.transport {
+            QpType::Ud => datagrams(record.qpn),
+            _ => connection(record.qpn, record.attr.dest_qp_num) | UNTRIED,
+        };
+        // Release: partner of the acquire in `Responder::find` and `datagram::deliver`.
+        record.ctx.face.accepts.store(accepts, Ordering::Release);
+    }
+
+    fn start_sending(&self, record: &QpRecord, gated: bool) {
+        let Some(work) = self.send_work(record) else {
+            return;
+        };
+        // SAFETY: closed since the life began, and the lock is held: the work is ours.
+        unsafe { *record.ctx.sender.work.get() = Some(work) };
+        // Relaxed: published by the opening.
+        record
+            .ctx
+            .sender
+            .producer
+            .store(record.life.send_start, Ordering::Relaxed);
+        // Release: partner of the acquire in `Hca::execute`.
+        record.ctx.sender.closed.store(gated, Ordering::Release);
+    }
+
+    /// Gives a queue pair that goes to the error state before it worked something to flush from.
+    pub(super) fn arm_flush(&self, record: &QpRecord) {
+        // SAFETY: shut or never opened, and the lock is held: the works are ours.
+        unsafe {
+            let recv = &mut *record.ctx.receiver.work.get();
+            if recv.is_none() {
+                *recv = Self::recv_work(record);
+            }
+            let send = &mut *record.ctx.sender.work.get();
+            if send.is_none() {
+                record
+                    .ctx
+                    .sender
+                    .producer
+                    .store(record.life.send_start, Ordering::Relaxed);
+                *send = self.send_work(record);
+            }
+        }
+    }
+
+    /// Begins the next life of a queue pair in RESET.
+    pub(crate) fn restart(&self, qpn: u32, life: Life) {
+        if let Some(record) = self.control().record(qpn) {
+            record.life = life;
+        }
+    }
+
+    /// State and attributes.
+    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpAttr, Error> {
+        let mut control = self.control();
+        let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        let mut attr = record.attr;
+        attr.qp_state = record.state;
+        attr.cur_qp_state = record.state;
+        attr.sq_draining = record.state == QpState::Sqd && record.stall.is_some();
+        Ok(attr)
+    }
+}
