@@ -6,13 +6,20 @@
 //! trace. `BELLWIRE_OPERATIONS` asks for more than the million.
 
 mod actor;
+mod lives;
+mod message;
 mod model;
+mod requests;
+mod tally;
+mod told;
+mod topology;
 mod world;
 
 use bellwire::wr::WcStatus;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use world::{Tally, World};
+use tally::Tally;
+use world::World;
 
 /// Requests that a whole run posts at the least.
 const OPERATIONS: u64 = 1_000_000;
