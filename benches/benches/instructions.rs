@@ -155,7 +155,7 @@ fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(102))]
+#[library_benchmark(config = limit(84))]
 #[bench::receives(received())]
 fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
