@@ -366,7 +366,8 @@ impl<T: QpTransport> Qp<T> {
     ///
     /// # Errors
     /// [`Error::Foreign`] for other completion queues, [`Error::Attach`] when another queue pair took
-    /// the room meanwhile that this one had not reserved.
+    /// the room meanwhile that this one had not reserved; [`Error::DeviceFatal`] on a broken device,
+    /// which has told everything by flushing it.
     pub fn reset<'a>(
         &mut self,
         cqs: impl Into<Cqs<'a>>,
