@@ -50,9 +50,9 @@ pub fn groups() -> Vec<Group> {
         errors::group(),
         statuses::group(),
         timers::group(),
-        windows::group(),
         objects::group(),
     ];
+    groups.extend(windows::groups());
     groups.extend(transports::groups());
     groups.extend([
         uc::group(),

@@ -23,6 +23,8 @@ rules! {
         "Anybody may send to a group.";
     a_member_gets_its_own: "IBTA vol. 1, 10.5.2",
         "A member that sends gets a copy as every other.";
+    a_member_that_fails_its_own_copy_is_told_once: "IBTA vol. 1, 10.3.1",
+        "The copy does not fit the sender's receive: each request is told, once.";
     copies_have_the_header: "IBTA vol. 1, 8.3, 10.5.2",
         "The global route header names the group as destination.";
     a_member_without_a_receive_is_left_out: "IBTA vol. 1, 9.8.3.2",
@@ -151,6 +153,22 @@ fn a_member_gets_its_own(p: &Provider) {
     let mut told: Vec<u64> = (0..2).map(|_| ends[0].wait().wr_id).collect();
     told.sort_unstable();
     assert_eq!(told, [1, 70]);
+    ends[0].nothing();
+}
+
+fn a_member_that_fails_its_own_copy_is_told_once(p: &Provider) {
+    let (_pd, mut ends) = ends(p, 1);
+    join(&ends[0], 1);
+    // The receives have room for 16 bytes.
+    send(&mut ends[0], 1, &[7; 17]);
+    let mut told: Vec<(u64, WcStatus)> = (0..3)
+        .map(|_| ends[0].wait())
+        .map(|done| (done.wr_id, done.status()))
+        .collect();
+    told.sort_unstable_by_key(|&(wr_id, _)| wr_id);
+    let failed = [(70, WcStatus::LocLenErr), (71, WcStatus::WrFlushErr)];
+    assert_eq!(told[0], (1, OK));
+    assert_eq!(told[1..], failed);
     ends[0].nothing();
 }
 

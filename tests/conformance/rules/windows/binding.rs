@@ -1,18 +1,10 @@
-//! Memory windows: binding, reaching through them, taking them away.
+//! Binding memory windows, and reaching through them.
 
-use crate::provider::Provider;
+use super::*;
 use crate::rule::rules;
-use crate::support::{impatient, told};
-use bellwire::queue::Imm;
-use bellwire::state::QpState;
-use bellwire::wqe::*;
-use bellwire::wr::{MwType, Remote, WcOpcode, WcStatus};
-use bellwire::{AccessFlags, Error, Mw, Region};
-use bellwire_tests::fixture::*;
-use std::sync::atomic::Ordering;
 
 rules! {
-    "windows", "Memory windows of both types, local and remote invalidation.", needs [Rc, MemoryWindows];
+    "windows::binding", "What a bind opens, and to whom.", needs [Rc, MemoryWindows];
     a_bound_window_opens_its_part: "IBTA vol. 1, 10.6.7.2; ibv_bind_mw(3)",
         "Peers reach what the window is bound to, from its first byte to its last.";
     a_window_opens_no_more_than_its_part: "IBTA vol. 1, 10.6.7.2",
@@ -53,119 +45,11 @@ rules! {
         "A bound window of type 2 has to be taken away before it is bound again.";
     type_2_is_bound_again_after_invalidation: "IBTA vol. 1, 10.6.7.2.2",
         "After a local invalidation it takes another bind, under another key.";
-    local_inv_takes_the_key_away: "IBTA vol. 1, 10.6.5",
-        "After LOCAL_INV the key reaches nothing.";
-    local_inv_of_nothing_fails: "IBTA vol. 1, 10.6.5",
-        "LOCAL_INV of a key that is no bound window's fails as a memory operation.";
-    local_inv_by_another_queue_pair_fails: "IBTA vol. 1, 10.6.5",
-        "A window of type 2 is taken away by its own queue pair only.";
-    send_with_inv_takes_the_key_away: "IBTA vol. 1, 9.4.1.1.1",
-        "The receive tells which key the peer's SEND_WITH_INV took away, and it is dead by then.";
-    send_with_inv_waits_for_a_receive: "IBTA vol. 1, 9.7.5.2.8",
-        "Without a receive nothing is taken away yet.";
-    send_with_inv_of_nothing_fails: "IBTA vol. 1, 9.9.6.3",
-        "A key that cannot be taken away: both sides are told, and go to ERR.";
     a_bind_names_the_present_key: "IBTA vol. 1, 10.6.7.2.2",
         "A bind that names a key of the window that is not its present one is refused.";
-    a_destroyed_queue_pair_leaves_its_windows: "IBTA vol. 1, 10.6.7.2",
-        "What it had bound of type 2 is unbound, and is bound by others.";
-    a_dropped_window_opens_nothing: "ibv_dealloc_mw(3)",
-        "When the window is gone, so is its key.";
-    a_region_with_windows_stays: "ibv_dereg_mr(3)",
-        "A region is not deregistered while windows are bound to it.";
-    a_dropped_region_takes_its_windows: "ibv_dereg_mr(3)",
-        "Dropping the region takes the keys of its windows away first.";
     the_wrong_type_is_refused: "ibv_bind_mw(3); ibv_post_send(3), IBV_WR_BIND_MW",
         "Windows of type 1 are not bound by type 2's requests, nor the other way round.";
-    nothing_lands_behind_an_invalidation: "IBTA vol. 1, 10.6.5",
-        "Once the invalidation has completed, no peer's WRITE under that key lands any more.";
 }
-
-const WRITE: AccessFlags = AccessFlags::REMOTE_WRITE;
-const ALL_BUT_MW: AccessFlags = ALL;
-const PART: usize = 256;
-const LENGTH: u32 = 64;
-
-/// Two connected ends, and a region of the first that windows may be bound to.
-struct World {
-    a: End,
-    b: End,
-    region: Region,
-}
-
-impl World {
-    fn new(p: &Provider) -> Self {
-        Self::with(p, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND)
-    }
-
-    fn with(p: &Provider, access: AccessFlags) -> Self {
-        let (a, b) = p.pair_with(&impatient());
-        let region = region_with(a.qp.pd(), 4096, access);
-        Self { a, b, region }
-    }
-
-    fn window(&self, kind: MwType) -> Mw {
-        self.a.qp.pd().alloc_mw(kind).expect("a window")
-    }
-
-    fn info(&self, access: AccessFlags) -> BindMwInfo {
-        let part = self.region.sge(PART, LENGTH);
-        BindMwInfo {
-            lkey: part.lkey,
-            addr: part.addr,
-            length: part.length,
-            access: access.bits(),
-        }
-    }
-
-    fn bind_to(&mut self, window: &mut Mw, info: &BindMwInfo, status: WcStatus) {
-        match window.mw_type() {
-            MwType::Type1 => window
-                .bind(&mut self.a.qp, 1, (), info, SIGNALED)
-                .expect("room"),
-            MwType::Type2 => {
-                let bind = window.bind_wr(info);
-                self.a.post(1, bind, NoPayload, SIGNALED).expect("room");
-            }
-        }
-        self.a.qp.sq().ring();
-        told(&mut self.a, 1, status);
-    }
-
-    fn bound(&mut self, kind: MwType, access: AccessFlags) -> Mw {
-        let mut window = self.window(kind);
-        self.bind_to(&mut window, &self.info(access), WcStatus::Success);
-        window
-    }
-
-    fn at(&self, offset: i64) -> u64 {
-        self.region.sge(PART, 0).addr.wrapping_add_signed(offset)
-    }
-
-    /// The peer writes one byte.
-    fn write(&mut self, addr: u64, rkey: u32) -> WcStatus {
-        let remote = Remote { addr, rkey };
-        self.b.go(9, RdmaWrite { remote }, Inline(&[7]));
-        let (wr_id, status) = self.b.outcome();
-        assert_eq!(wr_id, 9);
-        if status != WcStatus::Success {
-            self.again();
-        }
-        status
-    }
-
-    /// A new life for both.
-    fn again(&mut self) {
-        self.a.reset();
-        self.b.reset();
-        connect_with(&mut self.a.qp, &mut self.b.qp, &impatient());
-    }
-}
-
-const OK: WcStatus = WcStatus::Success;
-const DENIED: WcStatus = WcStatus::RemAccessErr;
-const NOT_BOUND: WcStatus = WcStatus::MwBindErr;
-const BOTH: [MwType; 2] = [MwType::Type1, MwType::Type2];
 
 fn a_bound_window_opens_its_part(p: &Provider) {
     for kind in BOTH {
@@ -278,18 +162,6 @@ fn a_zero_based_window_counts_from_its_start(p: &Provider) {
     }
 }
 
-fn refused(p: &Provider, region: AccessFlags, change: fn(&mut BindMwInfo, &mut World)) {
-    for kind in BOTH {
-        let mut w = World::with(p, region);
-        let mut info = w.info(WRITE);
-        change(&mut info, &mut w);
-        let mut window = w.window(kind);
-        w.bind_to(&mut window, &info, NOT_BOUND);
-        w.again();
-        assert_eq!(w.write(w.at(0), window.rkey()), DENIED);
-    }
-}
-
 fn a_region_without_mw_bind_is_refused(p: &Provider) {
     refused(p, ALL_BUT_MW, |_, _| {});
 }
@@ -350,27 +222,6 @@ fn a_failed_bind_breaks_the_queue_pair(p: &Provider) {
     told(&mut w.a, 1, NOT_BOUND);
     told(&mut w.a, 2, WcStatus::WrFlushErr);
     assert_eq!(w.a.qp.state(), QpState::Err);
-}
-
-/// A second queue pair of the first end's domain, and its peer.
-fn others(w: &World) -> (End, End) {
-    let pd = w.a.qp.pd();
-    let (mut a, mut b) = (
-        End::new(pd, w.a.quiet(), &init()),
-        End::new(pd, w.a.quiet(), &init()),
-    );
-    connect_with(&mut a.qp, &mut b.qp, &impatient());
-    (a, b)
-}
-
-fn through_another(w: &World, rkey: u32) -> WcStatus {
-    let (_a, mut b) = others(w);
-    let remote = Remote {
-        addr: w.at(0),
-        rkey,
-    };
-    b.go(1, RdmaWrite { remote }, Inline(&[7]));
-    b.outcome().1
 }
 
 fn type_1_is_reached_through_any_queue_pair(p: &Provider) {
@@ -445,170 +296,12 @@ fn type_2_is_bound_again_after_invalidation(p: &Provider) {
     }
 }
 
-fn local_inv_takes_the_key_away(p: &Provider) {
-    let mut w = World::new(p);
-    let window = w.bound(MwType::Type2, WRITE);
-    w.a.go(
-        2,
-        LocalInv {
-            rkey: window.rkey(),
-        },
-        NoPayload,
-    );
-    told(&mut w.a, 2, OK);
-    assert_eq!(w.write(w.at(0), window.rkey()), DENIED);
-}
-
-fn local_inv_of_nothing_fails(p: &Provider) {
-    let mut w = World::new(p);
-    let unbound = w.window(MwType::Type2);
-    let bound = w.bound(MwType::Type2, WRITE);
-    let region = w.region.mr().rkey();
-    for rkey in [
-        unbound.rkey(),
-        bound.rkey() ^ 1,
-        bound.rkey() ^ 0x100,
-        region,
-        0,
-    ] {
-        w.a.go(2, LocalInv { rkey }, NoPayload);
-        told(&mut w.a, 2, NOT_BOUND);
-        w.again();
-    }
-    assert_eq!(w.write(w.at(0), bound.rkey()), OK);
-}
-
-fn local_inv_by_another_queue_pair_fails(p: &Provider) {
-    let mut w = World::new(p);
-    let window = w.bound(MwType::Type2, WRITE);
-    let (mut other, _peer) = others(&w);
-    other.go(
-        2,
-        LocalInv {
-            rkey: window.rkey(),
-        },
-        NoPayload,
-    );
-    told(&mut other, 2, NOT_BOUND);
-    assert_eq!(w.write(w.at(0), window.rkey()), OK);
-}
-
-fn send_with_inv_takes_the_key_away(p: &Provider) {
-    let mut w = World::new(p);
-    let window = w.bound(MwType::Type2, WRITE);
-    w.a.receive(70, &[w.a.region.sge(0, 64)]);
-    let rkey = window.rkey();
-    w.b.go(2, SendWithInv { rkey }, Inline(b"done with it"));
-    told(&mut w.b, 2, OK);
-    let done = w.a.wait();
-    assert_eq!(done.wr_id, 70);
-    let done = done.result.expect("received");
-    assert_eq!(done.imm(), Imm::Invalidated(rkey));
-    assert_eq!(done.byte_len(), Some(12));
-    let mut bytes = [0; 12];
-    w.a.region.read(0, &mut bytes);
-    assert_eq!(&bytes, b"done with it");
-    assert_eq!(w.write(w.at(0), rkey), DENIED);
-}
-
-fn send_with_inv_waits_for_a_receive(p: &Provider) {
-    let mut w = World::new(p);
-    let window = w.bound(MwType::Type2, WRITE);
-    let rkey = window.rkey();
-    w.b.go(2, SendWithInv { rkey }, NoPayload);
-    w.b.nothing();
-    assert_eq!(through_another(&w, rkey), DENIED);
-    w.a.receive(70, &[]);
-    told(&mut w.b, 2, OK);
-    told(&mut w.a, 70, OK);
-}
-
-fn send_with_inv_of_nothing_fails(p: &Provider) {
-    let mut w = World::new(p);
-    w.a.receive(70, &[]);
-    let rkey = w.region.mr().rkey();
-    w.b.go(2, SendWithInv { rkey }, NoPayload);
-    told(&mut w.b, 2, WcStatus::RemInvReqErr);
-    told(&mut w.a, 70, WcStatus::RemInvReqErr);
-    assert_eq!(w.a.qp.state(), QpState::Err);
-    assert_eq!(w.b.qp.state(), QpState::Err);
-}
-
 fn a_bind_names_the_present_key(p: &Provider) {
     let mut w = World::new(p);
     let mut bind = w.window(MwType::Type2).bind_wr(&w.info(WRITE));
     bind.mw_rkey ^= 1;
     w.a.go(1, bind, NoPayload);
     told(&mut w.a, 1, NOT_BOUND);
-}
-
-fn a_destroyed_queue_pair_leaves_its_windows(p: &Provider) {
-    let mut w = World::new(p);
-    let (mut other, peer) = others(&w);
-    let info = w.info(WRITE);
-    let mut window = w.window(MwType::Type2);
-    let bind = window.bind_wr(&info);
-    other.go(1, bind, NoPayload);
-    told(&mut other, 1, OK);
-    let old = window.rkey();
-    drop((other, peer));
-    assert_eq!(w.write(w.at(0), old), DENIED);
-    w.bind_to(&mut window, &info, OK);
-    assert_eq!(w.write(w.at(0), window.rkey()), OK);
-}
-
-fn a_dropped_window_opens_nothing(p: &Provider) {
-    for kind in BOTH {
-        let mut w = World::new(p);
-        let window = w.bound(kind, WRITE);
-        let rkey = window.rkey();
-        drop(window);
-        assert_eq!(w.write(w.at(0), rkey), DENIED);
-    }
-}
-
-fn a_region_with_windows_stays(p: &Provider) {
-    let mut w = World::new(p);
-    let pd = w.a.qp.pd().clone();
-    let mut memory = vec![0u8; 256];
-    let start = std::ptr::NonNull::from(&mut memory[..]).cast();
-    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
-    // SAFETY: the memory outlives the registration, and nobody touches it meanwhile.
-    let mr = unsafe { pd.register(start, 256, access) }.expect("a region");
-    let info = BindMwInfo {
-        lkey: mr.lkey(),
-        addr: mr.addr(),
-        length: 16,
-        access: WRITE.bits(),
-    };
-    let mut window = w.window(MwType::Type2);
-    w.bind_to(&mut window, &info, OK);
-    let (mr, error) = mr.deregister().expect_err("a window is bound");
-    assert!(
-        matches!(error, Error::WindowsBound { windows: 1 }),
-        "{error}"
-    );
-    w.a.go(
-        2,
-        LocalInv {
-            rkey: window.rkey(),
-        },
-        NoPayload,
-    );
-    told(&mut w.a, 2, OK);
-    mr.deregister()
-        .map_err(|(_, error)| error)
-        .expect("no window is bound");
-}
-
-fn a_dropped_region_takes_its_windows(p: &Provider) {
-    for kind in BOTH {
-        let mut w = World::new(p);
-        let window = w.bound(kind, WRITE);
-        let addr = w.at(0);
-        w.region = region_with(w.a.qp.pd(), 4096, AccessFlags::LOCAL_WRITE);
-        assert_eq!(w.write(addr, window.rkey()), DENIED);
-    }
 }
 
 fn the_wrong_type_is_refused(p: &Provider) {
@@ -628,55 +321,4 @@ fn the_wrong_type_is_refused(p: &Provider) {
     told(&mut w.a, 1, NOT_BOUND);
     w.again();
     assert_eq!(w.write(w.at(0), rkey), OK);
-}
-
-fn nothing_lands_behind_an_invalidation(p: &Provider) {
-    // Long enough that one is mostly under way.
-    const LONG: usize = 1 << 15;
-    let (mut a, _b) = p.pair_with(&impatient());
-    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
-    let region = region_with(a.qp.pd(), LONG, access);
-    let all = region.sge(0, LONG as u32);
-    let info = BindMwInfo {
-        lkey: all.lkey,
-        addr: all.addr,
-        length: all.length,
-        access: WRITE.bits(),
-    };
-    let mut window = a.qp.pd().alloc_mw(MwType::Type1).expect("a window");
-    for _ in 0..30 {
-        let mut own = End::new(a.qp.pd(), a.quiet(), &init());
-        let mut peer = End::new(a.qp.pd(), a.quiet(), &init());
-        connect_with(&mut own.qp, &mut peer.qp, &impatient());
-        window
-            .bind(&mut a.qp, 1, (), &info, SIGNALED)
-            .expect("room");
-        a.qp.sq().ring();
-        told(&mut a, 1, OK);
-        let remote = Remote {
-            addr: all.addr,
-            rkey: window.rkey(),
-        };
-        peer.region.write(0, &[7; LONG]);
-        let writer = std::thread::spawn(move || {
-            loop {
-                peer.go(1, RdmaWrite { remote }, peer.region.sge(0, LONG as u32));
-                if peer.outcome().1 != OK {
-                    return;
-                }
-            }
-        });
-        until("a write", || region.word(0).load(Ordering::Acquire) != 0);
-        let nothing = BindMwInfo { length: 0, ..info };
-        window
-            .bind(&mut a.qp, 2, (), &nothing, SIGNALED)
-            .expect("room");
-        a.qp.sq().ring();
-        told(&mut a, 2, OK);
-        region.write(0, &[0; LONG]);
-        writer.join().expect("the writer");
-        let mut left = vec![0; LONG];
-        region.read(0, &mut left);
-        assert!(left.iter().all(|&byte| byte == 0), "a late write");
-    }
 }
