@@ -10,7 +10,6 @@ macro_rules! features {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         /// Something that a rule needs and a provider may lack.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(dead_code, reason = "what every provider has and no rule names yet")]
         pub enum Feature { $($(#[$doc])* $name,)* }
 
         impl fmt::Display for Feature {
