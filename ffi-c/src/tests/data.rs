@@ -318,14 +318,15 @@ fn two_threads_own_the_two_queues() {
             let receiver = receiver;
             let (qp, cq, sge) = receiver.0;
             let mut wc = bw_wc::default();
-            let mut got = 0;
+            let (mut got, mut sent) = (0, 0);
             // SAFETY: good handles; this thread owns the receive and the completion queue.
             unsafe {
                 for n in 0..64 {
                     ok(bw_post_recv_one(qp, n, &sge));
                 }
                 ok(bw_ring_rq(qp));
-                while got < COUNT {
+                // To the last of both: only polling frees the sender's slots.
+                while got < COUNT || sent < COUNT {
                     if bw_poll_one(cq, &mut wc) == 0 {
                         continue;
                     }
@@ -334,6 +335,8 @@ fn two_threads_own_the_two_queues() {
                         got += 1;
                         ok(bw_post_recv_one(qp, got, &sge));
                         ok(bw_ring_rq(qp));
+                    } else {
+                        sent += 1;
                     }
                 }
             }
