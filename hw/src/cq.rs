@@ -191,7 +191,14 @@ impl Device {
             attached: Vec::new(),
             swept: 0,
             shared: Arc::new(CqShared {
-                ctx: Box::new(CqCtx::new(memory, &records_ref[0], cqn, events, channel)),
+                ctx: Box::new(CqCtx::new(
+                    memory,
+                    &records_ref[0],
+                    cqn,
+                    events,
+                    channel,
+                    self.hca.armed(),
+                )),
                 _ring: ring,
                 _records: records,
                 device: self.clone(),
@@ -246,6 +253,7 @@ impl Cq {
             return Err(Error::NoChannel { cqn: ctx.cqn() });
         }
         ctx.arm(self.core.arm(ctx.cqn(), solicited_only));
+        self.device.hca.attend();
         Ok(())
     }
 

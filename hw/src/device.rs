@@ -2,10 +2,12 @@
 
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element};
+use crate::memory::{Mapping, MappingBuilder};
 use crate::pd::Pd;
 use crate::qp::Endpoint;
 use crate::soft::{Fault, HcaConfig, PORTS, Running, Script, limits};
 use bellwire_core::qp::Mtu;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -97,10 +99,13 @@ pub struct DeviceInfo {
 pub struct Device {
     pub(crate) hca: Arc<Running>,
     pub(crate) events: Arc<AsyncQueue>,
-    name: &'static str,
+    name: Arc<str>,
 }
 
 const SOFT: &str = "soft";
+
+/// Before the name of a fabric.
+const FABRIC: &str = "soft:";
 
 fn in_table(what: &'static str, index: u16, length: u16) -> Result<(), Error> {
     if index < length {
@@ -115,26 +120,38 @@ fn in_table(what: &'static str, index: u16, length: u16) -> Result<(), Error> {
 }
 
 impl Device {
-    /// Opens a device by name. `"soft"` is the software HCA that all of the process shares, inline
-    /// and on the real clock; `"auto"` is the best that there is. Each call gives another context.
+    /// Opens a device by name. Each call gives another context.
+    ///
+    /// `"soft"` is the software HCA that all of the process shares, inline and on the real clock;
+    /// `"auto"` is the best that there is. `"soft:NAME"` is this process's node of the fabric of that
+    /// name: its queue pairs reach those of all processes of the same user that have opened it too,
+    /// by their LIDs.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`]; [`Error::Io`] when the system has no descriptor left.
+    /// [`Error::UnknownDevice`]; [`Error::Io`] when the system has no descriptor left; for a fabric
+    /// those of [`join`](Self::join).
     pub fn open(name: &str) -> Result<Self, Error> {
         match name {
             "auto" | SOFT => Self::context(shared_soft()),
-            _ => Err(Error::UnknownDevice {
-                name: name.to_owned(),
-            }),
+            _ => match name.strip_prefix(FABRIC) {
+                Some(fabric) => Self::context(shared_node(fabric)?),
+                None => Err(Error::UnknownDevice {
+                    name: name.to_owned(),
+                }),
+            },
         }
     }
 
     fn context(hca: Arc<Running>) -> Result<Self, Error> {
         let events = hca.contexts.open(PORTS)?;
+        let name = match hca.fabric() {
+            Some(fabric) => format!("{FABRIC}{fabric}"),
+            None => SOFT.to_owned(),
+        };
         Ok(Self {
             hca,
             events,
-            name: SOFT,
+            name: name.into(),
         })
     }
 
@@ -159,18 +176,39 @@ impl Device {
         Self::context(Running::start(config)).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Another node of the fabric of this name, of its own: a process can have several, and queue pairs
+    /// of one reach those of another as they would another process's. [`open`](Self::open) gives the
+    /// one that the process shares.
+    ///
+    /// # Errors
+    /// [`Error::FabricName`]; [`Error::FabricClock`]; [`Error::Exhausted`] when 64 nodes are there
+    /// already; [`Error::Io`] when the system refuses a descriptor or memory.
+    pub fn join(fabric: &str, config: HcaConfig) -> Result<Self, Error> {
+        Self::context(Running::join(config, fabric)?)
+    }
+
     /// The devices that [`open`](Self::open) knows.
     pub fn list() -> Vec<DeviceInfo> {
         vec![DeviceInfo {
             name: SOFT.to_owned(),
-            description: "software HCA, within this process".to_owned(),
+            description: "software HCA; \"soft:NAME\" reaches other processes".to_owned(),
             attr: limits(),
         }]
     }
 
     /// The name that it was opened by.
     pub fn name(&self) -> &str {
-        self.name
+        &self.name
+    }
+
+    /// Memory of `len` bytes of the kind that peers reach best: shared memory on a node of a fabric,
+    /// which other processes map and then read and write by themselves, anonymous memory else. Any
+    /// memory will do; what a fabric's peers cannot map they ask this process for.
+    pub fn mapping(&self, len: usize) -> MappingBuilder {
+        match self.hca.fabric() {
+            Some(_) => Mapping::shared("bellwire", len),
+            None => Mapping::anonymous(len),
+        }
     }
 
     /// What it can do.
@@ -248,7 +286,8 @@ impl Device {
     pub(crate) fn idle(&self) -> Option<Duration> {
         const SOON: Duration = Duration::from_millis(1);
         const LATER: Duration = Duration::from_millis(20);
-        if self.hca.has_engine() {
+        // Threads of the device's own do it.
+        if self.hca.has_engine() || self.hca.fabric().is_some() {
             return None;
         }
         self.progress();
@@ -287,6 +326,19 @@ impl Device {
     pub fn advance(&self, by: Duration) -> bool {
         self.hca.advance(by)
     }
+}
+
+/// This process's node of a fabric.
+fn shared_node(fabric: &str) -> Result<Arc<Running>, Error> {
+    static SHARED: Mutex<BTreeMap<String, Weak<Running>>> = Mutex::new(BTreeMap::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(running) = shared.get(fabric).and_then(Weak::upgrade) {
+        return Ok(running);
+    }
+    let running = Running::join(HcaConfig::default(), fabric)?;
+    shared.retain(|_, running| running.strong_count() != 0);
+    shared.insert(fabric.to_owned(), Arc::downgrade(&running));
+    Ok(running)
 }
 
 /// The software HCA that all of the process shares.

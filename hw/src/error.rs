@@ -17,6 +17,15 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// No fabric can have this name.
+    FabricName {
+        /// The name asked for.
+        name: String,
+        /// Longest name, in bytes.
+        max: usize,
+    },
+    /// A node of a fabric runs on the real clock: its peers do.
+    FabricClock,
     /// The queue pair does not exist (any more).
     UnknownQp {
         /// Its number.
@@ -185,7 +194,16 @@ impl fmt::Display for Error {
         match self {
             Self::UnknownDevice { name } => write!(
                 f,
-                "no device {name:?}: there is \"soft\" (or \"auto\"), see Device::list"
+                "no device {name:?}: there is \"soft\" (or \"auto\"), and \"soft:NAME\" for a fabric \
+                 of processes, see Device::list"
+            ),
+            Self::FabricName { name, max } => write!(
+                f,
+                "{name:?} names no fabric: take 1 to {max} letters, digits, dots, dashes and \
+                 underscores"
+            ),
+            Self::FabricClock => f.write_str(
+                "a virtual clock on a fabric: its nodes share real time, use ClockKind::Real",
             ),
             Self::UnknownQp { qpn } => write!(f, "no queue pair {qpn:#x}: it was destroyed"),
             Self::UnknownKey { key } => {

@@ -66,6 +66,7 @@ mod cq;
 mod device;
 mod error;
 pub mod event;
+mod fabric;
 mod mw;
 mod pd;
 mod pinned;

@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::error::Error;
 use crate::memory::Mapping;
+use crate::soft::ShownMemory;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wr::{Remote, Sge};
 use std::ptr::NonNull;
@@ -135,6 +136,8 @@ impl Drop for Mr {
 pub struct Region {
     // Dropped first: the key goes before the memory.
     mr: Mr,
+    // Peers may map it no more before it is gone.
+    _shown: Option<ShownMemory>,
     mapping: Mapping,
 }
 
@@ -148,7 +151,13 @@ impl Region {
         let start = NonNull::new(mapping.as_ptr()).ok_or(bad)?;
         // SAFETY: the mapping lives as long as the registration, and gives no safe references.
         let mr = unsafe { pd.register(start, mapping.len(), access)? };
-        Ok(Self { mr, mapping })
+        let shown = (mapping.fd())
+            .and_then(|fd| ShownMemory::new(&pd.device.hca, fd, mr.addr, mapping.len() as u64));
+        Ok(Self {
+            mr,
+            _shown: shown,
+            mapping,
+        })
     }
 
     /// The registration.

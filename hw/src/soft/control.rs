@@ -9,9 +9,11 @@ use super::multicast::Groups;
 use super::qp::MAX_QP;
 use super::random::Random;
 use super::record::{QpRecord, Stall};
+use super::remote::Scratch;
 use super::srq::SrqNumbers;
 use super::window::Window;
 use crate::error::Error;
+use crate::fabric::MAX_PACKET;
 use bellwire_core::access::AccessFlags;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -34,6 +36,16 @@ pub(super) struct Control {
     /// By their keys without the low byte.
     pub windows: HashMap<u32, Window>,
     pub faults: Pending,
+    /// Responders that owe another process an answer.
+    pub owing: Vec<u32>,
+    /// Some requester waits for its answer.
+    pub asked: bool,
+    /// Requesters that wait for an answer, or for room.
+    pub halted: Vec<u32>,
+    /// Where packets are copied to; taken meanwhile.
+    pub inbox: Option<Box<[u8; MAX_PACKET]>>,
+    /// Where what other processes send is executed; taken meanwhile.
+    pub scratch: Option<Scratch>,
     /// Every entry is executed under the lock: something may be about to go wrong with it.
     pub gated: bool,
     /// The device is broken.
@@ -58,6 +70,11 @@ impl Control {
             groups: Groups::default(),
             windows: HashMap::new(),
             faults: Pending::default(),
+            owing: Vec::new(),
+            asked: false,
+            halted: Vec::new(),
+            inbox: None,
+            scratch: None,
             gated: false,
             dead: false,
         }
@@ -170,6 +187,7 @@ impl Hca {
     pub(super) fn drain(&self, control: &Control) {
         self.barriers.heavy();
         self.qps.wait_for_all(control.qps.len());
+        self.wait_for_requesters(control);
     }
 
     /// Registers memory; one key serves as lkey and rkey.

@@ -22,6 +22,9 @@ pub(crate) struct CqCtx {
     seen: AtomicU32,
     overrun: AtomicBool,
     arm: Arm,
+    /// Counted among the armed ones of a node.
+    counted: AtomicBool,
+    armed: Option<Arc<AtomicU32>>,
     cqn: u32,
     /// Of the context that it was created in.
     events: Arc<AsyncQueue>,
@@ -38,6 +41,7 @@ impl CqCtx {
         cqn: u32,
         events: Arc<AsyncQueue>,
         channel: Option<Arc<EventQueue<()>>>,
+        armed: Option<Arc<AtomicU32>>,
     ) -> Self {
         let element = Element::Cq(cqn);
         events.admit(element);
@@ -51,6 +55,8 @@ impl CqCtx {
             seen: AtomicU32::new(0),
             overrun: AtomicBool::new(false),
             arm: Arm::new(Barriers::get()),
+            counted: AtomicBool::new(false),
+            armed,
             cqn,
             events,
             channel,
@@ -73,12 +79,29 @@ impl CqCtx {
         const SOLICITED_ONLY: u32 = 1 << 24;
         let command = (word.get() >> 32) as u32;
         let solicited_only = command & SOLICITED_ONLY != 0;
+        // Relaxed: what is counted is asked for under the device's lock.
+        if let Some(armed) = &self.armed
+            && !self.counted.swap(true, Ordering::Relaxed)
+        {
+            armed.fetch_add(1, Ordering::Relaxed);
+        }
         self.arm.arm(command, solicited_only);
+    }
+
+    /// It is not armed any more.
+    fn disarmed(&self) {
+        // Relaxed: as in `arm`.
+        if let Some(armed) = &self.armed
+            && self.counted.swap(false, Ordering::Relaxed)
+        {
+            armed.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// The program's side is gone: no event names it any more when this returns.
     pub fn retire(&self) {
         let element = Element::Cq(self.cqn);
+        self.disarmed();
         if let Some(channel) = &self.channel {
             channel.retire(element);
         }
@@ -135,6 +158,7 @@ impl CqCtx {
         if let Some(channel) = &self.channel
             && self.arm.fire(index, solicited)
         {
+            self.disarmed();
             // Dropped when the queue is being destroyed.
             let _known = channel.push(Element::Cq(self.cqn), ());
         }

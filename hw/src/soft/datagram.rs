@@ -1,10 +1,10 @@
 //! Datagrams: finding who a request is addressed to, and handing it over.
 
 use super::hca::Hca;
-use super::port;
 use super::qp::{QpCtx, SendWork};
 use super::receive::{Message, Origin, Unfilled};
 use super::record::datagrams;
+use super::remote;
 use super::respond::Blame;
 use super::run::Stop;
 use bellwire_core::cqe::Source;
@@ -29,17 +29,23 @@ pub(super) fn send(
         // The group's members are the lock's.
         return Err(Stop::UnderLock);
     }
-    if !hca.port.is_here(&to.av) {
+    if !hca.port.is_up() {
         return Ok(());
     }
-    deliver(hca, work, message, &to, to.qpn)
+    if hca.port.is_here(&to.av) {
+        return deliver(hca, work.qpn, message, &to, to.qpn);
+    }
+    if let Some(there) = hca.datagram_elsewhere(&to.av) {
+        remote::send_datagram(hca, there, work.qpn, message, &to);
+    }
+    Ok(())
 }
 
 /// What a request says of where it goes.
 pub(super) struct Address {
     pub av: AddressVector,
     pub qpn: u32,
-    qkey: u32,
+    pub qkey: u32,
 }
 
 impl Address {
@@ -60,16 +66,38 @@ impl Address {
 /// Hands a datagram to one queue pair, if it takes it.
 pub(super) fn deliver(
     hca: &Hca,
-    work: &SendWork,
+    src: u32,
     message: &Message<'_>,
     to: &Address,
+    qpn: u32,
+) -> Result<(), Stop> {
+    let grh = hca.port.route_header(&to.av, message.length as usize);
+    let origin = Origin {
+        source: Source {
+            qpn: src,
+            slid: hca.port.lid(),
+            sl: to.av.stat_rate_sl & 0xf,
+            dlid_path_bits: 0,
+            grh: grh.is_some(),
+        },
+        grh,
+    };
+    hand_over(hca, message, &origin, to.qkey, qpn)
+}
+
+/// Hands a datagram to one queue pair, if it takes it, wherever it comes from.
+pub(super) fn hand_over(
+    hca: &Hca,
+    message: &Message<'_>,
+    origin: &Origin,
+    qkey: u32,
     qpn: u32,
 ) -> Result<(), Stop> {
     // SAFETY: used while the device lives, which this thread's queue pair makes sure of.
     let Some(peer) = (unsafe { hca.qps.find(qpn) }) else {
         return Ok(());
     };
-    match put(hca, work, message, to, qpn, peer) {
+    match put(hca, message, origin, qkey, qpn, peer) {
         // Without a receive it is dropped.
         Ok(()) | Err(Unfilled::Empty) => Ok(()),
         Err(Unfilled::Failed(_)) => Err(Stop::Receiver(Blame::Receive)),
@@ -79,9 +107,9 @@ pub(super) fn deliver(
 
 fn put(
     hca: &Hca,
-    work: &SendWork,
     message: &Message<'_>,
-    to: &Address,
+    origin: &Origin,
+    qkey: u32,
     qpn: u32,
     peer: &QpCtx,
 ) -> Result<(), Unfilled> {
@@ -89,7 +117,7 @@ fn put(
     // takes that away waits for this section.
     let accepts = peer.face.accepts.load(Ordering::Acquire);
     // Relaxed: written before `accepts`.
-    if accepts != datagrams(qpn) || peer.face.qkey.load(Ordering::Relaxed) != to.qkey {
+    if accepts != datagrams(qpn) || peer.face.qkey.load(Ordering::Relaxed) != qkey {
         return Ok(());
     }
     let _turn = peer.receiver.turn.take();
@@ -97,16 +125,5 @@ fn put(
     let Some(recv) = (unsafe { &mut *peer.receiver.work.get() }) else {
         return Ok(());
     };
-    let grh = hca.port.route_header(&to.av, message.length as usize);
-    let origin = Origin {
-        source: Source {
-            qpn: work.qpn,
-            slid: port::LID,
-            sl: to.av.stat_rate_sl & 0xf,
-            dlid_path_bits: 0,
-            grh: grh.is_some(),
-        },
-        grh,
-    };
-    recv.receive_datagram(hca, message, &origin)
+    recv.receive_datagram(hca, message, origin)
 }

@@ -28,6 +28,7 @@ impl Hca {
             return;
         };
         let peer = record.attr.dest_qp_num;
+        self.fall_silent(record);
         // SAFETY: closed, and the lock is held: the work is ours.
         if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
             // SAFETY: rung and not completed.
@@ -36,7 +37,7 @@ impl Hca {
             let _overrun_is_final = work.cq.produce(&entry);
             // Acquire: partner of the release in `Hca::ring`.
             let producer = record.ctx.sender.producer.load(Ordering::Acquire);
-            work.consumer = behind(&wqe, work.consumer, producer);
+            work.pass(behind(&wqe, work.consumer, producer));
         }
         if state_after_send_error(record.parts.transport) == QpState::Sqe
             && record.state == QpState::Rts
@@ -102,6 +103,9 @@ impl Hca {
             return;
         }
         self.close(control, qpn);
+        if let Some(record) = control.record(qpn) {
+            self.fall_silent(record);
+        }
         // The entry that execution stopped at may have led here already.
         let Some(record) = control.record(qpn).filter(|record| !in_error(record)) else {
             return;
@@ -163,7 +167,7 @@ impl Hca {
             if !work.cq.produce(&entry) {
                 break;
             }
-            work.consumer = behind(&wqe, work.consumer, producer);
+            work.pass(behind(&wqe, work.consumer, producer));
         }
     }
 }

@@ -5,16 +5,19 @@ use super::control::Control;
 use super::engine::Engine;
 use super::mr::MrTable;
 use super::numbers::Numbers;
-use super::port::Port;
+use super::port::{self, Port};
 use super::qp::{QpCtx, QpTable};
 use super::quiesce::Barriers;
+use super::remote::{Scratch, Views, run_node};
 use super::run::run;
 use super::srq::SrqTable;
+use crate::error::Error;
 use crate::event::{Contexts, Element, EventType};
+use crate::fabric::{Export, MAX_PACKET, Node};
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -59,6 +62,12 @@ pub(crate) struct Hca {
     pub(crate) cqns: Numbers,
     pub(crate) contexts: Contexts,
     control: Mutex<Control>,
+    /// Its place among those of other processes.
+    pub(super) node: Option<Node>,
+    /// What it has mapped of theirs.
+    pub(super) views: Views,
+    /// What `next_due` is while nothing waits.
+    never: u64,
 }
 
 /// A running software HCA: goes, with its threads, when the last object on it does.
@@ -78,37 +87,93 @@ impl std::ops::Deref for Running {
 }
 
 impl Running {
+    /// Starts one that is this process's own.
     pub fn start(config: HcaConfig) -> Arc<Self> {
-        let seed = config.seed.unwrap_or_else(|| {
+        Self::build(config, None, Self::seed(config))
+    }
+
+    /// Starts one that is a node of the fabric of this name.
+    ///
+    /// # Errors
+    /// [`Error::FabricName`], [`Error::FabricClock`], [`Error::Exhausted`], [`Error::Io`].
+    pub fn join(config: HcaConfig, fabric: &str) -> Result<Arc<Self>, Error> {
+        if config.clock != ClockKind::Real {
+            return Err(Error::FabricClock);
+        }
+        let seed = Self::seed(config);
+        if Barriers::get().is_asymmetric() && !Barriers::join() {
+            return Err(Error::io(
+                "use membarrier(2) between processes",
+                std::io::Error::last_os_error(),
+            ));
+        }
+        // Random even where keys are not: whoever has had the same place was another one.
+        let incarnation = std::hash::RandomState::new().build_hasher().finish();
+        let export = Export::new().map_err(|error| Error::io("make shared memory", error))?;
+        let node = Node::claim(fabric, incarnation, Arc::new(export))?;
+        let running = Self::build(config, Some(node), seed);
+        running.hca.connect_all();
+        Ok(running)
+    }
+
+    fn seed(config: HcaConfig) -> u64 {
+        config.seed.unwrap_or_else(|| {
             // The standard library's hasher is seeded by the operating system.
             std::hash::RandomState::new().build_hasher().finish()
-        });
+        })
+    }
+
+    fn build(config: HcaConfig, mut node: Option<Node>, seed: u64) -> Arc<Self> {
+        let port = Port::new(seed, node.as_ref().map_or(port::LID, Node::lid));
+        // Others look at what peers want whenever they look whether something is due.
+        let never = if node.is_some() {
+            u64::MAX - 1
+        } else {
+            u64::MAX
+        };
+        if let Some(node) = &mut node {
+            node.set_gid(port.gid());
+        }
         let workers = match config.mode {
             Mode::Inline => 0,
             Mode::Engine { threads } => threads.max(1),
         };
         let hca = Arc::new(Hca {
-            mrs: MrTable::new(seed),
+            mrs: match &node {
+                Some(node) => MrTable::shared(seed, node.export().clone()),
+                None => MrTable::new(seed),
+            },
             qps: QpTable::new(),
             srqs: SrqTable::new(),
-            port: Port::new(seed),
+            port,
             barriers: Barriers::get(),
             clock: Clock::new(config.clock),
             engine: (workers != 0).then(|| Engine::new(workers)),
-            next_due: CachePadded::new(AtomicU64::new(u64::MAX)),
+            next_due: CachePadded::new(AtomicU64::new(never)),
             cqns: Numbers::new("completion queues"),
             contexts: Contexts::default(),
             control: Mutex::new(Control::new(seed)),
+            node,
+            views: Views::default(),
+            never,
         });
-        let threads = (0..workers)
+        hca.make_scratch();
+        let spawn = |name: String, work: Box<dyn FnOnce(&Hca) + Send>| {
+            let hca = hca.clone();
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || work(&hca))
+                .unwrap_or_else(|error| panic!("cannot start the HCA's thread: {error}"))
+        };
+        let mut threads: Vec<_> = (0..workers)
             .map(|worker| {
-                let hca = hca.clone();
-                std::thread::Builder::new()
-                    .name(format!("bellwire-hca-{worker}"))
-                    .spawn(move || super::engine::work(&hca, worker))
-                    .unwrap_or_else(|error| panic!("cannot start the HCA's thread: {error}"))
+                let work = Box::new(move |hca: &Hca| super::engine::work(hca, worker));
+                spawn(format!("bellwire-hca-{worker}"), work)
             })
             .collect();
+        if hca.node.is_some() {
+            threads.push(spawn("bellwire-node".to_owned(), Box::new(run_node)));
+        }
         Arc::new(Self { hca, threads })
     }
 }
@@ -117,6 +182,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         if let Some(engine) = &self.hca.engine {
             engine.stop();
+        }
+        if let Some(node) = &self.hca.node {
+            node.stop();
         }
         for thread in self.threads.drain(..) {
             // A worker that panicked has said so; there is nothing more to do about it here.
@@ -130,6 +198,15 @@ impl Hca {
     /// next holder could trip over: requests are told one at a time.
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock, if nobody has it.
+    pub(super) fn try_control(&self) -> Option<MutexGuard<'_, Control>> {
+        match self.control.try_lock() {
+            Ok(control) => Some(control),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The doorbell: executes on this thread, or tells the engine.
@@ -194,9 +271,52 @@ impl Hca {
         self.next_due.load(Ordering::Relaxed) != u64::MAX
     }
 
+    /// Whether some request waits for its time; of a node of a fabric as well.
+    pub(super) fn waits_for_time(&self) -> bool {
+        // Relaxed: as above.
+        self.next_due.load(Ordering::Relaxed) != self.never
+    }
+
+    /// What `next_due` is while nothing waits.
+    pub(super) fn never(&self) -> u64 {
+        self.never
+    }
+
+    /// The name of the fabric that it is a node of.
+    pub(crate) fn fabric(&self) -> Option<&str> {
+        self.node.as_ref().map(Node::name)
+    }
+
+    /// The count of completion queues that are to raise an event, where other processes have to know.
+    pub(crate) fn armed(&self) -> Option<Arc<AtomicU32>> {
+        self.node.as_ref().map(|node| node.armed().clone())
+    }
+
+    /// Where requests of other processes are executed.
+    fn make_scratch(&self) {
+        if self.node.is_some() {
+            let pd = self.alloc_pd();
+            let mut control = self.control();
+            control.inbox = Some(Box::new([0; MAX_PACKET]));
+            control.scratch = Scratch::new(self, &mut control, pd);
+        }
+    }
+
+    /// Lets waiting requests go on whose time has come, and looks at what other processes want.
+    #[inline(never)]
+    pub(crate) fn progress(&self) {
+        if let Some(node) = &self.node {
+            self.look(node);
+            if !self.waits_for_time() {
+                return;
+            }
+        }
+        self.progress_timers();
+    }
+
     /// Lets waiting requests go on whose time has come.
     #[cold]
-    pub(crate) fn progress(&self) {
+    pub(super) fn progress_timers(&self) {
         let now = self.clock.now();
         // Relaxed: as above.
         if now >= self.next_due.load(Ordering::Relaxed) {

@@ -7,6 +7,7 @@ use super::fail::behind;
 use super::fault::{Fault, Script, Trigger};
 use super::hca::Hca;
 use super::port;
+use super::record::connection;
 use super::record::{Stall, Wait};
 use super::respond::Blame;
 use super::run::{Stop, execute_one, run};
@@ -73,6 +74,9 @@ impl Hca {
     fn link(&self, up: bool) {
         if !self.port.set_up(up) {
             return;
+        }
+        if let Some(node) = &self.node {
+            node.live().for_each(|slot| node.peer(slot).set_down(!up));
         }
         let event = if up {
             EventType::PortActive
@@ -233,9 +237,10 @@ impl Hca {
         if arrives
             && self.port.is_up()
             && let Some(record) = control.record(qpn)
+            && record.requester.is_none()
         {
             let peer = record.attr.dest_qp_num;
-            self.first_packet(control, qpn, peer);
+            self.first_packet(control, peer, connection(peer, qpn));
         }
         let Some(record) = control.record(qpn) else {
             return false;

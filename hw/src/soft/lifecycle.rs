@@ -5,8 +5,12 @@ use super::hca::Hca;
 use super::limits;
 use super::qp::{MAX_QP, QpCtx, SendWork};
 use super::receive::{OwnQueue, Receives, RecvWork};
-use super::record::{Life, QpParts, QpRecord, RecvParts, UNTRIED, connection, datagrams};
+use super::record::{
+    Life, QpParts, QpRecord, RecvParts, UNTRIED, connection, connection_with, datagrams, requester,
+};
+use super::remote::{self, Door, Remote};
 use crate::error::Error;
+use crate::fabric;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
 use bellwire_core::wr::{QpType, WcStatus};
@@ -87,6 +91,9 @@ impl Hca {
             stall: None,
             dead_cqs: [None; 2],
             flush_status: WcStatus::WrFlushErr,
+            lives: 0,
+            requester: None,
+            responder: None,
         });
         Ok((qpn, ctx))
     }
@@ -125,6 +132,7 @@ impl Hca {
         let Some(record) = control.record(qpn) else {
             return;
         };
+        self.fall_silent(record);
         // Relaxed: whoever posts next is told of a new life by other means.
         record.ctx.receiver.flushing.store(false, Ordering::Relaxed);
         // SAFETY: shut, and the lock is held: both works are ours.
@@ -132,18 +140,24 @@ impl Hca {
             *record.ctx.sender.work.get() = None;
             *record.ctx.receiver.work.get() = None;
         }
+        record.requester = None;
+        record.responder = None;
     }
 
     /// Keeps the data path out of a queue pair's sends, waits until it has left, and deals with the
-    /// entry that it stopped at, should nobody have yet.
-    pub(super) fn close(&self, control: &mut Control, qpn: u32) {
+    /// entry that it stopped at, should nobody have yet. `true`: requests were under way to another
+    /// process, and count as not sent.
+    pub(super) fn close(&self, control: &mut Control, qpn: u32) -> bool {
+        let mut rewound = false;
         if let Some(record) = control.record(qpn) {
             // Relaxed: ordered before what follows by the barrier.
             record.ctx.sender.closed.store(true, Ordering::Relaxed);
             self.barriers.heavy();
             record.ctx.sender.section.wait();
+            rewound = record.rewind();
             self.settle(control, qpn);
         }
+        rewound
     }
 
     /// Keeps the peer out of a queue pair that is closed, and waits until it has left. Nothing waits
@@ -155,15 +169,17 @@ impl Hca {
         record.stall = None;
         // Relaxed: ordered before what follows by the barrier.
         let accepted = record.ctx.face.accepts.swap(0, Ordering::Relaxed);
+        self.show_responder(record);
         self.barriers.heavy();
+        self.wait_for_requester(record);
         if accepted == datagrams(qpn) {
             self.qps.wait_for_all(control.qps.len());
-        } else if accepted != 0 {
+        } else if accepted != 0
+            // Requests of other processes are executed under the lock.
+            && let Some(peer) = requester(accepted)
+        {
             // SAFETY: used here only.
-            unsafe { self.qps.get(accepted as u32) }
-                .sender
-                .section
-                .wait();
+            unsafe { self.qps.get(peer) }.sender.section.wait();
         }
         control.timers.retain(|Reverse((_, _, of))| *of != qpn);
         self.note_next_due(control);
@@ -176,6 +192,12 @@ impl Hca {
         attr: &QpAttr,
         mask: QpAttrMask,
     ) -> Result<QpState, Error> {
+        if mask.contains(QpAttrMask::AV)
+            && let Some(there) = self.elsewhere(&attr.ah_attr)
+            && there.incarnation == 0
+        {
+            self.connect(there.slot);
+        }
         let mut control = self.control();
         let (dead, gated) = (control.dead, control.gated);
         let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
@@ -218,6 +240,7 @@ impl Hca {
                 match from {
                     QpState::Rtr => self.start_sending(record, gated),
                     QpState::Sqd | QpState::Sqe => {
+                        self.speak(record);
                         // SAFETY: closed, and the lock is held: the work is ours.
                         if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
                             work.max_rd_atomic = record.attr.max_rd_atomic;
@@ -234,7 +257,10 @@ impl Hca {
                 if from == QpState::Rts {
                     record.attr.en_sqd_async_notify =
                         attr.en_sqd_async_notify && mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY);
-                    self.close(&mut control, qpn);
+                    let rewound = self.close(&mut control, qpn);
+                    if rewound {
+                        self.send_again(&mut control, qpn);
+                    }
                     let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
                     if record.state == to && record.stall.is_none() {
                         record.drained();
@@ -263,6 +289,7 @@ impl Hca {
         face.qkey.store(record.attr.qkey, Ordering::Relaxed);
         face.min_rnr_timer
             .store(record.attr.min_rnr_timer, Ordering::Relaxed);
+        self.show_responder(record);
     }
 
     fn recv_work(record: &QpRecord) -> Option<RecvWork> {
@@ -295,17 +322,31 @@ impl Hca {
     fn send_work(&self, record: &QpRecord) -> Option<SendWork> {
         let (ring, cq) = record.parts.send?;
         let peer = record.attr.dest_qp_num;
-        let reachable = self.port.leads_here(&record.attr.ah_attr);
+        let here = self.port.leads_here(&record.attr.ah_attr);
+        let there = self.elsewhere(&record.attr.ah_attr).filter(|_| !here);
         Some(SendWork {
             transport: record.parts.transport,
+            is_local_rc: record.parts.transport == QpType::Rc && there.is_none(),
             ring,
             consumer: record.life.send_start,
             qpn: record.qpn,
             pd: record.parts.pd,
             // SAFETY: the work goes with the device, at the latest.
             peer: unsafe { self.qps.get(peer) },
-            // Behind another port there is nobody: a name that no responder accepts.
-            connection: if reachable {
+            own: record.ctx,
+            remote: there.zip(self.node.as_ref()).map(|(there, node)| Remote {
+                slot: there.slot,
+                incarnation: there.incarnation,
+                life: record.lives,
+                msn: 0,
+                asks: false,
+                sent_to: record.life.send_start,
+                // SAFETY: the work goes with the device, at the latest, which has the node.
+                door: unsafe { Door::new(node, there.slot, record.qpn, peer) },
+                view: None,
+            }),
+            // Behind other ports there is nobody: a name that no responder accepts.
+            connection: if here || there.is_some() {
                 connection(peer, record.qpn)
             } else {
                 u64::MAX
@@ -318,7 +359,7 @@ impl Hca {
         })
     }
 
-    fn start_receiving(&self, record: &QpRecord) {
+    fn start_receiving(&self, record: &mut QpRecord) {
         let Some(work) = Self::recv_work(record) else {
             return;
         };
@@ -326,18 +367,42 @@ impl Hca {
         unsafe { *record.ctx.receiver.work.get() = Some(work) };
         let accepts = match record.parts.transport {
             QpType::Ud => datagrams(record.qpn),
-            _ => connection(record.qpn, record.attr.dest_qp_num) | UNTRIED,
+            _ if self.port.leads_here(&record.attr.ah_attr) => {
+                connection(record.qpn, record.attr.dest_qp_num) | UNTRIED
+            }
+            _ => match self.elsewhere(&record.attr.ah_attr) {
+                Some(there) => {
+                    record.responder = Some(remote::Responder::new(there.slot, there.incarnation));
+                    let lid = fabric::lid(there.slot);
+                    connection_with(record.qpn, record.attr.dest_qp_num, lid) | UNTRIED
+                }
+                // Nobody has this name.
+                None => u64::MAX >> 1,
+            },
         };
         // Release: partner of the acquire in `Responder::find` and `datagram::deliver`.
         record.ctx.face.accepts.store(accepts, Ordering::Release);
+        self.show_responder(record);
     }
 
-    fn start_sending(&self, record: &QpRecord, gated: bool) {
+    fn start_sending(&self, record: &mut QpRecord, gated: bool) {
+        record.lives = record.lives.wrapping_add(1);
         let Some(work) = self.send_work(record) else {
             return;
         };
+        record.requester = work.remote.map(|remote| remote::Requester {
+            work,
+            remote,
+            acked: 0,
+            watch: None,
+            probed: false,
+        });
+        self.speak(record);
         // SAFETY: closed since the life began, and the lock is held: the work is ours.
         unsafe { *record.ctx.sender.work.get() = Some(work) };
+        // Relaxed: published by the opening.
+        (record.ctx.sender.acked).store(record.life.send_start, Ordering::Relaxed);
+        record.ctx.sender.sent.store(0, Ordering::Relaxed);
         // Relaxed: published by the opening.
         record
             .ctx

@@ -1,4 +1,5 @@
-//! The software HCA: a verbs device within a process, with neither NIC nor kernel module.
+//! The software HCA: a verbs device with neither NIC nor kernel module, within a process and between
+//! those of a host.
 //!
 //! It reads and writes the very entries that ConnectX devices do, from memory that core's queues
 //! write and read.
@@ -15,6 +16,8 @@
 //! Execution is synchronous: a request that reaches its peer has been executed there, and is
 //! acknowledged, when `run` goes on to the next. What is taken from under it (a key, a
 //! connection) is taken by `quiesce`.
+//!
+//! What goes to another process leaves `run` by `remote`, and comes in there.
 
 mod arm;
 mod clock;
@@ -38,6 +41,7 @@ mod quiesce;
 mod random;
 mod receive;
 mod record;
+mod remote;
 mod respond;
 mod run;
 mod slow;
@@ -52,9 +56,13 @@ pub use doorbell::{RecvDoorbell, SendDoorbell};
 pub use fault::{Fault, Script, Trigger};
 pub(crate) use hca::Running;
 pub use hca::{HcaConfig, Mode};
+pub(crate) use mr::{KEYS_BYTES, Scramble};
 pub(crate) use port::address_vector;
+pub(crate) use quiesce::{Barriers, Section};
 pub(crate) use record::{Life, QpParts, RecvParts};
+pub(crate) use remote::ShownMemory;
 pub(crate) use srq::{SrqCtx, XrcSrq};
+pub(crate) use turn::Turn;
 
 use crate::device::DeviceAttr;
 

@@ -1,8 +1,10 @@
 //! Memory keys: a table that the data path reads without a lock.
 
 use crate::error::Error;
+use crate::fabric::{Export, Shown};
 use bellwire_core::access::AccessFlags;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const INDEX_BITS: u32 = 16;
@@ -16,7 +18,7 @@ const VARIANT: u32 = (1 << VARIANT_BITS) - 1;
 
 /// One key. Zero in `key` means that it opens nothing: no key is zero.
 #[derive(Debug, Default)]
-#[repr(align(32))]
+#[repr(C, align(32))]
 struct Entry {
     key: AtomicU32,
     /// A protection domain, or [`of_qp`].
@@ -42,11 +44,99 @@ const ZERO_BASED: u32 = AccessFlags::ZERO_BASED.bits();
 /// has to match the whole key in the entry: one that was never given out reaches nothing.
 #[derive(Debug)]
 pub(super) struct MrTable {
-    entries: Box<[Entry]>,
+    keys: Keys,
     multiplier: u32,
+    /// What `keys` points to.
+    _memory: Storage,
+}
+
+/// Where the keys are kept.
+#[derive(Debug)]
+enum Storage {
+    Own(#[expect(dead_code, reason = "only to be kept")] Box<[Entry]>),
+    /// Where other processes read them.
+    Shared(#[expect(dead_code, reason = "only to be kept")] Arc<Export>),
+}
+
+/// The keys of a device, this process's or another one's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys {
+    entries: NonNull<Entry>,
+    scramble: Scramble,
+}
+
+// SAFETY: points to atomics.
+unsafe impl Send for Keys {}
+// SAFETY: as above.
+unsafe impl Sync for Keys {}
+
+/// Finds a key's entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scramble {
     inverse: u32,
     salt: u32,
 }
+
+impl Scramble {
+    pub fn from_bits(bits: u64) -> Self {
+        Self {
+            inverse: bits as u32,
+            salt: (bits >> 32) as u32,
+        }
+    }
+
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.salt) << 32 | u64::from(self.inverse)
+    }
+
+    /// The entry that a key falls on.
+    #[inline(always)]
+    fn index(self, key: u32) -> usize {
+        let plain = (key >> VARIANT_BITS ^ self.salt).wrapping_mul(self.inverse);
+        plain as usize & (MAX_MR - 1)
+    }
+}
+
+impl Keys {
+    /// Those of another process.
+    pub fn of(shown: Shown) -> Self {
+        Self {
+            entries: shown.keys().cast(),
+            scramble: shown.scramble(),
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self, key: u32) -> &Entry {
+        // SAFETY: the mask keeps the index below MAX_MR, the table's length; the table stays as long
+        // as whoever has the keys, any bits are an entry.
+        unsafe { self.entries.add(self.scramble.index(key)).as_ref() }
+    }
+
+    /// Whether the key covers the addresses themselves, for its protection domain, and allows the
+    /// access. All that requests of this side can have; of a peer's, [`reach`](MrTable::reach) knows the
+    /// rest.
+    ///
+    /// Holds until the caller leaves its section (or gives up the device's lock).
+    #[inline(always)]
+    pub fn covers(self, reach: &Reach) -> bool {
+        let entry = self.entry(reach.key);
+        // Acquire: partner of the release in `open`. A key that is being revoked may still be
+        // seen; whoever revokes waits for this section.
+        let found = entry.key.load(Ordering::Acquire) == reach.key && reach.key != 0;
+        let addr = entry.addr.load(Ordering::Relaxed);
+        let length = entry.length.load(Ordering::Relaxed);
+        let offset = reach.addr.wrapping_sub(addr);
+        let within = offset <= length && reach.length <= length - offset;
+        let allowed = entry.access.load(Ordering::Relaxed) & (reach.access | ZERO_BASED)
+            == reach.access
+            && entry.owner.load(Ordering::Relaxed) == reach.pd;
+        found && within && allowed
+    }
+}
+
+/// Bytes of the table.
+pub(crate) const KEYS_BYTES: usize = MAX_MR * size_of::<Entry>();
 
 /// What memory a request wants to reach, and how.
 #[derive(Clone, Copy, Debug)]
@@ -86,26 +176,40 @@ const fn inverse(odd: u32) -> u32 {
 
 impl MrTable {
     pub fn new(seed: u64) -> Self {
+        let mut entries: Box<[Entry]> = (0..MAX_MR).map(|_| Entry::default()).collect();
+        let start = NonNull::from(&mut *entries).cast();
+        Self::at(seed, start, Storage::Own(entries))
+    }
+
+    /// A table that other processes may read.
+    pub fn shared(seed: u64, export: Arc<Export>) -> Self {
+        let table = Self::at(seed, export.keys().cast(), Storage::Shared(export.clone()));
+        export.set_scramble(table.keys.scramble);
+        table
+    }
+
+    fn at(seed: u64, entries: NonNull<Entry>, memory: Storage) -> Self {
         let multiplier = (seed as u32) | 1;
-        Self {
-            entries: (0..MAX_MR).map(|_| Entry::default()).collect(),
-            multiplier,
+        let scramble = Scramble {
             inverse: inverse(multiplier),
             salt: (seed >> 32) as u32,
+        };
+        Self {
+            keys: Keys { entries, scramble },
+            multiplier,
+            _memory: memory,
         }
     }
 
     /// The entry that a key falls on.
     #[inline(always)]
     pub fn index(&self, key: u32) -> usize {
-        let plain = (key >> VARIANT_BITS ^ self.salt).wrapping_mul(self.inverse);
-        plain as usize & (MAX_MR - 1)
+        self.keys.scramble.index(key)
     }
 
     #[inline(always)]
     fn entry(&self, key: u32) -> &Entry {
-        // SAFETY: the mask keeps the index below MAX_MR, the table's length.
-        unsafe { self.entries.get_unchecked(self.index(key)) }
+        self.keys.entry(key)
     }
 
     /// A key for this index, which opens nothing yet. Under the device's lock.
@@ -114,7 +218,7 @@ impl MrTable {
         let mut tag = random >> VARIANT_BITS;
         loop {
             let plain = index as u32 | tag << INDEX_BITS;
-            let upper = plain.wrapping_mul(self.multiplier) ^ self.salt;
+            let upper = plain.wrapping_mul(self.multiplier) ^ self.keys.scramble.salt;
             match upper & u32::MAX >> VARIANT_BITS {
                 // Zero is no key, and 0x100 ends a receive's list.
                 0 | 1 => tag = tag.wrapping_add(1),
@@ -158,25 +262,10 @@ impl MrTable {
         Ok(self.index(key))
     }
 
-    /// Whether the key covers the addresses themselves, for its protection domain, and allows the
-    /// access. All that requests of this side can have; of a peer's, [`reach`](Self::reach) knows the
-    /// rest.
-    ///
-    /// Holds until the caller leaves its section (or gives up the device's lock).
+    /// As [`Keys::covers`].
     #[inline(always)]
     pub fn covers(&self, reach: &Reach) -> bool {
-        let entry = self.entry(reach.key);
-        // Acquire: partner of the release in `open`. A key that is being revoked may still be
-        // seen; whoever revokes waits for this section.
-        let found = entry.key.load(Ordering::Acquire) == reach.key && reach.key != 0;
-        let addr = entry.addr.load(Ordering::Relaxed);
-        let length = entry.length.load(Ordering::Relaxed);
-        let offset = reach.addr.wrapping_sub(addr);
-        let within = offset <= length && reach.length <= length - offset;
-        let allowed = entry.access.load(Ordering::Relaxed) & (reach.access | ZERO_BASED)
-            == reach.access
-            && entry.owner.load(Ordering::Relaxed) == reach.pd;
-        found && within && allowed
+        self.keys.covers(reach)
     }
 
     /// The memory that a peer's request names, if its key covers it and allows the access: what

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The only port.
 pub(super) const NUMBER: u8 = 1;
 
-/// Its local identifier.
+/// Its local identifier, unless a fabric has given it another.
 pub(super) const LID: u16 = 1;
 
 /// Its largest packet.
@@ -30,18 +30,28 @@ const DATAGRAM_OVERHEAD: usize = 12 + 8 + 4;
 pub(crate) struct Port {
     /// The only one, link-local.
     gid: [u8; 16],
+    lid: u16,
     down: AtomicBool,
 }
 
 impl Port {
-    pub fn new(guid: u64) -> Self {
+    pub fn new(guid: u64, lid: u16) -> Self {
         let mut gid = [0; 16];
         gid[..2].copy_from_slice(&[0xfe, 0x80]);
         gid[8..].copy_from_slice(&guid.to_be_bytes());
         Self {
             gid,
+            lid,
             down: AtomicBool::new(false),
         }
+    }
+
+    pub fn gid(&self) -> [u8; 16] {
+        self.gid
+    }
+
+    pub fn lid(&self) -> u16 {
+        self.lid
     }
 
     pub fn is_up(&self) -> bool {
@@ -58,16 +68,20 @@ impl Port {
     /// Whether packets to this address come back to this port. LID 0 is the port itself, as a zeroed
     /// address has it.
     pub fn leads_here(&self, attr: &AhAttr) -> bool {
-        matches!(attr.dlid, 0 | LID) && (!attr.is_global || attr.grh.dgid == self.gid)
+        self.is_ours(attr.dlid) && (!attr.is_global || attr.grh.dgid == self.gid)
     }
 
-    /// As [`leads_here`](Self::leads_here), and the port is up.
+    fn is_ours(&self, lid: u16) -> bool {
+        lid == 0 || lid == self.lid
+    }
+
+    /// As [`leads_here`](Self::leads_here), of a datagram.
     pub fn is_here(&self, av: &AddressVector) -> bool {
-        let global = av.grh_gid_fl.get() & GRH_PRESENT != 0;
-        matches!(av.rlid.get(), 0 | LID) && (!global || av.rgid == self.gid) && self.is_up()
+        self.is_ours(av.rlid.get()) && global(av).is_none_or(|gid| gid == self.gid)
     }
 
-    /// The header that a datagram to this address arrives with, if its route is global (IBTA 8.3).
+    /// The header that a datagram from here to this address arrives with, if its route is global (IBTA
+    /// 8.3).
     pub fn route_header(&self, av: &AddressVector, payload: usize) -> Option<[u8; GRH_BYTES]> {
         const VERSION: u32 = 6;
         const NEXT_HEADER: u8 = 0x1b;
@@ -98,7 +112,7 @@ impl Hca {
             },
             max_mtu: MTU,
             active_mtu: MTU,
-            lid: LID,
+            lid: self.port.lid,
             sm_lid: LID,
             gid_tbl_len: 1,
             pkey_tbl_len: 1,
@@ -112,6 +126,46 @@ impl Hca {
 
     pub(crate) fn pkey(&self) -> u16 {
         PKEY
+    }
+}
+
+/// Where a global route leads to.
+fn global(av: &AddressVector) -> Option<[u8; 16]> {
+    (av.grh_gid_fl.get() & GRH_PRESENT != 0).then_some(av.rgid)
+}
+
+/// The other node of the fabric that an address leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Elsewhere {
+    pub slot: usize,
+    /// Which node is there now; zero: none that we have a link to.
+    pub incarnation: u64,
+}
+
+impl Hca {
+    /// The other node that a path leads to.
+    pub(super) fn elsewhere(&self, attr: &AhAttr) -> Option<Elsewhere> {
+        self.node_at(attr.dlid, attr.is_global.then_some(attr.grh.dgid))
+    }
+
+    /// The other node that a datagram goes to.
+    pub(super) fn datagram_elsewhere(&self, av: &AddressVector) -> Option<Elsewhere> {
+        self.node_at(av.rlid.get(), global(av))
+    }
+
+    fn node_at(&self, lid: u16, gid: Option<[u8; 16]>) -> Option<Elsewhere> {
+        let node = self.node.as_ref()?;
+        let slot = node.slot_of(lid)?;
+        let peer = node.peer(slot);
+        if let (Some(gid), Some(link)) = (gid, peer.link())
+            && link.gid != gid
+        {
+            return None;
+        }
+        Some(Elsewhere {
+            slot,
+            incarnation: peer.incarnation(),
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 use super::cq::CqCtx;
 use super::quiesce::Section;
 use super::receive::RecvWork;
+use super::remote::Remote;
 use super::run::Stop;
 use super::turn::Turn;
 use bellwire_core::wqe::SendRing;
@@ -13,7 +14,7 @@ use bellwire_core::wr::QpType;
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The device's side of a queue pair.
 #[derive(Debug, Default)]
@@ -48,6 +49,14 @@ pub(crate) struct Sender {
     pub closed: AtomicBool,
     /// Counter behind the last entry that was rung.
     pub producer: AtomicU32,
+    /// Of a peer in another process: counter of the first entry that it has not acknowledged. Changed
+    /// by the lock's holder while requests are under way, by whoever executes else.
+    pub acked: AtomicU32,
+    /// As well: number of the next request, in 16 bits.
+    pub sent: AtomicU32,
+    /// What the responder owes its requester in another process: [`remote::owed`](super::remote), for
+    /// the next packet that goes there.
+    pub owed: AtomicU64,
     /// Owned by the thread in the section while not `closed`, by the lock's holder else.
     pub work: UnsafeCell<Option<SendWork>>,
 }
@@ -56,12 +65,17 @@ pub(crate) struct Sender {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWork {
     pub transport: QpType,
+    /// A reliable connection within this process: one look, for what is the usual case.
+    pub is_local_rc: bool,
     pub ring: SendRing<'static>,
     /// Counter of the next entry to execute.
     pub consumer: u32,
     pub qpn: u32,
     pub pd: u32,
     pub peer: &'static QpCtx,
+    pub own: &'static QpCtx,
+    /// Set where the peer is in another process; `peer` is nobody's then.
+    pub remote: Option<Remote>,
     /// What `peer` has to accept.
     pub connection: u64,
     /// Why the data path stopped at `consumer`, until the lock's holder deals with it.
@@ -71,6 +85,15 @@ pub(crate) struct SendWork {
     pub max_rd_atomic: u8,
     /// Of datagrams: stands in for a request's Q_Key that has its top bit set.
     pub qkey: u32,
+}
+
+impl SendWork {
+    /// Under the device's lock: everything before this counter has been told.
+    pub fn pass(&mut self, counter: u32) {
+        self.consumer = counter;
+        // Relaxed: closed, so nobody sends.
+        self.own.sender.acked.store(counter, Ordering::Relaxed);
+    }
 }
 
 /// The responder's receive queue.

@@ -30,6 +30,8 @@ pub(crate) struct Barriers {
     asymmetric: bool,
 }
 
+const MEMBARRIER_CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
+const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
@@ -66,6 +68,18 @@ impl Barriers {
         }
     }
 
+    /// As [`heavy`](Self::heavy), for other processes of the fabric too.
+    pub fn heavy_everywhere(self) {
+        self.heavy();
+        // Where the kernel refuses it the light barrier is a real one everywhere: see `join`.
+        membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    }
+
+    /// Lets other processes' [`heavy_everywhere`](Self::heavy_everywhere) reach this one.
+    pub fn join() -> bool {
+        membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
+    }
+
     pub fn heavy(self) {
         fence(Ordering::SeqCst);
         if self.asymmetric && !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
@@ -98,6 +112,27 @@ impl Section {
         let count = self.0.load(Ordering::Relaxed);
         // Release: partner of the acquire in `wait`; all that was done inside comes before.
         self.0.store(count.wrapping_add(1), Ordering::Release);
+    }
+
+    /// As [`wait`](Self::wait), of a section of another process: `false` when it has not been left after
+    /// `bound`.
+    #[cfg(not(loom))]
+    pub fn wait_bounded(&self, bound: std::time::Duration) -> bool {
+        // Acquire: as in `wait`.
+        let seen = self.0.load(Ordering::Acquire);
+        if seen.is_multiple_of(2) {
+            return true;
+        }
+        let start = std::time::Instant::now();
+        let mut spins = 0u32;
+        while self.0.load(Ordering::Acquire) == seen {
+            spins += 1;
+            pause(spins);
+            if start.elapsed() > bound {
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits until the section that is under way, if any, has been left. Call after

@@ -89,6 +89,10 @@ impl Lists for SrqRing<'static> {
     }
 }
 
+/// Brings a message's data to places of these addresses and lengths, which were checked. `false`: it is
+/// not to be had any more.
+pub(super) type Fetch<'a> = dyn Fn(&[(u64, u64)]) -> bool + 'a;
+
 /// A message that consumes a receive.
 pub(super) struct Message<'a> {
     /// How the receive completes.
@@ -99,6 +103,8 @@ pub(super) struct Message<'a> {
     pub solicited: bool,
     /// What is to be placed: nothing for a WRITE.
     pub data: SgeList<'a>,
+    /// Places the data in place of that, where it is in another process.
+    pub fetch: Option<&'a Fetch<'a>>,
 }
 
 /// Where a datagram came from, and its route header.
@@ -231,7 +237,9 @@ impl<R: Lists> Claim<R> {
         let mut entry = self.answer(message);
         if message.kind != CqeOpcode::RespWrImm && message.length != 0 {
             self.check(hca, message.length)?;
-            if message.length <= INLINE_SCATTER {
+            if let Some(fetch) = message.fetch {
+                self.fetch(fetch, message.length)?;
+            } else if message.length <= INLINE_SCATTER {
                 // SAFETY: 32 bytes are writable, and the data was checked in this section.
                 unsafe { gather(message.data, entry.inline_room().as_mut_ptr()) };
             } else {
@@ -241,6 +249,22 @@ impl<R: Lists> Claim<R> {
             }
         }
         self.complete(&entry)
+    }
+
+    /// Has a message placed that is somewhere else.
+    #[cold]
+    fn fetch(&self, fetch: &Fetch<'_>, length: u64) -> Result<(), Unfilled> {
+        let mut places = Vec::new();
+        // SAFETY: claimed.
+        Placer::new(unsafe { self.ring.elements(self.index) }).next(length as usize, |to, now| {
+            places.push((to.expose_provenance() as u64, now as u64));
+        });
+        if fetch(&places) {
+            return Ok(());
+        }
+        // As of a message of which only the beginning has come.
+        self.fail(Syndrome::WR_FLUSH);
+        Err(Unfilled::Failed(Syndrome::REMOTE_OP))
     }
 
     /// Places a datagram behind its route header, and completes the receive.

@@ -2,6 +2,7 @@
 
 use super::cq::CqCtx;
 use super::qp::{QpCtx, SendWork};
+use super::remote;
 use super::srq::SrqCtx;
 use crate::event::{AsyncQueue, Element, EventType};
 use bellwire_core::port::DoorbellRecord;
@@ -99,6 +100,12 @@ pub(super) struct QpRecord {
     pub dead_cqs: [Option<u32>; 2],
     /// How what is not executed is told: flushed, unless the device is dead.
     pub flush_status: WcStatus,
+    /// Lives that it has begun to send in.
+    pub lives: u16,
+    /// Set while it sends to another process.
+    pub requester: Option<remote::Requester>,
+    /// Set while it takes requests from another process.
+    pub responder: Option<remote::Responder>,
 }
 
 impl QpRecord {
@@ -181,6 +188,18 @@ impl QpRecord {
 /// numbers have 24 bits.
 pub(super) fn connection(responder: u32, requester: u32) -> u64 {
     u64::from(responder) << 32 | u64::from(requester)
+}
+
+/// As [`connection`], of a requester in another process, whose node has this identifier: at most 64,
+/// so that it fits above a queue pair number and the bit of [`datagrams`].
+pub(super) fn connection_with(responder: u32, requester: u32, lid: u16) -> u64 {
+    connection(responder, requester) | u64::from(lid) << 25
+}
+
+/// The number of the requester in this process that a connection names.
+pub(super) fn requester(connection: u64) -> Option<u32> {
+    let low = connection as u32;
+    (low >> 24 == 0).then_some(low)
 }
 
 /// In [`Face::accepts`](super::qp::Face::accepts): nothing has arrived on the connection yet.

@@ -175,7 +175,7 @@ fn not_yet(work: &SendWork) -> Answer {
 
 /// The shared receive queue that an XRC request names, when it is of the target's domain.
 fn named_srq(hca: &Hca, work: &SendWork, srqn: u32) -> Result<&'static SrqCtx, Answer> {
-    // SAFETY: as in `Responder::claim`.
+    // SAFETY: as in `Responder::receive`.
     let target = unsafe { &*work.peer.receiver.work.get() };
     let Some(RecvWork {
         source: Receives::Xrc { domain },

@@ -6,7 +6,8 @@ use super::hca::Hca;
 use super::mr::{LOCAL_READ, Reach};
 use super::port;
 use super::qp::SendWork;
-use super::receive::Message;
+use super::receive::{Fetch, Message};
+use super::remote;
 use super::respond::{Answer, Blame, Responder};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
@@ -40,6 +41,10 @@ pub(crate) enum Stop {
     UnderLock,
     /// The entry is the first of its connection.
     FirstPacket,
+    /// The entry waits until those before it are acknowledged by another process.
+    Unacknowledged,
+    /// There is no room for the entry's packet.
+    Full,
 }
 
 impl Stop {
@@ -82,16 +87,19 @@ impl Service for Xrc {}
 /// Executes entries from `work.consumer` up to `producer`.
 #[inline(always)]
 pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
-    match work.transport {
-        QpType::Rc => run_on::<Rc>(hca, work, producer),
-        other => run_other(hca, work, producer, other),
+    if work.is_local_rc {
+        run_on::<Rc>(hca, work, producer)
+    } else {
+        run_other(hca, work, producer)
     }
 }
 
 /// The others out of line: RC is what a queue pair is unless somebody asks for something else.
 #[inline(never)]
-fn run_other(hca: &Hca, work: &mut SendWork, producer: u32, transport: QpType) -> Option<Stop> {
-    match transport {
+fn run_other(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
+    match work.transport {
+        _ if work.remote.is_some() => remote::run(hca, work, producer),
+        QpType::Rc => run_on::<Rc>(hca, work, producer),
         QpType::Uc => run_on::<Uc>(hca, work, producer),
         QpType::Ud => run_on::<Ud>(hca, work, producer),
         _ => run_on::<Xrc>(hca, work, producer),
@@ -216,7 +224,7 @@ fn unanswered(answer: Answer) -> Result<u32, Stop> {
 
 /// Checks that all data of a message may be read, and gives its length.
 #[inline(always)]
-fn outgoing(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> {
+pub(super) fn outgoing(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> {
     let mut length = 0;
     for piece in data {
         match piece {
@@ -334,13 +342,19 @@ fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> 
 }
 
 #[inline(always)]
-fn message<'a>(wqe: &SendWqe<'_>, kind: CqeOpcode, data: SgeList<'a>, length: u64) -> Message<'a> {
+pub(super) fn message<'a>(
+    wqe: &SendWqe<'_>,
+    kind: CqeOpcode,
+    data: SgeList<'a>,
+    length: u64,
+) -> Message<'a> {
     Message {
         kind,
         length,
         imm: wqe.imm(),
         solicited: wqe.fm_ce_se() & fm_ce_se::SOLICITED != 0,
         data,
+        fetch: None,
     }
 }
 
@@ -375,6 +389,50 @@ pub(super) fn outgoing_datagram<'a>(
     Ok(message)
 }
 
+/// Hands a request over whose data is `length` bytes that `fetch` brings from another process.
+/// `invalidate` takes the key away that a SEND with invalidate names.
+pub(super) fn fetched<T: Service>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'_>,
+    length: u64,
+    fetch: &Fetch<'_>,
+    invalidate: &mut dyn FnMut(u32) -> Result<(), Syndrome>,
+) -> Result<u32, Stop> {
+    let nothing = wqe.data(wqe.ds() as usize * SEGMENT);
+    let mut run = || {
+        let responder = T::responder(hca, work, wqe)?;
+        if matches!(wqe.opcode(), opcode::RDMA_WRITE | opcode::RDMA_WRITE_IMM) {
+            let access = AccessFlags::REMOTE_WRITE;
+            let to = responder.reach(hca, wqe.remote(T::FIRST), length, access)?;
+            let places = [(to.expose_provenance() as u64, length)];
+            if wqe.opcode() == opcode::RDMA_WRITE {
+                return fetch(&places).then_some(0).ok_or(Answer::Silent);
+            }
+            let message = message(wqe, CqeOpcode::RespWrImm, nothing, length);
+            responder.receive(hca, &message, || {
+                fetch(&places).then_some(()).ok_or(Syndrome::WR_FLUSH)
+            })?;
+            return Ok(0);
+        }
+        let kind = match wqe.opcode() {
+            opcode::SEND => CqeOpcode::RespSend,
+            opcode::SEND_INVAL => CqeOpcode::RespSendInv,
+            _ => CqeOpcode::RespSendImm,
+        };
+        let message = Message {
+            fetch: Some(fetch),
+            ..message(wqe, kind, nothing, length)
+        };
+        responder.receive(hca, &message, || match kind {
+            CqeOpcode::RespSendInv => invalidate(responder.pd()),
+            _ => Ok(()),
+        })?;
+        Ok(0)
+    };
+    answered::<T>(run())
+}
+
 /// Hands a message to the responder's receive queue.
 #[inline(never)]
 fn send<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
@@ -388,7 +446,7 @@ fn send<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32
 
 /// Checks that the result of a READ or atomic may be written where the entry says, and that there
 /// is room for `length` bytes; gives the room.
-fn incoming(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> {
+pub(super) fn incoming(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> {
     let mut room = 0;
     for piece in data {
         let Data::Pointer(sge) = piece else {
@@ -414,7 +472,7 @@ fn incoming(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> 
 ///
 /// # Safety
 /// `incoming` has checked the elements in this section; `from` is readable for all of them.
-unsafe fn spread(mut from: *const u8, data: SgeList<'_>) {
+pub(super) unsafe fn spread(mut from: *const u8, data: SgeList<'_>) {
     for piece in data {
         if let Data::Pointer(sge) = piece {
             let to = std::ptr::with_exposed_provenance_mut(sge.addr as usize);
@@ -425,6 +483,23 @@ unsafe fn spread(mut from: *const u8, data: SgeList<'_>) {
             }
         }
     }
+}
+
+/// Where a READ from another process may fetch its data.
+pub(super) fn read_from(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u64, Stop> {
+    let find = match work.transport {
+        QpType::XrcSend => Xrc::responder(hca, work, wqe),
+        _ => Rc::responder(hca, work, wqe),
+    };
+    let (first, second) = match work.transport {
+        QpType::XrcSend => (Xrc::FIRST, Xrc::SECOND),
+        _ => (Rc::FIRST, Rc::SECOND),
+    };
+    let from = find.and_then(|responder| {
+        let length = wqe.data(second).total();
+        responder.reach(hca, wqe.remote(first), length, AccessFlags::REMOTE_READ)
+    });
+    Ok(from.map_err(refused)?.expose_provenance() as u64)
 }
 
 fn read<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
@@ -447,6 +522,24 @@ fn read<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32
     Ok(length as u32)
 }
 
+/// Does an atomic whose operands stand at `operands`; gives what was there.
+///
+/// # Safety
+/// `place` is aligned, and eight bytes of memory whose owner has opened it to atomics: others may
+/// then touch it only by atomics.
+pub(super) unsafe fn operate(wqe: &SendWqe<'_>, operands: usize, place: *mut u8) -> u64 {
+    let (operand, compare) = wqe.atomic(operands);
+    // SAFETY: the caller's promise.
+    let word = unsafe { AtomicU64::from_ptr(place.cast()) };
+    // SeqCst: a device's atomics are a total order over all its memory.
+    if wqe.opcode() == opcode::ATOMIC_FA {
+        return word.fetch_add(operand, Ordering::SeqCst);
+    }
+    match word.compare_exchange(compare, operand, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(old) | Err(old) => old,
+    }
+}
+
 fn atomic<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
     const LENGTH: u64 = size_of::<u64>() as u64;
     let data = wqe.data(T::THIRD);
@@ -467,19 +560,8 @@ fn atomic<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u
             responder: Some(Blame::Access),
         });
     }
-    let (operand, compare) = wqe.atomic(T::SECOND);
-    // SAFETY: aligned and within memory that its owner opened to atomics, which others may then
-    // touch only by atomics.
-    let word = unsafe { AtomicU64::from_ptr(place.cast()) };
-    // SeqCst: a device's atomics are a total order over all its memory.
-    let old = if wqe.opcode() == opcode::ATOMIC_FA {
-        word.fetch_add(operand, Ordering::SeqCst)
-    } else {
-        match word.compare_exchange(compare, operand, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(old) | Err(old) => old,
-        }
-    };
-    let bytes = old.to_ne_bytes();
+    // SAFETY: aligned and within memory that its owner opened to atomics.
+    let bytes = unsafe { operate(wqe, T::SECOND, place) }.to_ne_bytes();
     // SAFETY: `incoming` has checked the elements, eight bytes in all.
     unsafe { spread(bytes.as_ptr(), data) };
     Ok(LENGTH as u32)

@@ -126,9 +126,10 @@ impl Hca {
             Stop::UnderLock => return self.execute_under_lock(control, qpn),
             Stop::FirstPacket => {
                 let peer = record.attr.dest_qp_num;
-                self.first_packet(control, qpn, peer);
+                self.first_packet(control, peer, connection(peer, qpn));
                 return true;
             }
+            Stop::Unacknowledged | Stop::Full => return self.wait_for_peer(control, qpn, stop),
             Stop::Rnr(code) => {
                 if stall.rnr_left == 0 {
                     self.fail(control, qpn, WcStatus::RnrRetryExcErr, None);
@@ -172,9 +173,15 @@ impl Hca {
     }
 
     pub(super) fn note_next_due(&self, control: &Control) {
-        let due = control.timers.peek().map_or(u64::MAX, |next| next.0.0);
+        let due = control.timers.peek().map_or(self.never(), |next| next.0.0);
         // Relaxed: a hint for `waiting`.
         self.next_due.store(due, Ordering::Relaxed);
+        if let Some(node) = &self.node
+            && due != self.never()
+            && !node.is_awake()
+        {
+            node.rouse();
+        }
     }
 
     /// Lets requests go on whose time comes by `end`, in the order of their times.
@@ -248,8 +255,13 @@ impl Hca {
         let Some(record) = control.record(qpn) else {
             return;
         };
-        record.stall = None;
+        // What is under way may have to wait once more.
+        if !record.under_way() {
+            record.stall = None;
+        }
         match record.state {
+            // What was started is not finished before it is acknowledged.
+            QpState::Sqd if record.under_way() => {}
             QpState::Sqd => record.drained(),
             // Release: partner of the acquire in `Hca::execute`. Entries rung since are executed by
             // whoever rang: it found the queue pair closed, and takes the lock.
@@ -273,7 +285,7 @@ impl Hca {
         // SAFETY: rung and not completed.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
         let told = complete(work, &wqe, work.consumer, byte_len);
-        work.consumer = behind(&wqe, work.consumer, producer);
+        work.pass(behind(&wqe, work.consumer, producer));
         if !told {
             self.overrun(control, qpn);
         }
@@ -282,14 +294,14 @@ impl Hca {
 
     /// The first request of a connection: the responder is told that there is one, should it still
     /// wait for it (`COMM_EST`), and takes requests as a matter of course from here on.
-    pub(super) fn first_packet(&self, control: &mut Control, qpn: u32, peer: u32) {
-        let taken = connection(peer, qpn);
+    pub(super) fn first_packet(&self, control: &mut Control, peer: u32, taken: u64) {
         if let Some(record) = control.record(peer)
             // Relaxed: changed under the lock.
             && record.ctx.face.accepts.load(Ordering::Relaxed) == taken | UNTRIED
         {
             // Release: as in `start_receiving`.
             record.ctx.face.accepts.store(taken, Ordering::Release);
+            self.show_responder(record);
             if record.state == QpState::Rtr {
                 record.raise(EventType::CommEst);
             }

@@ -5,6 +5,7 @@ use super::control::Control;
 use super::datagram::{self, Address};
 use super::hca::Hca;
 use super::qp::SendWork;
+use super::remote;
 use super::respond::Blame;
 use super::run::{Service, Stop, answered, outgoing_datagram, outgoing_message};
 use bellwire_core::cqe::Syndrome;
@@ -105,8 +106,9 @@ impl Hca {
         if !self.port.is_up() {
             return Ok(failed);
         }
+        remote::send_to_all(self, work.qpn, &message, &to);
         for qpn in control.groups.members(&to.av.rgid, to.av.rlid.get()) {
-            match datagram::deliver(self, work, &message, &to, qpn) {
+            match datagram::deliver(self, work.qpn, &message, &to, qpn) {
                 Err(Stop::Receiver(blame)) => failed.push((qpn, blame)),
                 _delivered_or_dropped => {}
             }

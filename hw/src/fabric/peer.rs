@@ -1,0 +1,217 @@
+//! What a node knows of one of its peers.
+
+use super::export::Shown;
+use super::window::Windows;
+use super::wire::{Face, Garbage, Header, MAX_PACKET, Packet, Reader, Room, Send, Writer};
+use crate::soft::Section;
+use rustix::net::{SendFlags, send};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a peer has to read by itself before it is woken, and how often it is.
+const PATIENCE: Duration = Duration::from_micros(20);
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// A place of the fabric, as another node sees it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Which node is there; zero: none that we have a link to.
+    incarnation: AtomicU64,
+    shown: Shown,
+    writer: Writer,
+    reader: Reader,
+    link: Mutex<Option<Arc<Link>>>,
+    /// Since when, or from when on, it counts that something is not read; zero: nothing is.
+    unread_since: AtomicU64,
+    /// How far the peer had read at the last look.
+    seen: AtomicU32,
+}
+
+/// What there is of a link beside its shared memory.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub stream: UnixStream,
+    pub pid: i32,
+    pub gid: [u8; 16],
+    pub incarnation: u64,
+}
+
+impl Peer {
+    pub(super) fn new(ours: &Windows, theirs: &Windows, shown: &Windows, slot: usize) -> Self {
+        Self {
+            incarnation: AtomicU64::new(0),
+            shown: Shown(shown.at(slot)),
+            writer: Writer::new(ours, theirs, slot),
+            reader: Reader::new(ours, theirs, slot),
+            link: Mutex::new(None),
+            unread_since: AtomicU64::new(0),
+            seen: AtomicU32::new(0),
+        }
+    }
+
+    /// Which node is there; zero: none.
+    pub fn incarnation(&self) -> u64 {
+        // Relaxed: whoever sends is told if it is another one.
+        self.incarnation.load(Ordering::Relaxed)
+    }
+
+    pub fn link(&self) -> Option<Arc<Link>> {
+        self.link
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Begins a link, whose windows are shown, or ends one. By the lock's holder.
+    pub(super) fn set_link(&self, link: Option<Link>) {
+        let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
+        self.reader.restart();
+        self.writer.restart(incarnation);
+        self.incarnation.store(incarnation, Ordering::Relaxed);
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.map(Arc::new);
+    }
+
+    /// Sends a packet of `len` bytes, which `fill` puts.
+    #[inline]
+    pub fn send(
+        &self,
+        incarnation: u64,
+        header: Header,
+        len: usize,
+        fill: impl FnOnce(&mut Room),
+    ) -> Result<(), Send> {
+        self.writer.send(incarnation, header, len, fill)
+    }
+
+    /// Whether the peer has read all that was sent.
+    pub fn all_read(&self) -> bool {
+        self.writer.all_read()
+    }
+
+    /// Whether there is something to read. Anybody may look.
+    #[inline(always)]
+    pub fn ready(&self) -> bool {
+        self.reader.ready()
+    }
+
+    /// Copies the next packet. By the lock's holder, as what follows.
+    pub fn next<'a>(&self, into: &'a mut [u8; MAX_PACKET]) -> Result<Option<Packet<'a>>, Garbage> {
+        self.reader.next(into)
+    }
+
+    pub fn done(&self, len: usize, told: bool) {
+        self.reader.done(len, told);
+    }
+
+    pub fn tell(&self) {
+        self.reader.tell();
+    }
+
+    /// Whether the peer wants to be woken for packets. Behind a barrier.
+    #[inline(always)]
+    pub fn wants_attention(&self) -> bool {
+        self.reader.wants_attention()
+    }
+
+    /// Which life of its queue pair the peer says to be in; zero: none that sends.
+    pub fn life(&self, qpn: u32) -> u32 {
+        self.reader.life(qpn)
+    }
+
+    /// Says which life of its our queue pair is in.
+    pub fn set_life(&self, qpn: u32, life: u32) {
+        self.reader.set_life(qpn, life);
+    }
+
+    /// How many keys the peer has taken away.
+    pub fn revoked(&self) -> u32 {
+        self.reader.revoked()
+    }
+
+    /// How many keys we have taken away, as the peer is told.
+    pub fn own_revoked(&self) -> u32 {
+        self.reader.own_revoked()
+    }
+
+    /// A key has been taken away: what is fetched from here on was not its to open.
+    pub fn note_revoked(&self) {
+        self.reader.note_revoked();
+    }
+
+    /// What the peer shows of its memory; nothing while there is no link.
+    #[inline(always)]
+    pub fn shown(&self) -> Shown {
+        self.shown
+    }
+
+    /// What the peer says of its queue pair.
+    #[inline(always)]
+    pub fn their_face(&self, qpn: u32) -> &'static Face {
+        self.reader.their_face(qpn)
+    }
+
+    /// The section of a queue pair of ours that reaches into the peer's memory.
+    #[inline(always)]
+    pub fn our_section(&self, qpn: u32) -> &'static Section {
+        self.reader.our_section(qpn)
+    }
+
+    /// That of a queue pair of the peer's.
+    pub fn their_section(&self, qpn: u32) -> &'static Section {
+        self.reader.their_section(qpn)
+    }
+
+    /// What the peer is told of ours.
+    #[inline(always)]
+    pub fn our_face(&self, qpn: u32) -> &'static Face {
+        self.reader.our_face(qpn)
+    }
+
+    /// Whether the peer takes no packets.
+    #[inline(always)]
+    pub fn is_down(&self) -> bool {
+        self.reader.is_down()
+    }
+
+    /// Says whether we take no packets.
+    pub fn set_down(&self, down: bool) {
+        self.reader.set_down(down);
+    }
+
+    pub fn set_attention(&self, wanted: bool) {
+        self.reader.set_attention(wanted);
+    }
+
+    /// Looks whether the peer reads what it is sent; one that has not for some time is woken. `true`: it
+    /// has read it all. By the lock's holder.
+    pub fn see_to_it(&self, now: u64) -> bool {
+        // Relaxed: the lock's holder's own.
+        if self.all_read() {
+            self.unread_since.store(0, Ordering::Relaxed);
+            return true;
+        }
+        let read = self.writer.read_so_far();
+        let goes_on = self.seen.swap(read, Ordering::Relaxed) != read;
+        let since = self.unread_since.load(Ordering::Relaxed);
+        if since == 0 || goes_on {
+            self.unread_since.store(now.max(1), Ordering::Relaxed);
+        } else if now >= since.saturating_add(PATIENCE.as_nanos() as u64) {
+            self.kick();
+            let again = AGAIN.saturating_sub(PATIENCE).as_nanos() as u64;
+            self.unread_since.store(now + again, Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Wakes the peer's thread. A system call. A peer that has enough to wake it already need not be
+    /// told again, and one that is gone is found out by its end of the socket.
+    #[cold]
+    pub fn kick(&self) {
+        if let Some(link) = self.link() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _full_or_gone = send(&link.stream, &[0], flags);
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The requester: makes packets of send entries. On the poster's thread, within its section.
+
+use super::super::hca::Hca;
+use super::super::qp::{QpCtx, SendWork};
+use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
+use super::{ASKS, EAGER, OWED, PULLED, UNRELIABLE, direct};
+use crate::fabric::{Header, Kind, Room, Send};
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::Syndrome;
+use bellwire_core::wqe::{
+    BASIC_BLOCK, CtrlSegment, Data, DataSegment, INLINE_FLAG, SEGMENT, SendWqe, SgeList, fm_ce_se,
+    opcode,
+};
+use bellwire_core::wr::QpType;
+use std::sync::atomic::Ordering;
+
+/// Longest data that travels within the entry, behind its other segments.
+const IN_ENTRY: u64 = 768;
+
+/// Longest data that travels in the packet; more is fetched by the responder.
+pub(super) const IN_PACKET: u64 = 4096;
+
+/// How an entry went.
+enum Step {
+    /// Its packet is under way.
+    Sent,
+    /// It is done, without a packet; the bytes that it brought.
+    Done(u32),
+}
+
+/// Executes entries from `work.consumer` up to `producer`, as [`run`](super::super::run::run) does.
+#[inline(never)]
+pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
+    let sender = &work.own.sender;
+    while work.consumer != producer {
+        let counter = work.consumer;
+        // SAFETY: rung and not completed, so the poster does not write it.
+        let wqe = unsafe { SendWqe::read(work.ring, counter) };
+        // Acquire: partner of the release in `Hca::acknowledge`, which has completed what comes
+        // before.
+        let idle = sender.acked.load(Ordering::Acquire) == counter;
+        // One string of inline data for memory that is mapped here, as small WRITEs are.
+        if idle
+            && wqe.opcode() == opcode::RDMA_WRITE
+            && wqe.blocks().wrapping_sub(1) < producer.wrapping_sub(counter)
+            && wrote(hca, work, &wqe)
+        {
+            let next = counter.wrapping_add(wqe.blocks());
+            // Relaxed: nobody else completes while nothing is under way.
+            sender.acked.store(next, Ordering::Relaxed);
+            if !complete(work, &wqe, counter, 0) {
+                return Some(Stop::Overrun);
+            }
+            work.consumer = next;
+            continue;
+        }
+        // No size, or more than was rung.
+        let step = if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
+            Err(Stop::local(Syndrome::LOCAL_QP_OP))
+        } else {
+            step(hca, work, &wqe, idle)
+        };
+        let next = counter.wrapping_add(wqe.blocks());
+        match step {
+            Ok(Step::Sent) => {}
+            Ok(Step::Done(bytes)) => {
+                // Relaxed: nobody else completes while nothing is under way.
+                sender.acked.store(next, Ordering::Relaxed);
+                if !complete(work, &wqe, counter, bytes) {
+                    return Some(Stop::Overrun);
+                }
+            }
+            // First what is under way; this is for later.
+            Err(Stop::Full) => return Some(Stop::Full),
+            Err(_) if !idle => return Some(Stop::Unacknowledged),
+            Err(why) => return Some(why),
+        }
+        work.consumer = next;
+    }
+    None
+}
+
+#[inline(always)]
+fn wrote(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> bool {
+    let mut pieces = wqe.data(2 * SEGMENT);
+    let (Some(remote), Some(Data::Inline(bytes, [])), None) =
+        (&work.remote, pieces.next(), pieces.next())
+    else {
+        return false;
+    };
+    work.transport == QpType::Rc
+        && is_new(work)
+        && direct::write_inline(hca, remote, wqe.remote(SEGMENT), bytes)
+}
+
+#[inline(never)]
+fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result<Step, Stop> {
+    let xrc = if work.transport == QpType::XrcSend {
+        SEGMENT
+    } else {
+        0
+    };
+    let reliable = !matches!(work.transport, QpType::Uc);
+    let offset = xrc
+        + match wqe.opcode() {
+            opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL => SEGMENT,
+            opcode::RDMA_WRITE | opcode::RDMA_WRITE_IMM => 2 * SEGMENT,
+            opcode::ATOMIC_CS | opcode::ATOMIC_FA if reliable => 3 * SEGMENT,
+            opcode::RDMA_READ if reliable => 2 * SEGMENT,
+            _ if !idle => return Err(Stop::Unacknowledged),
+            opcode::NOP => return Ok(Step::Done(0)),
+            opcode::UMR => return Err(Stop::UnderLock),
+            _ => return Err(Stop::local(Syndrome::LOCAL_QP_OP)),
+        };
+    // One answer stands for all that was taken before it; what a READ or an atomic brings is in its own.
+    if !idle && work.remote.as_ref().is_some_and(|remote| remote.asks) {
+        return Err(Stop::Unacknowledged);
+    }
+    // The data that is to travel may be what a READ or an atomic brings.
+    if wqe.fm_ce_se() & fm_ce_se::FENCE == fm_ce_se::FENCE && !idle {
+        return Err(Stop::Unacknowledged);
+    }
+    match wqe.opcode() {
+        // What they bring is put where it belongs when it comes: nothing is to come before.
+        opcode::ATOMIC_CS | opcode::ATOMIC_FA | opcode::RDMA_READ if !idle => {
+            Err(Stop::Unacknowledged)
+        }
+        opcode::RDMA_WRITE | opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA
+            if idle
+                && one_sided(work, wqe)
+                && is_new(work)
+                && let Some(bytes) = direct::execute(hca, work, wqe, offset)? =>
+        {
+            Ok(Step::Done(bytes))
+        }
+        opcode::ATOMIC_CS | opcode::ATOMIC_FA => {
+            if incoming(hca, work, wqe.data(offset))? != size_of::<u64>() as u64 {
+                return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+            }
+            if work.max_rd_atomic == 0 {
+                return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+            }
+            let packet = Outgoing::new(work, wqe, offset, size_of::<u64>() as u64, true);
+            packet.send(hca, work, idle)
+        }
+        opcode::RDMA_READ => {
+            let length = incoming(hca, work, wqe.data(offset))?;
+            if length > MAX_MESSAGE {
+                return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+            }
+            if work.max_rd_atomic == 0 {
+                return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+            }
+            Outgoing::new(work, wqe, offset, length, true).send(hca, work, idle)
+        }
+        _ => {
+            let mut pieces = wqe.data(offset);
+            // One string of inline data, as small messages have: the entry travels as it is.
+            if let (Some(Data::Inline(_, [])), None) = (pieces.next(), pieces.next()) {
+                let entry = work.ring.block(work.consumer).as_ptr();
+                let bytes = wqe.ds() as usize * SEGMENT;
+                let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
+                return post(hca, work, idle, asks, 0, bytes, |room| {
+                    // SAFETY: rung and not completed; its data, which is last, does not run over the
+                    // ring's end.
+                    unsafe { room.put(entry, bytes) };
+                });
+            }
+            let length = outgoing(hca, work, wqe.data(offset))?;
+            Outgoing::new(work, wqe, offset, length, false).send(hca, work, idle)
+        }
+    }
+}
+
+/// Whether the entry may be done without the peer: it is one that the transport has, of a length that
+/// it allows, on a connection whose requests are protected by the queue pair's own domain.
+#[inline(always)]
+fn one_sided(work: &SendWork, wqe: &SendWqe<'_>) -> bool {
+    match work.transport {
+        QpType::Uc => wqe.opcode() == opcode::RDMA_WRITE,
+        QpType::Rc => match wqe.opcode() {
+            opcode::RDMA_WRITE => true,
+            opcode::RDMA_READ => work.max_rd_atomic != 0,
+            _ => work.max_rd_atomic != 0 && wqe.data(3 * SEGMENT).total() == 8,
+        },
+        _ => false,
+    }
+}
+
+/// Whether no packet was sent of the entry at hand. Else the peer may have executed it: only its number
+/// keeps it from being executed once more, and the next one from being taken for it.
+#[inline(always)]
+fn is_new(work: &SendWork) -> bool {
+    work.remote
+        .as_ref()
+        .is_some_and(|remote| (work.consumer.wrapping_sub(remote.sent_to) as i32) >= 0)
+}
+
+/// An entry on its way into a packet.
+struct Outgoing<'m> {
+    /// Its segments before the data, with the size that it has in the packet.
+    front: [u8; BASIC_BLOCK],
+    offset: usize,
+    data: SgeList<'m>,
+    length: u64,
+    form: Form,
+    /// Somebody waits for its completion.
+    asks: bool,
+}
+
+/// How an entry's data travels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// There is none.
+    Empty,
+    /// As inline data of the entry.
+    InEntry,
+    /// Behind the entry.
+    InPacket,
+    /// Where it is travels behind the entry.
+    Pulled { pieces: usize },
+    /// None goes there, and as much comes back.
+    Result,
+}
+
+impl<'m> Outgoing<'m> {
+    fn new(work: &SendWork, wqe: &SendWqe<'m>, offset: usize, length: u64, result: bool) -> Self {
+        let data = wqe.data(offset);
+        let form = match length {
+            _ if result => Form::Result,
+            0 => Form::Empty,
+            1..=IN_ENTRY => Form::InEntry,
+            _ if length <= IN_PACKET => Form::InPacket,
+            _ => Form::Pulled {
+                pieces: data.map(|piece| strings(piece).len()).sum(),
+            },
+        };
+        let mut front = [0; BASIC_BLOCK];
+        let block = work.ring.block(work.consumer);
+        // SAFETY: an entry starts with a whole block, which is rung and not completed.
+        front.copy_from_slice(unsafe { block.cast::<[u8; BASIC_BLOCK]>().as_ref() });
+        let segments = (offset + data_segment_bytes(form, length)) / SEGMENT;
+        let qpn_ds = Be32::new(work.qpn << 8 | segments as u32);
+        // SAFETY: the control segment's second word, in a block of bytes.
+        unsafe {
+            let at = front
+                .as_mut_ptr()
+                .add(std::mem::offset_of!(CtrlSegment, qpn_ds));
+            at.cast::<Be32>().write_unaligned(qpn_ds);
+        }
+        Self {
+            front,
+            offset,
+            data,
+            length,
+            form,
+            asks: wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0,
+        }
+    }
+
+    /// Bytes of the packet.
+    fn bytes(&self) -> usize {
+        let behind = match self.form {
+            Form::InPacket => self.length as usize,
+            Form::Pulled { pieces } => pieces * size_of::<[u64; 2]>(),
+            Form::Empty | Form::InEntry | Form::Result => 0,
+        };
+        self.offset + data_segment_bytes(self.form, self.length) + behind
+    }
+
+    fn fill(&self, room: &mut Room) {
+        let put = |room: &mut Room, bytes: &[u8]| {
+            // SAFETY: a slice.
+            unsafe { room.put(bytes.as_ptr(), bytes.len()) };
+        };
+        put(room, &self.front[..self.offset]);
+        match self.form {
+            Form::Empty => {}
+            Form::InEntry => {
+                put(room, &(self.length as u32 | INLINE_FLAG).to_be_bytes());
+                self.put_data(room);
+                const ZERO: [u8; SEGMENT] = [0; SEGMENT];
+                let used = size_of::<Be32>() + self.length as usize;
+                put(room, &ZERO[..used.next_multiple_of(SEGMENT) - used]);
+            }
+            Form::InPacket | Form::Pulled { .. } | Form::Result => {
+                // The responder fills in where it has the data.
+                put(room, &(self.length as u32).to_be_bytes());
+                put(room, &[0; SEGMENT - size_of::<Be32>()]);
+            }
+        }
+        match self.form {
+            Form::InPacket => self.put_data(room),
+            Form::Pulled { .. } => {
+                for (addr, length) in self.data.flat_map(strings) {
+                    put(room, &addr.to_ne_bytes());
+                    put(room, &length.to_ne_bytes());
+                }
+            }
+            Form::Empty | Form::InEntry | Form::Result => {}
+        }
+    }
+
+    fn put_data(&self, room: &mut Room) {
+        for (addr, length) in self.data.flat_map(strings) {
+            let from = std::ptr::with_exposed_provenance(addr as usize);
+            // SAFETY: checked in this section, or within the entry.
+            unsafe { room.put(from, length as usize) };
+        }
+    }
+
+    #[inline(never)]
+    fn send(&self, hca: &Hca, work: &mut SendWork, idle: bool) -> Result<Step, Stop> {
+        let flags = match self.form {
+            Form::InPacket => EAGER,
+            Form::Pulled { .. } => PULLED,
+            Form::Empty | Form::InEntry | Form::Result => 0,
+        };
+        let step = post(hca, work, idle, self.asks, flags, self.bytes(), |room| {
+            self.fill(room);
+        });
+        if let (Ok(Step::Sent), Some(remote)) = (&step, &mut work.remote) {
+            remote.asks = self.form == Form::Result;
+        }
+        step
+    }
+}
+
+/// Sends a request's packet. `asks`: somebody waits for its completion.
+#[inline(always)]
+fn post(
+    hca: &Hca,
+    work: &mut SendWork,
+    idle: bool,
+    asks: bool,
+    flags: u8,
+    bytes: usize,
+    fill: impl FnOnce(&mut Room),
+) -> Result<Step, Stop> {
+    let (Some(node), Some(remote)) = (&hca.node, &mut work.remote) else {
+        return Err(Stop::NoAnswer);
+    };
+    let reliable = !matches!(work.transport, QpType::Uc);
+    // What nobody takes is dropped where the service is unreliable.
+    let lost = || {
+        if reliable || !idle {
+            Err(Stop::NoAnswer)
+        } else {
+            Ok(Step::Done(0))
+        }
+    };
+    if !hca.port.is_up() {
+        return lost();
+    }
+    let msn = remote.msn;
+    let header = Header {
+        kind: Kind::Request,
+        dst: (work.connection >> 32) as u32,
+        msn,
+        life: remote.life,
+        taken: taken(work.own),
+        flags: flags | (if reliable { 0 } else { UNRELIABLE }) | (if asks { ASKS } else { 0 }),
+    };
+    let peer = node.peer(remote.slot);
+    let sent = &work.own.sender.sent;
+    // Before the packet: an answer to it is for something that was sent. Release: partner of the
+    // acquire in `Hca::told`; the entry comes before.
+    sent.store(msn.wrapping_add(1).into(), Ordering::Release);
+    let Err(why) = peer.send(remote.incarnation, header, bytes, fill) else {
+        remote.msn = msn.wrapping_add(1);
+        remote.asks = false;
+        hca.after_send(peer);
+        return Ok(Step::Sent);
+    };
+    // Relaxed: nothing was sent.
+    sent.store(msn.into(), Ordering::Relaxed);
+    if let Some((life, msn)) = header.taken {
+        let told = OWED | u64::from(life) << 16 | u64::from(msn);
+        let owed = &work.own.sender.owed;
+        // Relaxed: as in `taken`.
+        let _more = owed.compare_exchange(0, told, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    match why {
+        Send::Full => Err(Stop::Full),
+        Send::Gone => lost(),
+    }
+}
+
+/// What the queue pair's other direction owes, which is told now. Twice does no harm.
+#[inline(always)]
+fn taken(own: &QpCtx) -> Option<(u16, u16)> {
+    let owed = &own.sender.owed;
+    // Relaxed: on its own.
+    let told = owed.load(Ordering::Relaxed);
+    if told == 0 {
+        return None;
+    }
+    // What is owed by now stays owed, should it be more.
+    let _more = owed.compare_exchange(told, 0, Ordering::Relaxed, Ordering::Relaxed);
+    Some(((told >> 16) as u16, told as u16))
+}
+
+/// Bytes of the segments that name the data.
+fn data_segment_bytes(form: Form, length: u64) -> usize {
+    match form {
+        Form::Empty => 0,
+        Form::InEntry => (size_of::<Be32>() + length as usize).next_multiple_of(SEGMENT),
+        Form::InPacket | Form::Pulled { .. } | Form::Result => size_of::<DataSegment>(),
+    }
+}
+
+/// Where a piece of data is.
+fn strings(piece: Data<'_>) -> impl ExactSizeIterator<Item = (u64, u64)> {
+    let both = match piece {
+        Data::Pointer(sge) => [(sge.addr, u64::from(sge.length)), (0, 0)],
+        Data::Inline(head, tail) => [head, tail].map(|bytes| {
+            (
+                bytes.as_ptr().expose_provenance() as u64,
+                bytes.len() as u64,
+            )
+        }),
+    };
+    both.into_iter()
+}

@@ -1,0 +1,258 @@
+//! Watching over what is under way to other processes: waking a peer that sleeps, and giving up on
+//! one that does not answer. Under the device's lock.
+
+use super::super::control::Control;
+use super::super::hca::Hca;
+use super::super::record::QpRecord;
+use super::super::run::Stop;
+use crate::fabric::{Header, Kind, Peer};
+use bellwire_core::qp::{AckTimeout, QpState, ack_timeout};
+use bellwire_core::wr::{QpType, WcStatus};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// For how long, over all retries, a peer that is there may be too busy to read.
+const BUSY: Duration = Duration::from_millis(250);
+
+/// Requests that are under way, and for how long nothing has been heard of them.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Watch {
+    since: u64,
+    retries_left: u8,
+}
+
+impl QpRecord {
+    /// Whether requests are under way to another process.
+    pub(in super::super) fn under_way(&self) -> bool {
+        self.requester.as_ref().is_some_and(|requester| {
+            // Relaxed: whoever sends is heard of the next time.
+            requester.acked != self.ctx.sender.sent.load(Ordering::Relaxed) as u16
+        })
+    }
+}
+
+impl Hca {
+    /// Looks after everything that waits for another process.
+    pub(super) fn tend(&self, control: &mut Control) {
+        let Some(node) = &self.node else { return };
+        self.pay_all(control);
+        self.go_on(control);
+        let now = self.clock.now();
+        let waiting: Vec<u32> = (control.qps.iter().flatten())
+            .filter(|record| record.under_way())
+            .map(|record| record.qpn)
+            .collect();
+        let unread = (node.live())
+            .filter(|slot| !node.peer(*slot).see_to_it(now))
+            .count();
+        node.set_waiting(unread != 0 || !waiting.is_empty() || !control.owing.is_empty());
+        for qpn in waiting {
+            self.look_after(control, qpn, now);
+        }
+    }
+
+    fn look_after(&self, control: &mut Control, qpn: u32, now: u64) {
+        let Some(node) = &self.node else { return };
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        let (timeout, retry_cnt) = (record.attr.timeout, record.attr.retry_cnt);
+        let unreliable = record.parts.transport == QpType::Uc;
+        let under_way = record.ctx.sender.sent.load(Ordering::Relaxed) as u16;
+        let Some(requester) = &mut record.requester else {
+            return;
+        };
+        let count = under_way.wrapping_sub(requester.acked);
+        let peer = node.peer(requester.remote.slot);
+        let there = peer.incarnation() == requester.remote.incarnation;
+        if unreliable && !there {
+            self.acknowledge(control, qpn, count, 0);
+            return;
+        }
+        let watch = requester.watch.get_or_insert(Watch {
+            since: now,
+            retries_left: retry_cnt,
+        });
+        let after = |from: u64, time: Duration| now >= from.saturating_add(time.as_nanos() as u64);
+        let Some(AckTimeout::After(wait)) = ack_timeout(timeout) else {
+            return;
+        };
+        // A device reads at once. A process has to be given a processor first.
+        let unread = there && !peer.all_read();
+        let wait = if unread {
+            wait.max(BUSY / (u32::from(retry_cnt) + 1))
+        } else {
+            wait
+        };
+        if !after(watch.since, wait) {
+            return;
+        }
+        watch.since = now;
+        if watch.retries_left != 0 {
+            watch.retries_left -= 1;
+            let retries_left = watch.retries_left;
+            // It has read them, and said nothing: it was not ready for them.
+            if there && !unread {
+                self.halt(control, qpn);
+                self.resume(control, qpn);
+            }
+            if let Some(record) = control.record(qpn)
+                && let Some(requester) = &mut record.requester
+            {
+                requester.watch = Some(Watch {
+                    since: now,
+                    retries_left,
+                });
+            }
+            return;
+        }
+        self.halt(control, qpn);
+        if unreliable {
+            self.acknowledge_lost(control, qpn);
+        } else {
+            self.fail(control, qpn, WcStatus::RetryExcErr, None);
+        }
+    }
+
+    /// The peer of a requester has answered.
+    pub(super) fn heard(&self, control: &mut Control, qpn: u32) {
+        let record = control.record(qpn);
+        if let Some(requester) = record.and_then(|record| record.requester.as_mut()) {
+            requester.watch = None;
+        }
+    }
+
+    /// An unreliable queue pair's requests are as good as taken.
+    fn acknowledge_lost(&self, control: &mut Control, qpn: u32) {
+        self.resume(control, qpn);
+    }
+
+    /// Lets queue pairs go on that wait for an answer or for room.
+    pub(super) fn go_on(&self, control: &mut Control) {
+        for qpn in std::mem::take(&mut control.halted) {
+            let Some(record) = control.record(qpn) else {
+                continue;
+            };
+            if matches!(record.state, QpState::Rts | QpState::Sqd)
+                // Relaxed: changed under the lock, or by whoever stops and takes it next.
+                && record.ctx.sender.closed.load(Ordering::Relaxed)
+            {
+                self.resume(control, qpn);
+            }
+        }
+    }
+
+    /// Sends what is owed, as far as there is room.
+    pub(super) fn pay_all(&self, control: &mut Control) {
+        let mut at = 0;
+        while let Some(&qpn) = control.owing.get(at) {
+            if self.pay(control, qpn) {
+                control.owing.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        if let Some(node) = &self.node {
+            node.set_owing(at != 0);
+        }
+    }
+
+    /// Keeps the data path out of a queue pair's sends, and takes it back to the first request that is
+    /// not acknowledged: the ones behind it count as not sent.
+    pub(super) fn halt(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        // Relaxed: ordered before what follows by the barrier.
+        record.ctx.sender.closed.store(true, Ordering::Relaxed);
+        self.barriers.heavy();
+        record.ctx.sender.section.wait();
+        record.rewind();
+    }
+
+    /// A queue pair that drains: the first request that was under way is sent again, and finished.
+    pub(in super::super) fn send_again(&self, control: &mut Control, qpn: u32) {
+        if let Some(record) = control.record(qpn) {
+            let at = record.ctx.sender.acked.load(Ordering::Relaxed);
+            let stall = record.stall_at(at);
+            record.stall = Some(stall);
+            self.resume(control, qpn);
+        }
+    }
+
+    /// Asks a peer for the answers that it owes. Where there is no room it reads first, and is asked by
+    /// what stands there.
+    fn probe(&self, peer: &Peer) {
+        let header = Header {
+            kind: Kind::Probe,
+            dst: 0,
+            msn: 0,
+            life: 0,
+            taken: None,
+            flags: 0,
+        };
+        if peer.send(peer.incarnation(), header, 0, |_| {}).is_ok() {
+            self.after_send(peer);
+        }
+    }
+
+    /// What an entry that cannot be sent yet waits for is looked at again soon. `true`: it is there.
+    pub(in super::super) fn wait_for_peer(
+        &self,
+        control: &mut Control,
+        qpn: u32,
+        stop: Stop,
+    ) -> bool {
+        let Some(record) = control.record(qpn) else {
+            return false;
+        };
+        if stop == Stop::Unacknowledged && !record.under_way() {
+            return true;
+        }
+        let asked = (record.requester.as_mut()).map(|requester| {
+            let before = std::mem::replace(&mut requester.probed, true);
+            (requester.remote.slot, before)
+        });
+        control.halted.push(qpn);
+        if let (Some(node), Some((slot, before))) = (&self.node, asked) {
+            node.set_waiting(true);
+            if !before {
+                self.probe(node.peer(slot));
+            }
+        }
+        false
+    }
+}
+
+impl QpRecord {
+    /// A closed queue pair's work goes back to the first request that is not acknowledged.
+    /// `true`: some were under way.
+    pub(in super::super) fn rewind(&mut self) -> bool {
+        let under_way = self.under_way();
+        let Some(requester) = &mut self.requester else {
+            return false;
+        };
+        // SAFETY: closed, and the lock is held: the work is ours.
+        let Some(work) = (unsafe { &mut *self.ctx.sender.work.get() }) else {
+            return false;
+        };
+        if matches!(work.stop, Some(Stop::Unacknowledged | Stop::Full)) {
+            work.stop = None;
+        }
+        if let Some(remote) = &mut work.remote
+            && (work.consumer.wrapping_sub(remote.sent_to) as i32) > 0
+        {
+            remote.sent_to = work.consumer;
+        }
+        // Relaxed: nobody sends, and the lock is held.
+        work.consumer = self.ctx.sender.acked.load(Ordering::Relaxed);
+        self.ctx
+            .sender
+            .sent
+            .store(requester.acked.into(), Ordering::Relaxed);
+        if let Some(remote) = &mut work.remote {
+            remote.msn = requester.acked;
+        }
+        under_way
+    }
+}
