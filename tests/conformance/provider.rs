@@ -1,8 +1,10 @@
 //! The providers under judgement, and what each of them lacks.
 
 use bellwire::soft::{ClockKind, HcaConfig, Mode};
-use bellwire::{ConnectAttr, Device};
-use bellwire_tests::fixture::{ENGINE, End, Quiet, ends, pair_with};
+use bellwire::{ConnectAttr, Device, Pd};
+use bellwire_tests::fixture::{
+    ENGINE, End, Quiet, connect_with, fabric_name, init, node, pair_with,
+};
 use std::fmt;
 use std::time::Duration;
 
@@ -69,6 +71,8 @@ pub struct Provider {
     /// How long nothing has to come before it counts as nothing.
     pub quiet: Quiet,
     open: fn() -> Device,
+    /// Of providers whose ends are on two nodes of a fabric.
+    open_two: Option<fn() -> (Device, Device)>,
     /// Of providers with [`Feature::VirtualClock`].
     open_virtual: Option<fn() -> Device>,
 }
@@ -82,13 +86,14 @@ const SOFT_LACKS: [Feature; 4] = [
 ];
 
 /// All of them, in the order of the columns.
-pub static PROVIDERS: [Provider; 2] = [
+pub static PROVIDERS: [Provider; 3] = [
     Provider {
         name: "soft-inline",
         about: "the software HCA, executing on the thread that rings",
         lacks: &[&SOFT_LACKS],
         quiet: Quiet(Duration::ZERO),
         open: || soft(Mode::Inline, ClockKind::Real),
+        open_two: None,
         open_virtual: Some(|| soft(Mode::Inline, ClockKind::Virtual)),
     },
     Provider {
@@ -97,9 +102,24 @@ pub static PROVIDERS: [Provider; 2] = [
         lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
         quiet: Quiet(Duration::from_millis(5)),
         open: || soft(ENGINE, ClockKind::Real),
+        open_two: None,
+        open_virtual: None,
+    },
+    Provider {
+        name: "soft-fabric",
+        about: "two nodes of a fabric, one end on each where a rule has two",
+        lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        quiet: Quiet(Duration::from_millis(5)),
+        open: || node(&fabric_name(), Mode::Inline),
+        open_two: Some(two),
         open_virtual: None,
     },
 ];
+
+fn two() -> (Device, Device) {
+    let name = fabric_name();
+    (node(&name, Mode::Inline), node(&name, Mode::Inline))
+}
 
 fn soft(mode: Mode, clock: ClockKind) -> Device {
     Device::soft(HcaConfig {
@@ -120,9 +140,26 @@ impl Provider {
         (self.open)()
     }
 
+    /// Protection domains for two ends: one and the same on a device of their own, or one on each of two
+    /// nodes of a fabric.
+    pub fn pds(&self) -> (Pd, Pd) {
+        match self.open_two {
+            Some(open) => {
+                let (a, b) = open();
+                (a.alloc_pd(), b.alloc_pd())
+            }
+            None => {
+                let pd = self.device().alloc_pd();
+                (pd.clone(), pd)
+            }
+        }
+    }
+
     /// Two ends in RESET on a device of their own.
     pub fn ends(&self) -> (End, End) {
-        ends(&self.device(), self.quiet)
+        let (a, b) = self.pds();
+        let end = |pd: &Pd| End::new(pd, self.quiet, &init());
+        (end(&a), end(&b))
     }
 
     /// Two connected ends on a device of their own.
@@ -132,7 +169,9 @@ impl Provider {
 
     /// As [`pair`](Self::pair), connected in this way.
     pub fn pair_with(&self, attr: &ConnectAttr) -> (End, End) {
-        pair_with(&self.device(), self.quiet, attr)
+        let (mut a, mut b) = self.ends();
+        connect_with(&mut a.qp, &mut b.qp, attr);
+        (a, b)
     }
 
     /// A device whose clock moves only when told.

@@ -29,6 +29,7 @@ pub fn quick_rnr() -> ConnectAttr {
 /// Every attribute with a value that a reliable connection to `peer` can have.
 pub fn attr(state: QpState, peer: &Endpoint) -> QpAttr {
     let ah_attr = AhAttr {
+        dlid: peer.lid,
         port_num: 1,
         ..AhAttr::default()
     };

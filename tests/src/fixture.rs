@@ -6,6 +6,7 @@ use bellwire::soft::{ClockKind, HcaConfig, Mode};
 use bellwire::wqe::{Operation, Payload, Rc, Supports};
 use bellwire::wr::{SendFlags, Sge, WcStatus};
 use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Everything that a region can be opened to.
@@ -86,7 +87,9 @@ pub fn region(pd: &Pd, bytes: usize) -> Region {
 
 /// A region of `bytes`, opened to `access`.
 pub fn region_with(pd: &Pd, bytes: usize, access: AccessFlags) -> Region {
-    let mapping = Mapping::anonymous(bytes).build().expect("memory");
+    let mapping = Mapping::shared("bellwire-test", bytes)
+        .build()
+        .expect("memory");
     Region::new(pd, mapping, access).expect("a region")
 }
 
@@ -274,6 +277,23 @@ pub fn ends(device: &Device, quiet: impl Into<Quiet>) -> (End, End) {
     let pd = device.alloc_pd();
     let quiet = quiet.into();
     (End::new(&pd, quiet, &init()), End::new(&pd, quiet, &init()))
+}
+
+/// A node of the fabric of this name.
+pub fn node(fabric: &str, mode: Mode) -> Device {
+    let config = HcaConfig {
+        mode,
+        ..HcaConfig::default()
+    };
+    Device::join(fabric, config).expect("a node of the fabric")
+}
+
+/// A name that no other fabric has.
+pub fn fabric_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: a number of its own for each.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("bellwire-test-{}-{number}", std::process::id())
 }
 
 /// Two connected ends.

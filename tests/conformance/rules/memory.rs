@@ -65,7 +65,7 @@ const FILL: u8 = 0xa5;
 /// Two connected ends with large regions: source of the first, target of the second.
 fn large(p: &Provider) -> (End, End, Region, Region) {
     let (a, b) = p.pair();
-    let (from, to) = (region(a.qp.pd(), AREA), region(a.qp.pd(), AREA));
+    let (from, to) = (region(a.qp.pd(), AREA), region(b.qp.pd(), AREA));
     (a, b, from, to)
 }
 

@@ -51,16 +51,17 @@ const fn mgid(last: u8) -> [u8; 16] {
 }
 
 fn ends(p: &Provider, count: usize) -> (Pd, Vec<Talker<Ud>>) {
-    let pd = p.device().alloc_pd();
-    let ends = (0..count).map(|_| {
-        let (mut end, _) = Ud::ends_on(&pd, p, &init());
+    let pds = p.pds();
+    let ends = (0..count).map(|at| {
+        let pd = if at % 2 == 0 { &pds.0 } else { &pds.1 };
+        let (mut end, _) = Ud::ends_on((pd, pd), p, &init());
         end.bring(&Default::default(), QpState::Rts);
         end.receive(70, 16);
         end.receive(71, 16);
         end
     });
     let ends = ends.collect();
-    (pd, ends)
+    (pds.0, ends)
 }
 
 fn send(tx: &mut Talker<Ud>, group: u8, bytes: &[u8]) {

@@ -65,9 +65,9 @@ struct World {
 
 impl World {
     fn new(p: &Provider, pairs: usize, max_wr: u32) -> Self {
-        let device = p.device();
+        let (senders, pd) = p.pds();
+        let device = pd.device().clone();
         device.set_async_nonblocking(true).expect("a descriptor");
-        let pd = device.alloc_pd();
         let sizes = SrqInit {
             max_wr,
             max_sge: 2,
@@ -87,7 +87,7 @@ impl World {
             ..ConnectAttr::default()
         };
         for _ in 0..pairs {
-            let mut sender = End::new(&pd, p.quiet, &init());
+            let mut sender = End::new(&senders, p.quiet, &init());
             let mut cq = world.device.create_cq(1024).expect("a queue");
             let made = pd.create_qp_on_srq(&mut cq, &world.srq, &init());
             let mut qp: Qp = made.expect("a queue pair");

@@ -414,11 +414,11 @@ fn a_senders_error_is_nothing_to_the_peer(p: &Provider) {
 }
 
 fn another_connections_messages_are_not_taken(p: &Provider) {
-    let pd = p.device().alloc_pd();
-    let (mut a, mut b) = Uc::ends_on(&pd, p, &init());
+    let pds = p.pds();
+    let (mut a, mut b) = Uc::ends_on((&pds.0, &pds.1), p, &init());
     a.bring(&b.endpoint(), Rts);
     b.bring(&a.endpoint(), Rts);
-    let (mut stranger, _own) = Uc::ends_on(&pd, p, &init());
+    let (mut stranger, _own) = Uc::ends_on((&pds.0, &pds.1), p, &init());
     stranger.bring(&b.endpoint(), Rts);
     let remote = b.region.remote(8);
     // Before the peer has said a word, and after.

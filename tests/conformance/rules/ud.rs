@@ -181,7 +181,7 @@ fn without_a_global_route_there_is_no_header(p: &Provider) {
 
 fn a_global_route_comes_as_a_header(p: &Provider) {
     let (mut tx, mut rx) = two(p);
-    let attr = routed(tx.qp.pd().device());
+    let attr = routed(rx.qp.pd().device());
     rx.receive(1, 10);
     send_to(&mut tx, 1, &attr, rx.qp.qp_num(), QKEY, b"0123456789");
     assert!(arrives(&mut rx, 1).grh());
@@ -191,7 +191,8 @@ fn a_global_route_comes_as_a_header(p: &Provider) {
     // Transport headers of 20 bytes, payload and padding, checksum.
     assert_eq!(grh[4..6], (20u16 + 12 + 4).to_be_bytes());
     assert_eq!(grh[6..8], [0x1b, 9]);
-    assert_eq!(grh[8..24], attr.grh.dgid, "the source is the same port");
+    let source = tx.qp.pd().device().query_gid(1, 0).expect("the first GID");
+    assert_eq!(grh[8..24], source);
     assert_eq!(grh[24..], attr.grh.dgid);
     assert_eq!(message(&rx, 10), b"0123456789");
 }
@@ -199,7 +200,7 @@ fn a_global_route_comes_as_a_header(p: &Provider) {
 fn the_way_back_leads_to_the_sender(p: &Provider) {
     for attr in [here, routed] {
         let (mut tx, mut rx) = two(p);
-        let attr = attr(tx.qp.pd().device());
+        let (attr, home) = (attr(rx.qp.pd().device()), attr(tx.qp.pd().device()));
         rx.receive(1, 8);
         tx.receive(2, 8);
         send_to(&mut tx, 1, &attr, rx.qp.qp_num(), QKEY, b"question");
@@ -208,9 +209,9 @@ fn the_way_back_leads_to_the_sender(p: &Provider) {
         let mut grh = [0; GRH_BYTES];
         rx.region.read(0, &mut grh);
         let back = ah_attr_from_wc(&wc, &grh, 1).expect("a way back");
-        assert_eq!((back.dlid, back.is_global), (attr.dlid, attr.is_global));
+        assert_eq!((back.dlid, back.is_global), (home.dlid, home.is_global));
         if attr.is_global {
-            assert_eq!(back.grh.dgid, attr.grh.dgid);
+            assert_eq!(back.grh.dgid, home.grh.dgid);
             assert_eq!(back.grh.flow_label, attr.grh.flow_label);
             assert_eq!(back.grh.traffic_class, attr.grh.traffic_class);
         }
@@ -234,7 +235,7 @@ fn the_way_back_leads_to_the_sender(p: &Provider) {
 
 fn there_is_no_way_back_from_anything_else(p: &Provider) {
     let (mut tx, mut rx) = two(p);
-    let attr = routed(tx.qp.pd().device());
+    let attr = routed(rx.qp.pd().device());
     rx.receive(1, 8);
     send_to(&mut tx, 1, &attr, rx.qp.qp_num(), QKEY, b"question");
     let wc = arrives(&mut rx, 1);
@@ -250,7 +251,7 @@ fn there_is_no_way_back_from_anything_else(p: &Provider) {
 
 fn the_header_spreads_over_the_elements(p: &Provider) {
     let (mut tx, mut rx) = two(p);
-    let attr = routed(tx.qp.pd().device());
+    let attr = routed(rx.qp.pd().device());
     let sges = [(0, 13), (100, 30), (200, 1), (300, 50)];
     let list = sges.map(|(at, length)| rx.region.sge(at, length));
     rx.post_receive(1, &list).expect("room");
@@ -271,7 +272,7 @@ fn the_header_spreads_over_the_elements(p: &Provider) {
 
 fn another_qkey_is_dropped(p: &Provider) {
     let (mut tx, mut rx) = two(p);
-    let (attr, qpn) = (here(tx.qp.pd().device()), rx.qp.qp_num());
+    let (attr, qpn) = (here(rx.qp.pd().device()), rx.qp.qp_num());
     rx.receive(1, 8);
     for qkey in [QKEY ^ 1, 0, QKEY << 1] {
         send_to(&mut tx, 1, &attr, qpn, qkey, b"12345678");
@@ -284,7 +285,7 @@ fn another_qkey_is_dropped(p: &Provider) {
 
 fn a_controlled_qkey_is_the_senders_own(p: &Provider) {
     let (mut tx, mut rx) = two(p);
-    let (attr, qpn) = (here(tx.qp.pd().device()), rx.qp.qp_num());
+    let (attr, qpn) = (here(rx.qp.pd().device()), rx.qp.qp_num());
     rx.receive(1, 8);
     send_to(&mut tx, 1, &attr, qpn, 1 << 31 | 77, b"12345678");
     tx.told(1, OK);
@@ -303,7 +304,7 @@ fn a_new_qkey_holds_at_once(p: &Provider) {
     tx.go(1, Send {}, NoPayload);
     tx.told(1, OK);
     rx.nothing();
-    let (to, qpn) = (here(tx.qp.pd().device()), rx.qp.qp_num());
+    let (to, qpn) = (here(rx.qp.pd().device()), rx.qp.qp_num());
     send_to(&mut tx, 2, &to, qpn, 99, b"12345678");
     arrives(&mut rx, 1);
 }
@@ -314,6 +315,8 @@ fn without_a_receive_it_is_dropped(p: &Provider) {
         tx.go(wr_id, Send {}, Inline(&[wr_id as u8]));
         tx.told(wr_id, OK);
     }
+    // As long as it takes them to arrive.
+    rx.nothing();
     rx.receive(1, 8);
     rx.nothing();
     tx.go(9, Send {}, Inline(&[9]));
@@ -416,7 +419,7 @@ fn a_local_error_stops_the_send_queue_alone(p: &Provider) {
     tx.told(2, WcStatus::WrFlushErr);
     assert_eq!(tx.qp.state(), QpState::Sqe);
     tx.receive(3, 8);
-    let (attr, qpn) = (here(rx.qp.pd().device()), tx.qp.qp_num());
+    let (attr, qpn) = (here(tx.qp.pd().device()), tx.qp.qp_num());
     send_to(&mut rx, 1, &attr, qpn, QKEY, b"12345678");
     arrives(&mut tx, 3);
     tx.go_to(QpState::Rts);
@@ -432,7 +435,7 @@ fn many_send_to_one(p: &Provider) {
     const EACH: u64 = 500;
     let (tx, mut rx) = two(p);
     let pd = tx.qp.pd().clone();
-    let (attr, qpn) = (here(pd.device()), rx.qp.qp_num());
+    let (attr, qpn) = (here(rx.qp.pd().device()), rx.qp.qp_num());
     // More than can be on the way at once: none is dropped for want of a receive.
     for wr_id in 0..60 {
         rx.receive(wr_id, 16);
@@ -442,7 +445,8 @@ fn many_send_to_one(p: &Provider) {
         for sender in 0..SENDERS {
             let (pd, turns) = (&pd, &turns);
             scope.spawn(move || {
-                let (mut tx, _) = <Ud as super::transports::ends::Service>::ends_on(pd, p, &init());
+                let (mut tx, _) =
+                    <Ud as super::transports::ends::Service>::ends_on((pd, pd), p, &init());
                 tx.bring(&Default::default(), QpState::Rts);
                 for round in 0..EACH / 10 {
                     turns.wait();
@@ -481,15 +485,17 @@ fn many_send_to_one(p: &Provider) {
 fn one_sends_to_many(p: &Provider) {
     let (mut tx, rx) = two(p);
     let pd = tx.qp.pd().clone();
-    let attr = here(pd.device());
+    let there = rx.qp.pd().clone();
     let mut all = vec![rx];
-    for _ in 0..4 {
-        let (mut end, _) = <Ud as super::transports::ends::Service>::ends_on(&pd, p, &init());
+    for at in 0..4 {
+        let pd = if at % 2 == 0 { &pd } else { &there };
+        let (mut end, _) = <Ud as super::transports::ends::Service>::ends_on((pd, pd), p, &init());
         end.bring(&Default::default(), QpState::Rts);
         all.push(end);
     }
     for (at, rx) in all.iter_mut().enumerate() {
         rx.receive(at as u64, 8);
+        let attr = here(rx.qp.pd().device());
         send_to(&mut tx, 1, &attr, rx.qp.qp_num(), QKEY, &[at as u8; 8]);
     }
     for (at, rx) in all.iter_mut().enumerate() {

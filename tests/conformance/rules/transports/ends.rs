@@ -135,8 +135,8 @@ pub trait Service: QpTransport + Supports<Send> + Sized {
     type Name;
     type Receiver: Receives;
 
-    /// Two ends in RESET.
-    fn ends_on(pd: &Pd, p: &Provider, init: &QpInit) -> (Talker<Self>, Self::Receiver);
+    /// Two ends in RESET, the sender in the first domain.
+    fn ends_on(pds: (&Pd, &Pd), p: &Provider, init: &QpInit) -> (Talker<Self>, Self::Receiver);
     fn address(name: &Self::Name) -> Address<'_, Self>;
 
     /// Puts `value` into the receiver's memory: by a message that consumes no receive where there is
@@ -271,8 +271,9 @@ impl Service for Uc {
     type Name = ();
     type Receiver = Talker<Uc>;
 
-    fn ends_on(pd: &Pd, p: &Provider, init: &QpInit) -> (Talker<Uc>, Talker<Uc>) {
-        (Talker::new(pd, p, init, ()), Talker::new(pd, p, init, ()))
+    fn ends_on(pds: (&Pd, &Pd), p: &Provider, init: &QpInit) -> (Talker<Uc>, Talker<Uc>) {
+        let end = |pd| Talker::new(pd, p, init, ());
+        (end(pds.0), end(pds.1))
     }
 
     fn address((): &()) {}
@@ -291,16 +292,19 @@ impl Service for Ud {
     type Name = (Ah, u32);
     type Receiver = Talker<Ud>;
 
-    fn ends_on(pd: &Pd, p: &Provider, init: &QpInit) -> (Talker<Ud>, Talker<Ud>) {
-        let port = pd.device().query_port(1).expect("the first port");
-        let here = AhAttr {
-            dlid: port.lid,
-            port_num: 1,
-            ..AhAttr::default()
+    fn ends_on(pds: (&Pd, &Pd), p: &Provider, init: &QpInit) -> (Talker<Ud>, Talker<Ud>) {
+        let way = |from: &Pd, to: &Pd| {
+            let port = to.device().query_port(1).expect("the first port");
+            let there = AhAttr {
+                dlid: port.lid,
+                port_num: 1,
+                ..AhAttr::default()
+            };
+            from.create_ah(&there).expect("an address handle")
         };
-        let ah = pd.create_ah(&here).expect("an address handle");
-        let rx = Talker::new(pd, p, init, (ah.clone(), 0));
-        let tx = Talker::new(pd, p, init, (ah, rx.qp.qp_num()));
+        let rx = Talker::new(pds.1, p, init, (way(pds.1, pds.0), 0));
+        let name = (way(pds.0, pds.1), rx.qp.qp_num());
+        let tx = Talker::new(pds.0, p, init, name);
         (tx, rx)
     }
 
@@ -323,9 +327,9 @@ impl Service for Xrc {
     type Name = u32;
     type Receiver = Target;
 
-    fn ends_on(pd: &Pd, p: &Provider, init: &QpInit) -> (Talker<Xrc>, Target) {
-        let rx = Target::new(pd, p, &pd.device().open_xrcd());
-        let tx = Talker::new(pd, p, init, rx.srq.srq_num());
+    fn ends_on(pds: (&Pd, &Pd), p: &Provider, init: &QpInit) -> (Talker<Xrc>, Target) {
+        let rx = Target::new(pds.1, p, &pds.1.device().open_xrcd());
+        let tx = Talker::new(pds.0, p, init, rx.srq.srq_num());
         (tx, rx)
     }
 
@@ -415,7 +419,8 @@ impl Receives for Target {
 
 /// Two ends in RESET on a device of their own.
 pub fn ends<T: Service>(p: &Provider) -> (Talker<T>, T::Receiver) {
-    T::ends_on(&p.device().alloc_pd(), p, &init())
+    let pds = p.pds();
+    T::ends_on((&pds.0, &pds.1), p, &init())
 }
 
 /// Two ends that talk.
@@ -425,7 +430,8 @@ pub fn pair<T: Service>(p: &Provider) -> (Talker<T>, T::Receiver) {
 
 /// As [`pair`], of queue pairs made so.
 pub fn pair_of<T: Service>(p: &Provider, init: &QpInit) -> (Talker<T>, T::Receiver) {
-    let (mut tx, mut rx) = T::ends_on(&p.device().alloc_pd(), p, init);
+    let pds = p.pds();
+    let (mut tx, mut rx) = T::ends_on((&pds.0, &pds.1), p, init);
     tx.bring(&rx.endpoint(), QpState::Rts);
     rx.bring(&tx.endpoint(), QpState::Rts);
     (tx, rx)

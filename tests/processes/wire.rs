@@ -1,0 +1,79 @@
+//! What two nodes share, as `hw/src/fabric/wire.rs` has it: a copy, so that one that means ill can
+//! write what looks right.
+
+/// Bytes of a line.
+const LINE: usize = 64;
+const LINES: u32 = 4096;
+/// Where they start.
+pub const HEADER: usize = 4096;
+/// Where the lines end, and the faces of queue pairs start.
+pub const FACES: usize = HEADER + LINES as usize * LINE;
+/// Bytes of a face: life, what it accepts, protection domain, access.
+pub const FACE: usize = 32;
+/// Where the faces end, and the sections start, and bytes of one.
+const SECTIONS: usize = FACES + (1 << 16) * FACE;
+const SECTION: usize = 64;
+/// In a face's life: the queue pair sends.
+pub const SPEAKING: u32 = 1 << 16;
+/// Bytes of a packet's own header.
+pub const FRONT: usize = 24;
+/// In the last word of its size: it tells of the other direction.
+const TOLD: u32 = 1 << 24;
+
+/// Kinds of packets.
+pub const REQUEST: u8 = 1;
+pub const DATAGRAM: u8 = 2;
+pub const ANSWER: u8 = 3;
+
+/// What goes before a packet's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    pub kind: u8,
+    pub dst: u32,
+    pub msn: u16,
+    pub life: u16,
+    pub flags: u8,
+    pub len: u16,
+    /// Life and number of the last request of the other direction that was taken.
+    pub taken: Option<(u16, u16)>,
+}
+
+impl Header {
+    /// The words behind the sequence.
+    pub fn words(&self) -> [u32; 4] {
+        let (life, msn) = self.taken.unwrap_or_default();
+        let told = if self.taken.is_some() { TOLD } else { 0 };
+        [
+            self.dst & 0xff_ffff | u32::from(self.kind) << 24,
+            u32::from(self.msn) | u32::from(self.life) << 16,
+            u32::from(self.len) | u32::from(self.flags) << 16 | told,
+            u32::from(msn) | u32::from(life) << 16,
+        ]
+    }
+}
+
+/// Where the packet of a position starts.
+pub fn line(position: u32) -> usize {
+    HEADER + (position & (LINES - 1)) as usize * LINE
+}
+
+/// Where a byte of a packet's is; behind the last line comes the first.
+pub fn place(position: u32, byte: usize) -> usize {
+    let from_first = line(position) - HEADER + FRONT + byte;
+    HEADER + from_first % (LINES as usize * LINE)
+}
+
+/// What says that it is there.
+pub fn sequence(position: u32) -> u32 {
+    position | 1 << 31
+}
+
+/// Where the face of a queue pair is.
+pub fn face(qpn: u32) -> usize {
+    FACES + (qpn as usize & 0xffff) * FACE
+}
+
+/// Where it says whether it reaches into the peer's memory.
+pub fn section(qpn: u32) -> usize {
+    SECTIONS + (qpn as usize & 0xffff) * SECTION
+}

@@ -1,0 +1,230 @@
+//! A process under load: a node of the fabric, with connections to some others.
+
+use crate::flow::{BYTES, Counts, Flow, flow_of, init};
+use crate::parent::{Parent, number};
+use bellwire::memory::Mapping;
+use bellwire::soft::{HcaConfig, Mode};
+use bellwire::{ConnectAttr, Cq, Device, Pd, Region};
+use bellwire_tests::fixture::{ALL, DEADLINE};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// What it is started as.
+pub const ROLE: &str = "worker";
+
+/// Completions that are taken before anything else is looked at.
+const AT_ONCE: usize = 64;
+
+/// A node of the fabric under load.
+pub struct Worker {
+    // In the order in which they go.
+    flows: Vec<Flow>,
+    region: Region,
+    cq: Cq,
+    pub pd: Pd,
+    pub parent: Parent,
+    peers: Vec<u64>,
+}
+
+/// The device that is asked for.
+fn device(order: &Value) -> Device {
+    let fabric = order["fabric"].as_str().expect("a name");
+    let config = |mode| HcaConfig {
+        mode,
+        ..HcaConfig::default()
+    };
+    match order["device"].as_str() {
+        Some("shared") => Device::open(&format!("soft:{fabric}")),
+        Some("inline") => Device::join(fabric, config(Mode::Inline)),
+        Some("engine") => Device::join(fabric, config(Mode::Engine { threads: 1 })),
+        other => panic!("a device like {other:?}"),
+    }
+    .expect("a node of the fabric")
+}
+
+/// A pair of numbers in what was said.
+fn pair(value: &Value, key: &str) -> (u64, u64) {
+    let at = |at: usize| value[key][at].as_u64().expect("a number");
+    (at(0), at(1))
+}
+
+impl Worker {
+    /// One as ordered, with queue pairs that are not connected.
+    pub fn new(parent: Parent, order: &Value) -> Self {
+        let (us, seed) = (number(order, "index"), number(order, "seed"));
+        let peers = order["peers"].as_array().expect("a list");
+        let peers: Vec<u64> = peers.iter().flat_map(Value::as_u64).collect();
+        let pd = device(order).alloc_pd();
+        let (sends, receives) = init().cq_entries();
+        let entries = (sends + receives) * peers.len() as u32;
+        let mut cq = pd
+            .device()
+            .create_cq_for(entries, peers.len())
+            .expect("a queue");
+        let bytes = BYTES * peers.len();
+        let mapping = Mapping::shared("flows", bytes).build().expect("memory");
+        let region = Region::new(&pd, mapping, ALL).expect("a region");
+        let flow = |(at, &them)| Flow::new(&pd, &mut cq, &region, at, seed, (us, them));
+        Self {
+            flows: peers.iter().enumerate().map(flow).collect(),
+            region,
+            cq,
+            pd,
+            parent,
+            peers,
+        }
+    }
+
+    /// What the peers are to know.
+    pub fn cards(&self) -> Value {
+        let cards = self.flows.iter().map(|flow| flow.card(&self.region));
+        cards.collect()
+    }
+
+    /// Connects all flows.
+    pub fn connect(&mut self, order: &Value) {
+        let attr = ConnectAttr {
+            timeout: number(order, "timeout") as u8,
+            retry_cnt: number(order, "retry_cnt") as u8,
+            min_rnr_timer: 1,
+            ..ConnectAttr::default()
+        };
+        for (flow, peer) in self
+            .flows
+            .iter_mut()
+            .zip(order["cards"].as_array().expect("cards"))
+        {
+            flow.connect(&self.region, peer, &attr);
+        }
+    }
+
+    /// Takes what is told. `false`: nothing is.
+    fn poll(&mut self) -> bool {
+        let (flows, region) = (&mut self.flows, &self.region);
+        let over: Vec<bool> = flows.iter().map(Flow::is_over).collect();
+        let told = self.cq.poll(AT_ONCE, |told| {
+            let flow = flows.get_mut(flow_of(told.wr_id)).expect("one of ours");
+            flow.told(region, &told);
+        });
+        for ((flow, was), peer) in flows.iter().zip(over).zip(&self.peers) {
+            if flow.is_over() && !was {
+                let status = format!("{:?}", flow.failure.expect("it failed"));
+                self.parent
+                    .say("over", json!({"peer": peer, "first": status}));
+            }
+        }
+        told != 0
+    }
+
+    /// Polls until `done`, which has to be soon.
+    fn poll_until(&mut self, what: &str, done: impl Fn(&Flow) -> bool) {
+        let start = Instant::now();
+        while !self.flows.iter().all(&done) {
+            if !self.poll() {
+                std::thread::yield_now();
+            }
+            assert!(start.elapsed() < DEADLINE, "{what} never came");
+        }
+    }
+
+    /// Works until the parent says that it is enough; and does something `beside` that.
+    pub fn work(&mut self, mut beside: impl FnMut()) {
+        while self.parent.heard("finish").is_none() {
+            for flow in &mut self.flows {
+                flow.load(&self.region);
+            }
+            beside();
+            if !self.poll() {
+                std::thread::yield_now();
+            }
+        }
+        self.flows.iter_mut().for_each(Flow::finish);
+        self.poll_until("the last outcome", |flow| match flow.failure {
+            Some(_) => flow.is_over(),
+            None => flow.is_drained(),
+        });
+    }
+
+    /// What each peer has to know of what was sent to it.
+    fn counts(&self) -> Value {
+        let flows = self.flows.iter().zip(&self.peers).map(|(flow, peer)| {
+            let Counts { notices, adds } = flow.counts;
+            let notices = [notices.0, notices.1];
+            let adds = [adds.0, adds.1];
+            json!({"peer": peer, "notices": notices, "adds": adds, "done": flow.done})
+        });
+        flows.collect()
+    }
+
+    /// Compares with the peers what was done, and lets everything go.
+    pub fn settle(mut self) {
+        self.parent.say("drained", self.counts());
+        let start = Instant::now();
+        // The others need answers until they are done as well.
+        let theirs = loop {
+            if let Some(theirs) = self.parent.heard("check") {
+                break theirs;
+            }
+            self.poll();
+            assert!(start.elapsed() < DEADLINE, "the others hang");
+        };
+        self.check(&theirs);
+        let parent = self.parent;
+        drop((self.flows, self.region, self.cq, self.pd));
+        parent.say("dropped", Value::Null);
+        parent.wait_for_end();
+    }
+
+    /// Compares what came with what each peer says that it sent; of one that is dead nothing is known.
+    fn check(&mut self, theirs: &Value) {
+        // Of those that are well all has been done, and what came is still to be looked at.
+        let sent: Vec<u64> = (theirs.as_array().expect("a list").iter())
+            .map(|sent| {
+                if sent.is_null() {
+                    0
+                } else {
+                    pair(sent, "notices").1
+                }
+            })
+            .collect();
+        let start = Instant::now();
+        let short = |flow: &Flow, sent: u64| flow.failure.is_none() && flow.received < sent;
+        while (self.flows.iter().zip(&sent)).any(|(flow, sent)| short(flow, *sent)) {
+            self.poll();
+            assert!(start.elapsed() < DEADLINE, "a message never came");
+        }
+        self.poll();
+        for (flow, theirs) in self.flows.iter().zip(theirs.as_array().expect("a list")) {
+            if flow.failure.is_some() {
+                flow.is_frozen(&self.region);
+            }
+            if theirs.is_null() {
+                continue;
+            }
+            let counter = flow.counter(&self.region);
+            for (what, came, (posted, done)) in [
+                ("messages", flow.received, pair(theirs, "notices")),
+                ("fetch-and-adds", counter, pair(theirs, "adds")),
+            ] {
+                assert!(
+                    (done..=posted).contains(&came),
+                    "{came} {what}, of {posted} that were posted and {done} that were done"
+                );
+            }
+        }
+    }
+}
+
+/// Plays the role.
+pub fn play() {
+    let parent = Parent::new();
+    parent.say("ready", Value::Null);
+    let order = parent.hear("open");
+    let mut worker = Worker::new(parent, &order);
+    worker.parent.say("cards", worker.cards());
+    worker.connect(&worker.parent.hear("connect"));
+    worker.parent.say("connected", Value::Null);
+    worker.parent.hear("go");
+    worker.work(|| ());
+    worker.settle();
+}
