@@ -4,18 +4,18 @@
 use super::notice::{Notice, Trailer};
 use anyhow::{Context, Result, bail};
 use bellwire::be::Be32;
-use bellwire::memory::Mapping;
 use bellwire::queue::Imm;
 use bellwire::wqe::{RdmaWrite, RdmaWriteWithImm};
 use bellwire::wr::{Remote, SendFlags};
 use bellwire::{
     AccessFlags, Block, ClassLayout, Cq, Pd, QpInit, Region, Slab, SlabCache, TakeError,
 };
-use bellwire_examples::{End, PeerGone, connected};
+use bellwire_examples::{Card, End, PeerGone, buffer};
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
 /// How many blocks of how many bytes each end has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Shape {
     pub count: u32,
     pub size: usize,
@@ -26,7 +26,24 @@ impl Shape {
         let bytes = self.size.checked_mul(self.count as usize);
         bytes.context("blocks larger than the address space: ask for fewer or smaller ones")
     }
+
+    fn end(&self, pd: &Pd) -> Result<End> {
+        let init = QpInit {
+            // Two requests for a block, one for the last notice.
+            max_send_wr: 2 * self.count + 1,
+            max_recv_wr: self.count + 1,
+            ..QpInit::default()
+        };
+        End::new(pd, &init)
+    }
 }
+
+fn region(pd: &Pd, bytes: usize, access: AccessFlags) -> Result<Region> {
+    Ok(Region::new(pd, buffer(pd, bytes)?, access)?)
+}
+
+/// Of memory that the peer writes to.
+const OPEN: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
 
 /// The word with which a receiver that cannot go on stops the sender.
 const STOP: u64 = u64::MAX;
@@ -41,7 +58,7 @@ pub struct Outgoing {
     /// Where the receiver counts the blocks that it is done with.
     credit: Region,
     shape: Shape,
-    /// Blocks that the receiver has not been told of yet.
+    /// Requests whose outcome has not been told yet.
     in_flight: u64,
     /// Blocks sent so far.
     sent: u64,
@@ -60,56 +77,42 @@ pub struct Incoming {
     credit: Remote,
 }
 
-/// Two connected ends with blocks of this shape.
-///
-/// # Errors
-/// Those of set-up.
-pub fn ends(pd: &Pd, shape: Shape) -> Result<(Outgoing, Incoming)> {
-    let init = QpInit {
-        // Two requests for a block, one for the last notice.
-        max_send_wr: 2 * shape.count + 1,
-        max_recv_wr: shape.count + 1,
-        ..QpInit::default()
-    };
-    let (ours, theirs) = connected(pd, &init)?;
-    let open = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-    let region = |bytes, access| -> Result<Region> {
-        Ok(Region::new(pd, Mapping::anonymous(bytes).build()?, access)?)
-    };
-    let incoming = region(shape.bytes()? + Trailer::SIZE, open)?;
-    let credit = region(size_of::<u64>(), open)?;
-    let (target, credited) = (incoming.remote(0), credit.remote(0));
-    let layout = [ClassLayout {
-        size: u32::try_from(shape.size)?.next_multiple_of(64),
-        count: shape.count,
-    }];
-    let slab = Slab::new(
-        region(Slab::bytes(&layout)?, AccessFlags::empty())?,
-        &layout,
-    )?;
-    let outgoing = Outgoing {
-        end: ours,
-        blocks: slab.cache(1)?,
-        credit,
-        shape,
-        in_flight: 0,
-        sent: 0,
-        target,
-    };
-    let mut incoming = Incoming {
-        end: theirs,
-        region: incoming,
-        shape,
-        done: 0,
-        credit: credited,
-    };
-    for _ in 0..=shape.count {
-        incoming.post_receive()?;
-    }
-    Ok((outgoing, incoming))
-}
-
 impl Outgoing {
+    /// An end with blocks of this shape, not connected yet.
+    ///
+    /// # Errors
+    /// Those of set-up.
+    pub fn new(pd: &Pd, shape: Shape) -> Result<Self> {
+        let layout = [ClassLayout {
+            size: u32::try_from(shape.size)?.next_multiple_of(64),
+            count: shape.count,
+        }];
+        let blocks = region(pd, Slab::bytes(&layout)?, AccessFlags::empty())?;
+        Ok(Self {
+            end: shape.end(pd)?,
+            blocks: Slab::new(blocks, &layout)?.cache(1)?,
+            credit: region(pd, size_of::<u64>(), OPEN)?,
+            shape,
+            in_flight: 0,
+            sent: 0,
+            target: Remote::default(),
+        })
+    }
+
+    /// What the receiver has to know.
+    pub fn card(&self) -> Card {
+        self.end.card(&self.credit)
+    }
+
+    /// Connects to the receiver.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    pub fn connect(&mut self, receiver: &Card) -> Result<()> {
+        self.target = receiver.remote(0);
+        self.end.connect(receiver)
+    }
+
     /// A block to fill, if one is free.
     ///
     /// # Errors
@@ -192,6 +195,7 @@ impl Outgoing {
         let sq = self.end.qp.sq();
         sq.post_inline(0, (), op, bytes, SendFlags::SIGNALED)?;
         sq.ring();
+        self.in_flight += 1;
         Ok(())
     }
 
@@ -210,8 +214,8 @@ impl Outgoing {
             completion
                 .result
                 .context("a request of the sender failed")?;
+            self.in_flight -= 1;
             if let Some(block) = completion.block {
-                self.in_flight -= 1;
                 self.blocks.put(block);
             }
         }
@@ -220,6 +224,43 @@ impl Outgoing {
 }
 
 impl Incoming {
+    /// An end with blocks of this shape, not connected yet. Its receives are posted.
+    ///
+    /// # Errors
+    /// Those of set-up.
+    pub fn new(pd: &Pd, shape: Shape) -> Result<Self> {
+        let mut incoming = Self {
+            end: shape.end(pd)?,
+            region: region(pd, shape.bytes()? + Trailer::SIZE, OPEN)?,
+            shape,
+            done: 0,
+            credit: Remote::default(),
+        };
+        for _ in 0..=shape.count {
+            incoming.post_receive()?;
+        }
+        Ok(incoming)
+    }
+
+    /// What the sender has to know.
+    pub fn card(&self) -> Card {
+        self.end.card(&self.region)
+    }
+
+    /// Connects to the sender.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    pub fn connect(&mut self, sender: &Card) -> Result<()> {
+        self.credit = sender.remote(0);
+        self.end.connect(sender)
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> usize {
+        self.shape.size
+    }
+
     /// A receive without memory: only notices come.
     fn post_receive(&mut self) -> Result<()> {
         let rq = self.end.qp.rq();

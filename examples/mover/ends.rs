@@ -77,13 +77,8 @@ fn fill(from: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
 /// # Errors
 /// Writing, a receive that failed, a sender that stopped, a checksum that differs. The sender is
 /// told.
-pub fn receive(
-    incoming: &mut Incoming,
-    block: usize,
-    to: &mut impl Write,
-    wait: Wait<'_>,
-) -> Result<Trailer> {
-    let received = receive_blocks(incoming, block, to, wait);
+pub fn receive(incoming: &mut Incoming, to: &mut impl Write, wait: Wait<'_>) -> Result<Trailer> {
+    let received = receive_blocks(incoming, to, wait);
     if received.is_err() {
         // When this fails as well, the first reason is the one to tell.
         let _ = incoming.stop();
@@ -91,15 +86,10 @@ pub fn receive(
     received
 }
 
-fn receive_blocks(
-    incoming: &mut Incoming,
-    block: usize,
-    to: &mut impl Write,
-    wait: Wait<'_>,
-) -> Result<Trailer> {
+fn receive_blocks(incoming: &mut Incoming, to: &mut impl Write, wait: Wait<'_>) -> Result<Trailer> {
     let mut hash = XxHash3_128::new();
     let mut length = 0;
-    let mut buffer = vec![0; block];
+    let mut buffer = vec![0; incoming.block_size()];
     loop {
         match wait.until(|| flip(incoming.next()))?? {
             Notice::Data(filled) => {
@@ -131,7 +121,8 @@ fn receive_blocks(
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocks::{Shape, ends};
+    use super::super::blocks::Shape;
+    use super::super::threads::connected;
     use super::*;
     use bellwire::Device;
     use bellwire_examples::Alarm;
@@ -145,7 +136,7 @@ mod tests {
 
     fn moved(from: &mut (impl Read + Send), to: &mut (impl Write + Send)) -> [Result<Trailer>; 2] {
         let pd = Device::open("auto").unwrap().alloc_pd();
-        let (mut out, mut incoming) = ends(&pd, SHAPE).unwrap();
+        let (mut out, mut incoming) = connected(&pd, SHAPE).unwrap();
         let gone = &AtomicBool::new(false);
         let wait = Wait {
             crowded: true,
@@ -159,7 +150,7 @@ mod tests {
                 alarm.disarm();
                 sent
             });
-            let received = receive(&mut incoming, SHAPE.size, to, wait);
+            let received = receive(&mut incoming, to, wait);
             [sender.join().unwrap(), received]
         })
     }

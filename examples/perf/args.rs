@@ -10,9 +10,12 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Measures every operation between two threads on two cores: latency and message rate.
+/// Measures every operation between two threads, or two processes, on two cores: latency and message
+/// rate.
 ///
-/// Without a command all operations are measured, which takes some fifteen seconds.
+/// Without a command all operations are measured, which takes some fifteen seconds. Between two
+/// processes: start `perf --listen NAME` in one terminal, and in another anything else with
+/// `--connect NAME`, which says what to measure and prints it.
 #[derive(Debug, Parser)]
 #[command(name = "perf", after_long_help = SCHEMA)]
 pub struct Cli {
@@ -24,10 +27,19 @@ pub struct Cli {
     /// Who executes requests on the software device
     #[arg(long, global = true, value_enum, default_value_t = ModeName::Inline)]
     pub mode: ModeName,
-    /// The device, one that `perf devices` lists
-    #[arg(long, global = true, default_value = "auto")]
+    /// The device, one that `perf devices` lists, or soft:NAME [default between two processes: the
+    /// fabric soft:NAME with the name of their meeting]
+    #[arg(long, global = true, default_value = AUTO)]
     pub device: String,
+    /// Be the other end of the process that will connect, until it leaves
+    #[arg(long, global = true, value_name = "NAME")]
+    pub listen: Option<String>,
+    /// Measure between this process and the one that listens
+    #[arg(long, global = true, value_name = "NAME")]
+    pub connect: Option<String>,
 }
+
+const AUTO: &str = "auto";
 
 /// How the software device executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -198,9 +210,38 @@ impl Bw {
 }
 
 impl Cli {
+    /// The name under which two processes are to meet, if they are.
+    fn meeting(&self) -> Result<Option<&str>, String> {
+        let (listen, connect) = (self.listen.as_deref(), self.connect.as_deref());
+        let Some(name) = listen.or(connect) else {
+            return Ok(None);
+        };
+        let wrong = if listen.is_some() && connect.is_some() {
+            "--listen and --connect are for two processes: give each one of them"
+        } else if listen.is_some() && self.command.is_some() {
+            "--listen goes without a command: the process that connects says what to measure"
+        } else if self.mode == ModeName::Engine {
+            "--mode engine is within one process: leave it out between two"
+        } else {
+            return Ok(Some(name));
+        };
+        Err(wrong.to_owned())
+    }
+
     /// Opens the device that was asked for.
     pub fn open(&self) -> Result<Device, String> {
-        let opened = Device::open(&self.device).map_err(|error| error.to_string())?;
+        let meeting = self.meeting()?;
+        let name = match meeting {
+            Some(meeting) if self.device == AUTO => &format!("soft:{meeting}"),
+            _ => &self.device,
+        };
+        let opened = Device::open(name).map_err(|error| error.to_string())?;
+        if meeting.is_some() && opened.name() == "soft" {
+            return Err(
+                "--device soft is within one process: leave it out, or name a fabric, soft:NAME"
+                    .to_owned(),
+            );
+        }
         Ok(match self.mode {
             ModeName::Inline => opened,
             ModeName::Engine => Device::soft(bellwire::soft::HcaConfig {

@@ -1,5 +1,6 @@
 //! Ping-pong: the leader's turn ends when the answer is there.
 
+use super::page::Line;
 use super::side::{MARKS, Receives, Source};
 use super::workload::Workload;
 use anyhow::{Context, Result};
@@ -11,30 +12,39 @@ use bellwire_examples::Wait;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One end of a ping-pong.
-pub trait Bounce: Send {
+pub trait Bounce {
     /// The leader's turn: sends, and waits for the answer.
     fn ping(&mut self) -> Result<()>;
 
     /// The follower's turn: waits, and answers.
     fn pong(&mut self) -> Result<()>;
-}
 
-/// A word that nothing shares its line, or pair of lines, with.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Line(pub AtomicU64);
+    /// What the follower does while it has no turn.
+    fn idle(&mut self) {}
+}
 
 /// The bare machine: each side writes a line that the other polls. Nothing that goes through memory
 /// can be faster.
 #[derive(Debug)]
 pub struct Raw<'a> {
-    pub mine: &'a Line,
-    pub theirs: &'a Line,
-    pub turn: u64,
-    pub wait: Wait<'a>,
+    mine: &'a Line,
+    theirs: &'a Line,
+    turn: u64,
+    wait: Wait<'a>,
 }
 
-impl Raw<'_> {
+impl<'a> Raw<'a> {
+    /// Goes on where the lines are.
+    pub fn new(mine: &'a Line, theirs: &'a Line, wait: Wait<'a>) -> Self {
+        Self {
+            mine,
+            theirs,
+            // Relaxed: only this side writes it.
+            turn: theirs.0.load(Ordering::Relaxed),
+            wait,
+        }
+    }
+
     #[inline(always)]
     fn arrived(&mut self) -> Result<()> {
         let expected = self.turn;
@@ -261,7 +271,7 @@ where
     }
 }
 
-impl<S: Source, O: Operation + Send> Bounce for Messages<'_, S, O>
+impl<S: Source, O: Operation> Bounce for Messages<'_, S, O>
 where
     Rc: Supports<O>,
 {
@@ -278,6 +288,11 @@ where
     }
 }
 
+/// Nothing is to come: the look lets a software device answer what other processes ask of it.
+pub fn look(cq: &mut Cq) {
+    let _ = cq.poll_one();
+}
+
 /// READs and atomics: the leader waits for the completion, the follower has nothing to do.
 #[derive(Debug)]
 pub struct Fetches<'a, S, O> {
@@ -285,7 +300,7 @@ pub struct Fetches<'a, S, O> {
     pub op: O,
 }
 
-impl<S: Source, O: Operation + Send> Bounce for Fetches<'_, S, O>
+impl<S: Source, O: Operation> Bounce for Fetches<'_, S, O>
 where
     Rc: Supports<O>,
 {
@@ -301,5 +316,9 @@ where
     #[inline(always)]
     fn pong(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    fn idle(&mut self) {
+        look(self.poster.cq);
     }
 }

@@ -2,13 +2,12 @@
 
 use super::clock::Clock;
 use anyhow::Result;
-use bellwire_examples::{Wait, allowed, pick};
+use bellwire_examples::{Gone, Wait, allowed, pick};
 use serde::Serialize;
 use std::fmt;
 use std::fs::read_to_string;
-use std::sync::atomic::AtomicBool;
 
-/// Cores, clock, and which of them the two threads use.
+/// Cores, clock, and which of them the two ends use.
 #[derive(Debug)]
 pub struct Machine {
     /// The cores of the leader and the follower: the same when there is only one.
@@ -47,8 +46,8 @@ impl Machine {
         })
     }
 
-    /// How its threads wait.
-    pub fn wait<'a>(&self, gone: &'a AtomicBool) -> Wait<'a> {
+    /// How the ends wait.
+    pub fn wait<'a>(&self, gone: &'a dyn Gone) -> Wait<'a> {
         let crowded = self.crowded();
         Wait { crowded, gone }
     }

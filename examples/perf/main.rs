@@ -1,19 +1,23 @@
-//! Latency and message rate of every operation, between two threads on two cores.
+//! Latency and message rate of every operation, between two threads or two processes on two cores.
 //!
 //! ```text
 //! cargo run --release --example perf                      every operation, one table
 //! cargo run --release --example perf -- lat --op send     one operation's latency
 //! cargo run --release --example perf -- bw --size 4k      one operation's rate
+//! cargo run --release --example perf -- --listen NAME     the other end of another process's
+//! cargo run --release --example perf -- lat --connect NAME
 //! cargo run --release --example perf -- --help
 //! ```
 
 mod args;
+mod bench;
 mod bounce;
 mod clock;
 mod duo;
 mod flood;
 mod machine;
 mod measure;
+mod page;
 mod plot;
 mod report;
 mod run;
@@ -23,14 +27,15 @@ mod workload;
 
 use anyhow::{Context, Result};
 use args::{Bw, Cli, Command, Lat, refuse};
-use bellwire::{Device, Pd};
-use bellwire_examples::Progress;
+use bellwire::Device;
+use bellwire_examples::{Listener, Progress};
+use bench::{Bench, PROGRAM, serve};
 use clap::Parser;
 use machine::Machine;
 use measure::{Amount, Effort, ROUNDS};
 use report::{DeviceFacts, Document, LEGEND, Measured, heading, row};
-use run::Bench;
 use serde_json::json;
+use side::Side;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use workload::{Asked, Measure, Op, Workload};
@@ -78,6 +83,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
         Some(Command::Devices) => devices(cli.json),
+        None if cli.listen.is_some() => listen(cli),
         None => Session::start(cli)?.everything(),
         Some(Command::Lat(lat)) => Session::start(cli)?.latency(lat),
         Some(Command::Bw(bw)) => Session::start(cli)?.bandwidth(bw),
@@ -87,6 +93,17 @@ fn run(cli: &Cli) -> Result<()> {
 fn print(text: &str) -> Result<()> {
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())
+}
+
+fn listen(cli: &Cli) -> Result<()> {
+    let name = cli.listen.as_deref().unwrap_or_default();
+    let device = cli.open().unwrap_or_else(|error| refuse(error));
+    let listener = Listener::bind(PROGRAM, name)?;
+    let machine = Machine::find(cli.mode.threads())?;
+    print(&format!(
+        "listening: start `perf --connect {name}`, or lat or bw with it"
+    ))?;
+    serve(listener, &machine, &device.alloc_pd())
 }
 
 fn devices(as_json: bool) -> Result<()> {
@@ -127,41 +144,50 @@ fn devices(as_json: bool) -> Result<()> {
     Ok(())
 }
 
+/// For people.
+fn description(device: &Device) -> String {
+    let listed = Device::list()
+        .into_iter()
+        .find(|info| info.name == device.name());
+    match listed {
+        Some(info) => info.description,
+        None if device.name().starts_with("soft:") => {
+            "software HCA, a node of this fabric".to_owned()
+        }
+        None => String::new(),
+    }
+}
+
 /// A device that is open, and a machine that is known.
 struct Session<'a> {
     cli: &'a Cli,
-    machine: Machine,
     device: DeviceFacts,
-    pd: Pd,
+    bench: Bench,
 }
 
 impl<'a> Session<'a> {
     /// Ends the process when the options cannot be.
     fn start(cli: &'a Cli) -> Result<Self> {
         let device = cli.open().unwrap_or_else(|error| refuse(error));
-        let description = Device::list()
-            .into_iter()
-            .find(|info| info.name == device.name())
-            .map_or_else(String::new, |info| info.description);
         Ok(Self {
             cli,
-            machine: Machine::find(cli.mode.threads())?,
             device: DeviceFacts {
                 name: device.name().to_owned(),
-                description,
+                description: description(&device),
                 mode: cli.mode.name(),
             },
-            pd: device.alloc_pd(),
+            bench: Bench {
+                machine: Machine::find(cli.mode.threads())?,
+                pd: device.alloc_pd(),
+                other: None,
+            },
         })
     }
 
-    fn bench<'b>(&'b self, progress: &'b Progress, effort: Effort) -> Bench<'b> {
-        Bench {
-            machine: &self.machine,
-            pd: &self.pd,
-            progress,
-            effort,
-        }
+    /// Goes to the other process, if it is to be one. Once it is known what to ask of it.
+    fn meet(&mut self) -> Result<()> {
+        let name = self.cli.connect.as_deref();
+        name.map_or(Ok(()), |name| self.bench.connect(name))
     }
 
     /// A bar for so many measurements.
@@ -180,10 +206,10 @@ impl<'a> Session<'a> {
             description,
             mode,
         } = &self.device;
-        print(&self.machine.to_string())?;
+        print(&self.bench.machine.to_string())?;
         print(&format!("device   {name}: {description}; {mode} mode"))?;
         print(&format!("memory   {memory} on each end"))?;
-        if let Some(warning) = self.machine.warning() {
+        if let Some(warning) = self.bench.machine.warning() {
             print(&format!("WARNING  {warning}"))?;
         }
         print("")?;
@@ -199,7 +225,7 @@ impl<'a> Session<'a> {
 
     fn finish(&self, results: Vec<Measured>) -> Result<()> {
         if self.cli.json {
-            let document = Document::new(&self.machine, &self.device, results);
+            let document = Document::new(&self.bench.machine, &self.device, results);
             return print(&serde_json::to_string_pretty(&document)?);
         }
         print("")?;
@@ -208,16 +234,16 @@ impl<'a> Session<'a> {
 
     /// The pages that a workload's memory has.
     fn memory(&self, work: &Workload) -> Result<String> {
-        let (side, _) = side::sides(&self.pd, work)?;
-        Ok(side.region.mapping().to_string())
+        Ok(Side::memory(&self.bench.pd, work.size)?.to_string())
     }
 
-    fn everything(&self) -> Result<()> {
+    fn everything(&mut self) -> Result<()> {
         let effort = |seconds| Effort {
             amount: Amount::Seconds(seconds),
             warmup: None,
         };
-        let attr = self.pd.device().attr();
+        self.meet()?;
+        let attr = self.bench.pd.device().attr();
         let progress = self.progress(2 * DEFAULT_ROWS.len());
         let mut results = Vec::new();
         for (op, size, inline) in DEFAULT_ROWS {
@@ -241,11 +267,9 @@ impl<'a> Session<'a> {
             }
             progress.say(op.title().to_owned());
             let mut measured = Measured::new(&bw, memory);
-            measured.latency = Some(
-                self.bench(&progress, effort(DEFAULT_SECONDS.0))
-                    .latency(&lat)?,
-            );
-            measured.rate = Some(self.bench(&progress, effort(DEFAULT_SECONDS.1)).rate(&bw)?);
+            let (lat_effort, bw_effort) = (effort(DEFAULT_SECONDS.0), effort(DEFAULT_SECONDS.1));
+            measured.latency = Some(self.bench.latency(&lat, lat_effort, &progress)?);
+            measured.rate = Some(self.bench.rate(&bw, bw_effort, &progress)?);
             self.say_row(&progress, &measured)?;
             results.push(measured);
         }
@@ -253,14 +277,15 @@ impl<'a> Session<'a> {
         self.finish(results)
     }
 
-    fn latency(&self, lat: &Lat) -> Result<()> {
+    fn latency(&mut self, lat: &Lat) -> Result<()> {
         let (work, effort) = lat
-            .plan(&self.pd.device().attr())
+            .plan(&self.bench.pd.device().attr())
             .unwrap_or_else(|error| refuse(error));
+        self.meet()?;
         let memory = self.memory(&work)?;
         self.say_heading(&memory)?;
         let progress = self.progress(1);
-        let latency = self.bench(&progress, effort).latency(&work)?;
+        let latency = self.bench.latency(&work, effort, &progress)?;
         if let Some(path) = &lat.plot {
             let title = format!("{} of {} bytes: latency", work.op.title(), work.size);
             plot::percentiles(path, &title, &latency.curve)?;
@@ -284,10 +309,11 @@ impl<'a> Session<'a> {
         self.finish(vec![measured])
     }
 
-    fn bandwidth(&self, bw: &Bw) -> Result<()> {
+    fn bandwidth(&mut self, bw: &Bw) -> Result<()> {
         let (works, effort) = bw
-            .plan(&self.pd.device().attr())
+            .plan(&self.bench.pd.device().attr())
             .unwrap_or_else(|error| refuse(error));
+        self.meet()?;
         let progress = self.progress(works.len());
         let mut results: Vec<Measured> = Vec::new();
         for work in &works {
@@ -296,7 +322,7 @@ impl<'a> Session<'a> {
                 self.say_heading(&memory)?;
             }
             let mut measured = Measured::new(work, memory);
-            measured.rate = Some(self.bench(&progress, effort).rate(work)?);
+            measured.rate = Some(self.bench.rate(work, effort, &progress)?);
             self.say_row(&progress, &measured)?;
             results.push(measured);
         }

@@ -1,13 +1,12 @@
 //! How much is measured, and the figures that come of it.
 
-use super::bounce::{Bounce, Line, Raw};
-use super::duo::duo;
-use super::machine::Machine;
+use super::bounce::{Bounce, Raw};
+use super::clock::Clock;
+use super::page::{Order, Page};
 use super::stats::{Percentiles, Samples, median};
 use anyhow::Result;
-use bellwire_examples::Progress;
+use bellwire_examples::{Progress, Wait};
 use serde::Serialize;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Rounds: in each of them everything is measured once, so that what disturbs the machine for a
@@ -91,93 +90,113 @@ pub struct Round {
     pub bounce_ns: f64,
 }
 
+/// One end's part in a measurement.
 #[derive(Clone, Copy, Debug)]
-enum Trips {
-    Raw(u64),
-    Op(u64),
+pub struct Part<'a> {
+    /// What it shares with the other end.
+    pub page: &'a Page,
+    pub wait: Wait<'a>,
+    /// `None`: it follows.
+    pub lead: Option<Lead<'a>>,
 }
 
-/// Measures an operation's latency against the bare bounce, in turns.
-pub fn latency<B: Bounce>(
-    machine: &Machine,
-    gone: &AtomicBool,
-    (mut ours, mut theirs): (B, B),
+/// What the end that leads measures with.
+#[derive(Clone, Copy, Debug)]
+pub struct Lead<'a> {
+    pub clock: &'a Clock,
+    pub effort: Effort,
+    pub progress: &'a Progress,
+}
+
+impl Part<'_> {
+    fn start(&self, order: Order) -> Result<()> {
+        Ok(self.page.start(order, self.wait)?)
+    }
+
+    fn next(&self, idle: impl FnMut()) -> Result<Order> {
+        Ok(self.page.next(self.wait, idle)?)
+    }
+}
+
+/// Measures an operation's latency against the bare bounce, in turns. The end that leads has figures
+/// of it.
+pub fn latency<B: Bounce>(part: Part<'_>, mut ours: B, one_way: bool) -> Result<Option<Latency>> {
+    let [leaders, followers] = &part.page.bounce;
+    if let Some(lead) = part.lead {
+        let raw = Raw::new(leaders, followers, part.wait);
+        return lead_latency(part, lead, raw, ours, one_way).map(Some);
+    }
+    let mut raw = Raw::new(followers, leaders, part.wait);
+    loop {
+        match part.next(|| ours.idle())? {
+            Order::Raw(count) => (0..count).try_for_each(|_| raw.pong())?,
+            Order::Op(count) => (0..count).try_for_each(|_| ours.pong())?,
+            Order::End => return Ok(None),
+        }
+    }
+}
+
+fn lead_latency<B: Bounce>(
+    part: Part<'_>,
+    lead: Lead<'_>,
+    mut raw: Raw<'_>,
+    mut ours: B,
     one_way: bool,
-    effort: &Effort,
-    progress: &Progress,
 ) -> Result<Latency> {
-    let lines = (Line::default(), Line::default());
-    let wait = machine.wait(gone);
-    let raw = |mine, theirs| Raw {
-        mine,
-        theirs,
-        turn: 0,
-        wait,
+    let Lead {
+        clock,
+        effort: Effort { amount, warmup },
+        progress,
+    } = lead;
+    let share = if one_way { 0.5 } else { 1.0 };
+    let each_raw = warm(None, |count| {
+        part.start(Order::Raw(count))?;
+        trips(&mut raw, count)
+    })?;
+    let each = warm(warmup, |count| {
+        part.start(Order::Op(count))?;
+        trips(&mut ours, count)
+    })?;
+    let raw_count = match amount {
+        Amount::Iters(_) => BLOCK * 10,
+        Amount::Seconds(_) => amount.of_round(RAW_SHARE, each_raw),
     };
-    let mut our_raw = raw(&lines.0, &lines.1);
-    let mut their_raw = raw(&lines.1, &lines.0);
-    let clock = &machine.clock;
-    let part = if one_way { 0.5 } else { 1.0 };
+    let block_count = amount.of_round(BLOCK_SHARE, each);
+    let single_count = amount.of_round(1.0 - RAW_SHARE - BLOCK_SHARE, each);
 
-    duo(
-        machine,
-        gone,
-        move |follower| {
-            let each_raw = warm(None, |count| {
-                follower.start(Trips::Raw(count))?;
-                trips(&mut our_raw, count)
-            })?;
-            let each = warm(effort.warmup, |count| {
-                follower.start(Trips::Op(count))?;
-                trips(&mut ours, count)
-            })?;
-            let amount = effort.amount;
-            let raw_count = match amount {
-                Amount::Iters(_) => BLOCK * 10,
-                Amount::Seconds(_) => amount.of_round(RAW_SHARE, each_raw),
-            };
-            let block_count = amount.of_round(BLOCK_SHARE, each);
-            let single_count = amount.of_round(1.0 - RAW_SHARE - BLOCK_SHARE, each);
-
-            let mut samples = Samples::new();
-            let mut rounds = Vec::new();
-            for _ in 0..ROUNDS {
-                follower.start(Trips::Raw(raw_count))?;
-                let bounce = blocks(raw_count, || our_raw.ping())?;
-                follower.start(Trips::Op(block_count))?;
-                let block = blocks(block_count, || ours.ping())?;
-                rounds.push(Round {
-                    block_ns: block * part,
-                    bounce_ns: bounce * 0.5,
-                });
-                follower.start(Trips::Op(single_count))?;
-                for _ in 0..single_count {
-                    let from = clock.now();
-                    ours.ping()?;
-                    samples.record(clock.now().wrapping_sub(from));
-                }
-                progress.add(1);
-            }
-            let of_rounds =
-                |what: fn(&Round) -> f64| median(&rounds.iter().map(what).collect::<Vec<_>>());
-            let block_ns = of_rounds(|round| round.block_ns);
-            let bounce_ns = of_rounds(|round| round.bounce_ns);
-            let scale = clock.tick * part;
-            Ok(Latency {
-                kind: if one_way { "one_way" } else { "operation" },
-                single: samples.percentiles(scale),
-                block_ns,
-                bounce_ns,
-                ratio: block_ns / bounce_ns,
-                rounds,
-                curve: samples.curve(scale),
-            })
-        },
-        move |command| match command {
-            Trips::Raw(count) => (0..count).try_for_each(|_| their_raw.pong()),
-            Trips::Op(count) => (0..count).try_for_each(|_| theirs.pong()),
-        },
-    )
+    let mut samples = Samples::new();
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        part.start(Order::Raw(raw_count))?;
+        let bounce = blocks(raw_count, || raw.ping())?;
+        part.start(Order::Op(block_count))?;
+        let block = blocks(block_count, || ours.ping())?;
+        rounds.push(Round {
+            block_ns: block * share,
+            bounce_ns: bounce * 0.5,
+        });
+        part.start(Order::Op(single_count))?;
+        for _ in 0..single_count {
+            let from = clock.now();
+            ours.ping()?;
+            samples.record(clock.now().wrapping_sub(from));
+        }
+        progress.add(1);
+    }
+    part.start(Order::End)?;
+    let of_rounds = |what: fn(&Round) -> f64| median(&rounds.iter().map(what).collect::<Vec<_>>());
+    let block_ns = of_rounds(|round| round.block_ns);
+    let bounce_ns = of_rounds(|round| round.bounce_ns);
+    let scale = clock.tick * share;
+    Ok(Latency {
+        kind: if one_way { "one_way" } else { "operation" },
+        single: samples.percentiles(scale),
+        block_ns,
+        bounce_ns,
+        ratio: block_ns / bounce_ns,
+        rounds,
+        curve: samples.curve(scale),
+    })
 }
 
 fn trips<B: Bounce>(bounce: &mut B, count: u64) -> Result<()> {
@@ -214,43 +233,51 @@ pub struct Rate {
     pub rounds: Vec<f64>,
 }
 
-/// Measures the rate of `run`, to which `keep_up` is the other end.
+/// Measures the rate of `run`, for messages of `size` bytes.
 pub fn rate(
-    machine: &Machine,
-    gone: &AtomicBool,
-    mut run: impl FnMut(u64) -> Result<()> + Send,
-    keep_up: impl FnMut(u64) -> Result<()> + Send,
+    part: Part<'_>,
+    lead: Lead<'_>,
+    mut run: impl FnMut(u64) -> Result<()>,
     size: usize,
-    effort: &Effort,
-    progress: &Progress,
 ) -> Result<Rate> {
-    duo(
-        machine,
-        gone,
-        move |follower| {
-            let each = warm(effort.warmup, |count| {
-                follower.start(count)?;
-                run(count)
-            })?;
-            let count = effort.amount.of_round(1.0, each);
-            let mut rounds = Vec::new();
-            for _ in 0..ROUNDS {
-                follower.start(count)?;
-                let start = Instant::now();
-                run(count)?;
-                rounds.push(count as f64 / start.elapsed().as_secs_f64().max(1e-9));
-                progress.add(1);
-            }
-            let per_second = median(&rounds);
-            Ok(Rate {
-                messages: count * ROUNDS,
-                per_second,
-                bytes_per_second: per_second * size as f64,
-                rounds,
-            })
-        },
-        keep_up,
-    )
+    let Effort { amount, warmup } = lead.effort;
+    let each = warm(warmup, |count| {
+        part.start(Order::Op(count))?;
+        run(count)
+    })?;
+    let count = amount.of_round(1.0, each);
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        part.start(Order::Op(count))?;
+        let start = Instant::now();
+        run(count)?;
+        rounds.push(count as f64 / start.elapsed().as_secs_f64().max(1e-9));
+        lead.progress.add(1);
+    }
+    part.start(Order::End)?;
+    let per_second = median(&rounds);
+    Ok(Rate {
+        messages: count * ROUNDS,
+        per_second,
+        bytes_per_second: per_second * size as f64,
+        rounds,
+    })
+}
+
+/// The other end of [`rate`]: does its part of so many messages, and `idle` while there are none.
+pub fn keep_up<T>(
+    part: Part<'_>,
+    end: &mut T,
+    mut run: impl FnMut(&mut T, u64) -> Result<()>,
+    mut idle: impl FnMut(&mut T),
+) -> Result<()> {
+    loop {
+        match part.next(|| idle(end))? {
+            Order::Op(count) => run(end, count)?,
+            Order::Raw(_) => {}
+            Order::End => return Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

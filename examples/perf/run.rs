@@ -1,98 +1,71 @@
-//! Brings a workload, its two ends and a measurement together.
+//! Brings a workload, an end of it and a measurement together.
 
-use super::bounce::{Bounce, Fetches, Messages, Poster, Written};
+use super::bounce::{Fetches, Messages, Poster, Written, look};
 use super::flood::{Flood, Sink};
-use super::machine::Machine;
-use super::measure::{Effort, Latency, Rate, latency, rate};
-use super::side::{Buffers, Bytes, Layout, MARKS, Receives, Side, Source, Words, sides};
-use super::workload::{Op, Workload};
+use super::measure::{Latency, Part, Rate, keep_up, latency, rate};
+use super::side::{Buffers, Bytes, Layout, MARKS, Receives, Side, Source, Words};
+use super::workload::{Measure, Op, Workload};
 use anyhow::Result;
-use bellwire::Pd;
+use bellwire::Cq;
 use bellwire::be::Be32;
 use bellwire::wqe::{
     AtomicCmpAndSwp, AtomicFetchAndAdd, Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     SendWithImm, Supports,
 };
-use bellwire_examples::{Progress, Wait};
-use std::sync::atomic::AtomicBool;
+use bellwire_examples::Card;
 
 /// Immediate data that nobody looks at.
 const IMM: u32 = 0x6265_6c6c;
 
-/// What measurements have in common.
-#[derive(Clone, Copy, Debug)]
-pub struct Bench<'a> {
-    pub machine: &'a Machine,
-    pub pd: &'a Pd,
-    pub progress: &'a Progress,
-    pub effort: Effort,
-}
-
-impl Bench<'_> {
-    /// Measures a workload's latency.
-    ///
-    /// # Errors
-    /// Those of set-up, and a request that failed.
-    pub fn latency(&self, work: &Workload) -> Result<Latency> {
-        self.run(work, LatencyJob)
-    }
-
-    /// Measures a workload's rate.
-    ///
-    /// # Errors
-    /// As [`latency`](Self::latency).
-    pub fn rate(&self, work: &Workload) -> Result<Rate> {
-        self.run(work, RateJob)
-    }
-
-    fn run<J: Job>(&self, work: &Workload, job: J) -> Result<J::Figures> {
-        let (mut a, mut b) = sides(self.pd, work)?;
-        let remotes = (b.inbox(), a.inbox());
-        // The inline messages of both ends, which post copies of them.
-        let bytes = MARKS.map(|mark| vec![mark; work.size]);
-        let words = Words(MARKS.map(|mark| [mark; 8]));
-        let bytes = Bytes([&bytes[0], &bytes[1]]);
-        let gone = AtomicBool::new(false);
-        let set = Setting {
-            bench: self,
-            work,
-            gone: &gone,
-        };
-        let imm = Be32::new(IMM);
-        let ends = (&mut a, &mut b);
-        macro_rules! send {
-            ($method:ident, |$remote:pat_param| $op:expr) => {{
-                let op = |$remote| $op;
-                let ops = (op(remotes.0), op(remotes.1));
-                if !work.inline {
-                    let sources = (sources(ends.0), sources(ends.1));
-                    job.$method(set, ends, ops, sources)
-                } else if work.size == 8 {
-                    job.$method(set, ends, ops, (words, words))
-                } else {
-                    job.$method(set, ends, ops, (bytes, bytes))
-                }
-            }};
-        }
-        let remote = remotes.0;
-        match work.op {
-            Op::Write => send!(write, |remote| RdmaWrite { remote }),
-            Op::WriteImm => send!(message, |remote| RdmaWriteWithImm { remote, imm }),
-            Op::Send => send!(message, |_| bellwire::wqe::Send {}),
-            Op::SendImm => send!(message, |_| SendWithImm { imm }),
-            Op::Read => job.fetch(set, ends, RdmaRead { remote }),
-            // The words are equal at first and differ then: both cost the same.
-            Op::CmpSwap => {
-                let (compare, swap) = (0, 1);
-                let op = AtomicCmpAndSwp {
-                    remote,
-                    compare,
-                    swap,
-                };
-                job.fetch(set, ends, op)
+/// Does one end's part of a measurement: a connected side's, whose peer has this card. The end that
+/// leads has figures of it.
+///
+/// # Errors
+/// A request that failed, an end that has gone.
+pub fn run<J: Job>(
+    job: J,
+    part: Part<'_>,
+    work: &Workload,
+    side: &mut Side,
+    peer: &Card,
+) -> Result<Option<J::Figures>> {
+    // Inline messages, of which requests carry copies.
+    let bytes = MARKS.map(|mark| vec![mark; work.size]);
+    let words = Words(MARKS.map(|mark| [mark; 8]));
+    let bytes = Bytes([&bytes[0], &bytes[1]]);
+    let set = Setting { part, work, peer };
+    let imm = Be32::new(IMM);
+    let remote = peer.remote(side.layout.inbox());
+    macro_rules! send {
+        ($method:ident, $op:expr) => {{
+            let op = $op;
+            if !work.inline {
+                let sources = sources(side);
+                job.$method(set, side, op, sources)
+            } else if work.size == 8 {
+                job.$method(set, side, op, words)
+            } else {
+                job.$method(set, side, op, bytes)
             }
-            Op::FetchAdd => job.fetch(set, ends, AtomicFetchAndAdd { remote, add: 1 }),
+        }};
+    }
+    match work.op {
+        Op::Write => send!(write, RdmaWrite { remote }),
+        Op::WriteImm => send!(message, RdmaWriteWithImm { remote, imm }),
+        Op::Send => send!(message, bellwire::wqe::Send {}),
+        Op::SendImm => send!(message, SendWithImm { imm }),
+        Op::Read => job.fetch(set, side, RdmaRead { remote }),
+        // The words are equal at first and differ then: both cost the same.
+        Op::CmpSwap => {
+            let (compare, swap) = (0, 1);
+            let op = AtomicCmpAndSwp {
+                remote,
+                compare,
+                swap,
+            };
+            job.fetch(set, side, op)
         }
+        Op::FetchAdd => job.fetch(set, side, AtomicFetchAndAdd { remote, add: 1 }),
     }
 }
 
@@ -110,183 +83,151 @@ fn results(side: &Side) -> Buffers {
 
 /// What a job runs in.
 #[derive(Clone, Copy)]
-struct Setting<'a> {
-    bench: &'a Bench<'a>,
+pub struct Setting<'a> {
+    part: Part<'a>,
     work: &'a Workload,
-    gone: &'a AtomicBool,
+    peer: &'a Card,
 }
 
-impl<'a> Setting<'a> {
-    fn wait(&self) -> Wait<'a> {
-        self.bench.machine.wait(self.gone)
-    }
+/// A measurement, for each kind of operation, at one of the two ends.
+pub trait Job: Copy + Sync {
+    /// Its name.
+    const MEASURE: Measure;
 
-    fn bounce<B: Bounce>(&self, ends: (B, B), one_way: bool) -> Result<Latency> {
-        let Bench {
-            machine,
-            progress,
-            effort,
-            ..
-        } = self.bench;
-        latency(machine, self.gone, ends, one_way, effort, progress)
-    }
-
-    fn rate(
-        &self,
-        run: impl FnMut(u64) -> Result<()> + Send,
-        keep_up: impl FnMut(u64) -> Result<()> + Send,
-    ) -> Result<Rate> {
-        let Bench {
-            machine,
-            progress,
-            effort,
-            ..
-        } = self.bench;
-        let size = self.work.size;
-        rate(machine, self.gone, run, keep_up, size, effort, progress)
-    }
-}
-
-type Ends<'a> = (&'a mut Side, &'a mut Side);
-
-/// A measurement, for each kind of operation; `ops` and `sources` are those of the two ends.
-trait Job {
-    type Figures;
+    /// What comes of it.
+    type Figures: Send;
 
     /// WRITEs: the peer can only see them in its memory.
     fn write<S: Source>(
         self,
         set: Setting<'_>,
-        ends: Ends<'_>,
-        ops: (RdmaWrite, RdmaWrite),
-        sources: (S, S),
-    ) -> Result<Self::Figures>;
+        side: &mut Side,
+        op: RdmaWrite,
+        source: S,
+    ) -> Result<Option<Self::Figures>>;
 
     /// Operations that take a receive of the peer.
-    fn message<O: Operation + Send, S: Source>(
+    fn message<O: Operation, S: Source>(
         self,
         set: Setting<'_>,
-        ends: Ends<'_>,
-        ops: (O, O),
-        sources: (S, S),
-    ) -> Result<Self::Figures>
+        side: &mut Side,
+        op: O,
+        source: S,
+    ) -> Result<Option<Self::Figures>>
     where
         Rc: Supports<O>;
 
     /// Operations that bring data from the peer.
-    fn fetch<O: Operation + Send>(
+    fn fetch<O: Operation>(
         self,
         set: Setting<'_>,
-        ends: Ends<'_>,
+        side: &mut Side,
         op: O,
-    ) -> Result<Self::Figures>
+    ) -> Result<Option<Self::Figures>>
     where
         Rc: Supports<O>;
 }
 
-struct LatencyJob;
+/// Measures how long operations take.
+#[derive(Clone, Copy)]
+pub struct LatencyJob;
 
 impl Job for LatencyJob {
+    const MEASURE: Measure = Measure::Latency;
     type Figures = Latency;
 
     fn write<S: Source>(
         self,
         set: Setting<'_>,
-        (a, b): Ends<'_>,
-        ops: (RdmaWrite, RdmaWrite),
-        sources: (S, S),
-    ) -> Result<Latency> {
-        fn end<'a, S: Source>(
-            set: Setting<'a>,
-            side: &'a mut Side,
-            op: RdmaWrite,
-            source: S,
-        ) -> Written<'a, S> {
-            let wait = set.wait();
-            let Side {
-                end,
-                region,
-                layout,
-            } = side;
-            let (sq, every) = (end.qp.sq(), set.work.signal_every);
-            Written {
-                poster: Poster::new(sq, &mut end.send_cq, source, every, wait),
-                op,
-                word: region.word(layout.inbox_word()),
-                turn: 0,
-                wait,
-            }
-        }
-        let ends = (end(set, a, ops.0, sources.0), end(set, b, ops.1, sources.1));
-        set.bounce(ends, true)
+        side: &mut Side,
+        op: RdmaWrite,
+        source: S,
+    ) -> Result<Option<Latency>> {
+        let wait = set.part.wait;
+        let Side {
+            end,
+            region,
+            layout,
+        } = side;
+        let (sq, every) = (end.qp.sq(), set.work.signal_every);
+        let written = Written {
+            poster: Poster::new(sq, &mut end.send_cq, source, every, wait),
+            op,
+            word: region.word(layout.inbox_word()),
+            turn: 0,
+            wait,
+        };
+        latency(set.part, written, true)
     }
 
-    fn message<O: Operation + Send, S: Source>(
+    fn message<O: Operation, S: Source>(
         self,
         set: Setting<'_>,
-        (a, b): Ends<'_>,
-        ops: (O, O),
-        sources: (S, S),
-    ) -> Result<Latency>
-    where
-        Rc: Supports<O>,
-    {
-        fn end<'a, O: Operation, S: Source>(
-            set: Setting<'a>,
-            side: &'a mut Side,
-            op: O,
-            source: S,
-        ) -> Result<Messages<'a, S, O>>
-        where
-            Rc: Supports<O>,
-        {
-            let landing = side.landing();
-            let end = &mut side.end;
-            let (sq, rq) = end.qp.split();
-            let every = set.work.signal_every;
-            let poster = Poster::new(sq, &mut end.send_cq, source, every, set.wait());
-            // SAFETY: the side's memory outlives its queue pair, and nobody touches the landing.
-            let receives = unsafe { Receives::new(rq, landing) };
-            Messages::new(poster, op, receives, &mut end.recv_cq, set.work)
-        }
-        let ends = (
-            end(set, a, ops.0, sources.0)?,
-            end(set, b, ops.1, sources.1)?,
-        );
-        set.bounce(ends, true)
-    }
-
-    fn fetch<O: Operation + Send>(
-        self,
-        set: Setting<'_>,
-        (a, b): Ends<'_>,
+        side: &mut Side,
         op: O,
-    ) -> Result<Latency>
+        source: S,
+    ) -> Result<Option<Latency>>
     where
         Rc: Supports<O>,
     {
-        fn end<'a, O>(set: Setting<'a>, side: &'a mut Side, op: O) -> Fetches<'a, Buffers, O> {
-            let source = results(side);
-            let (sq, every) = (side.end.qp.sq(), set.work.signal_every);
-            let poster = Poster::new(sq, &mut side.end.send_cq, source, every, set.wait());
-            Fetches { poster, op }
-        }
-        set.bounce((end(set, a, op), end(set, b, op)), false)
+        let (poster, receives, cq) = two_way(set, side, source);
+        let messages = Messages::new(poster, op, receives, cq, set.work)?;
+        latency(set.part, messages, true)
+    }
+
+    fn fetch<O: Operation>(
+        self,
+        set: Setting<'_>,
+        side: &mut Side,
+        op: O,
+    ) -> Result<Option<Latency>>
+    where
+        Rc: Supports<O>,
+    {
+        let source = results(side);
+        let (sq, every) = (side.end.qp.sq(), set.work.signal_every);
+        let poster = Poster::new(sq, &mut side.end.send_cq, source, every, set.part.wait);
+        latency(set.part, Fetches { poster, op }, false)
     }
 }
 
-struct RateJob;
-
-/// The posting end of a rate's measurement.
-fn flood<'a, O, S>(
+/// What an end needs that both sends and receives.
+fn two_way<'a, S: Source>(
     set: Setting<'a>,
     side: &'a mut Side,
+    source: S,
+) -> (Poster<'a, S>, Receives<'a>, &'a mut Cq) {
+    let landing = side.landing();
+    let end = &mut side.end;
+    let (sq, rq) = end.qp.split();
+    let (every, wait) = (set.work.signal_every, set.part.wait);
+    let poster = Poster::new(sq, &mut end.send_cq, source, every, wait);
+    // SAFETY: the side's memory outlives its queue pair, and nobody touches the landing.
+    let receives = unsafe { Receives::new(rq, landing) };
+    (poster, receives, &mut end.recv_cq)
+}
+
+/// Measures how many operations there are in a second.
+#[derive(Clone, Copy)]
+pub struct RateJob;
+
+/// The end that posts, or its peer, which has nothing to do.
+fn flood<O: Operation, S: Source>(
+    set: Setting<'_>,
+    side: &mut Side,
     op: O,
     source: S,
     credited: bool,
-) -> Flood<'a, S, O> {
+) -> Result<Option<Rate>>
+where
+    Rc: Supports<O>,
+{
     let Side { end, region, .. } = side;
-    Flood {
+    let Some(lead) = set.part.lead else {
+        keep_up(set.part, &mut end.send_cq, |_, _| Ok(()), look)?;
+        return Ok(None);
+    };
+    let mut flood = Flood {
         sq: end.qp.sq(),
         cq: &mut end.send_cq,
         source,
@@ -294,58 +235,50 @@ fn flood<'a, O, S>(
         work: *set.work,
         credit: credited.then(|| region.word(Layout::CREDIT)),
         posted: 0,
-        wait: set.wait(),
-    }
+        wait: set.part.wait,
+    };
+    rate(set.part, lead, |count| flood.run(count), set.work.size).map(Some)
 }
 
 impl Job for RateJob {
+    const MEASURE: Measure = Measure::Rate;
     type Figures = Rate;
 
     fn write<S: Source>(
         self,
         set: Setting<'_>,
-        (a, _): Ends<'_>,
-        (op, _): (RdmaWrite, RdmaWrite),
-        (source, _): (S, S),
-    ) -> Result<Rate> {
-        let mut flood = flood(set, a, op, source, false);
-        set.rate(|count| flood.run(count), |_| Ok(()))
+        side: &mut Side,
+        op: RdmaWrite,
+        source: S,
+    ) -> Result<Option<Rate>> {
+        flood(set, side, op, source, false)
     }
 
-    fn message<O: Operation + Send, S: Source>(
+    fn message<O: Operation, S: Source>(
         self,
         set: Setting<'_>,
-        (a, b): Ends<'_>,
-        (op, _): (O, O),
-        (source, _): (S, S),
-    ) -> Result<Rate>
+        side: &mut Side,
+        op: O,
+        source: S,
+    ) -> Result<Option<Rate>>
     where
         Rc: Supports<O>,
     {
-        let credit = a.region.remote(Layout::CREDIT);
-        let landing = b.landing();
-        let end = &mut b.end;
-        let (sq, rq) = end.qp.split();
-        // SAFETY: the side's memory outlives its queue pair, and nobody touches the landing.
-        let receives = unsafe { Receives::new(rq, landing) };
-        let poster = Poster::new(
-            sq,
-            &mut end.send_cq,
-            Words::default(),
-            set.work.signal_every,
-            set.wait(),
-        );
-        let mut sink = Sink::new(poster, receives, &mut end.recv_cq, credit, set.work)?;
-        let mut flood = flood(set, a, op, source, true);
-        set.rate(|count| flood.run(count), |count| sink.run(count))
+        if set.part.lead.is_some() {
+            return flood(set, side, op, source, true);
+        }
+        let credit = set.peer.remote(Layout::CREDIT);
+        let (poster, receives, cq) = two_way(set, side, Words::default());
+        let mut sink = Sink::new(poster, receives, cq, credit, set.work)?;
+        keep_up(set.part, &mut sink, Sink::run, |_| ())?;
+        Ok(None)
     }
 
-    fn fetch<O: Operation + Send>(self, set: Setting<'_>, (a, _): Ends<'_>, op: O) -> Result<Rate>
+    fn fetch<O: Operation>(self, set: Setting<'_>, side: &mut Side, op: O) -> Result<Option<Rate>>
     where
         Rc: Supports<O>,
     {
-        let source = results(a);
-        let mut flood = flood(set, a, op, source, false);
-        set.rate(|count| flood.run(count), |_| Ok(()))
+        let source = results(side);
+        flood(set, side, op, source, false)
     }
 }

@@ -5,9 +5,9 @@ use anyhow::Result;
 use bellwire::memory::Mapping;
 use bellwire::queue::PostError;
 use bellwire::wqe::{Operation, Rc, Supports};
-use bellwire::wr::{Remote, SendFlags, Sge};
+use bellwire::wr::{SendFlags, Sge};
 use bellwire::{Pd, QpInit, QpRecvQueue, RcSendQueue, Region};
-use bellwire_examples::{ALL_ACCESS, End, connected};
+use bellwire_examples::{ALL_ACCESS, Card, End, buffer};
 
 /// Buffers do not share a line, nor a pair of lines, which processors fetch together.
 const ALIGN: usize = 128;
@@ -76,13 +76,38 @@ pub struct Side {
     // The queue pair goes before the memory that its requests name.
     pub end: End,
     pub region: Region,
+    /// Of both ends.
     pub layout: Layout,
 }
 
 impl Side {
-    fn new(pd: &Pd, end: End, layout: Layout) -> Result<Self> {
-        let mapping = Mapping::anonymous(layout.bytes().max(AT_LEAST)).build()?;
-        let region = Region::new(pd, mapping, ALL_ACCESS)?;
+    /// Memory for messages of this size.
+    ///
+    /// # Errors
+    /// When there is not enough.
+    pub fn memory(pd: &Pd, size: usize) -> Result<Mapping> {
+        buffer(pd, Layout::new(size).bytes().max(AT_LEAST))
+    }
+
+    /// An end for a workload, not connected yet.
+    ///
+    /// # Errors
+    /// Those of set-up.
+    pub fn new(pd: &Pd, work: &Workload) -> Result<Self> {
+        let init = QpInit {
+            max_send_wr: work.depth,
+            max_recv_wr: work.receives(),
+            // Credits are eight inline bytes.
+            max_inline_data: if work.inline {
+                work.size.max(8) as u32
+            } else {
+                8
+            },
+            ..QpInit::default()
+        };
+        let layout = Layout::new(work.size);
+        let end = End::new(pd, &init)?;
+        let region = Region::new(pd, Self::memory(pd, work.size)?, ALL_ACCESS)?;
         for (turn, mark) in MARKS.iter().enumerate() {
             let message = vec![*mark; layout.size];
             region.write(layout.source(turn), &message);
@@ -106,31 +131,10 @@ impl Side {
         self.region.sge(offset, self.layout.size as u32)
     }
 
-    /// Where the peer writes to.
-    pub fn inbox(&self) -> Remote {
-        self.region.remote(self.layout.inbox())
+    /// What the other end has to know.
+    pub fn card(&self) -> Card {
+        self.end.card(&self.region)
     }
-}
-
-/// Two connected ends for a workload.
-///
-/// # Errors
-/// Those of set-up.
-pub fn sides(pd: &Pd, work: &Workload) -> Result<(Side, Side)> {
-    let init = QpInit {
-        max_send_wr: work.depth,
-        max_recv_wr: work.receives(),
-        // Credits are eight inline bytes.
-        max_inline_data: if work.inline {
-            work.size.max(8) as u32
-        } else {
-            8
-        },
-        ..QpInit::default()
-    };
-    let layout = Layout::new(work.size);
-    let (a, b) = connected(pd, &init)?;
-    Ok((Side::new(pd, a, layout)?, Side::new(pd, b, layout)?))
 }
 
 /// The two messages of a side, in one of the forms that a request can carry them.

@@ -3,9 +3,10 @@
 use bellwire::DeviceAttr;
 use bellwire_examples::Size;
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// An operation, as the command line names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub enum Op {
     /// Send into the peer's next receive
     Send,
@@ -50,7 +51,7 @@ impl Op {
 }
 
 /// Whether latency or rate is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// One operation after the other.
     Latency,
@@ -59,7 +60,7 @@ pub enum Measure {
 }
 
 /// An operation and how it is posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// The operation.
     pub op: Op,

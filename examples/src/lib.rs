@@ -1,13 +1,15 @@
 //! What the example programs share. Start reading at `hello/main.rs`, which needs none of it.
 
 mod cores;
+mod meet;
 mod pair;
 mod progress;
 mod size;
 mod wait;
 
 pub use cores::{allowed, pick, pin};
-pub use pair::{ALL_ACCESS, End, connected};
+pub use meet::{Left, Listener, Peer, Told};
+pub use pair::{ALL_ACCESS, Card, End, buffer};
 pub use progress::Progress;
 pub use size::{Size, parse_size};
-pub use wait::{Alarm, PeerGone, Wait};
+pub use wait::{Alarm, Gone, PeerGone, Wait};

@@ -1,4 +1,4 @@
-//! Waiting for the other thread without sleeping.
+//! Waiting for the other end, a thread or a process, without sleeping.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,21 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// The other thread has ended early; it has the reason.
+/// Tells whether the other end has ended early.
+pub trait Gone: fmt::Debug + Sync {
+    /// Whether it has. Once it has, it stays so.
+    fn is_gone(&self) -> bool;
+}
+
+/// What another thread's [`Alarm`] raises.
+impl Gone for AtomicBool {
+    fn is_gone(&self) -> bool {
+        // Relaxed: a flag on its own.
+        self.load(Ordering::Relaxed)
+    }
+}
+
+/// The other end has ended early; it has the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerGone;
 
@@ -56,39 +70,41 @@ impl std::error::Error for PeerGone {}
 pub struct Wait<'a> {
     /// There are fewer processors than threads that poll: offer the processor after each look.
     pub crowded: bool,
-    /// What the other thread's [`Alarm`] raises.
-    pub gone: &'a AtomicBool,
+    /// Whether there still is somebody to wait for.
+    pub gone: &'a dyn Gone,
 }
 
 impl Wait<'_> {
     /// Looks again and again until there is something.
     ///
     /// # Errors
-    /// [`PeerGone`] when the other thread has raised its alarm.
+    /// [`PeerGone`] when the other end has ended early.
     #[inline(always)]
     pub fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> Result<T, PeerGone> {
         let mut looks = 0u32;
+        let mut gone = false;
         loop {
             if let Some(found) = look() {
                 return Ok(found);
             }
+            // Looked at after that: what it left behind counts.
+            if gone {
+                return Err(PeerGone);
+            }
             looks = looks.wrapping_add(1);
             if self.crowded || looks.is_multiple_of(ALARM) {
-                self.pause(looks)?;
+                gone = self.pause(looks);
             }
         }
     }
 
+    /// Whether the other end has gone.
     #[cold]
-    fn pause(&self, looks: u32) -> Result<(), PeerGone> {
-        // Relaxed: a flag on its own.
-        if self.gone.load(Ordering::Relaxed) {
-            return Err(PeerGone);
-        }
+    fn pause(&self, looks: u32) -> bool {
         if self.crowded || looks > PATIENCE {
             std::thread::yield_now();
         }
-        Ok(())
+        self.gone.is_gone()
     }
 }
 

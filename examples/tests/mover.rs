@@ -1,8 +1,10 @@
 //! `mover` as a user runs it.
 
 mod common;
+mod processes;
 
 use common::{Ran, run};
+use processes::Listening;
 use std::fs;
 use std::path::Path;
 use twox_hash::XxHash3_128;
@@ -93,9 +95,72 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
         (&["--generate", "1m", "--block", "2g"], "at most 1g"),
         (&["--generate", "1m", "--blocks", "0"], "1..=1024"),
         (&["some.file", "--generate", "1m"], "cannot be used with"),
+        (&["--listen", "x"], "--output"),
+        (&["--listen", "x", "some.file"], "cannot be used with"),
+        (&["--connect", "x"], "<FILE>"),
+        (
+            &["--connect", "x", "some.file", "--output", "copy"],
+            "cannot be used with",
+        ),
     ] {
         let ran = run("mover", arguments);
         assert_eq!(ran.status, Some(2), "{arguments:?}");
         assert!(ran.stderr.contains(advice), "{arguments:?}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn a_file_arrives_in_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    for length in [0usize, 1, 4097, 3 << 20] {
+        let bytes: Vec<u8> = (0..length).map(|n| (n * n % 253) as u8).collect();
+        fs::write(&from, &bytes).unwrap();
+        let name = processes::name("arrives");
+        let arguments = ["--listen", &name, "--output", text(&to), "--force"];
+        let listening = Listening::start("mover", &arguments);
+        let sent = listening.run(&["--connect", &name, text(&from), "--block", "10000"]);
+        let received = listening.end();
+        assert_eq!(sent.status, Some(0), "{length}: {}", sent.stderr);
+        assert_eq!(received.status, Some(0), "{length}: {}", received.stderr);
+        assert!(fs::read(&to).unwrap() == bytes, "{length} bytes");
+        let checksum = format!("{:032x}", XxHash3_128::oneshot(&bytes));
+        for ran in [sent, received] {
+            assert!(ran.stdout.contains(&checksum), "{}", ran.stdout);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_fails_tells_the_other_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("to");
+    let name = processes::name("fails");
+    let arguments = ["--listen", &name, "--output", text(&to)];
+    let ran = run("mover", &["--connect", &name, "--generate", "1"]);
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.stderr.contains("--listen"), "{}", ran.stderr);
+
+    let listening = Listening::start("mover", &arguments);
+    // It may not be replaced, and comes while it is received.
+    fs::write(&to, "old").unwrap();
+    let sent = listening.run(&["--connect", &name, "--generate", "1m"]);
+    assert_eq!(sent.status, Some(1));
+    assert!(sent.stderr.contains("cannot write"), "{}", sent.stderr);
+    let received = listening.end();
+    assert_eq!(received.status, Some(1));
+    assert!(
+        received.stderr.contains("cannot write"),
+        "{}",
+        received.stderr
+    );
+    assert_eq!(fs::read(&to).unwrap(), b"old");
+    fs::remove_file(&to).unwrap();
+
+    // A file without an end.
+    let listening = Listening::start("mover", &arguments);
+    let killed = listening.killed_under(&["--connect", &name, "/dev/zero"]);
+    assert_eq!(killed.status, Some(1));
+    assert!(killed.stderr.contains("has left"), "{}", killed.stderr);
+    assert!(!to.exists());
 }

@@ -1,8 +1,10 @@
 //! `perf` as a user runs it. Short runs: what is tested is that figures come, not which.
 
 mod common;
+mod processes;
 
-use common::run;
+use common::{Ran, run};
+use processes::Listening;
 use serde_json::Value;
 
 const OPS: [&str; 7] = [
@@ -196,6 +198,11 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
         (&["lat", "--seconds", "0"], "more than 0"),
         (&["--device", "mlx5_0"], "no device"),
         (&["lat", "--op", "teleport"], "possible values"),
+        (&["lat", "--listen", "x"], "without a command"),
+        (&["--listen", "x", "--connect", "x"], "one of them"),
+        (&["--connect", "x", "--mode", "engine"], "--mode engine"),
+        (&["--connect", "x", "--device", "soft"], "soft:NAME"),
+        (&["--connect", "a b"], "fabric"),
     ] {
         let ran = run("perf", arguments);
         assert_eq!(ran.status, Some(2), "{arguments:?}");
@@ -216,4 +223,83 @@ fn a_plot_that_cannot_be_written_is_an_error() {
         "{}",
         ran.stderr
     );
+}
+
+/// Measures between two processes, under a name of the test's own.
+fn between_two(name: &str, arguments: &[&str]) -> Ran {
+    let name = processes::name(name);
+    let listening = Listening::start("perf", &["--listen", &name]);
+    let ran = listening.run(&[arguments, &["--connect", &name]].concat());
+    let followed = listening.end();
+    assert_eq!(followed.status, Some(0), "{}", followed.stderr);
+    ran
+}
+
+#[test]
+fn two_processes_measure_as_two_threads_do() {
+    // A WRITE takes a peer that polls nothing but its memory.
+    for (op, iters) in [
+        ("write", "11"),
+        ("send", "110"),
+        ("read", "110"),
+        ("fetch-add", "110"),
+    ] {
+        for (command, figures, figure) in
+            [("lat", "latency", "ratio"), ("bw", "rate", "per_second")]
+        {
+            let arguments = [
+                command, "--op", op, "--iters", iters, "--warmup", "2", "--json",
+            ];
+            let ran = between_two("figures", &arguments);
+            assert_eq!(ran.status, Some(0), "{arguments:?}: {}", ran.stderr);
+            let document: Value = serde_json::from_str(&ran.stdout).expect("one JSON document");
+            let name = document["device"]["name"].as_str().unwrap();
+            assert!(name.starts_with("soft:figures-"), "{name}");
+            let figures = &document["results"][0][figures];
+            assert!(positive(&figures[figure]), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn two_processes_measure_one_workload_after_the_other() {
+    let arguments = ["bw", "--all-sizes", "--op", "send", "--iters", "11"];
+    let ran = between_two("sizes", &arguments);
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    let rows = ran.stdout.lines().filter(|line| line.starts_with("SEND "));
+    assert_eq!(rows.count(), 21, "{}", ran.stdout);
+}
+
+#[test]
+fn whoever_is_alone_is_told_what_to_do() {
+    let name = processes::name("alone");
+    let ran = run("perf", &["lat", "--connect", &name]);
+    assert_eq!(ran.status, Some(1));
+    let advice = format!("start `perf --listen {name}` first");
+    assert!(ran.stderr.contains(&advice), "{}", ran.stderr);
+
+    let listening = Listening::start("perf", &["--listen", &name]);
+    let second = listening.run(&["--listen", &name]);
+    assert_eq!(second.status, Some(1));
+    assert!(second.stderr.contains("another name"), "{}", second.stderr);
+    // It has told that nothing can be measured before it came.
+    let wrong = listening.run(&["lat", "--size", "0", "--connect", &name]);
+    assert_eq!(wrong.status, Some(2), "{}", wrong.stderr);
+    let ran = listening.run(&["lat", "--op", "send", "--iters", "11", "--connect", &name]);
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert_eq!(listening.end().status, Some(0));
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_other() {
+    for op in ["send", "write", "read"] {
+        for command in ["lat", "bw"] {
+            let name = processes::name("killed");
+            let listening = Listening::start("perf", &["--listen", &name]);
+            let arguments = [command, "--op", op, "--seconds", "60", "--connect", &name];
+            let ran = listening.killed_under(&arguments);
+            assert_eq!(ran.status, Some(1), "{op}: {}", ran.stderr);
+            assert!(ran.stderr.contains("has left"), "{op}: {}", ran.stderr);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Builds the program, if it is not up to date, in the profile of the test: `cargo test` builds
 /// examples that have tests of their own only as tests.
@@ -39,25 +39,33 @@ pub struct Ran {
     pub stderr: String,
 }
 
+/// One at a time: threads that poll for each other want a core each.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program, with its arguments.
+pub fn command(name: &str, arguments: &[&str]) -> Command {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    // A file of tests has one program.
+    let mut command = Command::new(PROGRAM.get_or_init(|| program(name)));
+    command.args(arguments);
+    command
+}
+
 /// Runs a program to its end.
 pub fn run(name: &str, arguments: &[&str]) -> Ran {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    // One at a time: threads that poll for each other want a core each.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // A file of tests has one program.
-    let program = PROGRAM.get_or_init(|| program(name));
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = Command::new(program)
-        .args(arguments)
-        .output()
-        .expect("the program starts");
+    let _turn = turn();
+    let output = command(name, arguments).output();
+    ran(output.expect("the program starts"))
+}
+
+/// What became of a process that has ended.
+pub fn ran(output: Output) -> Ran {
     Ran {
-        status: status.code(),
-        stdout: String::from_utf8(stdout).expect("text"),
-        stderr: String::from_utf8(stderr).expect("text"),
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("text"),
+        stderr: String::from_utf8(output.stderr).expect("text"),
     }
 }

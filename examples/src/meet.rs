@@ -1,0 +1,366 @@
+//! How two processes meet: a Unix socket with a name that goes with its process, and one line of JSON
+//! for each thing that they tell each other. Nothing that is measured goes this way.
+
+use super::wait::{Gone, PeerGone};
+use anyhow::{Context, Result, bail};
+use bellwire::memory::Mapping;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+/// The other process has ended, or has closed its socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Left;
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the other process has left")
+    }
+}
+
+impl std::error::Error for Left {}
+
+/// What the other process says that went wrong there.
+#[derive(Clone, Debug)]
+pub struct Told(String);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the other process: {}", self.0)
+    }
+}
+
+impl std::error::Error for Told {}
+
+/// Each user has names of his own.
+fn address(program: &str, name: &str) -> Result<SocketAddr> {
+    let address = format!("bellwire-examples/{}/{program}/{name}", user());
+    SocketAddr::from_abstract_name(address)
+        .with_context(|| format!("{name:?} is no name to meet under: give a shorter one"))
+}
+
+fn user() -> u32 {
+    // SAFETY: getuid(2) takes nothing and always succeeds.
+    unsafe { libc::getuid() }
+}
+
+/// Whoever runs the process at the other end of a socket, and its number.
+fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of_val(&peer) as libc::socklen_t;
+    let (fd, answer) = (stream.as_raw_fd(), std::ptr::from_mut(&mut peer).cast());
+    // SAFETY: the answer and its length are valid places, of the size given.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, answer, &mut length) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(peer)
+}
+
+/// Waits under a name for another process.
+#[derive(Debug)]
+pub struct Listener(UnixListener);
+
+impl Listener {
+    /// Takes the name; each program has names of its own.
+    ///
+    /// # Errors
+    /// When somebody has it.
+    pub fn bind(program: &str, name: &str) -> Result<Self> {
+        match UnixListener::bind_addr(&address(program, name)?) {
+            Ok(listener) => Ok(Self(listener)),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                bail!("a `{program} --listen {name}` is there already: choose another name")
+            }
+            Err(error) => Err(error).with_context(|| format!("listening as {name}")),
+        }
+    }
+
+    /// The first process of this user that comes. The name is free then.
+    ///
+    /// # Errors
+    /// What accept(2) answers.
+    pub fn accept(self) -> Result<Peer> {
+        loop {
+            let (stream, _) = self.0.accept().context("waiting for the other process")?;
+            let peer = credentials(&stream)?;
+            if peer.uid == user() {
+                return Ok(Peer::new(stream, peer.pid));
+            }
+        }
+    }
+}
+
+/// The other process.
+#[derive(Debug)]
+pub struct Peer {
+    lines: BufReader<UnixStream>,
+    pid: i32,
+}
+
+impl Peer {
+    fn new(stream: UnixStream, pid: i32) -> Self {
+        let lines = BufReader::new(stream);
+        Self { lines, pid }
+    }
+
+    /// Goes to the process that listens.
+    ///
+    /// # Errors
+    /// When there is none, or one of another user.
+    pub fn connect(program: &str, name: &str) -> Result<Self> {
+        let stream = match UnixStream::connect_addr(&address(program, name)?) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                bail!("nobody listens as {name}: start `{program} --listen {name}` first")
+            }
+            Err(error) => return Err(error).with_context(|| format!("going to {name}")),
+        };
+        let peer = credentials(&stream)?;
+        if peer.uid != user() {
+            bail!(
+                "whoever listens as {name} is user {}, not you: choose another name",
+                peer.uid
+            );
+        }
+        Ok(Self::new(stream, peer.pid))
+    }
+
+    /// Tells something.
+    ///
+    /// # Errors
+    /// [`Left`].
+    pub fn send<T: Serialize>(&mut self, what: &T) -> Result<()> {
+        self.line(Ok(what))
+    }
+
+    /// Tells that something went wrong. That it cannot be told does not matter any more then.
+    pub fn send_error(&mut self, error: &anyhow::Error) {
+        let _ = self.line::<()>(Err(format!("{error:#}")));
+    }
+
+    fn line<T: Serialize>(&mut self, what: Result<T, String>) -> Result<()> {
+        let mut line = serde_json::to_vec(&what)?;
+        line.push(b'\n');
+        let sent = self.lines.get_mut().write_all(&line);
+        sent.map_err(|error| left_or(error).context("telling the other process"))
+    }
+
+    /// What the peer tells next; `None`: it has left instead.
+    ///
+    /// # Errors
+    /// [`Told`] when it is that something went wrong.
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(left_or(error).context("listening to the other process")),
+        }
+        match serde_json::from_str::<Result<T, String>>(&line) {
+            Ok(Ok(what)) => Ok(Some(what)),
+            Ok(Err(wrong)) => Err(Told(wrong).into()),
+            Err(error) => Err(error)
+                .context("the other process makes no sense: are both of the same version?"),
+        }
+    }
+
+    /// What the peer tells next.
+    ///
+    /// # Errors
+    /// [`Left`]; [`Told`] when it is that something went wrong.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
+        Ok(self.hear()?.ok_or(Left)?)
+    }
+
+    /// Tells something and hears the same of the peer. When this returns, both have come here.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn exchange<T: Serialize + DeserializeOwned>(&mut self, what: &T) -> Result<T> {
+        self.send(what)?;
+        self.receive()
+    }
+
+    /// Shows the peer shared memory, which [`shared`](Self::shared) gives it. To be kept until the
+    /// peer has said something.
+    ///
+    /// # Errors
+    /// Memory that is not shared, [`Left`].
+    pub fn share(&mut self, memory: &Mapping) -> Result<()> {
+        let fd = memory.fd().context("memory that is not shared")?;
+        self.send(&(fd.as_raw_fd(), memory.len()))
+    }
+
+    /// The memory that the peer shows.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive), and those of opening and mapping it.
+    pub fn shared(&mut self) -> Result<Mapping> {
+        let (fd, length): (i32, usize) = self.receive()?;
+        let path = format!("/proc/{}/fd/{fd}", self.pid);
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = file.with_context(|| format!("opening {path}"))?;
+        Ok(Mapping::from_fd(file.into(), length)?)
+    }
+
+    /// Tells how one's part went. For the end that follows.
+    ///
+    /// # Errors
+    /// The cause, if it failed: one's own, unless that is only that the other end has gone.
+    pub fn report<T>(&mut self, ours: Result<T>) -> Result<T> {
+        let done = ours.map_err(|error| self.cause(error))?;
+        self.send(&())?;
+        Ok(done)
+    }
+
+    /// Waits until the other end has told how its part went. For the end that leads.
+    ///
+    /// # Errors
+    /// The cause, if either failed, as in [`report`](Self::report).
+    pub fn conclude<T>(&mut self, ours: Result<T>) -> Result<T> {
+        let done = ours.map_err(|error| self.cause(error))?;
+        self.receive::<()>()?;
+        Ok(done)
+    }
+
+    /// Tells the peer, which may wait, of an error, and finds out whether the peer is the cause.
+    fn cause(&mut self, ours: anyhow::Error) -> anyhow::Error {
+        let gone = self.is_gone();
+        self.send_error(&ours);
+        let waited = ours.is::<PeerGone>();
+        if !gone && !waited {
+            return ours;
+        }
+        match self.receive::<()>() {
+            // A request that failed because its peer is no more is its consequence, as is a wait.
+            Err(theirs) if waited || theirs.is::<Left>() => theirs,
+            _ => ours,
+        }
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.lines.get_ref().as_fd()
+    }
+}
+
+fn left_or(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Left.into(),
+        _ => error.into(),
+    }
+}
+
+/// Whoever waits while nothing is to be told waits in vain once there is something to hear: that
+/// the other end has failed, or left.
+impl Gone for Peer {
+    fn is_gone(&self) -> bool {
+        let mut byte = 0u8;
+        let (fd, at) = (self.socket().as_raw_fd(), std::ptr::from_mut(&mut byte));
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        // SAFETY: the byte is a valid place for one byte.
+        let heard = unsafe { libc::recv(fd, at.cast(), 1, flags) };
+        let nothing = heard < 0 && io::Error::last_os_error().kind() == ErrorKind::WouldBlock;
+        !self.lines.buffer().is_empty() || !nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(of: &str) -> String {
+        format!("meet-test-{of}-{}", std::process::id())
+    }
+
+    /// Two that have met, and the name under which they did.
+    fn met(of: &str) -> (Peer, Peer) {
+        let name = name(of);
+        let listener = Listener::bind("test", &name).unwrap();
+        let leader = Peer::connect("test", &name).unwrap();
+        (leader, listener.accept().unwrap())
+    }
+
+    #[test]
+    fn a_name_is_taken_once_and_free_again() {
+        let name = name("taken");
+        let nobody = Peer::connect("test", &name).unwrap_err().to_string();
+        assert!(nobody.contains(&format!("start `test --listen {name}` first")));
+        let listener = Listener::bind("test", &name).unwrap();
+        let taken = Listener::bind("test", &name).unwrap_err().to_string();
+        assert!(taken.contains("choose another name"), "{taken}");
+        drop(listener);
+        Listener::bind("test", &name).unwrap();
+        assert!(Listener::bind("test", &"x".repeat(200)).is_err());
+    }
+
+    #[test]
+    fn what_is_told_is_heard() {
+        let (mut a, mut b) = met("told");
+        a.send(&"first").unwrap();
+        a.send(&(1u64, 2u8)).unwrap();
+        assert_eq!(b.receive::<String>().unwrap(), "first");
+        assert!(b.is_gone(), "there is more to hear");
+        assert_eq!(b.receive::<(u64, u8)>().unwrap(), (1, 2));
+        assert!(!b.is_gone());
+        a.send(&"no number").unwrap();
+        assert!(b.receive::<u32>().is_err());
+        drop(a);
+        assert!(b.is_gone());
+        assert!(b.hear::<()>().unwrap().is_none());
+        assert!(b.receive::<()>().unwrap_err().is::<Left>());
+        assert!(b.send(&()).unwrap_err().is::<Left>());
+    }
+
+    #[test]
+    fn memory_is_shared() {
+        let (mut a, mut b) = met("memory");
+        let memory = Mapping::shared("test", 4096).build().unwrap();
+        // SAFETY: nobody else has it yet.
+        unsafe { memory.as_ptr().write(7) };
+        a.share(&memory).unwrap();
+        let theirs = b.shared().unwrap();
+        // SAFETY: written before it was shown, and not since.
+        assert_eq!(unsafe { theirs.as_ptr().read() }, 7);
+    }
+
+    #[test]
+    fn both_ends_tell_the_cause() {
+        let (mut leader, mut follower) = met("cause");
+        let cause = || Err::<(), _>(anyhow::anyhow!("the cause"));
+        let consequence = || Err::<(), _>(anyhow::Error::from(PeerGone));
+        let mut both = |led: Result<()>, followed: Result<()>| {
+            std::thread::scope(|scope| {
+                let led = scope.spawn(|| leader.conclude(led));
+                let followed = follower.report(followed);
+                [led.join().unwrap(), followed].map(|told| told.map_err(|e| e.to_string()))
+            })
+        };
+        let told = || Err("the other process: the cause".to_owned());
+        let ours = || Err("the cause".to_owned());
+        assert_eq!(both(Ok(()), Ok(())), [Ok(()), Ok(())]);
+        assert_eq!(both(cause(), consequence()), [ours(), told()]);
+    }
+
+    #[test]
+    fn what_failed_here_is_told_there() {
+        let (mut leader, mut follower) = met("failed");
+        let failed = follower.report(Err::<(), _>(anyhow::anyhow!("the cause")));
+        assert_eq!(failed.unwrap_err().to_string(), "the cause");
+        let told = leader.conclude::<()>(Err(PeerGone.into()));
+        assert!(told.unwrap_err().is::<Told>());
+        drop(leader);
+        let left = follower.report(Err::<(), _>(anyhow::anyhow!("a request failed")));
+        assert!(left.is_err());
+    }
+}

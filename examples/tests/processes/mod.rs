@@ -1,0 +1,94 @@
+//! Programs that work together in two processes.
+
+use super::common::{Ran, command, ran, turn};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+/// A program that listens for another process.
+pub struct Listening {
+    name: &'static str,
+    /// Until its end.
+    child: Option<Child>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// How long a process may outlive the one that it works with.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Listening {
+    /// Starts one, and waits until it listens.
+    pub fn start(name: &'static str, arguments: &[&str]) -> Self {
+        let turn = turn();
+        let mut child = spawn(name, arguments);
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("text");
+        assert!(line.starts_with("listening"), "{line:?}");
+        // Nothing more comes before the other process does.
+        child.stdout = Some(stdout.into_inner());
+        Self {
+            name,
+            child: Some(child),
+            _turn: turn,
+        }
+    }
+
+    /// Runs the program once more, as the other process, to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        end(spawn(self.name, arguments))
+    }
+
+    /// Starts the other process, and kills this one under it.
+    pub fn killed_under(mut self, arguments: &[&str]) -> Ran {
+        let mut other = spawn(self.name, arguments);
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(other.try_wait().expect("a child").is_none(), "too short");
+        self.kill();
+        end(other)
+    }
+
+    /// What became of it, when the other process is through.
+    pub fn end(mut self) -> Ran {
+        end(self.child.take().expect("not ended yet"))
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts it, and reads what it says later.
+fn spawn(name: &str, arguments: &[&str]) -> Child {
+    let mut command = command(name, arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program starts")
+}
+
+/// Waits for its end, but not for ever. It says less than a pipe holds.
+fn end(mut child: Child) -> Ran {
+    let since = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        if since.elapsed() > PATIENCE {
+            child.kill().expect("a child");
+            panic!("it hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ran(child.wait_with_output().expect("a child"))
+}
+
+/// A name to meet under that no other test has.
+pub fn name(of: &str) -> String {
+    format!("{of}-{}", std::process::id())
+}
