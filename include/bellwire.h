@@ -1150,10 +1150,14 @@ const char *bw_last_error(void);
 int bw_device_at(uint32_t index, struct bw_device_info *info);
 
 // Opens a device by name. "soft" is the software device that all of the process shares, inline and
-// on the real clock; "auto" is the best that there is.
+// on the real clock; "auto" is the best that there is. "soft:NAME" is this process's node of the
+// fabric of that name: its queue pairs reach those of all processes of the same user that have
+// opened it too. Regions that are created on it are memory that these processes map. It does not
+// survive a fork: the child opens it anew.
 //
 // Owner: the caller, until `bw_device_close`.
-// Errors: `BW_ENODEV`, `BW_ENULL`.
+// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (64 nodes are
+// there already), `BW_ENULL`.
 // Thread: any.
 int bw_device_open(const char *name, struct bw_device **device);
 

@@ -46,6 +46,8 @@ impl From<hw::Error> for Failure {
             Error::BadRegion { .. }
             | Error::AccessWithoutLocalWrite
             | Error::OutOfRange { .. }
+            | Error::FabricName { .. }
+            | Error::FabricClock
             | Error::XrcSrq { .. }
             | Error::MwType { .. }
             | Error::NotADatagram

@@ -6,7 +6,7 @@ use crate::failure::{Failure, guard};
 use crate::handle::{get, give, take};
 use crate::sized::{self, Versioned};
 use crate::used::{Used, User};
-use hw::memory::{Mapping, PageKind, Pages};
+use hw::memory::{PageKind, Pages};
 use hw::{AccessFlags, Mr, Pd, Region};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -315,7 +315,8 @@ pub unsafe extern "C" fn bw_region_create(
         let make = || {
             // No address space holds more than a usize can say.
             let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
-            let mut wanted = Mapping::anonymous(length).pages(pages).lock(attr.lock != 0);
+            let wanted = pd.pd.device().mapping(length);
+            let mut wanted = wanted.pages(pages).lock(attr.lock != 0);
             if let Ok(node) = u32::try_from(attr.numa_node) {
                 wanted = wanted.numa_node(node);
             }
