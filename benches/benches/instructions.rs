@@ -4,7 +4,7 @@
 //! Each figure is for [`REQUESTS`] requests, so that what happens once weighs little.
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
-use bellwire_benches::{End, Many, MemoryDevice, SMALL, ends};
+use bellwire_benches::{End, Many, MemoryDevice, SMALL, ends, nodes};
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use gungraun::{
@@ -212,6 +212,58 @@ fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
+// The same two between nodes of a fabric, whose memory both have mapped.
+#[library_benchmark(config = limit(392))]
+#[bench::run(met())]
+fn fabric_write_8_inline(mut ends: (End, End)) -> (End, End) {
+    let remote = ends.1.region.remote(64);
+    for wr_id in 0..REQUESTS {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let none = SendFlags::empty();
+        let _ = ends
+            .0
+            .qp
+            .sq()
+            .post_inline(wr_id, (), RdmaWrite { remote }, data, none);
+        ends.0.qp.sq().ring();
+    }
+    ends
+}
+
+// The sender's part: what the peer does to take it depends on what else its threads are at.
+#[library_benchmark(config = limit(604))]
+#[bench::run(met())]
+fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let none = SendFlags::empty();
+        let _ = ends.0.qp.sq().post_inline(wr_id, (), Send {}, data, none);
+        ends.0.qp.sq().ring();
+    }
+    ends
+}
+
+/// Two nodes' ends that have talked, and found each other's memory.
+fn met() -> (End, End) {
+    let mut ends = nodes();
+    let remote = ends.1.region.remote(64);
+    for wr_id in 0..4 {
+        let write = RdmaWrite { remote };
+        let posted = ends
+            .0
+            .qp
+            .sq()
+            .post_inline(wr_id, (), write, &[7; 8], SIGNALED);
+        posted.expect("room");
+        ends.0.qp.sq().ring();
+        // The first travels in a packet.
+        while ends.0.cq.poll_one().is_none() {
+            assert!(ends.1.cq.poll_one().is_none());
+        }
+    }
+    ends
+}
+
 fn receive(end: &mut End) -> Result<(), bellwire_core::queue::PostError> {
     // SAFETY: the region outlives the queue pair's use of it.
     unsafe { end.qp.rq().post(1, &[end.region.sge(0, 64)])? };
@@ -284,6 +336,8 @@ library_benchmark_group!(
         poll_empty,
         soft_write_8_inline,
         soft_send_8_inline_and_receive,
+        fabric_write_8_inline,
+        fabric_send_8_inline,
         many_write_8_inline_and_poll,
         many_send_8_inline_and_receive
 );

@@ -162,7 +162,9 @@ impl End {
         let (sends, receives) = init.cq_entries();
         let mut cq = pd.device().create_cq(sends + receives).expect("fits");
         let qp = pd.create_qp(&mut cq, &init).expect("fits");
-        let mapping = Mapping::anonymous(1 << 16).pages(Pages::Base).build();
+        let mapping = Mapping::shared("bellwire-bench", 1 << 16)
+            .pages(Pages::Base)
+            .build();
         let access = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_READ
@@ -175,7 +177,20 @@ impl End {
 /// Two connected ends, executing inline.
 pub fn ends() -> (End, End) {
     let pd = Device::soft(Default::default()).alloc_pd();
-    let (mut a, mut b) = (End::new(&pd), End::new(&pd));
+    connected(End::new(&pd), End::new(&pd))
+}
+
+/// Two connected ends on two nodes of a fabric, as those of two processes.
+pub fn nodes() -> (End, End) {
+    let name = format!("bellwire-bench-{}", std::process::id());
+    let end = || {
+        let device = Device::join(&name, Default::default()).expect("a node");
+        End::new(&device.alloc_pd())
+    };
+    connected(end(), end())
+}
+
+fn connected(mut a: End, mut b: End) -> (End, End) {
     let connect = ConnectAttr::default();
     let endpoints = [b.qp.endpoint(), a.qp.endpoint()];
     for (this, peer) in [&mut a.qp, &mut b.qp].into_iter().zip(endpoints) {

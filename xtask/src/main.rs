@@ -1,9 +1,10 @@
 //! The project's own commands: `cargo xtask test` runs everything that decides whether the tree is
 //! good, `cargo xtask header` regenerates the C header, `cargo xtask conformance` the page that says
-//! which provider follows which rule.
+//! which provider follows which rule, `cargo xtask race` races it against UCX.
 
 mod command;
 mod libtest;
+mod race;
 mod report;
 mod run;
 mod steps;
@@ -39,6 +40,9 @@ enum Job {
     Header,
     /// Regenerate docs/conformance.md from a run of the conformance suite.
     Conformance,
+    /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
+    /// ucx-utils. For a quiet machine.
+    Race,
 }
 
 fn main() -> Result<ExitCode> {
@@ -52,5 +56,9 @@ fn main() -> Result<ExitCode> {
         Job::Test { step, .. } => steps::test(&Workspace::load()?, &step),
         Job::Header => steps::bless("cargo test -p bellwire-ffi --test header"),
         Job::Conformance => steps::bless("cargo test -p bellwire-tests --test conformance"),
+        Job::Race => {
+            Workspace::load()?;
+            race::race()
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
 };
 
 pub use bless::bless;
+pub use tools::need_package;
 
 /// One step of the test command.
 pub struct Step {

@@ -84,6 +84,24 @@ pub fn need_program(name: &str) -> Result<()> {
     ))
 }
 
+/// Installs a Debian package that few need, if its program is not there.
+///
+/// # Errors
+/// A [`Skip`] that says how to get it.
+pub fn need_package(package: &str, program: &str) -> Result<()> {
+    if !on_path(program) && attempt(&mut as_root("apt-get update")) {
+        let install = "apt-get install -y --no-install-recommends";
+        attempt(as_root(install).arg(package));
+    }
+    if on_path(program) {
+        return Ok(());
+    }
+    Err(Skip::lacking(
+        format!("{program} is not installed"),
+        format!("`apt-get install {package}`"),
+    ))
+}
+
 pub fn rustfmt() -> Tool {
     let install = "rustup component add rustfmt";
     Tool::new("rustfmt", "cargo fmt --version", "rustfmt", install)
