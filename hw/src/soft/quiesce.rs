@@ -116,7 +116,6 @@ impl Section {
 
     /// As [`wait`](Self::wait), of a section of another process: `false` when it has not been left after
     /// `bound`.
-    #[cfg(not(loom))]
     pub fn wait_bounded(&self, bound: std::time::Duration) -> bool {
         // Acquire: as in `wait`.
         let seen = self.0.load(Ordering::Acquire);
