@@ -86,7 +86,7 @@ const SOFT_LACKS: [Feature; 4] = [
 ];
 
 /// All of them, in the order of the columns.
-pub static PROVIDERS: [Provider; 3] = [
+pub static PROVIDERS: [Provider; 4] = [
     Provider {
         name: "soft-inline",
         about: "the software HCA, executing on the thread that rings",
@@ -111,14 +111,23 @@ pub static PROVIDERS: [Provider; 3] = [
         lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
         quiet: Quiet(Duration::from_millis(5)),
         open: || node(&fabric_name(), Mode::Inline),
-        open_two: Some(two),
+        open_two: Some(|| two(Mode::Inline)),
+        open_virtual: None,
+    },
+    Provider {
+        name: "fabric-engine",
+        about: "the same, executing on threads of their own",
+        lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        quiet: Quiet(Duration::from_millis(5)),
+        open: || node(&fabric_name(), ENGINE),
+        open_two: Some(|| two(ENGINE)),
         open_virtual: None,
     },
 ];
 
-fn two() -> (Device, Device) {
+fn two(mode: Mode) -> (Device, Device) {
     let name = fabric_name();
-    (node(&name, Mode::Inline), node(&name, Mode::Inline))
+    (node(&name, mode), node(&name, mode))
 }
 
 fn soft(mode: Mode, clock: ClockKind) -> Device {
