@@ -127,9 +127,9 @@ struct Ends {
 }
 
 fn ends(p: &Provider) -> Ends {
-    let device = p.device();
-    let pd = device.alloc_pd();
-    let mut a = End::new(&pd, p.quiet, &init());
+    let (sender, pd) = p.pds();
+    let device = pd.device().clone();
+    let mut a = End::new(&sender, p.quiet, &init());
     let channel = device.create_comp_channel().unwrap();
     let mut cq = cq_on(&channel, 1);
     let mut other = cq_for(&device, &init());
