@@ -168,12 +168,18 @@ impl Hca {
             return;
         };
         let remote = &requester.remote;
+        let sender = &record.ctx.sender;
         // Acquire: partner of the release of whoever sends.
-        let sent = record.ctx.sender.sent.load(Ordering::Acquire) as u16;
-        let under_way = sent.wrapping_sub(requester.acked);
+        let under_way =
+            || (sender.sent.load(Ordering::Acquire) as u16).wrapping_sub(requester.acked);
         let before = answer.msn.wrapping_sub(requester.acked);
-        // Of an earlier life, of another peer's, or told already.
-        let stale = remote.slot != slot || remote.life != life || before >= under_way;
+        // Of an earlier life, or of another peer's.
+        let mut stale = remote.slot != slot || remote.life != life;
+        if !stale && before >= under_way() {
+            // Told already; or whoever has sent it is about to say so, which ends with its section.
+            sender.section.wait();
+            stale = before >= under_way();
+        }
         if stale || !matches!(record.state, QpState::Rts | QpState::Sqd) {
             return;
         }

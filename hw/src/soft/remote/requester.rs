@@ -362,18 +362,15 @@ fn post(
         flags: flags | (if reliable { 0 } else { UNRELIABLE }) | (if asks { ASKS } else { 0 }),
     };
     let peer = node.peer(remote.slot);
-    let sent = &work.own.sender.sent;
-    // Before the packet: an answer to it is for something that was sent. Release: partner of the
-    // acquire in `Hca::told`; the entry comes before.
-    sent.store(msn.wrapping_add(1).into(), Ordering::Release);
     let Err(why) = peer.send(remote.incarnation, header, bytes, fill) else {
         remote.msn = msn.wrapping_add(1);
+        // Within the section: whoever hears of it before waits for its end. Release: partner of the
+        // acquire in `Hca::told`; the entry comes before.
+        (work.own.sender.sent).store(remote.msn.into(), Ordering::Release);
         remote.asks = false;
         hca.after_send(peer);
         return Ok(Step::Sent);
     };
-    // Relaxed: nothing was sent.
-    sent.store(msn.into(), Ordering::Relaxed);
     if let Some((life, msn)) = header.taken {
         let told = OWED | u64::from(life) << 16 | u64::from(msn);
         let owed = &work.own.sender.owed;

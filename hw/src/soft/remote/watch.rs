@@ -58,16 +58,13 @@ impl Hca {
         };
         let (timeout, retry_cnt) = (record.attr.timeout, record.attr.retry_cnt);
         let unreliable = record.parts.transport == QpType::Uc;
-        let under_way = record.ctx.sender.sent.load(Ordering::Relaxed) as u16;
         let Some(requester) = &mut record.requester else {
             return;
         };
-        let count = under_way.wrapping_sub(requester.acked);
         let peer = node.peer(requester.remote.slot);
         let there = peer.incarnation() == requester.remote.incarnation;
         if unreliable && !there {
-            self.acknowledge(control, qpn, count, 0);
-            return;
+            return self.let_go(control, qpn);
         }
         let watch = requester.watch.get_or_insert(Watch {
             since: now,
@@ -106,12 +103,11 @@ impl Hca {
             }
             return;
         }
-        self.halt(control, qpn);
         if unreliable {
-            self.acknowledge_lost(control, qpn);
-        } else {
-            self.fail(control, qpn, WcStatus::RetryExcErr, None);
+            return self.let_go(control, qpn);
         }
+        self.halt(control, qpn);
+        self.fail(control, qpn, WcStatus::RetryExcErr, None);
     }
 
     /// The peer of a requester has answered.
@@ -122,9 +118,35 @@ impl Hca {
         }
     }
 
-    /// An unreliable queue pair's requests are as good as taken.
-    fn acknowledge_lost(&self, control: &mut Control, qpn: u32) {
-        self.resume(control, qpn);
+    /// What is under way of an unreliable queue pair succeeds, whatever becomes of it. Its peer, should
+    /// it ever read it, finds another life and leaves the memory alone.
+    fn let_go(&self, control: &mut Control, qpn: u32) {
+        self.stop_sending(control, qpn);
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        record.lives = record.lives.wrapping_add(1);
+        let life = record.lives;
+        // Relaxed: nobody sends.
+        let sent = record.ctx.sender.sent.load(Ordering::Relaxed) as u16;
+        let Some(requester) = &mut record.requester else {
+            return;
+        };
+        let count = sent.wrapping_sub(requester.acked);
+        requester.remote.life = life;
+        // SAFETY: closed, and the lock is held: the work is ours.
+        if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() }
+            && let Some(remote) = &mut work.remote
+        {
+            remote.life = life;
+        }
+        self.speak(record);
+        if self.acknowledge(control, qpn, count, 0) {
+            if let Some(record) = control.record(qpn) {
+                record.rewind();
+            }
+            self.resume(control, qpn);
+        }
     }
 
     /// Lets queue pairs go on that wait for an answer or for room.
@@ -160,14 +182,20 @@ impl Hca {
     /// Keeps the data path out of a queue pair's sends, and takes it back to the first request that is
     /// not acknowledged: the ones behind it count as not sent.
     pub(super) fn halt(&self, control: &mut Control, qpn: u32) {
-        let Some(record) = control.record(qpn) else {
-            return;
-        };
-        // Relaxed: ordered before what follows by the barrier.
-        record.ctx.sender.closed.store(true, Ordering::Relaxed);
-        self.barriers.heavy();
-        record.ctx.sender.section.wait();
-        record.rewind();
+        self.stop_sending(control, qpn);
+        if let Some(record) = control.record(qpn) {
+            record.rewind();
+        }
+    }
+
+    /// Keeps the data path out of a queue pair's sends, and waits until it has left.
+    fn stop_sending(&self, control: &mut Control, qpn: u32) {
+        if let Some(record) = control.record(qpn) {
+            // Relaxed: ordered before what follows by the barrier.
+            record.ctx.sender.closed.store(true, Ordering::Relaxed);
+            self.barriers.heavy();
+            record.ctx.sender.section.wait();
+        }
     }
 
     /// A queue pair that drains: the first request that was under way is sent again, and finished.
