@@ -246,8 +246,8 @@ impl Hca {
             None => false,
         };
         if stop {
-            // Relaxed: this thread's own; the section's release publishes it.
-            sender.closed.store(true, Ordering::Relaxed);
+            // Release: partner of the acquire in `Hca::go_on`, which takes the work over.
+            sender.closed.store(true, Ordering::Release);
             sender.section.leave();
             return self.stopped(qpn);
         }

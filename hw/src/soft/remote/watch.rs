@@ -156,9 +156,11 @@ impl Hca {
                 continue;
             };
             if matches!(record.state, QpState::Rts | QpState::Sqd)
-                // Relaxed: changed under the lock, or by whoever stops and takes it next.
-                && record.ctx.sender.closed.load(Ordering::Relaxed)
+                // Acquire: partner of the release of whoever has stopped at an entry just now, and is
+                // about to leave its section.
+                && record.ctx.sender.closed.load(Ordering::Acquire)
             {
+                record.ctx.sender.section.wait();
                 self.resume(control, qpn);
             }
         }
