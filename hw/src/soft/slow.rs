@@ -252,13 +252,15 @@ impl Hca {
     /// Nothing is left to execute.
     fn ran_dry(&self, control: &mut Control, qpn: u32) {
         let gated = control.gated;
+        let id = control.next_timer();
         let Some(record) = control.record(qpn) else {
             return;
         };
-        // What is under way may have to wait once more.
-        if !record.under_way() {
-            record.stall = None;
-        }
+        // What is under way may have to wait once more, and counts on from there. A timer that is
+        // still to come is not its any more: the queue pair is about to be the poster's.
+        record.stall = (record.stall.take())
+            .filter(|_| record.under_way())
+            .map(|stall| Stall { id, ..stall });
         match record.state {
             // What was started is not finished before it is acknowledged.
             QpState::Sqd if record.under_way() => {}
