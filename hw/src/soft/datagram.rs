@@ -99,7 +99,7 @@ pub(super) fn hand_over(
     };
     match put(hca, message, origin, qkey, qpn, peer) {
         // Without a receive it is dropped.
-        Ok(()) | Err(Unfilled::Empty) => Ok(()),
+        Ok(()) | Err(Unfilled::Empty | Unfilled::Gone) => Ok(()),
         Err(Unfilled::Failed(_)) => Err(Stop::Receiver(Blame::Receive)),
         Err(Unfilled::Overrun) => Err(Stop::Receiver(Blame::Overrun)),
     }

@@ -122,6 +122,8 @@ pub(super) enum Unfilled {
     Failed(Syndrome),
     /// The completion queue is full.
     Overrun,
+    /// The sender is gone with what it had to say: as if it had said nothing.
+    Gone,
 }
 
 impl OwnQueue {
@@ -164,12 +166,25 @@ impl RecvWork {
     ) -> Result<(), Unfilled> {
         if let Receives::Own(queue) = &mut self.source {
             let claim = queue.claim(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
-            claim.unless(claimed())?;
-            return claim.fill(hca, message);
+            let filled = claim
+                .unless(claimed())
+                .and_then(|()| claim.fill(hca, message));
+            if matches!(filled, Err(Unfilled::Gone)) {
+                // It is the next message's.
+                queue.consumer = queue.consumer.wrapping_sub(1);
+            }
+            return filled;
         }
         let claim = self.claim_shared(named).ok_or(Unfilled::Empty)?;
-        claim.unless(claimed())?;
-        claim.fill(hca, message)
+        let filled = claim
+            .unless(claimed())
+            .and_then(|()| claim.fill(hca, message));
+        if matches!(filled, Err(Unfilled::Gone)) {
+            // As of a message of which only the beginning has come: a shared queue takes none back.
+            claim.fail(Syndrome::WR_FLUSH);
+            return Err(Unfilled::Failed(Syndrome::REMOTE_OP));
+        }
+        filled
     }
 
     /// Consumes a receive for a datagram.
@@ -262,9 +277,7 @@ impl<R: Lists> Claim<R> {
         if fetch(&places) {
             return Ok(());
         }
-        // As of a message of which only the beginning has come.
-        self.fail(Syndrome::WR_FLUSH);
-        Err(Unfilled::Failed(Syndrome::REMOTE_OP))
+        Err(Unfilled::Gone)
     }
 
     /// Places a datagram behind its route header, and completes the receive.
@@ -296,6 +309,9 @@ impl<R: Lists> Claim<R> {
     #[inline(always)]
     fn unless(&self, before: Result<(), Syndrome>) -> Result<(), Unfilled> {
         before.map_err(|syndrome| {
+            if syndrome == Syndrome::WR_FLUSH {
+                return Unfilled::Gone;
+            }
             self.fail(syndrome);
             Unfilled::Failed(syndrome)
         })

@@ -157,6 +157,7 @@ fn unfilled(peer: &QpCtx, why: Unfilled) -> Answer {
         // Relaxed: a number on its own.
         Unfilled::Empty => Answer::Rnr(peer.face.min_rnr_timer.load(Ordering::Relaxed)),
         Unfilled::Failed(syndrome) => Answer::Nak(syndrome, Blame::Receive),
+        Unfilled::Gone => Answer::Silent,
         Unfilled::Overrun => Answer::Nak(Syndrome::REMOTE_OP, Blame::Overrun),
     }
 }
