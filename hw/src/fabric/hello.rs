@@ -20,8 +20,12 @@ use std::time::Duration;
 /// Version of everything that two processes share.
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwr01");
 
-/// How long a peer has to answer.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a node that has connected to us has to say who it is: our thread does nothing else meanwhile.
+pub(super) const TO_SAY: Duration = Duration::from_millis(500);
+
+/// How long a node that we have connected to has to answer: its thread may have to wait for a processor,
+/// and for those that have connected before us.
+pub(super) const TO_ANSWER: Duration = Duration::from_secs(2);
 
 /// Bytes of a hello.
 const BYTES: usize = 8 + 8 + 8 + 16;
@@ -118,11 +122,14 @@ pub(super) fn say(stream: &UnixStream, hello: &Hello, files: &[BorrowedFd<'_>]) 
     }
 }
 
-/// Who the peer is, its process, and what it writes to.
-pub(super) fn hear(stream: &UnixStream) -> io::Result<(Hello, i32, Option<[OwnedFd; 2]>)> {
+/// Who the peer is, its process, and what it writes to; what it has to say within this time.
+pub(super) fn hear(
+    stream: &UnixStream,
+    within: Duration,
+) -> io::Result<(Hello, i32, Option<[OwnedFd; 2]>)> {
     let pid = peer(stream)?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(within))?;
     let mut bytes = [0; BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -181,7 +188,7 @@ mod tests {
         let (a, b) = UnixStream::pair().unwrap();
         let files = [sealed(SEGMENT), sealed(EXPORT)];
         say(&a, &HELLO, &[files[0].as_fd(), files[1].as_fd()]).unwrap();
-        let (hello, pid, files) = hear(&b).unwrap();
+        let (hello, pid, files) = hear(&b, TO_SAY).unwrap();
         assert_eq!((hello, pid), (HELLO, std::process::id() as i32));
         assert!(files.is_some());
     }
@@ -192,7 +199,7 @@ mod tests {
             let (a, b) = UnixStream::pair().unwrap();
             let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
             say(&a, &hello, &files).unwrap();
-            hear(&b).is_err()
+            hear(&b, TO_SAY).is_err()
         };
         let good = || [sealed(SEGMENT), sealed(EXPORT)];
         assert!(!refused(HELLO, &good()));
@@ -204,6 +211,6 @@ mod tests {
         assert!(refused(Hello { slot: 64, ..HELLO }, &good()));
         let (a, b) = UnixStream::pair().unwrap();
         drop(a);
-        assert!(hear(&b).is_err());
+        assert!(hear(&b, TO_SAY).is_err());
     }
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A node of a fabric.
@@ -28,8 +28,7 @@ pub(crate) struct Node {
     peers: Box<[Peer]>,
     /// A bit for each peer that there is a link to.
     live: AtomicU64,
-    /// A bit for each peer that we are connecting to.
-    connecting: Mutex<u64>,
+    meeting: Mutex<Meeting>,
     listener: UnixListener,
     wake: OwnedFd,
     stop: AtomicBool,
@@ -47,6 +46,15 @@ pub(crate) struct Node {
     theirs: Windows,
     shown: Windows,
     export: Arc<Export>,
+}
+
+/// The peers that we are about to have a link to: a bit for each.
+#[derive(Debug, Default)]
+struct Meeting {
+    /// We have connected to them.
+    connecting: u64,
+    /// They have connected to us, and we have agreed.
+    answering: u64,
 }
 
 /// Two nodes have agreed on a link.
@@ -76,8 +84,8 @@ pub(crate) enum Met {
 pub(crate) struct Woken {
     /// Links that were agreed upon.
     pub agreed: Vec<Agreed>,
-    /// Places whose node is gone.
-    pub gone: Vec<usize>,
+    /// Links whose other end is closed, and their places.
+    pub gone: Vec<(usize, Arc<Link>)>,
 }
 
 impl Node {
@@ -105,7 +113,7 @@ impl Node {
                 .map(|slot| Peer::new(&ours, &theirs, &shown, slot))
                 .collect(),
             live: AtomicU64::new(0),
-            connecting: Mutex::new(0),
+            meeting: Mutex::default(),
             listener,
             wake,
             stop: AtomicBool::new(false),
@@ -177,15 +185,16 @@ impl Node {
     pub fn connect(&self, slot: usize) -> io::Result<Met> {
         let bit = 1 << slot;
         {
-            let mut connecting = self.connecting();
-            if *connecting & bit != 0 || self.peers[slot].incarnation() != 0 {
+            let mut meeting = self.meeting();
+            let meet = (meeting.connecting | meeting.answering) & bit != 0;
+            if meet || self.peers[slot].incarnation() != 0 {
                 return Ok(Met::Linked);
             }
-            *connecting |= bit;
+            meeting.connecting |= bit;
         }
         let met = self.shake(slot);
         if !matches!(met, Ok(Met::Agreed(_))) {
-            *self.connecting() &= !bit;
+            self.meeting().connecting &= !bit;
         }
         met
     }
@@ -196,7 +205,7 @@ impl Node {
         };
         let (file, ours) = segment()?;
         hello::say(&stream, &self.hello(), &[file.as_fd(), self.export.file()])?;
-        let heard = hello::hear(&stream)?;
+        let heard = hello::hear(&stream, hello::TO_ANSWER)?;
         if heard.0.asymmetric != Barriers::get().is_asymmetric() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -208,16 +217,24 @@ impl Node {
 
     /// Answers a node that has connected to us.
     fn answer(&self, stream: UnixStream) -> io::Result<Option<Agreed>> {
-        let heard = hello::hear(&stream)?;
+        let heard = hello::hear(&stream, hello::TO_SAY)?;
         let (slot, incarnation) = (heard.0.slot, heard.0.incarnation);
         if heard.0.asymmetric != Barriers::get().is_asymmetric() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // Of two that connect to each other at once, one gives way.
-        let ours_goes_first = *self.connecting() & 1 << slot != 0 && self.incarnation < incarnation;
+        let bit = 1 << slot;
         // A place is another node's when the one before has gone, and not when somebody says so.
         let there = (self.peers[slot].link()).is_some_and(|link| !is_gone(&link.stream));
-        if slot == self.slot || there || ours_goes_first {
+        let agrees = {
+            let mut meeting = self.meeting();
+            // Of two that connect to each other at once, one gives way.
+            let ours_goes_first = meeting.connecting & bit != 0 && self.incarnation < incarnation;
+            let agrees = slot != self.slot && !there && !ours_goes_first;
+            // From here on we do not connect to it: a second link would end this one.
+            meeting.answering |= if agrees { bit } else { 0 };
+            agrees
+        };
+        if !agrees {
             let no = Hello {
                 incarnation: 0,
                 ..self.hello()
@@ -225,12 +242,26 @@ impl Node {
             hello::say(&stream, &no, &[])?;
             return Ok(None);
         }
-        let (file, ours) = segment()?;
-        agree(slot, stream, heard, ours, Some(file)).map(Some)
+        let agreed = segment()
+            .and_then(|(file, ours)| agree(slot, stream, heard, ours, Some(file)).map(Some));
+        if agreed.is_err() {
+            self.meeting().answering &= !bit;
+        }
+        agreed
     }
 
     /// Begins a link. By the lock's holder.
     pub fn link(&self, agreed: Agreed) -> io::Result<usize> {
+        let slot = agreed.slot;
+        let linked = self.begin(agreed);
+        // Late enough that nobody connects meanwhile.
+        let mut meeting = self.meeting();
+        meeting.connecting &= !(1 << slot);
+        meeting.answering &= !(1 << slot);
+        linked.map(|()| slot)
+    }
+
+    fn begin(&self, agreed: Agreed) -> io::Result<()> {
         let slot = agreed.slot;
         self.unlink(slot);
         self.ours.show(slot, agreed.ours)?;
@@ -244,8 +275,14 @@ impl Node {
         }
         // Relaxed: as in `live`.
         self.live.fetch_or(1 << slot, Ordering::Relaxed);
-        *self.connecting() &= !(1 << slot);
-        Ok(slot)
+        Ok(())
+    }
+
+    /// Ends a link whose other end is closed, unless another has taken its place. By the lock's holder.
+    pub fn unlink_gone(&self, slot: usize, gone: &Arc<Link>) {
+        if (self.peers[slot].link()).is_some_and(|link| Arc::ptr_eq(&link, gone)) {
+            self.unlink(slot);
+        }
     }
 
     /// Ends a link, if there is one. By the lock's holder.
@@ -285,11 +322,10 @@ impl Node {
         if ready[0] {
             let _drained = rustix::io::read(&self.wake, &mut [0; 8]);
         }
-        for ((slot, link), _) in links.iter().zip(&ready[2..]).filter(|(_, ready)| **ready) {
-            if is_gone(&link.stream) {
-                woken.gone.push(*slot);
-            }
-        }
+        drop(fds);
+        let mut ready_links = ready[2..].iter();
+        woken.gone = links;
+        (woken.gone).retain(|(_, link)| ready_links.next() == Some(&true) && is_gone(&link.stream));
         if ready[1]
             && let Ok((stream, _)) = self.listener.accept()
         {
@@ -369,10 +405,8 @@ impl Node {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn connecting(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.connecting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn meeting(&self) -> MutexGuard<'_, Meeting> {
+        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -73,19 +73,21 @@ impl Hca {
         }
     }
 
-    /// Deals with the entry that the data path stopped at, unless somebody has. The queue pair is
-    /// closed, and its section has been left.
-    pub(super) fn settle(&self, control: &mut Control, qpn: u32) {
+    /// Deals with the entry that the data path stopped at; `false`: somebody has, or it did not stop.
+    /// The queue pair is closed, and its section has been left.
+    pub(super) fn settle(&self, control: &mut Control, qpn: u32) -> bool {
         let Some(record) = control.record(qpn) else {
-            return;
+            return false;
         };
         // SAFETY: closed, and the lock is held: the work is ours.
         let work = unsafe { &mut *record.ctx.sender.work.get() };
-        if let Some(stop) = work.as_mut().and_then(|work| work.stop.take())
-            && self.handle(control, qpn, stop)
-        {
+        let Some(stop) = work.as_mut().and_then(|work| work.stop.take()) else {
+            return false;
+        };
+        if self.handle(control, qpn, stop) {
             self.resume(control, qpn);
         }
+        true
     }
 
     /// Deals with the entry that execution stopped at. `true`: it has been executed, and the next may

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 256;
 const PATIENCE: u32 = 256;
 
 /// How long it can take until a link that was agreed upon is there.
-const AGREED: Duration = Duration::from_millis(500);
+const AGREED: Duration = Duration::from_secs(2);
 
 /// How often the thread looks while requests are sent, and how many looks without any it takes until
 /// it sleeps.
@@ -43,8 +43,8 @@ pub(in super::super) fn run(hca: &Hca) {
         let woken = node.wait(busy.then_some(tick));
         let mut control = hca.control();
         hca.read_all(&mut control);
-        for slot in woken.gone {
-            node.unlink(slot);
+        for (slot, link) in &woken.gone {
+            node.unlink_gone(*slot, link);
         }
         // Perhaps with a node that has the place of one that is gone.
         for agreed in woken.agreed {

@@ -45,7 +45,8 @@ impl Hca {
         let unread = (node.live())
             .filter(|slot| !node.peer(*slot).see_to_it(now))
             .count();
-        node.set_waiting(unread != 0 || !waiting.is_empty() || !control.owing.is_empty());
+        let due = !(waiting.is_empty() && control.owing.is_empty() && control.halted.is_empty());
+        node.set_waiting(unread != 0 || due);
         for qpn in waiting {
             self.look_after(control, qpn, now);
         }
@@ -161,7 +162,10 @@ impl Hca {
                 && record.ctx.sender.closed.load(Ordering::Acquire)
             {
                 record.ctx.sender.section.wait();
-                self.resume(control, qpn);
+                // Its poster may have stopped at another entry since, and not have come to the lock.
+                if !self.settle(control, qpn) {
+                    self.resume(control, qpn);
+                }
             }
         }
     }
