@@ -179,6 +179,7 @@ pub struct SgeList<'m> {
 
 impl<'m> SgeList<'m> {
     /// Bytes in all; `u64`, because nothing bounds their sum.
+    #[inline]
     pub fn total(self) -> u64 {
         self.map(|data| match data {
             Data::Pointer(sge) => u64::from(sge.length),

@@ -74,7 +74,7 @@ impl Peer {
     }
 
     /// Sends a packet of `len` bytes, which `fill` puts.
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &self,
         incarnation: u64,

@@ -283,7 +283,7 @@ impl Writer {
     }
 
     /// Sends a packet of `len` bytes, which `fill` puts.
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &self,
         incarnation: u64,
@@ -419,8 +419,17 @@ impl Reader {
             [4, 8, 12, 16].map(|at| word(self.theirs, start + at).load(Ordering::Relaxed));
         let len = (size & 0xffff) as usize;
         let kind = Kind::from_bits((to >> 24) as u8).ok_or(Garbage)?;
-        let bytes = into.get_mut(..len).ok_or(Garbage)?;
         let (mut offset, mut done) = (start + FRONT, 0);
+        if let Some(all) = into
+            .first_chunk_mut::<{ LINE - FRONT }>()
+            .filter(|all| len <= all.len())
+        {
+            // Of a length that the compiler knows.
+            // SAFETY: the rest of the line; any bytes are bytes.
+            *all = unsafe { self.theirs.add(offset).cast().read() };
+            done = len;
+        }
+        let bytes = into.get_mut(..len).ok_or(Garbage)?;
         while done != len {
             let now = (len - done).min(END - offset);
             // SAFETY: within the window's lines, and within `bytes`, which nobody else has.

@@ -373,6 +373,8 @@ impl Hca {
             _ => match self.elsewhere(&record.attr.ah_attr) {
                 Some(there) => {
                     record.responder = Some(remote::Responder::new(there.slot, there.incarnation));
+                    // Relaxed: it does not send yet. The debts are counted anew.
+                    record.ctx.sender.told.store(0, Ordering::Relaxed);
                     let lid = fabric::lid(there.slot);
                     connection_with(record.qpn, record.attr.dest_qp_num, lid) | UNTRIED
                 }

@@ -54,9 +54,11 @@ pub(crate) struct Sender {
     pub acked: AtomicU32,
     /// As well: number of the next request, in 16 bits.
     pub sent: AtomicU32,
-    /// What the responder owes its requester in another process: [`remote::owed`](super::remote), for
-    /// the next packet that goes there.
+    /// What the responder owes its requester in another process, for the next packet that goes there:
+    /// changed by the lock's holder.
     pub owed: AtomicU64,
+    /// What of that the last packet has told: changed by whoever executes.
+    pub told: AtomicU64,
     /// Owned by the thread in the section while not `closed`, by the lock's holder else.
     pub work: UnsafeCell<Option<SendWork>>,
 }

@@ -152,7 +152,7 @@ impl<'a> Responder<'a> {
 }
 
 #[cold]
-fn unfilled(peer: &QpCtx, why: Unfilled) -> Answer {
+pub(super) fn unfilled(peer: &QpCtx, why: Unfilled) -> Answer {
     match why {
         // Relaxed: a number on its own.
         Unfilled::Empty => Answer::Rnr(peer.face.min_rnr_timer.load(Ordering::Relaxed)),

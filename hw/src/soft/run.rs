@@ -199,7 +199,7 @@ pub(super) fn answered<T: Service>(result: Result<u32, Answer>) -> Result<u32, S
 }
 
 #[cold]
-fn refused(answer: Answer) -> Stop {
+pub(super) fn refused(answer: Answer) -> Stop {
     match answer {
         Answer::Rnr(code) => Stop::Rnr(code),
         Answer::Silent => Stop::NoAnswer,

@@ -82,30 +82,31 @@ impl Hca {
             return true;
         };
         let to = record.attr.dest_qp_num;
-        let word = &record.ctx.sender.owed;
+        let sender = &record.ctx.sender;
         let Some(responder) = &mut record.responder else {
             return true;
         };
         let Some(life) = responder.life else {
             return true;
         };
-        // Relaxed: each on its own. Zero: a packet has told it.
-        let told = word.load(Ordering::Relaxed);
+        // Relaxed: each is a number on its own.
+        let owed = sender.owed.load(Ordering::Relaxed);
+        let told = owed == 0 || owed == sender.told.load(Ordering::Relaxed);
         let answer = match responder.owed {
-            Some(answer) => answer,
-            None if told == 0 => {
-                responder.listed = false;
-                return true;
-            }
-            None => Answer {
-                msn: told as u16,
+            Some(answer) => Some(answer),
+            // A packet has told it.
+            None if told => None,
+            None => Some(Answer {
+                msn: owed as u16,
                 verdict: Verdict::Taken(0),
-            },
+            }),
         };
-        if self.send_answer(responder.slot, to, life, answer) == Err(Send::Full) {
+        if let Some(answer) = answer
+            && self.send_answer(responder.slot, to, life, answer) == Err(Send::Full)
+        {
             return false;
         }
-        word.store(0, Ordering::Relaxed);
+        sender.owed.store(0, Ordering::Relaxed);
         responder.owed = None;
         responder.listed = false;
         true

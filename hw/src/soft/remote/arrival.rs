@@ -7,17 +7,17 @@ use super::super::hca::Hca;
 use super::super::mr::{LOCAL_READ, Opening};
 use super::super::qp::SendWork;
 use super::super::record::{UNTRIED, connection_with};
-use super::super::respond::Blame;
-use super::super::run::{MAX_MESSAGE, Stop, execute_one, fetched, read_from};
+use super::super::respond::{Blame, unfilled};
+use super::super::run::{MAX_MESSAGE, Stop, execute_one, fetched, message, read_from, refused};
 use super::answer::{Answer, Verdict};
 use super::pull::pull;
-use super::requester::IN_PACKET;
-use super::{ASKS, EAGER, OWED, PULLED, SPEAKING, UNRELIABLE};
+use super::requester::{IN_PACKET, SHORT};
+use super::{ASKS, EAGER, PULLED, SPEAKING, UNRELIABLE, debt};
 use crate::fabric::{Header, Packet, Peer, lid};
 use crate::pinned::Pinned;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::{Be32, Be64};
-use bellwire_core::cqe::Syndrome;
+use bellwire_core::cqe::{CqeOpcode, Syndrome};
 use bellwire_core::wqe::{
     CtrlSegment, DataSegment, Rc, SEGMENT, SendRing, SendWqe, SgeList, Uc, Xrc, opcode,
 };
@@ -123,6 +123,16 @@ impl Scratch {
         Some(wqe)
     }
 
+    /// Takes in a [short](is_short) entry.
+    #[inline(always)]
+    fn load_short(&mut self, packet: &Packet<'_>) -> Option<SendWqe<'static>> {
+        let entry: &[u8; SHORT] = packet.bytes.try_into().ok()?;
+        // SAFETY: 63 segments fit.
+        unsafe { self.entry.start().cast().write(*entry) };
+        // SAFETY: just written, and nobody writes to it while it is executed.
+        Some(unsafe { SendWqe::read(self.ring(), 0) })
+    }
+
     /// Takes in a datagram's data.
     pub(super) fn hold(&mut self, data: &[u8]) -> SgeList<'static> {
         let len = data.len().min(DATA);
@@ -204,6 +214,7 @@ impl Hca {
         if !speaks(node.peer(slot), src, packet) {
             return;
         }
+        let short = record.parts.transport == QpType::Rc && is_short(packet);
         let incarnation = node.peer(slot).incarnation();
         if responder.incarnation == 0 {
             responder.incarnation = incarnation;
@@ -234,7 +245,12 @@ impl Hca {
         if accepts & UNTRIED != 0 {
             self.first_packet(control, dst, name);
         }
-        let Some(verdict) = self.execute_arrived(control, slot, packet, src, name) else {
+        let verdict = if short {
+            self.receive_short(control, packet)
+        } else {
+            self.execute_arrived(control, slot, packet, src, name)
+        };
+        let Some(verdict) = verdict else {
             return;
         };
         if let Some(responder) = control
@@ -271,8 +287,8 @@ impl Hca {
         let word = &record.ctx.sender.owed;
         // Relaxed: each on its own; to tell twice does no harm.
         if let (Verdict::Taken(0), Some(life), None) = (verdict, responder.life, responder.owed) {
-            let told = u64::from(life) << 16 | u64::from(msn);
-            word.store(OWED | told, Ordering::Relaxed);
+            responder.debts = responder.debts.wrapping_add(1);
+            word.store(debt(responder.debts, life, msn), Ordering::Relaxed);
         } else {
             word.store(0, Ordering::Relaxed);
             responder.owed = Some(Answer { msn, verdict });
@@ -358,30 +374,53 @@ impl Hca {
                     return Some(refused);
                 }
             };
-            match executed {
-                Ok(()) if wqe.result_offset(transport).is_some() => {
-                    Some(Verdict::Taken(scratch.result()))
-                }
-                Ok(()) => Some(Verdict::Taken(0)),
-                Err(Stop::Rnr(code)) => Some(Verdict::Rnr(code)),
-                Err(Stop::Failed {
-                    syndrome,
-                    responder,
-                }) => {
-                    if let Some(blame) = responder {
-                        self.blame(control, dst, blame);
-                    }
-                    Some(Verdict::Refused(syndrome))
-                }
-                Err(Stop::Receiver(blame)) => {
-                    self.blame(control, dst, blame);
-                    Some(Verdict::Taken(0))
-                }
-                Err(_) => None,
-            }
+            let result = match executed {
+                Ok(()) if wqe.result_offset(transport).is_some() => scratch.result(),
+                _ => 0,
+            };
+            self.verdict(control, dst, executed.map(|()| result))
         })();
         control.scratch = Some(scratch);
         verdict
+    }
+
+    /// Executes a [short](is_short) SEND to a reliable connection. `None`: nobody is told.
+    #[inline(always)]
+    fn receive_short(&self, control: &mut Control, packet: &Packet<'_>) -> Option<Verdict> {
+        let dst = packet.header.dst;
+        let ctx = control.record(dst)?.ctx;
+        let wqe = control.scratch.as_mut()?.load_short(packet)?;
+        let data = wqe.data(SEGMENT);
+        let message = message(&wqe, CqeOpcode::RespSend, data, data.total());
+        // SAFETY: the lock is held, under which the requests of other processes are executed.
+        let recv = unsafe { &mut *ctx.receiver.work.get() }.as_mut()?;
+        match recv.receive(self, None, &message, || Ok(())) {
+            Ok(()) => Some(Verdict::Taken(0)),
+            Err(why) => self.verdict(control, dst, Err(refused(unfilled(ctx, why)))),
+        }
+    }
+
+    /// What a requester is told of a request that was executed, and what befalls the responder. `None`:
+    /// nothing.
+    fn verdict(&self, control: &mut Control, dst: u32, done: Result<u64, Stop>) -> Option<Verdict> {
+        match done {
+            Ok(result) => Some(Verdict::Taken(result)),
+            Err(Stop::Rnr(code)) => Some(Verdict::Rnr(code)),
+            Err(Stop::Failed {
+                syndrome,
+                responder,
+            }) => {
+                if let Some(blame) = responder {
+                    self.blame(control, dst, blame);
+                }
+                Some(Verdict::Refused(syndrome))
+            }
+            Err(Stop::Receiver(blame)) => {
+                self.blame(control, dst, blame);
+                Some(Verdict::Taken(0))
+            }
+            Err(_) => None,
+        }
     }
 
     /// Executes an entry whose data is in the requester's memory. `None`: it makes no sense.
@@ -425,6 +464,17 @@ impl Hca {
         };
         Some(done.map(drop))
     }
+}
+
+/// Whether a packet is a SEND whose entry, with its data inline, is all that there is.
+#[inline(always)]
+fn is_short(packet: &Packet<'_>) -> bool {
+    let Ok(entry) = <&[u8; SHORT]>::try_from(packet.bytes) else {
+        return false;
+    };
+    let flags = packet.header.flags & (EAGER | PULLED | UNRELIABLE);
+    let (ds, is_inline) = (entry[7] & 0x3f, entry[SEGMENT] & 0x80 != 0);
+    flags == 0 && entry[3] == opcode::SEND && usize::from(ds) * SEGMENT == SHORT && is_inline
 }
 
 /// Where the requester says that it has a message's data, and how much that is.

@@ -88,6 +88,9 @@ pub(super) struct Responder {
     pub owed: Option<Answer>,
     /// It is among those that owe.
     pub listed: bool,
+    /// How often it came to owe that requests were taken: tells a debt from the one before it, which a
+    /// packet may have told.
+    pub debts: u32,
     /// What the last atomic found, should its answer be wanted again.
     pub result: u64,
 }
@@ -101,9 +104,15 @@ impl Responder {
             expected: 0,
             owed: None,
             listed: false,
+            debts: 0,
             result: 0,
         }
     }
+}
+
+/// [`Sender::owed`](super::qp::Sender::owed), when this request of this life was taken. Never zero.
+fn debt(count: u32, life: u16, msn: u16) -> u64 {
+    u64::from(count.max(1)) << 32 | u64::from(life) << 16 | u64::from(msn)
 }
 
 impl Hca {
@@ -199,9 +208,6 @@ const fn address_bytes(opcode: u8) -> usize {
         _ => SEGMENT,
     }
 }
-
-/// In [`Sender::owed`](super::qp::Sender::owed), above life and number of a request that was taken.
-const OWED: u64 = 1 << 32;
 
 /// In a life's word: the queue pair sends.
 const SPEAKING: u32 = 1 << 16;

@@ -3,7 +3,7 @@
 use super::super::hca::Hca;
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
-use super::{ASKS, EAGER, OWED, PULLED, UNRELIABLE, direct};
+use super::{ASKS, EAGER, PULLED, UNRELIABLE, direct};
 use crate::fabric::{Header, Kind, Room, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::Syndrome;
@@ -54,8 +54,10 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
             work.consumer = next;
             continue;
         }
-        // No size, or more than was rung.
-        let step = if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
+        let step = if is_short(work, &wqe, idle) {
+            post_entry(hca, work, &wqe, idle, SHORT)
+        } else if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
+            // No size, or more than was rung.
             Err(Stop::local(Syndrome::LOCAL_QP_OP))
         } else {
             step(hca, work, &wqe, idle)
@@ -91,6 +93,39 @@ fn wrote(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> bool {
     work.transport == QpType::Rc
         && is_new(work)
         && direct::write_inline(hca, remote, wqe.remote(SEGMENT), bytes)
+}
+
+/// Bytes of an entry that fits into the first line of a packet, with up to 12 bytes of data.
+pub(super) const SHORT: usize = 2 * SEGMENT;
+
+/// Whether the entry is a SEND of such a size that may go at once: it is not to be made out what else it
+/// could be.
+#[inline(always)]
+fn is_short(work: &SendWork, wqe: &SendWqe<'_>, idle: bool) -> bool {
+    let fenced = wqe.fm_ce_se() & fm_ce_se::FENCE == fm_ce_se::FENCE;
+    let held = fenced || work.remote.as_ref().is_some_and(|remote| remote.asks);
+    wqe.opcode() == opcode::SEND
+        && wqe.ds() as usize * SEGMENT == SHORT
+        && work.transport == QpType::Rc
+        && (idle || !held)
+        && matches!(wqe.data(SEGMENT).next(), Some(Data::Inline(_, [])))
+}
+
+/// Sends an entry of `bytes` as it is: its data is one string of inline data.
+#[inline(always)]
+fn post_entry(
+    hca: &Hca,
+    work: &mut SendWork,
+    wqe: &SendWqe<'_>,
+    idle: bool,
+    bytes: usize,
+) -> Result<Step, Stop> {
+    let entry = work.ring.block(work.consumer).as_ptr();
+    let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
+    post(hca, work, idle, asks, 0, bytes, |room| {
+        // SAFETY: rung and not completed; its data, which is last, does not run over the ring's end.
+        unsafe { room.put(entry, bytes) };
+    })
 }
 
 #[inline(never)]
@@ -157,14 +192,8 @@ fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result
             let mut pieces = wqe.data(offset);
             // One string of inline data, as small messages have: the entry travels as it is.
             if let (Some(Data::Inline(_, [])), None) = (pieces.next(), pieces.next()) {
-                let entry = work.ring.block(work.consumer).as_ptr();
                 let bytes = wqe.ds() as usize * SEGMENT;
-                let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
-                return post(hca, work, idle, asks, 0, bytes, |room| {
-                    // SAFETY: rung and not completed; its data, which is last, does not run over the
-                    // ring's end.
-                    unsafe { room.put(entry, bytes) };
-                });
+                return post_entry(hca, work, wqe, idle, bytes);
             }
             let length = outgoing(hca, work, wqe.data(offset))?;
             Outgoing::new(work, wqe, offset, length, false).send(hca, work, idle)
@@ -353,48 +382,41 @@ fn post(
         return lost();
     }
     let msn = remote.msn;
+    // Relaxed: as in `untold`.
+    let owed = work.own.sender.owed.load(Ordering::Relaxed);
     let header = Header {
         kind: Kind::Request,
         dst: (work.connection >> 32) as u32,
         msn,
         life: remote.life,
-        taken: taken(work.own),
+        taken: untold(work.own, owed),
         flags: flags | (if reliable { 0 } else { UNRELIABLE }) | (if asks { ASKS } else { 0 }),
     };
     let peer = node.peer(remote.slot);
-    let Err(why) = peer.send(remote.incarnation, header, bytes, fill) else {
-        remote.msn = msn.wrapping_add(1);
-        // Within the section: whoever hears of it before waits for its end. Release: partner of the
-        // acquire in `Hca::told`; the entry comes before.
-        (work.own.sender.sent).store(remote.msn.into(), Ordering::Release);
-        remote.asks = false;
-        hca.after_send(peer);
-        return Ok(Step::Sent);
-    };
-    if let Some((life, msn)) = header.taken {
-        let told = OWED | u64::from(life) << 16 | u64::from(msn);
-        let owed = &work.own.sender.owed;
-        // Relaxed: as in `taken`.
-        let _more = owed.compare_exchange(0, told, Ordering::Relaxed, Ordering::Relaxed);
-    }
-    match why {
-        Send::Full => Err(Stop::Full),
-        Send::Gone => lost(),
+    match peer.send(remote.incarnation, header, bytes, fill) {
+        Ok(()) => {
+            remote.msn = msn.wrapping_add(1);
+            // Within the section: whoever hears of it before waits for its end. Release: partner of the
+            // acquire in `Hca::told`; the entry comes before.
+            (work.own.sender.sent).store(remote.msn.into(), Ordering::Release);
+            remote.asks = false;
+            // Relaxed: as in `untold`.
+            work.own.sender.told.store(owed, Ordering::Relaxed);
+            hca.after_send(peer);
+            Ok(Step::Sent)
+        }
+        Err(Send::Full) => Err(Stop::Full),
+        Err(Send::Gone) => lost(),
     }
 }
 
-/// What the queue pair's other direction owes, which is told now. Twice does no harm.
+/// What the queue pair's other direction owes, unless it was told: by a packet, or by the lock's holder,
+/// who owes nothing then. It may be told twice, which does no harm.
 #[inline(always)]
-fn taken(own: &QpCtx) -> Option<(u16, u16)> {
-    let owed = &own.sender.owed;
-    // Relaxed: on its own.
-    let told = owed.load(Ordering::Relaxed);
-    if told == 0 {
-        return None;
-    }
-    // What is owed by now stays owed, should it be more.
-    let _more = owed.compare_exchange(told, 0, Ordering::Relaxed, Ordering::Relaxed);
-    Some(((told >> 16) as u16, told as u16))
+fn untold(own: &QpCtx, owed: u64) -> Option<(u16, u16)> {
+    // Relaxed: each is a number on its own.
+    let told = own.sender.told.load(Ordering::Relaxed);
+    (owed != 0 && owed != told).then_some(((owed >> 16) as u16, owed as u16))
 }
 
 /// Bytes of the segments that name the data.
