@@ -2,7 +2,7 @@
 //! of them writes.
 
 use super::export::EXPORT;
-use super::wire::SEGMENT;
+use super::segment::SEGMENT;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };

@@ -20,13 +20,15 @@ mod export;
 mod hello;
 mod node;
 mod peer;
+mod segment;
 mod window;
 mod wire;
 
 pub(crate) use export::{Export, Memory, Shown};
 pub(crate) use node::{Agreed, Met, Node, lid};
 pub(crate) use peer::Peer;
-pub(crate) use wire::{Face, Header, Kind, MAX_PACKET, Packet, Room, Send};
+pub(crate) use segment::Face;
+pub(crate) use wire::{Header, Kind, MAX_PACKET, Packet, Room, Send};
 
 /// Nodes that a fabric can have at once.
 pub(crate) const MAX_NODES: usize = 64;

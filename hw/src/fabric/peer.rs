@@ -1,9 +1,9 @@
 //! What a node knows of one of its peers.
 
 use super::export::Shown;
+use super::segment::Segments;
 use super::window::Windows;
-use super::wire::{Face, Garbage, Header, MAX_PACKET, Packet, Reader, Room, Send, Writer};
-use crate::soft::Section;
+use super::wire::{Garbage, Header, MAX_PACKET, Packet, Reader, Room, Send, Writer};
 use rustix::net::{SendFlags, send};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,6 +20,8 @@ pub(crate) struct Peer {
     /// Which node is there; zero: none that we have a link to.
     incarnation: AtomicU64,
     shown: Shown,
+    /// What each of us tells the other by single words.
+    pub segments: Segments,
     writer: Writer,
     reader: Reader,
     link: Mutex<Option<Arc<Link>>>,
@@ -40,11 +42,13 @@ pub(crate) struct Link {
 
 impl Peer {
     pub(super) fn new(ours: &Windows, theirs: &Windows, shown: &Windows, slot: usize) -> Self {
+        let segments = Segments::new(ours, theirs, slot);
         Self {
             incarnation: AtomicU64::new(0),
             shown: Shown(shown.at(slot)),
-            writer: Writer::new(ours, theirs, slot),
-            reader: Reader::new(ours, theirs, slot),
+            segments,
+            writer: Writer::new(segments),
+            reader: Reader::new(segments),
             link: Mutex::new(None),
             unread_since: AtomicU64::new(0),
             seen: AtomicU32::new(0),
@@ -109,79 +113,10 @@ impl Peer {
         self.reader.tell();
     }
 
-    /// Whether the peer wants to be woken for packets. Behind a barrier.
-    #[inline(always)]
-    pub fn wants_attention(&self) -> bool {
-        self.reader.wants_attention()
-    }
-
-    /// Which life of its queue pair the peer says to be in; zero: none that sends.
-    pub fn life(&self, qpn: u32) -> u32 {
-        self.reader.life(qpn)
-    }
-
-    /// Says which life of its our queue pair is in.
-    pub fn set_life(&self, qpn: u32, life: u32) {
-        self.reader.set_life(qpn, life);
-    }
-
-    /// How many keys the peer has taken away.
-    pub fn revoked(&self) -> u32 {
-        self.reader.revoked()
-    }
-
-    /// How many keys we have taken away, as the peer is told.
-    pub fn own_revoked(&self) -> u32 {
-        self.reader.own_revoked()
-    }
-
-    /// A key has been taken away: what is fetched from here on was not its to open.
-    pub fn note_revoked(&self) {
-        self.reader.note_revoked();
-    }
-
     /// What the peer shows of its memory; nothing while there is no link.
     #[inline(always)]
     pub fn shown(&self) -> Shown {
         self.shown
-    }
-
-    /// What the peer says of its queue pair.
-    #[inline(always)]
-    pub fn their_face(&self, qpn: u32) -> &'static Face {
-        self.reader.their_face(qpn)
-    }
-
-    /// The section of a queue pair of ours that reaches into the peer's memory.
-    #[inline(always)]
-    pub fn our_section(&self, qpn: u32) -> &'static Section {
-        self.reader.our_section(qpn)
-    }
-
-    /// That of a queue pair of the peer's.
-    pub fn their_section(&self, qpn: u32) -> &'static Section {
-        self.reader.their_section(qpn)
-    }
-
-    /// What the peer is told of ours.
-    #[inline(always)]
-    pub fn our_face(&self, qpn: u32) -> &'static Face {
-        self.reader.our_face(qpn)
-    }
-
-    /// Whether the peer takes no packets.
-    #[inline(always)]
-    pub fn is_down(&self) -> bool {
-        self.reader.is_down()
-    }
-
-    /// Says whether we take no packets.
-    pub fn set_down(&self, down: bool) {
-        self.reader.set_down(down);
-    }
-
-    pub fn set_attention(&self, wanted: bool) {
-        self.reader.set_attention(wanted);
     }
 
     /// Looks whether the peer reads what it is sent; one that has not for some time is woken. `true`: it

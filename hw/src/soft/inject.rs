@@ -76,7 +76,8 @@ impl Hca {
             return;
         }
         if let Some(node) = &self.node {
-            node.live().for_each(|slot| node.peer(slot).set_down(!up));
+            node.live()
+                .for_each(|slot| node.peer(slot).segments.set_down(!up));
         }
         let event = if up {
             EventType::PortActive

@@ -335,7 +335,7 @@ impl Hca {
             // It is gone, or says so soon: nothing was acknowledged.
             return;
         }
-        if peer.revoked() == revoked {
+        if peer.segments.revoked() == revoked {
             self.acknowledge(control, qpn, 1, 0);
         } else {
             // Some key was taken away meanwhile, perhaps ours: asks again.

@@ -170,7 +170,7 @@ impl Scratch {
 
 /// Whether the requester is still in the life in which it sent a request, and wants it executed.
 fn speaks(peer: &Peer, src: u32, packet: &Packet<'_>) -> bool {
-    peer.life(src) == u32::from(packet.header.life) | SPEAKING
+    peer.segments.life(src) == u32::from(packet.header.life) | SPEAKING
 }
 
 impl Hca {
@@ -363,7 +363,7 @@ impl Hca {
                 | opcode::ATOMIC_FA => execute_one(self, &work, &wqe).map(drop),
                 opcode::RDMA_READ => match read_from(self, &work, &wqe) {
                     Ok(addr) => {
-                        let revoked = peer.own_revoked();
+                        let revoked = peer.segments.own_revoked();
                         return Some(Verdict::Granted { addr, revoked });
                     }
                     Err(stop) => Err(stop),

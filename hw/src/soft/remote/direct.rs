@@ -72,8 +72,8 @@ impl Door {
         let peer = unsafe { &*std::ptr::from_ref(node.peer(slot)) };
         Self {
             peer,
-            section: peer.our_section(src),
-            face: peer.their_face(dst),
+            section: peer.segments.our_section(src),
+            face: peer.segments.their_face(dst),
             name: connection_with(dst, src, node.lid()),
         }
     }
@@ -103,7 +103,7 @@ fn place(
         // Relaxed: written before `accepts`.
         && face.access.load(Ordering::Relaxed) & access.bits() != 0
         && peer.incarnation() == remote.incarnation
-        && !peer.is_down()
+        && !peer.segments.is_down()
         && length != 0;
     if !taken {
         return Err(Miss::Packet);

@@ -106,8 +106,8 @@ impl Hca {
             // Without memory there is no link.
             && let Ok(slot) = node.link(agreed)
         {
-            node.peer(slot).set_attention(node.is_armed());
-            node.peer(slot).set_down(!self.port.is_up());
+            node.peer(slot).segments.set_attention(node.is_armed());
+            node.peer(slot).segments.set_down(!self.port.is_up());
         }
     }
 
@@ -204,7 +204,7 @@ impl Hca {
     pub(in super::super) fn after_send(&self, peer: &Peer) {
         // The packet before the look: partner of the heavy barrier in `attend`.
         self.barriers.light();
-        if peer.wants_attention() {
+        if peer.segments.wants_attention() {
             peer.kick();
         }
         // As above: partner of the barrier in `run`.
@@ -221,7 +221,7 @@ impl Hca {
         let Some(node) = &self.node else { return };
         let mut control = self.control();
         for slot in node.live() {
-            node.peer(slot).set_attention(true);
+            node.peer(slot).segments.set_attention(true);
         }
         self.barriers.heavy_everywhere();
         self.read_all(&mut control);
@@ -237,7 +237,7 @@ impl Hca {
             return;
         }
         for slot in node.live() {
-            node.peer(slot).set_attention(false);
+            node.peer(slot).segments.set_attention(false);
         }
     }
 }

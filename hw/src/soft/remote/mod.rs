@@ -130,7 +130,7 @@ impl Hca {
     pub(super) fn show_responder(&self, record: &QpRecord) {
         if let (Some(node), Some(responder)) = (&self.node, &record.responder) {
             let peer = node.peer(responder.slot);
-            let shown = peer.our_face(record.qpn);
+            let shown = peer.segments.our_face(record.qpn);
             let face = &record.ctx.face;
             // Relaxed: under the lock. What is shown stays what it was where another process has the
             // place by now.
@@ -152,7 +152,7 @@ impl Hca {
             let peer = node.peer(responder.slot);
             if peer.incarnation() == responder.incarnation {
                 self.barriers.heavy_everywhere();
-                let section = peer.their_section(record.attr.dest_qp_num);
+                let section = peer.segments.their_section(record.attr.dest_qp_num);
                 let _left = section.wait_bounded(STUCK);
             }
         }
@@ -161,7 +161,8 @@ impl Hca {
     /// Waits until all requesters of other processes have let go of what was taken away.
     pub(super) fn wait_for_requesters(&self, control: &Control) {
         let Some(node) = &self.node else { return };
-        node.live().for_each(|slot| node.peer(slot).note_revoked());
+        node.live()
+            .for_each(|slot| node.peer(slot).segments.note_revoked());
         if control
             .qps
             .iter()
@@ -178,7 +179,7 @@ impl Hca {
                 && stuck & 1 << responder.slot == 0
             {
                 let peer = node.peer(responder.slot);
-                let section = peer.their_section(record.attr.dest_qp_num);
+                let section = peer.segments.their_section(record.attr.dest_qp_num);
                 if !section.wait_bounded(STUCK) {
                     stuck |= 1 << responder.slot;
                 }
@@ -192,7 +193,7 @@ impl Hca {
             let peer = node.peer(remote.slot);
             // A window that shows another peer's memory by now would tell that one.
             if peer.incarnation() == remote.incarnation {
-                peer.set_life(record.qpn, word(remote.life));
+                peer.segments.set_life(record.qpn, word(remote.life));
             }
         }
     }
