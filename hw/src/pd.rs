@@ -153,6 +153,9 @@ impl Region {
         let mr = unsafe { pd.register(start, mapping.len(), access)? };
         let shown = (mapping.fd())
             .and_then(|fd| ShownMemory::new(&pd.device.hca, fd, mr.addr, mapping.len() as u64));
+        if shown.is_some() {
+            pd.device.hca.set_shown(mr.key);
+        }
         Ok(Self {
             mr,
             _shown: shown,

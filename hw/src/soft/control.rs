@@ -190,6 +190,11 @@ impl Hca {
         self.wait_for_requesters(control);
     }
 
+    /// Peers of the fabric may map a region's memory.
+    pub(crate) fn set_shown(&self, key: u32) {
+        self.mrs.set_shown(key);
+    }
+
     /// Registers memory; one key serves as lkey and rkey.
     ///
     /// # Safety

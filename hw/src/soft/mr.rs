@@ -36,6 +36,9 @@ pub(super) const fn of_qp(qpn: u32) -> u32 {
 /// Reading by requests of this side, which every region allows and no window.
 pub(super) const LOCAL_READ: u32 = 1 << 31;
 
+/// Peers of the fabric may map the memory, whatever the key opens to them.
+pub(super) const SHOWN: u32 = 1 << 30;
+
 const ZERO_BASED: u32 = AccessFlags::ZERO_BASED.bits();
 
 /// The keys of a device.
@@ -236,6 +239,12 @@ impl MrTable {
         entry.length.store(opening.length, Ordering::Relaxed);
         // Release: partner of the acquire in `reach`.
         entry.key.store(key, Ordering::Release);
+    }
+
+    /// Adds [`SHOWN`] to what a key of the caller's says.
+    pub fn set_shown(&self, key: u32) {
+        // Relaxed: on its own; the region is about to be given to its user.
+        (self.keys.entry(key).access).fetch_or(SHOWN, Ordering::Relaxed);
     }
 
     /// What a key opens. Under the device's lock.

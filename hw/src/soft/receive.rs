@@ -7,6 +7,7 @@ use super::mr::Reach;
 use super::run::gather;
 use super::srq::SrqCtx;
 use crate::event::EventType;
+use arrayvec::ArrayVec;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source, Syndrome};
@@ -269,12 +270,15 @@ impl<R: Lists> Claim<R> {
     /// Has a message placed that is somewhere else.
     #[cold]
     fn fetch(&self, fetch: &Fetch<'_>, length: u64) -> Result<(), Unfilled> {
-        let mut places = Vec::new();
+        // More than the elements that a receive can have.
+        let mut places = ArrayVec::<_, 64>::new();
+        let mut fits = true;
         // SAFETY: claimed.
         Placer::new(unsafe { self.ring.elements(self.index) }).next(length as usize, |to, now| {
-            places.push((to.expose_provenance() as u64, now as u64));
+            let place = (to.expose_provenance() as u64, now as u64);
+            fits &= places.try_push(place).is_ok();
         });
-        if fetch(&places) {
+        if fits && fetch(&places) {
             return Ok(());
         }
         Err(Unfilled::Gone)

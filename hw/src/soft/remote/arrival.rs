@@ -10,11 +10,12 @@ use super::super::record::{UNTRIED, connection_with};
 use super::super::respond::{Blame, unfilled};
 use super::super::run::{MAX_MESSAGE, Stop, execute_one, fetched, message, read_from, refused};
 use super::answer::{Answer, Verdict};
-use super::pull::pull;
+use super::pull::{bring, pull};
 use super::requester::{IN_PACKET, SHORT};
-use super::{ASKS, EAGER, PULLED, SPEAKING, UNRELIABLE, debt};
+use super::{ASKS, EAGER, MAPPED, PULLED, SPEAKING, UNRELIABLE, debt};
 use crate::fabric::{Header, Packet, Peer, lid};
 use crate::pinned::Pinned;
+use arrayvec::ArrayVec;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::{Be32, Be64};
 use bellwire_core::cqe::{CqeOpcode, Syndrome};
@@ -441,15 +442,30 @@ impl Hca {
                 | opcode::RDMA_WRITE_IMM
         );
         let (strings, length) = strings(packet.bytes.get(wqe.ds() as usize * SEGMENT..)?)?;
+        let mut sources = None;
+        if packet.header.flags & MAPPED != 0 {
+            let responder = control.record(packet.header.dst)?.responder.as_mut()?;
+            let source = |&(addr, length): &(u64, u64)| {
+                let place = self.source(responder, addr, length)?;
+                Some((place.expose_provenance() as u64, length))
+            };
+            sources = strings.iter().map(source).collect::<Option<List>>();
+        }
         let pid = peer.link()?.pid;
         if !takes_data {
             return None;
         }
         let fetch = |places: &[(u64, u64)]| {
-            // SAFETY: the responder has checked them, under the lock, which revoking takes.
-            let pulled = unsafe { pull(pid, &strings, places) };
+            // SAFETY: the responder has checked the places, under the lock, which revoking takes; the
+            // sources are mapped as long as it is held.
+            let brought = unsafe {
+                match &sources {
+                    Some(sources) => bring(sources, places),
+                    None => pull(pid, &strings, places).is_ok(),
+                }
+            };
             // Fetched from memory that was the request's all the while.
-            pulled.is_ok() && speaks(peer, work.qpn, packet)
+            brought && speaks(peer, work.qpn, packet)
         };
         let key = wqe.imm().get();
         let mut invalidate = |pd| {
@@ -477,11 +493,20 @@ fn is_short(packet: &Packet<'_>) -> bool {
     flags == 0 && entry[3] == opcode::SEND && usize::from(ds) * SEGMENT == SHORT && is_inline
 }
 
+/// As many pieces as an entry's data can have, each in two parts.
+const PIECES: usize = 128;
+
+/// Addresses and lengths.
+type List = ArrayVec<(u64, u64), PIECES>;
+
 /// Where the requester says that it has a message's data, and how much that is.
-fn strings(list: &[u8]) -> Option<(Vec<(u64, u64)>, u64)> {
+fn strings(list: &[u8]) -> Option<(List, u64)> {
     let (pairs, rest) = list.as_chunks::<16>();
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
-    let strings: Vec<(u64, u64)> = (pairs.iter())
+    if pairs.len() > PIECES {
+        return None;
+    }
+    let strings: List = (pairs.iter())
         .map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)))
         .collect::<Option<_>>()?;
     let total = strings

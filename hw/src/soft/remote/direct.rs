@@ -12,7 +12,7 @@ use super::super::qp::SendWork;
 use super::super::quiesce::Section;
 use super::super::record::connection_with;
 use super::super::run::{MAX_MESSAGE, Stop, gather, incoming, operate, outgoing, spread};
-use super::Remote;
+use super::{Remote, Responder};
 use crate::fabric::{Face, Memory, Node, Peer};
 use crate::memory::Mapping;
 use bellwire_core::access::AccessFlags;
@@ -45,6 +45,18 @@ struct Mapped {
     memory: Memory,
     /// `None`: it could not be mapped, and is not tried again.
     mapping: Option<Mapping>,
+}
+
+impl View {
+    /// Where we have these of the peer's addresses; `None`: not here, or not any more.
+    #[inline(always)]
+    fn place(&self, addr: u64, length: u64) -> Option<*mut u8> {
+        // Acquire: partner of the release in `Export::show`; that of `hide` is waited for.
+        let there = self.memory.holds(addr, length)
+            && self.generation.load(Ordering::Acquire) == self.memory.generation;
+        let within = addr.wrapping_sub(self.memory.addr) as usize;
+        there.then(|| std::ptr::with_exposed_provenance_mut(self.ours.wrapping_add(within)))
+    }
 }
 
 impl Views {
@@ -122,14 +134,7 @@ fn place(
     if !view.keys.covers(&reach) {
         return Err(Miss::Packet);
     }
-    // Acquire: partner of the release in `Export::show`; that of `hide` is waited for.
-    let there = view.memory.holds(target.addr, length)
-        && view.generation.load(Ordering::Acquire) == view.memory.generation;
-    if !there {
-        return Err(Miss::NotMapped);
-    }
-    let within = (target.addr - view.memory.addr) as usize;
-    Ok(std::ptr::with_exposed_provenance_mut(view.ours + within))
+    view.place(target.addr, length).ok_or(Miss::NotMapped)
 }
 
 /// Writes one string of inline data, as small WRITEs have, if the peer's memory can be reached from
@@ -244,6 +249,22 @@ fn again(
 }
 
 impl Hca {
+    /// Where the memory of a responder's peer is mapped here; `None`: it cannot be. Under the device's
+    /// lock, and good as long as that is held.
+    pub(super) fn source(
+        &self,
+        responder: &mut Responder,
+        addr: u64,
+        length: u64,
+    ) -> Option<*const u8> {
+        let known = (responder.view).and_then(|view| view.place(addr, length));
+        let place = known.or_else(|| {
+            responder.view = self.view(responder.slot, responder.incarnation, addr, length);
+            responder.view?.place(addr, length)
+        });
+        place.map(<*mut u8>::cast_const)
+    }
+
     /// The piece of a peer's memory that these addresses are in, mapped.
     fn view(&self, slot: usize, incarnation: u64, addr: u64, length: u64) -> Option<View> {
         let peer = self.node.as_ref()?.peer(slot);

@@ -93,6 +93,8 @@ pub(super) struct Responder {
     pub debts: u32,
     /// What the last atomic found, should its answer be wanted again.
     pub result: u64,
+    /// The requester's memory that a message was last taken from.
+    pub view: Option<View>,
 }
 
 impl Responder {
@@ -106,6 +108,7 @@ impl Responder {
             listed: false,
             debts: 0,
             result: 0,
+            view: None,
         }
     }
 }
@@ -217,6 +220,8 @@ const SPEAKING: u32 = 1 << 16;
 const EAGER: u8 = 1;
 /// In a packet's flags: where the entry's data is, in the requester's memory, follows the entry.
 const PULLED: u8 = 2;
+/// In a packet's flags: that is memory which may be mapped.
+const MAPPED: u8 = 16;
 /// In a packet's flags: it is acknowledged whether it is taken or not.
 const UNRELIABLE: u8 = 4;
 /// In a packet's flags: its requester waits for the answer (IBTA 9.7.5.1.1: AckReq).

@@ -1,5 +1,6 @@
-//! Fetching data from another process.
+//! Fetching data from another process: by the kernel, or from memory that is mapped here.
 
+use super::super::copy::copy;
 use std::io;
 
 /// Strings that one system call takes.
@@ -33,6 +34,30 @@ pub(super) unsafe fn pull(pid: i32, from: &[(u64, u64)], to: &[(u64, u64)]) -> i
         }
     }
     Ok(())
+}
+
+/// Copies strings over others, up to the end of the shorter ones: `false`, where these are `to`.
+///
+/// # Safety
+/// `from` is readable. `to` is writable, and nobody else's for the time.
+pub(super) unsafe fn bring(from: &[(u64, u64)], to: &[(u64, u64)]) -> bool {
+    let (mut to, mut at) = (to.iter().copied(), (0, 0));
+    for &(mut from, mut left) in from {
+        while left != 0 {
+            while at.1 == 0 {
+                let Some(next) = to.next() else { return false };
+                at = next;
+            }
+            let now = left.min(at.1);
+            let source = std::ptr::with_exposed_provenance(from as usize);
+            let place = std::ptr::with_exposed_provenance_mut(at.0 as usize);
+            // SAFETY: within both, by the caller's promise.
+            unsafe { copy(source, place, now as usize) };
+            (from, left) = (from + now, left - now);
+            at = (at.0 + now, at.1 - now);
+        }
+    }
+    true
 }
 
 /// Strings of which some bytes are done.

@@ -1,9 +1,10 @@
 //! The requester: makes packets of send entries. On the poster's thread, within its section.
 
 use super::super::hca::Hca;
+use super::super::mr::{Reach, SHOWN};
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
-use super::{ASKS, EAGER, PULLED, UNRELIABLE, direct};
+use super::{ASKS, EAGER, MAPPED, PULLED, UNRELIABLE, direct};
 use crate::fabric::{Header, Kind, Room, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::Syndrome;
@@ -175,7 +176,7 @@ fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result
             if work.max_rd_atomic == 0 {
                 return Err(Stop::local(Syndrome::LOCAL_QP_OP));
             }
-            let packet = Outgoing::new(work, wqe, offset, size_of::<u64>() as u64, true);
+            let packet = Outgoing::new(hca, work, wqe, offset, size_of::<u64>() as u64, true);
             packet.send(hca, work, idle)
         }
         opcode::RDMA_READ => {
@@ -186,7 +187,7 @@ fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result
             if work.max_rd_atomic == 0 {
                 return Err(Stop::local(Syndrome::LOCAL_QP_OP));
             }
-            Outgoing::new(work, wqe, offset, length, true).send(hca, work, idle)
+            Outgoing::new(hca, work, wqe, offset, length, true).send(hca, work, idle)
         }
         _ => {
             let mut pieces = wqe.data(offset);
@@ -196,7 +197,7 @@ fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result
                 return post_entry(hca, work, wqe, idle, bytes);
             }
             let length = outgoing(hca, work, wqe.data(offset))?;
-            Outgoing::new(work, wqe, offset, length, false).send(hca, work, idle)
+            Outgoing::new(hca, work, wqe, offset, length, false).send(hca, work, idle)
         }
     }
 }
@@ -247,22 +248,33 @@ enum Form {
     /// Behind the entry.
     InPacket,
     /// Where it is travels behind the entry.
-    Pulled { pieces: usize },
+    Pulled { pieces: usize, mapped: bool },
     /// None goes there, and as much comes back.
     Result,
 }
 
 impl<'m> Outgoing<'m> {
-    fn new(work: &SendWork, wqe: &SendWqe<'m>, offset: usize, length: u64, result: bool) -> Self {
+    fn new(
+        hca: &Hca,
+        work: &SendWork,
+        wqe: &SendWqe<'m>,
+        offset: usize,
+        length: u64,
+        result: bool,
+    ) -> Self {
         let data = wqe.data(offset);
+        let pulled = |mapped| Form::Pulled {
+            pieces: data.flat_map(strings).count(),
+            mapped,
+        };
         let form = match length {
             _ if result => Form::Result,
             0 => Form::Empty,
             1..=IN_ENTRY => Form::InEntry,
+            // One copy, from there to where it goes, in place of those into and out of a packet.
+            _ if is_shown(hca, work, data) => pulled(true),
             _ if length <= IN_PACKET => Form::InPacket,
-            _ => Form::Pulled {
-                pieces: data.map(|piece| strings(piece).len()).sum(),
-            },
+            _ => pulled(false),
         };
         let mut front = [0; BASIC_BLOCK];
         let block = work.ring.block(work.consumer);
@@ -291,7 +303,7 @@ impl<'m> Outgoing<'m> {
     fn bytes(&self) -> usize {
         let behind = match self.form {
             Form::InPacket => self.length as usize,
-            Form::Pulled { pieces } => pieces * size_of::<[u64; 2]>(),
+            Form::Pulled { pieces, .. } => pieces * size_of::<[u64; 2]>(),
             Form::Empty | Form::InEntry | Form::Result => 0,
         };
         self.offset + data_segment_bytes(self.form, self.length) + behind
@@ -342,7 +354,8 @@ impl<'m> Outgoing<'m> {
     fn send(&self, hca: &Hca, work: &mut SendWork, idle: bool) -> Result<Step, Stop> {
         let flags = match self.form {
             Form::InPacket => EAGER,
-            Form::Pulled { .. } => PULLED,
+            Form::Pulled { mapped: true, .. } => PULLED | MAPPED,
+            Form::Pulled { mapped: false, .. } => PULLED,
             Form::Empty | Form::InEntry | Form::Result => 0,
         };
         let step = post(hca, work, idle, self.asks, flags, self.bytes(), |room| {
@@ -428,8 +441,23 @@ fn data_segment_bytes(form: Form, length: u64) -> usize {
     }
 }
 
+/// Whether the peer may map all of the data's memory.
+fn is_shown(hca: &Hca, work: &SendWork, mut data: SgeList<'_>) -> bool {
+    data.all(|piece| match piece {
+        Data::Inline(..) => false,
+        Data::Pointer(sge) => hca.mrs.covers(&Reach {
+            key: sge.lkey,
+            pd: work.pd,
+            qpn: 0,
+            addr: sge.addr,
+            length: u64::from(sge.length),
+            access: SHOWN,
+        }),
+    })
+}
+
 /// Where a piece of data is.
-fn strings(piece: Data<'_>) -> impl ExactSizeIterator<Item = (u64, u64)> {
+fn strings(piece: Data<'_>) -> impl Iterator<Item = (u64, u64)> {
     let both = match piece {
         Data::Pointer(sge) => [(sge.addr, u64::from(sge.length)), (0, 0)],
         Data::Inline(head, tail) => [head, tail].map(|bytes| {
@@ -439,5 +467,5 @@ fn strings(piece: Data<'_>) -> impl ExactSizeIterator<Item = (u64, u64)> {
             )
         }),
     };
-    both.into_iter()
+    both.into_iter().filter(|(_, length)| *length != 0)
 }
