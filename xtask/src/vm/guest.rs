@@ -2,8 +2,7 @@
 //! command ended comes back.
 
 use std::{
-    fmt,
-    fs::{self, File, TryLockError},
+    env, fmt,
     io::{BufRead as _, BufReader, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -16,24 +15,26 @@ use anyhow::{Context, Result, bail};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::{
+    folder::Folder,
     image,
     kernel::Kernel,
     qemu::{Machine, Share, Wiring},
-    script,
 };
 use crate::{
+    command::shown,
+    run::Skip,
     steps::{GUEST, need_packages},
     workspace::Workspace,
 };
 
 /// Far more than it takes to come up, also on a busy machine.
-const BOOT_LIMIT: Duration = Duration::from_secs(180);
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+
+/// What QEMU has to end by itself after it has closed its output.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often the guest is looked at.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// How much of the console an error shows.
-const TAIL_LINES: usize = 40;
 
 /// A guest to be booted.
 #[derive(Debug)]
@@ -99,6 +100,10 @@ impl Guest {
         commands: &[Command],
         on_line: impl FnMut(&str) + Send,
     ) -> Result<Vec<Status>> {
+        if env::consts::ARCH != "x86_64" {
+            let reason = format!("the guest is x86-64, this machine {}", env::consts::ARCH);
+            return Err(Skip::lacking(reason, "an x86-64 machine"));
+        }
         need_packages(&GUEST)?;
         let kernel = Kernel::get()?;
         let folder = Folder::make(workspace, self.work.as_deref(), commands)?;
@@ -130,23 +135,31 @@ impl Guest {
         thread::scope(|scope| {
             let stdout = scope.spawn(|| pass_on(stdout, std::io::stdout(), on_line));
             let stderr = scope.spawn(|| pass_on(stderr, std::io::stderr(), |_| ()));
-            let ended = self.watch(Running(child), &folder);
+            let closed = || stdout.is_finished() || stderr.is_finished();
+            let ended = self.watch(Running(child), &folder, closed);
             for passed_on in [stdout, stderr] {
-                passed_on.join().expect("passing on does not panic")?;
+                let passed_on = passed_on.join().expect("passing on does not panic");
+                passed_on.context("the guest was ended: its output could not be passed on")?;
             }
             ended
         })?;
         let statuses = folder.statuses(commands.len());
-        if statuses.len() < commands.len() {
-            let tail = folder.console_tail();
-            bail!("the guest died under the command; the end of its console:\n{tail}");
+        if let Some(command) = commands.get(statuses.len()) {
+            let (line, tail) = (shown(command), folder.console_tail());
+            bail!("the guest died under `{line}`; the end of its console:\n{tail}");
         }
         Ok(statuses)
     }
 
-    /// Waits until QEMU has ended, or ends it in time.
-    fn watch(&self, mut qemu: Running, folder: &Folder) -> Result<()> {
+    /// Waits until QEMU has ended, or ends it: when the time is over, or its output goes nowhere.
+    fn watch(
+        &self,
+        mut qemu: Running,
+        folder: &Folder,
+        output_closed: impl Fn() -> bool,
+    ) -> Result<()> {
         let begun = Instant::now();
+        let mut closed_since = None;
         loop {
             let up = folder.is_up();
             if let Some(status) = qemu.0.try_wait()? {
@@ -167,6 +180,12 @@ impl Guest {
                 bail!(
                     "the guest was not up after {limit} s{hint}; the end of its console:\n{tail}"
                 );
+            }
+            if output_closed() {
+                let since = closed_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > END_LIMIT {
+                    return Ok(());
+                }
             }
             thread::sleep(LOOK);
         }
@@ -209,96 +228,6 @@ fn pass_on(from: UnixStream, mut to: impl Write, mut on_line: impl FnMut(&str)) 
         on_line(&String::from_utf8_lossy(&line));
     }
     Ok(())
-}
-
-/// `vm` in the target folder: what one guest at a time works with.
-struct Folder {
-    path: PathBuf,
-    work: PathBuf,
-    _lock: File,
-}
-
-impl Folder {
-    fn make(workspace: &Workspace, work: Option<&Path>, commands: &[Command]) -> Result<Self> {
-        let path = workspace.target("vm");
-        let work = work.map_or_else(|| path.join("work"), Path::to_path_buf);
-        let made = |path: &Path| {
-            fs::create_dir_all(path)
-                .and_then(|()| path.canonicalize())
-                .with_context(|| format!("cannot make {}", path.display()))
-        };
-        let (path, work) = (made(&path)?, made(&work)?);
-        let lock = locked(&path.join("lock"))?;
-        let folder = Self {
-            path,
-            work,
-            _lock: lock,
-        };
-        let run = folder.run();
-        if run.exists() {
-            fs::remove_dir_all(&run)?;
-        }
-        fs::create_dir(&run)?;
-        let root = workspace.root().canonicalize()?;
-        script::write_path(&run.join("workspace"), &root)?;
-        script::write_path(&run.join("target"), &workspace.target("").canonicalize()?)?;
-        script::write_path(&run.join("work"), &folder.work)?;
-        for (number, command) in commands.iter().enumerate() {
-            let text = script::script(command, &root, &folder.work);
-            fs::write(run.join(format!("{number}.sh")), text)?;
-        }
-        Ok(folder)
-    }
-
-    /// What the guest is to do, and how that ended: shared with it.
-    fn run(&self) -> PathBuf {
-        self.path.join("run")
-    }
-
-    fn initrd(&self) -> PathBuf {
-        self.path.join("initrd")
-    }
-
-    fn console(&self) -> PathBuf {
-        self.path.join("console")
-    }
-
-    fn is_up(&self) -> bool {
-        self.run().join("up").exists()
-    }
-
-    /// How the commands ended, up to the first that did not.
-    fn statuses(&self, count: usize) -> Vec<Status> {
-        (0..count)
-            .map_while(|number| {
-                let text = fs::read_to_string(self.run().join(format!("{number}.status")));
-                Some(Status(text.ok()?.trim().parse().ok()?))
-            })
-            .collect()
-    }
-
-    fn console_tail(&self) -> String {
-        let text = fs::read(self.console()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        let from = lines.len().saturating_sub(TAIL_LINES);
-        lines[from..].join("\n")
-    }
-}
-
-fn locked(path: &Path) -> Result<File> {
-    let file = File::create(path).with_context(|| path.display().to_string())?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            eprintln!(
-                "xtask: waiting for the guest that runs in {}",
-                path.display()
-            );
-            file.lock()?;
-        }
-        tried => tried?,
-    }
-    Ok(file)
 }
 
 #[cfg(test)]

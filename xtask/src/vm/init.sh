@@ -56,7 +56,7 @@ for needed in workspace target; do
 		mount -o bind "/raw$dir" "/host$dir"
 	fi
 done
-mount $share,cache=none work "/host$(cat "$run/work")"
+mount $share,cache=mmap work "/host$(cat "$run/work")"
 
 # rxe0 on dummy0, which comes with its module and leads nowhere; rxe1 and rxe2 on the ends of a cable that can be cut
 # (`ip link set veth1 down`).
@@ -99,14 +99,20 @@ cat /tmp/stdout >"$stdout" &
 cat /tmp/stderr >"$stderr" &
 exec 3>/tmp/stdout 4>/tmp/stderr
 
+# What has the host's root: nothing but the host's programs.
+left_behind() {
+	ls -l /proc/[0-9]*/root 2>/dev/null | sed -n 's|.* /proc/\([0-9]*\)/root -> /host$|\1|p'
+}
+
 echo >"$run/up"
 number=0
 while [ -e "$run/$number.sh" ]; do
 	status=0
 	setsid chroot /host /bin/sh "/run/bellwire-vm/$number.sh" </dev/null >&3 2>&4 3>&- 4>&- || status=$?
 	echo "$status" >"$run/$number.status"
-	# What it has left behind; not this session, which has the two cats.
-	killall5 -9 || true
+	while left=$(left_behind) && [ -n "$left" ]; do
+		kill -9 $left || true
+	done
 	number=$((number + 1))
 done
 exec 3>&- 4>&-

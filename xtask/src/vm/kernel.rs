@@ -2,16 +2,17 @@
 //! fetched once and kept.
 
 use std::{
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
 
+use super::folder::locked;
 use crate::{
-    command::{command, output_of},
-    run::{Run, Skip},
+    command::{command, output_of, shown},
+    run::Skip,
 };
 
 /// Depends on the package of the newest kernel. Not the cloud kernel: that has no rdma_rxe.
@@ -51,8 +52,11 @@ impl Kernel {
                 "a Debian system, and `apt-get update`",
             )
         })?;
-        let dir = cache()?.join(package.to_string());
+        let cache = cache()?;
+        let _lock = locked(&cache.join("lock"))?;
+        let dir = cache.join(package.to_string());
         if !dir.is_dir() {
+            clear(&cache)?;
             package.unpack_to(&dir)?;
         }
         Ok(Self { dir })
@@ -111,28 +115,29 @@ impl Package {
     }
 
     /// Downloads and unpacks aside, and moves what is needed into place at once: a run that is
-    /// interrupted leaves no half of it.
+    /// interrupted leaves nothing that looks whole.
     fn unpack_to(&self, dir: &Path) -> Result<()> {
-        let cache = dir.parent().context("the cache has no parent")?;
-        let aside = tempfile::tempdir_in(cache)?;
+        let aside = dir.with_file_name("aside");
+        let (root, ready) = (aside.join("root"), aside.join("ready"));
+        let modules = ready.join("modules");
+        fs::create_dir_all(&modules)?;
         let download = format!("apt-get download {}={}", self.name, self.version);
-        if !done(command(&download).current_dir(aside.path())) {
+        if !done(command(&download).current_dir(&aside)) {
             return Err(Skip::lacking(
                 format!("{self} could not be downloaded"),
                 "a connection to a Debian mirror, and `apt-get update`",
             ));
         }
-        let root = aside.path().join("root");
-        let deb = only_file(aside.path())?;
-        let mut unpack = Command::new("dpkg");
+        let deb = fs::read_dir(&aside)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .context("apt-get left no package")?;
+        let mut unpack = command("dpkg -x");
         ensure!(
-            done(unpack.arg("-x").arg(&deb).arg(&root)),
+            done(unpack.arg(&deb).arg(&root)),
             "{} could not be unpacked",
             deb.display()
         );
-        let ready = aside.path().join("ready");
-        let modules = ready.join("modules");
-        fs::create_dir_all(&modules)?;
         let vmlinuz = root
             .join("boot")
             .join(format!("vmlinuz-{}", self.release()));
@@ -141,25 +146,30 @@ impl Package {
         for (number, from) in load_order(&root, self.release())?.iter().enumerate() {
             let name = from.file_name().context("a module without a name")?;
             let name = format!("{number:02}-{}", name.display());
-            fs::copy(from, modules.join(name)).with_context(|| from.display().to_string())?;
+            fs::rename(from, modules.join(name)).with_context(|| from.display().to_string())?;
         }
-        match fs::rename(&ready, dir) {
-            // Another run was as quick.
-            Err(_) if dir.is_dir() => Ok(()),
-            renamed => renamed.with_context(|| format!("cannot make {}", dir.display())),
-        }
+        fs::rename(&ready, dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(fs::remove_dir_all(&aside)?)
     }
 }
 
-fn done(command: &mut Command) -> bool {
-    Run::default().command(command)
+/// Removes other kernels, and what an interrupted run has left.
+fn clear(cache: &Path) -> Result<()> {
+    for entry in fs::read_dir(cache)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
-fn only_file(dir: &Path) -> Result<PathBuf> {
-    let entry = fs::read_dir(dir)?
-        .next()
-        .context("nothing was downloaded")?;
-    Ok(entry?.path())
+/// Tells whether the command succeeded. What it prints goes to standard error: standard output is
+/// the guest's.
+fn done(command: &mut Command) -> bool {
+    eprintln!("$ {}", shown(command));
+    let status = command.stdin(Stdio::null()).stdout(io::stderr()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// The files of [`MODULES`] and of what they depend on, each after those that it needs.

@@ -3,6 +3,7 @@
 //!
 //! The guest sees the host's files, but cannot change them; what it may write is one folder.
 
+mod folder;
 mod guest;
 mod image;
 mod kernel;
@@ -43,7 +44,7 @@ pub struct Options {
 const AFTER_HELP: &str = "\
 The guest has Debian's kernel and the host's files, read-only; COMMAND starts in the workspace.
 BELLWIRE_VM_WORK names the folder that it may write; /tmp, /run and /dev/shm are the guest's own.
-Build on the host, run in the guest. The devices:
+COMMAND has no standard input. Build on the host, run in the guest. The devices:
   rxe0        on dummy0, 10.77.0.1
   rxe1, rxe2  on veth1, 10.78.0.1, and veth2, 10.78.0.2: a cable, cut by `ip link set veth1 down`
 GID index 1 is the IPv4 address.
