@@ -15,6 +15,12 @@ pub fn vm(workspace: &Workspace) -> Result<Run> {
     in_guest(workspace, &Guest::default())
 }
 
+/// Rust tests that run in the guest, too: what cargo builds here, and the arguments there.
+const TESTS: [(&str, &[&str]); 1] = [
+    // Under Debian's kernel, with hugepages.
+    ("-p bellwire --lib", &["memory::"]),
+];
+
 /// Far more than any of [`checks`] takes, also on a busy machine.
 const CHECK_LIMIT: Duration = Duration::from_secs(120);
 
@@ -24,7 +30,14 @@ const CHECK_LIMIT: Duration = Duration::from_secs(120);
 /// Those of [`Guest::run`].
 pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     let mut run = Run::default();
-    let checks = checks();
+    let mut checks = checks();
+    for (selection, args) in TESTS {
+        for program in workspace.test_programs(selection)? {
+            let mut test = Command::new(program);
+            test.args(args);
+            checks.push((test, Status(0)));
+        }
+    }
     let commands: Vec<_> = (checks.iter())
         .map(|(command, _)| limited(command, CHECK_LIMIT))
         .collect();
@@ -37,6 +50,7 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
             run.problems.push(problem);
         }
     }
+    run.must_have_found_tests();
     run.notes
         .push(format!("{} commands in the guest", checks.len()));
     Ok(run)
