@@ -12,7 +12,7 @@ use super::{guest::Status, script};
 use crate::workspace::Workspace;
 
 /// How much of the console an error shows.
-const TAIL_LINES: usize = 40;
+const TAIL_LINES: usize = 60;
 
 /// `vm` in the target folder: what one guest at a time works with.
 pub struct Folder {
