@@ -22,7 +22,7 @@ const APT: [&str; 7] = [
 ];
 
 /// Debian packages that `cargo xtask vm` needs: to boot a guest, and what runs in it.
-pub const GUEST: [&str; 9] = [
+pub const GUEST: [&str; 10] = [
     "busybox-static",
     "cpio",
     "ibverbs-providers",
@@ -32,6 +32,7 @@ pub const GUEST: [&str; 9] = [
     "perftest",
     "qemu-system-x86",
     "rdmacm-utils",
+    "xz-utils",
 ];
 
 const CARGO_HACK: &str = "0.6.46";

@@ -1,4 +1,4 @@
-//! The step that boots a guest with real RDMA devices, and the runs that it makes there.
+//! The step that boots a guest with real RDMA devices, and what runs there.
 
 use std::{process::Command, time::Duration};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     command::{command, limited, shown},
     run::Run,
-    vm::{Guest, Status},
+    vm::{Guest, Status, need_guest},
     workspace::Workspace,
 };
 
@@ -29,6 +29,7 @@ const CHECK_LIMIT: Duration = Duration::from_secs(120);
 /// # Errors
 /// Those of [`Guest::run`].
 pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
+    need_guest()?;
     let mut run = Run::default();
     let mut checks = checks();
     for (selection, args) in TESTS {

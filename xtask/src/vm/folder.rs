@@ -116,3 +116,27 @@ pub fn locked(path: &Path) -> Result<File> {
     }
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_guest_did_not_get_to_has_no_status() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder {
+            path: dir.path().to_owned(),
+            work: dir.path().to_owned(),
+            _lock: locked(&dir.path().join("lock")).unwrap(),
+        };
+        fs::create_dir(folder.run()).unwrap();
+        for (name, text) in [("0.status", "0\n"), ("1.status", "139\n"), ("2.status", "")] {
+            fs::write(folder.run().join(name), text).unwrap();
+        }
+        assert_eq!(folder.statuses(4), [Status(0), Status(139)]);
+        assert!(!folder.is_up());
+        assert_eq!(folder.console_tail(), "");
+        fs::write(folder.console(), "line\n".repeat(1000)).unwrap();
+        assert_eq!(folder.console_tail().lines().count(), TAIL_LINES);
+    }
+}

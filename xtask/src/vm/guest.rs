@@ -85,6 +85,18 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
+/// Installs what a guest needs.
+///
+/// # Errors
+/// A [`Skip`] that says what is lacking.
+pub fn need_guest() -> Result<()> {
+    if env::consts::ARCH != "x86_64" {
+        let reason = format!("the guest is x86-64, this machine {}", env::consts::ARCH);
+        return Err(Skip::lacking(reason, "an x86-64 machine"));
+    }
+    need_packages(&GUEST)
+}
+
 impl Guest {
     /// Boots the guest, runs the commands in it, one after the other whatever becomes of them, and
     /// ends it. The arguments and the environment of the commands are used. Their output is passed
@@ -100,11 +112,7 @@ impl Guest {
         commands: &[Command],
         on_line: impl FnMut(&str) + Send,
     ) -> Result<Vec<Status>> {
-        if env::consts::ARCH != "x86_64" {
-            let reason = format!("the guest is x86-64, this machine {}", env::consts::ARCH);
-            return Err(Skip::lacking(reason, "an x86-64 machine"));
-        }
-        need_packages(&GUEST)?;
+        need_guest()?;
         let kernel = Kernel::get()?;
         let folder = Folder::make(workspace, self.work.as_deref(), commands)?;
         image::write(&kernel.modules(), &folder.initrd())?;
