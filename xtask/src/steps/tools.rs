@@ -280,7 +280,7 @@ fn installed_packages(listing: &str) -> BTreeSet<&str> {
 }
 
 /// The command as root, by sudo where we are not; never asking for a password.
-fn as_root(words: &str) -> Command {
+pub fn as_root(words: &str) -> Command {
     let root = output_of("id -u").is_some_and(|id| id.trim() == "0");
     let sudo = if root { "" } else { "sudo -n " };
     command(&format!("{sudo}env DEBIAN_FRONTEND=noninteractive {words}"))

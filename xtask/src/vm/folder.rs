@@ -47,6 +47,7 @@ impl Folder {
             fs::remove_dir_all(&run)?;
         }
         fs::create_dir(&run)?;
+        fs::write(folder.console(), "")?;
         let root = workspace.root().canonicalize()?;
         script::write_path(&run.join("workspace"), &root)?;
         script::write_path(&run.join("target"), &workspace.target("").canonicalize()?)?;

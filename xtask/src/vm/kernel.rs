@@ -13,6 +13,7 @@ use super::folder::locked;
 use crate::{
     command::{command, output_of, path_with_sbin, shown},
     run::Skip,
+    steps::as_root,
 };
 
 /// Depends on the package of the newest kernel. Not the cloud kernel: that has no rdma_rxe.
@@ -52,17 +53,29 @@ impl Kernel {
     /// # Errors
     /// A [`Skip`] that says what to do when it cannot be had.
     pub fn get() -> Result<Self> {
+        let cache = cache()?;
+        let _lock = locked(&cache.join("lock"))?;
+        let dir_of = |package: &Package| cache.join(package.to_string());
+        // What an xtask of other needs has kept is made anew.
+        let is_whole = |dir: &PathBuf| {
+            fs::read_to_string(dir.join(ASKED)).is_ok_and(|asked| asked == asked_for())
+        };
+        if let Some(dir) = Package::newest()
+            .map(|package| dir_of(&package))
+            .filter(is_whole)
+        {
+            return Ok(Self { dir });
+        }
+        // What apt knows may be gone from the mirror.
+        done(&mut as_root("apt-get update"));
         let package = Package::newest().ok_or_else(|| {
             Skip::lacking(
                 format!("apt knows no package {META_PACKAGE}"),
                 "a Debian system, and `apt-get update`",
             )
         })?;
-        let cache = cache()?;
-        let _lock = locked(&cache.join("lock"))?;
-        let dir = cache.join(package.to_string());
-        // What an xtask of other needs has kept is made anew.
-        if !fs::read_to_string(dir.join(ASKED)).is_ok_and(|asked| asked == asked_for()) {
+        let dir = dir_of(&package);
+        if !is_whole(&dir) {
             clear(&cache)?;
             package.unpack_to(&dir)?;
         }
