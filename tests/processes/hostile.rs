@@ -213,7 +213,8 @@ impl Hostile {
                     bytes.extend(addr.to_ne_bytes());
                     bytes.extend(length.to_ne_bytes());
                 }
-                2
+                // As memory that the peer may map, too.
+                self.pick(&[2, 2 | 16]) as u8
             }
             _ => {
                 let data = self.random.below(u64::from(length).min(4500) + 1) as usize;
