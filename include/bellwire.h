@@ -23,9 +23,9 @@
  * allocation, no system call and no lock of their own, and leave bw_last_error() alone. All others
  * are set-up calls, and may do all of that.
  *
- * Handles. Devices, protection domains, memory, queues, address handles, channels and events are
- * pointers to structs that only the library looks into. A function that creates one writes its handle to the last argument (NULL when it
- * fails); it is the caller's until it is given to the function that destroys it, which each has. An
+ * Handles. Devices, protection domains, memory, queues, address handles, channels, events, listeners
+ * and connections are pointers to structs that only the library looks into. A function that creates
+ * one writes its handle to the last argument (NULL when it fails); it is the caller's until it is given to the function that destroys it, which each has. An
  * object that others use cannot be destroyed: the answer is BW_EBUSY, and nothing has happened.
  * "It keeps X" in the text of a create function says which objects are used so. Destroy in the
  * opposite order of creation and it never happens. Destroying what events name waits until those that
@@ -52,8 +52,8 @@
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
  * objects too. The queues have no locks and one owner at a time: a thread that alone calls their
  * functions, until it hands them over by something that orders memory (a mutex, a join, a release and
- * an acquire). A completion queue has an owner, and so have a shared receive queue and a queue pair. A queue pair's send queue and
- * its receive queue may also be owned by two different threads while only the data path is called;
+ * an acquire). A completion queue has an owner, and so have a shared receive queue, a queue pair and
+ * a TCP connection. A queue pair's send queue and its receive queue may also be owned by two different threads while only the data path is called;
  * other functions on the queue pair need the owner of both.
  *
  * Signals and fork. No function is async-signal-safe. A child of fork() must not use the handles.
@@ -147,6 +147,13 @@ typedef enum bw_error {
     BW_EAGAIN = -23,
     // The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
     BW_EFATAL = -24,
+    // The time given was up before the peer, or the name service, had answered.
+    BW_ETIMEDOUT = -25,
+    // No connection: nobody listens there, the port is taken, the host is not known, or the peer has
+    // closed it.
+    BW_ECONN = -26,
+    // The peer sent what makes no sense, or is of another version.
+    BW_EPROTO = -27,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -590,6 +597,12 @@ typedef struct bw_region bw_region;
 // A receive queue that many queue pairs take from.
 typedef struct bw_srq bw_srq;
 
+// A TCP connection with a peer.
+typedef struct bw_tcp_conn bw_tcp_conn;
+
+// A port on which peers are waited for.
+typedef struct bw_tcp_listener bw_tcp_listener;
+
 // The receiving end of an extended reliable connection. It has no queues: each request names a shared
 // receive queue of its domain.
 typedef struct bw_xrc_target bw_xrc_target;
@@ -868,6 +881,22 @@ typedef struct bw_endpoint {
     // The port's first GID.
     uint8_t gid[16];
 } bw_endpoint;
+
+// What the two ends of a connection tell each other beside their endpoints.
+typedef struct bw_conn_info {
+    // `sizeof(bw_conn_info)`.
+    uint32_t size;
+    // The largest path MTU that the end can do, a `bw_mtu`: connect with the lesser of both ends'.
+    uint32_t mtu;
+    // The key of the memory that the other end may work on.
+    uint32_t rkey;
+    // 0.
+    uint32_t reserved;
+    // Where that memory starts.
+    uint64_t addr;
+    // Its bytes; 0: there is no such memory.
+    uint64_t length;
+} bw_conn_info;
 
 // A path (`ibv_ah_attr`).
 typedef struct bw_ah_attr {
@@ -1524,6 +1553,77 @@ int bw_qp_get_state(struct bw_qp *qp);
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner; no other call on it may be under way or follow.
 int bw_qp_destroy(struct bw_qp *qp);
+
+// Listens for peers on a port of the host's address, or of all addresses of this host when `host`
+// is NULL. Port 0 is one that is free. Whoever reaches the port can connect: nothing is encrypted,
+// and nobody has to prove who it is.
+//
+// Owner: the caller, until `bw_tcp_listener_destroy`.
+// Errors: `BW_ECONN` (somebody has the port, or it may not be had), `BW_EINVAL` (no port),
+// `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_tcp_listener_create(const char *host, uint32_t port, struct bw_tcp_listener **listener);
+
+// The port that is listened on, more than 0.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_tcp_listener_port(const struct bw_tcp_listener *listener);
+
+// Takes the next peer that connects, within so many milliseconds.
+//
+// Owner: the caller, until `bw_tcp_conn_destroy`.
+// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` when the system has no descriptor left, `BW_ENULL`.
+// Thread: any.
+int bw_tcp_accept(const struct bw_tcp_listener *listener,
+                  uint32_t timeout_ms,
+                  struct bw_tcp_conn **conn);
+
+// Connects to the peer that listens on a port of a host, within so many milliseconds.
+//
+// Owner: the caller, until `bw_tcp_conn_destroy`.
+// Errors: `BW_ECONN` (nobody listens there, or the host is not known), `BW_ETIMEDOUT`, `BW_EINVAL`
+// (no port), `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_tcp_connect(const char *host, uint32_t port, uint32_t timeout_ms, struct bw_tcp_conn **conn);
+
+// Tells the peer of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and of memory, and
+// gives what the peer tells, within so many milliseconds. What the peer tells is checked: its
+// numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no memory. Set `peer->size` and
+// `peer_info->size` before. For each further queue pair, or region of memory, both ends call it once
+// more.
+//
+// When it fails the two ends may be at different steps: destroy the connection, and connect again.
+//
+// Errors: `BW_ETIMEDOUT`, `BW_ECONN` (the peer has gone), `BW_EPROTO`, `BW_EINVAL`, `BW_EOTHER`,
+// `BW_ENULL`, `BW_ESIZE`.
+// Thread: the connection's owner.
+int bw_tcp_exchange(struct bw_tcp_conn *conn,
+                    const struct bw_endpoint *endpoint,
+                    const struct bw_conn_info *info,
+                    struct bw_endpoint *peer,
+                    struct bw_conn_info *peer_info,
+                    uint32_t timeout_ms);
+
+// Waits, for so many milliseconds at the most, until the peer has come here too. Before an end sends
+// it has to know that the other's queue pair is connected.
+//
+// Errors: as `bw_tcp_exchange`.
+// Thread: the connection's owner.
+int bw_tcp_barrier(struct bw_tcp_conn *conn,
+                   uint32_t timeout_ms);
+
+// Closes a connection. Queue pairs do not need it any more once they are connected.
+//
+// Errors: `BW_ENULL`.
+// Thread: the connection's owner; no other call on it may be under way or follow.
+int bw_tcp_conn_destroy(struct bw_tcp_conn *conn);
+
+// Stops listening. Connections that were accepted stay.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; no other call on the listener may be under way or follow.
+int bw_tcp_listener_destroy(struct bw_tcp_listener *listener);
 
 // Creates an address handle.
 //

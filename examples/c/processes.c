@@ -1,5 +1,6 @@
 /*
- * Two processes, a WRITE and a SEND from one to the other: a fabric of the software device.
+ * Two processes, a WRITE and a SEND from one to the other. They meet over TCP, so that they may as
+ * well be on two hosts; the device, a fabric of the software device, is on one.
  *
  * Build: cc -std=c11 -D_GNU_SOURCE processes.c -lbellwire -o processes
  */
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,13 +24,8 @@ static void check(int code, const char *call)
 }
 #define CHECK(call) check(call, #call)
 
-/* What each process tells the other. */
-struct card {
-    bw_endpoint endpoint;
-    uint64_t addr;
-    uint32_t rkey;
-    uint32_t reserved;
-};
+/* Milliseconds that the other process has for each step. */
+enum { SOON = 10000 };
 
 /* One process's end of the connection. */
 struct end {
@@ -63,37 +58,27 @@ static struct end end_create(const char *fabric)
     return end;
 }
 
-static void say(int to, const void *what, size_t size)
+/* Exchanges endpoints and memory with the other process, and connects. */
+static bw_conn_info end_connect(struct end *end, bw_tcp_conn *peer)
 {
-    if (write(to, what, size) != (ssize_t)size) {
-        perror("write");
-        exit(EXIT_FAILURE);
-    }
-}
+    bw_endpoint ours = {.size = sizeof ours}, theirs = {.size = sizeof theirs};
+    bw_conn_info memory = {
+        .size = sizeof memory,
+        .mtu = BW_MTU_4096,
+        .addr = end->memory.addr,
+        .length = end->memory.length,
+        .rkey = end->memory.rkey,
+    };
+    bw_conn_info their_memory = {.size = sizeof their_memory};
+    bw_connect_attr attr;
 
-static void hear(int from, void *what, size_t size)
-{
-    if (read(from, what, size) != (ssize_t)size) {
-        fprintf(stderr, "the other process has left\n");
-        exit(EXIT_FAILURE);
-    }
-}
-
-/* Exchanges endpoints with the other process, by whatever means there is: here a socket. */
-static struct card end_connect(struct end *end, int peer)
-{
-    struct card ours, theirs;
-
-    memset(&ours, 0, sizeof ours);
-    ours.endpoint.size = sizeof ours.endpoint;
-    CHECK(bw_qp_endpoint(end->qp, &ours.endpoint));
-    ours.addr = end->memory.addr;
-    ours.rkey = end->memory.rkey;
-    CHECK(bw_qp_init(end->qp, NULL));
-    say(peer, &ours, sizeof ours);
-    hear(peer, &theirs, sizeof theirs);
-    CHECK(bw_qp_connect(end->qp, &theirs.endpoint, NULL));
-    return theirs;
+    CHECK(bw_qp_endpoint(end->qp, &ours));
+    CHECK(bw_tcp_exchange(peer, &ours, &memory, &theirs, &their_memory, SOON));
+    CHECK(bw_connect_attr_default(&attr, sizeof attr));
+    attr.path_mtu = their_memory.mtu < memory.mtu ? their_memory.mtu : memory.mtu;
+    CHECK(bw_qp_init(end->qp, &attr));
+    CHECK(bw_qp_connect(end->qp, &theirs, &attr));
+    return their_memory;
 }
 
 static bw_wc wait_for(bw_cq *cq)
@@ -121,38 +106,48 @@ static void end_destroy(struct end *end)
     CHECK(bw_device_close(end->device));
 }
 
-static int sender(const char *fabric, int peer)
+static int sender(const char *fabric, int port)
 {
     static const char written[] = "written without asking", sent[] = "sent to whoever receives";
     struct end end = end_create(fabric);
-    struct card theirs = end_connect(&end, peer);
-    char ready;
+    bw_tcp_conn *peer;
 
-    hear(peer, &ready, 1);
+    CHECK(bw_tcp_connect("127.0.0.1", (uint32_t)port, SOON, &peer));
+    bw_conn_info theirs = end_connect(&end, peer);
+    if (theirs.length < sizeof written) {
+        fprintf(stderr, "the other process has no room\n");
+        return EXIT_FAILURE;
+    }
+    CHECK(bw_tcp_barrier(peer, SOON));
     CHECK(bw_post_write_inline(end.qp, 1, written, sizeof written, theirs.addr, theirs.rkey, 0));
     CHECK(bw_post_send_inline(end.qp, 2, sent, sizeof sent, BW_SEND_SIGNALED));
     CHECK(bw_ring_sq(end.qp));
     wait_for(end.cq);
-    hear(peer, &ready, 1);
+    CHECK(bw_tcp_barrier(peer, SOON));
+    CHECK(bw_tcp_conn_destroy(peer));
     end_destroy(&end);
     return EXIT_SUCCESS;
 }
 
-static int receiver(const char *fabric, int peer)
+static int receiver(const char *fabric, const bw_tcp_listener *listener)
 {
     struct end end = end_create(fabric);
     bw_sge place = {.addr = end.memory.addr + 1024, .length = 1024, .lkey = end.memory.lkey};
+    bw_tcp_conn *peer;
 
+    CHECK(bw_tcp_accept(listener, SOON, &peer));
     end_connect(&end, peer);
     CHECK(bw_post_recv_one(end.qp, 1, &place));
     CHECK(bw_ring_rq(end.qp));
-    say(peer, "!", 1);
+    /* The receive is there: the other process may send. */
+    CHECK(bw_tcp_barrier(peer, SOON));
     bw_wc wc = wait_for(end.cq);
     /* What was written before the message is there. */
     printf("the receiver has: %s\n", (const char *)(uintptr_t)end.memory.addr);
     printf("it received %u bytes: %s\n", wc.byte_len, (const char *)(uintptr_t)place.addr);
     fflush(stdout);
-    say(peer, "!", 1);
+    CHECK(bw_tcp_barrier(peer, SOON));
+    CHECK(bw_tcp_conn_destroy(peer));
     end_destroy(&end);
     return EXIT_SUCCESS;
 }
@@ -160,26 +155,26 @@ static int receiver(const char *fabric, int peer)
 int main(void)
 {
     char fabric[BW_NAME_MAX];
-    int sockets[2], status;
+    static bw_tcp_listener *listener;
+    int port, status;
 
     CHECK(bw_version_check(BW_VERSION));
     snprintf(fabric, sizeof fabric, "soft:c-example-%ld", (long)getpid());
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) {
-        perror("socketpair");
-        return EXIT_FAILURE;
-    }
-    /* Each process opens the device by itself: what is open does not survive a fork. */
+    CHECK(bw_tcp_listener_create("127.0.0.1", 0, &listener));
+    port = bw_tcp_listener_port(listener);
+    CHECK(port);
+    /* What is open does not survive a fork: the child has the number of the port only. */
     pid_t child = fork();
     if (child < 0) {
         perror("fork");
         return EXIT_FAILURE;
     }
-    close(sockets[child != 0]);
     if (child == 0) {
-        return sender(fabric, sockets[1]);
+        return sender(fabric, port);
     }
-    if (receiver(fabric, sockets[0]) != EXIT_SUCCESS || waitpid(child, &status, 0) != child) {
+    if (receiver(fabric, listener) != EXIT_SUCCESS || waitpid(child, &status, 0) != child) {
         return EXIT_FAILURE;
     }
+    CHECK(bw_tcp_listener_destroy(listener));
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
 }

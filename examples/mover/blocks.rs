@@ -4,13 +4,14 @@
 use super::notice::{Notice, Trailer};
 use anyhow::{Context, Result, bail};
 use bellwire::be::Be32;
+use bellwire::connect::ConnInfo;
 use bellwire::queue::Imm;
 use bellwire::wqe::{RdmaWrite, RdmaWriteWithImm};
 use bellwire::wr::{Remote, SendFlags};
 use bellwire::{
     AccessFlags, Block, ClassLayout, Cq, Pd, QpInit, Region, Slab, SlabCache, TakeError,
 };
-use bellwire_examples::{Card, End, PeerGone, buffer};
+use bellwire_examples::{End, PeerGone, buffer};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
@@ -100,16 +101,16 @@ impl Outgoing {
     }
 
     /// What the receiver has to know.
-    pub fn card(&self) -> Card {
-        self.end.card(&self.credit)
+    pub fn info(&self) -> ConnInfo {
+        self.end.info(&self.credit)
     }
 
     /// Connects to the receiver.
     ///
     /// # Errors
     /// Those of connecting.
-    pub fn connect(&mut self, receiver: &Card) -> Result<()> {
-        self.target = receiver.remote(0);
+    pub fn connect(&mut self, receiver: &ConnInfo) -> Result<()> {
+        self.target = receiver.memory.remote(0);
         self.end.connect(receiver)
     }
 
@@ -243,16 +244,16 @@ impl Incoming {
     }
 
     /// What the sender has to know.
-    pub fn card(&self) -> Card {
-        self.end.card(&self.region)
+    pub fn info(&self) -> ConnInfo {
+        self.end.info(&self.region)
     }
 
     /// Connects to the sender.
     ///
     /// # Errors
     /// Those of connecting.
-    pub fn connect(&mut self, sender: &Card) -> Result<()> {
-        self.credit = sender.remote(0);
+    pub fn connect(&mut self, sender: &ConnInfo) -> Result<()> {
+        self.credit = sender.memory.remote(0);
         self.end.connect(sender)
     }
 

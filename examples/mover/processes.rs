@@ -46,7 +46,7 @@ fn send_to(
     progress: &Progress,
 ) -> Result<Trailer> {
     let mut outgoing = Outgoing::new(pd, shape)?;
-    outgoing.connect(&peer.exchange(&outgoing.card())?)?;
+    outgoing.connect(&peer.exchange_info(&outgoing.info())?)?;
     // Nobody sends before both are connected.
     peer.exchange(&())?;
     let sent = ends::send(&mut outgoing, from, wait(peer), progress)?;
@@ -90,7 +90,7 @@ impl Sender {
     fn receive_as(&mut self, shape: Shape, mut output: Output) -> Result<Trailer> {
         let Self { peer, pd } = self;
         let mut incoming = Incoming::new(pd, shape)?;
-        incoming.connect(&peer.exchange(&incoming.card())?)?;
+        incoming.connect(&peer.exchange_info(&incoming.info())?)?;
         peer.exchange(&())?;
         let mut to = BufWriter::with_capacity(1 << 20, &mut output.file);
         let received = ends::receive(&mut incoming, &mut to, wait(peer))?;

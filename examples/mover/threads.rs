@@ -17,8 +17,8 @@ use tempfile::NamedTempFile;
 /// Those of set-up.
 pub fn connected(pd: &Pd, shape: Shape) -> Result<(Outgoing, Incoming)> {
     let (mut outgoing, mut incoming) = (Outgoing::new(pd, shape)?, Incoming::new(pd, shape)?);
-    outgoing.connect(&incoming.card())?;
-    incoming.connect(&outgoing.card())?;
+    outgoing.connect(&incoming.info())?;
+    incoming.connect(&outgoing.info())?;
     Ok((outgoing, incoming))
 }
 

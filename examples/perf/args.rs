@@ -76,7 +76,9 @@ impl ModeName {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List the devices and what they can do
+    /// List the devices, what they can do, and their ports with GIDs and P_Keys: all, or that of
+    /// --device
+    #[command(after_long_help = SCHEMA)]
     Devices,
     /// Latency of one operation
     #[command(after_long_help = SCHEMA)]
@@ -210,6 +212,11 @@ impl Bw {
 }
 
 impl Cli {
+    /// The device that was asked for, if one was.
+    pub fn named(&self) -> Option<&str> {
+        Some(self.device.as_str()).filter(|name| *name != AUTO)
+    }
+
     /// The name under which two processes are to meet, if they are.
     fn meeting(&self) -> Result<Option<&str>, String> {
         let (listen, connect) = (self.listen.as_deref(), self.connect.as_deref());
@@ -232,7 +239,7 @@ impl Cli {
     pub fn open(&self) -> Result<Device, String> {
         let meeting = self.meeting()?;
         let name = match meeting {
-            Some(meeting) if self.device == AUTO => &format!("soft:{meeting}"),
+            Some(meeting) if self.named().is_none() => &format!("soft:{meeting}"),
             _ => &self.device,
         };
         let opened = Device::open(name).map_err(|error| error.to_string())?;

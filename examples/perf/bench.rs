@@ -110,9 +110,9 @@ fn two_threads<J: Job>(
     lead: Lead<'_>,
 ) -> Result<Option<J::Figures>> {
     let (mut ours, mut theirs) = (Side::new(pd, work)?, Side::new(pd, work)?);
-    let cards = (ours.card(), theirs.card());
-    ours.end.connect(&cards.1)?;
-    theirs.end.connect(&cards.0)?;
+    let infos = (ours.info(), theirs.info());
+    ours.end.connect(&infos.1)?;
+    theirs.end.connect(&infos.0)?;
     let (page, gone) = (Page::default(), AtomicBool::new(false));
     let part = |lead| Part {
         page: &page,
@@ -123,8 +123,8 @@ fn two_threads<J: Job>(
     duo(
         machine,
         &gone,
-        || run(job, leads, work, &mut ours, &cards.1),
-        || run(job, follows, work, &mut theirs, &cards.0).map(|_| ()),
+        || run(job, leads, work, &mut ours, &infos.1),
+        || run(job, follows, work, &mut theirs, &infos.0).map(|_| ()),
     )
 }
 
@@ -139,12 +139,12 @@ fn alone<J: Job>(
     lead: Option<Lead<'_>>,
 ) -> Result<Option<J::Figures>> {
     let mut side = Side::new(pd, work)?;
-    let card = peer.exchange(&side.card())?;
-    side.end.connect(&card)?;
+    let theirs = peer.exchange_info(&side.info())?;
+    side.end.connect(&theirs)?;
     // Nobody sends before both are connected.
     peer.exchange(&())?;
     let wait = machine.wait(peer);
-    run(job, Part { page, wait, lead }, work, &mut side, &card)
+    run(job, Part { page, wait, lead }, work, &mut side, &theirs)
 }
 
 /// Follows the process that comes, until it leaves.

@@ -13,6 +13,7 @@ mod args;
 mod bench;
 mod bounce;
 mod clock;
+mod devices;
 mod duo;
 mod flood;
 mod machine;
@@ -25,12 +26,12 @@ mod side;
 mod stats;
 mod workload;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use args::{Bw, Cli, Command, Lat, refuse};
-use bellwire::Device;
 use bellwire_examples::{Listener, Progress};
 use bench::{Bench, PROGRAM, serve};
 use clap::Parser;
+use devices::{Listed, description};
 use machine::Machine;
 use measure::{Amount, Effort, ROUNDS};
 use report::{DeviceFacts, Document, LEGEND, Measured, heading, row};
@@ -82,7 +83,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
-        Some(Command::Devices) => devices(cli.json),
+        Some(Command::Devices) => devices(cli),
         None if cli.listen.is_some() => listen(cli),
         None => Session::start(cli)?.everything(),
         Some(Command::Lat(lat)) => Session::start(cli)?.latency(lat),
@@ -106,56 +107,23 @@ fn listen(cli: &Cli) -> Result<()> {
     serve(listener, &machine, &device.alloc_pd())
 }
 
-fn devices(as_json: bool) -> Result<()> {
-    let devices = Device::list();
-    let attributes = |device: &bellwire::DeviceInfo| {
-        let attr = device.attr;
-        [
-            ("max_qp", u64::from(attr.max_qp)),
-            ("max_qp_wr", attr.max_qp_wr.into()),
-            ("max_sge", attr.max_sge.into()),
-            ("max_inline_data", attr.max_inline_data.into()),
-            ("max_cqe", attr.max_cqe.into()),
-            ("max_mr", attr.max_mr.into()),
-            ("max_mr_size", attr.max_mr_size),
-            ("max_msg_sz", attr.max_msg_sz),
-            ("max_qp_rd_atom", attr.max_qp_rd_atom.into()),
-        ]
+fn devices(cli: &Cli) -> Result<()> {
+    let devices = match cli.named() {
+        Some(_) => vec![Listed::one(
+            &cli.open().unwrap_or_else(|error| refuse(error)),
+        )],
+        None => Listed::all(),
     };
-    if as_json {
-        let list: Vec<_> = devices
+    if cli.json {
+        print(&serde_json::to_string_pretty(&json!({"devices": devices}))?)?;
+    } else {
+        devices
             .iter()
-            .map(|device| {
-                let attr: serde_json::Map<_, _> = attributes(device)
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), value.into()))
-                    .collect();
-                json!({"name": device.name, "description": device.description, "attr": attr})
-            })
-            .collect();
-        return print(&serde_json::to_string_pretty(&json!({"devices": list}))?);
+            .try_for_each(|device| print(&device.to_string()))?;
     }
-    for device in &devices {
-        print(&format!("{}: {}", device.name, device.description))?;
-        for (name, value) in attributes(device) {
-            print(&format!("  {name:<16} {value}"))?;
-        }
-    }
+    let whole = devices.iter().all(Listed::is_whole);
+    ensure!(whole, "a device cannot be opened: see above");
     Ok(())
-}
-
-/// For people.
-fn description(device: &Device) -> String {
-    let listed = Device::list()
-        .into_iter()
-        .find(|info| info.name == device.name());
-    match listed {
-        Some(info) => info.description,
-        None if device.name().starts_with("soft:") => {
-            "software HCA, a node of this fabric".to_owned()
-        }
-        None => String::new(),
-    }
 }
 
 /// A device that is open, and a machine that is known.

@@ -8,16 +8,16 @@ use super::workload::{Measure, Op, Workload};
 use anyhow::Result;
 use bellwire::Cq;
 use bellwire::be::Be32;
+use bellwire::connect::ConnInfo;
 use bellwire::wqe::{
     AtomicCmpAndSwp, AtomicFetchAndAdd, Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     SendWithImm, Supports,
 };
-use bellwire_examples::Card;
 
 /// Immediate data that nobody looks at.
 const IMM: u32 = 0x6265_6c6c;
 
-/// Does one end's part of a measurement: a connected side's, whose peer has this card. The end that
+/// Does one end's part of a measurement: a connected side's, whose peer told this. The end that
 /// leads has figures of it.
 ///
 /// # Errors
@@ -27,7 +27,7 @@ pub fn run<J: Job>(
     part: Part<'_>,
     work: &Workload,
     side: &mut Side,
-    peer: &Card,
+    peer: &ConnInfo,
 ) -> Result<Option<J::Figures>> {
     // Inline messages, of which requests carry copies.
     let bytes = MARKS.map(|mark| vec![mark; work.size]);
@@ -35,7 +35,7 @@ pub fn run<J: Job>(
     let bytes = Bytes([&bytes[0], &bytes[1]]);
     let set = Setting { part, work, peer };
     let imm = Be32::new(IMM);
-    let remote = peer.remote(side.layout.inbox());
+    let remote = peer.memory.remote(side.layout.inbox());
     macro_rules! send {
         ($method:ident, $op:expr) => {{
             let op = $op;
@@ -86,7 +86,7 @@ fn results(side: &Side) -> Buffers {
 pub struct Setting<'a> {
     part: Part<'a>,
     work: &'a Workload,
-    peer: &'a Card,
+    peer: &'a ConnInfo,
 }
 
 /// A measurement, for each kind of operation, at one of the two ends.
@@ -267,7 +267,7 @@ impl Job for RateJob {
         if set.part.lead.is_some() {
             return flood(set, side, op, source, true);
         }
-        let credit = set.peer.remote(Layout::CREDIT);
+        let credit = set.peer.memory.remote(Layout::CREDIT);
         let (poster, receives, cq) = two_way(set, side, Words::default());
         let mut sink = Sink::new(poster, receives, cq, credit, set.work)?;
         keep_up(set.part, &mut sink, Sink::run, |_| ())?;

@@ -2,12 +2,13 @@
 
 use super::workload::Workload;
 use anyhow::Result;
+use bellwire::connect::ConnInfo;
 use bellwire::memory::Mapping;
 use bellwire::queue::PostError;
 use bellwire::wqe::{Operation, Rc, Supports};
 use bellwire::wr::{SendFlags, Sge};
 use bellwire::{Pd, QpInit, QpRecvQueue, RcSendQueue, Region};
-use bellwire_examples::{ALL_ACCESS, Card, End, buffer};
+use bellwire_examples::{ALL_ACCESS, End, buffer};
 
 /// Buffers do not share a line, nor a pair of lines, which processors fetch together.
 const ALIGN: usize = 128;
@@ -132,8 +133,8 @@ impl Side {
     }
 
     /// What the other end has to know.
-    pub fn card(&self) -> Card {
-        self.end.card(&self.region)
+    pub fn info(&self) -> ConnInfo {
+        self.end.info(&self.region)
     }
 }
 

@@ -9,7 +9,7 @@ mod wait;
 
 pub use cores::{allowed, pick, pin};
 pub use meet::{Left, Listener, Peer, Told};
-pub use pair::{ALL_ACCESS, Card, End, buffer};
+pub use pair::{ALL_ACCESS, End, buffer};
 pub use progress::Progress;
 pub use size::{Size, parse_size};
 pub use wait::{Alarm, Gone, PeerGone, Wait};

@@ -3,6 +3,7 @@
 
 use super::wait::{Gone, PeerGone};
 use anyhow::{Context, Result, bail};
+use bellwire::connect::ConnInfo;
 use bellwire::memory::Mapping;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -190,6 +191,16 @@ impl Peer {
     pub fn exchange<T: Serialize + DeserializeOwned>(&mut self, what: &T) -> Result<T> {
         self.send(what)?;
         self.receive()
+    }
+
+    /// Tells what the peer has to know of a queue pair, and hears the same, in the form of
+    /// [`bellwire::connect`].
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive); a peer that makes no sense.
+    pub fn exchange_info(&mut self, ours: &ConnInfo) -> Result<ConnInfo> {
+        let theirs = self.exchange(&ours.to_bytes().to_vec())?;
+        Ok(ConnInfo::from_bytes(&theirs)?)
     }
 
     /// Shows the peer shared memory, which [`shared`](Self::shared) gives it. To be kept until the

@@ -1,16 +1,19 @@
-//! One end of a connection, and what the other end has to know of it.
+//! One end of a connection.
 
 use anyhow::Result;
+use bellwire::connect::ConnInfo;
 use bellwire::memory::Mapping;
-use bellwire::wr::Remote;
-use bellwire::{AccessFlags, ConnectAttr, Cq, Endpoint, Pd, Qp, QpInit, Region};
-use serde::{Deserialize, Serialize};
+use bellwire::state::Mtu;
+use bellwire::{AccessFlags, ConnectAttr, Cq, Pd, Qp, QpInit, Region};
 
 /// Everything that a peer may do.
 pub const ALL_ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
+
+/// The port that is connected by.
+const PORT: u8 = 1;
 
 /// Memory for a device: of a fabric's, such that the peers' processes can have it too.
 ///
@@ -30,6 +33,8 @@ pub struct End {
     pub send_cq: Cq,
     /// Where its receives complete.
     pub recv_cq: Cq,
+    /// What the port can do.
+    mtu: Mtu,
 }
 
 impl End {
@@ -47,25 +52,16 @@ impl End {
             qp,
             send_cq,
             recv_cq,
+            mtu: pd.device().query_port(PORT)?.active_mtu,
         })
     }
 
     /// What the peer has to know to connect, and to work on the region.
-    pub fn card(&self, region: &Region) -> Card {
-        let Endpoint {
-            qp_num,
-            psn,
-            lid,
-            gid,
-        } = self.qp.endpoint();
-        let Remote { addr, rkey } = region.remote(0);
-        Card {
-            qp_num,
-            psn,
-            lid,
-            gid,
-            addr,
-            rkey,
+    pub fn info(&self, region: &Region) -> ConnInfo {
+        ConnInfo {
+            endpoint: self.qp.endpoint(),
+            mtu: self.mtu,
+            memory: region.into(),
         }
     }
 
@@ -73,34 +69,11 @@ impl End {
     ///
     /// # Errors
     /// Those of connecting queue pairs.
-    pub fn connect(&mut self, peer: &Card) -> Result<()> {
-        let endpoint = Endpoint {
-            qp_num: peer.qp_num,
-            psn: peer.psn,
-            lid: peer.lid,
-            gid: peer.gid,
+    pub fn connect(&mut self, peer: &ConnInfo) -> Result<()> {
+        let connect = ConnectAttr {
+            path_mtu: self.mtu.min(peer.mtu),
+            ..ConnectAttr::default()
         };
-        Ok(self.qp.connect(&endpoint, &ConnectAttr::default())?)
-    }
-}
-
-/// What one end has to know of the other: its queue pair, and a region of its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
-    qp_num: u32,
-    psn: u32,
-    lid: u16,
-    gid: [u8; 16],
-    addr: u64,
-    rkey: u32,
-}
-
-impl Card {
-    /// A place in the region.
-    pub fn remote(&self, offset: usize) -> Remote {
-        Remote {
-            addr: self.addr.wrapping_add(offset as u64),
-            rkey: self.rkey,
-        }
+        Ok(self.qp.connect(&peer.endpoint, &connect)?)
     }
 }

@@ -3,6 +3,7 @@
 mod common;
 mod processes;
 
+use bellwire::Device;
 use common::{Ran, run};
 use processes::Listening;
 use serde_json::Value;
@@ -172,12 +173,80 @@ fn tables_say_what_they_are_of() {
 }
 
 #[test]
-fn devices_are_listed_with_their_limits() {
+fn devices_are_listed_with_their_limits_and_ports() {
     let document = document(&["devices", "--json"]);
-    assert_eq!(document["devices"][0]["name"], "soft");
-    assert!(positive(&document["devices"][0]["attr"]["max_inline_data"]));
-    let ran = run("perf", &["devices"]);
-    assert!(ran.stdout.contains("max_inline_data"));
+    let listed = document["devices"].as_array().unwrap();
+    let devices = Device::list();
+    assert_eq!(listed.len(), devices.len());
+    for (listed, info) in listed.iter().zip(&devices) {
+        assert_eq!(listed["name"], info.name);
+        assert_eq!(listed["description"], info.description);
+        let (attr, is) = (&listed["attr"], &info.attr);
+        assert_eq!(attr["max_qp"], is.max_qp);
+        assert_eq!(attr["max_inline_data"], is.max_inline_data);
+        assert_eq!(attr["max_mr_size"], is.max_mr_size);
+        assert_eq!(attr["max_srq_wr"], is.max_srq_wr);
+        assert_eq!(attr["max_mcast_qp_attach"], is.max_mcast_qp_attach);
+        assert!(listed.get("error").is_none(), "{listed}");
+
+        let device = Device::open(&info.name).unwrap();
+        let ports = listed["ports"].as_array().unwrap();
+        assert_eq!(ports.len(), usize::from(is.phys_port_cnt));
+        for (port, number) in ports.iter().zip(1..) {
+            let is = device.query_port(number).unwrap();
+            assert_eq!(port["port_num"], number);
+            assert_eq!(port["active_mtu"], is.active_mtu.bytes());
+            assert_eq!(port["lid"], is.lid);
+            assert_eq!(port["gid_tbl_len"], is.gid_tbl_len);
+            assert!(
+                ["down", "active"]
+                    .iter()
+                    .any(|state| port["state"] == **state)
+            );
+        }
+    }
+}
+
+/// That of a fabric, for people: its number is the process's.
+#[test]
+fn a_device_is_shown_by_its_name() {
+    let name = format!("soft:{}", processes::name("shown"));
+    let ran = run("perf", &["devices", "--device", &name]);
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    let mut lines = ran.stdout.lines();
+    assert_eq!(lines.next().unwrap().split(": ").next(), Some(&*name));
+    let value = |of: &str| {
+        let mut lines = ran.stdout.lines();
+        let line = lines
+            .find(|line| line.trim_start().starts_with(of))
+            .expect(of);
+        line.trim_start()
+            .strip_prefix(of)
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    for limit in [
+        "max_qp_wr ",
+        "max_inline_data ",
+        "max_mw ",
+        "phys_port_cnt ",
+    ] {
+        assert!(value(limit).parse::<u64>().unwrap() > 0, "{limit}");
+    }
+    assert_eq!(value("port "), "1");
+    assert_eq!(
+        (value("state "), value("active_mtu ")),
+        ("active".into(), "4096".into())
+    );
+    assert!(value("lid ").parse::<u16>().unwrap() > 0);
+    assert!(value("gid 0 ").starts_with("fe80::"));
+    assert_eq!(value("pkey 0 "), "0xffff");
+    assert_eq!(ran.stdout.matches(": ").count(), 1, "{}", ran.stdout);
+
+    let unknown = run("perf", &["devices", "--device", "mlx5_99"]);
+    assert_eq!(unknown.status, Some(2), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("no device"), "{}", unknown.stderr);
 }
 
 #[test]

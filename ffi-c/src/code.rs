@@ -61,13 +61,20 @@ pub enum bw_error {
     BW_EAGAIN = -23,
     /// The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
     BW_EFATAL = -24,
+    /// The time given was up before the peer, or the name service, had answered.
+    BW_ETIMEDOUT = -25,
+    /// No connection: nobody listens there, the port is taken, the host is not known, or the peer has
+    /// closed it.
+    BW_ECONN = -26,
+    /// The peer sent what makes no sense, or is of another version.
+    BW_EPROTO = -27,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 28] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -93,6 +100,9 @@ impl bw_error {
         BW_ENORQ,
         BW_EAGAIN,
         BW_EFATAL,
+        BW_ETIMEDOUT,
+        BW_ECONN,
+        BW_EPROTO,
     ];
 
     fn text(self) -> &'static CStr {
@@ -138,6 +148,12 @@ impl bw_error {
                 c"no event is queued: wait until the descriptor is readable, or let it block"
             }
             BW_EFATAL => c"the device has failed: destroy what is left on it, and open another",
+            BW_ETIMEDOUT => c"the time was up: bw_last_error tells what was waited for",
+            BW_ECONN => c"no connection with the peer: bw_last_error tells why",
+            BW_EPROTO => {
+                c"the peer sent what makes no sense: run both programs with the same version of \
+                  bellwire"
+            }
         }
     }
 }

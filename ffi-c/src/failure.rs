@@ -1,6 +1,7 @@
 //! How a set-up call fails: a code, and a text that is kept for `bw_last_error`.
 
 use crate::code::*;
+use hw::connect::tcp::TcpError;
 use hw::queue::PostError;
 use hw::state::ModifyError;
 use std::any::Any;
@@ -79,6 +80,21 @@ impl From<hw::Error> for Failure {
     }
 }
 
+impl From<TcpError> for Failure {
+    fn from(error: TcpError) -> Self {
+        let code = match &error {
+            TcpError::TimedOut { .. } => BW_ETIMEDOUT,
+            TcpError::UnknownHost { .. }
+            | TcpError::Listen { .. }
+            | TcpError::Connect { .. }
+            | TcpError::Closed { .. } => BW_ECONN,
+            TcpError::Format(_) => BW_EPROTO,
+            _ => BW_EOTHER,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
 impl From<hw::memory::MemoryError> for Failure {
     fn from(error: hw::memory::MemoryError) -> Self {
         hw::Error::from(error).into()
@@ -113,6 +129,13 @@ impl Answer for () {
 impl Answer for hw::state::QpState {
     fn number(self) -> c_int {
         self.number().into()
+    }
+}
+
+/// A port of TCP.
+impl Answer for u16 {
+    fn number(self) -> c_int {
+        self.into()
     }
 }
 

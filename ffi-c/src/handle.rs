@@ -82,6 +82,8 @@ const _: () = {
     any::<crate::xrc::bw_xrcd>();
     any::<crate::xrc::bw_xrc_target>();
     any::<crate::event::bw_async_event>();
+    any::<crate::tcp::bw_tcp_listener>();
+    one::<crate::tcp::bw_tcp_conn>();
     one::<hw::Cq>();
     one::<hw::Mw>();
     one::<hw::Srq>();

@@ -43,6 +43,8 @@ pub mod qp_attr;
 
 pub mod qp;
 
+pub mod tcp;
+
 pub mod ah;
 
 pub mod modify;

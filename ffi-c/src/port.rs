@@ -58,7 +58,7 @@ impl From<PortAttr> for bw_port_info {
     }
 }
 
-fn small<T: TryFrom<u32>>(what: &str, given: u32) -> Result<T, Failure> {
+pub(crate) fn small<T: TryFrom<u32>>(what: &str, given: u32) -> Result<T, Failure> {
     T::try_from(given).map_err(|_| {
         let text = format!("{what} is {given}, which is out of its range");
         Failure::new(BW_EINVAL, text)

@@ -4,6 +4,7 @@ use crate::code::BW_EINVAL;
 use crate::failure::{Failure, guard};
 use crate::memory::access;
 use crate::number::bw_qp_type;
+use crate::port::small;
 use crate::sized::{self, Versioned};
 use crate::srq::bw_srq;
 use crate::transport::Kind;
@@ -170,25 +171,26 @@ unsafe impl Versioned for bw_connect_attr {
     const FIRST: usize = 32;
 }
 
+/// An MTU of this name.
+pub(crate) fn mtu(what: &str, given: u32) -> Result<Mtu, Failure> {
+    let found = u8::try_from(given).ok().and_then(Mtu::from_number);
+    found.ok_or_else(|| {
+        let text = format!("{what} is {given}, which is not a bw_mtu");
+        Failure::new(BW_EINVAL, text)
+    })
+}
+
 impl bw_connect_attr {
     /// The library's form of it, which checks the ranges when it is used.
     pub(crate) fn checked(&self) -> Result<ConnectAttr, Failure> {
-        let byte = |what, value: u32| {
-            let text = || format!("{what} is {value}, which is out of its range");
-            u8::try_from(value).map_err(|_| Failure::new(BW_EINVAL, text()))
-        };
-        let mtu = Mtu::from_number(byte("path_mtu", self.path_mtu)?);
         Ok(ConnectAttr {
             access: access(self.access)?,
-            path_mtu: mtu.ok_or_else(|| {
-                let text = format!("path_mtu is {}, which is not a bw_mtu", self.path_mtu);
-                Failure::new(BW_EINVAL, text)
-            })?,
-            timeout: byte("timeout", self.timeout)?,
-            retry_cnt: byte("retry_cnt", self.retry_cnt)?,
-            rnr_retry: byte("rnr_retry", self.rnr_retry)?,
-            min_rnr_timer: byte("min_rnr_timer", self.min_rnr_timer)?,
-            max_rd_atomic: byte("max_rd_atomic", self.max_rd_atomic)?,
+            path_mtu: mtu("path_mtu", self.path_mtu)?,
+            timeout: small("timeout", self.timeout)?,
+            retry_cnt: small("retry_cnt", self.retry_cnt)?,
+            rnr_retry: small("rnr_retry", self.rnr_retry)?,
+            min_rnr_timer: small("min_rnr_timer", self.min_rnr_timer)?,
+            max_rd_atomic: small("max_rd_atomic", self.max_rd_atomic)?,
             qkey: self.qkey,
         })
     }
@@ -244,14 +246,10 @@ impl bw_endpoint {
     /// The library's form of it.
     pub(crate) fn checked(&self) -> Result<Endpoint, Failure> {
         sized::zero("reserved", self.reserved)?;
-        let lid = u16::try_from(self.lid).map_err(|_| {
-            let text = format!("lid is {}, which is out of its range", self.lid);
-            Failure::new(BW_EINVAL, text)
-        })?;
         Ok(Endpoint {
             qp_num: self.qp_num,
             psn: self.psn,
-            lid,
+            lid: small("lid", self.lid)?,
             gid: self.gid,
         })
     }

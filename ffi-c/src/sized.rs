@@ -91,6 +91,15 @@ pub(crate) unsafe fn read_or_default<T: Versioned>(given: *const T) -> Result<T,
     unsafe { read(given) }
 }
 
+/// Whether [`write()`] will be able to.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn check<T: Versioned>(to: *mut T) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { size(to.cast_const()) }.map(drop)
+}
+
 /// Writes as much as the program's struct can take; its size stays as the program set it.
 ///
 /// # Safety

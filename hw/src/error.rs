@@ -319,18 +319,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { error, .. } => Some(error),
-            Self::Attach(error) => Some(error),
-            Self::Modify(error) => Some(error),
-            Self::Memory(error) => Some(error),
-            Self::Slab(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+// No source: the text has it.
+impl std::error::Error for Error {}
 
 macro_rules! from {
     ($($variant:ident: $ty:ty;)*) => {$(

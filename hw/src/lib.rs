@@ -6,6 +6,7 @@
 //! | open a device, find out what it can do | [`Device`] |
 //! | have memory that devices reach | [`memory::Mapping`], [`Region`], [`Slab`]; [`Pd::register`] for one's own; [`Mw`] for a part of it, for a while |
 //! | connect | [`Pd::create_qp`], [`Qp::init`], [`Qp::connect`], or [`Qp::modify`] step by step; [`Pd::create_qp_of`] for UC, UD and XRC |
+//! | bring to the peer what it has to know | [`connect::tcp`] |
 //! | send to whom each request names | [`Qp<Ud>`](Qp), [`Ah`]; [`Qp::attach_mcast`] for groups |
 //! | share receives | [`Srq`]; [`Xrcd`], [`XrcTarget`] |
 //! | post | [`Qp::sq`], [`Qp::rq`]: [`queue::SendQueue`], [`queue::RecvQueue`], with an operation of [`wqe`] |
@@ -62,6 +63,7 @@
 pub mod memory;
 
 mod ah;
+pub mod connect;
 mod cq;
 mod device;
 mod error;

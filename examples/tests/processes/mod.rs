@@ -1,7 +1,7 @@
 //! Programs that work together in two processes.
 
 use super::common::{Ran, command, ran, turn};
-use std::io::{BufRead, BufReader};
+use std::io::Read;
 use std::process::{Child, Stdio};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
@@ -20,19 +20,29 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Listening {
     /// Starts one, and waits until it listens.
     pub fn start(name: &'static str, arguments: &[&str]) -> Self {
+        Self::told(name, arguments).0
+    }
+
+    /// As [`start`](Self::start), and gives what it says of it.
+    pub fn told(name: &'static str, arguments: &[&str]) -> (Self, String) {
         let turn = turn();
         let mut child = spawn(name, arguments);
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        stdout.read_line(&mut line).expect("text");
+        let stdout = child.stdout.as_mut().expect("piped");
+        // No byte behind the line: the rest is read at the end.
+        let byte = || {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).expect("a line");
+            byte[0]
+        };
+        let line = std::iter::repeat_with(byte).take_while(|&byte| byte != b'\n');
+        let line = String::from_utf8(line.collect()).expect("text");
         assert!(line.starts_with("listening"), "{line:?}");
-        // Nothing more comes before the other process does.
-        child.stdout = Some(stdout.into_inner());
-        Self {
+        let listening = Self {
             name,
             child: Some(child),
             _turn: turn,
-        }
+        };
+        (listening, line)
     }
 
     /// Runs the program once more, as the other process, to its end.

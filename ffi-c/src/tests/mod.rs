@@ -7,6 +7,7 @@ mod grow;
 mod life;
 mod null;
 mod srq;
+mod tcp;
 mod transport;
 mod wake;
 mod window;

@@ -113,6 +113,9 @@ SAME(BW_OK, 0);
 SAME(BW_ENULL, -1);
 SAME(BW_EINTERNAL, -20);
 SAME(BW_EFATAL, -24);
+SAME(BW_ETIMEDOUT, -25);
+SAME(BW_ECONN, -26);
+SAME(BW_EPROTO, -27);
 SAME(BW_WR_NOP, 255);
 SAME(BW_WC_NOP, 127);
 
@@ -149,6 +152,7 @@ SAME(offsetof(bw_cq_info, stale), 16);
 SAME(offsetof(bw_qp_init_attr, reserve_cq), 28);
 SAME(offsetof(bw_connect_attr, max_rd_atomic), 28);
 SAME(offsetof(bw_endpoint, reserved), 12);
+SAME(offsetof(bw_conn_info, length), 24);
 SAME(offsetof(bw_qp_attr, ah_attr), 60);
 SAME(offsetof(bw_qp_attr, qp_type), 184);
 SAME(offsetof(bw_srq_init_attr, srq_limit), 12);

@@ -172,14 +172,8 @@ impl fmt::Display for MemoryError {
     }
 }
 
-impl std::error::Error for MemoryError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::File { source, .. } | Self::Os { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
+// No source: the text has it.
+impl std::error::Error for MemoryError {}
 
 #[cfg(test)]
 mod tests {

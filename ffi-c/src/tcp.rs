@@ -1,0 +1,252 @@
+//! The exchange of what queue pairs need, over a TCP connection.
+
+use crate::failure::{Failure, guard};
+use crate::handle::{get, get_mut, give, take};
+use crate::port::small;
+use crate::qp_attr::{bw_endpoint, mtu};
+use crate::sized::{self, Versioned};
+use hw::connect::tcp::{Connection, Listener};
+use hw::connect::{ConnInfo, RemoteMemory};
+use hw::state::Mtu;
+use std::ffi::{CStr, c_char, c_int};
+use std::time::Duration;
+
+/// A port on which peers are waited for.
+#[derive(Debug)]
+pub struct bw_tcp_listener {
+    listener: Listener,
+}
+
+/// A TCP connection with a peer.
+#[derive(Debug)]
+pub struct bw_tcp_conn {
+    connection: Connection,
+}
+
+/// What the two ends of a connection tell each other beside their endpoints.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_conn_info {
+    /// `sizeof(bw_conn_info)`.
+    pub size: u32,
+    /// The largest path MTU that the end can do, a `bw_mtu`: connect with the lesser of both ends'.
+    pub mtu: u32,
+    /// The key of the memory that the other end may work on.
+    pub rkey: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Where that memory starts.
+    pub addr: u64,
+    /// Its bytes; 0: there is no such memory.
+    pub length: u64,
+}
+
+impl Default for bw_conn_info {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>() as u32,
+            mtu: Mtu::Mtu4096.number().into(),
+            rkey: 0,
+            reserved: 0,
+            addr: 0,
+            length: 0,
+        }
+    }
+}
+
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
+unsafe impl Versioned for bw_conn_info {
+    const FIRST: usize = 32;
+}
+
+impl From<&ConnInfo> for bw_conn_info {
+    fn from(info: &ConnInfo) -> Self {
+        Self {
+            mtu: info.mtu.number().into(),
+            rkey: info.memory.rkey,
+            addr: info.memory.addr,
+            length: info.memory.length,
+            ..Self::default()
+        }
+    }
+}
+
+impl bw_conn_info {
+    fn checked(&self, endpoint: &bw_endpoint) -> Result<ConnInfo, Failure> {
+        sized::zero("reserved", self.reserved)?;
+        Ok(ConnInfo {
+            endpoint: endpoint.checked()?,
+            mtu: mtu("mtu", self.mtu)?,
+            memory: RemoteMemory {
+                addr: self.addr,
+                length: self.length,
+                rkey: self.rkey,
+            },
+        })
+    }
+}
+
+fn milliseconds(timeout_ms: u32) -> Duration {
+    Duration::from_millis(timeout_ms.into())
+}
+
+/// # Safety
+/// `host` is NULL or a C string.
+unsafe fn name(host: *const c_char) -> Option<String> {
+    if host.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let host = unsafe { CStr::from_ptr(host) };
+    Some(host.to_string_lossy().into_owned())
+}
+
+/// Listens for peers on a port of the host's address, or of all addresses of this host when `host`
+/// is NULL. Port 0 is one that is free. Whoever reaches the port can connect: nothing is encrypted,
+/// and nobody has to prove who it is.
+///
+/// Owner: the caller, until `bw_tcp_listener_destroy`.
+/// Errors: `BW_ECONN` (somebody has the port, or it may not be had), `BW_EINVAL` (no port),
+/// `BW_EOTHER`, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_listener_create(
+    host: *const c_char,
+    port: u32,
+    listener: *mut *mut bw_tcp_listener,
+) -> c_int {
+    guard(|| {
+        // SAFETY: NULL or a C string, by the header's conventions.
+        let host = unsafe { name(host) };
+        let port = small("port", port)?;
+        let make = || {
+            let listener = Listener::bind(host.as_deref(), port)?;
+            Ok(bw_tcp_listener { listener })
+        };
+        // SAFETY: the header on results.
+        unsafe { give(listener, make) }
+    })
+}
+
+/// The port that is listened on, more than 0.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_listener_port(listener: *const bw_tcp_listener) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { Ok(get(listener, "listener")?.listener.port()) })
+}
+
+/// Takes the next peer that connects, within so many milliseconds.
+///
+/// Owner: the caller, until `bw_tcp_conn_destroy`.
+/// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` when the system has no descriptor left, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_accept(
+    listener: *const bw_tcp_listener,
+    timeout_ms: u32,
+    conn: *mut *mut bw_tcp_conn,
+) -> c_int {
+    // SAFETY: the header on handles and results.
+    guard(|| unsafe {
+        let listener = &get(listener, "listener")?.listener;
+        give(conn, || {
+            let connection = listener.accept(milliseconds(timeout_ms))?;
+            Ok(bw_tcp_conn { connection })
+        })
+    })
+}
+
+/// Connects to the peer that listens on a port of a host, within so many milliseconds.
+///
+/// Owner: the caller, until `bw_tcp_conn_destroy`.
+/// Errors: `BW_ECONN` (nobody listens there, or the host is not known), `BW_ETIMEDOUT`, `BW_EINVAL`
+/// (no port), `BW_EOTHER`, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_connect(
+    host: *const c_char,
+    port: u32,
+    timeout_ms: u32,
+    conn: *mut *mut bw_tcp_conn,
+) -> c_int {
+    guard(|| {
+        // SAFETY: NULL or a C string, by the header's conventions.
+        let host = unsafe { name(host) }.ok_or_else(|| Failure::null("the host"))?;
+        let port = small("port", port)?;
+        let make = || {
+            let connection = Connection::connect(&host, port, milliseconds(timeout_ms))?;
+            Ok(bw_tcp_conn { connection })
+        };
+        // SAFETY: the header on results.
+        unsafe { give(conn, make) }
+    })
+}
+
+/// Tells the peer of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and of memory, and
+/// gives what the peer tells, within so many milliseconds. What the peer tells is checked: its
+/// numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no memory. Set `peer->size` and
+/// `peer_info->size` before. For each further queue pair, or region of memory, both ends call it once
+/// more.
+///
+/// When it fails the two ends may be at different steps: destroy the connection, and connect again.
+///
+/// Errors: `BW_ETIMEDOUT`, `BW_ECONN` (the peer has gone), `BW_EPROTO`, `BW_EINVAL`, `BW_EOTHER`,
+/// `BW_ENULL`, `BW_ESIZE`.
+/// Thread: the connection's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_exchange(
+    conn: *mut bw_tcp_conn,
+    endpoint: *const bw_endpoint,
+    info: *const bw_conn_info,
+    peer: *mut bw_endpoint,
+    peer_info: *mut bw_conn_info,
+    timeout_ms: u32,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let connection = &mut get_mut(conn, "connection")?.connection;
+        let ours = sized::read_or_default(info)?.checked(&sized::read(endpoint)?)?;
+        sized::check(peer)?;
+        sized::check(peer_info)?;
+        let theirs = connection.exchange(&ours, milliseconds(timeout_ms))?;
+        sized::write(peer, &theirs.endpoint.into())?;
+        sized::write(peer_info, &(&theirs).into())
+    })
+}
+
+/// Waits, for so many milliseconds at the most, until the peer has come here too. Before an end sends
+/// it has to know that the other's queue pair is connected.
+///
+/// Errors: as `bw_tcp_exchange`.
+/// Thread: the connection's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_barrier(conn: *mut bw_tcp_conn, timeout_ms: u32) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe {
+        let connection = &mut get_mut(conn, "connection")?.connection;
+        Ok(connection.barrier(milliseconds(timeout_ms))?)
+    })
+}
+
+/// Closes a connection. Queue pairs do not need it any more once they are connected.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the connection's owner; no other call on it may be under way or follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_conn_destroy(conn: *mut bw_tcp_conn) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { take(conn, "connection", |_| Ok(())) })
+}
+
+/// Stops listening. Connections that were accepted stay.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any; no other call on the listener may be under way or follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_listener_destroy(listener: *mut bw_tcp_listener) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { take(listener, "listener", |_| Ok(())) })
+}

@@ -1,0 +1,229 @@
+//! The exchange over a TCP connection: two programs tell each other of their queue pairs, and wait
+//! for each other.
+//!
+//! Every call takes a time within which it answers, whatever the peer does. What the peer sends is
+//! read into a buffer of a fixed size and checked; nothing of it is taken for a length or an index.
+//! The peer itself is not: whoever reaches the port can connect, and who knows a queue pair and a key
+//! can use them. Listen on an address that only trusted hosts reach.
+//!
+//! ```
+//! use bellwire::connect::ConnInfo;
+//! use bellwire::connect::tcp::{Connection, Listener};
+//! use bellwire::{ConnectAttr, Device, QpInit};
+//! use std::time::Duration;
+//!
+//! const SOON: Duration = Duration::from_secs(10);
+//!
+//! fn end(mut peer: Connection) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!     let pd = Device::open("auto")?.alloc_pd();
+//!     let init = QpInit::default();
+//!     let (sends, receives) = init.cq_entries();
+//!     let mut cq = pd.device().create_cq(sends + receives)?;
+//!     let mut qp = pd.create_qp(&mut cq, &init)?;
+//!
+//!     let ours = ConnInfo {
+//!         endpoint: qp.endpoint(),
+//!         mtu: pd.device().query_port(1)?.active_mtu,
+//!         ..ConnInfo::default() // no memory that the peer may work on
+//!     };
+//!     let theirs = peer.exchange(&ours, SOON)?;
+//!     let connect = ConnectAttr {
+//!         path_mtu: ours.mtu.min(theirs.mtu),
+//!         ..ConnectAttr::default()
+//!     };
+//!     qp.init(&connect)?;
+//!     qp.connect(&theirs.endpoint, &connect)?;
+//!     peer.barrier(SOON)?; // from here on both may send
+//!     Ok(())
+//! }
+//!
+//! let listener = Listener::bind(Some("localhost"), 0)?;
+//! let port = listener.port();
+//! let client = std::thread::spawn(move || end(Connection::connect("localhost", port, SOON)?));
+//! end(listener.accept(SOON)?).unwrap();
+//! client.join().unwrap().unwrap();
+//! # Ok::<(), bellwire::connect::tcp::TcpError>(())
+//! ```
+
+mod deadline;
+mod error;
+mod listener;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+pub use error::{TcpError, Waited};
+pub use listener::Listener;
+
+use super::info::{ConnInfo, HEADER, Kind};
+use deadline::Deadline;
+use resolve::resolve;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A connection with a peer. One owner at a time.
+///
+/// After an error the two ends may be at different steps: drop it, and connect again.
+#[derive(Debug)]
+pub struct Connection(TcpStream);
+
+impl Connection {
+    fn new(stream: TcpStream) -> Result<Self, TcpError> {
+        // What is sent is waited for.
+        match stream.set_nodelay(true) {
+            Ok(()) => Ok(Self(stream)),
+            Err(error) => Err(TcpError::Io {
+                what: "set TCP_NODELAY",
+                error,
+            }),
+        }
+    }
+
+    /// Goes to the peer that listens. A host that has several addresses is tried at each.
+    ///
+    /// # Errors
+    /// [`TcpError::Connect`] when nobody listens there, [`TcpError::UnknownHost`],
+    /// [`TcpError::TimedOut`].
+    pub fn connect(host: &str, port: u16, within: Duration) -> Result<Self, TcpError> {
+        let deadline = Deadline::new(within);
+        let addresses = resolve(host, port, &deadline)?;
+        let waited = || Waited::Connect {
+            address: format!("{host}:{port}"),
+        };
+        let mut failed = deadline.passed(waited());
+        for (tried, address) in addresses.iter().enumerate() {
+            // One that does not answer leaves time for the others.
+            let share = deadline.left(waited)? / (addresses.len() - tried) as u32;
+            match TcpStream::connect_timeout(address, share.max(Duration::from_micros(1))) {
+                Ok(stream) => return Self::new(stream),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+                Err(error) => {
+                    failed = TcpError::Connect {
+                        address: address.to_string(),
+                        error,
+                    };
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    /// Tells the peer what it has to know, and gives what it tells. For each further queue pair, or
+    /// region of memory, exchange once more.
+    ///
+    /// # Errors
+    /// [`TcpError::Closed`] and [`TcpError::TimedOut`] when the peer has gone or is late,
+    /// [`TcpError::Format`] when it speaks another version or makes no sense.
+    pub fn exchange(&mut self, ours: &ConnInfo, within: Duration) -> Result<ConnInfo, TcpError> {
+        let deadline = Deadline::new(within);
+        self.send_by(&ours.to_bytes(), &deadline)?;
+        let mut theirs = [0; ConnInfo::BYTES];
+        let (header, body) = theirs.split_at_mut(HEADER);
+        self.expect(Kind::Info, header, ConnInfo::BYTES, &deadline)?;
+        self.receive_by(body, HEADER, ConnInfo::BYTES, &deadline)?;
+        Ok(ConnInfo::from_bytes(&theirs)?)
+    }
+
+    /// Waits until the peer has come here too: before it sends, an end has to know that the other's
+    /// queue pair is connected.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn barrier(&mut self, within: Duration) -> Result<(), TcpError> {
+        let deadline = Deadline::new(within);
+        self.send_by(&Kind::Barrier.header(), &deadline)?;
+        self.expect(Kind::Barrier, &mut [0; HEADER], HEADER, &deadline)
+    }
+
+    /// Reads a header, which is checked before anything behind it is waited for.
+    fn expect(
+        &mut self,
+        kind: Kind,
+        into: &mut [u8],
+        due: usize,
+        deadline: &Deadline,
+    ) -> Result<(), TcpError> {
+        self.receive_by(into, 0, due, deadline)?;
+        let header = <&[u8; HEADER]>::try_from(&*into).expect("a header's bytes");
+        Ok(kind.check(header)?)
+    }
+
+    /// Sends bytes, for a protocol of the program's own.
+    ///
+    /// # Errors
+    /// [`TcpError::Closed`], [`TcpError::TimedOut`].
+    pub fn send(&mut self, bytes: &[u8], within: Duration) -> Result<(), TcpError> {
+        self.send_by(bytes, &Deadline::new(within))
+    }
+
+    /// Receives as many bytes as `into` has, for a protocol of the program's own.
+    ///
+    /// # Errors
+    /// [`TcpError::Closed`], [`TcpError::TimedOut`].
+    pub fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<(), TcpError> {
+        let due = into.len();
+        self.receive_by(into, 0, due, &Deadline::new(within))
+    }
+
+    fn send_by(&mut self, mut bytes: &[u8], deadline: &Deadline) -> Result<(), TcpError> {
+        while !bytes.is_empty() {
+            let left = deadline.left(|| Waited::Send)?;
+            let sent = match self.0.set_write_timeout(Some(left)) {
+                Ok(()) => self.0.write(bytes),
+                Err(error) => Err(error),
+            };
+            let sent = moved(sent, 0, 0, "send to the peer")?;
+            bytes = &bytes[sent..];
+        }
+        Ok(())
+    }
+
+    /// Fills `into`, behind `before` bytes that have come, of `due` in all.
+    fn receive_by(
+        &mut self,
+        into: &mut [u8],
+        before: usize,
+        due: usize,
+        deadline: &Deadline,
+    ) -> Result<(), TcpError> {
+        let mut filled = 0;
+        while filled < into.len() {
+            let got = before + filled;
+            let left = deadline.left(|| Waited::Receive { got, due })?;
+            let read = match self.0.set_read_timeout(Some(left)) {
+                Ok(()) => self.0.read(&mut into[filled..]),
+                Err(error) => Err(error),
+            };
+            if read.as_ref().is_ok_and(|&read| read == 0) {
+                return Err(TcpError::Closed { got, due });
+            }
+            filled += moved(read, got, due, "receive from the peer")?;
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes have been moved; none when the system has only waited.
+fn moved(
+    result: io::Result<usize>,
+    got: usize,
+    due: usize,
+    what: &'static str,
+) -> Result<usize, TcpError> {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, TimedOut, WouldBlock,
+    };
+    match result {
+        Ok(moved) => Ok(moved),
+        // Whether the time is up is seen by the deadline.
+        Err(error) if matches!(error.kind(), Interrupted | WouldBlock) => Ok(0),
+        Err(error) => match error.kind() {
+            // The last: the peer's host does not answer the system any more.
+            BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut => {
+                Err(TcpError::Closed { got, due })
+            }
+            _ => Err(TcpError::Io { what, error }),
+        },
+    }
+}
