@@ -238,7 +238,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted.
-#[library_benchmark(config = limit(1570))]
+#[library_benchmark(config = limit(1590))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
