@@ -49,6 +49,7 @@ impl From<hw::Error> for Failure {
             | Error::OutOfRange { .. }
             | Error::FabricName { .. }
             | Error::FabricClock
+            | Error::FabricMemory { .. }
             | Error::XrcSrq { .. }
             | Error::MwType { .. }
             | Error::NotADatagram

@@ -26,6 +26,11 @@ pub enum Error {
     },
     /// A node of a fabric runs on the real clock: its peers do.
     FabricClock,
+    /// Memory of a node of a fabric that its peers can neither map nor read.
+    FabricMemory {
+        /// What keeps them from reading it.
+        why: &'static str,
+    },
     /// The queue pair does not exist (any more).
     UnknownQp {
         /// Its number.
@@ -201,6 +206,11 @@ impl fmt::Display for Error {
                 f,
                 "{name:?} names no fabric: take 1 to {max} letters, digits, dots, dashes and \
                  underscores"
+            ),
+            Self::FabricMemory { why } => write!(
+                f,
+                "other processes of the fabric cannot read this memory: {why}. Use a Region on \
+                 Device::mapping, which they map"
             ),
             Self::FabricClock => f.write_str(
                 "a virtual clock on a fabric: its nodes share real time, use ClockKind::Real",

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::fabric::unreadable;
 use crate::memory::Mapping;
 use crate::soft::ShownMemory;
 use bellwire_core::access::AccessFlags;
@@ -38,12 +39,36 @@ impl Pd {
     /// Registers memory that somebody else owns. [`Region`] is the safe way.
     ///
     /// # Errors
-    /// An empty region, access flags that contradict each other, no key left.
+    /// An empty region, access flags that contradict each other, no key left; on a fabric
+    /// [`Error::FabricMemory`] where the kernel keeps its processes from reading each other's memory.
     ///
     /// # Safety
     /// The memory is valid until the [`Mr`] is dropped, and is accessed meanwhile as its users on
     /// the device allow: memory that a peer may write only by volatile or atomic accesses.
     pub unsafe fn register(
+        &self,
+        ptr: NonNull<u8>,
+        length: usize,
+        access: AccessFlags,
+    ) -> Result<Mr, Error> {
+        self.check_readable()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.register_shown(ptr, length, access) }
+    }
+
+    /// Whether peers can read memory that they cannot map.
+    fn check_readable(&self) -> Result<(), Error> {
+        match self.device.hca.fabric().and_then(|_| unreadable()) {
+            Some(why) => Err(Error::FabricMemory { why }),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`register`](Self::register), memory that peers can map.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn register_shown(
         &self,
         ptr: NonNull<u8>,
         length: usize,
@@ -150,11 +175,12 @@ impl Region {
         let bad = Error::BadRegion { addr: 0, length: 0 };
         let start = NonNull::new(mapping.as_ptr()).ok_or(bad)?;
         // SAFETY: the mapping lives as long as the registration, and gives no safe references.
-        let mr = unsafe { pd.register(start, mapping.len(), access)? };
+        let mr = unsafe { pd.register_shown(start, mapping.len(), access)? };
         let shown = (mapping.fd())
             .and_then(|fd| ShownMemory::new(&pd.device.hca, fd, mr.addr, mapping.len() as u64));
-        if shown.is_some() {
-            pd.device.hca.set_shown(mr.key);
+        match shown {
+            Some(_) => pd.device.hca.set_shown(mr.key),
+            None => pd.check_readable()?,
         }
         Ok(Self {
             mr,

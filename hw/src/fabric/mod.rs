@@ -20,6 +20,7 @@ mod export;
 mod hello;
 mod node;
 mod peer;
+mod readable;
 mod segment;
 mod window;
 mod wire;
@@ -27,6 +28,7 @@ mod wire;
 pub(crate) use export::{Export, Memory, Shown};
 pub(crate) use node::{Agreed, Met, Node, lid};
 pub(crate) use peer::Peer;
+pub(crate) use readable::unreadable;
 pub(crate) use segment::Face;
 pub(crate) use wire::{Header, Kind, MAX_PACKET, Packet, Room, Send};
 
