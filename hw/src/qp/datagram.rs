@@ -11,7 +11,8 @@ impl Qp<Ud> {
     /// # Errors
     /// As [`modify`](Self::modify).
     pub fn start(&mut self, connect: &ConnectAttr) -> Result<(), Error> {
-        let mut attr = connect.ready(&Endpoint::default(), self.endpoint().psn);
+        let psn = self.endpoint().psn;
+        let mut attr = connect.ready(self.pd().device(), &Endpoint::default(), psn)?;
         self.step(QpState::Init, &attr)?;
         attr.qp_state = QpState::Rts;
         self.step(QpState::Rtr, &attr)

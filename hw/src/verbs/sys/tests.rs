@@ -1,0 +1,1 @@
+//! Sizes and offsets, as C has them.
