@@ -2,7 +2,9 @@
 
 use std::{
     env,
+    ffi::{OsStr, OsString},
     io::{BufRead, BufReader},
+    os::unix::ffi::{OsStrExt, OsStringExt},
     process::{Command, ExitStatus, Stdio},
     time::Duration,
 };
@@ -39,22 +41,38 @@ pub fn shown(command: &Command) -> String {
         Some(format!(
             "{}={}",
             key.display(),
-            quoted(&value?.to_string_lossy())
+            quoted(value?).to_string_lossy()
         ))
     });
-    let words = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| quoted(&word.to_string_lossy()));
-    vars.chain(words).collect::<Vec<_>>().join(" ")
+    vars.chain([words(command).to_string_lossy().into_owned()])
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+/// The program and its arguments, each as one word of a shell's.
+pub fn words(command: &Command) -> OsString {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(quoted)
+        .collect::<Vec<_>>()
+        .join(OsStr::new(" "))
+}
+
+/// One word of a shell's, whatever bytes it has.
+pub fn quoted(word: &OsStr) -> OsString {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=+./:,@%".contains(byte);
+    if !word.is_empty() && word.as_bytes().iter().all(plain) {
+        return word.to_owned();
     }
+    let mut quoted = vec![b'\''];
+    for &byte in word.as_bytes() {
+        match byte {
+            b'\'' => quoted.extend(br"'\''"),
+            _ => quoted.push(byte),
+        }
+    }
+    quoted.push(b'\'');
+    OsString::from_vec(quoted)
 }
 
 /// Runs the command without standard input, its output passed on as it comes, and gives each line
@@ -112,6 +130,24 @@ mod tests {
             shown(&command),
             "RUSTFLAGS='--cfg loom' cargo test -p core 'two words'"
         );
+    }
+
+    #[test]
+    fn a_shell_reads_quoted_words_as_they_were() {
+        let odd: [&[u8]; 6] = [
+            b"",
+            b"it's",
+            b"two\nlines\n",
+            b"$HOME `x` \\ \"",
+            b"\xff\xfe'",
+            b"*",
+        ];
+        let mut printf = command("printf %s\\0");
+        printf.args(odd.map(OsStr::from_bytes));
+        let mut shell = command("sh -c");
+        let output = shell.arg(words(&printf)).output().unwrap();
+        let read: Vec<&[u8]> = output.stdout.split_inclusive(|&byte| byte == 0).collect();
+        assert_eq!(read, odd.map(|word| [word, b"\0"].concat()));
     }
 
     #[test]

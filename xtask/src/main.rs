@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask test` runs everything that decides whether the tree is
 //! good, `cargo xtask header` regenerates the C header, `cargo xtask conformance` the page that says
-//! which provider follows which rule, `cargo xtask race` races it against UCX.
+//! which provider follows which rule, `cargo xtask race` races it against UCX, `cargo xtask vm` runs
+//! programs where there are real RDMA devices.
 
 mod command;
 mod libtest;
@@ -8,6 +9,7 @@ mod race;
 mod report;
 mod run;
 mod steps;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -43,6 +45,8 @@ enum Job {
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
     Race,
+    /// Boot a guest that has real RDMA devices (Soft-RoCE), and run COMMAND in it.
+    Vm(vm::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -60,5 +64,6 @@ fn main() -> Result<ExitCode> {
             Workspace::load()?;
             race::race()
         }
+        Job::Vm(options) => Ok(vm::vm(&Workspace::load()?, &options)),
     }
 }

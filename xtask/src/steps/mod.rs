@@ -6,6 +6,7 @@ mod deep;
 mod style;
 mod tests;
 mod tools;
+mod vm;
 
 use std::{process::ExitCode, time::Instant};
 
@@ -15,11 +16,12 @@ use crate::{
     command::unattended,
     report::{self, Row, Totals},
     run::{Outcome, Run},
+    vm::Guest,
     workspace::Workspace,
 };
 
 pub use bless::bless;
-pub use tools::need_package;
+pub use tools::{GUEST, need_package, need_packages};
 
 /// One step of the test command.
 pub struct Step {
@@ -30,12 +32,14 @@ pub struct Step {
     run: fn(&Workspace) -> Result<Run>,
 }
 
+const VM: Step = step("vm", "real RDMA devices, in a guest", vm::vm);
+
 const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Result<Run>) -> Step {
     Step { name, about, run }
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 15] = [
+pub const STEPS: [Step; 16] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
     step("clippy", "lints, default and all features", style::clippy),
@@ -54,6 +58,7 @@ pub const STEPS: [Step; 15] = [
     step("benches", "build, and run each once", build::benches),
     step("instructions", "instruction counts", build::instructions),
     step("examples", "build and run examples", build::examples),
+    VM,
     step("hygiene", "what must not be committed", style::hygiene),
 ];
 
@@ -65,12 +70,22 @@ pub fn test(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     let mut rows = Vec::new();
     for step in &STEPS {
         if names.is_empty() || names.iter().any(|name| name == step.name) {
-            rows.push(carry_out(step, workspace));
+            rows.push(carry_out(step, || (step.run)(workspace)));
         }
     }
-    let totals = Totals::of(&rows);
-    println!("\n== results ==\n{}", report::table(&rows));
-    let warnings = report::warnings(&rows);
+    Ok(report(&rows))
+}
+
+/// Runs the step `vm` in a guest of the caller's, and reports.
+pub fn test_in(guest: &Guest, workspace: &Workspace) -> ExitCode {
+    report(&[carry_out(&VM, || vm::in_guest(workspace, guest))])
+}
+
+/// Prints how the steps ended, and gives the exit code.
+fn report(rows: &[Row]) -> ExitCode {
+    let totals = Totals::of(rows);
+    println!("\n== results ==\n{}", report::table(rows));
+    let warnings = report::warnings(rows);
     if !warnings.is_empty() {
         println!("{warnings}");
         if unattended() {
@@ -78,17 +93,17 @@ pub fn test(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
         }
     }
     println!("{}", totals.line());
-    Ok(if totals.good() {
+    if totals.good() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
 }
 
-fn carry_out(step: &Step, workspace: &Workspace) -> Row {
+fn carry_out(step: &Step, run: impl FnOnce() -> Result<Run>) -> Row {
     println!("\n== {}: {} ==", step.name, step.about);
     let begun = Instant::now();
-    let outcome = Outcome::from((step.run)(workspace));
+    let outcome = Outcome::from(run());
     let took = begun.elapsed();
     match &outcome {
         Outcome::Skipped(skip) => println!("{skip}"),

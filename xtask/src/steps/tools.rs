@@ -10,7 +10,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Debian packages that building and testing needs. This is the one place that names them.
+/// Debian packages that building and testing needs. This and [`GUEST`] are the places that name them.
 const APT: [&str; 7] = [
     "g++",
     "gcc",
@@ -19,6 +19,19 @@ const APT: [&str; 7] = [
     "pkg-config",
     "strace",
     "valgrind",
+];
+
+/// Debian packages that `cargo xtask vm` needs: to boot a guest, and what runs in it.
+pub const GUEST: [&str; 9] = [
+    "busybox-static",
+    "cpio",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "kmod",
+    "perftest",
+    "qemu-system-x86",
+    "rdmacm-utils",
 ];
 
 const CARGO_HACK: &str = "0.6.46";
@@ -88,10 +101,9 @@ pub fn need_program(name: &str) -> Result<()> {
 ///
 /// # Errors
 /// A [`Skip`] that says how to get it.
-pub fn need_package(package: &str, program: &str) -> Result<()> {
-    if !on_path(program) && attempt(&mut as_root("apt-get update")) {
-        let install = "apt-get install -y --no-install-recommends";
-        attempt(as_root(install).arg(package));
+pub fn need_package(package: &'static str, program: &str) -> Result<()> {
+    if !on_path(program) {
+        install(&[package]);
     }
     if on_path(program) {
         return Ok(());
@@ -99,6 +111,26 @@ pub fn need_package(package: &str, program: &str) -> Result<()> {
     Err(Skip::lacking(
         format!("{program} is not installed"),
         format!("`apt-get install {package}`"),
+    ))
+}
+
+/// Installs the packages that are missing.
+///
+/// # Errors
+/// A [`Skip`] that says how to get them.
+pub fn need_packages(packages: &[&'static str]) -> Result<()> {
+    let missing = missing_packages(packages);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    install(&missing);
+    let lacking = missing_packages(&missing);
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(Skip::lacking(
+        format!("not installed: {}", lacking.join(", ")),
+        format!("`apt-get install {}`", lacking.join(" ")),
     ))
 }
 
@@ -172,9 +204,12 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
     tools.extend(gungraun_runner(workspace));
 
     let mut refused = Vec::new();
-    let lacking = install_packages();
-    if !lacking.is_empty() {
-        refused.push(format!("apt-get install {}", lacking.join(" ")));
+    // Apart, so that what the guest lacks keeps nothing else from being installed.
+    for packages in [&APT[..], &GUEST] {
+        let lacking = install_packages(packages);
+        if !lacking.is_empty() {
+            refused.push(format!("apt-get install {}", lacking.join(" ")));
+        }
     }
     for tool in &tools {
         if tool.installed() {
@@ -196,20 +231,18 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
     Err(Skip::lacking(reason, format!("`{}`", refused.join("`, `"))))
 }
 
-/// Installs the packages of [`APT`] that are missing; returns those that are missing still.
-fn install_packages() -> Vec<&'static str> {
-    let missing = missing_packages();
-    for package in APT.iter().filter(|package| !missing.contains(package)) {
+/// Installs those of the packages that are missing, and says what became of each; returns those that
+/// are missing still.
+fn install_packages(packages: &[&'static str]) -> Vec<&'static str> {
+    let missing = missing_packages(packages);
+    for package in packages.iter().filter(|package| !missing.contains(package)) {
         println!("there already: package {package}");
     }
     if missing.is_empty() {
         return missing;
     }
-    if attempt(&mut as_root("apt-get update")) {
-        let install = "apt-get install -y --no-install-recommends";
-        attempt(as_root(install).args(&missing));
-    }
-    let still_missing = missing_packages();
+    install(&missing);
+    let still_missing = missing_packages(packages);
     for package in missing {
         let result = if still_missing.contains(&package) {
             "NOT INSTALLED"
@@ -221,11 +254,18 @@ fn install_packages() -> Vec<&'static str> {
     still_missing
 }
 
-fn missing_packages() -> Vec<&'static str> {
+fn install(packages: &[&str]) {
+    if attempt(&mut as_root("apt-get update")) {
+        let install = "apt-get install -y --no-install-recommends";
+        attempt(as_root(install).args(packages));
+    }
+}
+
+fn missing_packages(packages: &[&'static str]) -> Vec<&'static str> {
     let query = "dpkg-query -W --showformat=${Package}:${db:Status-Status}\\n";
     let listing = output_of(query).unwrap_or_default();
     let there = installed_packages(&listing);
-    APT.into_iter()
+    (packages.iter().copied())
         .filter(|package| !there.contains(package))
         .collect()
 }

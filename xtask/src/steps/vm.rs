@@ -1,0 +1,69 @@
+//! The step that boots a guest with real RDMA devices, and the runs that it makes there.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::Result;
+
+use crate::{
+    command::{command, limited, shown},
+    run::Run,
+    vm::{Guest, Status},
+    workspace::Workspace,
+};
+
+pub fn vm(workspace: &Workspace) -> Result<Run> {
+    in_guest(workspace, &Guest::default())
+}
+
+/// Far more than any of [`checks`] takes, also on a busy machine.
+const CHECK_LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs what is to be run in the guest, in one boot.
+///
+/// # Errors
+/// Those of [`Guest::run`].
+pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
+    let mut run = Run::default();
+    let checks = checks();
+    let commands: Vec<_> = (checks.iter())
+        .map(|(command, _)| limited(command, CHECK_LIMIT))
+        .collect();
+    let statuses = guest.run(workspace, &commands, |line| run.tests.read(line))?;
+    for ((command, expected), status) in checks.iter().zip(statuses) {
+        let line = shown(command);
+        println!("in the guest: {line}: {status}");
+        if status != *expected {
+            let problem = format!("in the guest: `{line}`: {status}, not {expected}");
+            run.problems.push(problem);
+        }
+    }
+    run.notes
+        .push(format!("{} commands in the guest", checks.len()));
+    Ok(run)
+}
+
+/// What runs, in this order, and how it has to end.
+fn checks() -> Vec<(Command, Status)> {
+    let pingpong = "ibv_rc_pingpong -g 1 -d";
+    let pair = |server: &str, client: &str| {
+        let mut pair = command("sh xtask/src/vm/pair.sh 18515");
+        pair.arg(format!("{pingpong} {server}"))
+            .arg(format!("{pingpong} {client}"));
+        (pair, Status(0))
+    };
+    let sh = |script: &str, status| {
+        let mut sh = command("sh -c");
+        sh.arg(script);
+        (sh, Status(status))
+    };
+    vec![
+        (command("ibv_devices"), Status(0)),
+        (command("sh xtask/src/vm/check.sh"), Status(0)),
+        pair("rxe0", "rxe0 10.77.0.1"),
+        pair("rxe1", "rxe2 10.78.0.1"),
+        sh("exit 7", 7),
+        sh("kill -SEGV $$", 139),
+        sh("sleep 1000 & echo $! >/tmp/left", 0),
+        sh("! kill -0 $(cat /tmp/left)", 0),
+    ]
+}

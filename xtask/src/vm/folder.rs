@@ -1,0 +1,118 @@
+//! The folder that a run of the guest works with: what the guest is told, and what it tells.
+
+use std::{
+    fs::{self, File, TryLockError},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use super::{guest::Status, script};
+use crate::workspace::Workspace;
+
+/// How much of the console an error shows.
+const TAIL_LINES: usize = 40;
+
+/// `vm` in the target folder: what one guest at a time works with.
+pub struct Folder {
+    path: PathBuf,
+    /// The folder that the guest may write.
+    pub work: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes it, and puts into it what the guest is told; waits while another guest uses it.
+    ///
+    /// # Errors
+    /// What could not be made or written.
+    pub fn make(workspace: &Workspace, work: Option<&Path>, commands: &[Command]) -> Result<Self> {
+        let path = workspace.target("vm");
+        let work = work.map_or_else(|| path.join("work"), Path::to_path_buf);
+        let made = |path: &Path| {
+            fs::create_dir_all(path)
+                .and_then(|()| path.canonicalize())
+                .with_context(|| format!("cannot make {}", path.display()))
+        };
+        let (path, work) = (made(&path)?, made(&work)?);
+        let lock = locked(&path.join("lock"))?;
+        let folder = Self {
+            path,
+            work,
+            _lock: lock,
+        };
+        let run = folder.run();
+        if run.exists() {
+            fs::remove_dir_all(&run)?;
+        }
+        fs::create_dir(&run)?;
+        let root = workspace.root().canonicalize()?;
+        script::write_path(&run.join("workspace"), &root)?;
+        script::write_path(&run.join("target"), &workspace.target("").canonicalize()?)?;
+        script::write_path(&run.join("work"), &folder.work)?;
+        for (number, command) in commands.iter().enumerate() {
+            let text = script::script(command, &root, &folder.work);
+            fs::write(run.join(format!("{number}.sh")), text)?;
+        }
+        Ok(folder)
+    }
+
+    /// What the guest is to do, and how that ended: shared with it.
+    pub fn run(&self) -> PathBuf {
+        self.path.join("run")
+    }
+
+    /// The guest's first file system.
+    pub fn initrd(&self) -> PathBuf {
+        self.path.join("initrd")
+    }
+
+    /// What the guest's kernel and its init script say.
+    pub fn console(&self) -> PathBuf {
+        self.path.join("console")
+    }
+
+    /// Whether the guest has begun with the commands.
+    pub fn is_up(&self) -> bool {
+        self.run().join("up").exists()
+    }
+
+    /// How the commands ended, up to the first that did not.
+    pub fn statuses(&self, count: usize) -> Vec<Status> {
+        (0..count)
+            .map_while(|number| {
+                let text = fs::read_to_string(self.run().join(format!("{number}.status")));
+                Some(Status(text.ok()?.trim().parse().ok()?))
+            })
+            .collect()
+    }
+
+    /// The last lines of the console.
+    pub fn console_tail(&self) -> String {
+        let text = fs::read(self.console()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let from = lines.len().saturating_sub(TAIL_LINES);
+        lines[from..].join("\n")
+    }
+}
+
+/// A file that nobody else has locked; waits for it.
+///
+/// # Errors
+/// It could not be made or locked.
+pub fn locked(path: &Path) -> Result<File> {
+    let file = File::create(path).with_context(|| path.display().to_string())?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            eprintln!(
+                "xtask: waiting for another run, which has locked {}",
+                path.display()
+            );
+            file.lock()?;
+        }
+        tried => tried?,
+    }
+    Ok(file)
+}

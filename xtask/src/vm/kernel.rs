@@ -1,0 +1,255 @@
+//! The guest's kernel: Debian's, with the modules that the guest loads, out of a package that is
+//! fetched once and kept.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::folder::locked;
+use crate::{
+    command::{command, output_of, shown},
+    run::Skip,
+};
+
+/// Depends on the package of the newest kernel. Not the cloud kernel: that has no rdma_rxe.
+const META_PACKAGE: &str = "linux-image-amd64";
+
+/// What the guest needs. What these depend on is found, but rdma_rxe does not name the CRC algorithms
+/// that it asks for.
+const MODULES: [&str; 12] = [
+    "virtio_pci",
+    "virtio_console",
+    "9pnet_virtio",
+    "9p",
+    "dummy",
+    "veth",
+    "crc32_generic",
+    "crc32_pclmul",
+    "crc32c_generic",
+    "rdma_rxe",
+    "rdma_ucm",
+    "ib_umad",
+];
+
+/// A kernel and its modules, ready to be put into an image.
+pub struct Kernel {
+    dir: PathBuf,
+}
+
+impl Kernel {
+    /// The newest kernel that apt knows; downloads it, unless it is in the cache already.
+    ///
+    /// # Errors
+    /// A [`Skip`] that says what to do when it cannot be had.
+    pub fn get() -> Result<Self> {
+        let package = Package::newest().ok_or_else(|| {
+            Skip::lacking(
+                format!("apt knows no package {META_PACKAGE}"),
+                "a Debian system, and `apt-get update`",
+            )
+        })?;
+        let cache = cache()?;
+        let _lock = locked(&cache.join("lock"))?;
+        let dir = cache.join(package.to_string());
+        if !dir.is_dir() {
+            clear(&cache)?;
+            package.unpack_to(&dir)?;
+        }
+        Ok(Self { dir })
+    }
+
+    /// The kernel itself.
+    pub fn image(&self) -> PathBuf {
+        self.dir.join("vmlinuz")
+    }
+
+    /// The folder of its modules, whose names have the order in which they are to be loaded.
+    pub fn modules(&self) -> PathBuf {
+        self.dir.join("modules")
+    }
+}
+
+/// Where kernels are kept from run to run: one for all checkouts.
+fn cache() -> Result<PathBuf> {
+    let base = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(env::home_dir()?.join(".cache")))
+        .context("there is no place for the guest's kernel: set XDG_CACHE_HOME, or HOME")?;
+    let cache = base.join("bellwire/vm");
+    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
+    Ok(cache)
+}
+
+/// A version of a package.
+#[derive(Debug, PartialEq, Eq)]
+struct Package {
+    name: String,
+    version: String,
+}
+
+impl std::fmt::Display for Package {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}_{}", self.name, self.version)
+    }
+}
+
+impl Package {
+    fn newest() -> Option<Self> {
+        let depends = output_of(&format!("apt-cache depends --important {META_PACKAGE}"))?;
+        let name = dependency(&depends)?;
+        let shown = output_of(&format!("apt-cache --no-all-versions show {name}"))?;
+        Some(Self {
+            name: name.to_owned(),
+            version: field(&shown, "Version")?.to_owned(),
+        })
+    }
+
+    /// The kernel's own name for itself, which its module folder has.
+    fn release(&self) -> &str {
+        self.name.strip_prefix("linux-image-").unwrap_or(&self.name)
+    }
+
+    /// Downloads and unpacks aside, and moves what is needed into place at once: a run that is
+    /// interrupted leaves nothing that looks whole.
+    fn unpack_to(&self, dir: &Path) -> Result<()> {
+        let aside = dir.with_file_name("aside");
+        let (root, ready) = (aside.join("root"), aside.join("ready"));
+        let modules = ready.join("modules");
+        fs::create_dir_all(&modules)?;
+        let download = format!("apt-get download {}={}", self.name, self.version);
+        if !done(command(&download).current_dir(&aside)) {
+            return Err(Skip::lacking(
+                format!("{self} could not be downloaded"),
+                "a connection to a Debian mirror, and `apt-get update`",
+            ));
+        }
+        let deb = fs::read_dir(&aside)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .context("apt-get left no package")?;
+        let mut unpack = command("dpkg -x");
+        ensure!(
+            done(unpack.arg(&deb).arg(&root)),
+            "{} could not be unpacked",
+            deb.display()
+        );
+        let vmlinuz = root
+            .join("boot")
+            .join(format!("vmlinuz-{}", self.release()));
+        fs::rename(&vmlinuz, ready.join("vmlinuz"))
+            .with_context(|| format!("{self} has no {}", vmlinuz.display()))?;
+        for (number, from) in load_order(&root, self.release())?.iter().enumerate() {
+            let name = from.file_name().context("a module without a name")?;
+            let name = format!("{number:02}-{}", name.display());
+            fs::rename(from, modules.join(name)).with_context(|| from.display().to_string())?;
+        }
+        fs::rename(&ready, dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(fs::remove_dir_all(&aside)?)
+    }
+}
+
+/// Removes other kernels, and what an interrupted run has left.
+fn clear(cache: &Path) -> Result<()> {
+    for entry in fs::read_dir(cache)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether the command succeeded. What it prints goes to standard error: standard output is
+/// the guest's.
+fn done(command: &mut Command) -> bool {
+    eprintln!("$ {}", shown(command));
+    let status = command.stdin(Stdio::null()).stdout(io::stderr()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// The files of [`MODULES`] and of what they depend on, each after those that it needs.
+fn load_order(root: &Path, release: &str) -> Result<Vec<PathBuf>> {
+    let mut depmod = Command::new("depmod");
+    depmod.arg("-b").arg(root).arg(release);
+    ensure!(done(&mut depmod), "depmod failed");
+    let mut files = Vec::new();
+    for module in MODULES {
+        // Without the machine's own settings.
+        let output = command("modprobe --show-depends -C /dev/null -S")
+            .arg(release)
+            .arg("-d")
+            .arg(root)
+            .arg(module)
+            .output()
+            .context("cannot start modprobe")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "modprobe: {}", said.trim());
+        for file in insmod_lines(&String::from_utf8_lossy(&output.stdout)) {
+            ensure!(
+                file.extension().is_some_and(|extension| extension == "ko"),
+                "{} is compressed, which the guest cannot load",
+                file.display()
+            );
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The files in `modprobe --show-depends`: `insmod /path/of/module.ko option=1`; `builtin name` is in
+/// the kernel.
+fn insmod_lines(text: &str) -> impl Iterator<Item = PathBuf> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next())
+        .map(PathBuf::from)
+}
+
+/// The kernel's package in `apt-cache depends`.
+fn dependency(text: &str) -> Option<&str> {
+    let mut lines = text.lines().map(str::trim);
+    lines.find_map(|line| line.strip_prefix("Depends: "))
+}
+
+/// A field of `apt-cache show`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apt_names_the_kernel() {
+        let depends = "linux-image-amd64\n  Depends: linux-image-6.1.0-9-amd64\n";
+        assert_eq!(dependency(depends), Some("linux-image-6.1.0-9-amd64"));
+        assert_eq!(dependency("linux-image-amd64\n"), None);
+        let shown = "Package: linux-image-6.1.0-9-amd64\nVersion: 6.1.27-1\nSize: 1\n";
+        assert_eq!(field(shown, "Version"), Some("6.1.27-1"));
+    }
+
+    #[test]
+    fn the_cache_and_the_modules_go_by_name_and_version() {
+        let package = Package {
+            name: "linux-image-6.1.0-9-amd64".to_owned(),
+            version: "6.1.27-1".to_owned(),
+        };
+        assert_eq!(package.to_string(), "linux-image-6.1.0-9-amd64_6.1.27-1");
+        assert_eq!(package.release(), "6.1.0-9-amd64");
+    }
+
+    #[test]
+    fn what_is_built_in_needs_no_file() {
+        let text = "builtin crc32c\ninsmod /m/dummy.ko numdummies=0 \ninsmod /m/veth.ko \n";
+        let files: Vec<_> = insmod_lines(text).collect();
+        assert_eq!(files, [Path::new("/m/dummy.ko"), Path::new("/m/veth.ko")]);
+    }
+}

@@ -1,0 +1,151 @@
+//! The command line of QEMU.
+
+use std::{
+    ffi::OsString,
+    os::{
+        fd::AsRawFd,
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
+    path::Path,
+    process::Command,
+};
+
+use crate::command::command;
+
+/// What the guest's machine is made of.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Machine {
+    /// Processors
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: u32,
+    /// Memory, in MiB
+    #[arg(long, default_value_t = 2048, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..))]
+    memory: u32,
+    /// Let the processor run the guest, by /dev/kvm, rather than emulate it
+    #[arg(long)]
+    kvm: bool,
+    /// Let the guest's clock count instructions: one processor, each instruction a nanosecond
+    #[arg(long, conflicts_with_all = ["kvm", "cpus"])]
+    icount: bool,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            cpus: 2,
+            memory: 2048,
+            kvm: false,
+            icount: false,
+        }
+    }
+}
+
+/// A folder of the host that the guest can mount.
+pub struct Share<'a> {
+    tag: &'static str,
+    path: &'a Path,
+    writable: bool,
+}
+
+impl<'a> Share<'a> {
+    /// One that the guest can only read.
+    pub fn read_only(tag: &'static str, path: &'a Path) -> Self {
+        let writable = false;
+        Self {
+            tag,
+            path,
+            writable,
+        }
+    }
+
+    /// One that the guest can write, too.
+    pub fn writable(tag: &'static str, path: &'a Path) -> Self {
+        let writable = true;
+        Self {
+            tag,
+            path,
+            writable,
+        }
+    }
+}
+
+/// What the guest is connected with.
+pub struct Wiring<'a> {
+    pub kernel: &'a Path,
+    pub initrd: &'a Path,
+    /// A file for what the kernel and the init script say.
+    pub console: &'a Path,
+    pub shares: &'a [Share<'a>],
+    /// Sockets, by the name that the port has in the guest. QEMU has to inherit them.
+    pub ports: &'a [(&'static str, &'a dyn AsRawFd)],
+}
+
+impl Machine {
+    /// QEMU, which ends when the thread that started it does, however that ends.
+    pub fn qemu(self, wiring: &Wiring<'_>) -> Command {
+        let mut qemu = command(
+            "setpriv --pdeathsig KILL -- qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
+             -display none",
+        );
+        match (self.kvm, self.icount) {
+            (true, _) => qemu.args(["-accel", "kvm", "-cpu", "host"]),
+            (_, true) => qemu.args([
+                "-accel",
+                "tcg",
+                "-cpu",
+                "max",
+                "-icount",
+                "shift=0,sleep=off",
+            ]),
+            _ => qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+        };
+        let cpus = if self.icount { 1 } else { self.cpus };
+        qemu.arg("-smp").arg(cpus.to_string());
+        qemu.arg("-m").arg(format!("{}M", self.memory));
+        qemu.arg("-kernel").arg(wiring.kernel);
+        qemu.arg("-initrd").arg(wiring.initrd);
+        // A kernel that fails in any way ends; -no-reboot makes that QEMU's end.
+        qemu.args(["-append", "console=ttyS0 loglevel=5 oops=panic panic=-1"]);
+        qemu.arg("-chardev")
+            .arg(option("file,id=console,path=", wiring.console));
+        qemu.args(["-serial", "chardev:console"]);
+        for share in wiring.shares {
+            let readonly = if share.writable { "off" } else { "on" };
+            let tag = share.tag;
+            let options = format!(
+                "local,mount_tag={tag},security_model=none,multidevs=remap,readonly={readonly},path="
+            );
+            qemu.arg("-virtfs").arg(option(&options, share.path));
+        }
+        qemu.args(["-device", "virtio-serial-pci"]);
+        for (name, socket) in wiring.ports {
+            let fd = socket.as_raw_fd();
+            qemu.arg("-chardev")
+                .arg(format!("socket,id={name},fd={fd}"));
+            qemu.arg("-device")
+                .arg(format!("virtserialport,chardev={name},name={name}"));
+        }
+        qemu
+    }
+
+    /// What to try when the guest does not come up.
+    pub fn hint(self) -> &'static str {
+        if self.kvm {
+            " (/dev/kvm does not work on every machine: try without --kvm)"
+        } else {
+            ""
+        }
+    }
+}
+
+/// An option that ends with a path; QEMU wants a comma in it twice.
+fn option(start: &str, path: &Path) -> OsString {
+    let mut bytes = start.as_bytes().to_vec();
+    for &byte in path.as_os_str().as_bytes() {
+        bytes.push(byte);
+        if byte == b',' {
+            bytes.push(byte);
+        }
+    }
+    OsString::from_vec(bytes)
+}
