@@ -85,8 +85,8 @@ const SOFT_LACKS: [Feature; 4] = [
     Feature::XrcTargetSends,
 ];
 
-/// All of them, in the order of the columns.
-pub static PROVIDERS: [Provider; 4] = [
+/// Those that run everywhere, in the order of the columns.
+static PROVIDERS: [Provider; 4] = [
     Provider {
         name: "soft-inline",
         about: "the software HCA, executing on the thread that rings",
@@ -124,6 +124,47 @@ pub static PROVIDERS: [Provider; 4] = [
         open_virtual: None,
     },
 ];
+
+/// The device of libibverbs that is to be judged, in place of the others.
+#[cfg(feature = "verbs")]
+const VERBS_DEVICE: &str = "BELLWIRE_VERBS_DEVICE";
+
+/// What rxe does not do, and the interface does not offer on devices of libibverbs.
+#[cfg(feature = "verbs")]
+const VERBS_LACKS: [Feature; 8] = [
+    Feature::Xrc,
+    Feature::FaultInjection,
+    Feature::RcSqe,
+    Feature::XrcSqe,
+    Feature::XrcInitiatorReceives,
+    Feature::XrcTargetSends,
+    Feature::PathMigration,
+    Feature::Nop,
+];
+
+/// A device of libibverbs: rxe, in the guest of `cargo xtask vm`.
+#[cfg(feature = "verbs")]
+static VERBS: [Provider; 1] = [Provider {
+    name: "verbs",
+    about: "a device of libibverbs: rxe of Linux 6.1",
+    lacks: &[&VERBS_LACKS, &[Feature::VirtualClock]],
+    quiet: Quiet(Duration::from_millis(20)),
+    open: || {
+        let name = std::env::var(VERBS_DEVICE).expect("the name of a device");
+        Device::open(&name).expect("a device of libibverbs")
+    },
+    open_two: None,
+    open_virtual: None,
+}];
+
+/// Who is judged.
+pub fn providers() -> &'static [Provider] {
+    #[cfg(feature = "verbs")]
+    if std::env::var_os(VERBS_DEVICE).is_some() {
+        return &VERBS;
+    }
+    &PROVIDERS
+}
 
 fn two(mode: Mode) -> (Device, Device) {
     let name = fabric_name();

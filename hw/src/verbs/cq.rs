@@ -238,6 +238,9 @@ impl Cq {
         }
     }
 
+    /// One poll for each entry, without `ibv_next_poll`: where that finds none, rxe in libibverbs 44
+    /// unlocks the queue and moves on, and `ibv_end_poll` does so again, so that an entry is lost.
+    ///
     /// # Safety
     /// The queue is alive, and nobody else polls it.
     #[inline(always)]
@@ -249,23 +252,18 @@ impl Cq {
     ) -> u32 {
         let cq = cq.as_ptr();
         let mut attr = sys::ibv_poll_cq_attr { comp_mask: 0 };
-        // SAFETY: the caller's promise. Nothing is there, or it failed: there is nothing to end then.
-        if unsafe { sys::ibv_start_poll(cq, &raw mut attr) } != 0 {
-            return 0;
-        }
-        let mut count = 0;
-        loop {
+        for count in 0..limit {
+            // SAFETY: the caller's promise. Nothing is there, or it failed: there is nothing to end
+            // then.
+            if unsafe { sys::ibv_start_poll(cq, &raw mut attr) } != 0 {
+                return count;
+            }
             // SAFETY: between start and end the fields of an entry may be read.
             unsafe { self.take(inner, &wc::Extended(cq)) };
-            count += 1;
-            // SAFETY: the caller's promise.
-            if count == limit || unsafe { sys::ibv_next_poll(cq) } != 0 {
-                break;
-            }
+            // SAFETY: started.
+            unsafe { sys::ibv_end_poll(cq) };
         }
-        // SAFETY: started.
-        unsafe { sys::ibv_end_poll(cq) };
-        count
+        limit
     }
 
     fn fetch_plain(&self, inner: &mut Inner, limit: u32) -> u32 {

@@ -61,7 +61,7 @@ unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         (*qp).wr_id = request.wr_id;
-        (*qp).wr_flags = request.flags;
+        (*qp).wr_flags = request.flags | inline_flag(request.data);
         match request.operation {
             Operation::Send => sys::ibv_wr_send(qp),
             Operation::SendImm(imm) => sys::ibv_wr_send_imm(qp, imm),
@@ -92,6 +92,16 @@ unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>) {
             sys::ibv_wr_set_ud_addr(qp, to.handle, to.qpn, to.qkey);
         }
         set_data(qp, request.data);
+    }
+}
+
+/// What says that the data are bytes of the entry. By the setter alone rxe does not know it, and takes
+/// the bytes for elements.
+#[inline(always)]
+fn inline_flag(mut data: SgeList<'_>) -> u32 {
+    match data.next() {
+        Some(Data::Inline(..)) => sys::ibv_send_flags::IBV_SEND_INLINE.0,
+        _ => 0,
     }
 }
 

@@ -4,7 +4,7 @@
 //!   core: SendQueue, RecvQueue, SharedRecvQueue           core: CompletionQueue
 //!     │ entries in the ConnectX format, in our memory        ▲ the same
 //!     ▼ ring                                                 │ fetch, when a poll finds nothing
-//!   request ──► extended: ibv_wr_*                         wc ◄── ibv_start_poll, ibv_next_poll …
+//!   request ──► extended: ibv_wr_*                         wc ◄── ibv_start_poll, ibv_end_poll
 //!          └──► chain: ibv_post_send                         ◄── ibv_poll_cq
 //!   recv, srq: ibv_post_recv, ibv_post_srq_recv
 //!     └───────────────────────── the device ─────────────────┘
