@@ -295,9 +295,10 @@ impl Device {
         })
     }
 
-    /// How a queue pair of this device is found, by this port and this entry of its GID table. What
-    /// cannot be asked for is zero: the device is broken, or the port not there.
-    pub(crate) fn endpoint(&self, qp_num: u32, port_num: u8, gid_index: Option<u8>) -> Endpoint {
+    /// How a queue pair of this device is found, by this port and this entry of its GID table, or the
+    /// one that the device prefers. What cannot be asked for is zero: the device is broken, or the
+    /// port not there.
+    pub fn endpoint(&self, qp_num: u32, port_num: u8, gid_index: Option<u8>) -> Endpoint {
         let index = gid_index.unwrap_or_else(|| self.hca.default_gid_index(port_num));
         Endpoint {
             qp_num,

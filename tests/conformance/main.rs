@@ -63,6 +63,10 @@ fn put(
             "not supported: lacks {feature}"
         )));
     }
+    if let Some(instead) = provider.otherwise(&rule.name) {
+        matrix.note(provider, &rule.name, Verdict::Otherwise);
+        return Ok(Completion::ignored_with(format!("otherwise: {instead}")));
+    }
     let outcome = rule.judge(provider);
     let verdict = match outcome {
         Ok(()) => Verdict::Yes,

@@ -68,6 +68,9 @@ pub struct Provider {
     pub about: &'static str,
     /// What it lacks: rules that need it are reported as not supported.
     pub lacks: &'static [&'static [Feature]],
+    /// Rules that it is known to break, by what they begin with, and what it does instead. They are
+    /// not put to it; the page says why.
+    pub otherwise: &'static [(&'static str, &'static str)],
     /// How long nothing has to come before it counts as nothing.
     pub quiet: Quiet,
     open: fn() -> Device,
@@ -91,6 +94,7 @@ static PROVIDERS: [Provider; 4] = [
         name: "soft-inline",
         about: "the software HCA, executing on the thread that rings",
         lacks: &[&SOFT_LACKS],
+        otherwise: &[],
         quiet: Quiet(Duration::ZERO),
         open: || soft(Mode::Inline, ClockKind::Real),
         open_two: None,
@@ -100,6 +104,7 @@ static PROVIDERS: [Provider; 4] = [
         name: "soft-engine",
         about: "the software HCA, executing on a thread of its own",
         lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        otherwise: &[],
         quiet: Quiet(Duration::from_millis(5)),
         open: || soft(ENGINE, ClockKind::Real),
         open_two: None,
@@ -109,6 +114,7 @@ static PROVIDERS: [Provider; 4] = [
         name: "soft-fabric",
         about: "two nodes of a fabric, one end on each where a rule has two",
         lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        otherwise: &[],
         quiet: Quiet(Duration::from_millis(5)),
         open: || node(&fabric_name(), Mode::Inline),
         open_two: Some(|| two(Mode::Inline)),
@@ -118,6 +124,7 @@ static PROVIDERS: [Provider; 4] = [
         name: "fabric-engine",
         about: "the same, executing on threads of their own",
         lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        otherwise: &[],
         quiet: Quiet(Duration::from_millis(5)),
         open: || node(&fabric_name(), ENGINE),
         open_two: Some(|| two(ENGINE)),
@@ -142,12 +149,17 @@ const VERBS_LACKS: [Feature; 8] = [
     Feature::Nop,
 ];
 
+/// What rxe of Linux 6.1 does otherwise than the rules say.
+#[cfg(feature = "verbs")]
+const OTHERWISE: [(&str, &str); 0] = [];
+
 /// A device of libibverbs: rxe, in the guest of `cargo xtask vm`.
 #[cfg(feature = "verbs")]
 static VERBS: [Provider; 1] = [Provider {
     name: "verbs",
     about: "a device of libibverbs: rxe of Linux 6.1",
     lacks: &[&VERBS_LACKS, &[Feature::VirtualClock]],
+    otherwise: &OTHERWISE,
     quiet: Quiet(Duration::from_millis(20)),
     open: || {
         let name = std::env::var(VERBS_DEVICE).expect("the name of a device");
@@ -180,6 +192,12 @@ fn soft(mode: Mode, clock: ClockKind) -> Device {
 }
 
 impl Provider {
+    /// What it does instead of following this rule.
+    pub fn otherwise(&self, rule: &str) -> Option<&'static str> {
+        let found = self.otherwise.iter().find(|(start, _)| rule.starts_with(start));
+        found.map(|&(_, instead)| instead)
+    }
+
     /// Every feature that it lacks.
     pub fn lacking(&self) -> impl Iterator<Item = Feature> {
         self.lacks.iter().copied().flatten().copied()

@@ -7,14 +7,14 @@ use bellwire_core::wqe::{SendRing, SendWqe};
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
 
-/// Requests of one list.
-const LENGTH: usize = 16;
+/// Requests of one list, on a queue pair that posts all of them so.
+pub(super) const LENGTH: usize = 16;
 
 /// Prepared memory for a list.
 pub(super) struct Chain {
-    wrs: [MaybeUninit<sys::ibv_send_wr>; LENGTH],
-    counters: [u32; LENGTH],
-    sges: [[MaybeUninit<sys::ibv_sge>; MAX_SGE]; LENGTH],
+    wrs: Box<[MaybeUninit<sys::ibv_send_wr>]>,
+    counters: Box<[u32]>,
+    sges: Box<[[MaybeUninit<sys::ibv_sge>; MAX_SGE]]>,
 }
 
 impl std::fmt::Debug for Chain {
@@ -29,12 +29,25 @@ unsafe impl Send for Chain {}
 unsafe impl Sync for Chain {}
 
 impl Chain {
-    pub fn new() -> Box<Self> {
-        Box::new(Self {
-            wrs: [const { MaybeUninit::uninit() }; LENGTH],
-            counters: [0; LENGTH],
-            sges: [const { [const { MaybeUninit::uninit() }; MAX_SGE] }; LENGTH],
-        })
+    /// For lists of so many requests.
+    pub fn new(length: usize) -> Self {
+        Self {
+            wrs: (0..length).map(|_| MaybeUninit::uninit()).collect(),
+            counters: vec![0; length].into(),
+            sges: (0..length)
+                .map(|_| [const { MaybeUninit::uninit() }; MAX_SGE])
+                .collect(),
+        }
+    }
+
+    /// Posts one request; whether it was taken. None is in the list.
+    #[cold]
+    pub fn post_alone(&mut self, own: &Qp, counter: u32, request: &Request<'_>) -> bool {
+        if let Operation::BindType1 { mw, info } = request.operation {
+            return own.bind_type1(mw, info, request);
+        }
+        self.append(0, counter, request);
+        self.flush(own, 1).is_ok()
     }
 
     /// Posts the entries from `at` up to `to`; gives the first that was not taken.
@@ -49,12 +62,12 @@ impl Chain {
             let next = at.wrapping_add(wqe.blocks());
             match Request::read(own, &wqe, at) {
                 Some(request) => {
-                    if let Operation::BindType1 { mw, info } = request.operation {
+                    if let Operation::BindType1 { .. } = request.operation {
                         if let Err(refused) = self.flush(own, count) {
                             return refused;
                         }
                         count = 0;
-                        if !own.bind_type1(mw, info, &request) {
+                        if !self.post_alone(own, at, &request) {
                             return at;
                         }
                     } else {
@@ -74,7 +87,7 @@ impl Chain {
                 None => return self.flush(own, count).err().unwrap_or(at),
             }
             at = next;
-            if count == LENGTH {
+            if count == self.wrs.len() {
                 if let Err(refused) = self.flush(own, count) {
                     return refused;
                 }

@@ -1,12 +1,22 @@
 //! Posting by `ibv_wr_*`, on queue pairs that have it.
+//!
+//! rxe in libibverbs 44 gets three things wrong here. It takes inline bytes for elements, unless the
+//! flags say that they are inline; so they do. It takes the first element's length for that of all;
+//! so requests of more elements go by `ibv_post_send`. It counts no bytes of an inline list; so what
+//! runs over the ring's end is put together before.
 
+use super::chain::Chain;
 use super::qp::Qp;
-use super::request::{MAX_SGE, Operation, Request, elements};
+use super::request::{Operation, Payload, Request};
 use super::sys;
-use bellwire_core::wqe::{Data, SendRing, SendWqe, SgeList};
-use std::mem::MaybeUninit;
+use bellwire_core::wqe::{SendRing, SendWqe};
+use std::ptr::null_mut;
 
-/// Posts the entries from `from` up to `to`; gives the first that was not taken.
+/// Bytes of the longest entry: no inline data are longer.
+const LONGEST: usize = 63 * 16;
+
+/// Posts the entries from `from` up to `to`; gives the first that was not taken. `alone` posts those
+/// that cannot be posted so.
 ///
 /// # Safety
 /// The caller is the queue pair's only poster, `qp` its extended form, and the entries are staged.
@@ -14,6 +24,7 @@ use std::mem::MaybeUninit;
 pub(super) unsafe fn post(
     own: &Qp,
     qp: *mut sys::ibv_qp_ex,
+    alone: &mut Chain,
     ring: SendRing<'static>,
     from: u32,
     to: u32,
@@ -28,21 +39,25 @@ pub(super) unsafe fn post(
             break;
         };
         let next = at.wrapping_add(wqe.blocks());
-        if let Operation::BindType1 { mw, info } = request.operation {
+        let payload = Payload::of(request.data);
+        if matches!(payload, Payload::List)
+            || matches!(request.operation, Operation::BindType1 { .. })
+        {
             // SAFETY: started.
             if unsafe { sys::ibv_wr_complete(qp) } != 0 {
                 return started;
             }
-            let taken = own.bind_type1(mw, info, &request);
+            let taken = alone.post_alone(own, at, &request);
             // SAFETY: completed before.
             unsafe { sys::ibv_wr_start(qp) };
+            started = at;
             if !taken {
                 break;
             }
             started = next;
         } else {
             // SAFETY: started.
-            unsafe { build(qp, &request) };
+            unsafe { build(qp, &request, payload) };
         }
         at = next;
     }
@@ -57,11 +72,15 @@ pub(super) unsafe fn post(
 /// # Safety
 /// Between start and complete; the queue pair was created with the operation.
 #[inline(always)]
-unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>) {
+unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>, payload: Payload<'_>) {
+    let inline = match payload {
+        Payload::Inline(..) => sys::ibv_send_flags::IBV_SEND_INLINE.0,
+        _ => 0,
+    };
     // SAFETY: the caller's promise.
     unsafe {
         (*qp).wr_id = request.wr_id;
-        (*qp).wr_flags = request.flags | inline_flag(request.data);
+        (*qp).wr_flags = request.flags | inline;
         match request.operation {
             Operation::Send => sys::ibv_wr_send(qp),
             Operation::SendImm(imm) => sys::ibv_wr_send_imm(qp, imm),
@@ -91,60 +110,27 @@ unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>) {
         if let Some(to) = &request.to {
             sys::ibv_wr_set_ud_addr(qp, to.handle, to.qpn, to.qkey);
         }
-        set_data(qp, request.data);
-    }
-}
-
-/// What says that the data are bytes of the entry. By the setter alone rxe does not know it, and takes
-/// the bytes for elements.
-#[inline(always)]
-fn inline_flag(mut data: SgeList<'_>) -> u32 {
-    match data.next() {
-        Some(Data::Inline(..)) => sys::ibv_send_flags::IBV_SEND_INLINE.0,
-        _ => 0,
+        match payload {
+            Payload::One(sge) => sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),
+            // The bytes are copied at once.
+            Payload::Inline(bytes, []) => {
+                sys::ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len());
+            }
+            Payload::Inline(head, tail) => set_inline(qp, head, tail),
+            Payload::Empty | Payload::List => sys::ibv_wr_set_sge_list(qp, 0, null_mut()),
+        }
     }
 }
 
 /// # Safety
 /// As [`build`], behind the operation.
-#[inline(always)]
-unsafe fn set_data(qp: *mut sys::ibv_qp_ex, data: SgeList<'_>) {
-    let mut rest = data;
-    match (rest.next(), rest.next()) {
-        (Some(Data::Pointer(sge)), None) => {
-            // SAFETY: the caller's promise.
-            unsafe { sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length) };
-        }
-        (Some(Data::Inline(bytes, [])), None) => {
-            let start = bytes.as_ptr().cast_mut().cast();
-            // SAFETY: as above; the bytes are copied at once.
-            unsafe { sys::ibv_wr_set_inline_data(qp, start, bytes.len()) };
-        }
-        // SAFETY: as above.
-        _ => unsafe { set_list(qp, data) },
-    }
-}
-
-/// # Safety
-/// As [`set_data`].
 #[inline(never)]
-unsafe fn set_list(qp: *mut sys::ibv_qp_ex, data: SgeList<'_>) {
-    let mut list = [const { MaybeUninit::<sys::ibv_sge>::uninit() }; MAX_SGE];
-    let (count, is_inline) = elements(data, &mut list);
-    if !is_inline {
-        // SAFETY: the caller's promise; so many are written.
-        return unsafe { sys::ibv_wr_set_sge_list(qp, count, list.as_ptr().cast()) };
-    }
-    let mut pieces = [const { MaybeUninit::<sys::ibv_data_buf>::uninit() }; 2];
-    let count = count.min(pieces.len());
-    for (piece, element) in pieces.iter_mut().zip(&list[..count]) {
-        // SAFETY: as above.
-        let element = unsafe { element.assume_init_ref() };
-        piece.write(sys::ibv_data_buf {
-            addr: std::ptr::with_exposed_provenance_mut(element.addr as usize),
-            length: element.length as usize,
-        });
-    }
-    // SAFETY: as above; the bytes are copied at once.
-    unsafe { sys::ibv_wr_set_inline_data_list(qp, count, pieces.as_ptr().cast()) };
+unsafe fn set_inline(qp: *mut sys::ibv_qp_ex, head: &[u8], tail: &[u8]) {
+    let mut bytes = [0; LONGEST];
+    let (tail_at, length) = (head.len(), head.len() + tail.len());
+    // Parts of one entry.
+    bytes[..tail_at].copy_from_slice(head);
+    bytes[tail_at..length].copy_from_slice(tail);
+    // SAFETY: the caller's promise; the bytes are copied at once.
+    unsafe { sys::ibv_wr_set_inline_data(qp, bytes.as_mut_ptr().cast(), length) };
 }

@@ -522,6 +522,9 @@ impl Qp {
             // What it told before belongs to the life that ends.
             self.cqs().for_each(Cq::fetch_all);
         }
+        if (now.qp_state, to) == (QpState::Sqd, QpState::Rts) {
+            self.resume();
+        }
         if to == QpState::Err {
             self.failing.store(true, Ordering::Relaxed);
         }
@@ -558,6 +561,18 @@ impl Qp {
         if self.query().is_ok_and(|attr| attr.qp_state == QpState::Err) {
             // Nothing can be done about an error (EIO).
             let _ = self.error();
+        }
+    }
+
+    /// Has the device go on with what was posted in SQD: some (rxe) look only when they are rung.
+    fn resume(&self) {
+        if let Some(qp) = self.extended.map(NonNull::as_ptr) {
+            // SAFETY: alive; the poster is here, by its owner. Nothing is posted, so that there is
+            // nothing that could fail.
+            unsafe {
+                sys::ibv_wr_start(qp);
+                let _ = sys::ibv_wr_complete(qp);
+            }
         }
     }
 

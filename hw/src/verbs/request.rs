@@ -189,6 +189,28 @@ pub(super) fn element(sge: Sge) -> sys::ibv_sge {
     }
 }
 
+/// A request's data.
+pub(super) enum Payload<'m> {
+    Empty,
+    One(Sge),
+    /// Bytes in the entry; the second string is not empty where they run over the ring's end.
+    Inline(&'m [u8], &'m [u8]),
+    /// More than one element.
+    List,
+}
+
+impl<'m> Payload<'m> {
+    #[inline(always)]
+    pub fn of(mut data: SgeList<'m>) -> Self {
+        match (data.next(), data.next()) {
+            (None, _) => Self::Empty,
+            (Some(Data::Inline(head, tail)), _) => Self::Inline(head, tail),
+            (Some(Data::Pointer(sge)), None) => Self::One(sge),
+            (Some(Data::Pointer(_)), Some(_)) => Self::List,
+        }
+    }
+}
+
 /// The pieces of a request's data, as elements; and whether they are bytes within the entry.
 pub(super) fn elements(data: SgeList<'_>, to: &mut [MaybeUninit<sys::ibv_sge>]) -> (usize, bool) {
     let inline = |bytes: &[u8]| sys::ibv_sge {

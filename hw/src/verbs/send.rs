@@ -4,7 +4,7 @@
 //! before the request is flushed and told, and then it and all behind it are told by entries of our
 //! own.
 
-use super::chain::Chain;
+use super::chain::{Chain, LENGTH};
 use super::qp::Qp;
 use super::tag::Kind;
 use super::{extended, wc};
@@ -18,15 +18,15 @@ use std::sync::Arc;
 pub struct SendDoorbell {
     qp: Arc<Qp>,
     ring: SendRing<'static>,
-    /// Where there is no `ibv_wr_*`.
-    chain: Option<Box<Chain>>,
+    /// For what does not go by `ibv_wr_*`.
+    chain: Chain,
 }
 
 impl SendDoorbell {
     /// # Safety
     /// The ring is that of the queue pair's send queue, and stays as long as it is rung for.
     pub(crate) unsafe fn new(qp: Arc<Qp>, ring: SendRing<'static>) -> Self {
-        let chain = qp.extended().is_none().then(Chain::new);
+        let chain = Chain::new(if qp.extended().is_some() { 1 } else { LENGTH });
         Self { qp, ring, chain }
     }
 
@@ -62,12 +62,14 @@ unsafe impl port::SendDoorbell for SendDoorbell {
         if self.qp.refused() {
             return self.refuse(from, to);
         }
-        let posted = match (self.qp.extended(), &mut self.chain) {
+        let Self { qp, ring, chain } = self;
+        let posted = match qp.extended() {
             // SAFETY: the only poster; the entries were staged, and are the device's now.
-            (Some(qp), _) => unsafe { extended::post(&self.qp, qp.as_ptr(), self.ring, from, to) },
+            Some(extended) => unsafe {
+                extended::post(qp, extended.as_ptr(), chain, *ring, from, to)
+            },
             // SAFETY: as above.
-            (None, Some(chain)) => unsafe { chain.post(&self.qp, self.ring, from, to) },
-            (None, None) => from,
+            None => unsafe { chain.post(qp, *ring, from, to) },
         };
         if posted != to {
             self.refuse(posted, to);

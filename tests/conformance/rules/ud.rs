@@ -79,11 +79,7 @@ fn two(p: &Provider) -> (Talker<Ud>, Talker<Ud>) {
 }
 
 fn here(device: &Device) -> AhAttr {
-    AhAttr {
-        dlid: device.query_port(1).expect("the first port").lid,
-        port_num: 1,
-        ..AhAttr::default()
-    }
+    device.way_to(&device.endpoint(0, 1, None), 1, None)
 }
 
 fn routed(device: &Device) -> AhAttr {
