@@ -194,7 +194,10 @@ fn soft(mode: Mode, clock: ClockKind) -> Device {
 impl Provider {
     /// What it does instead of following this rule.
     pub fn otherwise(&self, rule: &str) -> Option<&'static str> {
-        let found = self.otherwise.iter().find(|(start, _)| rule.starts_with(start));
+        let found = self
+            .otherwise
+            .iter()
+            .find(|(start, _)| rule.starts_with(start));
         found.map(|&(_, instead)| instead)
     }
 

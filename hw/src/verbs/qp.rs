@@ -1,7 +1,7 @@
 //! Queue pairs: their objects and states.
 
 use super::attr;
-use super::context::Context;
+use super::context::{Context, Tables};
 use super::cq::{Cq, User};
 use super::memory::Pd;
 use super::request::Request;
@@ -431,23 +431,28 @@ impl Qp {
         window.map_or(rkey, |window| unsafe { window.mw.as_ref().rkey })
     }
 
-    /// The window and the region of a bind. A length of zero names no region.
+    /// The window and the region of a bind. A length of zero binds to nothing: any region of the
+    /// window's domain does, and none would have rxe read through a null pointer.
     pub(super) fn window(
         &self,
         rkey: u32,
         info: &BindMwInfo,
     ) -> Option<(NonNull<sys::ibv_mw>, sys::ibv_mw_bind_info)> {
         let mut tables = self.context.tables();
+        let Tables { mrs, windows, .. } = &mut *tables;
+        let window = windows.get_mut(&(rkey >> 8))?;
+        // SAFETY: in the tables, so they are there.
+        let same_pd =
+            |mr: &&NonNull<sys::ibv_mr>| unsafe { mr.as_ref().pd == window.mw.as_ref().pd };
         let mr = match info.length {
-            0 => null_mut(),
-            _ => tables.mrs.get(&info.lkey)?.as_ptr(),
+            0 => mrs.values().find(same_pd)?,
+            _ => mrs.get(&info.lkey)?,
         };
-        let window = tables.windows.get_mut(&(rkey >> 8))?;
         window.bound = (info.length != 0).then_some(info.lkey);
         Some((
             window.mw,
             sys::ibv_mw_bind_info {
-                mr,
+                mr: mr.as_ptr(),
                 addr: info.addr,
                 length: info.length.into(),
                 mw_access_flags: info.access,

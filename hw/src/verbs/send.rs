@@ -9,7 +9,7 @@ use super::qp::Qp;
 use super::tag::Kind;
 use super::{extended, wc};
 use bellwire_core::port::{self, Staged};
-use bellwire_core::wqe::{SendRing, SendWqe};
+use bellwire_core::wqe::{SendRing, SendWqe, opcode};
 use bellwire_core::wr::WcStatus;
 use std::sync::Arc;
 
@@ -35,19 +35,22 @@ impl SendDoorbell {
     #[cold]
     #[inline(never)]
     fn refuse(&self, from: u32, to: u32) {
-        let mut status = WcStatus::WrFlushErr;
-        if self.qp.set_refused() {
-            status = WcStatus::LocQpOpErr;
+        let first = self.qp.set_refused();
+        if first {
             self.qp.drain();
         }
         let mut at = from;
         while at != to {
             // SAFETY: staged, and not written before it completes.
             let wqe = unsafe { SendWqe::read(self.ring, at) };
+            let status = match wqe.opcode() {
+                _ if !first || at != from => WcStatus::WrFlushErr,
+                opcode::UMR => WcStatus::MwBindErr,
+                _ => WcStatus::LocQpOpErr,
+            };
             let cqe = wc::refused(Kind::Send, self.qp.send_index(), at, status);
             // Without room the queue has overrun, which `reserve_cq` rules out.
             let _room = self.qp.send_cq().produce(&cqe);
-            status = WcStatus::WrFlushErr;
             at = at.wrapping_add(wqe.blocks());
         }
     }

@@ -7,7 +7,9 @@ use bellwire::queue::{Completion, PostError};
 use bellwire::state::{QpAttr, QpAttrMask as M, QpState};
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, Sge, WcStatus};
-use bellwire::{Ah, Cq, Device, Endpoint, Error, Pd, Qp, QpInit, QpTransport, Region, Srq, SrqInit};
+use bellwire::{
+    Ah, Cq, Device, Endpoint, Error, Pd, Qp, QpInit, QpTransport, Region, Srq, SrqInit,
+};
 use bellwire::{XrcTarget, Xrcd};
 use bellwire_tests::fixture::*;
 
@@ -300,7 +302,9 @@ impl Service for Ud {
 
     fn ends_on(pds: (&Pd, &Pd), p: &Provider, init: &QpInit) -> (Talker<Ud>, Talker<Ud>) {
         let way = |from: &Pd, to: &Pd| {
-            let there = from.device().way_to(&to.device().endpoint(0, 1, None), 1, None);
+            let there = from
+                .device()
+                .way_to(&to.device().endpoint(0, 1, None), 1, None);
             from.create_ah(&there).expect("an address handle")
         };
         let rx = Talker::new(pds.1, p, init, (way(pds.1, pds.0), 0));
