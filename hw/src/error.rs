@@ -312,7 +312,7 @@ impl fmt::Display for Error {
             ),
             Self::NotMulticast { gid } => write!(
                 f,
-                "{} is not a multicast address: those begin with ff",
+                "{} is not a multicast address: those begin with ff, or are one of IPv4 (mapped)",
                 std::net::Ipv6Addr::from(*gid)
             ),
             Self::NotAttached { qpn } => write!(

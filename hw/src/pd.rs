@@ -10,13 +10,15 @@ use crate::verbs;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wr::{Remote, Sge};
 use std::ptr::NonNull;
-#[cfg(feature = "verbs")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A protection domain. Clones are the same one.
 #[derive(Clone, Debug)]
-pub struct Pd {
+pub struct Pd(Arc<Domain>);
+
+#[derive(Debug)]
+struct Domain {
     // Before the device that it is of.
     #[cfg(feature = "verbs")]
     verbs: Option<Result<Arc<verbs::Pd>, i32>>,
@@ -26,27 +28,27 @@ pub struct Pd {
 
 impl Pd {
     pub(crate) fn new(device: Device) -> Self {
-        match &device.hca {
-            Provider::Soft(hca) => Self {
+        Self(Arc::new(match &device.hca {
+            Provider::Soft(hca) => Domain {
                 #[cfg(feature = "verbs")]
                 verbs: None,
                 id: hca.alloc_pd(),
                 device,
             },
             #[cfg(feature = "verbs")]
-            Provider::Verbs(context) => Self {
+            Provider::Verbs(context) => Domain {
                 // Without one nothing can be created in it, which says why.
                 verbs: Some(verbs::Pd::new(context).map(Arc::new)),
                 id: context.next_pd(),
                 device,
             },
-        }
+        }))
     }
 
     /// The domain of libibverbs.
     #[cfg(feature = "verbs")]
     pub(crate) fn verbs(&self) -> Result<&Arc<verbs::Pd>, Error> {
-        match &self.verbs {
+        match &self.0.verbs {
             Some(Ok(pd)) => Ok(pd),
             Some(Err(error)) => Err(Error::io(
                 "allocate a protection domain",
@@ -60,15 +62,15 @@ impl Pd {
 
     /// The device.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.0.device
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.id
+        self.0.id
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.device.is_same_context(&other.device) && self.id == other.id
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Registers memory that somebody else owns. [`Region`] is the safe way.
@@ -98,7 +100,7 @@ impl Pd {
             return Err(Error::BadRegion { addr, length });
         }
         // SAFETY: the caller's promise; the provenance was exposed.
-        let (lkey, rkey) = unsafe { self.device.hca.register_mr(self, addr, length, access)? };
+        let (lkey, rkey) = unsafe { self.device().hca.register_mr(self, addr, length, access)? };
         Ok(Mr {
             pd: self.clone(),
             addr,
@@ -128,7 +130,7 @@ impl Mr {
     /// # Errors
     /// [`Error::WindowsBound`], and the region, as it was.
     pub fn deregister(mut self) -> Result<(), (Self, Error)> {
-        match self.pd.device.hca.deregister_unbound(self.lkey) {
+        match self.pd.device().hca.deregister_unbound(self.lkey) {
             Ok(()) => {
                 self.lkey = 0;
                 Ok(())
@@ -172,7 +174,7 @@ impl Drop for Mr {
     fn drop(&mut self) {
         // Zero has been revoked, and is no key; others are ours, so that there is nothing that could
         // fail.
-        let _ = self.pd.device.hca.deregister_mr(self.lkey);
+        let _ = self.pd.device().hca.deregister_mr(self.lkey);
     }
 }
 
@@ -199,7 +201,7 @@ impl Region {
         let start = NonNull::new(mapping.as_ptr()).ok_or(bad)?;
         // SAFETY: the mapping lives as long as the registration, and gives no safe references.
         let mr = unsafe { pd.register(start, mapping.len(), access)? };
-        let hca = pd.device.hca.soft("a fabric").ok();
+        let hca = pd.device().hca.soft("a fabric").ok();
         let shown = (mapping.fd().zip(hca))
             .and_then(|(fd, hca)| ShownMemory::new(hca, fd, mr.addr, mapping.len() as u64));
         Ok(Self {

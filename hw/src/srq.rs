@@ -120,7 +120,7 @@ pub struct Srq {
     queue: SharedRecvQueue<'static>,
     /// What takes the entries to the device; the software HCA takes them itself.
     #[cfg(feature = "verbs")]
-    doorbell: Option<verbs::SrqDoorbell>,
+    doorbell: Option<Box<verbs::SrqDoorbell>>,
     shared: Arc<SrqShared>,
 }
 
@@ -353,7 +353,7 @@ impl Pd {
                 let doorbell = unsafe { verbs::SrqDoorbell::new(srq.clone(), consumer) };
                 return Ok(Srq {
                     queue,
-                    doorbell: Some(doorbell),
+                    doorbell: Some(Box::new(doorbell)),
                     shared: Arc::new(SrqShared {
                         number: srq.number(),
                         ctx: SrqSide::Verbs(srq),

@@ -166,6 +166,9 @@ struct Made<T: QpTransport> {
     rq: QpRecvQueue,
 }
 
+/// The memory of a queue pair, its parts, and how completions name both queues.
+type Attached = (Arc<QpMemory>, Borrowed, (UserIndex, UserIndex));
+
 impl Wanted<'_, '_> {
     fn too_large(&self) -> Error {
         Error::TooLarge {
@@ -176,10 +179,7 @@ impl Wanted<'_, '_> {
     }
 
     /// The rings and ledgers of the queue pair of this number, attached to its completion queues.
-    fn attached<T: QpTransport>(
-        &mut self,
-        qpn: u32,
-    ) -> Result<(Arc<QpMemory>, Borrowed, (UserIndex, UserIndex)), Error> {
+    fn attached<T: QpTransport>(&mut self, qpn: u32) -> Result<Attached, Error> {
         let memory = QpMemory::new(self.sizes, qpn).ok_or_else(|| self.too_large())?;
         // SAFETY: the queue pair and its completion queues keep the memory.
         let parts = unsafe { memory.parts() }.ok_or_else(|| self.too_large())?;

@@ -12,6 +12,7 @@ use crate::error::Error;
 use bellwire_core::cqe::Source;
 use bellwire_core::qp::AhAttr;
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -80,8 +81,44 @@ impl Context {
                 &raw mut attr,
             )
         })
-        .map_err(|_| Error::NotADatagram)?;
+        .or_else(|_| {
+            // It checks a checksum that rxe leaves out of what it sends to itself.
+            self.way_back_by_ipv4(&grh, port_num, &mut attr)
+                .ok_or(Error::NotADatagram)
+        })?;
         Ok(super::attr::ah_from_verbs(&attr))
+    }
+
+    /// The way back by an IPv4 header, which is the last 20 bytes of the 40.
+    fn way_back_by_ipv4(
+        &self,
+        grh: &[u8; GRH_BYTES],
+        port_num: u8,
+        attr: &mut sys::ibv_ah_attr,
+    ) -> Option<()> {
+        const VERSION_AND_LENGTH: u8 = 0x45;
+        let header = &grh[20..];
+        let mapped = |at: usize| {
+            let octets: [u8; 4] = header[at..at + 4].try_into().ok()?;
+            Some(Ipv4Addr::from(octets).to_ipv6_mapped().octets())
+        };
+        if header[0] != VERSION_AND_LENGTH {
+            return None;
+        }
+        let (from, to) = (mapped(12)?, mapped(16)?);
+        let length = self.query_port(port_num).ok()?.gid_tbl_len;
+        let ours = |&index: &u8| {
+            self.query_gid(port_num, index.into())
+                .is_ok_and(|gid| gid == to)
+        };
+        let length = u8::try_from(length).unwrap_or(u8::MAX);
+        attr.is_global = 1;
+        attr.port_num = port_num;
+        attr.grh.dgid.raw = from;
+        attr.grh.sgid_index = (0..length).find(ours)?;
+        attr.grh.hop_limit = u8::MAX;
+        attr.grh.traffic_class = header[1];
+        Some(())
     }
 }
 

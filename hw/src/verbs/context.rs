@@ -21,6 +21,8 @@ pub(crate) struct Context {
     attr: DeviceAttr,
     max_inline: OnceLock<u32>,
     driver_limit: u32,
+    /// It is Soft-RoCE, which some requests bring the kernel down with.
+    pub(super) is_rxe: bool,
     pub(super) cqns: Numbers,
     pub(super) srqns: Numbers,
     next_pd: AtomicU32,
@@ -53,6 +55,9 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// How rxe names its vendor.
+const RXE_VENDOR_ID: u32 = 0xff_ffff;
+
 /// The largest power of two that is not larger.
 fn floor(number: u32) -> u32 {
     1 << number.max(1).ilog2()
@@ -76,6 +81,7 @@ impl Context {
             attr: crate::soft::limits(),
             max_inline: OnceLock::new(),
             driver_limit: 0,
+            is_rxe: false,
             cqns: Numbers::new("completion queues"),
             srqns: Numbers::new("shared receive queues"),
             next_pd: AtomicU32::new(1),
@@ -91,6 +97,7 @@ impl Context {
         let attr = unsafe { attr.assume_init() };
         // Of each queue the last entry or two are for draining it.
         context.driver_limit = floor(count(attr.max_qp_wr).saturating_sub(2)).min(1 << 15);
+        context.is_rxe = attr.vendor_id == RXE_VENDOR_ID;
         let port = context.query_port(1);
         context.attr = DeviceAttr {
             max_qp: count(attr.max_qp),

@@ -7,7 +7,7 @@
 use super::context::Context;
 use super::sys;
 use crate::error::Error;
-use crate::event::{Element, EventType};
+use crate::event::{Element, ElementKind, EventType};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -102,30 +102,9 @@ impl Context {
         let mut event = unsafe { sys::get_async_event(self.handle()) }?;
         let number = event.event_type as u32;
         let known = u8::try_from(number).ok().and_then(EventType::from_number);
-        let element = match known.map(EventType::element_kind) {
-            // SAFETY, here and below: the kind says which member is meant, and what it points to is
-            // not destroyed before the event is acknowledged.
-            Some(crate::event::ElementKind::Cq) => {
-                Element::Cq(unsafe { (*event.element.cq).cq_context }.addr() as u32)
-            }
-            Some(crate::event::ElementKind::Qp) => {
-                // SAFETY: as above.
-                Element::Qp(unsafe { (*event.element.qp).qp_num })
-            }
-            Some(crate::event::ElementKind::Srq) => {
-                // SAFETY: as above.
-                Element::Srq(unsafe { (*event.element.srq).srq_context }.addr() as u32)
-            }
-            Some(crate::event::ElementKind::Wq) => {
-                // SAFETY: as above.
-                Element::Wq(unsafe { (*event.element.wq).wq_num })
-            }
-            Some(crate::event::ElementKind::Port) => {
-                // SAFETY: as above.
-                Element::Port(unsafe { event.element.port_num } as u8)
-            }
-            Some(crate::event::ElementKind::Device) | None => Element::Device,
-        };
+        // SAFETY: the kind of the event says which member is meant, and what that points to is not
+        // destroyed before the event is acknowledged.
+        let element = unsafe { element(known, &event.element) };
         // SAFETY: got, and acknowledged here alone.
         unsafe { sys::ack_async_event(&mut event) };
         match known {
@@ -134,5 +113,23 @@ impl Context {
             _ => {}
         }
         Ok((element, known.ok_or(number)))
+    }
+}
+
+/// What an event is about. One that is not known may be about anything: then the device.
+///
+/// # Safety
+/// The member that the kind of the event means is the one that is there, and what it points to exists.
+unsafe fn element(known: Option<EventType>, of: &sys::ibv_async_event_element_t) -> Element {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match known.map(EventType::element_kind) {
+            Some(ElementKind::Cq) => Element::Cq((*of.cq).cq_context.addr() as u32),
+            Some(ElementKind::Qp) => Element::Qp((*of.qp).qp_num),
+            Some(ElementKind::Srq) => Element::Srq((*of.srq).srq_context.addr() as u32),
+            Some(ElementKind::Wq) => Element::Wq((*of.wq).wq_num),
+            Some(ElementKind::Port) => Element::Port(of.port_num as u8),
+            Some(ElementKind::Device) | None => Element::Device,
+        }
     }
 }

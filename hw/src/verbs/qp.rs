@@ -44,10 +44,10 @@ impl Ops {
         use sys::ibv_qp_create_send_ops_flags as F;
         let mut flags = F::IBV_QP_EX_WITH_SEND | F::IBV_QP_EX_WITH_SEND_WITH_IMM;
         if transport != QpType::Ud {
-            flags = flags | F::IBV_QP_EX_WITH_RDMA_WRITE | F::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+            flags |= F::IBV_QP_EX_WITH_RDMA_WRITE | F::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
         }
         if transport == QpType::Rc {
-            flags = flags | F::IBV_QP_EX_WITH_RDMA_READ;
+            flags |= F::IBV_QP_EX_WITH_RDMA_READ;
         }
         let more = [
             (Self::ATOMICS, F::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP),
@@ -58,7 +58,7 @@ impl Ops {
         ];
         for (op, flag) in more {
             if self.has(op) {
-                flags = flags | flag;
+                flags |= flag;
             }
         }
         flags.0.into()
@@ -422,22 +422,31 @@ impl Qp {
         self.context.ahs.get(number)
     }
 
-    /// The key that a window has now, where the key is a window's: taking it away changed the
-    /// program's, and not the device's.
-    pub(super) fn present_rkey(&self, rkey: u32) -> u32 {
-        let tables = self.context.tables();
-        let window = tables.windows.get(&(rkey >> 8));
+    /// The key to invalidate. A window's is the one that it has now: taking it away changed the
+    /// program's, and not the device's. rxe (Linux 6.1) brings the kernel down where a window is
+    /// bound to nothing; as far as is known here, that is refused.
+    pub(super) fn invalidated(&self, rkey: u32) -> Option<u32> {
+        let mut tables = self.context.tables();
+        let Some(window) = tables.windows.get_mut(&(rkey >> 8)) else {
+            return Some(rkey);
+        };
+        let bound = window.bound.take();
         // SAFETY: in the table, so it is there.
-        window.map_or(rkey, |window| unsafe { window.mw.as_ref().rkey })
+        let key = unsafe { window.mw.as_ref().rkey };
+        (bound.is_some() || !self.context.is_rxe).then_some(key)
     }
 
-    /// The window and the region of a bind. A length of zero binds to nothing: any region of the
-    /// window's domain does, and none would have rxe read through a null pointer.
+    /// The window and the region of a bind. A length of zero binds to nothing; libibverbs wants a
+    /// region all the same, any of the window's domain. rxe (Linux 6.1) does not get over it: its
+    /// kernel side reads through a null pointer.
     pub(super) fn window(
         &self,
         rkey: u32,
         info: &BindMwInfo,
     ) -> Option<(NonNull<sys::ibv_mw>, sys::ibv_mw_bind_info)> {
+        if info.length == 0 && self.context.is_rxe {
+            return None;
+        }
         let mut tables = self.context.tables();
         let Tables { mrs, windows, .. } = &mut *tables;
         let window = windows.get_mut(&(rkey >> 8))?;
@@ -491,7 +500,12 @@ impl Qp {
             sys::ibv_query_qp(self.handle.as_ptr(), &raw mut attr, all, &raw mut init)
         })
         .map_err(|error| Error::io("query the queue pair", error))?;
-        Ok(attr::qp_from_verbs(&attr))
+        let attr = attr::qp_from_verbs(&attr);
+        // Devices leave there what earlier lives had.
+        Ok(match attr.qp_state {
+            QpState::Reset => QpAttr::default(),
+            _ => attr,
+        })
     }
 
     fn verbs_modify(&self, attr: &QpAttr, mask: QpAttrMask) -> io::Result<()> {
@@ -772,10 +786,6 @@ impl Context {
         gid: [u8; 16],
         call: impl FnOnce(*mut sys::ibv_qp, *const sys::ibv_gid) -> i32,
     ) -> Result<io::Result<()>, Error> {
-        const MULTICAST: u8 = 0xff;
-        if gid[0] != MULTICAST {
-            return Err(Error::NotMulticast { gid });
-        }
         let qp = self.qp(qpn)?;
         let gid = sys::ibv_gid { raw: gid };
         Ok(sys::check(call(qp.handle.as_ptr(), &raw const gid)))

@@ -153,9 +153,10 @@ fn registration(qp: &Qp, umr: Umr) -> Option<Operation> {
             mw_type: MwType::Type2,
             mw_rkey: rkey,
             ..
-        } => qp
-            .can(Ops::LOCAL_INV)
-            .then(|| Operation::LocalInv(qp.present_rkey(rkey))),
+        } => {
+            let key = qp.can(Ops::LOCAL_INV).then(|| qp.invalidated(rkey))??;
+            Some(Operation::LocalInv(key))
+        }
         Umr::Bind {
             mw_type: MwType::Type2,
             mw_rkey,
