@@ -190,6 +190,8 @@ impl bw_connect_attr {
             min_rnr_timer: byte("min_rnr_timer", self.min_rnr_timer)?,
             max_rd_atomic: byte("max_rd_atomic", self.max_rd_atomic)?,
             qkey: self.qkey,
+            // The first port, by the GID that the device prefers.
+            ..ConnectAttr::default()
         })
     }
 }

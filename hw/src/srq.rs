@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::event::Element;
 use crate::pd::Pd;
 use crate::pinned::Pinned;
+#[cfg(feature = "verbs")]
 use crate::provider::Provider;
 use crate::soft::{Running, SrqCtx, XrcSrq};
 #[cfg(feature = "verbs")]
@@ -343,27 +344,31 @@ impl Pd {
         // SAFETY: the only queue on ledger and record; the device keeps to the rules.
         let queue = unsafe { SharedRecvQueue::new(ledger, record) }.ok_or_else(does_not_fit)?;
         let consumer = SrqConsumer::new(ring, record);
-        let hca = match &self.device().hca {
-            Provider::Soft(hca) => hca,
-            #[cfg(feature = "verbs")]
-            Provider::Verbs(_) => {
-                let (pd, events) = (self.verbs()?, &self.device().events);
-                let srq = Arc::new(verbs::Srq::new(pd, count, init.max_sge, limit, events)?);
-                // SAFETY: the queue keeps ring and record.
-                let doorbell = unsafe { verbs::SrqDoorbell::new(srq.clone(), consumer) };
-                return Ok(Srq {
-                    queue,
-                    doorbell: Some(Box::new(doorbell)),
-                    shared: Arc::new(SrqShared {
-                        number: srq.number(),
-                        ctx: SrqSide::Verbs(srq),
-                        memory,
-                        cq: None,
-                        pd: self.clone(),
-                    }),
-                });
-            }
-        };
+        #[cfg(feature = "verbs")]
+        if let Provider::Verbs(_) = self.device().hca {
+            let device = verbs::Srq::new(
+                self.verbs()?,
+                count,
+                init.max_sge,
+                limit,
+                &self.device().events,
+            );
+            let device = Arc::new(device?);
+            // SAFETY: the queue keeps ring and record.
+            let doorbell = unsafe { verbs::SrqDoorbell::new(device.clone(), consumer) };
+            return Ok(Srq {
+                queue,
+                doorbell: Some(Box::new(doorbell)),
+                shared: Arc::new(SrqShared {
+                    number: device.number(),
+                    ctx: SrqSide::Verbs(device),
+                    memory,
+                    cq: None,
+                    pd: self.clone(),
+                }),
+            });
+        }
+        let hca = self.device().hca.soft("the queue's device")?;
         consumer.set_limit(limit);
         let (ctx, cq) = self.soft_srq(hca, consumer, ledger, &memory, xrc)?;
         // SAFETY: just made; it goes with the device's queue.
