@@ -60,6 +60,7 @@ impl From<hw::Error> for Failure {
             | Error::FaultWithoutRequest { .. }
             | Error::SuccessAsFault
             | Error::ZeroBasedRegion
+            | Error::SoftOnly { .. }
             | Error::WrongElement { .. }
             | Error::UnknownElement { .. } => BW_EINVAL,
             Error::WouldBlock => BW_EAGAIN,

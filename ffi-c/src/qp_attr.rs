@@ -192,6 +192,8 @@ impl bw_connect_attr {
             min_rnr_timer: small("min_rnr_timer", self.min_rnr_timer)?,
             max_rd_atomic: small("max_rd_atomic", self.max_rd_atomic)?,
             qkey: self.qkey,
+            // The first port, by the GID that the device prefers.
+            ..ConnectAttr::default()
         })
     }
 }

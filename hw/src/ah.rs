@@ -3,6 +3,8 @@
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::soft::address_vector;
+#[cfg(feature = "verbs")]
+use crate::{provider::Provider, verbs};
 use bellwire_core::cqe::Source;
 use bellwire_core::qp::{AhAttr, GlobalRoute};
 use bellwire_core::queue::Success;
@@ -16,6 +18,9 @@ pub const GRH_BYTES: usize = 40;
 pub struct Ah {
     av: AddressVector,
     attr: AhAttr,
+    // Before the domain that it is in.
+    #[cfg(feature = "verbs")]
+    _handle: Option<std::sync::Arc<verbs::Ah>>,
     pd: Pd,
 }
 
@@ -26,9 +31,16 @@ impl Pd {
     /// A port or a source GID that the device does not have, or a field out of range.
     pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah, Error> {
         let ports = self.device().attr().phys_port_cnt;
+        let port = self.device().query_port(attr.port_num);
+        let gids = port.map_or(1, |port| port.gid_tbl_len.max(1));
         for (what, given, min, max) in [
             ("port_num", u32::from(attr.port_num), 1, u32::from(ports)),
-            ("sgid_index", attr.grh.sgid_index.into(), 0, 0),
+            (
+                "sgid_index",
+                attr.grh.sgid_index.into(),
+                0,
+                u32::from(gids) - 1,
+            ),
             ("sl", attr.sl.into(), 0, 0xf),
             ("src_path_bits", attr.src_path_bits.into(), 0, 0x7f),
             ("flow_label", attr.grh.flow_label, 0, 0xf_ffff),
@@ -42,9 +54,23 @@ impl Pd {
                 });
             }
         }
+        #[cfg_attr(not(feature = "verbs"), expect(unused_mut, reason = "for libibverbs"))]
+        let mut av = address_vector(attr);
+        #[cfg(feature = "verbs")]
+        let handle = match &self.device().hca {
+            Provider::Soft(_) => None,
+            Provider::Verbs(_) => {
+                let handle = verbs::Ah::new(self.verbs()?, attr)?;
+                // In entries it stands by its number.
+                av.reserved0 = handle.number().to_be_bytes();
+                Some(std::sync::Arc::new(handle))
+            }
+        };
         Ok(Ah {
-            av: address_vector(attr),
+            av,
             attr: *attr,
+            #[cfg(feature = "verbs")]
+            _handle: handle,
             pd: self.clone(),
         })
     }
@@ -59,6 +85,11 @@ impl Pd {
         grh: &[u8; GRH_BYTES],
         port_num: u8,
     ) -> Result<Ah, Error> {
+        #[cfg(feature = "verbs")]
+        if let Provider::Verbs(context) = &self.device().hca {
+            let source = wc.source().ok_or(Error::NotADatagram)?;
+            return self.create_ah(&context.way_back(&source, grh, port_num)?);
+        }
         self.create_ah(&ah_attr_from_wc(wc, grh, port_num)?)
     }
 }

@@ -2,11 +2,14 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::event::{CompChannel, Element};
+use crate::event::{CompChannel, Element, EventQueue};
 use crate::pinned::Pinned;
+use crate::provider::Provider;
 use crate::qp::{QpMemory, Side};
-use crate::soft::CqCtx;
+use crate::soft::{CqCtx, Running};
 use crate::srq::SrqMemory;
+#[cfg(feature = "verbs")]
+use crate::verbs;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
     Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
@@ -21,16 +24,87 @@ const MAX_QPS: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct CqShared {
     // Before the memory that it points to.
-    pub ctx: Box<CqCtx>,
+    pub ctx: CqSide,
     _ring: Pinned,
     _records: Box<[DoorbellRecord; 2]>,
     device: Device,
 }
 
+/// The producing end, by who stands behind it.
+#[derive(Debug)]
+pub(crate) enum CqSide {
+    Soft(Box<CqCtx>),
+    #[cfg(feature = "verbs")]
+    Verbs(Box<verbs::Cq>),
+}
+
+/// Calls what both have under one name.
+macro_rules! both {
+    ($self:ident, $cq:ident => $call:expr) => {
+        match $self {
+            CqSide::Soft($cq) => $call,
+            #[cfg(feature = "verbs")]
+            CqSide::Verbs($cq) => $call,
+        }
+    };
+}
+
+impl CqSide {
+    /// The software HCA's.
+    pub fn soft(&self) -> Result<&CqCtx, Error> {
+        match self {
+            Self::Soft(ctx) => Ok(ctx),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => Err(FOREIGN),
+        }
+    }
+
+    /// That of libibverbs.
+    #[cfg(feature = "verbs")]
+    pub fn verbs(&self) -> Result<&verbs::Cq, Error> {
+        match self {
+            Self::Verbs(cq) => Ok(cq),
+            Self::Soft(_) => Err(FOREIGN),
+        }
+    }
+
+    fn cqn(&self) -> u32 {
+        both!(self, cq => cq.cqn())
+    }
+
+    fn channel(&self) -> Option<&EventQueue<()>> {
+        both!(self, cq => cq.channel())
+    }
+
+    /// Index behind the last entry.
+    pub fn produced(&self) -> u32 {
+        both!(self, cq => cq.produced())
+    }
+
+    fn polled(&self, index: u32) -> bool {
+        both!(self, cq => cq.polled(index))
+    }
+
+    fn overrun(&self) -> bool {
+        both!(self, cq => cq.overrun())
+    }
+
+    fn retire(&self) {
+        both!(self, cq => cq.retire());
+    }
+}
+
+#[cfg(feature = "verbs")]
+const FOREIGN: Error = Error::Foreign {
+    what: "completion queue",
+};
+
 impl Drop for CqShared {
     fn drop(&mut self) {
         // Not before: the device may still name it, where queue pairs outlive it.
-        self.device.hca.cqns.give_back(self.ctx.cqn());
+        if let (Ok(hca), Ok(ctx)) = (self.device.hca.soft("numbers"), self.ctx.soft()) {
+            hca.cqns.give_back(ctx.cqn());
+        }
     }
 }
 
@@ -181,9 +255,31 @@ impl Device {
             .map(|_| QueueSlot::default())
             .collect();
         let slots = SlotMemory(Box::into_raw(slots));
-        let cqn = self.hca.cqns.take()?;
-        let channel = channel.map(|channel| channel.queue().clone());
-        let events = self.events.clone();
+        let ctx = match &self.hca {
+            Provider::Soft(hca) => CqSide::Soft(Box::new(self.soft_cq(
+                hca,
+                memory,
+                &records_ref[0],
+                channel,
+            )?)),
+            #[cfg(feature = "verbs")]
+            Provider::Verbs(context) => {
+                let channel = channel.map(|channel| {
+                    let queue = channel.queue();
+                    match queue.kernel_source() {
+                        Some(verbs::Source::Channel(kernel)) => Ok((queue.clone(), kernel.clone())),
+                        _ => Err(Error::Foreign {
+                            what: "completion channel",
+                        }),
+                    }
+                });
+                let (channel, events) = (channel.transpose()?, self.events.clone());
+                // SAFETY: `CqShared` keeps the memory longer; the only producer.
+                let cq =
+                    unsafe { verbs::Cq::new(context, memory, &records_ref[0], events, channel)? };
+                CqSide::Verbs(Box::new(cq))
+            }
+        };
         // SAFETY: the only consumer; the slots stay until `core` is gone.
         let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records_ref) };
         Ok(Cq {
@@ -191,14 +287,7 @@ impl Device {
             attached: Vec::new(),
             swept: 0,
             shared: Arc::new(CqShared {
-                ctx: Box::new(CqCtx::new(
-                    memory,
-                    &records_ref[0],
-                    cqn,
-                    events,
-                    channel,
-                    self.hca.armed(),
-                )),
+                ctx,
                 _ring: ring,
                 _records: records,
                 device: self.clone(),
@@ -207,6 +296,19 @@ impl Device {
             _slots: slots,
         })
     }
+
+    fn soft_cq(
+        &self,
+        hca: &Running,
+        memory: CqMemory<'static>,
+        consumer: &'static DoorbellRecord,
+        channel: Option<&CompChannel>,
+    ) -> Result<CqCtx, Error> {
+        let cqn = hca.cqns.take()?;
+        let channel = channel.map(|channel| channel.queue().clone());
+        let (events, armed) = (self.events.clone(), hca.armed());
+        Ok(CqCtx::new(memory, consumer, cqn, events, channel, armed))
+    }
 }
 
 impl Cq {
@@ -214,8 +316,7 @@ impl Cq {
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'static>> {
         let completion = self.core.poll_one();
-        if completion.is_none() && self.device.hca.waiting() {
-            self.device.hca.progress();
+        if completion.is_none() && self.device.hca.look(&self.shared.ctx) {
             return self.core.poll_one();
         }
         completion
@@ -226,8 +327,7 @@ impl Cq {
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
         let count = self.core.poll(limit, &mut each);
-        if count == 0 && self.device.hca.waiting() {
-            self.device.hca.progress();
+        if count == 0 && self.device.hca.look(&self.shared.ctx) {
             return self.core.poll(limit, each);
         }
         count
@@ -246,14 +346,20 @@ impl Cq {
     /// and nothing is missed. A system call (membarrier(2)); not for the data path.
     ///
     /// # Errors
-    /// [`Error::NoChannel`].
+    /// [`Error::NoChannel`]; [`Error::Io`] when the device refuses.
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<(), Error> {
         let ctx = &self.shared.ctx;
         if ctx.channel().is_none() {
             return Err(Error::NoChannel { cqn: ctx.cqn() });
         }
-        ctx.arm(self.core.arm(ctx.cqn(), solicited_only));
-        self.device.hca.attend();
+        match ctx {
+            CqSide::Soft(soft) => soft.arm(self.core.arm(ctx.cqn(), solicited_only)),
+            #[cfg(feature = "verbs")]
+            CqSide::Verbs(cq) => cq.arm(solicited_only)?,
+        }
+        if let Ok(hca) = self.device.hca.soft("peers") {
+            hca.attend();
+        }
         Ok(())
     }
 

@@ -4,9 +4,12 @@ use crate::error::Error;
 use crate::event::{AsyncQueue, Element};
 use crate::memory::{Mapping, MappingBuilder};
 use crate::pd::Pd;
+use crate::provider::Provider;
 use crate::qp::Endpoint;
 use crate::soft::{Fault, HcaConfig, PORTS, Running, Script, limits};
-use bellwire_core::qp::Mtu;
+#[cfg(feature = "verbs")]
+use crate::verbs;
+use bellwire_core::qp::{AhAttr, Mtu};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -97,7 +100,7 @@ pub struct DeviceInfo {
 /// events come here. Clones are the same one; it closes when the last object on it goes.
 #[derive(Clone, Debug)]
 pub struct Device {
-    pub(crate) hca: Arc<Running>,
+    pub(crate) hca: Provider,
     pub(crate) events: Arc<AsyncQueue>,
     name: Arc<str>,
 }
@@ -122,8 +125,9 @@ fn in_table(what: &'static str, index: u16, length: u16) -> Result<(), Error> {
 impl Device {
     /// Opens a device by name. Each call gives another context.
     ///
-    /// `"soft"` is the software HCA that all of the process shares, inline and on the real clock;
-    /// `"auto"` is the best that there is. `"soft:NAME"` is this process's node of the fabric of that
+    /// `"soft"` is the software HCA that all of the process shares, inline and on the real clock.
+    /// With the feature `verbs`, `"rxe0"` and the like are devices of libibverbs. `"auto"` is the best
+    /// that there is: the first of these with a port that is up, else the software HCA. `"soft:NAME"` is this process's node of the fabric of that
     /// name: its queue pairs reach those of all processes of the same user that have opened it too,
     /// by their LIDs.
     ///
@@ -132,24 +136,48 @@ impl Device {
     /// those of [`join`](Self::join).
     pub fn open(name: &str) -> Result<Self, Error> {
         match name {
-            "auto" | SOFT => Self::context(shared_soft()),
+            #[cfg(feature = "verbs")]
+            "auto" => match verbs::first_active() {
+                Some(context) => Self::verbs_context(context),
+                None => Self::soft_context(shared_soft()),
+            },
+            #[cfg(not(feature = "verbs"))]
+            "auto" => Self::soft_context(shared_soft()),
+            SOFT => Self::soft_context(shared_soft()),
             _ => match name.strip_prefix(FABRIC) {
-                Some(fabric) => Self::context(shared_node(fabric)?),
+                Some(fabric) => Self::soft_context(shared_node(fabric)?),
+                #[cfg(feature = "verbs")]
+                None => Self::verbs_context(verbs::open(name)?),
+                #[cfg(not(feature = "verbs"))]
                 None => Err(Error::UnknownDevice {
                     name: name.to_owned(),
+                    there: Vec::new(),
                 }),
             },
         }
     }
 
-    fn context(hca: Arc<Running>) -> Result<Self, Error> {
+    #[cfg(feature = "verbs")]
+    fn verbs_context(context: Arc<verbs::Context>) -> Result<Self, Error> {
+        let source = verbs::Source::Async(context.clone());
+        let events = AsyncQueue::of_kernel(source, |event| event);
+        events.admit(Element::Device);
+        (1..=context.attr().phys_port_cnt).for_each(|port| events.admit(Element::Port(port)));
+        Ok(Self {
+            name: context.name().into(),
+            events: Arc::new(events),
+            hca: Provider::Verbs(context),
+        })
+    }
+
+    fn soft_context(hca: Arc<Running>) -> Result<Self, Error> {
         let events = hca.contexts.open(PORTS)?;
         let name = match hca.fabric() {
             Some(fabric) => format!("{FABRIC}{fabric}"),
             None => SOFT.to_owned(),
         };
         Ok(Self {
-            hca,
+            hca: Provider::Soft(hca),
             events,
             name: name.into(),
         })
@@ -158,9 +186,13 @@ impl Device {
     /// Opens the same device once more: another context, with events of its own.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system has no descriptor left.
+    /// [`Error::Io`] when the system has no descriptor left, or the device is gone.
     pub fn reopen(&self) -> Result<Self, Error> {
-        Self::context(self.hca.clone())
+        match &self.hca {
+            Provider::Soft(hca) => Self::soft_context(hca.clone()),
+            #[cfg(feature = "verbs")]
+            Provider::Verbs(context) => Self::verbs_context(verbs::open(context.name())?),
+        }
     }
 
     /// Whether both are the same context.
@@ -173,7 +205,7 @@ impl Device {
     /// # Panics
     /// When the threads of engine mode cannot be started, or the system has no descriptor left.
     pub fn soft(config: HcaConfig) -> Self {
-        Self::context(Running::start(config)).unwrap_or_else(|error| panic!("{error}"))
+        Self::soft_context(Running::start(config)).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Another node of the fabric of this name, of its own: a process can have several, and queue pairs
@@ -184,16 +216,21 @@ impl Device {
     /// [`Error::FabricName`]; [`Error::FabricClock`]; [`Error::Exhausted`] when 64 nodes are there
     /// already; [`Error::Io`] when the system refuses a descriptor or memory.
     pub fn join(fabric: &str, config: HcaConfig) -> Result<Self, Error> {
-        Self::context(Running::join(config, fabric)?)
+        Self::soft_context(Running::join(config, fabric)?)
     }
 
     /// The devices that [`open`](Self::open) knows.
     pub fn list() -> Vec<DeviceInfo> {
-        vec![DeviceInfo {
+        let soft = DeviceInfo {
             name: SOFT.to_owned(),
             description: "software HCA; \"soft:NAME\" reaches other processes".to_owned(),
             attr: limits(),
-        }]
+        };
+        #[cfg(feature = "verbs")]
+        let others = verbs::describe();
+        #[cfg(not(feature = "verbs"))]
+        let others = [];
+        std::iter::once(soft).chain(others).collect()
     }
 
     /// The name that it was opened by.
@@ -205,15 +242,15 @@ impl Device {
     /// which other processes map and then read and write by themselves, anonymous memory else. Any
     /// memory will do; what a fabric's peers cannot map they ask this process for.
     pub fn mapping(&self, len: usize) -> MappingBuilder {
-        match self.hca.fabric() {
-            Some(_) => Mapping::shared("bellwire", len),
-            None => Mapping::anonymous(len),
+        match &self.hca {
+            Provider::Soft(hca) if hca.fabric().is_some() => Mapping::shared("bellwire", len),
+            _ => Mapping::anonymous(len),
         }
     }
 
     /// What it can do.
     pub fn attr(&self) -> DeviceAttr {
-        limits()
+        self.hca.attr()
     }
 
     /// A port's attributes (`ibv_query_port`). Ports count from 1.
@@ -222,7 +259,7 @@ impl Device {
     /// A port that the device does not have.
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr, Error> {
         self.check_port(port_num)?;
-        Ok(self.hca.query_port())
+        self.hca.query_port(port_num)
     }
 
     /// An entry of a port's GID table (`ibv_query_gid`).
@@ -232,7 +269,7 @@ impl Device {
     pub fn query_gid(&self, port_num: u8, index: u16) -> Result<[u8; 16], Error> {
         let table = self.query_port(port_num)?.gid_tbl_len;
         in_table("GID index", index, table)?;
-        Ok(self.hca.gid())
+        self.hca.query_gid(port_num, index)
     }
 
     /// An entry of a port's partition key table (`ibv_query_pkey`).
@@ -242,7 +279,7 @@ impl Device {
     pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16, Error> {
         let table = self.query_port(port_num)?.pkey_tbl_len;
         in_table("P_Key index", index, table)?;
-        Ok(self.hca.pkey())
+        self.hca.query_pkey(port_num, index)
     }
 
     fn check_port(&self, port_num: u8) -> Result<(), Error> {
@@ -258,14 +295,24 @@ impl Device {
         })
     }
 
-    /// How a queue pair of this device is found.
-    pub(crate) fn endpoint(&self, qp_num: u32) -> Endpoint {
+    /// How a queue pair of this device is found, by this port and this entry of its GID table, or the
+    /// one that the device prefers. What cannot be asked for is zero: the device is broken, or the
+    /// port not there.
+    pub fn endpoint(&self, qp_num: u32, port_num: u8, gid_index: Option<u8>) -> Endpoint {
+        let index = gid_index.unwrap_or_else(|| self.hca.default_gid_index(port_num));
         Endpoint {
             qp_num,
             psn: 0,
-            lid: self.hca.query_port().lid,
-            gid: self.hca.gid(),
+            lid: self.query_port(port_num).map_or(0, |port| port.lid),
+            gid: (self.query_gid(port_num, index.into())).unwrap_or_default(),
         }
+    }
+
+    /// The way to a peer's port, from this port of ours: by its GID on RoCE, or where an entry of our
+    /// own GID table is named; else by its LID. Without an entry the device chooses one, as
+    /// [`ConnectAttr::gid_index`](crate::ConnectAttr::gid_index) says.
+    pub fn way_to(&self, peer: &Endpoint, port_num: u8, gid_index: Option<u8>) -> AhAttr {
+        self.hca.way_to(peer.lid, peer.gid, port_num, gid_index)
     }
 
     /// A new protection domain: queue pairs reach only memory of their own.
@@ -276,8 +323,10 @@ impl Device {
     /// Lets requests go on whose time has come: those that wait for a receive to be posted, or for an
     /// acknowledgement. Polling a completion queue does the same.
     pub fn progress(&self) {
-        if self.hca.waiting() {
-            self.hca.progress();
+        if let Ok(hca) = self.hca.soft("waiting")
+            && hca.waiting()
+        {
+            hca.progress();
         }
     }
 
@@ -286,12 +335,13 @@ impl Device {
     pub(crate) fn idle(&self) -> Option<Duration> {
         const SOON: Duration = Duration::from_millis(1);
         const LATER: Duration = Duration::from_millis(20);
+        let hca = self.hca.soft("waiting").ok()?;
         // Threads of the device's own do it.
-        if self.hca.has_engine() || self.hca.fabric().is_some() {
+        if hca.has_engine() || hca.fabric().is_some() {
             return None;
         }
         self.progress();
-        Some(if self.hca.waiting() { SOON } else { LATER })
+        Some(if hca.waiting() { SOON } else { LATER })
     }
 
     /// Lets things go wrong as the script says, beside what earlier scripts still have to say. For
@@ -299,32 +349,41 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::FaultWithoutRequest`], [`Error::SuccessAsFault`], [`Error::WrongElement`]: nothing of
-    /// the script is taken.
+    /// the script is taken. [`Error::SoftOnly`] on another device than a software HCA.
     pub fn inject(&self, script: &Script) -> Result<(), Error> {
+        let hca = self.hca.soft("fault injection")?;
         for &(_, fault) in script.steps() {
             // As `raise` has it: there are no work queues that could have been created.
             if let Fault::Raise(_, element @ Element::Wq(_)) = fault {
                 self.events.admit(element);
             }
         }
-        self.hca.inject(script)
+        hca.inject(script)
     }
 
-    /// Forgets all scripts, as far as they have not struck.
+    /// Forgets all scripts, as far as they have not struck. Only a software HCA has any.
     pub fn clear_faults(&self) {
-        self.hca.clear_faults();
+        if let Ok(hca) = self.hca.soft("fault injection") {
+            hca.clear_faults();
+        }
     }
 
     /// Takes the port's link down, or up: `PORT_ERR` and `PORT_ACTIVE` tell. While it is down no
     /// packet leaves: reliable requests run out of retries, datagrams are dropped.
+    ///
+    /// Of a software HCA only: links of other devices are the administrator's (ip-link(8)), and nothing
+    /// is done here.
     pub fn set_port_up(&self, up: bool) {
-        self.hca.set_port_up(up);
+        if let Ok(hca) = self.hca.soft("a link to take down") {
+            hca.set_port_up(up);
+        }
     }
 
     /// Moves a virtual clock on, and lets requests go on whose time has come. `false`: the clock is
     /// the real one, and nothing was done.
     pub fn advance(&self, by: Duration) -> bool {
-        self.hca.advance(by)
+        let hca = self.hca.soft("a virtual clock");
+        hca.is_ok_and(|hca| hca.advance(by))
     }
 }
 

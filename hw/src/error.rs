@@ -16,6 +16,18 @@ pub enum Error {
     UnknownDevice {
         /// The name asked for.
         name: String,
+        /// The devices of libibverbs that there are.
+        there: Vec<String>,
+    },
+    /// Something that only a software HCA has.
+    SoftOnly {
+        /// What.
+        what: &'static str,
+    },
+    /// An asynchronous event that this version does not know. It was acknowledged.
+    UnknownEvent {
+        /// Its number (`ibv_event_type`).
+        number: u32,
     },
     /// No fabric can have this name.
     FabricName {
@@ -184,6 +196,9 @@ fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => ": close descriptors, or raise `ulimit -n`",
         Some(libc::ENFILE) => ": close descriptors, or raise fs.file-max",
+        Some(libc::EACCES | libc::EPERM) => {
+            ": run as a user who may do that (for RDMA, who may open /dev/infiniband/uverbs*)"
+        }
         _ => "",
     }
 }
@@ -197,10 +212,31 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownDevice { name } => write!(
+            Self::UnknownDevice { name, there } => {
+                write!(
+                    f,
+                    "no device {name:?}: there is \"soft\" (or \"auto\"), and \"soft:NAME\" for a \
+                     fabric of processes"
+                )?;
+                if !cfg!(feature = "verbs") {
+                    return f.write_str(
+                        "; devices of libibverbs need a build with the feature \"verbs\"",
+                    );
+                }
+                if there.is_empty() {
+                    return f.write_str(
+                        "; libibverbs has none: load the device's driver (`rdma link` shows devices)",
+                    );
+                }
+                write!(f, "; libibverbs has {}", there.join(", "))
+            }
+            Self::SoftOnly { what } => write!(
                 f,
-                "no device {name:?}: there is \"soft\" (or \"auto\"), and \"soft:NAME\" for a fabric \
-                 of processes, see Device::list"
+                "{what}: only the software HCA has that, open \"soft\" instead"
+            ),
+            Self::UnknownEvent { number } => write!(
+                f,
+                "asynchronous event {number} is not known to this version; it was acknowledged"
             ),
             Self::FabricName { name, max } => write!(
                 f,
@@ -286,7 +322,7 @@ impl fmt::Display for Error {
             ),
             Self::NotMulticast { gid } => write!(
                 f,
-                "{} is not a multicast address: those begin with ff",
+                "{} is not a multicast address: those begin with ff, or are one of IPv4 (mapped)",
                 std::net::Ipv6Addr::from(*gid)
             ),
             Self::NotAttached { qpn } => write!(

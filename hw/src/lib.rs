@@ -72,10 +72,13 @@ mod fabric;
 mod mw;
 mod pd;
 mod pinned;
+mod provider;
 mod qp;
 mod slab;
 pub mod soft;
 mod srq;
+#[cfg(feature = "verbs")]
+mod verbs;
 mod xrcd;
 
 pub use ah::{Ah, GRH_BYTES, ah_attr_from_source, ah_attr_from_wc};
@@ -87,6 +90,7 @@ pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;
 pub use mw::Mw;
 pub use pd::{Mr, Pd, Region};
+pub use provider::{RecvDoorbell, SendDoorbell};
 pub use qp::{
     Binds, ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,
     RcSendQueue, XrcTarget,

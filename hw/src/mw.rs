@@ -59,7 +59,7 @@ impl Pd {
     /// No key left.
     pub fn alloc_mw(&self, kind: MwType) -> Result<Mw, Error> {
         Ok(Mw {
-            rkey: self.device().hca.alloc_mw(self.id(), kind)?,
+            rkey: self.device().hca.alloc_mw(self, kind)?,
             kind,
             pd: self.clone(),
         })

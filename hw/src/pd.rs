@@ -4,36 +4,74 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::fabric::unreadable;
 use crate::memory::Mapping;
+use crate::provider::Provider;
 use crate::soft::ShownMemory;
+#[cfg(feature = "verbs")]
+use crate::verbs;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wr::{Remote, Sge};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A protection domain. Clones are the same one.
 #[derive(Clone, Debug)]
-pub struct Pd {
+pub struct Pd(Arc<Domain>);
+
+#[derive(Debug)]
+struct Domain {
+    // Before the device that it is of.
+    #[cfg(feature = "verbs")]
+    verbs: Option<Result<Arc<verbs::Pd>, i32>>,
     device: Device,
     id: u32,
 }
 
 impl Pd {
     pub(crate) fn new(device: Device) -> Self {
-        let id = device.hca.alloc_pd();
-        Self { device, id }
+        Self(Arc::new(match &device.hca {
+            Provider::Soft(hca) => Domain {
+                #[cfg(feature = "verbs")]
+                verbs: None,
+                id: hca.alloc_pd(),
+                device,
+            },
+            #[cfg(feature = "verbs")]
+            Provider::Verbs(context) => Domain {
+                // Without one nothing can be created in it, which says why.
+                verbs: Some(verbs::Pd::new(context).map(Arc::new)),
+                id: context.next_pd(),
+                device,
+            },
+        }))
+    }
+
+    /// The domain of libibverbs.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn verbs(&self) -> Result<&Arc<verbs::Pd>, Error> {
+        match &self.0.verbs {
+            Some(Ok(pd)) => Ok(pd),
+            Some(Err(error)) => Err(Error::io(
+                "allocate a protection domain",
+                std::io::Error::from_raw_os_error(*error),
+            )),
+            None => Err(Error::Foreign {
+                what: "protection domain",
+            }),
+        }
     }
 
     /// The device.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.0.device
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.id
+        self.0.id
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.device.is_same_context(&other.device) && self.id == other.id
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Registers memory that somebody else owns. [`Region`] is the safe way.
@@ -58,7 +96,9 @@ impl Pd {
 
     /// Whether peers can read memory that they cannot map.
     fn check_readable(&self) -> Result<(), Error> {
-        match self.device.hca.fabric().and_then(|_| unreadable()) {
+        let on_fabric =
+            (self.device().hca.soft("a fabric")).is_ok_and(|hca| hca.fabric().is_some());
+        match on_fabric.then(unreadable).flatten() {
             Some(why) => Err(Error::FabricMemory { why }),
             None => Ok(()),
         }
@@ -76,13 +116,24 @@ impl Pd {
     ) -> Result<Mr, Error> {
         let addr = ptr.as_ptr().expose_provenance() as u64;
         let length = length as u64;
+        let remote_write = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        if access.intersects(remote_write) && !access.contains(AccessFlags::LOCAL_WRITE) {
+            return Err(Error::AccessWithoutLocalWrite);
+        }
+        if access.contains(AccessFlags::ZERO_BASED) {
+            return Err(Error::ZeroBasedRegion);
+        }
+        if length == 0 || addr.checked_add(length).is_none() {
+            return Err(Error::BadRegion { addr, length });
+        }
         // SAFETY: the caller's promise; the provenance was exposed.
-        let key = unsafe { self.device.hca.register_mr(self.id, addr, length, access)? };
+        let (lkey, rkey) = unsafe { self.device().hca.register_mr(self, addr, length, access)? };
         Ok(Mr {
             pd: self.clone(),
             addr,
             length,
-            key,
+            lkey,
+            rkey,
             access,
         })
     }
@@ -95,7 +146,8 @@ pub struct Mr {
     pd: Pd,
     addr: u64,
     length: u64,
-    key: u32,
+    lkey: u32,
+    rkey: u32,
     access: AccessFlags,
 }
 
@@ -105,9 +157,9 @@ impl Mr {
     /// # Errors
     /// [`Error::WindowsBound`], and the region, as it was.
     pub fn deregister(mut self) -> Result<(), (Self, Error)> {
-        match self.pd.device.hca.deregister_unbound(self.key) {
+        match self.pd.device().hca.deregister_unbound(self.lkey) {
             Ok(()) => {
-                self.key = 0;
+                self.lkey = 0;
                 Ok(())
             }
             Err(error) => Err((self, error)),
@@ -126,12 +178,12 @@ impl Mr {
 
     /// The key for requests of this side.
     pub fn lkey(&self) -> u32 {
-        self.key
+        self.lkey
     }
 
     /// The key for the peer's requests.
     pub fn rkey(&self) -> u32 {
-        self.key
+        self.rkey
     }
 
     /// What may be done to it.
@@ -149,7 +201,7 @@ impl Drop for Mr {
     fn drop(&mut self) {
         // Zero has been revoked, and is no key; others are ours, so that there is nothing that could
         // fail.
-        let _ = self.pd.device.hca.deregister_mr(self.key);
+        let _ = self.pd.device().hca.deregister_mr(self.lkey);
     }
 }
 
@@ -176,11 +228,12 @@ impl Region {
         let start = NonNull::new(mapping.as_ptr()).ok_or(bad)?;
         // SAFETY: the mapping lives as long as the registration, and gives no safe references.
         let mr = unsafe { pd.register_shown(start, mapping.len(), access)? };
-        let shown = (mapping.fd())
-            .and_then(|fd| ShownMemory::new(&pd.device.hca, fd, mr.addr, mapping.len() as u64));
-        match shown {
-            Some(_) => pd.device.hca.set_shown(mr.key),
-            None => pd.check_readable()?,
+        let hca = pd.device().hca.soft("a fabric").ok();
+        let shown = (mapping.fd().zip(hca))
+            .and_then(|(fd, hca)| ShownMemory::new(hca, fd, mr.addr, mapping.len() as u64));
+        match (&shown, hca) {
+            (Some(_), Some(hca)) => hca.set_shown(mr.lkey),
+            _ => pd.check_readable()?,
         }
         Ok(Self {
             mr,
@@ -214,7 +267,7 @@ impl Region {
         Sge {
             addr: self.mr.addr.wrapping_add(offset as u64),
             length,
-            lkey: self.mr.key,
+            lkey: self.mr.lkey,
         }
     }
 
@@ -222,7 +275,7 @@ impl Region {
     pub fn remote(&self, offset: usize) -> Remote {
         Remote {
             addr: self.mr.addr.wrapping_add(offset as u64),
-            rkey: self.mr.key,
+            rkey: self.mr.rkey,
         }
     }
 

@@ -1,11 +1,16 @@
 //! Shared receive queues.
 
 use crate::cq::{Cq, CqShared, Kept};
+use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
 use crate::pd::Pd;
 use crate::pinned::Pinned;
-use crate::soft::{SrqCtx, XrcSrq};
+#[cfg(feature = "verbs")]
+use crate::provider::Provider;
+use crate::soft::{Running, SrqCtx, XrcSrq};
+#[cfg(feature = "verbs")]
+use crate::verbs;
 use crate::xrcd::Xrcd;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
@@ -71,6 +76,11 @@ impl SrqInit {
     }
 }
 
+#[cfg(feature = "verbs")]
+const FOREIGN: Error = Error::Foreign {
+    what: "shared receive queue",
+};
+
 fn too_large(what: &'static str, given: u32, max: u32) -> Error {
     Error::TooLarge {
         what,
@@ -109,13 +119,16 @@ pub struct SrqAttr {
 #[derive(Debug)]
 pub struct Srq {
     queue: SharedRecvQueue<'static>,
+    /// What takes the entries to the device; the software HCA takes them itself.
+    #[cfg(feature = "verbs")]
+    doorbell: Option<Box<verbs::SrqDoorbell>>,
     shared: Arc<SrqShared>,
 }
 
 /// The device's queue, held by the [`Srq`] and the queue pairs that use it. Goes with the last one.
 #[derive(Debug)]
 pub(crate) struct SrqShared {
-    ctx: NonNull<SrqCtx>,
+    ctx: SrqSide,
     number: u32,
     /// What a completion queue keeps.
     pub memory: Arc<SrqMemory>,
@@ -124,19 +137,47 @@ pub(crate) struct SrqShared {
     pub pd: Pd,
 }
 
+/// The device's side, by who stands behind it.
+#[derive(Debug)]
+enum SrqSide {
+    Soft(NonNull<SrqCtx>),
+    #[cfg(feature = "verbs")]
+    Verbs(Arc<verbs::Srq>),
+}
+
+/// What is left of the device's side, when it was taken away.
+enum Revoked {
+    Soft(Box<SrqCtx>),
+    #[cfg(feature = "verbs")]
+    Verbs(Arc<verbs::Srq>),
+}
+
 // SAFETY: the context may be shared, and the pointer is only read through.
 unsafe impl Send for SrqShared {}
 // SAFETY: as above.
 unsafe impl Sync for SrqShared {}
 
 impl SrqShared {
-    /// The device's side.
+    /// The software HCA's side.
     ///
     /// # Safety
     /// Not used after `self` has gone.
-    pub unsafe fn ctx(&self) -> &'static SrqCtx {
-        // SAFETY: stays until `revoke`, which is called when there are no users any more.
-        unsafe { self.ctx.as_ref() }
+    pub unsafe fn ctx(&self) -> Result<&'static SrqCtx, Error> {
+        match &self.ctx {
+            // SAFETY: stays until `revoke`, which is called when there are no users any more.
+            SrqSide::Soft(ctx) => Ok(unsafe { ctx.as_ref() }),
+            #[cfg(feature = "verbs")]
+            SrqSide::Verbs(_) => Err(FOREIGN),
+        }
+    }
+
+    /// That of libibverbs.
+    #[cfg(feature = "verbs")]
+    pub fn verbs(&self) -> Result<&Arc<verbs::Srq>, Error> {
+        match &self.ctx {
+            SrqSide::Verbs(srq) => Ok(srq),
+            SrqSide::Soft(_) => Err(FOREIGN),
+        }
     }
 
     /// What a completion queue attaches.
@@ -149,9 +190,21 @@ impl SrqShared {
     }
 
     /// Takes the queue from the device. Once: `None` afterwards.
-    fn revoke(&self) -> Option<Box<SrqCtx>> {
+    fn revoke(&self) -> Option<Revoked> {
         let device = self.pd.device();
-        let ctx = device.hca.destroy_srq(self.number)?;
+        let ctx = match &self.ctx {
+            SrqSide::Soft(_) => {
+                let hca = device.hca.soft("the queue's device").ok()?;
+                Revoked::Soft(hca.destroy_srq(self.number)?)
+            }
+            #[cfg(feature = "verbs")]
+            SrqSide::Verbs(srq) => {
+                if !srq.destroy() {
+                    return None;
+                }
+                Revoked::Verbs(srq.clone())
+            }
+        };
         device.events.retire(Element::Srq(self.number));
         if let Some(cq) = &self.cq {
             // Nobody else sets it.
@@ -163,13 +216,22 @@ impl SrqShared {
 
 impl Drop for SrqShared {
     fn drop(&mut self) {
-        let Some(ctx) = self.revoke() else {
-            return;
-        };
         // What was taken is told by completion queues; what was not goes back.
-        while let Some(popped) = ctx.pop() {
-            // SAFETY: the device has not taken it.
-            drop(unsafe { self.memory.ledger().take_back(popped.index) });
+        match self.revoke() {
+            None => {}
+            Some(Revoked::Soft(ctx)) => {
+                while let Some(popped) = ctx.pop() {
+                    // SAFETY: the device has not taken it.
+                    drop(unsafe { self.memory.ledger().take_back(popped.index) });
+                }
+            }
+            #[cfg(feature = "verbs")]
+            Some(Revoked::Verbs(srq)) => {
+                for index in srq.left() {
+                    // SAFETY: the device has not completed it, and is gone.
+                    drop(unsafe { self.memory.ledger().take_back(index) });
+                }
+            }
         }
     }
 }
@@ -256,10 +318,11 @@ impl Pd {
     /// As [`create_srq`](Self::create_srq); a domain or completion queue of another device, or one
     /// without room.
     pub fn create_xrc_srq(&self, xrcd: &Xrcd, cq: &mut Cq, init: &SrqInit) -> Result<Srq, Error> {
-        let ours = |hca| Arc::ptr_eq(hca, &self.device().hca);
+        self.device().hca.soft("XRC")?;
+        let ours = |device: &Device| device.hca.is_same(&self.device().hca);
         for (what, ours) in [
-            ("XRC domain", ours(&xrcd.device().hca)),
-            ("completion queue", ours(&cq.device().hca)),
+            ("XRC domain", ours(xrcd.device())),
+            ("completion queue", ours(cq.device())),
         ] {
             if !ours {
                 return Err(Error::Foreign { what });
@@ -281,10 +344,60 @@ impl Pd {
         // SAFETY: the only queue on ledger and record; the device keeps to the rules.
         let queue = unsafe { SharedRecvQueue::new(ledger, record) }.ok_or_else(does_not_fit)?;
         let consumer = SrqConsumer::new(ring, record);
+        #[cfg(feature = "verbs")]
+        if let Provider::Verbs(_) = self.device().hca {
+            let device = verbs::Srq::new(
+                self.verbs()?,
+                count,
+                init.max_sge,
+                limit,
+                &self.device().events,
+            );
+            let device = Arc::new(device?);
+            // SAFETY: the queue keeps ring and record.
+            let doorbell = unsafe { verbs::SrqDoorbell::new(device.clone(), consumer) };
+            return Ok(Srq {
+                queue,
+                doorbell: Some(Box::new(doorbell)),
+                shared: Arc::new(SrqShared {
+                    number: device.number(),
+                    ctx: SrqSide::Verbs(device),
+                    memory,
+                    cq: None,
+                    pd: self.clone(),
+                }),
+            });
+        }
+        let hca = self.device().hca.soft("the queue's device")?;
         consumer.set_limit(limit);
-        let hca = &self.device().hca;
+        let (ctx, cq) = self.soft_srq(hca, consumer, ledger, &memory, xrc)?;
+        // SAFETY: just made; it goes with the device's queue.
+        let number = unsafe { ctx.as_ref() }.number();
+        self.device().events.admit(Element::Srq(number));
+        Ok(Srq {
+            queue,
+            #[cfg(feature = "verbs")]
+            doorbell: None,
+            shared: Arc::new(SrqShared {
+                ctx: SrqSide::Soft(ctx),
+                number,
+                memory,
+                cq,
+                pd: self.clone(),
+            }),
+        })
+    }
+
+    fn soft_srq(
+        &self,
+        hca: &Running,
+        consumer: SrqConsumer<'static>,
+        ledger: &'static SrqLedger<'static>,
+        memory: &Arc<SrqMemory>,
+        xrc: Option<(&Xrcd, &mut Cq)>,
+    ) -> Result<(NonNull<SrqCtx>, Option<Arc<CqShared>>), Error> {
         let events = self.device().events.clone();
-        let (ctx, cq) = match xrc {
+        Ok(match xrc {
             None => (
                 hca.create_srq(SrqCtx::new(self.id(), consumer, None, events))?,
                 None,
@@ -300,7 +413,7 @@ impl Pd {
                 let xrc = XrcSrq {
                     xrcd: xrcd.id(),
                     // SAFETY: the queue keeps it until the context is gone.
-                    cq: unsafe { &*std::ptr::from_ref(&*shared.ctx) },
+                    cq: unsafe { &*std::ptr::from_ref(shared.ctx.soft()?) },
                     user_index: index.get(),
                 };
                 let made = hca.create_srq(SrqCtx::new(self.id(), consumer, Some(xrc), events));
@@ -309,19 +422,6 @@ impl Pd {
                     Some(shared),
                 )
             }
-        };
-        // SAFETY: just made; it goes with the device's queue.
-        let number = unsafe { ctx.as_ref() }.number();
-        self.device().events.admit(Element::Srq(number));
-        Ok(Srq {
-            queue,
-            shared: Arc::new(SrqShared {
-                ctx,
-                number,
-                memory,
-                cq,
-                pd: self.clone(),
-            }),
         })
     }
 }
@@ -385,6 +485,10 @@ impl Srq {
     #[inline(always)]
     pub fn ring(&mut self) {
         self.queue.ring();
+        #[cfg(feature = "verbs")]
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.ring();
+        }
     }
 
     /// Requests that can be staged before something has to complete.
@@ -394,12 +498,15 @@ impl Srq {
 
     /// What it is able to do, and its limit (`ibv_query_srq`).
     pub fn query(&self) -> SrqAttr {
-        // SAFETY: `self` is there.
-        let ctx = unsafe { self.shared.ctx() };
         SrqAttr {
             max_wr: self.queue.capacity(),
             max_sge: self.queue.max_sge(),
-            srq_limit: ctx.queue.limit().into(),
+            srq_limit: match &self.shared.ctx {
+                // SAFETY: `self` is there.
+                SrqSide::Soft(ctx) => unsafe { ctx.as_ref() }.queue.limit().into(),
+                #[cfg(feature = "verbs")]
+                SrqSide::Verbs(srq) => srq.limit(),
+            },
         }
     }
 
@@ -408,11 +515,15 @@ impl Srq {
     /// `max_wr` cannot be changed (`IBV_SRQ_MAX_WR`): create a larger queue instead.
     ///
     /// # Errors
-    /// A limit above `max_wr`.
+    /// A limit above `max_wr`; [`Error::Io`] when the device refuses.
     pub fn modify(&mut self, limit: u32) -> Result<(), Error> {
         let limit = check_limit(limit, self.queue.capacity())?;
-        // SAFETY: `self` is there.
-        unsafe { self.shared.ctx() }.queue.set_limit(limit);
+        match &self.shared.ctx {
+            // SAFETY: `self` is there.
+            SrqSide::Soft(ctx) => unsafe { ctx.as_ref() }.queue.set_limit(limit),
+            #[cfg(feature = "verbs")]
+            SrqSide::Verbs(srq) => srq.set_limit(limit)?,
+        }
         Ok(())
     }
 
@@ -457,7 +568,7 @@ impl Srq {
 impl Drop for Srq {
     fn drop(&mut self) {
         // What is staged was taken, as what is rung.
-        self.queue.ring();
+        self.ring();
     }
 }
 

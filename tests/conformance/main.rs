@@ -12,25 +12,25 @@ mod support;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use matrix::{Matrix, Verdict};
-use provider::{PROVIDERS, Provider};
+use provider::{Provider, providers};
 use rule::Rule;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 fn main() -> ExitCode {
     let args = Arguments::from_args();
-    let bless = std::env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1");
+    let bless = bless();
     let whole = args.filter.is_none() && args.skip.is_empty() && !args.ignored && !args.bench;
     if bless && !whole {
         eprintln!("BELLWIRE_BLESS=1 writes the page of a whole run: leave the filter out");
         return ExitCode::FAILURE;
     }
-    let matrix = Arc::new(Matrix::new(rules::groups(), &PROVIDERS));
+    let matrix = Arc::new(Matrix::new(rules::groups(), providers()));
     let mut trials = Vec::new();
     for (at, group) in matrix.groups.iter().enumerate() {
         for of in 0..group.rules.len() {
-            trials.extend(PROVIDERS.iter().map(|provider| {
+            trials.extend(providers().iter().map(|provider| {
                 let matrix = matrix.clone();
                 let put = move || put(&matrix, &matrix.groups[at].rules[of], provider);
                 Trial::ignorable_test(group.rules[of].name.clone(), put).with_kind(provider.name)
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     if whole {
         let matrix = matrix.clone();
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md");
+        let page = page();
         // The last: when its turn comes, every rule has been put or is with another thread.
         trials.push(Trial::test("the_page_is_fresh", move || {
             Ok(matrix.check_page(&page, bless)?)
@@ -52,6 +52,19 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
+/// Where the verdicts are kept. The guest of `cargo xtask vm` writes them into its own folder.
+fn page() -> PathBuf {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    match (provider::page(), std::env::var_os("BELLWIRE_VM_WORK")) {
+        (name, Some(work)) if bless() => Path::new(&work).join(name),
+        (name, _) => docs.join(name),
+    }
+}
+
+fn bless() -> bool {
+    std::env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1")
+}
+
 fn put(
     matrix: &Matrix,
     rule: &Rule,
@@ -62,6 +75,10 @@ fn put(
         return Ok(Completion::ignored_with(format!(
             "not supported: lacks {feature}"
         )));
+    }
+    if let Some(instead) = provider.otherwise(&rule.name) {
+        matrix.note(provider, &rule.name, Verdict::Otherwise);
+        return Ok(Completion::ignored_with(format!("otherwise: {instead}")));
     }
     let outcome = rule.judge(provider);
     let verdict = match outcome {

@@ -20,6 +20,8 @@ pub enum Verdict {
     Yes,
     /// The provider lacks what it needs.
     NotSupported,
+    /// The provider does otherwise, and is known to.
+    Otherwise,
     /// It is broken.
     No,
 }
@@ -29,6 +31,7 @@ impl Verdict {
         match self {
             Self::Yes => "yes",
             Self::NotSupported => "not supported",
+            Self::Otherwise => "otherwise",
             Self::No => "NO",
         }
     }
@@ -97,6 +100,10 @@ impl Matrix {
             self.count(provider, Verdict::Yes),
             self.count(provider, Verdict::NotSupported)
         );
+        match self.count(provider, Verdict::Otherwise) {
+            0 => {}
+            known => write!(text, ", {known} otherwise").expect("writing to a String"),
+        }
         match self.count(provider, Verdict::No) {
             0 => {}
             broken => write!(text, ", {broken} NO").expect("writing to a String"),
@@ -161,8 +168,9 @@ impl Matrix {
             return Ok(());
         }
         Err(format!(
-            "docs/conformance.md is stale: run `{RENEW}`, or \
-             `BELLWIRE_BLESS=1 cargo test -p bellwire-tests --test conformance`"
+            "{} is stale: run `{RENEW}`, or \
+             `BELLWIRE_BLESS=1 cargo test -p bellwire-tests --test conformance`",
+            page.display()
         ))
     }
 
@@ -184,6 +192,9 @@ impl Matrix {
                 lacks.join(", ")
             )
             .expect("writing to a String");
+            for (rules, instead) in provider.otherwise {
+                writeln!(text, "  - `{rules}` otherwise: {instead}").expect("writing to a String");
+            }
         }
         text.push('\n');
         for provider in self.providers {

@@ -2,7 +2,7 @@
 
 use bellwire::event::{Element, EventType};
 use bellwire::soft::{Fault, Script, Trigger};
-use bellwire::state::{AhAttr, ModifyError, Mtu, QpAttr, QpAttrMask, QpState};
+use bellwire::state::{ModifyError, Mtu, QpAttr, QpAttrMask, QpState};
 use bellwire::wr::WcStatus;
 use bellwire::{AccessFlags, ConnectAttr, Device, Endpoint, Error, Qp};
 use bellwire_tests::fixture::{End, Quiet, until};
@@ -26,13 +26,9 @@ pub fn quick_rnr() -> ConnectAttr {
     }
 }
 
-/// Every attribute with a value that a reliable connection to `peer` can have.
-pub fn attr(state: QpState, peer: &Endpoint) -> QpAttr {
-    let ah_attr = AhAttr {
-        dlid: peer.lid,
-        port_num: 1,
-        ..AhAttr::default()
-    };
+/// Every attribute with a value that a reliable connection of this device to `peer` can have.
+pub fn attr(device: &Device, state: QpState, peer: &Endpoint) -> QpAttr {
+    let ah_attr = device.way_to(peer, 1, None);
     QpAttr {
         qp_state: state,
         path_mtu: Mtu::Mtu1024,
@@ -87,7 +83,8 @@ pub fn bring(qp: &mut Qp, peer: &Endpoint, state: QpState) {
         }
     };
     for &(to, mask) in way {
-        qp.modify(&attr(to, peer), mask | QpAttrMask::STATE)
+        let attr = attr(qp.pd().device(), to, peer);
+        qp.modify(&attr, mask | QpAttrMask::STATE)
             .unwrap_or_else(|error| panic!("to {to}: {error}"));
     }
     assert_eq!(qp.state(), state);

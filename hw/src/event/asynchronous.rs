@@ -49,7 +49,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::WouldBlock`] when there is none and the descriptor does not block, [`Error::Io`]
-    /// when it cannot be waited for.
+    /// when it cannot be waited for; [`Error::UnknownEvent`] for one that a newer libibverbs has.
     pub fn get_async_event(&self) -> Result<AsyncEvent, Error> {
         self.events.get(|| self.idle()).map(AsyncEvent)
     }
@@ -93,8 +93,10 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::WrongElement`] when the event is not about things of this kind,
-    /// [`Error::UnknownElement`] when there is no such thing on the device.
+    /// [`Error::UnknownElement`] when there is no such thing on the device, [`Error::SoftOnly`] on
+    /// another device.
     pub fn raise(&self, event: EventType, element: Element) -> Result<(), Error> {
+        let hca = self.hca.soft("raising events")?;
         if element.kind() != event.element_kind() {
             return Err(Error::WrongElement { event, element });
         }
@@ -102,7 +104,7 @@ impl Device {
             self.events.admit(element);
             self.events.push(element, event)
         } else {
-            self.hca.broadcast(element, event)
+            hca.broadcast(element, event)
         };
         taken.then_some(()).ok_or(Error::UnknownElement { element })
     }

@@ -4,6 +4,9 @@ use super::element::Element;
 use super::queue::{EventQueue, Got};
 use crate::device::Device;
 use crate::error::Error;
+use crate::provider::Provider;
+#[cfg(feature = "verbs")]
+use crate::verbs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -54,8 +57,16 @@ impl Device {
     /// # Errors
     /// [`Error::Io`] when the system has no descriptor left.
     pub fn create_comp_channel(&self) -> Result<CompChannel, Error> {
+        let queue = match &self.hca {
+            Provider::Soft(_) => EventQueue::new()?,
+            #[cfg(feature = "verbs")]
+            Provider::Verbs(context) => {
+                let channel = Arc::new(verbs::Channel::new(context)?);
+                EventQueue::of_kernel(verbs::Source::Channel(channel), |_| ())
+            }
+        };
         Ok(CompChannel {
-            queue: Arc::new(EventQueue::new()?),
+            queue: Arc::new(queue),
             device: self.clone(),
         })
     }

@@ -49,7 +49,7 @@ impl EventFd {
     /// would be waited for under the lock.
     pub fn take(&self) {
         let mut count = 0u64;
-        if self.wait(Some(Duration::ZERO)).unwrap_or(false) {
+        if wait(self.as_fd(), Some(Duration::ZERO)).unwrap_or(false) {
             // SAFETY: eight bytes are writable.
             let _counted = retried(|| unsafe {
                 libc::read(
@@ -60,40 +60,40 @@ impl EventFd {
             });
         }
     }
+}
 
-    /// Waits until it is readable; `false`: it was not within `bound`, which is rounded up to
-    /// milliseconds. The caller looks again in any case.
-    pub fn wait(&self, bound: Option<Duration>) -> io::Result<bool> {
-        let bound = bound.map_or(-1, |bound| {
-            i32::try_from(bound.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-        });
-        let mut poll = libc::pollfd {
-            fd: self.0.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one entry, which is readable and writable.
-        let ready = retried(|| unsafe { libc::poll(&raw mut poll, 1, bound) })?;
-        Ok(ready != 0)
-    }
+/// Waits until a descriptor is readable; `false`: it was not within `bound`, which is rounded up to
+/// milliseconds. The caller looks again in any case.
+pub(super) fn wait(fd: BorrowedFd<'_>, bound: Option<Duration>) -> io::Result<bool> {
+    let bound = bound.map_or(-1, |bound| {
+        i32::try_from(bound.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+    });
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, which is readable and writable.
+    let ready = retried(|| unsafe { libc::poll(&raw mut poll, 1, bound) })?;
+    Ok(ready != 0)
+}
 
-    /// Its flags, as whoever has it may have set them.
-    fn flags(&self) -> io::Result<libc::c_int> {
-        // SAFETY: takes numbers only.
-        retried(|| unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETFL) })
-    }
+/// A descriptor's flags, as whoever has it may have set them.
+fn flags(fd: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+    // SAFETY: takes numbers only.
+    retried(|| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })
+}
 
-    pub fn is_nonblocking(&self) -> io::Result<bool> {
-        Ok(self.flags()? & libc::O_NONBLOCK != 0)
-    }
+pub(super) fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(flags(fd)? & libc::O_NONBLOCK != 0)
+}
 
-    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        let flags = self.flags()? & !libc::O_NONBLOCK;
-        let flags = flags | if nonblocking { libc::O_NONBLOCK } else { 0 };
-        // SAFETY: takes numbers only.
-        retried(|| unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETFL, flags) })?;
-        Ok(())
-    }
+pub(super) fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
+    let flags = flags(fd)? & !libc::O_NONBLOCK;
+    let flags = flags | if nonblocking { libc::O_NONBLOCK } else { 0 };
+    // SAFETY: takes numbers only.
+    retried(|| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) })?;
+    Ok(())
 }
 
 impl AsFd for EventFd {

@@ -1,8 +1,12 @@
 //! Events that wait to be got, and those that were got and are not acknowledged.
 
 use super::element::Element;
-use super::fd::EventFd;
+use super::fd::{self, EventFd};
 use crate::error::Error;
+#[cfg(feature = "verbs")]
+use crate::verbs;
+#[cfg(feature = "verbs")]
+use bellwire_core::event::EventType;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,10 +21,51 @@ const ROOM: usize = 64;
 /// waited for under it.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
-    fd: EventFd,
+    source: Source,
+    /// What an event of the kernel's queue is here.
+    #[cfg(feature = "verbs")]
+    kernel: Option<fn(EventType) -> T>,
     state: Mutex<State<T>>,
     /// Told when the last event of a retiring element is acknowledged.
     acknowledged: Condvar,
+}
+
+/// Where events are queued.
+#[derive(Debug)]
+enum Source {
+    /// Here. The descriptor counts them.
+    Own(EventFd),
+    /// In the kernel, by libibverbs.
+    #[cfg(feature = "verbs")]
+    Kernel(verbs::Source),
+}
+
+impl Source {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => fd.as_fd(),
+            #[cfg(feature = "verbs")]
+            Self::Kernel(source) => source.fd(),
+        }
+    }
+
+    /// One event was queued here.
+    fn add(&self) {
+        match self {
+            Self::Own(fd) => fd.add(),
+            #[cfg(feature = "verbs")]
+            Self::Kernel(_) => {}
+        }
+    }
+
+    /// One was taken out.
+    fn take(&self) {
+        match self {
+            Self::Own(fd) => fd.take(),
+            #[cfg(feature = "verbs")]
+            Self::Kernel(_) => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -44,13 +89,38 @@ impl<T> EventQueue<T> {
     pub fn new() -> Result<Self, Error> {
         let fd = EventFd::new().map_err(|error| Error::io("make an event descriptor", error))?;
         Ok(Self {
-            fd,
+            source: Source::Own(fd),
+            #[cfg(feature = "verbs")]
+            kernel: None,
             state: Mutex::new(State {
                 queued: VecDeque::with_capacity(ROOM),
                 known: HashMap::new(),
             }),
             acknowledged: Condvar::new(),
         })
+    }
+
+    /// The events that libibverbs gives, and what they are here. The kernel queues them.
+    #[cfg(feature = "verbs")]
+    pub fn of_kernel(source: verbs::Source, event: fn(EventType) -> T) -> Self {
+        Self {
+            source: Source::Kernel(source),
+            kernel: Some(event),
+            state: Mutex::new(State {
+                queued: VecDeque::new(),
+                known: HashMap::new(),
+            }),
+            acknowledged: Condvar::new(),
+        }
+    }
+
+    /// Where libibverbs has the events.
+    #[cfg(feature = "verbs")]
+    pub fn kernel_source(&self) -> Option<&verbs::Source> {
+        match &self.source {
+            Source::Kernel(source) => Some(source),
+            Source::Own(_) => None,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -71,19 +141,25 @@ impl<T> EventQueue<T> {
         let taken = known.is_some_and(|known| !known.retiring);
         if taken {
             state.queued.push_back((element, event));
-            self.fd.add();
+            self.source.add();
         }
         taken
     }
 
-    fn try_get(&self) -> Option<(Element, T)> {
+    fn try_get(&self) -> Result<Option<(Element, T)>, Error> {
         let mut state = self.state();
-        let (element, event) = state.queued.pop_front()?;
-        self.fd.take();
+        #[cfg(feature = "verbs")]
+        if let (Source::Kernel(source), Some(event)) = (&self.source, self.kernel) {
+            return state.read(source, event);
+        }
+        let Some((element, event)) = state.queued.pop_front() else {
+            return Ok(None);
+        };
+        self.source.take();
         if let Some(known) = state.known.get_mut(&element) {
             known.held += 1;
         }
-        Some((element, event))
+        Ok(Some((element, event)))
     }
 
     /// Takes the oldest event. When there is none it blocks, or not, as the descriptor's flags say.
@@ -94,7 +170,7 @@ impl<T> EventQueue<T> {
     ) -> Result<Got<T>, Error> {
         let failed = |error| Error::io("wait for an event", error);
         loop {
-            if let Some((element, event)) = self.try_get() {
+            if let Some((element, event)) = self.try_get()? {
                 return Ok(Got {
                     queue: self.clone(),
                     element,
@@ -102,11 +178,12 @@ impl<T> EventQueue<T> {
                 });
             }
             let bound = idle();
-            let wait = match self.fd.is_nonblocking().map_err(failed)? {
+            let fd = self.source.fd();
+            let wait = match fd::is_nonblocking(fd).map_err(failed)? {
                 true => Some(Duration::ZERO),
                 false => bound,
             };
-            let ready = self.fd.wait(wait).map_err(failed)?;
+            let ready = fd::wait(fd, wait).map_err(failed)?;
             if !ready && wait == Some(Duration::ZERO) {
                 return Err(Error::WouldBlock);
             }
@@ -153,7 +230,7 @@ impl<T> EventQueue<T> {
         of_it.retiring = true;
         queued.retain(|(of, _)| {
             if *of == element {
-                self.fd.take();
+                self.source.take();
             }
             *of != element
         });
@@ -169,13 +246,39 @@ impl<T> EventQueue<T> {
     }
 
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<(), Error> {
-        self.fd
-            .set_nonblocking(nonblocking)
+        fd::set_nonblocking(self.source.fd(), nonblocking)
             .map_err(|error| Error::io("change an event descriptor's flags", error))
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.source.fd()
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl<T> State<T> {
+    /// Reads the kernel's oldest event, of something that is known and is not about to go. Under the
+    /// lock, so that nobody else reads the one that is seen to be there.
+    fn read(
+        &mut self,
+        source: &verbs::Source,
+        event: fn(EventType) -> T,
+    ) -> Result<Option<(Element, T)>, Error> {
+        let failed = |error| Error::io("read an event", error);
+        while fd::wait(source.fd(), Some(Duration::ZERO)).map_err(failed)? {
+            let (element, what) = match source.read() {
+                // A program has read what it was asked not to.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
+                read => read.map_err(failed)?,
+            };
+            let what = what.map_err(|number| Error::UnknownEvent { number })?;
+            let known = self.known.get_mut(&element);
+            if let Some(known) = known.filter(|known| !known.retiring) {
+                known.held += 1;
+                return Ok(Some((element, event(what))));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -217,7 +320,7 @@ mod tests {
     }
 
     fn readable(queue: &EventQueue<u32>) -> bool {
-        queue.fd.wait(Some(Duration::ZERO)).unwrap()
+        fd::wait(queue.fd(), Some(Duration::ZERO)).unwrap()
     }
 
     #[test]
@@ -265,8 +368,8 @@ mod tests {
         queue.set_nonblocking(false).unwrap();
         queue.push(A, 1);
         queue.push(B, 2);
-        queue.fd.take();
-        queue.fd.take();
+        queue.source.take();
+        queue.source.take();
         assert_eq!(queue.get(|| None).unwrap().event, 1);
         queue.retire(B);
     }

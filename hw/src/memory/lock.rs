@@ -51,6 +51,15 @@ pub(super) fn check_now(need: usize) -> Result<(), MemoryError> {
     }
 }
 
+/// Why memory could not be pinned for a device, should the limit be in the way: what is pinned counts
+/// against it on an account of its own.
+#[cfg(feature = "verbs")]
+pub(crate) fn pin_limit(need: u64) -> Option<MemoryError> {
+    let status = Status::read().ok()?;
+    let limit = rlimit().filter(|_| !status.may_lock_all);
+    check(limit, status.pinned, need).err()
+}
+
 /// Locks the region.
 pub(super) fn lock(region: &Region) -> Result<(), MemoryError> {
     let Err(source) = region.lock() else {
@@ -73,6 +82,9 @@ struct Status {
     may_lock_all: bool,
     /// Bytes that the process has locked.
     locked: u64,
+    /// Bytes that devices have pinned of it.
+    #[cfg(feature = "verbs")]
+    pinned: u64,
 }
 
 impl Status {
@@ -85,15 +97,15 @@ impl Status {
         const CAP_IPC_LOCK: u32 = 14; // linux/capability.h
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name));
         let effective = u64::from_str_radix(field("CapEff:")?.trim(), 16).ok()?;
-        let locked_kib: u64 = field("VmLck:")?
-            .trim()
-            .strip_suffix(" kB")?
-            .trim()
-            .parse()
-            .ok()?;
+        let bytes = |name| {
+            let kib = field(name)?.trim().strip_suffix(" kB")?;
+            Some(kib.trim().parse::<u64>().ok()? << 10)
+        };
         Some(Self {
             may_lock_all: effective >> CAP_IPC_LOCK & 1 == 1,
-            locked: locked_kib << 10,
+            locked: bytes("VmLck:")?,
+            #[cfg(feature = "verbs")]
+            pinned: bytes("VmPin:").unwrap_or(0),
         })
     }
 }

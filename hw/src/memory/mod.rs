@@ -33,6 +33,8 @@ mod pool;
 pub use error::MemoryError;
 pub use file::FileMapping;
 pub use lock::memlock_limit;
+#[cfg(feature = "verbs")]
+pub(crate) use lock::pin_limit;
 pub use mapping::{Mapping, MappingBuilder};
 pub use numa::{numa_node_of, online_nodes};
 pub use pages::{PageKind, Pages};

@@ -4,9 +4,9 @@ use super::QpTransport;
 use super::memory::Sizes;
 use crate::device::Device;
 use crate::error::Error;
-use crate::soft::SendDoorbell;
+use crate::provider::SendDoorbell;
 use bellwire_core::access::AccessFlags;
-use bellwire_core::qp::{AhAttr, Mtu, QpAttr, QpState, RNR_RETRY_INFINITE};
+use bellwire_core::qp::{Mtu, QpAttr, QpAttrMask, QpState, RNR_RETRY_INFINITE};
 use bellwire_core::queue::SendQueue;
 use bellwire_core::wqe::{BASIC_BLOCK, Rc, SEGMENT};
 
@@ -99,7 +99,7 @@ impl QpInit {
             (
                 "max_send_wr times the size of a request, in 64-byte blocks,",
                 self.send_blocks::<T>(),
-                1 << 15,
+                device.hca.max_send_blocks(),
             ),
         ] {
             if given > max {
@@ -114,6 +114,45 @@ impl QpInit {
     }
 }
 
+/// Checks what the device bounds, of its ports and of READs and atomics in flight.
+pub(crate) fn check_limits(
+    attr: &QpAttr,
+    mask: QpAttrMask,
+    ports: u8,
+    depth: u8,
+) -> Result<(), Error> {
+    for (bit, what, given, max) in [
+        (QpAttrMask::PORT, "port_num", attr.port_num, ports),
+        (
+            QpAttrMask::AV,
+            "ah_attr.port_num",
+            attr.ah_attr.port_num,
+            ports,
+        ),
+        (
+            QpAttrMask::MAX_QP_RD_ATOMIC,
+            "max_rd_atomic",
+            attr.max_rd_atomic,
+            depth,
+        ),
+        (
+            QpAttrMask::MAX_DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            attr.max_dest_rd_atomic,
+            depth,
+        ),
+    ] {
+        if mask.contains(bit) && given > max {
+            return Err(Error::TooLarge {
+                what,
+                given: given.into(),
+                max: max.into(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// How the two ends of a connection find each other: to be brought to the peer by any means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
@@ -123,7 +162,7 @@ pub struct Endpoint {
     pub psn: u32,
     /// Local identifier of the port.
     pub lid: u16,
-    /// The port's first GID.
+    /// The port's GID: the first, unless the device or the program prefers another.
     pub gid: [u8; 16],
 }
 
@@ -132,7 +171,13 @@ pub struct Endpoint {
 pub struct ConnectAttr {
     /// What the peer may do.
     pub access: AccessFlags,
-    /// Path MTU.
+    /// The port to connect by.
+    pub port_num: u8,
+    /// The entry of that port's GID table to be reached by, where GIDs address peers (RoCE, routed
+    /// InfiniBand). By default the device chooses: on RoCE an entry of version 2, if possible with
+    /// an IPv4 address; elsewhere LIDs do.
+    pub gid_index: Option<u8>,
+    /// Path MTU, at the most: what the port carries bounds it.
     pub path_mtu: Mtu,
     /// Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t, 0 is for ever.
     pub timeout: u8,
@@ -142,7 +187,7 @@ pub struct ConnectAttr {
     pub rnr_retry: u8,
     /// How long the peer waits for a receive of ours, a 5-bit code.
     pub min_rnr_timer: u8,
-    /// READs and atomics in flight, either way.
+    /// READs and atomics in flight, either way; at the most: what the device has bounds it.
     pub max_rd_atomic: u8,
     /// Of datagrams: the key that senders have to name. The top bit is for privileged users.
     pub qkey: u32,
@@ -154,33 +199,36 @@ impl ConnectAttr {
         QpAttr {
             qp_state: QpState::Init,
             qp_access_flags: self.access,
-            port_num: 1,
+            port_num: self.port_num,
             qkey: self.qkey,
             ..QpAttr::default()
         }
     }
 
     /// For going on to RTR, and then to RTS.
-    pub(super) fn ready(&self, peer: &Endpoint, psn: u32) -> QpAttr {
-        QpAttr {
+    pub(super) fn ready(
+        &self,
+        device: &Device,
+        peer: &Endpoint,
+        psn: u32,
+    ) -> Result<QpAttr, Error> {
+        let port = device.query_port(self.port_num)?;
+        let depth = device.attr().max_qp_rd_atom;
+        Ok(QpAttr {
             qp_state: QpState::Rtr,
-            path_mtu: self.path_mtu,
+            path_mtu: self.path_mtu.min(port.active_mtu),
             dest_qp_num: peer.qp_num,
             rq_psn: peer.psn,
             sq_psn: psn,
-            max_dest_rd_atomic: self.max_rd_atomic,
-            max_rd_atomic: self.max_rd_atomic,
+            max_dest_rd_atomic: self.max_rd_atomic.min(depth),
+            max_rd_atomic: self.max_rd_atomic.min(depth),
             min_rnr_timer: self.min_rnr_timer,
             timeout: self.timeout,
             retry_cnt: self.retry_cnt,
             rnr_retry: self.rnr_retry,
-            ah_attr: AhAttr {
-                dlid: peer.lid,
-                port_num: 1,
-                ..AhAttr::default()
-            },
+            ah_attr: device.way_to(peer, self.port_num, self.gid_index),
             ..QpAttr::default()
-        }
+        })
     }
 }
 
@@ -190,6 +238,8 @@ impl Default for ConnectAttr {
             access: AccessFlags::REMOTE_WRITE
                 | AccessFlags::REMOTE_READ
                 | AccessFlags::REMOTE_ATOMIC,
+            port_num: 1,
+            gid_index: None,
             path_mtu: Mtu::Mtu4096,
             timeout: 14,
             retry_cnt: 7,

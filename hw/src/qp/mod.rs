@@ -6,8 +6,11 @@ mod memory;
 mod transport;
 mod xrc;
 
+pub(crate) use attr::check_limits;
 pub use attr::{ConnectAttr, Endpoint, QpInit};
 pub(crate) use memory::{QpMemory, Side};
+#[cfg(feature = "verbs")]
+pub(crate) use transport::required;
 pub use transport::{Binds, Connected, QpTransport};
 pub use xrc::XrcTarget;
 
@@ -16,13 +19,16 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
 use crate::pd::Pd;
-use crate::soft::{Life, QpParts, RecvDoorbell, RecvParts, SendDoorbell};
+use crate::provider::{Provider, RecvDoorbell, SendDoorbell};
+use crate::soft::{self, CqCtx, Life, QpParts, RecvParts, Running};
 use crate::srq::{Srq, SrqShared};
+#[cfg(feature = "verbs")]
+use crate::verbs;
 use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
 use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, SrqUser, UserIndex};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::Rc;
-use memory::Borrowed;
+use memory::{Borrowed, Sizes};
 use std::sync::Arc;
 
 /// The send queue of a [`Qp`].
@@ -104,78 +110,24 @@ impl<T: QpTransport> Qp<T> {
             Cqs::Split(send, recv) => (send.shared().clone(), recv.shared().clone()),
         };
         let sizes = init.sizes::<T>(T::RECEIVES && srq.is_none());
-        let mut made = None;
-        let hca = &pd.device().hca;
-        let (qpn, ctx) = hca.create_qp(|qpn| {
-            let too_large = Error::TooLarge {
-                what: "size of a queue",
-                given: u64::from(sizes.send_blocks) + u64::from(sizes.recv_count),
-                max: 1 << 16,
-            };
-            let memory = QpMemory::new(sizes, qpn);
-            let Some(memory) = memory else {
-                return Err(too_large);
-            };
-            // SAFETY: the queue pair and its completion queues keep the memory.
-            let Some(parts) = (unsafe { memory.parts() }) else {
-                return Err(too_large);
-            };
-            let user_index = attach::<T>(&mut cqs, &memory, &parts, srq.as_ref(), init.reserve_cq)?;
-            // SAFETY: the queue pair keeps them until it is destroyed.
-            let (send_cq, cq) = unsafe {
-                (
-                    &*std::ptr::from_ref(&*shared.0.ctx),
-                    &*std::ptr::from_ref(&*shared.1.ctx),
-                )
-            };
-            let device = QpParts {
-                transport: T::TYPE,
-                pd: pd.id(),
-                send: Some((parts.send_ring, send_cq)),
-                recv: match &srq {
-                    _ if !T::RECEIVES => RecvParts::None,
-                    Some(srq) => RecvParts::Shared {
-                        // SAFETY: as above.
-                        srq: unsafe { srq.ctx() },
-                        cq,
-                    },
-                    None => RecvParts::Own {
-                        ring: parts.recv_ring,
-                        record: parts.record,
-                        cq,
-                    },
-                },
-                events: pd.device().events.clone(),
-            };
-            let life = life(0, user_index);
-            made = Some((memory, parts, user_index));
-            Ok((device, life))
-        })?;
-        let Some((memory, parts, user_index)) = made else {
-            return Err(Error::UnknownQp { qpn });
+        let parts = Wanted {
+            pd,
+            init,
+            sizes,
+            cqs: &mut cqs,
+            shared: &shared,
+            srq: srq.as_ref(),
         };
-        // SAFETY: the only queues on the rings and ledgers; the device follows the doorbells' rules,
-        // and the queue pair outlives both.
-        let queues = unsafe {
-            let sq = SendQueue::new(SendQueueInit {
-                ring: parts.send_ring,
-                ledger: parts.send_ledger,
-                doorbell: SendDoorbell::new(hca, ctx, qpn),
-                max_sge: init.max_send_sge,
-                max_inline: init.max_inline_data,
-                signal_all: init.sq_sig_all,
-            });
-            let rq = RecvQueue::new(
-                parts.recv_ring,
-                parts.recv_ledger,
-                RecvDoorbell::new(hca, ctx, qpn, parts.record),
-            );
-            sq.zip(rq)
-        };
-        let Some((sq, mut rq)) = queues else {
-            // `check` admits no sizes that do not fit.
-            hca.destroy_qp(qpn);
-            return Err(Error::UnknownQp { qpn });
+        let Made {
+            qpn,
+            memory,
+            user_index,
+            sq,
+            mut rq,
+        } = match &pd.device().hca {
+            Provider::Soft(hca) => parts.soft(hca)?,
+            #[cfg(feature = "verbs")]
+            Provider::Verbs(context) => parts.verbs(context)?,
         };
         if !T::RECEIVES || srq.is_some() {
             rq.set_absent();
@@ -192,6 +144,178 @@ impl<T: QpTransport> Qp<T> {
             srq,
             pd: pd.clone(),
         })
+    }
+}
+
+/// What a queue pair is to be made of.
+struct Wanted<'a, 'c> {
+    pd: &'a Pd,
+    init: &'a QpInit,
+    sizes: Sizes,
+    cqs: &'a mut Cqs<'c>,
+    shared: &'a (Arc<CqShared>, Arc<CqShared>),
+    srq: Option<&'a Arc<SrqShared>>,
+}
+
+/// What it was made of.
+struct Made<T: QpTransport> {
+    qpn: u32,
+    memory: Arc<QpMemory>,
+    user_index: (UserIndex, UserIndex),
+    sq: QpSendQueue<T>,
+    rq: QpRecvQueue,
+}
+
+/// The memory of a queue pair, its parts, and how completions name both queues.
+type Attached = (Arc<QpMemory>, Borrowed, (UserIndex, UserIndex));
+
+impl Wanted<'_, '_> {
+    fn too_large(&self) -> Error {
+        Error::TooLarge {
+            what: "size of a queue",
+            given: u64::from(self.sizes.send_blocks) + u64::from(self.sizes.recv_count),
+            max: 1 << 16,
+        }
+    }
+
+    /// The rings and ledgers of the queue pair of this number, attached to its completion queues.
+    fn attached<T: QpTransport>(&mut self, qpn: u32) -> Result<Attached, Error> {
+        let memory = QpMemory::new(self.sizes, qpn).ok_or_else(|| self.too_large())?;
+        // SAFETY: the queue pair and its completion queues keep the memory.
+        let parts = unsafe { memory.parts() }.ok_or_else(|| self.too_large())?;
+        let user_index = attach::<T>(self.cqs, &memory, &parts, self.srq, self.init.reserve_cq)?;
+        Ok((memory, parts, user_index))
+    }
+
+    /// The queues.
+    ///
+    /// # Safety
+    /// The only ones on the rings and ledgers; the device follows the doorbells' rules, and the queue
+    /// pair outlives both.
+    unsafe fn queues<T: QpTransport>(
+        &self,
+        parts: &Borrowed,
+        send: SendDoorbell,
+        recv: RecvDoorbell,
+    ) -> Option<(QpSendQueue<T>, QpRecvQueue)> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sq = SendQueue::new(SendQueueInit {
+                ring: parts.send_ring,
+                ledger: parts.send_ledger,
+                doorbell: send,
+                max_sge: self.init.max_send_sge,
+                max_inline: self.init.max_inline_data,
+                signal_all: self.init.sq_sig_all,
+            });
+            let rq = RecvQueue::new(parts.recv_ring, parts.recv_ledger, recv);
+            sq.zip(rq)
+        }
+    }
+
+    /// Of a software HCA.
+    fn soft<T: QpTransport>(mut self, hca: &Running) -> Result<Made<T>, Error> {
+        let (send_cq, cq) = (self.shared.0.ctx.soft()?, self.shared.1.ctx.soft()?);
+        // SAFETY: the queue pair keeps them until it is destroyed.
+        let (send_cq, cq): (&'static CqCtx, &'static CqCtx) =
+            unsafe { (&*std::ptr::from_ref(send_cq), &*std::ptr::from_ref(cq)) };
+        let mut made = None;
+        let (qpn, ctx) = hca.create_qp(|qpn| {
+            let (memory, parts, user_index) = self.attached::<T>(qpn)?;
+            let device = QpParts {
+                transport: T::TYPE,
+                pd: self.pd.id(),
+                send: Some((parts.send_ring, send_cq)),
+                recv: match self.srq {
+                    _ if !T::RECEIVES => RecvParts::None,
+                    Some(srq) => RecvParts::Shared {
+                        // SAFETY: as above.
+                        srq: unsafe { srq.ctx()? },
+                        cq,
+                    },
+                    None => RecvParts::Own {
+                        ring: parts.recv_ring,
+                        record: parts.record,
+                        cq,
+                    },
+                },
+                events: self.pd.device().events.clone(),
+            };
+            made = Some((memory, parts, user_index));
+            Ok((device, life(0, user_index)))
+        })?;
+        let Some((memory, parts, user_index)) = made else {
+            return Err(Error::UnknownQp { qpn });
+        };
+        // SAFETY: the queue pair goes before the device.
+        let (send, recv) = unsafe {
+            (
+                soft::SendDoorbell::new(hca, ctx, qpn),
+                soft::RecvDoorbell::new(hca, ctx, qpn, parts.record),
+            )
+        };
+        let (send, recv) = (SendDoorbell::Soft(send), RecvDoorbell::Soft(recv));
+        // SAFETY: the only queues on the rings and ledgers; the device follows the doorbells' rules.
+        let Some((sq, rq)) = (unsafe { self.queues::<T>(&parts, send, recv) }) else {
+            // `check` admits no sizes that do not fit.
+            hca.destroy_qp(qpn);
+            return Err(Error::UnknownQp { qpn });
+        };
+        Ok(Made {
+            qpn,
+            memory,
+            user_index,
+            sq,
+            rq,
+        })
+    }
+
+    /// Of a device of libibverbs.
+    #[cfg(feature = "verbs")]
+    fn verbs<T: QpTransport>(mut self, context: &verbs::Context) -> Result<Made<T>, Error> {
+        let (send_cq, cq) = (self.shared.0.ctx.verbs()?, self.shared.1.ctx.verbs()?);
+        let config = verbs::QpConfig {
+            transport: T::TYPE,
+            sends: self.sizes.send_blocks,
+            receives: self.sizes.recv_count,
+            max_send_sge: self.init.max_send_sge,
+            max_recv_sge: self.init.max_recv_sge,
+            max_inline_data: self.init.max_inline_data,
+        };
+        let srq = self.srq.map(|srq| srq.verbs()).transpose()?.cloned();
+        // SAFETY: the queue pair keeps its completion queues until it is destroyed.
+        let qp = unsafe {
+            let cqs = [&*std::ptr::from_ref(send_cq), &*std::ptr::from_ref(cq)];
+            verbs::Qp::new(self.pd.verbs()?, cqs, srq, &config)?
+        };
+        let qpn = qp.qp_num();
+        let made = self
+            .attached::<T>(qpn)
+            .and_then(|(memory, parts, user_index)| {
+                // SAFETY: the queue pair keeps the rings.
+                let (send, recv) = unsafe {
+                    (
+                        verbs::SendDoorbell::new(qp.clone(), parts.send_ring),
+                        verbs::RecvDoorbell::new(qp.clone(), parts.recv_ring),
+                    )
+                };
+                let (send, recv) = (SendDoorbell::Verbs(send), RecvDoorbell::Verbs(recv));
+                // SAFETY: the only queues on the rings and ledgers; the doorbells follow the rules.
+                let queues = unsafe { self.queues::<T>(&parts, send, recv) };
+                let (sq, rq) = queues.ok_or_else(|| self.too_large())?;
+                Ok(Made {
+                    qpn,
+                    memory,
+                    user_index,
+                    sq,
+                    rq,
+                })
+            });
+        match &made {
+            Ok(made) => qp.begin(life(0, made.user_index)),
+            Err(_) => context.destroy_qp(qpn),
+        }
+        made
     }
 }
 
@@ -271,9 +395,15 @@ impl<T: QpTransport> Qp<T> {
         self.qpn
     }
 
-    /// What to bring to the peer.
+    /// What to bring to the peer: by the first port, and the GID that the device prefers.
     pub fn endpoint(&self) -> Endpoint {
-        self.pd.device().endpoint(self.qpn)
+        self.pd.device().endpoint(self.qpn, 1, None)
+    }
+
+    /// What to bring to a peer that is connected with in this way.
+    pub fn endpoint_for(&self, connect: &ConnectAttr) -> Endpoint {
+        let device = self.pd.device();
+        device.endpoint(self.qpn, connect.port_num, connect.gid_index)
     }
 
     /// The protection domain.

@@ -52,7 +52,7 @@ impl Binds for Uc {}
 impl Binds for Xrc {}
 
 /// The attributes that a change of state requires.
-pub(super) fn required(transport: QpType, from: QpState, to: QpState) -> QpAttrMask {
+pub(crate) fn required(transport: QpType, from: QpState, to: QpState) -> QpAttrMask {
     // Where there is no such transition modifying says so.
     transition(transport, from, to).map_or(QpAttrMask::STATE, |step| step.required)
 }
@@ -63,7 +63,8 @@ impl<T: Connected> Qp<T> {
     /// # Errors
     /// As [`modify`](Self::modify).
     pub fn connect(&mut self, peer: &Endpoint, connect: &ConnectAttr) -> Result<(), Error> {
-        let mut attr = connect.ready(peer, self.endpoint().psn);
+        let psn = self.endpoint().psn;
+        let mut attr = connect.ready(self.pd().device(), peer, psn)?;
         self.step(QpState::Init, &attr)?;
         attr.qp_state = QpState::Rts;
         self.step(QpState::Rtr, &attr)

@@ -35,7 +35,8 @@ impl Xrcd {
             send_user_index: 0,
             recv_user_index: 0,
         };
-        let (qpn, _) = self.device().hca.create_qp(|_| Ok((parts, life)))?;
+        let hca = self.device().hca.soft("XRC")?;
+        let (qpn, _) = hca.create_qp(|_| Ok((parts, life)))?;
         self.device().events.admit(Element::Qp(qpn));
         Ok(XrcTarget {
             qpn,
@@ -52,7 +53,7 @@ impl XrcTarget {
 
     /// What to bring to the initiator.
     pub fn endpoint(&self) -> Endpoint {
-        self.device().endpoint(self.qpn)
+        self.device().endpoint(self.qpn, 1, None)
     }
 
     /// The domain.
@@ -96,7 +97,7 @@ impl XrcTarget {
     /// # Errors
     /// As [`modify`](Self::modify).
     pub fn connect(&self, peer: &Endpoint, connect: &ConnectAttr) -> Result<(), Error> {
-        let mut attr = connect.ready(peer, self.endpoint().psn);
+        let mut attr = connect.ready(self.device(), peer, self.endpoint().psn)?;
         self.step(QpState::Init, &attr)?;
         attr.qp_state = QpState::Rts;
         self.step(QpState::Rtr, &attr)

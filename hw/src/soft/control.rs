@@ -207,16 +207,6 @@ impl Hca {
         length: u64,
         access: AccessFlags,
     ) -> Result<u32, Error> {
-        let remote_write = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        if access.intersects(remote_write) && !access.contains(AccessFlags::LOCAL_WRITE) {
-            return Err(Error::AccessWithoutLocalWrite);
-        }
-        if access.contains(AccessFlags::ZERO_BASED) {
-            return Err(Error::ZeroBasedRegion);
-        }
-        if length == 0 || addr.checked_add(length).is_none() {
-            return Err(Error::BadRegion { addr, length });
-        }
         let mut control = self.control();
         control.alive()?;
         let index = control.take_key()?;

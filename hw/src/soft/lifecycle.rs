@@ -11,41 +11,12 @@ use super::record::{
 use super::remote::{self, Door, Remote};
 use crate::error::Error;
 use crate::fabric;
+use crate::qp::check_limits;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
 use bellwire_core::wr::{QpType, WcStatus};
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
-
-/// What `check_modify` leaves to the device.
-fn check_limits(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-    let depth = limits().max_qp_rd_atom;
-    for (bit, what, given, max) in [
-        (QpAttrMask::PORT, "port_num", attr.port_num, 1),
-        (QpAttrMask::AV, "ah_attr.port_num", attr.ah_attr.port_num, 1),
-        (
-            QpAttrMask::MAX_QP_RD_ATOMIC,
-            "max_rd_atomic",
-            attr.max_rd_atomic,
-            depth,
-        ),
-        (
-            QpAttrMask::MAX_DEST_RD_ATOMIC,
-            "max_dest_rd_atomic",
-            attr.max_dest_rd_atomic,
-            depth,
-        ),
-    ] {
-        if mask.contains(bit) && given > max {
-            return Err(Error::TooLarge {
-                what,
-                given: given.into(),
-                max: max.into(),
-            });
-        }
-    }
-    Ok(())
-}
 
 impl Hca {
     /// Creates a queue pair in RESET. `attach` gives its first life, knowing its number.
@@ -208,7 +179,7 @@ impl Hca {
             return Err(Error::DeviceFatal);
         }
         let to = check_modify(record.parts.transport, from, drained, attr, mask)?;
-        check_limits(attr, mask)?;
+        check_limits(attr, mask, 1, limits().max_qp_rd_atom)?;
         record.attr.update(attr, mask);
         record.attr.qp_state = to;
         match to {

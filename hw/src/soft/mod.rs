@@ -57,6 +57,8 @@ pub use fault::{Fault, Script, Trigger};
 pub(crate) use hca::Running;
 pub use hca::{HcaConfig, Mode};
 pub(crate) use mr::{KEYS_BYTES, Scramble};
+#[cfg(feature = "verbs")]
+pub(crate) use numbers::Numbers;
 pub(crate) use port::address_vector;
 pub(crate) use quiesce::{Barriers, Section};
 pub(crate) use record::{Life, QpParts, RecvParts};

@@ -58,9 +58,6 @@ impl Hca {
     pub(crate) fn attach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
         let mut control = self.control();
         control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
-        if gid[0] != 0xff {
-            return Err(Error::NotMulticast { gid });
-        }
         let room = control.groups.attach(gid, lid, qpn);
         room.then_some(()).ok_or(Error::Exhausted {
             what: "members of the multicast group",

@@ -40,7 +40,10 @@ fn post(srq: &mut Srq, slab: &Slab, count: u64) {
 
 fn pop(shared: &SrqShared) -> Option<u16> {
     // SAFETY: `shared` is there.
-    unsafe { shared.ctx() }.pop().map(|popped| popped.index)
+    unsafe { shared.ctx() }
+        .unwrap()
+        .pop()
+        .map(|popped| popped.index)
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn a_limit_that_is_reached_is_zero() {
     let mut srq = posted(&pd, &slab, 4);
     srq.modify(3).expect("below 7");
     // SAFETY: `srq` is there.
-    let ctx = unsafe { srq.shared.ctx() };
+    let ctx = unsafe { srq.shared.ctx() }.unwrap();
     let reached = [(); 3].map(|()| ctx.pop().expect("posted").limit_reached);
     assert_eq!(reached, [false, true, false]);
     assert_eq!(srq.query().srq_limit, 0);
@@ -111,7 +114,7 @@ fn xrc(pd: &Pd, cq: &mut Cq) -> (Srq, XrcSrq) {
     };
     let srq = pd.create_xrc_srq(&xrcd, cq, &init).expect("a queue");
     // SAFETY: `srq` is there.
-    let xrc = unsafe { srq.shared.ctx() }.xrc.expect("for XRC");
+    let xrc = unsafe { srq.shared.ctx() }.unwrap().xrc.expect("for XRC");
     assert_eq!(xrc.xrcd, xrcd.id());
     (srq, xrc)
 }

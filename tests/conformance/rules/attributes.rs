@@ -39,7 +39,7 @@ fn cur_state_has_to_be_the_state_it_is_in(p: &Provider) {
             bring(&mut a.qp, &b.qp.endpoint(), actual);
             let attr = QpAttr {
                 cur_qp_state: given,
-                ..attr(Rts, &b.qp.endpoint())
+                ..attr(b.qp.pd().device(), Rts, &b.qp.endpoint())
             };
             let mask = M::STATE | M::CUR_STATE | if actual == Rtr { TO_RTS } else { M::empty() };
             let error = modify_error(a.qp.modify(&attr, mask));
@@ -54,7 +54,7 @@ fn cur_state_that_is_right_lets_the_change_through(p: &Provider) {
     bring(&mut a.qp, &b.qp.endpoint(), Rtr);
     let attr = QpAttr {
         cur_qp_state: Rtr,
-        ..attr(Rts, &b.qp.endpoint())
+        ..attr(b.qp.pd().device(), Rts, &b.qp.endpoint())
     };
     a.qp.modify(&attr, M::STATE | M::CUR_STATE | TO_RTS)
         .unwrap();
@@ -82,7 +82,7 @@ fn query_gives_back_what_was_set(p: &Provider) {
         timeout: 9,
         retry_cnt: 6,
         rnr_retry: 4,
-        ..attr(Init, &b.qp.endpoint())
+        ..attr(b.qp.pd().device(), Init, &b.qp.endpoint())
     };
     for (to, mask) in [(Init, TO_INIT), (Rtr, TO_RTR), (Rts, TO_RTS)] {
         let attr = QpAttr {
@@ -111,7 +111,7 @@ fn query_gives_back_what_was_set(p: &Provider) {
 
 fn values_out_of_range_are_refused_and_named(p: &Provider) {
     let (mut a, b) = p.ends();
-    let good = attr(Rtr, &b.qp.endpoint());
+    let good = attr(b.qp.pd().device(), Rtr, &b.qp.endpoint());
     bring(&mut a.qp, &b.qp.endpoint(), Init);
     let refused = |a: &mut End, bad: QpAttr, mask: M, name: &str| match modify_error(
         a.qp.modify(&bad, mask | M::STATE),
@@ -197,7 +197,7 @@ fn depths_beyond_the_device_are_refused(p: &Provider) {
         return;
     };
     bring(&mut a.qp, &b.qp.endpoint(), Init);
-    let good = attr(Rtr, &b.qp.endpoint());
+    let good = attr(b.qp.pd().device(), Rtr, &b.qp.endpoint());
     let bad = QpAttr {
         max_dest_rd_atomic: deep,
         ..good
@@ -223,7 +223,7 @@ fn ports_that_there_are_not_are_refused(p: &Provider) {
     for port_num in [0, 255] {
         let bad = QpAttr {
             port_num,
-            ..attr(Init, &b.qp.endpoint())
+            ..attr(b.qp.pd().device(), Init, &b.qp.endpoint())
         };
         assert!(
             a.qp.modify(&bad, TO_INIT | M::STATE).is_err(),

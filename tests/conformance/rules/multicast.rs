@@ -47,7 +47,8 @@ const MLID: u16 = 0xc001;
 const GROUP: u32 = 0xff_ffff;
 
 const fn mgid(last: u8) -> [u8; 16] {
-    [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]
+    // 232.1.1.x, mapped: what RoCE v2 has as a group as well.
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 232, 1, 1, last]
 }
 
 fn ends(p: &Provider, count: usize) -> (Pd, Vec<Talker<Ud>>) {
@@ -65,11 +66,14 @@ fn ends(p: &Provider, count: usize) -> (Pd, Vec<Talker<Ud>>) {
 }
 
 fn send(tx: &mut Talker<Ud>, group: u8, bytes: &[u8]) {
+    let way = tx.qp.pd().device().way_to(&Default::default(), 1, None);
     let attr = AhAttr {
         dlid: MLID,
         is_global: true,
         grh: GlobalRoute {
             dgid: mgid(group),
+            sgid_index: way.grh.sgid_index,
+            hop_limit: way.grh.hop_limit,
             ..GlobalRoute::default()
         },
         port_num: 1,

@@ -151,7 +151,7 @@ impl Case<'_> {
     fn change(&self, a: &mut End, b: &End, mask: M) -> Result<(), Error> {
         let attr = QpAttr {
             cur_qp_state: self.from,
-            ..attr(self.to, &b.qp.endpoint())
+            ..attr(b.qp.pd().device(), self.to, &b.qp.endpoint())
         };
         a.qp.modify(&attr, mask | M::STATE)
     }

@@ -79,24 +79,21 @@ fn two(p: &Provider) -> (Talker<Ud>, Talker<Ud>) {
 }
 
 fn here(device: &Device) -> AhAttr {
-    AhAttr {
-        dlid: device.query_port(1).expect("the first port").lid,
-        port_num: 1,
-        ..AhAttr::default()
-    }
+    device.way_to(&device.endpoint(0, 1, None), 1, None)
 }
 
 fn routed(device: &Device) -> AhAttr {
+    let here = here(device);
     AhAttr {
         is_global: true,
         grh: GlobalRoute {
-            dgid: device.query_gid(1, 0).expect("the first GID"),
+            dgid: device.endpoint(0, 1, None).gid,
             flow_label: 0x12345,
-            sgid_index: 0,
+            sgid_index: here.grh.sgid_index,
             hop_limit: 9,
             traffic_class: 0x5a,
         },
-        ..here(device)
+        ..here
     }
 }
 
@@ -124,7 +121,9 @@ fn message(rx: &Talker<Ud>, length: usize) -> Vec<u8> {
 
 fn a_message_arrives(p: &Provider) {
     let (mut tx, mut rx) = two(p);
-    for (wr_id, length) in [0u32, 1, 7, 32, 33, 200, 1000, 4095]
+    let port = tx.qp.pd().device().query_port(1).expect("the first port");
+    let most = port.active_mtu.bytes() - 1;
+    for (wr_id, length) in [0u32, 1, 7, 32, 33, 200, 1000, most]
         .into_iter()
         .enumerate()
     {

@@ -11,11 +11,14 @@ use crate::{
 };
 
 /// Debian packages that building and testing needs. This and [`GUEST`] are the places that name them.
-const APT: [&str; 7] = [
+const APT: [&str; 10] = [
     "g++",
     "gcc",
     "git",
     "libc6-dev",
+    "libclang-dev",
+    "libibverbs-dev",
+    "librdmacm-dev",
     "pkg-config",
     "strace",
     "valgrind",

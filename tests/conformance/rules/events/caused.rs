@@ -219,7 +219,7 @@ fn comm_est(p: &Provider) {
     send(&mut a, &mut b, 70);
     w.told(&[(EventType::CommEst, of(&b.qp))]);
     send(&mut a, &mut b, 71);
-    let attr = attr(QpState::Rts, &a.qp.endpoint());
+    let attr = attr(&w.own, QpState::Rts, &a.qp.endpoint());
     b.qp.modify(&attr, TO_RTS | QpAttrMask::STATE).unwrap();
     send(&mut a, &mut b, 72);
     w.silent();
@@ -228,7 +228,7 @@ fn comm_est(p: &Provider) {
 fn no_comm_est_in_rts(p: &Provider) {
     let w = World::new(p);
     let (mut a, mut b) = established(&w);
-    let attr = attr(QpState::Rts, &a.qp.endpoint());
+    let attr = attr(&w.own, QpState::Rts, &a.qp.endpoint());
     b.qp.modify(&attr, TO_RTS | QpAttrMask::STATE).unwrap();
     send(&mut a, &mut b, 70);
     w.silent();

@@ -4,10 +4,12 @@ use super::kind::Kind;
 use crate::provider::Provider;
 use crate::support;
 use bellwire::queue::{Completion, PostError};
-use bellwire::state::{AhAttr, QpAttr, QpAttrMask as M, QpState};
+use bellwire::state::{QpAttr, QpAttrMask as M, QpState};
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, Sge, WcStatus};
-use bellwire::{Ah, Cq, Endpoint, Error, Pd, Qp, QpInit, QpTransport, Region, Srq, SrqInit};
+use bellwire::{
+    Ah, Cq, Device, Endpoint, Error, Pd, Qp, QpInit, QpTransport, Region, Srq, SrqInit,
+};
 use bellwire::{XrcTarget, Xrcd};
 use bellwire_tests::fixture::*;
 
@@ -22,16 +24,17 @@ pub const NOWHERE: Sge = Sge {
 };
 
 /// Every attribute with a value that any kind of queue pair can have towards `peer`.
-pub fn attr(state: QpState, peer: &Endpoint) -> QpAttr {
+pub fn attr(device: &Device, state: QpState, peer: &Endpoint) -> QpAttr {
     QpAttr {
         qkey: QKEY,
-        ..support::attr(state, peer)
+        ..support::attr(device, state, peer)
     }
 }
 
 /// A queue pair of any kind.
 pub trait Stands {
     fn kind(&self) -> Kind;
+    fn device(&self) -> &Device;
     fn endpoint(&self) -> Endpoint;
     fn query(&self) -> QpAttr;
     fn modify(&mut self, attr: &QpAttr, mask: M) -> Result<(), Error>;
@@ -68,7 +71,8 @@ pub trait Stands {
         for &to in way {
             let step = self.kind().legal(self.state(), to);
             let (required, _) = step.expect("the way is legal");
-            self.modify(&attr(to, peer), required | M::STATE)
+            let attr = attr(self.device(), to, peer);
+            self.modify(&attr, required | M::STATE)
                 .unwrap_or_else(|error| panic!("to {to}: {error}"));
         }
         self.leave_rts(state);
@@ -223,6 +227,10 @@ impl<T: Service> Stands for Talker<T> {
         T::KIND
     }
 
+    fn device(&self) -> &Device {
+        self.qp.pd().device()
+    }
+
     fn endpoint(&self) -> Endpoint {
         self.qp.endpoint()
     }
@@ -294,12 +302,9 @@ impl Service for Ud {
 
     fn ends_on(pds: (&Pd, &Pd), p: &Provider, init: &QpInit) -> (Talker<Ud>, Talker<Ud>) {
         let way = |from: &Pd, to: &Pd| {
-            let port = to.device().query_port(1).expect("the first port");
-            let there = AhAttr {
-                dlid: port.lid,
-                port_num: 1,
-                ..AhAttr::default()
-            };
+            let there = from
+                .device()
+                .way_to(&to.device().endpoint(0, 1, None), 1, None);
             from.create_ah(&there).expect("an address handle")
         };
         let rx = Talker::new(pds.1, p, init, (way(pds.1, pds.0), 0));
@@ -374,6 +379,10 @@ impl Target {
 impl Stands for Target {
     fn kind(&self) -> Kind {
         Kind::XrcRecv
+    }
+
+    fn device(&self) -> &Device {
+        self.qp.xrcd().device()
     }
 
     fn endpoint(&self) -> Endpoint {

@@ -161,7 +161,7 @@ impl Case<'_> {
     fn change(&self, (qp, peer, _): &mut Subject, mask: M) -> Result<(), Error> {
         let attr = QpAttr {
             cur_qp_state: self.from,
-            ..attr(self.to, peer)
+            ..attr(qp.device(), self.to, peer)
         };
         qp.modify(&attr, mask | M::STATE)
     }
@@ -265,7 +265,7 @@ fn cur_state_has_to_be_the_state_it_is_in(p: &Provider, kind: Kind) {
             qp.bring(&peer, actual);
             let attr = QpAttr {
                 cur_qp_state: given,
-                ..attr(Rts, &peer)
+                ..attr(qp.device(), Rts, &peer)
             };
             let (required, _) = kind.legal(actual, Rts).expect("legal");
             let changed = qp.modify(&attr, required | M::STATE | M::CUR_STATE);

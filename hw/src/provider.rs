@@ -1,0 +1,266 @@
+//! Who stands behind a device's objects: the software HCA, or a device of libibverbs. A match, never
+//! a `dyn`; without the feature `verbs` there is one case, and no match.
+
+use crate::cq::CqSide;
+use crate::device::{DeviceAttr, PortAttr};
+use crate::error::Error;
+use crate::pd::Pd;
+use crate::soft::{self, Life, Running};
+#[cfg(feature = "verbs")]
+use crate::verbs;
+use bellwire_core::access::AccessFlags;
+use bellwire_core::port::{self, Staged};
+use bellwire_core::qp::{AhAttr, QpAttr, QpAttrMask, QpState};
+use bellwire_core::wr::MwType;
+use std::sync::Arc;
+
+/// The device behind a context.
+#[derive(Clone, Debug)]
+pub(crate) enum Provider {
+    Soft(Arc<Running>),
+    #[cfg(feature = "verbs")]
+    Verbs(Arc<verbs::Context>),
+}
+
+/// Calls what both have under one name.
+macro_rules! both {
+    ($self:ident, $device:ident => $call:expr) => {
+        match $self {
+            Provider::Soft($device) => $call,
+            #[cfg(feature = "verbs")]
+            Provider::Verbs($device) => $call,
+        }
+    };
+}
+
+impl Provider {
+    /// The software HCA.
+    ///
+    /// # Errors
+    /// [`Error::SoftOnly`], for what others do not have.
+    pub fn soft(&self, what: &'static str) -> Result<&Arc<Running>, Error> {
+        let _ = what;
+        match self {
+            Self::Soft(hca) => Ok(hca),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => Err(Error::SoftOnly { what }),
+        }
+    }
+
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Soft(hca), Self::Soft(other)) => Arc::ptr_eq(hca, other),
+            #[cfg(feature = "verbs")]
+            (Self::Verbs(context), Self::Verbs(other)) => Arc::ptr_eq(context, other),
+            #[cfg(feature = "verbs")]
+            _ => false,
+        }
+    }
+
+    pub fn attr(&self) -> DeviceAttr {
+        match self {
+            Self::Soft(_) => soft::limits(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.attr(),
+        }
+    }
+
+    /// Basic blocks of a send queue at the most.
+    pub fn max_send_blocks(&self) -> u32 {
+        match self {
+            Self::Soft(_) => 1 << 15,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.max_send_blocks(),
+        }
+    }
+
+    pub fn query_port(&self, port_num: u8) -> Result<PortAttr, Error> {
+        let _ = port_num;
+        match self {
+            Self::Soft(hca) => Ok(hca.query_port()),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.query_port(port_num),
+        }
+    }
+
+    pub fn query_gid(&self, port_num: u8, index: u16) -> Result<[u8; 16], Error> {
+        let _ = (port_num, index);
+        match self {
+            Self::Soft(hca) => Ok(hca.gid()),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.query_gid(port_num, index),
+        }
+    }
+
+    pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16, Error> {
+        let _ = (port_num, index);
+        match self {
+            Self::Soft(hca) => Ok(hca.pkey()),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.query_pkey(port_num, index),
+        }
+    }
+
+    /// The GID by which peers reach a port, where nobody says which.
+    pub fn default_gid_index(&self, port_num: u8) -> u8 {
+        let _ = port_num;
+        match self {
+            Self::Soft(_) => 0,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.default_gid_index(port_num),
+        }
+    }
+
+    /// The way to the port with this LID and this GID.
+    pub fn way_to(&self, lid: u16, gid: [u8; 16], port_num: u8, gid_index: Option<u8>) -> AhAttr {
+        let _ = (gid, gid_index);
+        match self {
+            Self::Soft(_) => AhAttr {
+                dlid: lid,
+                port_num,
+                ..AhAttr::default()
+            },
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.way_to(lid, gid, port_num, gid_index),
+        }
+    }
+
+    pub fn check_alive(&self) -> Result<(), Error> {
+        both!(self, device => device.check_alive())
+    }
+
+    /// What a poll that found nothing does: lets the software HCA's requests go on whose time has
+    /// come, or fetches what the device has. Whether polling again may find something.
+    #[inline(always)]
+    pub fn look(&self, cq: &CqSide) -> bool {
+        let _ = cq;
+        match self {
+            Self::Soft(hca) => {
+                let waiting = hca.waiting();
+                if waiting {
+                    hca.progress();
+                }
+                waiting
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => match cq {
+                CqSide::Verbs(cq) => cq.fetch(),
+                CqSide::Soft(_) => false,
+            },
+        }
+    }
+
+    /// Registers memory; gives lkey and rkey.
+    ///
+    /// # Safety
+    /// The memory is valid until the region is deregistered, its provenance exposed, and the program
+    /// treats it as the access flags say.
+    pub unsafe fn register_mr(
+        &self,
+        pd: &Pd,
+        addr: u64,
+        length: u64,
+        access: AccessFlags,
+    ) -> Result<(u32, u32), Error> {
+        match self {
+            Self::Soft(hca) => {
+                // SAFETY: the caller's promise.
+                let key = unsafe { hca.register_mr(pd.id(), addr, length, access)? };
+                Ok((key, key))
+            }
+            #[cfg(feature = "verbs")]
+            // SAFETY: the caller's promise.
+            Self::Verbs(context) => unsafe {
+                context.register_mr(pd.verbs()?, addr, length, access)
+            },
+        }
+    }
+
+    pub fn deregister_unbound(&self, lkey: u32) -> Result<(), Error> {
+        both!(self, device => device.deregister_unbound(lkey))
+    }
+
+    pub fn deregister_mr(&self, lkey: u32) -> Result<(), Error> {
+        both!(self, device => device.deregister_mr(lkey))
+    }
+
+    pub fn alloc_mw(&self, pd: &Pd, kind: MwType) -> Result<u32, Error> {
+        match self {
+            Self::Soft(hca) => hca.alloc_mw(pd.id(), kind),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) => context.alloc_mw(pd.verbs()?, kind),
+        }
+    }
+
+    pub fn dealloc_mw(&self, rkey: u32) {
+        both!(self, device => device.dealloc_mw(rkey));
+    }
+
+    pub fn query_qp(&self, qpn: u32) -> Result<QpAttr, Error> {
+        both!(self, device => device.query_qp(qpn))
+    }
+
+    pub fn modify_qp(&self, qpn: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<QpState, Error> {
+        both!(self, device => device.modify_qp(qpn, attr, mask))
+    }
+
+    pub fn restart(&self, qpn: u32, life: Life) {
+        both!(self, device => device.restart(qpn, life));
+    }
+
+    pub fn destroy_qp(&self, qpn: u32) {
+        both!(self, device => device.destroy_qp(qpn));
+    }
+
+    pub fn attach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        both!(self, device => device.attach_mcast(qpn, gid, lid))
+    }
+
+    pub fn detach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        both!(self, device => device.detach_mcast(qpn, gid, lid))
+    }
+}
+
+/// Rings a send queue, whoever stands behind it.
+#[derive(Debug)]
+pub enum SendDoorbell {
+    /// Of a software HCA.
+    Soft(soft::SendDoorbell),
+    /// Of a device of libibverbs.
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::SendDoorbell),
+}
+
+// SAFETY: each case keeps the promise.
+unsafe impl port::SendDoorbell for SendDoorbell {
+    #[inline(always)]
+    fn ring(&mut self, staged: &Staged) {
+        match self {
+            Self::Soft(doorbell) => doorbell.ring(staged),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(doorbell) => doorbell.ring(staged),
+        }
+    }
+}
+
+/// Rings a receive queue, whoever stands behind it.
+#[derive(Debug)]
+pub enum RecvDoorbell {
+    /// Of a software HCA.
+    Soft(soft::RecvDoorbell),
+    /// Of a device of libibverbs.
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::RecvDoorbell),
+}
+
+// SAFETY: each case keeps the promise.
+unsafe impl port::RecvDoorbell for RecvDoorbell {
+    #[inline(always)]
+    fn ring(&mut self, counter: u32) {
+        match self {
+            Self::Soft(doorbell) => doorbell.ring(counter),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(doorbell) => doorbell.ring(counter),
+        }
+    }
+}

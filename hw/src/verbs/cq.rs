@@ -1,0 +1,420 @@
+//! Completion queues: what the device has moves into the ring that core polls, as entries in the
+//! ConnectX format.
+//!
+//! ```text
+//!  device's queue ──► fetch: ibv_start_poll … or ibv_poll_cq ──► Cqe64 in core's ring ──► poll
+//! ```
+//!
+//! Whoever polls and finds core's ring empty fetches. So does who destroys a queue pair, so that what
+//! it has told is not lost with it; hence the flag, which is taken once for many entries.
+
+use super::context::Context;
+use super::event::Channel;
+use super::qp::Qp;
+use super::sys;
+use super::tag::{Kind, parts};
+use super::wc;
+use crate::error::Error;
+use crate::event::{AsyncQueue, Element, EventQueue};
+use bellwire_core::cqe::{Cqe64, owner_bit};
+use bellwire_core::port::DoorbellRecord;
+use bellwire_core::queue::CqMemory;
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Entries fetched at once.
+const BATCH: u32 = 16;
+
+/// The consumer record has 24 bits.
+const CI_MASK: u32 = 0xff_ffff;
+
+/// The device's completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    handle: NonNull<sys::ibv_cq>,
+    /// Where it is an extended one.
+    extended: Option<NonNull<sys::ibv_cq_ex>>,
+    consumer: &'static DoorbellRecord,
+    /// Somebody fetches.
+    busy: AtomicBool,
+    /// Of whoever has taken `busy`.
+    inner: UnsafeCell<Inner>,
+    overrun: AtomicBool,
+    /// Nobody polls core's ring any more.
+    retired: AtomicBool,
+    cqn: u32,
+    events: Arc<AsyncQueue>,
+    channel: Option<(Arc<EventQueue<()>>, Arc<Channel>)>,
+    context: Arc<Context>,
+}
+
+/// What fetching needs.
+pub(super) struct Inner {
+    memory: CqMemory<'static>,
+    /// Index behind the last entry.
+    producer: u32,
+    /// The queue pairs that complete here, by number.
+    pub users: Vec<User>,
+    wcs: Box<[MaybeUninit<sys::ibv_wc>; BATCH as usize]>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("producer", &self.producer)
+            .field("users", &self.users)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A queue pair that completes here.
+#[derive(Debug)]
+pub(super) struct User {
+    pub qpn: u32,
+    /// How entries of its receives name it.
+    pub user_index: u32,
+    pub qp: Arc<Qp>,
+}
+
+// SAFETY: `inner` belongs to whoever has taken `busy`; libibverbs may be called from any thread.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// # Safety
+    /// The memory and the record stay until this has gone, and are used by nobody else but the one
+    /// consumer.
+    pub unsafe fn new(
+        context: &Arc<Context>,
+        memory: CqMemory<'static>,
+        consumer: &'static DoorbellRecord,
+        events: Arc<AsyncQueue>,
+        channel: Option<(Arc<EventQueue<()>>, Arc<Channel>)>,
+    ) -> Result<Self, Error> {
+        context.check_alive()?;
+        let cqn = context.cqns.take()?;
+        let made = create(context, memory.count(), cqn, channel.as_ref());
+        let (handle, extended) = made.map_err(|error| {
+            context.cqns.give_back(cqn);
+            Error::io("create a completion queue", error)
+        })?;
+        let element = Element::Cq(cqn);
+        events.admit(element);
+        if let Some((channel, _)) = &channel {
+            channel.admit(element);
+        }
+        Ok(Self {
+            handle,
+            extended,
+            consumer,
+            busy: AtomicBool::new(false),
+            inner: UnsafeCell::new(Inner {
+                memory,
+                producer: 0,
+                users: Vec::new(),
+                wcs: Box::new([const { MaybeUninit::uninit() }; BATCH as usize]),
+            }),
+            overrun: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            cqn,
+            events,
+            channel,
+            context: context.clone(),
+        })
+    }
+
+    pub(super) fn handle(&self) -> NonNull<sys::ibv_cq> {
+        self.handle
+    }
+
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    pub fn channel(&self) -> Option<&EventQueue<()>> {
+        self.channel.as_ref().map(|(queue, _)| &**queue)
+    }
+
+    /// Whether the device said that an entry was lost.
+    pub fn overrun(&self) -> bool {
+        // Relaxed: a flag on its own.
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_overrun(&self) {
+        // Relaxed: as above.
+        self.overrun.store(true, Ordering::Relaxed);
+    }
+
+    /// Index behind the last entry in core's ring.
+    pub fn produced(&self) -> u32 {
+        self.with(|inner| inner.producer)
+    }
+
+    /// Whether everything before `index` has been polled.
+    pub fn polled(&self, index: u32) -> bool {
+        self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
+    }
+
+    /// Arms it (`ibv_req_notify_cq`).
+    pub fn arm(&self, solicited_only: bool) -> Result<(), Error> {
+        // SAFETY: alive.
+        sys::check(unsafe { sys::ibv_req_notify_cq(self.handle.as_ptr(), solicited_only.into()) })
+            .map_err(|error| Error::io("arm the completion queue", error))
+    }
+
+    /// The program's side is gone: no event names it any more when this returns.
+    pub fn retire(&self) {
+        let element = Element::Cq(self.cqn);
+        // Relaxed: a flag on its own.
+        self.retired.store(true, Ordering::Relaxed);
+        if let Some((channel, _)) = &self.channel {
+            channel.retire(element);
+        }
+        self.events.retire(element);
+    }
+
+    /// Moves what the device has into core's ring; whether there was anything.
+    #[inline]
+    pub fn fetch(&self) -> bool {
+        // Acquire: partner of the release below.
+        if self.busy.swap(true, Ordering::Acquire) {
+            // Whoever has it fetches.
+            return false;
+        }
+        // SAFETY: taken.
+        let inner = unsafe { &mut *self.inner.get() };
+        let before = inner.producer;
+        self.fetch_into(inner);
+        let any = inner.producer != before;
+        // Release: partner of the acquire above, and in `with`.
+        self.busy.store(false, Ordering::Release);
+        any
+    }
+
+    /// Waits until nobody fetches. For the control path.
+    pub(super) fn with<R>(&self, each: impl FnOnce(&mut Inner) -> R) -> R {
+        // Acquire: as in `fetch`.
+        while self.busy.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // SAFETY: taken.
+        let result = each(unsafe { &mut *self.inner.get() });
+        // Release: as in `fetch`.
+        self.busy.store(false, Ordering::Release);
+        result
+    }
+
+    /// Fetches all that is there. For the control path.
+    pub(super) fn fetch_all(&self) {
+        self.with(|inner| while self.fetch_into(inner) != 0 {});
+    }
+
+    /// Entries that core's ring has room for: any number, when nobody reads it any more.
+    fn room(&self, inner: &Inner) -> u32 {
+        // Relaxed: as above.
+        if self.retired.load(Ordering::Relaxed) {
+            return BATCH;
+        }
+        let ahead = inner.producer.wrapping_sub(self.consumer.load()) & CI_MASK;
+        inner.memory.count().saturating_sub(ahead)
+    }
+
+    /// Fetches up to a batch; how many the device had.
+    #[inline(always)]
+    fn fetch_into(&self, inner: &mut Inner) -> u32 {
+        let limit = self.room(inner).min(BATCH);
+        if limit == 0 {
+            return 0;
+        }
+        match self.extended {
+            // SAFETY: alive, and `inner` is ours: nobody else polls.
+            Some(cq) => unsafe { self.fetch_extended(inner, cq, limit) },
+            None => self.fetch_plain(inner, limit),
+        }
+    }
+
+    /// One poll for each entry, without `ibv_next_poll`: where that finds none, rxe in libibverbs 44
+    /// unlocks the queue and moves on, and `ibv_end_poll` does so again, so that an entry is lost.
+    ///
+    /// # Safety
+    /// The queue is alive, and nobody else polls it.
+    #[inline(always)]
+    unsafe fn fetch_extended(
+        &self,
+        inner: &mut Inner,
+        cq: NonNull<sys::ibv_cq_ex>,
+        limit: u32,
+    ) -> u32 {
+        let cq = cq.as_ptr();
+        let mut attr = sys::ibv_poll_cq_attr { comp_mask: 0 };
+        for count in 0..limit {
+            // SAFETY: the caller's promise. Nothing is there, or it failed: there is nothing to end
+            // then.
+            if unsafe { sys::ibv_start_poll(cq, &raw mut attr) } != 0 {
+                return count;
+            }
+            // SAFETY: between start and end the fields of an entry may be read.
+            unsafe { self.take(inner, &wc::Extended(cq)) };
+            // SAFETY: started.
+            unsafe { sys::ibv_end_poll(cq) };
+        }
+        limit
+    }
+
+    fn fetch_plain(&self, inner: &mut Inner, limit: u32) -> u32 {
+        let wcs: *mut sys::ibv_wc = inner.wcs.as_mut_ptr().cast();
+        // SAFETY: alive; there is room for a batch.
+        let count = unsafe { sys::ibv_poll_cq(self.handle.as_ptr(), limit as i32, wcs) };
+        let count = u32::try_from(count).unwrap_or(0).min(limit);
+        for index in 0..count {
+            // SAFETY: filled in by the poll; nothing in `take` touches the batch.
+            let wc = unsafe { &*wcs.add(index as usize) };
+            // SAFETY: as above.
+            unsafe { self.take(inner, wc) };
+        }
+        count
+    }
+
+    /// One entry of the device's.
+    ///
+    /// # Safety
+    /// Its fields may be read.
+    #[inline(always)]
+    unsafe fn take(&self, inner: &mut Inner, wc: &impl wc::Fields) {
+        let (kind, user_index, counter) = parts(wc.wr_id());
+        let failed = wc.status() != sys::ibv_wc_status::IBV_WC_SUCCESS;
+        let cqe = match kind {
+            Some(Kind::Send) if !failed => wc::sent(user_index, counter),
+            Some(Kind::Fetch) if !failed => wc::fetched(wc, user_index, counter),
+            Some(Kind::Recv) if !failed => wc::received(wc, user_index, counter),
+            Some(Kind::Datagram) if !failed => wc::datagram(wc, user_index, counter),
+            kind => match inner.seldom(kind, wc, user_index, counter, failed) {
+                Some(cqe) => cqe,
+                None => return,
+            },
+        };
+        inner.put(&cqe);
+    }
+}
+
+impl Inner {
+    /// Writes an entry. There is room for it.
+    #[inline(always)]
+    fn put(&mut self, cqe: &Cqe64) {
+        let (index, count) = (self.producer, self.memory.count());
+        let op_own = cqe.op_own() | owner_bit(index, count);
+        // SAFETY: the only producer, and there is room: the consumer has passed the last use.
+        unsafe { Cqe64::publish(self.memory.entry(index), cqe, op_own) };
+        self.producer = index.wrapping_add(1);
+    }
+
+    /// Failures, receives of shared queues, and the end of a drain.
+    #[inline(never)]
+    fn seldom(
+        &mut self,
+        kind: Option<Kind>,
+        wc: &impl wc::Fields,
+        user_index: u32,
+        counter: u32,
+        failed: bool,
+    ) -> Option<Cqe64> {
+        let qpn = wc.qp_num();
+        let found = self.users.binary_search_by_key(&qpn, |user| user.qpn);
+        let user = found.ok().map(|index| &self.users[index]);
+        match kind? {
+            Kind::LastSend => user?.qp.drained(user_index, Kind::LastSend),
+            Kind::LastRecv => user?.qp.drained(user_index, Kind::LastRecv),
+            Kind::Shared => {
+                let user = user?;
+                user.qp.srq()?.completed(counter as u16);
+                user.qp.note_failure(failed);
+                return Some(match (failed, user.qp.is_datagram()) {
+                    (true, _) => wc::failed(wc, Kind::Shared, user.user_index, counter),
+                    (false, true) => wc::datagram(wc, user.user_index, counter),
+                    (false, false) => wc::received(wc, user.user_index, counter),
+                });
+            }
+            kind => {
+                if let Some(user) = user {
+                    user.qp.note_failure(failed);
+                }
+                return Some(wc::failed(wc, kind, user_index, counter));
+            }
+        }
+        None
+    }
+}
+
+impl Cq {
+    /// Writes an entry that the device did not; `false`: there is no room.
+    pub(super) fn produce(&self, cqe: &Cqe64) -> bool {
+        self.with(|inner| {
+            let room = self.room(inner) != 0;
+            if room {
+                inner.put(cqe);
+            }
+            room
+        })
+    }
+}
+
+type Handles = (NonNull<sys::ibv_cq>, Option<NonNull<sys::ibv_cq_ex>>);
+
+/// An extended queue where the device has such, a plain one else. The program's number is its context.
+fn create(
+    context: &Context,
+    entries: u32,
+    cqn: u32,
+    channel: Option<&(Arc<EventQueue<()>>, Arc<Channel>)>,
+) -> std::io::Result<Handles> {
+    let number = std::ptr::without_provenance_mut(cqn as usize);
+    let channel = channel.map_or(std::ptr::null_mut(), |(_, channel)| {
+        channel.handle().as_ptr()
+    });
+    let fields = sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_BYTE_LEN
+        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_IMM
+        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_QP_NUM
+        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SRC_QP
+        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SLID
+        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SL
+        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_DLID_PATH_BITS;
+    let mut attr = sys::ibv_cq_init_attr_ex {
+        cqe: entries,
+        cq_context: number,
+        channel,
+        comp_vector: 0,
+        wc_flags: fields.0.into(),
+        comp_mask: 0,
+        flags: 0,
+        parent_domain: std::ptr::null_mut(),
+    };
+    // SAFETY: context and channel are open.
+    if let Ok(extended) = unsafe { sys::create_cq_ex(context.handle(), &mut attr) } {
+        return Ok((extended.cast(), Some(extended)));
+    }
+    // SAFETY: as above.
+    let plain = sys::made(unsafe {
+        sys::ibv_create_cq(
+            context.handle().as_ptr(),
+            entries as i32,
+            number,
+            channel,
+            0,
+        )
+    })?;
+    Ok((plain, None))
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: no queue pair is on it any more, and no event of it is held by us. Nothing can be
+        // done about an error (EIO).
+        let _ = unsafe { sys::ibv_destroy_cq(self.handle.as_ptr()) };
+        self.context.cqns.give_back(self.cqn);
+    }
+}

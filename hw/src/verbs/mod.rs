@@ -1,0 +1,44 @@
+//! Devices of libibverbs: rxe, siw, EFA, Broadcom, Intel, ConnectX.
+//!
+//! ```text
+//!   core: SendQueue, RecvQueue, SharedRecvQueue           core: CompletionQueue
+//!     │ entries in the ConnectX format, in our memory        ▲ the same
+//!     ▼ ring                                                 │ fetch, when a poll finds nothing
+//!   request ──► extended: ibv_wr_*                         wc ◄── ibv_start_poll, ibv_end_poll
+//!          └──► chain: ibv_post_send                         ◄── ibv_poll_cq
+//!   recv, srq: ibv_post_recv, ibv_post_srq_recv
+//!     └───────────────────────── the device ─────────────────┘
+//! ```
+//!
+//! A device stands behind core's rings, as the software HCA does: ledger, credits, blocks and outcomes
+//! are one code for all. What is given to libibverbs to know a request by is its queue's user index
+//! and its counter (`tag`), never a pointer.
+
+mod ah;
+mod attr;
+mod chain;
+mod context;
+mod cq;
+mod event;
+mod extended;
+mod list;
+mod memory;
+mod qp;
+mod recv;
+mod request;
+mod send;
+mod srq;
+mod sys;
+mod tag;
+mod wc;
+
+pub(crate) use ah::Ah;
+pub(crate) use context::Context;
+pub(crate) use cq::Cq;
+pub(crate) use event::{Channel, Source};
+pub(crate) use list::{describe, first_active, open};
+pub(crate) use memory::Pd;
+pub(crate) use qp::{Qp, QpConfig};
+pub use recv::RecvDoorbell;
+pub use send::SendDoorbell;
+pub(crate) use srq::{Srq, SrqDoorbell};

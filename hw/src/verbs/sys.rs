@@ -1,0 +1,207 @@
+//! libibverbs as C sees it: the declarations of `rdma-sys`, and in their stead those of ours where
+//! they are wrong.
+//!
+//! - Newer verbs are reached through the table in front of the context, whose presence `rdma-sys`
+//!   looks for by comparing a pointer with 32 bits: on 64 bits it never finds it.
+//! - A number that a newer library gives an asynchronous event is none of `rdma-sys`'s enum: it has
+//!   to be read as a number.
+//! - Ports' attributes are to be zeroed before an older library fills in what it knows of.
+//! - `_ibv_query_gid_ex` is missing.
+
+pub(super) use rdma_sys::*;
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr::NonNull;
+
+/// `struct ibv_async_event`.
+#[repr(C)]
+pub(super) struct AsyncEvent {
+    pub element: ibv_async_event_element_t,
+    /// `enum ibv_event_type`, which grows.
+    pub event_type: c_int,
+}
+
+/// `struct ibv_gid_entry`.
+#[repr(C)]
+pub(super) struct GidEntry {
+    pub gid: ibv_gid,
+    pub gid_index: u32,
+    pub port_num: u32,
+    pub gid_type: u32,
+    pub ndev_ifindex: u32,
+}
+
+/// `IBV_GID_TYPE_ROCE_V2`.
+pub(super) const GID_TYPE_ROCE_V2: u32 = 2;
+
+/// `IBV_LINK_LAYER_ETHERNET`.
+pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
+
+unsafe extern "C" {
+    fn _ibv_query_gid_ex(
+        context: *mut ibv_context,
+        port_num: u32,
+        gid_index: u32,
+        entry: *mut GidEntry,
+        flags: u32,
+        entry_size: usize,
+    ) -> c_int;
+}
+
+/// What a verb that returns zero or an error number said. Some older ones return -1, and the number
+/// by errno.
+pub(super) fn check(answer: c_int) -> io::Result<()> {
+    match answer {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        error => Err(io::Error::from_raw_os_error(error.abs())),
+    }
+}
+
+/// What a verb that returns an object, or null and an error number in errno, said.
+pub(super) fn made<T>(object: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(object).ok_or_else(io::Error::last_os_error)
+}
+
+/// The table in front of a context (`verbs_get_ctx`); older libraries have none.
+///
+/// # Safety
+/// The context is open.
+unsafe fn table(context: NonNull<ibv_context>) -> Option<NonNull<verbs_context>> {
+    // SAFETY: the caller's promise.
+    let mark = unsafe { (*context.as_ptr()).abi_compat };
+    let is_inside = mark.addr() == usize::MAX;
+    // SAFETY: marked so, the context is the last part of a `verbs_context`.
+    is_inside.then(|| unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast() })
+}
+
+/// A verb of that table (`verbs_get_ctx_op`), if the library and the device have it. It counts its
+/// size from the end: what is new stands in front.
+macro_rules! newer {
+    ($context:expr, $verb:ident) => {
+        // SAFETY: the context is open, by the caller's promise; a table of this size has the field.
+        unsafe {
+            table($context).and_then(|table| {
+                let table = table.as_ptr();
+                let reaches = size_of::<verbs_context>() - offset_of!(verbs_context, $verb);
+                if (*table).sz < reaches {
+                    return None;
+                }
+                (*table).$verb
+            })
+        }
+    };
+}
+
+fn unsupported() -> io::Error {
+    io::Error::from_raw_os_error(libc::EOPNOTSUPP)
+}
+
+/// `ibv_query_port`, of the present version.
+///
+/// # Safety
+/// The context is open.
+pub(super) unsafe fn query_port(
+    context: NonNull<ibv_context>,
+    port_num: u8,
+) -> io::Result<ibv_port_attr> {
+    let mut attr = MaybeUninit::<ibv_port_attr>::zeroed();
+    let answer = match newer!(context, query_port) {
+        // SAFETY: the context is open, and the attributes have the size that is said.
+        Some(verb) => unsafe {
+            verb(
+                context.as_ptr(),
+                port_num,
+                attr.as_mut_ptr(),
+                size_of::<ibv_port_attr>(),
+            )
+        },
+        // SAFETY: as above; the old attributes are the first part of the new ones.
+        None => unsafe { ibv_query_port(context.as_ptr(), port_num, attr.as_mut_ptr().cast()) },
+    };
+    check(answer)?;
+    // SAFETY: numbers only, which zeroes are values of.
+    Ok(unsafe { attr.assume_init() })
+}
+
+/// `ibv_query_gid_ex`.
+///
+/// # Safety
+/// The context is open.
+pub(super) unsafe fn query_gid_ex(
+    context: NonNull<ibv_context>,
+    port_num: u8,
+    index: u16,
+) -> io::Result<GidEntry> {
+    let mut entry = MaybeUninit::<GidEntry>::zeroed();
+    // SAFETY: the context is open, and the entry has the size that is said.
+    check(unsafe {
+        _ibv_query_gid_ex(
+            context.as_ptr(),
+            port_num.into(),
+            index.into(),
+            entry.as_mut_ptr(),
+            0,
+            size_of::<GidEntry>(),
+        )
+    })?;
+    // SAFETY: numbers only, which zeroes are values of.
+    Ok(unsafe { entry.assume_init() })
+}
+
+/// `ibv_create_cq_ex`.
+///
+/// # Safety
+/// Context and channel are open.
+pub(super) unsafe fn create_cq_ex(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_cq_init_attr_ex,
+) -> io::Result<NonNull<ibv_cq_ex>> {
+    let verb = newer!(context, create_cq_ex).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_create_qp_ex`.
+///
+/// # Safety
+/// The context, and what the attributes name, are open.
+pub(super) unsafe fn create_qp_ex(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_qp_init_attr_ex,
+) -> io::Result<NonNull<ibv_qp>> {
+    let verb = newer!(context, create_qp_ex).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_get_async_event`: blocks, unless the descriptor says otherwise.
+///
+/// # Safety
+/// The context is open.
+pub(super) unsafe fn get_async_event(context: NonNull<ibv_context>) -> io::Result<AsyncEvent> {
+    let mut event = MaybeUninit::<AsyncEvent>::zeroed();
+    // SAFETY: the context is open; the event has C's layout (see the tests). The enum that
+    // `rdma-sys` has in it is not looked at.
+    let answer =
+        unsafe { rdma_sys::ibv_get_async_event(context.as_ptr(), event.as_mut_ptr().cast()) };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the verb has filled it in; zeroes are a value too.
+    Ok(unsafe { event.assume_init() })
+}
+
+/// `ibv_ack_async_event`.
+///
+/// # Safety
+/// The event was got, and is acknowledged once.
+pub(super) unsafe fn ack_async_event(event: &mut AsyncEvent) {
+    // SAFETY: the caller's promise; as in `get_async_event`.
+    unsafe { rdma_sys::ibv_ack_async_event(std::ptr::from_mut(event).cast()) };
+}
+
+#[cfg(test)]
+mod tests;

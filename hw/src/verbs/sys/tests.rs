@@ -1,0 +1,111 @@
+//! Sizes and offsets, as a C compiler sees them: of what is declared here by hand, and of what
+//! `rdma-sys` declares by hand and is used here.
+
+use super::*;
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// Each as C calls it, and as it is here.
+macro_rules! layouts {
+    ($($c:literal $ty:ty { $($field:literal $($name:ident).+),* $(,)? };)*) => {
+        /// The C expressions, and what they are to be.
+        fn layouts() -> Vec<(String, usize)> {
+            vec![$(
+                (format!("sizeof({})", $c), size_of::<$ty>()),
+                $((format!("offsetof({}, {})", $c, $field), offset_of!($ty, $($name).+)),)*
+            )*]
+        }
+    };
+}
+
+layouts! {
+    "struct ibv_async_event" AsyncEvent {
+        "element" element, "event_type" event_type,
+    };
+    "struct ibv_gid_entry" GidEntry {
+        "gid" gid, "gid_index" gid_index, "port_num" port_num, "gid_type" gid_type,
+        "ndev_ifindex" ndev_ifindex,
+    };
+    "struct verbs_context" verbs_context {
+        "query_port" query_port, "create_cq_ex" create_cq_ex, "create_qp_ex" create_qp_ex,
+        "sz" sz, "context" context,
+    };
+    "struct ibv_context" ibv_context { "async_fd" async_fd, "abi_compat" abi_compat };
+    "struct ibv_send_wr" ibv_send_wr {
+        "next" next, "sg_list" sg_list, "num_sge" num_sge, "opcode" opcode,
+        "send_flags" send_flags, "imm_data" imm_data_invalidated_rkey_union, "wr" wr,
+        "qp_type" qp_type, "bind_mw" bind_mw_tso_union,
+    };
+    "struct ibv_mw_bind_info" ibv_mw_bind_info {
+        "mr" mr, "addr" addr, "length" length, "mw_access_flags" mw_access_flags,
+    };
+    "struct ibv_recv_wr" ibv_recv_wr { "next" next, "sg_list" sg_list, "num_sge" num_sge };
+    "struct ibv_wc" ibv_wc {
+        "status" status, "opcode" opcode, "vendor_err" vendor_err, "byte_len" byte_len,
+        "imm_data" imm_data_invalidated_rkey_union, "qp_num" qp_num, "src_qp" src_qp,
+        "wc_flags" wc_flags, "slid" slid, "sl" sl, "dlid_path_bits" dlid_path_bits,
+    };
+    "struct ibv_ah_attr" ibv_ah_attr {
+        "grh" grh, "dlid" dlid, "sl" sl, "src_path_bits" src_path_bits,
+        "static_rate" static_rate, "is_global" is_global, "port_num" port_num,
+    };
+    "struct ibv_qp_attr" ibv_qp_attr { "ah_attr" ah_attr, "rate_limit" rate_limit };
+    "struct ibv_qp_ex" ibv_qp_ex {
+        "wr_id" wr_id, "wr_flags" wr_flags, "wr_send" wr_send, "wr_set_sge" wr_set_sge,
+        "wr_complete" wr_complete,
+    };
+    "struct ibv_cq_ex" ibv_cq_ex {
+        "status" status, "wr_id" wr_id, "start_poll" start_poll, "end_poll" end_poll,
+        "read_byte_len" read_byte_len, "read_wc_flags" read_wc_flags,
+    };
+    "struct ibv_qp_init_attr_ex" ibv_qp_init_attr_ex {
+        "comp_mask" comp_mask, "pd" pd, "send_ops_flags" send_ops_flags,
+    };
+    "struct ibv_cq_init_attr_ex" ibv_cq_init_attr_ex {
+        "channel" channel, "wc_flags" wc_flags, "parent_domain" parent_domain,
+    };
+    "struct ibv_port_attr" ibv_port_attr { "link_layer" link_layer, "lid" lid };
+}
+
+#[test]
+fn layouts_are_those_of_c() {
+    let mut program = String::from(
+        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n",
+    );
+    for (expression, _) in layouts() {
+        writeln!(program, "printf(\"%zu\\n\", (size_t)({expression}));").unwrap();
+    }
+    program.push_str("return 0; }\n");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, binary) = (
+        folder.path().join("layouts.c"),
+        folder.path().join("layouts"),
+    );
+    std::fs::write(&source, program).expect("written");
+    let compiled = Command::new("cc")
+        .arg(&source)
+        .arg("-o")
+        .arg(&binary)
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    let printed = Command::new(&binary).output().expect("it runs");
+    let printed = String::from_utf8(printed.stdout).expect("numbers");
+    let printed: Vec<usize> = printed
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
+    let expected = layouts();
+    assert_eq!(printed.len(), expected.len());
+    for ((expression, here), there) in expected.into_iter().zip(printed) {
+        assert_eq!(here, there, "{expression}");
+    }
+}
+
+#[test]
+fn answers_are_told_as_errors() {
+    assert!(check(0).is_ok());
+    for error in [libc::EINVAL, -libc::EINVAL] {
+        assert_eq!(check(error).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+    assert!(made::<u8>(std::ptr::null_mut()).is_err());
+}

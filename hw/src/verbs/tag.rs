@@ -1,0 +1,86 @@
+//! What libibverbs is given as a request's identifier: which request it is, and how its completion is
+//! to be read. Never a pointer.
+//!
+//! ```text
+//! 63   56         32              0
+//! │ kind │ user index │ counter   │
+//! ```
+
+/// What kind of request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// A send request that brings nothing.
+    Send = 0,
+    /// A READ or an atomic: it brings bytes.
+    Fetch = 1,
+    /// A receive of a connection.
+    Recv = 2,
+    /// A receive of datagrams.
+    Datagram = 3,
+    /// A receive of a shared receive queue: whose it is says the queue pair's number.
+    Shared = 4,
+    /// The last entry of a send queue that is drained: nothing comes behind it.
+    LastSend = 5,
+    /// The same of a receive queue.
+    LastRecv = 6,
+}
+
+/// An identifier without its counter: what all requests of a queue's life have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(u64);
+
+impl Tag {
+    pub fn new(kind: Kind, user_index: u32) -> Self {
+        Self((kind as u64) << 56 | u64::from(user_index & 0xff_ffff) << 32)
+    }
+
+    #[inline(always)]
+    pub fn of(self, counter: u32) -> u64 {
+        self.0 | u64::from(counter)
+    }
+
+    /// The same queue's, of another kind.
+    #[inline(always)]
+    pub fn with(self, kind: Kind) -> Self {
+        Self(self.0 & !(0xff << 56) | (kind as u64) << 56)
+    }
+}
+
+/// The parts of an identifier that a completion bears.
+#[inline(always)]
+pub(super) fn parts(wr_id: u64) -> (Option<Kind>, u32, u32) {
+    let kind = match (wr_id >> 56) as u8 {
+        0 => Some(Kind::Send),
+        1 => Some(Kind::Fetch),
+        2 => Some(Kind::Recv),
+        3 => Some(Kind::Datagram),
+        4 => Some(Kind::Shared),
+        5 => Some(Kind::LastSend),
+        6 => Some(Kind::LastRecv),
+        // Nobody has posted that.
+        _ => None,
+    };
+    (kind, (wr_id >> 32) as u32 & 0xff_ffff, wr_id as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_comes_out() {
+        for number in 0..=u8::MAX {
+            let (kind, index, counter) = parts(u64::from(number) << 56 | 0x00ab_cdef_8765_4321);
+            assert_eq!((index, counter), (0xab_cdef, 0x8765_4321));
+            assert_eq!(kind.map(|kind| kind as u8), (number < 7).then_some(number));
+        }
+        let tag = Tag::new(Kind::Recv, 0xff12_3456);
+        assert_eq!(parts(tag.of(7)), (Some(Kind::Recv), 0x12_3456, 7));
+        let fetch = tag.with(Kind::Fetch);
+        assert_eq!(
+            parts(fetch.of(u32::MAX)),
+            (Some(Kind::Fetch), 0x12_3456, u32::MAX)
+        );
+    }
+}

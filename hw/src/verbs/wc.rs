@@ -1,0 +1,202 @@
+//! Completions of libibverbs, as entries in the ConnectX format. Only those fields are read that the
+//! kind of request has.
+
+use super::sys;
+use super::tag::Kind;
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source};
+use bellwire_core::wqe::opcode;
+use bellwire_core::wr::WcStatus;
+
+/// The fields of a completion: of an `ibv_wc`, or of the one that an extended queue stands at.
+pub(super) trait Fields {
+    fn wr_id(&self) -> u64;
+    fn status(&self) -> u32;
+    fn opcode(&self) -> u32;
+    fn vendor_err(&self) -> u32;
+    fn byte_len(&self) -> u32;
+    /// As it came.
+    fn imm(&self) -> u32;
+    fn qp_num(&self) -> u32;
+    fn src_qp(&self) -> u32;
+    fn flags(&self) -> u32;
+    fn slid(&self) -> u16;
+    fn sl(&self) -> u8;
+    fn path_bits(&self) -> u8;
+}
+
+impl Fields for sys::ibv_wc {
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    fn status(&self) -> u32 {
+        self.status
+    }
+
+    fn opcode(&self) -> u32 {
+        self.opcode
+    }
+
+    fn vendor_err(&self) -> u32 {
+        self.vendor_err
+    }
+
+    fn byte_len(&self) -> u32 {
+        self.byte_len
+    }
+
+    fn imm(&self) -> u32 {
+        // SAFETY: both variants are 32 plain bits.
+        unsafe { self.imm_data_invalidated_rkey_union.imm_data }
+    }
+
+    fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    fn src_qp(&self) -> u32 {
+        self.src_qp
+    }
+
+    fn flags(&self) -> u32 {
+        self.wc_flags
+    }
+
+    fn slid(&self) -> u16 {
+        self.slid
+    }
+
+    fn sl(&self) -> u8 {
+        self.sl
+    }
+
+    fn path_bits(&self) -> u8 {
+        self.dlid_path_bits
+    }
+}
+
+/// An extended queue between start and end of a poll: made only there, and gone before the next.
+pub(super) struct Extended(pub *mut sys::ibv_cq_ex);
+
+macro_rules! extended {
+    ($($name:ident: $ty:ty = $verb:ident;)*) => {$(
+        #[inline(always)]
+        fn $name(&self) -> $ty {
+            // SAFETY: the queue stands at an entry, and was created with this field.
+            unsafe { sys::$verb(self.0) as $ty }
+        }
+    )*};
+}
+
+impl Fields for Extended {
+    #[inline(always)]
+    fn wr_id(&self) -> u64 {
+        // SAFETY: the queue stands at an entry.
+        unsafe { (*self.0).wr_id }
+    }
+
+    #[inline(always)]
+    fn status(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.0).status }
+    }
+
+    extended! {
+        opcode: u32 = ibv_wc_read_opcode;
+        vendor_err: u32 = ibv_wc_read_vendor_err;
+        byte_len: u32 = ibv_wc_read_byte_len;
+        imm: u32 = ibv_wc_read_imm_data;
+        qp_num: u32 = ibv_wc_read_qp_num;
+        src_qp: u32 = ibv_wc_read_src_qp;
+        flags: u32 = ibv_wc_read_wc_flags;
+        slid: u16 = ibv_wc_read_slid;
+        sl: u8 = ibv_wc_read_sl;
+        path_bits: u8 = ibv_wc_read_dlid_path_bits;
+    }
+}
+
+#[inline(always)]
+fn named(user_index: u32, counter: u32) -> CompletedWqe {
+    CompletedWqe {
+        // The ledger knows.
+        qpn: 0,
+        user_index,
+        wqe_counter: counter as u16,
+    }
+}
+
+/// A send request that brings nothing. What it was the ledger knows.
+#[inline(always)]
+pub(super) fn sent(user_index: u32, counter: u32) -> Cqe64 {
+    Cqe64::requester(named(user_index, counter), opcode::NOP, 0)
+}
+
+/// A READ or an atomic.
+#[inline(always)]
+pub(super) fn fetched(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
+    let wqe = named(user_index, counter);
+    Cqe64::requester(wqe, opcode::RDMA_READ, wc.byte_len())
+}
+
+/// A receive of a connection.
+#[inline(always)]
+pub(super) fn received(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
+    const WITH_IMM: u32 = sys::ibv_wc_flags::IBV_WC_WITH_IMM.0;
+    const WITH_INV: u32 = sys::ibv_wc_flags::IBV_WC_WITH_INV.0;
+    const WRITTEN: u32 = sys::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
+    let wqe = named(user_index, counter);
+    let flags = wc.flags();
+    if flags & WITH_INV != 0 {
+        let key = Be32::new(wc.imm());
+        return Cqe64::responder(CqeOpcode::RespSendInv, wqe, wc.byte_len()).with_imm(key);
+    }
+    if flags & WITH_IMM == 0 {
+        return Cqe64::responder(CqeOpcode::RespSend, wqe, wc.byte_len());
+    }
+    let opcode = match wc.opcode() {
+        WRITTEN => CqeOpcode::RespWrImm,
+        _ => CqeOpcode::RespSendImm,
+    };
+    Cqe64::responder(opcode, wqe, wc.byte_len()).with_imm(Be32::from_raw(wc.imm()))
+}
+
+/// A receive of datagrams.
+#[inline(always)]
+pub(super) fn datagram(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
+    received(wc, user_index, counter).with_source(Source {
+        qpn: wc.src_qp(),
+        slid: wc.slid(),
+        sl: wc.sl(),
+        dlid_path_bits: wc.path_bits(),
+        grh: wc.flags() & sys::ibv_wc_flags::IBV_WC_GRH.0 != 0,
+    })
+}
+
+/// A request that failed. A status that is not known is told as a general error.
+#[cold]
+pub(super) fn failed(wc: &impl Fields, kind: Kind, user_index: u32, counter: u32) -> Cqe64 {
+    let status = u8::try_from(wc.status())
+        .ok()
+        .and_then(WcStatus::from_number);
+    let status = match status {
+        Some(WcStatus::Success) | None => WcStatus::GeneralErr,
+        Some(status) => status,
+    };
+    let opcode = match kind {
+        Kind::Send | Kind::Fetch | Kind::LastSend => CqeOpcode::ReqErr,
+        Kind::Recv | Kind::Datagram | Kind::Shared | Kind::LastRecv => CqeOpcode::RespErr,
+    };
+    let wqe = named(user_index, counter);
+    Cqe64::failed(opcode, wqe, 0, status, wc.vendor_err() as u8)
+}
+
+/// A send request that the device did not take.
+#[cold]
+pub(super) fn refused(kind: Kind, user_index: u32, counter: u32, status: WcStatus) -> Cqe64 {
+    let opcode = match kind {
+        Kind::Recv => CqeOpcode::RespErr,
+        _ => CqeOpcode::ReqErr,
+    };
+    Cqe64::failed(opcode, named(user_index, counter), 0, status, 0)
+}
