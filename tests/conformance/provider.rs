@@ -151,7 +151,7 @@ const VERBS_LACKS: [Feature; 8] = [
 
 /// What rxe of Linux 6.1 does otherwise than the rules say.
 #[cfg(feature = "verbs")]
-const OTHERWISE: [(&str, &str); 69] = [
+const OTHERWISE: [(&str, &str); 77] = [
     (
         "attributes::rc::query_gives_back",
         "depths of READs are rounded up to powers of two",
@@ -263,6 +263,20 @@ const OTHERWISE: [(&str, &str); 69] = [
     ),
     ("windows::binding::a_zero_based", "has none"),
     ("windows::taking_away", KERNEL),
+    ("ud::a_global_route_comes", HEADER),
+    ("ud::the_header_spreads", HEADER),
+    ("ud::the_way_back", HEADER),
+    ("ud::there_is_no_way_back", HEADER),
+    (
+        "ud::to_another_port",
+        "looks for the port before, and finds none",
+    ),
+    ("windows::binding::type_1_of_length_zero", KERNEL),
+    (
+        "windows::binding::the_wrong_type",
+        "fails with LOC_QP_OP_ERR",
+    ),
+    ("multicast::", NO_LOOP),
 ];
 
 #[cfg(feature = "verbs")]
@@ -271,7 +285,12 @@ const BAD_LKEY: &str =
 #[cfg(feature = "verbs")]
 const BAD_SOLICITED: &str = "a completion in error does not count as solicited";
 #[cfg(feature = "verbs")]
-const KERNEL: &str = "taking away the key of a window that is bound to nothing panics the kernel";
+const HEADER: &str = "the header is one of IPv4, behind 20 bytes without a meaning";
+#[cfg(feature = "verbs")]
+const KERNEL: &str =
+    "taking a window's key away panics the kernel where nothing is bound, or by a bind of no bytes";
+#[cfg(feature = "verbs")]
+const NO_LOOP: &str = "members on the sender's own port get no copy";
 #[cfg(feature = "verbs")]
 const LINK: &str = "the link is the administrator's: the interface cannot take it down";
 #[cfg(feature = "verbs")]

@@ -25,6 +25,8 @@ rules! {
         "Sent to a local address: no GRH is announced, and the first 40 bytes stay as they were.";
     a_global_route_comes_as_a_header: "IBTA vol. 1, 8.3; ibv_poll_cq(3), IBV_WC_GRH",
         "The header is in the first 40 bytes: version, class, flow, length, hop limit, both GIDs.";
+    an_answer_finds_its_way: "ibv_create_ah_from_wc(3)",
+        "A handle made of a completion and its header leads back to the sender, whatever header it is.";
     the_way_back_leads_to_the_sender: "ibv_init_ah_from_wc(3), ibv_create_ah_from_wc(3)",
         "An address handle made from a completion answers it, with and without a global route.";
     there_is_no_way_back_from_anything_else: "ibv_init_ah_from_wc(3)",
@@ -194,6 +196,31 @@ fn a_global_route_comes_as_a_header(p: &Provider) {
     assert_eq!(grh[8..24], source);
     assert_eq!(grh[24..], attr.grh.dgid);
     assert_eq!(message(&rx, 10), b"0123456789");
+}
+
+fn an_answer_finds_its_way(p: &Provider) {
+    let (mut tx, mut rx) = two(p);
+    let there = here(rx.qp.pd().device());
+    rx.receive(1, 8);
+    tx.receive(2, 8);
+    send_to(&mut tx, 1, &there, rx.qp.qp_num(), QKEY, b"question");
+    tx.told(1, OK);
+    let wc = arrives(&mut rx, 1);
+    let mut grh = [0; GRH_BYTES];
+    rx.region.read(0, &mut grh);
+    let back = rx.qp.pd().create_ah_from_wc(&wc, &grh, 1);
+    let back = *back.expect("a way back").attr();
+    send_to(
+        &mut rx,
+        3,
+        &back,
+        wc.src_qp().expect("a sender"),
+        QKEY,
+        b"answered",
+    );
+    rx.told(3, OK);
+    arrives(&mut tx, 2);
+    assert_eq!(message(&tx, 8), b"answered");
 }
 
 fn the_way_back_leads_to_the_sender(p: &Provider) {
