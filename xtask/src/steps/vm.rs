@@ -15,14 +15,37 @@ pub fn vm(workspace: &Workspace) -> Result<Run> {
     in_guest(workspace, &Guest::default())
 }
 
-/// Rust tests that run in the guest, too: what cargo builds here, and the arguments there.
-const TESTS: [(&str, &[&str]); 1] = [
+/// Rust tests that run in the guest, too.
+struct Tests {
+    /// What cargo builds here.
+    selection: &'static str,
+    /// The arguments there.
+    args: &'static [&'static str],
+    /// The device of libibverbs that they are put to.
+    device: Option<&'static str>,
+}
+
+const TESTS: [Tests; 2] = [
     // Under Debian's kernel, with hugepages.
-    ("-p bellwire --lib", &["memory::"]),
+    Tests {
+        selection: "-p bellwire --lib",
+        args: &["memory::"],
+        device: None,
+    },
+    Tests {
+        selection: "-p bellwire-tests --features verbs --test conformance",
+        args: &[],
+        device: Some("rxe0"),
+    },
 ];
 
-/// Far more than any of [`checks`] takes, also on a busy machine.
-const CHECK_LIMIT: Duration = Duration::from_secs(120);
+/// pingpong against rdma-core's programs, and what it needs.
+const INTEROP: &str = "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1";
+const PINGPONG: &str =
+    "cargo build --release -p bellwire-examples --features verbs --example pingpong";
+
+/// Far more than any of the commands takes, also on a busy machine.
+const CHECK_LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs what is to be run in the guest, in one boot.
 ///
@@ -32,10 +55,16 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     need_guest()?;
     let mut run = Run::default();
     let mut checks = checks();
-    for (selection, args) in TESTS {
-        for program in workspace.test_programs(selection)? {
+    if run.command(&mut command(PINGPONG)) {
+        checks.push((command(INTEROP), Status(0)));
+    }
+    for tests in &TESTS {
+        for program in workspace.test_programs(tests.selection)? {
             let mut test = Command::new(program);
-            test.args(args);
+            test.args(tests.args);
+            if let Some(device) = tests.device {
+                test.env("BELLWIRE_VERBS_DEVICE", device);
+            }
             checks.push((test, Status(0)));
         }
     }

@@ -51,7 +51,7 @@ impl Default for Guest {
     fn default() -> Self {
         Self {
             machine: Machine::default(),
-            limit: Duration::from_secs(600),
+            limit: Duration::from_secs(1800),
             work: None,
         }
     }

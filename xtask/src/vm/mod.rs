@@ -30,7 +30,7 @@ pub struct Options {
     #[command(flatten)]
     machine: Machine,
     /// Seconds after which the guest is ended, whatever it does
-    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     timeout: u64,
     /// The folder that the guest may write, made if it is not there [default: vm/work in the target
     /// folder]
