@@ -113,6 +113,13 @@ pub fn on_path(program: &str) -> bool {
         .is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
+/// `PATH`, and where Debian has what is root's, which a user's `PATH` may lack.
+pub fn path_with_sbin() -> OsString {
+    let mut path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    path.push(":/usr/sbin:/sbin");
+    path
+}
+
 /// Whether nobody watches: CI systems set `CI=true`.
 pub fn unattended() -> bool {
     env::var_os("CI").is_some_and(|value| value == "true")

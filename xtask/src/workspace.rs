@@ -3,11 +3,13 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result};
-use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
+
+use crate::command::{command, shown};
 
 /// The workspace under test.
 pub struct Workspace {
@@ -76,6 +78,33 @@ impl Workspace {
             }
         }
         found
+    }
+
+    /// Builds test programs, without running them, and says where they are.
+    ///
+    /// # Errors
+    /// They could not be built, or there are none; cargo's own message is passed on.
+    pub fn test_programs(&self, selection: &str) -> Result<Vec<PathBuf>> {
+        let mut cargo = command(&format!("cargo test {selection} --no-run"));
+        println!("$ {}", shown(&cargo));
+        cargo.arg("--message-format=json-render-diagnostics");
+        let output = cargo
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot start cargo")?;
+        ensure!(output.status.success(), "cargo test: {}", output.status);
+        let mut programs = Vec::new();
+        for message in Message::parse_stream(&output.stdout[..]) {
+            if let Message::CompilerArtifact(artifact) = message? {
+                programs.extend(artifact.executable.map(PathBuf::from));
+            }
+        }
+        ensure!(
+            !programs.is_empty(),
+            "`cargo test {selection}` has no test program"
+        );
+        Ok(programs)
     }
 
     /// The version of a dependency that Cargo.lock holds.

@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub use bless::bless;
-pub use tools::{GUEST, need_package, need_packages};
+pub use tools::{GUEST, as_root, need_package, need_packages};
 
 /// One step of the test command.
 pub struct Step {

@@ -25,7 +25,7 @@ const APT: [&str; 10] = [
 ];
 
 /// Debian packages that `cargo xtask vm` needs: to boot a guest, and what runs in it.
-pub const GUEST: [&str; 9] = [
+pub const GUEST: [&str; 10] = [
     "busybox-static",
     "cpio",
     "ibverbs-providers",
@@ -35,6 +35,7 @@ pub const GUEST: [&str; 9] = [
     "perftest",
     "qemu-system-x86",
     "rdmacm-utils",
+    "xz-utils",
 ];
 
 const CARGO_HACK: &str = "0.6.46";
@@ -282,7 +283,7 @@ fn installed_packages(listing: &str) -> BTreeSet<&str> {
 }
 
 /// The command as root, by sudo where we are not; never asking for a password.
-fn as_root(words: &str) -> Command {
+pub fn as_root(words: &str) -> Command {
     let root = output_of("id -u").is_some_and(|id| id.trim() == "0");
     let sudo = if root { "" } else { "sudo -n " };
     command(&format!("{sudo}env DEBIAN_FRONTEND=noninteractive {words}"))

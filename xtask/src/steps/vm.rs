@@ -1,4 +1,4 @@
-//! The step that boots a guest with real RDMA devices, and the runs that it makes there.
+//! The step that boots a guest with real RDMA devices, and what runs there.
 
 use std::{process::Command, time::Duration};
 
@@ -7,13 +7,19 @@ use anyhow::Result;
 use crate::{
     command::{command, limited, shown},
     run::Run,
-    vm::{Guest, Status},
+    vm::{Guest, Status, need_guest},
     workspace::Workspace,
 };
 
 pub fn vm(workspace: &Workspace) -> Result<Run> {
     in_guest(workspace, &Guest::default())
 }
+
+/// Rust tests that run in the guest, too: what cargo builds here, and the arguments there.
+const TESTS: [(&str, &[&str]); 1] = [
+    // Under Debian's kernel, with hugepages.
+    ("-p bellwire --lib", &["memory::"]),
+];
 
 /// Far more than any of [`checks`] takes, also on a busy machine.
 const CHECK_LIMIT: Duration = Duration::from_secs(120);
@@ -23,8 +29,16 @@ const CHECK_LIMIT: Duration = Duration::from_secs(120);
 /// # Errors
 /// Those of [`Guest::run`].
 pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
+    need_guest()?;
     let mut run = Run::default();
-    let checks = checks();
+    let mut checks = checks();
+    for (selection, args) in TESTS {
+        for program in workspace.test_programs(selection)? {
+            let mut test = Command::new(program);
+            test.args(args);
+            checks.push((test, Status(0)));
+        }
+    }
     let commands: Vec<_> = (checks.iter())
         .map(|(command, _)| limited(command, CHECK_LIMIT))
         .collect();
@@ -37,6 +51,7 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
             run.problems.push(problem);
         }
     }
+    run.must_have_found_tests();
     run.notes
         .push(format!("{} commands in the guest", checks.len()));
     Ok(run)

@@ -12,7 +12,7 @@ use super::{guest::Status, script};
 use crate::workspace::Workspace;
 
 /// How much of the console an error shows.
-const TAIL_LINES: usize = 40;
+const TAIL_LINES: usize = 60;
 
 /// `vm` in the target folder: what one guest at a time works with.
 pub struct Folder {
@@ -47,6 +47,7 @@ impl Folder {
             fs::remove_dir_all(&run)?;
         }
         fs::create_dir(&run)?;
+        fs::write(folder.console(), "")?;
         let root = workspace.root().canonicalize()?;
         script::write_path(&run.join("workspace"), &root)?;
         script::write_path(&run.join("target"), &workspace.target("").canonicalize()?)?;
@@ -115,4 +116,28 @@ pub fn locked(path: &Path) -> Result<File> {
         tried => tried?,
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_guest_did_not_get_to_has_no_status() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder {
+            path: dir.path().to_owned(),
+            work: dir.path().to_owned(),
+            _lock: locked(&dir.path().join("lock")).unwrap(),
+        };
+        fs::create_dir(folder.run()).unwrap();
+        for (name, text) in [("0.status", "0\n"), ("1.status", "139\n"), ("2.status", "")] {
+            fs::write(folder.run().join(name), text).unwrap();
+        }
+        assert_eq!(folder.statuses(4), [Status(0), Status(139)]);
+        assert!(!folder.is_up());
+        assert_eq!(folder.console_tail(), "");
+        fs::write(folder.console(), "line\n".repeat(1000)).unwrap();
+        assert_eq!(folder.console_tail().lines().count(), TAIL_LINES);
+    }
 }

@@ -65,6 +65,7 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => f.write_str("success"),
+            124 => f.write_str("exit status 124: its time limit?"),
             127 => f.write_str("exit status 127: no such program in the guest?"),
             status @ 129..=192 => write!(f, "exit status {status}: signal {}", status - 128),
             status => write!(f, "exit status {status}"),
@@ -85,6 +86,18 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
+/// Installs what a guest needs.
+///
+/// # Errors
+/// A [`Skip`] that says what is lacking.
+pub fn need_guest() -> Result<()> {
+    if env::consts::ARCH != "x86_64" {
+        let reason = format!("the guest is x86-64, this machine {}", env::consts::ARCH);
+        return Err(Skip::lacking(reason, "an x86-64 machine"));
+    }
+    need_packages(&GUEST)
+}
+
 impl Guest {
     /// Boots the guest, runs the commands in it, one after the other whatever becomes of them, and
     /// ends it. The arguments and the environment of the commands are used. Their output is passed
@@ -92,7 +105,7 @@ impl Guest {
     /// outlives it.
     ///
     /// # Errors
-    /// A [`Skip`](crate::run::Skip) where the guest cannot be had; [`TimedOut`]; that it died, with
+    /// A [`Skip`] where the guest cannot be had; [`TimedOut`]; that it died, with
     /// the last lines of its console.
     pub fn run(
         &self,
@@ -100,11 +113,7 @@ impl Guest {
         commands: &[Command],
         on_line: impl FnMut(&str) + Send,
     ) -> Result<Vec<Status>> {
-        if env::consts::ARCH != "x86_64" {
-            let reason = format!("the guest is x86-64, this machine {}", env::consts::ARCH);
-            return Err(Skip::lacking(reason, "an x86-64 machine"));
-        }
-        need_packages(&GUEST)?;
+        need_guest()?;
         let kernel = Kernel::get()?;
         let folder = Folder::make(workspace, self.work.as_deref(), commands)?;
         image::write(&kernel.modules(), &folder.initrd())?;
@@ -132,7 +141,7 @@ impl Guest {
         // QEMU has the only ones now: its end is the end of what it sends.
         drop((stdout_of_qemu, stderr_of_qemu));
 
-        thread::scope(|scope| {
+        let ended = thread::scope(|scope| {
             let stdout = scope.spawn(|| pass_on(stdout, std::io::stdout(), on_line));
             let stderr = scope.spawn(|| pass_on(stderr, std::io::stderr(), |_| ()));
             let closed = || stdout.is_finished() || stderr.is_finished();
@@ -142,13 +151,19 @@ impl Guest {
                 passed_on.context("the guest was ended: its output could not be passed on")?;
             }
             ended
-        })?;
+        });
         let statuses = folder.statuses(commands.len());
-        if let Some(command) = commands.get(statuses.len()) {
-            let (line, tail) = (shown(command), folder.console_tail());
-            bail!("the guest died under `{line}`; the end of its console:\n{tail}");
+        let Some(command) = commands.get(statuses.len()) else {
+            return ended.map(|()| statuses);
+        };
+        let line = shown(command);
+        if folder.is_up() {
+            ended.with_context(|| format!("under `{line}`"))?;
+        } else {
+            ended?;
         }
-        Ok(statuses)
+        let tail = folder.console_tail();
+        bail!("the guest died under `{line}`; the end of its console:\n{tail}");
     }
 
     /// Waits until QEMU has ended, or ends it: when the time is over, or its output goes nowhere.
@@ -171,11 +186,16 @@ impl Guest {
                     "QEMU ended before the guest was up ({status}); the end of its console:\n{tail}"
                 );
             }
-            if begun.elapsed() > self.limit {
-                return Err(TimedOut(self.limit).into());
-            }
-            if !up && begun.elapsed() > BOOT_LIMIT {
-                let (limit, tail) = (BOOT_LIMIT.as_secs(), folder.console_tail());
+            let limit = if up {
+                self.limit
+            } else {
+                self.limit.min(BOOT_LIMIT)
+            };
+            if begun.elapsed() > limit {
+                if up {
+                    return Err(TimedOut(limit).into());
+                }
+                let (limit, tail) = (limit.as_secs(), folder.console_tail());
                 let hint = self.machine.hint();
                 bail!(
                     "the guest was not up after {limit} s{hint}; the end of its console:\n{tail}"

@@ -56,10 +56,12 @@ for needed in workspace target; do
 		mount -o bind "/raw$dir" "/host$dir"
 	fi
 done
-mount $share,cache=mmap work "/host$(cat "$run/work")"
+work=$(cat "$run/work")
+mkdir -p "/host$work"
+mount $share,cache=mmap work "/host$work"
 
-# rxe0 on dummy0, which comes with its module and leads nowhere; rxe1 and rxe2 on the ends of a cable that can be cut
-# (`ip link set veth1 down`).
+# rxe0 on dummy0, which comes with its module and leads nowhere; rxe1 and rxe2 on the ends of a cable
+# that can be cut (`ip link set veth1 down`).
 on_host() {
 	# busybox would run its own program of that name.
 	chroot /host /usr/bin/env "$@"

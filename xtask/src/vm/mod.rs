@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-pub use guest::{Guest, Status};
+pub use guest::{Guest, Status, need_guest};
 
 use crate::{steps, workspace::Workspace};
 use guest::TimedOut;

@@ -149,3 +149,54 @@ fn option(start: &str, path: &Path) -> OsString {
     }
     OsString::from_vec(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(machine: Machine) -> String {
+        let wiring = Wiring {
+            kernel: Path::new("vmlinuz"),
+            initrd: Path::new("initrd"),
+            console: Path::new("a,b"),
+            shares: &[
+                Share::read_only("root", Path::new("/")),
+                Share::writable("work", Path::new("/w")),
+            ],
+            ports: &[("stdout", &std::io::stdout())],
+        };
+        crate::command::shown(&machine.qemu(&wiring))
+    }
+
+    #[test]
+    fn emulation_is_the_default() {
+        let line = line(Machine::default());
+        assert!(line.contains("-accel tcg,thread=multi"), "{line}");
+        assert!(line.contains("-smp 2 -m 2048M"), "{line}");
+    }
+
+    #[test]
+    fn instructions_are_counted_on_one_processor() {
+        let line = line(Machine {
+            icount: true,
+            ..Machine::default()
+        });
+        assert!(line.contains("-icount shift=0,sleep=off -smp 1"), "{line}");
+    }
+
+    #[test]
+    fn only_what_is_to_be_written_can_be() {
+        let line = line(Machine::default());
+        let share = |tag| {
+            let start = line.find(&format!("mount_tag={tag}")).unwrap();
+            line[start..].split_whitespace().next().unwrap()
+        };
+        assert!(share("root").ends_with("readonly=on,path=/"), "{line}");
+        assert!(share("work").ends_with("readonly=off,path=/w"), "{line}");
+    }
+
+    #[test]
+    fn commas_of_paths_are_doubled() {
+        assert!(line(Machine::default()).contains("path=a,,b"));
+    }
+}

@@ -4,16 +4,15 @@ use std::{env, ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, path::Path, process
 
 use anyhow::{Context, Result, ensure};
 
-use crate::command::{quoted, words};
+use crate::command::{path_with_sbin, quoted, words};
 
 /// Variables that the guest's programs get from here, besides those that a command adds.
-const PASSED: [&str; 7] = [
+const PASSED: [&str; 6] = [
     "CARGO_TARGET_DIR",
     "HOME",
     "LANG",
     "LC_ALL",
     "LD_LIBRARY_PATH",
-    "PATH",
     "USER",
 ];
 
@@ -36,6 +35,7 @@ pub fn script(command: &Command, workspace: &Path, work: &Path) -> Vec<u8> {
     for (name, value) in env::vars_os().filter(|(name, _)| is_passed(name)) {
         export(&name, Some(&value));
     }
+    export(OsStr::new("PATH"), Some(&path_with_sbin()));
     export(OsStr::new("BELLWIRE_VM_WORK"), Some(work.as_os_str()));
     for (name, value) in command.get_envs() {
         export(name, value);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_the_programs_read_is_passed() {
-        for name in ["BELLWIRE_BLESS", "RUST_BACKTRACE", "PATH"] {
+        for name in ["BELLWIRE_BLESS", "RUST_BACKTRACE", "HOME"] {
             assert!(is_passed(OsStr::new(name)), "{name}");
         }
         for name in ["SECRET", "BELLWIRE_A B", "BASH_FUNC_x%%"] {
