@@ -1,6 +1,6 @@
 //! The step that boots a guest with real RDMA devices, and what runs there.
 
-use std::{process::Command, time::Duration};
+use std::{ffi::OsString, process::Command, time::Duration};
 
 use anyhow::Result;
 
@@ -15,14 +15,21 @@ pub fn vm(workspace: &Workspace) -> Result<Run> {
     in_guest(workspace, &Guest::default())
 }
 
-/// Rust tests that run in the guest, too: what cargo builds here, and the arguments there.
-const TESTS: [(&str, &[&str]); 1] = [
+/// Rust tests that run in the guest, too: what cargo builds here, and what comes before and behind the
+/// program there.
+const TESTS: [(&str, &[&str], &[&str]); 2] = [
     // Under Debian's kernel, with hugepages.
-    ("-p bellwire --lib", &["memory::"]),
+    ("-p bellwire --lib", &[], &["memory::"]),
+    // The conformance of libibverbs, on rxe, and whether its page is fresh.
+    (
+        "-p bellwire-tests --features verbs --test conformance",
+        &["env", "BELLWIRE_VERBS_DEVICE=rxe0"],
+        &["--test-threads=4"],
+    ),
 ];
 
 /// Far more than any of [`checks`] takes, also on a busy machine.
-const CHECK_LIMIT: Duration = Duration::from_secs(120);
+const CHECK_LIMIT: Duration = Duration::from_secs(400);
 
 /// Runs what is to be run in the guest, in one boot.
 ///
@@ -32,10 +39,12 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     need_guest()?;
     let mut run = Run::default();
     let mut checks = checks();
-    for (selection, args) in TESTS {
+    for (selection, before, behind) in TESTS {
         for program in workspace.test_programs(selection)? {
-            let mut test = Command::new(program);
-            test.args(args);
+            let words = before.iter().map(OsString::from);
+            let mut words = words.chain([program.into()]);
+            let mut test = Command::new(words.next().expect("the program, at the least"));
+            test.args(words).args(behind);
             checks.push((test, Status(0)));
         }
     }
