@@ -34,7 +34,7 @@ const TESTS: [Tests; 2] = [
     },
     Tests {
         selection: "-p bellwire-tests --features verbs --test conformance",
-        args: &[],
+        args: &["--test-threads=4"],
         device: Some("rxe0"),
     },
 ];
