@@ -21,7 +21,8 @@ impl Qp<Ud> {
 
     /// Attaches it to a multicast group (`ibv_attach_mcast`): it gets what is sent to this MGID and
     /// MLID. Attached twice, it still gets one copy. Groups of RoCE v2 may be IPv4 addresses, mapped
-    /// to IPv6.
+    /// to IPv6; the interface under the device has to be a member as well, which rdma_cm sees to, or
+    /// `ip addr add GROUP/32 dev INTERFACE autojoin`.
     ///
     /// # Errors
     /// Not a multicast address, or a group that is full.

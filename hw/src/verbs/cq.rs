@@ -25,7 +25,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Entries fetched at once.
+/// Entries fetched at once from a plain queue.
 const BATCH: u32 = 16;
 
 /// The consumer record has 24 bits.
@@ -233,37 +233,30 @@ impl Cq {
         }
         match self.extended {
             // SAFETY: alive, and `inner` is ours: nobody else polls.
-            Some(cq) => unsafe { self.fetch_extended(inner, cq, limit) },
+            Some(cq) => unsafe { self.fetch_extended(inner, cq) },
             None => self.fetch_plain(inner, limit),
         }
     }
 
-    /// One poll for each entry, without `ibv_next_poll`: where that finds none, rxe in libibverbs 44
-    /// unlocks the queue and moves on, and `ibv_end_poll` does so again, so that an entry is lost.
+    /// One entry, without `ibv_next_poll`: where that finds none, rxe in libibverbs 44 unlocks the queue
+    /// and moves on, and `ibv_end_poll` does so again, so that an entry is lost. More at once would
+    /// be polls of their own, and cost a look too many where there are no more.
     ///
     /// # Safety
     /// The queue is alive, and nobody else polls it.
     #[inline(always)]
-    unsafe fn fetch_extended(
-        &self,
-        inner: &mut Inner,
-        cq: NonNull<sys::ibv_cq_ex>,
-        limit: u32,
-    ) -> u32 {
+    unsafe fn fetch_extended(&self, inner: &mut Inner, cq: NonNull<sys::ibv_cq_ex>) -> u32 {
         let cq = cq.as_ptr();
         let mut attr = sys::ibv_poll_cq_attr { comp_mask: 0 };
-        for count in 0..limit {
-            // SAFETY: the caller's promise. Nothing is there, or it failed: there is nothing to end
-            // then.
-            if unsafe { sys::ibv_start_poll(cq, &raw mut attr) } != 0 {
-                return count;
-            }
-            // SAFETY: between start and end the fields of an entry may be read.
-            unsafe { self.take(inner, &wc::Extended(cq)) };
-            // SAFETY: started.
-            unsafe { sys::ibv_end_poll(cq) };
+        // SAFETY: the caller's promise. Nothing is there, or it failed: there is nothing to end then.
+        if unsafe { sys::ibv_start_poll(cq, &raw mut attr) } != 0 {
+            return 0;
         }
-        limit
+        // SAFETY: between start and end the fields of an entry may be read.
+        unsafe { self.take(inner, &wc::Extended(cq)) };
+        // SAFETY: started.
+        unsafe { sys::ibv_end_poll(cq) };
+        1
     }
 
     fn fetch_plain(&self, inner: &mut Inner, limit: u32) -> u32 {

@@ -1,0 +1,86 @@
+//! Queue pairs, as the program's side names them: by number.
+
+use super::super::context::Context;
+use super::super::sys;
+use super::Qp;
+use crate::error::Error;
+use crate::soft::Life;
+use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
+use std::io;
+use std::sync::Arc;
+
+impl Context {
+    fn qp(&self, qpn: u32) -> Result<Arc<Qp>, Error> {
+        let found = self.tables().qps.get(&qpn).cloned();
+        found.ok_or(Error::UnknownQp { qpn })
+    }
+
+    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpAttr, Error> {
+        self.qp(qpn)?.query()
+    }
+
+    pub(crate) fn modify_qp(
+        &self,
+        qpn: u32,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<QpState, Error> {
+        self.check_alive()?;
+        self.qp(qpn)?.modify(attr, mask)
+    }
+
+    pub(crate) fn restart(&self, qpn: u32, life: Life) {
+        if let Ok(qp) = self.qp(qpn) {
+            qp.begin(life);
+        }
+    }
+
+    pub(crate) fn destroy_qp(&self, qpn: u32) {
+        let qp = self.tables().qps.remove(&qpn);
+        if let Some(qp) = qp {
+            qp.destroy();
+        }
+    }
+
+    /// The device said that a completion queue overran.
+    pub(in crate::verbs) fn overran(&self, element: crate::event::Element) {
+        let crate::event::Element::Cq(cqn) = element else {
+            return;
+        };
+        for qp in self.tables().qps.values() {
+            for cq in qp.cqs().filter(|cq| cq.cqn() == cqn) {
+                cq.set_overrun();
+            }
+        }
+    }
+
+    pub(crate) fn attach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        self.mcast(qpn, gid, |qp, gid| {
+            // SAFETY: alive.
+            unsafe { sys::ibv_attach_mcast(qp, gid, lid) }
+        })?
+        .map_err(|error| Error::io("attach the queue pair to a multicast group", error))
+    }
+
+    pub(crate) fn detach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        let detached = self.mcast(qpn, gid, |qp, gid| {
+            // SAFETY: alive.
+            unsafe { sys::ibv_detach_mcast(qp, gid, lid) }
+        })?;
+        detached.map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOENT) => Error::NotAttached { qpn },
+            _ => Error::io("detach the queue pair from a multicast group", error),
+        })
+    }
+
+    fn mcast(
+        &self,
+        qpn: u32,
+        gid: [u8; 16],
+        call: impl FnOnce(*mut sys::ibv_qp, *const sys::ibv_gid) -> i32,
+    ) -> Result<io::Result<()>, Error> {
+        let qp = self.qp(qpn)?;
+        let gid = sys::ibv_gid { raw: gid };
+        Ok(sys::check(call(qp.handle.as_ptr(), &raw const gid)))
+    }
+}

@@ -1,0 +1,194 @@
+//! Creating queue pairs: with as many operations of `ibv_wr_*` as the device has.
+
+use super::super::context::Context;
+use super::super::sys;
+use bellwire_core::wr::QpType;
+use std::io;
+use std::ptr::{NonNull, null_mut};
+
+/// What a queue pair's operations are, beside those that all have.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Ops(u8);
+
+impl Ops {
+    pub const ATOMICS: Self = Self(1);
+    pub const SEND_INV: Self = Self(2);
+    pub const BIND: Self = Self(4);
+    pub const LOCAL_INV: Self = Self(8);
+    const ALL: Self = Self(15);
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) fn has(self, ops: Self) -> bool {
+        self.0 & ops.0 == ops.0
+    }
+
+    /// In the bits of `ibv_qp_create_send_ops_flags`.
+    fn flags(self, transport: QpType) -> u64 {
+        use sys::ibv_qp_create_send_ops_flags as F;
+        let mut flags = F::IBV_QP_EX_WITH_SEND | F::IBV_QP_EX_WITH_SEND_WITH_IMM;
+        if transport != QpType::Ud {
+            flags |= F::IBV_QP_EX_WITH_RDMA_WRITE | F::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+        }
+        if transport == QpType::Rc {
+            flags |= F::IBV_QP_EX_WITH_RDMA_READ;
+        }
+        let more = [
+            (Self::ATOMICS, F::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP),
+            (Self::ATOMICS, F::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD),
+            (Self::SEND_INV, F::IBV_QP_EX_WITH_SEND_WITH_INV),
+            (Self::BIND, F::IBV_QP_EX_WITH_BIND_MW),
+            (Self::LOCAL_INV, F::IBV_QP_EX_WITH_LOCAL_INV),
+        ];
+        for (op, flag) in more {
+            if self.has(op) {
+                flags |= flag;
+            }
+        }
+        flags.0.into()
+    }
+
+    /// What to ask an extended queue pair for: everything at first, then less.
+    fn wishes(transport: QpType) -> &'static [Self] {
+        const NONE: Ops = Ops(0);
+        const WINDOWS: Ops = Ops::SEND_INV.and(Ops::BIND);
+        const RC: [Ops; 3] = [Ops::ALL, Ops::ATOMICS, NONE];
+        const UC: [Ops; 3] = [WINDOWS.and(Ops::LOCAL_INV), WINDOWS, NONE];
+        match transport {
+            QpType::Rc => &RC,
+            QpType::Uc => &UC,
+            _ => &[NONE],
+        }
+    }
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpConfig {
+    pub transport: QpType,
+    /// Requests that can be in flight: each entry of the rings may be one.
+    pub sends: u32,
+    pub receives: u32,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_inline_data: u32,
+}
+
+/// Entries beside those that are the program's: the last of a drain.
+const SPARE: u32 = 1;
+
+fn verbs_type(transport: QpType) -> Option<u32> {
+    match transport {
+        QpType::Rc => Some(sys::ibv_qp_type::IBV_QPT_RC),
+        QpType::Uc => Some(sys::ibv_qp_type::IBV_QPT_UC),
+        QpType::Ud => Some(sys::ibv_qp_type::IBV_QPT_UD),
+        QpType::XrcSend | QpType::XrcRecv | QpType::Dci => None,
+    }
+}
+
+type Made = (NonNull<sys::ibv_qp>, Option<NonNull<sys::ibv_qp_ex>>, Ops);
+
+/// Creates a queue pair: an extended one with as many operations as the device has, else a plain one.
+///
+/// # Safety
+/// Everything named is alive.
+pub(super) unsafe fn create(
+    context: &Context,
+    pd: *mut sys::ibv_pd,
+    cqs: [*mut sys::ibv_cq; 2],
+    srq: *mut sys::ibv_srq,
+    config: &QpConfig,
+) -> io::Result<Made> {
+    let unsupported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+    let qp_type = verbs_type(config.transport).ok_or_else(unsupported)?;
+    let cap = sys::ibv_qp_cap {
+        max_send_wr: config.sends + SPARE,
+        max_recv_wr: match srq.is_null() {
+            true => config.receives + SPARE,
+            false => 0,
+        },
+        max_send_sge: config.max_send_sge.max(1),
+        max_recv_sge: config.max_recv_sge.max(1),
+        max_inline_data: config.max_inline_data,
+    };
+    for &ops in Ops::wishes(config.transport) {
+        // SAFETY: numbers and null pointers, which zeroes are values of.
+        let mut init: sys::ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+        init.send_cq = cqs[0];
+        init.recv_cq = cqs[1];
+        init.srq = srq;
+        init.cap = cap;
+        init.qp_type = qp_type;
+        init.comp_mask = (sys::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD
+            | sys::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+            .0;
+        init.pd = pd;
+        init.send_ops_flags = ops.flags(config.transport);
+        // SAFETY: the caller's promise.
+        if let Ok(qp) = unsafe { sys::create_qp_ex(context.handle(), &mut init) } {
+            // SAFETY: just made.
+            let extended = NonNull::new(unsafe { sys::ibv_qp_to_qp_ex(qp.as_ptr()) });
+            return Ok((qp, extended, ops));
+        }
+    }
+    let mut init = sys::ibv_qp_init_attr {
+        qp_context: null_mut(),
+        send_cq: cqs[0],
+        recv_cq: cqs[1],
+        srq,
+        cap,
+        qp_type,
+        sq_sig_all: 0,
+    };
+    // SAFETY: the caller's promise.
+    let qp = sys::made(unsafe { sys::ibv_create_qp(pd, &raw mut init) })?;
+    Ok((qp, None, Ops::ALL))
+}
+
+/// The most inline bytes that a queue pair can be created with, up to what entries can hold.
+pub(in crate::verbs) fn find_inline(context: &Context) -> u32 {
+    const STEP: u32 = 4;
+    // SAFETY: open.
+    let pd = unsafe { sys::ibv_alloc_pd(context.handle().as_ptr()) };
+    // SAFETY: as above.
+    let cq = unsafe { sys::ibv_create_cq(context.handle().as_ptr(), 1, null_mut(), null_mut(), 0) };
+    let takes = |max_inline_data| {
+        let config = QpConfig {
+            transport: QpType::Rc,
+            sends: 1,
+            receives: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data,
+        };
+        // SAFETY: both are there, and stay.
+        let made = unsafe { create(context, pd, [cq; 2], null_mut(), &config) };
+        made.is_ok_and(|(qp, ..)| {
+            // SAFETY: just made.
+            let _ = unsafe { sys::ibv_destroy_qp(qp.as_ptr()) };
+            true
+        })
+    };
+    let mut found = 0;
+    if !pd.is_null() && !cq.is_null() {
+        let mut beyond = crate::soft::limits().max_inline_data + STEP;
+        while found + STEP < beyond {
+            let half = (found + beyond) / 2 / STEP * STEP;
+            match takes(half) {
+                true => found = half,
+                false => beyond = half,
+            }
+        }
+    }
+    if !cq.is_null() {
+        // SAFETY: made above, and used by nobody any more.
+        let _ = unsafe { sys::ibv_destroy_cq(cq) };
+    }
+    if !pd.is_null() {
+        // SAFETY: as above.
+        let _ = unsafe { sys::ibv_dealloc_pd(pd) };
+    }
+    found
+}

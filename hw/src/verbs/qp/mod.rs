@@ -1,0 +1,320 @@
+//! Queue pairs: their objects and states.
+
+mod bind;
+mod by_number;
+mod create;
+mod drain;
+
+pub(crate) use create::QpConfig;
+pub(super) use create::{Ops, find_inline};
+
+use super::attr;
+use super::context::Context;
+use super::cq::{Cq, User};
+use super::memory::Pd;
+use super::srq::Srq;
+use super::sys;
+use super::tag::{Kind, Tag};
+use crate::error::Error;
+use crate::soft::Life;
+use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
+use bellwire_core::wr::QpType;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// The device's queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    handle: NonNull<sys::ibv_qp>,
+    extended: Option<NonNull<sys::ibv_qp_ex>>,
+    ops: Ops,
+    qpn: u32,
+    transport: QpType,
+    send_cq: &'static Cq,
+    recv_cq: &'static Cq,
+    srq: Option<Arc<Srq>>,
+    /// Counters of the next entries to post; the posters'.
+    send_at: AtomicU32,
+    recv_at: AtomicU32,
+    /// How completions name its queues.
+    send_index: AtomicU32,
+    recv_index: AtomicU32,
+    /// The receive queue begins a new life with the next ring.
+    renewed: AtomicBool,
+    /// The device did not take a request: nothing is posted any more.
+    refused: AtomicBool,
+    /// A request failed, or the program took it to ERR.
+    failing: AtomicBool,
+    /// Which queues are drained: 1 the send queue, 2 the receive queue.
+    drained: AtomicU8,
+    context: Arc<Context>,
+}
+
+// SAFETY: libibverbs may be called from any thread; who posts is the doorbells' contract.
+unsafe impl Send for Qp {}
+// SAFETY: as above.
+unsafe impl Sync for Qp {}
+
+impl Qp {
+    /// Creates a queue pair in RESET. [`begin`](Self::begin) is to be called before anything is
+    /// posted.
+    ///
+    /// # Safety
+    /// The completion queues stay until the queue pair is destroyed.
+    pub unsafe fn new(
+        pd: &Pd,
+        cqs: [&'static Cq; 2],
+        srq: Option<Arc<Srq>>,
+        config: &QpConfig,
+    ) -> Result<Arc<Self>, Error> {
+        let context = pd.context().clone();
+        context.check_alive()?;
+        let handles = cqs.map(|cq| cq.handle().as_ptr());
+        let shared = srq.as_ref().map_or(null_mut(), |srq| srq.handle().as_ptr());
+        // SAFETY: domain and queues are alive.
+        let made =
+            unsafe { create::create(&context, pd.handle().as_ptr(), handles, shared, config) };
+        let (handle, extended, ops) =
+            made.map_err(|error| Error::io("create a queue pair", error))?;
+        let qp = Arc::new(Self {
+            handle,
+            extended,
+            ops,
+            // SAFETY: just made.
+            qpn: unsafe { handle.as_ref().qp_num },
+            transport: config.transport,
+            send_cq: cqs[0],
+            recv_cq: cqs[1],
+            srq,
+            send_at: AtomicU32::new(0),
+            recv_at: AtomicU32::new(0),
+            send_index: AtomicU32::new(0),
+            recv_index: AtomicU32::new(0),
+            renewed: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+            drained: AtomicU8::new(0),
+            context: context.clone(),
+        });
+        context.tables().qps.insert(qp.qpn, qp.clone());
+        Ok(qp)
+    }
+
+    /// Begins a life of its queues: where its sends start, and how completions name it.
+    pub fn begin(self: &Arc<Self>, life: Life) {
+        let recv_index = life.recv_user_index;
+        // Relaxed: the posters are here, by their owner; completions find it by the locked lists.
+        self.send_at.store(life.send_start, Ordering::Relaxed);
+        self.send_index
+            .store(life.send_user_index, Ordering::Relaxed);
+        self.recv_index.store(recv_index, Ordering::Relaxed);
+        self.refused.store(false, Ordering::Relaxed);
+        self.failing.store(false, Ordering::Relaxed);
+        self.drained.store(0, Ordering::Relaxed);
+        for cq in self.cqs() {
+            cq.with(|inner| {
+                inner.users.retain(|user| user.qpn != self.qpn);
+                let at = inner.users.partition_point(|user| user.qpn < self.qpn);
+                inner.users.insert(
+                    at,
+                    User {
+                        qpn: self.qpn,
+                        user_index: recv_index,
+                        qp: self.clone(),
+                    },
+                );
+            });
+        }
+    }
+
+    /// Its completion queues, each once.
+    fn cqs(&self) -> impl Iterator<Item = &'static Cq> {
+        let second = (!std::ptr::eq(self.send_cq, self.recv_cq)).then_some(self.recv_cq);
+        std::iter::once(self.send_cq).chain(second)
+    }
+
+    pub(super) fn handle(&self) -> NonNull<sys::ibv_qp> {
+        self.handle
+    }
+
+    #[inline(always)]
+    pub(super) fn extended(&self) -> Option<NonNull<sys::ibv_qp_ex>> {
+        self.extended
+    }
+
+    pub fn qp_num(&self) -> u32 {
+        self.qpn
+    }
+
+    #[inline(always)]
+    pub(super) fn transport(&self) -> QpType {
+        self.transport
+    }
+
+    pub(super) fn is_datagram(&self) -> bool {
+        self.transport == QpType::Ud
+    }
+
+    pub(super) fn srq(&self) -> Option<&Srq> {
+        self.srq.as_deref()
+    }
+
+    #[inline(always)]
+    pub(super) fn can(&self, ops: Ops) -> bool {
+        self.ops.has(ops)
+    }
+
+    pub(super) fn send_cq(&self) -> &'static Cq {
+        self.send_cq
+    }
+
+    pub(super) fn recv_cq(&self) -> &'static Cq {
+        self.recv_cq
+    }
+
+    pub(super) fn send_index(&self) -> u32 {
+        // Relaxed, here and below: the poster's, see `begin`.
+        self.send_index.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn recv_index(&self) -> u32 {
+        self.recv_index.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn send_tag(&self) -> Tag {
+        Tag::new(Kind::Send, self.send_index())
+    }
+
+    #[inline(always)]
+    pub(super) fn recv_tag(&self) -> Tag {
+        let kind = match self.is_datagram() {
+            true => Kind::Datagram,
+            false => Kind::Recv,
+        };
+        Tag::new(kind, self.recv_index())
+    }
+
+    /// Where the next entries to post begin, which end at `counter`.
+    #[inline(always)]
+    pub(super) fn send_from(&self, counter: u32) -> u32 {
+        let from = self.send_at.load(Ordering::Relaxed);
+        self.send_at.store(counter, Ordering::Relaxed);
+        from
+    }
+
+    /// The same of receives. The first ring of a new life tells only where it begins.
+    #[inline(always)]
+    pub(super) fn recv_from(&self, counter: u32) -> u32 {
+        let from = self.recv_at.load(Ordering::Relaxed);
+        self.recv_at.store(counter, Ordering::Relaxed);
+        if self.renewed.load(Ordering::Relaxed) {
+            self.renewed.store(false, Ordering::Relaxed);
+            return counter;
+        }
+        from
+    }
+
+    #[inline(always)]
+    pub(super) fn refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was not.
+    pub(super) fn set_refused(&self) -> bool {
+        !self.refused.swap(true, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn address_handle(&self, number: u32) -> *mut sys::ibv_ah {
+        self.context.ahs.get(number)
+    }
+
+    /// State and attributes (`ibv_query_qp`).
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        // SAFETY: numbers and null pointers, which zeroes are values of.
+        let (mut attr, mut init) = unsafe {
+            (
+                MaybeUninit::<sys::ibv_qp_attr>::zeroed().assume_init(),
+                MaybeUninit::<sys::ibv_qp_init_attr>::zeroed().assume_init(),
+            )
+        };
+        let all = (QpAttrMask::all() - QpAttrMask::RATE_LIMIT).bits() as i32;
+        // SAFETY: alive; both can be written.
+        sys::check(unsafe {
+            sys::ibv_query_qp(self.handle.as_ptr(), &raw mut attr, all, &raw mut init)
+        })
+        .map_err(|error| Error::io("query the queue pair", error))?;
+        let attr = attr::qp_from_verbs(&attr);
+        // Devices leave there what earlier lives had.
+        Ok(match attr.qp_state {
+            QpState::Reset => QpAttr::default(),
+            _ => attr,
+        })
+    }
+
+    fn verbs_modify(&self, attr: &QpAttr, mask: QpAttrMask) -> io::Result<()> {
+        let mut attr = attr::qp_to_verbs(attr);
+        // SAFETY: alive.
+        sys::check(unsafe {
+            sys::ibv_modify_qp(self.handle.as_ptr(), &raw mut attr, mask.bits() as i32)
+        })
+    }
+
+    /// Changes state and attributes (`ibv_modify_qp`), and gives the new state. Going to RESET wants
+    /// [`begin`](Self::begin) next.
+    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<QpState, Error> {
+        let now = self.query()?;
+        let drained = !now.sq_draining;
+        let to = check_modify(self.transport, now.qp_state, drained, attr, mask)?;
+        if now.qp_state == QpState::Reset && to == QpState::Err {
+            // Linux has no such way. Nothing can be in flight.
+            let init = QpAttr {
+                qp_state: QpState::Init,
+                port_num: 1,
+                ..QpAttr::default()
+            };
+            let required = crate::qp::required(self.transport, QpState::Reset, QpState::Init);
+            self.verbs_modify(&init, required)
+                .map_err(|error| Error::io("modify the queue pair", error))?;
+        }
+        self.check_limits(attr, mask)?;
+        self.verbs_modify(attr, mask)
+            .map_err(|error| Error::io("modify the queue pair", error))?;
+        if to == QpState::Reset {
+            self.renewed.store(true, Ordering::Relaxed);
+            // What it told before belongs to the life that ends.
+            self.cqs().for_each(Cq::fetch_all);
+        }
+        if (now.qp_state, to) == (QpState::Sqd, QpState::Rts) {
+            self.resume();
+        }
+        if to == QpState::Err {
+            self.failing.store(true, Ordering::Relaxed);
+        }
+        Ok(to)
+    }
+
+    /// What the device would refuse without saying what is wrong.
+    fn check_limits(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        let device = self.context.attr();
+        let (ports, depth) = (device.phys_port_cnt, device.max_qp_rd_atom);
+        crate::qp::check_limits(attr, mask, ports, depth)
+    }
+
+    fn error(&self) -> io::Result<()> {
+        let attr = QpAttr {
+            qp_state: QpState::Err,
+            ..QpAttr::default()
+        };
+        self.verbs_modify(&attr, QpAttrMask::STATE)
+    }
+}
