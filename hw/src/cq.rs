@@ -315,9 +315,12 @@ impl Cq {
     /// Takes one completion. When there is none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'static>> {
-        let completion = self.core.poll_one();
-        if completion.is_none() && self.device.hca.look(&self.shared.ctx) {
-            return self.core.poll_one();
+        let mut completion = self.core.poll_one();
+        while completion.is_none() && self.device.hca.look(&self.shared.ctx) {
+            completion = self.core.poll_one();
+            if !self.device.hca.looks_again() {
+                break;
+            }
         }
         completion
     }
@@ -326,9 +329,12 @@ impl Cq {
     /// there are none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
-        let count = self.core.poll(limit, &mut each);
-        if count == 0 && self.device.hca.look(&self.shared.ctx) {
-            return self.core.poll(limit, each);
+        let mut count = self.core.poll(limit, &mut each);
+        while count == 0 && limit != 0 && self.device.hca.look(&self.shared.ctx) {
+            count = self.core.poll(limit, &mut each);
+            if !self.device.hca.looks_again() {
+                break;
+            }
         }
         count
     }

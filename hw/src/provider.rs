@@ -150,6 +150,16 @@ impl Provider {
         }
     }
 
+    /// Whether to look again where what was found was nobody's: until nothing is found.
+    #[inline(always)]
+    pub fn looks_again(&self) -> bool {
+        match self {
+            Self::Soft(_) => false,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => true,
+        }
+    }
+
     /// Registers memory; gives lkey and rkey.
     ///
     /// # Safety

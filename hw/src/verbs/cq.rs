@@ -178,19 +178,21 @@ impl Cq {
         self.events.retire(element);
     }
 
-    /// Moves what the device has into core's ring; whether there was anything.
+    /// Moves what the device has into core's ring; whether there is anything in that now, be it that
+    /// somebody else has put it there since it was looked at: who has armed the queue may sleep if
+    /// there is not.
     #[inline]
     pub fn fetch(&self) -> bool {
         // Acquire: partner of the release below.
-        if self.busy.swap(true, Ordering::Acquire) {
-            // Whoever has it fetches.
-            return false;
+        while self.busy.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
         }
         // SAFETY: taken.
         let inner = unsafe { &mut *self.inner.get() };
         let before = inner.producer;
-        self.fetch_into(inner);
-        let any = inner.producer != before;
+        // Some entries are nobody's.
+        while self.fetch_into(inner) != 0 && inner.producer == before {}
+        let any = inner.producer.wrapping_sub(self.consumer.load()) & CI_MASK != 0;
         // Release: partner of the acquire above, and in `with`.
         self.busy.store(false, Ordering::Release);
         any

@@ -72,10 +72,10 @@ impl Qp {
         // Devices that look at receives only when the state changes have both now.
         let _ = self.error();
         while self.drained.load(Ordering::Relaxed) & wanted != wanted && Instant::now() < end {
-            let any = self.cqs().fold(false, |any, cq| cq.fetch() | any);
-            if !any {
-                std::thread::yield_now();
-            }
+            self.cqs().for_each(|cq| {
+                cq.fetch();
+            });
+            std::thread::yield_now();
         }
         self.cqs().for_each(Cq::fetch_all);
     }
