@@ -1,10 +1,13 @@
 //! The project's own commands: `cargo xtask test` runs everything that decides whether the tree is
 //! good, `cargo xtask header` regenerates the C header, `cargo xtask conformance` the page that says
-//! which provider follows which rule, `cargo xtask race` races it against UCX, `cargo xtask vm` runs
+//! which provider follows which rule, `cargo xtask race` races it against UCX, `cargo xtask cost`
+//! compares it with libibverbs, `cargo xtask vm` runs
 //! programs where there are real RDMA devices.
 
 mod command;
+mod cost;
 mod libtest;
+mod page;
 mod race;
 mod report;
 mod run;
@@ -45,6 +48,9 @@ enum Job {
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
     Race,
+    /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, and write
+    /// docs/performance.md's table. Installs libibverbs-dev and what the guest needs.
+    Cost,
     /// Boot a guest that has real RDMA devices (Soft-RoCE), and run COMMAND in it.
     Vm(vm::Options),
 }
@@ -64,6 +70,7 @@ fn main() -> Result<ExitCode> {
             Workspace::load()?;
             race::race()
         }
+        Job::Cost => cost::cost(&Workspace::load()?),
         Job::Vm(options) => Ok(vm::vm(&Workspace::load()?, &options)),
     }
 }

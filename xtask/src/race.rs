@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::command::{command, shown};
+use crate::page;
 use crate::run::Run;
 use crate::steps::need_package;
 
@@ -20,11 +20,6 @@ const ROUNDS: usize = 5;
 
 /// How long a process that listens has until it does.
 const READY: Duration = Duration::from_millis(300);
-
-/// Between these lines of the page stands what this writes.
-const PAGE: &str = "docs/performance.md";
-const BEGIN: &str = "<!-- race: written by cargo xtask race -->";
-const END: &str = "<!-- race: end -->";
 
 const SIZES: [(&str, u64); 4] = [("8 B", 8), ("64 B", 64), ("4 KiB", 4096), ("64 KiB", 65536)];
 const RATES: [(&str, u64); 2] = [("8 B", 8), ("4 KiB", 4096)];
@@ -94,7 +89,7 @@ pub fn race() -> Result<ExitCode> {
     }
     let text = tables(&figures);
     println!("{text}");
-    write_page(&text)?;
+    page::write("race", &text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -244,18 +239,6 @@ fn tables(figures: &Figures) -> String {
     text
 }
 
-fn write_page(text: &str) -> Result<()> {
-    let page = fs::read_to_string(PAGE).context(PAGE)?;
-    let (before, rest) = page
-        .split_once(BEGIN)
-        .with_context(|| format!("{PAGE} has no line {BEGIN}"))?;
-    let (_, after) = rest
-        .split_once(END)
-        .with_context(|| format!("{PAGE} has no line {END}"))?;
-    fs::write(PAGE, format!("{before}{BEGIN}\n\n{text}\n{END}{after}"))?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,15 +247,5 @@ mod tests {
     fn the_median_is_in_the_middle() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert!(median(&[]).is_nan());
-    }
-
-    #[test]
-    fn the_page_has_a_place_for_the_tables() {
-        let page = fs::read_to_string(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../docs/performance.md"
-        ));
-        let page = page.expect("the page");
-        assert!(page.find(BEGIN) < page.find(END) && page.contains(BEGIN));
     }
 }

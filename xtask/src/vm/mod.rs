@@ -18,10 +18,10 @@ use std::{
 };
 
 pub use guest::{Guest, Status, need_guest};
+pub use qemu::Machine;
 
 use crate::{steps, workspace::Workspace};
 use guest::TimedOut;
-use qemu::Machine;
 
 /// What `cargo xtask vm` takes.
 #[derive(clap::Args)]

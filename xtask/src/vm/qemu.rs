@@ -29,6 +29,17 @@ pub struct Machine {
     icount: bool,
 }
 
+impl Machine {
+    /// One whose clock counts instructions.
+    pub fn counting() -> Self {
+        Self {
+            cpus: 1,
+            icount: true,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Machine {
     fn default() -> Self {
         Self {

@@ -1,0 +1,110 @@
+//! What bellwire costs on a device of libibverbs: what `cost.c` does by libibverbs itself, one request
+//! after the other on a queue pair that is connected with itself. `cargo xtask cost` compares them.
+//!
+//! `cost DEVICE` prints for each operation the median of nanoseconds.
+
+use bellwire::memory::Mapping;
+use bellwire::wqe::{RdmaRead, RdmaWrite, Send};
+use bellwire::wr::{Remote, SendFlags, Sge};
+use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Qp, QpInit, Region};
+use std::error::Error;
+use std::time::Instant;
+
+const BATCHES: usize = 21;
+const BATCH: u64 = 200;
+const BYTES: u32 = 8;
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// What the operations are put to.
+struct End {
+    qp: Qp,
+    cq: Cq,
+    from: Sge,
+    to: Remote,
+    room: Sge,
+}
+
+type Done = Result<(), Box<dyn Error>>;
+
+impl End {
+    /// Takes the next completion.
+    #[inline(always)]
+    fn poll_one(&mut self) -> Done {
+        loop {
+            if let Some(completion) = self.cq.poll_one() {
+                completion.result?;
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write_one(&mut self, wr_id: u64) -> Done {
+        let write = RdmaWrite { remote: self.to };
+        (self.qp.sq()).post_inline(wr_id, (), write, &[0; BYTES as usize], SIGNALED)?;
+        self.qp.sq().ring();
+        self.poll_one()
+    }
+
+    #[inline(always)]
+    fn read_one(&mut self, wr_id: u64) -> Done {
+        let read = RdmaRead { remote: self.to };
+        // SAFETY: memory of a region that is there until the completion is.
+        unsafe { (self.qp.sq()).post(wr_id, (), read, self.from, SIGNALED)? };
+        self.qp.sq().ring();
+        self.poll_one()
+    }
+
+    /// Both ends: the receive posted, the message sent, and two completions.
+    #[inline(always)]
+    fn send_one(&mut self, wr_id: u64) -> Done {
+        // SAFETY: as above.
+        unsafe { self.qp.rq().post(wr_id, &[self.room])? };
+        self.qp.rq().ring();
+        (self.qp.sq()).post_inline(wr_id, (), Send {}, &[0; BYTES as usize], SIGNALED)?;
+        self.qp.sq().ring();
+        self.poll_one()?;
+        self.poll_one()
+    }
+}
+
+fn measure(name: &str, end: &mut End, one: impl Fn(&mut End, u64) -> Done) -> Done {
+    let mut took = Vec::new();
+    for _ in 0..BATCHES {
+        let begun = Instant::now();
+        for wr_id in 0..BATCH {
+            one(end, wr_id)?;
+        }
+        took.push(begun.elapsed().as_nanos());
+    }
+    took.sort_unstable();
+    println!("{name} {:.1}", took[BATCHES / 2] as f64 / BATCH as f64);
+    Ok(())
+}
+
+fn main() -> Done {
+    let name = std::env::args().nth(1).ok_or("usage: cost DEVICE")?;
+    let pd = Device::open(&name)?.alloc_pd();
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+    let region = Region::new(&pd, Mapping::anonymous(4096).build()?, access)?;
+    let init = QpInit {
+        max_inline_data: 64,
+        ..QpInit::default()
+    };
+    let (sends, receives) = init.cq_entries();
+    let mut cq = pd.device().create_cq(sends + receives)?;
+    let mut qp = pd.create_qp(&mut cq, &init)?;
+    let connect = ConnectAttr::default();
+    qp.init(&connect)?;
+    qp.connect(&qp.endpoint(), &connect)?;
+    let mut end = End {
+        qp,
+        cq,
+        from: region.sge(0, BYTES),
+        to: region.remote(8),
+        room: region.sge(8, BYTES),
+    };
+    measure("WRITE", &mut end, End::write_one)?;
+    measure("READ", &mut end, End::read_one)?;
+    measure("SEND", &mut end, End::send_one)
+}
