@@ -40,13 +40,16 @@ impl Chain {
         }
     }
 
-    /// Posts one request; whether it was taken. None is in the list.
+    /// Posts one entry; whether it was taken. None is in the list.
     #[cold]
-    pub fn post_alone(&mut self, own: &Qp, counter: u32, request: &Request<'_>) -> bool {
+    pub fn post_alone(&mut self, own: &Qp, wqe: &SendWqe<'_>, counter: u32) -> bool {
+        let Some(request) = Request::read(own, wqe, wqe.opcode(), counter) else {
+            return false;
+        };
         if let Operation::BindType1 { mw, info } = request.operation {
-            return own.bind_type1(mw, info, request);
+            return own.bind_type1(mw, info, &request);
         }
-        self.append(0, counter, request);
+        self.append(0, counter, &request);
         self.flush(own, 1).is_ok()
     }
 
@@ -60,14 +63,14 @@ impl Chain {
             // SAFETY: staged, and not written before it completes.
             let wqe = unsafe { SendWqe::read(ring, at) };
             let next = at.wrapping_add(wqe.blocks());
-            match Request::read(own, &wqe, at) {
+            match Request::read(own, &wqe, wqe.opcode(), at) {
                 Some(request) => {
-                    if let Operation::BindType1 { .. } = request.operation {
+                    if let Operation::BindType1 { mw, info } = request.operation {
                         if let Err(refused) = self.flush(own, count) {
                             return refused;
                         }
                         count = 0;
-                        if !self.post_alone(own, at, &request) {
+                        if !own.bind_type1(mw, info, &request) {
                             return at;
                         }
                     } else {

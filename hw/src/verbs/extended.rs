@@ -9,7 +9,7 @@ use super::chain::Chain;
 use super::qp::Qp;
 use super::request::{Operation, Payload, Request};
 use super::sys;
-use bellwire_core::wqe::{SendRing, SendWqe};
+use bellwire_core::wqe::{SendRing, SendWqe, opcode};
 use std::ptr::null_mut;
 
 /// Bytes of the longest entry: no inline data are longer.
@@ -35,29 +35,34 @@ pub(super) unsafe fn post(
     while at != to {
         // SAFETY: staged, and not written before it completes.
         let wqe = unsafe { SendWqe::read(ring, at) };
-        let Some(request) = Request::read(own, &wqe, at) else {
-            break;
-        };
         let next = at.wrapping_add(wqe.blocks());
-        let payload = Payload::of(request.data);
-        if matches!(payload, Payload::List)
-            || matches!(request.operation, Operation::BindType1 { .. })
-        {
-            // SAFETY: started.
-            if unsafe { sys::ibv_wr_complete(qp) } != 0 {
-                return started;
+        // What there is most of has code of its own.
+        // SAFETY: started.
+        let posted = unsafe {
+            match wqe.opcode() {
+                opcode::RDMA_WRITE => post_one(own, qp, &wqe, opcode::RDMA_WRITE, at),
+                opcode::SEND => post_one(own, qp, &wqe, opcode::SEND, at),
+                opcode::RDMA_READ => post_one(own, qp, &wqe, opcode::RDMA_READ, at),
+                other => post_one(own, qp, &wqe, other, at),
             }
-            let taken = alone.post_alone(own, at, &request);
-            // SAFETY: completed before.
-            unsafe { sys::ibv_wr_start(qp) };
-            started = at;
-            if !taken {
-                break;
+        };
+        match posted {
+            Posted::Built => {}
+            Posted::Refused => break,
+            Posted::Alone => {
+                // SAFETY: started.
+                if unsafe { sys::ibv_wr_complete(qp) } != 0 {
+                    return started;
+                }
+                let taken = alone.post_alone(own, &wqe, at);
+                // SAFETY: completed before.
+                unsafe { sys::ibv_wr_start(qp) };
+                started = at;
+                if !taken {
+                    break;
+                }
+                started = next;
             }
-            started = next;
-        } else {
-            // SAFETY: started.
-            unsafe { build(qp, &request, payload) };
         }
         at = next;
     }
@@ -67,6 +72,37 @@ pub(super) unsafe fn post(
         // None since the start was taken.
         _ => started,
     }
+}
+
+/// What became of an entry.
+enum Posted {
+    Built,
+    /// It cannot be posted so.
+    Alone,
+    Refused,
+}
+
+/// # Safety
+/// Between start and complete; the entry has this opcode.
+#[inline(always)]
+unsafe fn post_one(
+    own: &Qp,
+    qp: *mut sys::ibv_qp_ex,
+    wqe: &SendWqe<'_>,
+    opcode: u8,
+    counter: u32,
+) -> Posted {
+    let Some(request) = Request::read(own, wqe, opcode, counter) else {
+        return Posted::Refused;
+    };
+    let payload = Payload::of(request.data);
+    if matches!(payload, Payload::List) || matches!(request.operation, Operation::BindType1 { .. })
+    {
+        return Posted::Alone;
+    }
+    // SAFETY: the caller's promise; the queue pair has the operations that `read` gives.
+    unsafe { build(qp, &request, payload) };
+    Posted::Built
 }
 
 /// # Safety

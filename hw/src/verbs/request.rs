@@ -59,10 +59,11 @@ pub(super) enum Operation {
 }
 
 impl<'m> Request<'m> {
-    /// Reads an entry. `None`: libibverbs or the device has no such request, or it names what is not
-    /// there any more.
+    /// Reads an entry of this opcode, which is the entry's own: where it is a constant, so is what follows
+    /// from it. `None`: libibverbs or the device has no such request, or it names what is not there any
+    /// more.
     #[inline(always)]
-    pub fn read(qp: &Qp, wqe: &SendWqe<'m>, counter: u32) -> Option<Self> {
+    pub fn read(qp: &Qp, wqe: &SendWqe<'m>, opcode: u8, counter: u32) -> Option<Self> {
         let datagrams = qp.transport() == QpType::Ud;
         // Behind the control segment stands the address vector of a datagram.
         let address = match datagrams {
@@ -72,7 +73,7 @@ impl<'m> Request<'m> {
         let imm = wqe.imm();
         let remote = || wqe.remote(address);
         let (mut kind, mut data) = (Kind::Send, address);
-        let operation = match wqe.opcode() {
+        let operation = match opcode {
             opcode::SEND => Operation::Send,
             opcode::SEND_IMM => Operation::SendImm(imm.to_raw()),
             opcode::RDMA_WRITE => {
