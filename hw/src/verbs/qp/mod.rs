@@ -287,6 +287,15 @@ impl Qp {
                 .map_err(|error| Error::io("modify the queue pair", error))?;
         }
         self.check_limits(attr, mask)?;
+        if (now.qp_state, to) == (QpState::Sqd, QpState::Reset) {
+            // While sends drain, rxe of Linux 6.1 lets a queue pair go nowhere else.
+            let failing = QpAttr {
+                qp_state: QpState::Err,
+                ..QpAttr::default()
+            };
+            self.verbs_modify(&failing, QpAttrMask::STATE)
+                .map_err(|error| Error::io("modify the queue pair", error))?;
+        }
         self.verbs_modify(attr, mask)
             .map_err(|error| Error::io("modify the queue pair", error))?;
         if to == QpState::Reset {
