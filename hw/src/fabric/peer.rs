@@ -3,7 +3,7 @@
 use super::export::Shown;
 use super::segment::Segments;
 use super::window::Windows;
-use super::wire::{Garbage, Header, MAX_PACKET, Packet, Reader, Room, Send, Writer};
+use super::wire::{Reader, Writer};
 use rustix::net::{SendFlags, send};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,8 +22,9 @@ pub(crate) struct Peer {
     shown: Shown,
     /// What each of us tells the other by single words.
     pub segments: Segments,
-    writer: Writer,
-    reader: Reader,
+    pub writer: Writer,
+    /// The lock's holder reads; anybody may look whether it is ready.
+    pub reader: Reader,
     link: Mutex<Option<Arc<Link>>>,
     /// Since when, or from when on, it counts that something is not read; zero: nothing is.
     unread_since: AtomicU64,
@@ -77,42 +78,6 @@ impl Peer {
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.map(Arc::new);
     }
 
-    /// Sends a packet of `len` bytes, which `fill` puts.
-    #[inline(always)]
-    pub fn send(
-        &self,
-        incarnation: u64,
-        header: Header,
-        len: usize,
-        fill: impl FnOnce(&mut Room),
-    ) -> Result<(), Send> {
-        self.writer.send(incarnation, header, len, fill)
-    }
-
-    /// Whether the peer has read all that was sent.
-    pub fn all_read(&self) -> bool {
-        self.writer.all_read()
-    }
-
-    /// Whether there is something to read. Anybody may look.
-    #[inline(always)]
-    pub fn ready(&self) -> bool {
-        self.reader.ready()
-    }
-
-    /// Copies the next packet. By the lock's holder, as what follows.
-    pub fn next<'a>(&self, into: &'a mut [u8; MAX_PACKET]) -> Result<Option<Packet<'a>>, Garbage> {
-        self.reader.next(into)
-    }
-
-    pub fn done(&self, len: usize, told: bool) {
-        self.reader.done(len, told);
-    }
-
-    pub fn tell(&self) {
-        self.reader.tell();
-    }
-
     /// What the peer shows of its memory; nothing while there is no link.
     #[inline(always)]
     pub fn shown(&self) -> Shown {
@@ -123,7 +88,7 @@ impl Peer {
     /// has read it all. By the lock's holder.
     pub fn see_to_it(&self, now: u64) -> bool {
         // Relaxed: the lock's holder's own.
-        if self.all_read() {
+        if self.writer.all_read() {
             self.unread_since.store(0, Ordering::Relaxed);
             return true;
         }

@@ -89,7 +89,7 @@ fn lines_of(bytes: usize) -> u32 {
 
 /// The writing end.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     segments: Segments,
     turn: Turn,
     /// Of whoever has the turn.
@@ -295,7 +295,7 @@ impl Writer {
 
 /// The reading end. One at a time uses it.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     segments: Segments,
     /// A number that others only look at.
     position: AtomicU32,

@@ -130,10 +130,11 @@ impl Hca {
             flags: 0,
         };
         let bytes = answer.encode();
-        peer.send(peer.incarnation(), header, BYTES, |room| {
-            // SAFETY: an array.
-            unsafe { room.put(bytes.as_ptr(), BYTES) };
-        })?;
+        peer.writer
+            .send(peer.incarnation(), header, BYTES, |room| {
+                // SAFETY: an array.
+                unsafe { room.put(bytes.as_ptr(), BYTES) };
+            })?;
         self.after_send(peer);
         Ok(())
     }

@@ -86,7 +86,11 @@ fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address
         }
     };
     // Else dropped, as on a wire.
-    if peer.send(peer.incarnation(), header, bytes, fill).is_ok() {
+    if peer
+        .writer
+        .send(peer.incarnation(), header, bytes, fill)
+        .is_ok()
+    {
         hca.after_send(peer);
     }
 }

@@ -118,7 +118,7 @@ impl Hca {
         let idle = node.idle.load(Ordering::Relaxed).wrapping_add(1);
         node.idle.store(idle, Ordering::Relaxed);
         let tend = idle.is_multiple_of(PATIENCE);
-        let ready = node.live().any(|slot| node.peer(slot).ready());
+        let ready = node.live().any(|slot| node.peer(slot).reader.ready());
         // An answer can wait until there is nothing more urgent: what the program has to say to a
         // message, say.
         if !tend && !ready && !node.is_owing() {
@@ -143,7 +143,7 @@ impl Hca {
         let Some(node) = &self.node else { return };
         for slot in node.live() {
             let peer = node.peer(slot);
-            if peer.ready() && !self.read(control, slot, peer) {
+            if peer.reader.ready() && !self.read(control, slot, peer) {
                 // A peer that makes no sense is as good as gone.
                 node.unlink(slot);
             }
@@ -168,7 +168,7 @@ impl Hca {
         };
         let mut count = 0;
         let sense = loop {
-            let packet = match peer.next(&mut copy) {
+            let packet = match peer.reader.next(&mut copy) {
                 Ok(Some(packet)) => packet,
                 Ok(None) => break true,
                 Err(_) => break false,
@@ -185,7 +185,7 @@ impl Hca {
             }
             count += 1;
             let told = count % TOLD_EVERY == 0;
-            peer.done(len, told);
+            peer.reader.done(len, told);
             if told {
                 // The requester may go on.
                 self.pay_all(control);
@@ -195,7 +195,7 @@ impl Hca {
             }
         };
         control.inbox = Some(copy);
-        peer.tell();
+        peer.reader.tell();
         sense
     }
 

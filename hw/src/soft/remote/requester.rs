@@ -406,7 +406,7 @@ fn post(
         flags: flags | (if reliable { 0 } else { UNRELIABLE }) | (if asks { ASKS } else { 0 }),
     };
     let peer = node.peer(remote.slot);
-    match peer.send(remote.incarnation, header, bytes, fill) {
+    match peer.writer.send(remote.incarnation, header, bytes, fill) {
         Ok(()) => {
             remote.msn = msn.wrapping_add(1);
             // Within the section: whoever hears of it before waits for its end. Release: partner of the

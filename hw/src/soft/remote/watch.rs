@@ -76,7 +76,7 @@ impl Hca {
             return;
         };
         // A device reads at once. A process has to be given a processor first.
-        let unread = there && !peer.all_read();
+        let unread = there && !peer.writer.all_read();
         let wait = if unread {
             wait.max(BUSY / (u32::from(retry_cnt) + 1))
         } else {
@@ -225,7 +225,11 @@ impl Hca {
             taken: None,
             flags: 0,
         };
-        if peer.send(peer.incarnation(), header, 0, |_| {}).is_ok() {
+        if peer
+            .writer
+            .send(peer.incarnation(), header, 0, |_| {})
+            .is_ok()
+        {
             self.after_send(peer);
         }
     }
