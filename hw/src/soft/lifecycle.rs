@@ -365,7 +365,8 @@ impl Hca {
         };
         record.requester = work.remote.map(|remote| remote::Requester {
             work,
-            remote,
+            slot: remote.slot,
+            incarnation: remote.incarnation,
             acked: 0,
             watch: None,
             probed: false,

@@ -100,7 +100,7 @@ pub(super) struct QpRecord {
     pub dead_cqs: [Option<u32>; 2],
     /// How what is not executed is told: flushed, unless the device is dead.
     pub flush_status: WcStatus,
-    /// Lives that it has begun to send in.
+    /// Lives that it has begun to send in: the number of the one that it is in.
     pub lives: u16,
     /// Set while it sends to another process.
     pub requester: Option<remote::Requester>,

@@ -169,14 +169,13 @@ impl Hca {
         let Some(requester) = &record.requester else {
             return;
         };
-        let remote = &requester.remote;
         let sender = &record.ctx.sender;
         // Acquire: partner of the release of whoever sends.
         let under_way =
             || (sender.sent.load(Ordering::Acquire) as u16).wrapping_sub(requester.acked);
         let before = answer.msn.wrapping_sub(requester.acked);
         // Of an earlier life, or of another peer's.
-        let mut stale = remote.slot != slot || remote.life != life;
+        let mut stale = requester.slot != slot || record.lives != life;
         if !stale && before >= under_way() {
             // Told already; or whoever has sent it is about to say so, which ends with its section.
             sender.section.wait();
@@ -307,7 +306,7 @@ impl Hca {
         let Some(requester) = &record.requester else {
             return;
         };
-        let (work, slot) = (requester.work, requester.remote.slot);
+        let (work, slot) = (requester.work, requester.slot);
         // Relaxed: under way, so only the lock's holder changes it.
         let counter = record.ctx.sender.acked.load(Ordering::Relaxed);
         // SAFETY: sent, so rung, and not completed.

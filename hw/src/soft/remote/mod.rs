@@ -67,7 +67,9 @@ pub(crate) struct Remote {
 pub(super) struct Requester {
     /// As it began. Where it stands is the data path's.
     pub work: SendWork,
-    pub remote: Remote,
+    pub slot: usize,
+    /// As in [`Remote`].
+    pub incarnation: u64,
     /// Number of the first request that is not acknowledged.
     pub acked: u16,
     pub watch: Option<Watch>,
@@ -192,11 +194,10 @@ impl Hca {
 
     fn show_life(&self, record: &QpRecord, word: impl FnOnce(u16) -> u32) {
         if let (Some(node), Some(requester)) = (&self.node, &record.requester) {
-            let remote = &requester.remote;
-            let peer = node.peer(remote.slot);
+            let peer = node.peer(requester.slot);
             // A window that shows another peer's memory by now would tell that one.
-            if peer.incarnation() == remote.incarnation {
-                peer.segments.set_life(record.qpn, word(remote.life));
+            if peer.incarnation() == requester.incarnation {
+                peer.segments.set_life(record.qpn, word(record.lives));
             }
         }
     }

@@ -62,8 +62,8 @@ impl Hca {
         let Some(requester) = &mut record.requester else {
             return;
         };
-        let peer = node.peer(requester.remote.slot);
-        let there = peer.incarnation() == requester.remote.incarnation;
+        let peer = node.peer(requester.slot);
+        let there = peer.incarnation() == requester.incarnation;
         if unreliable && !there {
             return self.let_go(control, qpn);
         }
@@ -134,7 +134,6 @@ impl Hca {
             return;
         };
         let count = sent.wrapping_sub(requester.acked);
-        requester.remote.life = life;
         // SAFETY: closed, and the lock is held: the work is ours.
         if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() }
             && let Some(remote) = &mut work.remote
@@ -249,7 +248,7 @@ impl Hca {
         }
         let asked = (record.requester.as_mut()).map(|requester| {
             let before = std::mem::replace(&mut requester.probed, true);
-            (requester.remote.slot, before)
+            (requester.slot, before)
         });
         control.halted.push(qpn);
         if let (Some(node), Some((slot, before))) = (&self.node, asked) {
