@@ -56,8 +56,8 @@ fn main() -> ExitCode {
 fn page() -> PathBuf {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     match (provider::page(), std::env::var_os("BELLWIRE_VM_WORK")) {
-        (name, Some(work)) if bless() => Path::new(&work).join(name),
-        (name, _) => docs.join(name),
+        ((name, _), Some(work)) if bless() => Path::new(&work).join(name),
+        ((name, _), _) => docs.join(name),
     }
 }
 

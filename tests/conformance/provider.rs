@@ -318,13 +318,13 @@ static VERBS: [Provider; 1] = [Provider {
     open_virtual: None,
 }];
 
-/// The page with the verdicts.
-pub fn page() -> &'static str {
+/// The page with the verdicts, and what renews it.
+pub fn page() -> (&'static str, &'static str) {
     #[cfg(feature = "verbs")]
     if std::env::var_os(VERBS_DEVICE).is_some() {
-        return "conformance-verbs.md";
+        return ("conformance-verbs.md", "cargo xtask conformance --verbs");
     }
-    "conformance.md"
+    ("conformance.md", "cargo xtask conformance")
 }
 
 /// Who is judged.

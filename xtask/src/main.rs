@@ -44,7 +44,11 @@ enum Job {
     /// Regenerate include/bellwire.h from ffi-c.
     Header,
     /// Regenerate docs/conformance.md from a run of the conformance suite.
-    Conformance,
+    Conformance {
+        /// docs/conformance-verbs.md instead, from a run on Soft-RoCE in the guest.
+        #[arg(long)]
+        verbs: bool,
+    },
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
     Race,
@@ -65,7 +69,10 @@ fn main() -> Result<ExitCode> {
         }
         Job::Test { step, .. } => steps::test(&Workspace::load()?, &step),
         Job::Header => steps::bless("cargo test -p bellwire-ffi --test header"),
-        Job::Conformance => steps::bless("cargo test -p bellwire-tests --test conformance"),
+        Job::Conformance { verbs: true } => steps::bless_conformance(&Workspace::load()?),
+        Job::Conformance { verbs: false } => {
+            steps::bless("cargo test -p bellwire-tests --test conformance")
+        }
         Job::Race => {
             Workspace::load()?;
             race::race()

@@ -22,6 +22,7 @@ use crate::{
 
 pub use bless::bless;
 pub use tools::{GUEST, as_root, need_package, need_packages};
+pub use vm::bless_conformance;
 
 /// One step of the test command.
 pub struct Step {

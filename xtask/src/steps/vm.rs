@@ -1,8 +1,13 @@
 //! The step that boots a guest with real RDMA devices, and what runs there.
 
-use std::{process::Command, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{
     command::{command, limited, shown},
@@ -25,6 +30,29 @@ struct Tests {
     device: Option<&'static str>,
 }
 
+impl Tests {
+    /// Builds them, and says how to run them in the guest.
+    fn commands(&self, workspace: &Workspace) -> Result<Vec<Command>> {
+        let programs = workspace.test_programs(self.selection)?;
+        let command = |program| {
+            let mut test = Command::new(program);
+            test.args(self.args);
+            if let Some(device) = self.device {
+                test.env("BELLWIRE_VERBS_DEVICE", device);
+            }
+            test
+        };
+        Ok(programs.into_iter().map(command).collect())
+    }
+}
+
+/// The conformance of libibverbs, on rxe, and whether its page is fresh.
+const CONFORMANCE: Tests = Tests {
+    selection: "-p bellwire-tests --features verbs --test conformance",
+    args: &["--test-threads=4"],
+    device: Some("rxe0"),
+};
+
 const TESTS: [Tests; 2] = [
     // Under Debian's kernel, with hugepages.
     Tests {
@@ -32,11 +60,7 @@ const TESTS: [Tests; 2] = [
         args: &["memory::"],
         device: None,
     },
-    Tests {
-        selection: "-p bellwire-tests --features verbs --test conformance",
-        args: &["--test-threads=4"],
-        device: Some("rxe0"),
-    },
+    CONFORMANCE,
 ];
 
 /// pingpong against rdma-core's programs, and what it needs.
@@ -59,14 +83,8 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
         checks.push((command(INTEROP), Status(0)));
     }
     for tests in &TESTS {
-        for program in workspace.test_programs(tests.selection)? {
-            let mut test = Command::new(program);
-            test.args(tests.args);
-            if let Some(device) = tests.device {
-                test.env("BELLWIRE_VERBS_DEVICE", device);
-            }
-            checks.push((test, Status(0)));
-        }
+        let commands = tests.commands(workspace)?;
+        checks.extend(commands.into_iter().map(|test| (test, Status(0))));
     }
     let commands: Vec<_> = (checks.iter())
         .map(|(command, _)| limited(command, CHECK_LIMIT))
@@ -84,6 +102,31 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     run.notes
         .push(format!("{} commands in the guest", checks.len()));
     Ok(run)
+}
+
+/// Has the conformance suite write the page of libibverbs, in the guest, and takes it over.
+///
+/// # Errors
+/// Those of [`Guest::run`]; a rule that does not hold.
+pub fn bless_conformance(workspace: &Workspace) -> Result<ExitCode> {
+    const PAGE: &str = "conformance-verbs.md";
+    let work = workspace.target("vm/work");
+    let mut commands = CONFORMANCE.commands(workspace)?;
+    commands.iter_mut().for_each(|test| {
+        test.env("BELLWIRE_BLESS", "1");
+    });
+    let guest = Guest {
+        work: Some(work.clone()),
+        ..Guest::default()
+    };
+    let statuses = guest.run(workspace, &commands, |_| ())?;
+    if statuses.iter().any(|status| *status != Status(0)) {
+        return Ok(ExitCode::FAILURE);
+    }
+    let written = work.join(PAGE);
+    fs::copy(&written, Path::new("docs").join(PAGE))
+        .with_context(|| written.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What runs, in this order, and how it has to end.
