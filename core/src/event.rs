@@ -1,54 +1,8 @@
 //! The vocabulary of asynchronous events. Numbers are those of the verbs (`ibv_event_type`); what
 //! each means is in ibv_get_async_event(3) and the IBTA specification, 11.6.3.
 
-use crate::wr::numbered;
+pub use crate::fault::EventType;
 use core::fmt;
-
-numbered! {
-    /// What happened that no completion tells (`ibv_event_type`).
-    EventType {
-        /// A completion queue overran: it takes no more entries.
-        CqErr = 0, "CQ_ERR";
-        /// A queue pair went to the error state, and cannot complete with an error why.
-        QpFatal = 1, "QP_FATAL";
-        /// The responder refused a request as invalid, and went to the error state.
-        QpReqErr = 2, "QP_REQ_ERR";
-        /// The responder refused an access, and went to the error state.
-        QpAccessErr = 3, "QP_ACCESS_ERR";
-        /// The first message came while the queue pair was still in RTR.
-        CommEst = 4, "COMM_EST";
-        /// The send queue is drained: what was started is finished, and nothing else is begun.
-        SqDrained = 5, "SQ_DRAINED";
-        /// The connection moved to the alternate path.
-        PathMig = 6, "PATH_MIG";
-        /// The connection could not move to the alternate path.
-        PathMigErr = 7, "PATH_MIG_ERR";
-        /// The device failed; nothing on it works any more.
-        DeviceFatal = 8, "DEVICE_FATAL";
-        /// The port's link came up.
-        PortActive = 9, "PORT_ACTIVE";
-        /// The port's link went down.
-        PortErr = 10, "PORT_ERR";
-        /// The port has another LID.
-        LidChange = 11, "LID_CHANGE";
-        /// The port's table of partition keys changed.
-        PkeyChange = 12, "PKEY_CHANGE";
-        /// The port has another subnet manager.
-        SmChange = 13, "SM_CHANGE";
-        /// A shared receive queue failed.
-        SrqErr = 14, "SRQ_ERR";
-        /// A shared receive queue has fewer receives than its limit; the limit is off now.
-        SrqLimitReached = 15, "SRQ_LIMIT_REACHED";
-        /// A queue pair in the error state takes no more receives from its shared receive queue.
-        QpLastWqeReached = 16, "QP_LAST_WQE_REACHED";
-        /// The subnet manager asks to subscribe and register anew.
-        ClientReregister = 17, "CLIENT_REREGISTER";
-        /// The port's table of GIDs changed.
-        GidChange = 18, "GID_CHANGE";
-        /// A work queue failed.
-        WqFatal = 19, "WQ_FATAL";
-    }
-}
 
 /// What kind of thing an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,6 +14,7 @@ pub mod barrier;
 pub mod be;
 pub mod cqe;
 pub mod event;
+pub mod fault;
 pub mod port;
 pub mod qp;
 pub mod queue;

@@ -2,6 +2,7 @@
 //! (`ibv_wr_opcode`, `ibv_wc_status`, `ibv_wc_opcode`, `ibv_send_flags`), so that the C ABI and
 //! libibverbs need no translation.
 
+pub use crate::fault::WcStatus;
 use bitflags::bitflags;
 
 /// A scatter/gather element: `length` bytes at `addr`, reached through the local key `lkey`.
@@ -110,60 +111,6 @@ numbered! {
         Tso = 10, "TSO";
         /// Do nothing, and complete.
         Nop = 255, "NOP";
-    }
-}
-
-numbered! {
-    /// What became of a request (`ibv_wc_status`).
-    WcStatus {
-        /// Executed.
-        Success = 0, "SUCCESS";
-        /// The receive was shorter than the message, or a length was not allowed.
-        LocLenErr = 1, "LOC_LEN_ERR";
-        /// The queue pair cannot do this, or the entry is malformed.
-        LocQpOpErr = 2, "LOC_QP_OP_ERR";
-        /// An end-to-end context error (obsolete).
-        LocEecOpErr = 3, "LOC_EEC_OP_ERR";
-        /// A local key does not cover the memory named, or does not allow the access.
-        LocProtErr = 4, "LOC_PROT_ERR";
-        /// Not executed: the queue pair was in the error state.
-        WrFlushErr = 5, "WR_FLUSH_ERR";
-        /// A memory window could not be bound.
-        MwBindErr = 6, "MW_BIND_ERR";
-        /// The responder sent something that was not expected.
-        BadRespErr = 7, "BAD_RESP_ERR";
-        /// A local protection error while data came in.
-        LocAccessErr = 8, "LOC_ACCESS_ERR";
-        /// The responder found the request invalid.
-        RemInvReqErr = 9, "REM_INV_REQ_ERR";
-        /// The responder's key does not cover the memory named, or does not allow the access.
-        RemAccessErr = 10, "REM_ACCESS_ERR";
-        /// The responder could not do it.
-        RemOpErr = 11, "REM_OP_ERR";
-        /// The responder did not answer within the retries.
-        RetryExcErr = 12, "RETRY_EXC_ERR";
-        /// The responder had no receive posted within the retries.
-        RnrRetryExcErr = 13, "RNR_RETRY_EXC_ERR";
-        /// A local RDD violation (obsolete).
-        LocRddViolErr = 14, "LOC_RDD_VIOL_ERR";
-        /// The responder found an invalid RD request (obsolete).
-        RemInvRdReqErr = 15, "REM_INV_RD_REQ_ERR";
-        /// The responder gave the operation up.
-        RemAbortErr = 16, "REM_ABORT_ERR";
-        /// An invalid end-to-end context number (obsolete).
-        InvEecnErr = 17, "INV_EECN_ERR";
-        /// An end-to-end context in the wrong state (obsolete).
-        InvEecStateErr = 18, "INV_EEC_STATE_ERR";
-        /// The device reported a fatal error.
-        FatalErr = 19, "FATAL_ERR";
-        /// A response timed out.
-        RespTimeoutErr = 20, "RESP_TIMEOUT_ERR";
-        /// Another error; the vendor's code tells more.
-        GeneralErr = 21, "GENERAL_ERR";
-        /// Tag matching failed.
-        TmErr = 22, "TM_ERR";
-        /// Tag matching went on in software.
-        TmRndvIncomplete = 23, "TM_RNDV_INCOMPLETE";
     }
 }
 

@@ -84,7 +84,7 @@ mod xrcd;
 pub use ah::{Ah, GRH_BYTES, ah_attr_from_source, ah_attr_from_wc};
 pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
-pub use bellwire_core::{access::AccessFlags, be, cqe, port, queue, ring, wqe, wr};
+pub use bellwire_core::{access::AccessFlags, be, cqe, fault, port, queue, ring, wqe, wr};
 pub use cq::{Cq, CqInit, Cqs};
 pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;

@@ -1,0 +1,263 @@
+//! Which class a fault has.
+
+use super::table::text;
+use super::{Blame, Class, CmEvent, Errno, EventType, Execution, Recovery, Retry, Scope, WcStatus};
+use crate::wr::{QpType, WrOpcode};
+
+/// A fault, with what its class depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A completion.
+    Status {
+        /// Its status.
+        status: WcStatus,
+        /// The transport of its queue pair.
+        transport: QpType,
+        /// The queue it was posted to.
+        queue: WorkQueue,
+        /// The device's own code, where the device is known.
+        vendor: Option<Vendor>,
+    },
+    /// An asynchronous event.
+    Event(EventType),
+    /// An asynchronous event that has no name here (`ibv_event_type`).
+    UnknownEvent(u32),
+    /// An event of the communication manager.
+    Cm(CmEvent),
+    /// An event of the communication manager that has no name here (`rdma_cm_event_type`).
+    UnknownCm(u32),
+    /// The error number of a verbs call. Its sign does not matter: an `rdma_cm_event` has it negated.
+    Errno(i32),
+    /// The peer asks for a recovery.
+    Peer,
+}
+
+/// The queue that a completed request was posted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WorkQueue {
+    /// The send queue, and which operation it was, where that is known: a READ or an atomic may fail
+    /// after it was executed.
+    Send(Option<WrOpcode>),
+    /// The queue pair's own receive queue.
+    Recv,
+    /// A shared receive queue.
+    SharedRecv,
+}
+
+/// A device's own code of an error, which has a meaning on its devices only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Vendor {
+    /// ConnectX: `ibv_wc.vendor_err`, the vendor syndrome of the error entry.
+    ConnectX(u8),
+}
+
+/// The value of a family with this number, if it has one.
+macro_rules! known {
+    ($family:ident, $number:expr) => {
+        if $number <= u8::MAX as u32 {
+            $family::from_number($number as u8)
+        } else {
+            None
+        }
+    };
+}
+
+impl Fault {
+    /// A completion with the status of this number (`ibv_wc_status`). One that has no name here is a
+    /// general error.
+    pub const fn status(
+        number: u32,
+        transport: QpType,
+        queue: WorkQueue,
+        vendor: Option<Vendor>,
+    ) -> Self {
+        let status = match known!(WcStatus, number) {
+            Some(status) => status,
+            None => WcStatus::GeneralErr,
+        };
+        Self::Status {
+            status,
+            transport,
+            queue,
+            vendor,
+        }
+    }
+
+    /// The asynchronous event of this number (`ibv_event_type`).
+    pub const fn event(number: u32) -> Self {
+        match known!(EventType, number) {
+            Some(event) => Self::Event(event),
+            None => Self::UnknownEvent(number),
+        }
+    }
+
+    /// The event of the communication manager of this number (`rdma_cm_event_type`).
+    pub const fn cm(number: u32) -> Self {
+        match known!(CmEvent, number) {
+            Some(event) => Self::Cm(event),
+            None => Self::UnknownCm(number),
+        }
+    }
+}
+
+impl Errno {
+    /// The error with this number, or with this number negated.
+    pub const fn from_errno(errno: i32) -> Option<Self> {
+        known!(Errno, errno.unsigned_abs())
+    }
+}
+
+/// What a fault means and what to do about it. Every number has a class.
+///
+/// # Examples
+/// ```
+/// use bellwire_core::fault::{Fault, Recovery, Scope, WcStatus, WorkQueue, classify};
+/// use bellwire_core::wr::QpType;
+///
+/// // What a poll told: the failure of a completion.
+/// let status = WcStatus::RnrRetryExcErr;
+/// let class = classify(Fault::Status {
+///     status,
+///     transport: QpType::Rc,
+///     queue: WorkQueue::Send(None),
+///     vendor: None,
+/// });
+/// println!("{status}: {}", status.text());
+/// println!("cause: {}", class.cause);
+/// println!("{} It is broken: {}", class.blame.text(), class.scope.text());
+/// println!("the request: {} {}", class.execution.text(), class.retry.text());
+/// println!("to do: {}", class.recovery.text());
+/// println!("look at: {}", class.advice);
+///
+/// assert_eq!((class.scope, class.recovery), (Scope::Qp, Recovery::ResetQp));
+/// ```
+pub const fn classify(fault: Fault) -> Class {
+    match fault {
+        Fault::Status {
+            status,
+            transport,
+            queue,
+            vendor,
+        } => completion(status, transport, queue, vendor),
+        Fault::Event(event) => event.row(),
+        Fault::Cm(event) => event.row(),
+        Fault::UnknownEvent(_) | Fault::UnknownCm(_) => UNKNOWN_EVENT,
+        Fault::Errno(0) => NO_ERROR,
+        Fault::Errno(number) => match Errno::from_errno(number) {
+            Some(errno) => errno.row(),
+            None => UNKNOWN_ERRNO,
+        },
+        Fault::Peer => PEER,
+    }
+}
+
+const fn completion(
+    status: WcStatus,
+    transport: QpType,
+    queue: WorkQueue,
+    vendor: Option<Vendor>,
+) -> Class {
+    let mut class = status.row();
+    match (queue, vendor) {
+        (WorkQueue::SharedRecv, Some(Vendor::ConnectX(code)))
+            if matches!(status, WcStatus::RemAbortErr) && connectx::receive_comes_back(code) =>
+        {
+            return connectx::RECEIVE_COMES_BACK;
+        }
+        (WorkQueue::Recv | WorkQueue::SharedRecv, _) => {
+            class.execution = Execution::DoesNotApply;
+        }
+        (WorkQueue::Send(opcode), _) => {
+            let unreliable = matches!(transport, QpType::Uc | QpType::Ud);
+            if unreliable && matches!(class.recovery, Recovery::ResetQp) {
+                class.recovery = Recovery::SqeToRts;
+            }
+            let told_by_peer = matches!(class.execution, Execution::Executed);
+            let while_answered =
+                matches!(status, WcStatus::LocLenErr | WcStatus::LocProtErr) && brings_data(opcode);
+            if (unreliable && told_by_peer) || while_answered {
+                class.execution = Execution::Unknown;
+            }
+        }
+    }
+    class
+}
+
+/// Whether data comes back to the requester, or may.
+const fn brings_data(opcode: Option<WrOpcode>) -> bool {
+    matches!(
+        opcode,
+        None | Some(WrOpcode::RdmaRead | WrOpcode::AtomicCmpAndSwp | WrOpcode::AtomicFetchAndAdd)
+    )
+}
+
+/// What is known of ConnectX's vendor syndromes: rdma-core's mlx5dv.h names 0x93
+/// (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`), UCX both; no other is documented.
+mod connectx {
+    use super::*;
+
+    /// A message was aborted at its receiver, which has its receive back, and the sender tries again.
+    pub(super) const fn receive_comes_back(code: u8) -> bool {
+        /// A page of the receive was not there.
+        const ODP_PAGE_FAULT: u8 = 0x93;
+        /// A packet was out of sequence.
+        const PSN: u8 = 0x99;
+        matches!(code, ODP_PAGE_FAULT | PSN)
+    }
+
+    pub(super) const RECEIVE_COMES_BACK: Class = Class {
+        scope: Scope::Request,
+        cause: text!(
+            "A page of the receive was not there, or a packet was missing: the device aborted the \
+             message, and its sender sends it again."
+        ),
+        blame: Blame::Nobody,
+        retry: Retry::Helps,
+        execution: Execution::DoesNotApply,
+        recovery: Recovery::None,
+        advice: text!(
+            "Post the receive again. If it is often: memory registered on demand that is not \
+             resident, or lost packets."
+        ),
+    };
+}
+
+const UNKNOWN_EVENT: Class = Class {
+    scope: Scope::None,
+    cause: text!("An event that this version does not know."),
+    blame: Blame::Unknown,
+    retry: Retry::DoesNotApply,
+    execution: Execution::DoesNotApply,
+    recovery: Recovery::None,
+    advice: text!("Its number, with the manual pages of the rdma-core that is installed."),
+};
+
+const UNKNOWN_ERRNO: Class = Class {
+    scope: Scope::Request,
+    cause: text!("An error that verbs calls are not known to return."),
+    blame: Blame::Unknown,
+    retry: Retry::AfterRepair,
+    execution: Execution::Unknown,
+    recovery: Recovery::None,
+    advice: text!("errno(3); the kernel log."),
+};
+
+const NO_ERROR: Class = Class {
+    scope: Scope::None,
+    cause: text!("The call succeeded."),
+    blame: Blame::Nobody,
+    retry: Retry::DoesNotApply,
+    execution: Execution::DoesNotApply,
+    recovery: Recovery::None,
+    advice: text!("Nothing."),
+};
+
+const PEER: Class = Class {
+    scope: Scope::Connection,
+    cause: text!("The peer met a fault of its own, and recovers."),
+    blame: Blame::Nobody,
+    retry: Retry::Helps,
+    execution: Execution::Unknown,
+    recovery: Recovery::ResetQp,
+    advice: text!("What the peer's program tells of its fault."),
+};

@@ -1,0 +1,112 @@
+//! The macros that make of a table all that is said of its rows.
+
+use core::ffi::CStr;
+use core::{fmt, ops::Deref};
+
+/// A text of the tables: a `str` for Rust, and a string that ends with NUL for C.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Text(&'static CStr);
+
+impl Text {
+    /// Of a literal that ends with NUL.
+    pub(super) const fn new(with_nul: &'static str) -> Self {
+        match CStr::from_bytes_with_nul(with_nul.as_bytes()) {
+            Ok(text) => Self(text),
+            Err(_) => panic!("a text of the tables has a NUL, or none at its end"),
+        }
+    }
+
+    /// For Rust.
+    pub const fn as_str(self) -> &'static str {
+        match self.0.to_str() {
+            Ok(text) => text,
+            Err(_) => "",
+        }
+    }
+
+    /// For C.
+    pub const fn as_c_str(self) -> &'static CStr {
+        self.0
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// A [`Text`] of literals.
+macro_rules! text {
+    ($($part:expr),+) => {
+        const { $crate::fault::Text::new(concat!($($part,)+ "\0")) }
+    };
+}
+
+/// An enum whose values have a number, a name and a text.
+macro_rules! terms {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $value:literal, $verbs:literal, $text:literal;)* }) => {
+        $crate::wr::numbered! {
+            $(#[$doc])*
+            $name { $(#[doc = $text] $variant = $value, $verbs;)* }
+        }
+
+        impl $name {
+            /// What it means, in a sentence.
+            pub const fn text(self) -> $crate::fault::Text {
+                match self { $($name::$variant => $crate::fault::table::text!($text),)* }
+            }
+        }
+    };
+}
+
+/// A family of faults. A row: the value, its number and its name in the verbs; what happened; what it
+/// breaks, who caused it, whether trying again helps, what it says of execution, and what recovers;
+/// the cause; what to look at.
+macro_rules! faults {
+    ($(#[$doc:meta])* $name:ident { $(
+        $variant:ident = $value:literal, $verbs:literal, $text:literal,
+        $scope:ident $blame:ident $retry:ident $execution:ident $recovery:ident,
+        cause $cause:literal,
+        advice $advice:literal;
+    )* }) => {
+        $crate::fault::table::terms! {
+            $(#[$doc])*
+            $name { $($variant = $value, $verbs, $text;)* }
+        }
+
+        impl $name {
+            /// Its row of the table, which [`classify`](crate::fault::classify) refines.
+            pub(super) const fn row(self) -> $crate::fault::Class {
+                use $crate::fault::{Blame, Class, Execution, Recovery, Retry, Scope};
+                match self { $(
+                    $name::$variant => Class {
+                        scope: Scope::$scope,
+                        cause: $crate::fault::table::text!($cause),
+                        blame: Blame::$blame,
+                        retry: Retry::$retry,
+                        execution: Execution::$execution,
+                        recovery: Recovery::$recovery,
+                        advice: $crate::fault::table::text!($advice),
+                    },
+                )* }
+            }
+        }
+    };
+}
+
+pub(super) use {faults, terms, text};
