@@ -160,22 +160,22 @@ impl WcOpcode {
     }
 }
 
-/// A transport service (`ibv_qp_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum QpType {
-    /// Reliable connection.
-    Rc = 2,
-    /// Unreliable connection.
-    Uc = 3,
-    /// Unreliable datagram.
-    Ud = 4,
-    /// Extended reliable connection, initiator.
-    XrcSend = 9,
-    /// Extended reliable connection, target.
-    XrcRecv = 10,
-    /// Initiator of the device's dynamically connected service (`IBV_QPT_DRIVER`).
-    Dci = 255,
+numbered! {
+    /// A transport service (`ibv_qp_type`).
+    QpType {
+        /// Reliable connection.
+        Rc = 2, "RC";
+        /// Unreliable connection.
+        Uc = 3, "UC";
+        /// Unreliable datagram.
+        Ud = 4, "UD";
+        /// Extended reliable connection, initiator.
+        XrcSend = 9, "XRC_SEND";
+        /// Extended reliable connection, target.
+        XrcRecv = 10, "XRC_RECV";
+        /// Initiator of the device's dynamically connected service.
+        Dci = 255, "DRIVER";
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //!
 //! Nothing here runs unless it is called: the data path tells statuses, and no more.
 
+mod any;
 mod class;
 mod classify;
 mod cm;
@@ -18,8 +19,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use any::{Fault, Vendor, WorkQueue};
 pub use class::{Blame, Class, Execution, Recovery, Retry, Scope};
-pub use classify::{Fault, Vendor, WorkQueue, classify};
+pub use classify::classify;
 pub use cm::CmEvent;
 pub use errno::Errno;
 pub use event::EventType;

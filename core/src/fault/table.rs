@@ -70,6 +70,11 @@ macro_rules! terms {
             pub const fn text(self) -> $crate::fault::Text {
                 match self { $($name::$variant => $crate::fault::table::text!($text),)* }
             }
+
+            /// Its [`name`](Self::name), for C too.
+            pub const fn c_name(self) -> $crate::fault::Text {
+                match self { $($name::$variant => $crate::fault::table::text!($verbs),)* }
+            }
         }
     };
 }
