@@ -14,6 +14,8 @@ mod classify;
 mod cm;
 mod errno;
 mod event;
+pub mod outcome;
+pub mod plan;
 mod status;
 mod table;
 #[cfg(test)]
