@@ -152,6 +152,23 @@ numbered! {
     }
 }
 
+impl WrOpcode {
+    /// What a request with this operation completes as.
+    pub const fn completes_as(self) -> WcOpcode {
+        match self {
+            Self::RdmaWrite | Self::RdmaWriteWithImm => WcOpcode::RdmaWrite,
+            Self::Send | Self::SendWithImm | Self::SendWithInv => WcOpcode::Send,
+            Self::RdmaRead => WcOpcode::RdmaRead,
+            Self::AtomicCmpAndSwp => WcOpcode::CompSwap,
+            Self::AtomicFetchAndAdd => WcOpcode::FetchAdd,
+            Self::LocalInv => WcOpcode::LocalInv,
+            Self::BindMw => WcOpcode::BindMw,
+            Self::Tso => WcOpcode::Tso,
+            Self::Nop => WcOpcode::Nop,
+        }
+    }
+}
+
 impl WcOpcode {
     /// Whether this belongs to a receive queue (`opcode & IBV_WC_RECV`).
     #[inline]

@@ -197,5 +197,7 @@ pub(crate) fn post_code(error: PostError) -> bw_error {
         PostError::TooManySges { .. } => BW_ETOOMANYSGE,
         PostError::InlineTooLong { .. } => BW_EINLINE,
         PostError::SgeTooLong { .. } | PostError::BlockTooShort { .. } => BW_ESGELENGTH,
+        // Of reposting alone, which C has not.
+        PostError::NoEntry => BW_EINVAL,
     }
 }

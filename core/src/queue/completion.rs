@@ -146,6 +146,21 @@ pub struct Failure {
     pub vendor_err: u8,
     /// What the status was made from, kept because it may tell more.
     pub syndrome: Syndrome,
+    /// The request's counter in its send or receive queue: its entry can be read by it
+    /// ([`SendQueue::entry`](super::SendQueue::entry)). Of a shared receive queue the entry's index.
+    pub counter: u32,
+}
+
+/// A request that was not told when the life of its queue ended.
+#[derive(Debug)]
+#[must_use = "it holds the request's buffer"]
+pub struct Unfinished<'m> {
+    /// The caller's identifier of the request.
+    pub wr_id: u64,
+    /// Its counter in its queue: its entry can be read by it up to the next post.
+    pub counter: u32,
+    /// The buffer that a safe post moved in.
+    pub block: Option<Block<'m>>,
 }
 
 impl fmt::Display for Failure {

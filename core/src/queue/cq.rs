@@ -292,7 +292,7 @@ impl<'m> CompletionQueue<'m> {
                 let success = Success::new(recv_opcode(cqe), cqe);
                 // SAFETY: as above; the counter is the ledger's.
                 let (record, retired) = unsafe { ledger.take(located) };
-                let result = placed_or_failed(placed, success);
+                let result = placed_or_failed(placed, success, record.counter);
                 // SAFETY: just taken.
                 Some(unsafe { self.told(ledger, record, retired, result) })
             }
@@ -303,7 +303,8 @@ impl<'m> CompletionQueue<'m> {
                 let placed = self.scatter_read(entry, cqe, ring, transport, located.counter);
                 // SAFETY: as above; located.
                 let (record, retired) = unsafe { ledger.take(located) };
-                let result = placed_or_failed(placed, Success::new(record.opcode, cqe));
+                let success = Success::new(record.opcode, cqe);
+                let result = placed_or_failed(placed, success, record.counter);
                 // SAFETY: just taken.
                 Some(unsafe { self.told(ledger, record, retired, result) })
             }
@@ -311,8 +312,9 @@ impl<'m> CompletionQueue<'m> {
                 let (ledger, ..) = slot.send?;
                 // SAFETY: the attached ledger's poller is this queue; the counter is located.
                 let (record, retired) = unsafe { ledger.take(ledger.locate(cqe.wqe_counter())?) };
+                let result = Err(failure(cqe, record.counter));
                 // SAFETY: just taken.
-                Some(unsafe { self.told(ledger, record, retired, Err(failure(cqe))) })
+                Some(unsafe { self.told(ledger, record, retired, result) })
             }
             CqeOpcode::RespErr => self.failed_receive(slot, cqe),
             _ => None,
@@ -322,18 +324,19 @@ impl<'m> CompletionQueue<'m> {
     /// A receive that failed.
     #[cold]
     fn failed_receive(&self, slot: &QueueSlot<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
-        let result = Err(failure(cqe));
         match slot.recv {
             RecvSide::Own(ledger, _) => {
                 // In order, whatever counter the entry has.
                 // SAFETY: the attached ledger's poller is this queue, and the counter is the
                 // ledger's.
                 let (record, retired) = unsafe { ledger.take(ledger.next()?) };
+                let result = Err(failure(cqe, record.counter));
                 // SAFETY: just taken.
                 Some(unsafe { self.told(ledger, record, retired, result) })
             }
             RecvSide::Shared(srq, user) => {
                 let qp_num = user.qp_num(cqe);
+                let result = Err(failure(cqe, cqe.wqe_counter().into()));
                 let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| self.give_back())?;
                 Some(Completion {
                     wr_id,
@@ -364,7 +367,8 @@ impl<'m> CompletionQueue<'m> {
             // SAFETY: the receive is in flight; its poster promised that the memory is writable
             // until it is told, which it is not yet.
             let placed = plain || unsafe { put(cqe, data, srq.ring().read(index)) };
-            let result = placed_or_failed(placed, Success::new(recv_opcode(cqe), cqe));
+            let success = Success::new(recv_opcode(cqe), cqe);
+            let result = placed_or_failed(placed, success, index);
             self.give_back();
             result
         })?;
@@ -455,7 +459,7 @@ fn recv_opcode(cqe: &Cqe64) -> WcOpcode {
 
 /// Success, unless bytes that came within the entry found no place in the request's memory.
 #[inline(always)]
-fn placed_or_failed(placed: bool, success: Success) -> Result<Success, Failure> {
+fn placed_or_failed(placed: bool, success: Success, counter: u32) -> Result<Success, Failure> {
     if placed {
         return Ok(success);
     }
@@ -463,15 +467,17 @@ fn placed_or_failed(placed: bool, success: Success) -> Result<Success, Failure> 
         status: WcStatus::LocLenErr,
         vendor_err: 0,
         syndrome: Syndrome::LOCAL_LENGTH,
+        counter,
     })
 }
 
 #[cold]
-fn failure(cqe: &Cqe64) -> Failure {
+fn failure(cqe: &Cqe64, counter: u32) -> Failure {
     Failure {
         status: cqe.failure(),
         vendor_err: cqe.vendor_err_synd(),
         syndrome: cqe.syndrome(),
+        counter,
     }
 }
 

@@ -30,6 +30,8 @@ pub enum PostError {
         /// Bytes given.
         length: u32,
     },
+    /// Bytes that are no entry of a send queue: not what was read from one.
+    NoEntry,
     /// More bytes than the block has.
     BlockTooShort {
         /// Bytes asked for.
@@ -66,6 +68,10 @@ impl fmt::Display for PostError {
             Self::SgeTooLong { length } => write!(
                 f,
                 "an element of {length} bytes: at most 2147483647 fit into one, use several"
+            ),
+            Self::NoEntry => f.write_str(
+                "these bytes are no entry of a send queue: \
+                 post again only what was read from one, whole",
             ),
             Self::BlockTooShort { given, capacity } => write!(
                 f,

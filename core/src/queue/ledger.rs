@@ -11,6 +11,7 @@
 //! one. A queue that starts a new life moves on to the next multiple of 65536: the device starts
 //! from zero again, and the upper half is the generation.
 
+use super::completion::Unfinished;
 use crate::slab::Block;
 use crate::sync::{
     UnsafeCell,
@@ -270,11 +271,7 @@ impl<'m> Ledger<'m> {
     ///
     /// # Safety
     /// The caller is poster and poller at once, and the device has stopped.
-    pub(super) unsafe fn clear(
-        &self,
-        head: u32,
-        mut each: impl FnMut(u64, Option<Block<'m>>),
-    ) -> u32 {
+    pub(super) unsafe fn clear(&self, head: u32, mut each: impl FnMut(Unfinished<'m>)) -> u32 {
         let mut at = self.poller.counter.load(Ordering::Relaxed);
         while at != head {
             // SAFETY: the caller's promise; each record is read once, and its block taken.
@@ -282,7 +279,11 @@ impl<'m> Ledger<'m> {
                 .poller
                 .slot(at)
                 .with_mut(|slot| unsafe { ((*slot).wr_id, (*slot).block.take(), (*slot).slots) });
-            each(wr_id, block);
+            each(Unfinished {
+                wr_id,
+                counter: at,
+                block,
+            });
             at = at.wrapping_add(u32::from(slots.max(1)));
         }
         let next = (head | 0xffff).wrapping_add(1);

@@ -24,6 +24,7 @@ mod cq;
 mod doorbell;
 mod error;
 mod ledger;
+mod life;
 #[cfg(all(loom, test))]
 mod loom;
 mod recv;
@@ -34,7 +35,7 @@ mod srq_device;
 mod tests;
 
 pub use attach::{Attach, AttachError, QueueSlot, SrqUser, UserIndex};
-pub use completion::{Completion, Failure, Imm, Success};
+pub use completion::{Completion, Failure, Imm, Success, Unfinished};
 pub use cq::{CompletionQueue, CqMemory};
 pub use doorbell::BlueFlame;
 pub use error::{BadRequest, PostError, Rejected};

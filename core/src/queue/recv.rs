@@ -1,7 +1,9 @@
 //! The posting half of a receive queue.
 
+use super::completion::Unfinished;
 use super::error::{PostError, Rejected};
 use super::ledger::{Ledger, Record};
+use super::life::Lives;
 use crate::port::RecvDoorbell;
 use crate::slab::Block;
 use crate::wqe::RecvRing;
@@ -20,6 +22,7 @@ pub struct RecvQueue<'m, D: RecvDoorbell> {
     rung: u32,
     limit: u32,
     refusal: Option<PostError>,
+    lives: Lives,
 }
 
 impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
@@ -37,6 +40,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
             rung: 0,
             limit: 0,
             refusal: Some(PostError::WrongState),
+            lives: Lives::default(),
         })
     }
 
@@ -69,12 +73,25 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     ///
     /// # Safety
     /// As there.
-    pub unsafe fn clear(&mut self, each: impl FnMut(u64, Option<Block<'m>>)) {
+    pub unsafe fn clear(&mut self, each: impl FnMut(Unfinished<'m>)) {
+        let end = self.head;
         // SAFETY: poster by `&mut self`, poller by the caller's promise.
-        self.head = unsafe { self.ledger.clear(self.head, each) };
+        self.head = unsafe { self.ledger.clear(end, each) };
+        self.lives.renew(end, self.head);
         self.rung = self.head;
         self.doorbell.ring(self.head);
         self.set_postable(false);
+    }
+
+    /// The memory of a receive that was posted earlier, by its counter
+    /// ([`Failure::counter`](super::Failure), [`Unfinished`]), to post it again. An entry stays in the
+    /// ring until it is overwritten: as long as nothing is posted every receive that was in flight can
+    /// be read, before [`clear`](Self::clear) and after it. `None`: it is not there any more.
+    pub fn entry(&self, counter: u32) -> Option<impl Iterator<Item = Sge>> {
+        self.lives.left(counter, self.head, self.ring.count())?;
+        // SAFETY: posted, as its life has it; `&self` keeps the poster from writing while the ring is
+        // read, and the elements are copied.
+        Some(unsafe { self.ring.read(counter) })
     }
 
     /// Stages a receive into a whole block, which comes back with the completion.

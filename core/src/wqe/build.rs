@@ -2,9 +2,12 @@
 
 use super::operation::Operation;
 use super::payload::Payload;
-use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT};
+use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT, fm_ce_se};
 use super::transport::Transport;
+use super::umr::Umr;
+use super::view::SendWqe;
 use crate::be::Be32;
+use crate::wr::WrOpcode;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -210,4 +213,59 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
         },
     );
     ds
+}
+
+/// Writes the bytes of an earlier entry at `counter`, with this counter and queue pair number, and
+/// `flags` beside its own; gives its operation. `None`: they are no entry that [`build`] makes, and
+/// what was written is of no meaning.
+///
+/// # Safety
+/// As for [`SendRing::writer`]; the blocks from `counter` on that the bytes need are free, and fewer
+/// than the ring has, or as many.
+pub(crate) unsafe fn rebuild(
+    ring: &SendRing<'_>,
+    counter: u32,
+    qpn: u32,
+    flags: u8,
+    bytes: &[u8],
+) -> Option<WrOpcode> {
+    if bytes.is_empty() || !bytes.len().is_multiple_of(SEGMENT) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let mut entry = unsafe { ring.writer(counter) };
+    entry.bytes(0, bytes);
+    // SAFETY: just written, by the poster, which does not write while the view is used.
+    let wqe = unsafe { SendWqe::read(*ring, counter) };
+    let ds = wqe.ds();
+    if ds as usize * SEGMENT != bytes.len() {
+        return None;
+    }
+    let operation = wqe.operation()?;
+    let owner = wqe.umr().as_ref().and_then(Umr::owner_offset);
+    let ctrl = wqe.ctrl();
+    let modifier_and_opcode = ctrl.opmod_idx_opcode.get() & 0xff00_00ff;
+    let own = ctrl.signature_flags.get();
+    // A fence for everything waits for registration work too.
+    let fenced = own as u8 & fm_ce_se::FENCE != 0;
+    let flags = if fenced {
+        flags & !fm_ce_se::INITIATOR_SMALL_FENCE
+    } else {
+        flags
+    };
+    if let Some(offset) = owner {
+        // The queue pair that a window is bound to, and the low byte of its key.
+        let key = u32::from(bytes[offset + 3]);
+        entry.word(offset, Be32::new(qpn << 8 | key));
+    }
+    entry.put(
+        0,
+        CtrlSegment {
+            opmod_idx_opcode: Be32::new(modifier_and_opcode | (counter & 0xffff) << 8),
+            qpn_ds: Be32::new(qpn << 8 | ds),
+            signature_flags: Be32::new(own | u32::from(flags)),
+            imm: ctrl.imm,
+        },
+    );
+    Some(operation)
 }

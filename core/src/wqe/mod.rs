@@ -30,8 +30,8 @@ mod transport;
 mod umr;
 mod view;
 
-pub(crate) use build::prefix;
 pub use build::{EntryWriter, SendRing, build};
+pub(crate) use build::{prefix, rebuild};
 pub use operation::{
     AtomicCmpAndSwp, AtomicFetchAndAdd, LocalInv, Nop, Operation, RdmaRead, RdmaWrite,
     RdmaWriteWithImm, Send, SendWithImm, SendWithInv,

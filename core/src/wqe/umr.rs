@@ -6,6 +6,7 @@ use super::segment::{BASIC_BLOCK, DataSegment, SEGMENT, opcode};
 use super::view::SendWqe;
 use crate::be::{Be16, Be32, Be64};
 use crate::wr::{MwType, WcOpcode};
+use core::mem::offset_of;
 use static_assertions::const_assert_eq;
 
 const FLAG_CHECK_QPN: u8 = 1 << 3;
@@ -324,6 +325,19 @@ pub enum Umr {
 }
 
 impl Umr {
+    /// Where in the entry the number of the posting queue pair stands, beside the control segment.
+    pub(super) fn owner_offset(&self) -> Option<usize> {
+        let owned = matches!(
+            self,
+            Self::Bind {
+                mw_type: MwType::Type2,
+                ..
+            }
+        );
+        let context = SEGMENT + size_of::<UmrCtrlSegment>();
+        owned.then_some(context + offset_of!(MkeyContextSegment, qpn_mkey))
+    }
+
     /// What the entry asks for; `None` where it is none that the builders here make.
     pub(super) fn read(wqe: &SendWqe<'_>) -> Option<Self> {
         if wqe.opcode() != opcode::UMR || (wqe.ds() as usize) * SEGMENT < SEGMENT + UNBIND_SEGMENTS

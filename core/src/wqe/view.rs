@@ -7,7 +7,7 @@ use super::segment::{
 };
 use super::umr::Umr;
 use crate::be::Be32;
-use crate::wr::{QpType, Remote, Sge};
+use crate::wr::{QpType, Remote, Sge, WrOpcode};
 use core::ptr::NonNull;
 
 /// One send entry in its ring.
@@ -85,6 +85,11 @@ impl<'m> SendWqe<'m> {
         self.ctrl.imm
     }
 
+    /// Its control segment.
+    pub(super) fn ctrl(&self) -> CtrlSegment {
+        self.ctrl
+    }
+
     #[inline(always)]
     fn place(&self, offset: usize) -> NonNull<u8> {
         let block = self
@@ -135,6 +140,50 @@ impl<'m> SendWqe<'m> {
         // SAFETY: XRC segments take any bytes.
         let xrc = unsafe { self.segment::<XrcSegment>(SEGMENT) };
         xrc.xrc_srqn.get() & 0xff_ffff
+    }
+
+    /// Its bytes; the second string is not empty where it runs over the ring's end.
+    pub fn bytes(&self) -> (&'m [u8], &'m [u8]) {
+        self.span(0, self.ds() as usize * SEGMENT)
+    }
+
+    /// `len` bytes from `offset` on.
+    #[inline(always)]
+    fn span(&self, offset: usize, len: usize) -> (&'m [u8], &'m [u8]) {
+        let place = self.place(offset);
+        let ring_bytes = self.ring.blocks() as usize * BASIC_BLOCK;
+        let first = self.ring.block(0);
+        let room = ring_bytes - (place.addr().get() - first.addr().get());
+        let head = len.min(room);
+        // SAFETY: `head` bytes from `place` on, and the rest from the ring's start on, lie in the
+        // ring; an entry of at most 63 segments is shorter than any ring that holds it, and
+        // `read`'s caller promises that nobody writes to it.
+        unsafe {
+            (
+                NonNull::slice_from_raw_parts(place, head).as_ref(),
+                NonNull::slice_from_raw_parts(first, (len - head).min(ring_bytes)).as_ref(),
+            )
+        }
+    }
+
+    /// The operation, as the verbs call it; `None` for entries that this crate does not make.
+    pub fn operation(&self) -> Option<WrOpcode> {
+        Some(match self.opcode() {
+            opcode::NOP => WrOpcode::Nop,
+            opcode::SEND_INVAL => WrOpcode::SendWithInv,
+            opcode::RDMA_WRITE => WrOpcode::RdmaWrite,
+            opcode::RDMA_WRITE_IMM => WrOpcode::RdmaWriteWithImm,
+            opcode::SEND => WrOpcode::Send,
+            opcode::SEND_IMM => WrOpcode::SendWithImm,
+            opcode::RDMA_READ => WrOpcode::RdmaRead,
+            opcode::ATOMIC_CS => WrOpcode::AtomicCmpAndSwp,
+            opcode::ATOMIC_FA => WrOpcode::AtomicFetchAndAdd,
+            opcode::UMR => match self.umr()? {
+                Umr::LocalInv { .. } => WrOpcode::LocalInv,
+                Umr::Bind { .. } | Umr::Unbind { .. } => WrOpcode::BindMw,
+            },
+            _ => return None,
+        })
     }
 
     /// What memory registration work asks for; `None` for other entries, and for such work as this
@@ -211,19 +260,7 @@ impl<'m> Iterator for SgeList<'m> {
         let start = self.offset + size_of::<Be32>();
         let len = ((byte_count & !INLINE_FLAG) as usize).min(self.end - start);
         self.offset = (start + len).next_multiple_of(SEGMENT);
-        let place = self.wqe.place(start);
-        let ring_bytes = self.wqe.ring.blocks() as usize * BASIC_BLOCK;
-        let first = self.wqe.ring.block(0);
-        let room = ring_bytes - (place.addr().get() - first.addr().get());
-        let head = len.min(room);
-        // SAFETY: `head` bytes from `place` on, and the rest from the ring's start on, lie in the
-        // ring; an entry of at most 63 segments is shorter than any ring that holds it, and
-        // `read`'s caller promises that nobody writes to it.
-        unsafe {
-            Some(Data::Inline(
-                NonNull::slice_from_raw_parts(place, head).as_ref(),
-                NonNull::slice_from_raw_parts(first, (len - head).min(ring_bytes)).as_ref(),
-            ))
-        }
+        let (head, tail) = self.wqe.span(start, len);
+        Some(Data::Inline(head, tail))
     }
 }

@@ -25,7 +25,9 @@ use crate::srq::{Srq, SrqShared};
 #[cfg(feature = "verbs")]
 use crate::verbs;
 use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
-use bellwire_core::queue::{Attach, RecvQueue, SendQueue, SendQueueInit, SrqUser, UserIndex};
+use bellwire_core::queue::{
+    Attach, RecvQueue, SendQueue, SendQueueInit, SrqUser, Unfinished, UserIndex,
+};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::Rc;
 use memory::{Borrowed, Sizes};
@@ -532,8 +534,9 @@ impl<T: QpTransport> Qp<T> {
         // SAFETY: in RESET the device has stopped; the completion queues are here, exclusively, and
         // have no entry of ours any more.
         unsafe {
-            self.sq.clear(&mut each);
-            self.rq.clear(&mut each);
+            let mut unfinished = |request: Unfinished<'static>| each(request.wr_id, request.block);
+            self.sq.clear(&mut unfinished);
+            self.rq.clear(&mut unfinished);
         }
         // SAFETY: the memory is kept as before.
         let parts = unsafe { self.memory.parts() };

@@ -365,7 +365,11 @@ fn detaching_removes_the_queue_pairs_entries_and_no_others() {
             // The next life: what was not told comes back from the queue itself.
             let mut cleared = Vec::new();
             // SAFETY: poster and poller; there is no device.
-            unsafe { pairs[gone].send.clear(|wr_id, _| cleared.push(wr_id)) };
+            unsafe {
+                pairs[gone]
+                    .send
+                    .clear(|request| cleared.push(request.wr_id))
+            };
             assert_eq!(cleared, lost);
             pairs[gone].send.set_postable(true);
             // SAFETY: the only poller.

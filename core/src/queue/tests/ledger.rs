@@ -59,7 +59,10 @@ impl Poster {
     fn clear(&mut self) -> Vec<u64> {
         let mut told = Vec::new();
         // SAFETY: poster and poller.
-        self.head = unsafe { self.ledger.clear(self.head, |wr_id, _| told.push(wr_id)) };
+        self.head = unsafe {
+            self.ledger
+                .clear(self.head, |request| told.push(request.wr_id))
+        };
         told
     }
 }
