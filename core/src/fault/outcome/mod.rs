@@ -62,6 +62,8 @@
 //! lost entries, a flush is not taken for the first failure, and a fence says nothing.
 
 mod status;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 pub use verdict::{Consumed, Evidence, FirstFailure, Request, Verdict, consumes_receive};

@@ -126,6 +126,13 @@ impl Verdict {
         evidence: &Evidence,
         requests: impl Iterator<Item = Request>,
     ) -> (u64, u64) {
+        // An entry that was lost may tell of the result that opened a fence: but not of a request that
+        // was flushed, nor of one behind it.
+        let unfinished = match (evidence.entries_lost, evidence.failed) {
+            (false, _) => self.settled,
+            (true, Some(failed)) => failed.sequence,
+            (true, None) => NEVER,
+        };
         let mut unanswered = 0;
         let mut least = None;
         let mut most = None;
@@ -141,13 +148,12 @@ impl Verdict {
                 && evidence
                     .read_depth
                     .is_some_and(|depth| unanswered >= u32::from(depth.max(1)));
-            // An entry that was lost may be the answer that opened the fence.
             let waits = request.fenced && unanswered > 0 || depth_reached;
-            if waits && !evidence.entries_lost && self.not_begun == NEVER {
+            if waits && self.not_begun == NEVER {
                 self.not_begun = request.sequence;
                 most.get_or_insert(request.ordinal);
             }
-            unanswered += u32::from(kind.has_result());
+            unanswered += u32::from(kind.has_result() && request.sequence >= unfinished);
             let Some(failed) = self.failed.filter(|f| f.sequence == request.sequence) else {
                 continue;
             };
@@ -248,14 +254,17 @@ impl Verdict {
             return false;
         }
         let kind = Kind::of(request.operation);
+        // What a READ brings now is what it would have brought, as far as this end can tell.
+        let undisturbed = policy == Replay::Anyway
+            || kind != Kind::Read
+            || self.noticeable.is_none_or(|last| last < request.sequence);
         match self.of(request) {
             Outcome::Done => false,
             Outcome::NotExecuted => true,
-            Outcome::Failed(status) => super::may_succeed(status, request.operation),
-            Outcome::InDoubt(_) => match (kind, policy) {
-                (Kind::Read | Kind::Write, Replay::Anyway) => true,
-                // What it reads now is what it would have read, as far as this end can tell.
-                (Kind::Read, _) => self.noticeable.is_none_or(|last| last < request.sequence),
+            Outcome::Failed(status) => undisturbed && super::may_succeed(status, request.operation),
+            Outcome::InDoubt(_) => match kind {
+                Kind::Read => undisturbed,
+                Kind::Write => policy == Replay::Anyway,
                 _ => false,
             },
         }
