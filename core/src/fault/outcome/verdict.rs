@@ -5,7 +5,7 @@ use super::{Doubt, Outcome, Replay};
 use crate::wr::{WcStatus, WrOpcode};
 
 /// A send request, and its place in the order of posting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// Greater than that of every request posted before it.
     pub sequence: u64,
@@ -25,7 +25,7 @@ pub const fn consumes_receive(operation: WrOpcode) -> bool {
 
 /// How many receives of the peer its completions say were consumed, of those that ended well, since
 /// the connection began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consumed {
     /// So many.
     Exactly(u64),
@@ -36,7 +36,7 @@ pub enum Consumed {
 }
 
 /// The first completion with an error of a send queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FirstFailure {
     /// Of which request.
     pub sequence: u64,
@@ -45,7 +45,7 @@ pub struct FirstFailure {
 }
 
 /// What is known when the queue pairs at both ends have been reset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Evidence {
     /// Every request below this sequence was told to have ended well: by a completion of its own, or
     /// by one behind it that ended well.
@@ -63,7 +63,7 @@ pub struct Evidence {
 }
 
 /// What the evidence says of every request of one life of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// Everything below was executed and acknowledged.
     settled: u64,
@@ -83,7 +83,7 @@ const NEVER: u64 = u64::MAX;
 
 impl Verdict {
     /// The verdict over `requests`: all that were posted and are not below
-    /// [`completed`](Evidence::completed), oldest first. Goes over them twice.
+    /// [`completed`](Evidence::completed), oldest first. Goes over them three times.
     pub fn new<I>(evidence: &Evidence, requests: I) -> Self
     where
         I: IntoIterator<Item = Request>,
@@ -107,8 +107,10 @@ impl Verdict {
             contradicted: false,
             noticeable: None,
         };
-        let bounds = verdict.survey(evidence, requests.clone());
+        // A count that is believed may show more fences that did not open.
+        let bounds = verdict.survey(evidence, requests.clone(), Consumed::Unknown);
         verdict.check_count(bounds);
+        verdict.survey(evidence, requests.clone(), verdict.consumed);
         for request in requests {
             if Kind::of(request.operation).noticeable()
                 && matches!(verdict.of(&request), Outcome::Done | Outcome::InDoubt(_))
@@ -125,6 +127,7 @@ impl Verdict {
         &mut self,
         evidence: &Evidence,
         requests: impl Iterator<Item = Request>,
+        consumed: Consumed,
     ) -> (u64, u64) {
         // An entry that was lost may tell of the result that opened a fence: but not of a request that
         // was flushed, nor of one behind it.
@@ -149,11 +152,14 @@ impl Verdict {
                     .read_depth
                     .is_some_and(|depth| unanswered >= u32::from(depth.max(1)));
             let waits = request.fenced && unanswered > 0 || depth_reached;
-            if waits && self.not_begun == NEVER {
-                self.not_begun = request.sequence;
+            if waits {
+                self.not_begun = self.not_begun.min(request.sequence);
                 most.get_or_insert(request.ordinal);
             }
-            unanswered += u32::from(kind.has_result() && request.sequence >= unfinished);
+            let not_executed =
+                matches!(consumed, Consumed::Exactly(count) if count < request.ordinal);
+            let no_result = request.sequence >= unfinished || not_executed;
+            unanswered += u32::from(kind.has_result() && no_result);
             let Some(failed) = self.failed.filter(|f| f.sequence == request.sequence) else {
                 continue;
             };
