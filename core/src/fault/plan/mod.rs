@@ -43,6 +43,8 @@
 mod limits;
 mod machine;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use limits::Limits;
 pub use machine::Plan;
