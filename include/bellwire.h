@@ -609,7 +609,7 @@ typedef enum bw_recovery {
     // Nothing has to be recovered.
     BW_RECOVERY_NONE = 0,
     // Poll the flushed sends, then take the queue pair from SQE to RTS. Receiving goes on
-    // meanwhile.
+    // meanwhile. If it is in ERR: RESET_QP.
     BW_RECOVERY_SQE_TO_RTS = 1,
     // Take the queue pair to ERR, drain it, then RESET, INIT, RTR, RTS together with the peer.
     BW_RECOVERY_RESET_QP = 2,
