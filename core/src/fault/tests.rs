@@ -301,7 +301,19 @@ fn trying_again_helps_against_what_passes() {
     for status in [RemInvReqErr, RemAccessErr, RemOpErr] {
         let class = of_status(status, QpType::Rc, WorkQueue::Send(None));
         assert_eq!(class.retry, Retry::AfterRepair, "{status}");
-        assert_eq!(class.blame, Blame::RemoteProgram, "{status}");
+    }
+}
+
+/// Both ends blame the one who asked for what is not allowed.
+#[test]
+fn both_ends_blame_the_requester() {
+    for (here, there) in [
+        (WcStatus::RemInvReqErr, EventType::QpReqErr),
+        (WcStatus::RemAccessErr, EventType::QpAccessErr),
+    ] {
+        let here = of_status(here, QpType::Rc, WorkQueue::Send(None));
+        assert_eq!(here.blame, Blame::LocalProgram);
+        assert_eq!(classify(Fault::Event(there)).blame, Blame::RemoteProgram);
     }
 }
 
