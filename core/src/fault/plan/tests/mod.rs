@@ -189,7 +189,7 @@ fn recoverable() -> Vec<Fault> {
 /// Each two faults, the second before and within each step of the first's recovery.
 #[test]
 fn two_faults_are_recovered_from_whenever_the_second_comes() {
-    let some = if cfg!(miri) { 17 } else { 1 };
+    let some = if cfg!(miri) { 40 } else { 1 };
     let setups = [
         LINK,
         Setup {
@@ -524,7 +524,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happens>> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 3 } else { 500 },
+        cases: if cfg!(miri) { 1 } else { 500 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
