@@ -186,7 +186,7 @@ typedef enum bw_wr_opcode {
 typedef enum bw_wc_status {
     // Executed.
     BW_WC_SUCCESS = 0,
-    // The receive was shorter than the message, or a length was not allowed.
+    // A length was not allowed, or a message did not fit its receive.
     BW_WC_LOC_LEN_ERR = 1,
     // The queue pair cannot do this, or the entry is malformed.
     BW_WC_LOC_QP_OP_ERR = 2,
@@ -194,7 +194,7 @@ typedef enum bw_wc_status {
     BW_WC_LOC_EEC_OP_ERR = 3,
     // A local key does not cover the memory named, or does not allow the access.
     BW_WC_LOC_PROT_ERR = 4,
-    // Not executed: the queue pair was in the error state.
+    // Flushed: the queue pair was in an error state before the request was finished.
     BW_WC_WR_FLUSH_ERR = 5,
     // A memory window could not be bound.
     BW_WC_MW_BIND_ERR = 6,
@@ -222,15 +222,15 @@ typedef enum bw_wc_status {
     BW_WC_INV_EECN_ERR = 17,
     // An end-to-end context in the wrong state (obsolete).
     BW_WC_INV_EEC_STATE_ERR = 18,
-    // The device reported a fatal error.
+    // The device reported a fatal error of the request or of itself.
     BW_WC_FATAL_ERR = 19,
     // A response timed out.
     BW_WC_RESP_TIMEOUT_ERR = 20,
-    // Another error; `vendor_err` tells more.
+    // Another error; the vendor's code tells more.
     BW_WC_GENERAL_ERR = 21,
     // Tag matching failed.
     BW_WC_TM_ERR = 22,
-    // Tag matching went on in software.
+    // Tag matching left a rendezvous to software.
     BW_WC_TM_RNDV_INCOMPLETE = 23,
 } bw_wc_status;
 
@@ -460,9 +460,9 @@ typedef enum bw_pages {
     BW_PAGES_BASE = 4,
 } bw_pages;
 
-// What happened (`ibv_event_type`).
+// What happened that no completion tells (`ibv_event_type`).
 typedef enum bw_event_type {
-    // A completion queue overran: it takes no more entries.
+    // A completion queue failed: it overran, or its memory could not be written.
     BW_EVENT_CQ_ERR = 0,
     // A queue pair went to the error state, and cannot complete with an error why.
     BW_EVENT_QP_FATAL = 1,
@@ -503,6 +503,170 @@ typedef enum bw_event_type {
     // A work queue failed.
     BW_EVENT_WQ_FATAL = 19,
 } bw_event_type;
+
+// What the communication manager tells (`rdma_cm_event_type`).
+typedef enum bw_cm_event_type {
+    // The address was resolved.
+    BW_CM_EVENT_ADDR_RESOLVED = 0,
+    // The address could not be resolved.
+    BW_CM_EVENT_ADDR_ERROR = 1,
+    // The route was resolved.
+    BW_CM_EVENT_ROUTE_RESOLVED = 2,
+    // The route could not be resolved.
+    BW_CM_EVENT_ROUTE_ERROR = 3,
+    // A peer wants to connect.
+    BW_CM_EVENT_CONNECT_REQUEST = 4,
+    // The peer accepted the connection.
+    BW_CM_EVENT_CONNECT_RESPONSE = 5,
+    // The connection could not be made.
+    BW_CM_EVENT_CONNECT_ERROR = 6,
+    // The peer does not answer.
+    BW_CM_EVENT_UNREACHABLE = 7,
+    // The peer rejected the connection.
+    BW_CM_EVENT_REJECTED = 8,
+    // The connection is made.
+    BW_CM_EVENT_ESTABLISHED = 9,
+    // The connection is gone.
+    BW_CM_EVENT_DISCONNECTED = 10,
+    // The device of the identifier is being removed.
+    BW_CM_EVENT_DEVICE_REMOVAL = 11,
+    // A multicast group was joined.
+    BW_CM_EVENT_MULTICAST_JOIN = 12,
+    // A multicast group could not be joined, or was lost.
+    BW_CM_EVENT_MULTICAST_ERROR = 13,
+    // The network interface of the identifier has another hardware address.
+    BW_CM_EVENT_ADDR_CHANGE = 14,
+    // The queue pair may be used again.
+    BW_CM_EVENT_TIMEWAIT_EXIT = 15,
+} bw_cm_event_type;
+
+// How far a fault reaches.
+typedef enum bw_scope {
+    // Nothing is broken.
+    BW_SCOPE_NONE = 0,
+    // The one request, or call: everything else works on.
+    BW_SCOPE_REQUEST = 1,
+    // The queue pair, and all that is posted to it. Its completion queues work on.
+    BW_SCOPE_QP = 2,
+    // The completion queue, all queue pairs on it, and the completions in it.
+    BW_SCOPE_CQ = 3,
+    // The shared receive queue, and all queue pairs that receive from it.
+    BW_SCOPE_SRQ = 4,
+    // A path or a group in the fabric: what leads there has to be found anew.
+    BW_SCOPE_PATH = 5,
+    // A port, and what goes through it.
+    BW_SCOPE_PORT = 6,
+    // The device, and everything on it.
+    BW_SCOPE_DEVICE = 7,
+    // A connection: the queue pairs at both of its ends.
+    BW_SCOPE_CONNECTION = 8,
+} bw_scope;
+
+// Who most likely caused a fault.
+typedef enum bw_blame {
+    // Nobody: it is news, or it follows from another fault.
+    BW_BLAME_NOBODY = 0,
+    // This program.
+    BW_BLAME_LOCAL_PROGRAM = 1,
+    // The program at the peer.
+    BW_BLAME_REMOTE_PROGRAM = 2,
+    // Cables, switches, the subnet manager; or the peer is gone.
+    BW_BLAME_FABRIC = 3,
+    // The device, its firmware or its driver.
+    BW_BLAME_DEVICE = 4,
+    // How machines, devices or the fabric are set up.
+    BW_BLAME_CONFIGURATION = 5,
+    // The fault does not tell.
+    BW_BLAME_UNKNOWN = 6,
+} bw_blame;
+
+// Whether the same request, or call, can succeed if it is tried again after the recovery.
+typedef enum bw_retry {
+    // It can succeed, as it is.
+    BW_RETRY_HELPS = 0,
+    // It can succeed when something else was mended first.
+    BW_RETRY_AFTER_REPAIR = 1,
+    // It cannot succeed as it is: change it.
+    BW_RETRY_NEVER = 2,
+    // There is nothing to try again.
+    BW_RETRY_DOES_NOT_APPLY = 3,
+} bw_retry;
+
+// What a fault says of the request at the peer.
+typedef enum bw_execution {
+    // It was executed.
+    BW_EXECUTION_EXECUTED = 0,
+    // It was not executed as a whole. A WRITE may have changed a part of its target.
+    BW_EXECUTION_NOT_EXECUTED = 1,
+    // It may have been executed or not.
+    BW_EXECUTION_UNKNOWN = 2,
+    // Nothing: it is not about a request to the peer.
+    BW_EXECUTION_DOES_NOT_APPLY = 3,
+} bw_execution;
+
+// What makes work possible again.
+typedef enum bw_recovery {
+    // Nothing has to be recovered.
+    BW_RECOVERY_NONE = 0,
+    // Poll the flushed sends, then take the queue pair from SQE to RTS. Receiving goes on
+    // meanwhile. If it is in ERR: RESET_QP.
+    BW_RECOVERY_SQE_TO_RTS = 1,
+    // Take the queue pair to ERR, drain it, then RESET, INIT, RTR, RTS together with the peer.
+    BW_RECOVERY_RESET_QP = 2,
+    // Destroy the queue pairs on it, destroy it, create it, create the queue pairs, connect them
+    // again.
+    BW_RECOVERY_REBUILD_CQ = 3,
+    // Take its queue pairs to ERR, wait for LAST_WQE_REACHED of each with a deadline, rebuild it,
+    // post its receives again, reset the queue pairs.
+    BW_RECOVERY_REBUILD_SRQ = 4,
+    // Post receives to it, then set its limit again.
+    BW_RECOVERY_REFILL_SRQ = 5,
+    // Wait for PORT_ACTIVE, then probe the path before using it.
+    BW_RECOVERY_WAIT_FOR_PORT = 6,
+    // Forget the addresses that were looked up, and resolve them again.
+    BW_RECOVERY_RESOLVE = 7,
+    // Join the multicast groups again.
+    BW_RECOVERY_REJOIN_MULTICAST = 8,
+    // Load a new alternate path and arm it.
+    BW_RECOVERY_LOAD_ALTERNATE_PATH = 9,
+    // Connect again, with a growing delay and a limit.
+    BW_RECOVERY_RECONNECT = 10,
+    // Stop, tell all requests, close the device. Teardown may fail, and must not be waited for
+    // without a bound.
+    BW_RECOVERY_CLOSE_DEVICE = 11,
+    // Destroy the communication identifier and all that it has on the device.
+    BW_RECOVERY_DESTROY_ID = 12,
+} bw_recovery;
+
+// Where the number of a fault comes from.
+typedef enum bw_fault_family {
+    // A completion: a `bw_wc_status`.
+    BW_FAMILY_STATUS = 0,
+    // An asynchronous event: a `bw_event_type`.
+    BW_FAMILY_EVENT = 1,
+    // An event of rdma_cm: a `bw_cm_event_type`.
+    BW_FAMILY_CM = 2,
+    // The `errno` of a call of libibverbs or librdmacm, whatever its sign.
+    BW_FAMILY_ERRNO = 3,
+} bw_fault_family;
+
+// The queue that a request was posted to.
+typedef enum bw_work_queue {
+    // The send queue.
+    BW_QUEUE_SEND = 0,
+    // The queue pair's own receive queue.
+    BW_QUEUE_RECV = 1,
+    // A shared receive queue.
+    BW_QUEUE_SRQ = 2,
+} bw_work_queue;
+
+// Whose `vendor_err` it is.
+typedef enum bw_vendor {
+    // That of a device whose codes are not known here.
+    BW_VENDOR_NONE = 0,
+    // That of a ConnectX device.
+    BW_VENDOR_CONNECTX = 1,
+} bw_vendor;
 
 // What an event is about: which number `bw_async_event_info.number` is.
 typedef enum bw_element {
@@ -1122,6 +1286,55 @@ typedef struct bw_async_event_info {
     // The number of that.
     uint32_t number;
 } bw_async_event_info;
+
+// A fault, for `bw_classify`.
+typedef struct bw_fault {
+    // `sizeof(bw_fault)`.
+    uint32_t size;
+    // A `bw_fault_family`.
+    uint32_t family;
+    // Its number. Those that this library does not know have a class too.
+    int32_t number;
+    // Of a completion: the queue pair's `bw_qp_type`. Like all that follows, otherwise not looked
+    // at.
+    uint32_t transport;
+    // A `bw_work_queue`.
+    uint32_t queue;
+    // Whether `opcode` is set: 0 or 1.
+    uint32_t has_opcode;
+    // Of a send: the `bw_wr_opcode` that was posted. A READ or an atomic may fail after it was
+    // executed.
+    uint32_t opcode;
+    // A `bw_vendor`.
+    uint32_t vendor;
+    // `bw_wc.vendor_err`.
+    uint32_t vendor_err;
+} bw_fault;
+
+// What a fault means for the program. docs/faults.md has all of them. The texts are static, and
+// never NULL.
+typedef struct bw_class {
+    // `sizeof(bw_class)`.
+    uint32_t size;
+    // How far it reaches: a `bw_scope`.
+    uint32_t scope;
+    // Who most likely has to mend it: a `bw_blame`.
+    uint32_t blame;
+    // Whether the same request can succeed if it is tried again: a `bw_retry`.
+    uint32_t retry;
+    // What it says of the request at the peer: a `bw_execution`.
+    uint32_t execution;
+    // What makes work possible again: a `bw_recovery`.
+    uint32_t recovery;
+    // The fault's name, as `RETRY_EXC_ERR`; `UNKNOWN` for a number that has none.
+    const char *name;
+    // What happened.
+    const char *text;
+    // What causes it.
+    const char *cause;
+    // What the operator should look at.
+    const char *advice;
+} bw_class;
 
 // One step of a script: a fault, and when it strikes.
 typedef struct bw_soft_step {
@@ -1925,11 +2138,6 @@ int bw_poll_one(struct bw_cq *cq, struct bw_wc *wc);
 // Thread: the completion queue's owner. Data path.
 int bw_poll(struct bw_cq *cq, struct bw_wc *wc, int max);
 
-// What an event type means, in a few words (`ibv_event_type_str`). Never NULL; the text is static.
-//
-// Thread: any.
-const char *bw_event_type_str(uint32_t event_type);
-
 // The descriptor of a device's asynchronous events, 0 or more: readable while one is queued. For poll
 // and epoll, not to be read or closed.
 //
@@ -1961,6 +2169,54 @@ int bw_get_async_event(const struct bw_device *device,
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_ack_async_event(struct bw_async_event *event);
+
+// Tells what a fault means and what to do about it. Every number of a family has a class.
+//
+// Errors: `BW_EINVAL` for a family, transport, queue, opcode or vendor that there is not, `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: any.
+int bw_classify(const struct bw_fault *fault,
+                struct bw_class *told);
+
+// What a `bw_wc_status` means, in a sentence (`ibv_wc_status_str`). Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_wc_status_str(uint32_t status);
+
+// What a `bw_event_type` means, in a sentence (`ibv_event_type_str`). Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_event_type_str(uint32_t event_type);
+
+// What a `bw_cm_event_type` means, in a sentence (`rdma_event_str`). Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_cm_event_str(uint32_t event);
+
+// What a `bw_scope` means. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_scope_str(uint32_t scope);
+
+// What a `bw_blame` means. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_blame_str(uint32_t blame);
+
+// What a `bw_retry` means. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_retry_str(uint32_t retry);
+
+// What a `bw_execution` means. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_execution_str(uint32_t execution);
+
+// What a `bw_recovery` means: what to do. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_recovery_str(uint32_t recovery);
 
 // Lets things go wrong as the `num` steps of the array `steps` say, beside what earlier scripts still
 // have to say. Of those with the same trigger the first strikes first; of the faults of one request

@@ -2,10 +2,11 @@
 
 use crate::code::BW_EINVAL;
 use crate::failure::{Failure, guard};
+use crate::fault_number::bw_wc_status::BW_WC_SUCCESS;
 use crate::handle::{get, get_mut, give, take};
 use crate::memory::bw_pd;
 use crate::number::bw_wc_flags::BW_WC_GRH;
-use crate::number::{bw_wc_opcode::BW_WC_RECV, bw_wc_status::BW_WC_SUCCESS};
+use crate::number::bw_wc_opcode::BW_WC_RECV;
 use crate::qp::bw_qp;
 use crate::used::User;
 use crate::wc::bw_wc;

@@ -7,53 +7,7 @@ use crate::handle::{get, give, take};
 use crate::sized::{self, Versioned};
 use crate::used::User;
 use hw::event::{AsyncEvent, Element, EventType};
-use std::ffi::{CStr, c_char, c_int};
-
-/// What happened (`ibv_event_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub enum bw_event_type {
-    /// A completion queue overran: it takes no more entries.
-    BW_EVENT_CQ_ERR = 0,
-    /// A queue pair went to the error state, and cannot complete with an error why.
-    BW_EVENT_QP_FATAL = 1,
-    /// The responder refused a request as invalid, and went to the error state.
-    BW_EVENT_QP_REQ_ERR = 2,
-    /// The responder refused an access, and went to the error state.
-    BW_EVENT_QP_ACCESS_ERR = 3,
-    /// The first message came while the queue pair was still in RTR.
-    BW_EVENT_COMM_EST = 4,
-    /// The send queue is drained: what was started is finished, and nothing else is begun.
-    BW_EVENT_SQ_DRAINED = 5,
-    /// The connection moved to the alternate path.
-    BW_EVENT_PATH_MIG = 6,
-    /// The connection could not move to the alternate path.
-    BW_EVENT_PATH_MIG_ERR = 7,
-    /// The device failed; nothing on it works any more.
-    BW_EVENT_DEVICE_FATAL = 8,
-    /// The port's link came up.
-    BW_EVENT_PORT_ACTIVE = 9,
-    /// The port's link went down.
-    BW_EVENT_PORT_ERR = 10,
-    /// The port has another LID.
-    BW_EVENT_LID_CHANGE = 11,
-    /// The port's table of partition keys changed.
-    BW_EVENT_PKEY_CHANGE = 12,
-    /// The port has another subnet manager.
-    BW_EVENT_SM_CHANGE = 13,
-    /// A shared receive queue failed.
-    BW_EVENT_SRQ_ERR = 14,
-    /// A shared receive queue has fewer receives than its limit; the limit is off now.
-    BW_EVENT_SRQ_LIMIT_REACHED = 15,
-    /// A queue pair in the error state takes no more receives from its shared receive queue.
-    BW_EVENT_QP_LAST_WQE_REACHED = 16,
-    /// The subnet manager asks to subscribe and register anew.
-    BW_EVENT_CLIENT_REREGISTER = 17,
-    /// The port's table of GIDs changed.
-    BW_EVENT_GID_CHANGE = 18,
-    /// A work queue failed.
-    BW_EVENT_WQ_FATAL = 19,
-}
+use std::ffi::c_int;
 
 /// What an event is about: which number `bw_async_event_info.number` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,38 +80,6 @@ pub(crate) fn event_type(number: u32) -> Result<EventType, Failure> {
         let text = format!("event_type is {number}, which is not a bw_event_type");
         Failure::new(BW_EINVAL, text)
     })
-}
-
-/// What an event type means, in a few words (`ibv_event_type_str`). Never NULL; the text is static.
-///
-/// Thread: any.
-#[unsafe(no_mangle)]
-pub extern "C" fn bw_event_type_str(event_type: u32) -> *const c_char {
-    let known = u8::try_from(event_type).ok();
-    let text: &CStr = match known.and_then(EventType::from_number) {
-        Some(EventType::CqErr) => c"completion queue error",
-        Some(EventType::QpFatal) => c"queue pair: fatal error",
-        Some(EventType::QpReqErr) => c"queue pair: invalid request",
-        Some(EventType::QpAccessErr) => c"queue pair: access violation",
-        Some(EventType::CommEst) => c"communication established",
-        Some(EventType::SqDrained) => c"send queue drained",
-        Some(EventType::PathMig) => c"path migrated",
-        Some(EventType::PathMigErr) => c"path migration failed",
-        Some(EventType::DeviceFatal) => c"device: fatal error",
-        Some(EventType::PortActive) => c"port active",
-        Some(EventType::PortErr) => c"port error",
-        Some(EventType::LidChange) => c"LID changed",
-        Some(EventType::PkeyChange) => c"partition key table changed",
-        Some(EventType::SmChange) => c"subnet manager changed",
-        Some(EventType::SrqErr) => c"shared receive queue: fatal error",
-        Some(EventType::SrqLimitReached) => c"shared receive queue: limit reached",
-        Some(EventType::QpLastWqeReached) => c"queue pair: last receive taken",
-        Some(EventType::ClientReregister) => c"client reregistration wanted",
-        Some(EventType::GidChange) => c"GID table changed",
-        Some(EventType::WqFatal) => c"work queue: fatal error",
-        None => c"not an event of this library",
-    };
-    text.as_ptr()
 }
 
 /// The descriptor of a device's asynchronous events, 0 or more: readable while one is queued. For poll

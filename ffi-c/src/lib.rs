@@ -27,6 +27,8 @@ mod failure;
 
 pub mod number;
 
+pub mod fault_number;
+
 pub mod device;
 
 pub mod memory;
@@ -62,6 +64,8 @@ pub mod direct;
 pub mod wc;
 
 pub mod event;
+
+pub mod fault;
 
 pub mod soft;
 

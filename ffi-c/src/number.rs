@@ -29,60 +29,6 @@ pub enum bw_wr_opcode {
     BW_WR_NOP = 255,
 }
 
-/// What became of a request (`ibv_wc_status`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub enum bw_wc_status {
-    /// Executed.
-    BW_WC_SUCCESS = 0,
-    /// The receive was shorter than the message, or a length was not allowed.
-    BW_WC_LOC_LEN_ERR = 1,
-    /// The queue pair cannot do this, or the entry is malformed.
-    BW_WC_LOC_QP_OP_ERR = 2,
-    /// An end-to-end context error (obsolete).
-    BW_WC_LOC_EEC_OP_ERR = 3,
-    /// A local key does not cover the memory named, or does not allow the access.
-    BW_WC_LOC_PROT_ERR = 4,
-    /// Not executed: the queue pair was in the error state.
-    BW_WC_WR_FLUSH_ERR = 5,
-    /// A memory window could not be bound.
-    BW_WC_MW_BIND_ERR = 6,
-    /// The responder sent something that was not expected.
-    BW_WC_BAD_RESP_ERR = 7,
-    /// A local protection error while data came in.
-    BW_WC_LOC_ACCESS_ERR = 8,
-    /// The responder found the request invalid.
-    BW_WC_REM_INV_REQ_ERR = 9,
-    /// The responder's key does not cover the memory named, or does not allow the access.
-    BW_WC_REM_ACCESS_ERR = 10,
-    /// The responder could not do it.
-    BW_WC_REM_OP_ERR = 11,
-    /// The responder did not answer within the retries.
-    BW_WC_RETRY_EXC_ERR = 12,
-    /// The responder had no receive posted within the retries.
-    BW_WC_RNR_RETRY_EXC_ERR = 13,
-    /// A local RDD violation (obsolete).
-    BW_WC_LOC_RDD_VIOL_ERR = 14,
-    /// The responder found an invalid RD request (obsolete).
-    BW_WC_REM_INV_RD_REQ_ERR = 15,
-    /// The responder gave the operation up.
-    BW_WC_REM_ABORT_ERR = 16,
-    /// An invalid end-to-end context number (obsolete).
-    BW_WC_INV_EECN_ERR = 17,
-    /// An end-to-end context in the wrong state (obsolete).
-    BW_WC_INV_EEC_STATE_ERR = 18,
-    /// The device reported a fatal error.
-    BW_WC_FATAL_ERR = 19,
-    /// A response timed out.
-    BW_WC_RESP_TIMEOUT_ERR = 20,
-    /// Another error; `vendor_err` tells more.
-    BW_WC_GENERAL_ERR = 21,
-    /// Tag matching failed.
-    BW_WC_TM_ERR = 22,
-    /// Tag matching went on in software.
-    BW_WC_TM_RNDV_INCOMPLETE = 23,
-}
-
 /// What completed (`ibv_wc_opcode`; NOP is bellwire's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

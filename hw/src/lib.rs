@@ -13,6 +13,7 @@
 //! | learn what became of it | [`Cq::poll_one`]: [`queue::Completion`] |
 //! | sleep until there is something to learn | [`event::CompChannel`], [`Cq::req_notify`] |
 //! | learn what no completion tells | [`Device::get_async_event`]: [`event::EventType`] |
+//! | learn what a failure means, and what to do | [`fault::classify`]: [`fault::Class`] |
 //! | see one's own program fail, in a test | [`Device::inject`]: [`soft::Script`] |
 //! | feed one queue from many threads | [`ring::mpsc`] |
 //!
@@ -57,6 +58,47 @@
 //!     told += 1;
 //! }
 //! assert_eq!(slab.outstanding(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! When a request fails, its class says what happened and what to do:
+//!
+//! ```
+//! use bellwire::fault::{Fault, Recovery, Retry, WorkQueue, classify};
+//! use bellwire::wqe::RdmaWrite;
+//! use bellwire::wr::{QpType, Remote, SendFlags, WrOpcode};
+//! # use bellwire::{ConnectAttr, Device, QpInit};
+//! # let pd = Device::open("soft")?.alloc_pd();
+//! # let init = QpInit::default();
+//! # let (sends, receives) = init.cq_entries();
+//! # let mut cq = pd.device().create_cq(sends + receives)?;
+//! # let mut qp = pd.create_qp(&mut cq, &init)?;
+//! # let connect = ConnectAttr::default();
+//! # qp.init(&connect)?;
+//! # qp.connect(&qp.endpoint(), &connect)?;
+//!
+//! // A key that the peer never gave.
+//! let remote = Remote { addr: 0x1000, rkey: 77 };
+//! qp.sq().post_inline(1, (), RdmaWrite { remote }, b"data", SendFlags::SIGNALED)?;
+//! qp.sq().ring();
+//! let completion = loop {
+//!     if let Some(completion) = cq.poll_one() { break completion }
+//! };
+//! if let Err(failure) = completion.result {
+//!     let queue = WorkQueue::Send(Some(WrOpcode::RdmaWrite));
+//!     let fault = Fault::completion(&failure, QpType::Rc, queue);
+//!     let class = classify(fault);
+//!     eprintln!("request {}: {fault}: {}", completion.wr_id, fault.text());
+//!     eprintln!("cause: {}", class.cause);
+//!     eprintln!("at the peer: {}", class.execution.text());
+//!     eprintln!("to recover: {}", class.recovery.text());
+//!     eprintln!("the request: {}", class.retry.text());
+//!     eprintln!("look at: {}", class.advice);
+//! #   assert_eq!(fault.to_string(), "REM_ACCESS_ERR");
+//!     assert_eq!(class.recovery, Recovery::ResetQp);
+//!     assert_eq!(class.retry, Retry::AfterRepair);
+//! }
+//! # else { panic!("it was executed") }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

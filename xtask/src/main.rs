@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask test` runs everything that decides whether the tree is
 //! good, `cargo xtask header` regenerates the C header, `cargo xtask conformance` the page that says
-//! which provider follows which rule, `cargo xtask race` races it against UCX, `cargo xtask cost`
-//! compares it with libibverbs, `cargo xtask vm` runs
+//! which provider follows which rule, `cargo xtask faults` the page of faults, `cargo xtask race`
+//! races it against UCX, `cargo xtask cost` compares it with libibverbs, `cargo xtask vm` runs
 //! programs where there are real RDMA devices.
 
 mod command;
@@ -49,6 +49,8 @@ enum Job {
         #[arg(long)]
         verbs: bool,
     },
+    /// Regenerate docs/faults.md from core's tables of faults.
+    Faults,
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
     Race,
@@ -73,6 +75,7 @@ fn main() -> Result<ExitCode> {
         Job::Conformance { verbs: false } => {
             steps::bless("cargo test -p bellwire-tests --test conformance")
         }
+        Job::Faults => steps::bless("cargo test -p bellwire-tests --test faults"),
         Job::Race => {
             Workspace::load()?;
             race::race()

@@ -43,7 +43,7 @@ syndromes! {
     LOCAL_LENGTH = 0x01 => LocLenErr, "A message did not fit the receive, or a length is not allowed.";
     LOCAL_QP_OP = 0x02 => LocQpOpErr, "The queue pair cannot do this, or the entry is malformed.";
     LOCAL_PROT = 0x04 => LocProtErr, "A local key does not cover the memory or the access.";
-    WR_FLUSH = 0x05 => WrFlushErr, "Not executed: the queue pair was in the error state.";
+    WR_FLUSH = 0x05 => WrFlushErr, "Flushed: the queue pair was in an error state before the request was finished.";
     MW_BIND = 0x06 => MwBindErr, "A memory window could not be bound.";
     BAD_RESP = 0x10 => BadRespErr, "The responder sent something that was not expected.";
     LOCAL_ACCESS = 0x11 => LocAccessErr, "A local protection error while data came in.";

@@ -2,6 +2,7 @@
 
 use super::table::text;
 use super::{CmEvent, Errno, EventType, Text, WcStatus};
+use crate::queue::Failure;
 use crate::wr::{QpType, WrOpcode};
 use core::fmt;
 
@@ -81,6 +82,16 @@ impl Fault {
             transport,
             queue,
             vendor,
+        }
+    }
+
+    /// What a poll told, of a queue pair of this transport.
+    pub const fn completion(failure: &Failure, transport: QpType, queue: WorkQueue) -> Self {
+        Self::Status {
+            status: failure.status,
+            transport,
+            queue,
+            vendor: None,
         }
     }
 

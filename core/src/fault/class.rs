@@ -76,7 +76,7 @@ terms! {
     Recovery {
         None = 0, "NONE", "Nothing has to be recovered.";
         SqeToRts = 1, "SQE_TO_RTS", "Poll the flushed sends, then take the queue pair from SQE to RTS. \
-                                     Receiving goes on meanwhile.";
+                                     Receiving goes on meanwhile. If it is in ERR: RESET_QP.";
         ResetQp = 2, "RESET_QP", "Take the queue pair to ERR, drain it, then RESET, INIT, RTR, RTS \
                                   together with the peer.";
         RebuildCq = 3, "REBUILD_CQ", "Destroy the queue pairs on it, destroy it, create it, create the \

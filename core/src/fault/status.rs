@@ -59,14 +59,14 @@ faults! {
                    not any more.",
             advice "Memory that is deregistered, or whose rights are changed, while requests use it.";
         RemInvReqErr = 9, "REM_INV_REQ_ERR", "The responder found the request invalid.",
-            Qp RemoteProgram AfterRepair NotExecuted ResetQp,
+            Qp LocalProgram AfterRepair NotExecuted ResetQp,
             cause "The message was longer than the peer's receive, the peer does not take this \
                    operation (rights of its queue pair, its transport), or more READs and atomics \
                    were under way than it has resources for.",
             advice "The peer's receives and its QP access flags; max_rd_atomic here against \
                     max_dest_rd_atomic there. The peer has an event or a failed receive of its own.";
         RemAccessErr = 10, "REM_ACCESS_ERR", "The responder's key does not cover the memory named, or does not allow the access.",
-            Qp RemoteProgram AfterRepair NotExecuted ResetQp,
+            Qp LocalProgram AfterRepair NotExecuted ResetQp,
             cause "The rkey is wrong, was deregistered or invalidated, or belongs to another \
                    protection domain; the range leaves the region; or region or queue pair do not \
                    allow the access.",

@@ -3,9 +3,10 @@
 use super::*;
 use crate::code::*;
 use crate::direct::*;
+use crate::fault_number::bw_wc_status::*;
 use crate::modify::*;
+use crate::number::bw_wr_opcode::*;
 use crate::number::{bw_qp_state::*, bw_send_flags::*, bw_wc_flags::*, bw_wc_opcode::*};
-use crate::number::{bw_wc_status::*, bw_wr_opcode::*};
 use crate::post::*;
 use std::ffi::c_void;
 

@@ -3,8 +3,9 @@
 use super::*;
 use crate::code::*;
 use crate::direct::*;
+use crate::fault_number::bw_wc_status::*;
 use crate::modify::*;
-use crate::number::{bw_qp_state::*, bw_send_flags::*, bw_wc_status::*};
+use crate::number::{bw_qp_state::*, bw_send_flags::*};
 use std::ffi::c_void;
 
 const SIGNALED: u32 = BW_SEND_SIGNALED as u32;

@@ -77,7 +77,7 @@ fn queue_pairs_take_from_one_queue() {
         let event = made(|event| bw_get_async_event(device, &mut told, event));
         assert_eq!(
             told.event_type,
-            bw_event_type::BW_EVENT_SRQ_LIMIT_REACHED as u32
+            crate::fault_number::bw_event_type::BW_EVENT_SRQ_LIMIT_REACHED as u32
         );
         assert_eq!(
             (told.element, told.number),

@@ -3,9 +3,10 @@
 use super::*;
 use crate::code::*;
 use crate::direct::*;
+use crate::fault_number::bw_wc_status::*;
 use crate::mw::*;
 use crate::number::bw_mw_type::*;
-use crate::number::{bw_send_flags::*, bw_wc_status::*, bw_wr_opcode::*};
+use crate::number::{bw_send_flags::*, bw_wr_opcode::*};
 use crate::post::*;
 
 const SIGNALED: u32 = BW_SEND_SIGNALED as u32;

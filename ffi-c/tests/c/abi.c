@@ -108,6 +108,24 @@ SAME(BW_EVENT_DEVICE_FATAL, 8);
 SAME(BW_EVENT_SRQ_LIMIT_REACHED, 15);
 SAME(BW_EVENT_WQ_FATAL, 19);
 
+/* enum rdma_cm_event_type */
+SAME(BW_CM_EVENT_ADDR_RESOLVED, 0);
+SAME(BW_CM_EVENT_ADDR_ERROR, 1);
+SAME(BW_CM_EVENT_ROUTE_RESOLVED, 2);
+SAME(BW_CM_EVENT_ROUTE_ERROR, 3);
+SAME(BW_CM_EVENT_CONNECT_REQUEST, 4);
+SAME(BW_CM_EVENT_CONNECT_RESPONSE, 5);
+SAME(BW_CM_EVENT_CONNECT_ERROR, 6);
+SAME(BW_CM_EVENT_UNREACHABLE, 7);
+SAME(BW_CM_EVENT_REJECTED, 8);
+SAME(BW_CM_EVENT_ESTABLISHED, 9);
+SAME(BW_CM_EVENT_DISCONNECTED, 10);
+SAME(BW_CM_EVENT_DEVICE_REMOVAL, 11);
+SAME(BW_CM_EVENT_MULTICAST_JOIN, 12);
+SAME(BW_CM_EVENT_MULTICAST_ERROR, 13);
+SAME(BW_CM_EVENT_ADDR_CHANGE, 14);
+SAME(BW_CM_EVENT_TIMEWAIT_EXIT, 15);
+
 /* bellwire's own. */
 SAME(BW_OK, 0);
 SAME(BW_ENULL, -1);
@@ -118,6 +136,14 @@ SAME(BW_ECONN, -26);
 SAME(BW_EPROTO, -27);
 SAME(BW_WR_NOP, 255);
 SAME(BW_WC_NOP, 127);
+SAME(BW_SCOPE_CONNECTION, 8);
+SAME(BW_BLAME_UNKNOWN, 6);
+SAME(BW_RETRY_DOES_NOT_APPLY, 3);
+SAME(BW_EXECUTION_DOES_NOT_APPLY, 3);
+SAME(BW_RECOVERY_DESTROY_ID, 12);
+SAME(BW_FAMILY_ERRNO, 3);
+SAME(BW_QUEUE_SRQ, 2);
+SAME(BW_VENDOR_CONNECTX, 1);
 
 /* Structs that never change. */
 SAME(sizeof(bw_sge), 16);
@@ -159,6 +185,11 @@ SAME(offsetof(bw_srq_init_attr, srq_limit), 12);
 SAME(offsetof(bw_srq_info, srq_limit), 16);
 SAME(offsetof(bw_port_info, max_msg_sz), 32);
 SAME(offsetof(bw_async_event_info, number), 12);
+SAME(offsetof(bw_fault, vendor_err), 32);
+SAME(offsetof(bw_class, recovery), 20);
+#if UINTPTR_MAX == UINT64_MAX
+SAME(offsetof(bw_class, advice), 48);
+#endif
 
 #define EXPECT(what)                                                                              \
     if (!(what)) {                                                                                \

@@ -1,11 +1,14 @@
 //! The header in `include` is what the source gives, and its numbers are core's.
 
 use hw::AccessFlags;
-use hw::event::EventType;
+use hw::fault::{Blame, CmEvent, EventType, Execution, Recovery, Retry, Scope, WcStatus};
 use hw::state::{Mtu, QpAttrMask, QpState};
-use hw::wr::{SendFlags, WcOpcode, WcStatus, WrOpcode};
+use hw::wr::{SendFlags, WcOpcode, WrOpcode};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+mod numbers;
 
 fn ours() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -15,8 +18,27 @@ fn header() -> PathBuf {
     ours().join("../include/bellwire.h")
 }
 
-/// What `cargo xtask header` writes too.
+fn bless() -> bool {
+    std::env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1")
+}
+
+/// The text at `path` is `text`, or is so from now on with `BELLWIRE_BLESS=1`.
+fn fresh(path: &Path, text: &str) {
+    if bless() {
+        std::fs::write(path, text).unwrap();
+    }
+    let there = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        there == text,
+        "{} is stale: run `cargo xtask header`, or this test with BELLWIRE_BLESS=1",
+        path.display()
+    );
+}
+
+/// The header that the source gives. Its constants of faults are checked, or written, before.
 fn generate() -> String {
+    static NUMBERS: Once = Once::new();
+    NUMBERS.call_once(|| fresh(&numbers::path(), &numbers::generate()));
     let config = cbindgen::Config::from_file(ours().join("cbindgen.toml")).unwrap();
     let mut text = Vec::new();
     cbindgen::generate_with_config(ours(), config)
@@ -25,18 +47,9 @@ fn generate() -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// With `BELLWIRE_BLESS=1` the header is written.
 #[test]
 fn the_header_is_fresh() {
-    let text = generate();
-    if std::env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1") {
-        std::fs::write(header(), &text).unwrap();
-    }
-    let there = std::fs::read_to_string(header()).unwrap_or_default();
-    assert!(
-        there == text,
-        "include/bellwire.h is stale: run `cargo xtask header`, or this test with BELLWIRE_BLESS=1"
-    );
+    fresh(&header(), &generate());
 }
 
 /// The names, less `prefix`, and the numbers of an enum of the header.
@@ -62,8 +75,23 @@ fn set<'a>(pairs: impl IntoIterator<Item = (&'a str, u32)>) -> BTreeSet<(String,
 
 #[test]
 fn its_numbers_are_those_of_core() {
-    let statuses = WcStatus::ALL.iter().map(|s| (s.name(), s.number().into()));
-    assert_eq!(numbers("bw_wc_status", "BW_WC_"), set(statuses));
+    macro_rules! same {
+        ($($family:ident $name:literal $prefix:literal)*) => {$(
+            let rows = $family::ALL.iter();
+            let rows = rows.map(|row| (row.name(), row.number().into()));
+            assert_eq!(numbers($name, $prefix), set(rows));
+        )*};
+    }
+    same! {
+        WcStatus "bw_wc_status" "BW_WC_"
+        EventType "bw_event_type" "BW_EVENT_"
+        CmEvent "bw_cm_event_type" "BW_CM_EVENT_"
+        Scope "bw_scope" "BW_SCOPE_"
+        Blame "bw_blame" "BW_BLAME_"
+        Retry "bw_retry" "BW_RETRY_"
+        Execution "bw_execution" "BW_EXECUTION_"
+        Recovery "bw_recovery" "BW_RECOVERY_"
+    }
 
     let opcodes = WcOpcode::ALL.iter().map(|o| (o.name(), o.number().into()));
     assert_eq!(numbers("bw_wc_opcode", "BW_WC_"), set(opcodes));
@@ -81,9 +109,6 @@ fn its_numbers_are_those_of_core() {
     let rights = AccessFlags::all().iter_names();
     let rights = rights.map(|(name, flag)| (name, flag.bits()));
     assert_eq!(numbers("bw_access_flags", "BW_ACCESS_"), set(rights));
-
-    let events = EventType::ALL.iter().map(|e| (e.name(), e.number().into()));
-    assert_eq!(numbers("bw_event_type", "BW_EVENT_"), set(events));
 
     let mask = QpAttrMask::all().iter_names();
     let mask = mask.map(|(name, bit)| (name, bit.bits()));

@@ -1,0 +1,290 @@
+//! What a fault means, and what to do about it.
+
+use crate::code::BW_EINVAL;
+use crate::failure::{Failure, guard};
+use crate::sized::{self, Versioned};
+use hw::fault::{Blame, CmEvent, EventType, Execution, Fault, Recovery, Retry, Scope, WcStatus};
+use hw::fault::{Text, Vendor, WorkQueue, classify};
+use hw::wr::{QpType, WrOpcode};
+use std::ffi::{c_char, c_int};
+use std::ptr::null;
+
+/// Where the number of a fault comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_fault_family {
+    /// A completion: a `bw_wc_status`.
+    BW_FAMILY_STATUS = 0,
+    /// An asynchronous event: a `bw_event_type`.
+    BW_FAMILY_EVENT = 1,
+    /// An event of rdma_cm: a `bw_cm_event_type`.
+    BW_FAMILY_CM = 2,
+    /// The `errno` of a call of libibverbs or librdmacm, whatever its sign.
+    BW_FAMILY_ERRNO = 3,
+}
+
+/// The queue that a request was posted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_work_queue {
+    /// The send queue.
+    BW_QUEUE_SEND = 0,
+    /// The queue pair's own receive queue.
+    BW_QUEUE_RECV = 1,
+    /// A shared receive queue.
+    BW_QUEUE_SRQ = 2,
+}
+
+/// Whose `vendor_err` it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_vendor {
+    /// That of a device whose codes are not known here.
+    BW_VENDOR_NONE = 0,
+    /// That of a ConnectX device.
+    BW_VENDOR_CONNECTX = 1,
+}
+
+/// A fault, for `bw_classify`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct bw_fault {
+    /// `sizeof(bw_fault)`.
+    pub size: u32,
+    /// A `bw_fault_family`.
+    pub family: u32,
+    /// Its number. Those that this library does not know have a class too.
+    pub number: i32,
+    /// Of a completion: the queue pair's `bw_qp_type`. Like all that follows, otherwise not looked
+    /// at.
+    pub transport: u32,
+    /// A `bw_work_queue`.
+    pub queue: u32,
+    /// Whether `opcode` is set: 0 or 1.
+    pub has_opcode: u32,
+    /// Of a send: the `bw_wr_opcode` that was posted. A READ or an atomic may fail after it was
+    /// executed.
+    pub opcode: u32,
+    /// A `bw_vendor`.
+    pub vendor: u32,
+    /// `bw_wc.vendor_err`.
+    pub vendor_err: u32,
+}
+
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
+unsafe impl Versioned for bw_fault {
+    const FIRST: usize = 36;
+}
+
+/// What a fault means for the program. docs/faults.md has all of them. The texts are static, and
+/// never NULL.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_class {
+    /// `sizeof(bw_class)`.
+    pub size: u32,
+    /// How far it reaches: a `bw_scope`.
+    pub scope: u32,
+    /// Who most likely has to mend it: a `bw_blame`.
+    pub blame: u32,
+    /// Whether the same request can succeed if it is tried again: a `bw_retry`.
+    pub retry: u32,
+    /// What it says of the request at the peer: a `bw_execution`.
+    pub execution: u32,
+    /// What makes work possible again: a `bw_recovery`.
+    pub recovery: u32,
+    /// The fault's name, as `RETRY_EXC_ERR`; `UNKNOWN` for a number that has none.
+    pub name: *const c_char,
+    /// What happened.
+    pub text: *const c_char,
+    /// What causes it.
+    pub cause: *const c_char,
+    /// What the operator should look at.
+    pub advice: *const c_char,
+}
+
+impl Default for bw_class {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>() as u32,
+            scope: 0,
+            blame: 0,
+            retry: 0,
+            execution: 0,
+            recovery: 0,
+            name: null(),
+            text: null(),
+            cause: null(),
+            advice: null(),
+        }
+    }
+}
+
+// SAFETY: repr(C), integers and pointers to which any bytes are a value, without padding: the
+// integers fill 24 bytes. The size is the first field.
+unsafe impl Versioned for bw_class {
+    const FIRST: usize = 24 + 4 * size_of::<*const c_char>();
+}
+
+fn pointer(text: Text) -> *const c_char {
+    text.as_c_str().as_ptr()
+}
+
+impl From<Fault> for bw_class {
+    fn from(fault: Fault) -> Self {
+        let class = classify(fault);
+        Self {
+            scope: class.scope.number().into(),
+            blame: class.blame.number().into(),
+            retry: class.retry.number().into(),
+            execution: class.execution.number().into(),
+            recovery: class.recovery.number().into(),
+            name: pointer(fault.name()),
+            text: pointer(fault.text()),
+            cause: pointer(class.cause),
+            advice: pointer(class.advice),
+            ..Self::default()
+        }
+    }
+}
+
+fn invalid(field: &str, given: u32, kind: &str) -> Failure {
+    Failure::new(
+        BW_EINVAL,
+        format!("{field} is {given}, which is not a {kind}"),
+    )
+}
+
+impl bw_fault {
+    fn completion(&self) -> Result<Fault, Failure> {
+        let transport = u8::try_from(self.transport).ok();
+        let transport = transport
+            .and_then(QpType::from_number)
+            .ok_or_else(|| invalid("transport", self.transport, "bw_qp_type"))?;
+        let opcode = match self.has_opcode {
+            0 => None,
+            1 => {
+                let opcode = u8::try_from(self.opcode).ok();
+                let opcode = opcode.and_then(WrOpcode::from_number);
+                Some(opcode.ok_or_else(|| invalid("opcode", self.opcode, "bw_wr_opcode"))?)
+            }
+            other => return Err(invalid("has_opcode", other, "0 or 1")),
+        };
+        let queue = match self.queue {
+            0 => WorkQueue::Send(opcode),
+            1 => WorkQueue::Recv,
+            2 => WorkQueue::SharedRecv,
+            other => return Err(invalid("queue", other, "bw_work_queue")),
+        };
+        let vendor = match self.vendor {
+            0 => None,
+            1 => u8::try_from(self.vendor_err).ok().map(Vendor::ConnectX),
+            other => return Err(invalid("vendor", other, "bw_vendor")),
+        };
+        Ok(Fault::status(
+            self.number.cast_unsigned(),
+            transport,
+            queue,
+            vendor,
+        ))
+    }
+
+    fn checked(&self) -> Result<Fault, Failure> {
+        let number = self.number.cast_unsigned();
+        match self.family {
+            0 => self.completion(),
+            1 => Ok(Fault::event(number)),
+            2 => Ok(Fault::cm(number)),
+            3 => Ok(Fault::Errno(self.number)),
+            other => Err(invalid("family", other, "bw_fault_family")),
+        }
+    }
+}
+
+/// Tells what a fault means and what to do about it. Every number of a family has a class.
+///
+/// Errors: `BW_EINVAL` for a family, transport, queue, opcode or vendor that there is not, `BW_ENULL`,
+/// `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, told: *mut bw_class) -> c_int {
+    // SAFETY: the header on sized structs.
+    guard(|| unsafe {
+        let fault = sized::read(fault)?;
+        sized::write(told, &fault.checked()?.into())
+    })
+}
+
+/// The text of a value of a family.
+macro_rules! text_of {
+    ($family:ident, $number:expr, $unknown:literal) => {
+        u8::try_from($number)
+            .ok()
+            .and_then($family::from_number)
+            .map_or($unknown.as_ptr(), |value| pointer(value.text()))
+    };
+}
+
+/// What a `bw_wc_status` means, in a sentence (`ibv_wc_status_str`). Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_wc_status_str(status: u32) -> *const c_char {
+    text_of!(WcStatus, status, c"not a status of this library")
+}
+
+/// What a `bw_event_type` means, in a sentence (`ibv_event_type_str`). Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_event_type_str(event_type: u32) -> *const c_char {
+    text_of!(EventType, event_type, c"not an event of this library")
+}
+
+/// What a `bw_cm_event_type` means, in a sentence (`rdma_event_str`). Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_cm_event_str(event: u32) -> *const c_char {
+    text_of!(CmEvent, event, c"not an event of this library")
+}
+
+/// What a `bw_scope` means. Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_scope_str(scope: u32) -> *const c_char {
+    text_of!(Scope, scope, c"not a scope of this library")
+}
+
+/// What a `bw_blame` means. Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_blame_str(blame: u32) -> *const c_char {
+    text_of!(Blame, blame, c"not a blame of this library")
+}
+
+/// What a `bw_retry` means. Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_retry_str(retry: u32) -> *const c_char {
+    text_of!(Retry, retry, c"not a bw_retry of this library")
+}
+
+/// What a `bw_execution` means. Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_execution_str(execution: u32) -> *const c_char {
+    text_of!(Execution, execution, c"not a bw_execution of this library")
+}
+
+/// What a `bw_recovery` means: what to do. Never NULL; the text is static.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn bw_recovery_str(recovery: u32) -> *const c_char {
+    text_of!(Recovery, recovery, c"not a recovery of this library")
+}

@@ -1,0 +1,144 @@
+/* Every number has a class, known or not; what is known says what to do. */
+#include "program.h"
+#include <errno.h>
+#include <limits.h>
+
+static bw_fault fault(uint32_t family, int32_t number)
+{
+    bw_fault fault;
+
+    memset(&fault, 0, sizeof fault);
+    fault.size = sizeof fault;
+    fault.family = family;
+    fault.number = number;
+    fault.transport = BW_QPT_RC;
+    return fault;
+}
+
+static bw_class classified(const bw_fault *of)
+{
+    bw_class told;
+
+    memset(&told, 0xaa, sizeof told);
+    told.size = sizeof told;
+    OK(bw_classify(of, &told));
+    EXPECT(strlen(told.name) > 0 && strlen(told.text) > 0);
+    EXPECT(strlen(told.cause) > 0 && strlen(told.advice) > 0);
+    EXPECT(strncmp(bw_scope_str(told.scope), "not ", 4) != 0);
+    EXPECT(strncmp(bw_blame_str(told.blame), "not ", 4) != 0);
+    EXPECT(strncmp(bw_retry_str(told.retry), "not ", 4) != 0);
+    EXPECT(strncmp(bw_execution_str(told.execution), "not ", 4) != 0);
+    EXPECT(strncmp(bw_recovery_str(told.recovery), "not ", 4) != 0);
+    return told;
+}
+
+static bw_class of(uint32_t family, int32_t number)
+{
+    bw_fault what = fault(family, number);
+    return classified(&what);
+}
+
+static void refused(const bw_fault *what, int code)
+{
+    bw_class told;
+
+    memset(&told, 0, sizeof told);
+    told.size = sizeof told;
+    EXPECT(bw_classify(what, &told) == code);
+}
+
+int main(void)
+{
+    static const int32_t numbers[] = {-1, 24, 255, 256, 65536 + 12, INT_MAX, INT_MIN};
+    bw_class told;
+    bw_fault what;
+    int32_t number;
+    size_t at;
+
+    for (number = 0; number < 24; number++) {
+        told = of(BW_FAMILY_STATUS, number);
+        EXPECT(strcmp(told.text, bw_wc_status_str((uint32_t)number)) == 0);
+    }
+    for (number = 0; number < 20; number++) {
+        told = of(BW_FAMILY_EVENT, number);
+        EXPECT(strcmp(told.text, bw_event_type_str((uint32_t)number)) == 0);
+    }
+    for (number = 0; number < 16; number++) {
+        told = of(BW_FAMILY_CM, number);
+        EXPECT(strcmp(told.text, bw_cm_event_str((uint32_t)number)) == 0);
+    }
+    for (number = -140; number <= 140; number++)
+        of(BW_FAMILY_ERRNO, number);
+
+    /* What no table has. */
+    for (at = 0; at < sizeof numbers / sizeof numbers[0]; at++) {
+        told = of(BW_FAMILY_STATUS, numbers[at]);
+        EXPECT(strcmp(told.name, "GENERAL_ERR") == 0 && told.recovery == BW_RECOVERY_RESET_QP);
+        told = of(BW_FAMILY_EVENT, numbers[at]);
+        EXPECT(strcmp(told.name, "UNKNOWN") == 0 && told.recovery == BW_RECOVERY_NONE);
+        told = of(BW_FAMILY_CM, numbers[at]);
+        EXPECT(strcmp(told.name, "UNKNOWN") == 0 && told.recovery == BW_RECOVERY_NONE);
+    }
+    EXPECT(strcmp(of(BW_FAMILY_ERRNO, INT_MIN).name, "UNKNOWN") == 0);
+    EXPECT(strncmp(bw_wc_status_str(24), "not ", 4) == 0);
+    EXPECT(strncmp(bw_cm_event_str(16), "not ", 4) == 0);
+    EXPECT(strncmp(bw_recovery_str(UINT32_MAX), "not ", 4) == 0);
+
+    /* A status depends on transport, queue, operation and vendor. */
+    what = fault(BW_FAMILY_STATUS, BW_WC_LOC_PROT_ERR);
+    told = classified(&what);
+    EXPECT(told.recovery == BW_RECOVERY_RESET_QP && told.execution == BW_EXECUTION_UNKNOWN);
+    what.has_opcode = 1;
+    what.opcode = BW_WR_SEND;
+    EXPECT(classified(&what).execution == BW_EXECUTION_NOT_EXECUTED);
+    what.transport = BW_QPT_UD;
+    EXPECT(classified(&what).recovery == BW_RECOVERY_SQE_TO_RTS);
+    what.queue = BW_QUEUE_RECV;
+    EXPECT(classified(&what).recovery == BW_RECOVERY_RESET_QP);
+    what = fault(BW_FAMILY_STATUS, BW_WC_REM_ABORT_ERR);
+    what.queue = BW_QUEUE_SRQ;
+    what.vendor_err = 0x93;
+    EXPECT(classified(&what).scope == BW_SCOPE_QP);
+    what.vendor = BW_VENDOR_CONNECTX;
+    EXPECT(classified(&what).scope == BW_SCOPE_REQUEST);
+
+    told = of(BW_FAMILY_EVENT, BW_EVENT_CQ_ERR);
+    EXPECT(told.scope == BW_SCOPE_CQ && told.recovery == BW_RECOVERY_REBUILD_CQ);
+    told = of(BW_FAMILY_CM, BW_CM_EVENT_DEVICE_REMOVAL);
+    EXPECT(told.scope == BW_SCOPE_DEVICE && told.recovery == BW_RECOVERY_DESTROY_ID);
+
+    /* The numbers of this system's errno.h. */
+    EXPECT(strcmp(of(BW_FAMILY_ERRNO, EPERM).name, "EPERM") == 0);
+    EXPECT(strcmp(of(BW_FAMILY_ERRNO, EIO).name, "EIO") == 0);
+    EXPECT(strcmp(of(BW_FAMILY_ERRNO, -ENOMEM).name, "ENOMEM") == 0);
+    EXPECT(strcmp(of(BW_FAMILY_ERRNO, EOPNOTSUPP).name, "EOPNOTSUPP") == 0);
+    EXPECT(strcmp(of(BW_FAMILY_ERRNO, -ETIMEDOUT).name, "ETIMEDOUT") == 0);
+
+    /* What cannot be. */
+    what = fault(4, 0);
+    refused(&what, BW_EINVAL);
+    what = fault(BW_FAMILY_STATUS, 0);
+    what.transport = 0;
+    refused(&what, BW_EINVAL);
+    what = fault(BW_FAMILY_STATUS, 0);
+    what.queue = 3;
+    refused(&what, BW_EINVAL);
+    what = fault(BW_FAMILY_STATUS, 0);
+    what.has_opcode = 2;
+    refused(&what, BW_EINVAL);
+    what.has_opcode = 1;
+    what.opcode = 12;
+    refused(&what, BW_EINVAL);
+    what = fault(BW_FAMILY_STATUS, 0);
+    what.vendor = 2;
+    refused(&what, BW_EINVAL);
+    what = fault(BW_FAMILY_EVENT, 0);
+    what.size = 0;
+    refused(&what, BW_ESIZE);
+    refused(NULL, BW_ENULL);
+    what.size = sizeof what;
+    EXPECT(bw_classify(&what, NULL) == BW_ENULL);
+    told.size = 1;
+    EXPECT(bw_classify(&what, &told) == BW_ESIZE);
+    return 0;
+}

@@ -1,0 +1,5 @@
+//! The tables of faults: their page is fresh, and their names and numbers are those of rdma-core and
+//! of this system. `cargo xtask faults` writes the page.
+
+mod names;
+mod page;
