@@ -149,6 +149,8 @@ pub struct Failure {
     /// The request's counter in its send or receive queue: its entry can be read by it
     /// ([`SendQueue::entry`](super::SendQueue::entry)). Of a shared receive queue the entry's index.
     pub counter: u32,
+    /// Whether it is of a receive queue.
+    pub is_recv: bool,
 }
 
 /// A request that was not told when the life of its queue ended.

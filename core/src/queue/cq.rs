@@ -468,6 +468,7 @@ fn placed_or_failed(placed: bool, success: Success, counter: u32) -> Result<Succ
         vendor_err: 0,
         syndrome: Syndrome::LOCAL_LENGTH,
         counter,
+        is_recv: success.opcode.is_recv(),
     })
 }
 
@@ -478,6 +479,7 @@ fn failure(cqe: &Cqe64, counter: u32) -> Failure {
         vendor_err: cqe.vendor_err_synd(),
         syndrome: cqe.syndrome(),
         counter,
+        is_recv: cqe.opcode() == CqeOpcode::RespErr,
     }
 }
 

@@ -149,6 +149,12 @@ impl<'m> Ledger<'m> {
         self.poster.counter.store(counter, Ordering::Release);
     }
 
+    /// Counter behind the last request that was handed to the poller. The poster's to ask.
+    pub(super) fn posted(&self) -> u32 {
+        // Relaxed: the poster's own.
+        self.poster.counter.load(Ordering::Relaxed)
+    }
+
     /// Counter of the oldest request not yet told.
     #[inline(always)]
     pub(super) fn retired(&self) -> u32 {

@@ -74,12 +74,22 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     /// # Safety
     /// As there.
     pub unsafe fn clear(&mut self, each: impl FnMut(Unfinished<'m>)) {
+        // SAFETY: the caller's promise.
+        unsafe { self.abandon(each) };
+        self.doorbell.ring(self.head);
+    }
+
+    /// As [`clear`](Self::clear), of a queue pair that is destroyed: there is no life to come, and
+    /// nobody to tell of it.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn abandon(&mut self, each: impl FnMut(Unfinished<'m>)) {
         let end = self.head;
         // SAFETY: poster by `&mut self`, poller by the caller's promise.
         self.head = unsafe { self.ledger.clear(end, each) };
         self.lives.renew(end, self.head);
         self.rung = self.head;
-        self.doorbell.ring(self.head);
         self.set_postable(false);
     }
 

@@ -130,6 +130,11 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.head
     }
 
+    /// Counter behind the last entry that the device was told of.
+    pub fn rung(&self) -> u32 {
+        self.ledger.posted()
+    }
+
     /// Requests staged and not rung.
     #[inline(always)]
     pub fn staged(&self) -> u32 {

@@ -298,8 +298,10 @@ fn judge(p: &Provider, status: WcStatus, cause: &Cause, on_demand: bool) {
         status: told_as,
         vendor_err: _,
         syndrome: _,
+        counter: _,
+        is_recv,
     } = failed.result.expect_err("it failed");
-    assert_eq!(told_as, status);
+    assert_eq!((told_as, is_recv), (status, false));
     let mut behind = [(); 3].map(|()| a.outcome());
     behind.sort_unstable_by_key(|outcome| outcome.0);
     let rest = if status == FatalErr {
