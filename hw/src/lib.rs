@@ -116,6 +116,7 @@ mod pd;
 mod pinned;
 mod provider;
 mod qp;
+pub mod recovery;
 mod slab;
 pub mod soft;
 mod srq;

@@ -1,0 +1,9 @@
+//! Links recover from every fault: traffic flows again, each request is told exactly once, and all
+//! blocks come back.
+
+mod ends;
+mod faults;
+mod input;
+mod modes;
+mod twice;
+mod world;
