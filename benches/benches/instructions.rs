@@ -219,7 +219,7 @@ fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // A WRITE and its completion: by the queues themselves, and by a link.
-#[library_benchmark(config = limit(400))]
+#[library_benchmark(config = limit(445))]
 #[bench::run(connected())]
 fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
@@ -238,7 +238,7 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
-#[library_benchmark(config = limit(425))]
+#[library_benchmark(config = limit(487))]
 #[bench::run(linked())]
 fn link_write_8_inline_and_poll(mut links: Links) -> Links {
     let remote = links.region.remote(64);
