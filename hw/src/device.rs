@@ -6,6 +6,7 @@ use crate::memory::{Mapping, MappingBuilder};
 use crate::pd::Pd;
 use crate::provider::Provider;
 use crate::qp::Endpoint;
+use crate::recovery::Dispatcher;
 use crate::soft::{Fault, HcaConfig, PORTS, Running, Script, limits};
 #[cfg(feature = "verbs")]
 use crate::verbs;
@@ -102,6 +103,8 @@ pub struct DeviceInfo {
 pub struct Device {
     pub(crate) hca: Provider,
     pub(crate) events: Arc<AsyncQueue>,
+    /// The links of this context.
+    pub(crate) links: Arc<Dispatcher>,
     name: Arc<str>,
 }
 
@@ -167,6 +170,7 @@ impl Device {
         Ok(Self {
             name: context.name().into(),
             events: Arc::new(events),
+            links: Arc::default(),
             hca: Provider::Verbs(context),
         })
     }
@@ -180,6 +184,7 @@ impl Device {
         Ok(Self {
             hca: Provider::Soft(hca),
             events,
+            links: Arc::default(),
             name: name.into(),
         })
     }
@@ -329,6 +334,11 @@ impl Device {
         {
             hca.progress();
         }
+    }
+
+    /// The time by which links wait: the device's own, where it may stand still.
+    pub(crate) fn now(&self) -> Duration {
+        self.hca.now()
     }
 
     /// Before this thread sleeps for an event: lets requests go on, and tells for how long it may

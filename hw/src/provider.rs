@@ -13,6 +13,7 @@ use bellwire_core::port::{self, Staged};
 use bellwire_core::qp::{AhAttr, QpAttr, QpAttrMask, QpState};
 use bellwire_core::wr::MwType;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The device behind a context.
 #[derive(Clone, Debug)]
@@ -127,6 +128,19 @@ impl Provider {
 
     pub fn check_alive(&self) -> Result<(), Error> {
         both!(self, device => device.check_alive())
+    }
+
+    /// Time since some moment: the software HCA's, whose clock may be a virtual one, else the
+    /// machine's.
+    pub fn now(&self) -> Duration {
+        match self {
+            Self::Soft(hca) => hca.now(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => {
+                static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+                START.get_or_init(std::time::Instant::now).elapsed()
+            }
+        }
     }
 
     /// What a poll that found nothing does: lets the software HCA's requests go on whose time has

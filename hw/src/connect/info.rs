@@ -1,10 +1,10 @@
 //! What two ends tell each other, and its form on the wire.
 
+use super::format::{CONN_INFO, FormatError, HEADER, Kind, Reader, within};
 use crate::pd::{Mr, Region};
 use crate::qp::Endpoint;
 use bellwire_core::qp::Mtu;
 use bellwire_core::wr::Remote;
-use std::fmt;
 
 /// Memory that a peer has opened: what one-sided operations name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,117 +56,26 @@ pub struct ConnInfo {
     pub memory: RemoteMemory,
 }
 
-/// Messages, big-endian:
-///
-/// ```text
-///  0          8         10      12       16
-///  │ bellwire │ version │ kind  │ length │ body, of so many bytes
-///
-///  16       20    24    26    27  28    44     52       60     64
-///  │ qp_num │ psn │ lid │ mtu │ 0 │ gid │ addr │ length │ rkey │   the body of a ConnInfo
-/// ```
-const MAGIC: [u8; 8] = *b"bellwire";
-const VERSION: u16 = 1;
-pub(super) const HEADER: usize = 16;
-const BODY: usize = 48;
-
-/// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A [`ConnInfo`].
-    Info = 1,
-    /// The sender has come to its barrier.
-    Barrier = 2,
-}
-
-impl Kind {
-    const fn length(self) -> usize {
-        match self {
-            Self::Info => BODY,
-            Self::Barrier => 0,
-        }
-    }
-
-    /// The header of a message of this kind.
-    pub fn header(self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
-        bytes[10..12].copy_from_slice(&(self as u16).to_be_bytes());
-        bytes[12..].copy_from_slice(&(self.length() as u32).to_be_bytes());
-        bytes
-    }
-
-    /// Whether a message of this kind follows.
-    pub fn check(self, header: &[u8; HEADER]) -> Result<(), FormatError> {
-        let short = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-        if header[..8] != MAGIC {
-            return Err(FormatError::Foreign);
-        }
-        if short(8) != VERSION {
-            return Err(FormatError::Version {
-                given: short(8),
-                ours: VERSION,
-            });
-        }
-        if short(10) != self as u16 {
-            return Err(FormatError::OutOfStep);
-        }
-        let given = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
-        if given as usize != self.length() {
-            return Err(FormatError::Length {
-                given: given as usize,
-                needed: self.length(),
-            });
-        }
-        Ok(())
-    }
-}
-
-/// Takes fields off a message.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (field, rest) = self.0.split_first_chunk().expect("a body of its length");
-        self.0 = rest;
-        *field
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_be_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_be_bytes(self.take())
-    }
-}
-
-/// A number that the peer gave, if it is one of these.
-fn within(
-    field: &'static str,
-    given: u64,
-    range: impl std::ops::RangeBounds<u64>,
-) -> Result<(), FormatError> {
-    if range.contains(&given) {
-        return Ok(());
-    }
-    Err(FormatError::Field { field, given })
-}
-
 impl ConnInfo {
     /// Bytes of it on the wire.
-    pub const BYTES: usize = HEADER + BODY;
+    pub const BYTES: usize = HEADER + CONN_INFO;
 
     /// As it is sent, for bringing it to the peer by any means.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..HEADER].copy_from_slice(&Kind::Info.header());
+        bytes[HEADER..].copy_from_slice(&self.to_body());
+        bytes
+    }
+
+    /// Its body.
+    pub(super) fn to_body(self) -> [u8; CONN_INFO] {
         let Self {
             endpoint,
             mtu,
             memory,
         } = self;
-        let fields: [&[u8]; 10] = [
-            &Kind::Info.header(),
+        let fields: [&[u8]; 9] = [
             &endpoint.qp_num.to_be_bytes(),
             &endpoint.psn.to_be_bytes(),
             &endpoint.lid.to_be_bytes(),
@@ -177,7 +86,7 @@ impl ConnInfo {
             &memory.length.to_be_bytes(),
             &memory.rkey.to_be_bytes(),
         ];
-        let mut bytes = [0; Self::BYTES];
+        let mut bytes = [0; CONN_INFO];
         let mut at = 0;
         for field in fields {
             bytes[at..at + field.len()].copy_from_slice(field);
@@ -197,6 +106,11 @@ impl ConnInfo {
         })?;
         let mut reader = Reader(whole);
         Kind::Info.check(&reader.take())?;
+        Self::from_body(&mut reader)
+    }
+
+    /// Takes its body.
+    pub(super) fn from_body(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
         let (qp_num, psn) = (reader.u32(), reader.u32());
         let lid = u16::from_be_bytes(reader.take());
         let [mtu, reserved] = reader.take();
@@ -222,69 +136,6 @@ impl ConnInfo {
         })
     }
 }
-
-/// Why what a peer sent is not what it has to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FormatError {
-    /// It is not this library's at all.
-    Foreign,
-    /// It is of another version of the format.
-    Version {
-        /// The peer's.
-        given: u16,
-        /// Ours.
-        ours: u16,
-    },
-    /// It is something else than what is due now.
-    OutOfStep,
-    /// It is longer or shorter than it can be.
-    Length {
-        /// The peer's number.
-        given: usize,
-        /// What it has to be.
-        needed: usize,
-    },
-    /// A number is out of its range.
-    Field {
-        /// Which number.
-        field: &'static str,
-        /// The peer's number.
-        given: u64,
-    },
-}
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Foreign => f.write_str(
-                "the peer speaks another protocol: check the host and the port, and that the other \
-                 program uses bellwire::connect",
-            ),
-            Self::Version { given, ours } => write!(
-                f,
-                "the peer speaks version {given} of the exchange, this library version {ours}: run \
-                 both with the same version of bellwire"
-            ),
-            Self::OutOfStep => f.write_str(
-                "the peer is at another step: both ends have to exchange and meet at barriers in \
-                 the same order",
-            ),
-            Self::Length { given, needed } => write!(
-                f,
-                "the peer's message has {given} bytes where {needed} are due: run both with the \
-                 same version of bellwire"
-            ),
-            Self::Field { field, given } => write!(
-                f,
-                "the peer's {field} is {given:#x}, which it cannot be: the other program gives it \
-                 wrongly"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FormatError {}
 
 #[cfg(test)]
 mod tests {
@@ -333,7 +184,7 @@ mod tests {
         // The length that it says.
         for given in [0u32, 47, 49, u32::MAX] {
             bytes[12..16].copy_from_slice(&given.to_be_bytes());
-            let needed = BODY;
+            let needed = CONN_INFO;
             let given = given as usize;
             let expected = FormatError::Length { given, needed };
             assert_eq!(ConnInfo::from_bytes(&bytes), Err(expected));

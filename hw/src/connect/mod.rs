@@ -1,7 +1,11 @@
 //! How two programs bring to each other what their queue pairs need: [`ConnInfo`] says what that is,
 //! [`tcp`] brings it over a TCP connection.
 
+mod format;
 mod info;
+mod message;
 pub mod tcp;
 
-pub use info::{ConnInfo, FormatError, RemoteMemory};
+pub use format::FormatError;
+pub use info::{ConnInfo, RemoteMemory};
+pub use message::{Message, RecoveryInfo};

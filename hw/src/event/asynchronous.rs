@@ -54,6 +54,11 @@ impl Device {
         self.events.get(|| self.idle()).map(AsyncEvent)
     }
 
+    /// Takes the oldest event of this context; `None` when there is none. Never blocks.
+    pub(crate) fn next_async_event(&self) -> Result<Option<AsyncEvent>, Error> {
+        Ok(self.events.get_now()?.map(AsyncEvent))
+    }
+
     /// The descriptor of this context's events (`ibv_context.async_fd`): readable while one is
     /// queued. For poll and epoll, not to be read.
     ///

@@ -162,6 +162,16 @@ impl<T> EventQueue<T> {
         Ok(Some((element, event)))
     }
 
+    /// Takes the oldest event; `None` when there is none. Never blocks.
+    pub(super) fn get_now(self: &Arc<Self>) -> Result<Option<Got<T>>, Error> {
+        let got = self.try_get()?;
+        Ok(got.map(|(element, event)| Got {
+            queue: self.clone(),
+            element,
+            event,
+        }))
+    }
+
     /// Takes the oldest event. When there is none it blocks, or not, as the descriptor's flags say.
     /// Each time before it blocks it calls `idle`, which may bound for how long.
     pub(super) fn get(
@@ -170,12 +180,8 @@ impl<T> EventQueue<T> {
     ) -> Result<Got<T>, Error> {
         let failed = |error| Error::io("wait for an event", error);
         loop {
-            if let Some((element, event)) = self.try_get()? {
-                return Ok(Got {
-                    queue: self.clone(),
-                    element,
-                    event,
-                });
+            if let Some(got) = self.get_now()? {
+                return Ok(got);
             }
             let bound = idle();
             let fd = self.source.fd();

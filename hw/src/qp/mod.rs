@@ -60,6 +60,8 @@ pub struct Qp<T: QpTransport = Rc> {
     memory: Arc<QpMemory>,
     cqs: (Arc<CqShared>, Arc<CqShared>),
     srq: Option<Arc<SrqShared>>,
+    /// By [`end`](Self::end).
+    destroyed: bool,
     pd: Pd,
 }
 
@@ -144,9 +146,21 @@ impl<T: QpTransport> Qp<T> {
             memory,
             cqs: shared,
             srq,
+            destroyed: false,
             pd: pd.clone(),
         })
     }
+}
+
+/// A request that was not told when its queue pair's life ended.
+#[derive(Debug)]
+pub(crate) enum Untold {
+    /// Of the shared receive queue: completed, and not polled.
+    Shared(u64, Option<Block<'static>>),
+    /// Of the send queue.
+    Send(Unfinished<'static>),
+    /// Of the queue pair's own receive queue.
+    Recv(Unfinished<'static>),
 }
 
 /// What a queue pair is to be made of.
@@ -505,6 +519,18 @@ impl<T: QpTransport> Qp<T> {
         cqs: impl Into<Cqs<'a>>,
         mut each: impl FnMut(u64, Option<Block<'static>>),
     ) -> Result<(), Error> {
+        self.reset_with(cqs, |untold| match untold {
+            Untold::Shared(wr_id, block) => each(wr_id, block),
+            Untold::Send(request) | Untold::Recv(request) => each(request.wr_id, request.block),
+        })
+    }
+
+    /// As [`reset`](Self::reset), and says where each request stands.
+    pub(crate) fn reset_with<'a>(
+        &mut self,
+        cqs: impl Into<Cqs<'a>>,
+        mut each: impl FnMut(Untold),
+    ) -> Result<(), Error> {
         let mut cqs = cqs.into();
         let ours = match &cqs {
             Cqs::Shared(cq) => {
@@ -522,21 +548,21 @@ impl<T: QpTransport> Qp<T> {
         let attr = QpAttr::default();
         let hca = &self.pd.device().hca;
         hca.modify_qp(self.qpn, &attr, QpAttrMask::STATE)?;
+        let mut shared = |wr_id, block| each(Untold::Shared(wr_id, block));
         match &mut cqs {
-            Cqs::Shared(cq) => cq.detach(self.user_index.0, &mut each),
+            Cqs::Shared(cq) => cq.detach(self.user_index.0, &mut shared),
             Cqs::Split(send, recv) => {
-                send.detach(self.user_index.0, &mut each);
+                send.detach(self.user_index.0, &mut shared);
                 if T::RECEIVES {
-                    recv.detach(self.user_index.1, &mut each);
+                    recv.detach(self.user_index.1, &mut shared);
                 }
             }
         }
         // SAFETY: in RESET the device has stopped; the completion queues are here, exclusively, and
         // have no entry of ours any more.
         unsafe {
-            let mut unfinished = |request: Unfinished<'static>| each(request.wr_id, request.block);
-            self.sq.clear(&mut unfinished);
-            self.rq.clear(&mut unfinished);
+            self.sq.clear(|request| each(Untold::Send(request)));
+            self.rq.clear(|request| each(Untold::Recv(request)));
         }
         // SAFETY: the memory is kept as before.
         let parts = unsafe { self.memory.parts() };
@@ -555,14 +581,40 @@ impl<T: QpTransport> Qp<T> {
     }
 }
 
-impl<T: QpTransport> Drop for Qp<T> {
-    fn drop(&mut self) {
+impl<T: QpTransport> Qp<T> {
+    /// Destroys it, and tells what was not told, sends first, oldest first; their entries can still be
+    /// read. `cq` is the completion queue that it was created with, for both directions; what it holds
+    /// of the queue pair's completions is gone.
+    pub(crate) fn end(&mut self, cq: &mut Cq, mut each: impl FnMut(Untold)) {
+        self.destroy();
+        cq.detach(self.user_index.0, |wr_id, block| {
+            each(Untold::Shared(wr_id, block));
+        });
+        // SAFETY: the queue pair is destroyed; the completion queue is here, exclusively, and has no
+        // entry of ours any more.
+        unsafe {
+            self.sq.clear(|request| each(Untold::Send(request)));
+            self.rq.abandon(|request| each(Untold::Recv(request)));
+        }
+    }
+
+    /// Takes it away from the device, after it has flushed what is in flight.
+    fn destroy(&mut self) {
         // What is staged and not rung was taken, so it is told. Any state has a way to ERR.
         if self.to_error().is_ok() {
             self.sq.ring();
             self.rq.ring();
         }
         self.pd.device().hca.destroy_qp(self.qpn);
+        self.destroyed = true;
+    }
+}
+
+impl<T: QpTransport> Drop for Qp<T> {
+    fn drop(&mut self) {
+        if !self.destroyed {
+            self.destroy();
+        }
         let (send, recv) = &self.cqs;
         // Nobody else sets it.
         let _ = self

@@ -64,6 +64,16 @@ impl<T: Connected> Qp<T> {
     /// As [`modify`](Self::modify).
     pub fn connect(&mut self, peer: &Endpoint, connect: &ConnectAttr) -> Result<(), Error> {
         let psn = self.endpoint().psn;
+        self.connect_from(psn, peer, connect)
+    }
+
+    /// As [`connect`](Self::connect), with this first packet sequence number of ours.
+    pub(crate) fn connect_from(
+        &mut self,
+        psn: u32,
+        peer: &Endpoint,
+        connect: &ConnectAttr,
+    ) -> Result<(), Error> {
         let mut attr = connect.ready(self.pd().device(), peer, psn)?;
         self.step(QpState::Init, &attr)?;
         attr.qp_state = QpState::Rts;

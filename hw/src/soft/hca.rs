@@ -259,6 +259,11 @@ impl Hca {
         self.contexts.broadcast(element, event)
     }
 
+    /// The device's time.
+    pub(crate) fn now(&self) -> Duration {
+        Duration::from_nanos(self.clock.now())
+    }
+
     /// Whether threads of its own execute.
     pub(crate) fn has_engine(&self) -> bool {
         self.engine.is_some()

@@ -120,13 +120,21 @@ impl Hca {
     /// process, and count as not sent.
     pub(super) fn close(&self, control: &mut Control, qpn: u32) -> bool {
         let mut rewound = false;
-        if let Some(record) = control.record(qpn) {
+        while let Some(record) = control.record(qpn) {
             // Relaxed: ordered before what follows by the barrier.
             record.ctx.sender.closed.store(true, Ordering::Relaxed);
             self.barriers.heavy();
             record.ctx.sender.section.wait();
-            rewound = record.rewind();
-            self.settle(control, qpn);
+            rewound |= record.rewind();
+            // The entry may have been the last: nothing was left to wait for, and it is open again.
+            let opened = self.settle(control, qpn)
+                && control
+                    .record(qpn)
+                    // Relaxed: changed under the lock, or by the data path, which is not in it.
+                    .is_some_and(|record| !record.ctx.sender.closed.load(Ordering::Relaxed));
+            if !opened {
+                break;
+            }
         }
         rewound
     }

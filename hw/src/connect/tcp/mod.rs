@@ -47,15 +47,18 @@
 
 mod deadline;
 mod error;
+mod exchange;
 mod listener;
 mod resolve;
 #[cfg(test)]
 mod tests;
 
 pub use error::{TcpError, Waited};
+pub use exchange::TcpExchange;
 pub use listener::Listener;
 
-use super::info::{ConnInfo, HEADER, Kind};
+use super::format::{HEADER, Kind};
+use super::info::ConnInfo;
 use deadline::Deadline;
 use resolve::resolve;
 use std::io::{self, Read, Write};

@@ -1,0 +1,70 @@
+//! How often what happened to a link.
+
+use super::told::Told;
+use bellwire_core::fault::Scope;
+use bellwire_core::fault::outcome::Outcome;
+use bellwire_core::fault::plan::End;
+use std::time::Duration;
+
+/// How often what happened to a link. What ends well at once is not counted: that would cost the
+/// data path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Faults, by [`Scope::number`].
+    pub faults: [u64; Scope::ALL.len()],
+    /// Recoveries after which the link works.
+    pub recovered: u64,
+    /// Of these, with something that is not as it was.
+    pub degraded: u64,
+    /// One, when the link has been given up.
+    pub gave_up: u64,
+    /// Requests that were posted again.
+    pub replayed: u64,
+    /// Receives that were posted again.
+    pub reposted: u64,
+    /// Requests of a failed connection that turned out to have been executed.
+    pub done: u64,
+    /// Requests told as failed.
+    pub failed: u64,
+    /// Requests told as not executed.
+    pub not_executed: u64,
+    /// Requests told as in doubt.
+    pub in_doubt: u64,
+    /// What the last recovery took, from its first fault on.
+    pub last: Duration,
+    /// What the longest took.
+    pub longest: Duration,
+    /// What all took.
+    pub total: Duration,
+}
+
+impl Counters {
+    pub(super) fn fault(&mut self, scope: Scope) {
+        self.faults[usize::from(scope.number())] += 1;
+    }
+
+    /// A request of a failed connection is told.
+    pub(super) fn told(&mut self, told: &Told) {
+        *match told.outcome {
+            Outcome::Done => &mut self.done,
+            Outcome::Failed(_) => &mut self.failed,
+            Outcome::NotExecuted => &mut self.not_executed,
+            Outcome::InDoubt(_) => &mut self.in_doubt,
+        } += 1;
+    }
+
+    pub(super) fn ended(&mut self, end: End, took: Duration) {
+        match end {
+            End::Recovered => self.recovered += 1,
+            End::Degraded(_) => {
+                self.recovered += 1;
+                self.degraded += 1;
+            }
+            End::GaveUp(_) => self.gave_up += 1,
+        }
+        self.last = took;
+        self.longest = self.longest.max(took);
+        self.total += took;
+    }
+}

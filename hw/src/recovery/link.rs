@@ -1,0 +1,556 @@
+//! The connection that programs hold.
+
+use super::counters::Counters;
+use super::exchange::{Exchange, ExchangeError};
+use super::init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
+use super::inside::Inside;
+use super::live::{Live, done};
+use super::told::{LinkEnd, LinkError, Refused, Told};
+use super::worker::Worker;
+use crate::connect::RemoteMemory;
+use crate::cq::Cq;
+use crate::error::Error;
+use crate::event::EventType;
+use crate::pd::Pd;
+use crate::qp::Qp;
+use bellwire_core::fault::Fault;
+use bellwire_core::fault::outcome::Replay;
+use bellwire_core::queue::{Completion, PostError};
+use bellwire_core::slab::Block;
+use bellwire_core::wqe::{NoPayload, Operation, Payload, Rc, Supports};
+use bellwire_core::wr::{SendFlags, Sge};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// What a link does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// It connects, for the first time or again. Posts are refused; poll it.
+    Recovering,
+    /// It works.
+    Ready,
+    /// It has been given up, or closed.
+    Ended(LinkEnd),
+}
+
+/// A reliable connection that recovers from faults under the running program. See the
+/// [module](super). One owner at a time: `Send`, not `Sync`.
+///
+/// Dropping it tells the peer. What was not told then is not told any more; blocks go back to their
+/// slabs.
+#[derive(Debug)]
+pub struct Link {
+    live: Option<Live>,
+    /// Polls that found nothing, since the last look at what else there is.
+    misses: u32,
+    look_every: u32,
+    inside: Whereabouts,
+}
+
+#[derive(Debug)]
+enum Whereabouts {
+    Here(Box<Inside>),
+    /// A thread has it.
+    Away(Worker),
+    /// Between the two.
+    Nowhere,
+}
+
+impl Link {
+    /// A link that connects with the one at the other end of `exchange` as it is polled. Receives may
+    /// be posted at once, and should be.
+    ///
+    /// # Errors
+    /// As [`Device::create_cq`](crate::Device::create_cq) and [`Pd::create_qp`].
+    pub fn new(pd: &Pd, init: LinkInit, exchange: impl Exchange + 'static) -> Result<Self, Error> {
+        let look_every = init.look_every.max(1);
+        let live = Live::new(pd, &init)?;
+        let mut inside = Box::new(Inside::new(pd, init, Box::new(exchange)));
+        inside.watch(live.qp.qp_num(), live.cq.cqn());
+        // The first connection is made as every other is.
+        inside.connect_first(pd.device().now());
+        Ok(Self {
+            live: Some(live),
+            misses: look_every,
+            look_every,
+            inside: Whereabouts::Here(inside),
+        })
+    }
+
+    /// What it does. Changes in polls only.
+    pub fn state(&self) -> LinkState {
+        match &self.inside {
+            Whereabouts::Here(inside) => match inside.ended {
+                Some(end) => LinkState::Ended(end),
+                None if self.live.is_some() && inside.connected() => LinkState::Ready,
+                None => LinkState::Recovering,
+            },
+            _ => LinkState::Recovering,
+        }
+    }
+
+    /// Stages a request that carries its bytes, or has none.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing was staged.
+    #[inline(always)]
+    pub fn post_inline<O: Operation>(
+        &mut self,
+        wr_id: u64,
+        operation: O,
+        payload: &[u8],
+        flags: SendFlags,
+        replay: Replay,
+    ) -> Result<(), LinkError>
+    where
+        Rc: Supports<O>,
+    {
+        let payload = bellwire_core::wqe::Inline(payload);
+        // SAFETY: an inline entry names no local memory.
+        unsafe { self.post(wr_id, operation, payload, flags, replay) }
+    }
+
+    /// Stages a request without data.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing was staged.
+    #[inline(always)]
+    pub fn post_empty<O: Operation>(
+        &mut self,
+        wr_id: u64,
+        operation: O,
+        flags: SendFlags,
+        replay: Replay,
+    ) -> Result<(), LinkError>
+    where
+        Rc: Supports<O>,
+    {
+        // SAFETY: the entry names no local memory.
+        unsafe { self.post(wr_id, operation, NoPayload, flags, replay) }
+    }
+
+    /// Stages a request on the first `length` bytes of a block, which comes back with what is told of
+    /// it, or goes back to its slab where a later request tells of this one.
+    ///
+    /// # Errors
+    /// [`Refused`], with the block.
+    #[inline(always)]
+    pub fn post_block<O: Operation>(
+        &mut self,
+        wr_id: u64,
+        operation: O,
+        block: Block<'static>,
+        length: u32,
+        flags: SendFlags,
+        replay: Replay,
+    ) -> Result<(), Refused>
+    where
+        Rc: Supports<O>,
+    {
+        let Some(live) = &mut self.live else {
+            let error = self.refusal();
+            return Err(Refused { error, block });
+        };
+        let sq = live.qp.sq();
+        let counter = sq.counter();
+        match sq.post_block(wr_id, (), operation, block, length, flags) {
+            Ok(()) => {
+                live.note::<O>(counter, replay);
+                Ok(())
+            }
+            Err(rejected) => Err(Refused {
+                error: self.refused(rejected.error),
+                block: rejected.block,
+            }),
+        }
+    }
+
+    /// Stages a request. This is the raw path; [`post_inline`](Self::post_inline),
+    /// [`post_block`](Self::post_block) and [`post_empty`](Self::post_empty) are the safe ones.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing was staged.
+    ///
+    /// # Safety
+    /// The local memory that `payload` points to stays valid, and is not written (for a READ or
+    /// atomic: not touched) by the program until the request is told: also while the link recovers,
+    /// for it may be posted again.
+    #[inline(always)]
+    pub unsafe fn post<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+        replay: Replay,
+    ) -> Result<(), LinkError>
+    where
+        Rc: Supports<O>,
+    {
+        let Some(live) = &mut self.live else {
+            return Err(self.refusal());
+        };
+        let sq = live.qp.sq();
+        let counter = sq.counter();
+        // SAFETY: the caller's promise.
+        match unsafe { sq.post(wr_id, (), operation, payload, flags) } {
+            Ok(()) => {
+                live.note::<O>(counter, replay);
+                Ok(())
+            }
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    /// Tells the device of all sends that are staged. Does nothing while it recovers: what was staged
+    /// before is told.
+    #[inline(always)]
+    pub fn ring(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.qp.sq().ring();
+        }
+    }
+
+    /// Stages a receive into a whole block, which comes back when the receive is told.
+    ///
+    /// # Errors
+    /// [`Refused`], with the block.
+    #[inline(always)]
+    pub fn post_recv_block(&mut self, wr_id: u64, block: Block<'static>) -> Result<(), Refused> {
+        let Some(live) = &mut self.live else {
+            let error = self.refusal();
+            return Err(Refused { error, block });
+        };
+        live.qp.rq().post_block(wr_id, block).map_err(Refused::from)
+    }
+
+    /// Stages a receive. This is the raw path, [`post_recv_block`](Self::post_recv_block) the safe
+    /// one.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing was staged.
+    ///
+    /// # Safety
+    /// The memory that `sges` point to stays valid, and is not touched by the program until the
+    /// request is told; also while the link recovers.
+    #[inline(always)]
+    pub unsafe fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), LinkError> {
+        let Some(live) = &mut self.live else {
+            return Err(self.refusal());
+        };
+        // SAFETY: the caller's promise.
+        unsafe { live.qp.rq().post(wr_id, sges).map_err(LinkError::from) }
+    }
+
+    /// Tells the device of all receives that are staged.
+    #[inline(always)]
+    pub fn ring_recv(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.qp.rq().ring();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self) -> LinkError {
+        match self.state() {
+            LinkState::Ended(end) => LinkError::Ended(end),
+            _ => LinkError::Recovering,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(&self, error: PostError) -> LinkError {
+        match error {
+            // It was never connected.
+            PostError::WrongState => LinkError::Recovering,
+            error => LinkError::Post(error),
+        }
+    }
+
+    /// Gives up to `limit` outcomes to `each`, and returns how many there were. Carries on what there
+    /// is to carry on, but never waits; while the link recovers it has to be called from time to time.
+    #[inline(always)]
+    pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Told)) -> usize {
+        if let Some(Live { cq, received, .. }) = &mut self.live {
+            // Allocates when something fails.
+            let mut failed = Vec::new();
+            let count = cq.poll(limit, |completion| match completion.result {
+                Ok(success) => {
+                    *received += u64::from(success.opcode.is_recv());
+                    each(done(completion, success));
+                }
+                Err(_) => failed.push(completion),
+            });
+            if !failed.is_empty() {
+                let told = count - failed.len();
+                self.fails(failed);
+                return told + self.carry_on(limit - told, &mut each);
+            }
+            if count != 0 || limit == 0 {
+                return count;
+            }
+            self.misses += 1;
+            if self.misses < self.look_every {
+                return 0;
+            }
+        }
+        self.carry_on(limit, &mut each)
+    }
+
+    /// Requests failed: the link recovers.
+    #[cold]
+    #[inline(never)]
+    fn fails(&mut self, failed: Vec<Completion<'static>>) {
+        let (Whereabouts::Here(inside), Some(live)) = (&mut self.inside, self.live.take()) else {
+            return;
+        };
+        inside.begin(live);
+        let now = inside.pd.device().now();
+        // The others follow from the first.
+        let faults: Vec<_> = failed
+            .into_iter()
+            .filter_map(|completion| inside.take(completion))
+            .collect();
+        if let Some(&fault) = faults.first() {
+            inside.fault(fault, now);
+        }
+        if !inside.plan.running() {
+            // Nothing that a completion tells leaves a reliable connection as it was.
+            inside.fault(Fault::Event(EventType::QpFatal), now);
+        }
+    }
+
+    /// What is not the plain case of a poll.
+    #[cold]
+    #[inline(never)]
+    fn carry_on(&mut self, limit: usize, each: &mut dyn FnMut(Told)) -> usize {
+        self.misses = 0;
+        self.fetch_inside();
+        let Whereabouts::Here(inside) = &mut self.inside else {
+            return 0;
+        };
+        let now = inside.pd.device().now();
+        if self.live.is_some() {
+            if !inside.look(now) {
+                return 0;
+            }
+            if let Some(live) = self.live.take() {
+                inside.begin(live);
+            }
+        }
+        if inside.recovers() && inside.init.recover_in == RecoverIn::Thread {
+            self.send_away();
+            return 0;
+        }
+        inside.drive(now);
+        let count = inside.tell_program(limit, each);
+        self.live = inside.resume();
+        count
+    }
+
+    /// Takes back what the thread is done with.
+    fn fetch_inside(&mut self) {
+        self.inside = match std::mem::replace(&mut self.inside, Whereabouts::Nowhere) {
+            Whereabouts::Away(worker) => match worker.fetch() {
+                Ok(inside) => Whereabouts::Here(inside),
+                Err(worker) => Whereabouts::Away(worker),
+            },
+            other => other,
+        };
+    }
+
+    fn send_away(&mut self) {
+        self.inside = match std::mem::replace(&mut self.inside, Whereabouts::Nowhere) {
+            Whereabouts::Here(inside) => match Worker::start(inside) {
+                Ok(worker) => Whereabouts::Away(worker),
+                Err(mut inside) => {
+                    // The system has no thread: the poller has to do it.
+                    inside.init.recover_in = RecoverIn::Poller;
+                    Whereabouts::Here(inside)
+                }
+            },
+            other => other,
+        };
+    }
+
+    /// Waits until the recovery's thread is done, if there is one.
+    fn bring_home(&mut self) {
+        self.inside = match std::mem::replace(&mut self.inside, Whereabouts::Nowhere) {
+            Whereabouts::Away(worker) => Whereabouts::Here(worker.stop()),
+            other => other,
+        };
+    }
+
+    fn inside(&self) -> Option<&Inside> {
+        match &self.inside {
+            Whereabouts::Here(inside) => Some(inside),
+            _ => None,
+        }
+    }
+
+    fn inside_mut(&mut self) -> Option<&mut Inside> {
+        match &mut self.inside {
+            Whereabouts::Here(inside) => Some(inside),
+            _ => None,
+        }
+    }
+
+    /// Calls the program at each fault: from a poll, or from the recovery's thread. Not while it
+    /// recovers in a thread.
+    pub fn on_fault(&mut self, hook: impl FnMut(&FaultReport) + Send + 'static) {
+        if let Some(inside) = self.inside_mut() {
+            inside.hooks.on_fault = Some(Box::new(hook));
+        }
+    }
+
+    /// Calls the program when a recovery has ended, well or not, and when the first connection is
+    /// made; as [`on_fault`](Self::on_fault).
+    pub fn on_recovered(&mut self, hook: impl FnMut(&RecoveryReport) + Send + 'static) {
+        if let Some(inside) = self.inside_mut() {
+            inside.hooks.on_recovered = Some(Box::new(hook));
+        }
+    }
+
+    /// How often what happened. `None` while it recovers in a thread.
+    pub fn counters(&self) -> Option<Counters> {
+        self.inside().map(|inside| inside.counters)
+    }
+
+    /// The number of the connection, from 1: each recovery makes another one.
+    pub fn epoch(&self) -> u64 {
+        self.inside().map_or(0, |inside| inside.peer.epoch())
+    }
+
+    /// Memory that the peer has opened to this end, as it said at the last connection.
+    pub fn peer_memory(&self) -> Option<RemoteMemory> {
+        Some(self.inside()?.theirs?.conn.memory)
+    }
+
+    /// Number of the queue pair. `None` while there is none, or a thread has it. A rebuilt one has
+    /// another.
+    pub fn qp_num(&self) -> Option<u32> {
+        let live = self.live.as_ref().map(|live| &live.qp);
+        let qp = live.or_else(|| self.inside()?.life.as_ref()?.qp.as_ref());
+        qp.map(Qp::qp_num)
+    }
+
+    /// Number of the completion queue; as [`qp_num`](Self::qp_num).
+    pub fn cqn(&self) -> Option<u32> {
+        let live = self.live.as_ref().map(|live| &live.cq);
+        let cq = live.or_else(|| self.inside()?.life.as_ref()?.cq.as_ref());
+        cq.map(Cq::cqn)
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> Option<&Pd> {
+        self.inside().map(|inside| &inside.pd)
+    }
+
+    /// Has it recover as if `fault` had been seen: what a program knows that the link does not, such as
+    /// an event of the communication manager.
+    pub fn report(&mut self, fault: Fault) {
+        self.with_queues(|inside, now| {
+            inside.fault(fault, now);
+            inside.plan.running()
+        });
+    }
+
+    /// Calls with the inside; it takes the queues when the call says so.
+    fn with_queues(&mut self, call: impl FnOnce(&mut Inside, Duration) -> bool) {
+        let live = &mut self.live;
+        if let Whereabouts::Here(inside) = &mut self.inside {
+            let now = inside.pd.device().now();
+            if call(inside, now)
+                && let Some(live) = live.take()
+            {
+                inside.begin(live);
+            }
+        }
+    }
+
+    /// Ends it: posts are refused from here on. What was posted may go on for as long as `within`, of
+    /// the device's time, a recovery included; then it is flushed. Poll until the state is
+    /// [`Ended`](LinkState::Ended): everything is told by then, receives as not executed.
+    ///
+    /// Waits for the recovery's thread to stop, if there is one.
+    pub fn close(&mut self, within: Duration) {
+        self.bring_home();
+        self.with_queues(|inside, now| {
+            inside.close_within(within, now);
+            // What is left of it belongs to the poller.
+            inside.init.recover_in = RecoverIn::Poller;
+            inside.recovers()
+        });
+    }
+
+    /// [Closes](Self::close) it, and polls until everything has been told, or the time is up: then it
+    /// ends at once, and tells what it knows. When this returns all buffers have come back: those of
+    /// requests that are told to `each`, and of unsignalled ones that were executed, to their slabs.
+    ///
+    /// The time is the machine's as well as the device's: a virtual clock stands still meanwhile.
+    pub fn drain(&mut self, within: Duration, mut each: impl FnMut(Told)) -> Drained {
+        let start = Instant::now();
+        // The rest is for the flush.
+        self.close(within / 4 * 3);
+        let mut drained = Drained::default();
+        let mut count = |told: Told| {
+            drained.told += 1;
+            drained.retired += u64::from(told.retired);
+            each(told);
+        };
+        loop {
+            let ended = matches!(self.state(), LinkState::Ended(_));
+            if self.poll(usize::MAX, &mut count) == 0 && ended {
+                break;
+            }
+            if start.elapsed() >= within
+                && let Whereabouts::Here(inside) = &mut self.inside
+            {
+                inside.close_now();
+            }
+            std::thread::yield_now();
+        }
+        drained.retired += u64::from(self.untold());
+        drained
+    }
+
+    /// Requests that were executed, and that nothing has been told of because nothing was told after
+    /// them: unsignalled ones. They count as retired.
+    pub fn untold(&self) -> u32 {
+        self.inside().map_or(0, |inside| inside.carried)
+    }
+
+    /// Why the peer cannot be reached any more; `None`: it can, or it has closed its link.
+    pub fn exchange_error(&self) -> Option<&ExchangeError> {
+        self.inside()?.peer.error()
+    }
+
+    /// A descriptor that is readable when the peer says something, if the exchange has one: for poll
+    /// and epoll, beside [`Device::async_fd`](crate::Device::async_fd).
+    pub fn exchange_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inside()?.peer.fd()
+    }
+
+    /// When it wants to be polled again at the latest, in the device's time since some moment; `None`
+    /// while nothing has a deadline.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.inside()?.plan.deadline()
+    }
+}
+
+/// What [`Link::drain`] has told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Requests that were told.
+    pub told: u64,
+    /// Requests that these told of: all that were posted and not told before.
+    pub retired: u64,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.bring_home();
+    }
+}

@@ -1,0 +1,279 @@
+//! Links that end: everything is told, and all blocks come back.
+
+use crate::world::{End, World, init};
+use bellwire::connect::{Message, RecoveryInfo};
+use bellwire::fault::outcome::{Doubt, Outcome, Replay};
+use bellwire::fault::plan::{Limits, Why};
+use bellwire::recovery::{Exchange, LinkEnd, LinkError, LinkInit, LinkState, pair};
+use bellwire::soft::{Fault, Script, Trigger};
+use bellwire::wqe::{RdmaWrite, Send};
+use bellwire::wr::{SendFlags, WcStatus};
+use bellwire_tests::fixture::virtual_device;
+use std::time::Duration;
+
+/// Polls one end, and moves the clock on, until it has ended.
+fn ended(world: &mut World, end: fn(&mut World) -> &mut End) -> LinkEnd {
+    for _ in 0..100_000 {
+        end(world).poll();
+        if let LinkState::Ended(why) = end(world).state() {
+            while end(world).poll() != 0 {}
+            return why;
+        }
+        world.device.advance(Duration::from_millis(10));
+    }
+    panic!("no end");
+}
+
+#[test]
+fn the_device_breaks() {
+    let mut world = World::new();
+    world.a.receive(0..3);
+    world.b.receive(0..3);
+    world.a.go(10, Send {}, Replay::Anyway);
+    world
+        .a
+        .stage(11, Send {}, SendFlags::empty(), Replay::Anyway);
+    let script = Script::default().with(Trigger::After(Duration::ZERO), Fault::DeviceFatal);
+    world.device.inject(&script).unwrap();
+    world.device.advance(Duration::from_nanos(1));
+    world.settle();
+    for state in world.states() {
+        assert!(
+            matches!(state, LinkState::Ended(LinkEnd::GaveUp(Why::Fault(_)))),
+            "{state:?}"
+        );
+    }
+    assert_eq!(
+        world.a.sends(),
+        [(10, Outcome::Done), (11, Outcome::NotExecuted)]
+    );
+    world.all_told([0, 0]);
+    let refused = world
+        .a
+        .link
+        .post_empty(1, Send {}, SendFlags::SIGNALED, Replay::Surface);
+    assert!(matches!(refused, Err(LinkError::Ended(_))), "{refused:?}");
+    assert_eq!(world.a.link.counters().unwrap().gave_up, 1);
+}
+
+/// The other end is dropped: this one is told, and ends.
+#[test]
+fn the_peer_goes() {
+    let mut world = World::new();
+    world.a.receive(0..3);
+    world.a.go(
+        10,
+        RdmaWrite {
+            remote: world.b.memory(),
+        },
+        Replay::Surface,
+    );
+    world
+        .a
+        .stage(11, Send {}, SendFlags::SIGNALED, Replay::IfSafe);
+    let (_, gone) = pair();
+    let pd = world.device.alloc_pd();
+    drop(std::mem::replace(&mut world.b, End::new(&pd, init(), gone)));
+    let end = ended(&mut world, |world| &mut world.a);
+    assert_eq!(end, LinkEnd::GaveUp(Why::PeerClosed));
+    assert_eq!(
+        world.a.sends(),
+        [(10, Outcome::Done), (11, Outcome::NotExecuted)]
+    );
+    world.all_told([0, 0]);
+}
+
+/// The other end is not polled any more: a WRITE that nobody counts stays in doubt, and the link is
+/// given up within its limits.
+#[test]
+fn a_peer_that_never_comes_back() {
+    let mut world = World::with(&LinkInit {
+        limits: Limits {
+            attempts: 3,
+            exchange: Duration::from_millis(100),
+            settle: Duration::ZERO,
+            ..Limits::default()
+        },
+        ..init()
+    });
+    world.a.receive(0..3);
+    let remote = world.b.memory();
+    let qpn = world.a.link.qp_num().unwrap();
+    let script = Script::default()
+        .with(Trigger::Entry(1), Fault::DropAck)
+        .with(
+            Trigger::After(Duration::from_micros(1)),
+            Fault::QpFatal(qpn),
+        );
+    world.device.inject(&script).unwrap();
+    world.a.go(10, RdmaWrite { remote }, Replay::IfSafe);
+    world.a.go(11, Send {}, Replay::IfSafe);
+    world.device.advance(Duration::from_micros(2));
+    let end = ended(&mut world, |world| &mut world.a);
+    assert!(matches!(end, LinkEnd::GaveUp(Why::TimedOut(_))), "{end:?}");
+    let doubt = Outcome::InDoubt(Doubt::PeerGone);
+    assert_eq!(world.a.sends(), [(10, doubt), (11, doubt)]);
+    world.all_told([0, 0]);
+}
+
+/// Nobody ever answers.
+#[test]
+fn a_peer_that_never_came() {
+    let device = virtual_device(1);
+    let pd = device.alloc_pd();
+    let (first, silent) = pair();
+    let (_other, second) = pair();
+    let mut world = World {
+        a: End::new(&pd, init(), first),
+        b: End::new(&pd, init(), second),
+        device,
+    };
+    world.a.receive(0..2);
+    let end = ended(&mut world, |world| &mut world.a);
+    assert!(matches!(end, LinkEnd::GaveUp(Why::TimedOut(_))), "{end:?}");
+    world.all_told([0, 0]);
+    drop(silent);
+}
+
+/// An end that says what it may not.
+fn hears(messages: &[Vec<u8>]) -> (World, LinkEnd) {
+    let device = virtual_device(1);
+    let pd = device.alloc_pd();
+    let (first, mut hostile) = pair();
+    let (_other, second) = pair();
+    let mut world = World {
+        a: End::new(&pd, init(), first),
+        b: End::new(&pd, init(), second),
+        device,
+    };
+    world.a.receive(0..2);
+    for message in messages {
+        hostile.send(message).unwrap();
+    }
+    world.settle_a();
+    if world.a.state() == LinkState::Ready {
+        // It cannot know better yet.
+        world.a.go(10, Send {}, Replay::IfSafe);
+        world.settle_a();
+    }
+    drop(hostile);
+    let end = ended(&mut world, |world| &mut world.a);
+    world.all_told([0, 0]);
+    (world, end)
+}
+
+#[test]
+fn garbage_ends_the_link() {
+    let (world, end) = hears(&[b"GET / HTTP/1.1\r\n\r\n".to_vec()]);
+    assert_eq!(end, LinkEnd::GaveUp(Why::PeerClosed));
+    let error = world.a.link.exchange_error().unwrap().to_string();
+    assert!(error.contains("speaks another protocol"), "{error}");
+}
+
+/// Well-formed nonsense: epochs that race on, queue pairs that are not there, counts that cannot be.
+#[test]
+fn a_peer_that_lies_gets_nowhere() {
+    let conn = bellwire::connect::ConnInfo {
+        endpoint: bellwire::Endpoint {
+            qp_num: 0x00ff_ffff,
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let lies = (1..200).flat_map(|epoch| {
+        let info = RecoveryInfo {
+            epoch,
+            conn,
+            connection: epoch - 1,
+            consumed: u64::MAX,
+            exact: epoch % 2 == 0,
+        };
+        [
+            Message::Info(info).to_bytes(),
+            Message::Ready { epoch }.to_bytes(),
+        ]
+    });
+    let (_, end) = hears(&lies.collect::<Vec<_>>());
+    assert!(matches!(end, LinkEnd::GaveUp(_)), "{end:?}");
+}
+
+/// What was posted goes on, unsignalled requests too; receives come back.
+#[test]
+fn drain() {
+    let mut world = World::new();
+    world.a.receive(0..3);
+    world.b.receive(0..3);
+    world
+        .a
+        .stage(10, Send {}, SendFlags::empty(), Replay::Surface);
+    world.a.go(11, Send {}, Replay::Surface);
+    world
+        .a
+        .stage(12, Send {}, SendFlags::empty(), Replay::Surface);
+    let mut told = Vec::new();
+    let drained = world.a.link.drain(Duration::from_secs(5), |it| {
+        told.push((it.wr_id, it.outcome))
+    });
+    assert_eq!(world.a.state(), LinkState::Ended(LinkEnd::Closed));
+    let not = Outcome::NotExecuted;
+    assert_eq!(told, [(11, Outcome::Done), (0, not), (1, not), (2, not)]);
+    assert_eq!((drained.told, drained.retired), (4, 6));
+    assert_eq!(world.a.slab.outstanding(), 0);
+    world.settle();
+    assert_eq!(
+        world.b.state(),
+        LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed))
+    );
+    let words: Vec<_> = world.b.received().iter().map(|&(.., word)| word).collect();
+    assert_eq!(words, [10, 11, 12]);
+    world.all_told_at_b();
+}
+
+/// A peer without receives: what waits for one is told when the time is up.
+#[test]
+fn a_drain_is_bounded() {
+    let mut world = World::with(&LinkInit {
+        connect: bellwire::ConnectAttr {
+            rnr_retry: 7,
+            ..bellwire::ConnectAttr::default()
+        },
+        ..init()
+    });
+    world.a.go(10, Send {}, Replay::Surface);
+    world.a.go(11, Send {}, Replay::Surface);
+    let start = std::time::Instant::now();
+    let within = Duration::from_millis(200);
+    let mut told = Vec::new();
+    let drained = world
+        .a
+        .link
+        .drain(within, |it| told.push((it.wr_id, it.outcome)));
+    assert!(start.elapsed() < within * 10);
+    assert_eq!(drained.retired, 2);
+    assert!(
+        told.iter().all(|(_, outcome)| *outcome != Outcome::Done),
+        "{told:?}"
+    );
+    assert_eq!(world.a.slab.outstanding(), 0);
+}
+
+/// A fault while it closes.
+#[test]
+fn a_drain_recovers_first() {
+    let mut world = World::new();
+    world.b.receive(0..3);
+    world.a.go(10, Send {}, Replay::Surface);
+    let script = Script::default().with(Trigger::Entry(1), Fault::Status(WcStatus::LocQpOpErr));
+    world.device.inject(&script).unwrap();
+    world.a.go(11, Send {}, Replay::Surface);
+    world.a.go(12, Send {}, Replay::IfSafe);
+    world.a.link.close(Duration::from_secs(1));
+    world.settle_a();
+    assert_eq!(world.a.state(), LinkState::Ended(LinkEnd::Closed));
+    let failed = Outcome::Failed(WcStatus::LocQpOpErr);
+    assert_eq!(
+        world.a.sends(),
+        [(10, Outcome::Done), (11, failed), (12, Outcome::Done)]
+    );
+    assert_eq!(world.a.slab.outstanding(), 0);
+}

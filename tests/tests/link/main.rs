@@ -1,0 +1,10 @@
+//! Links recover from every fault: traffic flows again, each request is told exactly once, and all
+//! blocks come back.
+
+mod device;
+mod ends;
+mod faults;
+mod input;
+mod modes;
+mod twice;
+mod world;

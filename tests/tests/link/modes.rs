@@ -1,0 +1,115 @@
+//! Real time: the device's own threads, recovery in a thread, and an exchange over TCP.
+
+use crate::world::{End, init};
+use bellwire::connect::tcp::{Connection, Listener};
+use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::recovery::{Exchange, LinkInit, LinkState, RecoverIn, pair};
+use bellwire::soft::{Fault, Mode, Script, Trigger};
+use bellwire::wqe::Send;
+use bellwire_tests::fixture::{ENGINE, device};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Until both are at `done`.
+pub fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
+    let start = Instant::now();
+    while !done(a, b) {
+        a.poll();
+        b.poll();
+        assert!(start.elapsed() < SOON, "{:?} {:?}", a.state(), b.state());
+        std::thread::yield_now();
+    }
+}
+
+pub fn ready(a: &End, b: &End) -> bool {
+    [a.state(), b.state()] == [LinkState::Ready; 2]
+}
+
+fn recover(
+    mode: Mode,
+    recover_in: RecoverIn,
+    ends: (impl Exchange + 'static, impl Exchange + 'static),
+) {
+    let device = device(mode);
+    let pd = device.alloc_pd();
+    let init = LinkInit {
+        recover_in,
+        ..init()
+    };
+    let mut a = End::new(&pd, init.clone(), ends.0);
+    let mut b = End::new(&pd, init, ends.1);
+    b.receive(0..10);
+    until(&mut a, &mut b, ready);
+    for round in 0..10u64 {
+        a.go(100 + round, Send {}, Replay::IfSafe);
+        let qpn = a.link.qp_num().unwrap();
+        let cqn = b.link.cqn().unwrap();
+        let fault = if round % 2 == 0 {
+            Fault::QpFatal(qpn)
+        } else {
+            Fault::CqOverrun(cqn)
+        };
+        let epoch = a.link.epoch();
+        let script = Script::default().with(Trigger::After(Duration::ZERO), fault);
+        device.inject(&script).unwrap();
+        device.progress();
+        until(&mut a, &mut b, |a, b| {
+            ready(a, b) && a.link.epoch() > epoch && a.log.len() > round as usize
+        });
+    }
+    let expected = |at: u64| (at, Outcome::Done, 100 + at);
+    // Where a completion queue died its receive's completion may have died with it.
+    for (wr_id, outcome, word) in b.received() {
+        assert_eq!(outcome, Outcome::Done);
+        assert!(
+            word >= expected(wr_id).2,
+            "{wr_id} {word}: {:?} {:?} {:?}",
+            a.log,
+            b.log,
+            b.link.counters()
+        );
+    }
+    for (wr_id, outcome) in a.sends() {
+        assert!(
+            matches!(outcome, Outcome::Done | Outcome::InDoubt(_)),
+            "{wr_id}: {outcome:?}"
+        );
+    }
+    let drained = a.link.drain(SOON, drop);
+    assert_eq!(drained.told, 0);
+    b.link.drain(SOON, drop);
+    assert_eq!((a.slab.outstanding(), b.slab.outstanding()), (0, 0));
+}
+
+#[test]
+fn by_the_poller() {
+    recover(Mode::Inline, RecoverIn::Poller, pair());
+}
+
+#[test]
+fn in_a_thread() {
+    recover(Mode::Inline, RecoverIn::Thread, pair());
+}
+
+#[test]
+fn on_an_engine() {
+    recover(ENGINE, RecoverIn::Poller, pair());
+}
+
+#[test]
+fn on_an_engine_in_a_thread() {
+    recover(ENGINE, RecoverIn::Thread, pair());
+}
+
+#[test]
+fn over_tcp() {
+    let listener = Listener::bind(Some("localhost"), 0).unwrap();
+    let port = listener.port();
+    let client = std::thread::spawn(move || Connection::connect("localhost", port, SOON).unwrap());
+    let ends = (
+        listener.accept(SOON).unwrap().into_exchange().unwrap(),
+        client.join().unwrap().into_exchange().unwrap(),
+    );
+    recover(Mode::Inline, RecoverIn::Poller, ends);
+}
