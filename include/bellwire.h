@@ -520,8 +520,8 @@ typedef enum bw_element {
     BW_ELEMENT_PORT = 5,
 } bw_element;
 
-// When a fault strikes. Entries and packets count over the whole device, from the moment at which the
-// script is given.
+// When a fault strikes. Everything counts from the moment at which the script is given, and over the
+// whole device unless the step names a queue pair.
 typedef enum bw_soft_trigger {
     // At the `at`-th send request that is executed, from 1; retries are not new ones.
     BW_AT_ENTRY = 0,
@@ -529,10 +529,12 @@ typedef enum bw_soft_trigger {
     BW_AT_PACKET = 1,
     // When `at` nanoseconds of the device's time have passed.
     BW_AFTER = 2,
+    // At the `at`-th change of any queue pair's state or attributes, from 1, before it is made.
+    BW_AT_MODIFY = 3,
 } bw_soft_trigger;
 
-// What goes wrong. The faults up to BW_FAULT_STATUS befall the request at hand, and need BW_AT_ENTRY or
-// BW_AT_PACKET; the others the device, at any trigger.
+// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER on, befall the
+// request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
 typedef enum bw_soft_fault {
     // The request is lost on its way.
     BW_FAULT_DROP_REQUEST = 0,
@@ -560,6 +562,13 @@ typedef enum bw_soft_fault {
     BW_FAULT_PORT_UP = 11,
     // The event `event_type` is raised, about what has the number `value`.
     BW_FAULT_RAISE = 12,
+    // The request completes with the `bw_wc_status` of `value`, though it was executed.
+    BW_FAULT_STATUS_AFTER = 13,
+    // The request is executed, and the completion queue of its sends overruns by its completion.
+    BW_FAULT_SEND_CQ_OVERRUN = 14,
+    // The request is executed, and the completion queue of the receive that it consumes overruns by its
+    // completion. Nothing if it takes no receive.
+    BW_FAULT_RECV_CQ_OVERRUN = 15,
 } bw_soft_fault;
 
 // A path to a receiver of datagrams, ready to be named by requests.
@@ -1135,8 +1144,9 @@ typedef struct bw_soft_step {
     uint64_t value;
     // Of BW_FAULT_RAISE: a `bw_event_type`.
     uint32_t event_type;
-    // 0.
-    uint32_t reserved;
+    // Of BW_AT_ENTRY and BW_AT_PACKET: the queue pair whose requests count, or 0 for those of all. Of the
+    // others: 0.
+    uint32_t qp_num;
 } bw_soft_step;
 
 #ifdef __cplusplus
@@ -1967,8 +1977,8 @@ int bw_ack_async_event(struct bw_async_event *event);
 // only the first does. While some entry or packet is to be hit, execution is slow. When it fails
 // nothing of the script is taken.
 //
-// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a reserved field; a fault of a
-// request at BW_AFTER), `BW_ENULL`.
+// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a queue pair where none is looked at;
+// a fault of a request at BW_AFTER or BW_AT_MODIFY), `BW_ENULL`.
 // Thread: any.
 int bw_soft_inject(const struct bw_device *device,
                    const struct bw_soft_step *steps,
