@@ -13,6 +13,7 @@
 //! | learn what became of it | [`Cq::poll_one`]: [`queue::Completion`] |
 //! | sleep until there is something to learn | [`event::CompChannel`], [`Cq::req_notify`] |
 //! | learn what no completion tells | [`Device::get_async_event`]: [`event::EventType`] |
+//! | find out why a queue pair failed | [`Qp::dump`]: [`recorder`] |
 //! | see one's own program fail, in a test | [`Device::inject`]: [`soft::Script`] |
 //! | feed one queue from many threads | [`ring::mpsc`] |
 //!
@@ -74,6 +75,7 @@ mod pd;
 mod pinned;
 mod provider;
 mod qp;
+pub mod recorder;
 mod slab;
 pub mod soft;
 mod srq;

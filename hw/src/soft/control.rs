@@ -49,6 +49,8 @@ pub(super) struct Control {
     /// Every entry is executed under the lock: something may be about to go wrong with it, or it is to
     /// be recorded.
     pub gated: bool,
+    /// Nothing is to be executed: somebody looks at what was told.
+    pub held: bool,
     /// The device is broken.
     pub dead: bool,
 }
@@ -77,6 +79,7 @@ impl Control {
             inbox: None,
             scratch: None,
             gated,
+            held: false,
             dead: false,
         }
     }

@@ -91,7 +91,10 @@ impl Hca {
     }
 
     fn wants_gate(&self, control: &Control) -> bool {
-        control.faults.counts_packets() || self.journal.is_some() || !self.port.is_up()
+        control.faults.counts_packets()
+            || self.journal.is_some()
+            || control.held
+            || !self.port.is_up()
     }
 
     /// Keeps the data path out of all queue pairs, or lets it in again, as things are.
@@ -123,6 +126,17 @@ impl Hca {
                 }
             }
         }
+    }
+
+    /// Runs `look` while nothing is executed, and so no completion written.
+    pub(crate) fn hold_still<R>(&self, look: impl FnOnce() -> R) -> R {
+        let mut control = self.control();
+        control.held = true;
+        self.set_gate(&mut control);
+        let seen = look();
+        control.held = false;
+        self.set_gate(&mut control);
+        seen
     }
 
     /// The time of a fault has come.

@@ -52,7 +52,7 @@ pub(crate) struct Cq {
 }
 
 /// What fetching needs.
-pub(super) struct Inner {
+pub(crate) struct Inner {
     memory: CqMemory<'static>,
     /// Index behind the last entry.
     producer: u32,
@@ -199,7 +199,7 @@ impl Cq {
     }
 
     /// Waits until nobody fetches. For the control path.
-    pub(super) fn with<R>(&self, each: impl FnOnce(&mut Inner) -> R) -> R {
+    pub(crate) fn with<R>(&self, each: impl FnOnce(&mut Inner) -> R) -> R {
         // Acquire: as in `fetch`.
         while self.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
