@@ -156,7 +156,7 @@ impl Provider {
         match (self, cq) {
             (Self::Soft(hca), _) => hca.hold_still(look),
             #[cfg(feature = "verbs")]
-            (Self::Verbs(_), CqSide::Verbs(cq)) => cq.with(|_| look()),
+            (Self::Verbs(_), CqSide::Verbs(cq)) => cq.hold_still(look),
             // There is no such completion queue.
             #[cfg(feature = "verbs")]
             (Self::Verbs(_), CqSide::Soft(_)) => look(),

@@ -6,7 +6,7 @@ use super::{
 use crate::cq::{Cq, Cqs, OldCqe};
 use crate::error::Error;
 use crate::qp::{Qp, QpTransport};
-use bellwire_core::cqe::CqeOpcode;
+use bellwire_core::cqe::{Cqe64, CqeOpcode};
 use bellwire_core::queue::UserIndex;
 use bellwire_core::wr::QpType;
 
@@ -57,7 +57,12 @@ impl<T: QpTransport> Qp<T> {
         let limit = options.entries.saturating_add(slots as usize);
         let read = |cq: &mut Cq, index: UserIndex| {
             let qp_num = self.qp_num();
-            let entries = cq.history(limit, |cqe| cqe.qpn() == qp_num);
+            // Not every device's entries name the queue pair.
+            let ours = |cqe: &Cqe64| match cqe.qpn() {
+                0 => cqe.user_index() == index.get(),
+                named => named == qp_num,
+            };
+            let entries = cq.history(limit, ours);
             let cqn = cq.cqn();
             let shown = |old: &OldCqe| {
                 let shown = CompletionEntry::new(cqn, index.get(), old, options.inline);

@@ -52,7 +52,7 @@ pub(crate) struct Cq {
 }
 
 /// What fetching needs.
-pub(crate) struct Inner {
+pub(super) struct Inner {
     memory: CqMemory<'static>,
     /// Index behind the last entry.
     producer: u32,
@@ -199,7 +199,7 @@ impl Cq {
     }
 
     /// Waits until nobody fetches. For the control path.
-    pub(crate) fn with<R>(&self, each: impl FnOnce(&mut Inner) -> R) -> R {
+    pub(super) fn with<R>(&self, each: impl FnOnce(&mut Inner) -> R) -> R {
         // Acquire: as in `fetch`.
         while self.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
@@ -209,6 +209,11 @@ impl Cq {
         // Release: as in `fetch`.
         self.busy.store(false, Ordering::Release);
         result
+    }
+
+    /// Runs `look` while nobody fetches, and so writes to core's ring.
+    pub fn hold_still<R>(&self, look: impl FnOnce() -> R) -> R {
+        self.with(|_| look())
     }
 
     /// Fetches all that is there. For the control path.
