@@ -63,6 +63,8 @@ pub mod wc;
 
 pub mod event;
 
+pub mod dump;
+
 pub mod soft;
 
 mod handle;
