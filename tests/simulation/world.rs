@@ -185,13 +185,17 @@ impl World {
     /// Runs the schedule.
     pub fn live(&mut self) {
         let faults = 1 + self.random.below(5);
-        let actions = 10 + self.random.below(40);
+        let actions = 20 + self.random.below(60);
         for _ in 0..faults / 2 {
             self.order_fault(false);
         }
         for end in 0..2 {
             let count = self.random.below(12);
             self.ends[end].receive(count);
+        }
+        // Else what is posted is refused at first.
+        if self.random.below(4) != 0 {
+            self.settle();
         }
         for _ in 0..actions {
             self.act(faults, actions);
@@ -214,6 +218,14 @@ impl World {
         if self.random.below(actions) < faults.div_ceil(2) {
             let now = self.random.below(2) == 0;
             self.order_fault(now);
+        }
+        // Much can happen while the other end recovers, but not everything.
+        if self.recovers() && self.random.below(3) == 0 {
+            for _ in 0..1 + self.random.below(8) {
+                self.poll_both();
+            }
+            let time = Duration::from_micros(self.random.below(20_000));
+            self.advance(time);
         }
         match self.random.below(100) {
             0..35 => self.batch(at),
