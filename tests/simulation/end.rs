@@ -40,7 +40,7 @@ impl End {
     pub fn new(pd: &Pd, at: usize, init: LinkInit, exchange: Slow) -> Self {
         let layout = [ClassLayout {
             size: BLOCK as u32,
-            count: 48,
+            count: 96,
         }];
         let blocks = memory(pd, Slab::bytes(&layout).expect("a small layout"));
         let region = memory(pd, MEMORY);
