@@ -19,6 +19,10 @@
  * Posting. bw_post_send(), bw_post_recv() and bw_post_srq_recv() post an array and tell the device of
  * it. The other bw_post_*() post one request, of which the device learns by bw_ring_*().
  *
+ * Failures. A request that fails is told by its completion, what concerns a queue, a port or the
+ * device by an asynchronous event. bw_classify() says of each what it means: what is broken, whether
+ * the peer has executed the request, whether trying again helps, and how to recover.
+ *
  * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(): these make no
  * allocation, no system call and no lock of their own, and leave bw_last_error() alone. All others
  * are set-up calls, and may do all of that.

@@ -4,7 +4,8 @@
 //! Each figure is for [`REQUESTS`] requests, so that what happens once weighs little.
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
-use bellwire_benches::{End, Many, MemoryDevice, SMALL, ends, nodes};
+use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, ends, links, nodes};
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use gungraun::{
@@ -217,7 +218,61 @@ fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
-// The same two between nodes of a fabric, whose memory both have mapped.
+// A WRITE and its completion: by the queues themselves, and by a link.
+#[library_benchmark(config = limit(445))]
+#[bench::run(connected())]
+fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
+    let remote = ends.1.region.remote(64);
+    for wr_id in 0..REQUESTS {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let write = RdmaWrite { remote };
+        let sq = ends.0.qp.sq();
+        let _ = sq.post_inline(wr_id, (), write, data, SIGNALED);
+        sq.ring();
+        let polled = ends.0.cq.poll(16, |told| {
+            assert!(told.result.is_ok());
+            black_box(told.wr_id);
+        });
+        assert_eq!(polled, 1);
+    }
+    ends
+}
+
+#[library_benchmark(config = limit(487))]
+#[bench::run(linked())]
+fn link_write_8_inline_and_poll(mut links: Links) -> Links {
+    let remote = links.region.remote(64);
+    for wr_id in 0..REQUESTS {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let write = RdmaWrite { remote };
+        let _ = links
+            .a
+            .post_inline(wr_id, write, data, SIGNALED, Replay::IfSafe);
+        links.a.ring();
+        let polled = links.a.poll(16, |told| {
+            assert!(told.outcome == Outcome::Done);
+            black_box(told.wr_id);
+        });
+        assert_eq!(polled, 1);
+    }
+    links
+}
+
+/// Two links that have talked.
+fn linked() -> Links {
+    let mut links = links();
+    let remote = links.region.remote(64);
+    let write = RdmaWrite { remote };
+    let posted = links
+        .a
+        .post_inline(0, write, &[7; 8], SIGNALED, Replay::IfSafe);
+    posted.expect("room");
+    links.a.ring();
+    while links.a.poll(1, drop) == 0 {}
+    links
+}
+
+// WRITE and SEND between nodes of a fabric, whose memory both have mapped.
 #[library_benchmark(config = limit(380))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
@@ -347,6 +402,8 @@ library_benchmark_group!(
         poll_empty,
         soft_write_8_inline,
         soft_send_8_inline_and_receive,
+        soft_write_8_inline_and_poll,
+        link_write_8_inline_and_poll,
         fabric_write_8_inline,
         fabric_send_8_inline,
         fabric_send_8_inline_and_receive,

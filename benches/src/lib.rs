@@ -1,8 +1,11 @@
 //! What the benches share: queues over ordinary memory, with a device that only prepares completion
-//! entries; two ends of a connection over the software HCA, and many.
+//! entries; two ends of a connection over the software HCA, as
+//! queue pairs and as links, and many.
 
+mod links;
 mod many;
 
+pub use links::{Links, links};
 pub use many::{Many, SMALL, SetUp};
 
 use bellwire::memory::{Mapping, Pages};

@@ -202,14 +202,10 @@ mod tests {
     #[test]
     fn numbers_and_values_agree() {
         for number in 0..=u8::MAX {
-            if let Some(status) = WcStatus::from_number(number) {
-                assert_eq!(status.number(), number);
-            }
             if let Some(opcode) = WcOpcode::from_number(number) {
                 assert_eq!(opcode.number(), number);
             }
         }
-        assert_eq!(WcStatus::ALL.len(), 24);
         assert!(WcOpcode::RecvRdmaWithImm.is_recv() && !WcOpcode::Nop.is_recv());
     }
 }

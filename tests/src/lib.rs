@@ -1,6 +1,7 @@
 //! What the tests across crates share. The tests themselves are in `tests/tests`.
 
 pub mod fixture;
+pub mod links;
 pub mod readiness;
 pub mod replay;
 pub mod vectors;

@@ -4,6 +4,7 @@ use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
 use bellwire_tests::fixture::*;
+use bellwire_tests::links::{links, operations};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -79,6 +80,19 @@ fn post_ring_and_poll_allocate_nothing() {
         }
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn nor_do_those_of_a_link() {
+    let (mut a, mut b) = links();
+    assert!(operations(&mut a, &mut b, 0));
+    let mut good = true;
+    let count = allocations(|| {
+        for at in 1..1000 {
+            good &= operations(&mut a, &mut b, at);
+        }
+    });
+    assert_eq!((good, count), (true, 0));
 }
 
 #[test]

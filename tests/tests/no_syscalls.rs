@@ -9,6 +9,7 @@ use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
 use bellwire_tests::fixture::*;
+use bellwire_tests::links;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
@@ -55,7 +56,7 @@ fn forbid_system_calls() {
     }
 }
 
-/// 10,000 operations, each posted, rung and polled.
+/// 10,000 operations, each posted, rung and polled, on queue pairs.
 fn operations(a: &mut End, b: &mut End) -> bool {
     let remote = b.region.remote(0);
     let mut good = true;
@@ -92,9 +93,11 @@ fn under_the_filter() {
         return;
     };
     let (mut a, mut b) = pair(Mode::Inline);
-    let warm = operations(&mut a, &mut b);
+    let (mut c, mut d) = links::links();
+    let mut of_links = || (0..10_000).all(|wr_id| links::operations(&mut c, &mut d, wr_id));
+    let warm = operations(&mut a, &mut b) && of_links();
     forbid_system_calls();
-    let good = warm && operations(&mut a, &mut b);
+    let good = warm && operations(&mut a, &mut b) && of_links();
     if what == "control" {
         // SAFETY: takes nothing and touches no memory.
         unsafe { libc::syscall(libc::SYS_getppid) };

@@ -107,7 +107,7 @@ mod connectx {
     pub(super) const RECEIVE_COMES_BACK: Class = Class {
         scope: Scope::Request,
         cause: text!(
-            "A page of the receive was not there, or a packet was missing: the device aborted the \
+            "A page of the receive was not there, or packets were out of sequence: the device aborted the \
              message, and its sender sends it again."
         ),
         blame: Blame::Nobody,

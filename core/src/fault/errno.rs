@@ -69,6 +69,15 @@ faults! {
             cause "An attribute, flag, size or state that the device or the library does not take.",
             advice "The call's arguments against its manual page and the device's limits; for \
                     ibv_modify_qp, the state that the queue pair is in.";
+        Enfile = 23, "ENFILE", "The system has no descriptors left.",
+            Request Configuration AfterRepair NotExecuted None,
+            cause "All programs together have more files open than the system allows. Devices and \
+                   channels are files.",
+            advice "fs.file-max; which program has so many open.";
+        Emfile = 24, "EMFILE", "The program has no descriptors left.",
+            Request LocalProgram AfterRepair NotExecuted None,
+            cause "The program has more files open than it may. Devices and channels are files.",
+            advice "`ulimit -n`; descriptors that are not closed.";
         Enospc = 28, "ENOSPC", "No room.",
             Request LocalProgram AfterRepair NotExecuted None,
             cause "The device or the table has no place left for another such object.",

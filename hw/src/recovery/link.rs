@@ -4,17 +4,18 @@ use super::counters::Counters;
 use super::exchange::{Exchange, ExchangeError};
 use super::init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
 use super::inside::Inside;
-use super::live::Live;
+use super::live::{Live, done};
 use super::told::{LinkEnd, LinkError, Refused, Told};
 use super::worker::Worker;
 use crate::connect::RemoteMemory;
 use crate::cq::Cq;
 use crate::error::Error;
+use crate::event::EventType;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use bellwire_core::fault::Fault;
 use bellwire_core::fault::outcome::Replay;
-use bellwire_core::queue::{Completion, Failure, PostError};
+use bellwire_core::queue::{Completion, PostError};
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::{NoPayload, Operation, Payload, Rc, Supports};
 use bellwire_core::wr::{SendFlags, Sge};
@@ -272,20 +273,20 @@ impl Link {
     /// is to carry on, but never waits; while the link recovers it has to be called from time to time.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Told)) -> usize {
-        let mut count = 0;
-        if let Some(live) = &mut self.live {
-            while count < limit {
-                let Some(completion) = live.cq.poll_one() else {
-                    break;
-                };
-                match completion.result {
-                    Ok(success) => each(live.done(completion, success)),
-                    Err(failure) => {
-                        self.fails(completion, failure);
-                        return count + self.carry_on(limit - count, &mut each);
-                    }
+        if let Some(Live { cq, received, .. }) = &mut self.live {
+            // Allocates when something fails.
+            let mut failed = Vec::new();
+            let count = cq.poll(limit, |completion| match completion.result {
+                Ok(success) => {
+                    *received += u64::from(success.opcode.is_recv());
+                    each(done(completion, success));
                 }
-                count += 1;
+                Err(_) => failed.push(completion),
+            });
+            if !failed.is_empty() {
+                let told = count - failed.len();
+                self.fails(failed);
+                return told + self.carry_on(limit - told, &mut each);
             }
             if count != 0 || limit == 0 {
                 return count;
@@ -298,17 +299,26 @@ impl Link {
         self.carry_on(limit, &mut each)
     }
 
-    /// A request failed: the link recovers.
+    /// Requests failed: the link recovers.
     #[cold]
     #[inline(never)]
-    fn fails(&mut self, completion: Completion<'static>, _failure: Failure) {
+    fn fails(&mut self, failed: Vec<Completion<'static>>) {
         let (Whereabouts::Here(inside), Some(live)) = (&mut self.inside, self.live.take()) else {
             return;
         };
         inside.begin(live);
-        if let Some(fault) = inside.take(completion) {
-            let now = inside.pd.device().now();
+        let now = inside.pd.device().now();
+        // The others follow from the first.
+        let faults: Vec<_> = failed
+            .into_iter()
+            .filter_map(|completion| inside.take(completion))
+            .collect();
+        if let Some(&fault) = faults.first() {
             inside.fault(fault, now);
+        }
+        if !inside.plan.running() {
+            // Nothing that a completion tells leaves a reliable connection as it was.
+            inside.fault(Fault::Event(EventType::QpFatal), now);
         }
     }
 

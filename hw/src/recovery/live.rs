@@ -80,13 +80,6 @@ impl Live {
             self.sent += 1;
         }
     }
-
-    /// A request that ended well.
-    #[inline(always)]
-    pub fn done(&mut self, completion: Completion<'static>, success: Success) -> Told {
-        self.received += u64::from(success.opcode.is_recv());
-        done(completion, success)
-    }
 }
 
 /// A request that ended well.

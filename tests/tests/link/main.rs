@@ -1,6 +1,7 @@
 //! Links recover from every fault: traffic flows again, each request is told exactly once, and all
 //! blocks come back.
 
+mod device;
 mod ends;
 mod faults;
 mod input;

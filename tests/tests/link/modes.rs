@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(20);
 
 /// Until both are at `done`.
-fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
+pub fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
     let start = Instant::now();
     while !done(a, b) {
         a.poll();
@@ -22,7 +22,7 @@ fn until(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
     }
 }
 
-fn ready(a: &End, b: &End) -> bool {
+pub fn ready(a: &End, b: &End) -> bool {
     [a.state(), b.state()] == [LinkState::Ready; 2]
 }
 

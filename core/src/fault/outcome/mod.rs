@@ -17,7 +17,8 @@
 //!   two stay in doubt.
 //! - **A fence.** A request with FENCE is not begun before all READs and atomics before it have their
 //!   results, and the device keeps no more than `max_rd_atomic` of them outstanding. When the result
-//!   of one never came, the first request that had to wait for it was not begun, and nothing behind it.
+//!   of one never came, because it was flushed or the count shows that it was not executed, the first
+//!   request that had to wait for it was not begun, and nothing behind it.
 //! - Both ends reset with fresh packet numbers, so that no late packet is executed afterwards.
 //!
 //! # Status by status, of the first failed completion
@@ -59,7 +60,43 @@
 //! A peer whose receive completion queue died knows a lower bound: what is below it was executed, the
 //! rest stays in doubt ([`Doubt::PeerLostCount`]). A count that contradicts what was acknowledged,
 //! refused or posted is not used at all ([`Doubt::CountContradicts`]). Where the own completion queue
-//! lost entries, a flush is not taken for the first failure, and a fence says nothing.
+//! lost entries, a flush is not taken for the first failure: the failure may be among those lost. It
+//! still says that its request, and those behind it, have no result.
+//!
+//! # How it is used
+//!
+//! ```
+//! use bellwire_core::fault::WcStatus;
+//! use bellwire_core::fault::outcome::*;
+//! use bellwire_core::wr::WrOpcode;
+//!
+//! // A WRITE, a SEND, a WRITE, a SEND; none acknowledged. Ten receives were consumed before.
+//! let operations = [WrOpcode::RdmaWrite, WrOpcode::Send, WrOpcode::RdmaWrite, WrOpcode::Send];
+//! let mut ordinal = 10;
+//! let requests: Vec<Request> = (100..).zip(operations).map(|(sequence, operation)| {
+//!     let request = Request { sequence, ordinal, operation, fenced: false };
+//!     ordinal += u64::from(consumes_receive(operation));
+//!     request
+//! }).collect();
+//! let evidence = Evidence {
+//!     completed: 100,
+//!     failed: Some(FirstFailure { sequence: 100, status: WcStatus::RetryExcErr }),
+//!     entries_lost: false,
+//!     // The peer has one more.
+//!     consumed: Consumed::Exactly(11),
+//!     read_depth: Some(16),
+//! };
+//! let verdict = Verdict::new(&evidence, requests.iter().copied());
+//! let outcomes: Vec<Outcome> = requests.iter().map(|request| verdict.of(request)).collect();
+//! assert_eq!(outcomes, [
+//!     Outcome::Done,
+//!     Outcome::Done,
+//!     Outcome::InDoubt(Doubt::NoAnswer),
+//!     Outcome::NotExecuted,
+//! ]);
+//! assert!(verdict.replays(&requests[3], Replay::IfSafe));
+//! assert!(!verdict.replays(&requests[2], Replay::IfSafe));
+//! ```
 
 mod status;
 #[cfg(test)]

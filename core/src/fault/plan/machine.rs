@@ -109,21 +109,6 @@ fn side_step(needs: Needs) -> Step {
     }
 }
 
-const fn needs_of(recovery: Recovery) -> Needs {
-    match recovery {
-        Recovery::None | Recovery::CloseDevice | Recovery::DestroyId => Needs::empty(),
-        Recovery::ResetQp | Recovery::Reconnect => Needs::RESET,
-        Recovery::RebuildCq => Needs::RESET.union(Needs::CQ),
-        Recovery::RebuildSrq => Needs::RESET.union(Needs::SRQ),
-        Recovery::SqeToRts => Needs::SEND,
-        Recovery::WaitForPort => Needs::PORT.union(Needs::RESOLVE),
-        Recovery::Resolve => Needs::RESOLVE,
-        Recovery::RejoinMulticast => Needs::MULTICAST,
-        Recovery::LoadAlternatePath => Needs::ALTERNATE,
-        Recovery::RefillSrq => Needs::REFILL,
-    }
-}
-
 impl Plan {
     /// A plan for queue pairs that work.
     pub fn new(setup: Setup, limits: Limits) -> Self {
@@ -193,7 +178,7 @@ impl Plan {
         if closes(recovery) {
             return self.give_up(Why::Fault(fault));
         }
-        let needs = needs_of(recovery);
+        let needs = self.needs_of(recovery);
         if needs.is_empty() {
             return;
         }
@@ -204,6 +189,26 @@ impl Plan {
             // The end is told first.
             _ => self.later |= needs,
         }
+    }
+
+    /// What a recovery needs of what there is.
+    fn needs_of(&self, recovery: Recovery) -> Needs {
+        let needs = match recovery {
+            Recovery::None | Recovery::CloseDevice | Recovery::DestroyId => Needs::empty(),
+            Recovery::ResetQp | Recovery::Reconnect => Needs::RESET,
+            Recovery::RebuildCq => Needs::RESET | Needs::CQ,
+            Recovery::RebuildSrq => Needs::RESET | Needs::SRQ,
+            Recovery::SqeToRts => Needs::SEND,
+            Recovery::WaitForPort => Needs::PORT | Needs::RESOLVE,
+            Recovery::Resolve => Needs::RESOLVE,
+            Recovery::RejoinMulticast => Needs::MULTICAST,
+            Recovery::LoadAlternatePath => Needs::ALTERNATE,
+            Recovery::RefillSrq => Needs::REFILL,
+        };
+        if self.setup.srq {
+            return needs;
+        }
+        needs - (Needs::SRQ | Needs::REFILL)
     }
 
     /// What to do now.
@@ -247,14 +252,19 @@ impl Plan {
             StepResult::Pending => {}
             StepResult::Done => self.finish(step, false, now),
             StepResult::Changed => self.finish(step, step == Step::Resolve, now),
-            StepResult::PeerClosed => self.give_up_unless_closing(Why::PeerClosed, step, now),
+            StepResult::PeerClosed => match self.phase {
+                Phase::GivingUp(_) => self.finish(step, false, now),
+                _ => self.give_up(Why::PeerClosed),
+            },
             StepResult::Failed(fault) => {
-                let recovery = classify(fault).recovery;
-                if closes(recovery) {
-                    return self.give_up_unless_closing(Why::Fault(fault), step, now);
+                // The error of a call is about the step, unless the device is gone.
+                if !matches!(fault, Fault::Errno(_)) || closes(classify(fault).recovery) {
+                    self.fault(fault, now);
                 }
-                self.want(needs_of(recovery) & Needs::BREAK);
-                self.stumble(step, Why::Failed(step, fault), now);
+                // Unless that made the step a thing of the past.
+                if self.current.is_some_and(|(current, _)| current == step) {
+                    self.stumble(step, Why::Failed(step, fault), now);
+                }
             }
         }
     }
@@ -502,7 +512,9 @@ impl Plan {
         }
         match step {
             // Nothing more can be learnt by waiting.
-            Step::Drain | Step::DrainSend | Step::AwaitLastWqe | Step::AwaitTimewait => {
+            Step::Drain | Step::DrainSend | Step::AwaitLastWqe | Step::AwaitTimewait
+            // Nor can this fail.
+            | Step::StopPosting => {
                 return self.finish(step, false, now);
             }
             Step::AwaitPort if matches!(why, Why::TimedOut(_)) => return self.give_up(why),
@@ -526,13 +538,6 @@ impl Plan {
         self.side_tries = 0;
         self.degraded = Some(why);
         self.finish(step, false, now);
-    }
-
-    fn give_up_unless_closing(&mut self, why: Why, step: Step, now: Duration) {
-        match self.phase {
-            Phase::GivingUp(_) => self.finish(step, false, now),
-            _ => self.give_up(why),
-        }
     }
 
     fn give_up(&mut self, why: Why) {

@@ -1,15 +1,15 @@
 //! What is to be done about faults, step by step: a state machine without input and output.
 //!
 //! ```text
-//!             fault()                        fault(): merged into what runs
-//!   Idle ───────────────► Step ─ done() ─► Step … ─► Ended(Recovered | Degraded) ─► Idle
-//!     ▲                    │ failed                │
-//!     └────────────        ├─► WaitUntil ─► Step   └─ DEVICE_FATAL, peer closed,
-//!                          └─ too often ───────────► Close, Surface ─► Ended(GaveUp), for good
+//!         fault()               done()                      nothing is left to do
+//!   Idle ─────────► Step ───────────────────► Step … ─────────────────────────────► Ended ──► Idle
+//!                    │ failed, timed out, or a fault again
+//!                    ├──► WaitUntil ──► Step …
+//!                    └──► too often, DEVICE_FATAL, peer closed: Close, Surface ──► Ended, for good
 //! ```
 //!
-//! The program, or a [`Link`](https://docs.rs/bellwire), asks for the [`next`](Plan::next) step, takes
-//! it, and answers with [`done`](Plan::done). Faults are told as they come, also in the midst of it.
+//! The program asks for the [`next`](Plan::next) step, takes it, and answers with
+//! [`done`](Plan::done). Faults are told as they come, also in the midst of it.
 //!
 //! | recovery | steps |
 //! |---|---|
@@ -37,12 +37,43 @@
 //! too: a request that breaks its connection each time it is replayed ends with
 //! [`Why::FaultsKeepComing`].
 //!
+//! # Example
+//!
+//! ```
+//! use bellwire_core::fault::plan::*;
+//! use bellwire_core::fault::{EventType, Fault};
+//! use core::time::Duration;
+//!
+//! let setup = Setup { peer: true, srq: false };
+//! let mut plan = Plan::new(setup, Limits { seed: 4711, ..Limits::default() });
+//! let mut now = Duration::ZERO;
+//! plan.fault(Fault::Event(EventType::QpFatal), now);
+//! let mut taken = Vec::new();
+//! let end = loop {
+//!     match plan.next(now) {
+//!         Next::Step(step) => {
+//!             // Here it is carried out.
+//!             taken.push(step);
+//!             plan.done(step, StepResult::Done, now);
+//!         }
+//!         Next::WaitUntil(time) => now = time,
+//!         Next::Ended(end) => break end,
+//!         Next::Idle => unreachable!(),
+//!     }
+//! };
+//! assert_eq!(end, End::Recovered);
+//! assert_eq!(taken.first(), Some(&Step::StopPosting));
+//! assert_eq!(taken.last(), Some(&Step::Open));
+//! ```
+//!
 //! # Threads
 //! None, and no clock: the caller gives the time, from any origin, never going back.
 
 mod limits;
 mod machine;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use limits::Limits;
 pub use machine::Plan;

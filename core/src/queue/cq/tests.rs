@@ -275,9 +275,49 @@ fn unsignalled_requests_are_told_with_the_next() {
     assert_eq!((completion.wr_id, completion.retired), (4, 2));
     let failure = completion.result.expect_err("failed");
     assert_eq!(
-        (failure.status, failure.vendor_err),
-        (WcStatus::LocLenErr, 9)
+        (failure.status, failure.vendor_err, failure.counter),
+        (WcStatus::LocLenErr, 9, counters[1])
     );
+}
+
+/// By it the entry is found again, in whichever life and lap.
+#[test]
+fn failures_tell_the_whole_counter() {
+    let mut cq = Cq::new(32, 64, 2);
+    let mut qp = qp(5);
+    // SAFETY: the only poller.
+    let mut index = unsafe { cq.queue.attach_unreserved(qp.attach) }.expect("room");
+    for life in 0..3 {
+        for lap in 0..10 {
+            let counter = qp.post();
+            assert_eq!(counter, life << 16 | lap);
+            let wr_id = u64::from(lap);
+            // SAFETY: no device writes there.
+            unsafe { qp.recv.post(wr_id, &[]) }.expect("room");
+            qp.recv.ring();
+            for (opcode, syndrome) in [
+                (CqeOpcode::ReqErr, Syndrome::WR_FLUSH),
+                (CqeOpcode::RespErr, Syndrome::LOCAL_PROT),
+            ] {
+                let entry = Cqe64::error(opcode, wqe(index, counter), 0, syndrome, 0);
+                cq.write(&[0; 64], &entry);
+                let told = cq.queue.poll_one().expect("told");
+                let failure = told.result.expect_err("failed");
+                assert_eq!((failure.syndrome, failure.counter), (syndrome, counter));
+            }
+            assert!(qp.send.entry(counter).is_some() && qp.recv.entry(counter).is_some());
+        }
+        cq.queue.detach(index, nothing);
+        // SAFETY: poster and poller; there is no device.
+        unsafe {
+            qp.send.clear(|request| panic!("{request:?}"));
+            qp.recv.clear(|request| panic!("{request:?}"));
+        }
+        qp.send.set_postable(true);
+        qp.recv.set_postable(true);
+        // SAFETY: the only poller.
+        index = unsafe { cq.queue.attach_unreserved(qp.attach) }.expect("room");
+    }
 }
 
 #[test]
@@ -521,6 +561,7 @@ fn an_xrc_completion_bears_its_targets_number() {
     let told = cq.queue.poll_one().expect("the failed one");
     assert_eq!((told.qp_num, told.wr_id), (8, 2));
     assert_eq!(told.status(), WcStatus::LocLenErr);
+    assert_eq!(told.result.expect_err("failed").counter, 2, "its entry");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the queues without a device: the tests write what a device would.
 
 mod ledger;
+mod repost;
 mod srq;
 mod srq_device;
 

@@ -101,3 +101,88 @@ impl Exchange for TcpExchange {
         Some(self.stream.as_fd())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Listener;
+    use super::*;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// Both ends of a connection.
+    fn connected() -> (Connection, Connection) {
+        let listener = Listener::bind(Some("127.0.0.1"), 0).unwrap();
+        let a = TcpStream::connect(("127.0.0.1", listener.port())).unwrap();
+        (Connection::new(a).unwrap(), listener.accept(SOON).unwrap())
+    }
+
+    fn exchanges() -> (TcpExchange, TcpExchange) {
+        let (a, b) = connected();
+        (a.into_exchange().unwrap(), b.into_exchange().unwrap())
+    }
+
+    /// Until something comes, or the end.
+    fn heard(exchange: &mut TcpExchange) -> Result<Vec<u8>, ExchangeError> {
+        let mut bytes = [0; Message::MAX_BYTES];
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(length) = exchange.receive(&mut bytes)? {
+                return Ok(bytes[..length].to_vec());
+            }
+            assert!(Instant::now() < deadline, "nothing came");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_exchange_brings_messages_whole_and_never_blocks() {
+        let (mut a, mut b) = exchanges();
+        assert_eq!(b.receive(&mut [0; Message::MAX_BYTES]).unwrap(), None);
+        let ready = Message::Ready { epoch: 3 }.to_bytes();
+        let closing = Message::Closing.to_bytes();
+        a.send(&ready).unwrap();
+        a.send(&closing).unwrap();
+        assert_eq!(heard(&mut b).unwrap(), ready);
+        assert_eq!(heard(&mut b).unwrap(), closing);
+        drop(a);
+        let end = heard(&mut b);
+        assert!(matches!(end, Err(ExchangeError::Closed)), "{end:?}");
+        assert!(b.fd().is_some());
+    }
+
+    #[test]
+    fn an_exchange_takes_messages_that_come_in_pieces() {
+        let (a, b) = connected();
+        let (mut a, mut b) = (a, b.into_exchange().unwrap());
+        let ready = Message::Ready { epoch: 3 }.to_bytes();
+        for _ in 0..3 {
+            for byte in &ready {
+                assert_eq!(b.receive(&mut [0; Message::MAX_BYTES]).unwrap(), None);
+                a.send(std::slice::from_ref(byte), SOON).unwrap();
+            }
+            assert_eq!(heard(&mut b).unwrap(), ready);
+        }
+    }
+
+    #[test]
+    fn an_exchange_ends_with_what_makes_no_sense() {
+        let (mut a, b) = connected();
+        let mut b = b.into_exchange().unwrap();
+        // Of the header alone, whatever may come behind it.
+        a.send(b"HTTP/1.1 400 Bad Request", SOON).unwrap();
+        let error = heard(&mut b);
+        assert!(matches!(error, Err(ExchangeError::Format(_))), "{error:?}");
+    }
+
+    /// A peer that reads nothing is given up when more waits for it than a link has to say.
+    #[test]
+    fn an_exchange_does_not_wait_for_a_peer_that_reads_nothing() {
+        let (mut a, _b) = exchanges();
+        let message = Message::Ready { epoch: 3 }.to_bytes();
+        let limit = 64 << 20;
+        let sent = (0..limit / message.len()).take_while(|_| a.send(&message).is_ok());
+        assert!(sent.count() < limit / message.len());
+    }
+}

@@ -1,0 +1,93 @@
+//! Two links that work, for tests of what they cost.
+
+use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::recovery::{Link, LinkInit, LinkState, pair};
+use bellwire::soft::Mode;
+use bellwire::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
+use bellwire::wr::SendFlags;
+use bellwire::{Pd, Region};
+
+use crate::fixture::{SIGNALED, device, init, region};
+
+/// A link, and memory opened to everything.
+#[derive(Debug)]
+pub struct LinkEnd {
+    /// The link.
+    pub link: Link,
+    /// 64 KiB.
+    pub region: Region,
+}
+
+impl LinkEnd {
+    fn new(pd: &Pd, exchange: impl bellwire::recovery::Exchange + 'static) -> Self {
+        let init = LinkInit {
+            qp: init(),
+            ..LinkInit::default()
+        };
+        Self {
+            link: Link::new(pd, init, exchange).expect("a link"),
+            region: region(pd, 1 << 16),
+        }
+    }
+
+    /// Posts a signalled request.
+    fn go<O: Operation, P: Payload>(&mut self, wr_id: u64, operation: O, payload: P)
+    where
+        Rc: Supports<O>,
+    {
+        // SAFETY: the keys are those of regions, whose memory is only copied in and out.
+        let posted =
+            unsafe { (self.link).post(wr_id, operation, payload, SIGNALED, Replay::IfSafe) };
+        posted.expect("room in the send queue");
+        self.link.ring();
+    }
+
+    /// The next request that is told; whether it was executed.
+    fn told(&mut self, wr_id: u64) -> bool {
+        let mut good = false;
+        let told = self.link.poll(1, |told| {
+            good = told.wr_id == wr_id && told.outcome == Outcome::Done;
+        });
+        good && told == 1
+    }
+}
+
+/// Two links of an inline device that work.
+///
+/// # Panics
+/// When they do not.
+pub fn links() -> (LinkEnd, LinkEnd) {
+    let pd = device(Mode::Inline).alloc_pd();
+    let (here, there) = pair();
+    let (mut a, mut b) = (LinkEnd::new(&pd, here), LinkEnd::new(&pd, there));
+    for _ in 0..1000 {
+        if [a.link.state(), b.link.state()] == [LinkState::Ready; 2] {
+            return (a, b);
+        }
+        a.link.poll(1, drop);
+        b.link.poll(1, drop);
+    }
+    panic!("the links do not connect");
+}
+
+/// A WRITE, a SEND and a READ, posted, rung and polled, and unsignalled WRITEs; whether all was as it
+/// has to be.
+pub fn operations(a: &mut LinkEnd, b: &mut LinkEnd, wr_id: u64) -> bool {
+    let remote = b.region.remote(0);
+    a.go(wr_id, RdmaWrite { remote }, Inline(&wr_id.to_ne_bytes()));
+    let mut good = a.told(wr_id);
+    let sges = [b.region.sge(64, 4096)];
+    // SAFETY: as above.
+    good &= unsafe { b.link.post_recv(wr_id, &sges) }.is_ok();
+    b.link.ring_recv();
+    a.go(wr_id, Send {}, a.region.sge(0, 3000));
+    good &= a.told(wr_id) && b.told(wr_id);
+    for at in 0..8 {
+        let (write, flags) = (RdmaWrite { remote }, SendFlags::empty());
+        good &= (a.link)
+            .post_inline(at, write, &[1; 16], flags, Replay::Surface)
+            .is_ok();
+    }
+    a.go(wr_id, RdmaRead { remote }, a.region.sge(8192, 500));
+    good & a.told(wr_id)
+}

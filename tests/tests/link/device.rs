@@ -1,0 +1,105 @@
+//! On the device that `BELLWIRE_VERBS_DEVICE` names (Soft-RoCE, in the guest of `cargo xtask vm`); does
+//! nothing where there is none.
+
+use crate::modes::{ready, until};
+use crate::world::{End, init};
+use bellwire::Device;
+use bellwire::fault::Fault;
+use bellwire::fault::outcome::{Doubt, Outcome, Replay};
+use bellwire::fault::plan::Limits;
+use bellwire::recovery::{LinkInit, pair};
+use bellwire::wqe::Send;
+use std::time::Duration;
+
+fn ends(init_b: LinkInit) -> Option<(End, End)> {
+    let name = std::env::var("BELLWIRE_VERBS_DEVICE").ok()?;
+    let pd = Device::open(&name).unwrap().alloc_pd();
+    let (here, there) = pair();
+    let init_a = LinkInit {
+        limits: init_b.limits,
+        ..init()
+    };
+    let mut a = End::new(&pd, init_a, here);
+    let mut b = End::new(&pd, init_b, there);
+    b.receive(0..16);
+    until(&mut a, &mut b, ready);
+    Some((a, b))
+}
+
+fn patient() -> LinkInit {
+    LinkInit {
+        limits: Limits {
+            settle: Duration::ZERO,
+            ..Limits::default()
+        },
+        ..init()
+    }
+}
+
+#[test]
+fn queue_pairs_are_reset_and_traffic_flows_again() {
+    let Some((mut a, mut b)) = ends(patient()) else {
+        return;
+    };
+    for round in 0..5 {
+        let (epoch, heard) = (a.link.epoch(), b.log.len());
+        for wr_id in 0..3 {
+            a.go(100 * round + wr_id, Send {}, Replay::IfSafe);
+        }
+        a.link.report(Fault::Peer);
+        until(&mut a, &mut b, |a, b| {
+            ready(a, b) && a.link.epoch() > epoch && b.log.len() == heard + 3
+        });
+        a.receive([round]);
+    }
+    let expected = (0..5).flat_map(|round| (0..3).map(move |wr_id| 100 * round + wr_id));
+    let words = b.received().into_iter().map(|(.., word)| word);
+    assert!(words.eq(expected), "{:?}", b.log);
+    until(&mut a, &mut b, |a, _| a.told() == 15);
+    assert!(
+        a.sends()
+            .iter()
+            .all(|(_, outcome)| *outcome == Outcome::Done)
+    );
+    let drained = b.link.drain(Duration::from_secs(5), drop);
+    assert_eq!(drained.retired, 1);
+    assert_eq!(b.slab.outstanding(), 0);
+}
+
+/// More receives complete than the queue has entries, while nobody polls.
+#[test]
+fn a_completion_queue_that_overruns_is_rebuilt() {
+    let small = LinkInit {
+        cq_entries: Some(4),
+        ..patient()
+    };
+    let Some((mut a, mut b)) = ends(small) else {
+        return;
+    };
+    let cqn = b.link.cqn();
+    for wr_id in 0..8 {
+        a.go(wr_id, Send {}, Replay::IfSafe);
+    }
+    // The peer takes its time.
+    for _ in 0..200 {
+        a.poll();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    until(&mut a, &mut b, |a, b| ready(a, b) && b.link.epoch() > 1);
+    assert_ne!(b.link.cqn(), cqn);
+    a.go(100, Send {}, Replay::Surface);
+    until(&mut a, &mut b, |a, b| {
+        a.told() == 9 && b.received().iter().any(|&(.., word)| word == 100)
+    });
+    let words: Vec<_> = b.received().iter().map(|&(.., word)| word).collect();
+    assert!(words.is_sorted(), "{words:?}");
+    for (wr_id, outcome) in a.sends() {
+        let expected = match outcome {
+            Outcome::Done => true,
+            Outcome::InDoubt(doubt) => doubt == Doubt::PeerLostCount && wr_id >= 4,
+            _ => false,
+        };
+        assert!(expected, "{wr_id}: {outcome:?}");
+    }
+    println!("told by {:?}; heard {words:?}", a.sends());
+}
