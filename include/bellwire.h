@@ -688,8 +688,8 @@ typedef enum bw_element {
     BW_ELEMENT_PORT = 5,
 } bw_element;
 
-// When a fault strikes. Entries and packets count over the whole device, from the moment at which the
-// script is given.
+// When a fault strikes. Everything counts from the moment at which the script is given, and over the
+// whole device unless the step names a queue pair.
 typedef enum bw_soft_trigger {
     // At the `at`-th send request that is executed, from 1; retries are not new ones.
     BW_AT_ENTRY = 0,
@@ -697,10 +697,12 @@ typedef enum bw_soft_trigger {
     BW_AT_PACKET = 1,
     // When `at` nanoseconds of the device's time have passed.
     BW_AFTER = 2,
+    // At the `at`-th change of any queue pair's state or attributes, from 1, before it is made.
+    BW_AT_MODIFY = 3,
 } bw_soft_trigger;
 
-// What goes wrong. The faults up to BW_FAULT_STATUS befall the request at hand, and need BW_AT_ENTRY or
-// BW_AT_PACKET; the others the device, at any trigger.
+// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER on, befall the
+// request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
 typedef enum bw_soft_fault {
     // The request is lost on its way.
     BW_FAULT_DROP_REQUEST = 0,
@@ -728,7 +730,29 @@ typedef enum bw_soft_fault {
     BW_FAULT_PORT_UP = 11,
     // The event `event_type` is raised, about what has the number `value`.
     BW_FAULT_RAISE = 12,
+    // The request completes with the `bw_wc_status` of `value`, though it was executed.
+    BW_FAULT_STATUS_AFTER = 13,
+    // The request is executed, and the completion queue of its sends overruns by its completion.
+    BW_FAULT_SEND_CQ_OVERRUN = 14,
+    // The request is executed, and the completion queue of the receive that it consumes overruns by its
+    // completion. Nothing if it takes no receive.
+    BW_FAULT_RECV_CQ_OVERRUN = 15,
 } bw_soft_fault;
+
+// How a dump is written.
+typedef enum bw_dump_format {
+    // A line for each request, completion and note.
+    BW_DUMP_TEXT = 0,
+    // One JSON object, with the same facts.
+    BW_DUMP_JSON = 1,
+} bw_dump_format;
+
+// Bits of `bw_dump_attr.flags`.
+typedef enum bw_dump_flags {
+    // Leave out the bytes that stand in the entries: inline data of sends, and short messages that came
+    // within completion entries. They may be user data. No other memory of requests is ever read.
+    BW_DUMP_NO_INLINE = 1,
+} bw_dump_flags;
 
 // A path to a receiver of datagrams, ready to be named by requests.
 typedef struct bw_ah bw_ah;
@@ -1339,6 +1363,17 @@ typedef struct bw_class {
     // What the operator should look at.
     const char *advice;
 } bw_class;
+// What goes into a dump.
+typedef struct bw_dump_attr {
+    // `sizeof(bw_dump_attr)`.
+    uint32_t size;
+    // A `bw_dump_format`.
+    uint32_t format;
+    // Send entries, receives, and completions of each completion queue, at most: the last ones. 0 is 32.
+    uint32_t entries;
+    // Bits of `bw_dump_flags`.
+    uint32_t flags;
+} bw_dump_attr;
 
 // One step of a script: a fault, and when it strikes.
 typedef struct bw_soft_step {
@@ -1352,8 +1387,9 @@ typedef struct bw_soft_step {
     uint64_t value;
     // Of BW_FAULT_RAISE: a `bw_event_type`.
     uint32_t event_type;
-    // 0.
-    uint32_t reserved;
+    // Of BW_AT_ENTRY and BW_AT_PACKET: the queue pair whose requests count, or 0 for those of all. Of the
+    // others: 0.
+    uint32_t qp_num;
 } bw_soft_step;
 
 #ifdef __cplusplus
@@ -2221,14 +2257,39 @@ const char *bw_execution_str(uint32_t execution);
 //
 // Thread: any.
 const char *bw_recovery_str(uint32_t recovery);
+// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a string with its NUL: its
+// last requests with how far each has come, its last completions, its changes of state, and what was
+// noted by `bw_qp_note`. It is read from the rings, where a request stays until another is posted over
+// it: dump a queue pair that failed before it is used again. `attr` may be NULL: text, the last 32
+// of each. Nothing else changes by it. It takes as long as a change of state.
+//
+// `length`, unless NULL, becomes the length of the string without its NUL. When `capacity` is not more
+// than that the answer is `BW_ELIMIT`, `*length` says how long it would have been, and nothing else is
+// written: `buffer` may be NULL with a `capacity` of 0, to ask.
+//
+// Errors: `BW_ELIMIT`, `BW_EINVAL` (a format or flags that there are not), `BW_ENULL`, `BW_ESIZE`.
+// Thread: the owner of the queue pair and of its completion queues: nobody may post to it or poll them
+// meanwhile.
+int bw_qp_dump(struct bw_qp *qp,
+               const struct bw_dump_attr *attr,
+               char *buffer,
+               size_t capacity,
+               size_t *length);
+
+// Remembers `text`, with the time, among the queue pair's changes of state, for its dump: an
+// asynchronous event that came, a step of a recovery. The last 64 are kept.
+//
+// Errors: `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_qp_note(struct bw_qp *qp, const char *text);
 
 // Lets things go wrong as the `num` steps of the array `steps` say, beside what earlier scripts still
 // have to say. Of those with the same trigger the first strikes first; of the faults of one request
 // only the first does. While some entry or packet is to be hit, execution is slow. When it fails
 // nothing of the script is taken.
 //
-// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a reserved field; a fault of a
-// request at BW_AFTER), `BW_ENULL`.
+// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a queue pair where none is looked at;
+// a fault of a request at BW_AFTER or BW_AT_MODIFY), `BW_ENULL`.
 // Thread: any.
 int bw_soft_inject(const struct bw_device *device,
                    const struct bw_soft_step *steps,

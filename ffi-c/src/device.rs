@@ -288,6 +288,7 @@ fn soft_config(config: &bw_soft_config) -> Result<HcaConfig, Failure> {
             other => return Err(unknown("clock", other)),
         },
         seed: (config.seed != 0).then_some(config.seed),
+        journal: false,
     })
 }
 

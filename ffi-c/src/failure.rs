@@ -59,6 +59,7 @@ impl From<hw::Error> for Failure {
             | Error::NotDeferred { .. }
             | Error::FaultWithoutRequest { .. }
             | Error::SuccessAsFault
+            | Error::NoJournal
             | Error::ZeroBasedRegion
             | Error::SoftOnly { .. }
             | Error::WrongElement { .. }

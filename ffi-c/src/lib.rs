@@ -65,6 +65,7 @@ pub mod wc;
 
 pub mod event;
 
+pub mod dump;
 pub mod fault;
 
 pub mod soft;

@@ -10,6 +10,7 @@ use crate::qp_attr::{bw_connect_attr, bw_endpoint, bw_qp_init_attr};
 use crate::sized;
 use crate::transport::{AnyQp, AnySq, Kind, each};
 use crate::used::User;
+use hw::recorder::{DumpOptions, Record};
 use hw::{Cqs, QpRecvQueue};
 use std::ffi::{c_int, c_void};
 
@@ -41,6 +42,32 @@ impl bw_qp {
         let result = call(qp);
         (self.sq, self.rq) = qp.split();
         result
+    }
+}
+
+impl bw_qp {
+    /// What it did last.
+    ///
+    /// # Safety
+    /// The call is alone on the queue pair and its completion queues.
+    pub(crate) unsafe fn dump(&mut self, options: &DumpOptions) -> Result<Record, Failure> {
+        // SAFETY: both are there for as long as the queue pair uses them; alone by the caller's promise.
+        let cqs = unsafe { cqs(self.send_cq, self.recv_cq)? };
+        // SAFETY: as above.
+        unsafe { self.alone(|qp| each!(AnyQp, qp, qp => Ok(qp.dump(cqs, options)?))) }
+    }
+
+    /// Remembers what happened to it.
+    ///
+    /// # Safety
+    /// The call is alone on the queue pair.
+    pub(crate) unsafe fn note(&mut self, text: String) -> Result<(), Failure> {
+        let note = |qp: &mut AnyQp| {
+            each!(AnyQp, qp, qp => qp.note(text));
+            Ok(())
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.alone(note) }
     }
 }
 

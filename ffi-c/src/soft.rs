@@ -11,8 +11,8 @@ use hw::wr::WcStatus;
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// When a fault strikes. Entries and packets count over the whole device, from the moment at which the
-/// script is given.
+/// When a fault strikes. Everything counts from the moment at which the script is given, and over the
+/// whole device unless the step names a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_soft_trigger {
@@ -22,10 +22,12 @@ pub enum bw_soft_trigger {
     BW_AT_PACKET = 1,
     /// When `at` nanoseconds of the device's time have passed.
     BW_AFTER = 2,
+    /// At the `at`-th change of any queue pair's state or attributes, from 1, before it is made.
+    BW_AT_MODIFY = 3,
 }
 
-/// What goes wrong. The faults up to BW_FAULT_STATUS befall the request at hand, and need BW_AT_ENTRY or
-/// BW_AT_PACKET; the others the device, at any trigger.
+/// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER on, befall the
+/// request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_soft_fault {
@@ -55,6 +57,13 @@ pub enum bw_soft_fault {
     BW_FAULT_PORT_UP = 11,
     /// The event `event_type` is raised, about what has the number `value`.
     BW_FAULT_RAISE = 12,
+    /// The request completes with the `bw_wc_status` of `value`, though it was executed.
+    BW_FAULT_STATUS_AFTER = 13,
+    /// The request is executed, and the completion queue of its sends overruns by its completion.
+    BW_FAULT_SEND_CQ_OVERRUN = 14,
+    /// The request is executed, and the completion queue of the receive that it consumes overruns by its
+    /// completion. Nothing if it takes no receive.
+    BW_FAULT_RECV_CQ_OVERRUN = 15,
 }
 
 /// One step of a script: a fault, and when it strikes.
@@ -71,8 +80,9 @@ pub struct bw_soft_step {
     pub value: u64,
     /// Of BW_FAULT_RAISE: a `bw_event_type`.
     pub event_type: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Of BW_AT_ENTRY and BW_AT_PACKET: the queue pair whose requests count, or 0 for those of all. Of the
+    /// others: 0.
+    pub qp_num: u32,
 }
 
 fn bad(what: &str, given: u64) -> Failure {
@@ -101,9 +111,18 @@ fn element(event: EventType, given: u64) -> Result<Element, Failure> {
 
 impl bw_soft_step {
     fn trigger(&self) -> Result<Trigger, Failure> {
+        let (qp_num, nth) = (self.qp_num, self.at);
         match self.trigger {
-            t if t == bw_soft_trigger::BW_AT_ENTRY as u32 => Ok(Trigger::Entry(self.at)),
-            t if t == bw_soft_trigger::BW_AT_PACKET as u32 => Ok(Trigger::Packet(self.at)),
+            t if t == bw_soft_trigger::BW_AT_ENTRY as u32 => Ok(match qp_num {
+                0 => Trigger::Entry(nth),
+                qp_num => Trigger::EntryOf { qp_num, nth },
+            }),
+            t if t == bw_soft_trigger::BW_AT_PACKET as u32 => Ok(match qp_num {
+                0 => Trigger::Packet(nth),
+                qp_num => Trigger::PacketOf { qp_num, nth },
+            }),
+            _ if qp_num != 0 => Err(bad("qp_num", qp_num.into())),
+            t if t == bw_soft_trigger::BW_AT_MODIFY as u32 => Ok(Trigger::Modify(nth)),
             t if t == bw_soft_trigger::BW_AFTER as u32 => {
                 Ok(Trigger::After(Duration::from_nanos(self.at)))
             }
@@ -113,17 +132,21 @@ impl bw_soft_step {
 
     fn fault(&self) -> Result<Fault, Failure> {
         use bw_soft_fault::*;
+        let status = || {
+            let status = u8::try_from(self.value).ok();
+            let status = status.and_then(WcStatus::from_number);
+            status.ok_or_else(|| bad("the status", self.value))
+        };
         Ok(match self.fault {
             f if f == BW_FAULT_DROP_REQUEST as u32 => Fault::DropRequest,
             f if f == BW_FAULT_DROP_ACK as u32 => Fault::DropAck,
             f if f == BW_FAULT_DELAY as u32 => Fault::Delay(Duration::from_nanos(self.value)),
             f if f == BW_FAULT_REMOTE_ACCESS as u32 => Fault::RemoteAccess,
             f if f == BW_FAULT_RNR as u32 => Fault::Rnr,
-            f if f == BW_FAULT_STATUS as u32 => {
-                let status = u8::try_from(self.value).ok();
-                let status = status.and_then(WcStatus::from_number);
-                Fault::Status(status.ok_or_else(|| bad("the status", self.value))?)
-            }
+            f if f == BW_FAULT_STATUS as u32 => Fault::Status(status()?),
+            f if f == BW_FAULT_STATUS_AFTER as u32 => Fault::StatusAfter(status()?),
+            f if f == BW_FAULT_SEND_CQ_OVERRUN as u32 => Fault::SendCqOverrun,
+            f if f == BW_FAULT_RECV_CQ_OVERRUN as u32 => Fault::RecvCqOverrun,
             f if f == BW_FAULT_CQ_OVERRUN as u32 => Fault::CqOverrun(number(self.value)?),
             f if f == BW_FAULT_QP_FATAL as u32 => Fault::QpFatal(number(self.value)?),
             f if f == BW_FAULT_SRQ_ERR as u32 => Fault::SrqErr(number(self.value)?),
@@ -144,8 +167,8 @@ impl bw_soft_step {
 /// only the first does. While some entry or packet is to be hit, execution is slow. When it fails
 /// nothing of the script is taken.
 ///
-/// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a reserved field; a fault of a
-/// request at BW_AFTER), `BW_ENULL`.
+/// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a queue pair where none is looked at;
+/// a fault of a request at BW_AFTER or BW_AT_MODIFY), `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_soft_inject(
@@ -163,7 +186,6 @@ pub unsafe extern "C" fn bw_soft_inject(
         let steps = unsafe { std::slice::from_raw_parts(steps, num as usize) };
         let mut script = Script::default();
         for step in steps {
-            crate::sized::zero("reserved", step.reserved)?;
             script = script.with(step.trigger()?, step.fault()?);
         }
         Ok(device.device.inject(&script)?)

@@ -10,11 +10,14 @@ use crate::soft::{CqCtx, Running};
 use crate::srq::SrqMemory;
 #[cfg(feature = "verbs")]
 use crate::verbs;
+use arrayvec::ArrayVec;
+use bellwire_core::cqe::Cqe64;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
     Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
 };
 use bellwire_core::slab::Block;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Queue pairs that one completion queue can serve.
@@ -106,6 +109,17 @@ impl Drop for CqShared {
             hca.cqns.give_back(ctx.cqn());
         }
     }
+}
+
+/// A copy of an entry.
+#[derive(Debug)]
+pub(crate) struct OldCqe {
+    /// Its free-running index.
+    pub index: u32,
+    pub polled: bool,
+    pub cqe: Cqe64,
+    /// The payload that came within it.
+    pub data: ArrayVec<u8, 64>,
 }
 
 /// How a completion queue is made.
@@ -401,6 +415,41 @@ impl Cq {
     /// happen while queue pairs reserve their entries, which they do unless told otherwise.
     pub fn overrun(&self) -> bool {
         self.shared.ctx.overrun()
+    }
+
+    /// Copies of the entries that are still in the ring and for which `wanted`, the last `limit` of them,
+    /// oldest first.
+    pub(crate) fn history(
+        &mut self,
+        limit: usize,
+        wanted: impl Fn(&Cqe64) -> bool,
+    ) -> VecDeque<OldCqe> {
+        let mut entries = VecDeque::with_capacity(limit.min(self.capacity() as usize) + 1);
+        let (core, ctx) = (&mut self.core, &self.shared.ctx);
+        self.device.hca.hold_still(ctx, || {
+            // SAFETY: the device holds still.
+            unsafe {
+                core.history(|past| {
+                    if wanted(past.cqe) {
+                        entries.push_back(OldCqe {
+                            index: past.index,
+                            polled: past.polled,
+                            cqe: *past.cqe,
+                            data: ArrayVec::from_iter(past.data.iter().copied()),
+                        });
+                        if entries.len() > limit {
+                            entries.pop_front();
+                        }
+                    }
+                });
+            }
+        });
+        entries
+    }
+
+    /// Index of the entry that is polled next.
+    pub(crate) fn consumer_index(&self) -> u32 {
+        self.core.consumer_index()
     }
 
     /// The device.

@@ -7,7 +7,7 @@ use crate::pd::Pd;
 use crate::provider::Provider;
 use crate::qp::Endpoint;
 use crate::recovery::Dispatcher;
-use crate::soft::{Fault, HcaConfig, PORTS, Running, Script, limits};
+use crate::soft::{Fault, HcaConfig, JournalEntry, PORTS, Running, Script, limits};
 #[cfg(feature = "verbs")]
 use crate::verbs;
 use bellwire_core::qp::{AhAttr, Mtu};
@@ -370,6 +370,21 @@ impl Device {
             }
         }
         hca.inject(script)
+    }
+
+    /// Takes what the device's own [journal](HcaConfig::journal) has: what it executed and told since it
+    /// was last asked, in order. For tests, which hold against it what a program was told.
+    ///
+    /// Recorded is what happened in this process: an execution where the request was executed, and what
+    /// was told where it was posted. Of requests between nodes of a fabric each node has its part; those
+    /// that a requester carried out by itself, on memory that both have mapped, are in its own. The
+    /// journal grows until it is taken.
+    ///
+    /// # Errors
+    /// [`Error::NoJournal`]; [`Error::SoftOnly`] on another device than a software HCA.
+    pub fn journal(&self) -> Result<Vec<JournalEntry>, Error> {
+        let hca = self.hca.soft("a journal")?;
+        hca.take_journal().ok_or(Error::NoJournal)
     }
 
     /// Forgets all scripts, as far as they have not struck. Only a software HCA has any.

@@ -117,6 +117,8 @@ pub enum Error {
     DeviceFatal,
     /// A script asks for success as a fault.
     SuccessAsFault,
+    /// The device was not made to keep a journal.
+    NoJournal,
     /// A fault that befalls a request, at a time at which there may be none.
     FaultWithoutRequest {
         /// The fault.
@@ -306,9 +308,13 @@ impl fmt::Display for Error {
             Self::SuccessAsFault => f.write_str(
                 "a request cannot fail with the status SUCCESS: name another, or leave the step out",
             ),
+            Self::NoJournal => f.write_str(
+                "the device keeps no journal: make it with HcaConfig { journal: true, .. }",
+            ),
             Self::FaultWithoutRequest { fault } => write!(
                 f,
-                "{fault:?} befalls a request: give it a trigger that names one, Entry or Packet"
+                "{fault:?} befalls a request: give it a trigger that counts requests, as \
+                 Entry, EntryOf, Packet and PacketOf do"
             ),
             Self::OutOfRange {
                 what,

@@ -14,6 +14,7 @@
 //! | sleep until there is something to learn | [`event::CompChannel`], [`Cq::req_notify`] |
 //! | learn what no completion tells | [`Device::get_async_event`]: [`event::EventType`] |
 //! | learn what a failure means, and what to do | [`fault::classify`]: [`fault::Class`] |
+//! | find out why a queue pair failed | [`Qp::dump`]: [`recorder`] |
 //! | have a connection that recovers | [`recovery::Link`] |
 //! | see one's own program fail, in a test | [`Device::inject`]: [`soft::Script`] |
 //! | feed one queue from many threads | [`ring::mpsc`] |
@@ -117,6 +118,7 @@ mod pd;
 mod pinned;
 mod provider;
 mod qp;
+pub mod recorder;
 pub mod recovery;
 mod slab;
 pub mod soft;

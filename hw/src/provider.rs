@@ -164,6 +164,19 @@ impl Provider {
         }
     }
 
+    /// Runs `look` while the device writes no entry to this completion queue. `look` uses the device no
+    /// further. For the control path.
+    pub fn hold_still<R>(&self, cq: &CqSide, look: impl FnOnce() -> R) -> R {
+        match (self, cq) {
+            (Self::Soft(hca), _) => hca.hold_still(look),
+            #[cfg(feature = "verbs")]
+            (Self::Verbs(_), CqSide::Verbs(cq)) => cq.hold_still(look),
+            // There is no such completion queue.
+            #[cfg(feature = "verbs")]
+            (Self::Verbs(_), CqSide::Soft(_)) => look(),
+        }
+    }
+
     /// Whether to look again where what was found was nobody's: until nothing is found.
     #[inline(always)]
     pub fn looks_again(&self) -> bool {

@@ -346,6 +346,7 @@ fn soft(mode: Mode, clock: ClockKind) -> Device {
         mode,
         clock,
         seed: Some(1),
+        ..HcaConfig::default()
     })
 }
 

@@ -77,6 +77,7 @@ pub fn virtual_device(seed: u64) -> Device {
         mode: Mode::Inline,
         clock: ClockKind::Virtual,
         seed: Some(seed),
+        ..HcaConfig::default()
     })
 }
 

@@ -39,10 +39,11 @@ unsafe fn last_word<'a>(slot: NonNull<Cqe64>) -> &'a AtomicU64 {
 }
 
 impl Cqe64 {
-    /// Marks the entry as not yet written. To be done to every entry of a fresh ring.
+    /// Marks the entry as not written. To be done to every entry of a fresh ring.
     ///
     /// # Safety
-    /// `slot` is valid for writes, and the device does not use the ring yet.
+    /// `slot` is valid for writes, and the entry is not the device's: it does not use the ring yet, or
+    /// has handed the entry over and did not get it back.
     #[inline(always)]
     pub unsafe fn init(slot: NonNull<Self>) {
         let mut bytes = [0; 64];

@@ -289,6 +289,11 @@ impl<'m> CompletionQueue<'m> {
                 }
             }
         }
+        // What was moved is not to be found at its old place too.
+        for at in 0..removed {
+            // SAFETY: owned by us until the record below gives them back.
+            unsafe { Cqe64::init(self.memory.entry(self.ci.wrapping_add(at))) };
+        }
         self.ci = self.ci.wrapping_add(removed);
         self.record.store(self.ci & 0xff_ffff);
     }

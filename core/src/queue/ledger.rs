@@ -12,6 +12,7 @@
 //! from zero again, and the upper half is the generation.
 
 use super::completion::Unfinished;
+use super::history::{Past, Standing};
 use crate::slab::Block;
 use crate::sync::{
     UnsafeCell,
@@ -149,12 +150,6 @@ impl<'m> Ledger<'m> {
         self.poster.counter.store(counter, Ordering::Release);
     }
 
-    /// Counter behind the last request that was handed to the poller. The poster's to ask.
-    pub(super) fn posted(&self) -> u32 {
-        // Relaxed: the poster's own.
-        self.poster.counter.load(Ordering::Relaxed)
-    }
-
     /// Counter of the oldest request not yet told.
     #[inline(always)]
     pub(super) fn retired(&self) -> u32 {
@@ -270,6 +265,31 @@ impl<'m> Ledger<'m> {
             count += 1;
         }
         count
+    }
+
+    /// Behind the last request that the device was told of.
+    pub(super) fn posted(&self) -> u32 {
+        // Acquire: partner of the poster's release in `publish`.
+        self.poster.counter.load(Ordering::Acquire)
+    }
+
+    /// What was recorded at this counter, if nothing was recorded over it.
+    ///
+    /// # Safety
+    /// The caller is poster and poller at once.
+    pub(super) unsafe fn past(&self, counter: u32, standing: Standing) -> Option<Past> {
+        self.poller.slot(counter).with(|slot| {
+            // SAFETY: the caller's promise.
+            let record = unsafe { &*slot };
+            // A slot in which nothing was ever recorded counts none.
+            (record.counter == counter && record.slots != 0).then_some(Past {
+                wr_id: record.wr_id,
+                counter,
+                slots: record.slots,
+                opcode: record.opcode,
+                standing,
+            })
+        })
     }
 
     /// Ends this life of the queue: hands every request not yet told to `each`, oldest first, and

@@ -23,6 +23,7 @@ mod completion;
 mod cq;
 mod doorbell;
 mod error;
+mod history;
 mod ledger;
 mod life;
 #[cfg(all(loom, test))]
@@ -39,6 +40,7 @@ pub use completion::{Completion, Failure, Imm, Success, Unfinished};
 pub use cq::{CompletionQueue, CqMemory};
 pub use doorbell::BlueFlame;
 pub use error::{BadRequest, PostError, Rejected};
+pub use history::{Past, PastCqe, Standing};
 pub use ledger::{Ledger, LedgerSlot};
 pub use recv::RecvQueue;
 pub use send::{SendQueue, SendQueueInit};

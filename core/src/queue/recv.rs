@@ -50,9 +50,29 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         self.ring.max_sge()
     }
 
+    /// Entries of its ring.
+    pub fn slots(&self) -> u32 {
+        self.ring.count()
+    }
+
+    /// Requests that were rung and not told yet.
+    pub fn in_flight(&self) -> u32 {
+        self.ledger.in_flight()
+    }
+
+    /// Counter of the next request.
+    pub fn counter(&self) -> u32 {
+        self.head
+    }
+
     /// Requests that can be staged before something has to complete.
     pub fn free(&self) -> u32 {
         self.ring.count() - self.head.wrapping_sub(self.ledger.retired())
+    }
+
+    /// What is known of its requests.
+    pub(super) fn recorded(&self) -> (&'m Ledger<'m>, RecvRing<'m>) {
+        (self.ledger, self.ring)
     }
 
     /// Allows or forbids posting: to be called at each change of the queue pair's state.

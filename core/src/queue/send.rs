@@ -126,6 +126,16 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.ring.blocks() - in_flight
     }
 
+    /// Basic blocks of its ring.
+    pub fn slots(&self) -> u32 {
+        self.ring.blocks()
+    }
+
+    /// Basic blocks of what was rung and not told yet.
+    pub fn in_flight(&self) -> u32 {
+        self.ledger.in_flight()
+    }
+
     /// Counter of the next entry.
     #[inline(always)]
     pub fn counter(&self) -> u32 {
@@ -141,6 +151,11 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[inline(always)]
     pub fn staged(&self) -> u32 {
         self.staged
+    }
+
+    /// What is known of its requests.
+    pub(super) fn recorded(&self) -> (&'m Ledger<'m>, SendRing<'m>) {
+        (self.ledger, self.ring)
     }
 
     /// The doorbell.

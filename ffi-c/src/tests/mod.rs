@@ -3,6 +3,7 @@
 mod abuse;
 mod cost;
 mod data;
+mod dump;
 mod grow;
 mod life;
 mod null;

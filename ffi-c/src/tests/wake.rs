@@ -233,6 +233,18 @@ fn scripts_strike_when_they_say() {
         ok(bw_soft_clear(device));
         assert_eq!(outcome(&world), BW_WC_SUCCESS as u32);
         assert_eq!(outcome(&world), BW_WC_SUCCESS as u32, "it was cleared");
+        // Those of another queue pair do not count.
+        let mut aimed = step(
+            BW_AT_ENTRY,
+            1,
+            BW_FAULT_STATUS_AFTER,
+            BW_WC_REM_OP_ERR as u64,
+        );
+        aimed.qp_num = u32::MAX;
+        ok(bw_soft_inject(device, &aimed, 1));
+        assert_eq!(outcome(&world), BW_WC_SUCCESS as u32);
+        ok(bw_soft_clear(device));
+
         ok(bw_soft_inject(device, &script[1], 1));
         for expected in [BW_WC_SUCCESS, BW_WC_SUCCESS, BW_WC_GENERAL_ERR] {
             assert_eq!(outcome(&world), expected as u32);
@@ -248,17 +260,21 @@ fn scripts_strike_when_they_say() {
         ok(bw_query_port(device, 1, &mut port));
         assert_eq!(port.state, BW_PORT_ACTIVE as u32);
 
-        let mut bad = [script[0]; 8];
-        bad[0].trigger = 3;
-        bad[1].fault = 13;
+        let mut bad = [script[0]; 11];
+        bad[0].trigger = 4;
+        bad[1].fault = 16;
         bad[2].trigger = BW_AFTER as u32;
-        bad[3].reserved = 1;
+        bad[3].trigger = BW_AT_MODIFY as u32;
+        bad[3].qp_num = 1;
         bad[4] = step(BW_AT_ENTRY, 1, BW_FAULT_STATUS, 24);
         bad[5] = step(BW_AFTER, 1, BW_FAULT_QP_FATAL, 1 << 32);
         bad[6] = step(BW_AFTER, 1, BW_FAULT_RAISE, 1);
         bad[6].event_type = 20;
         bad[7] = step(BW_AFTER, 1, BW_FAULT_RAISE, 256);
         bad[7].event_type = BW_EVENT_PORT_ERR as u32;
+        bad[8] = step(BW_AT_MODIFY, 1, BW_FAULT_SEND_CQ_OVERRUN, 0);
+        bad[9] = step(BW_AFTER, 1, BW_FAULT_RECV_CQ_OVERRUN, 0);
+        bad[10] = step(BW_AT_ENTRY, 1, BW_FAULT_STATUS_AFTER, 0);
         for (at, step) in bad.iter().enumerate() {
             // A good one before it is not taken either.
             let script = [script[1], *step];

@@ -156,6 +156,7 @@ SAME(offsetof(bw_wc, slid), 44);
 SAME(sizeof(bw_ah_attr), 32);
 SAME(offsetof(bw_ah_attr, dlid), 24);
 SAME(sizeof(bw_soft_step), 32);
+SAME(offsetof(bw_soft_step, qp_num), 28);
 #if UINTPTR_MAX == UINT64_MAX
 SAME(offsetof(bw_send_wr, num_sge), 16);
 SAME(offsetof(bw_send_wr, remote_addr), 32);
@@ -174,6 +175,7 @@ SAME(offsetof(bw_mr_info, rkey), 28);
 SAME(offsetof(bw_region_attr, reserved), 28);
 SAME(offsetof(bw_region_info, text), 48);
 SAME(offsetof(bw_cq_attr, reserved), 12);
+SAME(offsetof(bw_dump_attr, flags), 12);
 SAME(offsetof(bw_cq_info, stale), 16);
 SAME(offsetof(bw_qp_init_attr, reserve_cq), 28);
 SAME(offsetof(bw_connect_attr, max_rd_atomic), 28);

@@ -27,6 +27,30 @@ static void expect_event(bw_device *device, uint32_t type, uint32_t element, uin
     OK(bw_ack_async_event(event));
 }
 
+/* The queue pair's flight recorder: the flushed receive, and the event. */
+static void expect_dump(struct end *end)
+{
+    size_t length;
+    char text[4096];
+
+    EXPECT(bw_qp_dump(end->qp, NULL, NULL, 0, &length) == BW_ELIMIT);
+    EXPECT(length < sizeof text);
+    OK(bw_qp_dump(end->qp, NULL, text, sizeof text, &length));
+    EXPECT(strlen(text) == length);
+    EXPECT(strstr(text, "#0 told WR_FLUSH_ERR: RECV wr_id 7") != NULL);
+    EXPECT(strstr(text, bw_event_type_str(BW_EVENT_QP_FATAL)) != NULL);
+    EXPECT(strstr(text, "state ERR") != NULL);
+
+    bw_dump_attr attr;
+    memset(&attr, 0, sizeof attr);
+    EXPECT(bw_qp_dump(end->qp, &attr, text, sizeof text, NULL) == BW_ESIZE);
+    attr.size = sizeof attr;
+    attr.format = BW_DUMP_JSON;
+    attr.flags = BW_DUMP_NO_INLINE;
+    OK(bw_qp_dump(end->qp, &attr, text, sizeof text, NULL));
+    EXPECT(text[0] == '{' && strstr(text, "\"status\":\"WR_FLUSH_ERR\"") != NULL);
+}
+
 int main(void)
 {
     bw_device *device = soft(BW_CLOCK_VIRTUAL);
@@ -65,6 +89,8 @@ int main(void)
     expect_event(device, BW_EVENT_QP_FATAL, BW_ELEMENT_QP, end_number(&a));
     EXPECT(bw_qp_get_state(a.qp) == BW_QPS_ERR);
     told(&a, 7, BW_WC_WR_FLUSH_ERR);
+    OK(bw_qp_note(a.qp, bw_event_type_str(BW_EVENT_QP_FATAL)));
+    expect_dump(&a);
 
     OK(bw_device_advance(device, 1000));
     expect_event(device, BW_EVENT_PORT_ERR, BW_ELEMENT_PORT, 1);

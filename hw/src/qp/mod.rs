@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::event::Element;
 use crate::pd::Pd;
 use crate::provider::{Provider, RecvDoorbell, SendDoorbell};
+use crate::recorder::{Notes, What};
 use crate::soft::{self, CqCtx, Life, QpParts, RecvParts, Running};
 use crate::srq::{Srq, SrqShared};
 #[cfg(feature = "verbs")]
@@ -63,6 +64,7 @@ pub struct Qp<T: QpTransport = Rc> {
     /// By [`end`](Self::end).
     destroyed: bool,
     pd: Pd,
+    pub(crate) notes: Notes,
 }
 
 impl Pd {
@@ -148,6 +150,7 @@ impl<T: QpTransport> Qp<T> {
             srq,
             destroyed: false,
             pd: pd.clone(),
+            notes: Notes::default(),
         })
     }
 }
@@ -471,7 +474,9 @@ impl<T: QpTransport> Qp<T> {
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Reset {
             return Err(Error::ResetByModify);
         }
-        let state = self.pd.device().hca.modify_qp(self.qpn, attr, mask)?;
+        let changed = self.pd.device().hca.modify_qp(self.qpn, attr, mask);
+        self.notes.push(What::of(&changed));
+        let state = changed?;
         let behaviour = behaviour(state);
         self.sq.set_postable(behaviour.post_send == Post::Allowed);
         self.rq.set_postable(behaviour.post_recv == Post::Allowed);
@@ -504,6 +509,28 @@ impl<T: QpTransport> Qp<T> {
         self.modify(&attr, QpAttrMask::STATE)
     }
 
+    /// Whether these are the completion queues that it was created with.
+    pub(crate) fn check_cqs(&self, cqs: &Cqs<'_>) -> Result<(), Error> {
+        let (first, second) = match cqs {
+            Cqs::Shared(cq) => (cq.shared(), cq.shared()),
+            Cqs::Split(send, recv) => (send.shared(), recv.shared()),
+        };
+        let ours = Arc::ptr_eq(first, &self.cqs.0) && Arc::ptr_eq(second, &self.cqs.1);
+        ours.then_some(()).ok_or(Error::Foreign {
+            what: "completion queue",
+        })
+    }
+
+    /// Whether its receives come from a shared receive queue.
+    pub(crate) fn receives_from_srq(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    /// How completions of its sends and receives name it, in this life.
+    pub(crate) fn user_indices(&self) -> (UserIndex, UserIndex) {
+        self.user_index
+    }
+
     /// To RESET, from any state: clears both queues and their completions, as the verbs have it.
     /// What was not told yet is told here: `each` gets the identifier and the buffer of every such
     /// request, sends first, oldest first. What the peer has seen of them is not known.
@@ -532,22 +559,12 @@ impl<T: QpTransport> Qp<T> {
         mut each: impl FnMut(Untold),
     ) -> Result<(), Error> {
         let mut cqs = cqs.into();
-        let ours = match &cqs {
-            Cqs::Shared(cq) => {
-                Arc::ptr_eq(cq.shared(), &self.cqs.0) && Arc::ptr_eq(cq.shared(), &self.cqs.1)
-            }
-            Cqs::Split(send, recv) => {
-                Arc::ptr_eq(send.shared(), &self.cqs.0) && Arc::ptr_eq(recv.shared(), &self.cqs.1)
-            }
-        };
-        if !ours {
-            return Err(Error::Foreign {
-                what: "completion queue",
-            });
-        }
+        self.check_cqs(&cqs)?;
         let attr = QpAttr::default();
         let hca = &self.pd.device().hca;
-        hca.modify_qp(self.qpn, &attr, QpAttrMask::STATE)?;
+        let changed = hca.modify_qp(self.qpn, &attr, QpAttrMask::STATE);
+        self.notes.push(What::of(&changed));
+        changed?;
         let mut shared = |wr_id, block| each(Untold::Shared(wr_id, block));
         match &mut cqs {
             Cqs::Shared(cq) => cq.detach(self.user_index.0, &mut shared),

@@ -46,14 +46,17 @@ pub(super) struct Control {
     pub inbox: Option<Box<[u8; MAX_PACKET]>>,
     /// Where what other processes send is executed; taken meanwhile.
     pub scratch: Option<Scratch>,
-    /// Every entry is executed under the lock: something may be about to go wrong with it.
+    /// Every entry is executed under the lock: something may be about to go wrong with it, or it is to
+    /// be recorded.
     pub gated: bool,
+    /// Nothing is to be executed: somebody looks at what was told.
+    pub held: bool,
     /// The device is broken.
     pub dead: bool,
 }
 
 impl Control {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, gated: bool) -> Self {
         Self {
             // Index 0 is not used: no queue pair has the number zero.
             qps: vec![None],
@@ -75,7 +78,8 @@ impl Control {
             halted: Vec::new(),
             inbox: None,
             scratch: None,
-            gated: false,
+            gated,
+            held: false,
             dead: false,
         }
     }

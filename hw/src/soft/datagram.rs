@@ -17,7 +17,7 @@ pub(super) const MULTICAST_QPN: u32 = 0xff_ffff;
 /// In a request's Q_Key: the queue pair's own is meant (IBTA 10.2.5).
 const CONTROLLED_QKEY: u32 = 1 << 31;
 
-/// Sends a datagram. What cannot be delivered is dropped.
+/// Sends a datagram. What cannot be delivered here is dropped.
 pub(super) fn send(
     hca: &Hca,
     work: &SendWork,
@@ -30,7 +30,7 @@ pub(super) fn send(
         return Err(Stop::UnderLock);
     }
     if !hca.port.is_up() {
-        return Ok(());
+        return Err(Stop::Dropped);
     }
     if hca.port.is_here(&to.av) {
         return deliver(hca, work.qpn, message, &to, to.qpn);
@@ -38,7 +38,7 @@ pub(super) fn send(
     if let Some(there) = hca.datagram_elsewhere(&to.av) {
         remote::send_datagram(hca, there, work.qpn, message, &to);
     }
-    Ok(())
+    Err(Stop::Dropped)
 }
 
 /// What a request says of where it goes.
@@ -85,7 +85,7 @@ pub(super) fn deliver(
     hand_over(hca, message, &origin, to.qkey, qpn)
 }
 
-/// Hands a datagram to one queue pair, if it takes it, wherever it comes from.
+/// Hands a datagram to one queue pair, if it takes it, wherever it comes from; else drops it.
 pub(super) fn hand_over(
     hca: &Hca,
     message: &Message<'_>,
@@ -95,11 +95,12 @@ pub(super) fn hand_over(
 ) -> Result<(), Stop> {
     // SAFETY: used while the device lives, which this thread's queue pair makes sure of.
     let Some(peer) = (unsafe { hca.qps.find(qpn) }) else {
-        return Ok(());
+        return Err(Stop::Dropped);
     };
     match put(hca, message, origin, qkey, qpn, peer) {
         // Without a receive it is dropped.
-        Ok(()) | Err(Unfilled::Empty | Unfilled::Gone) => Ok(()),
+        Ok(()) => Ok(()),
+        Err(Unfilled::Empty | Unfilled::Gone) => Err(Stop::Dropped),
         Err(Unfilled::Failed(_)) => Err(Stop::Receiver(Blame::Receive)),
         Err(Unfilled::Overrun) => Err(Stop::Receiver(Blame::Overrun)),
     }
@@ -118,12 +119,12 @@ fn put(
     let accepts = peer.face.accepts.load(Ordering::Acquire);
     // Relaxed: written before `accepts`.
     if accepts != datagrams(qpn) || peer.face.qkey.load(Ordering::Relaxed) != qkey {
-        return Ok(());
+        return Err(Unfilled::Gone);
     }
     let _turn = peer.receiver.turn.take();
     // SAFETY: it takes datagrams, and it is our turn.
     let Some(recv) = (unsafe { &mut *peer.receiver.work.get() }) else {
-        return Ok(());
+        return Err(Unfilled::Gone);
     };
     recv.receive_datagram(hca, message, origin)
 }

@@ -34,7 +34,10 @@ impl Hca {
             // SAFETY: rung and not completed.
             let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
             let entry = send_error(work, &wqe, status);
-            let _overrun_is_final = work.cq.produce(&entry);
+            let written = work.cq.produce(&entry);
+            if let Some(journal) = &self.journal {
+                journal.told(self.request(record, work.consumer), status, written);
+            }
             // Acquire: partner of the release in `Hca::ring`.
             let producer = record.ctx.sender.producer.load(Ordering::Acquire);
             work.pass(behind(&wqe, work.consumer, producer));
@@ -44,7 +47,7 @@ impl Hca {
         {
             record.state = QpState::Sqe;
             record.stall = None;
-            Self::flush_sends(record);
+            self.flush_sends(record);
         } else {
             self.to_error(control, qpn);
         }
@@ -129,7 +132,7 @@ impl Hca {
 
     /// Completes everything posted as flushed.
     pub(super) fn flush(&self, record: &mut QpRecord) {
-        Self::flush_sends(record);
+        self.flush_sends(record);
         // SAFETY: shut, and the lock is held: the work is ours.
         let recv = unsafe { &mut *record.ctx.receiver.work.get() };
         let Some(recv) = recv else { return };
@@ -153,7 +156,7 @@ impl Hca {
     }
 
     /// Completes all posted sends as flushed.
-    pub(super) fn flush_sends(record: &QpRecord) {
+    pub(super) fn flush_sends(&self, record: &QpRecord) {
         // SAFETY: closed, and the lock is held: the work is ours.
         let Some(work) = (unsafe { &mut *record.ctx.sender.work.get() }) else {
             return;
@@ -164,7 +167,12 @@ impl Hca {
             // SAFETY: rung and not completed.
             let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
             let entry = send_error(work, &wqe, record.flush_status);
-            if !work.cq.produce(&entry) {
+            let written = work.cq.produce(&entry);
+            if let Some(journal) = &self.journal {
+                let request = self.request(record, work.consumer);
+                journal.told(request, record.flush_status, written);
+            }
+            if !written {
                 break;
             }
             work.pass(behind(&wqe, work.consumer, producer));

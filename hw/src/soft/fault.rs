@@ -5,22 +5,39 @@ use crate::event::{Element, EventType};
 use bellwire_core::wr::WcStatus;
 use std::time::Duration;
 
-/// When a fault strikes. Entries and packets count over the whole device from the moment at which
-/// the script was given to it.
+/// When a fault strikes. Everything counts from the moment at which the script was given to the
+/// device, and over all of it where no queue pair is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// At the n-th send entry that is executed, from 1; retries are not new entries.
     Entry(u64),
     /// At the n-th request packet, from 1: each attempt to execute an entry is one.
     Packet(u64),
+    /// At the n-th send entry of one queue pair, from 1, in whatever life of it.
+    EntryOf {
+        /// Its number.
+        qp_num: u32,
+        /// Which entry.
+        nth: u64,
+    },
+    /// At the n-th request packet of one queue pair, from 1, in whatever life of it.
+    PacketOf {
+        /// Its number.
+        qp_num: u32,
+        /// Which packet.
+        nth: u64,
+    },
+    /// At the n-th change of any queue pair's state or attributes (ibv_modify_qp(3)), from 1, before it
+    /// is made: every step of a connection and of a recovery is one.
+    Modify(u64),
     /// After this much of the device's time.
     After(Duration),
 }
 
 /// What goes wrong.
 ///
-/// The first group befalls the request at hand, and needs a [`Trigger::Entry`] or
-/// [`Trigger::Packet`]; the second the device, at any trigger.
+/// The first group befalls the request at hand, and needs a trigger that counts entries or packets; the
+/// second the device, at any trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The request is lost on its way: a reliable requester sends it again when its timer expires.
@@ -35,6 +52,17 @@ pub enum Fault {
     Rnr,
     /// The request completes with this status, which is not SUCCESS, without having been executed.
     Status(WcStatus),
+    /// The request completes with this status, which is not SUCCESS, though it was executed: as when
+    /// what went wrong befell the answer. Of an entry that cannot be executed: what is wrong with it.
+    /// Of a requester in another process than its peer: as [`Status`](Self::Status).
+    StatusAfter(WcStatus),
+    /// The request is executed, and the completion queue of its sends overruns by its completion, which
+    /// is lost; without one, by whatever was to complete there next.
+    SendCqOverrun,
+    /// The request is executed and consumes a receive, and the completion queue of that overruns by its
+    /// completion, which is lost. Nothing if the request takes no receive, or the receiver is in another
+    /// process.
+    RecvCqOverrun,
     /// The completion queue of this number loses an entry.
     CqOverrun(u32),
     /// The queue pair of this number breaks.
@@ -62,6 +90,9 @@ impl Fault {
                 | Self::RemoteAccess
                 | Self::Rnr
                 | Self::Status(_)
+                | Self::StatusAfter(_)
+                | Self::SendCqOverrun
+                | Self::RecvCqOverrun
         )
     }
 }
@@ -116,55 +147,82 @@ impl Script {
 /// The faults that a device still has before it.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// At entries and packets, as absolute counts.
-    counted: Vec<(Count, Fault)>,
+    counted: Vec<Counted>,
     /// By the number of their timer.
     timed: Vec<(u64, Fault)>,
-    entries: u64,
-    packets: u64,
+}
+
+/// A fault that strikes at the last of what it counts.
+#[derive(Debug)]
+struct Counted {
+    what: Count,
+    /// Of this queue pair only.
+    qp_num: Option<u32>,
+    left: u64,
+    fault: Fault,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
-    Entry(u64),
-    Packet(u64),
+    Entries,
+    Packets,
+    Modifies,
 }
 
 impl Pending {
     /// Adds a step; those that wait for a time are the caller's to set a timer for, by this number.
     pub fn add(&mut self, trigger: Trigger, fault: Fault, timer: u64) -> Option<Duration> {
-        let count = match trigger {
-            Trigger::Entry(nth) => Count::Entry(self.entries.saturating_add(nth.max(1))),
-            Trigger::Packet(nth) => Count::Packet(self.packets.saturating_add(nth.max(1))),
+        let (what, qp_num, nth) = match trigger {
+            Trigger::Entry(nth) => (Count::Entries, None, nth),
+            Trigger::Packet(nth) => (Count::Packets, None, nth),
+            Trigger::EntryOf { qp_num, nth } => (Count::Entries, Some(qp_num), nth),
+            Trigger::PacketOf { qp_num, nth } => (Count::Packets, Some(qp_num), nth),
+            Trigger::Modify(nth) => (Count::Modifies, None, nth),
             Trigger::After(time) => {
                 self.timed.push((timer, fault));
                 return Some(time);
             }
         };
-        self.counted.push((count, fault));
+        let left = nth.max(1);
+        self.counted.push(Counted {
+            what,
+            qp_num,
+            left,
+            fault,
+        });
         None
     }
 
     /// Whether something is to go wrong at some entry or packet.
-    pub fn counts(&self) -> bool {
-        !self.counted.is_empty()
+    pub fn counts_packets(&self) -> bool {
+        (self.counted.iter()).any(|counted| counted.what != Count::Modifies)
     }
 
     /// Counts a packet, and an entry if it is the first of one, and gives what strikes now.
-    pub fn packet(&mut self, new_entry: bool) -> Vec<Fault> {
-        self.packets += 1;
-        self.entries += u64::from(new_entry);
-        let (entries, packets) = (self.entries, self.packets);
-        let due = |count: &Count| match *count {
-            Count::Entry(at) => new_entry && at == entries,
-            Count::Packet(at) => at == packets,
-        };
+    pub fn packet(&mut self, qp_num: u32, new_entry: bool) -> Vec<Fault> {
+        self.count(|counted| {
+            counted.qp_num.is_none_or(|of| of == qp_num)
+                && match counted.what {
+                    Count::Entries => new_entry,
+                    Count::Packets => true,
+                    Count::Modifies => false,
+                }
+        })
+    }
+
+    /// Counts a change of a queue pair, and gives what strikes now.
+    pub fn modify(&mut self) -> Vec<Fault> {
+        self.count(|counted| counted.what == Count::Modifies)
+    }
+
+    fn count(&mut self, counts: impl Fn(&Counted) -> bool) -> Vec<Fault> {
         let mut now = Vec::new();
-        self.counted.retain(|(count, fault)| {
-            if due(count) {
-                now.push(*fault);
+        self.counted.retain_mut(|counted| {
+            counted.left -= u64::from(counts(counted));
+            if counted.left == 0 {
+                now.push(counted.fault);
             }
-            !due(count)
+            counted.left != 0
         });
         now
     }

@@ -3,6 +3,7 @@
 use super::clock::{Clock, ClockKind};
 use super::control::Control;
 use super::engine::Engine;
+use super::journal::{Journal, JournalEntry};
 use super::mr::MrTable;
 use super::numbers::Numbers;
 use super::port::{self, Port};
@@ -44,6 +45,9 @@ pub struct HcaConfig {
     pub clock: ClockKind,
     /// Where its random-looking keys come from; from the operating system when `None`.
     pub seed: Option<u64>,
+    /// For tests: whether it keeps a [journal](crate::Device::journal) of what it executes. While it
+    /// does every entry is executed under the device's lock, one by one, as with faults to come.
+    pub journal: bool,
 }
 
 /// A software HCA.
@@ -66,6 +70,8 @@ pub(crate) struct Hca {
     pub(super) node: Option<Node>,
     /// What it has mapped of theirs.
     pub(super) views: Views,
+    /// What it executed, if that is recorded.
+    pub(super) journal: Option<Journal>,
     /// What `next_due` is while nothing waits.
     never: u64,
 }
@@ -152,9 +158,10 @@ impl Running {
             next_due: CachePadded::new(AtomicU64::new(never)),
             cqns: Numbers::new("completion queues"),
             contexts: Contexts::default(),
-            control: Mutex::new(Control::new(seed)),
+            control: Mutex::new(Control::new(seed, config.journal)),
             node,
             views: Views::default(),
+            journal: config.journal.then(Journal::default),
             never,
         });
         hca.make_scratch();
@@ -295,6 +302,13 @@ impl Hca {
     /// The count of completion queues that are to raise an event, where other processes have to know.
     pub(crate) fn armed(&self) -> Option<Arc<AtomicU32>> {
         self.node.as_ref().map(|node| node.armed().clone())
+    }
+
+    /// Takes what the journal has; `None`: none is kept.
+    pub(crate) fn take_journal(&self) -> Option<Vec<JournalEntry>> {
+        // Under the lock, so that no entry is half recorded.
+        let _control = self.control();
+        self.journal.as_ref().map(Journal::take)
     }
 
     /// Where requests of other processes are executed.

@@ -3,12 +3,14 @@
 //! anything.
 
 use super::control::Control;
+use super::datagram::Address;
 use super::fail::behind;
 use super::fault::{Fault, Script, Trigger};
 use super::hca::Hca;
+use super::journal::takes_receive;
 use super::port;
-use super::record::connection;
-use super::record::{Stall, Wait};
+use super::qp::SendWork;
+use super::record::{QpRecord, Stall, Wait, connection};
 use super::respond::Blame;
 use super::run::{Stop, execute_one, run};
 use crate::error::Error;
@@ -27,10 +29,11 @@ impl Hca {
     /// Adds a script to what is to go wrong.
     pub(crate) fn inject(&self, script: &Script) -> Result<(), Error> {
         for &(trigger, fault) in script.steps() {
-            if fault.is_of_request() && matches!(trigger, Trigger::After(_)) {
+            if fault.is_of_request() && matches!(trigger, Trigger::After(_) | Trigger::Modify(_)) {
                 return Err(Error::FaultWithoutRequest { fault });
             }
-            if fault == Fault::Status(WcStatus::Success) {
+            if matches!(fault, Fault::Status(status) | Fault::StatusAfter(status) if status == WcStatus::Success)
+            {
                 return Err(Error::SuccessAsFault);
             }
             if let Fault::Raise(event, element) = fault
@@ -88,7 +91,10 @@ impl Hca {
     }
 
     fn wants_gate(&self, control: &Control) -> bool {
-        control.faults.counts() || !self.port.is_up()
+        control.faults.counts_packets()
+            || self.journal.is_some()
+            || control.held
+            || !self.port.is_up()
     }
 
     /// Keeps the data path out of all queue pairs, or lets it in again, as things are.
@@ -122,12 +128,35 @@ impl Hca {
         }
     }
 
+    /// Runs `look` while nothing is executed, and so no completion written.
+    pub(crate) fn hold_still<R>(&self, look: impl FnOnce() -> R) -> R {
+        let mut control = self.control();
+        control.held = true;
+        self.set_gate(&mut control);
+        let seen = look();
+        control.held = false;
+        self.set_gate(&mut control);
+        seen
+    }
+
     /// The time of a fault has come.
     pub(super) fn fault_is_due(&self, control: &mut Control, timer: u64) {
         if let Some(fault) = control.faults.expired(timer) {
             self.strike(control, fault);
             self.set_gate(control);
         }
+    }
+
+    /// A queue pair is about to be changed. Nothing of a request strikes then: `inject` sees to it.
+    pub(super) fn strike_at_modify(&self, control: &mut Control) {
+        let faults = control.faults.modify();
+        if faults.is_empty() {
+            return;
+        }
+        for fault in faults {
+            self.strike(control, fault);
+        }
+        self.set_gate(control);
     }
 
     /// Something that is not one request's goes wrong. What names something that is gone does
@@ -163,7 +192,10 @@ impl Hca {
             | Fault::Delay(_)
             | Fault::RemoteAccess
             | Fault::Rnr
-            | Fault::Status(_) => {}
+            | Fault::Status(_)
+            | Fault::StatusAfter(_)
+            | Fault::SendCqOverrun
+            | Fault::RecvCqOverrun => {}
         }
     }
 
@@ -221,7 +253,7 @@ impl Hca {
         let late = stall.wait == Wait::Delay && stall.id != 0;
         let mut of_request = None;
         if !late {
-            for fault in control.faults.packet(stall.id == 0) {
+            for fault in control.faults.packet(qpn, stall.id == 0) {
                 if fault.is_of_request() {
                     of_request = of_request.or(Some(fault));
                 } else {
@@ -233,8 +265,60 @@ impl Hca {
                 return false;
             }
         }
-        let lost = of_request == Some(Fault::DropRequest);
-        let arrives = !lost && !matches!(of_request, Some(Fault::Delay(_) | Fault::Status(_)));
+        let broken = self.break_cq(control, qpn, of_request);
+        let went_on = self.attempt_with(control, qpn, stall, of_request);
+        // What was told on it is dead with it, whether an entry was lost or not.
+        if let Some(of) = broken {
+            self.overrun(control, of);
+        }
+        went_on
+    }
+
+    /// Breaks the completion queue by which the entry at hand is to be told, so that what is told there
+    /// is lost. Gives a queue pair on it.
+    fn break_cq(&self, control: &mut Control, qpn: u32, fault: Option<Fault>) -> Option<u32> {
+        let record = control.record(qpn)?;
+        let (on, cq) = match fault {
+            Some(Fault::SendCqOverrun) => (qpn, record.parts.cqs()[0]),
+            Some(Fault::RecvCqOverrun) => {
+                let dest_qp_num = record.attr.dest_qp_num;
+                let (work, _) = record
+                    .runnable()
+                    .filter(|(work, _)| work.remote.is_none())?;
+                // SAFETY: rung and not completed.
+                let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+                if !takes_receive(&wqe) {
+                    return None;
+                }
+                match work.transport {
+                    QpType::Ud => {
+                        let to = Address::read(work, &wqe.address_vector()).qpn;
+                        (to, control.record(to)?.parts.cqs()[1])
+                    }
+                    // SAFETY: used under the lock.
+                    QpType::XrcSend => match unsafe { self.srqs.get(wqe.xrc_srqn()) }?.xrc {
+                        Some(xrc) => (dest_qp_num, Some(xrc.cq)),
+                        None => return None,
+                    },
+                    _ => (dest_qp_num, control.record(dest_qp_num)?.parts.cqs()[1]),
+                }
+            }
+            _ => return None,
+        };
+        cq?.fail();
+        Some(on)
+    }
+
+    /// Executes the entry at hand, as `fault` has it. `true`: it has been.
+    fn attempt_with(
+        &self,
+        control: &mut Control,
+        qpn: u32,
+        stall: Stall,
+        fault: Option<Fault>,
+    ) -> bool {
+        let lost = fault == Some(Fault::DropRequest);
+        let arrives = !lost && !matches!(fault, Some(Fault::Delay(_) | Fault::Status(_)));
         if arrives
             && self.port.is_up()
             && let Some(record) = control.record(qpn)
@@ -253,7 +337,7 @@ impl Hca {
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
         let reliable = matches!(work.transport, QpType::Rc | QpType::XrcSend);
         let lost = lost || !self.port.is_up() && !matches!(wqe.opcode(), opcode::NOP | opcode::UMR);
-        let stop = match (of_request, stall.executed) {
+        let stop = match (fault, stall.executed) {
             _ if lost && reliable => Stop::NoAnswer,
             _ if lost => return self.executed(control, qpn, 0),
             (Some(Fault::Delay(time)), _) => {
@@ -264,7 +348,7 @@ impl Hca {
                 self.stall(control, qpn, stall, Some(time));
                 return false;
             }
-            (Some(Fault::Status(status)), _) => {
+            (Some(Fault::Status(status)), _) | (Some(Fault::StatusAfter(status)), Some(_)) => {
                 self.fail(control, qpn, status, None);
                 return false;
             }
@@ -282,11 +366,7 @@ impl Hca {
             // Registration work goes to nobody, who would acknowledge it.
             (Some(Fault::DropAck), None) if reliable && wqe.opcode() != opcode::UMR => {
                 let work = *work;
-                let executed = match execute_one(self, &work, &wqe) {
-                    Err(Stop::UnderLock) => self.execute_rare(control, &work, &wqe).map(|_| 0),
-                    executed => executed,
-                };
-                match executed {
+                match self.execute_untold(control, &work, &wqe) {
                     Ok(byte_len) => {
                         if let Some(record) = control.record(qpn) {
                             record.stall = Some(Stall {
@@ -299,12 +379,77 @@ impl Hca {
                     Err(stop) => stop,
                 }
             }
-            _ => match run(self, work, behind(&wqe, work.consumer, end)) {
-                None => return true,
-                Some(stop) => stop,
-            },
+            (Some(Fault::StatusAfter(status)), None) if work.remote.is_some() => {
+                self.fail(control, qpn, status, None);
+                return false;
+            }
+            (Some(Fault::StatusAfter(status)), None) => {
+                let work = *work;
+                match self.execute_untold(control, &work, &wqe) {
+                    Ok(_) | Err(Stop::Dropped) => {
+                        self.fail(control, qpn, status, None);
+                        return false;
+                    }
+                    Err(stop) => stop,
+                }
+            }
+            _ if work.remote.is_some() => return self.attempt_remote(control, qpn, end),
+            // No size, or more than was rung.
+            _ if wqe.blocks().wrapping_sub(1) >= end.wrapping_sub(work.consumer) => {
+                Stop::local(Syndrome::LOCAL_QP_OP)
+            }
+            _ => {
+                let work = *work;
+                let done = execute_one(self, &work, &wqe);
+                self.note_execution(control, &work, &wqe, &done);
+                match done {
+                    Ok(byte_len) => return self.executed(control, qpn, byte_len),
+                    Err(stop) => stop,
+                }
+            }
         };
         self.handle(control, qpn, stop)
+    }
+
+    /// Executes an entry, and tells nobody but the journal.
+    fn execute_untold(
+        &self,
+        control: &mut Control,
+        work: &SendWork,
+        wqe: &SendWqe<'_>,
+    ) -> Result<u32, Stop> {
+        let done = match execute_one(self, work, wqe) {
+            Err(Stop::UnderLock) => self.execute_rare(control, work, wqe).map(|_| 0),
+            done => done,
+        };
+        self.note_execution(control, work, wqe, &done);
+        done
+    }
+
+    /// Executes the entry at hand, which goes to another process, or sends it there. `true`: so it was.
+    fn attempt_remote(&self, control: &mut Control, qpn: u32, end: u32) -> bool {
+        let Some((work, _)) = control.record(qpn).and_then(QpRecord::runnable) else {
+            return false;
+        };
+        // SAFETY: rung and not completed.
+        let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
+        let at = *work;
+        let next = behind(&wqe, work.consumer, end);
+        let stop = run(self, work, next);
+        // Relaxed: changed under the lock, or by this thread. What is done here needs no packet; of what
+        // was sent the peer's journal tells.
+        let done_here = at.own.sender.acked.load(Ordering::Relaxed) == next;
+        if let (Some(journal), true) = (&self.journal, done_here) {
+            self.note_execution(control, &at, &wqe, &Ok::<_, Stop>(()));
+            if let Some(record) = control.record(qpn) {
+                let request = self.request(record, at.consumer);
+                journal.executed_and_told(request, &wqe, stop != Some(Stop::Overrun));
+            }
+        }
+        match stop {
+            None => true,
+            Some(stop) => self.handle(control, qpn, stop),
+        }
     }
 }
 
@@ -317,13 +462,5 @@ fn has_key(wqe: &SendWqe<'_>) -> bool {
             | opcode::RDMA_READ
             | opcode::ATOMIC_CS
             | opcode::ATOMIC_FA
-    )
-}
-
-/// Whether a request consumes a receive.
-fn takes_receive(wqe: &SendWqe<'_>) -> bool {
-    matches!(
-        wqe.opcode(),
-        opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL | opcode::RDMA_WRITE_IMM
     )
 }

@@ -31,6 +31,7 @@ mod fail;
 mod fault;
 mod hca;
 mod inject;
+mod journal;
 mod lifecycle;
 mod mr;
 mod multicast;
@@ -56,6 +57,7 @@ pub use doorbell::{RecvDoorbell, SendDoorbell};
 pub use fault::{Fault, Script, Trigger};
 pub(crate) use hca::Running;
 pub use hca::{HcaConfig, Mode};
+pub use journal::{JournalEntry, ReceiveTold, RequestId};
 pub(crate) use mr::{KEYS_BYTES, Scramble};
 #[cfg(feature = "verbs")]
 pub(crate) use numbers::Numbers;

@@ -45,6 +45,8 @@ pub(crate) enum Stop {
     Unacknowledged,
     /// There is no room for the entry's packet.
     Full,
+    /// An unreliable service has sent the entry, and nobody here took it: it completes all the same.
+    Dropped,
 }
 
 impl Stop {
@@ -52,6 +54,15 @@ impl Stop {
         Self::Failed {
             syndrome,
             responder: None,
+        }
+    }
+
+    /// What befalls a responder that it happened to.
+    pub(super) const fn blames(self) -> Option<Blame> {
+        match self {
+            Self::Failed { responder, .. } => responder,
+            Self::Receiver(blame) => Some(blame),
+            _ => None,
         }
     }
 }
@@ -118,7 +129,11 @@ fn run_on<T: Service>(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<S
             stop = Some(Stop::local(Syndrome::LOCAL_QP_OP));
             break;
         }
-        match execute::<T>(hca, work, &wqe) {
+        let done = match execute::<T>(hca, work, &wqe) {
+            Err(Stop::Dropped) if !T::RELIABLE => Ok(0),
+            done => done,
+        };
+        match done {
             Ok(byte_len) => {
                 if !complete(work, &wqe, counter, byte_len) {
                     stop = Some(Stop::Overrun);
@@ -218,7 +233,7 @@ fn unanswered(answer: Answer) -> Result<u32, Stop> {
     match answer {
         Answer::Nak(_, blame @ (Blame::Receive | Blame::Overrun)) => Err(Stop::Receiver(blame)),
         Answer::First => Err(Stop::FirstPacket),
-        _ => Ok(0),
+        _ => Err(Stop::Dropped),
     }
 }
 

@@ -29,7 +29,7 @@ impl Hca {
         };
         match record.state {
             QpState::Err => self.flush(record),
-            QpState::Sqe => Self::flush_sends(record),
+            QpState::Sqe => self.flush_sends(record),
             // Opened between our look and the lock.
             QpState::Rts if !ctx.sender.closed.load(Ordering::Relaxed) => {
                 drop(control);
@@ -126,6 +126,7 @@ impl Hca {
                 return told;
             }
             Stop::UnderLock => return self.execute_under_lock(control, qpn),
+            Stop::Dropped => return self.executed(control, qpn, 0),
             Stop::FirstPacket => {
                 let peer = record.attr.dest_qp_num;
                 self.first_packet(control, peer, connection(peer, qpn));
@@ -289,6 +290,9 @@ impl Hca {
         // SAFETY: rung and not completed.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
         let told = complete(work, &wqe, work.consumer, byte_len);
+        if let Some(journal) = &self.journal {
+            journal.executed_and_told(self.request(record, work.consumer), &wqe, told);
+        }
         work.pass(behind(&wqe, work.consumer, producer));
         if !told {
             self.overrun(control, qpn);

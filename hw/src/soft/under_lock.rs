@@ -25,7 +25,9 @@ impl Hca {
         };
         // SAFETY: rung and not completed.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
-        match self.execute_rare(control, &work, &wqe) {
+        let done = self.execute_rare(control, &work, &wqe);
+        self.note_execution(control, &work, &wqe, &done);
+        match done {
             Ok(failed) => {
                 // First the request, then the receivers: it may be one of them.
                 let told = self.executed(control, qpn, 0);
@@ -96,21 +98,26 @@ impl Hca {
     /// Sends a datagram to each member of its group.
     fn multicast(
         &self,
-        control: &Control,
+        control: &mut Control,
         work: &SendWork,
         wqe: &SendWqe<'_>,
     ) -> Result<Vec<(u32, Blame)>, Stop> {
         let message = outgoing_datagram(self, work, wqe)?;
         let to = Address::read(work, &wqe.address_vector());
         let mut failed = Vec::new();
+        let request = control.record(work.qpn);
+        let request = request.map(|record| self.request(record, work.consumer));
         if !self.port.is_up() {
             return Ok(failed);
         }
         remote::send_to_all(self, work.qpn, &message, &to);
         for qpn in control.groups.members(&to.av.rgid, to.av.rlid.get()) {
-            match datagram::deliver(self, work.qpn, &message, &to, qpn) {
-                Err(Stop::Receiver(blame)) => failed.push((qpn, blame)),
-                _delivered_or_dropped => {}
+            let done = datagram::deliver(self, work.qpn, &message, &to, qpn);
+            if let (Some(journal), Some(request)) = (&self.journal, request) {
+                journal.executed(request, qpn, wqe, message.length, &done);
+            }
+            if let Err(Stop::Receiver(blame)) = done {
+                failed.push((qpn, blame));
             }
         }
         Ok(failed)

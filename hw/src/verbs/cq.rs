@@ -211,6 +211,11 @@ impl Cq {
         result
     }
 
+    /// Runs `look` while nobody fetches, and so writes to core's ring.
+    pub fn hold_still<R>(&self, look: impl FnOnce() -> R) -> R {
+        self.with(|_| look())
+    }
+
     /// Fetches all that is there. For the control path.
     pub(super) fn fetch_all(&self) {
         self.with(|inner| while self.fetch_into(inner) != 0 {});

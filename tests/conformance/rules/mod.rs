@@ -14,6 +14,7 @@ mod objects;
 mod operations;
 mod ordering;
 mod outcome;
+mod recorder;
 mod srq;
 mod states;
 mod statuses;
@@ -39,6 +40,7 @@ pub fn groups() -> Vec<Group> {
         ordering::group(),
         completion::group(),
         outcome::group(),
+        recorder::group(),
         channels::arming::group(),
         channels::waiting::group(),
         events::caused::group(),

@@ -13,6 +13,8 @@ use crate::wr::{Remote, SendFlags};
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
+mod history;
+
 /// A doorbell that nobody hears.
 struct Silent;
 

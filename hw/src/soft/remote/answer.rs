@@ -2,6 +2,7 @@
 
 use super::super::control::Control;
 use super::super::hca::Hca;
+use super::super::journal::RequestId;
 use super::super::qp::SendWork;
 use super::super::run::{Stop, complete, incoming, spread};
 use super::Requester;
@@ -257,7 +258,17 @@ impl Hca {
                 opcode::RDMA_READ => bytes = wqe.data(result_offset(work, &wqe)).total() as u32,
                 _ => {}
             }
-            told &= complete(work, &wqe, counter, bytes);
+            let written = complete(work, &wqe, counter, bytes);
+            if let Some(journal) = &self.journal {
+                let request = RequestId {
+                    qp_num: qpn,
+                    lid: self.port.lid(),
+                    life: record.lives,
+                    counter,
+                };
+                journal.executed_and_told(request, &wqe, written);
+            }
+            told &= written;
             counter = counter.wrapping_add(wqe.blocks());
             *acked = acked.wrapping_add(1);
         }

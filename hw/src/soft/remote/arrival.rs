@@ -4,6 +4,7 @@
 
 use super::super::control::Control;
 use super::super::hca::Hca;
+use super::super::journal::{RequestId, message_bytes};
 use super::super::mr::{LOCAL_READ, Opening};
 use super::super::qp::SendWork;
 use super::super::record::{UNTRIED, connection_with};
@@ -215,7 +216,10 @@ impl Hca {
         if !speaks(node.peer(slot), src, packet) {
             return;
         }
-        let short = record.parts.transport == QpType::Rc && is_short(packet);
+        let short = record.parts.transport == QpType::Rc
+            && is_short(packet)
+            // A shortcut, of which nothing is recorded.
+            && self.journal.is_none();
         let incarnation = node.peer(slot).incarnation();
         if responder.incarnation == 0 {
             responder.incarnation = incarnation;
@@ -364,6 +368,7 @@ impl Hca {
                 | opcode::ATOMIC_FA => execute_one(self, &work, &wqe).map(drop),
                 opcode::RDMA_READ => match read_from(self, &work, &wqe) {
                     Ok(addr) => {
+                        self.note_arrival(slot, packet, &work, &wqe, &Ok(()));
                         let revoked = peer.segments.own_revoked();
                         return Some(Verdict::Granted { addr, revoked });
                     }
@@ -375,6 +380,7 @@ impl Hca {
                     return Some(refused);
                 }
             };
+            self.note_arrival(slot, packet, &work, &wqe, &executed);
             let result = match executed {
                 Ok(()) if wqe.result_offset(transport).is_some() => scratch.result(),
                 _ => 0,
@@ -383,6 +389,30 @@ impl Hca {
         })();
         control.scratch = Some(scratch);
         verdict
+    }
+
+    /// Execution of an entry that has come, and was given this work, ended so.
+    fn note_arrival(
+        &self,
+        slot: usize,
+        packet: &Packet<'_>,
+        work: &SendWork,
+        wqe: &SendWqe<'_>,
+        done: &Result<(), Stop>,
+    ) {
+        let Some(journal) = &self.journal else { return };
+        let request = RequestId {
+            qp_num: work.qpn,
+            lid: lid(slot),
+            life: packet.header.life,
+            counter: wqe.index().into(),
+        };
+        let behind = packet.bytes.get(wqe.ds() as usize * SEGMENT..);
+        let bytes = match behind.and_then(strings) {
+            Some((_, length)) if packet.header.flags & PULLED != 0 => length,
+            _ => message_bytes(work.transport, wqe),
+        };
+        journal.executed(request, packet.header.dst, wqe, bytes, done);
     }
 
     /// Executes a [short](is_short) SEND to a reliable connection. `None`: nobody is told.

@@ -374,8 +374,15 @@ fn refused(w: &mut World, trigger: Trigger, fault: Fault) -> Error {
 
 fn a_request_fault_at_a_time_is_refused(p: &Provider) {
     let mut w = World::new(p);
-    let more = [Fault::RemoteAccess, Fault::Status(GeneralErr)];
+    let more = [
+        Fault::RemoteAccess,
+        Fault::Status(GeneralErr),
+        Fault::StatusAfter(GeneralErr),
+        Fault::SendCqOverrun,
+        Fault::RecvCqOverrun,
+    ];
     for bad in KINDS.into_iter().chain(more) {
+        refused(&mut w, Trigger::Modify(1), bad);
         let error = refused(&mut w, Trigger::After(MS), bad);
         let expected = matches!(error, Error::FaultWithoutRequest { fault } if fault == bad);
         assert!(expected, "{error}");

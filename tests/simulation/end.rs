@@ -1,0 +1,215 @@
+//! One end: its link, its memory, and the program's own log of what it posted and was told.
+
+use super::exchange::Slow;
+use super::request::{BLOCK, Id, Kind, MEMORY, REQUESTS, Request, SHARED, opened};
+use bellwire::connect::RemoteMemory;
+use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::memory::{Mapping, Pages};
+use bellwire::queue::Imm;
+use bellwire::recovery::{Link, LinkError, LinkInit, LinkState, Told};
+use bellwire::wr::SendFlags;
+use bellwire::{ClassLayout, Pd, Region, Slab};
+use bellwire_tests::fixture::{ALL, Random};
+
+/// Receives have this bit in their identifier, and their number below it.
+const RECEIVE: u64 = 1 << 32;
+
+/// One end.
+pub struct End {
+    pub at: usize,
+    pub link: Link,
+    pub slab: Slab,
+    /// What the peer works on.
+    pub region: Region,
+    /// Sends, by their identifiers.
+    pub requests: Vec<Request>,
+    /// Receives, by their numbers.
+    pub receives: Vec<Option<Outcome>>,
+    /// Of everything told.
+    pub retired: u64,
+    /// The last message that came.
+    last_message: Option<usize>,
+}
+
+fn memory(pd: &Pd, bytes: usize) -> Region {
+    let mapping = Mapping::anonymous(bytes).pages(Pages::Base);
+    Region::new(pd, mapping.build().expect("memory"), ALL).expect("a region")
+}
+
+impl End {
+    pub fn new(pd: &Pd, at: usize, init: LinkInit, exchange: Slow) -> Self {
+        let layout = [ClassLayout {
+            size: BLOCK as u32,
+            count: 96,
+        }];
+        let blocks = memory(pd, Slab::bytes(&layout).expect("a small layout"));
+        let region = memory(pd, MEMORY);
+        let init = LinkInit {
+            memory: opened(&region),
+            ..init
+        };
+        Self {
+            at,
+            link: Link::new(pd, init, exchange).expect("a link"),
+            slab: Slab::new(blocks, &layout).expect("a slab"),
+            region,
+            requests: Vec::new(),
+            receives: Vec::new(),
+            retired: 0,
+            last_message: None,
+        }
+    }
+
+    pub fn state(&self) -> LinkState {
+        self.link.state()
+    }
+
+    pub fn ready(&self) -> bool {
+        self.state() == LinkState::Ready
+    }
+
+    /// A request at random, staged; what refuses it.
+    pub fn stage(&mut self, random: &mut Random, peer: RemoteMemory) -> Result<(), LinkError> {
+        let kind = Kind::ALL[random.below(Kind::ALL.len() as u64) as usize];
+        let mut flags = SendFlags::empty();
+        if random.below(100) < 60 {
+            flags |= SendFlags::SIGNALED;
+        }
+        if random.below(100) < 10 {
+            flags |= SendFlags::FENCE;
+        }
+        let policy = [Replay::Surface, Replay::IfSafe, Replay::Anyway][random.below(3) as usize];
+        let inline = !kind.has_result() && random.below(2) == 0;
+        self.stage_this(random, peer, kind, flags, policy, inline)
+    }
+
+    pub fn stage_this(
+        &mut self,
+        random: &mut Random,
+        peer: RemoteMemory,
+        kind: Kind,
+        flags: SendFlags,
+        policy: Replay,
+        inline: bool,
+    ) -> Result<(), LinkError> {
+        let index = self.requests.len();
+        if index == REQUESTS {
+            return Ok(());
+        }
+        let id = Id {
+            end: self.at,
+            index,
+        };
+        let place = match kind {
+            kind if kind.is_atomic() => id.word(),
+            // What was written before, by whichever request.
+            Kind::Read => random.below((REQUESTS + SHARED) as u64) as usize * BLOCK,
+            _ if random.below(3) == 0 => (REQUESTS + random.below(SHARED as u64) as usize) * BLOCK,
+            _ => index * BLOCK,
+        };
+        let request = Request {
+            id,
+            kind,
+            flags,
+            inline,
+            policy,
+            at: place,
+            told: None,
+            executed: 0,
+            received: false,
+            found: Vec::new(),
+        };
+        let block = match inline {
+            true => None,
+            false => Some(self.slab.take(BLOCK as u32).expect("enough for the queue")),
+        };
+        request.post(&mut self.link, peer, block)?;
+        self.requests.push(request);
+        Ok(())
+    }
+
+    /// Stages receives, and rings.
+    pub fn receive(&mut self, count: u64) {
+        for _ in 0..count {
+            let wr_id = RECEIVE | self.receives.len() as u64;
+            let block = self.slab.take(BLOCK as u32).expect("enough for the queue");
+            if self.link.post_recv_block(wr_id, block).is_err() {
+                break;
+            }
+            self.receives.push(None);
+        }
+        self.link.ring_recv();
+    }
+
+    /// Takes what was told; of messages that came, whose each is.
+    pub fn take(&mut self, told: Told) -> Option<Id> {
+        self.retired += u64::from(told.retired);
+        if told.wr_id & RECEIVE == 0 {
+            assert!(!told.is_recv(), "told as a receive: {told:?}");
+            self.take_send(told);
+            return None;
+        }
+        assert!(told.is_recv(), "told as a send: {told:?}");
+        let at = (told.wr_id & !RECEIVE) as usize;
+        let before = self.receives[at].replace(told.outcome);
+        assert_eq!(before, None, "receive {at} of {} was told before", self.at);
+        let block = told.block.expect("posted with a block");
+        if told.outcome != Outcome::Done {
+            assert!(told.success.is_none());
+            return None;
+        }
+        let success = told.success.expect("it was received");
+        let length = success.byte_len().expect("of a receive") as usize;
+        let id = Id::of_length(length as u64).expect("of a known length");
+        assert_ne!(id.end, self.at, "its own message");
+        if let Imm::Data(imm) = success.imm() {
+            assert_eq!(imm, id.imm());
+        }
+        // A WRITE's data goes elsewhere.
+        if told.opcode == bellwire::wr::WcOpcode::Recv {
+            assert_eq!(block.as_slice()[..length], id.bytes(), "{id:?} is garbled");
+        }
+        assert!(
+            self.last_message.is_none_or(|last| last < id.index),
+            "{id:?} came after {:?}",
+            self.last_message
+        );
+        self.last_message = Some(id.index);
+        scribble(block);
+        Some(id)
+    }
+
+    fn take_send(&mut self, told: Told) {
+        let request = &mut self.requests[told.wr_id as usize];
+        let before = request.told.replace(told.outcome);
+        assert_eq!(before, None, "told before: {request:?}");
+        assert_eq!(
+            told.block.is_some(),
+            !request.inline,
+            "its block: {request:?}"
+        );
+        if let Some(block) = told.block {
+            let bytes = &block.as_slice()[..request.length()];
+            if !request.kind.has_result() {
+                assert_eq!(bytes, request.id.bytes(), "changed: {request:?}");
+            } else if told.outcome == Outcome::Done {
+                // Each atomic has a word of its own, which was zero before it.
+                let expected = match request.kind {
+                    Kind::Read => &request.found[..],
+                    _ => &[0; 8],
+                };
+                assert_eq!(bytes, expected, "a wrong result: {request:?}");
+            }
+            scribble(block);
+        }
+        if told.outcome == Outcome::Done {
+            let executed = request.executed > 0 || request.kind.is_atomic();
+            assert!(executed, "told as done: {request:?}");
+        }
+    }
+}
+
+/// What is still under way with a block that came back is seen.
+fn scribble(mut block: bellwire::Block<'static>) {
+    block.as_mut_slice().fill(0xee);
+}

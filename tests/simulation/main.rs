@@ -1,0 +1,112 @@
+//! Schedules of faults on two links: random traffic both ways, and random faults at every point of it
+//! and of the recoveries, at both ends. What the programs were told is held against the device's own
+//! journal of what it executed.
+//!
+//! Everything in a schedule follows from its seed. One that breaks a rule names its seed, and
+//! `BELLWIRE_SEED=… cargo test --release -p bellwire-tests --test simulation -- --nocapture` runs it
+//! alone, and says what happens. `BELLWIRE_SCHEDULES` asks for more schedules, or fewer; `cargo xtask
+//! test simulation` runs 100,000.
+
+mod check;
+mod end;
+mod exchange;
+mod faults;
+mod request;
+mod tally;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tally::Tally;
+use world::World;
+
+/// Schedules where nothing else is asked for.
+const SCHEDULES: u64 = 2_000;
+
+/// Seeds that break a rule, and are named, at the most.
+const NAMED: usize = 20;
+
+/// Runs the schedule of a seed to its end.
+fn run(seed: u64, trace: bool) -> Tally {
+    let mut world = World::new(seed, trace);
+    world.live();
+    let mut tally = world.end();
+    tally.schedules = 1;
+    tally
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is to be a number, not {text:?}")))
+}
+
+#[test]
+fn schedules_of_faults() {
+    if let Some(seed) = number("BELLWIRE_SEED") {
+        println!("{}", run(seed, true));
+        return;
+    }
+    let wanted = number("BELLWIRE_SCHEDULES").unwrap_or(SCHEDULES);
+    let (next, all) = (AtomicU64::new(0), Mutex::new(Tally::default()));
+    let broken = Mutex::new(Vec::new());
+    let work = || {
+        let mut mine = Tally::default();
+        loop {
+            // Relaxed: a number of its own for each.
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= wanted || broken.lock().expect("whole").len() >= NAMED {
+                break;
+            }
+            match catch_unwind(AssertUnwindSafe(|| run(seed, false))) {
+                Ok(tally) => mine.add(&tally),
+                Err(_) => {
+                    eprintln!("seed {seed} broke a rule, see above");
+                    broken.lock().expect("whole").push(seed);
+                }
+            }
+        }
+        all.lock().expect("whole").add(&mine);
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let all = all.into_inner().expect("whole");
+    println!("{all}");
+    let broken = broken.into_inner().expect("whole");
+    assert!(
+        broken.is_empty(),
+        "seeds that broke a rule: {broken:?}. Alone: BELLWIRE_SEED={} cargo test --release -p \
+         bellwire-tests --test simulation -- --nocapture",
+        broken[0]
+    );
+    if wanted >= SCHEDULES {
+        idle_nowhere(&all);
+    }
+}
+
+/// What a run has to have met, or it tests less than it says.
+fn idle_nowhere(all: &Tally) {
+    for outcome in ["Done", "Failed", "NotExecuted", "InDoubt(", "(by a later"] {
+        assert!(
+            all.count(outcome) > 100,
+            "{outcome}: {}",
+            all.count(outcome)
+        );
+    }
+    for (what, count) in [
+        ("recoveries", all.recovered),
+        ("posted again", all.replayed),
+        ("messages at the end", all.talks),
+        ("received", all.receives),
+    ] {
+        assert!(count > all.schedules / 2, "{what}: {count}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_schedule() {
+    for seed in 0..20 {
+        assert_eq!(run(seed, false), run(seed, false), "{seed}");
+    }
+}

@@ -1,0 +1,133 @@
+//! What happened, in numbers.
+
+use super::request::Request;
+use bellwire::fault::outcome::Outcome;
+use bellwire::recovery::{Counters, LinkEnd, LinkState, Told};
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+/// What happened, in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub schedules: u64,
+    pub requests: u64,
+    pub receives: u64,
+    pub faults_ordered: u64,
+    pub faults_met: u64,
+    pub recovered: u64,
+    pub replayed: u64,
+    pub talks: u64,
+    pub longest: Duration,
+    /// States at the end of a schedule, before it was closed.
+    pub states: BTreeMap<String, u64>,
+    /// Requests by outcome and operation.
+    pub outcomes: BTreeMap<(String, &'static str), u64>,
+    /// Of those in doubt: how many were executed.
+    pub doubts_executed: u64,
+}
+
+impl Tally {
+    pub fn told(&mut self, told: &Told) {
+        self.receives += u64::from(told.is_recv());
+    }
+
+    pub fn state(&mut self, state: LinkState) {
+        let name = match state {
+            LinkState::Recovering => "recovering".to_owned(),
+            LinkState::Ready => "ready".to_owned(),
+            LinkState::Ended(LinkEnd::Closed) => "closed".to_owned(),
+            LinkState::Ended(LinkEnd::GaveUp(why)) => format!("gave up: {why}"),
+        };
+        *self.states.entry(name).or_default() += 1;
+    }
+
+    pub fn outcome(&mut self, request: &Request) {
+        self.requests += 1;
+        let outcome = match request.told {
+            None => "(by a later one)".to_owned(),
+            Some(Outcome::Failed(_)) => "Failed".to_owned(),
+            Some(Outcome::InDoubt(doubt)) => {
+                self.doubts_executed += u64::from(request.executed > 0);
+                format!("InDoubt({doubt:?})")
+            }
+            Some(outcome) => format!("{outcome:?}"),
+        };
+        *self
+            .outcomes
+            .entry((outcome, request.kind.name()))
+            .or_default() += 1;
+    }
+
+    pub fn recovered(&mut self, counters: &Counters) {
+        self.faults_met += counters.faults.iter().sum::<u64>();
+        self.recovered += counters.recovered;
+        self.replayed += counters.replayed;
+        self.longest = self.longest.max(counters.longest);
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.schedules += other.schedules;
+        self.requests += other.requests;
+        self.receives += other.receives;
+        self.faults_ordered += other.faults_ordered;
+        self.faults_met += other.faults_met;
+        self.recovered += other.recovered;
+        self.replayed += other.replayed;
+        self.talks += other.talks;
+        self.doubts_executed += other.doubts_executed;
+        self.longest = self.longest.max(other.longest);
+        for (state, count) in &other.states {
+            *self.states.entry(state.clone()).or_default() += count;
+        }
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(outcome.clone()).or_default() += count;
+        }
+    }
+
+    /// Requests with an outcome that begins so.
+    pub fn count(&self, outcome: &str) -> u64 {
+        let of = |((name, _), count): (&(String, &str), &u64)| {
+            name.starts_with(outcome).then_some(*count)
+        };
+        self.outcomes.iter().filter_map(of).sum()
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            schedules,
+            requests,
+            receives,
+            faults_ordered,
+            faults_met,
+            recovered,
+            replayed,
+            talks,
+            longest,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "{schedules} schedules: {faults_ordered} faults ordered, {faults_met} met, {recovered} \
+             recoveries, the longest of {longest:?} of the device's time\n\
+             {requests} sends and {receives} receives told, {replayed} sends posted again, {talks} \
+             times a message at the end"
+        )?;
+        writeln!(f, "\nat the end of the faults:")?;
+        for (state, count) in &self.states {
+            writeln!(f, "{count:>10}  {state}")?;
+        }
+        let doubts = self.count("InDoubt");
+        writeln!(
+            f,
+            "\nin doubt: {doubts} of {requests}; {} of them had been executed",
+            self.doubts_executed
+        )?;
+        for ((outcome, kind), count) in &self.outcomes {
+            writeln!(f, "{count:>10}  {outcome:<26} {kind}")?;
+        }
+        Ok(())
+    }
+}

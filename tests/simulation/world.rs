@@ -1,0 +1,353 @@
+//! One schedule: two ends, what they do, and what goes wrong.
+
+use super::end::End;
+use super::exchange::Slow;
+use super::request::{Kind, MEMORY, opened};
+use super::tally::Tally;
+use bellwire::fault::outcome::Replay;
+use bellwire::fault::plan::Limits;
+use bellwire::recovery::{LinkInit, LinkState, pair};
+use bellwire::soft::{ClockKind, HcaConfig, Mode};
+use bellwire::{ConnectAttr, Device, Error, QpInit};
+use bellwire_tests::fixture::{Random, SIGNALED};
+use std::collections::HashMap;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Two links on a device whose clock moves only when told, and everything that is known of them.
+pub struct World {
+    pub random: Random,
+    trace: bool,
+    pub device: Device,
+    pub ends: [End; 2],
+    pub limits: Limits,
+    /// What the memory of each end is to hold, as the journal has it.
+    pub memory: [Vec<u8>; 2],
+    /// Whose queue pair has which number.
+    pub qps: HashMap<u32, usize>,
+    /// The last request of each end that was executed for the first time.
+    pub newest: [Option<usize>; 2],
+    /// Atomics that the device executed, of both ends: fetch-and-adds, compare-and-swaps.
+    pub atomics: [u64; 2],
+    /// Completions may have been lost with a completion queue.
+    pub completions_lost: bool,
+    pub now: Duration,
+    pub tally: Tally,
+}
+
+fn limits(seed: u64) -> Limits {
+    Limits {
+        attempts: 6,
+        settle: 20 * MS,
+        drain: 50 * MS,
+        port: 200 * MS,
+        exchange: 500 * MS,
+        ready: 300 * MS,
+        step: 100 * MS,
+        backoff_first: MS,
+        backoff_max: 20 * MS,
+        seed,
+        ..Limits::default()
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, trace: bool) -> Self {
+        let mut random = Random::new(seed);
+        // Neighbouring seeds begin alike.
+        (0..8).for_each(|_| _ = random.number());
+        let device = Device::soft(HcaConfig {
+            mode: Mode::Inline,
+            clock: ClockKind::Virtual,
+            seed: Some(seed),
+            journal: true,
+        });
+        let pd = device.alloc_pd();
+        let limits = limits(random.number());
+        let steps_at_once = [1, 2, u32::MAX][random.below(3) as usize];
+        let longest = [0, 0, 3, 20][random.below(4) as usize];
+        let mut completions_lost = false;
+        let exchanges = pair();
+        let mut end = |at, inner| {
+            let small = random.below(12) == 0;
+            completions_lost |= small;
+            let init = LinkInit {
+                qp: QpInit {
+                    max_send_wr: 16,
+                    max_recv_wr: 16,
+                    max_inline_data: 250,
+                    ..QpInit::default()
+                },
+                connect: ConnectAttr {
+                    timeout: 8,
+                    retry_cnt: 2,
+                    rnr_retry: 2,
+                    ..ConnectAttr::default()
+                },
+                limits: Limits {
+                    seed: random.number(),
+                    ..limits
+                },
+                steps_at_once,
+                look_every: 1 + random.below(3) as u32,
+                cq_entries: small.then(|| 4 + random.below(16) as u32),
+                ..LinkInit::default()
+            };
+            let left = (random.below(50) == 0).then(|| random.below(8));
+            let delays = Random::new(random.number());
+            End::new(&pd, at, init, Slow::new(inner, delays, longest, left))
+        };
+        let ends = [end(0, exchanges.0), end(1, exchanges.1)];
+        let mut world = Self {
+            random,
+            trace,
+            device,
+            ends,
+            limits,
+            memory: [vec![0; MEMORY], vec![0; MEMORY]],
+            qps: HashMap::new(),
+            newest: [None; 2],
+            atomics: [0; 2],
+            completions_lost,
+            now: Duration::ZERO,
+            tally: Tally::default(),
+        };
+        world.note_qps();
+        world
+    }
+
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:?}: {}", self.now, what());
+        }
+    }
+
+    pub fn note_qps(&mut self) {
+        for end in &self.ends {
+            if let Some(qp_num) = end.link.qp_num() {
+                self.qps.insert(qp_num, end.at);
+            }
+        }
+    }
+
+    pub fn advance(&mut self, by: Duration) {
+        self.now += by;
+        self.device.advance(by);
+        self.read_journal(None);
+    }
+
+    /// Polls an end; how much it was told.
+    pub fn poll(&mut self, at: usize, limit: usize) -> usize {
+        let before = self.ends[at].state();
+        let mut all = Vec::new();
+        let count = self.ends[at].link.poll(limit, |told| all.push(told));
+        assert_eq!(count, all.len());
+        self.read_journal(Some(at));
+        for told in all {
+            self.say(|| {
+                let (wr_id, outcome) = (told.wr_id, told.outcome);
+                format!(
+                    "{at}: told {wr_id:#x} {:?} {outcome:?}, {}",
+                    told.opcode, told.retired
+                )
+            });
+            self.tally.told(&told);
+            let came = self.ends[at].take(told);
+            if let Some(id) = came {
+                let request = &mut self.ends[id.end].requests[id.index];
+                assert!(
+                    request.executed > 0,
+                    "it came, and was not executed: {request:?}"
+                );
+                assert!(!request.received, "it came twice: {request:?}");
+                request.received = true;
+            }
+        }
+        let after = self.ends[at].state();
+        if before != after {
+            let epoch = self.ends[at].link.epoch();
+            self.say(|| format!("{at}: {before:?} to {after:?}, epoch {epoch}"));
+        }
+        self.note_qps();
+        count
+    }
+
+    pub fn poll_both(&mut self) -> usize {
+        self.poll(0, usize::MAX) + self.poll(1, usize::MAX)
+    }
+
+    pub fn ring(&mut self, at: usize) {
+        self.ends[at].link.ring();
+        self.read_journal(Some(at));
+    }
+
+    /// Runs the schedule.
+    pub fn live(&mut self) {
+        let faults = 1 + self.random.below(5);
+        let actions = 20 + self.random.below(60);
+        for _ in 0..faults / 2 {
+            self.order_fault(false);
+        }
+        for end in 0..2 {
+            let count = self.random.below(12);
+            self.ends[end].receive(count);
+        }
+        // Else what is posted is refused at first.
+        if self.random.below(4) != 0 {
+            self.settle();
+        }
+        for _ in 0..actions {
+            self.act(faults, actions);
+        }
+        // Else it is closed in the midst of it.
+        match self.random.below(8) {
+            0 => {}
+            1 => self.settle(),
+            _ => {
+                self.device.clear_faults();
+                self.device.set_port_up(true);
+                self.settle();
+                self.talk();
+            }
+        }
+    }
+
+    fn act(&mut self, faults: u64, actions: u64) {
+        let at = self.random.below(2) as usize;
+        if self.random.below(actions) < faults.div_ceil(2) {
+            let now = self.random.below(2) == 0;
+            self.order_fault(now);
+        }
+        // Much can happen while the other end recovers, but not everything.
+        if self.recovers() && self.random.below(3) == 0 {
+            for _ in 0..1 + self.random.below(8) {
+                self.poll_both();
+            }
+            let time = Duration::from_micros(self.random.below(20_000));
+            self.advance(time);
+        }
+        match self.random.below(100) {
+            0..35 => self.batch(at),
+            35..50 => {
+                let count = 1 + self.random.below(6);
+                self.ends[at].receive(count);
+                self.read_journal(Some(at));
+            }
+            50..85 => {
+                let limit = 1 + self.random.below(8) as usize;
+                self.poll(at, limit);
+            }
+            85..90 => {
+                self.poll_both();
+            }
+            _ => {
+                let time = Duration::from_micros(self.random.below(2000));
+                self.advance(time);
+            }
+        }
+    }
+
+    fn batch(&mut self, at: usize) {
+        let count = 1 + self.random.below(5);
+        let peer = opened(&self.ends[1 - at].region);
+        for _ in 0..count {
+            if self.ends[at].stage(&mut self.random, peer).is_err() {
+                break;
+            }
+        }
+        // Else with a later batch, or never.
+        if self.random.below(8) != 0 {
+            self.ring(at);
+        }
+    }
+
+    fn recovers(&self) -> bool {
+        self.ends
+            .iter()
+            .any(|end| end.state() == LinkState::Recovering)
+    }
+
+    /// Polls until neither end recovers. Neither may take longer than its bound.
+    pub fn settle(&mut self) {
+        self.until("recovers", |world| !world.recovers());
+    }
+
+    /// Polls both, and moves the clock on where nothing happens at the present time.
+    fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let end = self.now + 2 * self.limits.bound();
+        let mut pause = Duration::from_micros(100);
+        while !done(self) {
+            let told = (0..8).map(|_| self.poll_both()).sum::<usize>();
+            if told == 0 && !done(self) {
+                self.advance(pause);
+                pause = (pause * 2).min(20 * MS);
+            } else {
+                pause = Duration::from_micros(100);
+            }
+            assert!(
+                self.now < end,
+                "it still {what}: {:?}",
+                self.ends.each_ref().map(End::state)
+            );
+        }
+    }
+
+    /// Traffic flows again: a message each way, and everything before it.
+    fn talk(&mut self) {
+        for at in 0..2 {
+            if !self.ends[at].ready() || !self.ends[1 - at].ready() {
+                continue;
+            }
+            // Whatever waits for receives finds them.
+            self.ends[1 - at].receive(16);
+            let peer = opened(&self.ends[1 - at].region);
+            let posted = self.ends[at].requests.len();
+            let _ = self.ends[at].stage_this(
+                &mut self.random,
+                peer,
+                Kind::Send,
+                SIGNALED,
+                Replay::IfSafe,
+                true,
+            );
+            self.ring(at);
+            if self.ends[at].requests.len() > posted {
+                self.until("talks", |world| {
+                    let end = &world.ends[at];
+                    end.requests[posted].told.is_some()
+                        || matches!(end.state(), LinkState::Ended(_))
+                });
+                self.tally.talks += 1;
+            }
+        }
+    }
+
+    /// Ends both, and holds everything against the journal.
+    pub fn end(mut self) -> Tally {
+        let within = [Duration::ZERO, 10 * MS, self.limits.bound()][self.random.below(3) as usize];
+        for at in 0..2 {
+            self.tally.state(self.ends[at].state());
+            self.ends[at].link.close(within);
+            if self.random.below(2) == 0 {
+                self.poll_both();
+            }
+        }
+        self.until("closes", |world| {
+            world
+                .ends
+                .iter()
+                .all(|end| matches!(end.state(), LinkState::Ended(_)))
+        });
+        self.poll_both();
+        self.check();
+        self.tally
+    }
+
+    pub fn journal(&self) -> Vec<bellwire::soft::JournalEntry> {
+        match self.device.journal() {
+            Ok(entries) => entries,
+            Err(Error::NoJournal) | Err(_) => panic!("it was asked to keep one"),
+        }
+    }
+}
