@@ -53,7 +53,15 @@ const CONFORMANCE: Tests = Tests {
     device: Some("rxe0"),
 };
 
-const TESTS: [Tests; 2] = [
+/// Faults by what causes them in life. They cut cables, and take devices away and bring them again:
+/// nothing runs beside them.
+const CAUSES: Tests = Tests {
+    selection: "-p bellwire-tests --features verbs --test rxe",
+    args: &[],
+    device: None,
+};
+
+const TESTS: [Tests; 3] = [
     // Under Debian's kernel, with hugepages.
     Tests {
         selection: "-p bellwire --lib",
@@ -61,6 +69,7 @@ const TESTS: [Tests; 2] = [
         device: None,
     },
     CONFORMANCE,
+    CAUSES,
 ];
 
 /// pingpong against rdma-core's programs, and what it needs.
