@@ -26,8 +26,8 @@ struct Tests {
     selection: &'static str,
     /// The arguments there.
     args: &'static [&'static str],
-    /// The device of libibverbs that they are put to.
-    device: Option<&'static str>,
+    /// What is in their environment.
+    env: &'static [(&'static str, &'static str)],
 }
 
 impl Tests {
@@ -36,21 +36,24 @@ impl Tests {
         let programs = workspace.test_programs(self.selection)?;
         let command = |program| {
             let mut test = Command::new(program);
-            test.args(self.args);
-            if let Some(device) = self.device {
-                test.env("BELLWIRE_VERBS_DEVICE", device);
-            }
+            test.args(self.args).envs(self.env.iter().copied());
             test
         };
         Ok(programs.into_iter().map(command).collect())
     }
 }
 
+/// The device of libibverbs that is judged.
+const DEVICE: (&str, &str) = ("BELLWIRE_VERBS_DEVICE", "rxe0");
+
+/// Without what newer devices have: `ibv_post_send` and `ibv_poll_cq`.
+const PLAIN: (&str, &str) = ("BELLWIRE_VERBS_PLAIN", "1");
+
 /// The conformance of libibverbs, on rxe, and whether its page is fresh.
 const CONFORMANCE: Tests = Tests {
     selection: "-p bellwire-tests --features verbs --test conformance",
     args: &["--test-threads=4"],
-    device: Some("rxe0"),
+    env: &[DEVICE],
 };
 
 /// Faults by what causes them in life. They cut cables, and take devices away and bring them again:
@@ -58,18 +61,28 @@ const CONFORMANCE: Tests = Tests {
 const CAUSES: Tests = Tests {
     selection: "-p bellwire-tests --features verbs --test rxe",
     args: &[],
-    device: None,
+    env: &[],
 };
 
-const TESTS: [Tests; 3] = [
+const TESTS: [Tests; 5] = [
     // Under Debian's kernel, with hugepages.
     Tests {
         selection: "-p bellwire --lib",
         args: &["memory::"],
-        device: None,
+        env: &[],
     },
     CONFORMANCE,
+    // Without the rules that post nothing, or hardly anything.
+    Tests {
+        args: &["--test-threads=4", "--skip=transitions::"],
+        env: &[DEVICE, PLAIN],
+        ..CONFORMANCE
+    },
     CAUSES,
+    Tests {
+        env: &[PLAIN],
+        ..CAUSES
+    },
 ];
 
 /// pingpong against rdma-core's programs, and what it needs.
