@@ -13,6 +13,7 @@ mod ends;
 mod lacking;
 mod link;
 mod overrun;
+mod registrations;
 mod shared;
 mod statuses;
 
@@ -31,12 +32,13 @@ fn main() -> ExitCode {
     // They cut the same cable.
     args.test_threads = Some(1);
     let in_guest = std::env::var_os("BELLWIRE_VM_WORK").is_some();
-    let groups: [(&str, &[Test]); 6] = [
+    let groups: [(&str, &[Test]); 7] = [
         ("statuses", &statuses::TESTS),
         ("overrun", &overrun::TESTS),
         ("shared", &shared::TESTS),
         ("link", &link::TESTS),
         ("addresses", &addresses::TESTS),
+        ("registrations", &registrations::TESTS),
         ("lacking", &lacking::TESTS),
     ];
     let trials = groups.iter().flat_map(|&(group, tests)| {

@@ -6,6 +6,7 @@ mod data;
 mod grow;
 mod life;
 mod null;
+mod registration;
 mod srq;
 mod tcp;
 mod transport;

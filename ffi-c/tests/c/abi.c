@@ -116,6 +116,7 @@ SAME(BW_EFATAL, -24);
 SAME(BW_ETIMEDOUT, -25);
 SAME(BW_ECONN, -26);
 SAME(BW_EPROTO, -27);
+SAME(BW_EUNSUPPORTED, -28);
 SAME(BW_WR_NOP, 255);
 SAME(BW_WC_NOP, 127);
 
@@ -151,6 +152,7 @@ SAME(offsetof(bw_cq_attr, reserved), 12);
 SAME(offsetof(bw_cq_info, stale), 16);
 SAME(offsetof(bw_qp_init_attr, reserve_cq), 28);
 SAME(offsetof(bw_connect_attr, max_rd_atomic), 28);
+SAME(offsetof(bw_connect_attr, gid_index), 40);
 SAME(offsetof(bw_endpoint, reserved), 12);
 SAME(offsetof(bw_conn_info, length), 24);
 SAME(offsetof(bw_qp_attr, ah_attr), 60);
