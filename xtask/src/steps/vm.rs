@@ -90,6 +90,27 @@ const INTEROP: &str = "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1";
 const PINGPONG: &str =
     "cargo build --release -p bellwire-examples --features verbs --example pingpong";
 
+/// The C interface, by this entry of the GID table: the IPv4 address.
+const C_SOURCE: &str = "ffi-c/tests/c/device.c";
+const C_ARGS: [&str; 2] = ["rxe0", "1"];
+
+/// Builds the program of [`C_SOURCE`], and says how to run it in the guest.
+fn c_program(workspace: &Workspace, run: &mut Run) -> Option<Command> {
+    let program = workspace.target("debug/device-c");
+    let library = workspace.target("debug/libbellwire.a");
+    let mut cc = command("cc -std=c11 -Wall -Wextra -Werror -Iinclude");
+    cc.arg(C_SOURCE)
+        .arg("-o")
+        .arg(&program)
+        .arg(&library)
+        .args(["-libverbs", "-lpthread", "-ldl", "-lm"]);
+    let built = run.command(&mut command("cargo build -p bellwire-ffi --features verbs"))
+        && run.command(&mut cc);
+    let mut program = Command::new(program);
+    program.args(C_ARGS);
+    built.then_some(program)
+}
+
 /// Far more than any of the commands takes, also on a busy machine.
 const CHECK_LIMIT: Duration = Duration::from_secs(900);
 
@@ -104,6 +125,8 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     if run.command(&mut command(PINGPONG)) {
         checks.push((command(INTEROP), Status(0)));
     }
+    let in_c = c_program(workspace, &mut run);
+    checks.extend(in_c.map(|program| (program, Status(0))));
     for tests in &TESTS {
         let commands = tests.commands(workspace)?;
         checks.extend(commands.into_iter().map(|test| (test, Status(0))));
