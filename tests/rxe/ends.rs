@@ -27,13 +27,21 @@ pub fn open(name: &str) -> Device {
     Device::open(name).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Gives up on a silent peer, and on one without a receive, within a second.
+/// Gives up on a silent peer after a second, which is far more than a good one takes, and on one
+/// without a receive at once.
 pub fn impatient() -> ConnectAttr {
     ConnectAttr {
-        timeout: 12,
-        retry_cnt: 3,
+        timeout: 15,
         rnr_retry: 2,
         min_rnr_timer: 1,
+        ..ConnectAttr::default()
+    }
+}
+
+/// Gives a path that was down its time.
+pub fn patient() -> ConnectAttr {
+    ConnectAttr {
+        timeout: 18,
         ..ConnectAttr::default()
     }
 }
@@ -90,7 +98,7 @@ pub fn begins_anew(a: &mut End, b: &mut End) {
         assert_eq!(end.reset(), [0; 0]);
         assert_eq!(end.qp.state(), QpState::Reset);
     }
-    connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
+    connect_with(&mut a.qp, &mut b.qp, &patient());
     works(a, b);
 }
 

@@ -14,7 +14,7 @@ use bellwire::event::{Element, EventType};
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::WcStatus::{self, *};
-use bellwire::{ConnectAttr, Cq, Cqs, Device, QpInit};
+use bellwire::{Cq, Cqs, Device, QpInit};
 use bellwire_tests::fixture::*;
 
 tests! { by_sends_that_are_not_polled, by_receives_that_are_not_polled }
@@ -85,7 +85,7 @@ fn by_sends_that_are_not_polled() {
 /// `a` is in RESET already.
 fn begins_anew_with(a: &mut End, b: &mut End) {
     b.reset();
-    connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
+    connect_with(&mut a.qp, &mut b.qp, &patient());
     works(a, b);
 }
 

@@ -247,11 +247,7 @@ fn retry_exc_err_by_a_peer_that_is_gone() {
 /// The program gives up, with requests of every kind outstanding.
 fn wr_flush_err() {
     let (mut a, mut b) = near();
-    let patient = ConnectAttr {
-        min_rnr_timer: 1,
-        ..ConnectAttr::default()
-    };
-    connect_with(&mut a.qp, &mut b.qp, &patient);
+    connect_with(&mut a.qp, &mut b.qp, &patient());
     let (here, remote) = (a.region.sge(0, 8), b.region.remote(0));
     a.receive(RECEIVES, &[]);
     a.receive(RECEIVES + 1, &[]);
