@@ -158,6 +158,8 @@ typedef enum bw_error {
     BW_ECONN = -26,
     // The peer sent what makes no sense, or is of another version.
     BW_EPROTO = -27,
+    // The device, or its driver, does not have this.
+    BW_EUNSUPPORTED = -28,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -309,6 +311,16 @@ typedef enum bw_access_flags {
     // Writes may reach memory in another order than they were sent.
     BW_ACCESS_RELAXED_ORDERING = 1048576,
 } bw_access_flags;
+
+// What `bw_mr_reregister` is to change (`ibv_rereg_mr_flags`).
+typedef enum bw_rereg_mr_flags {
+    // The memory: `addr` and `length`.
+    BW_REREG_MR_CHANGE_TRANSLATION = 1,
+    // The protection domain.
+    BW_REREG_MR_CHANGE_PD = 2,
+    // The rights.
+    BW_REREG_MR_CHANGE_ACCESS = 4,
+} bw_rereg_mr_flags;
 
 // A transport (`ibv_qp_type`).
 typedef enum bw_qp_type {
@@ -869,7 +881,7 @@ typedef struct bw_mr_info {
     uint32_t size;
     // Rights: `bw_access_flags`.
     uint32_t access;
-    // Where it starts.
+    // Where it starts: the address that requests name it by.
     uint64_t addr;
     // Its bytes.
     uint64_t length;
@@ -1059,6 +1071,12 @@ typedef struct bw_connect_attr {
     uint32_t max_rd_atomic;
     // Of datagrams: the key that senders have to name. The top bit is for privileged users.
     uint32_t qkey;
+    // The port to connect by, from 1.
+    uint32_t port_num;
+    // The entry of that port's GID table to be reached by, where GIDs address peers (RoCE, routed
+    // InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2, if
+    // possible with an IPv4 address. `bw_qp_endpoint_for` gives the peer the right one.
+    int32_t gid_index;
 } bw_connect_attr;
 
 // How the two ends of a connection find each other.
@@ -1073,7 +1091,7 @@ typedef struct bw_endpoint {
     uint32_t reserved;
     // Local identifier of the port.
     uint32_t lid;
-    // The port's first GID.
+    // The port's GID: the one that the device prefers, or that was asked for.
     uint8_t gid[16];
 } bw_endpoint;
 
@@ -1560,6 +1578,54 @@ int bw_region_query(const struct bw_region *region, struct bw_region_info *info)
 // memory any more.
 int bw_region_destroy(struct bw_region *region);
 
+// As `bw_mr_create`, memory that requests are to name by addresses from `iova` on, in place of its own
+// (`ibv_reg_mr_iova`); `bw_mr_query` gives `iova` as its start then. Devices want `addr` and `iova` to
+// lie equally far behind the start of a page.
+//
+// Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
+// Errors: those of `bw_mr_create`; `BW_EUNSUPPORTED` on a software HCA.
+// Thread: any.
+int bw_mr_create_at(const struct bw_pd *pd,
+                    void *addr,
+                    size_t length,
+                    uint64_t iova,
+                    uint32_t access_flags,
+                    struct bw_mr **mr);
+
+// Registers memory of another device, of a GPU say, that a dma-buf stands for (`ibv_reg_dmabuf_mr`):
+// `length` bytes from `offset` on, which requests name by addresses from `iova` on. `fd` may be
+// closed afterwards.
+//
+// Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
+// Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
+// REMOTE_ATOMIC without LOCAL_WRITE; no descriptor), `BW_EUNSUPPORTED` on a software HCA, and where
+// the device's driver does not have it, `BW_EOTHER` (no dma-buf), `BW_ENULL`.
+// Thread: any.
+int bw_mr_create_dmabuf(const struct bw_pd *pd,
+                        int fd,
+                        uint64_t offset,
+                        size_t length,
+                        uint64_t iova,
+                        uint32_t access_flags,
+                        struct bw_mr **mr);
+
+// Changes registered memory in place (`ibv_rereg_mr`): what `flags`, of `bw_rereg_mr_flags`, name, of
+// the last arguments; the others are not looked at. Its keys may be others afterwards: `bw_mr_query`.
+// Memory that it has from now on is the program's, as with `bw_mr_create`.
+//
+// When it fails with another error than `BW_EOTHER` nothing has changed; after that the keys may not
+// work any more: destroy it.
+//
+// Errors: those of `bw_mr_create`; `BW_EFOREIGN` for a domain of another device; `BW_EUNSUPPORTED` on a
+// software HCA, and where the device's driver does not have it.
+// Thread: any; no other call on the memory region may be under way, and no request that names it.
+int bw_mr_reregister(struct bw_mr *mr,
+                     uint32_t flags,
+                     const struct bw_pd *pd,
+                     void *addr,
+                     size_t length,
+                     uint32_t access_flags);
+
 // A port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before.
 //
 // Errors: `BW_EINVAL` for a port that there is not, `BW_ENULL`, `BW_ESIZE`.
@@ -1753,6 +1819,15 @@ int bw_qp_create(const struct bw_pd *pd,
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
 int bw_qp_endpoint(struct bw_qp *qp, struct bw_endpoint *endpoint);
+
+// As `bw_qp_endpoint`, for a peer that is to be connected with in this way: by `attr->port_num` and
+// `attr->gid_index`. `attr` may be NULL: the default. Set `endpoint->size` before.
+//
+// Errors: `BW_EINVAL`, for a port or an entry that there is not, too; `BW_ENULL`, `BW_ESIZE`.
+// Thread: the queue pair's owner.
+int bw_qp_endpoint_for(struct bw_qp *qp,
+                       const struct bw_connect_attr *attr,
+                       struct bw_endpoint *endpoint);
 
 // From RESET to INIT: receives may be posted from here on, and should be before the peer connects.
 // `attr` may be NULL: the default.

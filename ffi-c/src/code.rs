@@ -68,13 +68,15 @@ pub enum bw_error {
     BW_ECONN = -26,
     /// The peer sent what makes no sense, or is of another version.
     BW_EPROTO = -27,
+    /// The device, or its driver, does not have this.
+    BW_EUNSUPPORTED = -28,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -103,6 +105,7 @@ impl bw_error {
         BW_ETIMEDOUT,
         BW_ECONN,
         BW_EPROTO,
+        BW_EUNSUPPORTED,
     ];
 
     fn text(self) -> &'static CStr {
@@ -153,6 +156,9 @@ impl bw_error {
             BW_EPROTO => {
                 c"the peer sent what makes no sense: run both programs with the same version of \
                   bellwire"
+            }
+            BW_EUNSUPPORTED => {
+                c"the device does not have this: bw_last_error tells what to do instead"
             }
         }
     }

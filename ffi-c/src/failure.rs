@@ -65,6 +65,7 @@ impl From<hw::Error> for Failure {
             | Error::SoftOnly { .. }
             | Error::WrongElement { .. }
             | Error::UnknownElement { .. } => BW_EINVAL,
+            Error::Unsupported { .. } => BW_EUNSUPPORTED,
             Error::WouldBlock => BW_EAGAIN,
             Error::DeviceFatal => BW_EFATAL,
             Error::Foreign { .. } => BW_EFOREIGN,

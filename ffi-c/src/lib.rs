@@ -33,6 +33,8 @@ pub mod device;
 
 pub mod memory;
 
+pub mod registration;
+
 pub mod port;
 
 pub mod channel;

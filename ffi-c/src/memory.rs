@@ -27,6 +27,26 @@ pub struct bw_mr {
     _pd: User,
 }
 
+impl bw_mr {
+    pub(crate) fn new(mr: Mr, pd: &bw_pd) -> Self {
+        Self {
+            mr: Some(mr),
+            _pd: pd.used.by(),
+        }
+    }
+
+    pub(crate) fn registered(&mut self) -> Result<&mut Mr, Failure> {
+        self.mr
+            .as_mut()
+            .ok_or_else(|| Failure::null("memory region"))
+    }
+
+    /// It moved to this domain.
+    pub(crate) fn is_of(&mut self, pd: &bw_pd) {
+        self._pd = pd.used.by();
+    }
+}
+
 /// Memory that the library has reserved, and registered with a device.
 #[derive(Debug)]
 pub struct bw_region {
@@ -59,7 +79,7 @@ pub struct bw_mr_info {
     pub size: u32,
     /// Rights: `bw_access_flags`.
     pub access: u32,
-    /// Where it starts.
+    /// Where it starts: the address that requests name it by.
     pub addr: u64,
     /// Its bytes.
     pub length: u64,
@@ -232,10 +252,8 @@ pub unsafe extern "C" fn bw_mr_create(
         // SAFETY: the header on results; that the memory stays is what this function's text asks.
         unsafe {
             give(mr, || {
-                Ok(bw_mr {
-                    mr: Some(pd.pd.register(start, length, access)?),
-                    _pd: pd.used.by(),
-                })
+                let made = pd.pd.register(start, length, access)?;
+                Ok(bw_mr::new(made, pd))
             })
         }
     })

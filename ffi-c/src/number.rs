@@ -109,6 +109,18 @@ pub enum bw_access_flags {
     BW_ACCESS_RELAXED_ORDERING = 1048576,
 }
 
+/// What `bw_mr_reregister` is to change (`ibv_rereg_mr_flags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_rereg_mr_flags {
+    /// The memory: `addr` and `length`.
+    BW_REREG_MR_CHANGE_TRANSLATION = 1,
+    /// The protection domain.
+    BW_REREG_MR_CHANGE_PD = 2,
+    /// The rights.
+    BW_REREG_MR_CHANGE_ACCESS = 4,
+}
+
 /// A transport (`ibv_qp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

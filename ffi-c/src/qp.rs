@@ -156,6 +156,32 @@ pub unsafe extern "C" fn bw_qp_endpoint(qp: *mut bw_qp, endpoint: *mut bw_endpoi
     })
 }
 
+/// As `bw_qp_endpoint`, for a peer that is to be connected with in this way: by `attr->port_num` and
+/// `attr->gid_index`. `attr` may be NULL: the default. Set `endpoint->size` before.
+///
+/// Errors: `BW_EINVAL`, for a port or an entry that there is not, too; `BW_ENULL`, `BW_ESIZE`.
+/// Thread: the queue pair's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_qp_endpoint_for(
+    qp: *mut bw_qp,
+    attr: *const bw_connect_attr,
+    endpoint: *mut bw_endpoint,
+) -> c_int {
+    // SAFETY: the header on handles and sized structs.
+    guard(|| unsafe {
+        let attr = sized::read_or_default(attr)?.checked()?;
+        let ours = get_mut(qp, "queue pair")?.alone(|qp| {
+            each!(AnyQp, qp, qp => {
+                // What there is not an endpoint has as zero.
+                let gid_index = attr.gid_index.unwrap_or(0);
+                qp.pd().device().query_gid(attr.port_num, gid_index.into())?;
+                Ok(qp.endpoint_for(&attr))
+            })
+        })?;
+        sized::write(endpoint, &ours.into())
+    })
+}
+
 /// From RESET to INIT: receives may be posted from here on, and should be before the peer connects.
 /// `attr` may be NULL: the default.
 ///

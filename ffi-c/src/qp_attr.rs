@@ -147,6 +147,12 @@ pub struct bw_connect_attr {
     pub max_rd_atomic: u32,
     /// Of datagrams: the key that senders have to name. The top bit is for privileged users.
     pub qkey: u32,
+    /// The port to connect by, from 1.
+    pub port_num: u32,
+    /// The entry of that port's GID table to be reached by, where GIDs address peers (RoCE, routed
+    /// InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2, if
+    /// possible with an IPv4 address. `bw_qp_endpoint_for` gives the peer the right one.
+    pub gid_index: i32,
 }
 
 impl Default for bw_connect_attr {
@@ -162,6 +168,8 @@ impl Default for bw_connect_attr {
             min_rnr_timer: attr.min_rnr_timer.into(),
             max_rd_atomic: attr.max_rd_atomic.into(),
             qkey: attr.qkey,
+            port_num: attr.port_num.into(),
+            gid_index: attr.gid_index.map_or(-1, i32::from),
         }
     }
 }
@@ -192,8 +200,11 @@ impl bw_connect_attr {
             min_rnr_timer: small("min_rnr_timer", self.min_rnr_timer)?,
             max_rd_atomic: small("max_rd_atomic", self.max_rd_atomic)?,
             qkey: self.qkey,
-            // The first port, by the GID that the device prefers.
-            ..ConnectAttr::default()
+            port_num: small("port_num", self.port_num)?,
+            gid_index: match u32::try_from(self.gid_index) {
+                Ok(index) => Some(small("gid_index", index)?),
+                Err(_) => None,
+            },
         })
     }
 }
@@ -223,7 +234,7 @@ pub struct bw_endpoint {
     pub reserved: u32,
     /// Local identifier of the port.
     pub lid: u32,
-    /// The port's first GID.
+    /// The port's GID: the one that the device prefers, or that was asked for.
     pub gid: [u8; 16],
 }
 

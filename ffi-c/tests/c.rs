@@ -168,7 +168,9 @@ fn the_header_is_what_programs_were_compiled_with() {
 
 /// Programs of one idea each.
 fn programs() -> Vec<PathBuf> {
-    let names = ["datagram", "sleeper", "events", "faults", "lists", "shared"];
+    let names = [
+        "datagram", "device", "sleeper", "events", "faults", "lists", "shared",
+    ];
     let source = |name| root().join(format!("ffi-c/tests/c/{name}.c"));
     names.into_iter().map(source).collect()
 }

@@ -412,7 +412,8 @@ impl Cq {
     }
 
     /// Whether the queue overran: an entry was lost, and what it told of cannot be known. Does not
-    /// happen while queue pairs reserve their entries, which they do unless told otherwise.
+    /// happen while queue pairs reserve their entries, which they do unless told otherwise. Of a device of
+    /// libibverbs it is known when the event `CQ_ERR` has been got.
     pub fn overrun(&self) -> bool {
         self.shared.ctx.overrun()
     }

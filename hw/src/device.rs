@@ -130,7 +130,9 @@ impl Device {
     ///
     /// `"soft"` is the software HCA that all of the process shares, inline and on the real clock.
     /// With the feature `verbs`, `"rxe0"` and the like are devices of libibverbs. `"auto"` is the best
-    /// that there is: the first of these with a port that is up, else the software HCA.
+    /// that there is: the first of these with a port that is up, else the software HCA. For diagnosis:
+    /// with `BELLWIRE_VERBS_PLAIN=1` in the environment their queues are driven by `ibv_post_send` and
+    /// `ibv_poll_cq`, though they have better.
     ///
     /// `"soft:NAME"` is this process's node of the fabric of that name: its queue pairs reach those of
     /// all processes of the same user that have opened it too, by their LIDs.

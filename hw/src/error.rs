@@ -24,6 +24,13 @@ pub enum Error {
         /// What.
         what: &'static str,
     },
+    /// Something that the device, or its driver, does not have.
+    Unsupported {
+        /// What.
+        what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
     /// An asynchronous event that this version does not know. It was acknowledged.
     UnknownEvent {
         /// Its number (`ibv_event_type`).
@@ -241,6 +248,9 @@ impl fmt::Display for Error {
                 f,
                 "{what}: only the software HCA has that, open \"soft\" instead"
             ),
+            Self::Unsupported { what, instead } => {
+                write!(f, "the device cannot {what}: {instead}")
+            }
             Self::UnknownEvent { number } => write!(
                 f,
                 "asynchronous event {number} is not known to this version; it was acknowledged"

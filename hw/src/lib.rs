@@ -135,7 +135,7 @@ pub use cq::{Cq, CqInit, Cqs};
 pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;
 pub use mw::Mw;
-pub use pd::{Mr, Pd, Region};
+pub use pd::{Mr, Pd, Region, Rereg};
 pub use provider::{RecvDoorbell, SendDoorbell};
 pub use qp::{
     Binds, ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,

@@ -1,5 +1,9 @@
 //! Protection domains and memory regions.
 
+mod elsewhere;
+
+pub use elsewhere::Rereg;
+
 use crate::device::Device;
 use crate::error::Error;
 use crate::fabric::unreadable;
@@ -116,27 +120,37 @@ impl Pd {
     ) -> Result<Mr, Error> {
         let addr = ptr.as_ptr().expose_provenance() as u64;
         let length = length as u64;
-        let remote_write = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        if access.intersects(remote_write) && !access.contains(AccessFlags::LOCAL_WRITE) {
-            return Err(Error::AccessWithoutLocalWrite);
-        }
-        if access.contains(AccessFlags::ZERO_BASED) {
-            return Err(Error::ZeroBasedRegion);
-        }
-        if length == 0 || addr.checked_add(length).is_none() {
-            return Err(Error::BadRegion { addr, length });
-        }
+        check_region(addr, length, access)?;
         // SAFETY: the caller's promise; the provenance was exposed.
-        let (lkey, rkey) = unsafe { self.device().hca.register_mr(self, addr, length, access)? };
-        Ok(Mr {
+        let keys = unsafe { self.device().hca.register_mr(self, addr, length, access)? };
+        Ok(self.mr(addr, length, keys, access))
+    }
+
+    fn mr(&self, addr: u64, length: u64, (lkey, rkey): (u32, u32), access: AccessFlags) -> Mr {
+        Mr {
             pd: self.clone(),
             addr,
             length,
             lkey,
             rkey,
             access,
-        })
+        }
     }
+}
+
+/// What no device takes.
+fn check_region(addr: u64, length: u64, access: AccessFlags) -> Result<(), Error> {
+    let remote_write = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    if access.intersects(remote_write) && !access.contains(AccessFlags::LOCAL_WRITE) {
+        return Err(Error::AccessWithoutLocalWrite);
+    }
+    if access.contains(AccessFlags::ZERO_BASED) {
+        return Err(Error::ZeroBasedRegion);
+    }
+    if length == 0 || addr.checked_add(length).is_none() {
+        return Err(Error::BadRegion { addr, length });
+    }
+    Ok(())
 }
 
 /// A registered memory region. Dropping it takes its key back, and the windows that are bound to it:
@@ -166,7 +180,7 @@ impl Mr {
         }
     }
 
-    /// Where it starts.
+    /// Where it starts: the address that requests name it by.
     pub fn addr(&self) -> u64 {
         self.addr
     }

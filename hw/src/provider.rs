@@ -208,7 +208,7 @@ impl Provider {
             #[cfg(feature = "verbs")]
             // SAFETY: the caller's promise.
             Self::Verbs(context) => unsafe {
-                context.register_mr(pd.verbs()?, addr, length, access)
+                context.register_mr(pd.verbs()?, addr, length, addr, access)
             },
         }
     }

@@ -1,12 +1,11 @@
 //! What rules share beside the fixture: queue pairs brought to any state, step by step.
 
-use bellwire::event::{Element, EventType};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::state::{ModifyError, Mtu, QpAttr, QpAttrMask, QpState};
 use bellwire::wr::WcStatus;
 use bellwire::{AccessFlags, ConnectAttr, Device, Endpoint, Error, Qp};
-use bellwire_tests::fixture::{End, Quiet, until};
-use bellwire_tests::readiness::readable;
+pub use bellwire_tests::events::{event, no_event};
+use bellwire_tests::fixture::{End, until};
 use std::time::Duration;
 
 /// Gives up on a silent peer within milliseconds.
@@ -124,28 +123,6 @@ pub fn drain_started(end: &mut End) {
         }
         started
     });
-}
-
-/// A context's next asynchronous event, acknowledged.
-///
-/// # Panics
-/// When none comes before the deadline.
-pub fn event(context: &Device) -> (EventType, Element) {
-    until("an event", || {
-        // Something may wait for its time.
-        context.progress();
-        readable(context.async_fd(), Duration::from_millis(1))
-    });
-    let event = context.get_async_event().expect("it is there");
-    let told = (event.event_type(), event.element());
-    event.ack();
-    told
-}
-
-/// Asserts that a context has no further event.
-pub fn no_event(context: &Device, quiet: Quiet) {
-    let more = readable(context.async_fd(), quiet.0);
-    assert!(!more, "an event too many: {:?}", event(context));
 }
 
 /// Lets something go wrong with the device at once.

@@ -269,8 +269,8 @@ pub fn nothing(cq: &mut Cq, quiet: impl Into<Quiet>) {
 pub fn connect_with(a: &mut Qp, b: &mut Qp, attr: &ConnectAttr) {
     a.init(attr).expect("INIT");
     b.init(attr).expect("INIT");
-    a.connect(&b.endpoint(), attr).expect("RTS");
-    b.connect(&a.endpoint(), attr).expect("RTS");
+    a.connect(&b.endpoint_for(attr), attr).expect("RTS");
+    b.connect(&a.endpoint_for(attr), attr).expect("RTS");
 }
 
 /// Two ends in RESET in one protection domain.

@@ -7,6 +7,7 @@ mod dump;
 mod grow;
 mod life;
 mod null;
+mod registration;
 mod srq;
 mod tcp;
 mod transport;

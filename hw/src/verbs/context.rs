@@ -23,6 +23,8 @@ pub(crate) struct Context {
     driver_limit: u32,
     /// It is Soft-RoCE, which some requests bring the kernel down with.
     pub(super) is_rxe: bool,
+    /// Its queues are to be plain ones: see [`PLAIN`].
+    pub(super) is_plain: bool,
     pub(super) cqns: Numbers,
     pub(super) srqns: Numbers,
     next_pd: AtomicU32,
@@ -55,6 +57,11 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// The variable that has every device opened take the older path: `ibv_post_send` and `ibv_poll_cq`,
+/// though it has `ibv_wr_*` and `ibv_start_poll`. For diagnosis, and for tests of what devices without
+/// these do.
+const PLAIN: &str = "BELLWIRE_VERBS_PLAIN";
+
 /// How rxe names its vendor.
 const RXE_VENDOR_ID: u32 = 0xff_ffff;
 
@@ -82,6 +89,7 @@ impl Context {
             max_inline: OnceLock::new(),
             driver_limit: 0,
             is_rxe: false,
+            is_plain: std::env::var_os(PLAIN).is_some_and(|value| value == "1"),
             cqns: Numbers::new("completion queues"),
             srqns: Numbers::new("shared receive queues"),
             next_pd: AtomicU32::new(1),

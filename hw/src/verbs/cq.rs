@@ -393,8 +393,10 @@ fn create(
         flags: 0,
         parent_domain: std::ptr::null_mut(),
     };
-    // SAFETY: context and channel are open.
-    if let Ok(extended) = unsafe { sys::create_cq_ex(context.handle(), &mut attr) } {
+    if !context.is_plain
+        // SAFETY: context and channel are open.
+        && let Ok(extended) = unsafe { sys::create_cq_ex(context.handle(), &mut attr) }
+    {
         return Ok((extended.cast(), Some(extended)));
     }
     // SAFETY: as above.

@@ -6,6 +6,8 @@ use crate::error::Error;
 use crate::memory;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wr::MwType;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -53,7 +55,7 @@ impl Drop for Pd {
 }
 
 impl Context {
-    /// Registers memory; gives lkey and rkey.
+    /// Registers memory, named by addresses from `iova` on; gives lkey and rkey.
     ///
     /// # Safety
     /// The memory is valid until the region is deregistered, and is used as the flags say.
@@ -62,6 +64,7 @@ impl Context {
         pd: &Pd,
         addr: u64,
         length: u64,
+        iova: u64,
         access: AccessFlags,
     ) -> Result<(u32, u32), Error> {
         self.check_alive()?;
@@ -74,7 +77,7 @@ impl Context {
                 pd.handle.as_ptr(),
                 start,
                 length as usize,
-                addr,
+                iova,
                 access.bits(),
             )
         });
@@ -85,10 +88,94 @@ impl Context {
             },
             _ => Error::io("register memory", error),
         })?;
+        Ok(self.registered(mr))
+    }
+
+    /// Notes a region that was just made; gives lkey and rkey.
+    fn registered(&self, mr: NonNull<sys::ibv_mr>) -> (u32, u32) {
         // SAFETY: just made.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
         self.tables().mrs.insert(lkey, mr);
-        Ok((lkey, rkey))
+        (lkey, rkey)
+    }
+
+    /// Registers memory that a dma-buf stands for; gives lkey and rkey.
+    pub(crate) fn register_dmabuf(
+        &self,
+        pd: &Pd,
+        dmabuf: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<(u32, u32), Error> {
+        self.check_alive()?;
+        let (fd, access) = (dmabuf.as_raw_fd(), access.bits() as i32);
+        // SAFETY: the domain is alive, the descriptor open. The memory is the dma-buf's.
+        let mr = sys::made(unsafe {
+            sys::ibv_reg_dmabuf_mr(
+                pd.handle.as_ptr(),
+                offset,
+                length as usize,
+                iova,
+                fd,
+                access,
+            )
+        });
+        let mr = mr.map_err(|error| Error::io("register a dma-buf", error))?;
+        Ok(self.registered(mr))
+    }
+
+    /// Changes a region, as far as something is named; gives lkey and rkey, which may be others now.
+    ///
+    /// # Safety
+    /// As [`register_mr`](Self::register_mr), and no request names the region meanwhile.
+    pub(crate) unsafe fn reregister_mr(
+        &self,
+        lkey: u32,
+        pd: Option<&Arc<Pd>>,
+        memory: Option<(u64, u64)>,
+        access: Option<AccessFlags>,
+    ) -> Result<(u32, u32), Error> {
+        use sys::ibv_rereg_mr_flags as F;
+        self.check_alive()?;
+        let mut tables = self.tables();
+        let Some(&mr) = tables.mrs.get(&lkey) else {
+            return Err(Error::UnknownKey { key: lkey });
+        };
+        let flags = [
+            (memory.is_some(), F::IBV_REREG_MR_CHANGE_TRANSLATION),
+            (pd.is_some(), F::IBV_REREG_MR_CHANGE_PD),
+            (access.is_some(), F::IBV_REREG_MR_CHANGE_ACCESS),
+        ];
+        let flags = flags.map(|(changes, flag)| if changes { flag.0 } else { 0 });
+        let (addr, length) = memory.unwrap_or((0, 0));
+        // SAFETY: in the table, so it was not deregistered; the caller's promise.
+        let answer = unsafe {
+            sys::ibv_rereg_mr(
+                mr.as_ptr(),
+                flags.iter().sum::<u32>() as i32,
+                pd.map_or(std::ptr::null_mut(), |pd| pd.handle.as_ptr()),
+                std::ptr::with_exposed_provenance_mut(addr as usize),
+                length as usize,
+                access.map_or(0, |access| access.bits() as i32),
+            )
+        };
+        // The region is the new one, and the old memory still kept from children.
+        const ONLY_FORK: i32 = sys::ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_DO_FORK_OLD;
+        if answer != 0 && answer != ONLY_FORK {
+            return Err(Error::io("re-register memory", io::Error::last_os_error()));
+        }
+        // SAFETY: alive, as above.
+        let keys = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
+        tables.mrs.remove(&lkey);
+        tables.mrs.insert(keys.0, mr);
+        for window in tables.windows.values_mut() {
+            if window.bound == Some(lkey) {
+                window.bound = Some(keys.0);
+            }
+        }
+        Ok(keys)
     }
 
     /// Takes a region's keys back, unless windows are bound to it.

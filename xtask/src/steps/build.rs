@@ -1,13 +1,16 @@
 //! Steps that build for another purpose than tests, and run what comes out: the bare target,
-//! benches, examples.
+//! benches, examples; and one that has to fail.
 
-use std::{process::Command, time::Duration};
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::tools;
 use crate::{
-    command::{command, limited},
+    command::{command, limited, shown},
     run::{Run, Skip},
     workspace::Workspace,
 };
@@ -17,6 +20,9 @@ const INSTRUCTIONS: &str = "instructions";
 
 /// Examples that end by themselves, with arguments that make them short.
 const EXAMPLES: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
+
+/// Far more than building what `rdma-sys` is built by takes.
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// Far more than any of [`EXAMPLES`] takes.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -28,6 +34,38 @@ pub fn no_std(_: &Workspace) -> Result<Run> {
         "cargo build -p bellwire-core --release --target {}",
         tools::BARE_TARGET
     )));
+    Ok(run)
+}
+
+/// What a build with the feature `verbs` has to say where libibverbs-dev is not installed.
+const ADVICE: &str = "please install libibverbs-dev";
+
+/// Builds the feature `verbs` as if libibverbs-dev were not there: pkg-config finds nothing.
+pub fn lacking(workspace: &Workspace) -> Result<Run> {
+    let mut build = command("cargo build -p bellwire --features verbs");
+    build
+        .env("PKG_CONFIG_LIBDIR", "/nonexistent")
+        .env_remove("PKG_CONFIG_PATH");
+    workspace.build_apart(&mut build, "lacking");
+    let line = shown(&build);
+    println!("$ {line}");
+    let output = limited(&build, BUILD_LIMIT)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start cargo")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let mut run = Run::default();
+    let told = text.lines().find(|line| line.contains(ADVICE));
+    match told {
+        Some(told) if !output.status.success() => println!("it says: {}", told.trim()),
+        _ => {
+            print!("{text}");
+            run.problems.push(format!(
+                "`{line}`: {}, and has to fail and say `{ADVICE}`",
+                output.status
+            ));
+        }
+    }
     Ok(run)
 }
 

@@ -40,7 +40,7 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 16] = [
+pub const STEPS: [Step; 17] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
     step("clippy", "lints, default and all features", style::clippy),
@@ -56,6 +56,7 @@ pub const STEPS: [Step; 16] = [
     step("miri", "core under Miri", deep::miri),
     step("asan", "all tests under AddressSanitizer", deep::asan),
     step("no-std", "core for a bare machine", build::no_std),
+    step("lacking", "verbs without libibverbs-dev", build::lacking),
     step("benches", "build, and run each once", build::benches),
     step("instructions", "instruction counts", build::instructions),
     step("examples", "build and run examples", build::examples),

@@ -26,8 +26,8 @@ struct Tests {
     selection: &'static str,
     /// The arguments there.
     args: &'static [&'static str],
-    /// The device of libibverbs that they are put to.
-    device: Option<&'static str>,
+    /// What is in their environment.
+    env: &'static [(&'static str, &'static str)],
 }
 
 impl Tests {
@@ -36,37 +36,80 @@ impl Tests {
         let programs = workspace.test_programs(self.selection)?;
         let command = |program| {
             let mut test = Command::new(program);
-            test.args(self.args);
-            if let Some(device) = self.device {
-                test.env("BELLWIRE_VERBS_DEVICE", device);
-            }
+            test.args(self.args).envs(self.env.iter().copied());
             test
         };
         Ok(programs.into_iter().map(command).collect())
     }
 }
 
+/// The device of libibverbs that is judged.
+const DEVICE: (&str, &str) = ("BELLWIRE_VERBS_DEVICE", "rxe0");
+
+/// Without what newer devices have: `ibv_post_send` and `ibv_poll_cq`.
+const PLAIN: (&str, &str) = ("BELLWIRE_VERBS_PLAIN", "1");
+
 /// The conformance of libibverbs, on rxe, and whether its page is fresh.
 const CONFORMANCE: Tests = Tests {
     selection: "-p bellwire-tests --features verbs --test conformance",
     args: &["--test-threads=4"],
-    device: Some("rxe0"),
+    env: &[DEVICE],
 };
 
-const TESTS: [Tests; 2] = [
+/// Faults by what causes them in life. They cut cables, and take devices away and bring them again:
+/// nothing runs beside them.
+const CAUSES: Tests = Tests {
+    selection: "-p bellwire-tests --features verbs --test rxe",
+    args: &[],
+    env: &[],
+};
+
+const TESTS: [Tests; 5] = [
     // Under Debian's kernel, with hugepages.
     Tests {
         selection: "-p bellwire --lib",
         args: &["memory::"],
-        device: None,
+        env: &[],
     },
     CONFORMANCE,
+    // Without the rules that post nothing, or hardly anything.
+    Tests {
+        args: &["--test-threads=4", "--skip=transitions::"],
+        env: &[DEVICE, PLAIN],
+        ..CONFORMANCE
+    },
+    CAUSES,
+    Tests {
+        env: &[PLAIN],
+        ..CAUSES
+    },
 ];
 
 /// pingpong against rdma-core's programs, and what it needs.
 const INTEROP: &str = "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1";
 const PINGPONG: &str =
     "cargo build --release -p bellwire-examples --features verbs --example pingpong";
+
+/// The C interface, by this entry of the GID table: the IPv4 address.
+const C_SOURCE: &str = "ffi-c/tests/c/device.c";
+const C_ARGS: [&str; 2] = ["rxe0", "1"];
+
+/// Builds the program of [`C_SOURCE`], and says how to run it in the guest.
+fn c_program(workspace: &Workspace, run: &mut Run) -> Option<Command> {
+    let program = workspace.target("debug/device-c");
+    let library = workspace.target("debug/libbellwire.a");
+    let mut cc = command("cc -std=c11 -Wall -Wextra -Werror -Iinclude");
+    cc.arg(C_SOURCE)
+        .arg("-o")
+        .arg(&program)
+        .arg(&library)
+        .args(["-libverbs", "-lpthread", "-ldl", "-lm"]);
+    let built = run.command(&mut command("cargo build -p bellwire-ffi --features verbs"))
+        && run.command(&mut cc);
+    let mut program = Command::new(program);
+    program.args(C_ARGS);
+    built.then_some(program)
+}
 
 /// Far more than any of the commands takes, also on a busy machine.
 const CHECK_LIMIT: Duration = Duration::from_secs(900);
@@ -82,6 +125,8 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     if run.command(&mut command(PINGPONG)) {
         checks.push((command(INTEROP), Status(0)));
     }
+    let in_c = c_program(workspace, &mut run);
+    checks.extend(in_c.map(|program| (program, Status(0))));
     for tests in &TESTS {
         let commands = tests.commands(workspace)?;
         checks.extend(commands.into_iter().map(|test| (test, Status(0))));

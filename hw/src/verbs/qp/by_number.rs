@@ -1,13 +1,16 @@
 //! Queue pairs, as the program's side names them: by number.
 
 use super::super::context::Context;
+use super::super::cq::Cq;
 use super::super::sys;
 use super::Qp;
 use crate::error::Error;
+use crate::event::Element;
 use crate::soft::Life;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Context {
     fn qp(&self, qpn: u32) -> Result<Arc<Qp>, Error> {
@@ -42,15 +45,22 @@ impl Context {
         }
     }
 
-    /// The device said that a completion queue overran.
-    pub(in crate::verbs) fn overran(&self, element: crate::event::Element) {
-        let crate::event::Element::Cq(cqn) = element else {
+    /// The device said that a completion queue overran. That is the end of the queue pairs on it: what
+    /// is told after an entry that was lost could be taken for what that told of. Some devices (rxe)
+    /// leave them as they are, and say so for each entry.
+    pub(in crate::verbs) fn overran(&self, element: Element) {
+        let Element::Cq(cqn) = element else {
             return;
         };
-        for qp in self.tables().qps.values() {
-            for cq in qp.cqs().filter(|cq| cq.cqn() == cqn) {
-                cq.set_overrun();
-            }
+        let on_it = |qp: &&Arc<Qp>| qp.cqs().any(|cq| cq.cqn() == cqn && !cq.overrun());
+        let qps: Vec<_> = (self.tables().qps.values().filter(on_it).cloned()).collect();
+        for qp in &qps {
+            (qp.cqs().filter(|cq| cq.cqn() == cqn)).for_each(Cq::set_overrun);
+        }
+        for qp in &qps {
+            qp.failing.store(true, Ordering::Relaxed);
+            // Nothing can be done about an error (EIO).
+            let _ = qp.error();
         }
     }
 

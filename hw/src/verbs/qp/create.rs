@@ -113,7 +113,11 @@ pub(super) unsafe fn create(
         max_recv_sge: config.max_recv_sge.max(1),
         max_inline_data: config.max_inline_data,
     };
-    for &ops in Ops::wishes(config.transport) {
+    let wishes = match context.is_plain {
+        true => &[],
+        false => Ops::wishes(config.transport),
+    };
+    for &ops in wishes {
         // SAFETY: numbers and null pointers, which zeroes are values of.
         let mut init: sys::ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
         init.send_cq = cqs[0];

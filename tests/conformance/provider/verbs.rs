@@ -1,0 +1,228 @@
+//! rxe of Linux 6.1, as a device of libibverbs: what it lacks, and what it does otherwise.
+
+use super::{Feature, Provider};
+use bellwire::Device;
+use bellwire_tests::fixture::Quiet;
+use std::time::Duration;
+
+/// The device of libibverbs that is to be judged, in place of the others.
+const DEVICE: &str = "BELLWIRE_VERBS_DEVICE";
+
+/// What rxe does not do, and the interface does not offer on devices of libibverbs.
+const LACKS: [Feature; 8] = [
+    Feature::Xrc,
+    Feature::FaultInjection,
+    Feature::RcSqe,
+    Feature::XrcSqe,
+    Feature::XrcInitiatorReceives,
+    Feature::XrcTargetSends,
+    Feature::PathMigration,
+    Feature::Nop,
+];
+
+/// What rxe of Linux 6.1 does otherwise than the rules say.
+const OTHERWISE: [(&str, &str); 78] = [
+    (
+        "attributes::rc::query_gives_back",
+        "depths of READs are rounded up to powers of two",
+    ),
+    ("channels::arming::a_failed_request_is", BAD_SOLICITED),
+    ("channels::waiting::a_sleeper_is_told_of", BAD_SOLICITED),
+    ("completion::uc::a_failed_send", BAD_LKEY),
+    ("completion::uc::errors_complete", BAD_LKEY),
+    ("completion::uc::from_sqe", BAD_LKEY),
+    ("completion::uc::sends_posted_in_sqe", BAD_LKEY),
+    ("completion::uc::sqe_", BAD_LKEY),
+    ("completion::uc::the_failed_comes_first", BAD_LKEY),
+    ("completion::ud::a_failed_send", BAD_LKEY),
+    ("completion::ud::errors_complete", BAD_LKEY),
+    ("completion::ud::from_sqe", BAD_LKEY),
+    ("completion::ud::sends_complete_in_the_order", NO_MTU),
+    ("completion::ud::sends_posted_in_sqe", BAD_LKEY),
+    ("completion::ud::sqe_", BAD_LKEY),
+    ("completion::ud::the_failed_comes_first", BAD_LKEY),
+    (
+        "errors::rc::atomic_with_too_little_room",
+        "fails with LOC_PROT_ERR",
+    ),
+    ("errors::rc::atomic_with_too_much_room", "is executed"),
+    ("errors::rc::atomic_without_depth", "waits for ever"),
+    ("errors::rc::inline_message_longer", "fails with REM_OP_ERR"),
+    ("errors::rc::lkey_", BAD_LKEY),
+    ("errors::rc::message_longer", "fails with REM_OP_ERR"),
+    ("errors::rc::read_without_depth", "waits for ever"),
+    ("errors::rc::receive_", BAD_LKEY),
+    (
+        "errors::rc::rkey_of_nobody_write_with_imm",
+        "the receive fails with REM_ACCESS_ERR",
+    ),
+    ("errors::rc::send_of_more_than_2_gib", BAD_LKEY),
+    ("errors::rc::write_of_more_than_2_gib", BAD_LKEY),
+    ("events::caused::a_responder_with_nothing", BAD_LKEY),
+    ("events::caused::comm_est", NO_EVENT),
+    ("events::caused::cq_err", OVERRUN),
+    ("events::caused::port_", LINK),
+    ("events::caused::a_port_tells", LINK),
+    ("events::caused::qp_", NO_EVENT),
+    (
+        "events::caused::sq_drained_is_for",
+        "raises SQ_DRAINED whoever asked",
+    ),
+    (
+        "events::caused::sq_drained_when",
+        "raises SQ_DRAINED before that",
+    ),
+    ("gone::an_overrun", OVERRUN),
+    ("lives::rc::sqd_takes_a_new_depth", "the sends do not go on"),
+    (
+        "operations::rc::an_atomic_result_may_be",
+        "elements of other lengths are written wrong",
+    ),
+    ("operations::rc::solicited", NO_SOLICITED),
+    ("srq::a_bad_receive", BAD_LKEY),
+    (
+        "states::rc::sqd::outgoing",
+        "READs that were started do not go on",
+    ),
+    (
+        "states::rc::sqd::send_proc",
+        "READs that were started do not go on",
+    ),
+    ("states::uc::sqe", BAD_LKEY),
+    ("states::ud::sqe", BAD_LKEY),
+    (
+        "statuses::loc_len",
+        "there is no LOC_LEN_ERR: an atomic fails with LOC_PROT_ERR, a message longer than its receive \
+         with REM_OP_ERR",
+    ),
+    ("statuses::loc_", BAD_LKEY),
+    (
+        "transitions::uc::sqd_to_sqd_takes_options",
+        "refuses a new path",
+    ),
+    ("transitions::uc::sqe", BAD_LKEY),
+    ("transitions::ud::sqe", BAD_LKEY),
+    ("uc::a_bad_lkey", BAD_LKEY),
+    ("uc::a_failed_receiver", BAD_LKEY),
+    ("uc::a_message_too_long", BAD_LKEY),
+    ("uc::a_receive_into_bad_memory", BAD_LKEY),
+    ("uc::a_senders_error", BAD_LKEY),
+    ("uc::another_connections", "takes anybody's messages"),
+    ("uc::each_direction", BAD_LKEY),
+    (
+        "ud::a_controlled_qkey",
+        "sends the Q_Key as it is, and the receiver drops it",
+    ),
+    ("ud::a_local_error", BAD_LKEY),
+    ("ud::a_message_beyond_the_mtu", NO_MTU),
+    ("ud::a_queue_pair_that_fails_itself", BAD_LKEY),
+    ("ud::a_receive_", BAD_LKEY),
+    ("ud::solicited", NO_SOLICITED),
+    ("ud::without_a_global_route", "RoCE has no other way"),
+    (
+        "ud::address_handles_are_checked",
+        "has GID tables longer than an address can name",
+    ),
+    ("ud::addresses_are_queried", "RoCE has no LIDs"),
+    (
+        "windows::binding::a_window_of_another_domain",
+        "fails with LOC_QP_OP_ERR",
+    ),
+    (
+        "windows::binding::a_window_opens_no_more_than_its_part",
+        "fails with REM_OP_ERR",
+    ),
+    (
+        "windows::binding::a_failed_bind",
+        "fails with LOC_QP_OP_ERR",
+    ),
+    ("windows::binding::a_zero_based", "has none"),
+    ("windows::taking_away", KERNEL),
+    ("ud::a_global_route_comes", HEADER),
+    ("ud::the_header_spreads", HEADER),
+    ("ud::the_way_back", HEADER),
+    ("ud::there_is_no_way_back", HEADER),
+    (
+        "ud::to_another_port",
+        "looks for the port before, and finds none",
+    ),
+    ("windows::binding::type_1_of_length_zero", KERNEL),
+    (
+        "windows::binding::the_wrong_type",
+        "fails with LOC_QP_OP_ERR",
+    ),
+    ("multicast::", NO_LOOP),
+];
+
+const BAD_LKEY: &str =
+    "memory that a local key does not open, or is too short, fails with LOC_QP_OP_ERR";
+const BAD_SOLICITED: &str = "a completion in error does not count as solicited";
+const HEADER: &str = "the header is one of IPv4, behind 20 bytes without a meaning";
+const KERNEL: &str =
+    "taking a window's key away panics the kernel where nothing is bound, or by a bind of no bytes";
+const NO_LOOP: &str = "members on the sender's own port get no copy";
+const LINK: &str =
+    "the link is the administrator's, the interface cannot take it down: see tests/rxe";
+const NO_EVENT: &str = "the event is not raised";
+const NO_MTU: &str = "a datagram longer than the MTU is sent, and lost";
+const NO_SOLICITED: &str = "libibverbs does not tell whether a message was solicited";
+const OVERRUN: &str = "CQ_ERR comes for each entry that is lost, and the queue pairs go to ERR when it is got: see tests/rxe";
+
+/// What it does otherwise, too, where requests are posted by `ibv_post_send`.
+const PLAIN_OTHERWISE: [(&str, &str); 5] = [
+    ("errors::rc::misaligned_atomic", NOT_POSTED),
+    ("statuses::rem_inv_req_err", NOT_POSTED),
+    ("lives::rc::sqd_holds_new_requests_back", NOT_RUNG),
+    ("states::uc::sqd::send_processing", NOT_RUNG),
+    ("states::ud::sqd::send_processing", NOT_RUNG),
+];
+
+const NOT_POSTED: &str = "libibverbs refuses a misaligned atomic: LOC_QP_OP_ERR";
+const NOT_RUNG: &str = "what was posted in SQD waits in RTS until more is posted";
+
+fn open() -> Device {
+    let name = std::env::var(DEVICE).expect("the name of a device");
+    Device::open(&name).expect("a device of libibverbs")
+}
+
+const QUIET: Quiet = Quiet(Duration::from_millis(20));
+
+/// rxe, in the guest of `cargo xtask vm`.
+static BEST: [Provider; 1] = [Provider {
+    name: "verbs",
+    about: "a device of libibverbs: rxe of Linux 6.1",
+    lacks: &[&LACKS, &[Feature::VirtualClock]],
+    otherwise: &[&OTHERWISE],
+    quiet: QUIET,
+    open,
+    open_two: None,
+    open_virtual: None,
+}];
+
+/// The same without what newer devices have: `ibv_post_send` and `ibv_poll_cq`.
+static PLAIN: [Provider; 1] = [Provider {
+    name: "verbs-plain",
+    about: "the same, by plain queues",
+    lacks: &[&LACKS, &[Feature::VirtualClock]],
+    otherwise: &[&OTHERWISE, &PLAIN_OTHERWISE],
+    quiet: QUIET,
+    open,
+    open_two: None,
+    open_virtual: None,
+}];
+
+/// Whether devices opened are to have plain queues.
+fn is_plain() -> bool {
+    std::env::var_os("BELLWIRE_VERBS_PLAIN").is_some_and(|value| value == "1")
+}
+
+/// The device that is to be judged in place of the others, if there is one.
+pub fn providers() -> Option<&'static [Provider]> {
+    std::env::var_os(DEVICE)?;
+    Some(if is_plain() { &PLAIN } else { &BEST })
+}
+
+/// Its page. Plain queues have none: they follow the rules that the others do, but for a few.
+pub fn page() -> Option<super::Page> {
+    (!is_plain()).then_some(("conformance-verbs.md", "cargo xtask conformance --verbs"))
+}

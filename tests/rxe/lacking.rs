@@ -1,0 +1,110 @@
+//! What a user may lack: an error says what to do, at once.
+//!
+//! Without libibverbs-dev: the step `lacking` of `cargo xtask test`. A peer that vanishes in the
+//! exchange: `hw/src/connect/tcp/tests.rs` and `examples/tests/pingpong/exchange.rs`. A limit on
+//! locked memory without a device: `hw/tests/memlock.rs`.
+
+use crate::cable::Undo;
+use crate::ends::*;
+use crate::tests;
+use bellwire::memory::{Mapping, memlock_limit};
+use bellwire::{Device, Region};
+use bellwire_tests::fixture::{ALL, until};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+tests! { a_device_of_another_name, memory_beyond_the_limit, no_device_at_all }
+
+fn refused(name: &str) -> String {
+    let error = Device::open(name).map(|_| ()).expect_err("no such device");
+    error.to_string()
+}
+
+fn a_device_of_another_name() {
+    assert_eq!(
+        refused("mlx5_0"),
+        "no device \"mlx5_0\": there is \"soft\" (or \"auto\"), and \"soft:NAME\" for a fabric of \
+         processes; libibverbs has rxe0, rxe1, rxe2"
+    );
+}
+
+/// Set where this program is run again, by [`memory_beyond_the_limit`].
+const CHILD: &str = "BELLWIRE_TEST_RXE_CHILD";
+
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// The kernel counts what devices pin, and bites whoever lacks `CAP_IPC_LOCK`: a process of its own.
+fn memory_beyond_the_limit() {
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.env(CHILD, "1");
+    // SAFETY: the closure makes two system calls and no allocation, so it may run after fork.
+    unsafe {
+        child.pre_exec(|| {
+            let limit = libc::rlimit {
+                rlim_cur: 64 << 10,
+                rlim_max: 64 << 10,
+            };
+            const CAP_IPC_LOCK: libc::c_ulong = 14;
+            if libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) != 0
+                || libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0) != 0
+            {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    let output = child.output().expect("a child");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+}
+
+pub fn child() {
+    assert_eq!(memlock_limit(), Some(64 << 10));
+    let pd = open(ALONE).alloc_pd();
+    let region = |bytes| {
+        let mapping = Mapping::anonymous(bytes).build().expect("memory");
+        Region::new(&pd, mapping, ALL)
+    };
+    let error = region(128 << 20).expect_err("beyond the limit").to_string();
+    assert!(
+        error.starts_with("RLIMIT_MEMLOCK is 64 KiB, the region needs 128 MiB: raise it with"),
+        "{error}"
+    );
+    // Nothing stays pinned: what is within the limit can be had.
+    for _ in 0..3 {
+        region(32 << 10).expect("within the limit");
+    }
+}
+
+/// The last: devices that come again may have other GIDs for a while. None of them is open: the kernel
+/// would wait until it is closed, for rxe of Linux 6.1 cannot be taken from its users
+/// (`disassociate_ucontext`). Hence it never raises DEVICE_FATAL.
+fn no_device_at_all() {
+    let links = [("rxe0", "dummy0"), ("rxe1", "veth1"), ("rxe2", "veth2")];
+    let removed = links.map(|(name, net)| {
+        let add = format!("rdma link add {name} type rxe netdev {net}");
+        Undo::after(&format!("rdma link delete {name}"), &add)
+    });
+    assert_eq!(
+        refused(ALONE),
+        "no device \"rxe0\": there is \"soft\" (or \"auto\"), and \"soft:NAME\" for a fabric of \
+         processes; libibverbs has none: load the device's driver (`rdma link` shows devices)"
+    );
+    assert_eq!(
+        Device::open("auto").expect("the software HCA").name(),
+        "soft"
+    );
+    let listed: Vec<_> = Device::list().into_iter().map(|info| info.name).collect();
+    assert_eq!(listed, ["soft"]);
+    removed.into_iter().for_each(Undo::now);
+    for (name, _) in links {
+        until("a port that is up", || {
+            let device = open(name);
+            let port = device.query_port(1).expect("port 1");
+            port.state == bellwire::PortState::Active
+        });
+    }
+    assert_eq!(Device::open("auto").expect("a device").name(), ALONE);
+}
