@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+#[path = "../soname.rs"]
+mod soname;
+
 const WARNINGS: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 fn root() -> PathBuf {
@@ -39,7 +42,8 @@ fn bench() -> Option<&'static Bench> {
                 .arg(libs.parent().unwrap()));
             let out = libs.join("c-tests");
             std::fs::create_dir_all(&out).unwrap();
-            let soname = out.join("libbellwire.so.0");
+            let abi = soname::abi(env!("CARGO_PKG_VERSION"));
+            let soname = out.join(format!("libbellwire.so.{abi}"));
             let _ = std::fs::remove_file(&soname);
             std::os::unix::fs::symlink(libs.join("libbellwire.so"), soname).unwrap();
             Some(Bench { out, libs })
