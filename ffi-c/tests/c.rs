@@ -1,5 +1,5 @@
-//! C programs against the library: they compile without a warning, link with the shared and with the
-//! static library, and run. Under Valgrind too, where there is one.
+//! C programs against the library of this profile: they compile without a warning and run. The step `c`
+//! of the test command runs them against an installed one, in every way.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -101,26 +101,6 @@ impl Bench {
         command.env("LD_LIBRARY_PATH", &self.out);
         command
     }
-
-    fn fixed(&self, source: &Path) -> Command {
-        let program = self.program(source, "static");
-        run(cc(source)
-            .arg("-o")
-            .arg(&program)
-            .arg(self.libs.join("libbellwire.a"))
-            .args(["-lpthread", "-ldl", "-lm"]));
-        Command::new(program)
-    }
-
-    fn valgrind(&self, source: &Path, kind: &str) -> Command {
-        let program = self.shared(source, kind);
-        let mut command = Command::new("valgrind");
-        command
-            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
-            .arg(program.get_program())
-            .env("LD_LIBRARY_PATH", &self.out);
-        command
-    }
 }
 
 fn examples() -> Vec<PathBuf> {
@@ -139,26 +119,6 @@ fn examples_run_with_the_shared_library() {
     let Some(bench) = bench() else { return };
     for source in examples() {
         run(&mut bench.shared(&source, "shared"));
-    }
-}
-
-#[test]
-fn examples_run_with_the_static_library() {
-    let Some(bench) = bench() else { return };
-    for source in examples() {
-        run(&mut bench.fixed(&source));
-    }
-}
-
-/// `short` makes the examples that measure do little.
-#[test]
-fn examples_are_clean_under_valgrind() {
-    let Some(bench) = bench() else { return };
-    if !there_is("valgrind") {
-        return;
-    }
-    for source in examples() {
-        run(bench.valgrind(&source, "valgrind").arg("100"));
     }
 }
 
@@ -205,17 +165,6 @@ fn programs_run_as_cpp() {
             .arg(&bench.libs)
             .arg("-lbellwire"));
         run(Command::new(program).env("LD_LIBRARY_PATH", &bench.out));
-    }
-}
-
-#[test]
-fn programs_are_clean_under_valgrind() {
-    let Some(bench) = bench() else { return };
-    if !there_is("valgrind") {
-        return;
-    }
-    for source in programs() {
-        run(&mut bench.valgrind(&source, "program-valgrind"));
     }
 }
 

@@ -26,7 +26,7 @@ const PRIVATE: [&str; 5] = ["util", "rt", "pthread", "dl", "m"];
 /// The like, with devices of libibverbs.
 const PRIVATE_VERBS: [&str; 2] = ["rdmacm", "ibverbs"];
 
-const HEADERS: [&str; 1] = ["bellwire.h"];
+const HEADERS: [&str; 2] = ["bellwire.h", "bellwire.hpp"];
 
 /// Where an installation is.
 #[derive(clap::Args, Clone, Debug)]
@@ -68,14 +68,6 @@ impl Place {
             destdir: None,
             libdir: None,
             includedir: "include".into(),
-        }
-    }
-
-    /// As a package of the system would have it, below `destdir`.
-    pub fn of_system(destdir: &Path) -> Self {
-        Self {
-            destdir: Some(destdir.to_owned()),
-            ..Self::in_prefix(Path::new("/usr"))
         }
     }
 
@@ -402,7 +394,10 @@ mod tests {
     #[test]
     fn a_package_has_the_paths_of_its_place() {
         let (built, dir) = (built(), tempfile::tempdir().unwrap());
-        let place = Place::of_system(&dir.path().join("package"));
+        let place = Place {
+            destdir: Some(dir.path().join("package")),
+            ..Place::in_prefix(Path::new("/usr"))
+        };
         Installation::new(&place)
             .all(root(), built.path(), "0.1.0", true)
             .unwrap();

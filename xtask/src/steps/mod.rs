@@ -2,6 +2,7 @@
 
 mod bless;
 mod build;
+mod c;
 mod deep;
 mod style;
 mod tests;
@@ -40,7 +41,7 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 16] = [
+pub const STEPS: [Step; 17] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
     step("clippy", "lints, default and all features", style::clippy),
@@ -59,6 +60,7 @@ pub const STEPS: [Step; 16] = [
     step("benches", "build, and run each once", build::benches),
     step("instructions", "instruction counts", build::instructions),
     step("examples", "build and run examples", build::examples),
+    step("c", "install; C and C++ programs against that", c::c),
     VM,
     step("hygiene", "what must not be committed", style::hygiene),
 ];
