@@ -2,7 +2,7 @@
  * Two processes, a WRITE and a SEND from one to the other. They meet over TCP, so that they may as
  * well be on two hosts; the device, a fabric of the software device, is on one.
  *
- * Build: cc -std=c11 -D_GNU_SOURCE processes.c -lbellwire -o processes
+ * Build: cc -std=c11 -D_GNU_SOURCE processes.c $(pkg-config --cflags --libs bellwire) -o processes
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
