@@ -54,12 +54,7 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     let prefix = dir.path().join("prefix");
     let place = Place::in_prefix(&prefix);
     install::put(workspace, &place, false)?;
-    let mut bench = Bench {
-        run: Run::default(),
-        dir: dir.path(),
-        libdir: place.libdir(),
-        built: 0,
-    };
+    let mut bench = Bench::new(dir.path(), &place);
     for source in programs()? {
         bench.with_each_compiler(&source)?;
         bench.with_sanitizers(&source)?;
@@ -74,6 +69,38 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
             .push("uninstalling left something, listed above".to_owned());
     }
     Ok(run)
+}
+
+/// Builds an example against a library with devices of libibverbs, installed for the guest's programs:
+/// they see what is below the target folder.
+pub struct ForGuest<'a> {
+    bench: Bench<'a>,
+}
+
+impl<'a> ForGuest<'a> {
+    /// Installs the library in `dir`, an absolute path.
+    ///
+    /// # Errors
+    /// Those of installing.
+    pub fn install(workspace: &Workspace, dir: &'a Path) -> Result<Self> {
+        let place = Place::in_prefix(&dir.join("prefix"));
+        install::put(workspace, &place, true)?;
+        let bench = Bench::new(dir, &place);
+        Ok(Self { bench })
+    }
+
+    /// The program of an example of examples/c; what does not build is a problem of `run`.
+    ///
+    /// # Errors
+    /// pkg-config does not find the library.
+    pub fn example(&mut self, name: &str, run: &mut Run) -> Result<Option<PathBuf>> {
+        let source = PathBuf::from(format!("examples/c/{name}.c"));
+        let program = self
+            .bench
+            .build("gcc -std=c11 -O2", &source, Linking::Shared)?;
+        run.problems.append(&mut self.bench.run.problems);
+        Ok(program)
+    }
 }
 
 fn programs() -> Result<Vec<PathBuf>> {
@@ -104,7 +131,16 @@ struct Bench<'a> {
     built: usize,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    fn new(dir: &'a Path, place: &Place) -> Self {
+        Self {
+            run: Run::default(),
+            dir,
+            libdir: place.libdir(),
+            built: 0,
+        }
+    }
+
     fn with_each_compiler(&mut self, source: &Path) -> Result<()> {
         for (cc, cxx) in COMPILERS {
             let compilers = match is_cpp(source) {
