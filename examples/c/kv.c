@@ -216,6 +216,7 @@ static void serve(const char *device, bw_tcp_listener *listener, uint32_t client
             look = now_ms() + 10;
         }
         if (CHECK(bw_poll_one(server.end.cq, &wc)) == 0) {
+            sched_yield();
             continue;
         }
         struct client *client = &server.clients[wc.wr_id];

@@ -75,6 +75,8 @@ static bw_conn_info end_connect(struct end *end, bw_tcp_conn *peer)
     CHECK(bw_qp_endpoint(end->qp, &ours));
     CHECK(bw_tcp_exchange(peer, &ours, &memory, &theirs, &their_memory, SOON));
     CHECK(bw_connect_attr_default(&attr, sizeof attr));
+    /* 1 s, and 7 retries: the other process may wait long for its turn on a busy machine. */
+    attr.timeout = 18;
     attr.path_mtu = their_memory.mtu < memory.mtu ? their_memory.mtu : memory.mtu;
     CHECK(bw_qp_init(end->qp, &attr));
     CHECK(bw_qp_connect(end->qp, &theirs, &attr));
