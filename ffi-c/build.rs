@@ -1,7 +1,10 @@
-//! Gives the shared library the name of its ABI. An installation has the file as libbellwire.so.0, and
-//! libbellwire.so as a link to it.
+//! Gives the shared library the name of its ABI, by which the dynamic linker finds it.
+
+mod soname;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libbellwire.so.0");
+    println!("cargo:rerun-if-changed=soname.rs");
+    let abi = soname::abi(env!("CARGO_PKG_VERSION"));
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libbellwire.so.{abi}");
 }

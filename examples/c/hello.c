@@ -1,7 +1,8 @@
 /*
  * Two queue pairs of one process, a WRITE and a SEND between them.
  *
- * Build: cc -std=c11 hello.c -lbellwire -o hello
+ * Build: cc -std=c11 hello.c $(pkg-config --cflags --libs bellwire) -o hello
+ * Run:   ./hello [DEVICE]
  */
 #include <bellwire.h>
 #include <stdio.h>
@@ -78,7 +79,7 @@ static void end_destroy(struct end *end)
     CHECK(bw_region_destroy(end->region));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const char written[] = "written without asking";
     static const char sent[] = "sent to whoever receives";
@@ -86,7 +87,7 @@ int main(void)
     bw_pd *pd;
 
     CHECK(bw_version_check(BW_VERSION));
-    CHECK(bw_device_open("auto", &device));
+    CHECK(bw_device_open(argc > 1 ? argv[1] : "auto", &device));
     CHECK(bw_pd_create(device, &pd));
     struct end a = end_create(device, pd);
     struct end b = end_create(device, pd);

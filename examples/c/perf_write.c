@@ -1,7 +1,7 @@
 /*
  * How long a small RDMA WRITE takes: 8 bytes inline, one at a time, from post to completion.
  *
- * Build: cc -std=c11 -O2 perf_write.c -lbellwire -o perf_write
+ * Build: cc -std=c11 -O2 perf_write.c $(pkg-config --cflags --libs bellwire) -o perf_write
  * Run:   ./perf_write [writes]
  */
 #define _POSIX_C_SOURCE 199309L

@@ -2,7 +2,7 @@
  * Two processes, a WRITE and a SEND from one to the other. They meet over TCP, so that they may as
  * well be on two hosts; the device, a fabric of the software device, is on one.
  *
- * Build: cc -std=c11 -D_GNU_SOURCE processes.c -lbellwire -o processes
+ * Build: cc -std=c11 -D_GNU_SOURCE processes.c $(pkg-config --cflags --libs bellwire) -o processes
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -75,6 +75,8 @@ static bw_conn_info end_connect(struct end *end, bw_tcp_conn *peer)
     CHECK(bw_qp_endpoint(end->qp, &ours));
     CHECK(bw_tcp_exchange(peer, &ours, &memory, &theirs, &their_memory, SOON));
     CHECK(bw_connect_attr_default(&attr, sizeof attr));
+    /* 1 s, and 7 retries: the other process may wait long for its turn on a busy machine. */
+    attr.timeout = 18;
     attr.path_mtu = their_memory.mtu < memory.mtu ? their_memory.mtu : memory.mtu;
     CHECK(bw_qp_init(end->qp, &attr));
     CHECK(bw_qp_connect(end->qp, &theirs, &attr));

@@ -94,17 +94,21 @@ impl From<&bw_ah_attr> for AhAttr {
 
 /// # Safety
 /// The header on handles and results.
-unsafe fn create(pd: *const bw_pd, attr: &AhAttr, ah: *mut *mut bw_ah) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let pd = get(pd, "protection domain")?;
-        give(ah, || {
-            Ok(bw_ah {
-                ah: pd.pd.create_ah(attr)?,
-                _pd: pd.used.by(),
-            })
+unsafe fn create(
+    pd: *const bw_pd,
+    ah: *mut *mut bw_ah,
+    attr: impl FnOnce() -> Result<AhAttr, Failure>,
+) -> c_int {
+    let make = || {
+        // SAFETY: the caller's promise.
+        let pd = unsafe { get(pd, "protection domain")? };
+        Ok(bw_ah {
+            ah: pd.pd.create_ah(&attr()?)?,
+            _pd: pd.used.by(),
         })
-    }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(ah, make) }
 }
 
 /// Creates an address handle.
@@ -119,16 +123,17 @@ pub unsafe extern "C" fn bw_ah_create(
     attr: *const bw_ah_attr,
     ah: *mut *mut bw_ah,
 ) -> c_int {
-    guard(|| {
+    let attr = || {
         // SAFETY: NULL or a struct, by the header.
         let attr = unsafe { attr.as_ref() }.ok_or_else(|| Failure::null("the bw_ah_attr"))?;
         if attr.reserved != 0 {
             let text = format!("reserved is {}, and must be 0", attr.reserved);
             return Err(Failure::new(BW_EINVAL, text));
         }
-        // SAFETY: the header on handles and results.
-        unsafe { create(pd, &attr.into(), ah) }
-    })
+        Ok(attr.into())
+    };
+    // SAFETY: the header on handles and results.
+    unsafe { create(pd, ah, attr) }
 }
 
 /// The way back to a datagram's sender.
@@ -200,7 +205,7 @@ pub unsafe extern "C" fn bw_ah_create_from_wc(
     ah: *mut *mut bw_ah,
 ) -> c_int {
     // SAFETY: the header on handles, pointers and results.
-    guard(|| unsafe { create(pd, &way_back(wc, grh, port_num)?, ah) })
+    unsafe { create(pd, ah, || way_back(wc, grh, port_num)) }
 }
 
 /// What an address handle was made of.

@@ -88,9 +88,9 @@ pub unsafe extern "C" fn bw_comp_channel_create(
     channel: *mut *mut bw_comp_channel,
 ) -> c_int {
     // SAFETY: the header on handles and results.
-    guard(|| unsafe {
-        let device = get(device, "device")?;
+    unsafe {
         give(channel, || {
+            let device = get(device, "device")?;
             Ok(bw_comp_channel {
                 channel: device.device.create_comp_channel()?,
                 contexts: Arc::default(),
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn bw_comp_channel_create(
                 _device: device.used.by(),
             })
         })
-    })
+    }
 }
 
 /// The channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll, not to

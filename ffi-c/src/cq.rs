@@ -98,7 +98,7 @@ pub unsafe extern "C" fn bw_cq_create(
     attr: *const bw_cq_attr,
     cq: *mut *mut bw_cq,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on handles and sized structs.
         let (device, attr) = unsafe { (get(device, "device")?, sized::read(attr)?) };
         sized::zero("reserved", attr.reserved)?;
@@ -112,22 +112,20 @@ pub unsafe extern "C" fn bw_cq_create(
         };
         // SAFETY: the header on handles; NULL is none.
         let channel = unsafe { attr.channel.as_ref() };
-        let make = || {
-            let cq = device.device.create_cq_with(&CqInit {
-                qps,
-                channel: channel.map(|channel| &channel.channel),
-                ..CqInit::new(attr.entries)
-            })?;
-            Ok(bw_cq {
-                _registered: channel.map(|channel| channel.register(cq.cqn(), attr.cq_context)),
-                cq,
-                used: Used::default(),
-                _device: device.used.by(),
-            })
-        };
-        // SAFETY: the header on results.
-        unsafe { give(cq, make) }
-    })
+        let cq = device.device.create_cq_with(&CqInit {
+            qps,
+            channel: channel.map(|channel| &channel.channel),
+            ..CqInit::new(attr.entries)
+        })?;
+        Ok(bw_cq {
+            _registered: channel.map(|channel| channel.register(cq.cqn(), attr.cq_context)),
+            cq,
+            used: Used::default(),
+            _device: device.used.by(),
+        })
+    };
+    // SAFETY: the header on results.
+    unsafe { give(cq, make) }
 }
 
 /// How the completion queue stands. Set `info->size` before.

@@ -208,15 +208,16 @@ pub unsafe extern "C" fn bw_device_at(index: u32, info: *mut bw_device_info) -> 
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_open(name: *const c_char, device: *mut *mut bw_device) -> c_int {
-    guard(|| {
+    let make = || {
         if name.is_null() {
             return Err(Failure::null("the device's name"));
         }
         // SAFETY: not NULL, so a C string by the header's conventions.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        // SAFETY: the header on results.
-        unsafe { give(device, || Ok(handle(Device::open(&name)?))) }
-    })
+        Ok(handle(Device::open(&name)?))
+    };
+    // SAFETY: the header on results.
+    unsafe { give(device, make) }
 }
 
 /// Opens a software device of one's own: queue pairs of other devices cannot reach it. `config` may
@@ -230,12 +231,13 @@ pub unsafe extern "C" fn bw_device_open_soft(
     config: *const bw_soft_config,
     device: *mut *mut bw_device,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on sized structs.
         let config = soft_config(&unsafe { sized::read_or_default(config)? })?;
-        // SAFETY: the header on results.
-        unsafe { give(device, || Ok(handle(Device::soft(config)))) }
-    })
+        Ok(handle(Device::soft(config)))
+    };
+    // SAFETY: the header on results.
+    unsafe { give(device, make) }
 }
 
 /// Opens the same device once more: another context, with asynchronous events of its own. Objects of
@@ -250,10 +252,11 @@ pub unsafe extern "C" fn bw_device_reopen(
     again: *mut *mut bw_device,
 ) -> c_int {
     // SAFETY: the header on handles and results.
-    guard(|| unsafe {
-        let device = get(device, "device")?;
-        give(again, || Ok(handle(device.device.reopen()?)))
-    })
+    unsafe {
+        give(again, || {
+            Ok(handle(get(device, "device")?.device.reopen()?))
+        })
+    }
 }
 
 fn handle(device: Device) -> bw_device {

@@ -125,11 +125,11 @@ pub unsafe extern "C" fn bw_get_async_event(
     event: *mut *mut bw_async_event,
 ) -> c_int {
     // SAFETY: the header on handles, sized structs and results.
-    guard(|| unsafe {
-        let device = get(device, "device")?;
-        // Before an event is taken that could not be told.
-        sized::write(info, &bw_async_event_info::default())?;
+    unsafe {
         give(event, || {
+            let device = get(device, "device")?;
+            // Before an event is taken that could not be told.
+            sized::write(info, &bw_async_event_info::default())?;
             let event = device.device.get_async_event()?;
             sized::write(info, &(&event).into())?;
             Ok(bw_async_event {
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn bw_get_async_event(
                 _device: device.used.by(),
             })
         })
-    })
+    }
 }
 
 /// Acknowledges an asynchronous event (`ibv_ack_async_event`); the handle is gone then.

@@ -1,25 +1,26 @@
 //! Handles: how objects are given to the program, found again, and taken back.
 
 use crate::code::BW_ENULL;
-use crate::failure::Failure;
+use crate::failure::{Failure, guard};
+use std::ffi::c_int;
 
-/// Makes an object and gives its handle to the program; NULL when it fails.
+/// A set-up call that makes an object, and gives its handle to the program; NULL when it fails, for
+/// whatever reason: `make` looks at the call's other arguments, too.
 ///
 /// # Safety
 /// `to` is NULL, or a place for a pointer.
-pub(crate) unsafe fn give<T>(
-    to: *mut *mut T,
-    make: impl FnOnce() -> Result<T, Failure>,
-) -> Result<(), Failure> {
-    if to.is_null() {
-        return Err(Failure::new(BW_ENULL, "the place for the handle is NULL"));
-    }
-    // SAFETY: not NULL.
-    unsafe {
-        to.write(std::ptr::null_mut());
-        to.write(Box::into_raw(Box::new(make()?)));
-    }
-    Ok(())
+pub(crate) unsafe fn give<T>(to: *mut *mut T, make: impl FnOnce() -> Result<T, Failure>) -> c_int {
+    guard(|| {
+        if to.is_null() {
+            return Err(Failure::new(BW_ENULL, "the place for the handle is NULL"));
+        }
+        // SAFETY: not NULL.
+        unsafe {
+            to.write(std::ptr::null_mut());
+            to.write(Box::into_raw(Box::new(make()?)));
+        }
+        Ok(())
+    })
 }
 
 /// The object behind a handle.

@@ -188,19 +188,17 @@ unsafe impl Versioned for bw_region_info {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_pd_create(device: *const bw_device, pd: *mut *mut bw_pd) -> c_int {
-    guard(|| {
-        // SAFETY: the header on handles and results.
-        unsafe {
+    // SAFETY: the header on handles and results.
+    unsafe {
+        give(pd, || {
             let device = get(device, "device")?;
-            give(pd, || {
-                Ok(bw_pd {
-                    pd: device.device.alloc_pd(),
-                    used: Used::default(),
-                    _device: device.used.by(),
-                })
+            Ok(bw_pd {
+                pd: device.device.alloc_pd(),
+                used: Used::default(),
+                _device: device.used.by(),
             })
-        }
-    })
+        })
+    }
 }
 
 /// Destroys a protection domain.
@@ -244,19 +242,17 @@ pub unsafe extern "C" fn bw_mr_create(
     access_flags: u32,
     mr: *mut *mut bw_mr,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on handles.
         let pd = unsafe { get(pd, "protection domain")? };
         let start = NonNull::new(addr.cast()).ok_or_else(|| Failure::null("addr"))?;
         let access = access(access_flags)?;
-        // SAFETY: the header on results; that the memory stays is what this function's text asks.
-        unsafe {
-            give(mr, || {
-                let made = pd.pd.register(start, length, access)?;
-                Ok(bw_mr::new(made, pd))
-            })
-        }
-    })
+        // SAFETY: that the memory stays is what this function's text asks.
+        let made = unsafe { pd.pd.register(start, length, access)? };
+        Ok(bw_mr::new(made, pd))
+    };
+    // SAFETY: the header on results.
+    unsafe { give(mr, make) }
 }
 
 /// Where the memory is, and its keys. Set `info->size` before.
@@ -324,28 +320,26 @@ pub unsafe extern "C" fn bw_region_create(
     attr: *const bw_region_attr,
     region: *mut *mut bw_region,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on handles and sized structs.
         let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read(attr)?) };
         let access = access(attr.access)?;
         let pages = pages(attr.pages)?;
         sized::zero("reserved", attr.reserved)?;
-        let make = || {
-            // No address space holds more than a usize can say.
-            let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
-            let wanted = pd.pd.device().mapping(length);
-            let mut wanted = wanted.pages(pages).lock(attr.lock != 0);
-            if let Ok(node) = u32::try_from(attr.numa_node) {
-                wanted = wanted.numa_node(node);
-            }
-            Ok(bw_region {
-                region: Region::new(&pd.pd, wanted.build()?, access)?,
-                _pd: pd.used.by(),
-            })
-        };
-        // SAFETY: the header on results.
-        unsafe { give(region, make) }
-    })
+        // No address space holds more than a usize can say.
+        let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
+        let wanted = pd.pd.device().mapping(length);
+        let mut wanted = wanted.pages(pages).lock(attr.lock != 0);
+        if let Ok(node) = u32::try_from(attr.numa_node) {
+            wanted = wanted.numa_node(node);
+        }
+        Ok(bw_region {
+            region: Region::new(&pd.pd, wanted.build()?, access)?,
+            _pd: pd.used.by(),
+        })
+    };
+    // SAFETY: the header on results.
+    unsafe { give(region, make) }
 }
 
 fn pages(number: u32) -> Result<Pages, Failure> {

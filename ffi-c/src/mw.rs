@@ -60,7 +60,7 @@ pub unsafe extern "C" fn bw_mw_create(
     mw_type: u32,
     mw: *mut *mut bw_mw,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on handles.
         let pd = unsafe { get(pd, "protection domain")? };
         let kind = match mw_type {
@@ -71,15 +71,13 @@ pub unsafe extern "C" fn bw_mw_create(
                 return Err(Failure::new(BW_EINVAL, text));
             }
         };
-        let make = || {
-            Ok(bw_mw {
-                mw: pd.pd.alloc_mw(kind)?,
-                _pd: pd.used.by(),
-            })
-        };
-        // SAFETY: the header on results.
-        unsafe { give(mw, make) }
-    })
+        Ok(bw_mw {
+            mw: pd.pd.alloc_mw(kind)?,
+            _pd: pd.used.by(),
+        })
+    };
+    // SAFETY: the header on results.
+    unsafe { give(mw, make) }
 }
 
 /// The window's key for the peer's requests, as the last bind that was posted names it: each bind

@@ -111,35 +111,33 @@ pub unsafe extern "C" fn bw_qp_create(
     attr: *const bw_qp_init_attr,
     qp: *mut *mut bw_qp,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on handles and sized structs.
         let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read_or_default(attr)?) };
         sized::zero("reserved", attr.reserved)?;
         let kind = Kind::from_number(attr.qp_type)?;
         let recv_cq = if kind == Kind::Xrc { send_cq } else { recv_cq };
-        let make = || {
-            // SAFETY: the header on handles; the caller owns the queues.
-            let (cqs, srq) = unsafe { (cqs(send_cq, recv_cq)?, attr.srq.as_ref()) };
-            let made = AnyQp::create(kind, &pd.pd, cqs, srq.map(|srq| &srq.srq), &attr.into())?;
-            // SAFETY: as above; checked.
-            let mut users = unsafe { vec![(*send_cq).used.by(), (*recv_cq).used.by()] };
-            users.push(pd.used.by());
-            users.extend(srq.map(|srq| srq.used.by()));
-            let qp = Box::into_raw(Box::new(made));
-            // SAFETY: just made.
-            let (sq, rq) = unsafe { (*qp).split() };
-            Ok(bw_qp {
-                sq,
-                rq,
-                qp,
-                send_cq,
-                recv_cq,
-                _users: users,
-            })
-        };
-        // SAFETY: the header on results.
-        unsafe { give(qp, make) }
-    })
+        // SAFETY: the header on handles; the caller owns the queues.
+        let (cqs, srq) = unsafe { (cqs(send_cq, recv_cq)?, attr.srq.as_ref()) };
+        let made = AnyQp::create(kind, &pd.pd, cqs, srq.map(|srq| &srq.srq), &attr.into())?;
+        // SAFETY: as above; checked.
+        let mut users = unsafe { vec![(*send_cq).used.by(), (*recv_cq).used.by()] };
+        users.push(pd.used.by());
+        users.extend(srq.map(|srq| srq.used.by()));
+        let qp = Box::into_raw(Box::new(made));
+        // SAFETY: just made.
+        let (sq, rq) = unsafe { (*qp).split() };
+        Ok(bw_qp {
+            sq,
+            rq,
+            qp,
+            send_cq,
+            recv_cq,
+            _users: users,
+        })
+    };
+    // SAFETY: the header on results.
+    unsafe { give(qp, make) }
 }
 
 /// What to bring to the peer, by any means. Set `endpoint->size` before.

@@ -26,19 +26,17 @@ pub unsafe extern "C" fn bw_mr_create_at(
     access_flags: u32,
     mr: *mut *mut bw_mr,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on handles.
         let pd = unsafe { get(pd, "protection domain")? };
         let start = NonNull::new(addr.cast()).ok_or_else(|| Failure::null("addr"))?;
         let access = access(access_flags)?;
-        // SAFETY: the header on results; that the memory stays is what `bw_mr_create` asks.
-        unsafe {
-            give(mr, || {
-                let made = pd.pd.register_at(start, length, iova, access)?;
-                Ok(bw_mr::new(made, pd))
-            })
-        }
-    })
+        // SAFETY: that the memory stays is what `bw_mr_create` asks.
+        let made = unsafe { pd.pd.register_at(start, length, iova, access)? };
+        Ok(bw_mr::new(made, pd))
+    };
+    // SAFETY: the header on results.
+    unsafe { give(mr, make) }
 }
 
 /// Registers memory of another device, of a GPU say, that a dma-buf stands for (`ibv_reg_dmabuf_mr`):
@@ -60,7 +58,7 @@ pub unsafe extern "C" fn bw_mr_create_dmabuf(
     access_flags: u32,
     mr: *mut *mut bw_mr,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: the header on handles.
         let pd = unsafe { get(pd, "protection domain")? };
         let access = access(access_flags)?;
@@ -70,15 +68,13 @@ pub unsafe extern "C" fn bw_mr_create_dmabuf(
         }
         // SAFETY: not -1; used during this call only, and by the kernel, which looks whether it is open.
         let dmabuf = unsafe { BorrowedFd::borrow_raw(fd) };
-        let make = || {
-            let made = pd
-                .pd
-                .register_dmabuf(dmabuf, offset, length, iova, access)?;
-            Ok(bw_mr::new(made, pd))
-        };
-        // SAFETY: the header on results.
-        unsafe { give(mr, make) }
-    })
+        let made = pd
+            .pd
+            .register_dmabuf(dmabuf, offset, length, iova, access)?;
+        Ok(bw_mr::new(made, pd))
+    };
+    // SAFETY: the header on results.
+    unsafe { give(mr, make) }
 }
 
 /// Changes registered memory in place (`ibv_rereg_mr`): what `flags`, of `bw_rereg_mr_flags`, name, of

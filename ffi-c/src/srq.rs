@@ -117,16 +117,16 @@ pub unsafe extern "C" fn bw_srq_create(
     srq: *mut *mut bw_srq,
 ) -> c_int {
     // SAFETY: the header on handles, sized structs and results.
-    guard(|| unsafe {
-        let (pd, attr) = (get(pd, "protection domain")?, sized::read_or_default(attr)?);
+    unsafe {
         give(srq, || {
+            let (pd, attr) = (get(pd, "protection domain")?, sized::read_or_default(attr)?);
             Ok(bw_srq {
                 srq: pd.pd.create_srq(&attr.into())?,
                 used: Used::default(),
                 _users: vec![pd.used.by()],
             })
         })
-    })
+    }
 }
 
 /// Creates a shared receive queue for XRC: initiators that are connected with a target of the domain
@@ -146,18 +146,18 @@ pub unsafe extern "C" fn bw_srq_create_xrc(
     srq: *mut *mut bw_srq,
 ) -> c_int {
     // SAFETY: the header on handles, sized structs and results; the caller owns the completion queue.
-    guard(|| unsafe {
-        let (pd, attr) = (get(pd, "protection domain")?, sized::read_or_default(attr)?);
-        let xrcd = get(xrcd, "XRC domain")?;
-        let cq = get_mut(cq, "completion queue")?;
+    unsafe {
         give(srq, || {
+            let (pd, attr) = (get(pd, "protection domain")?, sized::read_or_default(attr)?);
+            let xrcd = get(xrcd, "XRC domain")?;
+            let cq = get_mut(cq, "completion queue")?;
             Ok(bw_srq {
                 srq: (pd.pd).create_xrc_srq(&xrcd.xrcd, &mut cq.cq, &attr.into())?,
                 used: Used::default(),
                 _users: vec![pd.used.by(), xrcd.used.by(), cq.used.by()],
             })
         })
-    })
+    }
 }
 
 /// What it is able to do, its limit, and its number (`ibv_query_srq`). Set `info->size` before.

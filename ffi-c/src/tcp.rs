@@ -115,17 +115,15 @@ pub unsafe extern "C" fn bw_tcp_listener_create(
     port: u32,
     listener: *mut *mut bw_tcp_listener,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: NULL or a C string, by the header's conventions.
         let host = unsafe { name(host) };
         let port = small("port", port)?;
-        let make = || {
-            let listener = Listener::bind(host.as_deref(), port)?;
-            Ok(bw_tcp_listener { listener })
-        };
-        // SAFETY: the header on results.
-        unsafe { give(listener, make) }
-    })
+        let listener = Listener::bind(host.as_deref(), port)?;
+        Ok(bw_tcp_listener { listener })
+    };
+    // SAFETY: the header on results.
+    unsafe { give(listener, make) }
 }
 
 /// The port that is listened on, more than 0.
@@ -150,13 +148,13 @@ pub unsafe extern "C" fn bw_tcp_accept(
     conn: *mut *mut bw_tcp_conn,
 ) -> c_int {
     // SAFETY: the header on handles and results.
-    guard(|| unsafe {
-        let listener = &get(listener, "listener")?.listener;
+    unsafe {
         give(conn, || {
+            let listener = &get(listener, "listener")?.listener;
             let connection = listener.accept(milliseconds(timeout_ms))?;
             Ok(bw_tcp_conn { connection })
         })
-    })
+    }
 }
 
 /// Connects to the peer that listens on a port of a host, within so many milliseconds.
@@ -172,17 +170,15 @@ pub unsafe extern "C" fn bw_tcp_connect(
     timeout_ms: u32,
     conn: *mut *mut bw_tcp_conn,
 ) -> c_int {
-    guard(|| {
+    let make = || {
         // SAFETY: NULL or a C string, by the header's conventions.
         let host = unsafe { name(host) }.ok_or_else(|| Failure::null("the host"))?;
         let port = small("port", port)?;
-        let make = || {
-            let connection = Connection::connect(&host, port, milliseconds(timeout_ms))?;
-            Ok(bw_tcp_conn { connection })
-        };
-        // SAFETY: the header on results.
-        unsafe { give(conn, make) }
-    })
+        let connection = Connection::connect(&host, port, milliseconds(timeout_ms))?;
+        Ok(bw_tcp_conn { connection })
+    };
+    // SAFETY: the header on results.
+    unsafe { give(conn, make) }
 }
 
 /// Tells the peer of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and of memory, and

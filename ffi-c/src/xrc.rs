@@ -38,16 +38,16 @@ pub unsafe extern "C" fn bw_xrcd_create(
     xrcd: *mut *mut bw_xrcd,
 ) -> c_int {
     // SAFETY: the header on handles and results.
-    guard(|| unsafe {
-        let device = get(device, "device")?;
+    unsafe {
         give(xrcd, || {
+            let device = get(device, "device")?;
             Ok(bw_xrcd {
                 xrcd: device.device.open_xrcd(),
                 used: Used::default(),
                 _device: device.used.by(),
             })
         })
-    })
+    }
 }
 
 /// Destroys an XRC domain.
@@ -76,15 +76,15 @@ pub unsafe extern "C" fn bw_xrc_target_create(
     target: *mut *mut bw_xrc_target,
 ) -> c_int {
     // SAFETY: the header on handles and results.
-    guard(|| unsafe {
-        let xrcd = get(xrcd, "XRC domain")?;
+    unsafe {
         give(target, || {
+            let xrcd = get(xrcd, "XRC domain")?;
             Ok(bw_xrc_target {
                 target: xrcd.xrcd.create_target()?,
                 _xrcd: xrcd.used.by(),
             })
         })
-    })
+    }
 }
 
 /// What to bring to the initiator, by any means. Set `endpoint->size` before.

@@ -1,9 +1,12 @@
-//! C programs against the library: they compile without a warning, link with the shared and with the
-//! static library, and run. Under Valgrind too, where there is one.
+//! C programs against the library of this profile: they compile without a warning and run. The step `c`
+//! of the test command runs them against an installed one, in every way.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+
+#[path = "../soname.rs"]
+mod soname;
 
 const WARNINGS: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
@@ -39,7 +42,8 @@ fn bench() -> Option<&'static Bench> {
                 .arg(libs.parent().unwrap()));
             let out = libs.join("c-tests");
             std::fs::create_dir_all(&out).unwrap();
-            let soname = out.join("libbellwire.so.0");
+            let abi = soname::abi(env!("CARGO_PKG_VERSION"));
+            let soname = out.join(format!("libbellwire.so.{abi}"));
             let _ = std::fs::remove_file(&soname);
             std::os::unix::fs::symlink(libs.join("libbellwire.so"), soname).unwrap();
             Some(Bench { out, libs })
@@ -92,35 +96,16 @@ impl Bench {
             .arg(&program)
             .arg("-L")
             .arg(&self.libs)
-            .arg("-lbellwire"));
+            .args(["-lbellwire", "-pthread"]));
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", &self.out);
         command
     }
-
-    fn fixed(&self, source: &Path) -> Command {
-        let program = self.program(source, "static");
-        run(cc(source)
-            .arg("-o")
-            .arg(&program)
-            .arg(self.libs.join("libbellwire.a"))
-            .args(["-lpthread", "-ldl", "-lm"]));
-        Command::new(program)
-    }
-
-    fn valgrind(&self, source: &Path, kind: &str) -> Command {
-        let program = self.shared(source, kind);
-        let mut command = Command::new("valgrind");
-        command
-            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
-            .arg(program.get_program())
-            .env("LD_LIBRARY_PATH", &self.out);
-        command
-    }
 }
 
-fn examples() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(root().join("examples/c")).unwrap();
+/// The C programs in a folder of the workspace.
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     let mut sources: Vec<PathBuf> = paths
         .filter(|path| path.extension().is_some_and(|ext| ext == "c"))
@@ -133,28 +118,8 @@ fn examples() -> Vec<PathBuf> {
 #[test]
 fn examples_run_with_the_shared_library() {
     let Some(bench) = bench() else { return };
-    for source in examples() {
+    for source in sources("examples/c") {
         run(&mut bench.shared(&source, "shared"));
-    }
-}
-
-#[test]
-fn examples_run_with_the_static_library() {
-    let Some(bench) = bench() else { return };
-    for source in examples() {
-        run(&mut bench.fixed(&source));
-    }
-}
-
-/// `short` makes the examples that measure do little.
-#[test]
-fn examples_are_clean_under_valgrind() {
-    let Some(bench) = bench() else { return };
-    if !there_is("valgrind") {
-        return;
-    }
-    for source in examples() {
-        run(bench.valgrind(&source, "valgrind").arg("100"));
     }
 }
 
@@ -166,13 +131,11 @@ fn the_header_is_what_programs_were_compiled_with() {
     run(&mut bench.shared(&source, "shared"));
 }
 
-/// Programs of one idea each.
+/// Programs of one idea each, but for `abi`, which only C can read.
 fn programs() -> Vec<PathBuf> {
-    let names = [
-        "datagram", "device", "sleeper", "events", "faults", "lists", "shared",
-    ];
-    let source = |name| root().join(format!("ffi-c/tests/c/{name}.c"));
-    names.into_iter().map(source).collect()
+    let mut sources = sources("ffi-c/tests/c");
+    sources.retain(|path| path.file_stem() != Some("abi".as_ref()));
+    sources
 }
 
 #[test]
@@ -201,19 +164,8 @@ fn programs_run_as_cpp() {
             .arg(&program)
             .arg("-L")
             .arg(&bench.libs)
-            .arg("-lbellwire"));
+            .args(["-lbellwire", "-pthread"]));
         run(Command::new(program).env("LD_LIBRARY_PATH", &bench.out));
-    }
-}
-
-#[test]
-fn programs_are_clean_under_valgrind() {
-    let Some(bench) = bench() else { return };
-    if !there_is("valgrind") {
-        return;
-    }
-    for source in programs() {
-        run(&mut bench.valgrind(&source, "program-valgrind"));
     }
 }
 
@@ -244,18 +196,81 @@ fn nothing_else_is_exported() {
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    let text = std::fs::read_to_string(root().join("include/bellwire.h")).unwrap();
-    let mut declared: Vec<&str> = text
-        .lines()
-        .filter(|line| {
-            line.starts_with("int ")
-                || line.starts_with("uint32_t ")
-                || line.starts_with("const char *")
-        })
-        .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next())
-        .collect();
+    let mut declared = declared();
     exported.sort_unstable();
     declared.sort_unstable();
     assert!(declared.len() > 40);
     assert_eq!(exported, declared);
+}
+
+/// The functions of the header.
+fn declared() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("include/bellwire.h")).unwrap();
+    let is_function = |line: &&str| {
+        ["int ", "uint32_t ", "const char *"]
+            .iter()
+            .any(|result| line.starts_with(result))
+    };
+    text.lines()
+        .filter(is_function)
+        .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What a source says to the compiler. (None of them has a `/*` in a string.)
+fn without_comments(text: &str) -> String {
+    let mut parts = text.split("/*");
+    let mut code = parts.next().unwrap().to_owned();
+    for part in parts {
+        code += part.split_once("*/").expect("a comment ends").1;
+    }
+    code
+}
+
+fn calls(code: &str, function: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    code.match_indices(&format!("{function}("))
+        .any(|(at, _)| !code[..at].ends_with(is_name))
+}
+
+/// By a program that means it, and by `null`, which gives it what it cannot take.
+#[test]
+fn each_function_is_called_from_c() {
+    /// They take no pointer.
+    const NO_POINTER: [&str; 5] = [
+        "bw_version",
+        "bw_version_check",
+        "bw_strerror",
+        "bw_last_error",
+        "bw_event_type_str",
+    ];
+    let (null, others): (Vec<_>, Vec<_>) = sources("ffi-c/tests/c")
+        .into_iter()
+        .partition(|path| path.file_stem() == Some("null".as_ref()));
+    let read = |source: &PathBuf| without_comments(&std::fs::read_to_string(source).unwrap());
+    let null: String = null.iter().map(read).collect();
+    let others: String = others.iter().map(read).collect();
+    let others = others + &read(&root().join("ffi-c/tests/c/program.h"));
+    let mut missing = declared();
+    assert!(missing.len() > 40);
+    missing.retain(|function| {
+        let with_null = NO_POINTER.contains(&function.as_str()) || calls(&null, function);
+        !(with_null && calls(&others, function))
+    });
+    assert!(
+        missing.is_empty(),
+        "no C test calls {missing:?}, with good or with NULL pointers"
+    );
+}
+
+#[test]
+fn a_call_is_known_from_a_longer_name_and_from_a_comment() {
+    let code = "OK(bw_qp_init_attr_default(&a, 1)); xbw_poll(1);";
+    assert!(calls(code, "bw_qp_init_attr_default"));
+    assert!(!calls(code, "bw_qp_init") && !calls(code, "bw_poll"));
+    assert_eq!(
+        without_comments("bw_a(1); /* bw_b(2) */ bw_c(3);"),
+        "bw_a(1);  bw_c(3);"
+    );
 }

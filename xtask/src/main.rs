@@ -6,6 +6,7 @@
 
 mod command;
 mod cost;
+mod install;
 mod libtest;
 mod page;
 mod race;
@@ -57,6 +58,10 @@ enum Job {
     /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, and write
     /// docs/performance.md's table. Installs libibverbs-dev and what the guest needs.
     Cost,
+    /// Build the C library, and install it: libraries, headers, and files for pkg-config and CMake.
+    Install(install::Options),
+    /// Remove what `install` with the same options has put down.
+    Uninstall(install::Place),
     /// Boot a guest that has real RDMA devices (Soft-RoCE), and run COMMAND in it.
     Vm(vm::Options),
 }
@@ -81,6 +86,8 @@ fn main() -> Result<ExitCode> {
             race::race()
         }
         Job::Cost => cost::cost(&Workspace::load()?),
+        Job::Install(options) => install::install(&Workspace::load()?, &options),
+        Job::Uninstall(place) => install::uninstall(&place),
         Job::Vm(options) => Ok(vm::vm(&Workspace::load()?, &options)),
     }
 }

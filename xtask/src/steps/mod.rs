@@ -2,6 +2,7 @@
 
 mod bless;
 mod build;
+mod c;
 mod deep;
 mod style;
 mod tests;
@@ -60,6 +61,7 @@ pub const STEPS: [Step; 17] = [
     step("benches", "build, and run each once", build::benches),
     step("instructions", "instruction counts", build::instructions),
     step("examples", "build and run examples", build::examples),
+    step("c", "install; C and C++ programs against that", c::c),
     VM,
     step("hygiene", "what must not be committed", style::hygiene),
 ];

@@ -11,7 +11,9 @@ use crate::{
 };
 
 /// Debian packages that building and testing needs. This and [`GUEST`] are the places that name them.
-const APT: [&str; 10] = [
+const APT: [&str; 12] = [
+    "clang",
+    "cmake",
     "g++",
     "gcc",
     "git",

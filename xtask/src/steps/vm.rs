@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use super::c::ForGuest;
 use crate::{
     command::{command, limited, shown},
     run::Run,
@@ -127,6 +128,7 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     }
     let in_c = c_program(workspace, &mut run);
     checks.extend(in_c.map(|program| (program, Status(0))));
+    checks.extend(c_examples(workspace, &mut run)?);
     for tests in &TESTS {
         let commands = tests.commands(workspace)?;
         checks.extend(commands.into_iter().map(|test| (test, Status(0))));
@@ -147,6 +149,43 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     run.notes
         .push(format!("{} commands in the guest", checks.len()));
     Ok(run)
+}
+
+/// The examples in C, on devices of libibverbs.
+fn c_examples(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
+    let dir = workspace.root().join(workspace.target("vm/c"));
+    fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    let mut library = ForGuest::install(workspace, &dir)?;
+    let mut build = |name| {
+        let program = library.example(name, run)?;
+        Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
+    };
+    let (Some(hello), Some(pingpong), Some(kv)) =
+        (build("hello")?, build("pingpong")?, build("kv")?)
+    else {
+        return Ok(Vec::new());
+    };
+    let mut checks = vec![(command(&format!("{hello} rxe0")), Status(0))];
+    for (server, client, host) in [("rxe0", "rxe0", "10.77.0.1"), ("rxe1", "rxe2", "10.78.0.1")] {
+        checks.push(pair(
+            18516,
+            &format!("{pingpong} -d {server} -n 200 -s 3000"),
+            &format!("{pingpong} -d {client} -n 200 -s 3000 {host}"),
+        ));
+        checks.push(pair(
+            18517,
+            &format!("{kv} serve {server} 18517 1"),
+            &format!("{kv} check {client} {host} 18517 50"),
+        ));
+    }
+    Ok(checks)
+}
+
+/// Two command lines that talk to each other, the second as soon as the first listens at the port.
+fn pair(port: u16, server: &str, client: &str) -> (Command, Status) {
+    let mut pair = command(&format!("sh xtask/src/vm/pair.sh {port}"));
+    pair.args([server, client]);
+    (pair, Status(0))
 }
 
 /// Has the conformance suite write the page of libibverbs, in the guest, and takes it over.
@@ -177,11 +216,9 @@ pub fn bless_conformance(workspace: &Workspace) -> Result<ExitCode> {
 /// What runs, in this order, and how it has to end.
 fn checks() -> Vec<(Command, Status)> {
     let pingpong = "ibv_rc_pingpong -g 1 -d";
-    let pair = |server: &str, client: &str| {
-        let mut pair = command("sh xtask/src/vm/pair.sh 18515");
-        pair.arg(format!("{pingpong} {server}"))
-            .arg(format!("{pingpong} {client}"));
-        (pair, Status(0))
+    let pingpongs = |server: &str, client: &str| {
+        let [server, client] = [server, client].map(|args| format!("{pingpong} {args}"));
+        pair(18515, &server, &client)
     };
     let sh = |script: &str, status| {
         let mut sh = command("sh -c");
@@ -191,8 +228,8 @@ fn checks() -> Vec<(Command, Status)> {
     vec![
         (command("ibv_devices"), Status(0)),
         (command("sh xtask/src/vm/check.sh"), Status(0)),
-        pair("rxe0", "rxe0 10.77.0.1"),
-        pair("rxe1", "rxe2 10.78.0.1"),
+        pingpongs("rxe0", "rxe0 10.77.0.1"),
+        pingpongs("rxe1", "rxe2 10.78.0.1"),
         sh("exit 7", 7),
         sh("kill -SEGV $$", 139),
         sh("sleep 1000 & echo $! >/tmp/left", 0),

@@ -1,0 +1,387 @@
+/*
+ * Every function with a NULL where a pointer is needed, and every struct with a size that it cannot
+ * have: an error, and nothing has happened.
+ */
+#include "program.h"
+
+#define NUL(call) EXPECT((call) == BW_ENULL)
+#define SIZE(call) EXPECT((call) == BW_ESIZE)
+
+static bw_device *device;
+static bw_pd *pd;
+static struct end a, b;
+
+/* What a function that creates something left there. */
+static void *left = &left;
+#define MADE_NONE(type, call)                                                                     \
+    do {                                                                                          \
+        type *made = (type *)left;                                                                \
+        NUL(call);                                                                                \
+        EXPECT(made == NULL);                                                                     \
+    } while (0)
+
+static void devices(void)
+{
+    bw_device_info info;
+    bw_soft_config config;
+    bw_port_info port;
+    uint8_t gid[16];
+    uint16_t pkey;
+
+    memset(&info, 0, sizeof info);
+    memset(&config, 0, sizeof config);
+    memset(&port, 0, sizeof port);
+    NUL(bw_device_at(0, NULL));
+    SIZE(bw_device_at(0, &info));
+    MADE_NONE(bw_device, bw_device_open(NULL, &made));
+    NUL(bw_device_open("soft", NULL));
+    NUL(bw_device_open_soft(NULL, NULL));
+    bw_device *none = device;
+    SIZE(bw_device_open_soft(&config, &none));
+    EXPECT(none == NULL);
+    MADE_NONE(bw_device, bw_device_reopen(NULL, &made));
+    NUL(bw_device_reopen(device, NULL));
+    NUL(bw_device_query(NULL, &info));
+    NUL(bw_device_query(device, NULL));
+    SIZE(bw_device_query(device, &info));
+    NUL(bw_device_progress(NULL));
+    NUL(bw_device_advance(NULL, 1));
+    NUL(bw_device_close(NULL));
+    NUL(bw_query_port(NULL, 1, &port));
+    NUL(bw_query_port(device, 1, NULL));
+    SIZE(bw_query_port(device, 1, &port));
+    NUL(bw_query_gid(NULL, 1, 0, gid));
+    NUL(bw_query_gid(device, 1, 0, NULL));
+    NUL(bw_query_pkey(NULL, 1, 0, &pkey));
+    NUL(bw_query_pkey(device, 1, 0, NULL));
+    MADE_NONE(bw_pd, bw_pd_create(NULL, &made));
+    NUL(bw_pd_create(device, NULL));
+    NUL(bw_pd_destroy(NULL));
+}
+
+static void memory(void)
+{
+    static char bytes[64];
+    bw_mr_info mr;
+    bw_region_attr attr;
+    bw_region_info region;
+
+    memset(&mr, 0, sizeof mr);
+    memset(&attr, 0, sizeof attr);
+    memset(&region, 0, sizeof region);
+    MADE_NONE(bw_mr, bw_mr_create(NULL, bytes, sizeof bytes, 0, &made));
+    MADE_NONE(bw_mr, bw_mr_create(pd, NULL, sizeof bytes, 0, &made));
+    NUL(bw_mr_create(pd, bytes, sizeof bytes, 0, NULL));
+    NUL(bw_mr_query(NULL, &mr));
+    bw_mr *good;
+    OK(bw_mr_create(pd, bytes, sizeof bytes, 0, &good));
+    NUL(bw_mr_query(good, NULL));
+    SIZE(bw_mr_query(good, &mr));
+    OK(bw_mr_destroy(good));
+    NUL(bw_mr_destroy(NULL));
+    NUL(bw_region_attr_default(NULL, sizeof attr));
+    SIZE(bw_region_attr_default(&attr, 0));
+    SIZE(bw_region_attr_default(&attr, 4));
+    MADE_NONE(bw_region, bw_region_create(NULL, &attr, &made));
+    MADE_NONE(bw_region, bw_region_create(pd, NULL, &made));
+    NUL(bw_region_create(pd, &attr, NULL));
+    NUL(bw_region_query(NULL, &region));
+    NUL(bw_region_query(a.region, NULL));
+    SIZE(bw_region_query(a.region, &region));
+    NUL(bw_region_destroy(NULL));
+}
+
+static void completions(void)
+{
+    bw_cq_attr attr;
+    bw_cq_info info;
+    bw_wc wc;
+    uint32_t cqn;
+
+    memset(&attr, 0, sizeof attr);
+    memset(&info, 0, sizeof info);
+    MADE_NONE(bw_comp_channel, bw_comp_channel_create(NULL, &made));
+    NUL(bw_comp_channel_create(device, NULL));
+    NUL(bw_comp_channel_fd(NULL));
+    NUL(bw_comp_channel_set_nonblocking(NULL, 1));
+    NUL(bw_get_cq_event(NULL, &cqn, NULL));
+    NUL(bw_ack_cq_events(NULL, 0, 1));
+    bw_comp_channel *channel;
+    OK(bw_comp_channel_create(device, &channel));
+    NUL(bw_get_cq_event(channel, NULL, NULL));
+    OK(bw_comp_channel_destroy(channel));
+    NUL(bw_comp_channel_destroy(NULL));
+    NUL(bw_cq_req_notify(NULL, 0));
+    MADE_NONE(bw_cq, bw_cq_create(NULL, &attr, &made));
+    MADE_NONE(bw_cq, bw_cq_create(device, NULL, &made));
+    NUL(bw_cq_create(device, &attr, NULL));
+    NUL(bw_cq_query(NULL, &info));
+    NUL(bw_cq_query(a.cq, NULL));
+    SIZE(bw_cq_query(a.cq, &info));
+    NUL(bw_cq_destroy(NULL));
+    NUL(bw_poll_one(NULL, &wc));
+    NUL(bw_poll_one(a.cq, NULL));
+    NUL(bw_poll(NULL, &wc, 1));
+    NUL(bw_poll(a.cq, NULL, 1));
+}
+
+static void shared_queues(void)
+{
+    bw_srq_init_attr attr;
+    bw_srq_info info;
+    bw_recv_wr wr;
+    bw_endpoint endpoint, sized_endpoint;
+    bw_qp_attr qp_attr, sized_attr;
+
+    memset(&attr, 0, sizeof attr);
+    memset(&info, 0, sizeof info);
+    memset(&wr, 0, sizeof wr);
+    memset(&endpoint, 0, sizeof endpoint);
+    memset(&qp_attr, 0, sizeof qp_attr);
+    sized_endpoint = endpoint;
+    sized_endpoint.size = sizeof endpoint;
+    sized_attr = qp_attr;
+    sized_attr.size = sizeof qp_attr;
+    NUL(bw_srq_init_attr_default(NULL, sizeof attr));
+    SIZE(bw_srq_init_attr_default(&attr, 0));
+    MADE_NONE(bw_srq, bw_srq_create(NULL, NULL, &made));
+    NUL(bw_srq_create(pd, NULL, NULL));
+    bw_srq *srq;
+    SIZE(bw_srq_create(pd, &attr, &srq));
+    OK(bw_srq_create(pd, NULL, &srq));
+    NUL(bw_srq_query(NULL, &info));
+    NUL(bw_srq_query(srq, NULL));
+    SIZE(bw_srq_query(srq, &info));
+    NUL(bw_srq_modify(NULL, 0));
+    NUL(bw_post_srq_recv(NULL, &wr, 1, NULL));
+    NUL(bw_post_srq_recv(srq, NULL, 1, NULL));
+    wr.num_sge = 1;
+    NUL(bw_post_srq_recv(srq, &wr, 1, NULL));
+    OK(bw_srq_destroy(srq, NULL, NULL));
+    NUL(bw_srq_destroy(NULL, NULL, NULL));
+
+    bw_xrcd *xrcd;
+    bw_xrc_target *target;
+    MADE_NONE(bw_xrcd, bw_xrcd_create(NULL, &made));
+    NUL(bw_xrcd_create(device, NULL));
+    OK(bw_xrcd_create(device, &xrcd));
+    MADE_NONE(bw_srq, bw_srq_create_xrc(NULL, xrcd, a.cq, NULL, &made));
+    MADE_NONE(bw_srq, bw_srq_create_xrc(pd, NULL, a.cq, NULL, &made));
+    MADE_NONE(bw_srq, bw_srq_create_xrc(pd, xrcd, NULL, NULL, &made));
+    NUL(bw_srq_create_xrc(pd, xrcd, a.cq, NULL, NULL));
+    MADE_NONE(bw_xrc_target, bw_xrc_target_create(NULL, &made));
+    NUL(bw_xrc_target_create(xrcd, NULL));
+    OK(bw_xrc_target_create(xrcd, &target));
+    NUL(bw_xrc_target_endpoint(NULL, &sized_endpoint));
+    NUL(bw_xrc_target_endpoint(target, NULL));
+    SIZE(bw_xrc_target_endpoint(target, &endpoint));
+    NUL(bw_xrc_target_init(NULL, NULL));
+    NUL(bw_xrc_target_connect(NULL, &sized_endpoint, NULL));
+    NUL(bw_xrc_target_connect(target, NULL, NULL));
+    NUL(bw_xrc_target_modify(NULL, &sized_attr, 0));
+    NUL(bw_xrc_target_modify(target, NULL, 0));
+    NUL(bw_xrc_target_query(NULL, &sized_attr));
+    NUL(bw_xrc_target_query(target, NULL));
+    SIZE(bw_xrc_target_query(target, &qp_attr));
+    OK(bw_xrc_target_destroy(target));
+    NUL(bw_xrc_target_destroy(NULL));
+    OK(bw_xrcd_destroy(xrcd));
+    NUL(bw_xrcd_destroy(NULL));
+}
+
+static void queue_pairs(void)
+{
+    bw_qp_init_attr init;
+    bw_connect_attr connect;
+    bw_endpoint endpoint, sized_endpoint;
+    bw_qp_attr attr, sized_attr;
+    uint8_t gid[16] = {0xff};
+    uint32_t sends, receives;
+
+    memset(&init, 0, sizeof init);
+    memset(&connect, 0, sizeof connect);
+    memset(&endpoint, 0, sizeof endpoint);
+    memset(&attr, 0, sizeof attr);
+    sized_endpoint = endpoint;
+    sized_endpoint.size = sizeof endpoint;
+    sized_attr = attr;
+    sized_attr.size = sizeof attr;
+    NUL(bw_qp_init_attr_default(NULL, sizeof init));
+    SIZE(bw_qp_init_attr_default(&init, 0));
+    NUL(bw_connect_attr_default(NULL, sizeof connect));
+    SIZE(bw_connect_attr_default(&connect, 0));
+    NUL(bw_qp_cq_entries(NULL, NULL, &receives));
+    NUL(bw_qp_cq_entries(NULL, &sends, NULL));
+    SIZE(bw_qp_cq_entries(&init, &sends, &receives));
+    MADE_NONE(bw_qp, bw_qp_create(NULL, a.cq, a.cq, NULL, &made));
+    MADE_NONE(bw_qp, bw_qp_create(pd, NULL, a.cq, NULL, &made));
+    MADE_NONE(bw_qp, bw_qp_create(pd, a.cq, NULL, NULL, &made));
+    NUL(bw_qp_create(pd, a.cq, a.cq, NULL, NULL));
+    NUL(bw_qp_endpoint(NULL, &sized_endpoint));
+    NUL(bw_qp_endpoint(a.qp, NULL));
+    SIZE(bw_qp_endpoint(a.qp, &endpoint));
+    NUL(bw_qp_init(NULL, NULL));
+    SIZE(bw_qp_init(a.qp, &connect));
+    NUL(bw_qp_connect(NULL, &sized_endpoint, NULL));
+    NUL(bw_qp_connect(a.qp, NULL, NULL));
+    SIZE(bw_qp_connect(a.qp, &endpoint, NULL));
+    NUL(bw_qp_start(NULL, NULL));
+    NUL(bw_qp_modify(NULL, &sized_attr, BW_QP_STATE));
+    NUL(bw_qp_modify(a.qp, NULL, BW_QP_STATE));
+    SIZE(bw_qp_modify(a.qp, &attr, BW_QP_STATE));
+    NUL(bw_qp_query(NULL, &sized_attr));
+    NUL(bw_qp_query(a.qp, NULL));
+    SIZE(bw_qp_query(a.qp, &attr));
+    NUL(bw_qp_to_error(NULL));
+    NUL(bw_qp_reset(NULL, NULL, NULL));
+    NUL(bw_qp_get_state(NULL));
+    NUL(bw_qp_attach_mcast(NULL, gid, 0xc001));
+    NUL(bw_qp_attach_mcast(a.qp, NULL, 0xc001));
+    NUL(bw_qp_detach_mcast(NULL, gid, 0xc001));
+    NUL(bw_qp_detach_mcast(a.qp, NULL, 0xc001));
+    NUL(bw_qp_destroy(NULL));
+    EXPECT(bw_qp_get_state(a.qp) == BW_QPS_RTS);
+}
+
+static void datagrams_and_windows(void)
+{
+    bw_ah_attr path;
+    bw_wc wc;
+    bw_mw_bind_info part;
+
+    memset(&path, 0, sizeof path);
+    memset(&wc, 0, sizeof wc);
+    memset(&part, 0, sizeof part);
+    MADE_NONE(bw_ah, bw_ah_create(NULL, &path, &made));
+    MADE_NONE(bw_ah, bw_ah_create(pd, NULL, &made));
+    NUL(bw_ah_create(pd, &path, NULL));
+    NUL(bw_ah_init_from_wc(NULL, NULL, 1, &path));
+    NUL(bw_ah_init_from_wc(&wc, NULL, 1, NULL));
+    MADE_NONE(bw_ah, bw_ah_create_from_wc(NULL, &wc, NULL, 1, &made));
+    MADE_NONE(bw_ah, bw_ah_create_from_wc(pd, NULL, NULL, 1, &made));
+    NUL(bw_ah_create_from_wc(pd, &wc, NULL, 1, NULL));
+    NUL(bw_ah_query(NULL, &path));
+    NUL(bw_ah_destroy(NULL));
+    bw_mw *window;
+    MADE_NONE(bw_mw, bw_mw_create(NULL, BW_MW_TYPE_1, &made));
+    NUL(bw_mw_create(pd, BW_MW_TYPE_1, NULL));
+    OK(bw_mw_create(pd, BW_MW_TYPE_1, &window));
+    EXPECT(bw_mw_rkey(NULL) == 0);
+    NUL(bw_mw_bind(NULL, window, 1, &part, 0));
+    NUL(bw_mw_bind(a.qp, NULL, 1, &part, 0));
+    NUL(bw_mw_bind(a.qp, window, 1, NULL, 0));
+    OK(bw_mw_destroy(window));
+    NUL(bw_mw_destroy(NULL));
+}
+
+static void posting(void)
+{
+    bw_sge sge = end_sge(&a, 0, 8);
+    bw_send_wr send = send_of(1, NULL);
+    bw_recv_wr receive = recv_of(1, NULL);
+    const bw_send_wr *bad_send = NULL;
+    const bw_recv_wr *bad_receive = NULL;
+
+    NUL(bw_post_send(NULL, &send, 1, NULL));
+    NUL(bw_post_send(a.qp, NULL, 1, NULL));
+    NUL(bw_post_send(a.qp, &send, 1, &bad_send));
+    EXPECT(bad_send == &send);
+    NUL(bw_post_recv(NULL, &receive, 1, NULL));
+    NUL(bw_post_recv(a.qp, NULL, 1, NULL));
+    NUL(bw_post_recv(a.qp, &receive, 1, &bad_receive));
+    EXPECT(bad_receive == &receive);
+    NUL(bw_post_write(NULL, 1, &sge, 0, 0, 0));
+    NUL(bw_post_write(a.qp, 1, NULL, 0, 0, 0));
+    NUL(bw_post_write_inline(NULL, 1, "x", 1, 0, 0, 0));
+    NUL(bw_post_write_inline(a.qp, 1, NULL, 1, 0, 0, 0));
+    NUL(bw_post_read(NULL, 1, &sge, 0, 0, 0));
+    NUL(bw_post_read(a.qp, 1, NULL, 0, 0, 0));
+    NUL(bw_post_send_one(NULL, 1, &sge, 0));
+    NUL(bw_post_send_one(a.qp, 1, NULL, 0));
+    NUL(bw_post_send_inline(NULL, 1, "x", 1, 0));
+    NUL(bw_post_send_inline(a.qp, 1, NULL, 1, 0));
+    NUL(bw_post_recv_one(NULL, 1, &sge));
+    NUL(bw_post_recv_one(a.qp, 1, NULL));
+    NUL(bw_ring_sq(NULL));
+    NUL(bw_ring_rq(NULL));
+    OK(bw_ring_sq(a.qp));
+    OK(bw_ring_rq(a.qp));
+    nothing_told(&a);
+}
+
+static void meeting(void)
+{
+    bw_endpoint endpoint;
+    bw_conn_info info;
+    bw_tcp_listener *listener;
+    bw_tcp_conn *conn;
+
+    memset(&endpoint, 0, sizeof endpoint);
+    memset(&info, 0, sizeof info);
+    NUL(bw_tcp_listener_create(NULL, 0, NULL));
+    NUL(bw_tcp_listener_port(NULL));
+    MADE_NONE(bw_tcp_conn, bw_tcp_accept(NULL, 1, &made));
+    MADE_NONE(bw_tcp_conn, bw_tcp_connect(NULL, 1, 1, &made));
+    NUL(bw_tcp_connect("127.0.0.1", 1, 1, NULL));
+    OK(bw_tcp_listener_create("127.0.0.1", 0, &listener));
+    NUL(bw_tcp_accept(listener, 1, NULL));
+    OK(bw_tcp_connect("127.0.0.1", (uint32_t)bw_tcp_listener_port(listener), 10000, &conn));
+    NUL(bw_tcp_exchange(NULL, &endpoint, NULL, &endpoint, &info, 1));
+    NUL(bw_tcp_exchange(conn, NULL, NULL, &endpoint, &info, 1));
+    SIZE(bw_tcp_exchange(conn, &endpoint, NULL, &endpoint, &info, 1));
+    endpoint.size = sizeof endpoint;
+    NUL(bw_tcp_exchange(conn, &endpoint, NULL, NULL, &info, 1));
+    NUL(bw_tcp_exchange(conn, &endpoint, NULL, &endpoint, NULL, 1));
+    NUL(bw_tcp_barrier(NULL, 1));
+    OK(bw_tcp_conn_destroy(conn));
+    NUL(bw_tcp_conn_destroy(NULL));
+    OK(bw_tcp_listener_destroy(listener));
+    NUL(bw_tcp_listener_destroy(NULL));
+}
+
+static void events(void)
+{
+    bw_async_event_info info;
+    bw_soft_step step;
+
+    memset(&info, 0, sizeof info);
+    memset(&step, 0, sizeof step);
+    NUL(bw_async_fd(NULL));
+    NUL(bw_async_set_nonblocking(NULL, 1));
+    MADE_NONE(bw_async_event, bw_get_async_event(NULL, &info, &made));
+    MADE_NONE(bw_async_event, bw_get_async_event(device, NULL, &made));
+    NUL(bw_get_async_event(device, &info, NULL));
+    NUL(bw_ack_async_event(NULL));
+    NUL(bw_soft_inject(NULL, &step, 1));
+    NUL(bw_soft_inject(device, NULL, 1));
+    NUL(bw_soft_inject_seeded(NULL, 1, 1, 1, &step, 1));
+    NUL(bw_soft_inject_seeded(device, 1, 1, 1, NULL, 1));
+    NUL(bw_soft_clear(NULL));
+    NUL(bw_soft_set_port(NULL, 1));
+    NUL(bw_soft_raise(NULL, BW_EVENT_PORT_ERR, 1));
+}
+
+int main(void)
+{
+    device = soft(BW_CLOCK_REAL);
+    OK(bw_pd_create(device, &pd));
+    a = end_create(device, pd, BW_QPT_RC, NULL, NULL);
+    b = end_create(device, pd, BW_QPT_RC, NULL, NULL);
+    end_connect(&a, &b);
+    end_connect(&b, &a);
+    devices();
+    memory();
+    completions();
+    shared_queues();
+    queue_pairs();
+    datagrams_and_windows();
+    posting();
+    meeting();
+    events();
+    /* Nothing has happened: all that there is goes, in one turn. */
+    end_destroy(&a);
+    end_destroy(&b);
+    OK(bw_pd_destroy(pd));
+    OK(bw_device_close(device));
+    return 0;
+}

@@ -1,0 +1,405 @@
+/* Each class of bellwire.hpp, and what is promised of all of them. */
+#include <bellwire.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace bw = bellwire;
+
+#define EXPECT(what)                                                                              \
+    do {                                                                                          \
+        if (!(what)) {                                                                            \
+            std::fprintf(stderr, "%s:%d: " #what " (%s)\n", __FILE__, __LINE__, bw_last_error()); \
+            std::exit(EXIT_FAILURE);                                                              \
+        }                                                                                         \
+    } while (0)
+#define OK(call) EXPECT((call) == BW_OK)
+
+namespace {
+
+/* The code that is thrown; BW_OK when nothing is. */
+template <class F> int thrown(F call)
+{
+    try {
+        call();
+        return BW_OK;
+    } catch (const bw::error &error) {
+        EXPECT(std::strlen(error.what()) > 0);
+        return error.code();
+    }
+}
+
+bw_soft_config config(uint32_t clock)
+{
+    auto made = bw::sized<bw_soft_config>();
+    made.clock = clock;
+    return made;
+}
+
+struct end {
+    end(const bw::device &device, const bw::pd &pd, bw_qp_init_attr attr = bw::qp_init_attr())
+        : memory(pd, 4096,
+                 BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE | BW_ACCESS_REMOTE_READ |
+                     BW_ACCESS_MW_BIND),
+          cq(device, bw::entries_of(attr).sum()), qp(pd, cq, cq, attr), info(memory.query())
+    {
+        qp.init();
+    }
+    bw_sge sge(uint32_t offset, uint32_t length) const
+    {
+        return {info.addr + offset, length, info.lkey};
+    }
+    char *bytes(size_t offset) const { return reinterpret_cast<char *>(info.addr) + offset; }
+    bw_wc told(uint64_t wr_id, uint32_t status = BW_WC_SUCCESS)
+    {
+        bw_wc wc;
+        EXPECT(cq.poll_one(wc) == 1);
+        EXPECT(wc.wr_id == wr_id && wc.status == status);
+        return wc;
+    }
+
+    bw::region memory;
+    bw::cq cq;
+    bw::qp qp;
+    bw_region_info info;
+};
+
+bw_qp_init_attr of_type(uint32_t qp_type)
+{
+    auto attr = bw::qp_init_attr();
+    attr.qp_type = qp_type;
+    return attr;
+}
+
+void connect(end &a, end &b)
+{
+    a.qp.connect(b.qp.endpoint());
+    b.qp.connect(a.qp.endpoint());
+}
+
+bw_send_wr send_of(uint64_t wr_id, const bw_sge &sge)
+{
+    bw_send_wr wr{};
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = BW_WR_SEND;
+    wr.send_flags = BW_SEND_SIGNALED;
+    return wr;
+}
+
+/* Moves, ends, and the order of them. */
+void handles()
+{
+    static_assert(!std::is_copy_constructible<bw::qp>::value, "");
+    static_assert(std::is_nothrow_move_constructible<bw::qp>::value, "");
+    static_assert(std::is_nothrow_move_assignable<bw::qp>::value, "");
+    EXPECT(thrown([] { bw::device("no such device"); }) == BW_ENODEV);
+    EXPECT(thrown([] { bw::device(std::string("no such device")); }) == BW_ENODEV);
+
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    bw::pd moved(std::move(pd));
+    EXPECT(!pd && moved && pd.destroy() == BW_OK);
+    EXPECT(thrown([&] { bw::cq(device, 0u); }) == BW_ELIMIT);
+    EXPECT(device.destroy() == BW_EBUSY && device);
+    pd = std::move(moved);
+    bw::pd &same = pd;
+    pd = std::move(same);
+    EXPECT(pd);
+    pd = bw::pd(device);
+    bw_pd *raw = pd.release();
+    EXPECT(!pd && raw != nullptr);
+    pd = bw::pd(raw);
+    EXPECT(pd.get() == raw && pd.destroy() == BW_OK && !pd);
+    EXPECT(device.destroy() == BW_OK && !device);
+    /* An empty one is a NULL: an error, not a crash. */
+    bw_wc wc;
+    EXPECT(bw::cq().poll_one(wc) == BW_ENULL && bw::qp().ring_sq() == BW_ENULL);
+    EXPECT(thrown([] { bw::qp().init(); }) == BW_ENULL);
+}
+
+void devices()
+{
+    const auto all = bw::device::list();
+    EXPECT(!all.empty() && bw::device(all[0].name));
+    bw::device device(config(BW_CLOCK_VIRTUAL));
+    EXPECT(device.query().max_qp > 0);
+    EXPECT(device.query_port(1).state == BW_PORT_ACTIVE);
+    EXPECT(thrown([&] { device.query_port(0); }) == BW_EINVAL);
+    EXPECT(device.query_gid(1, 0) != bw::gid{});
+    EXPECT(device.query_pkey(1, 0) == 0xffff);
+    device.progress();
+    bw::device again = device.reopen();
+    EXPECT(again && again.get() != device.get());
+
+    /* Events and faults. */
+    EXPECT(device.async_fd() >= 0);
+    device.async_set_nonblocking(true);
+    EXPECT(!device.get_async_event());
+    device.soft_set_port(false);
+    {
+        auto event = device.get_async_event();
+        EXPECT(event && event->info().event_type == BW_EVENT_PORT_ERR);
+        EXPECT(std::strlen(event->type_str()) > 0);
+    }
+    device.soft_set_port(true);
+    EXPECT(device.get_async_event()->info().element == BW_ELEMENT_PORT);
+    bw_soft_step step{};
+    step.trigger = BW_AFTER;
+    step.at = 1000;
+    step.fault = BW_FAULT_PORT_DOWN;
+    device.soft_inject(&step, 1);
+    device.soft_clear();
+    device.advance(2000);
+    EXPECT(!device.get_async_event());
+    step = bw_soft_step{};
+    step.fault = BW_FAULT_DROP_REQUEST;
+    device.soft_inject_seeded(7, 100, 2, &step, 1);
+    device.soft_clear();
+    device.soft_raise(BW_EVENT_PORT_ACTIVE, 1);
+    EXPECT(device.get_async_event());
+}
+
+void connection()
+{
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    end a(device, pd), b(device, pd);
+    EXPECT(a.qp.state() == BW_QPS_INIT);
+    connect(a, b);
+    EXPECT(a.qp.state() == BW_QPS_RTS && a.cq.query().overrun == 0);
+
+    static uint64_t word = 1;
+    bw::mr word_mr(pd, &word, sizeof word, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_READ);
+    const bw_mr_info word_info = word_mr.query();
+    EXPECT(word_info.addr == reinterpret_cast<uintptr_t>(&word));
+
+    OK(b.qp.post_recv_one(1, b.sge(0, 64)));
+    OK(b.qp.ring_rq());
+    const bw_sge place = b.sge(64, 64);
+    bw_recv_wr receive{};
+    receive.wr_id = 2;
+    receive.sg_list = &place;
+    receive.num_sge = 1;
+    OK(b.qp.post_recv(&receive, 1));
+
+    std::memcpy(a.bytes(0), "by address", 11);
+    OK(a.qp.post_write(10, a.sge(0, 11), b.info.addr + 128, b.info.rkey, BW_SEND_SIGNALED));
+    OK(a.qp.post_write_inline(11, "inline", 7, b.info.addr + 256, b.info.rkey, BW_SEND_SIGNALED));
+    OK(a.qp.post_read(12, a.sge(64, 8), word_info.addr, word_info.rkey, BW_SEND_SIGNALED));
+    OK(a.qp.post_send_one(13, a.sge(0, 11), BW_SEND_SIGNALED));
+    OK(a.qp.post_send_inline(14, "sent", 5, BW_SEND_SIGNALED));
+    OK(a.qp.ring_sq());
+    bw_wc wcs[8];
+    EXPECT(a.cq.poll(wcs, 8) == 5);
+    EXPECT(std::strcmp(b.bytes(128), "by address") == 0 && std::strcmp(b.bytes(256), "inline") == 0);
+    EXPECT(std::memcmp(a.bytes(64), &word, sizeof word) == 0);
+    EXPECT(b.told(1).byte_len == 11 && b.told(2).byte_len == 5);
+    EXPECT(std::strcmp(b.bytes(64), "sent") == 0);
+
+    const bw_sge data = a.sge(0, 8);
+    bw_send_wr bad = send_of(15, data);
+    bad.opcode = 200;
+    const bw_send_wr *refused = nullptr;
+    EXPECT(a.qp.post_send(&bad, 1, &refused) == BW_EOPCODE && refused == &bad);
+
+    /* A window of type 1. */
+    bw::mw window(pd, BW_MW_TYPE_1);
+    bw_mw_bind_info part{};
+    part.addr = b.info.addr + 512;
+    part.length = 64;
+    part.lkey = b.info.lkey;
+    part.access = BW_ACCESS_REMOTE_WRITE;
+    OK(b.qp.post_bind(window, 20, part, BW_SEND_SIGNALED));
+    b.told(20);
+    OK(a.qp.post_write_inline(21, "window", 7, part.addr, window.rkey(), BW_SEND_SIGNALED));
+    OK(a.qp.ring_sq());
+    a.told(21);
+    EXPECT(std::strcmp(b.bytes(512), "window") == 0);
+    OK(window.destroy());
+
+    /* Attributes, the error state, and what RESET tells. */
+    auto attr = a.qp.query();
+    EXPECT(attr.qp_type == BW_QPT_RC && attr.qp_state == BW_QPS_RTS);
+    attr.min_rnr_timer = 7;
+    a.qp.modify(attr, BW_QP_MIN_RNR_TIMER);
+    EXPECT(a.qp.query().min_rnr_timer == 7);
+    OK(a.qp.post_recv_one(30, a.sge(0, 8)));
+    OK(a.qp.ring_rq());
+    a.qp.to_error();
+    a.told(30, BW_WC_WR_FLUSH_ERR);
+    OK(b.qp.post_recv_one(31, b.sge(0, 8)));
+    OK(b.qp.ring_rq());
+    uint64_t cleared = 0;
+    b.qp.reset([&](uint64_t wr_id) { cleared += wr_id; });
+    EXPECT(cleared == 31);
+    b.qp.reset();
+    EXPECT(b.qp.state() == BW_QPS_RESET);
+}
+
+void datagrams()
+{
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    end a(device, pd, of_type(BW_QPT_UD)), b(device, pd, of_type(BW_QPT_UD));
+    a.qp.start();
+    b.qp.start();
+    bw_ah_attr path{};
+    path.dlid = static_cast<uint16_t>(device.query_port(1).lid);
+    path.port_num = 1;
+    bw::ah to_b(pd, path);
+    EXPECT(to_b.query().dlid == path.dlid);
+    OK(b.qp.post_recv_one(1, b.sge(0, 128)));
+    OK(b.qp.ring_rq());
+    const bw_sge data = a.sge(0, 8);
+    bw_send_wr send = send_of(2, data);
+    send.ah = to_b.get();
+    send.remote_qpn = b.qp.query().qp_num;
+    send.remote_qkey = bw::connect_attr().qkey;
+    OK(a.qp.post_send(&send, 1));
+    a.told(2);
+    const bw_wc wc = b.told(1);
+    EXPECT(bw::ah::attr_from_wc(wc, b.bytes(0), 1).dlid == path.dlid);
+    bw::ah back(pd, wc, b.bytes(0), 1);
+    EXPECT(back);
+
+    bw::gid group{};
+    EXPECT(thrown([&] { a.qp.attach_mcast(group, 0xc001); }) == BW_EINVAL);
+    group[0] = 0xff;
+    group[1] = 0x0e;
+    group[15] = 1;
+    a.qp.attach_mcast(group, 0xc001);
+    a.qp.detach_mcast(group, 0xc001);
+    EXPECT(thrown([&] { a.qp.detach_mcast(group, 0xc001); }) == BW_EINVAL);
+}
+
+void shared_queues()
+{
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    bw::srq srq(pd);
+    EXPECT(srq.query().max_wr > 0);
+    srq.modify(1);
+    EXPECT(srq.query().srq_limit == 1);
+    auto on_srq = bw::qp_init_attr();
+    on_srq.srq = srq.get();
+    {
+        end a(device, pd), b(device, pd, on_srq);
+        connect(a, b);
+        const bw_sge place = b.sge(0, 64);
+        bw_recv_wr receives[2] = {};
+        for (uint64_t n = 0; n < 2; n++) {
+            receives[n].wr_id = 100 + n;
+            receives[n].sg_list = &place;
+            receives[n].num_sge = 1;
+        }
+        OK(srq.post_recv(receives, 2));
+        OK(a.qp.post_send_inline(1, "x", 1, BW_SEND_SIGNALED));
+        OK(a.qp.ring_sq());
+        a.told(1);
+        b.told(100);
+        EXPECT(srq.destroy([](uint64_t) {}) == BW_EBUSY && srq);
+    }
+    uint64_t cleared = 0;
+    OK(srq.destroy([&](uint64_t wr_id) { cleared += wr_id; }));
+    EXPECT(cleared == 101 && !srq && srq.destroy([](uint64_t) {}) == BW_OK);
+
+    /* XRC. */
+    end initiator(device, pd, of_type(BW_QPT_XRC_SEND));
+    bw::cq arrivals(device, 1024u);
+    bw::xrcd domain(device);
+    bw::xrc_target target(domain);
+    bw::srq queue(pd, domain, arrivals);
+    target.init();
+    target.connect(initiator.qp.endpoint());
+    initiator.qp.connect(target.endpoint());
+    auto attr = target.query();
+    EXPECT(attr.qp_type == BW_QPT_XRC_RECV && attr.qp_state == BW_QPS_RTS);
+    attr.min_rnr_timer = 9;
+    target.modify(attr, BW_QP_MIN_RNR_TIMER);
+    const bw_sge place = initiator.sge(64, 64), data = initiator.sge(0, 8);
+    bw_recv_wr receive{};
+    receive.wr_id = 7;
+    receive.sg_list = &place;
+    receive.num_sge = 1;
+    OK(queue.post_recv(&receive, 1));
+    bw_send_wr send = send_of(8, data);
+    send.remote_srqn = queue.query().srq_num;
+    OK(initiator.qp.post_send(&send, 1));
+    initiator.told(8);
+    bw_wc wc;
+    EXPECT(arrivals.poll_one(wc) == 1 && wc.wr_id == 7);
+}
+
+void sleeping()
+{
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    bw::comp_channel channel(device);
+    channel.set_nonblocking(true);
+    EXPECT(channel.fd() >= 0 && !channel.get_cq_event());
+    int context = 0;
+    const auto entries = bw::entries_of(bw::qp_init_attr()).sum();
+    bw::cq cq(device, entries, channel, &context);
+    bw::qp qp(pd, cq, cq);
+    OK(cq.req_notify(false));
+    qp.init();
+    OK(qp.post_recv(nullptr, 0));
+    bw_recv_wr receive{};
+    receive.wr_id = 1;
+    OK(qp.post_recv(&receive, 1));
+    qp.to_error();
+    const auto event = channel.get_cq_event();
+    EXPECT(event && event->context == &context && event->cqn == cq.query().cqn);
+    EXPECT(thrown([&] { channel.ack_cq_events(event->cqn, 2); }) == BW_EINVAL);
+    channel.ack_cq_events(event->cqn, 1);
+    bw_wc wc;
+    EXPECT(cq.poll_one(wc) == 1 && wc.status == BW_WC_WR_FLUSH_ERR);
+    EXPECT(channel.destroy() == BW_EBUSY && channel);
+    EXPECT(bw::cq(device, 1u).req_notify(false) == BW_EINVAL);
+}
+
+void meeting()
+{
+    enum { SOON = 10000 };
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    end a(device, pd), b(device, pd);
+    const bw::tcp_listener listener("127.0.0.1");
+    EXPECT(thrown([&] { listener.accept(1); }) == BW_ETIMEDOUT);
+    auto ours = bw::sized<bw_conn_info>();
+    ours.mtu = BW_MTU_4096;
+    std::thread other([&] {
+        bw::tcp_conn conn("127.0.0.1", listener.port(), SOON);
+        b.qp.connect(conn.exchange(b.qp.endpoint(), ours, SOON).endpoint);
+        conn.barrier(SOON);
+    });
+    bw::tcp_conn conn = listener.accept(SOON);
+    const bw::conn_info peer = conn.exchange(a.qp.endpoint(), ours, SOON);
+    EXPECT(peer.endpoint.qp_num == b.qp.query().qp_num && peer.memory.mtu == BW_MTU_4096);
+    a.qp.connect(peer.endpoint);
+    conn.barrier(SOON);
+    other.join();
+    EXPECT(thrown([&] { conn.barrier(SOON); }) == BW_ECONN);
+}
+
+} // namespace
+
+int main()
+{
+    try {
+        handles();
+        devices();
+        connection();
+        datagrams();
+        shared_queues();
+        sleeping();
+        meeting();
+        return 0;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+}

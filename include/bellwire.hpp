@@ -1,0 +1,721 @@
+/*
+ * bellwire for C++17: owners of the C interface's handles. Header only; link as for bellwire.h, whose
+ * conventions hold here too. What a function does is said there, under the C function's name.
+ *
+ * Handles. Each class owns one handle, can be moved, and cannot be copied. One that is default-made
+ * or moved from is empty. The destructor destroys the handle; members and locals end in the opposite
+ * order of their making, which is the order that the library needs. Destroyed in another order (a
+ * pd before its qp) the library says BW_EBUSY: a debug build asserts, a release build keeps the
+ * object for good. destroy() answers the code, and keeps the handle when it is not BW_OK.
+ *
+ * Errors. Functions that set something up throw bellwire::error, which has the code, and the text of
+ * bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*) and req_notify()
+ * never throw: they answer what the C function answers. Nothing to be had is no error: get_cq_event()
+ * and get_async_event() then answer an empty optional.
+ *
+ * Structs, numbers and flags are the C ones. sized<bw_..._info>() makes a zeroed struct with its size;
+ * functions without arguments fill those that have defaults: qp_init_attr(), connect_attr() ...
+ */
+#ifndef BELLWIRE_HPP
+#define BELLWIRE_HPP
+
+#include "bellwire.h"
+
+#include <array>
+#include <cassert>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace bellwire {
+
+/* A set-up call that failed. */
+class error : public std::runtime_error {
+public:
+    error(int code, const char *call) : std::runtime_error(text(code, call)), code_(code) {}
+
+    /* A bw_error. */
+    int code() const noexcept { return code_; }
+
+private:
+    static std::string text(int code, const char *call)
+    {
+        std::string text = std::string(call) + ": " + bw_strerror(code);
+        const char *more = bw_last_error();
+        return *more ? text + " (" + more + ")" : text;
+    }
+
+    int code_;
+};
+
+/* Throws when `code` is negative, else gives it back. `call` is what the text begins with. */
+inline int check(int code, const char *call)
+{
+    if (code < 0)
+        throw error(code, call);
+    return code;
+}
+
+/* A zeroed struct whose `size` is set. */
+template <class S> S sized() noexcept
+{
+    S made{};
+    made.size = sizeof made;
+    return made;
+}
+
+/* The defaults of structs that have some. */
+inline bw_region_attr region_attr()
+{
+    bw_region_attr attr;
+    check(bw_region_attr_default(&attr, sizeof attr), "bw_region_attr_default");
+    return attr;
+}
+inline bw_srq_init_attr srq_init_attr()
+{
+    bw_srq_init_attr attr;
+    check(bw_srq_init_attr_default(&attr, sizeof attr), "bw_srq_init_attr_default");
+    return attr;
+}
+inline bw_qp_init_attr qp_init_attr()
+{
+    bw_qp_init_attr attr;
+    check(bw_qp_init_attr_default(&attr, sizeof attr), "bw_qp_init_attr_default");
+    return attr;
+}
+inline bw_connect_attr connect_attr()
+{
+    bw_connect_attr attr;
+    check(bw_connect_attr_default(&attr, sizeof attr), "bw_connect_attr_default");
+    return attr;
+}
+
+/* Completion queue entries that a queue pair reserves. */
+struct cq_entries {
+    uint32_t send, recv;
+    uint32_t sum() const noexcept { return send + recv; }
+};
+inline cq_entries entries_of(const bw_qp_init_attr &attr)
+{
+    cq_entries entries{};
+    check(bw_qp_cq_entries(&attr, &entries.send, &entries.recv), "bw_qp_cq_entries");
+    return entries;
+}
+
+/* A GID, in the order of the wire. */
+using gid = std::array<uint8_t, 16>;
+
+/* The owner of a handle, or of none. */
+template <class T, int (*Destroy)(T *)> class handle {
+public:
+    handle() noexcept = default;
+    /* Takes over a handle that a C function made. */
+    explicit handle(T *raw) noexcept : raw_(raw) {}
+    handle(handle &&other) noexcept : raw_(other.release()) {}
+    handle &operator=(handle &&other) noexcept
+    {
+        if (this != &other) {
+            end();
+            raw_ = other.release();
+        }
+        return *this;
+    }
+    handle(const handle &) = delete;
+    handle &operator=(const handle &) = delete;
+    ~handle() { end(); }
+
+    /* For the C functions; NULL when empty. It stays this object's. */
+    T *get() const noexcept { return raw_; }
+    explicit operator bool() const noexcept { return raw_ != nullptr; }
+    /* Gives the handle away: it is the caller's to destroy. */
+    T *release() noexcept { return std::exchange(raw_, nullptr); }
+    /* Destroys it now. Empty afterwards, unless the answer is an error. */
+    int destroy() noexcept
+    {
+        int code = raw_ ? Destroy(raw_) : static_cast<int>(BW_OK);
+        if (code == BW_OK)
+            raw_ = nullptr;
+        return code;
+    }
+
+private:
+    void end() noexcept
+    {
+        int code = destroy();
+        assert(code == BW_OK && "destroyed while in use: see bw_last_error()");
+        (void)code;
+    }
+
+    T *raw_ = nullptr;
+};
+
+namespace detail {
+
+inline int srq_destroy(bw_srq *srq) { return bw_srq_destroy(srq, nullptr, nullptr); }
+
+/* Calls a function that makes a handle. */
+template <class T, class F> T *made(const char *call, F make)
+{
+    T *raw = nullptr;
+    check(make(&raw), call);
+    return raw;
+}
+
+/* A struct that the library fills. */
+template <class S, class F> S filled(const char *call, F fill)
+{
+    S info = sized<S>();
+    check(fill(&info), call);
+    return info;
+}
+
+/* A callable as a bw_cleared_fn and its context. It must not throw. */
+template <class F> struct cleared {
+    static void call(void *context, uint64_t wr_id) noexcept
+    {
+        (*static_cast<std::remove_reference_t<F> *>(context))(wr_id);
+    }
+};
+
+} // namespace detail
+
+/* An asynchronous event; its end acknowledges it. */
+class async_event : public handle<bw_async_event, bw_ack_async_event> {
+public:
+    async_event(bw_async_event *raw, const bw_async_event_info &info) noexcept
+        : handle(raw), info_(info)
+    {
+    }
+    const bw_async_event_info &info() const noexcept { return info_; }
+    const char *type_str() const noexcept { return bw_event_type_str(info_.event_type); }
+
+private:
+    bw_async_event_info info_;
+};
+
+/* A device. Opening one checks that the library can serve this header. */
+class device : public handle<bw_device, bw_device_close> {
+public:
+    using handle::handle;
+
+    explicit device(const char *name)
+        : handle((check_version(), detail::made<bw_device>("bw_device_open", [&](bw_device **to) {
+              return bw_device_open(name, to);
+          })))
+    {
+    }
+    explicit device(const std::string &name) : device(name.c_str()) {}
+    /* A software device of one's own; `config` by sized<bw_soft_config>(). */
+    explicit device(const bw_soft_config &config)
+        : handle((check_version(),
+                  detail::made<bw_device>("bw_device_open_soft", [&](bw_device **to) {
+                      return bw_device_open_soft(&config, to);
+                  })))
+    {
+    }
+    device reopen() const
+    {
+        return device(detail::made<bw_device>(
+            "bw_device_reopen", [&](bw_device **to) { return bw_device_reopen(get(), to); }));
+    }
+
+    /* What bw_device_open() can open by a fixed name. */
+    static std::vector<bw_device_info> list()
+    {
+        std::vector<bw_device_info> all;
+        for (;;) {
+            bw_device_info info = sized<bw_device_info>();
+            int code = bw_device_at(static_cast<uint32_t>(all.size()), &info);
+            if (code == BW_ENODEV)
+                return all;
+            check(code, "bw_device_at");
+            all.push_back(info);
+        }
+    }
+    static void check_version() { check(bw_version_check(BW_VERSION), "bw_version_check"); }
+
+    bw_device_info query() const
+    {
+        return detail::filled<bw_device_info>(
+            "bw_device_query", [&](bw_device_info *to) { return bw_device_query(get(), to); });
+    }
+    bw_port_info query_port(uint32_t port_num) const
+    {
+        return detail::filled<bw_port_info>("bw_query_port", [&](bw_port_info *to) {
+            return bw_query_port(get(), port_num, to);
+        });
+    }
+    gid query_gid(uint32_t port_num, uint32_t index) const
+    {
+        gid found{};
+        check(bw_query_gid(get(), port_num, index, found.data()), "bw_query_gid");
+        return found;
+    }
+    uint16_t query_pkey(uint32_t port_num, uint32_t index) const
+    {
+        uint16_t found = 0;
+        check(bw_query_pkey(get(), port_num, index, &found), "bw_query_pkey");
+        return found;
+    }
+    void progress() const { check(bw_device_progress(get()), "bw_device_progress"); }
+    void advance(uint64_t nanoseconds) const
+    {
+        check(bw_device_advance(get(), nanoseconds), "bw_device_advance");
+    }
+
+    int async_fd() const { return check(bw_async_fd(get()), "bw_async_fd"); }
+    void async_set_nonblocking(bool nonblocking) const
+    {
+        check(bw_async_set_nonblocking(get(), nonblocking), "bw_async_set_nonblocking");
+    }
+    /* Empty when there is none and the descriptor does not block. */
+    std::optional<async_event> get_async_event() const
+    {
+        bw_async_event_info info = sized<bw_async_event_info>();
+        bw_async_event *raw = nullptr;
+        int code = bw_get_async_event(get(), &info, &raw);
+        if (code == BW_EAGAIN)
+            return std::nullopt;
+        check(code, "bw_get_async_event");
+        return async_event(raw, info);
+    }
+
+    void soft_inject(const bw_soft_step *steps, uint32_t num) const
+    {
+        check(bw_soft_inject(get(), steps, num), "bw_soft_inject");
+    }
+    void soft_inject_seeded(uint64_t seed, uint64_t packets, uint32_t count,
+                            const bw_soft_step *kinds, uint32_t num) const
+    {
+        check(bw_soft_inject_seeded(get(), seed, packets, count, kinds, num),
+              "bw_soft_inject_seeded");
+    }
+    void soft_clear() const { check(bw_soft_clear(get()), "bw_soft_clear"); }
+    void soft_set_port(bool up) const { check(bw_soft_set_port(get(), up), "bw_soft_set_port"); }
+    void soft_raise(uint32_t event, uint32_t element_number) const
+    {
+        check(bw_soft_raise(get(), event, element_number), "bw_soft_raise");
+    }
+};
+
+/* A protection domain. */
+class pd : public handle<bw_pd, bw_pd_destroy> {
+public:
+    using handle::handle;
+    explicit pd(const device &on)
+        : handle(detail::made<bw_pd>("bw_pd_create",
+                                     [&](bw_pd **to) { return bw_pd_create(on.get(), to); }))
+    {
+    }
+};
+
+/* Memory of the program, registered. */
+class mr : public handle<bw_mr, bw_mr_destroy> {
+public:
+    using handle::handle;
+    mr(const pd &of, void *addr, size_t length, uint32_t access)
+        : handle(detail::made<bw_mr>("bw_mr_create", [&](bw_mr **to) {
+              return bw_mr_create(of.get(), addr, length, access, to);
+          }))
+    {
+    }
+    bw_mr_info query() const
+    {
+        return detail::filled<bw_mr_info>(
+            "bw_mr_query", [&](bw_mr_info *to) { return bw_mr_query(get(), to); });
+    }
+};
+
+/* Memory that the library reserves and registers. */
+class region : public handle<bw_region, bw_region_destroy> {
+public:
+    using handle::handle;
+    region(const pd &of, const bw_region_attr &attr)
+        : handle(detail::made<bw_region>("bw_region_create", [&](bw_region **to) {
+              return bw_region_create(of.get(), &attr, to);
+          }))
+    {
+    }
+    region(const pd &of, uint64_t length, uint32_t access) : region(of, plain(length, access)) {}
+    bw_region_info query() const
+    {
+        return detail::filled<bw_region_info>(
+            "bw_region_query", [&](bw_region_info *to) { return bw_region_query(get(), to); });
+    }
+
+private:
+    static bw_region_attr plain(uint64_t length, uint32_t access)
+    {
+        bw_region_attr attr = region_attr();
+        attr.length = length;
+        attr.access = access;
+        return attr;
+    }
+};
+
+/* What a completion channel tells. */
+struct cq_event {
+    uint32_t cqn;
+    void *context;
+};
+
+/* A completion channel. */
+class comp_channel : public handle<bw_comp_channel, bw_comp_channel_destroy> {
+public:
+    using handle::handle;
+    explicit comp_channel(const device &on)
+        : handle(detail::made<bw_comp_channel>("bw_comp_channel_create", [&](bw_comp_channel **to) {
+              return bw_comp_channel_create(on.get(), to);
+          }))
+    {
+    }
+    int fd() const { return check(bw_comp_channel_fd(get()), "bw_comp_channel_fd"); }
+    void set_nonblocking(bool nonblocking) const
+    {
+        check(bw_comp_channel_set_nonblocking(get(), nonblocking),
+              "bw_comp_channel_set_nonblocking");
+    }
+    /* Empty when there is none and the descriptor does not block. Each is to be acknowledged. */
+    std::optional<cq_event> get_cq_event() const
+    {
+        cq_event event{};
+        int code = bw_get_cq_event(get(), &event.cqn, &event.context);
+        if (code == BW_EAGAIN)
+            return std::nullopt;
+        check(code, "bw_get_cq_event");
+        return event;
+    }
+    void ack_cq_events(uint32_t cqn, uint32_t count) const
+    {
+        check(bw_ack_cq_events(get(), cqn, count), "bw_ack_cq_events");
+    }
+};
+
+/* A completion queue. */
+class cq : public handle<bw_cq, bw_cq_destroy> {
+public:
+    using handle::handle;
+    cq(const device &on, const bw_cq_attr &attr)
+        : handle(detail::made<bw_cq>(
+              "bw_cq_create", [&](bw_cq **to) { return bw_cq_create(on.get(), &attr, to); }))
+    {
+    }
+    cq(const device &on, uint32_t entries) : cq(on, plain(entries)) {}
+    /* On a channel, whose events give `context` back. */
+    cq(const device &on, uint32_t entries, const comp_channel &channel, void *context = nullptr)
+        : cq(on, plain(entries, channel.get(), context))
+    {
+    }
+    bw_cq_info query() const
+    {
+        return detail::filled<bw_cq_info>(
+            "bw_cq_query", [&](bw_cq_info *to) { return bw_cq_query(get(), to); });
+    }
+    int req_notify(bool solicited_only) noexcept { return bw_cq_req_notify(get(), solicited_only); }
+    int poll_one(bw_wc &wc) noexcept { return bw_poll_one(get(), &wc); }
+    int poll(bw_wc *wc, int max) noexcept { return bw_poll(get(), wc, max); }
+
+private:
+    static bw_cq_attr plain(uint32_t entries, const bw_comp_channel *channel = nullptr,
+                            void *context = nullptr)
+    {
+        bw_cq_attr attr = sized<bw_cq_attr>();
+        attr.entries = entries;
+        attr.channel = channel;
+        attr.cq_context = context;
+        return attr;
+    }
+};
+
+/* An XRC domain. */
+class xrcd : public handle<bw_xrcd, bw_xrcd_destroy> {
+public:
+    using handle::handle;
+    explicit xrcd(const device &on)
+        : handle(detail::made<bw_xrcd>("bw_xrcd_create",
+                                       [&](bw_xrcd **to) { return bw_xrcd_create(on.get(), to); }))
+    {
+    }
+};
+
+/* A shared receive queue. */
+class srq : public handle<bw_srq, detail::srq_destroy> {
+public:
+    using handle::handle;
+    explicit srq(const pd &of, const bw_srq_init_attr &attr = srq_init_attr())
+        : handle(detail::made<bw_srq>(
+              "bw_srq_create", [&](bw_srq **to) { return bw_srq_create(of.get(), &attr, to); }))
+    {
+    }
+    /* For XRC. */
+    srq(const pd &of, const xrcd &domain, cq &told, const bw_srq_init_attr &attr = srq_init_attr())
+        : handle(detail::made<bw_srq>("bw_srq_create_xrc", [&](bw_srq **to) {
+              return bw_srq_create_xrc(of.get(), domain.get(), told.get(), &attr, to);
+          }))
+    {
+    }
+    bw_srq_info query() const
+    {
+        return detail::filled<bw_srq_info>(
+            "bw_srq_query", [&](bw_srq_info *to) { return bw_srq_query(get(), to); });
+    }
+    void modify(uint32_t limit) { check(bw_srq_modify(get(), limit), "bw_srq_modify"); }
+    int post_recv(const bw_recv_wr *wr, uint32_t num, const bw_recv_wr **bad = nullptr) noexcept
+    {
+        return bw_post_srq_recv(get(), wr, num, bad);
+    }
+
+    using handle::destroy;
+    /* Destroys it; `cleared(wr_id)` is called for each receive that was not told, and must not
+     * throw. */
+    template <class F> int destroy(F &&cleared) noexcept
+    {
+        if (!get())
+            return BW_OK;
+        int code = bw_srq_destroy(get(), detail::cleared<F>::call,
+                                  const_cast<void *>(static_cast<const void *>(&cleared)));
+        if (code == BW_OK)
+            release();
+        return code;
+    }
+};
+
+/* An address handle. */
+class ah : public handle<bw_ah, bw_ah_destroy> {
+public:
+    using handle::handle;
+    ah(const pd &of, const bw_ah_attr &attr)
+        : handle(detail::made<bw_ah>(
+              "bw_ah_create", [&](bw_ah **to) { return bw_ah_create(of.get(), &attr, to); }))
+    {
+    }
+    /* To answer a datagram. */
+    ah(const pd &of, const bw_wc &wc, const void *grh, uint32_t port_num)
+        : handle(detail::made<bw_ah>("bw_ah_create_from_wc", [&](bw_ah **to) {
+              return bw_ah_create_from_wc(of.get(), &wc, grh, port_num, to);
+          }))
+    {
+    }
+    static bw_ah_attr attr_from_wc(const bw_wc &wc, const void *grh, uint32_t port_num)
+    {
+        bw_ah_attr attr{};
+        check(bw_ah_init_from_wc(&wc, grh, port_num, &attr), "bw_ah_init_from_wc");
+        return attr;
+    }
+    bw_ah_attr query() const
+    {
+        bw_ah_attr attr{};
+        check(bw_ah_query(get(), &attr), "bw_ah_query");
+        return attr;
+    }
+};
+
+/* A memory window. */
+class mw : public handle<bw_mw, bw_mw_destroy> {
+public:
+    using handle::handle;
+    mw(const pd &of, uint32_t mw_type)
+        : handle(detail::made<bw_mw>(
+              "bw_mw_create", [&](bw_mw **to) { return bw_mw_create(of.get(), mw_type, to); }))
+    {
+    }
+    uint32_t rkey() const noexcept { return bw_mw_rkey(get()); }
+};
+
+/* A queue pair. */
+class qp : public handle<bw_qp, bw_qp_destroy> {
+public:
+    using handle::handle;
+    qp(const pd &of, cq &send, cq &recv, const bw_qp_init_attr &attr = qp_init_attr())
+        : handle(detail::made<bw_qp>("bw_qp_create", [&](bw_qp **to) {
+              return bw_qp_create(of.get(), send.get(), recv.get(), &attr, to);
+          }))
+    {
+    }
+
+    bw_endpoint endpoint()
+    {
+        return detail::filled<bw_endpoint>(
+            "bw_qp_endpoint", [&](bw_endpoint *to) { return bw_qp_endpoint(get(), to); });
+    }
+    void init(const bw_connect_attr &attr = connect_attr())
+    {
+        check(bw_qp_init(get(), &attr), "bw_qp_init");
+    }
+    void connect(const bw_endpoint &peer, const bw_connect_attr &attr = connect_attr())
+    {
+        check(bw_qp_connect(get(), &peer, &attr), "bw_qp_connect");
+    }
+    void start(const bw_connect_attr &attr = connect_attr())
+    {
+        check(bw_qp_start(get(), &attr), "bw_qp_start");
+    }
+    void modify(const bw_qp_attr &attr, uint32_t mask)
+    {
+        check(bw_qp_modify(get(), &attr, mask), "bw_qp_modify");
+    }
+    bw_qp_attr query()
+    {
+        return detail::filled<bw_qp_attr>(
+            "bw_qp_query", [&](bw_qp_attr *to) { return bw_qp_query(get(), to); });
+    }
+    bw_qp_state state()
+    {
+        return static_cast<bw_qp_state>(check(bw_qp_get_state(get()), "bw_qp_get_state"));
+    }
+    void to_error() { check(bw_qp_to_error(get()), "bw_qp_to_error"); }
+    void reset() { check(bw_qp_reset(get(), nullptr, nullptr), "bw_qp_reset"); }
+    /* `cleared(wr_id)` is called for each request that was not told, and must not throw. */
+    template <class F> void reset(F &&cleared)
+    {
+        check(bw_qp_reset(get(), detail::cleared<F>::call,
+                          const_cast<void *>(static_cast<const void *>(&cleared))),
+              "bw_qp_reset");
+    }
+    void attach_mcast(const gid &group, uint16_t lid)
+    {
+        check(bw_qp_attach_mcast(get(), group.data(), lid), "bw_qp_attach_mcast");
+    }
+    void detach_mcast(const gid &group, uint16_t lid)
+    {
+        check(bw_qp_detach_mcast(get(), group.data(), lid), "bw_qp_detach_mcast");
+    }
+
+    int post_send(const bw_send_wr *wr, uint32_t num, const bw_send_wr **bad = nullptr) noexcept
+    {
+        return bw_post_send(get(), wr, num, bad);
+    }
+    int post_recv(const bw_recv_wr *wr, uint32_t num, const bw_recv_wr **bad = nullptr) noexcept
+    {
+        return bw_post_recv(get(), wr, num, bad);
+    }
+    int post_write(uint64_t wr_id, const bw_sge &sge, uint64_t remote_addr, uint32_t rkey,
+                   uint32_t send_flags) noexcept
+    {
+        return bw_post_write(get(), wr_id, &sge, remote_addr, rkey, send_flags);
+    }
+    int post_write_inline(uint64_t wr_id, const void *data, uint32_t length, uint64_t remote_addr,
+                          uint32_t rkey, uint32_t send_flags) noexcept
+    {
+        return bw_post_write_inline(get(), wr_id, data, length, remote_addr, rkey, send_flags);
+    }
+    int post_read(uint64_t wr_id, const bw_sge &sge, uint64_t remote_addr, uint32_t rkey,
+                  uint32_t send_flags) noexcept
+    {
+        return bw_post_read(get(), wr_id, &sge, remote_addr, rkey, send_flags);
+    }
+    int post_send_one(uint64_t wr_id, const bw_sge &sge, uint32_t send_flags) noexcept
+    {
+        return bw_post_send_one(get(), wr_id, &sge, send_flags);
+    }
+    int post_send_inline(uint64_t wr_id, const void *data, uint32_t length,
+                         uint32_t send_flags) noexcept
+    {
+        return bw_post_send_inline(get(), wr_id, data, length, send_flags);
+    }
+    int post_recv_one(uint64_t wr_id, const bw_sge &sge) noexcept
+    {
+        return bw_post_recv_one(get(), wr_id, &sge);
+    }
+    /* Binds a window of type 1. */
+    int post_bind(mw &window, uint64_t wr_id, const bw_mw_bind_info &info,
+                  uint32_t send_flags) noexcept
+    {
+        return bw_mw_bind(get(), window.get(), wr_id, &info, send_flags);
+    }
+    int ring_sq() noexcept { return bw_ring_sq(get()); }
+    int ring_rq() noexcept { return bw_ring_rq(get()); }
+};
+
+/* The receiving end of an extended reliable connection. */
+class xrc_target : public handle<bw_xrc_target, bw_xrc_target_destroy> {
+public:
+    using handle::handle;
+    explicit xrc_target(const xrcd &domain)
+        : handle(detail::made<bw_xrc_target>("bw_xrc_target_create", [&](bw_xrc_target **to) {
+              return bw_xrc_target_create(domain.get(), to);
+          }))
+    {
+    }
+    bw_endpoint endpoint() const
+    {
+        return detail::filled<bw_endpoint>("bw_xrc_target_endpoint", [&](bw_endpoint *to) {
+            return bw_xrc_target_endpoint(get(), to);
+        });
+    }
+    void init(const bw_connect_attr &attr = connect_attr())
+    {
+        check(bw_xrc_target_init(get(), &attr), "bw_xrc_target_init");
+    }
+    void connect(const bw_endpoint &peer, const bw_connect_attr &attr = connect_attr())
+    {
+        check(bw_xrc_target_connect(get(), &peer, &attr), "bw_xrc_target_connect");
+    }
+    void modify(const bw_qp_attr &attr, uint32_t mask)
+    {
+        check(bw_xrc_target_modify(get(), &attr, mask), "bw_xrc_target_modify");
+    }
+    bw_qp_attr query() const
+    {
+        return detail::filled<bw_qp_attr>("bw_xrc_target_query", [&](bw_qp_attr *to) {
+            return bw_xrc_target_query(get(), to);
+        });
+    }
+};
+
+/* What an end of a TCP connection tells the other: how to reach its queue pair, and its memory. */
+struct conn_info {
+    bw_endpoint endpoint = sized<bw_endpoint>();
+    bw_conn_info memory = sized<bw_conn_info>();
+};
+
+/* A TCP connection with a peer. */
+class tcp_conn : public handle<bw_tcp_conn, bw_tcp_conn_destroy> {
+public:
+    using handle::handle;
+    tcp_conn(const char *host, uint32_t port, uint32_t timeout_ms)
+        : handle(detail::made<bw_tcp_conn>("bw_tcp_connect", [&](bw_tcp_conn **to) {
+              return bw_tcp_connect(host, port, timeout_ms, to);
+          }))
+    {
+    }
+    conn_info exchange(const bw_endpoint &endpoint, const bw_conn_info &memory,
+                       uint32_t timeout_ms)
+    {
+        conn_info peer;
+        check(bw_tcp_exchange(get(), &endpoint, &memory, &peer.endpoint, &peer.memory, timeout_ms),
+              "bw_tcp_exchange");
+        return peer;
+    }
+    void barrier(uint32_t timeout_ms) { check(bw_tcp_barrier(get(), timeout_ms), "bw_tcp_barrier"); }
+};
+
+/* A port on which peers are waited for. */
+class tcp_listener : public handle<bw_tcp_listener, bw_tcp_listener_destroy> {
+public:
+    using handle::handle;
+    /* `host` may be NULL: all addresses; port 0 is one that is free. */
+    explicit tcp_listener(const char *host, uint32_t port = 0)
+        : handle(detail::made<bw_tcp_listener>("bw_tcp_listener_create", [&](bw_tcp_listener **to) {
+              return bw_tcp_listener_create(host, port, to);
+          }))
+    {
+    }
+    uint32_t port() const
+    {
+        return static_cast<uint32_t>(check(bw_tcp_listener_port(get()), "bw_tcp_listener_port"));
+    }
+    tcp_conn accept(uint32_t timeout_ms) const
+    {
+        return tcp_conn(detail::made<bw_tcp_conn>("bw_tcp_accept", [&](bw_tcp_conn **to) {
+            return bw_tcp_accept(get(), timeout_ms, to);
+        }));
+    }
+};
+
+} // namespace bellwire
+
+#endif

@@ -1,0 +1,427 @@
+//! `cargo xtask install` and `uninstall`: the C library, its headers, and what pkg-config and CMake
+//! need to find them.
+//!
+//! An installation has a list of what it put down, beside its CMake files. `uninstall` goes by that,
+//! and so does an `install` over an older one: neither has to know what other versions had.
+
+use std::{
+    env, fs,
+    io::ErrorKind,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Component, Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{command::command, run::Run, workspace::Workspace};
+
+#[path = "../../ffi-c/soname.rs"]
+mod soname;
+
+/// What a program that links the static library links as well: what `rustc --print
+/// native-static-libs` says, but for the compiler's own.
+const PRIVATE: [&str; 5] = ["util", "rt", "pthread", "dl", "m"];
+
+/// The like, with devices of libibverbs.
+const PRIVATE_VERBS: [&str; 2] = ["rdmacm", "ibverbs"];
+
+const HEADERS: [&str; 2] = ["bellwire.h", "bellwire.hpp"];
+
+/// Where an installation is.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Place {
+    /// Where programs will look for it; an absolute path
+    #[arg(long, default_value = "/usr/local", value_name = "DIR")]
+    prefix: PathBuf,
+    /// Puts everything below DIR, from where it is copied to its place: for packages
+    #[arg(long, value_parser = absolute, value_name = "DIR")]
+    destdir: Option<PathBuf>,
+    /// Of the libraries, in the prefix [default: lib; on Debian in /usr, lib/<architecture>]
+    #[arg(long, value_name = "DIR")]
+    libdir: Option<PathBuf>,
+    /// Of the headers, in the prefix
+    #[arg(long, default_value = "include", value_name = "DIR")]
+    includedir: PathBuf,
+}
+
+/// What `cargo xtask install` takes.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    place: Place,
+    /// With devices of libibverbs (needs libibverbs-dev, librdmacm-dev and libclang-dev)
+    #[arg(long)]
+    verbs: bool,
+}
+
+/// Relative to where the command was given.
+fn absolute(path: &str) -> std::io::Result<PathBuf> {
+    std::path::absolute(path)
+}
+
+impl Place {
+    /// A prefix for itself.
+    pub fn in_prefix(prefix: &Path) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            destdir: None,
+            libdir: None,
+            includedir: "include".into(),
+        }
+    }
+
+    /// Where the libraries are.
+    pub fn libdir(&self) -> PathBuf {
+        let libdir = self.libdir.clone().unwrap_or_else(|| {
+            let debian = Path::new("/etc/debian_version").exists();
+            if debian && self.prefix == Path::new("/usr") {
+                format!("lib/{}-linux-gnu", env::consts::ARCH).into()
+            } else {
+                "lib".into()
+            }
+        });
+        self.prefix.join(libdir)
+    }
+
+    fn includedir(&self) -> PathBuf {
+        self.prefix.join(&self.includedir)
+    }
+
+    /// The list of what is there.
+    fn manifest(&self) -> PathBuf {
+        self.libdir().join("cmake/bellwire/install_manifest.txt")
+    }
+
+    /// Where a path of the installation is now.
+    pub fn staged(&self, path: &Path) -> PathBuf {
+        match &self.destdir {
+            Some(dir) => dir.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Paths go into files of other programs' formats.
+    fn check(&self) -> Result<()> {
+        for path in [self.libdir(), self.includedir()] {
+            let shown = path.display();
+            ensure!(
+                path.is_absolute(),
+                "{shown}: --prefix has to be an absolute path"
+            );
+            ensure!(
+                path.components().all(|part| part != Component::ParentDir),
+                "{shown}: give a path without .."
+            );
+            let text = path.to_str().context("the path is not UTF-8")?;
+            let plain = |c: char| c.is_alphanumeric() || "/._+-~".contains(c);
+            ensure!(
+                text.chars().all(plain),
+                "{shown}: pkg-config and CMake files cannot name it: use letters, digits and /._+-~"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Builds the library and installs it.
+///
+/// # Errors
+/// It does not build, or a file could not be written.
+pub fn install(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let place = &options.place;
+    put(workspace, place, options.verbs)?;
+    let libdir = place.libdir();
+    println!("installed in {}", place.staged(&libdir).display());
+    if place.destdir.is_none() {
+        let libdir = libdir.display();
+        println!(
+            "if programs do not find it: run ldconfig where {libdir} is a folder of the system's, \
+             else set PKG_CONFIG_PATH={libdir}/pkgconfig and LD_LIBRARY_PATH={libdir}"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The like, without a word.
+///
+/// # Errors
+/// As [`install`].
+pub fn put(workspace: &Workspace, place: &Place, verbs: bool) -> Result<()> {
+    place.check()?;
+    let features = if verbs { " --features verbs" } else { "" };
+    let mut build = command(&format!("cargo build --release -p bellwire-ffi{features}"));
+    ensure!(Run::default().command(&mut build), "it does not build");
+    let built = workspace.target("release");
+    let version = workspace
+        .locked_version("bellwire-ffi")
+        .context("there is no package bellwire-ffi")?;
+    remove(place)?;
+    Installation::new(place).all(workspace.root(), &built, &version, verbs)
+}
+
+/// An installation that is being made.
+struct Installation<'a> {
+    place: &'a Place,
+    /// What was made: folders that were not there, and files, in this order.
+    made: Vec<PathBuf>,
+}
+
+impl<'a> Installation<'a> {
+    fn new(place: &'a Place) -> Self {
+        let made = Vec::new();
+        Self { place, made }
+    }
+
+    /// `root` is the workspace, `built` has the libraries.
+    fn all(mut self, root: &Path, built: &Path, version: &str, verbs: bool) -> Result<()> {
+        let (libdir, includedir) = (self.place.libdir(), self.place.includedir());
+        let abi = soname::abi(version);
+        let names = [
+            format!("libbellwire.so.{version}"),
+            format!("libbellwire.so.{abi}"),
+            "libbellwire.so".to_owned(),
+        ];
+        let [file, of_abi, plain] = names.each_ref().map(|name| libdir.join(name));
+
+        // The list first: what is cut short can be uninstalled.
+        self.file(&self.place.manifest(), b"")?;
+        self.copy(&built.join("libbellwire.so"), &file)?;
+        self.link(&of_abi, &names[0])?;
+        self.link(&plain, &names[1])?;
+        self.copy(&built.join("libbellwire.a"), &libdir.join("libbellwire.a"))?;
+        for header in HEADERS {
+            self.copy(&root.join("include").join(header), &includedir.join(header))?;
+        }
+
+        let mut private = PRIVATE.to_vec();
+        if verbs {
+            private.splice(0..0, PRIVATE_VERBS);
+        }
+        let flags: Vec<String> = private.iter().map(|name| format!("-l{name}")).collect();
+        let fill = |template: &str| {
+            let values = [
+                ("@prefix@", self.place.prefix.display().to_string()),
+                ("@libdir@", libdir.display().to_string()),
+                ("@includedir@", includedir.display().to_string()),
+                ("@version@", version.to_owned()),
+                ("@abi@", abi.clone()),
+                ("@pointer@", size_of::<usize>().to_string()),
+                ("@private@", flags.join(" ")),
+                ("@private_list@", private.join(";")),
+            ];
+            let text = template.to_owned();
+            (values.iter()).fold(text, |text, (name, value)| text.replace(name, value))
+        };
+        let pc = fill(include_str!("../../ffi-c/install/bellwire.pc.in"));
+        let config = fill(include_str!("../../ffi-c/install/bellwire-config.cmake.in"));
+        let of_version = fill(include_str!(
+            "../../ffi-c/install/bellwire-config-version.cmake.in"
+        ));
+        let cmake = libdir.join("cmake/bellwire");
+        self.file(&libdir.join("pkgconfig/bellwire.pc"), pc.as_bytes())?;
+        self.file(&cmake.join("bellwire-config.cmake"), config.as_bytes())?;
+        let name = cmake.join("bellwire-config-version.cmake");
+        self.file(&name, of_version.as_bytes())
+    }
+
+    fn copy(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let bytes = fs::read(from).with_context(|| from.display().to_string())?;
+        self.file(to, &bytes)
+    }
+
+    fn file(&mut self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.make(path, |to| {
+            fs::write(to, bytes)?;
+            // Whatever the umask: all users compile with it.
+            fs::set_permissions(to, fs::Permissions::from_mode(0o644))
+        })
+    }
+
+    fn link(&mut self, path: &Path, to: &str) -> Result<()> {
+        self.make(path, |path| symlink(to, path))
+    }
+
+    /// Makes a file and the folders that it needs, and writes down what was made.
+    fn make(&mut self, path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+        let to = self.place.staged(path);
+        let failed = || format!("{}: cannot be written", to.display());
+        let missing = (path.ancestors().skip(1)).take_while(|dir| !self.place.staged(dir).exists());
+        let missing: Vec<&Path> = missing.collect();
+        for dir in missing.into_iter().rev() {
+            let staged = self.place.staged(dir);
+            fs::create_dir_all(&staged).with_context(failed)?;
+            self.made.push(dir.to_owned());
+        }
+        // Not written over: a program may be running with it.
+        remove_if_there(&to, |to| fs::remove_file(to)).with_context(failed)?;
+        make(&to).with_context(failed)?;
+        self.made.push(path.to_owned());
+        let lines = self.made.iter().map(|path| format!("{}\n", path.display()));
+        let manifest = self.place.staged(&self.place.manifest());
+        fs::write(manifest, lines.collect::<String>()).with_context(failed)
+    }
+}
+
+/// Removes an installation.
+///
+/// # Errors
+/// There is none, or a file could not be removed.
+pub fn uninstall(place: &Place) -> Result<ExitCode> {
+    place.check()?;
+    if !remove(place)? {
+        let manifest = place.staged(&place.manifest());
+        bail!(
+            "nothing is installed there: there is no {}; name --prefix, --libdir and --destdir as \
+             for install",
+            manifest.display()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes what was put down, and the folders that were made for it if they are empty. Tells whether
+/// there was anything.
+///
+/// # Errors
+/// A file could not be removed, or the list is not one of ours.
+pub fn remove(place: &Place) -> Result<bool> {
+    let manifest = place.staged(&place.manifest());
+    let list = match fs::read_to_string(&manifest) {
+        Ok(list) => list,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).context(manifest.display().to_string()),
+    };
+    for line in list.lines().rev() {
+        let path = Path::new(line);
+        let plain = path.components().all(|part| part != Component::ParentDir);
+        ensure!(
+            path.is_absolute() && plain,
+            "{}: `{line}` is not a path that we put there",
+            manifest.display()
+        );
+        let path = place.staged(path);
+        let failed = || format!("{} cannot be removed", path.display());
+        match fs::symlink_metadata(&path) {
+            // A folder that has others' files stays.
+            Ok(found) if found.is_dir() => match fs::remove_dir(&path) {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => (),
+                other => other.with_context(failed)?,
+            },
+            _ => remove_if_there(&path, |path| fs::remove_file(path)).with_context(failed)?,
+        }
+    }
+    Ok(true)
+}
+
+fn remove_if_there(
+    path: &Path,
+    remove: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    match remove(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All files below a folder.
+    fn files(dir: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                found.extend(files(&path));
+            }
+            found.push(path);
+        }
+        found
+    }
+
+    fn built() -> tempfile::TempDir {
+        let built = tempfile::tempdir().unwrap();
+        for name in ["libbellwire.so", "libbellwire.a"] {
+            fs::write(built.path().join(name), name).unwrap();
+        }
+        built
+    }
+
+    fn root() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    }
+
+    #[test]
+    fn an_abi_is_what_the_version_check_takes() {
+        for (version, abi) in [
+            ("0.1.0", "0.1"),
+            ("0.12.3", "0.12"),
+            ("1.4.2", "1"),
+            ("10.0.0", "10"),
+        ] {
+            assert_eq!(soname::abi(version), abi);
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_stays() {
+        let (built, dir) = (built(), tempfile::tempdir().unwrap());
+        let kept = dir.path().join("lib/pkgconfig/other.pc");
+        fs::create_dir_all(kept.parent().unwrap()).unwrap();
+        fs::write(&kept, "").unwrap();
+        let before = files(dir.path());
+        let place = Place::in_prefix(dir.path());
+        let all = |version| Installation::new(&place).all(root(), built.path(), version, false);
+        all("0.1.0").unwrap();
+        let link = dir.path().join("lib/libbellwire.so");
+        assert_eq!(fs::read_to_string(link).unwrap(), "libbellwire.so");
+        let first = files(dir.path()).len();
+
+        // Over an older one, of which nothing stays.
+        assert!(remove(&place).unwrap());
+        all("0.2.7").unwrap();
+        assert_eq!(files(dir.path()).len(), first);
+        let pc = fs::read_to_string(dir.path().join("lib/pkgconfig/bellwire.pc")).unwrap();
+        assert!(pc.contains("\nVersion: 0.2.7\n") && !pc.contains('@'));
+
+        assert!(remove(&place).unwrap());
+        assert_eq!(files(dir.path()), before);
+        assert!(!remove(&place).unwrap(), "there is none any more");
+    }
+
+    #[test]
+    fn a_package_has_the_paths_of_its_place() {
+        let (built, dir) = (built(), tempfile::tempdir().unwrap());
+        let place = Place {
+            destdir: Some(dir.path().join("package")),
+            ..Place::in_prefix(Path::new("/usr"))
+        };
+        Installation::new(&place)
+            .all(root(), built.path(), "0.1.0", true)
+            .unwrap();
+        let pc = place.staged(&place.libdir().join("pkgconfig/bellwire.pc"));
+        let pc = fs::read_to_string(pc).unwrap();
+        assert!(pc.contains("\nincludedir=/usr/include\n"));
+        assert!(pc.contains("-libverbs"));
+        assert!(dir.path().join("package/usr/include/bellwire.h").exists());
+        assert!(remove(&place).unwrap());
+        assert_eq!(files(dir.path()), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_down_is_refused() {
+        for prefix in ["relative", "/a prefix", "/a/../b", "/a$b"] {
+            assert!(
+                Place::in_prefix(Path::new(prefix)).check().is_err(),
+                "{prefix}"
+            );
+        }
+        assert!(
+            Place::in_prefix(Path::new("/opt/bellwire-0.1"))
+                .check()
+                .is_ok()
+        );
+    }
+}

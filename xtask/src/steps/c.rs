@@ -1,0 +1,249 @@
+//! The step that installs the C library, and builds and runs every C and C++ program against what was
+//! installed: with each compiler, found by pkg-config and by CMake, shared and static, under
+//! sanitizers and Valgrind.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::tools;
+use crate::{
+    command::{command, limited, output_of},
+    install::{self, Place},
+    run::Run,
+    workspace::Workspace,
+};
+
+/// A compiler of C, and the one of C++ that comes with it.
+const COMPILERS: [(&str, &str); 2] = [("gcc", "g++"), ("clang", "clang++")];
+
+const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
+
+/// All programs: examples, and tests that each are about one thing.
+const FOLDERS: [&str; 4] = [
+    "examples/c",
+    "examples/cpp",
+    "ffi-c/tests/c",
+    "ffi-c/tests/cpp",
+];
+
+/// What makes programs that measure do little.
+const SHORT: [(&str, &str); 1] = [("perf_write", "1000")];
+
+/// Far more than any of them takes, also under Valgrind on a busy machine.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
+
+/// How a program is linked with bellwire.
+#[derive(Clone, Copy)]
+enum Linking {
+    Shared,
+    Static,
+}
+
+pub fn c(workspace: &Workspace) -> Result<Run> {
+    for program in ["gcc", "g++", "clang", "cmake", "pkg-config", "valgrind"] {
+        tools::need_program(program)?;
+    }
+    let dir = tempfile::tempdir()?;
+    let prefix = dir.path().join("prefix");
+    let place = Place::in_prefix(&prefix);
+    install::put(workspace, &place, false)?;
+    let mut bench = Bench::new(dir.path(), &place);
+    for source in programs()? {
+        bench.with_each_compiler(&source)?;
+        bench.with_sanitizers(&source)?;
+        bench.with_valgrind(&source)?;
+    }
+    bench.with_cmake(&prefix)?;
+    let mut run = bench.run;
+    install::remove(&place)?;
+    if prefix.exists() {
+        run.command(command("find").arg(&prefix));
+        run.problems
+            .push("uninstalling left something, listed above".to_owned());
+    }
+    Ok(run)
+}
+
+/// Builds an example against a library with devices of libibverbs, installed for the guest's programs:
+/// they see what is below the target folder.
+pub struct ForGuest<'a> {
+    bench: Bench<'a>,
+}
+
+impl<'a> ForGuest<'a> {
+    /// Installs the library in `dir`, an absolute path.
+    ///
+    /// # Errors
+    /// Those of installing.
+    pub fn install(workspace: &Workspace, dir: &'a Path) -> Result<Self> {
+        let place = Place::in_prefix(&dir.join("prefix"));
+        install::put(workspace, &place, true)?;
+        let bench = Bench::new(dir, &place);
+        Ok(Self { bench })
+    }
+
+    /// The program of an example of examples/c; what does not build is a problem of `run`.
+    ///
+    /// # Errors
+    /// pkg-config does not find the library.
+    pub fn example(&mut self, name: &str, run: &mut Run) -> Result<Option<PathBuf>> {
+        let source = PathBuf::from(format!("examples/c/{name}.c"));
+        let program = self
+            .bench
+            .build("gcc -std=c11 -O2", &source, Linking::Shared)?;
+        run.problems.append(&mut self.bench.run.problems);
+        Ok(program)
+    }
+}
+
+fn programs() -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for folder in FOLDERS {
+        for entry in fs::read_dir(folder).context(folder)? {
+            let path = entry?.path();
+            if is_cpp(&path) || path.extension() == Some(OsStr::new("c")) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    ensure!(!found.is_empty(), "there are no C programs");
+    Ok(found)
+}
+
+fn is_cpp(source: &Path) -> bool {
+    source.extension() == Some(OsStr::new("cpp"))
+}
+
+/// What the programs are built and run with.
+struct Bench<'a> {
+    run: Run,
+    dir: &'a Path,
+    libdir: PathBuf,
+    /// Programs built so far.
+    built: usize,
+}
+
+impl<'a> Bench<'a> {
+    fn new(dir: &'a Path, place: &Place) -> Self {
+        Self {
+            run: Run::default(),
+            dir,
+            libdir: place.libdir(),
+            built: 0,
+        }
+    }
+
+    fn with_each_compiler(&mut self, source: &Path) -> Result<()> {
+        for (cc, cxx) in COMPILERS {
+            let compilers = match is_cpp(source) {
+                true => vec![format!("{cxx} -std=c++17"), format!("{cxx} -std=c++20")],
+                false => vec![format!("{cc} -std=c11")],
+            };
+            for compiler in compilers {
+                for linking in [Linking::Shared, Linking::Static] {
+                    if let Some(program) = self.build(&compiler, source, linking)? {
+                        self.run.command(&mut self.ready(&program, source));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The program under sanitizers, the library as it is: what it allocates and copies is seen.
+    fn with_sanitizers(&mut self, source: &Path) -> Result<()> {
+        let compiler = match is_cpp(source) {
+            true => "g++ -std=c++17",
+            false => "gcc -std=c11",
+        };
+        let compiler =
+            format!("{compiler} -g -fsanitize=address,undefined -fno-sanitize-recover=all");
+        if let Some(program) = self.build(&compiler, source, Linking::Shared)? {
+            self.run.command(&mut self.ready(&program, source));
+        }
+        Ok(())
+    }
+
+    fn with_valgrind(&mut self, source: &Path) -> Result<()> {
+        let compiler = match is_cpp(source) {
+            true => "g++ -std=c++17 -g",
+            false => "gcc -std=c11 -g",
+        };
+        if let Some(program) = self.build(compiler, source, Linking::Shared)? {
+            let mut valgrind = command("valgrind --quiet --error-exitcode=99 --leak-check=full");
+            valgrind.arg(program).args(args(source));
+            self.run.command(&mut limited(&valgrind, PROGRAM_LIMIT));
+        }
+        Ok(())
+    }
+
+    fn with_cmake(&mut self, prefix: &Path) -> Result<()> {
+        for (cc, cxx) in COMPILERS {
+            let build = self.dir.join(format!("cmake-{cc}"));
+            let mut configure = command("cmake -S examples -B");
+            configure.arg(&build).args([
+                format!("-DCMAKE_PREFIX_PATH={}", prefix.display()),
+                format!("-DCMAKE_C_COMPILER={cc}"),
+                format!("-DCMAKE_CXX_COMPILER={cxx}"),
+            ]);
+            if self.run.command(&mut configure)
+                && self.run.command(command("cmake --build").arg(&build))
+            {
+                let mut test = command("ctest --output-on-failure --test-dir");
+                self.run.command(test.arg(&build));
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds a program, by what pkg-config says.
+    fn build(
+        &mut self,
+        compiler: &str,
+        source: &Path,
+        linking: Linking,
+    ) -> Result<Option<PathBuf>> {
+        self.built += 1;
+        let program = self.dir.join(format!("program-{}", self.built));
+        let by_name = format!(
+            "env PKG_CONFIG_PATH={}/pkgconfig pkg-config --cflags --libs",
+            self.libdir.display()
+        );
+        let mut cc = command(compiler);
+        cc.args(WARNINGS).arg(source).arg("-o").arg(&program);
+        let flags = match linking {
+            Linking::Shared => {
+                cc.arg(format!("-Wl,-rpath,{}", self.libdir.display()));
+                output_of(&format!("{by_name} bellwire"))
+            }
+            Linking::Static => {
+                // The linker warns of getaddrinfo, which wants the libc that it was linked with.
+                cc.arg("-static");
+                output_of(&format!("{by_name} --static bellwire"))
+            }
+        };
+        let flags = flags.context("pkg-config does not find what was installed")?;
+        cc.args(flags.split_whitespace()).arg("-pthread");
+        Ok(self.run.command(&mut cc).then_some(program))
+    }
+
+    fn ready(&self, program: &Path, source: &Path) -> Command {
+        let mut ready = Command::new(program);
+        ready.args(args(source));
+        limited(&ready, PROGRAM_LIMIT)
+    }
+}
+
+fn args(source: &Path) -> Option<&'static str> {
+    let name = source.file_stem()?;
+    let mut short = SHORT.iter().filter(|(of, _)| name == OsStr::new(of));
+    short.next().map(|(_, arg)| *arg)
+}
