@@ -1336,6 +1336,18 @@ typedef struct bw_async_event_info {
     uint32_t number;
 } bw_async_event_info;
 
+// What goes into a dump.
+typedef struct bw_dump_attr {
+    // `sizeof(bw_dump_attr)`.
+    uint32_t size;
+    // A `bw_dump_format`.
+    uint32_t format;
+    // Send entries, receives, and completions of each completion queue, at most: the last ones. 0 is 32.
+    uint32_t entries;
+    // Bits of `bw_dump_flags`.
+    uint32_t flags;
+} bw_dump_attr;
+
 // A fault, for `bw_classify`.
 typedef struct bw_fault {
     // `sizeof(bw_fault)`.
@@ -1384,17 +1396,6 @@ typedef struct bw_class {
     // What the operator should look at.
     const char *advice;
 } bw_class;
-// What goes into a dump.
-typedef struct bw_dump_attr {
-    // `sizeof(bw_dump_attr)`.
-    uint32_t size;
-    // A `bw_dump_format`.
-    uint32_t format;
-    // Send entries, receives, and completions of each completion queue, at most: the last ones. 0 is 32.
-    uint32_t entries;
-    // Bits of `bw_dump_flags`.
-    uint32_t flags;
-} bw_dump_attr;
 
 // One step of a script: a fault, and when it strikes.
 typedef struct bw_soft_step {
@@ -2288,6 +2289,32 @@ int bw_get_async_event(const struct bw_device *device,
 // Thread: any.
 int bw_ack_async_event(struct bw_async_event *event);
 
+// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a string with its NUL: its
+// last requests with how far each has come, its last completions, its changes of state, and what was
+// noted by `bw_qp_note`. It is read from the rings, where a request stays until another is posted over
+// it: dump a queue pair that failed before it is used again. `attr` may be NULL: text, the last 32
+// of each. Nothing else changes by it. It takes as long as a change of state.
+//
+// `length`, unless NULL, becomes the length of the string without its NUL. When `capacity` is not more
+// than that the answer is `BW_ELIMIT`, `*length` says how long it would have been, and nothing else is
+// written: `buffer` may be NULL with a `capacity` of 0, to ask.
+//
+// Errors: `BW_ELIMIT`, `BW_EINVAL` (a format or flags that there are not), `BW_ENULL`, `BW_ESIZE`.
+// Thread: the owner of the queue pair and of its completion queues: nobody may post to it or poll them
+// meanwhile.
+int bw_qp_dump(struct bw_qp *qp,
+               const struct bw_dump_attr *attr,
+               char *buffer,
+               size_t capacity,
+               size_t *length);
+
+// Remembers `text`, with the time, among the queue pair's changes of state, for its dump: an
+// asynchronous event that came, a step of a recovery. The last 64 are kept.
+//
+// Errors: `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_qp_note(struct bw_qp *qp, const char *text);
+
 // Tells what a fault means and what to do about it. Every number of a family has a class.
 //
 // Errors: `BW_EINVAL` for a family, transport, queue, opcode or vendor that there is not, `BW_ENULL`,
@@ -2335,31 +2362,6 @@ const char *bw_execution_str(uint32_t execution);
 //
 // Thread: any.
 const char *bw_recovery_str(uint32_t recovery);
-// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a string with its NUL: its
-// last requests with how far each has come, its last completions, its changes of state, and what was
-// noted by `bw_qp_note`. It is read from the rings, where a request stays until another is posted over
-// it: dump a queue pair that failed before it is used again. `attr` may be NULL: text, the last 32
-// of each. Nothing else changes by it. It takes as long as a change of state.
-//
-// `length`, unless NULL, becomes the length of the string without its NUL. When `capacity` is not more
-// than that the answer is `BW_ELIMIT`, `*length` says how long it would have been, and nothing else is
-// written: `buffer` may be NULL with a `capacity` of 0, to ask.
-//
-// Errors: `BW_ELIMIT`, `BW_EINVAL` (a format or flags that there are not), `BW_ENULL`, `BW_ESIZE`.
-// Thread: the owner of the queue pair and of its completion queues: nobody may post to it or poll them
-// meanwhile.
-int bw_qp_dump(struct bw_qp *qp,
-               const struct bw_dump_attr *attr,
-               char *buffer,
-               size_t capacity,
-               size_t *length);
-
-// Remembers `text`, with the time, among the queue pair's changes of state, for its dump: an
-// asynchronous event that came, a step of a recovery. The last 64 are kept.
-//
-// Errors: `BW_ENULL`.
-// Thread: the queue pair's owner.
-int bw_qp_note(struct bw_qp *qp, const char *text);
 
 // Lets things go wrong as the `num` steps of the array `steps` say, beside what earlier scripts still
 // have to say. Of those with the same trigger the first strikes first; of the faults of one request
