@@ -123,7 +123,7 @@ fn requests_are_found_again_until_they_are_posted_over() {
     assert_eq!(last.last(), Some(&(20, 20, Standing::Staged)));
     assert_eq!(last[6], (19, 19, Standing::InFlight));
     // SAFETY: no device, and nobody polls.
-    unsafe { pair.send.clear(|_, _| ()) };
+    unsafe { pair.send.clear(|_| ()) };
     assert_eq!(requests(&pair), []);
     pair.send.set_postable(true);
     pair.post();
