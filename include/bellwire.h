@@ -3,7 +3,25 @@
  *
  * A program lists or opens a device, creates a protection domain, memory, completion queues and
  * queue pairs on it, connects queue pairs, and then posts, rings and polls. examples/c/hello.c is all
- * of it on two pages. Link with -lbellwire; the static library needs -lpthread -ldl -lm as well.
+ * of it on two pages, examples/c/pingpong.c the same between two processes; bellwire.hpp has owners of
+ * the handles for C++17. `pkg-config --cflags --libs bellwire` says what to compile and link with,
+ * with --static what the static library needs; CMake has bellwire::bellwire and bellwire::static.
+ *
+ * FOR WHO KNOWS LIBIBVERBS
+ *
+ * - bw_device is the open device, ibv_context. Memory that the library reserves is a bw_region, the
+ *   program's own a bw_mr.
+ * - bw_qp_init() and bw_qp_connect() (of datagrams: bw_qp_start()) take a queue pair from RESET to
+ *   RTS; bw_qp_modify() does it attribute by attribute. bw_endpoint is what the peer has to know;
+ *   bw_tcp_exchange() brings it, or anything else that can carry its bytes.
+ * - bw_post_send() and bw_post_recv() take an array and not a linked list. For one request
+ *   bw_post_write() and its like are quicker, and wait for bw_ring_sq().
+ * - A request without BW_SEND_SIGNALED is told as well: by `retired` of a later completion of its
+ *   queue. So signal the last of a group, and count `retired`, not completions.
+ * - A queue pair reserves completion entries for all that it can have in flight: make the completion
+ *   queue of at least so many as bw_qp_cq_entries() says.
+ * - The software device of one process executes requests within bw_ring_*() and bw_post_send(), and
+ *   what has to wait (for a receive, for a peer) within the polls of either end: poll in a loop.
  *
  * CONVENTIONS
  *
@@ -29,8 +47,9 @@
  *
  * Handles. Devices, protection domains, memory, queues, address handles, channels, events, listeners
  * and connections are pointers to structs that only the library looks into. A function that creates
- * one writes its handle to the last argument (NULL when it fails); it is the caller's until it is given to the function that destroys it, which each has. An
- * object that others use cannot be destroyed: the answer is BW_EBUSY, and nothing has happened.
+ * one writes its handle to the last argument, NULL when it fails. It is the caller's until it is given
+ * to the function that destroys it, which each has. An object that others use cannot be destroyed: the
+ * answer is BW_EBUSY, and nothing has happened.
  * "It keeps X" in the text of a create function says which objects are used so. Destroy in the
  * opposite order of creation and it never happens. Destroying what events name waits until those that
  * the program got are acknowledged: a thread that holds one itself waits for ever.
@@ -56,9 +75,16 @@
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
  * objects too. The queues have no locks and one owner at a time: a thread that alone calls their
  * functions, until it hands them over by something that orders memory (a mutex, a join, a release and
- * an acquire). A completion queue has an owner, and so have a shared receive queue, a queue pair and
- * a TCP connection. A queue pair's send queue and its receive queue may also be owned by two different threads while only the data path is called;
- * other functions on the queue pair need the owner of both.
+ * an acquire). A completion queue has an owner, and so have a shared receive queue, a queue pair, a
+ * memory window and a TCP connection. A queue pair's send queue and its receive queue may also be
+ * owned by two different threads while only the data path is called; other functions on the queue
+ * pair need the owner of both. Two threads in one queue at once are not noticed: the behaviour is
+ * undefined.
+ *
+ * Versions. A program asks bw_version_check(BW_VERSION) first. The library's file name has the version
+ * of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major is 0. Under one
+ * such name functions and numbers are added and never removed or changed, structs with a `size` grow
+ * at their end, and others stay as they are. What breaks a program that was compiled has another name.
  *
  * Signals and fork. No function is async-signal-safe. A child of fork() must not use the handles.
  *

@@ -10,7 +10,7 @@ use crate::transport::AnySq;
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::be::{Be16, Be32};
 use hw::wqe::{
-    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, InlineList, LocalInv, Nop,
+    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, Inline, InlineList, LocalInv, Nop,
     Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm, SendWithInv, Supports,
     Uc, Ud, UdAddress, Xrc,
 };
@@ -333,14 +333,24 @@ unsafe fn outgoing<T: Addressed + Supports<O>, O: Operation>(
         let posted = unsafe { sq.post(wr.wr_id, to, operation, list, flags) };
         return posted.map_err(post_code);
     }
+    // SAFETY: the header on posting: the bytes are there, and nobody writes them meanwhile.
+    let string = |sge: &Sge| unsafe {
+        let data = std::ptr::with_exposed_provenance(sge.addr as usize);
+        bytes(data, sge.length).ok_or(BW_ENULL)
+    };
+    // Most have one, for which no list is made.
+    if let [sge] = list {
+        let data = Inline(string(sge)?);
+        // SAFETY: an inline entry names no local memory.
+        let posted = unsafe { sq.post(wr.wr_id, to, operation, data, flags) };
+        return posted.map_err(post_code);
+    }
     if list.len() > MAX_INLINE_LIST.min(sq.limits().max_sge as usize) {
         return Err(BW_ETOOMANYSGE);
     }
     let mut strings: [&[u8]; MAX_INLINE_LIST] = [&[]; MAX_INLINE_LIST];
-    for (string, sge) in strings.iter_mut().zip(list) {
-        let data = std::ptr::with_exposed_provenance(sge.addr as usize);
-        // SAFETY: the header on posting: the bytes are there, and nobody writes them meanwhile.
-        *string = unsafe { bytes(data, sge.length) }.ok_or(BW_ENULL)?;
+    for (place, sge) in strings.iter_mut().zip(list) {
+        *place = string(sge)?;
     }
     let strings = strings.get(..list.len()).unwrap_or_default();
     // SAFETY: an inline entry names no local memory.

@@ -65,6 +65,12 @@ impl From<Completion<'_>> for bw_wc {
             ..Self::default()
         };
         match completion.result {
+            // Nothing came with it.
+            Ok(success) if !success.opcode.is_recv() => Self {
+                opcode: success.opcode.number().into(),
+                byte_len: success.byte_len().unwrap_or(0),
+                ..told
+            },
             Ok(success) => {
                 let (imm_data, came) = match success.imm() {
                     Imm::None => (0, 0),

@@ -37,7 +37,7 @@ pub struct Place {
     /// Puts everything below DIR, from where it is copied to its place: for packages
     #[arg(long, value_parser = absolute, value_name = "DIR")]
     destdir: Option<PathBuf>,
-    /// Of the libraries, in the prefix [default: lib; on Debian in /usr, lib/<architecture>]
+    /// Of the libraries, in the prefix [default: lib; on Debian in /usr, lib/ARCH-linux-gnu]
     #[arg(long, value_name = "DIR")]
     libdir: Option<PathBuf>,
     /// Of the headers, in the prefix

@@ -4,6 +4,7 @@
 //! races it against UCX, `cargo xtask cost` compares it with libibverbs, `cargo xtask vm` runs
 //! programs where there are real RDMA devices.
 
+mod c_cost;
 mod command;
 mod cost;
 mod install;
@@ -58,6 +59,9 @@ enum Job {
     /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, and write
     /// docs/performance.md's table. Installs libibverbs-dev and what the guest needs.
     Cost,
+    /// Time calls of the C interface beside the same from Rust, and write docs/performance.md's table. For a
+    /// quiet machine.
+    CCost,
     /// Build the C library, and install it: libraries, headers, and files for pkg-config and CMake.
     Install(install::Options),
     /// Remove what `install` with the same options has put down.
@@ -86,6 +90,7 @@ fn main() -> Result<ExitCode> {
             race::race()
         }
         Job::Cost => cost::cost(&Workspace::load()?),
+        Job::CCost => c_cost::c_cost(&Workspace::load()?),
         Job::Install(options) => install::install(&Workspace::load()?, &options),
         Job::Uninstall(place) => install::uninstall(&place),
         Job::Vm(options) => Ok(vm::vm(&Workspace::load()?, &options)),

@@ -1,0 +1,190 @@
+//! What posting and polling cost from Rust: what `cost.c` does through the C interface. `cargo xtask
+//! c-cost` compares them.
+
+use bellwire::memory::Mapping;
+use bellwire::queue::Completion;
+use bellwire::soft::HcaConfig;
+use bellwire::wqe::RdmaWrite;
+use bellwire::wr::{Remote, SendFlags, Sge};
+use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Qp, QpInit, Region};
+use std::{error::Error, hint::black_box, time::Instant};
+
+const BATCH: u64 = 64;
+const BATCHES: u32 = 20000;
+const BYTES: u32 = 8;
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+struct End {
+    qp: Qp,
+    cq: Cq,
+    from: Sge,
+    to: Remote,
+    data: [u8; BYTES as usize],
+    told: [Option<Completion<'static>>; BATCH as usize],
+}
+
+impl End {
+    fn post_one_by_one(&mut self) {
+        let sq = self.qp.sq();
+        for wr_id in 0..BATCH {
+            let write = RdmaWrite {
+                remote: black_box(self.to),
+            };
+            let posted = sq.post_inline(wr_id, (), write, black_box(&self.data), SIGNALED);
+            posted.expect("there is room");
+        }
+    }
+
+    fn poll_one_by_one(&mut self) {
+        for wr_id in 0..BATCH {
+            let told = self.cq.poll_one().expect("it is executed");
+            assert!(told.result.is_ok() && told.wr_id == wr_id);
+        }
+    }
+
+    /// All are kept, as the C call does.
+    fn poll_all(&mut self) {
+        let mut count = 0;
+        self.cq.poll(BATCH as usize, |told| {
+            self.told[count] = Some(told);
+            count += 1;
+        });
+        for (wr_id, told) in self.told.iter().enumerate() {
+            let told = told.as_ref().expect("it is executed");
+            assert!(told.result.is_ok() && told.wr_id == wr_id as u64);
+        }
+        assert_eq!(count as u64, BATCH);
+    }
+
+    fn ring(&mut self) {
+        self.qp.sq().ring();
+    }
+
+    fn nothing(&mut self) {}
+
+    fn post_list(&mut self) {
+        let sq = self.qp.sq();
+        for wr_id in 0..BATCH {
+            let write = RdmaWrite {
+                remote: black_box(self.to),
+            };
+            // SAFETY: memory of a region that is there until the completion is.
+            let posted = unsafe { sq.post(wr_id, (), write, black_box(self.from), SIGNALED) };
+            posted.expect("there is room");
+        }
+        sq.ring();
+    }
+
+    fn post_inline_list(&mut self) {
+        self.post_one_by_one();
+        self.ring();
+    }
+}
+
+type Part = fn(&mut End);
+
+/// What is measured, and what has to be done before and after it.
+const CALLS: [(&str, [Part; 5]); 5] = [
+    (
+        "post",
+        [
+            End::nothing,
+            End::nothing,
+            End::post_one_by_one,
+            End::ring,
+            End::poll_all,
+        ],
+    ),
+    (
+        "poll",
+        [
+            End::post_one_by_one,
+            End::ring,
+            End::poll_one_by_one,
+            End::nothing,
+            End::nothing,
+        ],
+    ),
+    (
+        "poll-list",
+        [
+            End::post_one_by_one,
+            End::ring,
+            End::poll_all,
+            End::nothing,
+            End::nothing,
+        ],
+    ),
+    (
+        "post-list",
+        [
+            End::nothing,
+            End::nothing,
+            End::post_list,
+            End::nothing,
+            End::poll_all,
+        ],
+    ),
+    (
+        "post-inline-list",
+        [
+            End::nothing,
+            End::nothing,
+            End::post_inline_list,
+            End::nothing,
+            End::poll_all,
+        ],
+    ),
+];
+
+/// The least nanoseconds of a batch.
+fn measure(end: &mut End, parts: &[Part; 5], batches: u32) -> u128 {
+    let [before, between, measured, after, last] = parts;
+    let mut least = u128::MAX;
+    for _ in 0..batches {
+        before(end);
+        between(end);
+        let begun = Instant::now();
+        measured(end);
+        let took = begun.elapsed().as_nanos();
+        after(end);
+        last(end);
+        least = least.min(took);
+    }
+    least
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pd = Device::soft(HcaConfig::default()).alloc_pd();
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let region = Region::new(&pd, Mapping::anonymous(4096).build()?, access)?;
+    let init = QpInit::default();
+    let (sends, receives) = init.cq_entries();
+    let mut cq = pd.device().create_cq(sends + receives)?;
+    let mut qp = pd.create_qp(&mut cq, &init)?;
+    let connect = ConnectAttr::default();
+    qp.init(&connect)?;
+    qp.connect(&qp.endpoint(), &connect)?;
+    let mut end = End {
+        qp,
+        cq,
+        from: region.sge(0, BYTES),
+        to: region.remote(0),
+        data: [0; BYTES as usize],
+        told: [const { None }; BATCH as usize],
+    };
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    for (name, parts) in &CALLS {
+        match &args[..] {
+            [] => {
+                let least = measure(&mut end, parts, BATCHES);
+                println!("{name} {:.2}", least as f64 / BATCH as f64);
+            }
+            [call, batches] if call == name => {
+                measure(&mut end, parts, batches.parse()?);
+            }
+            _ => (),
+        }
+    }
+    Ok(())
+}
