@@ -28,7 +28,7 @@ pub fn open(name: &str) -> Device {
 }
 
 /// Gives up on a silent peer after a second, which is far more than a good one takes, and on one
-/// without a receive at once.
+/// without a receive at once. With 7 retries, the default, rxe would not of itself.
 pub fn impatient() -> ConnectAttr {
     ConnectAttr {
         timeout: 15,

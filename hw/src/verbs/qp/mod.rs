@@ -25,6 +25,10 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
+/// Retries that rxe counts. It takes 7, the most that there are, for no end: a request to a peer that is
+/// gone would never be told.
+const RXE_RETRIES: u8 = 6;
+
 /// The device's queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
@@ -263,6 +267,9 @@ impl Qp {
 
     fn verbs_modify(&self, attr: &QpAttr, mask: QpAttrMask) -> io::Result<()> {
         let mut attr = attr::qp_to_verbs(attr);
+        if self.context.is_rxe {
+            attr.retry_cnt = attr.retry_cnt.min(RXE_RETRIES);
+        }
         // SAFETY: alive.
         sys::check(unsafe {
             sys::ibv_modify_qp(self.handle.as_ptr(), &raw mut attr, mask.bits() as i32)
