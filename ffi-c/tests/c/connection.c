@@ -191,6 +191,30 @@ static void multicast(bw_device *device, bw_pd *pd)
     end_destroy(&b);
 }
 
+/* What the queue pair did shows in its dump, as text and as JSON, and a buffer that is too short says by
+ * how much. */
+static void dump(struct end *a)
+{
+    static char text[1 << 16];
+    bw_dump_attr attr;
+    size_t length, needed;
+
+    OK(bw_qp_note(a->qp, "a note of the program"));
+    OK(bw_qp_dump(a->qp, NULL, text, sizeof text, &length));
+    EXPECT(strlen(text) == length && strstr(text, "a note of the program"));
+    memset(&attr, 0, sizeof attr);
+    attr.size = sizeof attr;
+    attr.format = BW_DUMP_JSON;
+    OK(bw_qp_dump(a->qp, &attr, text, sizeof text, &length));
+    EXPECT(text[0] == '{' && text[length - 1] == '}' && strstr(text, "a note of the program"));
+    EXPECT(bw_qp_dump(a->qp, &attr, NULL, 0, &needed) == BW_ELIMIT && needed >= length);
+    attr.format = 7;
+    EXPECT(bw_qp_dump(a->qp, &attr, text, sizeof text, &length) == BW_EINVAL);
+    attr.format = BW_DUMP_TEXT;
+    attr.flags = 1u << 31;
+    EXPECT(bw_qp_dump(a->qp, &attr, text, sizeof text, &length) == BW_EINVAL);
+}
+
 int main(void)
 {
     bw_device *device = soft(BW_CLOCK_REAL);
@@ -202,6 +226,7 @@ int main(void)
     end_connect(&b, &a);
     devices(device);
     data_path(pd, &a, &b);
+    dump(&a);
     life(&a, &b);
     limit(pd);
     multicast(device, pd);

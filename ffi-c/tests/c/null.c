@@ -72,6 +72,12 @@ static void memory(void)
     MADE_NONE(bw_mr, bw_mr_create(NULL, bytes, sizeof bytes, 0, &made));
     MADE_NONE(bw_mr, bw_mr_create(pd, NULL, sizeof bytes, 0, &made));
     NUL(bw_mr_create(pd, bytes, sizeof bytes, 0, NULL));
+    MADE_NONE(bw_mr, bw_mr_create_at(NULL, bytes, sizeof bytes, 0, 0, &made));
+    MADE_NONE(bw_mr, bw_mr_create_at(pd, NULL, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_at(pd, bytes, sizeof bytes, 0, 0, NULL));
+    MADE_NONE(bw_mr, bw_mr_create_dmabuf(NULL, 0, 0, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_dmabuf(pd, 0, 0, sizeof bytes, 0, 0, NULL));
+    NUL(bw_mr_reregister(NULL, BW_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
     NUL(bw_mr_query(NULL, &mr));
     bw_mr *good;
     OK(bw_mr_create(pd, bytes, sizeof bytes, 0, &good));
@@ -220,6 +226,12 @@ static void queue_pairs(void)
     NUL(bw_qp_endpoint(NULL, &sized_endpoint));
     NUL(bw_qp_endpoint(a.qp, NULL));
     SIZE(bw_qp_endpoint(a.qp, &endpoint));
+    NUL(bw_qp_endpoint_for(NULL, NULL, &sized_endpoint));
+    NUL(bw_qp_endpoint_for(a.qp, NULL, NULL));
+    NUL(bw_qp_dump(NULL, NULL, NULL, 0, NULL));
+    NUL(bw_qp_dump(a.qp, NULL, NULL, 64, NULL));
+    NUL(bw_qp_note(NULL, "text"));
+    NUL(bw_qp_note(a.qp, NULL));
     NUL(bw_qp_init(NULL, NULL));
     SIZE(bw_qp_init(a.qp, &connect));
     NUL(bw_qp_connect(NULL, &sized_endpoint, NULL));
@@ -339,6 +351,23 @@ static void meeting(void)
     NUL(bw_tcp_listener_destroy(NULL));
 }
 
+static void faults(void)
+{
+    bw_fault fault;
+    bw_class told;
+
+    memset(&fault, 0, sizeof fault);
+    memset(&told, 0, sizeof told);
+    told.size = sizeof told;
+    NUL(bw_classify(NULL, &told));
+    SIZE(bw_classify(&fault, &told));
+    fault.size = sizeof fault;
+    fault.family = BW_FAMILY_EVENT;
+    NUL(bw_classify(&fault, NULL));
+    told.size = 0;
+    SIZE(bw_classify(&fault, &told));
+}
+
 static void events(void)
 {
     bw_async_event_info info;
@@ -377,6 +406,7 @@ int main(void)
     datagrams_and_windows();
     posting();
     meeting();
+    faults();
     events();
     /* Nothing has happened: all that there is goes, in one turn. */
     end_destroy(&a);
