@@ -701,8 +701,8 @@ typedef enum bw_soft_trigger {
     BW_AT_MODIFY = 3,
 } bw_soft_trigger;
 
-// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER on, befall the
-// request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
+// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER to
+// BW_FAULT_RECV_CQ_OVERRUN, befall the request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
 typedef enum bw_soft_fault {
     // The request is lost on its way.
     BW_FAULT_DROP_REQUEST = 0,
@@ -737,6 +737,9 @@ typedef enum bw_soft_fault {
     // The request is executed, and the completion queue of the receive that it consumes overruns by its
     // completion. Nothing if it takes no receive.
     BW_FAULT_RECV_CQ_OVERRUN = 15,
+    // The change of a queue pair's state or attributes that is at hand is refused, and not made. Needs
+    // BW_AT_MODIFY.
+    BW_FAULT_REFUSE_MODIFY = 16,
 } bw_soft_fault;
 
 // How a dump is written.

@@ -58,6 +58,7 @@ impl From<hw::Error> for Failure {
             | Error::NoChannel { .. }
             | Error::NotDeferred { .. }
             | Error::FaultWithoutRequest { .. }
+            | Error::FaultWithoutModify { .. }
             | Error::SuccessAsFault
             | Error::NoJournal
             | Error::ZeroBasedRegion

@@ -26,8 +26,8 @@ pub enum bw_soft_trigger {
     BW_AT_MODIFY = 3,
 }
 
-/// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER on, befall the
-/// request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
+/// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER to
+/// BW_FAULT_RECV_CQ_OVERRUN, befall the request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_soft_fault {
@@ -64,6 +64,9 @@ pub enum bw_soft_fault {
     /// The request is executed, and the completion queue of the receive that it consumes overruns by its
     /// completion. Nothing if it takes no receive.
     BW_FAULT_RECV_CQ_OVERRUN = 15,
+    /// The change of a queue pair's state or attributes that is at hand is refused, and not made. Needs
+    /// BW_AT_MODIFY.
+    BW_FAULT_REFUSE_MODIFY = 16,
 }
 
 /// One step of a script: a fault, and when it strikes.
@@ -147,6 +150,7 @@ impl bw_soft_step {
             f if f == BW_FAULT_STATUS_AFTER as u32 => Fault::StatusAfter(status()?),
             f if f == BW_FAULT_SEND_CQ_OVERRUN as u32 => Fault::SendCqOverrun,
             f if f == BW_FAULT_RECV_CQ_OVERRUN as u32 => Fault::RecvCqOverrun,
+            f if f == BW_FAULT_REFUSE_MODIFY as u32 => Fault::RefuseModify,
             f if f == BW_FAULT_CQ_OVERRUN as u32 => Fault::CqOverrun(number(self.value)?),
             f if f == BW_FAULT_QP_FATAL as u32 => Fault::QpFatal(number(self.value)?),
             f if f == BW_FAULT_SRQ_ERR as u32 => Fault::SrqErr(number(self.value)?),

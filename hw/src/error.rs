@@ -124,6 +124,11 @@ pub enum Error {
         /// The fault.
         fault: Fault,
     },
+    /// A fault that befalls a change of state, at a trigger that counts something else.
+    FaultWithoutModify {
+        /// The fault.
+        fault: Fault,
+    },
     /// An attribute, or an index into a table, that is not in its range.
     OutOfRange {
         /// Its name in the verbs.
@@ -315,6 +320,10 @@ impl fmt::Display for Error {
                 f,
                 "{fault:?} befalls a request: give it a trigger that counts requests, as \
                  Entry, EntryOf, Packet and PacketOf do"
+            ),
+            Self::FaultWithoutModify { fault } => write!(
+                f,
+                "{fault:?} befalls a change of state: give it the trigger Modify"
             ),
             Self::OutOfRange {
                 what,

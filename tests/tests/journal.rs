@@ -384,6 +384,29 @@ fn a_fault_strikes_between_two_steps_of_a_connection() {
 }
 
 #[test]
+fn a_refused_step_can_be_taken_again() {
+    let device = Device::soft(config());
+    let (mut a, mut b) = ends(&device, Mode::Inline);
+    let attr = ConnectAttr::default();
+    inject(&device, &[(Trigger::Modify(2), Fault::RefuseModify)]);
+    a.qp.init(&attr).expect("INIT");
+    let error = a.qp.connect(&b.qp.endpoint(), &attr).expect_err("refused");
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert_eq!(a.qp.state(), QpState::Init, "nothing was changed");
+    b.qp.init(&attr).expect("INIT");
+    a.qp.connect(&b.qp.endpoint(), &attr).expect("RTS");
+    b.qp.connect(&a.qp.endpoint(), &attr).expect("RTS");
+    let remote = b.region.remote(0);
+    a.go(1, RdmaWrite { remote }, a.region.sge(0, 8));
+    assert_eq!(a.outcome(), (1, WcStatus::Success));
+    let elsewhere = Script::default().with(Trigger::Entry(1), Fault::RefuseModify);
+    assert!(matches!(
+        device.inject(&elsewhere),
+        Err(Error::FaultWithoutModify { .. })
+    ));
+}
+
+#[test]
 fn what_an_unreliable_responder_drops_is_not_recorded_as_executed() {
     let (device, pd, init) = {
         let device = Device::soft(config());

@@ -8,7 +8,7 @@ use bellwire::recorder::{
 use bellwire::soft::Mode;
 use bellwire::state::QpState;
 use bellwire::wqe::*;
-use bellwire::wr::{SendFlags, Sge, WcStatus};
+use bellwire::wr::{QpType, SendFlags, Sge, WcStatus};
 use bellwire::{ConnectAttr, Cqs, Error, Qp, QpInit, SrqInit};
 use bellwire_tests::fixture::*;
 use serde_json::Value;
@@ -134,7 +134,10 @@ fn empty_queues_have_nothing_to_show() {
     let (mut a, _) = ends(&device(Mode::Inline), Mode::Inline);
     let record = dump(&mut a);
     assert_eq!(record.qp_num, a.qp.qp_num());
-    assert_eq!((record.transport, record.state), ("RC", QpState::Reset));
+    assert_eq!(
+        (record.transport, record.state),
+        (QpType::Rc, QpState::Reset)
+    );
     assert!(record.sends.is_empty() && record.receives.is_empty());
     assert!(record.completions.is_empty() && record.notes.is_empty());
     assert!(record.recv_cq.is_none());
@@ -545,7 +548,7 @@ fn datagrams_and_shared_receives_are_shown_as_far_as_they_are_the_queue_pairs_ow
         .dump((&mut *send_cq, &mut *recv_cq), &DumpOptions::default())
         .expect("a dump");
     says_the_same(&record);
-    assert_eq!(record.transport, "UD");
+    assert_eq!(record.transport, QpType::Ud);
     assert_eq!(record.sends[0].dest_qp_num, Some(own));
     assert_eq!(record.sends[0].remote, None);
     assert!(record.recv_queue.is_none() && record.receives.is_empty());

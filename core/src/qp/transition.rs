@@ -169,15 +169,12 @@ pub struct Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = match self.transport {
-            QpType::Rc => "RC",
-            QpType::Uc => "UC",
-            QpType::Ud => "UD",
-            QpType::XrcSend => "XRC_SEND",
-            QpType::XrcRecv => "XRC_RECV",
-            QpType::Dci => "DCI",
-        };
-        write!(f, "{transport} queue pair, {} to {}", self.from, self.to)
+        let Self {
+            transport,
+            from,
+            to,
+        } = self;
+        write!(f, "{transport} queue pair, {from} to {to}")
     }
 }
 

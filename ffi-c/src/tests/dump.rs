@@ -7,7 +7,7 @@ use crate::dump::bw_dump_flags::*;
 use crate::dump::bw_dump_format::*;
 use crate::dump::*;
 use crate::number::bw_wc_status::*;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 
 /// A dump, asked for its length first.
 fn dump(end: &End, attr: *const bw_dump_attr) -> String {
@@ -40,7 +40,7 @@ fn dump(end: &End, attr: *const bw_dump_attr) -> String {
 fn what_failed_is_in_the_text_and_in_the_json() {
     let world = World::plain();
     let (a, memory) = (&world.a, &world.b.memory);
-    let note = CString::new("about to \"fail\"").expect("no NUL");
+    let note = c"about to \"fail\"";
     // SAFETY: good handles and places.
     unsafe {
         for (wr_id, rkey) in [
@@ -77,9 +77,9 @@ fn what_failed_is_in_the_text_and_in_the_json() {
     }
     let mut attr = sized!(bw_dump_attr {
         format: BW_DUMP_JSON as u32,
-        entries: 2,
-        flags: BW_DUMP_NO_INLINE as u32
+        entries: 2
     });
+    attr.flags = BW_DUMP_NO_INLINE as u32;
     let json: serde_json::Value = serde_json::from_str(&dump(a, &attr)).expect("JSON");
     assert_eq!(json["state"], "ERR");
     assert_eq!(json["sends"].as_array().map(Vec::len), Some(2));
@@ -123,7 +123,7 @@ fn what_failed_is_in_the_text_and_in_the_json() {
         fails(bw_qp_note(null_mut(), note.as_ptr()), BW_ENULL);
         fails(bw_qp_note(a.qp, null()), BW_ENULL);
         // What is not UTF-8 is told as far as it can be.
-        ok(bw_qp_note(a.qp, b"\xff!\0".as_ptr().cast()));
+        ok(bw_qp_note(a.qp, c"\xff!".as_ptr()));
     }
     assert_eq!(room, [0; 8]);
     assert!(dump(a, null()).contains("\u{fffd}!"));

@@ -260,9 +260,9 @@ fn scripts_strike_when_they_say() {
         ok(bw_query_port(device, 1, &mut port));
         assert_eq!(port.state, BW_PORT_ACTIVE as u32);
 
-        let mut bad = [script[0]; 11];
+        let mut bad = [script[0]; 12];
         bad[0].trigger = 4;
-        bad[1].fault = 16;
+        bad[1].fault = 17;
         bad[2].trigger = BW_AFTER as u32;
         bad[3].trigger = BW_AT_MODIFY as u32;
         bad[3].qp_num = 1;
@@ -275,6 +275,7 @@ fn scripts_strike_when_they_say() {
         bad[8] = step(BW_AT_MODIFY, 1, BW_FAULT_SEND_CQ_OVERRUN, 0);
         bad[9] = step(BW_AFTER, 1, BW_FAULT_RECV_CQ_OVERRUN, 0);
         bad[10] = step(BW_AT_ENTRY, 1, BW_FAULT_STATUS_AFTER, 0);
+        bad[11] = step(BW_AT_ENTRY, 1, BW_FAULT_REFUSE_MODIFY, 0);
         for (at, step) in bad.iter().enumerate() {
             // A good one before it is not taken either.
             let script = [script[1], *step];

@@ -8,7 +8,6 @@ use crate::error::Error;
 use crate::qp::{Qp, QpTransport};
 use bellwire_core::cqe::{Cqe64, CqeOpcode};
 use bellwire_core::queue::UserIndex;
-use bellwire_core::wr::QpType;
 
 impl<T: QpTransport> Qp<T> {
     /// Remembers something that happened to the queue pair, with the time: shown in its
@@ -99,14 +98,7 @@ impl<T: QpTransport> Qp<T> {
         let completions = first.into_iter().chain(second);
         Ok(Record {
             qp_num: self.qp_num(),
-            transport: match T::TYPE {
-                QpType::Rc => "RC",
-                QpType::Uc => "UC",
-                QpType::Ud => "UD",
-                QpType::XrcSend => "XRC_SEND",
-                QpType::XrcRecv => "XRC_RECV",
-                QpType::Dci => "DCI",
-            },
+            transport: T::TYPE,
             state: attr.qp_state,
             dest_qp_num: attr.dest_qp_num,
             send_queue,

@@ -2,6 +2,7 @@
 
 use super::{CompletionEntry, Note, ReceiveEntry, SendEntry};
 use bellwire_core::qp::QpState;
+use bellwire_core::wr::QpType;
 
 /// What goes into a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,9 @@ impl Default for DumpOptions {
 pub struct Record {
     /// Number of the queue pair.
     pub qp_num: u32,
-    /// Its transport service, as the verbs call it: `RC`, `UC`, `UD`, `XRC_SEND`.
-    pub transport: &'static str,
+    /// Its transport service.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "super::as_text"))]
+    pub transport: QpType,
     /// The device's state of it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "super::as_text"))]
     pub state: QpState,

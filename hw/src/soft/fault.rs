@@ -37,7 +37,7 @@ pub enum Trigger {
 /// What goes wrong.
 ///
 /// The first group befalls the request at hand, and needs a trigger that counts entries or packets; the
-/// second the device, at any trigger.
+/// second the device, at any trigger. [`RefuseModify`](Self::RefuseModify) is between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The request is lost on its way: a reliable requester sends it again when its timer expires.
@@ -63,6 +63,9 @@ pub enum Fault {
     /// completion, which is lost. Nothing if the request takes no receive, or the receiver is in another
     /// process.
     RecvCqOverrun,
+    /// The change of a queue pair's state or attributes that is at hand is refused (ENOMEM), and not made.
+    /// Needs a [`Trigger::Modify`].
+    RefuseModify,
     /// The completion queue of this number loses an entry.
     CqOverrun(u32),
     /// The queue pair of this number breaks.

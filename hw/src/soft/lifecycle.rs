@@ -178,7 +178,7 @@ impl Hca {
             self.connect(there.slot);
         }
         let mut control = self.control();
-        self.strike_at_modify(&mut control);
+        self.strike_at_modify(&mut control)?;
         let (dead, gated) = (control.dead, control.gated);
         let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
         let from = record.state;

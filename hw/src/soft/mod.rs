@@ -20,6 +20,7 @@
 //! What goes to another process leaves `run` by `remote`, and comes in there.
 
 mod arm;
+mod attempt;
 mod clock;
 mod control;
 mod copy;
