@@ -195,26 +195,6 @@ numbered! {
     }
 }
 
-impl QpType {
-    /// Its name in the verbs, without the prefix.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rc => "RC",
-            Self::Uc => "UC",
-            Self::Ud => "UD",
-            Self::XrcSend => "XRC_SEND",
-            Self::XrcRecv => "XRC_RECV",
-            Self::Dci => "DCI",
-        }
-    }
-}
-
-impl core::fmt::Display for QpType {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use bellwire::wr::WcStatus;
 use std::time::Duration;
 
 /// Statuses that a device may tell of a request that it executed: of the others it would lie.
-const AFTER: [WcStatus; 9] = [
+pub const AFTER: [WcStatus; 9] = [
     WcStatus::RetryExcErr,
     WcStatus::RespTimeoutErr,
     WcStatus::LocAccessErr,

@@ -11,6 +11,7 @@ mod check;
 mod end;
 mod exchange;
 mod faults;
+mod matrix;
 mod request;
 mod tally;
 mod world;
@@ -19,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tally::Tally;
-use world::World;
+use world::{Shape, World};
 
 /// Schedules where nothing else is asked for.
 const SCHEDULES: u64 = 2_000;
@@ -29,7 +30,7 @@ const NAMED: usize = 20;
 
 /// Runs the schedule of a seed to its end.
 fn run(seed: u64, trace: bool) -> Tally {
-    let mut world = World::new(seed, trace);
+    let mut world = World::new(seed, trace, Shape::of_seed(seed));
     world.live();
     let mut tally = world.end();
     tally.schedules = 1;
