@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Counters {
     /// Faults, by [`Scope::number`].
     pub faults: [u64; Scope::ALL.len()],
-    /// Recoveries after which the link works.
+    /// Recoveries after which the link works; the first connection is one.
     pub recovered: u64,
     /// Of these, with something that is not as it was.
     pub degraded: u64,

@@ -112,6 +112,7 @@
 mod closing;
 mod counters;
 mod dispatch;
+mod drain;
 mod exchange;
 mod init;
 mod inside;
@@ -120,7 +121,9 @@ mod limbo;
 mod link;
 mod live;
 mod peer;
+mod post;
 mod ring;
+mod settle;
 mod steps;
 mod told;
 mod worker;

@@ -4,6 +4,7 @@
 mod device;
 mod ends;
 mod faults;
+mod hostile;
 mod input;
 mod modes;
 mod twice;

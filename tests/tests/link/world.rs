@@ -153,7 +153,7 @@ impl End {
     }
 }
 
-fn line(told: Told) -> Line {
+pub fn line(told: Told) -> Line {
     let word = told.block.as_ref().map(|block| {
         let word = block.as_slice()[..8].try_into().unwrap();
         u64::from_le_bytes(word)
