@@ -12,7 +12,9 @@ use bellwire::recovery::{LinkEnd, LinkState};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wr::{QpType, SendFlags, WcStatus, WrOpcode};
 use bellwire_tests::fixture::SIGNALED;
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -127,8 +129,11 @@ fn came_to(met: &Met) -> String {
 }
 
 /// What the class says that the links come to.
-fn expected(recovery: Recovery) -> &'static str {
-    match recovery {
+fn expected(fault: fault::Fault) -> &'static str {
+    match classify(fault).recovery {
+        // Only of tag matching, which leaves the queue pair as it is. The software HCA breaks it all
+        // the same when it is ordered to.
+        Recovery::None if matches!(fault, fault::Fault::Status { .. }) => "recovered",
         Recovery::ResetQp | Recovery::Reconnect | Recovery::RebuildCq => "recovered",
         Recovery::CloseDevice | Recovery::DestroyId => "given up",
         // The connection is probed, or looked up; a link has no alternate path, no groups and no
@@ -137,45 +142,57 @@ fn expected(recovery: Recovery) -> &'static str {
     }
 }
 
-/// A row of the page: one fault, under every operation and policy.
-fn row(to: &mut String, name: &str, class: Option<fault::Fault>, cause: &Cause) {
-    let (mut cells, mut behind) = (Vec::new(), Vec::new());
-    let mut end = None;
-    for kind in VICTIMS {
-        for policy in [Replay::Anyway, Replay::IfSafe, Replay::Surface] {
-            let met = meet(cause, kind, policy);
-            let came = came_to(&met);
-            if let Some(fault) = class {
-                let recovery = classify(fault).recovery;
-                assert_eq!(came, expected(recovery), "{name}: {recovery}");
-            }
-            let before = end.replace(came.clone());
-            assert!(before.is_none_or(|before| before == came), "{name}: {came}");
-            if policy == Replay::Surface {
-                cells.push(outcome(met.told[0]));
-                if kind == Kind::Send {
-                    behind.extend(met.told[1..].iter().map(|&told| outcome(told)));
+/// A page, and what is not as it should be.
+#[derive(Default)]
+struct Page {
+    text: String,
+    wrong: Vec<String>,
+}
+
+impl Page {
+    /// One fault, under every operation and policy.
+    fn row(&mut self, name: &str, class: Option<fault::Fault>, cause: &Cause) {
+        let (mut cells, mut behind) = (Vec::new(), Vec::new());
+        let mut ends = BTreeSet::new();
+        for kind in VICTIMS {
+            for policy in [Replay::Anyway, Replay::IfSafe, Replay::Surface] {
+                let Ok(met) = catch_unwind(AssertUnwindSafe(|| meet(cause, kind, policy))) else {
+                    self.wrong
+                        .push(format!("{name}, {kind:?}, {policy:?}: see above"));
+                    continue;
+                };
+                ends.insert(came_to(&met));
+                if policy == Replay::Surface {
+                    cells.push(outcome(met.told[0]));
+                    if kind == Kind::Send {
+                        behind.extend(met.told[1..].iter().map(|&told| outcome(told)));
+                    }
                 }
             }
         }
+        let end = ends.into_iter().collect::<Vec<_>>().join(", ");
+        let (mut scope, mut recovery) = (String::new(), String::new());
+        if let Some(fault) = class {
+            let class = classify(fault);
+            (scope, recovery) = (class.scope.to_string(), class.recovery.to_string());
+            let expected = expected(fault);
+            if end != expected {
+                self.wrong.push(format!("{name}: {end}, not {expected}"));
+            }
+        }
+        cells.append(&mut behind);
+        let cells = cells.join(" | ");
+        writeln!(
+            self.text,
+            "| {name} | {scope} | {recovery} | {end} | {cells} |"
+        )
+        .unwrap();
     }
-    let (scope, recovery) = class.map_or((String::new(), String::new()), |fault| {
-        let class = classify(fault);
-        (class.scope.to_string(), class.recovery.to_string())
-    });
-    let end = end.unwrap_or_default();
-    cells.append(&mut behind);
-    writeln!(
-        to,
-        "| {name} | {scope} | {recovery} | {end} | {} |",
-        cells.join(" | ")
-    )
-    .unwrap();
 }
 
-fn header(to: &mut String, title: &str, about: &str) {
+fn header(to: &mut Page, title: &str, about: &str) {
     write!(
-        to,
+        to.text,
         "\n## {title}\n\n{about}\n\n\
          | fault | breaks | recovery | the links | SEND | WRITE | READ | FETCH_ADD | SEND behind | \
          WRITE behind | READ behind |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
@@ -183,8 +200,9 @@ fn header(to: &mut String, title: &str, about: &str) {
     .unwrap();
 }
 
-fn generate() -> String {
-    let mut page = String::from(
+fn generate() -> Page {
+    let mut page = Page::default();
+    page.text.push_str(
         "# Fault matrix\n\n\
          Every fault that the software HCA can be made to have, met by two [links](../hw/src/recovery/mod.rs) \
          with traffic both ways. Written by `cargo xtask faults`; a test holds it to what happens.\n\n\
@@ -202,7 +220,7 @@ fn generate() -> String {
     page
 }
 
-fn statuses(to: &mut String) {
+fn statuses(to: &mut Page) {
     header(
         to,
         "Completion statuses",
@@ -217,16 +235,16 @@ fn statuses(to: &mut String) {
             vendor: None,
         };
         let cause = Cause::AtVictim(Fault::Status(status), 1);
-        row(to, status.name(), Some(fault), &cause);
+        to.row(status.name(), Some(fault), &cause);
         if AFTER.contains(&status) {
             let cause = Cause::AtVictim(Fault::StatusAfter(status), 1);
             let name = format!("{} (executed)", status.name());
-            row(to, &name, Some(fault), &cause);
+            to.row(&name, Some(fault), &cause);
         }
     }
 }
 
-fn causes(to: &mut String) {
+fn causes(to: &mut Page) {
     header(
         to,
         "What causes them",
@@ -257,11 +275,11 @@ fn causes(to: &mut String) {
         ("port down, and up", Fault::PortDown, 1),
         ("device breaks", Fault::DeviceFatal, 1),
     ] {
-        row(to, name, None, &Cause::AtVictim(fault, times));
+        to.row(name, None, &Cause::AtVictim(fault, times));
     }
 }
 
-fn events(to: &mut String) {
+fn events(to: &mut Page) {
     header(
         to,
         "Asynchronous events",
@@ -280,7 +298,7 @@ fn events(to: &mut String) {
             _ => continue,
         };
         let cause = Cause::AtVictim(Fault::Raise(event, element), 1);
-        row(to, event.name(), Some(fault::Fault::Event(event)), &cause);
+        to.row(event.name(), Some(fault::Fault::Event(event)), &cause);
     }
     header(
         to,
@@ -289,14 +307,15 @@ fn events(to: &mut String) {
     );
     for &event in CmEvent::ALL {
         let fault = fault::Fault::Cm(event);
-        row(to, event.name(), Some(fault), &Cause::Reported(fault));
+        to.row(event.name(), Some(fault), &Cause::Reported(fault));
     }
 }
 
 /// With `BELLWIRE_BLESS=1` the page is written.
 #[test]
 fn the_matrix_is_fresh() {
-    let fresh = generate();
+    let Page { text: fresh, wrong } = generate();
+    assert!(wrong.is_empty(), "{wrong:#?}");
     if env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1") {
         fs::write(PAGE, &fresh).unwrap();
         return;
