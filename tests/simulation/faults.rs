@@ -19,6 +19,18 @@ pub const AFTER: [WcStatus; 9] = [
     WcStatus::RemOpErr,
 ];
 
+/// Whether completions that were written may never be told.
+fn loses_completions(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::SendCqOverrun
+            | Fault::RecvCqOverrun
+            | Fault::CqOverrun(_)
+            | Fault::DeviceFatal
+            | Fault::Raise(EventType::CqErr, _)
+    )
+}
+
 impl World {
     /// Orders a fault: for now, or for some later point.
     pub fn order_fault(&mut self, now: bool) {
@@ -29,11 +41,18 @@ impl World {
         if let Some(script) = script {
             self.say(|| format!("ordered: {:?}", script.steps()));
             self.tally.faults_ordered += script.steps().len() as u64;
-            self.device.inject(&script).expect("a good script");
+            self.inject(&script);
         }
         if now {
             self.advance(Duration::from_nanos(1));
         }
+    }
+
+    pub fn inject(&mut self, script: &Script) {
+        for &(_, fault) in script.steps() {
+            self.completions_lost |= loses_completions(fault);
+        }
+        self.device.inject(script).expect("a good script");
     }
 
     fn qp_num(&mut self) -> Option<u32> {
@@ -80,7 +99,6 @@ impl World {
         if matches!(fault, Fault::Status(status) if !AFTER.contains(&status)) {
             trigger = self.at_entry();
         }
-        self.completions_lost |= matches!(fault, Fault::SendCqOverrun | Fault::RecvCqOverrun);
         let script = Script::default().with(trigger, fault);
         // Until the requester gives up.
         let again = match (fault, trigger) {
@@ -119,10 +137,7 @@ impl World {
         let script = Script::default();
         Some(match self.random.below(100) {
             0..30 => script.with(trigger, Fault::QpFatal(qp?)),
-            30..55 => {
-                self.completions_lost = true;
-                script.with(trigger, Fault::CqOverrun(cq?))
-            }
+            30..55 => script.with(trigger, Fault::CqOverrun(cq?)),
             55..65 => {
                 let up = Trigger::After(later + Duration::from_millis(5));
                 script
@@ -140,13 +155,9 @@ impl World {
                     ElementKind::Device => Element::Device,
                     _ => return None,
                 };
-                self.completions_lost |= event == EventType::CqErr;
                 script.with(trigger, Fault::Raise(event, element))
             }
-            _ => {
-                self.completions_lost = true;
-                script.with(trigger, Fault::DeviceFatal)
-            }
+            _ => script.with(trigger, Fault::DeviceFatal),
         })
     }
 }

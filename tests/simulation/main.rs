@@ -73,7 +73,13 @@ fn schedules_of_faults() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let all = all.into_inner().expect("whole");
-    println!("{all}");
+    println!("\n{all}");
+    println!(
+        "report: {} schedules, {} requests, {} in doubt",
+        all.schedules,
+        all.requests,
+        all.count("InDoubt")
+    );
     let broken = broken.into_inner().expect("whole");
     assert!(
         broken.is_empty(),

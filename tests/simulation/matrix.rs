@@ -50,7 +50,7 @@ fn meet(cause: &Cause, kind: Kind, policy: Replay) -> Met {
     }
     world.settle();
     if let Cause::AtVictim(fault, times) = *cause {
-        arm(&world, fault, times);
+        arm(&mut world, fault, times);
     }
     let unsignaled = SendFlags::empty();
     let requests = [
@@ -91,7 +91,7 @@ fn meet(cause: &Cause, kind: Kind, policy: Replay) -> Met {
 }
 
 /// Has the fault strike at the victim.
-fn arm(world: &World, fault: Fault, times: u64) {
+fn arm(world: &mut World, fault: Fault, times: u64) {
     let qp_num = world.ends[0].link.qp_num().expect("it works");
     let nth = VICTIM as u64 + 1;
     let entry = Trigger::EntryOf { qp_num, nth };
@@ -104,7 +104,7 @@ fn arm(world: &World, fault: Fault, times: u64) {
         let later = Trigger::After(Duration::from_millis(20));
         script = script.with(later, Fault::PortUp);
     }
-    world.device.inject(&script).expect("a good script");
+    world.inject(&script);
 }
 
 fn outcome(told: Option<Outcome>) -> String {

@@ -65,6 +65,8 @@ pub struct Shape {
     cq_entries: [Option<u32>; 2],
     /// Messages until the exchange is cut.
     cut_after: [Option<u64>; 2],
+    /// One message in so many is lost.
+    lost_one_in: Option<u64>,
 }
 
 impl Shape {
@@ -74,6 +76,7 @@ impl Shape {
         delay: 0,
         cq_entries: [None; 2],
         cut_after: [None; 2],
+        lost_one_in: None,
     };
 
     pub fn of_seed(seed: u64) -> Self {
@@ -92,6 +95,7 @@ impl Shape {
             delay: [0, 0, 3, 20][random.below(4) as usize],
             cq_entries,
             cut_after,
+            lost_one_in: (random.below(20) == 0).then_some(8),
         }
     }
 }
@@ -139,7 +143,8 @@ impl World {
                 ..LinkInit::default()
             };
             let delays = Random::new(random.number());
-            let exchange = Slow::new(inner, delays, shape.delay, shape.cut_after[at]);
+            let (cut, lost) = (shape.cut_after[at], shape.lost_one_in);
+            let exchange = Slow::new(inner, delays, shape.delay, cut, lost);
             End::new(&pd, at, init, exchange)
         };
         let ends = [end(0, exchanges.0), end(1, exchanges.1)];
