@@ -375,6 +375,11 @@ impl World {
                     end.requests[posted].told.is_some()
                         || matches!(end.state(), LinkState::Ended(_))
                 });
+                let end = &self.ends[at];
+                for request in &end.requests[..posted] {
+                    let told = request.told.is_some() || !request.signaled();
+                    assert!(told, "passed over: {request:?}");
+                }
                 self.tally.talks += 1;
             }
         }
@@ -382,6 +387,12 @@ impl World {
 
     /// Ends both, and holds everything against the journal.
     pub fn end(mut self) -> Tally {
+        self.close();
+        self.check();
+        self.tally
+    }
+
+    pub fn close(&mut self) {
         let within = [Duration::ZERO, 10 * MS, self.limits.bound()][self.random.below(3) as usize];
         for at in 0..2 {
             self.tally.state(self.ends[at].state());
@@ -397,8 +408,6 @@ impl World {
                 .all(|end| matches!(end.state(), LinkState::Ended(_)))
         });
         self.poll_both();
-        self.check();
-        self.tally
     }
 
     pub fn journal(&self) -> Vec<bellwire::soft::JournalEntry> {
