@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Faults, by [`Scope::number`].
+    /// Faults, by [`Scope::number`]. Events that break nothing are not counted.
     pub faults: [u64; Scope::ALL.len()],
     /// Recoveries after which the link works; the first connection is one.
     pub recovered: u64,

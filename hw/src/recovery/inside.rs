@@ -16,7 +16,7 @@ use crate::event::{Element, EventType};
 use crate::pd::Pd;
 use bellwire_core::fault::outcome::Outcome;
 use bellwire_core::fault::plan::{End, Next, Plan, Setup, StepResult};
-use bellwire_core::fault::{Fault, classify};
+use bellwire_core::fault::{Fault, Scope, classify};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -134,15 +134,18 @@ impl Inside {
         }
     }
 
-    /// Takes a fault in.
+    /// Takes a fault in, or an event that breaks nothing.
     pub fn fault(&mut self, fault: Fault, now: Duration) {
-        let class = classify(fault);
         self.cq_failed |= fault == Fault::Event(EventType::CqErr);
-        self.counters.fault(class.scope);
         self.plan.fault(fault, now);
         if self.plan.running() {
             self.since.get_or_insert(now);
         }
+        let class = classify(fault);
+        if class.scope == Scope::None {
+            return;
+        }
+        self.counters.fault(class.scope);
         if let Some(hook) = &mut self.hooks.on_fault {
             hook(&FaultReport {
                 fault,

@@ -213,8 +213,8 @@ impl Link {
         }
     }
 
-    /// Calls the program at each fault: from a poll, or from the recovery's thread. Not while it
-    /// recovers in a thread.
+    /// Calls the program at each fault: from a poll, or from the recovery's thread. Events that break
+    /// nothing (`PORT_ACTIVE`, `COMM_EST`) are none. Cannot be set while a thread recovers the link.
     pub fn on_fault(&mut self, hook: impl FnMut(&FaultReport) + Send + 'static) {
         if let Some(inside) = self.inside_mut() {
             inside.hooks.on_fault = Some(Box::new(hook));

@@ -4,7 +4,7 @@ use crate::world::{End, World, init};
 use bellwire::connect::{Message, RecoveryInfo};
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
 use bellwire::fault::plan::{Limits, Why};
-use bellwire::recovery::{Exchange, LinkEnd, LinkError, LinkInit, LinkState, pair};
+use bellwire::recovery::{Exchange, LinkEnd, LinkError, LinkInit, LinkState, LocalExchange, pair};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::{SendFlags, WcStatus};
@@ -116,37 +116,33 @@ fn a_peer_that_never_comes_back() {
     world.all_told([0, 0]);
 }
 
+/// A link whose peer is the test: the other end of its exchange.
+fn alone() -> (World, LocalExchange) {
+    let device = virtual_device(1);
+    let pd = device.alloc_pd();
+    let (first, peer) = pair();
+    let (_, second) = pair();
+    let mut world = World {
+        a: End::new(&pd, init(), first),
+        b: End::new(&pd, init(), second),
+        device,
+    };
+    world.a.receive(0..2);
+    (world, peer)
+}
+
 /// Nobody ever answers.
 #[test]
 fn a_peer_that_never_came() {
-    let device = virtual_device(1);
-    let pd = device.alloc_pd();
-    let (first, silent) = pair();
-    let (_other, second) = pair();
-    let mut world = World {
-        a: End::new(&pd, init(), first),
-        b: End::new(&pd, init(), second),
-        device,
-    };
-    world.a.receive(0..2);
+    let (mut world, _silent) = alone();
     let end = ended(&mut world, |world| &mut world.a);
     assert!(matches!(end, LinkEnd::GaveUp(Why::TimedOut(_))), "{end:?}");
     world.all_told([0, 0]);
-    drop(silent);
 }
 
-/// An end that says what it may not.
+/// A peer that says what it may not, and then goes.
 fn hears(messages: &[Vec<u8>]) -> (World, LinkEnd) {
-    let device = virtual_device(1);
-    let pd = device.alloc_pd();
-    let (first, mut hostile) = pair();
-    let (_other, second) = pair();
-    let mut world = World {
-        a: End::new(&pd, init(), first),
-        b: End::new(&pd, init(), second),
-        device,
-    };
-    world.a.receive(0..2);
+    let (mut world, mut hostile) = alone();
     for message in messages {
         hostile.send(message).unwrap();
     }

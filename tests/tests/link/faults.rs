@@ -283,3 +283,37 @@ fn a_port_that_flaps() {
     world.talk();
     world.all_told([0, 0]);
 }
+
+/// The program is told of each fault once, with what it means, and of each recovery.
+#[test]
+fn hooks_and_counters() {
+    use bellwire::fault::{Fault as Met, Scope};
+    let mut world = World::new();
+    let (send, met) = mpsc::channel();
+    let recovered = send.clone();
+    world.a.link.on_fault(move |report| {
+        send.send((report.epoch, Some(report.fault), Some(report.class.scope)))
+            .unwrap()
+    });
+    world
+        .a
+        .link
+        .on_recovered(move |report| recovered.send((report.epoch, None, None)).unwrap());
+    world.b.receive(0..2);
+    world.a.go(1, Send {}, Replay::Surface);
+    strike(&world, Fault::QpFatal(world.a.link.qp_num().unwrap()));
+    world
+        .a
+        .stage(2, Send {}, SendFlags::SIGNALED, Replay::IfSafe);
+    world.settle();
+    let event = Met::Event(bellwire::event::EventType::QpFatal);
+    let told: Vec<_> = met.try_iter().collect();
+    assert_eq!(told, [(1, Some(event), Some(Scope::Qp)), (2, None, None)]);
+    let counters = world.a.link.counters().unwrap();
+    assert_eq!(counters.faults[usize::from(Scope::Qp.number())], 1);
+    // The first connection is one.
+    assert_eq!((counters.recovered, counters.replayed), (2, 1));
+    let other = world.b.link.counters().unwrap();
+    assert_eq!(other.faults[usize::from(Scope::Connection.number())], 1);
+    assert_eq!(other.reposted, 1);
+}

@@ -113,3 +113,35 @@ fn over_tcp() {
     );
     recover(Mode::Inline, RecoverIn::Poller, ends);
 }
+
+/// The peer does not answer, so that the thread would go on for long.
+#[test]
+fn a_link_that_a_thread_recovers_can_be_closed_and_dropped() {
+    for drain in [false, true] {
+        let pd = device(Mode::Inline).alloc_pd();
+        let (here, there) = pair();
+        let init = LinkInit {
+            recover_in: RecoverIn::Thread,
+            ..init()
+        };
+        let mut a = End::new(&pd, init.clone(), here);
+        let mut b = End::new(&pd, init, there);
+        a.receive(0..3);
+        until(&mut a, &mut b, ready);
+        a.link.report(bellwire::fault::Fault::Peer);
+        a.poll();
+        assert_eq!(a.state(), LinkState::Recovering);
+        // Away.
+        assert_eq!(a.link.counters(), None);
+        assert_eq!(a.poll(), 0);
+        let start = Instant::now();
+        if drain {
+            let drained = a.link.drain(Duration::from_millis(50), drop);
+            assert_eq!(drained.retired, 3);
+        }
+        let slab = a.slab.clone();
+        drop(a);
+        assert!(start.elapsed() < SOON / 4);
+        assert_eq!(slab.outstanding(), 0);
+    }
+}

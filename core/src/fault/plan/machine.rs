@@ -1,50 +1,10 @@
 //! The state machine.
 
+use super::needs::{Needs, QpIs, Queues};
 use super::step::Steps;
 use super::{End, Limits, Next, Setup, Step, StepResult, Why};
-use crate::event::EventType;
-use crate::fault::{CmEvent, Fault, Recovery, classify};
-use bitflags::bitflags;
+use crate::fault::{CmEvent, EventType, Fault, Recovery, classify};
 use core::time::Duration;
-
-bitflags! {
-    /// What faults ask for.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    struct Needs: u16 {
-        /// The queue pairs are to be reset, and connected again.
-        const RESET = 1 << 0;
-        /// They are to be destroyed and created instead.
-        const QP = 1 << 1;
-        /// The completion queue is to be rebuilt.
-        const CQ = 1 << 2;
-        /// The shared receive queue is to be rebuilt.
-        const SRQ = 1 << 3;
-        /// The send queue stopped, and is to be resumed.
-        const SEND = 1 << 4;
-        /// The port went down.
-        const PORT = 1 << 5;
-        /// Addresses may have changed.
-        const RESOLVE = 1 << 6;
-        const ALTERNATE = 1 << 7;
-        const MULTICAST = 1 << 8;
-        const REFILL = 1 << 9;
-
-        const REBUILD = Self::QP.bits() | Self::CQ.bits() | Self::SRQ.bits();
-        const BREAK = Self::REBUILD.bits() | Self::RESET.bits();
-        const SIDE = Self::ALTERNATE.bits() | Self::MULTICAST.bits() | Self::REFILL.bits();
-    }
-}
-
-/// What the plan knows of the queue pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QpIs {
-    /// In some state other than RESET.
-    Live,
-    /// In RESET: nothing is in flight, nothing can fail.
-    Quiet,
-    /// Destroyed.
-    Gone,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -73,12 +33,7 @@ pub struct Plan {
     ever: Needs,
     /// What came too late for this run: the next one's.
     later: Needs,
-    qp: QpIs,
-    cq_gone: bool,
-    stopped: bool,
-    port_down: bool,
-    last_wqe: bool,
-    timewait: bool,
+    queues: Queues,
     attempts: u32,
     side_tries: u32,
     /// Runs that followed one another too soon.
@@ -86,27 +41,6 @@ pub struct Plan {
     recovered_at: Option<Duration>,
     degraded: Option<Why>,
     last: Fault,
-}
-
-/// The need that a side step meets.
-const fn side_need(step: Step) -> Needs {
-    match step {
-        Step::LoadAlternatePath => Needs::ALTERNATE,
-        Step::RejoinMulticast => Needs::MULTICAST,
-        Step::RefillSrq => Needs::REFILL,
-        _ => Needs::empty(),
-    }
-}
-
-/// The step that meets the first of these needs.
-fn side_step(needs: Needs) -> Step {
-    if needs.contains(Needs::ALTERNATE) {
-        Step::LoadAlternatePath
-    } else if needs.contains(Needs::MULTICAST) {
-        Step::RejoinMulticast
-    } else {
-        Step::RefillSrq
-    }
 }
 
 impl Plan {
@@ -123,12 +57,7 @@ impl Plan {
             needs: Needs::empty(),
             ever: Needs::empty(),
             later: Needs::empty(),
-            qp: QpIs::Live,
-            cq_gone: false,
-            stopped: false,
-            port_down: false,
-            last_wqe: false,
-            timewait: false,
+            queues: Queues::WORKING,
             attempts: 1,
             side_tries: 0,
             relapses: 0,
@@ -165,11 +94,11 @@ impl Plan {
             return;
         }
         match fault {
-            Fault::Event(EventType::PortErr) => self.port_down = true,
-            Fault::Event(EventType::PortActive) => self.port_down = false,
-            Fault::Event(EventType::QpLastWqeReached) => self.last_wqe = true,
-            Fault::Cm(CmEvent::Disconnected) => self.timewait = true,
-            Fault::Cm(CmEvent::TimewaitExit) => self.timewait = false,
+            Fault::Event(EventType::PortErr) => self.queues.port_down = true,
+            Fault::Event(EventType::PortActive) => self.queues.port_down = false,
+            Fault::Event(EventType::QpLastWqeReached) => self.queues.last_wqe = true,
+            Fault::Cm(CmEvent::Disconnected) => self.queues.timewait = true,
+            Fault::Cm(CmEvent::TimewaitExit) => self.queues.timewait = false,
             // It is there, and waits for us.
             Fault::Peer => self.not_before = None,
             _ => {}
@@ -178,7 +107,7 @@ impl Plan {
         if closes(recovery) {
             return self.give_up(Why::Fault(fault));
         }
-        let needs = self.needs_of(recovery);
+        let needs = Needs::of(recovery, self.setup);
         if needs.is_empty() {
             return;
         }
@@ -189,26 +118,6 @@ impl Plan {
             // The end is told first.
             _ => self.later |= needs,
         }
-    }
-
-    /// What a recovery needs of what there is.
-    fn needs_of(&self, recovery: Recovery) -> Needs {
-        let needs = match recovery {
-            Recovery::None | Recovery::CloseDevice | Recovery::DestroyId => Needs::empty(),
-            Recovery::ResetQp | Recovery::Reconnect => Needs::RESET,
-            Recovery::RebuildCq => Needs::RESET | Needs::CQ,
-            Recovery::RebuildSrq => Needs::RESET | Needs::SRQ,
-            Recovery::SqeToRts => Needs::SEND,
-            Recovery::WaitForPort => Needs::PORT | Needs::RESOLVE,
-            Recovery::Resolve => Needs::RESOLVE,
-            Recovery::RejoinMulticast => Needs::MULTICAST,
-            Recovery::LoadAlternatePath => Needs::ALTERNATE,
-            Recovery::RefillSrq => Needs::REFILL,
-        };
-        if self.setup.srq {
-            return needs;
-        }
-        needs - (Needs::SRQ | Needs::REFILL)
     }
 
     /// What to do now.
@@ -233,7 +142,7 @@ impl Plan {
             }
             match self.current.or_else(|| self.name(now)) {
                 None => self.end(now),
-                Some((step, _)) if self.is_over(step) => self.finish(step, false, now),
+                Some((step, _)) if self.queues.is_over(step) => self.finish(step, false, now),
                 Some((step, since)) if since < now && now - since >= self.limits.of(step) => {
                     self.stumble(step, Why::TimedOut(step), now);
                 }
@@ -287,7 +196,7 @@ impl Plan {
         let ahead = |step| self.todo.has(step) && current != Some(step);
         let covered = match needs {
             needs if Needs::SIDE.contains(needs) => {
-                let step = side_step(needs);
+                let step = needs.side_step();
                 if !ahead(step) {
                     if again {
                         self.later |= needs;
@@ -339,7 +248,7 @@ impl Plan {
 
     /// Nothing of the present life of the queue pairs lasts: they are to be reset, or are.
     fn before_connect(&self) -> bool {
-        self.qp != QpIs::Live || self.will_quiesce()
+        self.queues.qp != QpIs::Live || self.will_quiesce()
     }
 
     fn will_quiesce(&self) -> bool {
@@ -390,118 +299,26 @@ impl Plan {
         self.not_before = Some(now.saturating_add(self.limits.backoff(attempt, mixed >> 32)));
     }
 
-    /// The steps from where the queues are to where they work.
     fn restart(&mut self) {
-        use Step::*;
-        let needs = self.needs;
-        let mut todo = Steps::default();
-        if needs.intersects(Needs::BREAK) {
-            let rebuild = needs.intersects(Needs::REBUILD);
-            if self.qp == QpIs::Live {
-                todo.add(&[StopPosting, ToError, AckEvents]);
-                if self.setup.srq {
-                    todo.add(&[AwaitLastWqe]);
-                }
-                if !needs.contains(Needs::CQ) {
-                    todo.add(&[Drain]);
-                }
-                if self.timewait {
-                    todo.add(&[AwaitTimewait]);
-                }
-                todo.add(if rebuild { &[DestroyQp] } else { &[Reset] });
-            } else if rebuild && self.qp == QpIs::Quiet {
-                todo.add(&[AckEvents, DestroyQp]);
-            }
-            if rebuild || self.qp == QpIs::Gone {
-                todo.add(&[CreateQp]);
-            }
-            if needs.contains(Needs::CQ) {
-                todo.add(if self.cq_gone {
-                    &[CreateCq]
-                } else {
-                    &[AckEvents, DestroyCq, CreateCq]
-                });
-            }
-            if needs.contains(Needs::SRQ) {
-                todo.add(&[RebuildSrq]);
-            }
-            if self.setup.peer {
-                todo.add(&[Exchange, Ready]);
-            }
-            todo.add(&[Init, RepostReceives, Connect, Replay, Open]);
-        } else if needs.contains(Needs::SEND) {
-            todo.add(&[StopPosting, DrainSend, ResumeSend, Replay, Open]);
-        }
-        if needs.contains(Needs::PORT) {
-            todo.add(&[AwaitPort]);
-            if !needs.intersects(Needs::BREAK) {
-                todo.add(&[StopPosting, Probe, Open]);
-            }
-        }
-        if needs.contains(Needs::RESOLVE) {
-            todo.add(&[Resolve]);
-        }
-        for step in [LoadAlternatePath, RejoinMulticast, RefillSrq] {
-            if needs.contains(side_need(step)) {
-                todo.add(&[step]);
-            }
-        }
-        if self.stopped {
-            todo.remove(StopPosting);
-            todo.add(&[Open]);
-        }
-        self.todo = todo;
+        self.todo = self.queues.steps(self.needs, self.setup);
         self.current = None;
     }
 
     /// Names the first step that is to be taken.
     fn name(&mut self, now: Duration) -> Option<(Step, Duration)> {
         let step = self.todo.first()?;
-        if step == Step::Init {
-            self.qp = QpIs::Live;
-            self.last_wqe = false;
-        }
+        self.queues.named(step);
         self.current = Some((step, now));
         self.current
-    }
-
-    /// Whether an event has ended this wait.
-    fn is_over(&self, step: Step) -> bool {
-        match step {
-            Step::AwaitPort => !self.port_down,
-            Step::AwaitLastWqe => self.last_wqe,
-            Step::AwaitTimewait => !self.timewait,
-            _ => false,
-        }
     }
 
     fn finish(&mut self, step: Step, changed: bool, now: Duration) {
         self.todo.remove(step);
         self.current = None;
-        match step {
-            Step::StopPosting => self.stopped = true,
-            Step::Open => self.stopped = false,
-            Step::AwaitPort => self.port_down = false,
-            Step::AwaitTimewait => self.timewait = false,
-            Step::Reset => self.qp = QpIs::Quiet,
-            Step::DestroyQp => self.qp = QpIs::Gone,
-            Step::DestroyCq => self.cq_gone = true,
-            Step::CreateCq => {
-                self.cq_gone = false;
-                self.needs.remove(Needs::CQ);
-            }
-            Step::CreateQp => {
-                self.qp = QpIs::Quiet;
-                self.needs.remove(Needs::QP);
-            }
-            Step::RebuildSrq => self.needs.remove(Needs::SRQ),
-            Step::Resolve => {
-                self.needs.remove(Needs::RESOLVE);
-                if changed && !self.before_connect() {
-                    self.merge(Needs::RESET, now);
-                }
-            }
-            _ => self.needs.remove(side_need(step)),
+        self.queues.finished(step);
+        self.needs.remove(Needs::met_by(step));
+        if changed && !self.before_connect() {
+            self.merge(Needs::RESET, now);
         }
     }
 
@@ -543,7 +360,7 @@ impl Plan {
     fn give_up(&mut self, why: Why) {
         self.phase = Phase::GivingUp(why);
         self.todo = Steps::of(&[Step::AckEvents, Step::Close, Step::Surface]);
-        if !self.stopped {
+        if !self.queues.stopped {
             self.todo.add(&[Step::StopPosting]);
         }
         self.current = None;

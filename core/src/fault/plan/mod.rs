@@ -71,6 +71,7 @@
 
 mod limits;
 mod machine;
+mod needs;
 mod step;
 #[cfg(test)]
 mod tests;
