@@ -1,11 +1,10 @@
-//! An exchange that takes its time, and that may be cut.
+//! An exchange that takes its time, and that may be cut, or lose messages.
 
 use bellwire::recovery::{Exchange, ExchangeError, LocalExchange};
 use bellwire_tests::fixture::Random;
 use std::collections::VecDeque;
 
-/// Brings each message after a random number of looks, in order; a [`Link`](bellwire::recovery::Link)
-/// asks for no less of an exchange, so that none is lost before all are.
+/// Brings each message after a random number of looks, in order.
 pub struct Slow {
     inner: LocalExchange,
     random: Random,
@@ -15,11 +14,21 @@ pub struct Slow {
     waiting: VecDeque<(u64, Vec<u8>)>,
     /// Messages that can still be sent until the exchange is cut; `None`: it is not.
     left: Option<u64>,
+    /// One message in so many is lost, which a [`Link`](bellwire::recovery::Link) does not ask an
+    /// exchange to do; it may then be given up, and no more.
+    lost_one_in: Option<u64>,
 }
 
 impl Slow {
-    pub fn new(inner: LocalExchange, random: Random, longest: u64, left: Option<u64>) -> Self {
+    pub fn new(
+        inner: LocalExchange,
+        random: Random,
+        longest: u64,
+        left: Option<u64>,
+        lost_one_in: Option<u64>,
+    ) -> Self {
         Self {
+            lost_one_in,
             inner,
             random,
             longest,
@@ -35,6 +44,11 @@ impl Exchange for Slow {
             Some(0) => return Err(ExchangeError::Closed),
             Some(left) => *left -= 1,
             None => {}
+        }
+        if let Some(many) = self.lost_one_in
+            && self.random.below(many) == 0
+        {
+            return Ok(());
         }
         self.inner.send(message)
     }

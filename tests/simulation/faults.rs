@@ -7,7 +7,7 @@ use bellwire::wr::WcStatus;
 use std::time::Duration;
 
 /// Statuses that a device may tell of a request that it executed: of the others it would lie.
-const AFTER: [WcStatus; 9] = [
+pub const AFTER: [WcStatus; 9] = [
     WcStatus::RetryExcErr,
     WcStatus::RespTimeoutErr,
     WcStatus::LocAccessErr,
@@ -19,6 +19,18 @@ const AFTER: [WcStatus; 9] = [
     WcStatus::RemOpErr,
 ];
 
+/// Whether completions that were written may never be told.
+fn loses_completions(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::SendCqOverrun
+            | Fault::RecvCqOverrun
+            | Fault::CqOverrun(_)
+            | Fault::DeviceFatal
+            | Fault::Raise(EventType::CqErr, _)
+    )
+}
+
 impl World {
     /// Orders a fault: for now, or for some later point.
     pub fn order_fault(&mut self, now: bool) {
@@ -29,11 +41,18 @@ impl World {
         if let Some(script) = script {
             self.say(|| format!("ordered: {:?}", script.steps()));
             self.tally.faults_ordered += script.steps().len() as u64;
-            self.device.inject(&script).expect("a good script");
+            self.inject(&script);
         }
         if now {
             self.advance(Duration::from_nanos(1));
         }
+    }
+
+    pub fn inject(&mut self, script: &Script) {
+        for &(_, fault) in script.steps() {
+            self.completions_lost |= loses_completions(fault);
+        }
+        self.device.inject(script).expect("a good script");
     }
 
     fn qp_num(&mut self) -> Option<u32> {
@@ -42,19 +61,26 @@ impl World {
     }
 
     /// At some request.
+    fn at_entry(&mut self) -> Trigger {
+        let nth = 1 + self.random.below(16);
+        match (self.random.below(2), self.qp_num()) {
+            (1, Some(qp_num)) => Trigger::EntryOf { qp_num, nth },
+            _ => Trigger::Entry(nth),
+        }
+    }
+
+    /// At some request, or when one is tried again.
     fn at_request(&mut self) -> Trigger {
         let nth = 1 + self.random.below(16);
         match (self.random.below(4), self.qp_num()) {
-            (0, _) => Trigger::Entry(nth),
-            (1, _) => Trigger::Packet(nth),
-            (2, Some(qp_num)) => Trigger::EntryOf { qp_num, nth },
-            (_, Some(qp_num)) => Trigger::PacketOf { qp_num, nth },
-            (_, None) => Trigger::Entry(nth),
+            (0, _) => Trigger::Packet(nth),
+            (1, Some(qp_num)) => Trigger::PacketOf { qp_num, nth },
+            _ => self.at_entry(),
         }
     }
 
     fn fault_of_request(&mut self) -> Option<Script> {
-        let trigger = self.at_request();
+        let mut trigger = self.at_request();
         let fault = match self.random.below(20) {
             0..2 => Fault::DropRequest,
             2..5 => Fault::DropAck,
@@ -69,7 +95,10 @@ impl World {
             16..18 => Fault::SendCqOverrun,
             _ => Fault::RecvCqOverrun,
         };
-        self.completions_lost |= matches!(fault, Fault::SendCqOverrun | Fault::RecvCqOverrun);
+        // One that is tried again may have been executed: a device that says that it never left lies.
+        if matches!(fault, Fault::Status(status) if !AFTER.contains(&status)) {
+            trigger = self.at_entry();
+        }
         let script = Script::default().with(trigger, fault);
         // Until the requester gives up.
         let again = match (fault, trigger) {
@@ -108,10 +137,7 @@ impl World {
         let script = Script::default();
         Some(match self.random.below(100) {
             0..30 => script.with(trigger, Fault::QpFatal(qp?)),
-            30..55 => {
-                self.completions_lost = true;
-                script.with(trigger, Fault::CqOverrun(cq?))
-            }
+            30..55 => script.with(trigger, Fault::CqOverrun(cq?)),
             55..65 => {
                 let up = Trigger::After(later + Duration::from_millis(5));
                 script
@@ -129,13 +155,9 @@ impl World {
                     ElementKind::Device => Element::Device,
                     _ => return None,
                 };
-                self.completions_lost |= event == EventType::CqErr;
                 script.with(trigger, Fault::Raise(event, element))
             }
-            _ => {
-                self.completions_lost = true;
-                script.with(trigger, Fault::DeviceFatal)
-            }
+            _ => script.with(trigger, Fault::DeviceFatal),
         })
     }
 }

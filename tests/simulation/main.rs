@@ -11,15 +11,20 @@ mod check;
 mod end;
 mod exchange;
 mod faults;
+mod matrix;
 mod request;
 mod tally;
 mod world;
 
+use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::wr::SendFlags;
+use bellwire_tests::fixture::SIGNALED;
+use request::{Kind, opened};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tally::Tally;
-use world::World;
+use world::{Shape, World};
 
 /// Schedules where nothing else is asked for.
 const SCHEDULES: u64 = 2_000;
@@ -29,7 +34,7 @@ const NAMED: usize = 20;
 
 /// Runs the schedule of a seed to its end.
 fn run(seed: u64, trace: bool) -> Tally {
-    let mut world = World::new(seed, trace);
+    let mut world = World::new(seed, trace, Shape::of_seed(seed));
     world.live();
     let mut tally = world.end();
     tally.schedules = 1;
@@ -72,7 +77,13 @@ fn schedules_of_faults() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let all = all.into_inner().expect("whole");
-    println!("{all}");
+    println!("\n{all}");
+    println!(
+        "report: {} schedules, {} requests, {} in doubt",
+        all.schedules,
+        all.requests,
+        all.count("InDoubt")
+    );
     let broken = broken.into_inner().expect("whole");
     assert!(
         broken.is_empty(),
@@ -108,5 +119,67 @@ fn idle_nowhere(all: &Tally) {
 fn the_same_seed_is_the_same_schedule() {
     for seed in 0..20 {
         assert_eq!(run(seed, false), run(seed, false), "{seed}");
+    }
+}
+
+/// The checks see what they are there to see.
+#[test]
+fn a_broken_rule_is_seen() {
+    let seen = |tamper: &dyn Fn(&mut World)| {
+        let mut world = World::new(1, false, Shape::PLAIN);
+        world.settle();
+        for end in &mut world.ends {
+            end.receive(12);
+        }
+        let (send, write) = (Kind::Send, Kind::Write);
+        for (at, kind, flags) in [
+            (0, send, SIGNALED),
+            (0, write, SendFlags::empty()),
+            (1, Kind::FetchAndAdd, SIGNALED),
+            (1, send, SIGNALED),
+        ] {
+            let peer = opened(&world.ends[1 - at].region);
+            let World { ends, random, .. } = &mut world;
+            let staged = ends[at].stage_this(random, peer, kind, flags, Replay::Surface, false);
+            staged.expect("it works");
+            world.ring(at);
+        }
+        world.talk();
+        world.close();
+        catch_unwind(AssertUnwindSafe(|| {
+            tamper(&mut world);
+            world.check();
+        }))
+        .is_err()
+    };
+    assert!(!seen(&|_| ()), "nothing is wrong");
+    let not_executed = Some(Outcome::NotExecuted);
+    type Tamper<'a> = (&'a str, &'a dyn Fn(&mut World));
+    let tampers: [Tamper<'_>; 9] = [
+        ("it was executed", &|world| {
+            world.ends[0].requests[0].told = not_executed
+        }),
+        ("it was not executed", &|world| {
+            world.ends[0].requests[1].executed = 0
+        }),
+        ("an atomic was executed", &|world| {
+            world.ends[1].requests[0].told = not_executed
+        }),
+        ("an atomic ran twice", &|world| world.atomics[0] += 1),
+        ("a word changed", &|world| {
+            let word = world.ends[1].requests[0].id.word();
+            world.ends[0].region.write(word, &2u64.to_le_bytes());
+        }),
+        ("memory differs", &|world| world.memory[1][300] ^= 1),
+        ("it was not told", &|world| {
+            world.ends[0].requests[0].told = None
+        }),
+        ("told too much", &|world| world.ends[1].retired += 1),
+        ("a message was lost", &|world| {
+            world.ends[1].requests[1].received = false
+        }),
+    ];
+    for (what, tamper) in tampers {
+        assert!(seen(tamper), "{what}");
     }
 }

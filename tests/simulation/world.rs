@@ -41,6 +41,7 @@ fn limits(seed: u64) -> Limits {
         attempts: 6,
         settle: 20 * MS,
         drain: 50 * MS,
+        timewait: 100 * MS,
         port: 200 * MS,
         exchange: 500 * MS,
         ready: 300 * MS,
@@ -52,11 +53,63 @@ fn limits(seed: u64) -> Limits {
     }
 }
 
+/// How the two links are made.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Of a recovery, in a poll.
+    steps_at_once: u32,
+    look_every: u32,
+    /// Looks until a message of the exchange is seen, at the most.
+    delay: u64,
+    /// Entries of completion queues that are too small.
+    cq_entries: [Option<u32>; 2],
+    /// Messages until the exchange is cut.
+    cut_after: [Option<u64>; 2],
+    /// One message in so many is lost.
+    lost_one_in: Option<u64>,
+}
+
+impl Shape {
+    pub const PLAIN: Self = Self {
+        steps_at_once: u32::MAX,
+        look_every: 1,
+        delay: 0,
+        cq_entries: [None; 2],
+        cut_after: [None; 2],
+        lost_one_in: None,
+    };
+
+    pub fn of_seed(seed: u64) -> Self {
+        let mut random = random(!seed);
+        let cq_entries = [(); 2].map(|()| match random.below(12) {
+            0 => Some(4 + random.below(16) as u32),
+            _ => None,
+        });
+        let cut_after = [(); 2].map(|()| match random.below(50) {
+            0 => Some(random.below(8)),
+            _ => None,
+        });
+        Self {
+            steps_at_once: [1, 2, u32::MAX][random.below(3) as usize],
+            look_every: 1 + random.below(3) as u32,
+            delay: [0, 0, 3, 20][random.below(4) as usize],
+            cq_entries,
+            cut_after,
+            lost_one_in: (random.below(20) == 0).then_some(8),
+        }
+    }
+}
+
+/// Neighbouring seeds begin alike.
+fn random(seed: u64) -> Random {
+    let mut random = Random::new(seed);
+    (0..8).for_each(|_| _ = random.number());
+    random
+}
+
 impl World {
-    pub fn new(seed: u64, trace: bool) -> Self {
-        let mut random = Random::new(seed);
-        // Neighbouring seeds begin alike.
-        (0..8).for_each(|_| _ = random.number());
+    pub fn new(seed: u64, trace: bool, shape: Shape) -> Self {
+        let mut random = random(seed);
         let device = Device::soft(HcaConfig {
             mode: Mode::Inline,
             clock: ClockKind::Virtual,
@@ -65,13 +118,8 @@ impl World {
         });
         let pd = device.alloc_pd();
         let limits = limits(random.number());
-        let steps_at_once = [1, 2, u32::MAX][random.below(3) as usize];
-        let longest = [0, 0, 3, 20][random.below(4) as usize];
-        let mut completions_lost = false;
         let exchanges = pair();
-        let mut end = |at, inner| {
-            let small = random.below(12) == 0;
-            completions_lost |= small;
+        let mut end = |at: usize, inner| {
             let init = LinkInit {
                 qp: QpInit {
                     max_send_wr: 16,
@@ -89,14 +137,15 @@ impl World {
                     seed: random.number(),
                     ..limits
                 },
-                steps_at_once,
-                look_every: 1 + random.below(3) as u32,
-                cq_entries: small.then(|| 4 + random.below(16) as u32),
+                steps_at_once: shape.steps_at_once,
+                look_every: shape.look_every,
+                cq_entries: shape.cq_entries[at],
                 ..LinkInit::default()
             };
-            let left = (random.below(50) == 0).then(|| random.below(8));
             let delays = Random::new(random.number());
-            End::new(&pd, at, init, Slow::new(inner, delays, longest, left))
+            let (cut, lost) = (shape.cut_after[at], shape.lost_one_in);
+            let exchange = Slow::new(inner, delays, shape.delay, cut, lost);
+            End::new(&pd, at, init, exchange)
         };
         let ends = [end(0, exchanges.0), end(1, exchanges.1)];
         let mut world = Self {
@@ -109,7 +158,7 @@ impl World {
             qps: HashMap::new(),
             newest: [None; 2],
             atomics: [0; 2],
-            completions_lost,
+            completions_lost: shape.cq_entries != [None; 2],
             now: Duration::ZERO,
             tally: Tally::default(),
         };
@@ -273,6 +322,14 @@ impl World {
         self.until("recovers", |world| !world.recovers());
     }
 
+    /// Polls both for a while, whatever they do.
+    pub fn push_on(&mut self) {
+        for _ in 0..60 {
+            (0..4).for_each(|_| _ = self.poll_both());
+            self.advance(MS);
+        }
+    }
+
     /// Polls both, and moves the clock on where nothing happens at the present time.
     fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let end = self.now + 2 * self.limits.bound();
@@ -294,7 +351,7 @@ impl World {
     }
 
     /// Traffic flows again: a message each way, and everything before it.
-    fn talk(&mut self) {
+    pub fn talk(&mut self) {
         for at in 0..2 {
             if !self.ends[at].ready() || !self.ends[1 - at].ready() {
                 continue;
@@ -318,6 +375,11 @@ impl World {
                     end.requests[posted].told.is_some()
                         || matches!(end.state(), LinkState::Ended(_))
                 });
+                let end = &self.ends[at];
+                for request in &end.requests[..posted] {
+                    let told = request.told.is_some() || !request.signaled();
+                    assert!(told, "passed over: {request:?}");
+                }
                 self.tally.talks += 1;
             }
         }
@@ -325,6 +387,12 @@ impl World {
 
     /// Ends both, and holds everything against the journal.
     pub fn end(mut self) -> Tally {
+        self.close();
+        self.check();
+        self.tally
+    }
+
+    pub fn close(&mut self) {
         let within = [Duration::ZERO, 10 * MS, self.limits.bound()][self.random.below(3) as usize];
         for at in 0..2 {
             self.tally.state(self.ends[at].state());
@@ -340,8 +408,6 @@ impl World {
                 .all(|end| matches!(end.state(), LinkState::Ended(_)))
         });
         self.poll_both();
-        self.check();
-        self.tally
     }
 
     pub fn journal(&self) -> Vec<bellwire::soft::JournalEntry> {

@@ -51,7 +51,8 @@ enum Job {
         #[arg(long)]
         verbs: bool,
     },
-    /// Regenerate docs/faults.md from core's tables of faults.
+    /// Regenerate docs/faults.md from core's tables of faults, and docs/fault-matrix.md from what links
+    /// do about them.
     Faults,
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
@@ -84,7 +85,9 @@ fn main() -> Result<ExitCode> {
         Job::Conformance { verbs: false } => {
             steps::bless("cargo test -p bellwire-tests --test conformance")
         }
-        Job::Faults => steps::bless("cargo test -p bellwire-tests --test faults"),
+        Job::Faults => {
+            steps::bless("cargo test -p bellwire-tests --test faults --test simulation fresh")
+        }
         Job::Race => {
             Workspace::load()?;
             race::race()

@@ -24,8 +24,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Runs a command, counts the tests that it reports, and notes a failure. Tells whether it
-    /// succeeded.
+    /// Runs a command, counts the tests that it reports, and notes a failure, and what it says in
+    /// lines that begin with `report: `. Tells whether it succeeded.
     pub fn command(&mut self, command: &mut Command) -> bool {
         let line = shown(command);
         println!("$ {line}");
@@ -33,6 +33,9 @@ impl Run {
         let failed_before = self.tests.failed();
         let status = stream(guarded.as_mut().unwrap_or(command), |line| {
             self.tests.read(line);
+            if let Some(note) = line.trim_end().strip_prefix("report: ") {
+                self.notes.push(note.to_owned());
+            }
         });
         let failed = self.tests.failed() - failed_before;
         match status {
@@ -127,6 +130,15 @@ mod tests {
         assert!(!run.command(&mut command("/no/such/program")));
         assert!(run.command(&mut command("true")));
         assert_eq!(run.problems.len(), 2);
+    }
+
+    #[test]
+    fn what_a_command_reports_is_noted() {
+        let mut run = Run::default();
+        assert!(run.command(&mut shell(
+            "echo; echo report: 7 schedules; echo a report: no"
+        )));
+        assert_eq!(run.notes, ["7 schedules"]);
     }
 
     #[test]

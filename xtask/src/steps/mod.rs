@@ -41,7 +41,7 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 18] = [
+pub const STEPS: [Step; 19] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
     step("clippy", "lints, default and all features", style::clippy),
@@ -52,6 +52,11 @@ pub const STEPS: [Step; 18] = [
         tests::unit,
     ),
     step("release", "bellwire-tests, release profile", tests::release),
+    step(
+        "simulation",
+        "links through 100,000 schedules of faults",
+        tests::simulation,
+    ),
     step("doc", "documentation and the tests in it", tests::doc),
     step("loom", "models of what is lock-free", deep::loom),
     step("miri", "core under Miri", deep::miri),

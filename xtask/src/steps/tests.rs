@@ -23,6 +23,18 @@ pub fn release(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
+/// Schedules of faults that the step `simulation` runs. The other steps run fewer.
+const SCHEDULES: &str = "100000";
+
+pub fn simulation(_: &Workspace) -> Result<Run> {
+    let mut run = Run::default();
+    let mut test =
+        command("cargo test --release -p bellwire-tests --test simulation -- --nocapture");
+    run.command(test.env("BELLWIRE_SCHEDULES", SCHEDULES));
+    run.must_have_found_tests();
+    Ok(run)
+}
+
 pub fn doc(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
     run.command(&mut command("cargo test --workspace --doc --no-fail-fast"));
