@@ -41,7 +41,7 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 17] = [
+pub const STEPS: [Step; 18] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
     step("clippy", "lints, default and all features", style::clippy),
