@@ -77,8 +77,15 @@ static void memory(void)
     OK(bw_mr_create(pd, bytes, sizeof bytes, 0, &good));
     NUL(bw_mr_query(good, NULL));
     SIZE(bw_mr_query(good, &mr));
+    NUL(bw_mr_reregister(NULL, BW_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
+    NUL(bw_mr_reregister(good, BW_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0));
     OK(bw_mr_destroy(good));
     NUL(bw_mr_destroy(NULL));
+    MADE_NONE(bw_mr, bw_mr_create_at(NULL, bytes, sizeof bytes, 0, 0, &made));
+    MADE_NONE(bw_mr, bw_mr_create_at(pd, NULL, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_at(pd, bytes, sizeof bytes, 0, 0, NULL));
+    MADE_NONE(bw_mr, bw_mr_create_dmabuf(NULL, 0, 0, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_dmabuf(pd, 0, 0, sizeof bytes, 0, 0, NULL));
     NUL(bw_region_attr_default(NULL, sizeof attr));
     SIZE(bw_region_attr_default(&attr, 0));
     SIZE(bw_region_attr_default(&attr, 4));
@@ -220,6 +227,9 @@ static void queue_pairs(void)
     NUL(bw_qp_endpoint(NULL, &sized_endpoint));
     NUL(bw_qp_endpoint(a.qp, NULL));
     SIZE(bw_qp_endpoint(a.qp, &endpoint));
+    NUL(bw_qp_endpoint_for(NULL, NULL, &sized_endpoint));
+    NUL(bw_qp_endpoint_for(a.qp, NULL, NULL));
+    SIZE(bw_qp_endpoint_for(a.qp, NULL, &endpoint));
     NUL(bw_qp_init(NULL, NULL));
     SIZE(bw_qp_init(a.qp, &connect));
     NUL(bw_qp_connect(NULL, &sized_endpoint, NULL));
@@ -239,6 +249,10 @@ static void queue_pairs(void)
     NUL(bw_qp_attach_mcast(a.qp, NULL, 0xc001));
     NUL(bw_qp_detach_mcast(NULL, gid, 0xc001));
     NUL(bw_qp_detach_mcast(a.qp, NULL, 0xc001));
+    NUL(bw_qp_dump(NULL, NULL, (char *)gid, sizeof gid, NULL));
+    NUL(bw_qp_dump(a.qp, NULL, NULL, sizeof gid, NULL));
+    NUL(bw_qp_note(NULL, "note"));
+    NUL(bw_qp_note(a.qp, NULL));
     NUL(bw_qp_destroy(NULL));
     EXPECT(bw_qp_get_state(a.qp) == BW_QPS_RTS);
 }
@@ -343,7 +357,16 @@ static void events(void)
 {
     bw_async_event_info info;
     bw_soft_step step;
+    bw_fault fault;
+    bw_class means;
 
+    memset(&fault, 0, sizeof fault);
+    memset(&means, 0, sizeof means);
+    NUL(bw_classify(NULL, &means));
+    SIZE(bw_classify(&fault, &means));
+    fault.size = sizeof fault;
+    fault.transport = BW_QPT_RC;
+    NUL(bw_classify(&fault, NULL));
     memset(&info, 0, sizeof info);
     memset(&step, 0, sizeof step);
     NUL(bw_async_fd(NULL));
