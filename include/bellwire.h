@@ -35,21 +35,27 @@
  * that fails has created and changed nothing, unless its text says otherwise.
  *
  * Posting. bw_post_send(), bw_post_recv() and bw_post_srq_recv() post an array and tell the device of
- * it. The other bw_post_*() post one request, of which the device learns by bw_ring_*().
+ * it. The other bw_post_*() post one request, of which the device learns by bw_ring_*(). The same goes
+ * for bw_link_post_*() and bw_link_ring_*().
  *
  * Failures. A request that fails is told by its completion, what concerns a queue, a port or the
  * device by an asynchronous event. bw_classify() says of each what it means: what is broken, whether
  * the peer has executed the request, whether trying again helps, and how to recover.
  *
- * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(): these make no
- * allocation, no system call and no lock of their own, and leave bw_last_error() alone. All others
+ * Links. A bw_link is a reliable connection that does all of this itself: when something fails it
+ * recovers together with the link at its other end, posts again what may be posted again, and tells of
+ * every request exactly once what became of it. Poll it; that is all there is to do.
+ *
+ * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(), and of links
+ * bw_link_post_*() and bw_link_ring_*(): these make no allocation, no system call and no lock of
+ * their own, and leave bw_last_error() alone. So does bw_link_poll() while nothing fails. All others
  * are set-up calls, and may do all of that.
  *
- * Handles. Devices, protection domains, memory, queues, address handles, channels, events, listeners
- * and connections are pointers to structs that only the library looks into. A function that creates
- * one writes its handle to the last argument, NULL when it fails. It is the caller's until it is given
- * to the function that destroys it, which each has. An object that others use cannot be destroyed: the
- * answer is BW_EBUSY, and nothing has happened.
+ * Handles. Devices, protection domains, memory, queues, address handles, channels, events, listeners,
+ * connections and links are pointers to structs that only the library looks into. A function that
+ * creates one writes its handle to the last argument, NULL when it fails. It is the caller's until it
+ * is given to the function that destroys it, which each has. An object that others use cannot be
+ * destroyed: the answer is BW_EBUSY, and nothing has happened.
  * "It keeps X" in the text of a create function says which objects are used so. Destroy in the
  * opposite order of creation and it never happens. Destroying what events name waits until those that
  * the program got are acknowledged: a thread that holds one itself waits for ever.
@@ -69,17 +75,18 @@
  *
  * Memory of requests. The bytes that a request names must stay, and must not be written (for a
  * receive, a READ or an atomic: not be touched), from its post until its completion, or the one that
- * retires it, has been polled, or until bw_qp_reset() has told of it. Bytes that are posted inline,
+ * retires it, has been polled, or until bw_qp_reset() has told of it. Of a link: until bw_link_poll() or
+ * bw_link_drain() has told of it, also while it recovers, for it may be posted again. Bytes that are posted inline,
  * and the structs and lists of the request themselves, may be reused when the post returns.
  *
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
  * objects too. The queues have no locks and one owner at a time: a thread that alone calls their
  * functions, until it hands them over by something that orders memory (a mutex, a join, a release and
  * an acquire). A completion queue has an owner, and so have a shared receive queue, a queue pair, a
- * memory window and a TCP connection. A queue pair's send queue and its receive queue may also be
- * owned by two different threads while only the data path is called; other functions on the queue
- * pair need the owner of both. Two threads in one queue at once are not noticed: the behaviour is
- * undefined.
+ * memory window, a link and a TCP connection. A queue pair's send queue and its receive queue may
+ * also be owned by two different threads while only the data path is called; other functions on the
+ * queue pair need the owner of both. Two threads in one queue at once are not noticed: the behaviour
+ * is undefined.
  *
  * Versions. A program asks bw_version_check(BW_VERSION) first. The library's file name has the version
  * of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major is 0. Under one
@@ -119,6 +126,9 @@
 
 // Characters of a description, its end included.
 #define BW_TEXT_MAX 128
+
+// Bytes of `bw_link_info.why`.
+#define BW_WHY_MAX 256
 
 // Why a call failed. Numbers are never used again for something else; a later version may have
 // more of them.
@@ -186,6 +196,11 @@ typedef enum bw_error {
     BW_EPROTO = -27,
     // The device, or its driver, does not have this.
     BW_EUNSUPPORTED = -28,
+    // The link is not connected yet, or it recovers: poll it until it is BW_LINK_READY, then call
+    // again.
+    BW_ERECOVERING = -29,
+    // The link was closed, or given up: `bw_link_query` tells why.
+    BW_EENDED = -30,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -690,6 +705,8 @@ typedef enum bw_fault_family {
     BW_FAMILY_CM = 2,
     // The `errno` of a call of libibverbs or librdmacm, whatever its sign.
     BW_FAMILY_ERRNO = 3,
+    // The peer of a link asks for a recovery; the number is 0, and not looked at.
+    BW_FAMILY_PEER = 4,
 } bw_fault_family;
 
 // The queue that a request was posted to.
@@ -795,6 +812,83 @@ typedef enum bw_dump_flags {
     BW_DUMP_NO_INLINE = 1,
 } bw_dump_flags;
 
+// Who carries a link's recovery out.
+typedef enum bw_recover_in {
+    // Whoever polls the link: a poll does what can be done at once, and never waits.
+    BW_RECOVER_IN_POLLER = 0,
+    // A thread that lives for as long as the recovery: polls return at once meanwhile, and find
+    // nothing. Calls on the link that need more than its queues answer BW_ERECOVERING meanwhile.
+    BW_RECOVER_IN_THREAD = 1,
+} bw_recover_in;
+
+// What became of a request of a link.
+typedef enum bw_outcome {
+    // Executed; the result of a READ or atomic has come.
+    BW_OUTCOME_DONE = 0,
+    // Failed with `bw_told.status`, and not executed as a whole. A WRITE may have changed a part of its
+    // target; a READ may have been executed, which leaves nothing.
+    BW_OUTCOME_FAILED = 1,
+    // Not executed, by no fault of its own: it may be posted again.
+    BW_OUTCOME_NOT_EXECUTED = 2,
+    // It cannot be known, or its result is lost: `bw_told.doubt` says why.
+    BW_OUTCOME_IN_DOUBT = 3,
+} bw_outcome;
+
+// Why an outcome stays in doubt.
+typedef enum bw_doubt {
+    // It is not in doubt.
+    BW_DOUBT_NONE = 0,
+    // Executed or not: no acknowledgement came, and it stands behind the last request known to be
+    // executed and before the first known not to be.
+    BW_DOUBT_NO_ANSWER = 1,
+    // A READ or atomic that was executed. Its result did not arrive, and an atomic's is lost for good.
+    BW_DOUBT_RESULT_LOST = 2,
+    // Executed or not: completions of the peer were lost, so that its count is a lower bound.
+    BW_DOUBT_PEER_LOST_COUNT = 3,
+    // Executed or not: the peer's count contradicts what is known at this end.
+    BW_DOUBT_COUNT_CONTRADICTS = 4,
+    // Executed or not: the peer cannot be asked any more.
+    BW_DOUBT_PEER_GONE = 5,
+    // A local operation that was done or not before the queue pair stopped.
+    BW_DOUBT_LOCAL = 6,
+} bw_doubt;
+
+// What is to be done with a request that did not end well, when the link works again. What was
+// executed is told as BW_OUTCOME_DONE, whatever it is.
+typedef enum bw_replay {
+    // Tell the program.
+    BW_REPLAY_SURFACE = 0,
+    // Post it again where that cannot be told from posting it once: what was not executed, and READs
+    // in doubt behind which nothing was executed.
+    BW_REPLAY_IF_SAFE = 1,
+    // As BW_REPLAY_IF_SAFE, and WRITEs and READs in doubt as well: their target and source do not
+    // change under them, or that does no harm. SENDs, WRITEs with immediate data, and atomics that may
+    // have been executed are never posted again.
+    BW_REPLAY_ANYWAY = 2,
+} bw_replay;
+
+// What a link does.
+typedef enum bw_link_state {
+    // It connects, for the first time or again. Posts are refused; poll it.
+    BW_LINK_RECOVERING = 0,
+    // It works.
+    BW_LINK_READY = 1,
+    // The program, or the peer, has closed it.
+    BW_LINK_CLOSED = 2,
+    // It could not be recovered: `bw_link_query` tells why.
+    BW_LINK_GAVE_UP = 3,
+} bw_link_state;
+
+// How a recovery ended.
+typedef enum bw_recovery_end {
+    // Everything works again.
+    BW_END_RECOVERED = 0,
+    // It works, but for `bw_recovery_report.why`.
+    BW_END_DEGRADED = 1,
+    // It cannot be recovered: the link has ended.
+    BW_END_GAVE_UP = 2,
+} bw_recovery_end;
+
 // A path to a receiver of datagrams, ready to be named by requests.
 typedef struct bw_ah bw_ah;
 
@@ -810,6 +904,10 @@ typedef struct bw_cq bw_cq;
 
 // An open device.
 typedef struct bw_device bw_device;
+
+// A reliable connection with its queue pair and completion queue, which recovers from faults together
+// with the link at its other end, and tells of every request once what became of it.
+typedef struct bw_link bw_link;
 
 // Memory of the program that is registered with a device.
 typedef struct bw_mr bw_mr;
@@ -1422,6 +1520,184 @@ typedef struct bw_class {
     // What the operator should look at.
     const char *advice;
 } bw_class;
+
+// What a link is made with. `bw_link_init_default` fills it. Times are nanoseconds of the device's
+// clock.
+typedef struct bw_link_init {
+    // `sizeof(bw_link_init)`.
+    uint32_t size;
+    // A `bw_recover_in`.
+    uint32_t recover_in;
+    // What its queue pair is to be able to do; `qp_type` BW_QPT_RC, no `srq`, and `reserve_cq` not
+    // looked at. NULL: the default. Like `connect`, read when the link is created.
+    const struct bw_qp_init_attr *qp;
+    // How it connects; the MTU is the lesser of both ends'. NULL: the default.
+    const struct bw_connect_attr *connect;
+    // Memory that the peer may work on, told to it with each connection: where it starts.
+    uint64_t memory_addr;
+    // Its bytes; 0: there is none.
+    uint64_t memory_length;
+    // Its key.
+    uint32_t memory_rkey;
+    // Polls that find nothing until the exchange and the asynchronous events are looked at, which
+    // takes system calls: once in so many. 0 is 1.
+    uint32_t look_every;
+    // Steps of a recovery that one poll takes at the most: each may be a call of the device's driver.
+    // 0 is 1.
+    uint32_t steps_at_once;
+    // Entries of the completion queue; 0: room for everything that can be in flight. Fewer overrun it
+    // when the program does not poll in time, which is a fault to recover from.
+    uint32_t cq_entries;
+    // How often a recovery is tried, at least 1.
+    uint32_t attempts;
+    // 0.
+    uint32_t reserved;
+    // How long a recovery has to last for the faults before it to be forgotten.
+    uint64_t settle_ns;
+    // How long flushed requests are waited for.
+    uint64_t drain_ns;
+    // How long BW_EVENT_QP_LAST_WQE_REACHED is waited for.
+    uint64_t last_wqe_ns;
+    // How long BW_CM_EVENT_TIMEWAIT_EXIT is waited for.
+    uint64_t timewait_ns;
+    // How long a port that is down is waited for.
+    uint64_t port_ns;
+    // How long the peer's answer is waited for.
+    uint64_t exchange_ns;
+    // How long the peer may take from there on to be ready.
+    uint64_t ready_ns;
+    // How long any other step may take.
+    uint64_t step_ns;
+    // The delay before the second attempt; it doubles with each.
+    uint64_t backoff_first_ns;
+    // The longest delay.
+    uint64_t backoff_max_ns;
+    // Seed of the delays' jitter: two ends should not have the same.
+    uint64_t seed;
+} bw_link_init;
+
+// What became of a request of a link. Each signalled request, each receive, and each request that did
+// not end well is told once.
+typedef struct bw_told {
+    // The program's identifier of the request.
+    uint64_t wr_id;
+    // A `bw_outcome`.
+    uint32_t outcome;
+    // With BW_OUTCOME_IN_DOUBT why: a `bw_doubt`. Otherwise BW_DOUBT_NONE.
+    uint32_t doubt;
+    // With BW_OUTCOME_FAILED: a `bw_wc_status`. Otherwise 0.
+    uint32_t status;
+    // What it was: a `bw_wc_opcode`. All receives have the bit BW_WC_RECV.
+    uint32_t opcode;
+    // Bytes received, or brought by a READ or atomic; otherwise 0. Also 0 when the request was
+    // executed, and its completion did not come.
+    uint32_t byte_len;
+    // As `bw_wc.imm_data`.
+    uint32_t imm_data;
+    // `bw_wc_flags`.
+    uint32_t wc_flags;
+    // Requests that this tells of: itself, and unsignalled ones before it, which were executed. The
+    // sum over everything told is what was posted.
+    uint32_t retired;
+} bw_told;
+
+// Called by `bw_link_drain` for each request: `context` as given there, and what became of the
+// request, which is there for the time of the call. It has to return, and must not use the link.
+typedef void (*bw_told_fn)(void *context, const struct bw_told *told);
+
+// Called at each fault of a link: what happened, what it means, and to which of its connections, as
+// `bw_link_info.epoch` counts them. All that is pointed to is there for the time of the call.
+typedef void (*bw_fault_fn)(void *context,
+                            const struct bw_fault *fault,
+                            const struct bw_class *class_,
+                            uint64_t epoch);
+
+// A recovery that has ended.
+typedef struct bw_recovery_report {
+    // Its size, as the library knows it.
+    uint32_t size;
+    // How: a `bw_recovery_end`.
+    uint32_t end;
+    // Requests that were posted again.
+    uint32_t replayed;
+    // Requests that are told because of it, and not as executed.
+    uint32_t surfaced;
+    // The number of the connection from here on.
+    uint64_t epoch;
+    // Nanoseconds from the first fault on.
+    uint64_t took_ns;
+    // Why, unless BW_END_RECOVERED: then NULL.
+    const char *why;
+} bw_recovery_report;
+
+// Called when a recovery of a link has ended, well or not. What is pointed to is there for the time of
+// the call.
+typedef void (*bw_recovered_fn)(void *context, const struct bw_recovery_report *report);
+
+// Called with an asynchronous event that concerns no link: its number (`bw_event_type`, or one that
+// this library does not know), what it is about (`bw_element`) and the number of that. It has been
+// acknowledged. Of an unknown event the latter are 0.
+typedef void (*bw_event_fn)(void *context, uint32_t event_type, uint32_t element, uint32_t number);
+
+// How a link stands.
+typedef struct bw_link_info {
+    // `sizeof(bw_link_info)`.
+    uint32_t size;
+    // What it does: a `bw_link_state`.
+    uint32_t state;
+    // Number of its queue pair, 0 while there is none. It may be another after each recovery.
+    uint32_t qp_num;
+    // Number of its completion queue, likewise.
+    uint32_t cqn;
+    // The number of the connection, from 1: each recovery makes another one.
+    uint64_t epoch;
+    // Memory that the peer has opened to this end, as it said at the last connection: where it starts.
+    uint64_t peer_addr;
+    // Its bytes; 0: there is none, or the link was not connected yet.
+    uint64_t peer_length;
+    // Its key.
+    uint32_t peer_rkey;
+    // Requests that were executed, and that nothing was told after: unsignalled ones. They count as
+    // retired when the link has ended.
+    uint32_t untold;
+    // Why it has ended; empty while it has not.
+    char why[BW_WHY_MAX];
+} bw_link_info;
+
+// How often what happened to a link. What ends well at once is not counted: that would cost the data
+// path.
+typedef struct bw_link_counters {
+    // `sizeof(bw_link_counters)`.
+    uint32_t size;
+    // 0.
+    uint32_t reserved;
+    // Recoveries after which the link works; the first connection is one.
+    uint64_t recovered;
+    // Of these, with something that is not as it was.
+    uint64_t degraded;
+    // One, when the link was given up.
+    uint64_t gave_up;
+    // Requests that were posted again.
+    uint64_t replayed;
+    // Receives that were posted again.
+    uint64_t reposted;
+    // Requests of a failed connection that turned out to have been executed.
+    uint64_t done;
+    // Requests told as failed.
+    uint64_t failed;
+    // Requests told as not executed.
+    uint64_t not_executed;
+    // Requests told as in doubt.
+    uint64_t in_doubt;
+    // Nanoseconds that the last recovery took, from its first fault on.
+    uint64_t last_ns;
+    // What the longest took.
+    uint64_t longest_ns;
+    // What all took.
+    uint64_t total_ns;
+    // Faults, by `bw_scope`.
+    uint64_t faults[9];
+} bw_link_counters;
 
 // One step of a script: a fault, and when it strikes.
 typedef struct bw_soft_step {
@@ -2388,6 +2664,275 @@ const char *bw_execution_str(uint32_t execution);
 //
 // Thread: any.
 const char *bw_recovery_str(uint32_t recovery);
+
+// Makes a link with the one that the peer makes of the other end of the TCP connection. It takes the
+// connection over, and connects as it is polled. Receives may be posted at once, and should be. Both
+// ends of the connection have to be at the same step. `init` may be NULL: the default.
+//
+// `conn` is an empty handle from here on, which still has to be destroyed; also when this fails, but
+// with BW_ENULL, BW_ESIZE and BW_EINVAL: those leave it as it was.
+//
+// Links take the asynchronous events of their device: `bw_set_event_hook` is for the rest.
+//
+// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
+// Errors: `BW_ECONN` (a link has the connection already), `BW_ELIMIT`, `BW_EINVAL`, `BW_ETRANSPORT`
+// (a queue pair that is not BW_QPT_RC), `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the connection's owner.
+int bw_link_create(const struct bw_pd *pd,
+                   const struct bw_link_init *init,
+                   struct bw_tcp_conn *conn,
+                   struct bw_link **link);
+
+// Makes two links of one process that are connected with each other, as `bw_link_create` does without
+// TCP: each connects as it is polled, by one thread or by two. Both inits may be NULL: the default.
+// When it fails both handles are NULL.
+//
+// Owner: the caller, of both, until `bw_link_destroy`. They keep their protection domains.
+// Errors: as `bw_link_create`.
+// Thread: any.
+int bw_link_create_pair(const struct bw_pd *pd,
+                        const struct bw_link_init *init,
+                        struct bw_link **link,
+                        const struct bw_pd *peer_pd,
+                        const struct bw_link_init *peer_init,
+                        struct bw_link **peer);
+
+// Destroys a link, and tells the peer, whose link ends. What was not told then is not told any more:
+// `bw_link_drain` before is for that. Waits for the recovery's thread to stop, if there is one.
+//
+// Errors: `BW_ENULL`.
+// Thread: the link's owner; no other call on it may be under way or follow.
+int bw_link_destroy(struct bw_link *link);
+
+// Fills `init`, of `size` bytes, with its size and the defaults:
+// `bw_link_init_default(&init, sizeof(init))`.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_link_init_default(struct bw_link_init *init, size_t size);
+
+// Takes up to `max` outcomes into the array `told`, whose elements have `size` bytes
+// (`sizeof *told`), and answers how many there were. Never waits. Connects, recovers, and answers a
+// peer that does: a link that is not polled does none of it.
+//
+// A poll that finds completions does nothing else, and costs what `bw_poll` does. One that finds a
+// fault, or carries a recovery on, makes system calls, and calls the hooks.
+//
+// Errors: `BW_ENULL`; `BW_ESIZE` for a `size` that cannot be one. A `max` of 0 or less takes none.
+// Thread: the link's owner.
+int bw_link_poll(struct bw_link *link, struct bw_told *told, size_t size, int max);
+
+// Closes the link, and polls until everything has been told, or the time is up: then it ends at once,
+// and tells what it knows. What was posted goes on for up to three quarters of the time, a recovery
+// included; receives are told as BW_OUTCOME_NOT_EXECUTED. When this returns the memory of all requests
+// is the program's again. `told`, unless NULL, is called for each. `retired`, unless NULL, becomes how
+// many requests were told of: all that were posted and not told of before, those included that were
+// never signalled.
+//
+// Errors: `BW_ENULL`.
+// Thread: the link's owner. Not from a hook.
+int bw_link_drain(struct bw_link *link,
+                  uint32_t timeout_ms,
+                  bw_told_fn told,
+                  void *context,
+                  uint64_t *retired);
+
+// What a `bw_outcome` means. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_outcome_str(uint32_t outcome);
+
+// What a `bw_doubt` means. Never NULL; the text is static.
+//
+// Thread: any.
+const char *bw_doubt_str(uint32_t doubt);
+
+// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does: all operations
+// but BIND_MW. `replay`, a `bw_replay`, is for all of them.
+//
+// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
+// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
+// data; elements of one that has none), `BW_ENULL`.
+// Thread: the link's owner. Data path.
+int bw_link_post_send(struct bw_link *link,
+                      const struct bw_send_wr *wr,
+                      uint32_t num,
+                      uint32_t replay,
+                      const struct bw_send_wr **bad_wr);
+
+// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_link_ring_sq`.
+// `replay` is a `bw_replay`. Of the `bw_send_flags` BW_SEND_INLINE has no effect on this and the next
+// functions: their names say it.
+//
+// Errors: those of `bw_link_post_send`.
+// Thread: the link's owner. Data path.
+int bw_link_post_write(struct bw_link *link,
+                       uint64_t wr_id,
+                       const struct bw_sge *sge,
+                       uint64_t remote_addr,
+                       uint32_t rkey,
+                       uint32_t send_flags,
+                       uint32_t replay);
+
+// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
+// not be registered, and may be reused when this returns.
+//
+// Errors: those of `bw_link_post_send`.
+// Thread: the link's owner. Data path.
+int bw_link_post_write_inline(struct bw_link *link,
+                              uint64_t wr_id,
+                              const void *data,
+                              uint32_t length,
+                              uint64_t remote_addr,
+                              uint32_t rkey,
+                              uint32_t send_flags,
+                              uint32_t replay);
+
+// Posts an RDMA READ into the memory that `sge` names.
+//
+// Errors: those of `bw_link_post_send`.
+// Thread: the link's owner. Data path.
+int bw_link_post_read(struct bw_link *link,
+                      uint64_t wr_id,
+                      const struct bw_sge *sge,
+                      uint64_t remote_addr,
+                      uint32_t rkey,
+                      uint32_t send_flags,
+                      uint32_t replay);
+
+// Posts a SEND of the memory that `sge` names, into the peer's next receive.
+//
+// Errors: those of `bw_link_post_send`.
+// Thread: the link's owner. Data path.
+int bw_link_post_send_one(struct bw_link *link,
+                          uint64_t wr_id,
+                          const struct bw_sge *sge,
+                          uint32_t send_flags,
+                          uint32_t replay);
+
+// Posts a SEND of `length` bytes at `data`, as `bw_link_post_write_inline` does.
+//
+// Errors: those of `bw_link_post_send`.
+// Thread: the link's owner. Data path.
+int bw_link_post_send_inline(struct bw_link *link,
+                             uint64_t wr_id,
+                             const void *data,
+                             uint32_t length,
+                             uint32_t send_flags,
+                             uint32_t replay);
+
+// Tells the device of the send requests that were posted one by one. Does nothing while the link
+// recovers: what was posted before is told.
+//
+// Errors: `BW_ENULL`.
+// Thread: the link's owner. Data path.
+int bw_link_ring_sq(struct bw_link *link);
+
+// Posts the `num` receives of the array `wr`, in order, as `bw_post_recv` does. A link posts them
+// again when it recovers: each is told once, when a message has come, or when the link ends. They
+// may be posted before the link is connected, and should be.
+//
+// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
+// Thread: the link's owner. Data path.
+int bw_link_post_recv(struct bw_link *link,
+                      const struct bw_recv_wr *wr,
+                      uint32_t num,
+                      const struct bw_recv_wr **bad_wr);
+
+// Posts a receive into the memory that `sge` names; of no use to the peer before `bw_link_ring_rq`.
+//
+// Errors: those of `bw_link_post_recv`.
+// Thread: the link's owner. Data path.
+int bw_link_post_recv_one(struct bw_link *link, uint64_t wr_id, const struct bw_sge *sge);
+
+// Tells the device of the receives that were posted one by one.
+//
+// Errors: `BW_ENULL`.
+// Thread: the link's owner. Data path.
+int bw_link_ring_rq(struct bw_link *link);
+
+// Has `hook` called, with `context`, at each fault of the link; NULL: nothing any more. It is called
+// under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the recovery's
+// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return.
+//
+// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_on_fault(struct bw_link *link,
+                     bw_fault_fn hook,
+                     void *context);
+
+// Has `hook` called, with `context`, when a recovery of the link has ended, well or not, and when it
+// is connected for the first time; NULL: nothing any more. Otherwise as `bw_link_on_fault`.
+//
+// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_on_recovered(struct bw_link *link,
+                         bw_recovered_fn hook,
+                         void *context);
+
+// Has `hook` called, with `context`, with each asynchronous event of the device that concerns none of
+// its links; NULL: nothing any more. The links of a device take all its events: whoever polls one
+// calls the hook, under no lock. `context` has to be good until the device is closed, or another hook
+// set and no link polled by others meanwhile.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_set_event_hook(const struct bw_device *device,
+                      bw_event_fn hook,
+                      void *context);
+
+// Acknowledges an event that the program got itself, by `bw_get_async_event`, and tells the links of
+// the device whom it concerns; others go to the hook of `bw_set_event_hook`. The handle is gone then.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_dispatch_async_event(const struct bw_device *device,
+                            struct bw_async_event *event);
+
+// What the link does: a `bw_link_state`, 0 or more. Changes in polls, and when it is closed.
+//
+// Errors: `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_get_state(const struct bw_link *link);
+
+// Tells how a link stands. Set `info->size` before.
+//
+// Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_query(struct bw_link *link, struct bw_link_info *info);
+
+// Tells how often what happened to a link. Set `counters->size` before.
+//
+// Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_query_counters(const struct bw_link *link, struct bw_link_counters *counters);
+
+// The descriptor by which the peer is heard, 0 or more: readable when it says something. For poll and
+// epoll, beside `bw_async_fd`; not to be read or closed.
+//
+// Errors: `BW_EUNSUPPORTED` for a link of `bw_link_create_pair`, `BW_ERECOVERING` while a thread
+// recovers it, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_exchange_fd(struct bw_link *link);
+
+// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
+// as an event of the communication manager.
+//
+// Errors: `BW_EINVAL` as `bw_classify`, `BW_ERECOVERING` while a thread recovers it already,
+// `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_report(struct bw_link *link,
+                   const struct bw_fault *fault);
+
+// Closes a link: posts are refused from here on. What was posted may go on for so many milliseconds, of
+// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED or
+// BW_LINK_GAVE_UP and a poll finds nothing: everything is told by then, receives as
+// BW_OUTCOME_NOT_EXECUTED. Waits for the recovery's thread to stop, if there is one.
+//
+// Errors: `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_close(struct bw_link *link,
+                  uint32_t timeout_ms);
 
 // Lets things go wrong as the `num` steps of the array `steps` say, beside what earlier scripts still
 // have to say. Of those with the same trigger the first strikes first; of the faults of one request

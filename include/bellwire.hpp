@@ -9,7 +9,7 @@
  * object for good. destroy() answers the code, and keeps the handle when it is not BW_OK.
  *
  * Errors. Functions that set something up throw bellwire::error, which has the code, and the text of
- * bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*) and req_notify()
+ * bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() of a link too, and req_notify()
  * never throw: they answer what the C function answers. Nothing to be had is no error: get_cq_event()
  * and get_async_event() then answer an empty optional.
  *
@@ -91,6 +91,12 @@ inline bw_connect_attr connect_attr()
     bw_connect_attr attr;
     check(bw_connect_attr_default(&attr, sizeof attr), "bw_connect_attr_default");
     return attr;
+}
+inline bw_link_init link_init()
+{
+    bw_link_init init;
+    check(bw_link_init_default(&init, sizeof init), "bw_link_init_default");
+    return init;
 }
 
 /* Completion queue entries that a queue pair reserves. */
@@ -177,6 +183,14 @@ template <class F> struct cleared {
     static void call(void *context, uint64_t wr_id) noexcept
     {
         (*static_cast<std::remove_reference_t<F> *>(context))(wr_id);
+    }
+};
+
+/* A callable as a bw_told_fn and its context. It must not throw. */
+template <class F> struct told {
+    static void call(void *context, const bw_told *one) noexcept
+    {
+        (*static_cast<std::remove_reference_t<F> *>(context))(*one);
     }
 };
 
@@ -281,6 +295,16 @@ public:
             return std::nullopt;
         check(code, "bw_get_async_event");
         return async_event(raw, info);
+    }
+
+    /* What concerns no link of the device. The hook must not throw. */
+    void set_event_hook(bw_event_fn hook, void *context = nullptr) const
+    {
+        check(bw_set_event_hook(get(), hook, context), "bw_set_event_hook");
+    }
+    void dispatch(async_event event) const
+    {
+        check(bw_dispatch_async_event(get(), event.release()), "bw_dispatch_async_event");
     }
 
     void soft_inject(const bw_soft_step *steps, uint32_t num) const
@@ -713,6 +737,114 @@ public:
         return tcp_conn(detail::made<bw_tcp_conn>("bw_tcp_accept", [&](bw_tcp_conn **to) {
             return bw_tcp_accept(get(), timeout_ms, to);
         }));
+    }
+};
+
+/*
+ * A reliable connection that recovers from faults. post_*, ring_* and poll() answer codes, and never
+ * throw.
+ */
+class link : public handle<bw_link, bw_link_destroy> {
+public:
+    using handle::handle;
+    /* Takes the connection, whose handle is empty from then on. */
+    link(const pd &of, tcp_conn &conn, const bw_link_init &init = link_init())
+        : handle(detail::made<bw_link>("bw_link_create", [&](bw_link **to) {
+              return bw_link_create(of.get(), &init, conn.get(), to);
+          }))
+    {
+    }
+    /* Two that are connected with each other within the process. */
+    static std::pair<link, link> pair(const pd &of, const bw_link_init &init, const pd &peer_of,
+                                      const bw_link_init &peer_init)
+    {
+        bw_link *one = nullptr, *other = nullptr;
+        check(bw_link_create_pair(of.get(), &init, &one, peer_of.get(), &peer_init, &other),
+              "bw_link_create_pair");
+        return {link(one), link(other)};
+    }
+
+    bw_link_state state() const
+    {
+        return static_cast<bw_link_state>(check(bw_link_get_state(get()), "bw_link_get_state"));
+    }
+    bw_link_info query()
+    {
+        return detail::filled<bw_link_info>(
+            "bw_link_query", [&](bw_link_info *to) { return bw_link_query(get(), to); });
+    }
+    bw_link_counters counters() const
+    {
+        return detail::filled<bw_link_counters>("bw_link_query_counters", [&](bw_link_counters *to) {
+            return bw_link_query_counters(get(), to);
+        });
+    }
+    int exchange_fd() { return check(bw_link_exchange_fd(get()), "bw_link_exchange_fd"); }
+    /* The hooks must not throw. */
+    void on_fault(bw_fault_fn hook, void *context = nullptr)
+    {
+        check(bw_link_on_fault(get(), hook, context), "bw_link_on_fault");
+    }
+    void on_recovered(bw_recovered_fn hook, void *context = nullptr)
+    {
+        check(bw_link_on_recovered(get(), hook, context), "bw_link_on_recovered");
+    }
+    void report(const bw_fault &fault) { check(bw_link_report(get(), &fault), "bw_link_report"); }
+    void close(uint32_t timeout_ms) { check(bw_link_close(get(), timeout_ms), "bw_link_close"); }
+    /* `told(const bw_told &)` is called for each request, and must not throw. How many were retired. */
+    template <class F> uint64_t drain(uint32_t timeout_ms, F &&told)
+    {
+        uint64_t retired = 0;
+        check(bw_link_drain(get(), timeout_ms, detail::told<F>::call,
+                            const_cast<void *>(static_cast<const void *>(&told)), &retired),
+              "bw_link_drain");
+        return retired;
+    }
+
+    int post_send(const bw_send_wr *wr, uint32_t num, bw_replay replay,
+                  const bw_send_wr **bad = nullptr) noexcept
+    {
+        return bw_link_post_send(get(), wr, num, replay, bad);
+    }
+    int post_write(uint64_t wr_id, const bw_sge &sge, uint64_t remote_addr, uint32_t rkey,
+                   uint32_t send_flags, bw_replay replay) noexcept
+    {
+        return bw_link_post_write(get(), wr_id, &sge, remote_addr, rkey, send_flags, replay);
+    }
+    int post_write_inline(uint64_t wr_id, const void *data, uint32_t length, uint64_t remote_addr,
+                          uint32_t rkey, uint32_t send_flags, bw_replay replay) noexcept
+    {
+        return bw_link_post_write_inline(get(), wr_id, data, length, remote_addr, rkey, send_flags,
+                                         replay);
+    }
+    int post_read(uint64_t wr_id, const bw_sge &sge, uint64_t remote_addr, uint32_t rkey,
+                  uint32_t send_flags, bw_replay replay) noexcept
+    {
+        return bw_link_post_read(get(), wr_id, &sge, remote_addr, rkey, send_flags, replay);
+    }
+    int post_send_one(uint64_t wr_id, const bw_sge &sge, uint32_t send_flags,
+                      bw_replay replay) noexcept
+    {
+        return bw_link_post_send_one(get(), wr_id, &sge, send_flags, replay);
+    }
+    int post_send_inline(uint64_t wr_id, const void *data, uint32_t length, uint32_t send_flags,
+                         bw_replay replay) noexcept
+    {
+        return bw_link_post_send_inline(get(), wr_id, data, length, send_flags, replay);
+    }
+    int post_recv(const bw_recv_wr *wr, uint32_t num, const bw_recv_wr **bad = nullptr) noexcept
+    {
+        return bw_link_post_recv(get(), wr, num, bad);
+    }
+    int post_recv_one(uint64_t wr_id, const bw_sge &sge) noexcept
+    {
+        return bw_link_post_recv_one(get(), wr_id, &sge);
+    }
+    int ring_sq() noexcept { return bw_link_ring_sq(get()); }
+    int ring_rq() noexcept { return bw_link_ring_rq(get()); }
+    int poll(bw_told *told, int max) noexcept
+    {
+        return bw_link_poll(get(), told, sizeof *told, max);
     }
 };
 

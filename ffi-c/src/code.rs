@@ -70,13 +70,18 @@ pub enum bw_error {
     BW_EPROTO = -27,
     /// The device, or its driver, does not have this.
     BW_EUNSUPPORTED = -28,
+    /// The link is not connected yet, or it recovers: poll it until it is BW_LINK_READY, then call
+    /// again.
+    BW_ERECOVERING = -29,
+    /// The link was closed, or given up: `bw_link_query` tells why.
+    BW_EENDED = -30,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 31] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -106,6 +111,8 @@ impl bw_error {
         BW_ECONN,
         BW_EPROTO,
         BW_EUNSUPPORTED,
+        BW_ERECOVERING,
+        BW_EENDED,
     ];
 
     fn text(self) -> &'static CStr {
@@ -160,6 +167,11 @@ impl bw_error {
             BW_EUNSUPPORTED => {
                 c"the device does not have this: bw_last_error tells what to do instead"
             }
+            BW_ERECOVERING => {
+                c"the link is not connected at the moment: poll it until it is BW_LINK_READY, \
+                  then call again"
+            }
+            BW_EENDED => c"the link has ended: bw_link_query tells why; make a new one",
         }
     }
 }

@@ -84,7 +84,7 @@ where
 /// # Safety
 /// `sge` is NULL or points to an element.
 #[inline(always)]
-unsafe fn element(sge: *const bw_sge) -> Option<Sge> {
+pub(crate) unsafe fn element(sge: *const bw_sge) -> Option<Sge> {
     // SAFETY: the same layout.
     unsafe { sge.cast::<Sge>().as_ref().copied() }
 }

@@ -30,7 +30,7 @@ pub enum bw_element {
 /// An asynchronous event that was got and is to be acknowledged.
 #[derive(Debug)]
 pub struct bw_async_event {
-    _event: AsyncEvent,
+    pub(crate) event: AsyncEvent,
     _device: User,
 }
 
@@ -53,21 +53,27 @@ unsafe impl Versioned for bw_async_event_info {
     const FIRST: usize = 16;
 }
 
+/// What an event is about: a `bw_element`, and its number.
+pub(crate) fn element_number(element: Element) -> (u32, u32) {
+    use bw_element::*;
+    let (element, number) = match element {
+        Element::Device => (BW_ELEMENT_DEVICE, 0),
+        Element::Cq(number) => (BW_ELEMENT_CQ, number),
+        Element::Qp(number) => (BW_ELEMENT_QP, number),
+        Element::Srq(number) => (BW_ELEMENT_SRQ, number),
+        Element::Wq(number) => (BW_ELEMENT_WQ, number),
+        Element::Port(number) => (BW_ELEMENT_PORT, number.into()),
+    };
+    (element as u32, number)
+}
+
 impl From<&AsyncEvent> for bw_async_event_info {
     fn from(event: &AsyncEvent) -> Self {
-        use bw_element::*;
-        let (element, number) = match event.element() {
-            Element::Device => (BW_ELEMENT_DEVICE, 0),
-            Element::Cq(number) => (BW_ELEMENT_CQ, number),
-            Element::Qp(number) => (BW_ELEMENT_QP, number),
-            Element::Srq(number) => (BW_ELEMENT_SRQ, number),
-            Element::Wq(number) => (BW_ELEMENT_WQ, number),
-            Element::Port(number) => (BW_ELEMENT_PORT, number.into()),
-        };
+        let (element, number) = element_number(event.element());
         Self {
             size: 0,
             event_type: event.event_type().number().into(),
-            element: element as u32,
+            element,
             number,
         }
     }
@@ -133,7 +139,7 @@ pub unsafe extern "C" fn bw_get_async_event(
             let event = device.device.get_async_event()?;
             sized::write(info, &(&event).into())?;
             Ok(bw_async_event {
-                _event: event,
+                event,
                 _device: device.used.by(),
             })
         })

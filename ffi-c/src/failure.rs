@@ -144,6 +144,13 @@ impl Answer for u16 {
     }
 }
 
+/// A count, or what is told by a number.
+impl Answer for c_int {
+    fn number(self) -> c_int {
+        self
+    }
+}
+
 /// A file descriptor.
 impl Answer for std::os::fd::BorrowedFd<'_> {
     fn number(self) -> c_int {

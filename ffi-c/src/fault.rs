@@ -21,6 +21,8 @@ pub enum bw_fault_family {
     BW_FAMILY_CM = 2,
     /// The `errno` of a call of libibverbs or librdmacm, whatever its sign.
     BW_FAMILY_ERRNO = 3,
+    /// The peer of a link asks for a recovery; the number is 0, and not looked at.
+    BW_FAMILY_PEER = 4,
 }
 
 /// The queue that a request was posted to.
@@ -148,6 +150,51 @@ impl From<Fault> for bw_class {
     }
 }
 
+impl From<Fault> for bw_fault {
+    fn from(fault: Fault) -> Self {
+        use bw_fault_family::*;
+        let of = |family: bw_fault_family, number: i32| Self {
+            size: size_of::<Self>() as u32,
+            family: family as u32,
+            number,
+            ..Self::default()
+        };
+        match fault {
+            Fault::Status {
+                status,
+                transport,
+                queue,
+                vendor,
+            } => {
+                let (queue, opcode) = match queue {
+                    WorkQueue::Send(opcode) => (bw_work_queue::BW_QUEUE_SEND, opcode),
+                    WorkQueue::Recv => (bw_work_queue::BW_QUEUE_RECV, None),
+                    WorkQueue::SharedRecv => (bw_work_queue::BW_QUEUE_SRQ, None),
+                };
+                let (vendor, vendor_err) = match vendor {
+                    None => (bw_vendor::BW_VENDOR_NONE, 0),
+                    Some(Vendor::ConnectX(code)) => (bw_vendor::BW_VENDOR_CONNECTX, code),
+                };
+                Self {
+                    transport: transport.number().into(),
+                    queue: queue as u32,
+                    has_opcode: opcode.is_some().into(),
+                    opcode: opcode.map_or(0, |opcode| opcode.number().into()),
+                    vendor: vendor as u32,
+                    vendor_err: vendor_err.into(),
+                    ..of(BW_FAMILY_STATUS, status.number().into())
+                }
+            }
+            Fault::Event(event) => of(BW_FAMILY_EVENT, event.number().into()),
+            Fault::UnknownEvent(number) => of(BW_FAMILY_EVENT, number.cast_signed()),
+            Fault::Cm(event) => of(BW_FAMILY_CM, event.number().into()),
+            Fault::UnknownCm(number) => of(BW_FAMILY_CM, number.cast_signed()),
+            Fault::Errno(number) => of(BW_FAMILY_ERRNO, number),
+            Fault::Peer => of(BW_FAMILY_PEER, 0),
+        }
+    }
+}
+
 fn invalid(field: &str, given: u32, kind: &str) -> Failure {
     Failure::new(
         BW_EINVAL,
@@ -189,13 +236,14 @@ impl bw_fault {
         ))
     }
 
-    fn checked(&self) -> Result<Fault, Failure> {
+    pub(crate) fn checked(&self) -> Result<Fault, Failure> {
         let number = self.number.cast_unsigned();
         match self.family {
             0 => self.completion(),
             1 => Ok(Fault::event(number)),
             2 => Ok(Fault::cm(number)),
             3 => Ok(Fault::Errno(self.number)),
+            4 => Ok(Fault::Peer),
             other => Err(invalid("family", other, "bw_fault_family")),
         }
     }

@@ -85,6 +85,7 @@ const _: () = {
     any::<crate::event::bw_async_event>();
     any::<crate::tcp::bw_tcp_listener>();
     one::<crate::tcp::bw_tcp_conn>();
+    one::<crate::link::bw_link>();
     one::<hw::Cq>();
     one::<hw::Mw>();
     one::<hw::Srq>();

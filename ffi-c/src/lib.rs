@@ -68,7 +68,10 @@ pub mod wc;
 pub mod event;
 
 pub mod dump;
+
 pub mod fault;
+
+pub mod link;
 
 pub mod soft;
 

@@ -10,13 +10,13 @@ use crate::transport::AnySq;
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::be::{Be16, Be32};
 use hw::wqe::{
-    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, Inline, InlineList, LocalInv, Nop,
-    Operation, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm, SendWithInv, Supports,
-    Uc, Ud, UdAddress, Xrc,
+    Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, Inline, InlineList, LocalInv,
+    NoPayload, Nop, Operation, Payload, Rc, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send,
+    SendWithImm, SendWithInv, Supports, Uc, Ud, UdAddress, Xrc,
 };
 use hw::wr::MwType;
 use hw::wr::{Remote, SendFlags, Sge, WrOpcode};
-use hw::{Binds, QpRecvQueue, QpSendQueue, QpTransport};
+use hw::{Binds, Mw, QpRecvQueue, QpSendQueue, QpTransport};
 use std::ffi::{c_int, c_void};
 
 /// Strings of inline data that one request can have; no device takes more elements.
@@ -52,7 +52,7 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: u32) -> Option<&'a [
 /// # Safety
 /// The list has `num` elements.
 #[inline(always)]
-unsafe fn list<'a>(sg_list: *const bw_sge, num: u32) -> Result<&'a [Sge], bw_error> {
+pub(crate) unsafe fn list<'a>(sg_list: *const bw_sge, num: u32) -> Result<&'a [Sge], bw_error> {
     if num == 0 {
         return Ok(&[]);
     }
@@ -68,7 +68,7 @@ unsafe fn list<'a>(sg_list: *const bw_sge, num: u32) -> Result<&'a [Sge], bw_err
 /// # Safety
 /// `wr` is NULL or has `num` requests; `bad_wr` is NULL or a place for a pointer.
 #[inline(always)]
-unsafe fn post_each<R>(
+pub(crate) unsafe fn post_each<R>(
     wr: *const R,
     num: u32,
     bad_wr: *mut *const R,
@@ -154,7 +154,7 @@ unsafe fn post_sends<T: QpTransport>(
 }
 
 /// What a request names beside its operation.
-trait Addressed: QpTransport {
+pub(crate) trait Addressed: QpTransport {
     /// # Safety
     /// The header on handles.
     unsafe fn address(wr: &bw_send_wr) -> Result<Address<'_, Self>, bw_error>;
@@ -221,6 +221,66 @@ const NOWHERE: AddressVector = AddressVector {
     rgid: [0; 16],
 };
 
+/// What send requests are posted to.
+pub(crate) trait Stage {
+    type Transport: Addressed;
+
+    /// # Safety
+    /// As [`QpSendQueue::post`].
+    unsafe fn stage<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        to: Address<'_, Self::Transport>,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+    ) -> Result<(), bw_error>
+    where
+        Self::Transport: Supports<O>;
+
+    /// Binds a window of type 2.
+    fn bind(&mut self, wr: &bw_send_wr, mw: &mut Mw, flags: SendFlags) -> Result<(), bw_error>
+    where
+        Self::Transport: Binds;
+
+    /// Scatter/gather elements of a request.
+    fn max_sge(&self) -> usize;
+}
+
+impl<T: Addressed> Stage for QpSendQueue<T> {
+    type Transport = T;
+
+    #[inline(always)]
+    unsafe fn stage<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        to: Address<'_, T>,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+    ) -> Result<(), bw_error>
+    where
+        T: Supports<O>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr_id, to, operation, payload, flags) }.map_err(post_code)
+    }
+
+    #[inline(always)]
+    fn bind(&mut self, wr: &bw_send_wr, mw: &mut Mw, flags: SendFlags) -> Result<(), bw_error>
+    where
+        T: Binds,
+    {
+        mw.post_bind(self, wr.wr_id, T::NOBODY, &(&wr.bind).into(), flags)
+            .map_err(post_code)
+    }
+
+    #[inline(always)]
+    fn max_sge(&self) -> usize {
+        self.limits().max_sge as usize
+    }
+}
+
 #[inline(always)]
 fn opcode(wr: &bw_send_wr) -> Option<WrOpcode> {
     u8::try_from(wr.opcode).ok().and_then(WrOpcode::from_number)
@@ -239,11 +299,12 @@ fn remote(wr: &bw_send_wr) -> Remote {
 /// # Safety
 /// The header on posting.
 #[inline(always)]
-unsafe fn post_all<T>(sq: &mut QpSendQueue<T>, wr: &bw_send_wr) -> Result<(), bw_error>
+pub(crate) unsafe fn post_all<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
 where
-    T: Addressed + Supports<RdmaRead> + Supports<AtomicCmpAndSwp> + Supports<AtomicFetchAndAdd>,
-    T: Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
-    T: Binds + Supports<LocalInv> + Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
+    S::Transport: Supports<RdmaRead> + Supports<AtomicCmpAndSwp> + Supports<AtomicFetchAndAdd>,
+    S::Transport: Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
+    S::Transport: Binds + Supports<LocalInv>,
+    S::Transport: Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
 {
     let remote = remote(wr);
     // SAFETY: the caller's promise.
@@ -273,10 +334,11 @@ where
 /// # Safety
 /// The header on posting.
 #[inline(always)]
-unsafe fn post_writing<T>(sq: &mut QpSendQueue<T>, wr: &bw_send_wr) -> Result<(), bw_error>
+unsafe fn post_writing<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
 where
-    T: Addressed + Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
-    T: Binds + Supports<LocalInv> + Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
+    S::Transport: Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
+    S::Transport: Binds + Supports<LocalInv>,
+    S::Transport: Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
 {
     let remote = remote(wr);
     let imm = Be32::from_raw(wr.imm_data);
@@ -299,9 +361,9 @@ where
 /// # Safety
 /// The header on posting.
 #[inline(always)]
-unsafe fn post_sending<T>(sq: &mut QpSendQueue<T>, wr: &bw_send_wr) -> Result<(), bw_error>
+unsafe fn post_sending<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
 where
-    T: Addressed + Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
+    S::Transport: Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
 {
     let imm = Be32::from_raw(wr.imm_data);
     // SAFETY: the caller's promise.
@@ -320,18 +382,20 @@ where
 /// # Safety
 /// The header on posting.
 #[inline(always)]
-unsafe fn outgoing<T: Addressed + Supports<O>, O: Operation>(
-    sq: &mut QpSendQueue<T>,
+unsafe fn outgoing<S: Stage, O: Operation>(
+    sq: &mut S,
     wr: &bw_send_wr,
     operation: O,
-) -> Result<(), bw_error> {
+) -> Result<(), bw_error>
+where
+    S::Transport: Supports<O>,
+{
     let flags = flags(wr.send_flags).ok_or(BW_EINVAL)?;
     // SAFETY: the caller's promise.
-    let (list, to) = unsafe { (list(wr.sg_list, wr.num_sge)?, T::address(wr)?) };
+    let (list, to) = unsafe { (list(wr.sg_list, wr.num_sge)?, S::Transport::address(wr)?) };
     if wr.send_flags & BW_SEND_INLINE as u32 == 0 {
         // SAFETY: the caller's promise about the memory.
-        let posted = unsafe { sq.post(wr.wr_id, to, operation, list, flags) };
-        return posted.map_err(post_code);
+        return unsafe { sq.stage(wr.wr_id, to, operation, list, flags) };
     }
     // SAFETY: the header on posting: the bytes are there, and nobody writes them meanwhile.
     let string = |sge: &Sge| unsafe {
@@ -342,10 +406,9 @@ unsafe fn outgoing<T: Addressed + Supports<O>, O: Operation>(
     if let [sge] = list {
         let data = Inline(string(sge)?);
         // SAFETY: an inline entry names no local memory.
-        let posted = unsafe { sq.post(wr.wr_id, to, operation, data, flags) };
-        return posted.map_err(post_code);
+        return unsafe { sq.stage(wr.wr_id, to, operation, data, flags) };
     }
-    if list.len() > MAX_INLINE_LIST.min(sq.limits().max_sge as usize) {
+    if list.len() > MAX_INLINE_LIST.min(sq.max_sge()) {
         return Err(BW_ETOOMANYSGE);
     }
     let mut strings: [&[u8]; MAX_INLINE_LIST] = [&[]; MAX_INLINE_LIST];
@@ -354,8 +417,7 @@ unsafe fn outgoing<T: Addressed + Supports<O>, O: Operation>(
     }
     let strings = strings.get(..list.len()).unwrap_or_default();
     // SAFETY: an inline entry names no local memory.
-    let posted = unsafe { sq.post(wr.wr_id, to, operation, InlineList(strings), flags) };
-    posted.map_err(post_code)
+    unsafe { sq.stage(wr.wr_id, to, operation, InlineList(strings), flags) }
 }
 
 /// An operation whose result goes to local memory.
@@ -363,11 +425,14 @@ unsafe fn outgoing<T: Addressed + Supports<O>, O: Operation>(
 /// # Safety
 /// The header on posting.
 #[inline(always)]
-unsafe fn incoming<T: Addressed + Supports<O>, O: Operation>(
-    sq: &mut QpSendQueue<T>,
+unsafe fn incoming<S: Stage, O: Operation>(
+    sq: &mut S,
     wr: &bw_send_wr,
     operation: O,
-) -> Result<(), bw_error> {
+) -> Result<(), bw_error>
+where
+    S::Transport: Supports<O>,
+{
     if wr.send_flags & BW_SEND_INLINE as u32 != 0 {
         return Err(BW_EINVAL);
     }
@@ -390,30 +455,32 @@ fn flags_without_data(wr: &bw_send_wr) -> Result<SendFlags, bw_error> {
 /// # Safety
 /// The header on handles; the caller owns the window.
 #[inline(always)]
-unsafe fn bind<T: Addressed + Binds>(
-    sq: &mut QpSendQueue<T>,
-    wr: &bw_send_wr,
-) -> Result<(), bw_error> {
+unsafe fn bind<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
+where
+    S::Transport: Binds,
+{
     let flags = flags_without_data(wr)?;
     // SAFETY: the caller's promise.
     let mw = &mut unsafe { wr.mw.as_mut() }.ok_or(BW_ENULL)?.mw;
     if mw.mw_type() != MwType::Type2 {
         return Err(BW_EINVAL);
     }
-    mw.post_bind(sq, wr.wr_id, T::NOBODY, &(&wr.bind).into(), flags)
-        .map_err(post_code)
+    sq.bind(wr, mw, flags)
 }
 
 /// An operation without data, which goes to nobody.
 #[inline(always)]
-fn without<T: Addressed + Supports<O>, O: Operation>(
-    sq: &mut QpSendQueue<T>,
+fn without<S: Stage, O: Operation>(
+    sq: &mut S,
     wr: &bw_send_wr,
     operation: O,
-) -> Result<(), bw_error> {
+) -> Result<(), bw_error>
+where
+    S::Transport: Supports<O>,
+{
     let flags = flags_without_data(wr)?;
-    sq.post_empty(wr.wr_id, T::NOBODY, operation, flags)
-        .map_err(post_code)
+    // SAFETY: the entry names no local memory.
+    unsafe { sq.stage(wr.wr_id, S::Transport::NOBODY, operation, NoPayload, flags) }
 }
 
 /// Posts the `num` receives of the array `wr`, in order, and tells the device of them, and of those

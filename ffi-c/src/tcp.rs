@@ -1,5 +1,6 @@
 //! The exchange of what queue pairs need, over a TCP connection.
 
+use crate::code::BW_ECONN;
 use crate::failure::{Failure, guard};
 use crate::handle::{get, get_mut, give, take};
 use crate::port::small;
@@ -20,7 +21,31 @@ pub struct bw_tcp_listener {
 /// A TCP connection with a peer.
 #[derive(Debug)]
 pub struct bw_tcp_conn {
-    connection: Connection,
+    /// There, until a link takes it.
+    connection: Option<Connection>,
+}
+
+fn taken() -> Failure {
+    Failure::new(
+        BW_ECONN,
+        "a link has taken the connection: destroy this handle, and connect again",
+    )
+}
+
+impl bw_tcp_conn {
+    fn new(connection: Connection) -> Self {
+        let connection = Some(connection);
+        Self { connection }
+    }
+
+    fn connection(&mut self) -> Result<&mut Connection, Failure> {
+        self.connection.as_mut().ok_or_else(taken)
+    }
+
+    /// For a link.
+    pub(crate) fn take(&mut self) -> Result<Connection, Failure> {
+        self.connection.take().ok_or_else(taken)
+    }
 }
 
 /// What the two ends of a connection tell each other beside their endpoints.
@@ -152,7 +177,7 @@ pub unsafe extern "C" fn bw_tcp_accept(
         give(conn, || {
             let listener = &get(listener, "listener")?.listener;
             let connection = listener.accept(milliseconds(timeout_ms))?;
-            Ok(bw_tcp_conn { connection })
+            Ok(bw_tcp_conn::new(connection))
         })
     }
 }
@@ -175,7 +200,7 @@ pub unsafe extern "C" fn bw_tcp_connect(
         let host = unsafe { name(host) }.ok_or_else(|| Failure::null("the host"))?;
         let port = small("port", port)?;
         let connection = Connection::connect(&host, port, milliseconds(timeout_ms))?;
-        Ok(bw_tcp_conn { connection })
+        Ok(bw_tcp_conn::new(connection))
     };
     // SAFETY: the header on results.
     unsafe { give(conn, make) }
@@ -203,7 +228,7 @@ pub unsafe extern "C" fn bw_tcp_exchange(
 ) -> c_int {
     // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
-        let connection = &mut get_mut(conn, "connection")?.connection;
+        let connection = get_mut(conn, "connection")?.connection()?;
         let ours = sized::read_or_default(info)?.checked(&sized::read(endpoint)?)?;
         sized::check(peer)?;
         sized::check(peer_info)?;
@@ -222,7 +247,7 @@ pub unsafe extern "C" fn bw_tcp_exchange(
 pub unsafe extern "C" fn bw_tcp_barrier(conn: *mut bw_tcp_conn, timeout_ms: u32) -> c_int {
     // SAFETY: the header on handles.
     guard(|| unsafe {
-        let connection = &mut get_mut(conn, "connection")?.connection;
+        let connection = get_mut(conn, "connection")?.connection()?;
         Ok(connection.barrier(milliseconds(timeout_ms))?)
     })
 }

@@ -4,7 +4,7 @@ use crate::code::BW_ENULL;
 use crate::cq::bw_cq;
 use crate::number::bw_wc_flags::{BW_WC_GRH, BW_WC_WITH_IMM, BW_WC_WITH_INV};
 use hw::cqe::Source;
-use hw::queue::{Completion, Imm};
+use hw::queue::{Completion, Imm, Success};
 use std::ffi::c_int;
 
 /// What became of a request (`ibv_wc`). Every request that was posted and rung is told exactly once:
@@ -54,6 +54,16 @@ const NOBODY: Source = Source {
     grh: false,
 };
 
+/// `imm_data` of a completion, and what of `wc_flags` says what it is.
+#[inline(always)]
+pub(crate) fn came(success: &Success) -> (u32, u32) {
+    match success.imm() {
+        Imm::None => (0, 0),
+        Imm::Data(data) => (data.to_raw(), BW_WC_WITH_IMM as u32),
+        Imm::Invalidated(key) => (key, BW_WC_WITH_INV as u32),
+    }
+}
+
 impl From<Completion<'_>> for bw_wc {
     #[inline(always)]
     fn from(completion: Completion<'_>) -> Self {
@@ -72,11 +82,7 @@ impl From<Completion<'_>> for bw_wc {
                 ..told
             },
             Ok(success) => {
-                let (imm_data, came) = match success.imm() {
-                    Imm::None => (0, 0),
-                    Imm::Data(data) => (data.to_raw(), BW_WC_WITH_IMM as u32),
-                    Imm::Invalidated(key) => (key, BW_WC_WITH_INV as u32),
-                };
+                let (imm_data, came) = came(&success);
                 let from = success.source().unwrap_or(NOBODY);
                 let grh = if from.grh { BW_WC_GRH as u32 } else { 0 };
                 Self {

@@ -135,6 +135,8 @@ SAME(BW_ETIMEDOUT, -25);
 SAME(BW_ECONN, -26);
 SAME(BW_EPROTO, -27);
 SAME(BW_EUNSUPPORTED, -28);
+SAME(BW_ERECOVERING, -29);
+SAME(BW_EENDED, -30);
 SAME(BW_WR_NOP, 255);
 SAME(BW_WC_NOP, 127);
 SAME(BW_SCOPE_CONNECTION, 8);
@@ -143,8 +145,18 @@ SAME(BW_RETRY_DOES_NOT_APPLY, 3);
 SAME(BW_EXECUTION_DOES_NOT_APPLY, 3);
 SAME(BW_RECOVERY_DESTROY_ID, 12);
 SAME(BW_FAMILY_ERRNO, 3);
+SAME(BW_FAMILY_PEER, 4);
 SAME(BW_QUEUE_SRQ, 2);
 SAME(BW_VENDOR_CONNECTX, 1);
+SAME(BW_OUTCOME_DONE, 0);
+SAME(BW_OUTCOME_IN_DOUBT, 3);
+SAME(BW_DOUBT_NONE, 0);
+SAME(BW_DOUBT_LOCAL, 6);
+SAME(BW_REPLAY_ANYWAY, 2);
+SAME(BW_RECOVER_IN_THREAD, 1);
+SAME(BW_LINK_RECOVERING, 0);
+SAME(BW_LINK_GAVE_UP, 3);
+SAME(BW_END_GAVE_UP, 2);
 
 /* Structs that never change. */
 SAME(sizeof(bw_sge), 16);
@@ -191,8 +203,17 @@ SAME(offsetof(bw_port_info, max_msg_sz), 32);
 SAME(offsetof(bw_async_event_info, number), 12);
 SAME(offsetof(bw_fault, vendor_err), 32);
 SAME(offsetof(bw_class, recovery), 20);
+SAME(offsetof(bw_told, status), 16);
+SAME(offsetof(bw_told, retired), 36);
+SAME(offsetof(bw_link_info, untold), 44);
+SAME(offsetof(bw_link_info, why), 48);
+SAME(offsetof(bw_link_counters, recovered), 8);
+SAME(offsetof(bw_link_counters, faults), 104);
+SAME(offsetof(bw_recovery_report, took_ns), 24);
 #if UINTPTR_MAX == UINT64_MAX
 SAME(offsetof(bw_class, advice), 48);
+SAME(offsetof(bw_link_init, memory_addr), 24);
+SAME(offsetof(bw_link_init, seed), 144);
 #endif
 
 #define EXPECT(what)                                                                              \

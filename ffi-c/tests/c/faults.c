@@ -115,7 +115,7 @@ int main(void)
     EXPECT(strcmp(of(BW_FAMILY_ERRNO, -ETIMEDOUT).name, "ETIMEDOUT") == 0);
 
     /* What cannot be. */
-    what = fault(4, 0);
+    what = fault(5, 0);
     refused(&what, BW_EINVAL);
     what = fault(BW_FAMILY_STATUS, 0);
     what.transport = 0;

@@ -83,8 +83,15 @@ static void memory(void)
     OK(bw_mr_create(pd, bytes, sizeof bytes, 0, &good));
     NUL(bw_mr_query(good, NULL));
     SIZE(bw_mr_query(good, &mr));
+    NUL(bw_mr_reregister(NULL, BW_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
+    NUL(bw_mr_reregister(good, BW_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0));
     OK(bw_mr_destroy(good));
     NUL(bw_mr_destroy(NULL));
+    MADE_NONE(bw_mr, bw_mr_create_at(NULL, bytes, sizeof bytes, 0, 0, &made));
+    MADE_NONE(bw_mr, bw_mr_create_at(pd, NULL, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_at(pd, bytes, sizeof bytes, 0, 0, NULL));
+    MADE_NONE(bw_mr, bw_mr_create_dmabuf(NULL, 0, 0, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_dmabuf(pd, 0, 0, sizeof bytes, 0, 0, NULL));
     NUL(bw_region_attr_default(NULL, sizeof attr));
     SIZE(bw_region_attr_default(&attr, 0));
     SIZE(bw_region_attr_default(&attr, 4));
@@ -228,6 +235,7 @@ static void queue_pairs(void)
     SIZE(bw_qp_endpoint(a.qp, &endpoint));
     NUL(bw_qp_endpoint_for(NULL, NULL, &sized_endpoint));
     NUL(bw_qp_endpoint_for(a.qp, NULL, NULL));
+    SIZE(bw_qp_endpoint_for(a.qp, NULL, &endpoint));
     NUL(bw_qp_dump(NULL, NULL, NULL, 0, NULL));
     NUL(bw_qp_dump(a.qp, NULL, NULL, 64, NULL));
     NUL(bw_qp_note(NULL, "text"));
@@ -251,6 +259,10 @@ static void queue_pairs(void)
     NUL(bw_qp_attach_mcast(a.qp, NULL, 0xc001));
     NUL(bw_qp_detach_mcast(NULL, gid, 0xc001));
     NUL(bw_qp_detach_mcast(a.qp, NULL, 0xc001));
+    NUL(bw_qp_dump(NULL, NULL, (char *)gid, sizeof gid, NULL));
+    NUL(bw_qp_dump(a.qp, NULL, NULL, sizeof gid, NULL));
+    NUL(bw_qp_note(NULL, "note"));
+    NUL(bw_qp_note(a.qp, NULL));
     NUL(bw_qp_destroy(NULL));
     EXPECT(bw_qp_get_state(a.qp) == BW_QPS_RTS);
 }
@@ -372,7 +384,16 @@ static void events(void)
 {
     bw_async_event_info info;
     bw_soft_step step;
+    bw_fault fault;
+    bw_class means;
 
+    memset(&fault, 0, sizeof fault);
+    memset(&means, 0, sizeof means);
+    NUL(bw_classify(NULL, &means));
+    SIZE(bw_classify(&fault, &means));
+    fault.size = sizeof fault;
+    fault.transport = BW_QPT_RC;
+    NUL(bw_classify(&fault, NULL));
     memset(&info, 0, sizeof info);
     memset(&step, 0, sizeof step);
     NUL(bw_async_fd(NULL));
@@ -388,6 +409,88 @@ static void events(void)
     NUL(bw_soft_clear(NULL));
     NUL(bw_soft_set_port(NULL, 1));
     NUL(bw_soft_raise(NULL, BW_EVENT_PORT_ERR, 1));
+}
+
+static void links(void)
+{
+    bw_link_init init;
+    bw_link_info info;
+    bw_link_counters counters;
+    bw_fault fault;
+    bw_told told;
+    bw_sge sge = end_sge(&a, 0, 8);
+    bw_send_wr send = send_of(1, NULL);
+    bw_recv_wr receive = recv_of(1, NULL);
+    bw_link *link, *peer;
+
+    memset(&init, 0, sizeof init);
+    memset(&info, 0, sizeof info);
+    memset(&counters, 0, sizeof counters);
+    memset(&fault, 0, sizeof fault);
+    NUL(bw_link_init_default(NULL, sizeof init));
+    SIZE(bw_link_init_default(&init, 0));
+    bw_tcp_listener *listener;
+    bw_tcp_conn *conn;
+    OK(bw_tcp_listener_create("127.0.0.1", 0, &listener));
+    OK(bw_tcp_connect("127.0.0.1", (uint32_t)bw_tcp_listener_port(listener), 10000, &conn));
+    MADE_NONE(bw_link, bw_link_create(NULL, NULL, conn, &made));
+    MADE_NONE(bw_link, bw_link_create(pd, NULL, NULL, &made));
+    NUL(bw_link_create(pd, NULL, conn, NULL));
+    SIZE(bw_link_create(pd, &init, conn, &link));
+    OK(bw_tcp_conn_destroy(conn));
+    OK(bw_tcp_listener_destroy(listener));
+    MADE_NONE(bw_link, bw_link_create_pair(NULL, NULL, &made, pd, NULL, &peer));
+    MADE_NONE(bw_link, bw_link_create_pair(pd, NULL, &link, NULL, NULL, &made));
+    NUL(bw_link_create_pair(pd, NULL, NULL, pd, NULL, &peer));
+    NUL(bw_link_create_pair(pd, NULL, &link, pd, NULL, NULL));
+    SIZE(bw_link_create_pair(pd, &init, &link, pd, NULL, &peer));
+    SIZE(bw_link_create_pair(pd, NULL, &link, pd, &init, &peer));
+    EXPECT(link == NULL && peer == NULL);
+    OK(bw_link_create_pair(pd, NULL, &link, pd, NULL, &peer));
+
+    NUL(bw_link_post_send(NULL, &send, 1, 0, NULL));
+    NUL(bw_link_post_send(link, NULL, 1, 0, NULL));
+    NUL(bw_link_post_send(link, &send, 1, 0, NULL));
+    NUL(bw_link_post_write(NULL, 1, &sge, 0, 0, 0, 0));
+    NUL(bw_link_post_write(link, 1, NULL, 0, 0, 0, 0));
+    NUL(bw_link_post_write_inline(NULL, 1, "x", 1, 0, 0, 0, 0));
+    NUL(bw_link_post_write_inline(link, 1, NULL, 1, 0, 0, 0, 0));
+    NUL(bw_link_post_read(NULL, 1, &sge, 0, 0, 0, 0));
+    NUL(bw_link_post_read(link, 1, NULL, 0, 0, 0, 0));
+    NUL(bw_link_post_send_one(NULL, 1, &sge, 0, 0));
+    NUL(bw_link_post_send_one(link, 1, NULL, 0, 0));
+    NUL(bw_link_post_send_inline(NULL, 1, "x", 1, 0, 0));
+    NUL(bw_link_post_send_inline(link, 1, NULL, 1, 0, 0));
+    NUL(bw_link_ring_sq(NULL));
+    NUL(bw_link_post_recv(NULL, &receive, 1, NULL));
+    NUL(bw_link_post_recv(link, NULL, 1, NULL));
+    NUL(bw_link_post_recv(link, &receive, 1, NULL));
+    NUL(bw_link_post_recv_one(NULL, 1, &sge));
+    NUL(bw_link_post_recv_one(link, 1, NULL));
+    NUL(bw_link_ring_rq(NULL));
+    NUL(bw_link_poll(NULL, &told, sizeof told, 1));
+    NUL(bw_link_poll(link, NULL, sizeof told, 1));
+    NUL(bw_link_get_state(NULL));
+    NUL(bw_link_query(NULL, &info));
+    NUL(bw_link_query(link, NULL));
+    SIZE(bw_link_query(link, &info));
+    NUL(bw_link_query_counters(NULL, &counters));
+    NUL(bw_link_query_counters(link, NULL));
+    SIZE(bw_link_query_counters(link, &counters));
+    NUL(bw_link_exchange_fd(NULL));
+    NUL(bw_link_on_fault(NULL, NULL, NULL));
+    NUL(bw_link_on_recovered(NULL, NULL, NULL));
+    NUL(bw_link_report(NULL, &fault));
+    NUL(bw_link_report(link, NULL));
+    SIZE(bw_link_report(link, &fault));
+    NUL(bw_link_close(NULL, 1));
+    NUL(bw_link_drain(NULL, 1, NULL, NULL, NULL));
+    NUL(bw_link_destroy(NULL));
+    OK(bw_link_destroy(link));
+    OK(bw_link_destroy(peer));
+    NUL(bw_set_event_hook(NULL, NULL, NULL));
+    NUL(bw_dispatch_async_event(NULL, NULL));
+    NUL(bw_dispatch_async_event(device, NULL));
 }
 
 int main(void)
@@ -408,6 +511,7 @@ int main(void)
     meeting();
     faults();
     events();
+    links();
     /* Nothing has happened: all that there is goes, in one turn. */
     end_destroy(&a);
     end_destroy(&b);

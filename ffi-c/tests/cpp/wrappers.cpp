@@ -385,6 +385,78 @@ void meeting()
     EXPECT(thrown([&] { conn.barrier(SOON); }) == BW_ECONN);
 }
 
+/* Links over TCP, and a pair. */
+void links()
+{
+    enum { SOON = 10000 };
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    bw::region memory(pd, 4096, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE);
+    const bw_region_info info = memory.query();
+    auto sge = [&](uint32_t offset, uint32_t length) {
+        return bw_sge{info.addr + offset, length, info.lkey};
+    };
+    auto init = bw::link_init();
+    init.memory_addr = info.addr;
+    init.memory_length = info.length;
+    init.memory_rkey = info.rkey;
+    auto work = [&](bw::link &a, bw::link &b) {
+        unsigned faults = 0;
+        a.on_fault([](void *count, const bw_fault *, const bw_class *,
+                      uint64_t) { ++*static_cast<unsigned *>(count); },
+                   &faults);
+        a.on_recovered(nullptr);
+        bw_told told;
+        auto ready = [&] {
+            while (a.state() != BW_LINK_READY || b.state() != BW_LINK_READY) {
+                EXPECT(a.poll(&told, 1) == 0);
+                EXPECT(b.poll(&told, 1) == 0);
+            }
+        };
+        OK(b.post_recv_one(1, sge(1024, 64)));
+        OK(b.ring_rq());
+        ready();
+        auto fault = bw::sized<bw_fault>();
+        fault.family = BW_FAMILY_EVENT;
+        fault.number = BW_EVENT_QP_FATAL;
+        a.report(fault);
+        ready();
+        EXPECT(faults == 1 && a.query().epoch == 2 && a.counters().recovered == 2);
+        OK(a.post_write_inline(2, "written", 8, info.addr + 512, info.rkey, 0, BW_REPLAY_ANYWAY));
+        OK(a.post_write(3, sge(512, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_ANYWAY));
+        OK(a.post_read(4, sge(700, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_IF_SAFE));
+        OK(a.post_send_one(5, sge(512, 8), BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
+        OK(a.ring_sq());
+        while (a.poll(&told, 1) == 0)
+            ;
+        EXPECT(told.wr_id == 5 && told.outcome == BW_OUTCOME_DONE && told.retired == 4);
+        while (b.poll(&told, 1) == 0)
+            ;
+        EXPECT(told.wr_id == 1 && told.byte_len == 8 && told.opcode == BW_WC_RECV);
+        EXPECT(std::strcmp(reinterpret_cast<const char *>(info.addr) + 700, "written") == 0);
+        OK(b.post_recv_one(6, sge(1024, 64)));
+        unsigned left = 0;
+        EXPECT(b.drain(SOON, [&](const bw_told &one) {
+            EXPECT(one.wr_id == 6 && one.outcome == BW_OUTCOME_NOT_EXECUTED);
+            left++;
+        }) == 1);
+        EXPECT(left == 1 && b.state() == BW_LINK_CLOSED);
+        EXPECT(a.post_send_inline(7, "x", 1, 0, BW_REPLAY_SURFACE) != BW_OK || a.ring_sq() == BW_OK);
+        a.close(1);
+    };
+    {
+        auto [a, b] = bw::link::pair(pd, init, pd, init);
+        EXPECT(thrown([&a = a] { a.exchange_fd(); }) == BW_EUNSUPPORTED);
+        work(a, b);
+    }
+    const bw::tcp_listener listener("127.0.0.1");
+    bw::tcp_conn conn("127.0.0.1", listener.port(), SOON), other = listener.accept(SOON);
+    bw::link a(pd, conn, init), b(pd, other, init);
+    EXPECT(thrown([&] { conn.barrier(1); }) == BW_ECONN);
+    EXPECT(a.exchange_fd() >= 0);
+    work(a, b);
+}
+
 } // namespace
 
 int main()
@@ -397,6 +469,7 @@ int main()
         shared_queues();
         sleeping();
         meeting();
+        links();
         return 0;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());

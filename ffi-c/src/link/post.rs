@@ -1,0 +1,354 @@
+//! Posting to a link: the data path.
+
+use super::bw_link;
+use super::code::link_code;
+use crate::code::*;
+use crate::direct::element;
+use crate::post::{Stage, bytes, flags, list, post_all, post_each};
+use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
+use hw::Mw;
+use hw::fault::outcome::Replay;
+use hw::recovery::Link;
+use hw::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
+use hw::wr::{Remote, SendFlags};
+use std::ffi::{c_int, c_void};
+
+/// What is to be done with a request that did not end well, when the link works again. What was
+/// executed is told as BW_OUTCOME_DONE, whatever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_replay {
+    /// Tell the program.
+    BW_REPLAY_SURFACE = 0,
+    /// Post it again where that cannot be told from posting it once: what was not executed, and READs
+    /// in doubt behind which nothing was executed.
+    BW_REPLAY_IF_SAFE = 1,
+    /// As BW_REPLAY_IF_SAFE, and WRITEs and READs in doubt as well: their target and source do not
+    /// change under them, or that does no harm. SENDs, WRITEs with immediate data, and atomics that may
+    /// have been executed are never posted again.
+    BW_REPLAY_ANYWAY = 2,
+}
+
+#[inline(always)]
+fn policy(number: u32) -> Option<Replay> {
+    match number {
+        n if n == bw_replay::BW_REPLAY_SURFACE as u32 => Some(Replay::Surface),
+        n if n == bw_replay::BW_REPLAY_IF_SAFE as u32 => Some(Replay::IfSafe),
+        n if n == bw_replay::BW_REPLAY_ANYWAY as u32 => Some(Replay::Anyway),
+        _ => None,
+    }
+}
+
+/// A link, and what is to become of the requests that are posted to it.
+struct Staging<'a> {
+    link: &'a mut Link,
+    max_send_sge: u32,
+    replay: Replay,
+}
+
+impl Stage for Staging<'_> {
+    type Transport = Rc;
+
+    #[inline(always)]
+    unsafe fn stage<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        (): (),
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+    ) -> Result<(), bw_error>
+    where
+        Rc: Supports<O>,
+    {
+        // SAFETY: the caller's promise.
+        let posted = unsafe {
+            self.link
+                .post(wr_id, operation, payload, flags, self.replay)
+        };
+        posted.map_err(link_code)
+    }
+
+    #[inline(always)]
+    fn bind(&mut self, _: &bw_send_wr, _: &mut Mw, _: SendFlags) -> Result<(), bw_error> {
+        // A window of type 2 is bound to a queue pair, and gone with its life.
+        Err(BW_EOPCODE)
+    }
+
+    #[inline(always)]
+    fn max_sge(&self) -> usize {
+        self.max_send_sge as usize
+    }
+}
+
+/// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does: all operations
+/// but BIND_MW. `replay`, a `bw_replay`, is for all of them.
+///
+/// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
+/// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
+/// data; elements of one that has none), `BW_ENULL`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_send(
+    link: *mut bw_link,
+    wr: *const bw_send_wr,
+    num: u32,
+    replay: u32,
+    bad_wr: *mut *const bw_send_wr,
+) -> c_int {
+    // SAFETY: the header on handles; the caller owns the link.
+    let Some(link) = (unsafe { link.as_mut() }) else {
+        return BW_ENULL as c_int;
+    };
+    let Some(replay) = policy(replay) else {
+        return BW_EINVAL as c_int;
+    };
+    let mut staging = Staging {
+        link: &mut link.link,
+        max_send_sge: link.max_send_sge,
+        replay,
+    };
+    // SAFETY: the header on posting.
+    let code = unsafe { post_each(wr, num, bad_wr, |wr| post_all(&mut staging, wr)) };
+    link.link.ring();
+    code
+}
+
+/// Posts one request.
+///
+/// # Safety
+/// The header on posting.
+#[inline(always)]
+unsafe fn post<O: Operation, P: Payload>(
+    link: *mut bw_link,
+    wr_id: u64,
+    operation: O,
+    payload: Option<P>,
+    send_flags: u32,
+    replay: u32,
+) -> c_int
+where
+    Rc: Supports<O>,
+{
+    // SAFETY: the header on handles; the caller owns the link.
+    let (Some(link), Some(payload)) = (unsafe { link.as_mut() }, payload) else {
+        return BW_ENULL as c_int;
+    };
+    let (Some(flags), Some(replay)) = (flags(send_flags), policy(replay)) else {
+        return BW_EINVAL as c_int;
+    };
+    // SAFETY: the caller's promise, about the memory too.
+    match unsafe { link.link.post(wr_id, operation, payload, flags, replay) } {
+        Ok(()) => BW_OK as c_int,
+        Err(error) => link_code(error) as c_int,
+    }
+}
+
+/// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_link_ring_sq`.
+/// `replay` is a `bw_replay`. Of the `bw_send_flags` BW_SEND_INLINE has no effect on this and the next
+/// functions: their names say it.
+///
+/// Errors: those of `bw_link_post_send`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_write(
+    link: *mut bw_link,
+    wr_id: u64,
+    sge: *const bw_sge,
+    remote_addr: u64,
+    rkey: u32,
+    send_flags: u32,
+    replay: u32,
+) -> c_int {
+    let addr = remote_addr;
+    let remote = Remote { addr, rkey };
+    // SAFETY: the header on posting.
+    unsafe {
+        let payload = element(sge);
+        post(
+            link,
+            wr_id,
+            RdmaWrite { remote },
+            payload,
+            send_flags,
+            replay,
+        )
+    }
+}
+
+/// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
+/// not be registered, and may be reused when this returns.
+///
+/// Errors: those of `bw_link_post_send`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_write_inline(
+    link: *mut bw_link,
+    wr_id: u64,
+    data: *const c_void,
+    length: u32,
+    remote_addr: u64,
+    rkey: u32,
+    send_flags: u32,
+    replay: u32,
+) -> c_int {
+    let addr = remote_addr;
+    let remote = Remote { addr, rkey };
+    // SAFETY: the header on posting.
+    unsafe {
+        let payload = bytes(data, length).map(Inline);
+        post(
+            link,
+            wr_id,
+            RdmaWrite { remote },
+            payload,
+            send_flags,
+            replay,
+        )
+    }
+}
+
+/// Posts an RDMA READ into the memory that `sge` names.
+///
+/// Errors: those of `bw_link_post_send`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_read(
+    link: *mut bw_link,
+    wr_id: u64,
+    sge: *const bw_sge,
+    remote_addr: u64,
+    rkey: u32,
+    send_flags: u32,
+    replay: u32,
+) -> c_int {
+    let addr = remote_addr;
+    let remote = Remote { addr, rkey };
+    // SAFETY: the header on posting.
+    unsafe {
+        let payload = element(sge);
+        post(
+            link,
+            wr_id,
+            RdmaRead { remote },
+            payload,
+            send_flags,
+            replay,
+        )
+    }
+}
+
+/// Posts a SEND of the memory that `sge` names, into the peer's next receive.
+///
+/// Errors: those of `bw_link_post_send`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_send_one(
+    link: *mut bw_link,
+    wr_id: u64,
+    sge: *const bw_sge,
+    send_flags: u32,
+    replay: u32,
+) -> c_int {
+    // SAFETY: the header on posting.
+    unsafe { post(link, wr_id, Send {}, element(sge), send_flags, replay) }
+}
+
+/// Posts a SEND of `length` bytes at `data`, as `bw_link_post_write_inline` does.
+///
+/// Errors: those of `bw_link_post_send`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_send_inline(
+    link: *mut bw_link,
+    wr_id: u64,
+    data: *const c_void,
+    length: u32,
+    send_flags: u32,
+    replay: u32,
+) -> c_int {
+    // SAFETY: the header on posting.
+    unsafe {
+        let payload = bytes(data, length).map(Inline);
+        post(link, wr_id, Send {}, payload, send_flags, replay)
+    }
+}
+
+/// Tells the device of the send requests that were posted one by one. Does nothing while the link
+/// recovers: what was posted before is told.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_ring_sq(link: *mut bw_link) -> c_int {
+    // SAFETY: the header on handles; the caller owns the link.
+    let Some(link) = (unsafe { link.as_mut() }) else {
+        return BW_ENULL as c_int;
+    };
+    link.link.ring();
+    BW_OK as c_int
+}
+
+/// Posts the `num` receives of the array `wr`, in order, as `bw_post_recv` does. A link posts them
+/// again when it recovers: each is told once, when a message has come, or when the link ends. They
+/// may be posted before the link is connected, and should be.
+///
+/// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_recv(
+    link: *mut bw_link,
+    wr: *const bw_recv_wr,
+    num: u32,
+    bad_wr: *mut *const bw_recv_wr,
+) -> c_int {
+    // SAFETY: the header on handles; the caller owns the link.
+    let Some(link) = (unsafe { link.as_mut() }) else {
+        return BW_ENULL as c_int;
+    };
+    let link = &mut link.link;
+    // SAFETY: the header on posting.
+    let code = unsafe {
+        post_each(wr, num, bad_wr, |wr| {
+            let list = list(wr.sg_list, wr.num_sge)?;
+            link.post_recv(wr.wr_id, list).map_err(link_code)
+        })
+    };
+    link.ring_recv();
+    code
+}
+
+/// Posts a receive into the memory that `sge` names; of no use to the peer before `bw_link_ring_rq`.
+///
+/// Errors: those of `bw_link_post_recv`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_post_recv_one(
+    link: *mut bw_link,
+    wr_id: u64,
+    sge: *const bw_sge,
+) -> c_int {
+    // SAFETY: the header on handles and posting; the caller owns the link.
+    let (Some(link), Some(sge)) = (unsafe { (link.as_mut(), element(sge)) }) else {
+        return BW_ENULL as c_int;
+    };
+    // SAFETY: as above.
+    match unsafe { link.link.post_recv(wr_id, &[sge]) } {
+        Ok(()) => BW_OK as c_int,
+        Err(error) => link_code(error) as c_int,
+    }
+}
+
+/// Tells the device of the receives that were posted one by one.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the link's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_ring_rq(link: *mut bw_link) -> c_int {
+    // SAFETY: the header on handles; the caller owns the link.
+    let Some(link) = (unsafe { link.as_mut() }) else {
+        return BW_ENULL as c_int;
+    };
+    link.link.ring_recv();
+    BW_OK as c_int
+}

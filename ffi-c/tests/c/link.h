@@ -1,0 +1,154 @@
+/*
+ * What the test programs of links share: two links of one process, polled in turn, and a ledger of what
+ * each has told. C11 and C++17.
+ */
+#ifndef LINK_H
+#define LINK_H
+
+#include "program.h"
+
+enum { REQUESTS = 4096, SLOT = 64, SLOTS = 64, SOON = 30000 };
+
+/* One end. What it posts has numbers below REQUESTS: receives from RECEIVES on. */
+enum { RECEIVES = REQUESTS / 2 };
+struct side {
+    bw_link *link;
+    bw_region *region;
+    bw_region_info memory;
+    /* How often each request was told, with which outcome the last time. */
+    unsigned told[REQUESTS];
+    bw_told last[REQUESTS];
+    /* Requests of both queues, and those that were told of. */
+    uint64_t posted, retired;
+    /* The next receive, and what was received: how often each number. */
+    unsigned receives;
+    unsigned received[REQUESTS];
+};
+
+static inline void side_memory(struct side *side, bw_pd *pd, bw_link_init *init)
+{
+    bw_region_attr region;
+
+    memset(side, 0, sizeof *side);
+    OK(bw_region_attr_default(&region, sizeof region));
+    region.length = SLOT * SLOTS;
+    region.access = BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE | BW_ACCESS_REMOTE_READ |
+                    BW_ACCESS_REMOTE_ATOMIC;
+    OK(bw_region_create(pd, &region, &side->region));
+    side->memory.size = sizeof side->memory;
+    OK(bw_region_query(side->region, &side->memory));
+    OK(bw_link_init_default(init, sizeof *init));
+    init->memory_addr = side->memory.addr;
+    init->memory_length = side->memory.length;
+    init->memory_rkey = side->memory.rkey;
+    init->look_every = 1;
+}
+
+static inline bw_sge side_sge(struct side *side, unsigned slot, uint32_t length)
+{
+    bw_sge sge;
+
+    sge.addr = side->memory.addr + slot * SLOT;
+    sge.length = length;
+    sge.lkey = side->memory.lkey;
+    return sge;
+}
+
+static inline uint64_t *side_word(struct side *side, unsigned slot)
+{
+    return (uint64_t *)(uintptr_t)(side->memory.addr + slot * SLOT);
+}
+
+/* A receive into the slot of its number. */
+static inline void side_receive(struct side *side)
+{
+    unsigned number = RECEIVES + side->receives++;
+    bw_sge sge = side_sge(side, number % SLOTS, SLOT);
+
+    EXPECT(number < REQUESTS);
+    OK(bw_link_post_recv_one(side->link, number, &sge));
+    OK(bw_link_ring_rq(side->link));
+    side->posted++;
+}
+
+/* Exactly once: nothing is told that was told before. */
+static inline void side_tell(struct side *side, const bw_told *told)
+{
+    EXPECT(told->wr_id < REQUESTS);
+    EXPECT(side->told[told->wr_id]++ == 0);
+    EXPECT((told->doubt != BW_DOUBT_NONE) == (told->outcome == BW_OUTCOME_IN_DOUBT));
+    EXPECT((told->status != 0) == (told->outcome == BW_OUTCOME_FAILED));
+    EXPECT((told->wr_id >= RECEIVES) == ((told->opcode & BW_WC_RECV) != 0));
+    side->last[told->wr_id] = *told;
+    side->retired += told->retired;
+    if (told->wr_id >= RECEIVES && told->outcome == BW_OUTCOME_DONE && told->byte_len == sizeof(uint64_t)) {
+        uint64_t number = *side_word(side, (unsigned)told->wr_id % SLOTS);
+
+        EXPECT(number < REQUESTS);
+        side->received[number]++;
+    }
+}
+
+static inline void side_poll(struct side *side)
+{
+    bw_told told[8];
+    int count = bw_link_poll(side->link, told, sizeof told[0], 8);
+
+    EXPECT(count >= 0);
+    for (int at = 0; at < count; at++)
+        side_tell(side, &told[at]);
+}
+
+static inline bw_link_info side_info(struct side *side)
+{
+    bw_link_info info;
+
+    memset(&info, 0, sizeof info);
+    info.size = sizeof info;
+    OK(bw_link_query(side->link, &info));
+    return info;
+}
+
+static inline bw_link_counters side_counters(struct side *side)
+{
+    bw_link_counters counters;
+
+    memset(&counters, 0, sizeof counters);
+    counters.size = sizeof counters;
+    OK(bw_link_query_counters(side->link, &counters));
+    return counters;
+}
+
+/* Until both work. */
+static inline void both_ready(struct side *a, struct side *b)
+{
+    while (bw_link_get_state(a->link) != BW_LINK_READY ||
+           bw_link_get_state(b->link) != BW_LINK_READY) {
+        EXPECT(bw_link_get_state(a->link) < BW_LINK_CLOSED);
+        EXPECT(bw_link_get_state(b->link) < BW_LINK_CLOSED);
+        side_poll(a);
+        side_poll(b);
+    }
+}
+
+static inline void side_count(void *side, const bw_told *told)
+{
+    side_tell((struct side *)side, told);
+}
+
+/* The end of a link: every receive that is left comes back, and every request was told of. */
+static inline void side_end(struct side *side)
+{
+    uint64_t before = side->retired, retired = 0;
+
+    OK(bw_link_drain(side->link, SOON, side_count, side, &retired));
+    EXPECT(bw_link_get_state(side->link) >= BW_LINK_CLOSED);
+    side->retired += side_info(side).untold;
+    EXPECT(side->retired == side->posted && retired == side->retired - before);
+    for (unsigned number = 0; number < side->receives; number++)
+        EXPECT(side->told[RECEIVES + number] == 1);
+    OK(bw_link_destroy(side->link));
+    OK(bw_region_destroy(side->region));
+}
+
+#endif
