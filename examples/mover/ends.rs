@@ -80,11 +80,7 @@ fn fill(from: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
 /// # Errors
 /// Writing, something that is no notice, a sender that stopped, a checksum that differs. The connection
 /// ends with it, which tells the sender.
-pub fn receive(
-    mut incoming: Incoming,
-    to: &mut impl Write,
-    wait: Wait<'_>,
-) -> Result<Trailer> {
+pub fn receive(mut incoming: Incoming, to: &mut impl Write, wait: Wait<'_>) -> Result<Trailer> {
     let received = receive_blocks(&mut incoming, to, wait)?;
     // The sender is told that all has come for as long as this end is there.
     wait.until(|| incoming.is_over().then_some(()))?;
@@ -264,7 +260,10 @@ mod tests {
             let [sent, received] = moved_with(&mut Cursor::new(&bytes), &mut arrived, orders);
             let what = format!("{sends} {receives:?}\n{}{}", logs[0], logs[1]);
             let sent = sent.unwrap_or_else(|error| panic!("{what}{error:#}"));
-            assert_eq!(sent, received.unwrap_or_else(|error| panic!("{what}{error:#}")));
+            assert_eq!(
+                sent,
+                received.unwrap_or_else(|error| panic!("{what}{error:#}"))
+            );
             assert!(arrived == bytes, "{what}");
             assert!(what.contains("end: recovered from"), "{what}");
         }

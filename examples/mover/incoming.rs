@@ -97,8 +97,7 @@ impl Incoming {
         }
         self.arrived[place] = false;
         let mut header = [0; Notice::SIZE];
-        self.region
-            .read(self.shape.header(self.heard), &mut header);
+        self.region.read(self.shape.header(self.heard), &mut header);
         self.heard += 1;
         let notice = Notice::decode(&header, self.shape.size);
         Ok(Some(notice.context("a notice that cannot be")?))

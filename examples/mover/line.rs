@@ -112,12 +112,6 @@ impl Line {
     }
 }
 
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.log.count(self.link.counters());
-    }
-}
-
 /// A request that cannot be posted now is posted when the link works, or has room again.
 ///
 /// # Errors
@@ -131,7 +125,10 @@ pub fn posted(result: Result<(), LinkError>) -> Result<bool> {
     }
 }
 
-/// What became of a request that has a second try.
+/// Whether a request was executed; `false`: it was not, or that is in doubt.
+///
+/// # Errors
+/// One that failed, and would fail again.
 pub fn executed(outcome: Outcome, what: &str) -> Result<bool> {
     match outcome {
         Outcome::Done => Ok(true),

@@ -3,7 +3,7 @@
 use super::faults::Injection;
 use bellwire::fault::plan::{End, Why};
 use bellwire::fault::{Fault, Recovery};
-use bellwire::recovery::{Counters, FaultReport, Link, RecoveryReport};
+use bellwire::recovery::{FaultReport, Link, RecoveryReport};
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,6 @@ struct State {
     /// Those that are not recovered from yet.
     open: Vec<FaultReport>,
     recoveries: Vec<(Vec<FaultReport>, RecoveryReport)>,
-    counters: Counters,
     /// Requests that the program has posted again itself.
     resolved: u64,
 }
@@ -79,13 +78,6 @@ impl Log {
     pub fn resolve(&self) {
         self.state().resolved += 1;
     }
-
-    /// The link's counters, at its end.
-    pub fn count(&self, counters: Option<Counters>) {
-        if let Some(counters) = counters {
-            self.state().counters = counters;
-        }
-    }
 }
 
 /// `CQ_ERR (CQ: REBUILD_CQ)`, each once.
@@ -137,18 +129,13 @@ impl fmt::Display for Log {
         if !state.open.is_empty() {
             writeln!(f, "{end}: not recovered from {}", names(&state.open))?;
         }
-        let counters = &state.counters;
-        writeln!(
-            f,
-            "{end}: recovered {} times; of requests in flight: executed {}, posted again {}, failed {}, \
-             not executed {}, in doubt {} (of which the program posted again {})",
-            counters.recovered.saturating_sub(1),
-            counters.done,
-            counters.replayed,
-            counters.failed,
-            counters.not_executed,
-            counters.in_doubt,
-            state.resolved,
-        )
+        if state.resolved != 0 {
+            writeln!(
+                f,
+                "{end}: posted {} notices in doubt again itself",
+                state.resolved
+            )?;
+        }
+        Ok(())
     }
 }

@@ -239,7 +239,11 @@ impl Polled for Outgoing {
             }
             let number = told.wr_id >> 1;
             let notice = told.wr_id == wr_id(number, true);
-            let what = if notice { "a notice" } else { "a block's WRITE" };
+            let what = if notice {
+                "a notice"
+            } else {
+                "a block's WRITE"
+            };
             match executed(told.outcome, what) {
                 Ok(true) => {}
                 Ok(false) if notice => again.push(number),

@@ -115,13 +115,14 @@ impl Listener {
         let peer = self.next()?;
         self.0.set_nonblocking(true)?;
         loop {
+            // Looked at before: it says nothing until it has come twice.
+            let gone = peer.is_gone();
             match self.0.accept() {
                 // Another process has come too late.
                 Ok((stream, _)) if credentials(&stream)?.pid != peer.pid => {}
                 Ok((stream, _)) => return Ok((peer, UnixExchange::new(stream)?)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    // It says nothing before.
-                    if peer.is_gone() {
+                    if gone {
                         return Err(Left.into());
                     }
                     std::thread::sleep(Duration::from_millis(1));
