@@ -1,34 +1,36 @@
 //! The two ends' work: from a file into blocks, and from blocks into a file.
 
-use super::blocks::{Incoming, Outgoing};
+use super::faults::strike_due;
+use super::incoming::Incoming;
 use super::notice::{Notice, Trailer};
+use super::outgoing::Outgoing;
 use anyhow::{Context, Result, anyhow};
-use bellwire_examples::{PeerGone, Progress, Wait};
+use bellwire_examples::{Progress, Wait};
 use std::io::{ErrorKind, Read, Write};
 use twox_hash::XxHash3_128;
 
 /// Sends all of `from`.
 ///
 /// # Errors
-/// Reading, a request that failed, a receiver that stopped. The receiver is told.
+/// Reading, a request that failed, a receiver that stopped. The connection ends with it, which tells
+/// the receiver.
 pub fn send(
-    out: &mut Outgoing,
+    mut out: Outgoing,
     from: &mut impl Read,
     wait: Wait<'_>,
     progress: &Progress,
 ) -> Result<Trailer> {
-    let sent = send_blocks(out, from, wait, progress);
-    // When this fails as well, the first reason is the one to tell.
-    let told = out.finish(sent.as_ref().ok().copied());
-    let trailer = sent?;
-    told?;
-    wait.until(|| flip(out.all_told().map(|all| all.then_some(()))))??;
+    let trailer = send_blocks(&mut out, from, wait, progress)?;
+    let notice = Notice::End(trailer);
+    wait.until(|| flip(out.finish(notice)))??;
+    wait.until(|| flip(out.all_told()))??;
+    out.close();
     Ok(trailer)
 }
 
-/// What a look that can fail found: nothing, or something, or why it failed.
-fn flip<T>(found: Result<Option<T>>) -> Option<Result<T>> {
-    found.transpose()
+/// What a look that can fail found: nothing, or that it is so, or why it failed.
+fn flip(found: Result<bool>) -> Option<Result<()>> {
+    found.map(|found| found.then_some(())).transpose()
 }
 
 fn send_blocks(
@@ -40,7 +42,8 @@ fn send_blocks(
     let mut hash = XxHash3_128::new();
     let mut length = 0;
     loop {
-        let mut block = wait.until(|| flip(out.take()))??;
+        strike_due(out, length, wait)?;
+        let mut block = wait.until(|| out.take().transpose())??;
         let size = out.block_size();
         let bytes = &mut block.as_mut_slice()[..size];
         let filled = fill(from, bytes).context("reading the file")?;
@@ -50,7 +53,7 @@ fn send_blocks(
             return Ok(Trailer { length, checksum });
         }
         hash.write(&bytes[..filled]);
-        wait.until(|| flip(out.may_send().map(|may| may.then_some(()))))??;
+        wait.until(|| flip(out.may_send()))??;
         // Blocks are shorter than 4 GiB.
         out.send(block, filled as u32)?;
         length += filled as u64;
@@ -75,23 +78,22 @@ fn fill(from: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
 /// Receives all that comes into `to`, and compares the checksum.
 ///
 /// # Errors
-/// Writing, a receive that failed, a sender that stopped, a checksum that differs. The sender is
-/// told.
-pub fn receive(incoming: &mut Incoming, to: &mut impl Write, wait: Wait<'_>) -> Result<Trailer> {
-    let received = receive_blocks(incoming, to, wait);
-    if received.is_err() {
-        // When this fails as well, the first reason is the one to tell.
-        let _ = incoming.stop();
-    }
-    received
+/// Writing, something that is no notice, a sender that stopped, a checksum that differs. The connection
+/// ends with it, which tells the sender.
+pub fn receive(mut incoming: Incoming, to: &mut impl Write, wait: Wait<'_>) -> Result<Trailer> {
+    let received = receive_blocks(&mut incoming, to, wait)?;
+    // The sender is told that all has come for as long as this end is there.
+    wait.until(|| incoming.is_over().then_some(()))?;
+    Ok(received)
 }
 
 fn receive_blocks(incoming: &mut Incoming, to: &mut impl Write, wait: Wait<'_>) -> Result<Trailer> {
     let mut hash = XxHash3_128::new();
     let mut length = 0;
     let mut buffer = vec![0; incoming.block_size()];
-    loop {
-        match wait.until(|| flip(incoming.next()))?? {
+    let theirs = loop {
+        strike_due(incoming, length, wait)?;
+        match wait.until(|| incoming.next().transpose())?? {
             Notice::Data(filled) => {
                 let bytes = &mut buffer[..filled as usize];
                 incoming.read(bytes);
@@ -100,13 +102,11 @@ fn receive_blocks(incoming: &mut Incoming, to: &mut impl Write, wait: Wait<'_>) 
                 to.write_all(bytes).context("writing the output")?;
                 length += u64::from(filled);
             }
-            Notice::Failed => return Err(PeerGone.into()),
-            Notice::End => break,
+            Notice::End(trailer) => break trailer,
         }
-    }
+    };
     let checksum = hash.finish_128();
     let ours = Trailer { length, checksum };
-    let theirs = incoming.trailer();
     if ours != theirs {
         return Err(anyhow!(
             "what arrived is not what was sent: {} bytes with checksum {:032x}, not {} with {:032x}",
@@ -122,10 +122,12 @@ fn receive_blocks(incoming: &mut Incoming, to: &mut impl Write, wait: Wait<'_>) 
 #[cfg(test)]
 mod tests {
     use super::super::blocks::Shape;
-    use super::super::threads::connected;
+    use super::super::faults::{Faults, Injection};
+    use super::super::log::Log;
     use super::*;
     use bellwire::Device;
-    use bellwire_examples::Alarm;
+    use bellwire::recovery::pair;
+    use bellwire_examples::{Alarm, PeerGone};
     use std::io::{self, Cursor};
     use std::sync::atomic::AtomicBool;
 
@@ -135,8 +137,20 @@ mod tests {
     };
 
     fn moved(from: &mut (impl Read + Send), to: &mut (impl Write + Send)) -> [Result<Trailer>; 2] {
-        let pd = Device::open("auto").unwrap().alloc_pd();
-        let (mut out, mut incoming) = connected(&pd, SHAPE).unwrap();
+        let order = || (Faults::default(), Log::new("end"));
+        moved_with(from, to, [order(), order()])
+    }
+
+    fn moved_with(
+        from: &mut (impl Read + Send),
+        to: &mut (impl Write + Send),
+        [sends, receives]: [(Faults, Log); 2],
+    ) -> [Result<Trailer>; 2] {
+        // One of its own: what strikes it strikes no other test.
+        let pd = Device::soft(Default::default()).alloc_pd();
+        let (here, there) = pair();
+        let out = Outgoing::new(&pd, SHAPE, here, sends).unwrap();
+        let incoming = Incoming::new(&pd, SHAPE, there, receives).unwrap();
         let gone = &AtomicBool::new(false);
         let wait = Wait {
             crowded: true,
@@ -146,11 +160,14 @@ mod tests {
         std::thread::scope(|scope| {
             let sender = scope.spawn(move || {
                 let alarm = Alarm::new(gone);
-                let sent = send(&mut out, from, wait, progress);
+                let sent = send(out, from, wait, progress)?;
                 alarm.disarm();
-                sent
+                Ok(sent)
             });
-            let received = receive(&mut incoming, to, wait);
+            let received = receive(incoming, to, wait);
+            if received.is_err() {
+                drop(Alarm::new(gone));
+            }
             [sender.join().unwrap(), received]
         })
     }
@@ -211,5 +228,44 @@ mod tests {
         let [sent, received] = moved(&mut from, &mut Fails(1000));
         assert!(format!("{:#}", received.unwrap_err()).contains("on purpose"));
         assert!(sent.unwrap_err().is::<PeerGone>());
+    }
+
+    /// Many faults of each kind, at either end and at both: what arrives is what was sent.
+    #[test]
+    fn every_fault_is_survived() {
+        let bytes: Vec<u8> = (0..20_000u32).map(|n| (n % 251) as u8).collect();
+        let every = |kind: &str| -> Vec<Injection> {
+            (0..=100)
+                .step_by(10)
+                .map(|percent| format!("{kind}@{percent}%").parse().unwrap())
+                .collect()
+        };
+        for (sends, receives) in [
+            ("cq-err", None),
+            ("qp-fatal", None),
+            ("retry-exc", None),
+            ("ack-lost", None),
+            ("qp-fatal", Some("cq-err")),
+            ("cq-err", Some("cq-err")),
+            ("ack-lost", Some("qp-fatal")),
+        ] {
+            let order = |kind: Option<&str>| {
+                let injections = kind.map(every).unwrap_or_default();
+                let faults = Faults::new(&injections, bytes.len() as u64);
+                (faults, Log::new("end"))
+            };
+            let orders = [order(Some(sends)), order(receives)];
+            let logs = orders.each_ref().map(|(_, log)| log.clone());
+            let mut arrived = Vec::new();
+            let [sent, received] = moved_with(&mut Cursor::new(&bytes), &mut arrived, orders);
+            let what = format!("{sends} {receives:?}\n{}{}", logs[0], logs[1]);
+            let sent = sent.unwrap_or_else(|error| panic!("{what}{error:#}"));
+            assert_eq!(
+                sent,
+                received.unwrap_or_else(|error| panic!("{what}{error:#}"))
+            );
+            assert!(arrived == bytes, "{what}");
+            assert!(what.contains("end: recovered from"), "{what}");
+        }
     }
 }

@@ -5,9 +5,9 @@
 //! ```text
 //!  sender                                  receiver
 //!  read ► block ── WRITE ─────────────► block ► output
-//!               ── WRITE_WITH_IMM ────► receive: length
+//!               ── WRITE_WITH_IMM ────► receive: number; header: length
 //!         credit ◄──────────── WRITE ── blocks done
-//!               ── WRITE_WITH_IMM ────► receive: end; trailer: length, checksum
+//!               ── WRITE_WITH_IMM ────► receive: number; header: length, checksum of all
 //!
 //!  cargo run --release --example mover -- FILE --output COPY
 //!  cargo run --release --example mover -- --generate 1g
@@ -15,11 +15,32 @@
 //!  cargo run --release --example mover -- --listen NAME --output COPY
 //!  cargo run --release --example mover -- --connect NAME FILE
 //! ```
+//!
+//! The connection is a [`Link`](bellwire::recovery::Link), which recovers from faults. `--fault` has
+//! them happen:
+//!
+//! ```text
+//!  cargo run --release --example mover -- --generate 1g --fault cq-err@30% --fault qp-fatal@60%
+//! ```
+//!
+//! What each request is if it was in flight then, and whether it may be posted again:
+//!
+//! - WRITE of a block: the same bytes to the same place, which nobody else writes to before the request
+//!   is told. Once more does no harm: `Replay::Anyway`. So with credits, which are counts from the
+//!   beginning.
+//! - WRITE_WITH_IMM of a notice: consumes a receive, so the library posts it again only if it was not
+//!   executed. If that is in doubt, because the receiver's completions were lost, the mover posts it
+//!   again: notices have numbers, and the receiver passes over one that it has had.
 
 mod blocks;
 mod ends;
+mod faults;
 mod files;
+mod incoming;
+mod line;
+mod log;
 mod notice;
+mod outgoing;
 mod processes;
 mod threads;
 
@@ -27,8 +48,11 @@ use anyhow::{Context, Result, bail};
 use bellwire_examples::{Progress, parse_size};
 use blocks::Shape;
 use clap::Parser;
+use faults::{Faults, Injection};
 use files::{Output, generate};
+use log::Log;
 use notice::{MAX_BLOCK, Trailer};
+use processes::Opening;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -67,6 +91,13 @@ struct Cli {
     /// Send the file to the process that listens
     #[arg(long, value_name = "NAME", conflicts_with_all = ["listen", "output", "force"])]
     connect: Option<String>,
+    /// Have the sender's end fail, when so much of the file was sent: cq-err@30%, qp-fatal@60%,
+    /// port-flap, retry-exc (a request that no answer comes to), ack-lost (one whose answer is lost)
+    #[arg(long, value_name = "KIND@PERCENT%", conflicts_with = "listen")]
+    fault: Vec<Injection>,
+    /// The same of the receiver's end
+    #[arg(long, value_name = "KIND@PERCENT%", conflicts_with = "connect")]
+    fault_receiver: Vec<Injection>,
 }
 
 fn block_size(text: &str) -> Result<u64, String> {
@@ -104,6 +135,12 @@ fn run(cli: &Cli) -> Result<()> {
     if meta.is_dir() {
         bail!("{} is a folder: name a file", input.display());
     }
+    if !(meta.is_file() || cli.fault.is_empty() && cli.fault_receiver.is_empty()) {
+        bail!(
+            "{} has no length that a percentage could be taken of: name a regular file",
+            input.display()
+        );
+    }
     let shape = Shape {
         count: cli.blocks,
         size: usize::try_from(cli.block).context("--block")?,
@@ -114,17 +151,28 @@ fn run(cli: &Cli) -> Result<()> {
             "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}",
         )
     };
+    let total = meta.len();
+    let logs = [Log::new("sender"), Log::new("receiver")];
+    let [sends, receives] = [(&cli.fault, &logs[0]), (&cli.fault_receiver, &logs[1])]
+        .map(|(injections, log)| (Faults::new(injections, total), log.clone()));
     if let Some(name) = &cli.connect {
+        let opening = Opening { shape, total };
         let start = Instant::now();
-        let moved = processes::send(name, shape, &mut file, &progress())?;
-        return say(&moved, shape, start);
+        let moved = processes::send(name, opening, sends, &mut file, &progress())?;
+        return say(&moved, shape, start, &logs);
     }
     let output = cli.output.clone().or_else(|| inside("moved"));
     let mut output = Output::new(output.context("no output to write to")?, cli.force)?;
     let start = Instant::now();
-    let moved = threads::transfer(shape, &mut file, &mut output.file, &progress())?;
+    let moved = threads::transfer(
+        shape,
+        [sends, receives],
+        &mut file,
+        &mut output.file,
+        &progress(),
+    )?;
     output.keep()?;
-    say(&moved, shape, start)
+    say(&moved, shape, start, &logs)
 }
 
 fn receive(cli: &Cli, name: &str) -> Result<()> {
@@ -132,14 +180,15 @@ fn receive(cli: &Cli, name: &str) -> Result<()> {
     let output = Output::new(output, cli.force)?;
     let sender = processes::Sender::wait(name)?;
     let start = Instant::now();
-    let (moved, shape) = sender.receive(output)?;
-    say(&moved, shape, start)
+    let log = Log::new("receiver");
+    let (moved, shape) = sender.receive(&cli.fault_receiver, log.clone(), output)?;
+    say(&moved, shape, start, &[log])
 }
 
-/// Prints what was moved since then.
-fn say(moved: &Trailer, shape: Shape, start: Instant) -> Result<()> {
+/// Prints what was moved since then, and what was recovered from.
+fn say(moved: &Trailer, shape: Shape, start: Instant, logs: &[Log]) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
-    let text = format!(
+    let mut text = format!(
         "moved {} bytes in {seconds:.3} s, {:.1} MB/s from file to file, in blocks of {} bytes\n\
          xxh3-128 {:032x}, the same on both ends\n",
         moved.length,
@@ -147,6 +196,9 @@ fn say(moved: &Trailer, shape: Shape, start: Instant) -> Result<()> {
         shape.size,
         moved.checksum,
     );
+    for log in logs {
+        text += &log.to_string();
+    }
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

@@ -1,12 +1,17 @@
 //! The two ends in two processes.
 
-use super::blocks::{Incoming, Outgoing, Shape};
+use super::blocks::Shape;
 use super::ends;
+use super::faults::{Faults, Injection};
 use super::files::Output;
+use super::incoming::Incoming;
+use super::log::Log;
 use super::notice::Trailer;
+use super::outgoing::Outgoing;
 use anyhow::{Context, Result};
 use bellwire::{Device, Pd};
-use bellwire_examples::{Listener, Peer, Progress, Wait};
+use bellwire_examples::{Listener, Peer, Progress, UnixExchange, Wait};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
@@ -30,34 +35,35 @@ fn wait(peer: &Peer) -> Wait<'_> {
 ///
 /// # Errors
 /// When nobody listens; those of set-up; that of the end that failed first.
-pub fn send(name: &str, shape: Shape, from: &mut File, progress: &Progress) -> Result<Trailer> {
-    let pd = open(name)?;
-    let mut peer = Peer::connect(PROGRAM, name)?;
-    peer.send(&shape)?;
-    let sent = send_to(&mut peer, &pd, shape, from, progress);
-    peer.conclude(sent)
-}
-
-fn send_to(
-    peer: &mut Peer,
-    pd: &Pd,
-    shape: Shape,
+pub fn send(
+    name: &str,
+    opening: Opening,
+    order: (Faults, Log),
     from: &mut File,
     progress: &Progress,
 ) -> Result<Trailer> {
-    let mut outgoing = Outgoing::new(pd, shape)?;
-    outgoing.connect(&peer.exchange_info(&outgoing.info())?)?;
-    // Nobody sends before both are connected.
-    peer.exchange(&())?;
-    let sent = ends::send(&mut outgoing, from, wait(peer), progress)?;
-    peer.send(&())?;
-    Ok(sent)
+    let pd = open(name)?;
+    let (mut peer, exchange) = Peer::connect_with_exchange(PROGRAM, name)?;
+    peer.send(&opening)?;
+    let outgoing = Outgoing::new(&pd, opening.shape, exchange, order);
+    let sent = outgoing.and_then(|outgoing| ends::send(outgoing, from, wait(&peer), progress));
+    peer.conclude(sent)
+}
+
+/// What the sender says first.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Opening {
+    /// Of both ends' blocks.
+    pub shape: Shape,
+    /// Bytes of the file.
+    pub total: u64,
 }
 
 /// A process that has come to send a file.
 #[derive(Debug)]
 pub struct Sender {
     peer: Peer,
+    exchange: UnixExchange,
     pd: Pd,
 }
 
@@ -73,32 +79,38 @@ impl Sender {
             std::io::stdout(),
             "listening: start `mover --connect {name} FILE`"
         )?;
-        let peer = listener.accept()?;
-        Ok(Self { peer, pd })
+        let (peer, exchange) = listener.accept_with_exchange()?;
+        Ok(Self { peer, exchange, pd })
     }
 
     /// Receives the file; gives length and checksum, which are the same there, and how it came.
     ///
     /// # Errors
     /// Those of set-up; that of the end that failed first.
-    pub fn receive(mut self, output: Output) -> Result<(Trailer, Shape)> {
-        let shape = self.peer.receive()?;
-        let received = self.receive_as(shape, output);
-        Ok((self.peer.report(received)?, shape))
+    pub fn receive(
+        self,
+        injections: &[Injection],
+        log: Log,
+        output: Output,
+    ) -> Result<(Trailer, Shape)> {
+        let Self {
+            mut peer,
+            exchange,
+            pd,
+        } = self;
+        let Opening { shape, total } = peer.receive()?;
+        let order = (Faults::new(injections, total), log);
+        let incoming = Incoming::new(&pd, shape, exchange, order);
+        let received = incoming.and_then(|incoming| receive_into(incoming, output, wait(&peer)));
+        Ok((peer.report(received)?, shape))
     }
+}
 
-    fn receive_as(&mut self, shape: Shape, mut output: Output) -> Result<Trailer> {
-        let Self { peer, pd } = self;
-        let mut incoming = Incoming::new(pd, shape)?;
-        incoming.connect(&peer.exchange_info(&incoming.info())?)?;
-        peer.exchange(&())?;
-        let mut to = BufWriter::with_capacity(1 << 20, &mut output.file);
-        let received = ends::receive(&mut incoming, &mut to, wait(peer))?;
-        to.flush().context("writing the output")?;
-        drop(to);
-        // It is told that all has arrived as long as this end is there.
-        peer.receive::<()>()?;
-        output.keep()?;
-        Ok(received)
-    }
+fn receive_into(incoming: Incoming, mut output: Output, wait: Wait<'_>) -> Result<Trailer> {
+    let mut to = BufWriter::with_capacity(1 << 20, &mut output.file);
+    let received = ends::receive(incoming, &mut to, wait)?;
+    to.flush().context("writing the output")?;
+    drop(to);
+    output.keep()?;
+    Ok(received)
 }

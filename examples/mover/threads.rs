@@ -1,39 +1,37 @@
 //! Both ends in one process: two threads.
 
-use super::blocks::{Incoming, Outgoing, Shape};
+use super::blocks::Shape;
 use super::ends;
+use super::faults::Faults;
+use super::incoming::Incoming;
+use super::log::Log;
 use super::notice::Trailer;
+use super::outgoing::Outgoing;
 use anyhow::{Context, Result, anyhow};
-use bellwire::{Device, Pd};
+use bellwire::Device;
+use bellwire::recovery::pair;
 use bellwire_examples::{Alarm, PeerGone, Progress, Wait};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::atomic::AtomicBool;
 use tempfile::NamedTempFile;
 
-/// Two connected ends.
-///
-/// # Errors
-/// Those of set-up.
-pub fn connected(pd: &Pd, shape: Shape) -> Result<(Outgoing, Incoming)> {
-    let (mut outgoing, mut incoming) = (Outgoing::new(pd, shape)?, Incoming::new(pd, shape)?);
-    outgoing.connect(&incoming.info())?;
-    incoming.connect(&outgoing.info())?;
-    Ok((outgoing, incoming))
-}
-
-/// Moves everything from one file to the other; gives length and checksum.
+/// Moves everything from one file to the other; gives length and checksum. Each end has faults and a
+/// log.
 ///
 /// # Errors
 /// Those of set-up; that of the end that failed first.
 pub fn transfer(
     shape: Shape,
+    [sends, receives]: [(Faults, Log); 2],
     from: &mut File,
     to: &mut NamedTempFile,
     progress: &Progress,
 ) -> Result<Trailer> {
     let pd = Device::open("auto")?.alloc_pd();
-    let (mut outgoing, mut incoming) = connected(&pd, shape)?;
+    let (here, there) = pair();
+    let outgoing = Outgoing::new(&pd, shape, here, sends)?;
+    let incoming = Incoming::new(&pd, shape, there, receives)?;
     let gone = &AtomicBool::new(false);
     let wait = Wait {
         // Files are slow beside memory: whoever waits gives its processor away.
@@ -44,13 +42,13 @@ pub fn transfer(
         let receiver = scope.spawn(move || {
             let alarm = Alarm::new(gone);
             let mut to = BufWriter::with_capacity(1 << 20, to);
-            let received = ends::receive(&mut incoming, &mut to, wait)?;
+            let received = ends::receive(incoming, &mut to, wait)?;
             to.flush().context("writing the output")?;
             alarm.disarm();
             Ok(received)
         });
         let alarm = Alarm::new(gone);
-        let sent = ends::send(&mut outgoing, from, wait, progress);
+        let sent = ends::send(outgoing, from, wait, progress);
         if sent.is_ok() {
             alarm.disarm();
         } else {

@@ -1,6 +1,7 @@
 //! What the example programs share. Start reading at `hello/main.rs`, which needs none of it.
 
 mod cores;
+mod exchange;
 mod meet;
 mod pair;
 mod progress;
@@ -8,6 +9,7 @@ mod size;
 mod wait;
 
 pub use cores::{allowed, pick, pin};
+pub use exchange::UnixExchange;
 pub use meet::{Left, Listener, Peer, Told};
 pub use pair::{ALL_ACCESS, End, buffer};
 pub use progress::Progress;

@@ -1,6 +1,7 @@
 //! How two processes meet: a Unix socket with a name that goes with its process, and one line of JSON
 //! for each thing that they tell each other. Nothing that is measured goes this way.
 
+use super::exchange::UnixExchange;
 use super::wait::{Gone, PeerGone};
 use anyhow::{Context, Result, bail};
 use bellwire::connect::ConnInfo;
@@ -13,6 +14,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
 
 /// The other process has ended, or has closed its socket.
 #[derive(Clone, Copy, Debug)]
@@ -92,11 +94,40 @@ impl Listener {
     /// # Errors
     /// What accept(2) answers.
     pub fn accept(self) -> Result<Peer> {
+        self.next()
+    }
+
+    fn next(&self) -> Result<Peer> {
         loop {
             let (stream, _) = self.0.accept().context("waiting for the other process")?;
             let peer = credentials(&stream)?;
             if peer.uid == user() {
                 return Ok(Peer::new(stream, peer.pid));
+            }
+        }
+    }
+
+    /// As [`accept`](Self::accept), of one that [links](Peer::connect_with_exchange).
+    ///
+    /// # Errors
+    /// Those of [`accept`](Self::accept); [`Left`].
+    pub fn accept_with_exchange(self) -> Result<(Peer, UnixExchange)> {
+        let peer = self.next()?;
+        self.0.set_nonblocking(true)?;
+        loop {
+            // Looked at before: it says nothing until it has come twice.
+            let gone = peer.is_gone();
+            match self.0.accept() {
+                // Another process has come too late.
+                Ok((stream, _)) if credentials(&stream)?.pid != peer.pid => {}
+                Ok((stream, _)) => return Ok((peer, UnixExchange::new(stream)?)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if gone {
+                        return Err(Left.into());
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error).context("waiting for the other process"),
             }
         }
     }
@@ -120,6 +151,24 @@ impl Peer {
     /// # Errors
     /// When there is none, or one of another user.
     pub fn connect(program: &str, name: &str) -> Result<Self> {
+        let (stream, pid) = Self::stream(program, name)?;
+        Ok(Self::new(stream, pid))
+    }
+
+    /// As [`connect`](Self::connect), with an exchange for a link.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_with_exchange(program: &str, name: &str) -> Result<(Self, UnixExchange)> {
+        let peer = Self::connect(program, name)?;
+        let (stream, pid) = Self::stream(program, name)?;
+        if pid != peer.pid {
+            return Err(Left.into());
+        }
+        Ok((peer, UnixExchange::new(stream)?))
+    }
+
+    fn stream(program: &str, name: &str) -> Result<(UnixStream, i32)> {
         let stream = match UnixStream::connect_addr(&address(program, name)?) {
             Ok(stream) => stream,
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -134,7 +183,7 @@ impl Peer {
                 peer.uid
             );
         }
-        Ok(Self::new(stream, peer.pid))
+        Ok((stream, peer.pid))
     }
 
     /// Tells something.

@@ -98,6 +98,20 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
         (&["--listen", "x"], "--output"),
         (&["--listen", "x", "some.file"], "cannot be used with"),
         (&["--connect", "x"], "<FILE>"),
+        (&["--generate", "1m", "--fault", "cq-err"], "KIND@PERCENT%"),
+        (&["--generate", "1m", "--fault", "rain@5%"], "qp-fatal"),
+        (
+            &["--generate", "1m", "--fault-receiver", "cq-err@101%"],
+            "0% to 100%",
+        ),
+        (
+            &["--listen", "x", "--output", "y", "--fault", "cq-err@1%"],
+            "cannot be used with",
+        ),
+        (
+            &["--connect", "x", "y", "--fault-receiver", "cq-err@1%"],
+            "cannot be used with",
+        ),
         (
             &["--connect", "x", "some.file", "--output", "copy"],
             "cannot be used with",
@@ -163,4 +177,142 @@ fn a_process_that_fails_tells_the_other_why() {
     assert_eq!(killed.status, Some(1));
     assert!(killed.stderr.contains("has left"), "{}", killed.stderr);
     assert!(!to.exists());
+}
+
+/// What is said of an end: every fault injected, and that it was recovered from.
+fn recovered(ran: &Ran, end: &str, injected: &str, faults: &[&str]) {
+    let said = |what: &str| ran.stdout.contains(what);
+    assert!(
+        said(&format!("{end}: injected {injected}\n")),
+        "{}",
+        ran.stdout
+    );
+    for fault in faults {
+        let told = |line: &str| {
+            line.starts_with(&format!("{end}: recovered from ")) && line.contains(fault)
+        };
+        assert!(ran.stdout.lines().any(told), "{fault}: {}", ran.stdout);
+    }
+    assert!(!said("gave up") && !said("not recovered"), "{}", ran.stdout);
+}
+
+const FAULTS: [&str; 4] = ["--fault", "cq-err@30%", "--fault", "qp-fatal@60%"];
+
+/// A file of a few hundred blocks.
+fn large(path: &Path) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..4u32 << 20).map(|n| (n * n % 253) as u8).collect();
+    fs::write(path, &bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn faults_are_recovered_from_between_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let bytes = large(&from);
+    let checksum = format!("{:032x}", XxHash3_128::oneshot(&bytes));
+    let mut more = vec!["--block", "16k", "--force"];
+    more.extend(FAULTS);
+    let ran = moved(&from, &to, &more);
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert!(fs::read(&to).unwrap() == bytes);
+    assert!(ran.stdout.contains(&checksum), "{}", ran.stdout);
+    recovered(
+        &ran,
+        "sender",
+        "cq-err@30% qp-fatal@60%",
+        &["CQ_ERR (CQ: REBUILD_CQ)", "QP_FATAL (QP: RESET_QP)"],
+    );
+
+    // The other kinds, and the receiver's end, whose completions are lost with its completion queue.
+    more.extend([
+        "--fault",
+        "retry-exc@0%",
+        "--fault",
+        "ack-lost@45%",
+        "--fault",
+        "port-flap@100%",
+    ]);
+    more.extend([
+        "--fault-receiver",
+        "qp-fatal@20%",
+        "--fault-receiver",
+        "cq-err@50%",
+    ]);
+    let ran = moved(&from, &to, &more);
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert!(fs::read(&to).unwrap() == bytes);
+    recovered(
+        &ran,
+        "sender",
+        "retry-exc@0% cq-err@30% ack-lost@45% qp-fatal@60% port-flap@100%",
+        &[
+            "RETRY_EXC_ERR (QP: RESET_QP)",
+            "CQ_ERR",
+            "QP_FATAL",
+            "PORT_ERR (PORT: WAIT_FOR_PORT)",
+        ],
+    );
+    recovered(
+        &ran,
+        "receiver",
+        "qp-fatal@20% cq-err@50%",
+        &["QP_FATAL", "CQ_ERR", "the other end's fault"],
+    );
+}
+
+#[test]
+fn faults_are_recovered_from_between_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let bytes = large(&from);
+    let checksum = format!("{:032x}", XxHash3_128::oneshot(&bytes));
+    let name = processes::name("recovers");
+    let arguments = [
+        "--listen",
+        &name,
+        "--output",
+        text(&to),
+        "--fault-receiver",
+        "cq-err@50%",
+    ];
+    let listening = Listening::start("mover", &arguments);
+    let mut arguments = vec!["--connect", &name, text(&from), "--block", "16k"];
+    arguments.extend(FAULTS);
+    let sent = listening.run(&arguments);
+    let received = listening.end();
+    assert_eq!(sent.status, Some(0), "{}", sent.stderr);
+    assert_eq!(received.status, Some(0), "{}", received.stderr);
+    assert!(fs::read(&to).unwrap() == bytes);
+    for ran in [&sent, &received] {
+        assert!(ran.stdout.contains(&checksum), "{}", ran.stdout);
+    }
+    recovered(
+        &sent,
+        "sender",
+        "cq-err@30% qp-fatal@60%",
+        &["CQ_ERR", "QP_FATAL", "the other end's fault"],
+    );
+    recovered(
+        &received,
+        "receiver",
+        "cq-err@50%",
+        &["CQ_ERR", "the other end's fault"],
+    );
+}
+
+#[test]
+fn a_percentage_is_of_a_file_with_a_length() {
+    let ran = run(
+        "mover",
+        &[
+            "/dev/zero",
+            "--output",
+            "/nowhere/at/all",
+            "--fault",
+            "cq-err@30%",
+        ],
+    );
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.stderr.contains("regular file"), "{}", ran.stderr);
 }

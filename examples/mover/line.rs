@@ -1,0 +1,138 @@
+//! What both ends have of the connection.
+
+use super::faults::Faults;
+use super::log::Log;
+use anyhow::{Result, anyhow};
+use bellwire::fault::outcome::Outcome;
+use bellwire::fault::plan::{Limits, Why};
+use bellwire::recovery::{Exchange, Link, LinkEnd, LinkError, LinkInit, LinkState, Told};
+use bellwire::wr::Remote;
+use bellwire::{Device, Pd, QpInit, Region};
+use bellwire_examples::PeerGone;
+use std::time::Duration;
+
+/// An end that is polled.
+pub trait Polled {
+    /// Its connection.
+    fn line(&mut self) -> &mut Line;
+
+    /// Takes what there is, and carries a recovery on.
+    ///
+    /// # Errors
+    /// A request that failed, a link that has ended.
+    fn poll(&mut self) -> Result<()>;
+}
+
+/// A link, and what strikes it.
+#[derive(Debug)]
+pub struct Line {
+    pub link: Link,
+    pub device: Device,
+    pub faults: Faults,
+    pub log: Log,
+}
+
+/// Outcomes that one poll takes.
+const AT_ONCE: usize = 64;
+
+/// How long the last requests may take to be told.
+const CLOSE: Duration = Duration::from_secs(60);
+
+impl Line {
+    /// A link that connects as it is polled; the peer may work on the region.
+    ///
+    /// # Errors
+    /// Those of set-up.
+    pub fn new(
+        pd: &Pd,
+        qp: QpInit,
+        region: &Region,
+        exchange: impl Exchange + 'static,
+        (faults, log): (Faults, Log),
+    ) -> Result<Self> {
+        let init = LinkInit {
+            qp,
+            memory: region.into(),
+            limits: Limits {
+                // As many faults as are ordered, one right behind the other.
+                settle: Duration::ZERO,
+                // Another for each end.
+                seed: region.mr().addr(),
+                ..Limits::default()
+            },
+            ..LinkInit::default()
+        };
+        let mut link = Link::new(pd, init, exchange)?;
+        log.listen(&mut link);
+        Ok(Self {
+            link,
+            device: pd.device().clone(),
+            faults,
+            log,
+        })
+    }
+
+    /// Whether it works.
+    pub fn is_ready(&self) -> bool {
+        self.link.state() == LinkState::Ready
+    }
+
+    /// The peer's memory, when it has told of it.
+    pub fn target(&self) -> Option<Remote> {
+        Some(self.link.peer_memory()?.remote(0))
+    }
+
+    /// Numbers of the queue pair and the completion queue of a link that works.
+    pub fn numbers(&mut self) -> Option<(u32, u32)> {
+        self.is_ready().then_some(())?;
+        Some((self.link.qp_num()?, self.link.cqn()?))
+    }
+
+    /// Gives what is told to `each`.
+    #[inline]
+    pub fn poll(&mut self, each: impl FnMut(Told)) {
+        if self.link.poll(AT_ONCE, each) == 0 && !self.is_ready() {
+            // What it waits for may wait for the device's time.
+            self.device.progress();
+        }
+    }
+
+    /// Why it has ended, if it has.
+    pub fn ended(&self) -> Option<anyhow::Error> {
+        match self.link.state() {
+            LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed)) => Some(PeerGone.into()),
+            LinkState::Ended(end) => Some(anyhow!("the connection has ended: {end}")),
+            _ => None,
+        }
+    }
+
+    /// Ends it, when everything was told. The peer's link ends with it.
+    pub fn close(&mut self) {
+        self.link.drain(CLOSE, drop);
+    }
+}
+
+/// A request that cannot be posted now is posted when the link works, or has room again.
+///
+/// # Errors
+/// Any other reason.
+pub fn posted(result: Result<(), LinkError>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(LinkError::Recovering) => Ok(false),
+        Err(LinkError::Ended(LinkEnd::GaveUp(Why::PeerClosed))) => Err(PeerGone.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a request was executed; `false`: it was not, or that is in doubt.
+///
+/// # Errors
+/// One that failed, and would fail again.
+pub fn executed(outcome: Outcome, what: &str) -> Result<bool> {
+    match outcome {
+        Outcome::Done => Ok(true),
+        Outcome::Failed(status) => Err(anyhow!("{what} failed: {}", status.text())),
+        Outcome::NotExecuted | Outcome::InDoubt(_) => Ok(false),
+    }
+}
