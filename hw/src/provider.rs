@@ -1,7 +1,6 @@
 //! Who stands behind a device's objects: the software HCA, or a device of libibverbs. A match, never
 //! a `dyn`; without the feature `verbs` there is one case, and no match.
 
-use crate::cq::CqSide;
 use crate::device::{DeviceAttr, PortAttr};
 use crate::error::Error;
 use crate::pd::Pd;
@@ -129,11 +128,10 @@ impl Provider {
         both!(self, device => device.check_alive())
     }
 
-    /// What a poll that found nothing does: lets the software HCA's requests go on whose time has
-    /// come, or fetches what the device has. Whether polling again may find something.
+    /// What a poll that found nothing does with the software HCA: lets requests go on whose time has
+    /// come. Whether polling again may find something.
     #[inline(always)]
-    pub fn look(&self, cq: &CqSide) -> bool {
-        let _ = cq;
+    pub fn look(&self) -> bool {
         match self {
             Self::Soft(hca) => {
                 let waiting = hca.waiting();
@@ -143,20 +141,7 @@ impl Provider {
                 waiting
             }
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => match cq {
-                CqSide::Verbs(cq) => cq.fetch(),
-                CqSide::Soft(_) => false,
-            },
-        }
-    }
-
-    /// Whether to look again where what was found was nobody's: until nothing is found.
-    #[inline(always)]
-    pub fn looks_again(&self) -> bool {
-        match self {
-            Self::Soft(_) => false,
-            #[cfg(feature = "verbs")]
-            Self::Verbs(_) => true,
+            Self::Verbs(_) => false,
         }
     }
 

@@ -70,7 +70,9 @@ impl<'m> SendWqe<'m> {
     /// Its size in basic blocks.
     #[inline(always)]
     pub fn blocks(&self) -> u32 {
-        self.ds().div_ceil((BASIC_BLOCK / SEGMENT) as u32)
+        const SEGMENTS: u32 = (BASIC_BLOCK / SEGMENT) as u32;
+        // A shift: `div_ceil` would test the remainder.
+        (self.ds() + SEGMENTS - 1) >> SEGMENTS.ilog2()
     }
 
     /// The flag byte, [`fm_ce_se`](super::fm_ce_se).
@@ -178,6 +180,12 @@ pub struct SgeList<'m> {
 }
 
 impl<'m> SgeList<'m> {
+    /// Whether nothing comes any more.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.offset >= self.end
+    }
+
     /// Bytes in all; `u64`, because nothing bounds their sum.
     #[inline]
     pub fn total(self) -> u64 {
@@ -194,7 +202,7 @@ impl<'m> Iterator for SgeList<'m> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Data<'m>> {
-        if self.offset >= self.end {
+        if self.is_empty() {
             return None;
         }
         // SAFETY: data segments take any bytes.
@@ -214,8 +222,12 @@ impl<'m> Iterator for SgeList<'m> {
         let place = self.wqe.place(start);
         let ring_bytes = self.wqe.ring.blocks() as usize * BASIC_BLOCK;
         let first = self.wqe.ring.block(0);
-        let room = ring_bytes - (place.addr().get() - first.addr().get());
-        let head = len.min(room);
+        if start + len <= BASIC_BLOCK {
+            // SAFETY: within the first block; `read`'s caller promises that nobody writes to it.
+            let bytes = unsafe { NonNull::slice_from_raw_parts(place, len).as_ref() };
+            return Some(Data::Inline(bytes, &[]));
+        }
+        let head = len.min(ring_bytes - (place.addr().get() - first.addr().get()));
         // SAFETY: `head` bytes from `place` on, and the rest from the ring's start on, lie in the
         // ring; an entry of at most 63 segments is shorter than any ring that holds it, and
         // `read`'s caller promises that nobody writes to it.
