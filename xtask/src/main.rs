@@ -6,6 +6,7 @@
 
 mod command;
 mod cost;
+mod latency;
 mod libtest;
 mod page;
 mod race;
@@ -52,8 +53,9 @@ enum Job {
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
     Race,
-    /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, and write
-    /// docs/performance.md's table. Installs libibverbs-dev and what the guest needs.
+    /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, time them
+    /// beside perftest, and write docs/performance.md's tables. Installs libibverbs-dev and what the
+    /// guest needs.
     Cost,
     /// Boot a guest that has real RDMA devices (Soft-RoCE), and run COMMAND in it.
     Vm(vm::Options),

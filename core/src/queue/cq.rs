@@ -140,9 +140,11 @@ impl<'m> CompletionQueue<'m> {
     }
 
     /// Tells of an entry that does not stand in the ring, for providers whose device has completions in
-    /// a form of its own: as if it had been the next in the ring, which is empty
-    /// ([`next_index`](Self::next_index)), and with all the checks of one that was. `None`: it tells
-    /// of no request in flight, and is counted as [stale](Self::stale).
+    /// a form of its own: with all the checks of one that does. `None`: it tells of no request in
+    /// flight, and is counted as [stale](Self::stale).
+    ///
+    /// Nothing older may stand in the ring ([`next_index`](Self::next_index)): a request that is told
+    /// tells those before it in its queue as unsignalled ones.
     ///
     /// Cost of a completion: reads half a line of ledger and one of the slot table, writes the
     /// consumer record and the ledger's counter.
