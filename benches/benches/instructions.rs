@@ -175,7 +175,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 }
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(284))]
+#[library_benchmark(config = limit(270))]
 #[bench::run(connected())]
 fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
@@ -198,7 +198,7 @@ fn writes(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(1010))]
+#[library_benchmark(config = limit(1004))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -273,14 +273,14 @@ fn linked() -> Links {
 }
 
 // WRITE and SEND between nodes of a fabric, whose memory both have mapped.
-#[library_benchmark(config = limit(380))]
+#[library_benchmark(config = limit(366))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
 }
 
 // The sender's part.
-#[library_benchmark(config = limit(392))]
+#[library_benchmark(config = limit(390))]
 #[bench::run(met())]
 fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -293,7 +293,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted.
-#[library_benchmark(config = limit(1590))]
+#[library_benchmark(config = limit(1586))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -366,7 +366,7 @@ fn of_many(request: u64, count: usize) -> usize {
 }
 
 // However many queue pairs there are, an operation takes as many instructions: one limit.
-#[library_benchmark(config = limit(477))]
+#[library_benchmark(config = limit(463))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -377,7 +377,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(1106))]
+#[library_benchmark(config = limit(1100))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]

@@ -329,28 +329,43 @@ impl Cq {
     /// Takes one completion. When there is none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'static>> {
-        let mut completion = self.core.poll_one();
-        while completion.is_none() && self.device.hca.look(&self.shared.ctx) {
-            completion = self.core.poll_one();
-            if !self.device.hca.looks_again() {
-                break;
+        match &self.shared.ctx {
+            CqSide::Soft(_) => {
+                let completion = self.core.poll_one();
+                if completion.is_none() && self.device.hca.look() {
+                    return self.core.poll_one();
+                }
+                completion
             }
+            #[cfg(feature = "verbs")]
+            CqSide::Verbs(cq) => cq.poll_one(&mut self.core),
         }
-        completion
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. When
     /// there are none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
-        let mut count = self.core.poll(limit, &mut each);
-        while count == 0 && limit != 0 && self.device.hca.look(&self.shared.ctx) {
-            count = self.core.poll(limit, &mut each);
-            if !self.device.hca.looks_again() {
-                break;
+        match &self.shared.ctx {
+            CqSide::Soft(_) => {
+                let count = self.core.poll(limit, &mut each);
+                if count == 0 && limit != 0 && self.device.hca.look() {
+                    return self.core.poll(limit, &mut each);
+                }
+                count
+            }
+            #[cfg(feature = "verbs")]
+            CqSide::Verbs(cq) => {
+                let mut count = 0;
+                while count < limit
+                    && let Some(completion) = cq.poll_one(&mut self.core)
+                {
+                    each(completion);
+                    count += 1;
+                }
+                count
             }
         }
-        count
     }
 
     /// Its number, by which events name it: 24 bits, not zero.

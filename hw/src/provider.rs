@@ -143,11 +143,10 @@ impl Provider {
         }
     }
 
-    /// What a poll that found nothing does: lets the software HCA's requests go on whose time has
-    /// come, or fetches what the device has. Whether polling again may find something.
+    /// What a poll that found nothing does with the software HCA: lets requests go on whose time has
+    /// come. Whether polling again may find something.
     #[inline(always)]
-    pub fn look(&self, cq: &CqSide) -> bool {
-        let _ = cq;
+    pub fn look(&self) -> bool {
         match self {
             Self::Soft(hca) => {
                 let waiting = hca.waiting();
@@ -157,10 +156,7 @@ impl Provider {
                 waiting
             }
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => match cq {
-                CqSide::Verbs(cq) => cq.fetch(),
-                CqSide::Soft(_) => false,
-            },
+            Self::Verbs(_) => false,
         }
     }
 
@@ -174,16 +170,6 @@ impl Provider {
             // There is no such completion queue.
             #[cfg(feature = "verbs")]
             (Self::Verbs(_), CqSide::Soft(_)) => look(),
-        }
-    }
-
-    /// Whether to look again where what was found was nobody's: until nothing is found.
-    #[inline(always)]
-    pub fn looks_again(&self) -> bool {
-        match self {
-            Self::Soft(_) => false,
-            #[cfg(feature = "verbs")]
-            Self::Verbs(_) => true,
         }
     }
 

@@ -1,5 +1,6 @@
 //! `cargo xtask cost`: instructions of an operation on a device of libibverbs, by bellwire and by a C
-//! program that uses libibverbs itself, in a guest whose clock counts instructions.
+//! program that uses libibverbs itself, in a guest whose clock counts instructions; and times between
+//! two processes beside perftest's, in one with two processors.
 
 use std::{fs, process::ExitCode};
 
@@ -7,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{
     command::command,
+    latency::latency,
     page,
     run::Run,
     steps::need_packages,
@@ -16,11 +18,12 @@ use crate::{
 
 const DEVICE: &str = "rxe0";
 const GID_INDEX: &str = "1";
+const ADDRESS: &str = "10.77.0.1";
 
 /// What the programs print a line of, in this order.
 const OPERATIONS: [&str; 3] = ["WRITE", "READ", "SEND"];
 
-/// Compares, prints the table, and writes it to the page.
+/// Compares, prints the tables, and writes them to the page.
 ///
 /// # Errors
 /// What is lacking, or a program that failed.
@@ -34,7 +37,9 @@ pub fn cost(workspace: &Workspace) -> Result<ExitCode> {
         command("cc -std=gnu11 -O2 -Wall -Wextra -Werror benches/verbs/cost.c -libverbs -o");
     let mut cargo =
         command("cargo build --release -p bellwire-benches --features verbs --bin cost");
-    if !run.command(cc.arg(&theirs)) || !run.command(&mut cargo) {
+    let mut perf =
+        command("cargo build --release -p bellwire-examples --features verbs --example perf");
+    if !run.command(cc.arg(&theirs)) || !run.command(&mut cargo) || !run.command(&mut perf) {
         return Ok(ExitCode::FAILURE);
     }
     let [mut c, mut rust] = [theirs, ours].map(|program| command(&program.display().to_string()));
@@ -49,7 +54,9 @@ pub fn cost(workspace: &Workspace) -> Result<ExitCode> {
     ensure!(statuses == [Status(0); 2], "a program failed, see above");
     let (c, rust) = (figures.get(..3), figures.get(3..6));
     let (c, rust) = c.zip(rust).context("the programs printed something else")?;
-    let text = table(c, rust);
+    let mut text = table(c, rust);
+    text += "\n";
+    text += &latency(workspace, DEVICE, GID_INDEX, ADDRESS)?;
     println!("{text}");
     page::write("cost", &text)?;
     Ok(ExitCode::SUCCESS)

@@ -8,6 +8,7 @@ mod c_cost;
 mod command;
 mod cost;
 mod install;
+mod latency;
 mod libtest;
 mod page;
 mod race;
@@ -57,8 +58,9 @@ enum Job {
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
     Race,
-    /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, and write
-    /// docs/performance.md's table. Installs libibverbs-dev and what the guest needs.
+    /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, time them
+    /// beside perftest, and write docs/performance.md's tables. Installs libibverbs-dev and what the
+    /// guest needs.
     Cost,
     /// Time calls of the C interface beside the same from Rust, and write docs/performance.md's table. For a
     /// quiet machine.

@@ -1,5 +1,9 @@
 //! The polling half of a completion queue.
 
+mod memory;
+
+pub use memory::CqMemory;
+
 use super::attach::{QueueSlot, RecvSide, UserIndex};
 use super::completion::{Completion, Failure, Success};
 use super::ledger::{Ledger, Record};
@@ -10,74 +14,7 @@ use crate::cqe::{
 use crate::port::DoorbellRecord;
 use crate::wqe::{Data, SendRing, SendWqe};
 use crate::wr::{QpType, Sge, WcOpcode, WcStatus};
-use core::marker::PhantomData;
 use core::ptr::NonNull;
-
-/// A completion queue's memory: `count` entries of 64 or 128 bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct CqMemory<'m> {
-    /// The first entry's 64 bytes that hold the descriptor.
-    first: NonNull<Cqe64>,
-    count: u32,
-    /// Logarithm of the 64-byte units from one entry to the next.
-    log_step: u32,
-    memory: PhantomData<&'m [u8]>,
-}
-
-// SAFETY: memory that is reached only through unsafe functions whose callers promise who writes.
-unsafe impl Send for CqMemory<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for CqMemory<'_> {}
-
-impl<'m> CqMemory<'m> {
-    /// Memory of `count` entries of `cqe_size` bytes at `base`, set to "owned by the device". `None`
-    /// unless `count` is a power of two of at most 2^22, `cqe_size` 64 or 128, and `base` aligned
-    /// to it.
-    ///
-    /// # Safety
-    /// The memory is valid for reads and writes for `'m`, and used by nobody but one completion
-    /// queue and the device, which starts after this returns.
-    pub unsafe fn new(base: NonNull<u8>, count: u32, cqe_size: u32) -> Option<Self> {
-        let fits = count.is_power_of_two() && count <= 1 << 22 && matches!(cqe_size, 64 | 128);
-        if !fits || !base.as_ptr().addr().is_multiple_of(cqe_size as usize) {
-            return None;
-        }
-        let memory = Self {
-            // SAFETY: within the first entry; in one of 128 bytes the descriptor is the second half.
-            first: unsafe { base.add(cqe_size as usize - 64).cast() },
-            count,
-            log_step: (cqe_size / 64).ilog2(),
-            memory: PhantomData,
-        };
-        for index in 0..count {
-            // SAFETY: within the memory, which is the caller's to give.
-            unsafe { Cqe64::init(memory.entry(index)) };
-        }
-        Some(memory)
-    }
-
-    /// Entries.
-    #[inline(always)]
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Bytes of an entry.
-    #[inline(always)]
-    pub fn cqe_size(&self) -> u32 {
-        64 << self.log_step
-    }
-
-    /// The descriptor of the entry that counter `index` falls on.
-    #[inline(always)]
-    pub fn entry(&self, index: u32) -> NonNull<Cqe64> {
-        // SAFETY: the masked index lies within the ring.
-        unsafe {
-            self.first
-                .add(((index & (self.count - 1)) as usize) << self.log_step)
-        }
-    }
-}
 
 /// The polling half of a completion queue.
 ///
@@ -144,12 +81,12 @@ impl<'m> CompletionQueue<'m> {
 
     /// Entries.
     pub fn capacity(&self) -> u32 {
-        self.memory.count
+        self.memory.count()
     }
 
     /// Entries not reserved for attached queues.
     pub fn unreserved(&self) -> u32 {
-        self.memory.count - self.reserved
+        self.memory.count() - self.reserved
     }
 
     /// Entries dropped because they told of no request in flight: of an earlier life of a queue, of
@@ -171,18 +108,18 @@ impl<'m> CompletionQueue<'m> {
             let entry = self.memory.entry(self.ci);
             // SAFETY: within the ring; what the device has handed over it does not write again
             // before the consumer record passes it.
-            let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count)? };
+            let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count())? };
             // Opcode and format at once: most entries are of an executed request, without payload.
             match cqe.op_own() & !3 {
                 SENT => {
+                    self.ci = self.ci.wrapping_add(1);
                     if let told @ Some(_) = self.sent(cqe) {
-                        self.ci = self.ci.wrapping_add(1);
                         return told;
                     }
                 }
                 RECEIVED..=LAST_RECEIVED if cqe.format() == CqeFormat::None => {
+                    self.ci = self.ci.wrapping_add(1);
                     if let told @ Some(_) = self.received(cqe) {
-                        self.ci = self.ci.wrapping_add(1);
                         return told;
                     }
                 }
@@ -191,23 +128,66 @@ impl<'m> CompletionQueue<'m> {
                     continue;
                 }
                 _ => {
+                    self.ci = self.ci.wrapping_add(1);
                     if let told @ Some(_) = self.other(entry, cqe) {
-                        self.ci = self.ci.wrapping_add(1);
                         return told;
                     }
                 }
             }
             self.give_back();
-            self.ci = self.ci.wrapping_add(1);
             self.stale += 1;
         }
     }
 
-    /// Gives the entry at hand back to the device: before its request's slot goes back to the poster,
+    /// Tells of the entry that the caller itself has just written at [`next_index`](Self::next_index),
+    /// without reading it back, for providers whose device has completions in a form of its own: with
+    /// all the checks of one that is polled. `None`: it tells of no request in flight, and is counted as
+    /// [stale](Self::stale).
+    ///
+    /// Nothing older may stand in the ring: a request that is told tells those before it in its queue
+    /// as unsignalled ones.
+    ///
+    /// Cost of a completion: reads half a line of ledger and one of the slot table, writes the
+    /// consumer record and the ledger's counter.
+    #[inline(always)]
+    pub fn tell(&mut self, cqe: Cqe64) -> Option<Completion<'m>> {
+        self.ci = self.ci.wrapping_add(1);
+        match cqe.op_own() & !3 {
+            SENT => {
+                if let told @ Some(_) = self.sent(&cqe) {
+                    return told;
+                }
+            }
+            RECEIVED..=LAST_RECEIVED
+                if cqe.format() == CqeFormat::None
+                    && let Some(ledger) = self.own_receives(cqe.user_index()) =>
+            {
+                if let told @ Some(_) = self.received_own(ledger, &cqe) {
+                    return told;
+                }
+            }
+            _ => {
+                if let told @ Some(_) = self.aside(cqe) {
+                    return told;
+                }
+            }
+        }
+        self.stale += 1;
+        None
+    }
+
+    /// Index of the entry that is polled next: a producer whose own index is the same has an empty
+    /// ring before it.
+    #[inline(always)]
+    pub fn next_index(&self) -> u32 {
+        self.ci
+    }
+
+    /// Gives what has been read back to the device: before the request's slot goes back to the poster,
     /// or what the poster puts there could complete while the ring is still full.
     #[inline(always)]
     fn give_back(&self) {
-        self.record.store(self.ci.wrapping_add(1) & 0xff_ffff);
+        self.record.store(self.ci & 0xff_ffff);
     }
 
     /// What a request taken from its ledger is told as. The entry has been read, and goes back.
@@ -266,6 +246,20 @@ impl<'m> CompletionQueue<'m> {
         let RecvSide::Own(ledger, _) = slot.recv else {
             return self.received_shared(slot, cqe, &[]);
         };
+        self.received_own(ledger, cqe)
+    }
+
+    /// The ledger of a queue pair's own receive queue.
+    #[inline(always)]
+    fn own_receives(&self, user_index: u32) -> Option<&'m Ledger<'m>> {
+        match self.slot(user_index)?.recv {
+            RecvSide::Own(ledger, _) => Some(ledger),
+            RecvSide::Shared(..) | RecvSide::None => None,
+        }
+    }
+
+    #[inline(always)]
+    fn received_own(&self, ledger: &Ledger<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
         // In order, whatever counter the entry has.
         // SAFETY: the attached ledger's poller is this queue, and the counter is the ledger's.
         let (record, retired) = unsafe { ledger.take(ledger.next()?) };
@@ -308,6 +302,25 @@ impl<'m> CompletionQueue<'m> {
                 // SAFETY: just taken.
                 Some(unsafe { self.told(ledger, record, retired, result) })
             }
+            _ => self.failed(slot, cqe),
+        }
+    }
+
+    /// What is seldom of an entry that is not read back.
+    #[inline(never)]
+    fn aside(&self, cqe: Cqe64) -> Option<Completion<'m>> {
+        let slot = self.slot(cqe.user_index())?;
+        let plain = cqe.format() == CqeFormat::None;
+        match cqe.opcode() {
+            opcode if opcode.is_received() && plain => self.received_shared(slot, &cqe, &[]),
+            _ => self.failed(slot, &cqe),
+        }
+    }
+
+    /// A request that failed.
+    #[cold]
+    fn failed(&self, slot: &QueueSlot<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
+        match cqe.opcode() {
             CqeOpcode::ReqErr => {
                 let (ledger, ..) = slot.send?;
                 // SAFETY: the attached ledger's poller is this queue; the counter is located.
@@ -406,7 +419,7 @@ impl<'m> CompletionQueue<'m> {
 
     #[inline(always)]
     fn inline_data<'c>(&self, entry: NonNull<Cqe64>, cqe: &'c Cqe64) -> &'c [u8] {
-        if self.memory.log_step == 1 {
+        if self.memory.cqe_size() == 128 {
             // SAFETY: the entries have 128 bytes, and this one is ours.
             unsafe { Cqe128::around(entry) }.inline_data()
         } else {
@@ -422,7 +435,7 @@ impl<'m> CompletionQueue<'m> {
         let slot = |index| self.memory.entry(index);
         // SAFETY: the entry at `at` was just read as a compressed one, the slots are the ring's, and
         // no reference to them lives on.
-        let expanded = unsafe { expand_in_place(slot, at, self.memory.count, self.mini_format) };
+        let expanded = unsafe { expand_in_place(slot, at, self.memory.count(), self.mini_format) };
         self.malformed |= expanded.is_err();
         expanded.ok().map(|_| ())
     }

@@ -70,7 +70,9 @@ impl<'m> SendWqe<'m> {
     /// Its size in basic blocks.
     #[inline(always)]
     pub fn blocks(&self) -> u32 {
-        self.ds().div_ceil((BASIC_BLOCK / SEGMENT) as u32)
+        const SEGMENTS: u32 = (BASIC_BLOCK / SEGMENT) as u32;
+        // A shift: `div_ceil` would test the remainder.
+        (self.ds() + SEGMENTS - 1) >> SEGMENTS.ilog2()
     }
 
     /// The flag byte, [`fm_ce_se`](super::fm_ce_se).
@@ -227,6 +229,12 @@ pub struct SgeList<'m> {
 }
 
 impl<'m> SgeList<'m> {
+    /// Whether nothing comes any more.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.offset >= self.end
+    }
+
     /// Bytes in all; `u64`, because nothing bounds their sum.
     #[inline]
     pub fn total(self) -> u64 {
@@ -243,7 +251,7 @@ impl<'m> Iterator for SgeList<'m> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Data<'m>> {
-        if self.offset >= self.end {
+        if self.is_empty() {
             return None;
         }
         // SAFETY: data segments take any bytes.
@@ -260,6 +268,12 @@ impl<'m> Iterator for SgeList<'m> {
         let start = self.offset + size_of::<Be32>();
         let len = ((byte_count & !INLINE_FLAG) as usize).min(self.end - start);
         self.offset = (start + len).next_multiple_of(SEGMENT);
+        if start + len <= BASIC_BLOCK {
+            let place = self.wqe.place(start);
+            // SAFETY: within the first block; `read`'s caller promises that nobody writes to it.
+            let bytes = unsafe { NonNull::slice_from_raw_parts(place, len).as_ref() };
+            return Some(Data::Inline(bytes, &[]));
+        }
         let (head, tail) = self.wqe.span(start, len);
         Some(Data::Inline(head, tail))
     }

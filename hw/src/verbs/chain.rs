@@ -42,8 +42,8 @@ impl Chain {
 
     /// Posts one entry; whether it was taken. None is in the list.
     #[cold]
-    pub fn post_alone(&mut self, own: &Qp, wqe: &SendWqe<'_>, counter: u32) -> bool {
-        let Some(request) = Request::read(own, wqe, wqe.opcode(), counter) else {
+    pub fn post_alone(&mut self, own: &Qp, wqe: SendWqe<'_>, counter: u32) -> bool {
+        let Some(request) = Request::read(own, &wqe, counter) else {
             return false;
         };
         if let Operation::BindType1 { mw, info } = request.operation {
@@ -63,7 +63,7 @@ impl Chain {
             // SAFETY: staged, and not written before it completes.
             let wqe = unsafe { SendWqe::read(ring, at) };
             let next = at.wrapping_add(wqe.blocks());
-            match Request::read(own, &wqe, wqe.opcode(), at) {
+            match Request::read(own, &wqe, at) {
                 Some(request) => {
                     if let Operation::BindType1 { mw, info } = request.operation {
                         if let Err(refused) = self.flush(own, count) {

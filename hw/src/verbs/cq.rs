@@ -1,12 +1,15 @@
-//! Completion queues: what the device has moves into the ring that core polls, as entries in the
-//! ConnectX format.
+//! Completion queues: the device's, and what of it has to stand in core's ring.
 //!
 //! ```text
-//!  device's queue ──► fetch: ibv_start_poll … or ibv_poll_cq ──► Cqe64 in core's ring ──► poll
+//!                  ┌─► poll: Cqe64 ──────────────────► core's ledger
+//!  device's queue ─┤                                     ▲
+//!                  └─► fetch: Cqe64 in core's ring ──────┘
 //! ```
 //!
-//! Whoever polls and finds core's ring empty fetches. So does who destroys a queue pair, so that what
-//! it has told is not lost with it; hence the flag, which is taken once for many entries.
+//! Who polls an extended queue takes the device's completions from it, one at a time. Into core's ring,
+//! as entries in the ConnectX format, come those of a plain queue, which are polled in batches, and
+//! those that are taken on the control path: who destroys a queue pair fetches, so that what it has
+//! told is not lost with it. Hence the flag: one at a time takes completions.
 
 use super::context::Context;
 use super::event::Channel;
@@ -21,6 +24,7 @@ use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +40,7 @@ const CI_MASK: u32 = 0xff_ffff;
 pub(crate) struct Cq {
     handle: NonNull<sys::ibv_cq>,
     /// Where it is an extended one.
-    extended: Option<NonNull<sys::ibv_cq_ex>>,
+    pub(super) extended: Option<NonNull<sys::ibv_cq_ex>>,
     consumer: &'static DoorbellRecord,
     /// Somebody fetches.
     busy: AtomicBool,
@@ -55,7 +59,7 @@ pub(crate) struct Cq {
 pub(super) struct Inner {
     memory: CqMemory<'static>,
     /// Index behind the last entry.
-    producer: u32,
+    pub producer: u32,
     /// The queue pairs that complete here, by number.
     pub users: Vec<User>,
     wcs: Box<[MaybeUninit<sys::ibv_wc>; BATCH as usize]>,
@@ -152,7 +156,7 @@ impl Cq {
 
     /// Index behind the last entry in core's ring.
     pub fn produced(&self) -> u32 {
-        self.with(|inner| inner.producer)
+        self.take().producer
     }
 
     /// Whether everything before `index` has been polled.
@@ -178,47 +182,34 @@ impl Cq {
         self.events.retire(element);
     }
 
-    /// Moves what the device has into core's ring; whether there is anything in that now, be it that
-    /// somebody else has put it there since it was looked at: who has armed the queue may sleep if
-    /// there is not.
-    #[inline]
-    pub fn fetch(&self) -> bool {
-        // Acquire: partner of the release below.
+    /// Waits until nobody else takes completions.
+    #[inline(always)]
+    pub(super) fn take(&self) -> Taken<'_> {
+        // Acquire: partner of the release when it is dropped.
+        if self.busy.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+        Taken(self)
+    }
+
+    #[cold]
+    fn wait(&self) {
+        // Acquire: as above.
         while self.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        // SAFETY: taken.
-        let inner = unsafe { &mut *self.inner.get() };
-        let before = inner.producer;
-        // Some entries are nobody's.
-        while self.fetch_into(inner) != 0 && inner.producer == before {}
-        let any = inner.producer.wrapping_sub(self.consumer.load()) & CI_MASK != 0;
-        // Release: partner of the acquire above, and in `with`.
-        self.busy.store(false, Ordering::Release);
-        any
     }
 
-    /// Waits until nobody fetches. For the control path.
-    pub(super) fn with<R>(&self, each: impl FnOnce(&mut Inner) -> R) -> R {
-        // Acquire: as in `fetch`.
-        while self.busy.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        // SAFETY: taken.
-        let result = each(unsafe { &mut *self.inner.get() });
-        // Release: as in `fetch`.
-        self.busy.store(false, Ordering::Release);
-        result
-    }
-
-    /// Runs `look` while nobody fetches, and so writes to core's ring.
+    /// Runs `look` while nobody takes completions, and so writes to core's ring.
     pub fn hold_still<R>(&self, look: impl FnOnce() -> R) -> R {
-        self.with(|_| look())
+        let _taken = self.take();
+        look()
     }
 
-    /// Fetches all that is there. For the control path.
+    /// Moves all that the device has into core's ring. For the control path.
     pub(super) fn fetch_all(&self) {
-        self.with(|inner| while self.fetch_into(inner) != 0 {});
+        let mut inner = self.take();
+        while self.fetch(&mut inner) != 0 {}
     }
 
     /// Entries that core's ring has room for: any number, when nobody reads it any more.
@@ -231,81 +222,89 @@ impl Cq {
         inner.memory.count().saturating_sub(ahead)
     }
 
-    /// Fetches up to a batch; how many the device had.
-    #[inline(always)]
-    fn fetch_into(&self, inner: &mut Inner) -> u32 {
+    /// Moves up to a batch into core's ring; how many the device had.
+    fn fetch(&self, inner: &mut Inner) -> u32 {
+        let Some(cq) = self.extended else {
+            return self.fetch_plain(inner);
+        };
+        if self.room(inner) == 0 {
+            return 0;
+        }
+        // SAFETY: alive, and `inner` is ours: nobody else polls.
+        let found = unsafe { wc::Extended::start(cq) };
+        found.map_or(0, |wc| {
+            inner.fetched(&wc);
+            1
+        })
+    }
+
+    pub(super) fn fetch_plain(&self, inner: &mut Inner) -> u32 {
         let limit = self.room(inner).min(BATCH);
         if limit == 0 {
             return 0;
         }
-        match self.extended {
-            // SAFETY: alive, and `inner` is ours: nobody else polls.
-            Some(cq) => unsafe { self.fetch_extended(inner, cq) },
-            None => self.fetch_plain(inner, limit),
-        }
-    }
-
-    /// One entry, without `ibv_next_poll`: where that finds none, rxe in libibverbs 44 unlocks the queue
-    /// and moves on, and `ibv_end_poll` does so again, so that an entry is lost. More at once would
-    /// be polls of their own, and cost a look too many where there are no more.
-    ///
-    /// # Safety
-    /// The queue is alive, and nobody else polls it.
-    #[inline(always)]
-    unsafe fn fetch_extended(&self, inner: &mut Inner, cq: NonNull<sys::ibv_cq_ex>) -> u32 {
-        let cq = cq.as_ptr();
-        let mut attr = sys::ibv_poll_cq_attr { comp_mask: 0 };
-        // SAFETY: the caller's promise. Nothing is there, or it failed: there is nothing to end then.
-        if unsafe { sys::ibv_start_poll(cq, &raw mut attr) } != 0 {
-            return 0;
-        }
-        // SAFETY: between start and end the fields of an entry may be read.
-        unsafe { self.take(inner, &wc::Extended(cq)) };
-        // SAFETY: started.
-        unsafe { sys::ibv_end_poll(cq) };
-        1
-    }
-
-    fn fetch_plain(&self, inner: &mut Inner, limit: u32) -> u32 {
         let wcs: *mut sys::ibv_wc = inner.wcs.as_mut_ptr().cast();
         // SAFETY: alive; there is room for a batch.
         let count = unsafe { sys::ibv_poll_cq(self.handle.as_ptr(), limit as i32, wcs) };
         let count = u32::try_from(count).unwrap_or(0).min(limit);
         for index in 0..count {
-            // SAFETY: filled in by the poll; nothing in `take` touches the batch.
-            let wc = unsafe { &*wcs.add(index as usize) };
-            // SAFETY: as above.
-            unsafe { self.take(inner, wc) };
+            // SAFETY: filled in by the poll; nothing in `fetched` touches the batch.
+            inner.fetched(unsafe { &*wcs.add(index as usize) });
         }
         count
     }
 
-    /// One entry of the device's.
-    ///
-    /// # Safety
-    /// Its fields may be read.
+    /// Writes an entry that the device did not; `false`: there is no room.
+    pub(super) fn produce(&self, cqe: &Cqe64) -> bool {
+        let mut inner = self.take();
+        let room = self.room(&inner) != 0;
+        if room {
+            inner.put(cqe);
+        }
+        room
+    }
+}
+
+/// A queue whose completions nobody else takes meanwhile.
+pub(super) struct Taken<'c>(&'c Cq);
+
+impl Deref for Taken<'_> {
+    type Target = Inner;
+
     #[inline(always)]
-    unsafe fn take(&self, inner: &mut Inner, wc: &impl wc::Fields) {
-        let (kind, user_index, counter) = parts(wc.wr_id());
-        let failed = wc.status() != sys::ibv_wc_status::IBV_WC_SUCCESS;
-        let cqe = match kind {
-            Some(Kind::Send) if !failed => wc::sent(user_index, counter),
-            Some(Kind::Fetch) if !failed => wc::fetched(wc, user_index, counter),
-            Some(Kind::Recv) if !failed => wc::received(wc, user_index, counter),
-            Some(Kind::Datagram) if !failed => wc::datagram(wc, user_index, counter),
-            kind => match inner.seldom(kind, wc, user_index, counter, failed) {
-                Some(cqe) => cqe,
-                None => return,
-            },
-        };
-        inner.put(&cqe);
+    fn deref(&self) -> &Inner {
+        // SAFETY: taken.
+        unsafe { &*self.0.inner.get() }
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Inner {
+        // SAFETY: taken.
+        unsafe { &mut *self.0.inner.get() }
+    }
+}
+
+impl Drop for Taken<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: partner of the acquire in `take`.
+        self.0.busy.store(false, Ordering::Release);
     }
 }
 
 impl Inner {
+    /// Writes a completion into core's ring, unless it is nobody's. There is room for it.
+    fn fetched(&mut self, wc: &impl wc::Fields) {
+        if let Some(cqe) = self.entry(wc) {
+            self.put(&cqe);
+        }
+    }
+
     /// Writes an entry. There is room for it.
     #[inline(always)]
-    fn put(&mut self, cqe: &Cqe64) {
+    pub(super) fn put(&mut self, cqe: &Cqe64) {
         let (index, count) = (self.producer, self.memory.count());
         let op_own = cqe.op_own() | owner_bit(index, count);
         // SAFETY: the only producer, and there is room: the consumer has passed the last use.
@@ -313,24 +312,21 @@ impl Inner {
         self.producer = index.wrapping_add(1);
     }
 
-    /// Failures, receives of shared queues, and the end of a drain.
+    /// The entry of a completion; `None`: it is nobody's, or the end of a drain.
     #[inline(never)]
-    fn seldom(
-        &mut self,
-        kind: Option<Kind>,
-        wc: &impl wc::Fields,
-        user_index: u32,
-        counter: u32,
-        failed: bool,
-    ) -> Option<Cqe64> {
-        let qpn = wc.qp_num();
-        let found = self.users.binary_search_by_key(&qpn, |user| user.qpn);
-        let user = found.ok().map(|index| &self.users[index]);
+    pub fn entry(&mut self, wc: &impl wc::Fields) -> Option<Cqe64> {
+        let (kind, user_index, counter) = parts(wc.wr_id());
+        let failed = wc.status() != sys::ibv_wc_status::IBV_WC_SUCCESS;
+        let user = || {
+            let qpn = wc.qp_num();
+            let found = self.users.binary_search_by_key(&qpn, |user| user.qpn);
+            found.ok().map(|index| &self.users[index])
+        };
         match kind? {
-            Kind::LastSend => user?.qp.drained(user_index, Kind::LastSend),
-            Kind::LastRecv => user?.qp.drained(user_index, Kind::LastRecv),
+            Kind::LastSend => user()?.qp.drained(user_index, Kind::LastSend),
+            Kind::LastRecv => user()?.qp.drained(user_index, Kind::LastRecv),
             Kind::Shared => {
-                let user = user?;
+                let user = user()?;
                 user.qp.srq()?.completed(counter as u16);
                 user.qp.note_failure(failed);
                 return Some(match (failed, user.qp.is_datagram()) {
@@ -339,27 +335,18 @@ impl Inner {
                     (false, false) => wc::received(wc, user.user_index, counter),
                 });
             }
-            kind => {
-                if let Some(user) = user {
+            kind if failed => {
+                if let Some(user) = user() {
                     user.qp.note_failure(failed);
                 }
                 return Some(wc::failed(wc, kind, user_index, counter));
             }
+            Kind::Send => return Some(wc::sent(user_index, counter)),
+            Kind::Fetch => return Some(wc::fetched(wc, user_index, counter)),
+            Kind::Recv => return Some(wc::received(wc, user_index, counter)),
+            Kind::Datagram => return Some(wc::datagram(wc, user_index, counter)),
         }
         None
-    }
-}
-
-impl Cq {
-    /// Writes an entry that the device did not; `false`: there is no room.
-    pub(super) fn produce(&self, cqe: &Cqe64) -> bool {
-        self.with(|inner| {
-            let room = self.room(inner) != 0;
-            if room {
-                inner.put(cqe);
-            }
-            room
-        })
     }
 }
 

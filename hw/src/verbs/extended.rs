@@ -5,48 +5,70 @@
 //! so requests of more elements go by `ibv_post_send`. It counts no bytes of an inline list; so what
 //! runs over the ring's end is put together before.
 
-use super::chain::Chain;
 use super::qp::Qp;
 use super::request::{Operation, Payload, Request};
+use super::send::SendDoorbell;
 use super::sys;
-use bellwire_core::wqe::{SendRing, SendWqe, opcode};
+use bellwire_core::wqe::{SendWqe, opcode};
 use std::ptr::null_mut;
 
 /// Bytes of the longest entry: no inline data are longer.
 const LONGEST: usize = 63 * 16;
 
-/// Posts the entries from `from` up to `to`; gives the first that was not taken. `alone` posts those
-/// that cannot be posted so.
+/// Posts `count` entries, from `from` up to `to`; gives the first that was not taken.
 ///
 /// # Safety
-/// The caller is the queue pair's only poster, `qp` its extended form, and the entries are staged.
+/// The caller is the queue pair's only poster, `qp` its extended form, `DATAGRAMS` what it sends, and
+/// the entries are staged.
 #[inline(always)]
-pub(super) unsafe fn post(
-    own: &Qp,
+pub(super) unsafe fn post<const DATAGRAMS: bool>(
+    sender: &mut SendDoorbell,
     qp: *mut sys::ibv_qp_ex,
-    alone: &mut Chain,
-    ring: SendRing<'static>,
+    from: u32,
+    to: u32,
+    count: u32,
+) -> u32 {
+    // SAFETY: alive, by the caller's promise; started; the entry is staged.
+    unsafe {
+        sys::ibv_wr_start(qp);
+        // One alone wants no loop, and fewer registers.
+        if count == 1 {
+            let wqe = SendWqe::read(sender.ring, from);
+            if let Posted::Built = post_entry::<DATAGRAMS>(&sender.qp, qp, wqe, from) {
+                return match sys::ibv_wr_complete(qp) {
+                    0 => to,
+                    _ => from,
+                };
+            }
+        }
+        post_all::<DATAGRAMS>(sender, qp, from, to)
+    }
+}
+
+/// [`post`] from behind the start.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn post_all<const DATAGRAMS: bool>(
+    sender: &mut SendDoorbell,
+    qp: *mut sys::ibv_qp_ex,
     from: u32,
     to: u32,
 ) -> u32 {
+    let SendDoorbell {
+        qp: own,
+        ring,
+        chain: alone,
+    } = sender;
+    let (own, ring) = (&**own, *ring);
     let (mut started, mut at) = (from, from);
-    // SAFETY: alive, by the caller's promise.
-    unsafe { sys::ibv_wr_start(qp) };
     while at != to {
         // SAFETY: staged, and not written before it completes.
         let wqe = unsafe { SendWqe::read(ring, at) };
         let next = at.wrapping_add(wqe.blocks());
-        // What there is most of has code of its own.
         // SAFETY: started.
-        let posted = unsafe {
-            match wqe.opcode() {
-                opcode::RDMA_WRITE => post_one(own, qp, &wqe, opcode::RDMA_WRITE, at),
-                opcode::SEND => post_one(own, qp, &wqe, opcode::SEND, at),
-                opcode::RDMA_READ => post_one(own, qp, &wqe, opcode::RDMA_READ, at),
-                other => post_one(own, qp, &wqe, other, at),
-            }
-        };
-        match posted {
+        match unsafe { post_entry::<DATAGRAMS>(own, qp, wqe, at) } {
             Posted::Built => {}
             Posted::Refused => break,
             Posted::Alone => {
@@ -54,7 +76,7 @@ pub(super) unsafe fn post(
                 if unsafe { sys::ibv_wr_complete(qp) } != 0 {
                     return started;
                 }
-                let taken = alone.post_alone(own, &wqe, at);
+                let taken = alone.post_alone(own, wqe, at);
                 // SAFETY: completed before.
                 unsafe { sys::ibv_wr_start(qp) };
                 started = at;
@@ -83,36 +105,89 @@ enum Posted {
 }
 
 /// # Safety
+/// Between start and complete.
+#[inline(always)]
+unsafe fn post_entry<const DATAGRAMS: bool>(
+    own: &Qp,
+    qp: *mut sys::ibv_qp_ex,
+    wqe: SendWqe<'_>,
+    counter: u32,
+) -> Posted {
+    // What there is most of has code of its own.
+    // SAFETY: the caller's promise.
+    unsafe {
+        match wqe.opcode() {
+            opcode::RDMA_WRITE => post_one::<DATAGRAMS>(own, qp, &wqe, opcode::RDMA_WRITE, counter),
+            opcode::SEND => post_one::<DATAGRAMS>(own, qp, &wqe, opcode::SEND, counter),
+            opcode::RDMA_READ => post_one::<DATAGRAMS>(own, qp, &wqe, opcode::RDMA_READ, counter),
+            _ => post_other::<DATAGRAMS>(own, qp, wqe, counter),
+        }
+    }
+}
+
+/// # Safety
 /// Between start and complete; the entry has this opcode.
 #[inline(always)]
-unsafe fn post_one(
+unsafe fn post_one<const DATAGRAMS: bool>(
     own: &Qp,
     qp: *mut sys::ibv_qp_ex,
     wqe: &SendWqe<'_>,
     opcode: u8,
     counter: u32,
 ) -> Posted {
-    let Some(request) = Request::read(own, wqe, opcode, counter) else {
+    let Some(request) = Request::read_as::<DATAGRAMS>(own, wqe, opcode, counter) else {
         return Posted::Refused;
     };
-    let payload = Payload::of(request.data);
-    if matches!(payload, Payload::List) || matches!(request.operation, Operation::BindType1 { .. })
-    {
+    if matches!(request.operation, Operation::BindType1 { .. }) {
         return Posted::Alone;
     }
-    // SAFETY: the caller's promise; the queue pair has the operations that `read` gives.
-    unsafe { build(qp, &request, payload) };
+    const INLINE: u32 = sys::ibv_send_flags::IBV_SEND_INLINE.0;
+    // SAFETY: the caller's promise; the queue pair has the operations that `read_as` gives.
+    unsafe {
+        match Payload::of(request.data) {
+            Payload::List => return Posted::Alone,
+            Payload::Empty => {
+                if build(qp, &request, 0) {
+                    sys::ibv_wr_set_sge_list(qp, 0, null_mut());
+                }
+            }
+            Payload::One(sge) => {
+                build(qp, &request, 0);
+                sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length);
+            }
+            // The bytes are copied at once.
+            Payload::Inline(bytes, []) => {
+                build(qp, &request, INLINE);
+                sys::ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len());
+            }
+            Payload::Inline(head, tail) => {
+                build(qp, &request, INLINE);
+                set_inline(qp, head, tail);
+            }
+        }
+    }
     Posted::Built
 }
 
 /// # Safety
+/// Between start and complete.
+#[inline(never)]
+unsafe fn post_other<const DATAGRAMS: bool>(
+    own: &Qp,
+    qp: *mut sys::ibv_qp_ex,
+    wqe: SendWqe<'_>,
+    counter: u32,
+) -> Posted {
+    // SAFETY: the caller's promise.
+    unsafe { post_one::<DATAGRAMS>(own, qp, &wqe, wqe.opcode(), counter) }
+}
+
+/// Begins a request; whether it has data, or a list without any.
+///
+/// # Safety
 /// Between start and complete; the queue pair was created with the operation.
 #[inline(always)]
-unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>, payload: Payload<'_>) {
-    let inline = match payload {
-        Payload::Inline(..) => sys::ibv_send_flags::IBV_SEND_INLINE.0,
-        _ => 0,
-    };
+unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>, inline: u32) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         (*qp).wr_id = request.wr_id;
@@ -134,28 +209,23 @@ unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>, payload: Payload
             Operation::FetchAdd(remote, add) => {
                 sys::ibv_wr_atomic_fetch_add(qp, remote.rkey, remote.addr, add);
             }
-            Operation::LocalInv(key) => return sys::ibv_wr_local_inv(qp, key),
+            Operation::LocalInv(key) => {
+                sys::ibv_wr_local_inv(qp, key);
+                return false;
+            }
             Operation::Bind { mw, rkey, ref info } => {
                 sys::ibv_wr_bind_mw(qp, mw.as_ptr(), rkey, info);
                 // libibverbs leaves that to the program.
                 (*mw.as_ptr()).rkey = rkey;
-                return;
+                return false;
             }
-            Operation::BindType1 { .. } => return,
+            Operation::BindType1 { .. } => return false,
         }
         if let Some(to) = &request.to {
             sys::ibv_wr_set_ud_addr(qp, to.handle, to.qpn, to.qkey);
         }
-        match payload {
-            Payload::One(sge) => sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),
-            // The bytes are copied at once.
-            Payload::Inline(bytes, []) => {
-                sys::ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len());
-            }
-            Payload::Inline(head, tail) => set_inline(qp, head, tail),
-            Payload::Empty | Payload::List => sys::ibv_wr_set_sge_list(qp, 0, null_mut()),
-        }
     }
+    true
 }
 
 /// # Safety

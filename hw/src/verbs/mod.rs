@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   core: SendQueue, RecvQueue, SharedRecvQueue           core: CompletionQueue
-//!     │ entries in the ConnectX format, in our memory        ▲ the same
-//!     ▼ ring                                                 │ fetch, when a poll finds nothing
+//!     │ entries in the ConnectX format, in our memory        ▲ the same, by themselves or in our memory
+//!     ▼ ring                                                 │ poll
 //!   request ──► extended: ibv_wr_*                         wc ◄── ibv_start_poll, ibv_end_poll
 //!          └──► chain: ibv_post_send                         ◄── ibv_poll_cq
 //!   recv, srq: ibv_post_recv, ibv_post_srq_recv
@@ -23,6 +23,7 @@ mod event;
 mod extended;
 mod list;
 mod memory;
+mod poll;
 mod qp;
 mod recv;
 mod request;

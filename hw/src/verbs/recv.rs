@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// Requests of one list, and elements of one request.
-const LENGTH: usize = 16;
+pub(super) const LENGTH: usize = 16;
 const MAX_SGE: usize = 128;
 
 /// Prepared memory for a list of receives.
@@ -21,14 +21,11 @@ pub(super) struct Chain {
     wrs: [MaybeUninit<sys::ibv_recv_wr>; LENGTH],
     sges: Box<[MaybeUninit<sys::ibv_sge>]>,
     max_sge: usize,
-    count: usize,
 }
 
 impl std::fmt::Debug for Chain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Chain")
-            .field("count", &self.count)
-            .finish_non_exhaustive()
+        f.debug_struct("Chain").finish_non_exhaustive()
     }
 }
 
@@ -47,43 +44,38 @@ impl Chain {
                 .map(|_| MaybeUninit::uninit())
                 .collect(),
             max_sge,
-            count: 0,
         }
     }
 
-    pub fn is_full(&self) -> bool {
-        self.count == LENGTH
-    }
-
-    /// Adds a receive. The list is not full.
-    pub fn push(&mut self, wr_id: u64, list: impl Iterator<Item = Sge>) {
-        let sges = &mut self.sges[self.count * self.max_sge..][..self.max_sge];
+    /// Writes the receive at place `index`, which is below [`LENGTH`].
+    #[inline(always)]
+    pub fn put(&mut self, index: usize, wr_id: u64, mut list: impl Iterator<Item = Sge>) {
+        let sges = &mut self.sges[index * self.max_sge..][..self.max_sge];
         let mut used = 0;
-        for (slot, sge) in sges.iter_mut().zip(list) {
+        while let Some(sge) = list.next()
+            && let Some(slot) = sges.get_mut(used)
+        {
             slot.write(element(sge));
             used += 1;
         }
-        self.wrs[self.count].write(sys::ibv_recv_wr {
+        self.wrs[index].write(sys::ibv_recv_wr {
             wr_id,
             next: null_mut(),
             sg_list: sges.as_mut_ptr().cast(),
-            num_sge: used,
+            num_sge: used as i32,
         });
-        self.count += 1;
     }
 
-    /// Gives the list to `post`, and is empty again; how many it took.
-    pub fn flush(
+    /// Gives the first `count` receives, which have been written, to `post`; how many it took.
+    #[inline(always)]
+    pub fn post(
         &mut self,
+        count: usize,
         post: impl FnOnce(*mut sys::ibv_recv_wr, *mut *mut sys::ibv_recv_wr) -> i32,
     ) -> usize {
-        let count = std::mem::take(&mut self.count);
-        if count == 0 {
-            return 0;
-        }
         let first: *mut sys::ibv_recv_wr = self.wrs.as_mut_ptr().cast();
         for index in 1..count {
-            // SAFETY: both are within the array, and were written by `push`.
+            // SAFETY: both are within the array, and were written by `put`.
             unsafe { (*first.add(index - 1)).next = first.add(index) };
         }
         let mut bad = null_mut();
@@ -111,6 +103,59 @@ impl RecvDoorbell {
         Self { qp, ring, chain }
     }
 
+    /// Posts the receives up to `to`. A function of its own: there is no need for more than one.
+    #[inline(never)]
+    fn post(&mut self, to: u32) {
+        let from = self.qp.recv_from(to);
+        if self.qp.refused() {
+            return self.refuse(from, to);
+        }
+        let posted = match to.wrapping_sub(from) {
+            // One alone wants no loop.
+            1 => self.post_some::<1>(from, to),
+            _ => self.post_all(from, to),
+        };
+        if posted != to {
+            return self.refuse(posted, to);
+        }
+        if self.qp.failing() {
+            self.qp.flush_again();
+        }
+    }
+
+    /// Gives the first that was not taken.
+    #[inline(never)]
+    fn post_all(&mut self, mut at: u32, to: u32) -> u32 {
+        while at != to {
+            let end = at.wrapping_add(to.wrapping_sub(at).min(LENGTH as u32));
+            let posted = self.post_some::<LENGTH>(at, end);
+            if posted != end {
+                return posted;
+            }
+            at = end;
+        }
+        at
+    }
+
+    /// The same, of up to `N` receives, which is not more than [`LENGTH`].
+    #[inline(always)]
+    fn post_some<const N: usize>(&mut self, from: u32, to: u32) -> u32 {
+        let tag = self.qp.recv_tag();
+        let count = (to.wrapping_sub(from) as usize).min(N);
+        for index in 0..count {
+            let at = from.wrapping_add(index as u32);
+            // SAFETY: posted, and not written before it completes.
+            let list = unsafe { self.ring.read(at) };
+            self.chain.put(index, tag.of(at), list);
+        }
+        let qp = self.qp.handle().as_ptr();
+        let taken = self.chain.post(count, |first, bad| {
+            // SAFETY: alive; a list that was just linked.
+            unsafe { sys::ibv_post_recv(qp, first, bad) }
+        });
+        from.wrapping_add(taken as u32)
+    }
+
     /// As the send doorbell's.
     #[cold]
     #[inline(never)]
@@ -120,7 +165,7 @@ impl RecvDoorbell {
         }
         let mut at = from;
         while at != to {
-            let index = self.qp.recv_index();
+            let index = self.qp.recv_tag().user_index();
             let cqe = wc::refused(Kind::Recv, index, at, WcStatus::WrFlushErr);
             // Without room the queue has overrun, which `reserve_cq` rules out.
             let _room = self.qp.recv_cq().produce(&cqe);
@@ -134,31 +179,6 @@ impl RecvDoorbell {
 unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
     fn ring(&mut self, counter: u32) {
-        let mut at = self.qp.recv_from(counter);
-        if self.qp.refused() {
-            return self.refuse(at, counter);
-        }
-        let tag = self.qp.recv_tag();
-        while at != counter {
-            let from = at;
-            while at != counter && !self.chain.is_full() {
-                // SAFETY: posted, and not written before it completes.
-                let list = unsafe { self.ring.read(at) };
-                self.chain.push(tag.of(at), list);
-                at = at.wrapping_add(1);
-            }
-            let qp = self.qp.handle().as_ptr();
-            let taken = self.chain.flush(|first, bad| {
-                // SAFETY: alive; a list that was just linked.
-                unsafe { sys::ibv_post_recv(qp, first, bad) }
-            });
-            let taken = from.wrapping_add(taken as u32);
-            if taken != at {
-                return self.refuse(taken, counter);
-            }
-        }
-        if self.qp.failing() {
-            self.qp.flush_again();
-        }
+        self.post(counter);
     }
 }

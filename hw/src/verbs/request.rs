@@ -6,7 +6,7 @@ use super::tag::Kind;
 use bellwire_core::wqe::{
     AddressVector, BindMwInfo, Data, SEGMENT, SendWqe, SgeList, Umr, fm_ce_se, opcode,
 };
-use bellwire_core::wr::{MwType, QpType, Remote, Sge};
+use bellwire_core::wr::{MwType, Remote, Sge};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -59,14 +59,26 @@ pub(super) enum Operation {
 }
 
 impl<'m> Request<'m> {
-    /// Reads an entry of this opcode, which is the entry's own: where it is a constant, so is what follows
-    /// from it. `None`: libibverbs or the device has no such request, or it names what is not there any
-    /// more.
+    /// Reads an entry. `None`: libibverbs or the device has no such request, or it names what is not
+    /// there any more.
+    pub fn read(qp: &Qp, wqe: &SendWqe<'m>, counter: u32) -> Option<Self> {
+        match qp.is_datagram() {
+            false => Self::read_as::<false>(qp, wqe, wqe.opcode(), counter),
+            true => Self::read_as::<true>(qp, wqe, wqe.opcode(), counter),
+        }
+    }
+
+    /// As [`read`](Self::read), of a queue pair of datagrams or not, and an entry of this opcode: where
+    /// they are constants, so is what follows from them.
     #[inline(always)]
-    pub fn read(qp: &Qp, wqe: &SendWqe<'m>, opcode: u8, counter: u32) -> Option<Self> {
-        let datagrams = qp.transport() == QpType::Ud;
+    pub fn read_as<const DATAGRAMS: bool>(
+        qp: &Qp,
+        wqe: &SendWqe<'m>,
+        opcode: u8,
+        counter: u32,
+    ) -> Option<Self> {
         // Behind the control segment stands the address vector of a datagram.
-        let address = match datagrams {
+        let address = match DATAGRAMS {
             true => SEGMENT + size_of::<AddressVector>(),
             false => SEGMENT,
         };
@@ -109,12 +121,16 @@ impl<'m> Request<'m> {
             }
             _ => return None,
         };
-        let to = match datagrams {
+        let to = match DATAGRAMS {
             true => Some(destination(qp, &wqe.address_vector())?),
             false => None,
         };
+        let tag = match kind {
+            Kind::Send => qp.send_tag(),
+            _ => qp.send_tag().with(kind),
+        };
         Some(Self {
-            wr_id: qp.send_tag().with(kind).of(counter),
+            wr_id: tag.of(counter),
             flags: flags(wqe.fm_ce_se()),
             operation,
             to,
@@ -126,12 +142,12 @@ impl<'m> Request<'m> {
 /// Flags of an entry in the bits of `ibv_send_flags`.
 #[inline(always)]
 fn flags(fm_ce_se: u8) -> u32 {
-    // Bits 3, 1 and 7 of the one are 1, 2 and 0 of the other.
+    // Bits 7, 1 and 3 of the one are 0, 2 and 1 of the other.
     const _: () = assert!(
         fm_ce_se::SIGNALED == 1 << 3 && fm_ce_se::SOLICITED == 1 << 1 && fm_ce_se::FENCE == 1 << 7
     );
-    let fm_ce_se = u32::from(fm_ce_se);
-    fm_ce_se >> 2 & 2 | fm_ce_se << 1 & 4 | fm_ce_se >> 7
+    let turned = u32::from(fm_ce_se.rotate_left(1));
+    turned & 5 | turned >> 3 & 2
 }
 
 #[inline(always)]
@@ -204,11 +220,11 @@ pub(super) enum Payload<'m> {
 impl<'m> Payload<'m> {
     #[inline(always)]
     pub fn of(mut data: SgeList<'m>) -> Self {
-        match (data.next(), data.next()) {
-            (None, _) => Self::Empty,
-            (Some(Data::Inline(head, tail)), _) => Self::Inline(head, tail),
-            (Some(Data::Pointer(sge)), None) => Self::One(sge),
-            (Some(Data::Pointer(_)), Some(_)) => Self::List,
+        match data.next() {
+            None => Self::Empty,
+            Some(Data::Inline(head, tail)) => Self::Inline(head, tail),
+            Some(Data::Pointer(sge)) if data.is_empty() => Self::One(sge),
+            Some(Data::Pointer(_)) => Self::List,
         }
     }
 }

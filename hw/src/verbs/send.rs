@@ -16,10 +16,10 @@ use std::sync::Arc;
 /// Rings a send queue: everything staged has been posted when this returns.
 #[derive(Debug)]
 pub struct SendDoorbell {
-    qp: Arc<Qp>,
-    ring: SendRing<'static>,
+    pub(super) qp: Arc<Qp>,
+    pub(super) ring: SendRing<'static>,
     /// For what does not go by `ibv_wr_*`.
-    chain: Chain,
+    pub(super) chain: Chain,
 }
 
 impl SendDoorbell {
@@ -28,6 +28,37 @@ impl SendDoorbell {
     pub(crate) unsafe fn new(qp: Arc<Qp>, ring: SendRing<'static>) -> Self {
         let chain = Chain::new(if qp.extended().is_some() { 1 } else { LENGTH });
         Self { qp, ring, chain }
+    }
+
+    /// Posts `count` entries up to `to`. A function of its own: there is no need for more than one.
+    #[inline(never)]
+    fn post(&mut self, to: u32, count: u32) {
+        let from = self.qp.send_from(to);
+        if self.qp.refused() {
+            return self.refuse(from, to);
+        }
+        let posted = match self.qp.extended() {
+            // SAFETY: the only poster; the entries were staged, and are the device's now.
+            Some(qp) if !self.qp.is_datagram() => unsafe {
+                extended::post::<false>(self, qp.as_ptr(), from, to, count)
+            },
+            _ => self.post_other(from, to, count),
+        };
+        if posted != to {
+            self.refuse(posted, to);
+        }
+    }
+
+    /// Datagrams, and what goes by `ibv_post_send`.
+    #[inline(never)]
+    fn post_other(&mut self, from: u32, to: u32, count: u32) -> u32 {
+        // SAFETY: as in `post`.
+        unsafe {
+            match self.qp.extended() {
+                Some(qp) => extended::post::<true>(self, qp.as_ptr(), from, to, count),
+                None => self.chain.post(&self.qp, self.ring, from, to),
+            }
+        }
     }
 
     /// The entries from `from` up to `to` are not taken: each is told as failed, behind all that were
@@ -48,7 +79,7 @@ impl SendDoorbell {
                 opcode::UMR => WcStatus::MwBindErr,
                 _ => WcStatus::LocQpOpErr,
             };
-            let cqe = wc::refused(Kind::Send, self.qp.send_index(), at, status);
+            let cqe = wc::refused(Kind::Send, self.qp.send_tag().user_index(), at, status);
             // Without room the queue has overrun, which `reserve_cq` rules out.
             let _room = self.qp.send_cq().produce(&cqe);
             at = at.wrapping_add(wqe.blocks());
@@ -61,21 +92,6 @@ impl SendDoorbell {
 unsafe impl port::SendDoorbell for SendDoorbell {
     #[inline(always)]
     fn ring(&mut self, staged: &Staged) {
-        let (from, to) = (self.qp.send_from(staged.counter), staged.counter);
-        if self.qp.refused() {
-            return self.refuse(from, to);
-        }
-        let Self { qp, ring, chain } = self;
-        let posted = match qp.extended() {
-            // SAFETY: the only poster; the entries were staged, and are the device's now.
-            Some(extended) => unsafe {
-                extended::post(qp, extended.as_ptr(), chain, *ring, from, to)
-            },
-            // SAFETY: as above.
-            None => unsafe { chain.post(qp, *ring, from, to) },
-        };
-        if posted != to {
-            self.refuse(posted, to);
-        }
+        self.post(staged.counter, staged.count);
     }
 }

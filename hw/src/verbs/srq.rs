@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::memory::Pd;
-use super::recv::Chain;
+use super::recv::{Chain, LENGTH};
 use super::sys;
 use super::tag::{Kind, Tag};
 use crate::error::Error;
@@ -168,21 +168,25 @@ impl SrqDoorbell {
             self.waiting.push(popped.index);
         }
         let (tag, handle) = (Tag::new(Kind::Shared, 0), self.srq.handle.as_ptr());
-        let (mut at, mut taken) = (0, 0);
-        while at == taken && at < self.waiting.len() {
-            while at < self.waiting.len() && !self.chain.is_full() {
-                let index = self.waiting[at];
+        let mut taken = 0;
+        while taken < self.waiting.len() {
+            let waiting = &self.waiting[taken..];
+            let count = waiting.len().min(LENGTH);
+            for (place, &index) in waiting[..count].iter().enumerate() {
                 // SAFETY: posted, and not written before it completes.
                 let list = unsafe { self.consumer.ring().read(index.into()) };
                 // Relaxed: looked at when nobody completes any more. Before it can complete.
                 self.srq.given[usize::from(index)].store(true, Ordering::Relaxed);
-                self.chain.push(tag.of(index.into()), list);
-                at += 1;
+                self.chain.put(place, tag.of(index.into()), list);
             }
-            taken += self.chain.flush(|first, bad| {
+            let posted = self.chain.post(count, |first, bad| {
                 // SAFETY: alive; a list that was just linked.
                 unsafe { sys::ibv_post_srq_recv(handle, first, bad) }
             });
+            taken += posted;
+            if posted != count {
+                break;
+            }
         }
         self.waiting.drain(..taken);
     }

@@ -35,6 +35,23 @@ impl Tag {
         Self((kind as u64) << 56 | u64::from(user_index & 0xff_ffff) << 32)
     }
 
+    /// To be kept in an atomic.
+    #[inline(always)]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// What [`bits`](Self::bits) gave.
+    #[inline(always)]
+    pub fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The queue's.
+    pub fn user_index(self) -> u32 {
+        parts(self.0).1
+    }
+
     #[inline(always)]
     pub fn of(self, counter: u32) -> u64 {
         self.0 | u64::from(counter)

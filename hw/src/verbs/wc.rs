@@ -7,6 +7,7 @@ use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source};
 use bellwire_core::wqe::opcode;
 use bellwire_core::wr::WcStatus;
+use std::ptr::NonNull;
 
 /// The fields of a completion: of an `ibv_wc`, or of the one that an extended queue stands at.
 pub(super) trait Fields {
@@ -76,8 +77,38 @@ impl Fields for sys::ibv_wc {
     }
 }
 
-/// An extended queue between start and end of a poll: made only there, and gone before the next.
-pub(super) struct Extended(pub *mut sys::ibv_cq_ex);
+/// An extended queue between start and end of a poll, which stands at a completion.
+pub(super) struct Extended(*mut sys::ibv_cq_ex);
+
+impl Extended {
+    /// The device's next completion.
+    ///
+    /// Without `ibv_next_poll`: where that finds none, rxe in libibverbs 44 unlocks the queue and moves
+    /// on, and `ibv_end_poll` does so again, so that an entry is lost. More at once would be polls of
+    /// their own, and cost a look too many where there are no more.
+    ///
+    /// # Safety
+    /// The queue outlives this, was created with all fields, and nobody else polls it.
+    #[inline(always)]
+    pub unsafe fn start(cq: NonNull<sys::ibv_cq_ex>) -> Option<Self> {
+        let mut attr = sys::ibv_poll_cq_attr { comp_mask: 0 };
+        // SAFETY: the caller's promise.
+        let answer = unsafe { sys::ibv_start_poll(cq.as_ptr(), &raw mut attr) };
+        match answer {
+            0 => Some(Self(cq.as_ptr())),
+            // Nothing is there, or it failed: there is nothing to end then.
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Extended {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: started.
+        unsafe { sys::ibv_end_poll(self.0) };
+    }
+}
 
 macro_rules! extended {
     ($($name:ident: $ty:ty = $verb:ident;)*) => {$(
@@ -139,20 +170,32 @@ pub(super) fn fetched(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 
     Cqe64::requester(wqe, opcode::RDMA_READ, wc.byte_len())
 }
 
-/// A receive of a connection.
+const WITH_IMM: u32 = sys::ibv_wc_flags::IBV_WC_WITH_IMM.0;
+const WITH_INV: u32 = sys::ibv_wc_flags::IBV_WC_WITH_INV.0;
+
+/// Whether a receive brings bytes and nothing else.
 #[inline(always)]
-pub(super) fn received(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
-    const WITH_IMM: u32 = sys::ibv_wc_flags::IBV_WC_WITH_IMM.0;
-    const WITH_INV: u32 = sys::ibv_wc_flags::IBV_WC_WITH_INV.0;
-    const WRITTEN: u32 = sys::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
+pub(super) fn is_plain(wc: &impl Fields) -> bool {
+    wc.flags() & (WITH_IMM | WITH_INV) == 0
+}
+
+/// A [plain](is_plain) receive of a connection.
+#[inline(always)]
+pub(super) fn plain(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
     let wqe = named(user_index, counter);
-    let flags = wc.flags();
-    if flags & WITH_INV != 0 {
+    Cqe64::responder(CqeOpcode::RespSend, wqe, wc.byte_len())
+}
+
+/// A receive of a connection.
+pub(super) fn received(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
+    const WRITTEN: u32 = sys::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
+    if is_plain(wc) {
+        return plain(wc, user_index, counter);
+    }
+    let wqe = named(user_index, counter);
+    if wc.flags() & WITH_INV != 0 {
         let key = Be32::new(wc.imm());
         return Cqe64::responder(CqeOpcode::RespSendInv, wqe, wc.byte_len()).with_imm(key);
-    }
-    if flags & WITH_IMM == 0 {
-        return Cqe64::responder(CqeOpcode::RespSend, wqe, wc.byte_len());
     }
     let opcode = match wc.opcode() {
         WRITTEN => CqeOpcode::RespWrImm,
@@ -162,7 +205,6 @@ pub(super) fn received(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64
 }
 
 /// A receive of datagrams.
-#[inline(always)]
 pub(super) fn datagram(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
     received(wc, user_index, counter).with_source(Source {
         qpn: wc.src_qp(),

@@ -355,6 +355,56 @@ fn entries_of_nobody_are_dropped_and_counted() {
 }
 
 #[test]
+fn entries_beside_the_ring_are_told_as_those_in_it() {
+    let mut cq = Cq::new(32, 64, 2);
+    let mut qp = qp(5);
+    // SAFETY: the only poller.
+    let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
+    let counters = [(); 3].map(|()| qp.post());
+    let sent = |user_index, counter| Cqe64::requester(wqe(user_index, counter), opcode::SEND, 0);
+    cq.sent(index, counters[0], 0);
+    assert_eq!(cq.queue.next_index(), 0);
+    assert_eq!((cq.poll(), cq.queue.next_index()), (Some((5, 0)), 1));
+
+    let completion = cq.queue.tell(sent(index, counters[2])).expect("told");
+    assert_eq!((completion.wr_id, completion.retired), (2, 2));
+    assert!(completion.result.is_ok());
+    assert_eq!(qp.send.free_blocks(), 8);
+    // It took its place in the ring, and gave it back.
+    assert_eq!((cq.queue.next_index(), cq.records[0].load()), (2, 2));
+
+    // Told already, of no queue pair, of another generation; and what only a ring can hold.
+    let counter = qp.post();
+    let with_payload = sent(index, counter).with_inline(&[1]).expect("a byte");
+    let nobodys = [
+        sent(index, counters[2]),
+        sent(UserIndex(1), counter),
+        sent(UserIndex::new(0, 1), counter),
+        with_payload,
+    ];
+    for (count, entry) in (1..).zip(nobodys) {
+        assert!(cq.queue.tell(entry).is_none());
+        assert_eq!(cq.queue.stale(), count);
+    }
+    let wqe = wqe(index, counter);
+    let entry = Cqe64::failed(CqeOpcode::ReqErr, wqe, 0, WcStatus::RetryExcErr, 7);
+    let completion = cq.queue.tell(entry).expect("told");
+    let failure = completion.result.expect_err("failed");
+    assert_eq!((completion.wr_id, failure.vendor_err), (3, 7));
+    assert_eq!(failure.status, WcStatus::RetryExcErr);
+
+    let received = Cqe64::responder(CqeOpcode::RespSend, wqe, 9);
+    assert!(cq.queue.tell(received).is_none(), "none is posted");
+    // SAFETY: nothing is placed.
+    unsafe { qp.recv.post(77, &[]) }.expect("room");
+    qp.recv.ring();
+    let completion = cq.queue.tell(received).expect("told");
+    let success = completion.result.expect("placed");
+    assert_eq!((completion.wr_id, success.byte_len()), (77, Some(9)));
+    assert_eq!(cq.queue.stale(), 5);
+}
+
+#[test]
 fn detaching_removes_the_queue_pairs_entries_and_no_others() {
     let mut random = Random(7);
     for round in 0..if cfg!(miri) { 4 } else { 500 } {
@@ -644,6 +694,11 @@ fn detaching_tells_the_shared_requests_that_were_not_polled() {
         (0, 6),
         "one is posted still"
     );
+    // One that is not read back.
+    let entry = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[1], 6), 3);
+    let completion = cq.queue.tell(entry).expect("told");
+    assert_eq!((completion.qp_num, completion.wr_id), (2, 16));
+    assert_eq!(srq.free(), 7);
 }
 
 /// Whatever a device writes: each completion is of a request in flight, each request is told at most
@@ -702,8 +757,14 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
             next += 3;
             let near = pair.send.counter().wrapping_sub(4);
             let (front, entry) = garbage(&mut random, &indices, near);
-            cq.write(&front, &entry);
-            while let Some(completion) = cq.queue.poll_one() {
+            let mut first = match round % 4 {
+                ..2 => {
+                    cq.write(&front, &entry);
+                    None
+                }
+                _ => cq.queue.tell(entry),
+            };
+            while let Some(completion) = first.take().or_else(|| cq.queue.poll_one()) {
                 assert!(flying.remove(&completion.wr_id), "{completion:?}");
                 assert!(matches!(completion.qp_num, 77 | 78));
                 let sent = completion.wr_id.is_multiple_of(3);

@@ -47,8 +47,8 @@ impl Qp {
     /// The last entry of a drain has come, if it is of the present life.
     pub(in crate::verbs) fn drained(&self, user_index: u32, kind: Kind) {
         let (index, bit) = match kind {
-            Kind::LastSend => (self.send_index(), 1),
-            _ => (self.recv_index(), 2),
+            Kind::LastSend => (self.send_tag().user_index(), 1),
+            _ => (self.recv_tag().user_index(), 2),
         };
         if index == user_index {
             self.drained.fetch_or(bit, Ordering::Relaxed);
@@ -72,9 +72,7 @@ impl Qp {
         // Devices that look at receives only when the state changes have both now.
         let _ = self.error();
         while self.drained.load(Ordering::Relaxed) & wanted != wanted && Instant::now() < end {
-            self.cqs().for_each(|cq| {
-                cq.fetch();
-            });
+            self.cqs().for_each(Cq::fetch_all);
             std::thread::yield_now();
         }
         self.cqs().for_each(Cq::fetch_all);
@@ -160,7 +158,7 @@ impl Qp {
         let _ = unsafe { sys::ibv_destroy_qp(self.handle.as_ptr()) };
         for cq in self.cqs() {
             cq.fetch_all();
-            cq.with(|inner| inner.users.retain(|user| user.qpn != self.qpn));
+            cq.take().users.retain(|user| user.qpn != self.qpn);
         }
     }
 }

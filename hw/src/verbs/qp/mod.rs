@@ -23,7 +23,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Retries that rxe counts. It takes 7, the most that there are, for no end: a request to a peer that is
 /// gone would never be told.
@@ -44,8 +44,8 @@ pub(crate) struct Qp {
     send_at: AtomicU32,
     recv_at: AtomicU32,
     /// How completions name its queues.
-    send_index: AtomicU32,
-    recv_index: AtomicU32,
+    send_tag: AtomicU64,
+    recv_tag: AtomicU64,
     /// The receive queue begins a new life with the next ring.
     renewed: AtomicBool,
     /// The device did not take a request: nothing is posted any more.
@@ -95,8 +95,8 @@ impl Qp {
             srq,
             send_at: AtomicU32::new(0),
             recv_at: AtomicU32::new(0),
-            send_index: AtomicU32::new(0),
-            recv_index: AtomicU32::new(0),
+            send_tag: AtomicU64::new(0),
+            recv_tag: AtomicU64::new(0),
             renewed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             failing: AtomicBool::new(false),
@@ -112,25 +112,29 @@ impl Qp {
         let recv_index = life.recv_user_index;
         // Relaxed: the posters are here, by their owner; completions find it by the locked lists.
         self.send_at.store(life.send_start, Ordering::Relaxed);
-        self.send_index
-            .store(life.send_user_index, Ordering::Relaxed);
-        self.recv_index.store(recv_index, Ordering::Relaxed);
+        let recv_kind = match self.is_datagram() {
+            true => Kind::Datagram,
+            false => Kind::Recv,
+        };
+        let send_tag = Tag::new(Kind::Send, life.send_user_index);
+        let recv_tag = Tag::new(recv_kind, recv_index);
+        self.send_tag.store(send_tag.bits(), Ordering::Relaxed);
+        self.recv_tag.store(recv_tag.bits(), Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
         self.failing.store(false, Ordering::Relaxed);
         self.drained.store(0, Ordering::Relaxed);
         for cq in self.cqs() {
-            cq.with(|inner| {
-                inner.users.retain(|user| user.qpn != self.qpn);
-                let at = inner.users.partition_point(|user| user.qpn < self.qpn);
-                inner.users.insert(
-                    at,
-                    User {
-                        qpn: self.qpn,
-                        user_index: recv_index,
-                        qp: self.clone(),
-                    },
-                );
-            });
+            let users = &mut cq.take().users;
+            users.retain(|user| user.qpn != self.qpn);
+            let at = users.partition_point(|user| user.qpn < self.qpn);
+            users.insert(
+                at,
+                User {
+                    qpn: self.qpn,
+                    user_index: recv_index,
+                    qp: self.clone(),
+                },
+            );
         }
     }
 
@@ -154,10 +158,6 @@ impl Qp {
     }
 
     #[inline(always)]
-    pub(super) fn transport(&self) -> QpType {
-        self.transport
-    }
-
     pub(super) fn is_datagram(&self) -> bool {
         self.transport == QpType::Ud
     }
@@ -179,27 +179,16 @@ impl Qp {
         self.recv_cq
     }
 
-    pub(super) fn send_index(&self) -> u32 {
-        // Relaxed, here and below: the poster's, see `begin`.
-        self.send_index.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn recv_index(&self) -> u32 {
-        self.recv_index.load(Ordering::Relaxed)
-    }
-
+    /// Of its send requests that bring nothing.
     #[inline(always)]
     pub(super) fn send_tag(&self) -> Tag {
-        Tag::new(Kind::Send, self.send_index())
+        // Relaxed, here and below: the poster's, see `begin`.
+        Tag::of_bits(self.send_tag.load(Ordering::Relaxed))
     }
 
     #[inline(always)]
     pub(super) fn recv_tag(&self) -> Tag {
-        let kind = match self.is_datagram() {
-            true => Kind::Datagram,
-            false => Kind::Recv,
-        };
-        Tag::new(kind, self.recv_index())
+        Tag::of_bits(self.recv_tag.load(Ordering::Relaxed))
     }
 
     /// Where the next entries to post begin, which end at `counter`.
