@@ -19,8 +19,8 @@ pub struct Tally {
     pub replayed: u64,
     pub talks: u64,
     pub longest: Duration,
-    /// States at the end of a schedule, before it was closed.
-    pub states: BTreeMap<String, u64>,
+    /// States at the end of a schedule, before it was closed: how many, and in which schedule first.
+    pub states: BTreeMap<String, (u64, u64)>,
     /// Requests by outcome and operation.
     pub outcomes: BTreeMap<(String, &'static str), u64>,
     /// Of those in doubt: how many were executed.
@@ -32,14 +32,14 @@ impl Tally {
         self.receives += u64::from(told.is_recv());
     }
 
-    pub fn state(&mut self, state: LinkState) {
+    pub fn state(&mut self, state: LinkState, seed: u64) {
         let name = match state {
             LinkState::Recovering => "recovering".to_owned(),
             LinkState::Ready => "ready".to_owned(),
             LinkState::Ended(LinkEnd::Closed) => "closed".to_owned(),
             LinkState::Ended(LinkEnd::GaveUp(why)) => format!("gave up: {why}"),
         };
-        *self.states.entry(name).or_default() += 1;
+        self.states.entry(name).or_insert((0, seed)).0 += 1;
     }
 
     pub fn outcome(&mut self, request: &Request) {
@@ -77,8 +77,9 @@ impl Tally {
         self.talks += other.talks;
         self.doubts_executed += other.doubts_executed;
         self.longest = self.longest.max(other.longest);
-        for (state, count) in &other.states {
-            *self.states.entry(state.clone()).or_default() += count;
+        for (state, &(count, first)) in &other.states {
+            let of = self.states.entry(state.clone()).or_insert((0, first));
+            *of = (of.0 + count, of.1.min(first));
         }
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(outcome.clone()).or_default() += count;
@@ -116,8 +117,8 @@ impl Display for Tally {
              times a message at the end"
         )?;
         writeln!(f, "\nat the end of the faults:")?;
-        for (state, count) in &self.states {
-            writeln!(f, "{count:>10}  {state}")?;
+        for (state, (count, first)) in &self.states {
+            writeln!(f, "{count:>10}  {state} (first of seed {first})")?;
         }
         let doubts = self.count("InDoubt");
         writeln!(

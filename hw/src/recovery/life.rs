@@ -3,7 +3,8 @@
 use super::live::Live;
 use crate::cq::Cq;
 use crate::qp::Qp;
-use bellwire_core::fault::outcome::Replay;
+use bellwire_core::fault::outcome::{Doubt, Replay};
+use std::collections::HashMap;
 
 /// The queues of a link while it recovers: from one connection to the next.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub(super) struct Life {
     pub cq: Option<Cq>,
     /// Of each send entry, by the slot that it stands in.
     pub policies: Box<[Replay]>,
+    /// Of requests that were posted again though they may have been executed, by their counters.
+    pub doubts: HashMap<u32, Doubt>,
     /// Slots of the receive queue.
     pub receives: u32,
     /// The queue pair was taken to ERR: nothing that was rung from here on was executed.
@@ -34,6 +37,7 @@ impl Life {
             mut qp,
             cq,
             policies,
+            doubts,
             receives,
             ..
         } = live;
@@ -42,6 +46,7 @@ impl Life {
             qp: Some(qp),
             cq: Some(cq),
             policies,
+            doubts,
             receives,
             in_error: false,
             rung,
@@ -58,6 +63,7 @@ impl Life {
             qp: self.qp?,
             cq: self.cq?,
             policies: self.policies,
+            doubts: self.doubts,
             receives: self.receives,
             sent,
             received,

@@ -2,7 +2,7 @@
 
 use super::told::Told;
 use bellwire_core::fault::outcome::{
-    Consumed, Evidence, FirstFailure, Outcome, Replay, Request, Verdict, consumes_receive,
+    Consumed, Doubt, Evidence, FirstFailure, Outcome, Replay, Request, Verdict, consumes_receive,
 };
 use bellwire_core::slab::Block;
 use bellwire_core::wr::{WcStatus, WrOpcode};
@@ -16,6 +16,8 @@ pub(super) struct Pending {
     pub operation: WrOpcode,
     pub fenced: bool,
     pub policy: Replay,
+    /// It was posted again though it may have been executed: no later failure takes that back.
+    pub before: Option<Doubt>,
     /// Its own completion's; `None`: none came.
     pub status: Option<WcStatus>,
     /// Whether the device was told of it.
@@ -30,6 +32,10 @@ impl Pending {
     }
 
     pub fn told(self, outcome: Outcome) -> Told {
+        let outcome = match (outcome, self.before) {
+            (Outcome::NotExecuted | Outcome::Failed(_), Some(doubt)) => Outcome::InDoubt(doubt),
+            _ => outcome,
+        };
         Told {
             wr_id: self.wr_id,
             opcode: self.operation.completes_as(),
@@ -107,7 +113,6 @@ impl Limbo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellwire_core::fault::outcome::Doubt;
 
     fn pending(wr_id: u64, operation: WrOpcode, policy: Replay) -> Pending {
         Pending {
@@ -116,6 +121,7 @@ mod tests {
             operation,
             fenced: false,
             policy,
+            before: None,
             status: Some(WcStatus::WrFlushErr),
             rung: true,
             entry: Vec::new(),
@@ -180,5 +186,20 @@ mod tests {
             let expected = (vec![(0, Outcome::NotExecuted)], vec![1]);
             assert_eq!(resolved(&mut limbo, consumed), expected);
         }
+    }
+
+    #[test]
+    fn a_doubt_outlasts_the_failure_of_what_was_posted_again() {
+        let mut limbo = Limbo::default();
+        for (wr_id, before) in [(0, None), (1, Some(Doubt::NoAnswer))] {
+            limbo.requests.push_back(Pending {
+                rung: false,
+                before,
+                ..pending(wr_id, WrOpcode::RdmaWrite, Replay::Surface)
+            });
+        }
+        let (told, _) = resolved(&mut limbo, Consumed::Exactly(0));
+        let doubt = Outcome::InDoubt(Doubt::NoAnswer);
+        assert_eq!(told, [(0, Outcome::NotExecuted), (1, doubt)]);
     }
 }

@@ -6,9 +6,10 @@ use crate::cq::{Cq, CqInit};
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::qp::{Qp, QpInit};
-use bellwire_core::fault::outcome::{Outcome, Replay};
+use bellwire_core::fault::outcome::{Doubt, Outcome, Replay};
 use bellwire_core::queue::{Completion, Success};
 use bellwire_core::wqe::{Operation, opcode};
+use std::collections::HashMap;
 
 /// A working connection's queues.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Live {
     pub policies: Box<[Replay]>,
     /// Slots of the receive queue.
     pub receives: u32,
+    /// Of requests that were posted again though they may have been executed, by their counters.
+    pub doubts: HashMap<u32, Doubt>,
     /// Requests posted on this connection that consume a receive.
     pub sent: u64,
     /// Receives consumed on it.
@@ -62,6 +65,7 @@ impl Live {
             qp,
             cq,
             policies: vec![Replay::default(); sends as usize].into(),
+            doubts: HashMap::new(),
             receives,
             sent: 0,
             received: 0,

@@ -63,6 +63,7 @@ pub(super) fn pending(
         operation,
         fenced,
         policy,
+        before: life.doubts.get(&counter).copied(),
         status,
         rung,
         entry,
@@ -114,6 +115,9 @@ pub(super) fn repost_send(life: &mut Life, pending: Pending) -> Result<(), (Post
         Ok(()) => {
             let slot = counter as usize & (life.policies.len() - 1);
             life.policies[slot] = pending.policy;
+            if let Some(doubt) = pending.before {
+                life.doubts.insert(counter, doubt);
+            }
             Ok(())
         }
         Err(rejected) => Err((

@@ -40,11 +40,16 @@ impl Inside {
         let Some(life) = &mut self.life else {
             return StepResult::Done;
         };
+        // What they say has been read with the requests.
+        life.doubts.clear();
         let mut unread = Vec::new();
         while let Some((mut pending, outcome)) = self.again.pop_front() {
             if let Outcome::Failed(_) = outcome {
                 // Once: it would break the connection for ever.
                 pending.policy = Replay::Surface;
+            }
+            if let Outcome::InDoubt(doubt) = outcome {
+                pending.before = Some(doubt);
             }
             let consumes = pending.consumes();
             match ring::repost_send(life, pending) {

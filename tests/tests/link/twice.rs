@@ -5,7 +5,7 @@ use bellwire::fault::outcome::{Doubt, Outcome, Replay};
 use bellwire::recovery::{LinkInit, LinkState};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaRead, RdmaWrite, Send};
-use bellwire::wr::SendFlags;
+use bellwire::wr::{SendFlags, WcStatus};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -97,4 +97,27 @@ fn a_fault_after_each_step_of_another() {
     assert!(epochs.contains(&2) && epochs.contains(&3), "{epochs:?}");
     // Of what was posted again just when it died.
     assert!(doubts < 10, "{doubts}");
+}
+
+/// A WRITE that was executed, unacknowledged, and is posted again: should it fail then, it is in doubt.
+#[test]
+fn a_doubt_outlasts_what_was_posted_again() {
+    let mut world = World::new();
+    let remote = world.b.memory();
+    let qp_num = world.a.link.qp_num().unwrap();
+    let at = |nth| Trigger::PacketOf { qp_num, nth };
+    // As often as it is tried, and then once more.
+    let script = (1..=3).fold(Script::default(), |script, nth| {
+        script.with(at(nth), Fault::DropAck)
+    });
+    let script = script.with(at(4), Fault::Status(WcStatus::MwBindErr));
+    world.device.inject(&script).unwrap();
+    world.a.go(1, RdmaWrite { remote }, Replay::Anyway);
+    for _ in 0..20 {
+        world.device.advance(Duration::from_millis(5));
+        world.settle();
+    }
+    assert_eq!(world.a.link.epoch(), 3);
+    let doubt = Outcome::InDoubt(Doubt::NoAnswer);
+    assert_eq!(world.a.sends(), [(1, doubt)]);
 }
