@@ -39,6 +39,13 @@ pub struct Injection {
     percent: u8,
 }
 
+impl Injection {
+    /// Whether it befalls one request, not the queues.
+    pub fn is_of_request(self) -> bool {
+        matches!(self.kind, Kind::RetryExc | Kind::AckLost)
+    }
+}
+
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = KINDS.iter().find(|(_, kind)| *kind == self.kind);
@@ -124,8 +131,8 @@ fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result
     };
     line.device.inject(&script)?;
     line.device.progress();
-    if matches!(injection.kind, Kind::RetryExc | Kind::AckLost) {
-        // They befall the next request, whose outcome tells.
+    if injection.is_of_request() {
+        // It befalls the next request, whose outcome tells.
         return Ok(());
     }
     // Not two in one: what was in flight is, while it is noticed.

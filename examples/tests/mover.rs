@@ -302,6 +302,23 @@ fn faults_are_recovered_from_between_processes() {
 }
 
 #[test]
+fn faults_of_requests_are_between_threads() {
+    let ran = run(
+        "mover",
+        &[
+            "--connect",
+            "x",
+            "--generate",
+            "1m",
+            "--fault",
+            "ack-lost@3%",
+        ],
+    );
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.stderr.contains("two threads"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_percentage_is_of_a_file_with_a_length() {
     let ran = run(
         "mover",
