@@ -16,6 +16,9 @@ pub trait Polled {
     /// Its connection.
     fn line(&mut self) -> &mut Line;
 
+    /// Whether all that was posted has been told.
+    fn is_idle(&self) -> bool;
+
     /// Takes what there is, and carries a recovery on.
     ///
     /// # Errors

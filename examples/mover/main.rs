@@ -92,8 +92,8 @@ struct Cli {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["listen", "output", "force"])]
     connect: Option<String>,
     /// Have the sender's end fail, when so much of the file was sent: cq-err@30%, qp-fatal@60%,
-    /// port-flap; between threads also retry-exc (a request that no answer comes to) and ack-lost (one
-    /// whose answer is lost)
+    /// port-flap, retry-exc (a request that no answer comes to), ack-lost (one whose answer is lost;
+    /// between processes as retry-exc)
     #[arg(long, value_name = "KIND@PERCENT%", conflicts_with = "listen")]
     fault: Vec<Injection>,
     /// The same of the receiver's end
@@ -120,11 +120,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<()> {
     if let Some(name) = &cli.listen {
-        of_queues(&cli.fault_receiver)?;
         return receive(cli, name);
-    }
-    if cli.connect.is_some() {
-        of_queues(&cli.fault)?;
     }
     // Goes, with what is in it, when this returns.
     let folder = cli.generate.map(|_| TempDir::new()).transpose()?;
@@ -178,20 +174,6 @@ fn run(cli: &Cli) -> Result<()> {
     )?;
     output.keep()?;
     say(&moved, shape, start, &logs)
-}
-
-/// Those of requests strike between threads only.
-fn of_queues(injections: &[Injection]) -> Result<()> {
-    match injections
-        .iter()
-        .find(|injection| injection.is_of_request())
-    {
-        None => Ok(()),
-        Some(injection) => bail!(
-            "{injection} can be had between two threads only: leave --connect and --listen out, or \
-             take cq-err, qp-fatal or port-flap"
-        ),
-    }
 }
 
 fn receive(cli: &Cli, name: &str) -> Result<()> {

@@ -279,6 +279,7 @@ fn faults_are_recovered_from_between_processes() {
     let listening = Listening::start("mover", &arguments);
     let mut arguments = vec!["--connect", &name, text(&from), "--block", "16k"];
     arguments.extend(FAULTS);
+    arguments.extend(["--fault", "retry-exc@80%"]);
     let sent = listening.run(&arguments);
     let received = listening.end();
     assert_eq!(sent.status, Some(0), "{}", sent.stderr);
@@ -290,8 +291,13 @@ fn faults_are_recovered_from_between_processes() {
     recovered(
         &sent,
         "sender",
-        "cq-err@30% qp-fatal@60%",
-        &["CQ_ERR", "QP_FATAL", "the other end's fault"],
+        "cq-err@30% qp-fatal@60% retry-exc@80%",
+        &[
+            "CQ_ERR",
+            "QP_FATAL",
+            "RETRY_EXC_ERR",
+            "the other end's fault",
+        ],
     );
     recovered(
         &received,
@@ -299,23 +305,6 @@ fn faults_are_recovered_from_between_processes() {
         "cq-err@50%",
         &["CQ_ERR", "the other end's fault"],
     );
-}
-
-#[test]
-fn faults_of_requests_are_between_threads() {
-    let ran = run(
-        "mover",
-        &[
-            "--connect",
-            "x",
-            "--generate",
-            "1m",
-            "--fault",
-            "ack-lost@3%",
-        ],
-    );
-    assert_eq!(ran.status, Some(1));
-    assert!(ran.stderr.contains("two threads"), "{}", ran.stderr);
 }
 
 #[test]
