@@ -1,9 +1,11 @@
 //! Two links that work.
 
+use bellwire::fault::plan::Limits;
 use bellwire::memory::Mapping;
 use bellwire::recovery::{Link, LinkInit, LinkState, pair};
 use bellwire::{AccessFlags, Device, Region};
 use std::fmt;
+use std::time::Duration;
 
 /// Two links of an inline device that work, and memory at the second that the first may write to.
 pub struct Links {
@@ -32,7 +34,14 @@ pub fn links() -> Links {
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let region = Region::new(&pd, mapping, access).expect("a region");
     let (here, there) = pair();
-    let init = LinkInit::default();
+    let init = LinkInit {
+        limits: Limits {
+            // Recoveries may follow one another without a limit.
+            settle: Duration::ZERO,
+            ..Limits::default()
+        },
+        ..LinkInit::default()
+    };
     let mut links = Links {
         a: Link::new(&pd, init.clone(), here).expect("a link"),
         b: Link::new(&pd, init, there).expect("a link"),

@@ -39,6 +39,13 @@ pub struct Injection {
     percent: u8,
 }
 
+impl Injection {
+    /// Whether it befalls one request, not the queues.
+    fn is_of_request(self) -> bool {
+        matches!(self.kind, Kind::RetryExc | Kind::AckLost)
+    }
+}
+
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = KINDS.iter().find(|(_, kind)| *kind == self.kind);
@@ -105,7 +112,13 @@ pub fn strike_due(end: &mut impl Polled, moved: u64, wait: Wait<'_>) -> Result<(
 }
 
 fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result<()> {
-    let (qp_num, cqn) = wait.until(|| look(end, |line| line.numbers()))??;
+    let (qp_num, cqn) = wait.until(|| {
+        look(end, |end| {
+            // Requests that are under way to another process come before the one that is to fail.
+            let idle = !injection.is_of_request() || end.is_idle();
+            idle.then(|| end.line().numbers()).flatten()
+        })
+    })??;
     let line = end.line();
     let seen = line.log.struck(injection);
     let (now, next) = (
@@ -124,21 +137,21 @@ fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result
     };
     line.device.inject(&script)?;
     line.device.progress();
-    if matches!(injection.kind, Kind::RetryExc | Kind::AckLost) {
-        // They befall the next request, whose outcome tells.
+    if injection.is_of_request() {
+        // It befalls the next request, whose outcome tells.
         return Ok(());
     }
     // Not two in one: what was in flight is, while it is noticed.
-    wait.until(|| look(end, |line| (line.log.seen() > seen).then_some(())))?
+    wait.until(|| look(end, |end| (end.line().log.seen() > seen).then_some(())))?
 }
 
 /// Polls, then looks.
 fn look<E: Polled, T>(
     end: &mut E,
-    mut found: impl FnMut(&mut super::line::Line) -> Option<T>,
+    mut found: impl FnMut(&mut E) -> Option<T>,
 ) -> Option<Result<T>> {
     match end.poll() {
-        Ok(()) => found(end.line()).map(Ok),
+        Ok(()) => found(end).map(Ok),
         Err(error) => Some(Err(error)),
     }
 }

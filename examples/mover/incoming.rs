@@ -166,6 +166,10 @@ impl Polled for Incoming {
         &mut self.line
     }
 
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
     fn poll(&mut self) -> Result<()> {
         let Self {
             line,

@@ -16,6 +16,9 @@ pub trait Polled {
     /// Its connection.
     fn line(&mut self) -> &mut Line;
 
+    /// Whether all that was posted has been told.
+    fn is_idle(&self) -> bool;
+
     /// Takes what there is, and carries a recovery on.
     ///
     /// # Errors
@@ -30,6 +33,8 @@ pub struct Line {
     pub device: Device,
     pub faults: Faults,
     pub log: Log,
+    /// The last poll found nothing: of a link that has ended, all has been told.
+    all_told: bool,
 }
 
 /// Outcomes that one poll takes.
@@ -69,6 +74,7 @@ impl Line {
             device: pd.device().clone(),
             faults,
             log,
+            all_told: false,
         })
     }
 
@@ -91,14 +97,18 @@ impl Line {
     /// Gives what is told to `each`.
     #[inline]
     pub fn poll(&mut self, each: impl FnMut(Told)) {
-        if self.link.poll(AT_ONCE, each) == 0 && !self.is_ready() {
+        self.all_told = self.link.poll(AT_ONCE, each) == 0;
+        if self.all_told && !self.is_ready() {
             // What it waits for may wait for the device's time.
             self.device.progress();
         }
     }
 
-    /// Why it has ended, if it has.
+    /// Why it has ended, if it has and everything was told.
     pub fn ended(&self) -> Option<anyhow::Error> {
+        if !self.all_told {
+            return None;
+        }
         match self.link.state() {
             LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed)) => Some(PeerGone.into()),
             LinkState::Ended(end) => Some(anyhow!("the connection has ended: {end}")),

@@ -92,7 +92,8 @@ struct Cli {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["listen", "output", "force"])]
     connect: Option<String>,
     /// Have the sender's end fail, when so much of the file was sent: cq-err@30%, qp-fatal@60%,
-    /// port-flap, retry-exc (a request that no answer comes to), ack-lost (one whose answer is lost)
+    /// port-flap, retry-exc (a request that no answer comes to), ack-lost (one whose answer is lost;
+    /// between processes as retry-exc)
     #[arg(long, value_name = "KIND@PERCENT%", conflicts_with = "listen")]
     fault: Vec<Injection>,
     /// The same of the receiver's end

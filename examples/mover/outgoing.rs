@@ -195,7 +195,7 @@ impl Outgoing {
     /// Those of polling.
     pub fn all_told(&mut self) -> Result<bool> {
         self.poll()?;
-        Ok(self.in_flight == 0 && self.again.is_empty())
+        Ok(self.is_idle())
     }
 
     /// Ends the connection, when all has been told.
@@ -221,6 +221,10 @@ impl Outgoing {
 impl Polled for Outgoing {
     fn line(&mut self) -> &mut Line {
         &mut self.line
+    }
+
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.again.is_empty()
     }
 
     fn poll(&mut self) -> Result<()> {

@@ -279,6 +279,7 @@ fn faults_are_recovered_from_between_processes() {
     let listening = Listening::start("mover", &arguments);
     let mut arguments = vec!["--connect", &name, text(&from), "--block", "16k"];
     arguments.extend(FAULTS);
+    arguments.extend(["--fault", "retry-exc@80%"]);
     let sent = listening.run(&arguments);
     let received = listening.end();
     assert_eq!(sent.status, Some(0), "{}", sent.stderr);
@@ -290,8 +291,13 @@ fn faults_are_recovered_from_between_processes() {
     recovered(
         &sent,
         "sender",
-        "cq-err@30% qp-fatal@60%",
-        &["CQ_ERR", "QP_FATAL", "the other end's fault"],
+        "cq-err@30% qp-fatal@60% retry-exc@80%",
+        &[
+            "CQ_ERR",
+            "QP_FATAL",
+            "RETRY_EXC_ERR",
+            "the other end's fault",
+        ],
     );
     recovered(
         &received,
