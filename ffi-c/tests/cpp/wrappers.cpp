@@ -391,7 +391,8 @@ void links()
     enum { SOON = 10000 };
     bw::device device(config(BW_CLOCK_REAL));
     bw::pd pd(device);
-    bw::region memory(pd, 4096, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE);
+    bw::region memory(
+        pd, 4096, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE | BW_ACCESS_REMOTE_READ);
     const bw_region_info info = memory.query();
     auto sge = [&](uint32_t offset, uint32_t length) {
         return bw_sge{info.addr + offset, length, info.lkey};
