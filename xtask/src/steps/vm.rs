@@ -65,7 +65,7 @@ const CAUSES: Tests = Tests {
     env: &[],
 };
 
-const TESTS: [Tests; 5] = [
+const TESTS: [Tests; 6] = [
     // Under Debian's kernel, with hugepages.
     Tests {
         selection: "-p bellwire --lib",
@@ -83,6 +83,12 @@ const TESTS: [Tests; 5] = [
     Tests {
         env: &[PLAIN],
         ..CAUSES
+    },
+    // Links that recover. They cut the cable, too.
+    Tests {
+        selection: "-p bellwire-tests --features verbs --test link",
+        args: &["device::", "--ignored", "--test-threads=1"],
+        env: &[DEVICE],
     },
 ];
 
