@@ -87,6 +87,8 @@ pub fn bring(qp: &mut Qp, peer: &Endpoint, state: QpState) {
             .unwrap_or_else(|error| panic!("to {to}: {error}"));
     }
     assert_eq!(qp.state(), state);
+    // Nothing is in flight, and yet a device may take its time.
+    until("the drain", || !qp.query().sq_draining);
 }
 
 /// Changes the state alone.
