@@ -122,15 +122,15 @@ impl Line {
     }
 }
 
-/// A request that cannot be posted now is posted when the link works, or has room again.
+/// Whether a request was posted. One that is refused now is posted when the link works again; of one
+/// that has ended, what it still has to tell comes first, and polling says that it has.
 ///
 /// # Errors
 /// Any other reason.
 pub fn posted(result: Result<(), LinkError>) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),
-        Err(LinkError::Recovering) => Ok(false),
-        Err(LinkError::Ended(LinkEnd::GaveUp(Why::PeerClosed))) => Err(PeerGone.into()),
+        Err(LinkError::Recovering | LinkError::Ended(_)) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
