@@ -6,7 +6,7 @@ use crate::direct::*;
 use crate::dump::bw_dump_flags::*;
 use crate::dump::bw_dump_format::*;
 use crate::dump::*;
-use crate::number::bw_wc_status::*;
+use crate::fault_number::bw_wc_status::*;
 use std::ffi::CStr;
 
 /// A dump, asked for its length first.
