@@ -1583,7 +1583,7 @@ typedef void (*bw_told_fn)(void *context, const struct bw_told *told);
 // `bw_link_info.epoch` counts them. All that is pointed to is there for the time of the call.
 typedef void (*bw_fault_fn)(void *context,
                             const struct bw_fault *fault,
-                            const struct bw_class *class_,
+                            const struct bw_class *means,
                             uint64_t epoch);
 
 // A recovery that has ended.
