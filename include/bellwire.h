@@ -847,10 +847,12 @@ typedef enum bw_link_state {
     BW_LINK_RECOVERING = 0,
     // It works.
     BW_LINK_READY = 1,
-    // The program, or the peer, has closed it.
+    // The program has closed it.
     BW_LINK_CLOSED = 2,
+    // The peer has closed it.
+    BW_LINK_PEER_CLOSED = 3,
     // It could not be recovered: `bw_link_query` tells why.
-    BW_LINK_GAVE_UP = 3,
+    BW_LINK_GAVE_UP = 4,
 } bw_link_state;
 
 // How a recovery ended.
@@ -2899,8 +2901,8 @@ int bw_link_report(struct bw_link *link,
                    const struct bw_fault *fault);
 
 // Closes a link: posts are refused from here on. What was posted may go on for so many milliseconds, of
-// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED or
-// BW_LINK_GAVE_UP and a poll finds nothing: everything is told by then, receives as
+// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED, or
+// more, and a poll finds nothing: everything is told by then, receives as
 // BW_OUTCOME_NOT_EXECUTED. Waits for the recovery's thread to stop, if there is one.
 //
 // Errors: `BW_ENULL`.

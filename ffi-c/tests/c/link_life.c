@@ -143,6 +143,7 @@ static void over_tcp(void)
         side_poll(&b);
     }
     EXPECT(bw_link_get_state(a.link) == BW_LINK_CLOSED);
+    EXPECT(bw_link_get_state(b.link) == BW_LINK_PEER_CLOSED);
     EXPECT(bw_link_post_send_inline(a.link, 2, "x", 1, 0, BW_REPLAY_SURFACE) == BW_EENDED);
     EXPECT(bw_link_post_recv_one(b.link, 2, NULL) == BW_ENULL);
     EXPECT(strlen(side_info(&a).why) > 0 && strlen(side_info(&b).why) > 0);
