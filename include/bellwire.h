@@ -873,10 +873,12 @@ typedef enum bw_link_state {
     BW_LINK_RECOVERING = 0,
     // It works.
     BW_LINK_READY = 1,
-    // The program, or the peer, has closed it.
+    // The program has closed it.
     BW_LINK_CLOSED = 2,
+    // The peer has closed it.
+    BW_LINK_PEER_CLOSED = 3,
     // It could not be recovered: `bw_link_query` tells why.
-    BW_LINK_GAVE_UP = 3,
+    BW_LINK_GAVE_UP = 4,
 } bw_link_state;
 
 // How a recovery ended.
@@ -1609,7 +1611,7 @@ typedef void (*bw_told_fn)(void *context, const struct bw_told *told);
 // `bw_link_info.epoch` counts them. All that is pointed to is there for the time of the call.
 typedef void (*bw_fault_fn)(void *context,
                             const struct bw_fault *fault,
-                            const struct bw_class *class_,
+                            const struct bw_class *means,
                             uint64_t epoch);
 
 // A recovery that has ended.
@@ -2925,8 +2927,8 @@ int bw_link_report(struct bw_link *link,
                    const struct bw_fault *fault);
 
 // Closes a link: posts are refused from here on. What was posted may go on for so many milliseconds, of
-// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED or
-// BW_LINK_GAVE_UP and a poll finds nothing: everything is told by then, receives as
+// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED, or
+// more, and a poll finds nothing: everything is told by then, receives as
 // BW_OUTCOME_NOT_EXECUTED. Waits for the recovery's thread to stop, if there is one.
 //
 // Errors: `BW_ENULL`.

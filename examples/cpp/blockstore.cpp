@@ -107,6 +107,8 @@ public:
             if (count == 0)
                 std::this_thread::yield();
         }
+        if (link.state() == BW_LINK_GAVE_UP)
+            std::printf("a replica's link has ended: %s\n", link.query().why);
         link.drain(SOON, [](const bw_told &) {});
     }
 

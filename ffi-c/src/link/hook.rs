@@ -31,7 +31,7 @@ pub type bw_fault_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
         fault: *const bw_fault,
-        class_: *const bw_class,
+        means: *const bw_class,
         epoch: u64,
     ),
 >;

@@ -119,7 +119,7 @@ impl Default for bw_link_init {
 
 // SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_init {
-    const FIRST: usize = size_of::<Self>();
+    const FIRST: usize = 136 + 2 * size_of::<*const bw_qp_init_attr>();
 }
 
 /// What the library takes.

@@ -10,6 +10,7 @@ use crate::failure::{Failure, guard};
 use crate::fault::bw_fault;
 use crate::handle::{get, get_mut};
 use crate::sized::{self, Versioned};
+use hw::fault::plan::Why;
 use hw::recovery::{Counters, Link, LinkEnd, LinkState};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
@@ -22,10 +23,12 @@ pub enum bw_link_state {
     BW_LINK_RECOVERING = 0,
     /// It works.
     BW_LINK_READY = 1,
-    /// The program, or the peer, has closed it.
+    /// The program has closed it.
     BW_LINK_CLOSED = 2,
+    /// The peer has closed it.
+    BW_LINK_PEER_CLOSED = 3,
     /// It could not be recovered: `bw_link_query` tells why.
-    BW_LINK_GAVE_UP = 3,
+    BW_LINK_GAVE_UP = 4,
 }
 
 fn state(link: &Link) -> bw_link_state {
@@ -33,6 +36,7 @@ fn state(link: &Link) -> bw_link_state {
         LinkState::Recovering => bw_link_state::BW_LINK_RECOVERING,
         LinkState::Ready => bw_link_state::BW_LINK_READY,
         LinkState::Ended(LinkEnd::Closed) => bw_link_state::BW_LINK_CLOSED,
+        LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed)) => bw_link_state::BW_LINK_PEER_CLOSED,
         LinkState::Ended(LinkEnd::GaveUp(_)) => bw_link_state::BW_LINK_GAVE_UP,
     }
 }
@@ -251,8 +255,8 @@ pub unsafe extern "C" fn bw_link_report(link: *mut bw_link, fault: *const bw_fau
 }
 
 /// Closes a link: posts are refused from here on. What was posted may go on for so many milliseconds, of
-/// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED or
-/// BW_LINK_GAVE_UP and a poll finds nothing: everything is told by then, receives as
+/// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED, or
+/// more, and a poll finds nothing: everything is told by then, receives as
 /// BW_OUTCOME_NOT_EXECUTED. Waits for the recovery's thread to stop, if there is one.
 ///
 /// Errors: `BW_ENULL`.

@@ -3,6 +3,10 @@
 use super::*;
 use crate::ah::*;
 use crate::direct::*;
+use crate::link::life::*;
+use crate::link::post::*;
+use crate::link::told::*;
+use crate::link::*;
 use crate::modify::*;
 use crate::number::bw_qp_type;
 use crate::number::bw_send_flags::BW_SEND_SIGNALED;
@@ -91,6 +95,70 @@ fn the_data_path_allocates_nothing() {
         }
     });
     assert_eq!((told, made), (2000, 0));
+    world.destroy();
+}
+
+/// Nor do links, while nothing fails.
+#[test]
+fn links_allocate_nothing() {
+    let world = World::plain();
+    let (mut a, mut b) = (null_mut(), null_mut());
+    let (addr, rkey) = (world.b.memory.addr, world.b.memory.rkey);
+    let (sge, place) = (world.a.sge(0, 8), world.b.sge(64, 8));
+    let wr = bw_send_wr {
+        wr_id: 5,
+        sg_list: &sge,
+        num_sge: 1,
+        opcode: BW_WR_RDMA_WRITE as u32,
+        send_flags: BW_SEND_SIGNALED as u32,
+        remote_addr: addr,
+        rkey,
+        ..NOP
+    };
+    let data = [0u8; 8];
+    let data = data.as_ptr().cast();
+    let mut outcomes = [bw_told::default(); 4];
+    let size = size_of::<bw_told>();
+    let to = outcomes.as_mut_ptr();
+    // SAFETY: good handles and memory.
+    unsafe {
+        ok(bw_link_create_pair(
+            world.pd,
+            null(),
+            &mut a,
+            world.pd,
+            null(),
+            &mut b,
+        ));
+        let ready = |link| bw_link_get_state(link) == bw_link_state::BW_LINK_READY as c_int;
+        while !(ready(a) && ready(b)) {
+            ok(bw_link_poll(a, to, size, 4));
+            ok(bw_link_poll(b, to, size, 4));
+        }
+    }
+    let mut told = 0;
+    let made = allocations(|| {
+        for _ in 0..1000 {
+            // SAFETY: good handles and memory.
+            unsafe {
+                bw_link_post_recv_one(b, 1, &place);
+                bw_link_ring_rq(b);
+                bw_link_post_write_inline(a, 2, data, 8, addr, rkey, 0, 1);
+                bw_link_post_write(a, 3, &sge, addr, rkey, 0, 2);
+                bw_link_post_send_one(a, 4, &sge, 0, 0);
+                bw_link_ring_sq(a);
+                bw_link_post_send(a, &wr, 1, 2, null_mut());
+                told += bw_link_poll(a, to, size, 4);
+                told += bw_link_poll(b, to, size, 4);
+            }
+        }
+    });
+    assert_eq!((told, made), (2000, 0));
+    // SAFETY: good handles, used by nobody any more.
+    unsafe {
+        ok(bw_link_destroy(a));
+        ok(bw_link_destroy(b));
+    }
     world.destroy();
 }
 

@@ -111,7 +111,9 @@ static void over_tcp(void)
     hooks(&a);
     again(1);
     EXPECT(seen.family == BW_FAMILY_EVENT || seen.family == BW_FAMILY_STATUS);
-    EXPECT(seen.scope == BW_SCOPE_QP && seen.end == BW_END_RECOVERED && seen.epoch == 2);
+    EXPECT(seen.scope == BW_SCOPE_QP);
+    EXPECT(seen.end == BW_END_RECOVERED);
+    EXPECT(seen.epoch >= 2);
 
     /* What a program knows that the link does not. */
     bw_fault fault;
@@ -120,11 +122,12 @@ static void over_tcp(void)
     fault.family = BW_FAMILY_EVENT;
     fault.number = BW_EVENT_QP_FATAL;
     hooks(&a);
+    uint64_t before = side_info(&a).epoch;
     OK(bw_link_report(a.link, &fault));
     EXPECT(seen.faults == 1 && seen.number == BW_EVENT_QP_FATAL);
     EXPECT(bw_link_get_state(a.link) == BW_LINK_RECOVERING);
     both_ready(&a, &b);
-    EXPECT(side_info(&a).epoch == 3 && side_info(&b).epoch == 3);
+    EXPECT(side_info(&a).epoch > before && side_info(&b).epoch > before);
     OK(bw_link_on_fault(a.link, NULL, NULL));
     OK(bw_link_on_recovered(a.link, NULL, NULL));
     OK(bw_link_report(a.link, &fault));
@@ -140,6 +143,7 @@ static void over_tcp(void)
         side_poll(&b);
     }
     EXPECT(bw_link_get_state(a.link) == BW_LINK_CLOSED);
+    EXPECT(bw_link_get_state(b.link) == BW_LINK_PEER_CLOSED);
     EXPECT(bw_link_post_send_inline(a.link, 2, "x", 1, 0, BW_REPLAY_SURFACE) == BW_EENDED);
     EXPECT(bw_link_post_recv_one(b.link, 2, NULL) == BW_ENULL);
     EXPECT(strlen(side_info(&a).why) > 0 && strlen(side_info(&b).why) > 0);
@@ -174,7 +178,7 @@ static void in_a_thread(void)
     fault.number = BW_EVENT_CQ_ERR;
     OK(bw_link_report(a.link, &fault));
     both_ready(&a, &b);
-    EXPECT(seen.recoveries == 1 && seen.end == BW_END_RECOVERED && seen.scope == BW_SCOPE_CQ);
+    EXPECT(seen.recoveries >= 1 && seen.end == BW_END_RECOVERED && seen.scope == BW_SCOPE_CQ);
     OK(bw_link_post_send_inline(a.link, 1, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_SURFACE));
     OK(bw_link_ring_sq(a.link));
     a.posted++;
