@@ -5,8 +5,8 @@ use super::exchange::Slow;
 use super::request::{Kind, MEMORY, Request, opened};
 use super::tally::Tally;
 use bellwire::fault::outcome::Replay;
-use bellwire::fault::plan::Limits;
-use bellwire::recovery::{LinkInit, LinkState, pair};
+use bellwire::fault::plan::{Limits, Step, Why};
+use bellwire::recovery::{LinkEnd, LinkInit, LinkState, pair};
 use bellwire::soft::{ClockKind, HcaConfig, Mode};
 use bellwire::{ConnectAttr, Device, Error, QpInit};
 use bellwire_tests::fixture::{Random, SIGNALED};
@@ -394,7 +394,14 @@ impl World {
     pub fn close(&mut self) {
         let within = [Duration::ZERO, 10 * MS, self.limits.bound()][self.random.below(3) as usize];
         for at in 0..2 {
-            self.tally.state(self.ends[at].state(), self.seed);
+            let state = self.ends[at].state();
+            // What was posted fits the queue that it is posted to again.
+            let full = matches!(
+                state,
+                LinkState::Ended(LinkEnd::GaveUp(Why::Failed(Step::RepostReceives, _)))
+            );
+            assert!(!full, "{state:?}");
+            self.tally.state(state, self.seed);
             self.ends[at].link.close(within);
             if self.random.below(2) == 0 {
                 self.poll_both();

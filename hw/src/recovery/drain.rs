@@ -149,8 +149,8 @@ impl Inside {
 
     /// A send of our own, and its acknowledgement.
     pub fn probe(&mut self) -> StepResult {
-        if self.collect().is_some() {
-            return StepResult::Failed(Fault::Errno(libc::ETIMEDOUT));
+        if let Some(fault) = self.collect() {
+            return StepResult::Failed(fault);
         }
         if self.life.as_ref().is_some_and(|life| !life.probe) {
             match self.post_own() {
@@ -162,7 +162,9 @@ impl Inside {
                 life.probe = true;
             }
         }
-        self.collect();
+        if let Some(fault) = self.collect() {
+            return StepResult::Failed(fault);
+        }
         let answered = self.told_own();
         if answered && let Some(life) = &mut self.life {
             life.forget_own();
