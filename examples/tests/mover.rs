@@ -24,7 +24,7 @@ fn files_of_any_length_arrive_whole() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     for length in [0usize, 1, 4097, 3 << 20] {
-        let bytes: Vec<u8> = (0..length).map(|n| (n * n % 253) as u8).collect();
+        let bytes: Vec<u8> = (0..length).map(|n| (n.wrapping_mul(n) % 253) as u8).collect();
         fs::write(&from, &bytes).unwrap();
         for shape in [
             &["--force"][..],
@@ -128,7 +128,7 @@ fn a_file_arrives_in_another_process() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     for length in [0usize, 1, 4097, 3 << 20] {
-        let bytes: Vec<u8> = (0..length).map(|n| (n * n % 253) as u8).collect();
+        let bytes: Vec<u8> = (0..length).map(|n| (n.wrapping_mul(n) % 253) as u8).collect();
         fs::write(&from, &bytes).unwrap();
         let name = processes::name("arrives");
         let arguments = ["--listen", &name, "--output", text(&to), "--force"];
@@ -200,7 +200,7 @@ const FAULTS: [&str; 4] = ["--fault", "cq-err@30%", "--fault", "qp-fatal@60%"];
 
 /// A file of a few hundred blocks.
 fn large(path: &Path) -> Vec<u8> {
-    let bytes: Vec<u8> = (0..4u32 << 20).map(|n| (n * n % 253) as u8).collect();
+    let bytes: Vec<u8> = (0..4u32 << 20).map(|n| (n.wrapping_mul(n) % 253) as u8).collect();
     fs::write(path, &bytes).unwrap();
     bytes
 }
