@@ -1,14 +1,16 @@
 //! Faults to order: what `--fault` and `--fault-receiver` inject, and when.
 
 use super::line::Polled;
-use anyhow::Result;
+use super::overrun::{NOTICED, Overrun};
+use anyhow::{Result, bail, ensure};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wr::WcStatus;
+use bellwire::{Device, QpInit};
 use bellwire_examples::Wait;
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the port stays down.
 const FLAP: Duration = Duration::from_millis(20);
@@ -92,6 +94,32 @@ impl Faults {
         }
     }
 
+    /// How the end's completion queue is to be overrun: `None` where nothing is to fail, or it can be
+    /// injected. The queue pair is made larger for it.
+    ///
+    /// # Errors
+    /// Faults that the device cannot be made to have.
+    pub fn overrun(&self, device: &Device, qp: &mut QpInit) -> Result<Option<Overrun>> {
+        if self.due.is_empty() || device.inject(&Script::default()).is_ok() {
+            return Ok(None);
+        }
+        let name = device.name();
+        for injection in &self.due {
+            match injection.kind {
+                Kind::CqErr => {}
+                Kind::PortFlap => bail!(
+                    "{injection} cannot be injected into {name}: leave it out, and take its port down \
+                     and up meanwhile (ip link set NETDEV down; `rdma link` shows which it is)"
+                ),
+                Kind::QpFatal | Kind::RetryExc | Kind::AckLost => bail!(
+                    "{injection} cannot be injected into {name}: give --device soft, or cq-err, which \
+                     overruns the completion queue there"
+                ),
+            }
+        }
+        Overrun::new(device, qp).map(Some)
+    }
+
     /// The next, if it is due.
     fn next(&mut self, moved: u64) -> Option<Injection> {
         let percent = self.due.front()?.percent;
@@ -120,7 +148,22 @@ fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result
         })
     })??;
     let line = end.line();
-    let seen = line.log.struck(injection);
+    let seen = line.log.struck(injection, line.overrun.is_some());
+    if let Some(overrun) = line.overrun {
+        overrun.cause(line)?;
+        let start = Instant::now();
+        let noticed = |end: &mut _| {
+            let noticed = Polled::line(end).log.seen() > seen;
+            (noticed || start.elapsed() > NOTICED).then_some(noticed)
+        };
+        let noticed = wait.until(|| look(end, noticed))??;
+        ensure!(
+            noticed,
+            "more completed than the completion queue holds, and {} did not tell of it",
+            end.line().device.name()
+        );
+        return Ok(());
+    }
     let (now, next) = (
         Trigger::After(Duration::ZERO),
         Trigger::EntryOf { qp_num, nth: 1 },

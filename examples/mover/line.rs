@@ -2,6 +2,7 @@
 
 use super::faults::Faults;
 use super::log::Log;
+use super::overrun::{self, Overrun};
 use anyhow::{Result, anyhow};
 use bellwire::fault::outcome::Outcome;
 use bellwire::fault::plan::{Limits, Why};
@@ -33,6 +34,8 @@ pub struct Line {
     pub device: Device,
     pub faults: Faults,
     pub log: Log,
+    /// How its completion queue is overrun, where that cannot be injected.
+    pub overrun: Option<Overrun>,
     /// The last poll found nothing: of a link that has ended, all has been told.
     all_told: bool,
 }
@@ -47,16 +50,18 @@ impl Line {
     /// A link that connects as it is polled; the peer may work on the region.
     ///
     /// # Errors
-    /// Those of set-up.
+    /// Those of set-up; faults that the device cannot be made to have.
     pub fn new(
         pd: &Pd,
-        qp: QpInit,
+        mut qp: QpInit,
         region: &Region,
         exchange: impl Exchange + 'static,
         (faults, log): (Faults, Log),
     ) -> Result<Self> {
+        let overrun = faults.overrun(pd.device(), &mut qp)?;
         let init = LinkInit {
             qp,
+            cq_entries: overrun.map(|overrun| overrun.cq_entries),
             memory: region.into(),
             limits: Limits {
                 // As many faults as are ordered, one right behind the other.
@@ -74,6 +79,7 @@ impl Line {
             device: pd.device().clone(),
             faults,
             log,
+            overrun,
             all_told: false,
         })
     }
@@ -81,6 +87,11 @@ impl Line {
     /// Whether it works.
     pub fn is_ready(&self) -> bool {
         self.link.state() == LinkState::Ready
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        matches!(self.link.state(), LinkState::Ended(_))
     }
 
     /// The peer's memory, when it has told of it.
@@ -96,8 +107,13 @@ impl Line {
 
     /// Gives what is told to `each`.
     #[inline]
-    pub fn poll(&mut self, each: impl FnMut(Told)) {
-        self.all_told = self.link.poll(AT_ONCE, each) == 0;
+    pub fn poll(&mut self, mut each: impl FnMut(Told)) {
+        let told = |told: Told| {
+            if told.wr_id != overrun::WR_ID {
+                each(told);
+            }
+        };
+        self.all_told = self.link.poll(AT_ONCE, told) == 0;
         if self.all_told && !self.is_ready() {
             // What it waits for may wait for the device's time.
             self.device.progress();

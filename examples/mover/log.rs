@@ -17,6 +17,8 @@ pub struct Log {
 #[derive(Debug, Default)]
 struct State {
     struck: Vec<Injection>,
+    /// What struck was not injected: it happened.
+    real: bool,
     /// How many faults the link has met.
     seen: u64,
     /// Those that are not recovered from yet.
@@ -62,10 +64,11 @@ impl Log {
         });
     }
 
-    /// A fault is let strike; gives how many the link has met before.
-    pub fn struck(&self, injection: Injection) -> u64 {
+    /// A fault is let strike, injected or `real`; gives how many the link has met before.
+    pub fn struck(&self, injection: Injection, real: bool) -> u64 {
         let mut state = self.state();
         state.struck.push(injection);
+        state.real = real;
         state.seen
     }
 
@@ -108,7 +111,8 @@ impl fmt::Display for Log {
             write!(struck, " {injection}")?;
         }
         if !struck.is_empty() {
-            writeln!(f, "{end}: injected{struck}")?;
+            let how = if state.real { "caused" } else { "injected" };
+            writeln!(f, "{end}: {how}{struck}")?;
         }
         for (faults, report) in &state.recoveries {
             let how = match report.end {

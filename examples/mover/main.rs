@@ -41,10 +41,12 @@ mod line;
 mod log;
 mod notice;
 mod outgoing;
+mod overrun;
 mod processes;
 mod threads;
 
 use anyhow::{Context, Result, bail};
+use bellwire::Device;
 use bellwire_examples::{Progress, parse_size};
 use blocks::Shape;
 use clap::Parser;
@@ -91,9 +93,19 @@ struct Cli {
     /// Send the file to the process that listens
     #[arg(long, value_name = "NAME", conflicts_with_all = ["listen", "output", "force"])]
     connect: Option<String>,
+    /// The device, one that `perf devices` lists [default: the best there is; between processes
+    /// soft:NAME, with the name of --listen]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// The receiver's device, if it is another
+    #[arg(long, value_name = "NAME", requires = "device", conflicts_with_all = ["listen", "connect"])]
+    peer_device: Option<String>,
     /// Have the sender's end fail, when so much of the file was sent: cq-err@30%, qp-fatal@60%,
     /// port-flap, retry-exc (a request that no answer comes to), ack-lost (one whose answer is lost;
-    /// between processes as retry-exc)
+    /// between processes as retry-exc). The software device injects them. Elsewhere only cq-err is
+    /// taken, and happens: the completion queue has room for the transfer alone, the end posts more
+    /// requests than it holds, and does not poll for a while. For a port's flap there, take its link
+    /// down and up (ip link set)
     #[arg(long, value_name = "KIND@PERCENT%", conflicts_with = "listen")]
     fault: Vec<Injection>,
     /// The same of the receiver's end
@@ -159,19 +171,30 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(name) = &cli.connect {
         let opening = Opening { shape, total };
         let start = Instant::now();
-        let moved = processes::send(name, opening, sends, &mut file, &progress())?;
+        let moved = processes::send(
+            name,
+            cli.device.as_deref(),
+            opening,
+            sends,
+            &mut file,
+            &progress(),
+        )?;
         return say(&moved, shape, start, &logs);
     }
+    let near = Device::open(cli.device.as_deref().unwrap_or("auto"))?;
+    let far = cli.peer_device.as_deref().map(Device::open).transpose()?;
     let output = cli.output.clone().or_else(|| inside("moved"));
     let mut output = Output::new(output.context("no output to write to")?, cli.force)?;
     let start = Instant::now();
     let moved = threads::transfer(
         shape,
+        [&near, far.as_ref().unwrap_or(&near)],
         [sends, receives],
         &mut file,
         &mut output.file,
         &progress(),
-    )?;
+    )
+    .inspect_err(|_| logs.iter().for_each(|log| eprint!("{log}")))?;
     output.keep()?;
     say(&moved, shape, start, &logs)
 }
@@ -179,7 +202,7 @@ fn run(cli: &Cli) -> Result<()> {
 fn receive(cli: &Cli, name: &str) -> Result<()> {
     let output = cli.output.clone().context("no output to write to")?;
     let output = Output::new(output, cli.force)?;
-    let sender = processes::Sender::wait(name)?;
+    let sender = processes::Sender::wait(name, cli.device.as_deref())?;
     let start = Instant::now();
     let log = Log::new("receiver");
     let (moved, shape) = sender.receive(&cli.fault_receiver, log.clone(), output)?;

@@ -260,11 +260,13 @@ impl Polled for Outgoing {
                 }
             }
         });
-        // That it has ended is why its requests were given up.
+        // That it has ended is why its requests were given up; it is said when they all are told.
         if let Some(error) = line.ended() {
             return Err(error);
         }
-        if let Some(error) = failed.take() {
+        if !line.is_over()
+            && let Some(error) = failed.take()
+        {
             return Err(error);
         }
         if again.is_empty() {

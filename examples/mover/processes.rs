@@ -8,7 +8,7 @@ use super::incoming::Incoming;
 use super::log::Log;
 use super::notice::Trailer;
 use super::outgoing::Outgoing;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bellwire::{Device, Pd};
 use bellwire_examples::{Listener, Peer, Progress, UnixExchange, Wait};
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,14 @@ use std::io::{BufWriter, Write};
 /// The program's name at meetings.
 const PROGRAM: &str = "mover";
 
-fn open(name: &str) -> Result<Pd> {
-    Ok(Device::open(&format!("soft:{name}"))?.alloc_pd())
+/// The device of this name; without one, the software HCA that both have by the name of the meeting.
+fn open(device: Option<&str>, name: &str) -> Result<Pd> {
+    ensure!(
+        device != Some("soft"),
+        "the device soft is within one process: give --device soft:NAME to both, or none"
+    );
+    let device = device.map_or_else(|| format!("soft:{name}"), str::to_owned);
+    Ok(Device::open(&device)?.alloc_pd())
 }
 
 /// As between threads: whoever waits gives its processor away.
@@ -37,12 +43,13 @@ fn wait(peer: &Peer) -> Wait<'_> {
 /// When nobody listens; those of set-up; that of the end that failed first.
 pub fn send(
     name: &str,
+    device: Option<&str>,
     opening: Opening,
     order: (Faults, Log),
     from: &mut File,
     progress: &Progress,
 ) -> Result<Trailer> {
-    let pd = open(name)?;
+    let pd = open(device, name)?;
     let (mut peer, exchange) = Peer::connect_with_exchange(PROGRAM, name)?;
     peer.send(&opening)?;
     let outgoing = Outgoing::new(&pd, opening.shape, exchange, order);
@@ -72,8 +79,8 @@ impl Sender {
     ///
     /// # Errors
     /// When the name is taken; those of set-up.
-    pub fn wait(name: &str) -> Result<Self> {
-        let pd = open(name)?;
+    pub fn wait(name: &str, device: Option<&str>) -> Result<Self> {
+        let pd = open(device, name)?;
         let listener = Listener::bind(PROGRAM, name)?;
         writeln!(
             std::io::stdout(),

@@ -16,22 +16,23 @@ use std::io::{BufWriter, Write};
 use std::sync::atomic::AtomicBool;
 use tempfile::NamedTempFile;
 
-/// Moves everything from one file to the other; gives length and checksum. Each end has faults and a
-/// log.
+/// Moves everything from one file to the other; gives length and checksum. Each end has a device,
+/// faults and a log.
 ///
 /// # Errors
 /// Those of set-up; that of the end that failed first.
 pub fn transfer(
     shape: Shape,
+    devices: [&Device; 2],
     [sends, receives]: [(Faults, Log); 2],
     from: &mut File,
     to: &mut NamedTempFile,
     progress: &Progress,
 ) -> Result<Trailer> {
-    let pd = Device::open("auto")?.alloc_pd();
+    let [near, far] = devices.map(Device::alloc_pd);
     let (here, there) = pair();
-    let outgoing = Outgoing::new(&pd, shape, here, sends)?;
-    let incoming = Incoming::new(&pd, shape, there, receives)?;
+    let outgoing = Outgoing::new(&near, shape, here, sends)?;
+    let incoming = Incoming::new(&far, shape, there, receives)?;
     let gone = &AtomicBool::new(false);
     let wait = Wait {
         // Files are slow beside memory: whoever waits gives its processor away.

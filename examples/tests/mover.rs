@@ -24,7 +24,9 @@ fn files_of_any_length_arrive_whole() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     for length in [0usize, 1, 4097, 3 << 20] {
-        let bytes: Vec<u8> = (0..length).map(|n| (n.wrapping_mul(n) % 253) as u8).collect();
+        let bytes: Vec<u8> = (0..length)
+            .map(|n| (n.wrapping_mul(n) % 253) as u8)
+            .collect();
         fs::write(&from, &bytes).unwrap();
         for shape in [
             &["--force"][..],
@@ -98,6 +100,19 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
         (&["--listen", "x"], "--output"),
         (&["--listen", "x", "some.file"], "cannot be used with"),
         (&["--connect", "x"], "<FILE>"),
+        (&["--generate", "1m", "--peer-device", "soft"], "--device"),
+        (
+            &[
+                "--connect",
+                "x",
+                "y",
+                "--device",
+                "soft:x",
+                "--peer-device",
+                "soft:x",
+            ],
+            "cannot be used with",
+        ),
         (&["--generate", "1m", "--fault", "cq-err"], "KIND@PERCENT%"),
         (&["--generate", "1m", "--fault", "rain@5%"], "qp-fatal"),
         (
@@ -124,11 +139,52 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
 }
 
 #[test]
+fn a_device_that_will_not_do_is_named() {
+    let name = processes::name("devices");
+    for (arguments, advice) in [
+        (&["--generate", "1m", "--device", "none0"][..], "\"none0\""),
+        (
+            &[
+                "--generate",
+                "1m",
+                "--device",
+                "soft",
+                "--peer-device",
+                "none0",
+            ],
+            "\"none0\"",
+        ),
+        (
+            &["--generate", "1m", "--connect", &name, "--device", "soft"],
+            "--device soft:NAME",
+        ),
+    ] {
+        let ran = run("mover", arguments);
+        assert_eq!(ran.status, Some(1), "{arguments:?}");
+        assert!(ran.stderr.contains(advice), "{arguments:?}: {}", ran.stderr);
+    }
+    let ran = run(
+        "mover",
+        &[
+            "--generate",
+            "1m",
+            "--device",
+            "soft",
+            "--peer-device",
+            "soft",
+        ],
+    );
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+}
+
+#[test]
 fn a_file_arrives_in_another_process() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     for length in [0usize, 1, 4097, 3 << 20] {
-        let bytes: Vec<u8> = (0..length).map(|n| (n.wrapping_mul(n) % 253) as u8).collect();
+        let bytes: Vec<u8> = (0..length)
+            .map(|n| (n.wrapping_mul(n) % 253) as u8)
+            .collect();
         fs::write(&from, &bytes).unwrap();
         let name = processes::name("arrives");
         let arguments = ["--listen", &name, "--output", text(&to), "--force"];
@@ -200,7 +256,9 @@ const FAULTS: [&str; 4] = ["--fault", "cq-err@30%", "--fault", "qp-fatal@60%"];
 
 /// A file of a few hundred blocks.
 fn large(path: &Path) -> Vec<u8> {
-    let bytes: Vec<u8> = (0..4u32 << 20).map(|n| (n.wrapping_mul(n) % 253) as u8).collect();
+    let bytes: Vec<u8> = (0..4u32 << 20)
+        .map(|n| (n.wrapping_mul(n) % 253) as u8)
+        .collect();
     fs::write(path, &bytes).unwrap();
     bytes
 }

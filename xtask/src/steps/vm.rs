@@ -92,10 +92,19 @@ const TESTS: [Tests; 6] = [
     },
 ];
 
-/// pingpong against rdma-core's programs, and what it needs.
-const INTEROP: &str = "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1";
-const PINGPONG: &str =
-    "cargo build --release -p bellwire-examples --features verbs --example pingpong";
+/// Examples and scripts that run them: how the example is built here, and the script there.
+const SCRIPTS: [(&str, &str); 2] = [
+    // pingpong against rdma-core's programs.
+    (
+        "cargo build --release -p bellwire-examples --features verbs --example pingpong",
+        "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1",
+    ),
+    // mover through an overrun, and a cable that is cut.
+    (
+        "cargo build --release -p bellwire-examples --features verbs --example mover",
+        "sh examples/mover/rxe.sh",
+    ),
+];
 
 /// The C interface, by this entry of the GID table: the IPv4 address.
 const C_SOURCE: &str = "ffi-c/tests/c/device.c";
@@ -129,8 +138,10 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     need_guest()?;
     let mut run = Run::default();
     let mut checks = checks();
-    if run.command(&mut command(PINGPONG)) {
-        checks.push((command(INTEROP), Status(0)));
+    for (build, script) in SCRIPTS {
+        if run.command(&mut command(build)) {
+            checks.push((command(script), Status(0)));
+        }
     }
     let in_c = c_program(workspace, &mut run);
     checks.extend(in_c.map(|program| (program, Status(0))));
