@@ -21,11 +21,12 @@ use std::time::{Duration, Instant};
 /// What a link does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// It connects, for the first time or again. Posts are refused; poll it.
+    /// It connects, for the first time or again, or has not told everything before its end. Posts are
+    /// refused; poll it.
     Recovering,
     /// It works.
     Ready,
-    /// It has been given up, or closed.
+    /// It has been given up, or closed, and everything has been told.
     Ended(LinkEnd),
 }
 
@@ -77,9 +78,9 @@ impl Link {
     pub fn state(&self) -> LinkState {
         match &self.inside {
             Whereabouts::Here(inside) => match inside.ended {
-                Some(end) => LinkState::Ended(end),
+                Some(end) if inside.outbox.is_empty() => LinkState::Ended(end),
                 None if self.live.is_some() && inside.connected() => LinkState::Ready,
-                None => LinkState::Recovering,
+                _ => LinkState::Recovering,
             },
             _ => LinkState::Recovering,
         }
