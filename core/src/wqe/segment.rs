@@ -14,6 +14,8 @@ pub const INLINE_FLAG: u32 = 1 << 31;
 
 /// Operation codes of send entries (`MLX5_OPCODE_*`).
 pub mod opcode {
+    use crate::wr::WrOpcode;
+
     /// Does nothing.
     pub const NOP: u8 = 0x00;
     /// SEND with invalidate.
@@ -38,6 +40,23 @@ pub mod opcode {
     pub const LOCAL_INVAL: u8 = 0x1b;
     /// Memory registration: LOCAL_INV and BIND_MW.
     pub const UMR: u8 = 0x25;
+
+    /// The operation, as the verbs call it. `None` for what this crate does not post, and for [`UMR`],
+    /// whose entry says which it is.
+    pub const fn operation(code: u8) -> Option<WrOpcode> {
+        Some(match code {
+            NOP => WrOpcode::Nop,
+            SEND_INVAL => WrOpcode::SendWithInv,
+            RDMA_WRITE => WrOpcode::RdmaWrite,
+            RDMA_WRITE_IMM => WrOpcode::RdmaWriteWithImm,
+            SEND => WrOpcode::Send,
+            SEND_IMM => WrOpcode::SendWithImm,
+            RDMA_READ => WrOpcode::RdmaRead,
+            ATOMIC_CS => WrOpcode::AtomicCmpAndSwp,
+            ATOMIC_FA => WrOpcode::AtomicFetchAndAdd,
+            _ => return None,
+        })
+    }
 }
 
 /// Bits of the control segment's `fm_ce_se`.

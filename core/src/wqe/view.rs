@@ -170,22 +170,13 @@ impl<'m> SendWqe<'m> {
 
     /// The operation, as the verbs call it; `None` for entries that this crate does not make.
     pub fn operation(&self) -> Option<WrOpcode> {
-        Some(match self.opcode() {
-            opcode::NOP => WrOpcode::Nop,
-            opcode::SEND_INVAL => WrOpcode::SendWithInv,
-            opcode::RDMA_WRITE => WrOpcode::RdmaWrite,
-            opcode::RDMA_WRITE_IMM => WrOpcode::RdmaWriteWithImm,
-            opcode::SEND => WrOpcode::Send,
-            opcode::SEND_IMM => WrOpcode::SendWithImm,
-            opcode::RDMA_READ => WrOpcode::RdmaRead,
-            opcode::ATOMIC_CS => WrOpcode::AtomicCmpAndSwp,
-            opcode::ATOMIC_FA => WrOpcode::AtomicFetchAndAdd,
-            opcode::UMR => match self.umr()? {
+        match self.opcode() {
+            opcode::UMR => Some(match self.umr()? {
                 Umr::LocalInv { .. } => WrOpcode::LocalInv,
                 Umr::Bind { .. } | Umr::Unbind { .. } => WrOpcode::BindMw,
-            },
-            _ => return None,
-        })
+            }),
+            code => opcode::operation(code),
+        }
     }
 
     /// What memory registration work asks for; `None` for other entries, and for such work as this

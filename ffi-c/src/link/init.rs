@@ -1,6 +1,6 @@
 //! What a link is made with.
 
-use crate::code::{BW_EINVAL, BW_ELIMIT, BW_ETRANSPORT};
+use crate::code::{BW_EINVAL, BW_ETRANSPORT};
 use crate::failure::{Failure, guard};
 use crate::number::bw_qp_type::BW_QPT_RC;
 use crate::qp_attr::{bw_connect_attr, bw_qp_init_attr};
@@ -150,17 +150,9 @@ impl bw_link_init {
                 "a link's queue pair is BW_QPT_RC, with a receive queue of its own",
             ));
         }
-        let init = QpInit::from(qp);
-        let (sends, receives) = init.cq_entries();
-        if sends.checked_add(receives).is_none() {
-            return Err(Failure::new(
-                BW_ELIMIT,
-                "no completion queue has room for max_send_wr and max_recv_wr: ask for fewer",
-            ));
-        }
         let nanos = Duration::from_nanos;
         Ok(Checked(LinkInit {
-            qp: init,
+            qp: QpInit::from(qp),
             connect: connect.checked()?,
             memory: RemoteMemory {
                 addr: self.memory_addr,

@@ -6,7 +6,7 @@ use crate::cq::{Cq, CqInit};
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::qp::{Qp, QpInit};
-use bellwire_core::fault::outcome::{Doubt, Outcome, Replay};
+use bellwire_core::fault::outcome::{Doubt, Outcome, Replay, consumes_receive};
 use bellwire_core::queue::{Completion, Success};
 use bellwire_core::wqe::{Operation, opcode};
 use std::collections::HashMap;
@@ -28,12 +28,12 @@ pub(super) struct Live {
     pub received: u64,
 }
 
-/// Whether an operation consumes a receive at the peer.
+/// Whether the operation of this opcode consumes a receive at the peer.
 const fn consumes(code: u8) -> bool {
-    matches!(
-        code,
-        opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL | opcode::RDMA_WRITE_IMM
-    )
+    match opcode::operation(code) {
+        Some(operation) => consumes_receive(operation),
+        None => false,
+    }
 }
 
 /// How the queue pair of a link is made.
@@ -47,7 +47,7 @@ pub(super) fn qp_init(init: &LinkInit) -> QpInit {
 /// A completion queue for it.
 pub(super) fn create_cq(pd: &Pd, init: &LinkInit) -> Result<Cq, Error> {
     let (sends, receives) = init.qp.cq_entries();
-    let entries = init.cq_entries.unwrap_or(sends + receives);
+    let entries = init.cq_entries.unwrap_or(sends.saturating_add(receives));
     pd.device().create_cq_with(&CqInit {
         qps: 1,
         ..CqInit::new(entries)
