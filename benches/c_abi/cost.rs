@@ -1,12 +1,12 @@
 //! What posting and polling cost from Rust: what `cost.c` does through the C interface. `cargo xtask
 //! c-cost` compares them.
 
-use bellwire::memory::Mapping;
 use bellwire::queue::Completion;
 use bellwire::soft::HcaConfig;
 use bellwire::wqe::RdmaWrite;
 use bellwire::wr::{Remote, SendFlags, Sge};
-use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Qp, QpInit, Region};
+use bellwire::{Cq, Device, Qp};
+use bellwire_benches::looped;
 use std::{error::Error, hint::black_box, time::Instant};
 
 const BATCH: u64 = 64;
@@ -155,16 +155,7 @@ fn measure(end: &mut End, parts: &[Part; 5], batches: u32) -> u128 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let pd = Device::soft(HcaConfig::default()).alloc_pd();
-    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-    let region = Region::new(&pd, Mapping::anonymous(4096).build()?, access)?;
-    let init = QpInit::default();
-    let (sends, receives) = init.cq_entries();
-    let mut cq = pd.device().create_cq(sends + receives)?;
-    let mut qp = pd.create_qp(&mut cq, &init)?;
-    let connect = ConnectAttr::default();
-    qp.init(&connect)?;
-    qp.connect(&qp.endpoint(), &connect)?;
+    let bellwire_benches::End { qp, cq, region } = looped(&Device::soft(HcaConfig::default()));
     let mut end = End {
         qp,
         cq,

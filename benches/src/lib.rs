@@ -9,7 +9,7 @@ pub use links::{Links, links};
 pub use many::{Many, SMALL, SetUp};
 
 use bellwire::memory::{Mapping, Pages};
-use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
+use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Endpoint, Pd, Qp, QpInit, Region};
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
@@ -149,7 +149,7 @@ impl MemoryDevice {
     }
 }
 
-/// One end of a connection over the software HCA.
+/// One end of a connection.
 pub struct End {
     /// Completion queue of both directions.
     pub cq: Cq,
@@ -177,6 +177,17 @@ impl End {
     }
 }
 
+/// An end that is connected with itself.
+///
+/// # Panics
+/// When the device has no room for it.
+pub fn looped(device: &Device) -> End {
+    let mut end = End::new(&device.alloc_pd());
+    let peer = end.qp.endpoint();
+    connect(&mut end.qp, &peer);
+    end
+}
+
 /// Two connected ends, executing inline.
 pub fn ends() -> (End, End) {
     let pd = Device::soft(Default::default()).alloc_pd();
@@ -194,11 +205,14 @@ pub fn nodes() -> (End, End) {
 }
 
 fn connected(mut a: End, mut b: End) -> (End, End) {
-    let connect = ConnectAttr::default();
     let endpoints = [b.qp.endpoint(), a.qp.endpoint()];
-    for (this, peer) in [&mut a.qp, &mut b.qp].into_iter().zip(endpoints) {
-        this.init(&connect).expect("from RESET");
-        this.connect(&peer, &connect).expect("from INIT");
-    }
+    connect(&mut a.qp, &endpoints[0]);
+    connect(&mut b.qp, &endpoints[1]);
     (a, b)
+}
+
+fn connect(qp: &mut Qp, peer: &Endpoint) {
+    let connect = ConnectAttr::default();
+    qp.init(&connect).expect("from RESET");
+    qp.connect(peer, &connect).expect("from INIT");
 }

@@ -3,10 +3,10 @@
 //!
 //! `cost DEVICE` prints for each operation the median of nanoseconds.
 
-use bellwire::memory::Mapping;
 use bellwire::wqe::{RdmaRead, RdmaWrite, Send};
 use bellwire::wr::{Remote, SendFlags, Sge};
-use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Qp, QpInit, Region};
+use bellwire::{Cq, Device, Qp};
+use bellwire_benches::looped;
 use std::error::Error;
 use std::time::Instant;
 
@@ -84,19 +84,7 @@ fn measure(name: &str, end: &mut End, one: impl Fn(&mut End, u64) -> Done) -> Do
 
 fn main() -> Done {
     let name = std::env::args().nth(1).ok_or("usage: cost DEVICE")?;
-    let pd = Device::open(&name)?.alloc_pd();
-    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
-    let region = Region::new(&pd, Mapping::anonymous(4096).build()?, access)?;
-    let init = QpInit {
-        max_inline_data: 64,
-        ..QpInit::default()
-    };
-    let (sends, receives) = init.cq_entries();
-    let mut cq = pd.device().create_cq(sends + receives)?;
-    let mut qp = pd.create_qp(&mut cq, &init)?;
-    let connect = ConnectAttr::default();
-    qp.init(&connect)?;
-    qp.connect(&qp.endpoint(), &connect)?;
+    let bellwire_benches::End { qp, cq, region } = looped(&Device::open(&name)?);
     let mut end = End {
         qp,
         cq,
