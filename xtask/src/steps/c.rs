@@ -71,7 +71,7 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Builds an example against a library with devices of libibverbs, installed for the guest's programs:
+/// Builds C programs against a library with devices of libibverbs, installed for the guest's programs:
 /// they see what is below the target folder.
 pub struct ForGuest<'a> {
     bench: Bench<'a>,
@@ -89,15 +89,14 @@ impl<'a> ForGuest<'a> {
         Ok(Self { bench })
     }
 
-    /// The program of an example of examples/c; what does not build is a problem of `run`.
+    /// The program of this source; what does not build is a problem of `run`.
     ///
     /// # Errors
     /// pkg-config does not find the library.
-    pub fn example(&mut self, name: &str, run: &mut Run) -> Result<Option<PathBuf>> {
-        let source = PathBuf::from(format!("examples/c/{name}.c"));
+    pub fn program(&mut self, source: &str, run: &mut Run) -> Result<Option<PathBuf>> {
         let program = self
             .bench
-            .build("gcc -std=c11 -O2", &source, Linking::Shared)?;
+            .build("gcc -std=c11 -O2", Path::new(source), Linking::Shared)?;
         run.problems.append(&mut self.bench.run.problems);
         Ok(program)
     }

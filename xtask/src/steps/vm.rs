@@ -106,27 +106,6 @@ const SCRIPTS: [(&str, &str); 2] = [
     ),
 ];
 
-/// The C interface, by this entry of the GID table: the IPv4 address.
-const C_SOURCE: &str = "ffi-c/tests/c/device.c";
-const C_ARGS: [&str; 2] = ["rxe0", "1"];
-
-/// Builds the program of [`C_SOURCE`], and says how to run it in the guest.
-fn c_program(workspace: &Workspace, run: &mut Run) -> Option<Command> {
-    let program = workspace.target("debug/device-c");
-    let library = workspace.target("debug/libbellwire.a");
-    let mut cc = command("cc -std=c11 -Wall -Wextra -Werror -Iinclude");
-    cc.arg(C_SOURCE)
-        .arg("-o")
-        .arg(&program)
-        .arg(&library)
-        .args(["-libverbs", "-lpthread", "-ldl", "-lm"]);
-    let built = run.command(&mut command("cargo build -p bellwire-ffi --features verbs"))
-        && run.command(&mut cc);
-    let mut program = Command::new(program);
-    program.args(C_ARGS);
-    built.then_some(program)
-}
-
 /// Far more than any of the commands takes, also on a busy machine.
 const CHECK_LIMIT: Duration = Duration::from_secs(900);
 
@@ -143,9 +122,7 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
             checks.push((command(script), Status(0)));
         }
     }
-    let in_c = c_program(workspace, &mut run);
-    checks.extend(in_c.map(|program| (program, Status(0))));
-    checks.extend(c_examples(workspace, &mut run)?);
+    checks.extend(c_programs(workspace, &mut run)?);
     for tests in &TESTS {
         let commands = tests.commands(workspace)?;
         checks.extend(commands.into_iter().map(|test| (test, Status(0))));
@@ -168,21 +145,28 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     Ok(run)
 }
 
-/// The examples in C, on devices of libibverbs.
-fn c_examples(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
+/// Programs in C, on devices of libibverbs: a test of the interface, and the examples.
+fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
     let dir = workspace.root().join(workspace.target("vm/c"));
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
     let mut library = ForGuest::install(workspace, &dir)?;
-    let mut build = |name| {
-        let program = library.example(name, run)?;
+    let mut build = |source| {
+        let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
     };
-    let (Some(hello), Some(pingpong), Some(kv)) =
-        (build("hello")?, build("pingpong")?, build("kv")?)
-    else {
+    let (Some(device), Some(hello), Some(pingpong), Some(kv)) = (
+        build("ffi-c/tests/c/device.c")?,
+        build("examples/c/hello.c")?,
+        build("examples/c/pingpong.c")?,
+        build("examples/c/kv.c")?,
+    ) else {
         return Ok(Vec::new());
     };
-    let mut checks = vec![(command(&format!("{hello} rxe0")), Status(0))];
+    // By an entry of the GID table: the IPv4 address.
+    let mut checks = vec![
+        (command(&format!("{device} rxe0 1")), Status(0)),
+        (command(&format!("{hello} rxe0")), Status(0)),
+    ];
     for (server, client, host) in [("rxe0", "rxe0", "10.77.0.1"), ("rxe1", "rxe2", "10.78.0.1")] {
         checks.push(pair(
             18516,
