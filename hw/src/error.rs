@@ -31,9 +31,10 @@ pub enum Error {
         /// What to do instead.
         instead: &'static str,
     },
-    /// An asynchronous event that this version does not know. It was acknowledged.
+    /// An asynchronous event, or one of the communication manager, that this version does not know. It
+    /// was acknowledged.
     UnknownEvent {
-        /// Its number (`ibv_event_type`).
+        /// Its number (`ibv_event_type`, `rdma_cm_event_type`).
         number: u32,
     },
     /// No fabric can have this name.
@@ -166,6 +167,20 @@ pub enum Error {
     Modify(ModifyError),
     /// There is no event, and the descriptor was told not to block.
     WouldBlock,
+    /// More private data than a message of the communication manager has room for.
+    PrivateData {
+        /// Bytes given.
+        given: usize,
+        /// The most.
+        max: usize,
+    },
+    /// An id of the communication manager that is not at the step which this call is for.
+    CmStep {
+        /// To do what.
+        what: &'static str,
+    },
+    /// A reliable connection's call on an id of datagrams, or the other way round.
+    CmSpace,
     /// The completion queue has no completion channel to tell.
     NoChannel {
         /// Its number.
@@ -253,7 +268,7 @@ impl fmt::Display for Error {
             }
             Self::UnknownEvent { number } => write!(
                 f,
-                "asynchronous event {number} is not known to this version; it was acknowledged"
+                "event {number} is not known to this version; it was acknowledged"
             ),
             Self::FabricName { name, max } => write!(
                 f,
@@ -356,6 +371,18 @@ impl fmt::Display for Error {
             ),
             Self::WouldBlock => f.write_str(
                 "no event is queued: wait until the descriptor is readable, or let it block",
+            ),
+            Self::PrivateData { given, max } => write!(
+                f,
+                "{given} bytes of private data: the message has room for {max}"
+            ),
+            Self::CmStep { what } => write!(
+                f,
+                "cannot {what}: the id is not at that step. An address is resolved or bound, then the \
+                 route resolved or a request waited for; a request is accepted or rejected once"
+            ),
+            Self::CmSpace => f.write_str(
+                "reliable connections have ids of PortSpace::Tcp or Ib, datagrams those of Udp or Ipoib",
             ),
             Self::NoChannel { cqn } => write!(
                 f,

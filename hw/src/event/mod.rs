@@ -27,4 +27,5 @@ pub use bellwire_core::event::{ElementKind, EventType};
 pub use channel::{CompChannel, CqEvent};
 pub(crate) use context::{AsyncQueue, Contexts};
 pub use element::Element;
+pub(crate) use fd::wait;
 pub(crate) use queue::EventQueue;
