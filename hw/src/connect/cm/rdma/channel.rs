@@ -9,13 +9,12 @@ use crate::error::Error;
 use crate::event::set_nonblocking;
 use bellwire_core::fault::CmEvent;
 use rdma_sys::{rdma_create_event_channel, rdma_destroy_event_channel, rdma_event_channel};
-use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, io};
 
 /// An event channel of librdmacm. Its ids keep it.
-#[derive(Debug)]
 pub(in crate::connect::cm) struct Channel {
     handle: NonNull<rdma_event_channel>,
     /// Those that ids of it are bound to.
@@ -177,6 +176,15 @@ unsafe fn kind(
         CmEvent::AddrChange => EventKind::AddrChange,
         CmEvent::TimewaitExit => EventKind::TimewaitExit,
     })
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut channel = f.debug_struct("Channel");
+        channel
+            .field("handle", &self.handle)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Drop for Channel {

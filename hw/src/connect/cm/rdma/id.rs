@@ -13,14 +13,13 @@ use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
 use rdma_sys as sys;
 use rdma_sys::{rdma_cm_id, rdma_conn_param, rdma_port_space};
 use std::ffi::{CStr, c_int};
-use std::io;
 use std::net::SocketAddr;
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// An id of librdmacm. Dropping it destroys it.
-#[derive(Debug)]
 pub(in crate::connect::cm) struct Id {
     handle: NonNull<rdma_cm_id>,
     space: PortSpace,
@@ -231,18 +230,23 @@ impl Id {
     pub fn qp_attr(&self, to: QpState) -> Result<(QpAttr, QpAttrMask), Error> {
         // SAFETY: numbers, which zeroes are values of.
         let mut attr: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        let what = "take the queue pair to the connection's next state";
         attr.qp_state = to as u32;
         let mut mask = 0;
         // SAFETY: alive; both can be written.
-        self.bound_call(
-            "take the queue pair to the connection's next state",
-            |id| unsafe { sys::rdma_init_qp_attr(id, &raw mut attr, &raw mut mask) },
-        )?;
+        self.bound_call(what, |id| unsafe {
+            sys::rdma_init_qp_attr(id, &raw mut attr, &raw mut mask)
+        })?;
+        // Linux has bits of its own in it.
+        let mask = QpAttrMask::from_bits_truncate(mask as u32);
+        if to == QpState::Rtr && !mask.contains(QpAttrMask::DEST_QPN) {
+            // There is no peer yet.
+            return Err(Error::CmStep { what });
+        }
         let mut attr = qp_from_verbs(&attr);
         // It leaves zero there, which is 655 ms.
         attr.min_rnr_timer = ConnectAttr::default().min_rnr_timer;
-        // Linux has bits of its own in it.
-        Ok((attr, QpAttrMask::from_bits_truncate(mask as u32)))
+        Ok((attr, mask))
     }
 
     pub fn connect(&self, qp_num: u32, srq: bool, param: &ConnParam) -> Result<(), Error> {
@@ -393,6 +397,14 @@ fn to_c(qp_num: u32, srq: bool, param: &ConnParam) -> rdma_conn_param {
         rnr_retry_count: param.rnr_retry_count,
         srq: srq.into(),
         qp_num,
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut id = f.debug_struct("Id");
+        id.field("handle", &self.handle).field("space", &self.space);
+        id.finish_non_exhaustive()
     }
 }
 
