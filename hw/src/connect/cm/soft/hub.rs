@@ -274,15 +274,21 @@ impl Hub {
         if listens {
             return self.receive(state, key);
         }
-        let outcome = self.change(state, key, |entry| match &entry.socket {
-            Some(socket) => {
-                let heard = socket::hear(socket);
-                entry.heard(heard, device)
+        loop {
+            let outcome = self.change(state, key, |entry| match &entry.socket {
+                Some(socket) => {
+                    let heard = socket::hear(socket);
+                    entry.heard(heard, device)
+                }
+                None => Outcome::Nothing,
+            });
+            // Whoever has asked may have gone since: then nobody has to hear of it.
+            let again = matches!(outcome, Some(Outcome::Request(_)));
+            self.follow(state, key, outcome);
+            if !again {
+                return Ok(());
             }
-            None => Outcome::Nothing,
-        });
-        self.follow(state, key, outcome);
-        Ok(())
+        }
     }
 
     /// Takes in somebody who has connected to a listener.

@@ -12,10 +12,10 @@ use crate::qp::{ConnectAttr, required};
 use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
 use bellwire_core::wr::QpType;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// Requests that wait at a listener where the program does not say how many.
 const BACKLOG: u32 = 1024;
@@ -24,7 +24,6 @@ const BACKLOG: u32 = 1024;
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// An end of a connection, a listener, or a member of groups. What it is stands in its channel.
-#[derive(Debug)]
 pub(in crate::connect::cm) struct Id {
     pub(super) key: u64,
     pub(super) space: PortSpace,
@@ -221,10 +220,7 @@ impl Id {
         }
         let home = self.home().clone();
         self.change(|entry, _| {
-            let known = matches!(
-                entry.stage,
-                Stage::Requested | Stage::Accepted | Stage::Answered | Stage::Established
-            );
+            let known = matches!(entry.stage, Stage::Requested | Stage::Answered);
             let (true, Some(theirs)) = (known, entry.theirs) else {
                 return step("connect a queue pair");
             };
@@ -340,6 +336,20 @@ impl Drop for Id {
 fn requests_of(state: &State, listener: u64) -> Vec<u64> {
     let of_it = |(key, entry): (&u64, &Entry)| (entry.listener == Some(listener)).then_some(*key);
     state.ids.iter().filter_map(of_it).collect()
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the channel, which has them all, and the whole device.
+        let Self {
+            key,
+            space,
+            home: _,
+        } = self;
+        let mut id = f.debug_struct("Id");
+        id.field("key", key).field("space", space);
+        id.finish_non_exhaustive()
+    }
 }
 
 fn with_port(at: &Peer, port: u16) -> Peer {
