@@ -3,6 +3,7 @@
 use crate::event::{Element, EventType};
 use crate::memory::MemoryError;
 use crate::soft::Fault;
+use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::ModifyError;
 use bellwire_core::queue::{AttachError, PostError};
 use bellwire_core::wr::MwType;
@@ -194,6 +195,11 @@ pub enum Error {
         given: u32,
         /// How many there are.
         deferred: u32,
+    },
+    /// An event of the communication manager that cannot be ordered: nothing went wrong.
+    CmEventAsFault {
+        /// The event.
+        event: CmEvent,
     },
     /// The event is not about things of this kind.
     WrongElement {
@@ -405,6 +411,11 @@ impl fmt::Display for Error {
                 f,
                 "{given} events of {element} cannot be acknowledged: {deferred} were got, deferred \
                  and not acknowledged yet"
+            ),
+            Self::CmEventAsFault { event } => write!(
+                f,
+                "{} cannot be injected: it says that something went well, so let it go well",
+                event.name()
             ),
             Self::WrongElement { event, element } => write!(
                 f,

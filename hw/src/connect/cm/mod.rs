@@ -36,3 +36,4 @@ pub use channel::EventChannel;
 pub use event::{Conn, Event, EventKind, Multicast, UdPeer};
 pub use id::Id;
 pub use param::{ConnParam, Membership, Peer, PortSpace, PrivateData};
+pub(crate) use soft::Managers;
