@@ -136,6 +136,31 @@
 // Bytes of `bw_link_info.why`.
 #define BW_WHY_MAX 256
 
+// What the connections of an id are (`rdma_port_space`).
+typedef enum bw_port_space {
+    // Datagrams that share their groups and their key with IP over InfiniBand.
+    BW_PS_IPOIB = 2,
+    // Reliable connections.
+    BW_PS_TCP = 262,
+    // Datagrams, and multicast.
+    BW_PS_UDP = 273,
+    // Reliable connections, of services apart from those of BW_PS_TCP.
+    BW_PS_IB = 319,
+} bw_port_space;
+
+// Options of an id (`rdma_set_option`).
+typedef enum bw_cm_option {
+    // Type of service of its packets, up to 255, before the address is resolved.
+    BW_CM_TOS = 0,
+    // Not 0: others may be bound to the same port. Before it is bound.
+    BW_CM_REUSEADDR = 1,
+    // Not 0: a listener of IPv6 leaves IPv4 to others. Before it is bound.
+    BW_CM_AFONLY = 2,
+    // Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 is for ever. Before
+    // it is connected.
+    BW_CM_ACK_TIMEOUT = 3,
+} bw_cm_option;
+
 // Why a call failed. Numbers are never used again for something else; a later version may have
 // more of them.
 typedef enum bw_error {
