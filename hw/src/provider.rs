@@ -58,6 +58,15 @@ impl Provider {
         }
     }
 
+    /// Whether both are one device, perhaps opened twice.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        #[cfg(feature = "verbs")]
+        if let (Self::Verbs(context), Self::Verbs(other)) = (self, other) {
+            return context.name() == other.name();
+        }
+        self.is_same(other)
+    }
+
     pub fn attr(&self) -> DeviceAttr {
         match self {
             Self::Soft(_) => soft::limits(),

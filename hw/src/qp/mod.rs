@@ -10,7 +10,6 @@ mod xrc;
 pub(crate) use attr::check_limits;
 pub use attr::{ConnectAttr, Endpoint, QpInit};
 pub(crate) use memory::{QpMemory, Side};
-#[cfg(feature = "verbs")]
 pub(crate) use transport::required;
 pub use transport::{Binds, Connected, QpTransport};
 pub use xrc::XrcTarget;

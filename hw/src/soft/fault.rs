@@ -2,6 +2,7 @@
 
 use super::random::Random;
 use crate::event::{Element, EventType};
+use bellwire_core::fault::CmEvent;
 use bellwire_core::wr::WcStatus;
 use std::time::Duration;
 
@@ -80,6 +81,11 @@ pub enum Fault {
     PortUp,
     /// An asynchronous event that nothing else here causes.
     Raise(EventType, Element),
+    /// An event of the communication manager, of those that say that something went wrong:
+    /// `ADDR_ERROR`, `ROUTE_ERROR`, `CONNECT_ERROR`, `UNREACHABLE` and `REJECTED` are what becomes of the
+    /// next call that they could tell of; `ADDR_CHANGE` and `DEVICE_REMOVAL` are told of all ids that are
+    /// bound to the device, `MULTICAST_ERROR` of those that are members of a group, which they lose.
+    Cm(CmEvent),
 }
 
 impl Fault {
