@@ -1,6 +1,7 @@
 //! What the example programs share. Start reading at `hello/main.rs`, which needs none of it.
 
 mod cores;
+pub mod echo;
 mod exchange;
 mod meet;
 mod pair;

@@ -330,14 +330,14 @@ fn a_device_that_goes_tells_every_id(world: &World) {
     inject(world, CmEvent::DeviceRemoval);
     world
         .client
-        .expect(&connection.connected, CmEvent::DeviceRemoval);
+        .sees(&connection.connected, CmEvent::DeviceRemoval);
     connection.works();
     let script = Script::default().with(Trigger::After(Duration::ZERO), Fault::DeviceFatal);
     world.device.inject(&script).unwrap();
     world.device.progress();
     world
         .client
-        .expect(&connection.connected, CmEvent::DeviceRemoval);
+        .sees(&connection.connected, CmEvent::DeviceRemoval);
     // What was in flight is told, and nothing else can be done any more.
     assert_eq!(connection.there.qp.state(), QpState::Err);
     assert_eq!(connection.there.wait().wr_id, 100);
@@ -354,7 +354,7 @@ fn a_changed_address_is_told(world: &World) {
     inject(world, CmEvent::AddrChange);
     world
         .client
-        .expect(&connection.connected, CmEvent::AddrChange);
+        .sees(&connection.connected, CmEvent::AddrChange);
     connection.works();
 }
 
