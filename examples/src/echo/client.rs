@@ -65,13 +65,22 @@ impl Client {
         })
     }
 
-    /// Waits for the answer, and goes on to be connected.
+    /// Waits for the answer.
     ///
     /// # Errors
     /// The server refuses, or does not answer in time.
-    pub fn establish(&mut self) -> Result<()> {
+    pub fn await_response(&mut self) -> Result<()> {
         let deadline = Instant::now() + self.patience;
         expect(&self.events, CmEvent::ConnectResponse, deadline)?;
+        Ok(())
+    }
+
+    /// Waits for the answer, and goes on to be connected.
+    ///
+    /// # Errors
+    /// As [`await_response`](Self::await_response); the queue pair cannot be connected.
+    pub fn establish(&mut self) -> Result<()> {
+        self.await_response()?;
         Ok(self.id.establish(&mut self.qp)?)
     }
 
@@ -131,10 +140,10 @@ impl Client {
         Ok(())
     }
 
-    /// Gives up what was asked for, or answered.
+    /// Refuses the answer.
     ///
     /// # Errors
-    /// It was neither.
+    /// There is none.
     pub fn reject(self) -> Result<()> {
         Ok(self.id.reject(b"changed my mind")?)
     }

@@ -74,8 +74,11 @@ fn explained(event: &Event) -> String {
     let fault = event.fault();
     let class = classify(fault);
     let (text, status) = (fault.text(), event.status());
+    // With zeros behind it; the peer's own words, so not more than words.
+    let words = event.private_data().split(|&byte| byte == 0).next();
+    let words = words.unwrap_or_default().escape_ascii();
     format!(
-        "{fault}, status {status}: {text} {} Look at: {}",
+        "{fault}, status {status}, \"{words}\": {text} {} Look at: {}",
         class.cause, class.advice
     )
 }

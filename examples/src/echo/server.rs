@@ -14,6 +14,9 @@ use std::time::Duration;
 /// In a request's identifier: it is a send. The rest is the connection's place.
 const SEND: u64 = 1 << 32;
 
+/// Events, and completions, that are seen to before anything else is.
+const AT_A_TIME: usize = 64;
+
 /// What a server has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
@@ -112,12 +115,20 @@ impl Server {
             // Before it is polled: an entry that was there before raises nothing.
             desk.cq.req_notify(false)?;
         }
+        // Some of each at a time: who comes does not keep others waiting.
         let mut idle = true;
-        while let Some(event) = self.events.try_get()? {
+        for _ in 0..AT_A_TIME {
+            let Some(event) = self.events.try_get()? else {
+                break;
+            };
             self.handle(event)?;
             idle = false;
         }
-        while let Some(completion) = self.desk.as_mut().and_then(|desk| desk.cq.poll_one()) {
+        for _ in 0..AT_A_TIME {
+            let completion = self.desk.as_mut().and_then(|desk| desk.cq.poll_one());
+            let Some(completion) = completion else {
+                break;
+            };
             self.complete(completion);
             idle = false;
         }
@@ -274,10 +285,12 @@ impl Desk {
         let completions = device.create_comp_channel()?;
         completions.set_nonblocking(true)?;
         let (sends, receives) = init().cq_entries();
+        // Room of a queue pair that is gone is found free a little later.
+        let qps = 2 * most;
         let cq = device.create_cq_with(&CqInit {
             channel: Some(&completions),
-            qps: most as usize,
-            ..CqInit::new(most * (sends + receives))
+            qps: qps as usize,
+            ..CqInit::new(qps * (sends + receives))
         })?;
         Ok(Self {
             cq,
