@@ -234,6 +234,14 @@ fn remedy(error: &io::Error) -> &'static str {
         Some(libc::EACCES | libc::EPERM) => {
             ": run as a user who may do that (for RDMA, who may open /dev/infiniband/uverbs*)"
         }
+        Some(libc::EADDRINUSE) => ": end who has the port, or take another",
+        Some(libc::EADDRNOTAVAIL) => ": give an address of this host",
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            ": check the address, and the route to it (`ip route get`)"
+        }
+        Some(libc::ENODEV) => {
+            ": no RDMA device is there (`rdma link` shows them, and their interfaces)"
+        }
         _ => "",
     }
 }

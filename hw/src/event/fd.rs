@@ -88,7 +88,7 @@ pub(super) fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flags(fd)? & libc::O_NONBLOCK != 0)
 }
 
-pub(super) fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
     let flags = flags(fd)? & !libc::O_NONBLOCK;
     let flags = flags | if nonblocking { libc::O_NONBLOCK } else { 0 };
     // SAFETY: takes numbers only.

@@ -34,6 +34,8 @@ mod tag;
 mod wc;
 
 pub(crate) use ah::Ah;
+#[cfg(feature = "cm")]
+pub(crate) use attr::{ah_from_verbs, qp_from_verbs};
 pub(crate) use context::Context;
 pub(crate) use cq::Cq;
 pub(crate) use event::{Channel, Source};

@@ -65,7 +65,7 @@ const CAUSES: Tests = Tests {
     env: &[],
 };
 
-const TESTS: [Tests; 6] = [
+const TESTS: [Tests; 7] = [
     // Under Debian's kernel, with hugepages.
     Tests {
         selection: "-p bellwire --lib",
@@ -82,6 +82,11 @@ const TESTS: [Tests; 6] = [
     CAUSES,
     Tests {
         env: &[PLAIN],
+        ..CAUSES
+    },
+    // Connections by the communication manager. They take devices away, too.
+    Tests {
+        selection: "-p bellwire-tests --features cm --test rdmacm",
         ..CAUSES
     },
     // Links that recover. They cut the cable, too.

@@ -38,6 +38,9 @@ impl EventChannel {
         match provider {
             #[cfg(feature = "cm")]
             "rdma" => Ok(Self(Source::Rdma(rdma::Channel::open(None)?))),
+            // Devices of libibverbs have none.
+            #[cfg(not(feature = "cm"))]
+            "auto" => Self::on(&Device::open("soft")?),
             _ => Self::on(&Device::open(provider)?),
         }
     }

@@ -132,11 +132,14 @@ impl Id {
     ///
     /// # Errors
     /// [`Error::PrivateData`]; [`Error::CmStep`] when the route has not been resolved.
-    pub fn connect(&self, qp: &mut Qp<Rc>, param: &ConnParam) -> Result<(), Error> {
-        self.check(qp.pd().device(), false)?;
+    pub fn connect(&self, qp: &Qp<Rc>, param: &ConnParam) -> Result<(), Error> {
+        let device = qp.pd().device();
+        self.check(device, false)?;
         self.check_private_data(PrivateData::Connect, &param.private_data)?;
+        let depth = device.attr().max_qp_rd_atom;
+        let param = param.bounded(depth, depth);
         let (qp_num, srq) = (qp.qp_num(), qp.receives_from_srq());
-        both!(self, id => id.connect(qp_num, srq, param))
+        both!(self, id => id.connect(qp_num, srq, &param))
     }
 
     /// After `ConnectResponse`: takes the queue pair to RTS, and tells the peer, whose `Established` it
@@ -146,7 +149,8 @@ impl Id {
     /// [`Error::CmStep`] when there was no response, or it came too late; those of
     /// [`Qp::modify`](crate::Qp::modify).
     pub fn establish(&self, qp: &mut Qp<Rc>) -> Result<(), Error> {
-        self.ready(qp)?;
+        self.check(qp.pd().device(), false)?;
+        self.ready(qp, u8::MAX, u8::MAX)?;
         both!(self, id => id.establish())
     }
 
@@ -160,19 +164,28 @@ impl Id {
     pub fn accept(&self, qp: &mut Qp<Rc>, param: &ConnParam) -> Result<(), Error> {
         self.check(qp.pd().device(), false)?;
         self.check_private_data(PrivateData::Accept, &param.private_data)?;
-        self.ready(qp)?;
+        let (responder, initiator) =
+            self.ready(qp, param.responder_resources, param.initiator_depth)?;
+        let param = param.bounded(responder, initiator);
         let (qp_num, srq) = (qp.qp_num(), qp.receives_from_srq());
-        both!(self, id => id.accept(qp_num, srq, param))
+        both!(self, id => id.accept(qp_num, srq, &param))
     }
 
-    /// From INIT to RTS.
-    fn ready(&self, qp: &mut Qp<Rc>) -> Result<(), Error> {
-        self.check(qp.pd().device(), false)?;
-        for state in [QpState::Rtr, QpState::Rts] {
-            let (attr, mask) = both!(self, id => id.qp_attr(state))?;
+    /// From INIT to RTS, with so many READs and atomics in flight at the most, which this end answers
+    /// and asks for. Gives how many they are.
+    fn ready(&self, qp: &mut Qp<Rc>, responder: u8, initiator: u8) -> Result<(u8, u8), Error> {
+        let depth = qp.pd().device().attr().max_qp_rd_atom;
+        let step = |qp: &mut Qp<Rc>, state| {
+            let (mut attr, mask) = both!(self, id => id.qp_attr(state))?;
+            // The peer says how many it has.
+            attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(responder).min(depth);
+            attr.max_rd_atomic = attr.max_rd_atomic.min(initiator).min(depth);
             qp.modify(&attr, mask)?;
-        }
-        Ok(())
+            Ok::<_, Error>(attr)
+        };
+        let responder = step(qp, QpState::Rtr)?.max_dest_rd_atomic;
+        let initiator = step(qp, QpState::Rts)?.max_rd_atomic;
+        Ok((responder, initiator))
     }
 
     /// Refuses the request that the id came with, and says why by private data (rdma_reject(3)).

@@ -28,6 +28,8 @@ mod channel;
 mod event;
 mod id;
 mod param;
+#[cfg(feature = "cm")]
+mod rdma;
 mod soft;
 
 pub use channel::EventChannel;

@@ -145,6 +145,17 @@ pub struct ConnParam {
     pub rnr_retry_count: u8,
 }
 
+impl ConnParam {
+    /// With so many READs and atomics in flight at the most.
+    pub(super) fn bounded(&self, responder: u8, initiator: u8) -> Self {
+        Self {
+            responder_resources: self.responder_resources.min(responder),
+            initiator_depth: self.initiator_depth.min(initiator),
+            ..self.clone()
+        }
+    }
+}
+
 impl Default for ConnParam {
     fn default() -> Self {
         Self {
