@@ -53,7 +53,7 @@ impl Client {
         let mut qp = pd.create_qp(&mut cq, &init())?;
         id.init_qp(&mut qp, AccessFlags::empty())?;
         let slab = slab(&pd, 2 * DEPTH)?;
-        id.connect(&mut qp, &ConnParam::default())?;
+        id.connect(&qp, &ConnParam::default())?;
         Ok(Self {
             id,
             qp,

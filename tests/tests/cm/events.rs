@@ -60,7 +60,7 @@ fn a_connection_from_beginning_to_end(world: &World) {
         .init_qp(&mut connection.there.qp, bellwire::AccessFlags::empty())
         .unwrap();
     again
-        .connect(&mut connection.there.qp, &ConnParam::default())
+        .connect(&connection.there.qp, &ConnParam::default())
         .unwrap();
     world.request(&connection.listener);
 }
@@ -107,7 +107,7 @@ fn parameters_and_private_data_arrive(world: &World) {
         retry_count: 6,
         rnr_retry_count: 4,
     };
-    client.connect(&mut there.qp, &asked).unwrap();
+    client.connect(&there.qp, &asked).unwrap();
     let event = world.server.expect(&listener, CmEvent::ConnectRequest);
     let EventKind::ConnectRequest { id: server, conn } = event.ack() else {
         panic!("not a request")
@@ -186,7 +186,7 @@ fn nobody_listens(world: &World) {
         let client = world.caller(PortSpace::Tcp, port);
         let mut there = world.end(&client);
         client
-            .connect(&mut there.qp, &ConnParam::default())
+            .connect(&there.qp, &ConnParam::default())
             .unwrap();
         let event = world.client.expect(&client, CmEvent::Rejected);
         assert_eq!(event.status(), 8, "{event:?}");
@@ -216,7 +216,7 @@ fn a_client_that_goes_withdraws_its_request(world: &World) {
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = world.end(&client);
     client
-        .connect(&mut there.qp, &ConnParam::default())
+        .connect(&there.qp, &ConnParam::default())
         .unwrap();
     drop(client);
     world.server.nothing();
@@ -234,7 +234,7 @@ fn a_server_that_goes_rejects(world: &World) {
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = world.end(&client);
     client
-        .connect(&mut there.qp, &ConnParam::default())
+        .connect(&there.qp, &ConnParam::default())
         .unwrap();
     drop(listener);
     rejected(&client);
@@ -242,7 +242,7 @@ fn a_server_that_goes_rejects(world: &World) {
     let listener = world.listener(PortSpace::Tcp, 8);
     let client = world.caller(PortSpace::Tcp, listener.port());
     client
-        .connect(&mut world.end(&client).qp, &ConnParam::default())
+        .connect(&world.end(&client).qp, &ConnParam::default())
         .unwrap();
     drop(world.server.expect(&listener, CmEvent::ConnectRequest));
     rejected(&client);
@@ -281,12 +281,12 @@ fn injected_failures_strike_once(world: &World) {
         let client = world.caller(PortSpace::Tcp, listener.port());
         let mut there = world.end(&client);
         client
-            .connect(&mut there.qp, &ConnParam::default())
+            .connect(&there.qp, &ConnParam::default())
             .unwrap();
         let got = world.client.expect(&client, event);
         assert_ne!(got.status(), 0);
         assert_eq!(there.qp.state(), QpState::Init);
-        let again = client.connect(&mut there.qp, &ConnParam::default());
+        let again = client.connect(&there.qp, &ConnParam::default());
         assert!(matches!(again, Err(Error::CmStep { .. })), "{again:?}");
         world.server.nothing();
     }
@@ -368,7 +368,7 @@ fn a_server_that_sleeps_is_not_waited_for() {
             let client = world.caller(PortSpace::Tcp, listener.port());
             let mut there = world.end(&client);
             client
-                .connect(&mut there.qp, &ConnParam::default())
+                .connect(&there.qp, &ConnParam::default())
                 .unwrap();
             (client, there)
         })
@@ -395,7 +395,7 @@ fn a_backlog_bounds_the_requests_that_wait() {
             let client = world.caller(PortSpace::Tcp, listener.port());
             let mut there = world.end(&client);
             client
-                .connect(&mut there.qp, &ConnParam::default())
+                .connect(&there.qp, &ConnParam::default())
                 .unwrap();
             (client, there)
         })

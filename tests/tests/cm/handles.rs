@@ -57,7 +57,7 @@ fn a_listener_takes_its_requests_along(world: &World) {
         let client = world.caller(PortSpace::Tcp, listener.port());
         let mut there = world.end(&client);
         client
-            .connect(&mut there.qp, &ConnParam::default())
+            .connect(&there.qp, &ConnParam::default())
             .unwrap();
         (client, there)
     };
@@ -175,7 +175,7 @@ fn names_are_found() {
         client
             .init_qp(&mut end.qp, bellwire::AccessFlags::empty())
             .unwrap();
-        client.connect(&mut end.qp, &ConnParam::default()).unwrap();
+        client.connect(&end.qp, &ConnParam::default()).unwrap();
         let event = channel.expect(listener, CmEvent::ConnectRequest);
         assert!(matches!(event.kind(), EventKind::ConnectRequest { .. }));
     }
@@ -192,7 +192,7 @@ fn devices_are_not_mixed_up() {
     };
     let client = other.caller(PortSpace::Tcp, listener.port());
     client
-        .connect(&mut other.end(&client).qp, &ConnParam::default())
+        .connect(&other.end(&client).qp, &ConnParam::default())
         .unwrap();
     other.client.sees(&client, CmEvent::Rejected);
     world.server.nothing();

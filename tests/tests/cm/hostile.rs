@@ -107,7 +107,7 @@ impl Victim {
         let mut end = End::new(&pd, bellwire::soft::Mode::Inline, &fixture::init());
         id.init_qp(&mut end.qp, bellwire::AccessFlags::empty())
             .unwrap();
-        id.connect(&mut end.qp, &ConnParam::default()).unwrap();
+        id.connect(&end.qp, &ConnParam::default()).unwrap();
         (id, end)
     }
 

@@ -98,7 +98,7 @@ impl World {
         let connected = self.caller(PortSpace::Tcp, listener.port());
         let mut there = self.end(&connected);
         connected
-            .connect(&mut there.qp, &ConnParam::default())
+            .connect(&there.qp, &ConnParam::default())
             .unwrap();
         let accepted = self.request(&listener);
         (listener, accepted, connected, there)

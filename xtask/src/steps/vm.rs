@@ -98,7 +98,7 @@ const TESTS: [Tests; 7] = [
 ];
 
 /// Examples and scripts that run them: how the example is built here, and the script there.
-const SCRIPTS: [(&str, &str); 2] = [
+const SCRIPTS: [(&str, &str); 3] = [
     // pingpong against rdma-core's programs.
     (
         "cargo build --release -p bellwire-examples --features verbs --example pingpong",
@@ -108,6 +108,11 @@ const SCRIPTS: [(&str, &str); 2] = [
     (
         "cargo build --release -p bellwire-examples --features verbs --example mover",
         "sh examples/mover/rxe.sh",
+    ),
+    // echo by librdmacm.
+    (
+        "cargo build --release -p bellwire-examples --features cm --example echo",
+        "sh examples/echo/rxe.sh",
     ),
 ];
 
