@@ -185,9 +185,7 @@ fn nobody_listens(world: &World) {
     for port in [bound.port(), other.port()] {
         let client = world.caller(PortSpace::Tcp, port);
         let mut there = world.end(&client);
-        client
-            .connect(&there.qp, &ConnParam::default())
-            .unwrap();
+        client.connect(&there.qp, &ConnParam::default()).unwrap();
         let event = world.client.expect(&client, CmEvent::Rejected);
         assert_eq!(event.status(), 8, "{event:?}");
     }
@@ -215,9 +213,7 @@ fn a_client_that_goes_withdraws_its_request(world: &World) {
     // One that was not got yet is not told of.
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = world.end(&client);
-    client
-        .connect(&there.qp, &ConnParam::default())
-        .unwrap();
+    client.connect(&there.qp, &ConnParam::default()).unwrap();
     drop(client);
     world.server.nothing();
 }
@@ -233,9 +229,7 @@ fn a_server_that_goes_rejects(world: &World) {
     rejected(&client);
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = world.end(&client);
-    client
-        .connect(&there.qp, &ConnParam::default())
-        .unwrap();
+    client.connect(&there.qp, &ConnParam::default()).unwrap();
     drop(listener);
     rejected(&client);
     // An event that nobody looks into.
@@ -280,9 +274,7 @@ fn injected_failures_strike_once(world: &World) {
         inject(world, event);
         let client = world.caller(PortSpace::Tcp, listener.port());
         let mut there = world.end(&client);
-        client
-            .connect(&there.qp, &ConnParam::default())
-            .unwrap();
+        client.connect(&there.qp, &ConnParam::default()).unwrap();
         let got = world.client.expect(&client, event);
         assert_ne!(got.status(), 0);
         assert_eq!(there.qp.state(), QpState::Init);
@@ -367,9 +359,7 @@ fn a_server_that_sleeps_is_not_waited_for() {
         .map(|_| {
             let client = world.caller(PortSpace::Tcp, listener.port());
             let mut there = world.end(&client);
-            client
-                .connect(&there.qp, &ConnParam::default())
-                .unwrap();
+            client.connect(&there.qp, &ConnParam::default()).unwrap();
             (client, there)
         })
         .collect();
@@ -394,9 +384,7 @@ fn a_backlog_bounds_the_requests_that_wait() {
         .map(|_| {
             let client = world.caller(PortSpace::Tcp, listener.port());
             let mut there = world.end(&client);
-            client
-                .connect(&there.qp, &ConnParam::default())
-                .unwrap();
+            client.connect(&there.qp, &ConnParam::default()).unwrap();
             (client, there)
         })
         .collect();

@@ -56,9 +56,7 @@ fn a_listener_takes_its_requests_along(world: &World) {
     let ask = || {
         let client = world.caller(PortSpace::Tcp, listener.port());
         let mut there = world.end(&client);
-        client
-            .connect(&there.qp, &ConnParam::default())
-            .unwrap();
+        client.connect(&there.qp, &ConnParam::default()).unwrap();
         (client, there)
     };
     // One request has arrived and was not got, another waits behind the backlog.
