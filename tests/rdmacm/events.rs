@@ -19,10 +19,10 @@ tests! {
     connections_are_made_used_ended_and_made_again,
     by_ipv6,
     addresses_that_nobody_has,
+    addresses_without_an_rdma_device,
     peers_that_reject,
     a_peer_that_does_not_answer,
     a_peer_that_goes,
-    a_bond_that_fails_over,
     datagram_services,
     multicast_groups,
 }
@@ -99,32 +99,43 @@ fn by_ipv6() {
     end(&channel, &mut pair);
 }
 
-/// Nobody answers for an address on the wire; no RDMA device is behind another's interface. Then the id
-/// is tried at one that is there.
+/// Nobody answers for an address on the wire, until somebody does.
 fn addresses_that_nobody_has() {
+    const NOBODY: &str = "10.78.0.99";
+    let channel = channel();
+    let short = Duration::from_millis(200);
+    let id = channel.id(PortSpace::Tcp).expect("an id");
+    id.resolve_addr(None, address(NOBODY, 7), short)
+        .expect("a step");
+    let event = expect(&channel, CmEvent::AddrError);
+    assert!(event.id().is_same(&id));
+    assert!(
+        [-libc::ETIMEDOUT, -libc::EHOSTUNREACH].contains(&event.status()),
+        "{event:?}"
+    );
+    drop(event);
+    assert!(id.device().expect("none").is_none());
+    let line = |verb| format!("ip neigh {verb} {NOBODY} dev veth1");
+    let there = format!("{} lladdr 02:00:0a:4e:00:99 nud permanent", line("replace"));
+    let _there = Undo::after(&there, &line("del"));
+    id.resolve_addr(None, address(NOBODY, 7), STEP)
+        .expect("a step");
+    expect(&channel, CmEvent::AddrResolved).ack();
+    assert_eq!(device_of(&id).name(), "rxe1");
+}
+
+/// There is a way, by an interface that has none.
+fn addresses_without_an_rdma_device() {
     let _plain = Undo::after("ip link add plain0 type dummy", "ip link del plain0");
     run("ip link set plain0 up arp on");
     run("ip addr add 10.80.0.1/24 dev plain0");
     run("ip neigh add 10.80.0.2 lladdr 02:00:0a:50:00:02 nud permanent dev plain0");
     let channel = channel();
-    let short = Duration::from_millis(200);
-    for (host, statuses) in [
-        ("10.78.0.99", [-libc::ETIMEDOUT, -libc::EHOSTUNREACH]),
-        ("10.80.0.2", [-libc::ENODEV, -libc::ENODEV]),
-    ] {
-        let id = channel.id(PortSpace::Tcp).expect("an id");
-        id.resolve_addr(None, address(host, 7), short)
-            .expect("a step");
-        let event = expect(&channel, CmEvent::AddrError);
-        assert!(event.id().is_same(&id));
-        assert!(statuses.contains(&event.status()), "{host}: {event:?}");
-        drop(event);
-        assert!(id.device().expect("none").is_none());
-        let again = id.resolve_addr(None, address(HERE, 7), STEP);
-        again.unwrap_or_else(|error| panic!("{host}: {error}"));
-        expect(&channel, CmEvent::AddrResolved).ack();
-        assert!(id.device().expect("it opens").is_some());
-    }
+    let id = channel.id(PortSpace::Tcp).expect("an id");
+    id.resolve_addr(None, address("10.80.0.2", 7), STEP)
+        .expect("a step");
+    let event = expect(&channel, CmEvent::AddrError);
+    assert_eq!(event.status(), -libc::ENODEV);
 }
 
 /// Nobody listens; the program refuses, and says why; it drops the request.
@@ -217,33 +228,6 @@ fn a_peer_that_goes() {
     account(&mut a, &[], &[(RECEIVES, WrFlushErr)]);
     assert!(expect(&channel, CmEvent::TimewaitExit).id().is_same(&asked));
     silence(&channel);
-}
-
-/// Its hardware address becomes that of the other interface.
-fn a_bond_that_fails_over() {
-    let _bond = Undo::after(
-        "ip link add bond0 type bond mode active-backup fail_over_mac active miimon 20",
-        "ip link del bond0",
-    );
-    let _one = Undo::after("ip link add slave1 type dummy", "ip link del slave1");
-    let _two = Undo::after("ip link add slave2 type dummy", "ip link del slave2");
-    for slave in ["slave1", "slave2"] {
-        run(&format!("ip link set {slave} master bond0"));
-    }
-    run("ip link set bond0 up");
-    run("ip addr add 10.79.0.1/24 dev bond0");
-    let _device = Undo::after(
-        "rdma link add rxe3 type rxe netdev bond0",
-        "rdma link del rxe3",
-    );
-    let channel = channel();
-    let id = channel.id(PortSpace::Tcp).expect("an id");
-    until("the address", || id.bind(address("10.79.0.1", 0)).is_ok());
-    id.listen(1).expect("it is bound");
-    assert_eq!(device_of(&id).name(), "rxe3");
-    run("ip link set bond0 type bond active_slave slave2");
-    let event = expect(&channel, CmEvent::AddrChange);
-    assert!(event.id().is_same(&id));
 }
 
 const INIT: QpInit = QpInit {

@@ -1,7 +1,7 @@
-//! Devices that are taken away. rxe goes when the last process that has it open does, so each test is
+//! Devices that are taken away, and one that is made. rxe goes when the last process that has it open does, so each test is
 //! carried out by a process of its own; who takes the device away waits for its end.
 
-use crate::cable::run;
+use crate::cable::{Undo, run};
 use crate::ends::RECEIVES;
 use crate::support::*;
 use crate::tests;
@@ -12,7 +12,11 @@ use bellwire_tests::fixture::*;
 use bellwire_tests::readiness::readable;
 use std::process::{Child, Command};
 
-tests! { a_device_that_goes, a_device_that_goes_before_its_route_is_there }
+tests! {
+    a_device_that_goes,
+    a_device_that_goes_before_its_route_is_there,
+    a_bond_that_fails_over,
+}
 
 /// Set where this program is run again; says which test.
 const CHILD: &str = "BELLWIRE_TEST_RDMACM_CHILD";
@@ -47,6 +51,7 @@ fn a_device_that_goes_before_its_route_is_there() {
 pub fn child() {
     match std::env::var(CHILD).as_deref() {
         Ok("route") => route_child(),
+        Ok("bond") => bond_child(),
         _ => connection_child(),
     }
 }
