@@ -46,7 +46,7 @@ fn a_client_without_a_server_is_told_so() {
     let device = format!("soft:{}", name("echo-nobody"));
     let ran = common::run("echo", &["-d", &device, "somewhere"]);
     assert_eq!(ran.status, Some(1));
-    assert!(ran.stderr.contains("REJECTED, status 8"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("REJECTED (status 8)"), "{}", ran.stderr);
     assert!(
         ran.stderr.contains("Nobody listens there"),
         "{}",

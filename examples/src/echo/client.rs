@@ -1,6 +1,7 @@
 //! A client: one connection.
 
-use super::{DEPTH, MESSAGE, expect, explained, init, slab, sleep};
+use super::{DEPTH, MESSAGE, init, slab, sleep};
+use crate::cm::{expect, explained, route};
 use anyhow::{Context as _, Result, bail, ensure};
 use bellwire::connect::cm::{ConnParam, EventChannel, Id, Peer, PortSpace};
 use bellwire::event::CompChannel;
@@ -35,12 +36,7 @@ impl Client {
     /// # Errors
     /// What keeps it from being asked for, or no answer within `patience`.
     pub fn ask(events: EventChannel, server: impl Into<Peer>, patience: Duration) -> Result<Self> {
-        let deadline = Instant::now() + patience;
-        let id = events.id(PortSpace::Tcp)?;
-        id.resolve_addr(None, server, patience)?;
-        expect(&events, CmEvent::AddrResolved, deadline)?;
-        id.resolve_route(patience)?;
-        expect(&events, CmEvent::RouteResolved, deadline)?;
+        let id = route(&events, PortSpace::Tcp, None, &server.into())?;
         let device = id.device()?.context("a resolved address has a device")?;
         let pd = device.alloc_pd();
         let completions = device.create_comp_channel()?;
@@ -70,8 +66,7 @@ impl Client {
     /// # Errors
     /// The server refuses, or does not answer in time.
     pub fn await_response(&mut self) -> Result<()> {
-        let deadline = Instant::now() + self.patience;
-        expect(&self.events, CmEvent::ConnectResponse, deadline)?;
+        expect(&self.events, CmEvent::ConnectResponse, self.patience)?.ack();
         Ok(())
     }
 
@@ -135,8 +130,7 @@ impl Client {
     /// The server does not, in time.
     pub fn disconnect(mut self) -> Result<()> {
         self.id.disconnect(&mut self.qp)?;
-        let deadline = Instant::now() + self.patience;
-        expect(&self.events, CmEvent::Disconnected, deadline)?;
+        expect(&self.events, CmEvent::Disconnected, self.patience)?.ack();
         Ok(())
     }
 

@@ -7,13 +7,11 @@ mod server;
 pub use client::Client;
 pub use server::{Served, Server};
 
-use anyhow::{Result, bail};
-use bellwire::connect::cm::{Event, EventChannel, EventKind};
-use bellwire::fault::{CmEvent, classify};
+use anyhow::Result;
 use bellwire::{AccessFlags, Pd, QpInit, Region, Slab, blocks::ClassLayout};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of the longest message.
 pub const MESSAGE: u32 = 4096;
@@ -57,28 +55,4 @@ fn sleep(on: &[BorrowedFd<'_>], bound: Duration) -> Result<()> {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Waits for an event; any other is an error that says what it means.
-fn expect(channel: &EventChannel, wanted: CmEvent, deadline: Instant) -> Result<EventKind> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    match channel.get(left)? {
-        Some(event) if event.kind().event() == wanted => Ok(event.ack()),
-        Some(event) => bail!("{}", explained(&event)),
-        None => bail!("no {} in time: see whether the peer lives", wanted.name()),
-    }
-}
-
-/// What an event means, and what to look at.
-fn explained(event: &Event) -> String {
-    let fault = event.fault();
-    let class = classify(fault);
-    let (text, status) = (fault.text(), event.status());
-    // With zeros behind it; the peer's own words, so not more than words.
-    let words = event.private_data().split(|&byte| byte == 0).next();
-    let words = words.unwrap_or_default().escape_ascii();
-    format!(
-        "{fault}, status {status}, \"{words}\": {text} {} Look at: {}",
-        class.cause, class.advice
-    )
 }
