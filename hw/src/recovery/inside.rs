@@ -16,7 +16,7 @@ use crate::event::{Element, EventType};
 use crate::pd::Pd;
 use bellwire_core::fault::outcome::Outcome;
 use bellwire_core::fault::plan::{End, Next, Plan, Setup, StepResult};
-use bellwire_core::fault::{Fault, Scope, classify};
+use bellwire_core::fault::{Fault, Recovery, Scope, classify};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -155,6 +155,15 @@ impl Inside {
         }
     }
 
+    /// A request failed that this end had not ordered to. Whatever its status asks for by itself, its
+    /// queue pair is in ERR: nothing that fails leaves a reliable connection as it was.
+    pub fn broke(&mut self, fault: Fault, now: Duration) {
+        self.fault(fault, now);
+        if classify(fault).recovery == Recovery::None {
+            self.fault(Fault::Event(EventType::QpFatal), now);
+        }
+    }
+
     /// The queues stop, to be recovered.
     pub fn begin(&mut self, live: Live) {
         self.consumed = live.received;
@@ -191,7 +200,7 @@ impl Inside {
     /// What came since the last look: completions, events, messages.
     fn take_news(&mut self, now: Duration) {
         if let Some(fault) = self.collect() {
-            self.fault(fault, now);
+            self.broke(fault, now);
         }
         for event in self.events() {
             self.fault(Fault::Event(event), now);
@@ -266,6 +275,8 @@ impl Inside {
         if self.recovers() || self.ended.is_some() || !self.outbox.is_empty() {
             return None;
         }
+        // Flushed ones, of a queue pair whose failure went unnoticed.
+        debug_assert!(self.receives.is_empty(), "opened without its receives");
         let (sent, received) = (self.limbo.consuming, self.consumed);
         self.life.take()?.live(sent, received)
     }

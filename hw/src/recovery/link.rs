@@ -10,7 +10,6 @@ use super::worker::Worker;
 use crate::connect::RemoteMemory;
 use crate::cq::Cq;
 use crate::error::Error;
-use crate::event::EventType;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use bellwire_core::fault::Fault;
@@ -131,11 +130,7 @@ impl Link {
             .filter_map(|completion| inside.take(completion))
             .collect();
         if let Some(&fault) = faults.first() {
-            inside.fault(fault, now);
-        }
-        if !inside.plan.running() {
-            // Nothing that a completion tells leaves a reliable connection as it was.
-            inside.fault(Fault::Event(EventType::QpFatal), now);
+            inside.broke(fault, now);
         }
     }
 

@@ -7,9 +7,8 @@ use crate::connect::{ConnInfo, RecoveryInfo};
 use crate::device::PortState;
 use crate::error::Error;
 use crate::qp::{ConnectAttr, Endpoint};
+use bellwire_core::fault::Fault;
 use bellwire_core::fault::plan::{Step, StepResult};
-use bellwire_core::fault::{Fault, WorkQueue};
-use bellwire_core::wr::{QpType, WcStatus};
 use std::hash::BuildHasher;
 
 /// What a step that calls the device comes to.
@@ -50,8 +49,7 @@ impl Inside {
             Step::Close => self.close(),
             Step::Surface => self.surface_all(),
             // The queues were taken from the poster before; they go back to it at the end.
-            Step::StopPosting => StepResult::Done,
-            Step::Open => self.open(),
+            Step::StopPosting | Step::Open => StepResult::Done,
             // Addresses are looked up at each connection.
             Step::Resolve => self.resolve(),
             // A link has no shared receive queue, no unreliable transport, no identifier of the
@@ -255,19 +253,6 @@ impl Inside {
             self.exact = true;
         }
         Ok(())
-    }
-
-    /// Receives that have come back since they were posted are flushed ones: the queue pair has failed.
-    fn open(&mut self) -> StepResult {
-        if self.receives.is_empty() {
-            return StepResult::Done;
-        }
-        StepResult::Failed(Fault::Status {
-            status: WcStatus::WrFlushErr,
-            transport: QpType::Rc,
-            queue: WorkQueue::Recv,
-            vendor: None,
-        })
     }
 
     fn ready(&mut self) -> StepResult {
