@@ -705,9 +705,19 @@ typedef enum bw_fault_family {
     BW_FAMILY_CM = 2,
     // The `errno` of a call of libibverbs or librdmacm, whatever its sign.
     BW_FAMILY_ERRNO = 3,
-    // The peer of a link asks for a recovery; the number is 0, and not looked at.
+    // What a link learns from its peer: a `bw_peer_fault`.
     BW_FAMILY_PEER = 4,
 } bw_fault_family;
+
+// What a link learns from its peer.
+typedef enum bw_peer_fault {
+    // It asks for a recovery.
+    BW_PEER_RECOVERS = 0,
+    // It has closed its end, in good order.
+    BW_PEER_CLOSED = 1,
+    // It cannot be reached any more, or makes no sense.
+    BW_PEER_LOST = 2,
+} bw_peer_fault;
 
 // The queue that a request was posted to.
 typedef enum bw_work_queue {
@@ -875,7 +885,7 @@ typedef enum bw_link_state {
     BW_LINK_READY = 1,
     // The program has closed it.
     BW_LINK_CLOSED = 2,
-    // The peer has closed it.
+    // The peer has closed it, in good order.
     BW_LINK_PEER_CLOSED = 3,
     // It could not be recovered: `bw_link_query` tells why.
     BW_LINK_GAVE_UP = 4,
@@ -2621,8 +2631,8 @@ int bw_qp_note(struct bw_qp *qp, const char *text);
 
 // Tells what a fault means and what to do about it. Every number of a family has a class.
 //
-// Errors: `BW_EINVAL` for a family, transport, queue, opcode or vendor that there is not, `BW_ENULL`,
-// `BW_ESIZE`.
+// Errors: `BW_EINVAL` for a family, transport, queue, opcode, vendor or `bw_peer_fault` that there is
+// not, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_classify(const struct bw_fault *fault,
                 struct bw_class *told);
@@ -2853,20 +2863,23 @@ int bw_link_post_recv_one(struct bw_link *link, uint64_t wr_id, const struct bw_
 // Thread: the link's owner. Data path.
 int bw_link_ring_rq(struct bw_link *link);
 
-// Has `hook` called, with `context`, at each fault of the link; NULL: nothing any more. It is called
-// under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the recovery's
-// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return.
+// Has `hook` called, with `context`, at each fault of the link, as it is met; NULL: nothing any more. A
+// peer that closes its link in good order is none. It is called under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the
+// recovery's thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a
+// thread recovers the link the hook before may still be called until the thread has looked; `context`
+// of that has to be good until the link is BW_LINK_READY or has ended.
 //
-// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+// Errors: `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_on_fault(struct bw_link *link,
                      bw_fault_fn hook,
                      void *context);
 
 // Has `hook` called, with `context`, when a recovery of the link has ended, well or not, and when it
-// is connected for the first time; NULL: nothing any more. Otherwise as `bw_link_on_fault`.
+// is connected for the first time; NULL: nothing any more. Not when the peer closes a link that works:
+// `bw_link_get_state` is BW_LINK_PEER_CLOSED then. Otherwise as `bw_link_on_fault`.
 //
-// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+// Errors: `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_on_recovered(struct bw_link *link,
                          bw_recovered_fn hook,
@@ -2918,10 +2931,10 @@ int bw_link_query_counters(const struct bw_link *link, struct bw_link_counters *
 int bw_link_exchange_fd(struct bw_link *link);
 
 // Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
-// as an event of the communication manager.
+// as an event of the communication manager. Also while a thread recovers it, which takes it in at its
+// next look.
 //
-// Errors: `BW_EINVAL` as `bw_classify`, `BW_ERECOVERING` while a thread recovers it already,
-// `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL` as `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_report(struct bw_link *link,
                    const struct bw_fault *fault);

@@ -25,7 +25,7 @@ pub enum bw_link_state {
     BW_LINK_READY = 1,
     /// The program has closed it.
     BW_LINK_CLOSED = 2,
-    /// The peer has closed it.
+    /// The peer has closed it, in good order.
     BW_LINK_PEER_CLOSED = 3,
     /// It could not be recovered: `bw_link_query` tells why.
     BW_LINK_GAVE_UP = 4,
@@ -239,16 +239,16 @@ pub unsafe extern "C" fn bw_link_exchange_fd(link: *mut bw_link) -> c_int {
 }
 
 /// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
-/// as an event of the communication manager.
+/// as an event of the communication manager. Also while a thread recovers it, which takes it in at its
+/// next look.
 ///
-/// Errors: `BW_EINVAL` as `bw_classify`, `BW_ERECOVERING` while a thread recovers it already,
-/// `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL` as `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_report(link: *mut bw_link, fault: *const bw_fault) -> c_int {
     // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
-        let link = at_home(link)?;
+        let link = &mut get_mut(link, "link")?.link;
         link.report(sized::read(fault)?.checked()?);
         Ok(())
     })

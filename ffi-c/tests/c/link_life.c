@@ -136,6 +136,7 @@ static void over_tcp(void)
 
     /* It ends at both sides. */
     side_receive(&b);
+    hooks(&b);
     OK(bw_link_close(a.link, SOON));
     EXPECT(bw_link_post_send_inline(a.link, 2, "x", 1, 0, BW_REPLAY_SURFACE) < 0);
     while (bw_link_get_state(a.link) < BW_LINK_CLOSED || bw_link_get_state(b.link) < BW_LINK_CLOSED) {
@@ -144,6 +145,7 @@ static void over_tcp(void)
     }
     EXPECT(bw_link_get_state(a.link) == BW_LINK_CLOSED);
     EXPECT(bw_link_get_state(b.link) == BW_LINK_PEER_CLOSED);
+    EXPECT(seen.faults == 0 && seen.recoveries == 0);
     EXPECT(bw_link_post_send_inline(a.link, 2, "x", 1, 0, BW_REPLAY_SURFACE) == BW_EENDED);
     EXPECT(bw_link_post_recv_one(b.link, 2, NULL) == BW_ENULL);
     EXPECT(strlen(side_info(&a).why) > 0 && strlen(side_info(&b).why) > 0);
@@ -177,8 +179,11 @@ static void in_a_thread(void)
     fault.family = BW_FAMILY_EVENT;
     fault.number = BW_EVENT_CQ_ERR;
     OK(bw_link_report(a.link, &fault));
+    side_poll(&a);
+    /* The thread takes it in. */
+    OK(bw_link_report(a.link, &fault));
     both_ready(&a, &b);
-    EXPECT(seen.recoveries >= 1 && seen.end == BW_END_RECOVERED && seen.scope == BW_SCOPE_CQ);
+    EXPECT(seen.faults >= 2 && seen.recoveries >= 1 && seen.end == BW_END_RECOVERED && seen.scope == BW_SCOPE_CQ);
     OK(bw_link_post_send_inline(a.link, 1, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_SURFACE));
     OK(bw_link_ring_sq(a.link));
     a.posted++;
@@ -278,6 +283,9 @@ static void refused_posts(void)
     memset(&fault, 0, sizeof fault);
     fault.size = sizeof fault;
     fault.family = 99;
+    EXPECT(bw_link_report(a.link, &fault) == BW_EINVAL);
+    fault.family = BW_FAMILY_PEER;
+    fault.number = BW_PEER_LOST + 1;
     EXPECT(bw_link_report(a.link, &fault) == BW_EINVAL);
 
     /* Until it is full; nothing of it was told twice, or lost. */

@@ -17,7 +17,7 @@ pub struct Counters {
     pub recovered: u64,
     /// Of these, with something that is not as it was.
     pub degraded: u64,
-    /// One, when the link has been given up.
+    /// One, when the link has been given up: not when the peer closed a link that worked.
     pub gave_up: u64,
     /// Requests that were posted again.
     pub replayed: u64,

@@ -10,12 +10,13 @@ use super::live::Live;
 use super::peer::Peer;
 use super::ring::Receive;
 use super::told::{LinkEnd, Told};
+use super::worker::Letter;
 use crate::connect::RecoveryInfo;
 use crate::error::Error;
 use crate::event::{Element, EventType};
 use crate::pd::Pd;
 use bellwire_core::fault::outcome::Outcome;
-use bellwire_core::fault::plan::{End, Next, Plan, Setup, StepResult};
+use bellwire_core::fault::plan::{End, Next, Plan, Setup, StepResult, Why};
 use bellwire_core::fault::{Fault, Recovery, Scope, classify};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -72,6 +73,11 @@ impl Inside {
             peer: true,
             srq: false,
         };
+        let limbo = Limbo {
+            // Devices round it up.
+            read_depth: init.connect.max_rd_atomic.checked_next_power_of_two(),
+            ..Limbo::default()
+        };
         Self {
             pd: pd.clone(),
             plan: Plan::new(setup, init.limits),
@@ -81,7 +87,7 @@ impl Inside {
             connection: 0,
             consumed: 0,
             exact: true,
-            limbo: Limbo::default(),
+            limbo,
             again: VecDeque::new(),
             receives: VecDeque::new(),
             carried: 0,
@@ -119,7 +125,7 @@ impl Inside {
             self.fault(Fault::Event(event), now);
         }
         if self.peer.listen() {
-            self.fault(Fault::Peer, now);
+            self.fault(self.peer.says(), now);
         }
         self.plan.running()
     }
@@ -137,7 +143,12 @@ impl Inside {
     /// Takes a fault in, or an event that breaks nothing.
     pub fn fault(&mut self, fault: Fault, now: Duration) {
         self.cq_failed |= fault == Fault::Event(EventType::CqErr);
+        self.limbo.port_failed |= fault == Fault::Event(EventType::PortErr);
         self.plan.fault(fault, now);
+        if fault == Fault::PeerClosed {
+            // That is how a link ends, and no failure.
+            return;
+        }
         if self.plan.running() {
             self.since.get_or_insert(now);
         }
@@ -161,6 +172,15 @@ impl Inside {
         self.fault(fault, now);
         if classify(fault).recovery == Recovery::None {
             self.fault(Fault::Event(EventType::QpFatal), now);
+        }
+    }
+
+    /// Carries out what the program asks for.
+    pub fn obey(&mut self, letter: Letter) {
+        match letter {
+            Letter::OnFault(hook) => self.hooks.on_fault = Some(hook),
+            Letter::OnRecovered(hook) => self.hooks.on_recovered = Some(hook),
+            Letter::Report(fault) => self.fault(fault, self.pd.device().now()),
         }
     }
 
@@ -207,18 +227,21 @@ impl Inside {
         }
         // Before this end has heard the peer's Info, another epoch's will do.
         if self.peer.listen() && self.life.as_ref().is_some_and(|life| life.met_peer) {
-            self.fault(Fault::Peer, now);
+            self.fault(self.peer.says(), now);
         }
     }
 
     fn end(&mut self, end: End, now: Duration) {
-        let took = self
-            .since
-            .take()
-            .map_or(Duration::ZERO, |since| now.saturating_sub(since));
         if let End::GaveUp(why) = end {
             self.ended = Some(LinkEnd::GaveUp(why));
         }
+        let since = self.since.take();
+        if end == End::GaveUp(Why::PeerClosed) && since.is_none() {
+            // Nothing had failed.
+            return;
+        }
+        let took = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.limbo.port_failed = false;
         self.counters.ended(end, took);
         let report = RecoveryReport {
             end,

@@ -6,7 +6,7 @@ use super::init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
 use super::inside::Inside;
 use super::live::{Live, done};
 use super::told::{LinkEnd, Told};
-use super::worker::Worker;
+use super::worker::{Letter, Worker};
 use crate::connect::RemoteMemory;
 use crate::cq::Cq;
 use crate::error::Error;
@@ -202,26 +202,34 @@ impl Link {
         }
     }
 
-    fn inside_mut(&mut self) -> Option<&mut Inside> {
-        match &mut self.inside {
-            Whereabouts::Here(inside) => Some(inside),
-            _ => None,
-        }
-    }
-
-    /// Calls the program at each fault: from a poll, or from the recovery's thread. Events that break
-    /// nothing (`PORT_ACTIVE`, `COMM_EST`) are none. Cannot be set while a thread recovers the link.
+    /// Calls the program at each fault, as it is met, under no lock: from a poll, or from the recovery's
+    /// thread. Events that break nothing (`PORT_ACTIVE`, `COMM_EST`) are none, nor is a peer that closes
+    /// its link in good order. Replaces what was called before; while a thread recovers the link, from its next look on. The hook cannot use the link.
     pub fn on_fault(&mut self, hook: impl FnMut(&FaultReport) + Send + 'static) {
-        if let Some(inside) = self.inside_mut() {
-            inside.hooks.on_fault = Some(Box::new(hook));
-        }
+        self.ask(Letter::OnFault(Box::new(hook)));
     }
 
     /// Calls the program when a recovery has ended, well or not, and when the first connection is
-    /// made; as [`on_fault`](Self::on_fault).
+    /// made; as [`on_fault`](Self::on_fault). Not when the peer closes a link that works: polls find it
+    /// [`Ended`](LinkState::Ended) then, with
+    /// [`Why::PeerClosed`](bellwire_core::fault::plan::Why::PeerClosed).
     pub fn on_recovered(&mut self, hook: impl FnMut(&RecoveryReport) + Send + 'static) {
-        if let Some(inside) = self.inside_mut() {
-            inside.hooks.on_recovered = Some(Box::new(hook));
+        self.ask(Letter::OnRecovered(Box::new(hook)));
+    }
+
+    /// Has whoever has the inside carry something out.
+    fn ask(&mut self, letter: Letter) {
+        match &mut self.inside {
+            Whereabouts::Here(inside) => {
+                inside.obey(letter);
+                if inside.plan.running()
+                    && let Some(live) = self.live.take()
+                {
+                    inside.begin(live);
+                }
+            }
+            Whereabouts::Away(worker) => worker.send(letter),
+            Whereabouts::Nowhere => {}
         }
     }
 
@@ -261,25 +269,10 @@ impl Link {
     }
 
     /// Has it recover as if `fault` had been seen: what a program knows that the link does not, such as
-    /// an event of the communication manager.
+    /// an event of the communication manager. Also while a thread recovers it, which takes it in at its
+    /// next look.
     pub fn report(&mut self, fault: Fault) {
-        self.with_queues(|inside, now| {
-            inside.fault(fault, now);
-            inside.plan.running()
-        });
-    }
-
-    /// Calls with the inside; it takes the queues when the call says so.
-    fn with_queues(&mut self, call: impl FnOnce(&mut Inside, Duration) -> bool) {
-        let live = &mut self.live;
-        if let Whereabouts::Here(inside) = &mut self.inside {
-            let now = inside.pd.device().now();
-            if call(inside, now)
-                && let Some(live) = live.take()
-            {
-                inside.begin(live);
-            }
-        }
+        self.ask(Letter::Report(fault));
     }
 
     /// Ends it: posts are refused from here on. What was posted may go on for as long as `within`, of
@@ -289,12 +282,17 @@ impl Link {
     /// Waits for the recovery's thread to stop, if there is one.
     pub fn close(&mut self, within: Duration) {
         self.bring_home();
-        self.with_queues(|inside, now| {
+        if let Whereabouts::Here(inside) = &mut self.inside {
+            let now = inside.pd.device().now();
             inside.close_within(within, now);
             // What is left of it belongs to the poller.
             inside.init.recover_in = RecoverIn::Poller;
-            inside.recovers()
-        });
+            if inside.recovers()
+                && let Some(live) = self.live.take()
+            {
+                inside.begin(live);
+            }
+        }
     }
 
     /// [Closes](Self::close) it, and polls until everything has been told, or the time is up: then it

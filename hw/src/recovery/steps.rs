@@ -174,8 +174,8 @@ impl Inside {
 
     fn exchange(&mut self) -> StepResult {
         self.peer.listen();
-        if self.peer.gone().is_some() {
-            return StepResult::PeerClosed;
+        if let Some(end) = self.peer.ends() {
+            return end;
         }
         let Ok(port) = self.pd.device().query_port(self.init.connect.port_num) else {
             return StepResult::Failed(Fault::Errno(libc::EIO));
@@ -210,8 +210,8 @@ impl Inside {
         {
             life.met_peer = true;
         }
-        if self.peer.gone().is_some() {
-            return StepResult::PeerClosed;
+        if let Some(end) = self.peer.ends() {
+            return end;
         }
         self.theirs = theirs;
         when(theirs.is_some())
@@ -258,8 +258,8 @@ impl Inside {
     fn ready(&mut self) -> StepResult {
         self.peer.listen();
         let met = self.peer.meet();
-        if self.peer.gone().is_some() {
-            return StepResult::PeerClosed;
+        if let Some(end) = self.peer.ends() {
+            return end;
         }
         when(met)
     }
