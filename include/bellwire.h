@@ -1562,8 +1562,8 @@ typedef struct bw_link_init {
     uint32_t cq_entries;
     // How often a recovery is tried, at least 1.
     uint32_t attempts;
-    // 0.
-    uint32_t reserved;
+    // Whether the program sleeps where there is nothing to poll, by `bw_link_arm` and `bw_link_fd`: 0 or 1.
+    uint32_t sleeps;
     // How long a recovery has to last for the faults before it to be forgotten.
     uint64_t settle_ns;
     // How long flushed requests are waited for.
@@ -1586,6 +1586,11 @@ typedef struct bw_link_init {
     uint64_t backoff_max_ns;
     // Seed of the delays' jitter: two ends should not have the same.
     uint64_t seed;
+    // Send entries, receives and completions, each, of a queue pair whose connection fails that are kept
+    // for `bw_link_dump_failure`; 0: none.
+    uint32_t dump_entries;
+    // Bits of `bw_dump_flags` for that.
+    uint32_t dump_flags;
 } bw_link_init;
 
 // What became of a request of a link. Each signalled request, each receive, and each request that did
@@ -2759,12 +2764,15 @@ const char *bw_outcome_str(uint32_t outcome);
 // Thread: any.
 const char *bw_doubt_str(uint32_t doubt);
 
-// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does: all operations
-// but BIND_MW. `replay`, a `bw_replay`, is for all of them.
+// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does. `replay`, a
+// `bw_replay`, is for all of them. A window that is bound by BIND_MW belongs to the queue pair, which a
+// recovery resets or replaces: create another one then, bind it, and tell the peer its key. So after a
+// bind that is told as anything but BW_OUTCOME_DONE, which leaves it open which key the window has.
 //
 // Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
 // `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
-// data; elements of one that has none), `BW_ENULL`.
+// data; elements of one that has none; BIND_MW of a window of type 1), `BW_ENULL` (also: a BIND_MW
+// without `mw`).
 // Thread: the link's owner. Data path.
 int bw_link_post_send(struct bw_link *link,
                       const struct bw_send_wr *wr,
@@ -2904,6 +2912,32 @@ int bw_set_event_hook(const struct bw_device *device,
 int bw_dispatch_async_event(const struct bw_device *device,
                             struct bw_async_event *event);
 
+// Writes what the link's queue pair did last, as `bw_qp_dump` does; faults of the link are among its
+// notes. Of a queue pair that has failed and was reset or replaced since little is left:
+// `bw_link_dump_failure` is for that.
+//
+// Errors: `BW_ERECOVERING` while a thread recovers the link, or it has no queue pair, `BW_ELIMIT`,
+// `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_dump(struct bw_link *link,
+                 const struct bw_dump_attr *attr,
+                 char *buffer,
+                 size_t capacity,
+                 size_t *length);
+
+// Writes what the queue pair of the connection that failed last had done by then. With
+// `bw_link_init.dump_entries` such a dump is kept; of `attr` the format alone is looked at. Otherwise as
+// `bw_qp_dump`.
+//
+// Errors: `BW_ESTATE` when none is kept: no connection has failed, or `dump_entries` is 0;
+// `BW_ERECOVERING` while a thread recovers the link, `BW_ELIMIT`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_dump_failure(struct bw_link *link,
+                         const struct bw_dump_attr *attr,
+                         char *buffer,
+                         size_t capacity,
+                         size_t *length);
+
 // What the link does: a `bw_link_state`, 0 or more. Changes in polls, and when it is closed.
 //
 // Errors: `BW_ENULL`.
@@ -2929,6 +2963,24 @@ int bw_link_query_counters(const struct bw_link *link, struct bw_link_counters *
 // recovers it, `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_exchange_fd(struct bw_link *link);
+
+// The descriptor that is readable when the link wants to be polled, 0 or more, with
+// `bw_link_init.sleeps`: for poll and epoll, not to be read or closed. The same for as long as the link
+// lives, whatever it recovers from.
+//
+// Errors: `BW_EUNSUPPORTED` without `sleeps`, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_fd(const struct bw_link *link);
+
+// Before the program sleeps: from here on the link's next completion makes the descriptor of
+// `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
+// there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
+// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. The peer of
+// `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
+//
+// Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_arm(struct bw_link *link);
 
 // Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
 // as an event of the communication manager. Also while a thread recovers it, which takes it in at its

@@ -238,6 +238,46 @@ pub unsafe extern "C" fn bw_link_exchange_fd(link: *mut bw_link) -> c_int {
     })
 }
 
+/// The descriptor that is readable when the link wants to be polled, 0 or more, with
+/// `bw_link_init.sleeps`: for poll and epoll, not to be read or closed. The same for as long as the link
+/// lives, whatever it recovers from.
+///
+/// Errors: `BW_EUNSUPPORTED` without `sleeps`, `BW_ENULL`.
+/// Thread: the link's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_fd(link: *const bw_link) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { get(link, "link")?.link.fd().ok_or_else(sleepless) })
+}
+
+/// Before the program sleeps: from here on the link's next completion makes the descriptor of
+/// `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
+/// there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
+/// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. The peer of
+/// `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
+///
+/// Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
+/// Thread: the link's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_arm(link: *mut bw_link) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe {
+        let link = &mut get_mut(link, "link")?.link;
+        if link.fd().is_none() {
+            return Err(sleepless());
+        }
+        link.arm()?;
+        Ok(())
+    })
+}
+
+fn sleepless() -> Failure {
+    Failure::new(
+        BW_EUNSUPPORTED,
+        "the link was not made to sleep on: set bw_link_init.sleeps when it is created",
+    )
+}
+
 /// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
 /// as an event of the communication manager. Also while a thread recovers it, which takes it in at its
 /// next look.

@@ -70,9 +70,10 @@ impl Stage for Staging<'_> {
     }
 
     #[inline(always)]
-    fn bind(&mut self, _: &bw_send_wr, _: &mut Mw, _: SendFlags) -> Result<(), bw_error> {
-        // A window of type 2 is bound to a queue pair, and gone with its life.
-        Err(BW_EOPCODE)
+    fn bind(&mut self, wr: &bw_send_wr, mw: &mut Mw, flags: SendFlags) -> Result<(), bw_error> {
+        self.link
+            .post_bind(wr.wr_id, mw, &(&wr.bind).into(), flags, self.replay)
+            .map_err(link_code)
     }
 
     #[inline(always)]
@@ -81,12 +82,15 @@ impl Stage for Staging<'_> {
     }
 }
 
-/// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does: all operations
-/// but BIND_MW. `replay`, a `bw_replay`, is for all of them.
+/// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does. `replay`, a
+/// `bw_replay`, is for all of them. A window that is bound by BIND_MW belongs to the queue pair, which a
+/// recovery resets or replaces: create another one then, bind it, and tell the peer its key. So after a
+/// bind that is told as anything but BW_OUTCOME_DONE, which leaves it open which key the window has.
 ///
 /// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
 /// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
-/// data; elements of one that has none), `BW_ENULL`.
+/// data; elements of one that has none; BIND_MW of a window of type 1), `BW_ENULL` (also: a BIND_MW
+/// without `mw`).
 /// Thread: the link's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_post_send(

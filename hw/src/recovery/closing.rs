@@ -44,7 +44,7 @@ impl Inside {
                     }
                 }
                 // A queue pair that cannot go to ERR is destroyed as it is.
-                let _ = self.carry_out(Step::ToError);
+                let _ = self.enter_error();
                 let flushed_by = now.saturating_add(self.init.limits.drain);
                 self.closing = Some(Closing::Flushes(flushed_by));
             }

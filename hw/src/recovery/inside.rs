@@ -10,11 +10,13 @@ use super::live::Live;
 use super::peer::Peer;
 use super::ring::Receive;
 use super::told::{LinkEnd, Told};
+use super::wake::Wake;
 use super::worker::Letter;
 use crate::connect::RecoveryInfo;
 use crate::error::Error;
 use crate::event::{Element, EventType};
 use crate::pd::Pd;
+use crate::recorder::Record;
 use bellwire_core::fault::outcome::Outcome;
 use bellwire_core::fault::plan::{End, Next, Plan, Setup, StepResult, Why};
 use bellwire_core::fault::{Fault, Recovery, Scope, classify};
@@ -46,6 +48,7 @@ pub(super) struct Inside {
     /// What the program has not been told yet.
     pub outbox: VecDeque<Told>,
     pub mailbox: u64,
+    pub wake: Option<Wake>,
     pub hooks: Hooks,
     pub counters: Counters,
     /// When the first fault came, while it recovers.
@@ -65,10 +68,14 @@ pub(super) struct Inside {
     pub psn: u32,
     /// The time of the last look.
     pub now: Duration,
+    /// Faults that are to be noted with the queue pair, which is not here yet.
+    unnoted: Vec<Fault>,
+    /// What the queue pair of the connection that failed last had done, where that is asked for.
+    pub failure: Option<Record>,
 }
 
 impl Inside {
-    pub fn new(pd: &Pd, init: LinkInit, exchange: Box<dyn Exchange>) -> Self {
+    pub fn new(pd: &Pd, init: LinkInit, exchange: Box<dyn Exchange>, wake: Option<Wake>) -> Self {
         let setup = Setup {
             peer: true,
             srq: false,
@@ -92,7 +99,8 @@ impl Inside {
             receives: VecDeque::new(),
             carried: 0,
             outbox: VecDeque::new(),
-            mailbox: pd.device().links.join(),
+            mailbox: (pd.device().links).join(wake.as_ref().map(|wake| wake.bell.clone())),
+            wake,
             hooks: Hooks::default(),
             counters: Counters::default(),
             since: None,
@@ -105,6 +113,8 @@ impl Inside {
             address: (0, [0; 16]),
             psn: 0,
             now: Duration::ZERO,
+            unnoted: Vec::new(),
+            failure: None,
         }
     }
 
@@ -157,6 +167,10 @@ impl Inside {
             return;
         }
         self.counters.fault(class.scope);
+        match self.life.as_mut().and_then(|life| life.qp.as_mut()) {
+            Some(qp) => qp.note(fault.to_string()),
+            None => self.unnoted.push(fault),
+        }
         if let Some(hook) = &mut self.hooks.on_fault {
             hook(&FaultReport {
                 fault,
@@ -188,7 +202,13 @@ impl Inside {
     pub fn begin(&mut self, live: Live) {
         self.consumed = live.received;
         self.limbo.consuming = live.sent;
-        self.life = Some(Life::of(live));
+        let mut life = Life::of(live);
+        for fault in self.unnoted.drain(..) {
+            if let Some(qp) = &mut life.qp {
+                qp.note(fault.to_string());
+            }
+        }
+        self.life = Some(life);
     }
 
     /// Goes on as far as it goes without waiting.

@@ -6,12 +6,14 @@ use super::init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
 use super::inside::Inside;
 use super::live::{Live, done};
 use super::told::{LinkEnd, Told};
+use super::wake::Wake;
 use super::worker::{Letter, Worker};
 use crate::connect::RemoteMemory;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::qp::Qp;
+use crate::recorder::{DumpOptions, Record};
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
 use std::os::fd::BorrowedFd;
@@ -40,6 +42,7 @@ pub struct Link {
     /// Polls that found nothing, since the last look at what else there is.
     misses: u32,
     look_every: u32,
+    wake: Option<Wake>,
     inside: Whereabouts,
 }
 
@@ -60,8 +63,12 @@ impl Link {
     /// As [`Device::create_cq`](crate::Device::create_cq) and [`Pd::create_qp`].
     pub fn new(pd: &Pd, init: LinkInit, exchange: impl Exchange + 'static) -> Result<Self, Error> {
         let look_every = init.look_every.max(1);
-        let live = Live::new(pd, &init)?;
-        let mut inside = Box::new(Inside::new(pd, init, Box::new(exchange)));
+        let wake = match init.sleeps {
+            true => Some(Wake::new(pd.device(), &exchange)?),
+            false => None,
+        };
+        let live = Live::new(pd, &init, wake.as_ref())?;
+        let mut inside = Box::new(Inside::new(pd, init, Box::new(exchange), wake.clone()));
         inside.watch(live.qp.qp_num(), live.cq.cqn());
         // The first connection is made as every other is.
         inside.connect_first(pd.device().now());
@@ -69,6 +76,7 @@ impl Link {
             live: Some(live),
             misses: look_every,
             look_every,
+            wake,
             inside: Whereabouts::Here(inside),
         })
     }
@@ -263,6 +271,22 @@ impl Link {
         cq.map(Cq::cqn)
     }
 
+    /// What its queue pair did last, as [`Qp::dump`] has it; faults of the link are among its notes.
+    /// `None` while there is no queue pair, or a thread has it.
+    pub fn dump(&mut self, options: &DumpOptions) -> Option<Record> {
+        match (&mut self.live, &mut self.inside) {
+            (Some(live), _) => live.qp.dump(&mut live.cq, options).ok(),
+            (None, Whereabouts::Here(inside)) => inside.life.as_mut()?.dump(options),
+            _ => None,
+        }
+    }
+
+    /// What the queue pair of the connection that failed last had done by then: it does something else
+    /// now. `None` while none has failed, [`LinkInit::dump`] does not ask for it, or a thread has it.
+    pub fn failure(&self) -> Option<&Record> {
+        self.inside()?.failure.as_ref()
+    }
+
     /// The protection domain.
     pub fn pd(&self) -> Option<&Pd> {
         self.inside().map(|inside| &inside.pd)
@@ -341,6 +365,66 @@ impl Link {
     /// and epoll, beside [`Device::async_fd`](crate::Device::async_fd).
     pub fn exchange_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inside()?.peer.fd()
+    }
+
+    /// For poll(2) and epoll(7), not to be read: readable when the link wants to be polled, with
+    /// [`LinkInit::sleeps`]. The same for as long as the link lives, whatever it recovers from.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.wake.as_ref().map(Wake::fd)
+    }
+
+    /// Before the program sleeps: from here on the link's next completion makes [`fd`](Self::fd)
+    /// readable, as do asynchronous events of its device and what the peer says over an exchange that has
+    /// a descriptor. What is there already does not. So arm it, poll it until it finds nothing, and sleep
+    /// if it is [`Ready`](LinkState::Ready) then: while it recovers in polls it has to be polled all the
+    /// time. System calls; not for the data path.
+    ///
+    /// ```
+    /// # use bellwire::fault::outcome::Replay;
+    /// # use bellwire::recovery::{Link, LinkInit, LinkState, pair};
+    /// # use bellwire::wqe::Nop;
+    /// # use bellwire::wr::SendFlags;
+    /// # let pd = bellwire::Device::soft(Default::default()).alloc_pd();
+    /// let init = LinkInit { sleeps: true, ..LinkInit::default() };
+    /// # let (here, there) = pair();
+    /// let mut link = Link::new(&pd, init, here)?;
+    /// # let mut peer = Link::new(&pd, LinkInit::default(), there)?;
+    /// # while [link.state(), peer.state()] != [LinkState::Ready; 2] {
+    /// #     link.poll(16, |_| ());
+    /// #     peer.poll(16, |_| ());
+    /// # }
+    /// # link.post_empty(1, Nop {}, SendFlags::SIGNALED, Replay::Surface)?;
+    /// # link.ring();
+    /// let mut told = 0;
+    /// while told == 0 {
+    ///     link.arm()?;
+    ///     if link.poll(16, |_| told += 1) == 0 && link.state() == LinkState::Ready {
+    ///         let mut wait = libc::pollfd {
+    ///             fd: std::os::fd::AsRawFd::as_raw_fd(&link.fd().expect("asked for")),
+    ///             events: libc::POLLIN,
+    ///             revents: 0,
+    ///         };
+    ///         // SAFETY: one entry.
+    ///         unsafe { libc::poll(&mut wait, 1, 100) };
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`] without [`LinkInit::sleeps`]; [`Error::Io`].
+    pub fn arm(&mut self) -> Result<(), Error> {
+        let Some(wake) = &self.wake else {
+            let cqn = self.cqn().unwrap_or(0);
+            return Err(Error::NoChannel { cqn });
+        };
+        // The next poll that finds nothing looks at everything.
+        self.misses = self.look_every;
+        wake.forget()?;
+        match &mut self.live {
+            Some(live) => live.cq.req_notify(false),
+            None => Ok(()),
+        }
     }
 
     /// When it wants to be polled again at the latest, in the device's time since some moment; `None`

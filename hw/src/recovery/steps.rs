@@ -30,7 +30,10 @@ pub(super) const fn when(done: bool) -> StepResult {
 impl Inside {
     pub fn carry_out(&mut self, step: Step) -> StepResult {
         match step {
-            Step::ToError => result(self.enter_error()),
+            Step::ToError => {
+                self.keep_dump();
+                result(self.enter_error())
+            }
             Step::Drain => self.drain(),
             Step::AckEvents => self.ack_events(),
             Step::Reset => result(self.reset()),
@@ -62,6 +65,16 @@ impl Inside {
             | Step::LoadAlternatePath
             | Step::RejoinMulticast
             | Step::RefillSrq => StepResult::Done,
+        }
+    }
+
+    /// Keeps what the queue pair did last, before it does something else.
+    fn keep_dump(&mut self) {
+        if let (Some(options), true) = (self.init.dump, self.connected())
+            && let Some(life) = &mut self.life
+            && let Some(record) = life.dump(&options)
+        {
+            self.failure = Some(record);
         }
     }
 
@@ -131,7 +144,7 @@ impl Inside {
             return Ok(());
         };
         if life.cq.is_none() {
-            life.cq = Some(create_cq(&self.pd, &self.init)?);
+            life.cq = Some(create_cq(&self.pd, &self.init, self.wake.as_ref())?);
             self.cq_failed = false;
         }
         Ok(())

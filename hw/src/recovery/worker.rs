@@ -126,5 +126,6 @@ fn recover(mut inside: Box<Inside>, desk: &Desk) -> Box<Inside> {
         }
         std::thread::sleep(PAUSE);
     }
+    inside.wake.iter().for_each(|wake| wake.bell.ring());
     inside
 }
