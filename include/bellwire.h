@@ -1698,13 +1698,13 @@ typedef struct bw_link_counters {
     uint64_t replayed;
     // Receives that were posted again.
     uint64_t reposted;
-    // Requests of a failed connection that turned out to have been executed.
+    // Sends of a failed connection that turned out to have been executed.
     uint64_t done;
-    // Requests told as failed.
+    // Sends told as failed.
     uint64_t failed;
-    // Requests told as not executed.
+    // Sends told as not executed.
     uint64_t not_executed;
-    // Requests told as in doubt.
+    // Sends told as in doubt.
     uint64_t in_doubt;
     // Nanoseconds that the last recovery took, from its first fault on.
     uint64_t last_ns;
@@ -1714,6 +1714,12 @@ typedef struct bw_link_counters {
     uint64_t total_ns;
     // Faults, by `bw_scope`.
     uint64_t faults[9];
+    // Receives told as failed.
+    uint64_t recv_failed;
+    // Receives told as not executed, at the end: no message came for them.
+    uint64_t recv_not_executed;
+    // Receives told as in doubt: a message may have come for them, and its completion was lost.
+    uint64_t recv_in_doubt;
 } bw_link_counters;
 
 // One step of a script: a fault, and when it strikes.

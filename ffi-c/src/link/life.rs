@@ -158,13 +158,13 @@ pub struct bw_link_counters {
     pub replayed: u64,
     /// Receives that were posted again.
     pub reposted: u64,
-    /// Requests of a failed connection that turned out to have been executed.
+    /// Sends of a failed connection that turned out to have been executed.
     pub done: u64,
-    /// Requests told as failed.
+    /// Sends told as failed.
     pub failed: u64,
-    /// Requests told as not executed.
+    /// Sends told as not executed.
     pub not_executed: u64,
-    /// Requests told as in doubt.
+    /// Sends told as in doubt.
     pub in_doubt: u64,
     /// Nanoseconds that the last recovery took, from its first fault on.
     pub last_ns: u64,
@@ -174,6 +174,12 @@ pub struct bw_link_counters {
     pub total_ns: u64,
     /// Faults, by `bw_scope`.
     pub faults: [u64; 9],
+    /// Receives told as failed.
+    pub recv_failed: u64,
+    /// Receives told as not executed, at the end: no message came for them.
+    pub recv_not_executed: u64,
+    /// Receives told as in doubt: a message may have come for them, and its completion was lost.
+    pub recv_in_doubt: u64,
 }
 
 // SAFETY: as above.
@@ -199,6 +205,9 @@ impl From<Counters> for bw_link_counters {
             longest_ns: nanoseconds(counters.longest),
             total_ns: nanoseconds(counters.total),
             faults: counters.faults,
+            recv_failed: counters.recv_failed,
+            recv_not_executed: counters.recv_not_executed,
+            recv_in_doubt: counters.recv_in_doubt,
         }
     }
 }

@@ -3,14 +3,14 @@
 use super::bw_link;
 use super::code::link_code;
 use crate::code::*;
-use crate::direct::element;
+use crate::direct::{at, element};
 use crate::post::{Stage, bytes, flags, list, post_all, post_each};
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::Mw;
 use hw::fault::outcome::Replay;
 use hw::recovery::Link;
 use hw::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
-use hw::wr::{Remote, SendFlags};
+use hw::wr::SendFlags;
 use std::ffi::{c_int, c_void};
 
 /// What is to be done with a request that did not end well, when the link works again. What was
@@ -164,20 +164,10 @@ pub unsafe extern "C" fn bw_link_post_write(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
+    let write = RdmaWrite { remote };
     // SAFETY: the header on posting.
-    unsafe {
-        let payload = element(sge);
-        post(
-            link,
-            wr_id,
-            RdmaWrite { remote },
-            payload,
-            send_flags,
-            replay,
-        )
-    }
+    unsafe { post(link, wr_id, write, element(sge), send_flags, replay) }
 }
 
 /// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
@@ -196,19 +186,12 @@ pub unsafe extern "C" fn bw_link_post_write_inline(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
+    let write = RdmaWrite { remote };
     // SAFETY: the header on posting.
     unsafe {
         let payload = bytes(data, length).map(Inline);
-        post(
-            link,
-            wr_id,
-            RdmaWrite { remote },
-            payload,
-            send_flags,
-            replay,
-        )
+        post(link, wr_id, write, payload, send_flags, replay)
     }
 }
 
@@ -226,20 +209,10 @@ pub unsafe extern "C" fn bw_link_post_read(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
+    let read = RdmaRead { remote };
     // SAFETY: the header on posting.
-    unsafe {
-        let payload = element(sge);
-        post(
-            link,
-            wr_id,
-            RdmaRead { remote },
-            payload,
-            send_flags,
-            replay,
-        )
-    }
+    unsafe { post(link, wr_id, read, element(sge), send_flags, replay) }
 }
 
 /// Posts a SEND of the memory that `sge` names, into the peer's next receive.

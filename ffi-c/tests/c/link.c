@@ -219,6 +219,7 @@ int main(void)
     bw_link_counters counters = side_counters(&a);
     EXPECT(counters.recovered == 5 && counters.gave_up == 0 && counters.in_doubt == 0);
     EXPECT(counters.replayed > 0 && counters.not_executed > 0);
+    EXPECT(counters.recv_not_executed == 0 && counters.recv_failed == 0 && counters.recv_in_doubt == 0);
     EXPECT(counters.faults[BW_SCOPE_CQ] >= 1 && counters.faults[BW_SCOPE_QP] >= 2);
     EXPECT(counters.longest_ns >= counters.last_ns && counters.total_ns >= counters.longest_ns);
     EXPECT(side_counters(&b).reposted > 0);

@@ -217,6 +217,8 @@ fn drain() {
     let not = Outcome::NotExecuted;
     assert_eq!(told, [(11, Outcome::Done), (0, not), (1, not), (2, not)]);
     assert_eq!((drained.told, drained.retired), (4, 6));
+    let counters = world.a.link.counters().unwrap();
+    assert_eq!((counters.not_executed, counters.recv_not_executed), (0, 3));
     assert_eq!(world.a.slab.outstanding(), 0);
     world.settle();
     assert_eq!(
