@@ -2,6 +2,7 @@
 
 use super::init::{FaultReport, Hook, RecoveryReport};
 use super::inside::Inside;
+use super::wake::Bell;
 use bellwire_core::fault::Fault;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,8 @@ pub(super) enum Letter {
 #[derive(Default)]
 struct Desk {
     stop: AtomicBool,
+    /// The thread is about to end: it is waited for no longer than that takes.
+    done: AtomicBool,
     /// Taken out before it is read: hooks are called under no lock.
     letters: Mutex<Vec<Letter>>,
 }
@@ -84,7 +87,8 @@ impl Worker {
     /// # Errors
     /// The worker, when it is not.
     pub fn fetch(self) -> Result<Box<Inside>, Self> {
-        if self.thread.is_finished() {
+        // Acquire: partner of the release in `Done`. Whoever is woken by that finds it done.
+        if self.desk.done.load(Ordering::Acquire) {
             Ok(self.join())
         } else {
             Err(self)
@@ -115,7 +119,19 @@ fn take(parcel: &Mutex<Option<Box<Inside>>>) -> Option<Box<Inside>> {
     parcel.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
+/// Tells that the thread is done, also where a hook of the program's panicked.
+struct Done<'a>(&'a Desk, Option<Arc<Bell>>);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        // Release: partner of the acquire in `Worker::fetch`.
+        self.0.done.store(true, Ordering::Release);
+        self.1.iter().for_each(|bell| bell.ring());
+    }
+}
+
 fn recover(mut inside: Box<Inside>, desk: &Desk) -> Box<Inside> {
+    let _done = Done(desk, inside.wake.as_ref().map(|wake| wake.bell.clone()));
     // Relaxed: a flag on its own.
     while !desk.stop.load(Ordering::Relaxed) {
         desk.answer(&mut inside);
@@ -126,6 +142,5 @@ fn recover(mut inside: Box<Inside>, desk: &Desk) -> Box<Inside> {
         }
         std::thread::sleep(PAUSE);
     }
-    inside.wake.iter().for_each(|wake| wake.bell.ring());
     inside
 }
