@@ -40,7 +40,11 @@ fn requests_rung_in_err_are_told_though_dropped_at_once(mode: Mode) {
 fn requests_staged_are_told_though_err_is_refused(mode: Mode) {
     let after_all = Trigger::After(Duration::ZERO);
     for (trigger, fault, status) in [
-        (Trigger::Modify(1), Fault::RefuseModify, WcStatus::WrFlushErr),
+        (
+            Trigger::Modify(1),
+            Fault::RefuseModify,
+            WcStatus::WrFlushErr,
+        ),
         (after_all, Fault::DeviceFatal, WcStatus::FatalErr),
     ] {
         let device = device(mode);

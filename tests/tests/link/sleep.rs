@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// Whether the descriptor of a link is readable, or gets so within `milliseconds`.
-fn wakes(end: &End, milliseconds: i32) -> bool {
+pub fn wakes(end: &End, milliseconds: i32) -> bool {
     let mut entry = libc::pollfd {
         fd: end.link.fd().unwrap().as_raw_fd(),
         events: libc::POLLIN,
@@ -24,7 +24,7 @@ fn wakes(end: &End, milliseconds: i32) -> bool {
 }
 
 /// As a program does before it sleeps.
-fn falls_asleep(end: &mut End) {
+pub fn falls_asleep(end: &mut End) {
     end.link.arm().unwrap();
     while end.poll() != 0 {}
     assert_eq!(end.state(), LinkState::Ready);
