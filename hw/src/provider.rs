@@ -240,6 +240,12 @@ impl Provider {
         both!(self, device => device.restart(qpn, life));
     }
 
+    /// A queue pair that is about to be destroyed, and that the device did not take to ERR: what is rung
+    /// from here on is told as flushed, and not executed.
+    pub fn stop_qp(&self, qpn: u32) {
+        both!(self, device => device.stop_qp(qpn));
+    }
+
     pub fn destroy_qp(&self, qpn: u32) {
         both!(self, device => device.destroy_qp(qpn));
     }

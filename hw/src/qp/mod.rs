@@ -281,11 +281,13 @@ impl<T: QpTransport> Qp<T> {
 
     /// Takes it away from the device, after it has flushed what is in flight.
     fn destroy(&mut self) {
-        // What is staged and not rung was taken, so it is told. Any state has a way to ERR.
-        if self.to_error().is_ok() {
-            self.sq.ring();
-            self.rq.ring();
+        // Any state has a way to ERR; a device that does not take it is not asked.
+        if self.to_error().is_err() {
+            self.pd.device().hca.stop_qp(self.qpn);
         }
+        // What is staged and not rung was taken, so it is told.
+        self.sq.ring();
+        self.rq.ring();
         self.pd.device().hca.destroy_qp(self.qpn);
         self.destroyed = true;
     }

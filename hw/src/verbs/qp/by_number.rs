@@ -38,6 +38,12 @@ impl Context {
         }
     }
 
+    pub(crate) fn stop_qp(&self, qpn: u32) {
+        if let Ok(qp) = self.qp(qpn) {
+            qp.stop();
+        }
+    }
+
     pub(crate) fn destroy_qp(&self, qpn: u32) {
         let qp = self.tables().qps.remove(&qpn);
         if let Some(qp) = qp {

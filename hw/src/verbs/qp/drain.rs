@@ -145,6 +145,14 @@ impl Qp {
         posted
     }
 
+    /// Nothing is posted any more: what is rung from here on is told as flushed.
+    pub fn stop(&self) {
+        let state = self.query().map_or(QpState::Err, |attr| attr.qp_state);
+        if state != QpState::Reset && self.set_refused() {
+            self.drain();
+        }
+    }
+
     /// Destroys it, after everything posted has been told. When this returns the device does not touch
     /// its memory any more.
     pub fn destroy(&self) {
