@@ -65,7 +65,7 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// A queue in its first life. `None` when the ledger's size differs from the ring's, or an entry
     /// with `max_sge` elements or `max_inline` bytes would be longer than the format can say or
-    /// than the ring.
+    /// than what can be in flight.
     ///
     /// # Safety
     /// This is the only queue on the ring, and the only poster of the ledger.
@@ -79,8 +79,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             signal_all,
         } = init;
         let longest = Self::longest_entry(max_sge, max_inline);
-        let fits = longest <= (ring.blocks() as usize * BASIC_BLOCK).min(MAX_DS * SEGMENT);
-        (fits && ledger.capacity() == ring.blocks()).then(|| Self {
+        let fits = longest <= (ledger.capacity() as usize * BASIC_BLOCK).min(MAX_DS * SEGMENT);
+        (fits && ledger.slots() == ring.blocks()).then(|| Self {
             ring,
             ledger,
             head: 0,
@@ -123,12 +123,12 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Basic blocks that can be staged before something has to complete.
     pub fn free_blocks(&self) -> u32 {
         let in_flight = self.head.wrapping_sub(self.ledger.retired());
-        self.ring.blocks() - in_flight
+        self.ledger.capacity() - in_flight
     }
 
-    /// Basic blocks of its ring.
+    /// Basic blocks that can be in flight.
     pub fn slots(&self) -> u32 {
-        self.ring.blocks()
+        self.ledger.capacity()
     }
 
     /// Basic blocks of what was rung and not told yet.
@@ -319,7 +319,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         if !self.postable {
             return Err(PostError::WrongState);
         }
-        self.limit = self.ledger.retired().wrapping_add(self.ring.blocks());
+        self.limit = self.ledger.retired().wrapping_add(self.ledger.capacity());
         if self.limit.wrapping_sub(self.head) < blocks {
             return Err(PostError::QueueFull);
         }
