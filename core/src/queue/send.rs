@@ -10,7 +10,7 @@ use crate::port::{SendDoorbell, Staged};
 use crate::slab::Block;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
-    Supports, Transport, build, fm_ce_se, prefix,
+    Supports, Transport, build, build_nop, fm_ce_se, prefix,
 };
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
@@ -379,6 +379,32 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.head = counter.wrapping_add(blocks);
         self.last = (counter, ds);
         self.staged += 1;
+    }
+
+    /// Posts and rings an entry that is no request: a NOP, signalled, behind all that was posted; gives its
+    /// counter. The device completes it last; what polls the completion drops it as
+    /// [stale](super::CompletionQueue::stale). Without room for it the counter is that of the last
+    /// request.
+    ///
+    /// For who ends the queue, and looks for it among the completions that were not polled: nothing is to
+    /// be posted from here on, before [`clear`](Self::clear).
+    #[cold]
+    pub fn mark(&mut self) -> u16 {
+        self.ring();
+        if self.free_blocks() == 0 {
+            return self.last.0 as u16;
+        }
+        let counter = self.head;
+        let flags = fm_ce_se::SIGNALED;
+        // SAFETY: only poster by `&mut self`; the block is free.
+        let ds = unsafe { build_nop(&self.ring, counter, self.ledger.qp_num(), flags) };
+        self.doorbell.ring(&Staged {
+            counter: counter.wrapping_add(1),
+            count: 1,
+            last: self.ring.block(counter),
+            ds,
+        });
+        counter as u16
     }
 
     /// Tells the device of everything staged. Does nothing when nothing is.

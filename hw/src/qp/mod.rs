@@ -18,6 +18,8 @@ pub use xrc::XrcTarget;
 use crate::cq::{Cq, CqShared, Cqs};
 use crate::error::Error;
 use crate::event::Element;
+#[cfg(feature = "mlx5")]
+use crate::mlx5::Pending;
 use crate::pd::Pd;
 use crate::provider::{RecvDoorbell, SendDoorbell};
 use crate::recorder::{Notes, What};
@@ -286,9 +288,32 @@ impl<T: QpTransport> Qp<T> {
         if self.to_error().is_ok() {
             self.sq.ring();
             self.rq.ring();
+            #[cfg(feature = "mlx5")]
+            self.drain();
         }
         self.pd.device().hca.destroy_qp(self.qpn);
         self.destroyed = true;
+    }
+
+    /// Waits, on the device's own rings, until everything posted has completed. In ERR.
+    #[cfg(feature = "mlx5")]
+    fn drain(&mut self) {
+        let (Ok(sends), Ok(receives)) = (self.cqs.0.ctx.mlx5(), self.cqs.1.ctx.mlx5()) else {
+            return;
+        };
+        let mark = match self.sq.in_flight() {
+            0 => None,
+            _ => Some(self.sq.mark()),
+        };
+        let pending = Pending {
+            qp_num: self.qpn,
+            sends: (sends, mark),
+            receives,
+        };
+        pending.wait(|| match self.srq {
+            None if T::RECEIVES => self.rq.in_flight(),
+            _ => 0,
+        });
     }
 }
 

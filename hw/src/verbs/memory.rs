@@ -36,11 +36,11 @@ impl Pd {
         })
     }
 
-    pub(super) fn handle(&self) -> NonNull<sys::ibv_pd> {
+    pub(crate) fn handle(&self) -> NonNull<sys::ibv_pd> {
         self.handle
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
 }
