@@ -122,6 +122,8 @@ mod provider;
 mod qp;
 pub mod recorder;
 pub mod recovery;
+#[cfg(feature = "rings")]
+pub mod rings;
 mod slab;
 pub mod soft;
 mod srq;
