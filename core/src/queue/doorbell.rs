@@ -32,6 +32,8 @@ pub struct BlueFlame<'m, R: Register = Private> {
 
 // SAFETY: the ring is only read, by its poster; the register says itself who may write it.
 unsafe impl<R: Register + Send> Send for BlueFlame<'_, R> {}
+// SAFETY: nothing is done by a shared reference.
+unsafe impl<R: Register + Sync> Sync for BlueFlame<'_, R> {}
 
 impl<'m> BlueFlame<'m> {
     /// A doorbell on `register`, whose halves have `size` bytes (a multiple of 256, or zero where

@@ -34,6 +34,8 @@ pub struct Private {
 
 // SAFETY: the register belongs to this owner alone, by `new`'s contract.
 unsafe impl Send for Private {}
+// SAFETY: nothing is done by a shared reference.
+unsafe impl Sync for Private {}
 
 impl Private {
     /// # Safety
