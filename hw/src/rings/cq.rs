@@ -44,8 +44,12 @@ struct Inner {
 const CONSUMER: usize = 0;
 const ARM: usize = 1;
 
+/// No consumer arms with this word: bits are set that none of its parts has.
+const NEVER_ARMED: u32 = u32::MAX;
+
 impl Cq {
-    /// A queue without entries. The ring is set to "owned by the device".
+    /// A queue without entries. The ring is set to "owned by the device", and the arm record to a word
+    /// that no consumer writes.
     ///
     /// # Errors
     /// Sizes that the format does not have, an address that is not aligned to the entries; another
@@ -64,6 +68,8 @@ impl Cq {
         // SAFETY: the caller's promise.
         let records: &'static [DoorbellRecord; 2] = unsafe { init.records.as_ref() };
         let cqn = hca.cqns.take()?;
+        // So that the first word is a change: it may be zero.
+        records[ARM].store(NEVER_ARMED);
         let channel = init.channel.map(|channel| channel.queue().clone());
         let events = device.events.clone();
         Ok(Self(Arc::new(Inner {
@@ -76,7 +82,7 @@ impl Cq {
                 hca.armed(),
             ),
             arm: &records[ARM],
-            armed: AtomicU32::new(records[ARM].load()),
+            armed: AtomicU32::new(NEVER_ARMED),
             device: device.clone(),
         })))
     }
@@ -87,7 +93,8 @@ impl Cq {
     }
 
     /// Acts upon the arm record, if it has changed: an entry behind the consumer index that it names
-    /// tells the channel, also one that stands there already.
+    /// tells the channel, also one that stands there already. Between two events the word changes, for
+    /// it counts them.
     pub fn look_at_arm(&self) {
         let word = self.0.arm.load();
         // Relaxed: the records of a queue are looked at by one thread.
