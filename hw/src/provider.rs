@@ -255,6 +255,18 @@ impl Provider {
         }
     }
 
+    /// A window is to be bound to the region of this key, or to nothing: asked for on rings that nobody
+    /// else reads.
+    pub fn note_bind(&self, rkey: u32, lkey: Option<u32>) {
+        let _ = (rkey, lkey);
+        #[cfg(feature = "mlx5")]
+        if let Self::Verbs(context) = self
+            && context.drives_rings()
+        {
+            context.note_bind(rkey, lkey);
+        }
+    }
+
     pub fn dealloc_mw(&self, rkey: u32) {
         both!(self, device => device.dealloc_mw(rkey));
     }

@@ -30,6 +30,8 @@ pub(crate) struct Cq {
     taken: Arc<AtomicU32>,
     /// As many as core was told of.
     told: AtomicU32,
+    /// Armed for any entry, and no event since.
+    any: AtomicBool,
     /// Somebody on the control path looks at the entries, or moves them.
     busy: AtomicBool,
 }
@@ -86,6 +88,7 @@ impl Cq {
             number: dv.cqn,
             taken,
             told: AtomicU32::new(0),
+            any: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             object,
         })
@@ -111,7 +114,11 @@ impl Cq {
         // The number has two bits. Relaxed: only who owns the queue arms it.
         let told = self.told.swap(taken, Ordering::Relaxed);
         (0..taken.wrapping_sub(told) & 3).for_each(|_| core.event_taken());
-        let word = core.arm(self.number, solicited_only);
+        // What was armed for any entry stays so until it tells: the device would go by the last word.
+        let armed_for_any = taken == told && self.any.load(Ordering::Relaxed);
+        let any = !solicited_only || armed_for_any;
+        self.any.store(any, Ordering::Relaxed);
+        let word = core.arm(self.number, !any);
         // The record before the register.
         barrier::flush_write_combining();
         // SAFETY: a register that takes eight bytes, in the order of the device.

@@ -234,6 +234,14 @@ impl Context {
         Ok(rkey)
     }
 
+    /// A window is to be bound to this region, or to nothing.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn note_bind(&self, rkey: u32, lkey: Option<u32>) {
+        if let Some(window) = self.tables().windows.get_mut(&(rkey >> 8)) {
+            window.bound = lkey;
+        }
+    }
+
     /// Frees a window. One that went with its region is not there any more.
     pub(crate) fn dealloc_mw(&self, rkey: u32) {
         let window = self.tables().windows.remove(&(rkey >> 8));
