@@ -93,7 +93,8 @@ impl<T> Domain<T> {
 #[derive(Debug)]
 pub struct State {
     pub pds: Table<Domain<Pd>>,
-    pub xrcds: Table<Domain<Xrcd>>,
+    /// Shared by those that name the same file.
+    pub xrcds: Table<Domain<Arc<Xrcd>>>,
     pub mrs: Table<(Mr, Arc<()>)>,
     pub mws: Table<(Mw, Arc<()>)>,
     pub cqs: Table<CqObject>,

@@ -54,6 +54,8 @@ struct Watched {
     pages: Vec<Page>,
     qps: Vec<(PageId, Arc<Qp>)>,
     cqs: Vec<(PageId, Cq)>,
+    /// Pages on which counters begin anew, by the number of the change.
+    fresh: Vec<(u64, Page)>,
 }
 
 /// A page of a context's registers.
@@ -81,14 +83,20 @@ fn watched() -> MutexGuard<'static, Arc<Watched>> {
 }
 
 /// Changes what is watched. When this returns the thread touches nothing any more that was taken out.
-fn change(change: impl FnOnce(&mut Watched)) {
+fn change(change: impl FnOnce(&mut Watched, u64)) {
     let number = {
         let mut watched = watched();
         let mut new = Watched::clone(&watched);
-        change(&mut new);
+        // Relaxed: changed under the lock only.
+        let number = CHANGES.load(Ordering::Relaxed) + 1;
+        // Relaxed: one that is kept too long is made fresh once more.
+        let old = TAKEN_OVER.load(Ordering::Relaxed);
+        new.fresh.retain(|(number, _)| *number > old);
+        change(&mut new, number);
         *watched = Arc::new(new);
         // Release: partner of the acquire in `watch`.
-        CHANGES.fetch_add(1, Ordering::Release) + 1
+        CHANGES.store(number, Ordering::Release);
+        number
     };
     // Acquire: partner of the release in `watch`.
     while TAKEN_OVER.load(Ordering::Acquire) < number {
@@ -98,15 +106,15 @@ fn change(change: impl FnOnce(&mut Watched)) {
 
 /// Watches a queue pair, rung on this page.
 pub fn add_qp(page: &Page, qp: &Arc<Qp>) {
-    change(|watched| {
-        watched.add_page(page);
+    change(|watched, number| {
+        watched.add_page(page, number);
         watched.qps.push((page.id(), qp.clone()));
     });
 }
 
 /// Watches a queue pair no more.
 pub fn remove_qp(qp: &Arc<Qp>) {
-    change(|watched| {
+    change(|watched, _| {
         watched.qps.retain(|(_, of)| !Arc::ptr_eq(of, qp));
         watched.drop_pages();
     });
@@ -114,24 +122,29 @@ pub fn remove_qp(qp: &Arc<Qp>) {
 
 /// Watches a completion queue, armed on this page.
 pub fn add_cq(page: &Page, cq: &Cq) {
-    change(|watched| {
-        watched.add_page(page);
+    change(|watched, number| {
+        watched.add_page(page, number);
         watched.cqs.push((page.id(), cq.clone()));
     });
 }
 
 /// Watches a completion queue no more.
 pub fn remove_cq(cq: &Cq) {
-    change(|watched| {
+    change(|watched, _| {
         watched.cqs.retain(|(_, of)| of.cqn() != cq.cqn());
         watched.drop_pages();
     });
 }
 
+/// Counters begin anew on this page: the next ring may be with what the register says already.
+pub fn begin_anew(page: &Page) {
+    change(|watched, number| watched.fresh.push((number, page.clone())));
+}
+
 impl Watched {
-    fn add_page(&mut self, page: &Page) {
-        // Whoever is new on it may ring with what was seen there.
-        page.uars.forget(page.page);
+    fn add_page(&mut self, page: &Page, number: u64) {
+        // As whoever is new on it may ring.
+        self.fresh.push((number, page.clone()));
         if !self.pages.iter().any(|of| of.id() == page.id()) {
             self.pages.push(page.clone());
         }
@@ -144,20 +157,27 @@ impl Watched {
         self.pages.retain(|page| used(page.id()));
     }
 
+    /// Begins anew on the pages that changes after this one ask it for.
+    fn freshen(&self, last: u64) {
+        for (_, page) in self.fresh.iter().filter(|(number, _)| *number > last) {
+            page.uars.forget(page.page);
+            self.look_at_page(page);
+        }
+    }
+
+    fn look_at_page(&self, page: &Page) {
+        let on_it = |id: PageId| id == page.id();
+        (self.qps.iter().filter(|(id, _)| on_it(*id))).for_each(|(_, qp)| qp.look_at_sends());
+        (self.cqs.iter().filter(|(id, _)| on_it(*id))).for_each(|(_, cq)| cq.look_at_arm());
+    }
+
     /// Looks at everything once; whether there was something to do.
     fn look(&self) -> bool {
         let mut worked = false;
         for page in &self.pages {
-            let id = page.id();
             if page.uars.rung(page.page) {
                 worked = true;
-                let rung = self.qps.iter().filter(|(on, _)| *on == id);
-                rung.for_each(|(_, qp)| qp.look_at_sends());
-            }
-            if page.uars.armed(page.page) {
-                worked = true;
-                let armed = self.cqs.iter().filter(|(on, _)| *on == id);
-                armed.for_each(|(_, cq)| cq.look_at_arm());
+                self.look_at_page(page);
             }
         }
         self.qps.iter().for_each(|(_, qp)| qp.look_at_receives());
@@ -195,8 +215,10 @@ fn watch(device: &Device) {
         // Acquire: partner of the release in `change`; what is watched now is seen.
         let changes = CHANGES.load(Ordering::Acquire);
         // Relaxed: written by this thread only.
-        if TAKEN_OVER.load(Ordering::Relaxed) != changes {
+        let last = TAKEN_OVER.load(Ordering::Relaxed);
+        if last != changes {
             now = watched().clone();
+            now.freshen(last);
             // Release: partner of the acquire in `change`; what was watched is let go before.
             TAKEN_OVER.store(changes, Ordering::Release);
         }

@@ -9,8 +9,8 @@
 //!
 //! A register is memory here, and what one ring wrote the next may write over before it was seen. So
 //! that it changed only says that some queue of the page was rung: their records tell which, and how
-//! far. It changes with each ring, for the entry's counter stands in it; lives that begin anew make
-//! the watcher forget what it saw.
+//! far. It changes with each ring, for the entry's counter stands in it. Where counters begin anew the
+//! registers are set to zero, which no ring says.
 
 use crate::context::File;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -90,44 +90,48 @@ impl Uars {
         (page < DYNAMIC).then_some(self.fixed + page)
     }
 
-    fn word(&self, page: u32, offset: usize) -> u64 {
+    fn register(&self, page: u32, offset: usize) -> &AtomicU64 {
         let place = page as usize * PAGE + offset;
         debug_assert!(place < self.seen.len() * PAGE);
         // SAFETY: within the mapping, aligned; the program's side is a register's, written by whole
         // words. What was read torn is another value than what was there, which is all that counts.
-        let word = unsafe { AtomicU64::from_ptr(self.start.add(place).cast()) };
-        // Acquire: partner of the barrier between records and register; the records come before.
-        word.load(Ordering::Acquire)
+        unsafe { AtomicU64::from_ptr(self.start.add(place).cast()) }
     }
 
     fn changed(&self, page: u32, spot: usize, offset: usize) -> bool {
-        let now = self.word(page, offset);
+        // Acquire: partner of the barrier between records and register; the records come before.
+        let now = self.register(page, offset).load(Ordering::Acquire);
         let seen = &self.seen[page as usize][spot];
-        // Relaxed: whoever forgets it has it looked at once more.
+        // Relaxed: the watching thread's own.
         seen.load(Ordering::Relaxed) != now && {
             seen.store(now, Ordering::Relaxed);
             true
         }
     }
 
-    /// Whether a register of the page was written since this was last asked.
+    /// Whether a register or the arm doorbell of the page was written since this was last asked.
     pub fn rung(&self, page: u32) -> bool {
-        (0..SPOTS).fold(false, |rung, spot| {
-            let offset = REGISTERS + spot * (REGISTER as usize / 2);
+        let offsets = (0..SPOTS).map(spot_offset).chain([ARM]);
+        (offsets.enumerate()).fold(false, |rung, (spot, offset)| {
             self.changed(page, spot, offset) | rung
         })
     }
 
-    /// Whether the page's arm doorbell was written since this was last asked.
-    pub fn armed(&self, page: u32) -> bool {
-        self.changed(page, SPOTS, ARM)
-    }
-
-    /// Forgets what was seen of a page: counters on it start anew.
+    /// Makes what is rung on a page from here on differ from what was seen, whatever it is: counters
+    /// on it start anew. Who calls this looks at everything on the page, for a ring may be lost by it.
     pub fn forget(&self, page: u32) {
-        // No register says this: the size of an entry is in it.
-        (self.seen[page as usize].iter()).for_each(|seen| seen.store(0, Ordering::Relaxed));
+        let offsets = (0..SPOTS).map(spot_offset).chain([ARM]);
+        for (seen, offset) in self.seen[page as usize].iter().zip(offsets) {
+            // No ring says this: an entry's size and a completion queue's number are in it.
+            // Relaxed: who rings a first time does so when whoever calls this has said so.
+            self.register(page, offset).store(0, Ordering::Relaxed);
+            seen.store(0, Ordering::Relaxed);
+        }
     }
+}
+
+fn spot_offset(spot: usize) -> usize {
+    REGISTERS + spot * (REGISTER as usize / 2)
 }
 
 impl Drop for Uars {

@@ -10,7 +10,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Debian packages that building and testing needs. This and [`GUEST`] are the places that name them.
+/// Debian packages that building and testing needs. This, [`UVERBS`] and [`GUEST`] are the places that name them.
 const APT: [&str; 12] = [
     "clang",
     "cmake",
@@ -38,6 +38,14 @@ pub const GUEST: [&str; 10] = [
     "qemu-system-x86",
     "rdmacm-utils",
     "xz-utils",
+];
+
+/// Debian packages whose programs and libraries run on the stand-in for the kernel.
+pub const UVERBS: [&str; 4] = [
+    "gcc",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "libibverbs-dev",
 ];
 
 const CARGO_HACK: &str = "0.6.46";

@@ -52,11 +52,6 @@ layouts! {
         dump_fill_mkey: u32,
     }
 
-    AllocPdResp {
-        pd_handle: u32,
-        pdn: u32,
-    }
-
     CreateMlx5Cq {
         buf_addr: u64,
         db_addr: u64,

@@ -1,25 +1,25 @@
 //! Domains, memory regions and windows.
 
 use super::{NONE, Request, check_unused};
-use crate::abi::{AllocMw, AllocMwResp, AllocPdResp, Handle, OpenXrcd, RegMr, RegMrResp};
+use crate::abi::{AllocMw, AllocMwResp, Handle, OpenXrcd, RegMr, RegMrResp};
 use crate::context::{Context, Domain};
 use crate::memory::{self, Use};
 use crate::object::errno;
-use bellwire::AccessFlags;
 use bellwire::wr::MwType;
+use bellwire::{AccessFlags, Xrcd};
 use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 pub fn alloc_pd(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
     request.check_room::<Handle>()?;
     let mut state = context.state();
     let pd_handle = state.pds.insert(Domain::new(context.device().alloc_pd()));
-    // The number that mlx5dv tells; nobody looks at it.
-    let own = AllocPdResp {
-        pd_handle,
-        pdn: pd_handle,
-    };
-    request.answer(&Handle { handle: pd_handle }, &Handle { handle: own.pdn })
+    // The driver's part is the number that mlx5dv tells, which is used for nothing else here.
+    let own = Handle { handle: pd_handle };
+    request.answer(&own, &own)
 }
 
 pub fn dealloc_pd(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
@@ -104,17 +104,49 @@ pub fn dealloc_mw(context: &Context, request: &mut Request<'_>) -> Result<(), Er
     context.state().mws.remove(handle).map(drop)
 }
 
+/// What tells a file from others: device and inode.
+type FileId = (u64, u64);
+
+/// XRC domains by the file that names them, for all contexts of the process.
+static BY_FILE: LazyLock<Mutex<HashMap<FileId, Weak<Xrcd>>>> = LazyLock::new(Mutex::default);
+
 pub fn open_xrcd(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
     const NO_FILE: u32 = u32::MAX;
     let asked: OpenXrcd = request.take()?;
     request.check_room::<Handle>()?;
-    // Domains that processes share by a file are not the software HCA's.
-    if asked.fd != NO_FILE {
-        return Err(Errno::OPNOTSUPP);
-    }
-    let xrcd = Domain::new(context.device().open_xrcd());
-    let handle = context.state().xrcds.insert(xrcd);
+    let open = || Arc::new(context.device().open_xrcd());
+    let xrcd = if asked.fd == NO_FILE {
+        open()
+    } else {
+        let file = file_of(asked.fd)?;
+        let mut by_file = BY_FILE.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = by_file.get(&file).and_then(Weak::upgrade);
+        let wants = |flag: i32| asked.oflags & flag as u32 != 0;
+        match there {
+            Some(_) if wants(libc::O_EXCL) => return Err(Errno::INVAL),
+            Some(there) => there,
+            None if !wants(libc::O_CREAT) => return Err(Errno::AGAIN),
+            None => {
+                let new = open();
+                by_file.retain(|_, xrcd| xrcd.strong_count() != 0);
+                by_file.insert(file, Arc::downgrade(&new));
+                new
+            }
+        }
+    };
+    let handle = context.state().xrcds.insert(Domain::new(xrcd));
     request.answer(&Handle { handle }, &NONE)
+}
+
+fn file_of(fd: u32) -> Result<FileId, Errno> {
+    let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: used for this call; one that is nobody's is refused by it.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 pub fn close_xrcd(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {

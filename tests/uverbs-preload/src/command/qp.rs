@@ -188,8 +188,7 @@ pub fn modify(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     let object = state.qps.get(asked.qp_handle)?;
     let now = object.qp.modify(&attr, mask).map_err(errno)?;
     if now == QpState::Reset {
-        // Counters start anew, and may bring what the register says already.
-        object.page.uars.forget(object.page.page);
+        engine::begin_anew(&object.page);
     }
     Ok(())
 }

@@ -113,6 +113,34 @@ static void batches(struct world *world, struct ibv_qp *a, struct ibv_cq *cq)
 	}
 }
 
+/* Lives of two requests each, which ring both halves of the register with what they rang it with before. */
+static void lives(struct world *world, struct ibv_qp *qp, struct ibv_cq *cq)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+
+	for (unsigned life = 0; life < 20; life++) {
+		CHECK(!ibv_modify_qp(qp, &reset, IBV_QP_STATE));
+		qp_connect(qp, qp->qp_num, world->lid);
+		for (unsigned at = 0; at < 2; at++) {
+			struct ibv_sge sge = world_sge(world, 0, 8);
+			struct ibv_send_wr wr = {
+				.wr_id = life,
+				.sg_list = &sge,
+				.num_sge = 1,
+				.opcode = IBV_WR_RDMA_WRITE,
+				.send_flags = IBV_SEND_SIGNALED,
+				.wr.rdma = {
+					.remote_addr = sge.addr + 64,
+					.rkey = world->mr->rkey,
+				},
+			};
+
+			post_send(qp, &wr);
+			poll_good(cq, life);
+		}
+	}
+}
+
 /* The same by the newer interface. */
 static void extended(struct world *world)
 {
@@ -177,6 +205,7 @@ int main(void)
 	qp_connect(a, b->qp_num, world.lid);
 	qp_connect(b, a->qp_num, world.lid);
 	operations(&world, a, b, cq);
+	lives(&world, a, cq);
 	/* What something is on does not go before it. */
 	CHECK(ibv_destroy_cq(cq) == EBUSY);
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
