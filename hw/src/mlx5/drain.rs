@@ -1,5 +1,5 @@
 //! The end of a queue pair on the device's rings: it is in ERR, and whoever destroys it waits until the
-//! device has completed everything that was posted.
+//! device has completed everything that was posted. Others may poll meanwhile.
 
 use super::cq::Cq;
 use bellwire_core::cqe::{Cqe64, CqeOpcode};
@@ -8,44 +8,33 @@ use std::time::{Duration, Instant};
 /// How long a drain may take. Devices flush at once; one that does not never will.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What is waited for.
-pub(crate) struct Pending<'c> {
-    pub qp_num: u32,
-    /// Where sends complete, and the counter of the entry behind all of them, if one was posted.
-    pub sends: (&'c Cq, Option<u16>),
-    /// Where receives complete.
-    pub receives: &'c Cq,
+fn wait(done: impl Fn() -> bool) {
+    let end = Instant::now() + DRAIN;
+    while !done() && Instant::now() < end {
+        std::thread::yield_now();
+    }
 }
 
-impl Pending<'_> {
-    /// Waits until the last send has completed and as many receives as `in_flight` says are in flight;
-    /// but not longer than [`DRAIN`]. Others may poll meanwhile.
-    pub fn wait(&self, in_flight: impl Fn() -> u32) {
-        let end = Instant::now() + DRAIN;
-        while !(self.sent() && self.received(in_flight())) && Instant::now() < end {
-            std::thread::yield_now();
-        }
-    }
+/// Waits until the send at this counter has completed, which is behind all others.
+pub(crate) fn sends(cq: &Cq, qp_num: u32, mark: u16) {
+    let is_mark = |cqe: &Cqe64| {
+        let of_send = matches!(cqe.opcode(), CqeOpcode::Req | CqeOpcode::ReqErr);
+        of_send && cqe.qpn() == qp_num && cqe.wqe_counter() == mark
+    };
+    wait(|| cq.fold(|| false, |found, cqe| *found |= is_mark(cqe)).0);
+}
 
-    fn sent(&self) -> bool {
-        let (cq, Some(mark)) = self.sends else {
-            return true;
-        };
-        let is_mark = |cqe: &Cqe64| {
-            let of_send = matches!(cqe.opcode(), CqeOpcode::Req | CqeOpcode::ReqErr);
-            of_send && cqe.qpn() == self.qp_num && cqe.wqe_counter() == mark
-        };
-        cq.fold(|| false, |found, cqe| *found |= is_mark(cqe)).0
-    }
-
-    /// `count` was told before the entries are looked at: what is polled between is in neither, so that
-    /// too few are found, and never too many.
-    fn received(&self, count: u32) -> bool {
-        let of_it = |cqe: &Cqe64| {
-            let of_receive = cqe.opcode().is_received() || cqe.opcode() == CqeOpcode::RespErr;
-            of_receive && cqe.qpn() == self.qp_num
-        };
-        let count_them = |found: &mut u32, cqe: &Cqe64| *found += u32::from(of_it(cqe));
-        count == 0 || self.receives.fold(|| 0, count_them).0 >= count
-    }
+/// Waits until as many receives have completed as are in flight.
+pub(crate) fn receives(cq: &Cq, qp_num: u32, in_flight: impl Fn() -> u32) {
+    let of_it = |cqe: &Cqe64| {
+        let of_receive = cqe.opcode().is_received() || cqe.opcode() == CqeOpcode::RespErr;
+        of_receive && cqe.qpn() == qp_num
+    };
+    let count = |found: &mut u32, cqe: &Cqe64| *found += u32::from(of_it(cqe));
+    // How many there are is told before the entries are looked at: what is polled between is in neither,
+    // so that too few are found, and never too many.
+    wait(|| match in_flight() {
+        0 => true,
+        wanted => cq.fold(|| 0, count).0 >= wanted,
+    });
 }

@@ -26,7 +26,7 @@
 
 mod cq;
 mod domain;
-mod drain;
+pub(crate) mod drain;
 mod dv;
 mod register;
 mod rings;
@@ -34,7 +34,6 @@ mod srq;
 
 pub(crate) use cq::{CI_MASK, Cq};
 pub(crate) use domain::Domain;
-pub(crate) use drain::Pending;
 use dv::Library;
 pub(crate) use dv::address_vector;
 pub(crate) use register::Registers;

@@ -19,7 +19,7 @@ use crate::cq::{Cq, CqShared, Cqs};
 use crate::error::Error;
 use crate::event::Element;
 #[cfg(feature = "mlx5")]
-use crate::mlx5::Pending;
+use crate::mlx5::drain;
 use crate::pd::Pd;
 use crate::provider::{RecvDoorbell, SendDoorbell};
 use crate::recorder::{Notes, What};
@@ -287,33 +287,36 @@ impl<T: QpTransport> Qp<T> {
         // What is staged and not rung was taken, so it is told. Any state has a way to ERR.
         if self.to_error().is_ok() {
             self.sq.ring();
+            #[cfg(feature = "mlx5")]
+            self.drain_sends();
             self.rq.ring();
             #[cfg(feature = "mlx5")]
-            self.drain();
+            self.drain_receives();
         }
         self.pd.device().hca.destroy_qp(self.qpn);
         self.destroyed = true;
     }
 
-    /// Waits, on the device's own rings, until everything posted has completed. In ERR.
+    /// Waits, on the device's own rings, until every send that was posted has completed. In ERR.
     #[cfg(feature = "mlx5")]
-    fn drain(&mut self) {
-        let (Ok(sends), Ok(receives)) = (self.cqs.0.ctx.mlx5(), self.cqs.1.ctx.mlx5()) else {
-            return;
-        };
-        let mark = match self.sq.in_flight() {
-            0 => None,
-            _ => Some(self.sq.mark()),
-        };
-        let pending = Pending {
-            qp_num: self.qpn,
-            sends: (sends, mark),
-            receives,
-        };
-        pending.wait(|| match self.srq {
-            None if T::RECEIVES => self.rq.in_flight(),
-            _ => 0,
-        });
+    fn drain_sends(&mut self) {
+        if let Ok(cq) = self.cqs.0.ctx.mlx5()
+            && self.sq.in_flight() != 0
+        {
+            let mark = self.sq.mark();
+            drain::sends(cq, self.qpn, mark);
+        }
+    }
+
+    /// The same of receives.
+    #[cfg(feature = "mlx5")]
+    fn drain_receives(&self) {
+        if let Ok(cq) = self.cqs.1.ctx.mlx5()
+            && self.srq.is_none()
+            && T::RECEIVES
+        {
+            drain::receives(cq, self.qpn, || self.rq.in_flight());
+        }
     }
 }
 

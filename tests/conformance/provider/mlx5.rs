@@ -18,7 +18,7 @@ const LACKS: [Feature; 8] = [
 ];
 
 /// What ConnectX devices, or the stand-in, do otherwise than the rules say.
-const OTHERWISE: [(&str, &str); 6] = [
+const OTHERWISE: [(&str, &str); 7] = [
     ("channels::arming::arming_for_any_widens", THERE),
     ("channels::arming::what_was_there", THERE),
     ("events::caused::a_port_tells", LINK),
@@ -30,6 +30,10 @@ const OTHERWISE: [(&str, &str); 6] = [
     (
         "gone::an_overrun",
         "the overrun is known when CQ_ERR is got",
+    ),
+    (
+        "ud::the_way_back",
+        "libibverbs answers with the hop limit that the datagram came with",
     ),
 ];
 
