@@ -16,6 +16,7 @@ use std::vec::Vec;
 mod detaching;
 mod history;
 mod hostile;
+mod naming;
 mod shared;
 mod telling;
 

@@ -23,7 +23,7 @@ fn each_slot_is_found_again() {
         assert_eq!(slots, [0, 1, 2]);
     }
     for first in attached {
-        assert!(cq.queue.slot(first.get()).is_none(), "of an earlier life");
+        assert!(cq.queue.attached(first).is_none(), "of an earlier life");
     }
 }
 
