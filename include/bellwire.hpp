@@ -9,9 +9,9 @@
  * object for good. destroy() answers the code, and keeps the handle when it is not BW_OK.
  *
  * Errors. Functions that set something up throw bellwire::error, which has the code, and the text of
- * bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() of a link too, and req_notify()
- * never throw: they answer what the C function answers. Nothing to be had is no error: get_cq_event()
- * and get_async_event() then answer an empty optional.
+ * bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() and arm() of a
+ * link too, and req_notify() never throw: they answer what the C function answers. Nothing to be had
+ * is no error: get_cq_event() and get_async_event() then answer an empty optional.
  *
  * Structs, numbers and flags are the C ones. sized<bw_..._info>() makes a zeroed struct with its size;
  * functions without arguments fill those that have defaults: qp_init_attr(), connect_attr() ...

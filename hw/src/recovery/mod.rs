@@ -96,6 +96,11 @@
 //! does. A poll that finds completions does nothing else; one in [`LinkInit::look_every`] of those that
 //! find nothing looks at the exchange and at the device's asynchronous events.
 //!
+//! # Sleeping
+//! With [`LinkInit::sleeps`] a link has a descriptor that is readable when it wants to be polled, the same
+//! through all recoveries: [`Link::arm`] has an example. A peer within the process, by [`pair`], wakes
+//! nobody when it recovers: sleep for a limited time there.
+//!
 //! # Cost
 //! Posting notes the request's [`Replay`] in a byte, and counts it if it consumes a receive. Polling
 //! counts receives. No allocation, system call or lock before something fails.
@@ -105,6 +110,8 @@
 //! - A request that [`Replay`] lets be posted again takes its old place: what was posted behind it and
 //!   is posted again too stays behind it. What was told is not waited for.
 //! - A request that failed of its own is posted again once; should it fail again it is told.
+//! - `LOC_QP_OP_ERR` behind `PORT_ERR` of the link's port is taken for no answer: rxe fails so whatever
+//!   it has no route for, and says nothing by it of the request.
 //! - Memory windows of type 2 belong to the queue pair: see [`Link::post_bind`].
 //! - Receives whose completions were lost with a completion queue are posted again; the message that
 //!   one may have had is lost, and in doubt at its sender.
