@@ -215,7 +215,7 @@ impl SrqShared {
                     all.insert(cqe.wqe_counter());
                 }
             };
-            completed.extend(cq.fold(HashSet::new, of_it).0);
+            completed.extend(cq.entries().fold(HashSet::new, of_it).0);
         }
         completed
     }

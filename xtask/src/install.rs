@@ -50,7 +50,7 @@ pub struct Place {
 pub struct Options {
     #[command(flatten)]
     place: Place,
-    /// With devices of libibverbs (needs libibverbs-dev, librdmacm-dev and libclang-dev)
+    /// With devices of libibverbs, ConnectX ones by their rings (needs libibverbs-dev, librdmacm-dev and libclang-dev)
     #[arg(long)]
     verbs: bool,
 }
@@ -149,7 +149,7 @@ pub fn install(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 /// As [`install`].
 pub fn put(workspace: &Workspace, place: &Place, verbs: bool) -> Result<()> {
     place.check()?;
-    let features = if verbs { " --features verbs" } else { "" };
+    let features = if verbs { " --features mlx5" } else { "" };
     let mut build = command(&format!("cargo build --release -p bellwire-ffi{features}"));
     ensure!(Run::default().command(&mut build), "it does not build");
     let built = workspace.target("release");

@@ -10,6 +10,7 @@ mod cost;
 mod install;
 mod latency;
 mod libtest;
+mod mlx5_cost;
 mod page;
 mod race;
 mod report;
@@ -51,6 +52,9 @@ enum Job {
         /// docs/conformance-verbs.md instead, from a run on Soft-RoCE in the guest.
         #[arg(long)]
         verbs: bool,
+        /// docs/conformance-mlx5.md instead, from a run on the stand-in for the kernel.
+        #[arg(long, conflicts_with = "verbs")]
+        mlx5: bool,
     },
     /// Regenerate docs/faults.md from core's tables of faults, and docs/fault-matrix.md from what links
     /// do about them.
@@ -65,6 +69,9 @@ enum Job {
     /// Time calls of the C interface beside the same from Rust, and write docs/performance.md's table. For a
     /// quiet machine.
     CCost,
+    /// Time and count posting and polling on a ConnectX device by its rings, beside libmlx5's own ways, on the
+    /// stand-in for the kernel, and write docs/performance.md's table. For a quiet machine.
+    Mlx5Cost,
     /// Build the C library, and install it: libraries, headers, and files for pkg-config and CMake.
     Install(install::Options),
     /// Remove what `install` with the same options has put down.
@@ -83,10 +90,9 @@ fn main() -> Result<ExitCode> {
         }
         Job::Test { step, .. } => steps::test(&Workspace::load()?, &step),
         Job::Header => steps::bless("cargo test -p bellwire-ffi --test header"),
-        Job::Conformance { verbs: true } => steps::bless_conformance(&Workspace::load()?),
-        Job::Conformance { verbs: false } => {
-            steps::bless("cargo test -p bellwire-tests --test conformance")
-        }
+        Job::Conformance { verbs: true, .. } => steps::bless_conformance(&Workspace::load()?),
+        Job::Conformance { mlx5: true, .. } => steps::bless_mlx5(&Workspace::load()?),
+        Job::Conformance { .. } => steps::bless("cargo test -p bellwire-tests --test conformance"),
         Job::Faults => {
             steps::bless("cargo test -p bellwire-tests --test faults --test simulation fresh")
         }
@@ -96,6 +102,7 @@ fn main() -> Result<ExitCode> {
         }
         Job::Cost => cost::cost(&Workspace::load()?),
         Job::CCost => c_cost::c_cost(&Workspace::load()?),
+        Job::Mlx5Cost => mlx5_cost::mlx5_cost(&Workspace::load()?),
         Job::Install(options) => install::install(&Workspace::load()?, &options),
         Job::Uninstall(place) => install::uninstall(&place),
         Job::Vm(options) => Ok(vm::vm(&Workspace::load()?, &options)),

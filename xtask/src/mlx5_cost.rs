@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    command::{command, output_with_errors, stream},
+    command::{command, stream},
     page,
     run::Run,
     steps::need_packages,
@@ -42,7 +42,13 @@ type Figures = BTreeMap<(String, String), [f64; 2]>;
 /// # Errors
 /// What is lacking or does not build, or a program that failed.
 pub fn mlx5_cost(workspace: &Workspace) -> Result<ExitCode> {
-    need_packages(&["gcc", "ibverbs-providers", "libclang-dev", "libibverbs-dev", "valgrind"])?;
+    need_packages(&[
+        "gcc",
+        "ibverbs-providers",
+        "libclang-dev",
+        "libibverbs-dev",
+        "valgrind",
+    ])?;
     let folder = workspace.target("mlx5-cost");
     std::fs::create_dir_all(&folder)?;
     let theirs = workspace.root().join(folder.join("libtheirs.so"));
@@ -57,7 +63,9 @@ pub fn mlx5_cost(workspace: &Workspace) -> Result<ExitCode> {
     ensure!(built, "it does not build");
     let bench = Bench {
         program: workspace.root().join(workspace.target("release/mlx5-cost")),
-        preload: workspace.root().join(workspace.target("release/libuverbs_preload.so")),
+        preload: workspace
+            .root()
+            .join(workspace.target("release/libuverbs_preload.so")),
         theirs,
     };
     let times = bench.times()?;
@@ -114,7 +122,8 @@ impl Bench {
             .arg(DEVICE)
             .arg(&self.theirs)
             .args([way, kind, &ROUNDS.to_string()]);
-        let said = output_with_errors(&mut valgrind)?;
+        let said = valgrind.output().context("cannot start valgrind")?;
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
         let counted = collected(&said).with_context(|| format!("valgrind said: {said}"))?;
         Ok(counted as f64 / (ROUNDS * REQUESTS) as f64)
     }
@@ -124,7 +133,8 @@ impl Bench {
 fn times(line: &str) -> Option<((String, String), [f64; 2])> {
     let mut words = line.split_whitespace();
     let (way, kind) = (words.next()?, words.next()?);
-    let known = WAYS.iter().any(|(name, _)| *name == way) && KINDS.iter().any(|(name, _)| *name == kind);
+    let known =
+        WAYS.iter().any(|(name, _)| *name == way) && KINDS.iter().any(|(name, _)| *name == kind);
     let figures = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
     known.then(|| ((way.to_owned(), kind.to_owned()), figures))
 }
@@ -146,7 +156,10 @@ fn table(times: &Figures, instructions: &Figures) -> Result<String> {
             text += &format!("| {what}, {kind_text} |");
             for (way, _) in WAYS {
                 let key = (way.to_owned(), kind.to_owned());
-                let (time, count) = times.get(&key).zip(instructions.get(&key)).context("a figure")?;
+                let (time, count) = times
+                    .get(&key)
+                    .zip(instructions.get(&key))
+                    .context("a figure")?;
                 text += &format!(" {:.1} ns, {:.0} |", time[at], count[at]);
             }
             text += "\n";
@@ -163,10 +176,21 @@ mod tests {
     fn only_the_programs_lines_are_figures() {
         let key = ("wr".to_owned(), "sge-64".to_owned());
         assert_eq!(times("wr sge-64 10.5 2.25\n"), Some((key, [10.5, 2.25])));
-        for other in ["", "wr", "wr sge-64", "wr sge-64 1", "x sge-64 1 2", "wr x 1 2", "wr sge-64 a b"] {
+        for other in [
+            "",
+            "wr",
+            "wr sge-64",
+            "wr sge-64 1",
+            "x sge-64 1 2",
+            "wr x 1 2",
+            "wr sge-64 a b",
+        ] {
             assert_eq!(times(other), None);
         }
-        assert_eq!(collected("==7== Events    : Ir\n==7== Collected : 812\n"), Some(812));
+        assert_eq!(
+            collected("==7== Events    : Ir\n==7== Collected : 812\n"),
+            Some(812)
+        );
         assert_eq!(collected("==7== Collected\n"), None);
     }
 

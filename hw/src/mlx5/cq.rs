@@ -1,21 +1,18 @@
 //! Completion queues whose ring is the device's.
 
 use super::dv::{self, CQ_DOORBELL};
+use super::entries::{CI_MASK, Entries};
 use super::rings::UNUSABLE;
 use crate::error::Error;
 use crate::event::AsyncQueue;
 use crate::verbs::{Context, CqChannel, CqObject};
 use bellwire_core::barrier;
-use bellwire_core::cqe::{Cqe64, is_sw_owned};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{ByQpNum, CompletionQueue, CqMemory};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-/// The consumer record has 24 bits.
-pub(crate) const CI_MASK: u32 = 0xff_ffff;
 
 /// The device's completion queue. Polling it is core's.
 #[derive(Debug)]
@@ -32,8 +29,7 @@ pub(crate) struct Cq {
     told: AtomicU32,
     /// Armed for any entry, and no event since.
     any: AtomicBool,
-    /// Somebody on the control path looks at the entries, or moves them.
-    busy: AtomicBool,
+    entries: Entries,
 }
 
 // SAFETY: the register takes eight bytes at once, from any thread; the rest may be shared.
@@ -80,16 +76,18 @@ impl Cq {
         if let Some(kernel) = kernel {
             kernel.count(object.cqn(), &taken);
         }
+        let memory = memory.ok_or(UNUSABLE)?;
+        // SAFETY: the object keeps them; the device and the one consumer use them as atomics.
+        let records: &'static [DoorbellRecord; 2] = unsafe { records.as_ref() };
         Ok(Self {
-            memory: memory.ok_or(UNUSABLE)?,
-            // SAFETY: the object keeps them; the device and the one consumer use them as atomics.
-            records: unsafe { records.as_ref() },
+            memory,
+            records,
             arm_register,
             number: dv.cqn,
             taken,
             told: AtomicU32::new(0),
             any: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
+            entries: Entries::new(memory, &records[0]),
             object,
         })
     }
@@ -126,67 +124,19 @@ impl Cq {
         barrier::flush_write_combining();
     }
 
+    /// The entries, for the control path.
+    pub fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
     /// Runs `look` while nobody else on the control path looks at the entries, or moves them.
     pub fn hold_still<R>(&self, look: impl FnOnce() -> R) -> R {
-        struct Taken<'c>(&'c AtomicBool);
-        impl Drop for Taken<'_> {
-            fn drop(&mut self) {
-                // Release: partner of the acquire below.
-                self.0.store(false, Ordering::Release);
-            }
-        }
-        // Acquire: partner of the release above.
-        while self.busy.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        let _taken = Taken(&self.busy);
-        look()
-    }
-
-    /// What `each` makes of the entries that were not polled, and the index behind the last one, of 24
-    /// bits. Somebody else may poll meanwhile: what was polled and written anew is not taken for an entry.
-    pub fn fold<T>(&self, start: impl Fn() -> T, mut each: impl FnMut(&mut T, &Cqe64)) -> (T, u32) {
-        self.hold_still(|| {
-            loop {
-                let (mut sum, from) = (start(), self.records[0].load());
-                let mut at = from;
-                while at.wrapping_sub(from) < self.memory.count()
-                    && let Some(cqe) = self.read(at)
-                {
-                    at = at.wrapping_add(1);
-                    each(&mut sum, &cqe);
-                }
-                // What was polled meanwhile may have been written anew: then this has stopped too early.
-                let now = self.records[0].load();
-                if at.wrapping_sub(now) & CI_MASK <= CI_MASK / 2 {
-                    return (sum, at & CI_MASK);
-                }
-            }
-        })
-    }
-
-    /// The entry at this index, if the device has written it.
-    fn read(&self, index: u32) -> Option<Cqe64> {
-        let entry = self.memory.entry(index);
-        // SAFETY: within the ring. The device may write it meanwhile, hence volatile: what is torn is
-        // nobody's, for it was polled.
-        let op_own = unsafe {
-            entry
-                .cast::<u8>()
-                .add(size_of::<Cqe64>() - 1)
-                .read_volatile()
-        };
-        let owned = is_sw_owned(op_own, index, self.memory.count());
-        owned.then(|| {
-            barrier::from_device();
-            // SAFETY: as above.
-            unsafe { entry.read_volatile() }
-        })
+        self.entries.hold_still(look)
     }
 
     /// Index behind the last entry.
     pub fn produced(&self) -> u32 {
-        self.fold(|| (), |(), _| ()).1
+        self.entries.fold(|| (), |(), _| ()).1
     }
 
     /// Whether everything before `index` has been polled.

@@ -203,7 +203,10 @@ mod tests {
         assert_eq!(list.lock().unwrap().len(), 3);
         let other = ask(4096, 4096, resource::QP + 1);
         assert_eq!(other.addr(), USE_DEFAULT);
-        assert!(ask(4096, 3, resource::QP).is_null(), "no such alignment");
+        assert!(
+            ask(4096, 3 << 12, resource::QP).is_null(),
+            "no such alignment"
+        );
         assert!(ask(usize::MAX, 4096, resource::QP).is_null());
     }
 }

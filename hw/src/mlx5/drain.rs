@@ -21,7 +21,11 @@ pub(crate) fn sends(cq: &Cq, qp_num: u32, mark: u16) {
         let of_send = matches!(cqe.opcode(), CqeOpcode::Req | CqeOpcode::ReqErr);
         of_send && cqe.qpn() == qp_num && cqe.wqe_counter() == mark
     };
-    wait(|| cq.fold(|| false, |found, cqe| *found |= is_mark(cqe)).0);
+    wait(|| {
+        cq.entries()
+            .fold(|| false, |found, cqe| *found |= is_mark(cqe))
+            .0
+    });
 }
 
 /// Waits until as many receives have completed as are in flight.
@@ -35,6 +39,6 @@ pub(crate) fn receives(cq: &Cq, qp_num: u32, in_flight: impl Fn() -> u32) {
     // so that too few are found, and never too many.
     wait(|| match in_flight() {
         0 => true,
-        wanted => cq.fold(|| 0, count).0 >= wanted,
+        wanted => cq.entries().fold(|| 0, count).0 >= wanted,
     });
 }

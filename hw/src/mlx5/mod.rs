@@ -28,14 +28,16 @@ mod cq;
 mod domain;
 pub(crate) mod drain;
 mod dv;
+mod entries;
 mod register;
 mod rings;
 mod srq;
 
-pub(crate) use cq::{CI_MASK, Cq};
+pub(crate) use cq::Cq;
 pub(crate) use domain::Domain;
 use dv::Library;
 pub(crate) use dv::address_vector;
+pub(crate) use entries::CI_MASK;
 pub(crate) use register::Registers;
 pub(crate) use rings::QpRings;
 pub(crate) use srq::SrqMemory;

@@ -1,5 +1,7 @@
 //! Steps that run the Rust tests as they are.
 
+use std::{path::Path, process::ExitCode};
+
 use anyhow::Result;
 
 use super::tools;
@@ -46,13 +48,59 @@ pub fn doc(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Runs what needs libibverbs and libmlx5 as the distribution has them.
-pub fn uverbs(_: &Workspace) -> Result<Run> {
+/// The conformance suite on ConnectX devices. They are one device, whose groups and ports rules would
+/// share: one rule at a time.
+fn mlx5_conformance(workspace: &Workspace, run: &mut Run, bless: bool) -> bool {
+    let build = run.command(&mut command("cargo build -p bellwire-uverbs-preload"));
+    let mut suite = command(
+        "cargo test -p bellwire-tests --features mlx5 --test conformance -- --test-threads 1",
+    );
+    let preload = workspace
+        .root()
+        .join(workspace.target("debug/libuverbs_preload.so"));
+    // Cargo and the compiler are to have none of it.
+    suite
+        .env(
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+            runner(&preload),
+        )
+        .env("BELLWIRE_VERBS_DEVICE", "mlx5_0");
+    if bless {
+        suite.env("BELLWIRE_BLESS", "1");
+    }
+    build && run.command(&mut suite)
+}
+
+/// What cargo starts a test with, so that the library is loaded before all others.
+fn runner(preload: &Path) -> String {
+    format!("env LD_PRELOAD={}", preload.display())
+}
+
+/// Has the conformance suite write the page of ConnectX devices.
+///
+/// # Errors
+/// What is lacking.
+pub fn bless_mlx5(workspace: &Workspace) -> Result<ExitCode> {
+    tools::need_packages(&tools::UVERBS)?;
+    let written = mlx5_conformance(workspace, &mut Run::default(), true);
+    Ok(match written {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Runs what needs libibverbs and libmlx5 as the distribution has them: stock programs on the stand-in for
+/// the kernel; layouts beside the headers; ConnectX devices by their rings.
+pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::UVERBS)?;
     let mut run = Run::default();
     run.command(&mut command(
         "cargo test -p bellwire-uverbs-preload --no-fail-fast",
     ));
+    run.command(&mut command(
+        "cargo test -p bellwire --features mlx5 --lib -- mlx5 verbs",
+    ));
+    mlx5_conformance(workspace, &mut run, false);
     run.must_have_found_tests();
     Ok(run)
 }
