@@ -26,6 +26,7 @@ pub fn sources() -> impl Iterator<Item = &'static str> {
         "direct",
         "errors",
         "events",
+        "faults",
         "rc",
         "shared",
         "windows",
