@@ -28,6 +28,7 @@ pub fn sources() -> impl Iterator<Item = &'static str> {
         "events",
         "faults",
         "rc",
+        "resize",
         "shared",
         "windows",
     ]
