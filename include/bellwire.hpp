@@ -178,6 +178,24 @@ template <class S, class F> S filled(const char *call, F fill)
     return info;
 }
 
+/* A text that the library writes. */
+template <class F> std::string text(const char *call, F write)
+{
+    std::string text(1024, '\0');
+    for (;;) {
+        size_t length = 0;
+        const int code = write(&text[0], text.size(), &length);
+        /* How long it is may change from call to call. */
+        if (code == BW_ELIMIT && length >= text.size()) {
+            text.resize(length + 1);
+            continue;
+        }
+        check(code, call);
+        text.resize(length);
+        return text;
+    }
+}
+
 /* A callable as a bw_cleared_fn and its context. It must not throw. */
 template <class F> struct cleared {
     static void call(void *context, uint64_t wr_id) noexcept
@@ -740,6 +758,53 @@ public:
     }
 };
 
+/* An id of the communication manager. Steps are the C functions': bw_cm_connect(id.get(), ...). */
+class cm_id : public handle<bw_cm_id, bw_cm_id_destroy> {
+public:
+    using handle::handle;
+
+    class device device() const
+    {
+        return bellwire::device(detail::made<bw_device>(
+            "bw_cm_id_device", [&](bw_device **to) { return bw_cm_id_device(get(), to); }));
+    }
+};
+
+/* Where the events of ids come from. Its ids go before it, or are migrated. */
+class cm_channel : public handle<bw_cm_channel, bw_cm_channel_destroy> {
+public:
+    using handle::handle;
+    explicit cm_channel(const char *provider)
+        : handle(detail::made<bw_cm_channel>("bw_cm_channel_create", [&](bw_cm_channel **to) {
+              return bw_cm_channel_create(provider, to);
+          }))
+    {
+    }
+    explicit cm_channel(const device &on)
+        : handle(detail::made<bw_cm_channel>("bw_cm_channel_create_on", [&](bw_cm_channel **to) {
+              return bw_cm_channel_create_on(on.get(), to);
+          }))
+    {
+    }
+    int fd() const { return check(bw_cm_channel_fd(get()), "bw_cm_channel_fd"); }
+    cm_id id(uint32_t port_space, void *context = nullptr) const
+    {
+        return cm_id(detail::made<bw_cm_id>("bw_cm_id_create", [&](bw_cm_id **to) {
+            return bw_cm_id_create(get(), port_space, context, to);
+        }));
+    }
+    /* Empty when there is none in this time. A request's id is the caller's: cm_id(event.request). */
+    std::optional<bw_cm_event> get_event(uint32_t timeout_ms) const
+    {
+        bw_cm_event event = sized<bw_cm_event>();
+        int code = bw_cm_get_event(get(), &event, timeout_ms);
+        if (code == BW_EAGAIN)
+            return std::nullopt;
+        check(code, "bw_cm_get_event");
+        return event;
+    }
+};
+
 /*
  * A reliable connection that recovers from faults. post_*, ring_* and poll() answer codes, and never
  * throw.
@@ -789,7 +854,23 @@ public:
     {
         check(bw_link_on_recovered(get(), hook, context), "bw_link_on_recovered");
     }
+    /* What the queue pair did last; of the connection that failed last with bw_link_init.dump_entries. */
+    std::string dump(const bw_dump_attr *attr = nullptr)
+    {
+        return detail::text("bw_link_dump", [&](char *to, size_t capacity, size_t *length) {
+            return bw_link_dump(get(), attr, to, capacity, length);
+        });
+    }
+    std::string dump_failure(const bw_dump_attr *attr = nullptr)
+    {
+        return detail::text("bw_link_dump_failure", [&](char *to, size_t capacity, size_t *length) {
+            return bw_link_dump_failure(get(), attr, to, capacity, length);
+        });
+    }
     void report(const bw_fault &fault) { check(bw_link_report(get(), &fault), "bw_link_report"); }
+    /* Readable when the link wants to be polled, with bw_link_init.sleeps: arm(), then poll(), then wait. */
+    int fd() { return check(bw_link_fd(get()), "bw_link_fd"); }
+    int arm() noexcept { return bw_link_arm(get()); }
     void close(uint32_t timeout_ms) { check(bw_link_close(get(), timeout_ms), "bw_link_close"); }
     /* `told(const bw_told &)` is called for each request, and must not throw. How many were retired. */
     template <class F> uint64_t drain(uint32_t timeout_ms, F &&told)

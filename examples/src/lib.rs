@@ -1,6 +1,8 @@
 //! What the example programs share. Start reading at `hello/main.rs`, which needs none of it.
 
+mod cm;
 mod cores;
+pub mod echo;
 mod exchange;
 mod meet;
 mod pair;
@@ -8,6 +10,7 @@ mod progress;
 mod size;
 mod wait;
 
+pub use cm::{check, expect, route};
 pub use cores::{allowed, pick, pin};
 pub use exchange::UnixExchange;
 pub use meet::{Left, Listener, Peer, Told};

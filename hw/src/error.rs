@@ -3,6 +3,7 @@
 use crate::event::{Element, EventType};
 use crate::memory::MemoryError;
 use crate::soft::Fault;
+use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::ModifyError;
 use bellwire_core::queue::{AttachError, PostError};
 use bellwire_core::wr::MwType;
@@ -31,9 +32,10 @@ pub enum Error {
         /// What to do instead.
         instead: &'static str,
     },
-    /// An asynchronous event that this version does not know. It was acknowledged.
+    /// An asynchronous event, or one of the communication manager, that this version does not know. It
+    /// was acknowledged.
     UnknownEvent {
-        /// Its number (`ibv_event_type`).
+        /// Its number (`ibv_event_type`, `rdma_cm_event_type`).
         number: u32,
     },
     /// No fabric can have this name.
@@ -166,6 +168,20 @@ pub enum Error {
     Modify(ModifyError),
     /// There is no event, and the descriptor was told not to block.
     WouldBlock,
+    /// More private data than a message of the communication manager has room for.
+    PrivateData {
+        /// Bytes given.
+        given: usize,
+        /// The most.
+        max: usize,
+    },
+    /// An id of the communication manager that is not at the step which this call is for.
+    CmStep {
+        /// To do what.
+        what: &'static str,
+    },
+    /// A reliable connection's call on an id of datagrams, or the other way round.
+    CmSpace,
     /// The completion queue has no completion channel to tell.
     NoChannel {
         /// Its number.
@@ -179,6 +195,11 @@ pub enum Error {
         given: u32,
         /// How many there are.
         deferred: u32,
+    },
+    /// An event of the communication manager that cannot be ordered: nothing went wrong.
+    CmEventAsFault {
+        /// The event.
+        event: CmEvent,
     },
     /// The event is not about things of this kind.
     WrongElement {
@@ -212,6 +233,14 @@ fn remedy(error: &io::Error) -> &'static str {
         Some(libc::ENFILE) => ": close descriptors, or raise fs.file-max",
         Some(libc::EACCES | libc::EPERM) => {
             ": run as a user who may do that (for RDMA, who may open /dev/infiniband/uverbs*)"
+        }
+        Some(libc::EADDRINUSE) => ": end who has the port, or take another",
+        Some(libc::EADDRNOTAVAIL) => ": give an address of this host",
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            ": check the address, and the route to it (`ip route get`)"
+        }
+        Some(libc::ENODEV) => {
+            ": no RDMA device is there (`rdma link` shows them, and their interfaces)"
         }
         _ => "",
     }
@@ -253,7 +282,7 @@ impl fmt::Display for Error {
             }
             Self::UnknownEvent { number } => write!(
                 f,
-                "asynchronous event {number} is not known to this version; it was acknowledged"
+                "event {number} is not known to this version; it was acknowledged"
             ),
             Self::FabricName { name, max } => write!(
                 f,
@@ -357,10 +386,22 @@ impl fmt::Display for Error {
             Self::WouldBlock => f.write_str(
                 "no event is queued: wait until the descriptor is readable, or let it block",
             ),
+            Self::PrivateData { given, max } => write!(
+                f,
+                "{given} bytes of private data: the message has room for {max}"
+            ),
+            Self::CmStep { what } => write!(
+                f,
+                "cannot {what}: the id is not at that step. An address is resolved or bound, then the \
+                 route resolved or a request waited for; a request is accepted or rejected once"
+            ),
+            Self::CmSpace => f.write_str(
+                "reliable connections have ids of PortSpace::Tcp or Ib, datagrams those of Udp or Ipoib",
+            ),
             Self::NoChannel { cqn } => write!(
                 f,
                 "completion queue {cqn:#x} has no completion channel: create it on one \
-                 (CqInit::channel)"
+                 (CqInit::channel, LinkInit::sleeps)"
             ),
             Self::NotDeferred {
                 element,
@@ -370,6 +411,11 @@ impl fmt::Display for Error {
                 f,
                 "{given} events of {element} cannot be acknowledged: {deferred} were got, deferred \
                  and not acknowledged yet"
+            ),
+            Self::CmEventAsFault { event } => write!(
+                f,
+                "{} cannot be injected: it says that something went well, so let it go well",
+                event.name()
             ),
             Self::WrongElement { event, element } => write!(
                 f,

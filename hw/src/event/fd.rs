@@ -64,7 +64,7 @@ impl EventFd {
 
 /// Waits until a descriptor is readable; `false`: it was not within `bound`, which is rounded up to
 /// milliseconds. The caller looks again in any case.
-pub(super) fn wait(fd: BorrowedFd<'_>, bound: Option<Duration>) -> io::Result<bool> {
+pub(crate) fn wait(fd: BorrowedFd<'_>, bound: Option<Duration>) -> io::Result<bool> {
     let bound = bound.map_or(-1, |bound| {
         i32::try_from(bound.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
     });
@@ -88,7 +88,7 @@ pub(super) fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flags(fd)? & libc::O_NONBLOCK != 0)
 }
 
-pub(super) fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
     let flags = flags(fd)? & !libc::O_NONBLOCK;
     let flags = flags | if nonblocking { libc::O_NONBLOCK } else { 0 };
     // SAFETY: takes numbers only.

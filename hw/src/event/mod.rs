@@ -27,4 +27,7 @@ pub use bellwire_core::event::{ElementKind, EventType};
 pub use channel::{CompChannel, CqEvent};
 pub(crate) use context::{AsyncQueue, Contexts};
 pub use element::Element;
+#[cfg(feature = "cm")]
+pub(crate) use fd::set_nonblocking;
+pub(crate) use fd::wait;
 pub(crate) use queue::EventQueue;

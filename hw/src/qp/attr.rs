@@ -195,7 +195,7 @@ pub struct ConnectAttr {
 
 impl ConnectAttr {
     /// For going to INIT.
-    pub(super) fn init(&self) -> QpAttr {
+    pub(crate) fn init(&self) -> QpAttr {
         QpAttr {
             qp_state: QpState::Init,
             qp_access_flags: self.access,
@@ -206,7 +206,7 @@ impl ConnectAttr {
     }
 
     /// For going on to RTR, and then to RTS.
-    pub(super) fn ready(
+    pub(crate) fn ready(
         &self,
         device: &Device,
         peer: &Endpoint,

@@ -2,6 +2,7 @@
 
 use super::random::Random;
 use crate::event::{Element, EventType};
+use bellwire_core::fault::CmEvent;
 use bellwire_core::wr::WcStatus;
 use std::time::Duration;
 
@@ -80,6 +81,11 @@ pub enum Fault {
     PortUp,
     /// An asynchronous event that nothing else here causes.
     Raise(EventType, Element),
+    /// An event of the communication manager, of those that say that something went wrong:
+    /// `ADDR_ERROR`, `ROUTE_ERROR`, `CONNECT_ERROR`, `UNREACHABLE` and `REJECTED` are what becomes of the
+    /// next call that they could tell of; `ADDR_CHANGE` and `DEVICE_REMOVAL` are told of all ids that are
+    /// bound to the device, `MULTICAST_ERROR` of those that are members of a group, which they lose.
+    Cm(CmEvent),
 }
 
 impl Fault {
@@ -165,6 +171,18 @@ struct Counted {
     fault: Fault,
 }
 
+impl Counted {
+    /// Whether it counts a packet of this queue pair.
+    fn counts(&self, qp_num: u32, new_entry: bool) -> bool {
+        self.qp_num.is_none_or(|of| of == qp_num)
+            && match self.what {
+                Count::Entries => new_entry,
+                Count::Packets => true,
+                Count::Modifies => false,
+            }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
     Entries,
@@ -203,13 +221,13 @@ impl Pending {
 
     /// Counts a packet, and an entry if it is the first of one, and gives what strikes now.
     pub fn packet(&mut self, qp_num: u32, new_entry: bool) -> Vec<Fault> {
-        self.count(|counted| {
-            counted.qp_num.is_none_or(|of| of == qp_num)
-                && match counted.what {
-                    Count::Entries => new_entry,
-                    Count::Packets => true,
-                    Count::Modifies => false,
-                }
+        self.count(|counted| counted.counts(qp_num, new_entry))
+    }
+
+    /// Whether the next packet of a queue pair, of a new entry or not, is to be hit.
+    pub fn hits(&self, qp_num: u32, new_entry: bool) -> bool {
+        (self.counted.iter()).any(|counted| {
+            counted.left == 1 && counted.fault.is_of_request() && counted.counts(qp_num, new_entry)
         })
     }
 

@@ -12,6 +12,7 @@ use super::quiesce::Barriers;
 use super::remote::{Scratch, Views, run_node};
 use super::run::run;
 use super::srq::SrqTable;
+use crate::connect::cm::Managers;
 use crate::error::Error;
 use crate::event::{Contexts, Element, EventType};
 use crate::fabric::{Export, MAX_PACKET, Node};
@@ -72,6 +73,8 @@ pub(crate) struct Hca {
     pub(super) views: Views,
     /// What it executed, if that is recorded.
     pub(super) journal: Option<Journal>,
+    /// Who manages connections of its queue pairs.
+    pub(crate) managers: Managers,
     /// What `next_due` is while nothing waits.
     never: u64,
 }
@@ -162,6 +165,7 @@ impl Running {
             node,
             views: Views::default(),
             journal: config.journal.then(Journal::default),
+            managers: Managers::default(),
             never,
         });
         hca.make_scratch();

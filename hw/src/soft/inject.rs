@@ -6,8 +6,10 @@ use super::control::Control;
 use super::fault::{Fault, Script, Trigger};
 use super::hca::Hca;
 use super::port;
+use crate::connect::cm::Managers;
 use crate::error::Error;
 use crate::event::{Element, EventType};
+use bellwire_core::fault::CmEvent;
 use bellwire_core::qp::QpState;
 use bellwire_core::wr::WcStatus;
 use std::cmp::Reverse;
@@ -30,6 +32,11 @@ impl Hca {
             }
             if fault == Fault::RefuseModify && !matches!(trigger, Trigger::Modify(_)) {
                 return Err(Error::FaultWithoutModify { fault });
+            }
+            if let Fault::Cm(event) = fault
+                && !Managers::can_strike(event)
+            {
+                return Err(Error::CmEventAsFault { event });
             }
             if let Fault::Raise(event, element) = fault
                 && event.element_kind() != element.kind()
@@ -55,6 +62,7 @@ impl Hca {
     pub(crate) fn clear_faults(&self) {
         let mut control = self.control();
         control.faults.clear();
+        self.managers.clear();
         control
             .timers
             .retain(|Reverse((_, _, of))| *of != FAULT_TIMER);
@@ -80,6 +88,8 @@ impl Hca {
         let event = if up {
             EventType::PortActive
         } else {
+            // Groups are of the subnet, which is gone.
+            self.managers.strike(CmEvent::MulticastError);
             EventType::PortErr
         };
         self.broadcast(Element::Port(port::NUMBER), event);
@@ -187,6 +197,7 @@ impl Hca {
             Fault::DeviceFatal => self.die(control),
             Fault::PortDown => self.link(false),
             Fault::PortUp => self.link(true),
+            Fault::Cm(event) => self.managers.strike(event),
             Fault::Raise(event, element) => {
                 self.broadcast(element, event);
             }
@@ -228,6 +239,7 @@ impl Hca {
             return;
         }
         self.broadcast(Element::Device, EventType::DeviceFatal);
+        self.managers.strike(CmEvent::DeviceRemoval);
         for qpn in control.qpns() {
             if let Some(record) = control.record(qpn) {
                 record.flush_status = WcStatus::FatalErr;

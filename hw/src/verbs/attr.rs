@@ -24,7 +24,7 @@ pub(super) fn ah_to_verbs(attr: &AhAttr) -> sys::ibv_ah_attr {
 }
 
 /// One that libibverbs gave.
-pub(super) fn ah_from_verbs(attr: &sys::ibv_ah_attr) -> AhAttr {
+pub(crate) fn ah_from_verbs(attr: &sys::ibv_ah_attr) -> AhAttr {
     AhAttr {
         grh: GlobalRoute {
             // SAFETY: both variants are 16 plain bytes.
@@ -93,7 +93,7 @@ fn small<T>(number: u32, from: impl Fn(u8) -> Option<T>) -> Option<T> {
 }
 
 /// Those that libibverbs gave.
-pub(super) fn qp_from_verbs(attr: &sys::ibv_qp_attr) -> QpAttr {
+pub(crate) fn qp_from_verbs(attr: &sys::ibv_qp_attr) -> QpAttr {
     QpAttr {
         qp_state: state(attr.qp_state),
         cur_qp_state: state(attr.qp_state),

@@ -65,7 +65,7 @@ const CAUSES: Tests = Tests {
     env: &[],
 };
 
-const TESTS: [Tests; 6] = [
+const TESTS: [Tests; 7] = [
     // Under Debian's kernel, with hugepages.
     Tests {
         selection: "-p bellwire --lib",
@@ -84,6 +84,11 @@ const TESTS: [Tests; 6] = [
         env: &[PLAIN],
         ..CAUSES
     },
+    // Connections by the communication manager. They take devices away, too.
+    Tests {
+        selection: "-p bellwire-tests --features cm --test rdmacm",
+        ..CAUSES
+    },
     // Links that recover. They cut the cable, too.
     Tests {
         selection: "-p bellwire-tests --features verbs --test link",
@@ -93,16 +98,26 @@ const TESTS: [Tests; 6] = [
 ];
 
 /// Examples and scripts that run them: how the example is built here, and the script there.
-const SCRIPTS: [(&str, &str); 2] = [
+const SCRIPTS: [(&str, &str); 4] = [
     // pingpong against rdma-core's programs.
     (
-        "cargo build --release -p bellwire-examples --features verbs --example pingpong",
+        "cargo build --release -p bellwire-examples --features cm --example pingpong",
         "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1",
     ),
     // mover through an overrun, and a cable that is cut.
     (
-        "cargo build --release -p bellwire-examples --features verbs --example mover",
+        "cargo build --release -p bellwire-examples --features cm --example mover",
         "sh examples/mover/rxe.sh",
+    ),
+    // rping and datagrams against rdma-core's rping, udaddy and mckey.
+    (
+        "cargo build --release -p bellwire-examples --features cm --example rping --example datagrams",
+        "sh examples/rping/interop.sh",
+    ),
+    // echo by librdmacm.
+    (
+        "cargo build --release -p bellwire-examples --features cm --example echo",
+        "sh examples/echo/rxe.sh",
     ),
 ];
 

@@ -20,12 +20,13 @@ use crate::{
 const META_PACKAGE: &str = "linux-image-amd64";
 
 /// What the guest needs; what these depend on is found.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 10] = [
     "virtio_pci",
     "virtio_console",
     "9pnet_virtio",
     "9p",
     "dummy",
+    "bonding",
     "veth",
     "rdma_rxe",
     "rdma_ucm",

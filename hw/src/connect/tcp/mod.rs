@@ -60,6 +60,8 @@ pub use listener::Listener;
 use super::format::{HEADER, Kind};
 use super::info::ConnInfo;
 use deadline::Deadline;
+#[cfg(feature = "cm")]
+pub(in crate::connect) use resolve::first_address;
 use resolve::resolve;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

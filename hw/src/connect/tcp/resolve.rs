@@ -6,6 +6,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
+/// A host's first address.
+#[cfg(feature = "cm")]
+pub(in crate::connect) fn first_address(
+    host: &str,
+    port: u16,
+    within: std::time::Duration,
+) -> Result<SocketAddr, TcpError> {
+    Ok(resolve(host, port, &Deadline::new(within))?[0])
+}
+
 /// The addresses of a host, at least one.
 ///
 /// getaddrinfo(3) takes as long as it likes, so it gets a thread. One that is given up ends when the

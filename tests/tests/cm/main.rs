@@ -1,0 +1,9 @@
+//! Connections by the software HCA's communication manager: each of its events is caused, and what
+//! became of the connection and its requests is looked at.
+
+mod events;
+mod handles;
+mod hostile;
+mod input;
+mod services;
+mod world;
