@@ -51,6 +51,16 @@ impl Cqe64 {
         }
     }
 
+    /// The completion queue goes on in another ring: the last entry of this one.
+    pub const fn resized() -> Self {
+        let nothing = CompletedWqe {
+            qpn: 0,
+            user_index: 0,
+            wqe_counter: 0,
+        };
+        Self::new(CqeOpcode::ResizeCq, nothing, 0)
+    }
+
     /// A send request was executed. `send_opcode` is the send entry's operation code, `byte_cnt` the
     /// bytes moved.
     #[inline(always)]

@@ -9,8 +9,7 @@ use bellwire_core::be::Be64;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A completion queue's memory, and whom it tells.
 #[derive(Clone, Copy, Debug)]
@@ -36,13 +35,16 @@ pub struct Cq(Arc<Inner>);
 struct Inner {
     ctx: CqCtx,
     arm: &'static DoorbellRecord,
-    /// The arm record that was last acted upon.
-    armed: AtomicU32,
+    /// The arm record that was last acted upon; locked while entries are looked at, or moved.
+    armed: Mutex<u32>,
     device: Device,
 }
 
 const CONSUMER: usize = 0;
 const ARM: usize = 1;
+
+/// Entries of a ring at the most.
+const MAX_CQE: u32 = 1 << 22;
 
 /// No consumer arms with this word: bits are set that none of its parts has.
 const NEVER_ARMED: u32 = u32::MAX;
@@ -64,7 +66,7 @@ impl Cq {
         device.hca.check_alive()?;
         // SAFETY: the caller's promise.
         let memory = unsafe { CqMemory::new(init.ring, init.count, init.cqe_size) };
-        let memory = memory.ok_or_else(|| does_not_fit("cqe", init.count, 1 << 22))?;
+        let memory = memory.ok_or_else(|| does_not_fit("cqe", init.count, MAX_CQE))?;
         // SAFETY: the caller's promise.
         let records: &'static [DoorbellRecord; 2] = unsafe { init.records.as_ref() };
         let cqn = hca.cqns.take()?;
@@ -82,7 +84,7 @@ impl Cq {
                 hca.armed(),
             ),
             arm: &records[ARM],
-            armed: AtomicU32::new(NEVER_ARMED),
+            armed: Mutex::new(NEVER_ARMED),
             device: device.clone(),
         })))
     }
@@ -96,12 +98,46 @@ impl Cq {
     /// tells the channel, also one that stands there already. Between two events the word changes, for
     /// it counts them.
     pub fn look_at_arm(&self) {
+        let mut armed = self.armed();
         let word = self.0.arm.load();
-        // Relaxed: the records of a queue are looked at by one thread.
-        if self.0.armed.swap(word, Ordering::Relaxed) != word {
+        if word != *armed {
+            *armed = word;
             let word = u64::from(word) << 32 | u64::from(self.cqn());
             self.0.ctx.arm_and_look(Be64::new(word));
         }
+    }
+
+    fn armed(&self) -> MutexGuard<'_, u32> {
+        self.0.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of an entry.
+    pub fn cqe_size(&self) -> u32 {
+        self.0.ctx.cqe_size()
+    }
+
+    /// Goes on in another ring of `count` entries (`ibv_resize_cq`). The last entry of the old ring says
+    /// so (`MLX5_CQE_RESIZE_CQ`): up to it the consumer takes what it has not polled over to the new
+    /// one, each entry one place further on, and may free the old ring then.
+    ///
+    /// # Errors
+    /// A size that the format does not have; [`Error::Busy`] when the entries that were not polled fill
+    /// either ring.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new), of the new ring. The consumer does not poll meanwhile.
+    pub unsafe fn resize(&self, ring: NonNull<u8>, count: u32) -> Result<(), Error> {
+        let hca = self.0.device.hca.soft("rings of somebody else's")?;
+        // SAFETY: the caller's promise.
+        let memory = unsafe { CqMemory::new(ring, count, self.cqe_size()) };
+        let memory = memory.ok_or_else(|| does_not_fit("cqe", count, MAX_CQE))?;
+        let _armed = self.armed();
+        // SAFETY: the device holds still, and whoever looks when it is armed waits.
+        let resized = hca.hold_still(|| unsafe { self.0.ctx.resize(memory) });
+        resized.then_some(()).ok_or(Error::Busy {
+            what: "completion queue",
+            users: count as usize,
+        })
     }
 
     /// Removes its events that nobody got, and takes no more. Queue pairs on it may stay.

@@ -8,13 +8,15 @@ use bellwire_core::cqe::{Cqe64, CqeOpcode, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use crossbeam_utils::CachePadded;
+use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the device knows of a completion queue. Many threads write entries.
 #[derive(Debug)]
 pub(crate) struct CqCtx {
-    memory: CqMemory<'static>,
+    /// Changed while the device holds still.
+    memory: UnsafeCell<CqMemory<'static>>,
     consumer: &'static DoorbellRecord,
     /// Producer index, free-running: an entry is claimed by counting it up.
     producer: CachePadded<AtomicU32>,
@@ -31,6 +33,9 @@ pub(crate) struct CqCtx {
     /// Of its completion channel.
     channel: Option<Arc<EventQueue<()>>>,
 }
+
+// SAFETY: the cell is changed only when nobody reads it, by the promise of `resize`'s caller.
+unsafe impl Sync for CqCtx {}
 
 const CI_MASK: u32 = 0xff_ffff;
 
@@ -49,7 +54,7 @@ impl CqCtx {
             channel.admit(element);
         }
         Self {
-            memory,
+            memory: UnsafeCell::new(memory),
             consumer,
             producer: CachePadded::new(AtomicU32::new(0)),
             seen: AtomicU32::new(0),
@@ -61,6 +66,45 @@ impl CqCtx {
             events,
             channel,
         }
+    }
+
+    #[inline(always)]
+    fn memory(&self) -> CqMemory<'static> {
+        // SAFETY: nobody changes it meanwhile, as above.
+        unsafe { *self.memory.get() }
+    }
+
+    /// Bytes of an entry.
+    #[cfg(feature = "rings")]
+    pub fn cqe_size(&self) -> u32 {
+        self.memory().cqe_size()
+    }
+
+    /// Goes on in another ring, of entries of the same size. The last entry of the old one says so; the
+    /// consumer takes those that it has not polled over to the new one, each one place further on.
+    /// `false`: they do not fit, or there is no room to say so, and nothing changes.
+    ///
+    /// # Safety
+    /// While this runs no entry is written, and none looked at by [`arm_and_look`](Self::arm_and_look).
+    #[cfg(feature = "rings")]
+    #[must_use]
+    pub unsafe fn resize(&self, to: CqMemory<'static>) -> bool {
+        let memory = self.memory();
+        let index = self.produced();
+        let waiting = index.wrapping_sub(self.consumer.load()) & CI_MASK;
+        if waiting >= memory.count() || waiting >= to.count() || self.overrun() {
+            return false;
+        }
+        let entry = Cqe64::resized();
+        let op_own = entry.op_own() | owner_bit(index, memory.count());
+        // Relaxed: nobody else counts it up now.
+        (self.producer).store(index.wrapping_add(1), Ordering::Relaxed);
+        // SAFETY: the consumer has passed its last use, and nobody else writes.
+        unsafe {
+            Cqe64::publish(memory.entry(index), &entry, op_own);
+            *self.memory.get() = to;
+        }
+        true
     }
 
     /// Its number.
@@ -95,7 +139,8 @@ impl CqCtx {
         self.arm(word);
         let next = (word.get() >> 32) as u32;
         let end = self.produced();
-        let count = self.memory.count();
+        let memory = self.memory();
+        let count = memory.count();
         let left = end.wrapping_sub(next) & CI_MASK;
         // What is published later sees that it is armed.
         for index in (1..=left.min(count))
@@ -104,7 +149,7 @@ impl CqCtx {
         {
             // SAFETY: of the ring, whose entries were initialised; one that is not polled is not
             // written again, but where the consumer record is wrong. Its last byte is read only.
-            let entry = unsafe { Cqe64::read_owned(self.memory.entry(index), index, count) };
+            let entry = unsafe { Cqe64::read_owned(memory.entry(index), index, count) };
             if let Some(entry) = entry {
                 self.notify(index, entry.op_own());
             }
@@ -157,14 +202,15 @@ impl CqCtx {
         // Acquire: partner of the release in `room_for`; the consumer's last look at the entry comes
         // before. An old value only makes us look again.
         let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
-        if ahead >= self.memory.count() && !self.room_for(index) {
+        let memory = self.memory();
+        if ahead >= memory.count() && !self.room_for(index) {
             return false;
         }
-        let op_own = entry.op_own() | owner_bit(index, self.memory.count());
+        let op_own = entry.op_own() | owner_bit(index, memory.count());
         // SAFETY: the index was claimed by this thread alone, and the consumer has passed its last
         // use.
         unsafe {
-            Cqe64::publish(self.memory.entry(index), entry, op_own);
+            Cqe64::publish(memory.entry(index), entry, op_own);
         }
         if self.arm.may_fire() {
             self.notify(index, op_own);
@@ -192,7 +238,7 @@ impl CqCtx {
         let consumer = self.consumer.load();
         // Release: partner of the acquire in `produce`.
         self.seen.store(consumer, Ordering::Release);
-        let room = index.wrapping_sub(consumer) & CI_MASK < self.memory.count();
+        let room = index.wrapping_sub(consumer) & CI_MASK < self.memory().count();
         if !room {
             self.fail();
         }

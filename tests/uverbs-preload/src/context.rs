@@ -3,7 +3,7 @@
 use crate::abi::UcontextResp;
 use crate::engine::{self, Page};
 use crate::events::Events;
-use crate::object::Table;
+use crate::object::{Table, errno};
 use crate::uar::{self, Uars};
 use bellwire::event::Element;
 use bellwire::rings::{Cq, Qp, Srq};
@@ -120,7 +120,11 @@ impl Context {
     /// # Errors
     /// What keeps the device from being opened.
     pub fn open(registers: u32, dedicated: u32) -> Result<Self, Errno> {
-        let device = engine::open().map_err(crate::object::errno)?;
+        let device = engine::open().map_err(|error| {
+            // A number does not say what to do.
+            eprintln!("uverbs-preload: cannot start the device: {error}");
+            errno(error)
+        })?;
         let pages = registers.div_ceil(uar::USED).clamp(1, uar::MAX_STATIC);
         let registers = (pages * uar::USED) as usize;
         Ok(Self {

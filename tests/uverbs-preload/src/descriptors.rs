@@ -5,7 +5,7 @@ use crate::events::{Channel, Events};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// What is behind a descriptor.
@@ -17,6 +17,8 @@ pub enum Descriptor {
     Async(Arc<Events>),
     /// A completion channel.
     Channel(Arc<Channel>),
+    /// Inherited from a process that has the device.
+    Disowned,
 }
 
 impl Descriptor {
@@ -31,6 +33,22 @@ const MAX: usize = 1 << 16;
 
 /// A bit for each that is ours, so that the others cost one look.
 static OURS: [AtomicU64; MAX / 64] = [const { AtomicU64::new(0) }; MAX / 64];
+
+/// This process is a fork of one that has the device: the thread that it needs is not here.
+static DISOWNED: AtomicBool = AtomicBool::new(false);
+
+/// None of the descriptors leads anywhere any more. Called in a forked child; touches no lock, for others may
+/// have held it.
+pub fn disown() {
+    // Relaxed: the child has one thread.
+    DISOWNED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the device cannot be used here.
+pub fn disowned() -> bool {
+    // Relaxed: as above.
+    DISOWNED.load(Ordering::Relaxed)
+}
 
 fn table() -> MutexGuard<'static, HashMap<RawFd, Descriptor>> {
     static TABLE: LazyLock<Mutex<HashMap<RawFd, Descriptor>>> = LazyLock::new(Mutex::default);
@@ -63,7 +81,11 @@ pub fn put(fd: RawFd, descriptor: Descriptor) -> Result<(), Errno> {
 
 /// What is behind a descriptor, if it is ours.
 pub fn get(fd: RawFd) -> Option<Descriptor> {
-    is_ours(fd).then(|| table().get(&fd).cloned()).flatten()
+    match is_ours(fd) {
+        false => None,
+        true if disowned() => Some(Descriptor::Disowned),
+        true => table().get(&fd).cloned(),
+    }
 }
 
 /// Gives a descriptor up.
@@ -74,6 +96,9 @@ pub fn take(fd: RawFd) -> Option<Descriptor> {
     if let Some((word, bit)) = bit(fd) {
         // Relaxed: as above.
         word.fetch_and(!bit, Ordering::Relaxed);
+    }
+    if disowned() {
+        return None;
     }
     table().remove(&fd)
 }

@@ -1,5 +1,6 @@
 //! The device: one for the process, with a thread that watches the registers and executes.
 
+use crate::descriptors;
 use crate::uar::Uars;
 use bellwire::rings::{Cq, Qp};
 use bellwire::soft::HcaConfig;
@@ -199,13 +200,21 @@ fn start(device: &Device) -> Result<(), Error> {
         watch(&device);
     });
     match started {
-        // It runs as long as the process.
-        Ok(_) => Ok(()),
+        // It runs as long as the process, and in no child of it.
+        Ok(_) => {
+            // SAFETY: the function may be called at any time.
+            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+            Ok(())
+        }
         Err(error) => Err(Error::Io {
             what: "start the device's thread",
             error,
         }),
     }
+}
+
+extern "C" fn forked() {
+    descriptors::disown();
 }
 
 fn watch(device: &Device) {

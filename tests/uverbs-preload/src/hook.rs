@@ -29,7 +29,7 @@ fn answer(result: Result<usize, Errno>) -> ssize_t {
 }
 
 /// Runs one of our functions. Nothing unwinds into C.
-fn guarded<T>(run: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+pub fn guarded<T>(run: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or(Err(Errno::IO))
 }
 
@@ -64,6 +64,9 @@ pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mod
         if !is_device(path) {
             look_at(path);
             return real::open(path, flags, mode);
+        }
+        if descriptors::disowned() {
+            return fail(Errno::NODEV);
         }
         // A character device that is there on every machine, and has the number that sysfs says.
         let fd = real::open(sysfs::STANDS_IN.as_ptr(), flags, mode);
@@ -170,7 +173,7 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssiz
     match descriptors::get(fd) {
         // SAFETY: the caller's promise.
         None => unsafe { real::read(fd, to, count) },
-        Some(Descriptor::Commands(_)) => fail(Errno::INVAL) as ssize_t,
+        Some(Descriptor::Commands(_) | Descriptor::Disowned) => fail(Errno::INVAL) as ssize_t,
         Some(Descriptor::Async(events)) => {
             answer(guarded(|| events::read_async(&events, to as u64, count)))
         }

@@ -22,16 +22,21 @@
 //!   such form is not there: device memory, counters, dma-bufs, DEVX.
 //! - **engine** is one thread, the device's: it watches the register pages, and executes.
 //!
+//! What is to go wrong is ordered by a function that the library adds, `uverbs_preload_control`; a
+//! program finds it by dlsym(3), or declares it weak.
+//!
 //! Environment: with `UVERBS_PRELOAD_FABRIC=NAME` the device is a node of the fabric `soft:NAME`, so
 //! that processes reach each other; without, each process is alone with its device.
 //!
 //! What a real kernel does and this does not: it does not keep memory that is unmapped while it is
-//! registered or has rings in it, and it does not know descriptors that were duplicated. Needs Linux
-//! 5.14 (`MADV_POPULATE_WRITE`).
+//! registered or has rings in it, and it does not know descriptors that were duplicated. A child that
+//! is forked after the device was opened cannot use it. A process that is killed leaves its folder of
+//! sysfs behind, in the folder for temporary files. Needs Linux 5.14 (`MADV_POPULATE_WRITE`).
 
 mod abi;
 mod command;
 mod context;
+mod control;
 mod descriptors;
 mod engine;
 mod events;

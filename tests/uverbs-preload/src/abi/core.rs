@@ -19,6 +19,7 @@ pub mod number {
     pub const DEALLOC_MW: u32 = 16;
     pub const CREATE_COMP_CHANNEL: u32 = 17;
     pub const CREATE_CQ: u32 = 18;
+    pub const RESIZE_CQ: u32 = 19;
     pub const DESTROY_CQ: u32 = 20;
     pub const CREATE_QP: u32 = 24;
     pub const QUERY_QP: u32 = 25;
@@ -217,6 +218,16 @@ layouts! {
     CreateCqResp {
         cq_handle: u32,
         cqe: u32,
+    }
+
+    ResizeCq {
+        cq_handle: u32,
+        cqe: u32,
+    }
+
+    ResizeCqResp {
+        cqe: u32,
+        reserved: u32,
     }
 
     /// Of extended answers, behind the common part.

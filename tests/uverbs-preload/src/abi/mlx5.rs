@@ -69,6 +69,13 @@ layouts! {
         reserved: u32,
     }
 
+    ResizeMlx5Cq {
+        buf_addr: u64,
+        cqe_size: u16,
+        reserved0: u16,
+        reserved1: u32,
+    }
+
     CreateMlx5Srq {
         buf_addr: u64,
         db_addr: u64,

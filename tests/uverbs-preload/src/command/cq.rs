@@ -3,7 +3,7 @@
 use super::{NONE, Request, check_unused};
 use crate::abi::{
     CreateCq, CreateCqResp, CreateMlx5Cq, CreateMlx5CqResp, Destroy, DestroyCqResp, ExCreateCq,
-    ExResp,
+    ExResp, ResizeCq, ResizeCqResp, ResizeMlx5Cq,
 };
 use crate::context::{Context, CqObject};
 use crate::descriptors::{self, Descriptor};
@@ -44,13 +44,7 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     if asked.comp_vector != 0 || !matches!(driver.cqe_size, 64 | 128) {
         return Err(Errno::INVAL);
     }
-    let max = context.device().attr().max_cqe;
-    let count = asked
-        .cqe
-        .checked_add(1)
-        .filter(|&count| count <= max)
-        .ok_or(Errno::INVAL)?;
-    let count = count.next_power_of_two();
+    let count = entries(context, asked.cqe)?;
     let channel = match asked.comp_channel {
         -1 => None,
         fd => match descriptors::get(fd) {
@@ -87,6 +81,35 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     }
     let length = (size_of::<CreateCqResp>() + size_of::<ExResp>()) as u32;
     request.answer(&[own.cq_handle, own.cqe, 0, length], &driver)
+}
+
+pub fn resize(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let asked: ResizeCq = request.take()?;
+    let driver: ResizeMlx5Cq = request.take_driver();
+    request.check_room::<ResizeCqResp>()?;
+    let state = context.state();
+    let cq = &state.cqs.get(asked.cq_handle)?.cq;
+    if u32::from(driver.cqe_size) != cq.cqe_size() {
+        return Err(Errno::INVAL);
+    }
+    let count = entries(context, asked.cqe)?;
+    let size = u64::from(driver.cqe_size);
+    let ring = place(driver.buf_addr, u64::from(count) * size, size)?;
+    // SAFETY: the memory is there now; libmlx5 keeps it until the queue goes or is resized, and polls
+    // nothing meanwhile.
+    unsafe { cq.resize(ring, count) }.map_err(errno)?;
+    let own = ResizeCqResp {
+        cqe: count - 1,
+        reserved: 0,
+    };
+    request.answer(&own, &NONE)
+}
+
+/// Entries of the ring of a queue that is to take so many.
+fn entries(context: &Context, cqe: u32) -> Result<u32, Errno> {
+    let max = context.device().attr().max_cqe;
+    let count = cqe.checked_add(1).filter(|&count| count <= max);
+    Ok(count.ok_or(Errno::INVAL)?.next_power_of_two())
 }
 
 pub fn destroy(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {

@@ -154,6 +154,7 @@ fn carry_out(context: &Context, number: u32, request: &mut Request<'_>) -> Resul
         (number::DEALLOC_MW, _) => memory::dealloc_mw(context, request),
         (number::OPEN_XRCD, _) => memory::open_xrcd(context, request),
         (number::CLOSE_XRCD, _) => memory::close_xrcd(context, request),
+        (number::RESIZE_CQ, _) => cq::resize(context, request),
         (number::DESTROY_CQ, _) => cq::destroy(context, request),
         (number::QUERY_QP, _) => qp::query(context, request),
         (number::DESTROY_QP, _) => qp::destroy(context, request),

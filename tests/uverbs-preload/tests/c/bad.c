@@ -2,8 +2,10 @@
  * goes on. */
 #include "stock.h"
 
+#include <fcntl.h>
 #include <rdma/ib_user_verbs.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static uint64_t state = 0x9e3779b97f4a7c15;
@@ -137,6 +139,24 @@ static void by_the_library(struct world *world)
 	CHECK(!munmap(hole, 4096));
 }
 
+/* A child has the descriptors, and not the device. */
+static void forked(struct world *world)
+{
+	pid_t child = fork();
+	int status;
+
+	CHECK(child >= 0);
+	if (!child) {
+		struct ibv_port_attr port;
+
+		CHECK(ibv_query_port(world->context, 1, &port));
+		CHECK(open("/dev/infiniband/uverbs0", O_RDWR) == -1 && errno == ENODEV);
+		CHECK(!close(world->context->cmd_fd));
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && !status);
+}
+
 int main(void)
 {
 	struct world world = world_open();
@@ -144,6 +164,7 @@ int main(void)
 
 	one_by_one(&world);
 	by_the_library(&world);
+	forked(&world);
 	anything(&wild);
 	/* Whatever that has made goes with its context; the device goes on. */
 	CHECK(!close(wild.context->cmd_fd));

@@ -18,19 +18,15 @@ pub struct Bench {
 }
 
 /// Names of the C programs.
-pub fn sources() -> impl Iterator<Item = &'static str> {
-    // A list, so that they are there before the folder is read.
-    [
-        "bad",
-        "datagrams",
-        "direct",
-        "errors",
-        "events",
-        "rc",
-        "shared",
-        "windows",
-    ]
-    .into_iter()
+pub fn sources() -> Vec<String> {
+    let files = std::fs::read_dir(folder()).into_iter().flatten().flatten();
+    let mut names: Vec<String> = files
+        .map(|file| file.path())
+        .filter(|path| path.extension() == Some(OsStr::new("c")))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
 }
 
 fn folder() -> PathBuf {

@@ -22,6 +22,9 @@ const PAIRS: [(&str, &[&str]); 7] = [
     ("ibv_xsrq_pingpong", &["-n", "20", "-c", "1"]),
 ];
 
+/// Runs a program of this name, called so.
+type Runs = fn(&Bench, &str, &[&str]) -> Result<(), Failed>;
+
 fn main() -> ExitCode {
     let mut args = Arguments::from_args();
     // Each has threads that poll.
@@ -33,24 +36,20 @@ fn main() -> ExitCode {
     if let Some(lacking) = &lacking {
         println!("report: stock programs could not run: {lacking}");
     }
-    let trial = |name: String, run: fn(&Bench, &str, &[&str]) -> Result<(), Failed>, what, with| {
+    let trial = |run: Runs, name: String, with: &'static [&'static str]| {
         let (bench, lacking) = (bench.clone(), lacking.clone());
-        Trial::ignorable_test(name, move || match (&bench, lacking) {
-            (Some(bench), None) => run(bench, what, with).map(|()| Completion::Completed),
+        let shown = [&[name.as_str()], with].concat().join(" ");
+        Trial::ignorable_test(shown, move || match (&bench, lacking) {
+            (Some(bench), None) => run(bench, &name, with).map(|()| Completion::Completed),
             (_, lacking) => Ok(Completion::ignored_with(lacking.unwrap_or_default())),
         })
     };
     let mut trials = vec![
-        trial("ibv_devices".to_owned(), tool, "ibv_devices", &[]),
-        trial("ibv_devinfo".to_owned(), tool, "ibv_devinfo", &["-v"]),
+        trial(tool, "ibv_devices".to_owned(), &[]),
+        trial(tool, "ibv_devinfo".to_owned(), &["-v"]),
     ];
-    for source in bench::sources() {
-        trials.push(trial(source.to_owned(), program, source, &[]));
-    }
-    for (name, with) in PAIRS {
-        let shown = format!("{name} {}", with.join(" "));
-        trials.push(trial(shown, pair::run, name, with));
-    }
+    trials.extend((bench::sources().into_iter()).map(|name| trial(program, name, &[])));
+    trials.extend(PAIRS.map(|(name, with)| trial(pair::run, name.to_owned(), with)));
     libtest_mimic::run(&args, trials).exit_code()
 }
 
