@@ -826,6 +826,11 @@ typedef enum bw_soft_fault {
     // The change of a queue pair's state or attributes that is at hand is refused, and not made. Needs
     // BW_AT_MODIFY.
     BW_FAULT_REFUSE_MODIFY = 16,
+    // The communication manager tells the event `value`, a `bw_cm_event_type` that says that something
+    // went wrong: BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED are
+    // what becomes of the next call that they could tell of; _ADDR_CHANGE and _DEVICE_REMOVAL are told of
+    // all ids on the device, _MULTICAST_ERROR of the members of groups, which they lose.
+    BW_FAULT_CM = 17,
 } bw_soft_fault;
 
 // How a dump is written.

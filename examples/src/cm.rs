@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use bellwire::connect::cm::{Event, EventChannel, Id, Peer, PortSpace};
-use bellwire::fault::CmEvent;
+use bellwire::fault::{CmEvent, classify};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,11 +24,29 @@ pub fn expect(channel: &EventChannel, expected: CmEvent, within: Duration) -> Re
 /// # Errors
 /// It is not; says what it means.
 pub fn check(event: Event, expected: CmEvent) -> Result<Event> {
-    let fault = event.fault();
     if event.kind().event() != expected {
-        bail!("{fault} (status {}): {}", event.status(), fault.text());
+        bail!("{}", explained(&event));
     }
     Ok(event)
+}
+
+/// What an event means, in the peer's words too if it has said any, and what to look at.
+pub fn explained(event: &Event) -> String {
+    let fault = event.fault();
+    let class = classify(fault);
+    // Perhaps with zeroes behind them, and not to be trusted.
+    let words = event.private_data().split(|&byte| byte == 0).next();
+    let words = match words.unwrap_or_default() {
+        [] => String::new(),
+        words => format!(" The peer says \"{}\".", words.escape_ascii()),
+    };
+    format!(
+        "{fault} (status {}): {}{words} {} Look at: {}",
+        event.status(),
+        fault.text(),
+        class.cause,
+        class.advice
+    )
 }
 
 /// An id with the route to a peer.

@@ -2,6 +2,7 @@
 
 mod cm;
 mod cores;
+pub mod echo;
 mod exchange;
 mod meet;
 mod pair;

@@ -73,6 +73,7 @@ impl From<hw::Error> for Failure {
             | Error::FaultWithoutRequest { .. }
             | Error::FaultWithoutModify { .. }
             | Error::SuccessAsFault
+            | Error::CmEventAsFault { .. }
             | Error::NoJournal
             | Error::ZeroBasedRegion
             | Error::SoftOnly { .. }

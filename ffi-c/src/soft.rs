@@ -6,6 +6,7 @@ use crate::event::event_type;
 use crate::failure::{Failure, guard};
 use crate::handle::get;
 use hw::event::{Element, ElementKind, EventType};
+use hw::fault::CmEvent;
 use hw::soft::{Fault, Script, Trigger};
 use hw::wr::WcStatus;
 use std::ffi::c_int;
@@ -67,6 +68,11 @@ pub enum bw_soft_fault {
     /// The change of a queue pair's state or attributes that is at hand is refused, and not made. Needs
     /// BW_AT_MODIFY.
     BW_FAULT_REFUSE_MODIFY = 16,
+    /// The communication manager tells the event `value`, a `bw_cm_event_type` that says that something
+    /// went wrong: BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED are
+    /// what becomes of the next call that they could tell of; _ADDR_CHANGE and _DEVICE_REMOVAL are told of
+    /// all ids on the device, _MULTICAST_ERROR of the members of groups, which they lose.
+    BW_FAULT_CM = 17,
 }
 
 /// One step of a script: a fault, and when it strikes.
@@ -160,6 +166,11 @@ impl bw_soft_step {
             f if f == BW_FAULT_RAISE as u32 => {
                 let event = event_type(self.event_type)?;
                 Fault::Raise(event, element(event, self.value)?)
+            }
+            f if f == BW_FAULT_CM as u32 => {
+                let event = u8::try_from(self.value).ok();
+                let event = event.and_then(CmEvent::from_number);
+                Fault::Cm(event.ok_or_else(|| bad("the event", self.value))?)
             }
             other => return Err(bad("fault", other.into())),
         })

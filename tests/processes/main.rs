@@ -23,6 +23,7 @@ mod parent;
 mod prey;
 mod script;
 mod side;
+mod storm;
 mod victim;
 mod wire;
 mod worker;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
             victim::ROLE => victim::play(),
             hostile::ROLE => hostile::play(),
             side::ROLE => side::play(),
+            storm::ROLE => storm::play(),
             _ => panic!("no such role: {role}"),
         }
         return ExitCode::SUCCESS;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         trial("kill", kill::rounds),
         trial("fuzz", fuzz::rounds),
         trial("many_connections", many::connections),
+        trial("storm_of_clients", storm::clients),
     ];
     libtest_mimic::run(&args, trials).exit_code()
 }

@@ -6,7 +6,7 @@ use crate::code::*;
 use crate::direct::*;
 use crate::event::*;
 use crate::fault::bw_event_type_str;
-use crate::fault_number::{bw_event_type::*, bw_wc_status::*};
+use crate::fault_number::{bw_cm_event_type::*, bw_event_type::*, bw_wc_status::*};
 use crate::modify::*;
 use crate::number::{bw_port_state::*, bw_send_flags::*};
 use crate::port::*;
@@ -260,9 +260,9 @@ fn scripts_strike_when_they_say() {
         ok(bw_query_port(device, 1, &mut port));
         assert_eq!(port.state, BW_PORT_ACTIVE as u32);
 
-        let mut bad = [script[0]; 12];
+        let mut bad = [script[0]; 14];
         bad[0].trigger = 4;
-        bad[1].fault = 17;
+        bad[1].fault = 18;
         bad[2].trigger = BW_AFTER as u32;
         bad[3].trigger = BW_AT_MODIFY as u32;
         bad[3].qp_num = 1;
@@ -276,6 +276,8 @@ fn scripts_strike_when_they_say() {
         bad[9] = step(BW_AFTER, 1, BW_FAULT_RECV_CQ_OVERRUN, 0);
         bad[10] = step(BW_AT_ENTRY, 1, BW_FAULT_STATUS_AFTER, 0);
         bad[11] = step(BW_AT_ENTRY, 1, BW_FAULT_REFUSE_MODIFY, 0);
+        bad[12] = step(BW_AFTER, 1, BW_FAULT_CM, BW_CM_EVENT_ESTABLISHED as u64);
+        bad[13] = step(BW_AFTER, 1, BW_FAULT_CM, 16);
         for (at, step) in bad.iter().enumerate() {
             // A good one before it is not taken either.
             let script = [script[1], *step];

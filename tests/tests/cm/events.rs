@@ -60,7 +60,7 @@ fn a_connection_from_beginning_to_end(world: &World) {
         .init_qp(&mut connection.there.qp, bellwire::AccessFlags::empty())
         .unwrap();
     again
-        .connect(&mut connection.there.qp, &ConnParam::default())
+        .connect(&connection.there.qp, &ConnParam::default())
         .unwrap();
     world.request(&connection.listener);
 }
@@ -107,7 +107,7 @@ fn parameters_and_private_data_arrive(world: &World) {
         retry_count: 6,
         rnr_retry_count: 4,
     };
-    client.connect(&mut there.qp, &asked).unwrap();
+    client.connect(&there.qp, &asked).unwrap();
     let event = world.server.expect(&listener, CmEvent::ConnectRequest);
     let EventKind::ConnectRequest { id: server, conn } = event.ack() else {
         panic!("not a request")
@@ -185,9 +185,7 @@ fn nobody_listens(world: &World) {
     for port in [bound.port(), other.port()] {
         let client = world.caller(PortSpace::Tcp, port);
         let mut there = world.end(&client);
-        client
-            .connect(&mut there.qp, &ConnParam::default())
-            .unwrap();
+        client.connect(&there.qp, &ConnParam::default()).unwrap();
         let event = world.client.expect(&client, CmEvent::Rejected);
         assert_eq!(event.status(), 8, "{event:?}");
     }
@@ -215,9 +213,7 @@ fn a_client_that_goes_withdraws_its_request(world: &World) {
     // One that was not got yet is not told of.
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = world.end(&client);
-    client
-        .connect(&mut there.qp, &ConnParam::default())
-        .unwrap();
+    client.connect(&there.qp, &ConnParam::default()).unwrap();
     drop(client);
     world.server.nothing();
 }
@@ -233,16 +229,14 @@ fn a_server_that_goes_rejects(world: &World) {
     rejected(&client);
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = world.end(&client);
-    client
-        .connect(&mut there.qp, &ConnParam::default())
-        .unwrap();
+    client.connect(&there.qp, &ConnParam::default()).unwrap();
     drop(listener);
     rejected(&client);
     // An event that nobody looks into.
     let listener = world.listener(PortSpace::Tcp, 8);
     let client = world.caller(PortSpace::Tcp, listener.port());
     client
-        .connect(&mut world.end(&client).qp, &ConnParam::default())
+        .connect(&world.end(&client).qp, &ConnParam::default())
         .unwrap();
     drop(world.server.expect(&listener, CmEvent::ConnectRequest));
     rejected(&client);
@@ -280,13 +274,11 @@ fn injected_failures_strike_once(world: &World) {
         inject(world, event);
         let client = world.caller(PortSpace::Tcp, listener.port());
         let mut there = world.end(&client);
-        client
-            .connect(&mut there.qp, &ConnParam::default())
-            .unwrap();
+        client.connect(&there.qp, &ConnParam::default()).unwrap();
         let got = world.client.expect(&client, event);
         assert_ne!(got.status(), 0);
         assert_eq!(there.qp.state(), QpState::Init);
-        let again = client.connect(&mut there.qp, &ConnParam::default());
+        let again = client.connect(&there.qp, &ConnParam::default());
         assert!(matches!(again, Err(Error::CmStep { .. })), "{again:?}");
         world.server.nothing();
     }
@@ -330,14 +322,14 @@ fn a_device_that_goes_tells_every_id(world: &World) {
     inject(world, CmEvent::DeviceRemoval);
     world
         .client
-        .expect(&connection.connected, CmEvent::DeviceRemoval);
+        .sees(&connection.connected, CmEvent::DeviceRemoval);
     connection.works();
     let script = Script::default().with(Trigger::After(Duration::ZERO), Fault::DeviceFatal);
     world.device.inject(&script).unwrap();
     world.device.progress();
     world
         .client
-        .expect(&connection.connected, CmEvent::DeviceRemoval);
+        .sees(&connection.connected, CmEvent::DeviceRemoval);
     // What was in flight is told, and nothing else can be done any more.
     assert_eq!(connection.there.qp.state(), QpState::Err);
     assert_eq!(connection.there.wait().wr_id, 100);
@@ -354,7 +346,7 @@ fn a_changed_address_is_told(world: &World) {
     inject(world, CmEvent::AddrChange);
     world
         .client
-        .expect(&connection.connected, CmEvent::AddrChange);
+        .sees(&connection.connected, CmEvent::AddrChange);
     connection.works();
 }
 
@@ -367,9 +359,7 @@ fn a_server_that_sleeps_is_not_waited_for() {
         .map(|_| {
             let client = world.caller(PortSpace::Tcp, listener.port());
             let mut there = world.end(&client);
-            client
-                .connect(&mut there.qp, &ConnParam::default())
-                .unwrap();
+            client.connect(&there.qp, &ConnParam::default()).unwrap();
             (client, there)
         })
         .collect();
@@ -394,9 +384,7 @@ fn a_backlog_bounds_the_requests_that_wait() {
         .map(|_| {
             let client = world.caller(PortSpace::Tcp, listener.port());
             let mut there = world.end(&client);
-            client
-                .connect(&mut there.qp, &ConnParam::default())
-                .unwrap();
+            client.connect(&there.qp, &ConnParam::default()).unwrap();
             (client, there)
         })
         .collect();

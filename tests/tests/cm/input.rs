@@ -21,12 +21,12 @@ fn private_data_that_is_too_long(world: &World) {
     let listener = world.listener(PortSpace::Tcp, 8);
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = world.end(&client);
-    let long = client.connect(&mut there.qp, &with(57)).unwrap_err();
+    let long = client.connect(&there.qp, &with(57)).unwrap_err();
     assert_eq!(
         long.to_string(),
         "57 bytes of private data: the message has room for 56"
     );
-    client.connect(&mut there.qp, &with(56)).unwrap();
+    client.connect(&there.qp, &with(56)).unwrap();
     let server = world.request(&listener);
     assert!(server.reject(&[0; 149]).is_err());
     let mut here = world.end(&server);
@@ -47,20 +47,20 @@ fn calls_at_the_wrong_step(world: &World) {
     step(id.listen(1));
     step(id.resolve_route(SOON));
     step(id.init_qp(&mut end.qp, AccessFlags::empty()));
-    step(id.connect(&mut end.qp, &param));
+    step(id.connect(&end.qp, &param));
     id.resolve_addr(None, ("127.0.0.1", 7), SOON).unwrap();
     step(id.resolve_addr(None, ("127.0.0.1", 7), SOON));
     step(id.bind(("127.0.0.1", 7)));
     step(id.listen(1));
     id.init_qp(&mut end.qp, AccessFlags::empty()).unwrap();
-    step(id.connect(&mut end.qp, &param));
+    step(id.connect(&end.qp, &param));
     step(id.accept(&mut end.qp, &param));
     step(id.establish(&mut end.qp));
     step(id.reject(&[]));
     world.client.sees(&id, CmEvent::AddrResolved);
 
     let (listener, server, client, mut there) = world.asked();
-    step(client.connect(&mut there.qp, &param));
+    step(client.connect(&there.qp, &param));
     step(client.establish(&mut there.qp));
     let mut here = world.end(&server);
     step(listener.accept(&mut here.qp, &param));

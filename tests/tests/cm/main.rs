@@ -3,6 +3,7 @@
 
 mod events;
 mod handles;
+mod hostile;
 mod input;
 mod services;
 mod world;

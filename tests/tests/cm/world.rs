@@ -97,9 +97,7 @@ impl World {
         let listener = self.listener(PortSpace::Tcp, 8);
         let connected = self.caller(PortSpace::Tcp, listener.port());
         let mut there = self.end(&connected);
-        connected
-            .connect(&mut there.qp, &ConnParam::default())
-            .unwrap();
+        connected.connect(&there.qp, &ConnParam::default()).unwrap();
         let accepted = self.request(&listener);
         (listener, accepted, connected, there)
     }

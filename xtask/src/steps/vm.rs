@@ -98,7 +98,7 @@ const TESTS: [Tests; 7] = [
 ];
 
 /// Examples and scripts that run them: how the example is built here, and the script there.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     // pingpong against rdma-core's programs.
     (
         "cargo build --release -p bellwire-examples --features cm --example pingpong",
@@ -113,6 +113,11 @@ const SCRIPTS: [(&str, &str); 3] = [
     (
         "cargo build --release -p bellwire-examples --features cm --example rping --example datagrams",
         "sh examples/rping/interop.sh",
+    ),
+    // echo by librdmacm.
+    (
+        "cargo build --release -p bellwire-examples --features cm --example echo",
+        "sh examples/echo/rxe.sh",
     ),
 ];
 

@@ -31,7 +31,9 @@ impl Address {
         let (name, port) = match peer {
             Peer::Addr(address) => ("", address.port()),
             // An address in other words.
-            Peer::Name { name, port } if name.parse::<IpAddr>().is_ok() => ("", *port),
+            Peer::Name { name, port } if name == "localhost" || name.parse::<IpAddr>().is_ok() => {
+                ("", *port)
+            }
             Peer::Name { name, port } => (name.as_str(), *port),
         };
         let user = getuid().as_raw();
