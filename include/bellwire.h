@@ -127,8 +127,39 @@
 // Characters of a description, its end included.
 #define BW_TEXT_MAX 128
 
+// Characters of an address, its end included.
+#define BW_ADDR_MAX 64
+
+// Bytes of private data in an event, at the most.
+#define BW_CM_PRIVATE_MAX 256
+
 // Bytes of `bw_link_info.why`.
 #define BW_WHY_MAX 256
+
+// What the connections of an id are (`rdma_port_space`).
+typedef enum bw_port_space {
+    // Datagrams that share their groups and their key with IP over InfiniBand.
+    BW_PS_IPOIB = 2,
+    // Reliable connections.
+    BW_PS_TCP = 262,
+    // Datagrams, and multicast.
+    BW_PS_UDP = 273,
+    // Reliable connections, of services apart from those of BW_PS_TCP.
+    BW_PS_IB = 319,
+} bw_port_space;
+
+// Options of an id (`rdma_set_option`).
+typedef enum bw_cm_option {
+    // Type of service of its packets, up to 255, before the address is resolved.
+    BW_CM_TOS = 0,
+    // Not 0: others may be bound to the same port. Before it is bound.
+    BW_CM_REUSEADDR = 1,
+    // Not 0: a listener of IPv6 leaves IPv4 to others. Before it is bound.
+    BW_CM_AFONLY = 2,
+    // Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 is for ever. Before
+    // it is connected.
+    BW_CM_ACK_TIMEOUT = 3,
+} bw_cm_option;
 
 // Why a call failed. Numbers are never used again for something else; a later version may have
 // more of them.
@@ -902,6 +933,13 @@ typedef struct bw_ah bw_ah;
 // An asynchronous event that was got and is to be acknowledged.
 typedef struct bw_async_event bw_async_event;
 
+// Where the events of ids come from (`rdma_event_channel`).
+typedef struct bw_cm_channel bw_cm_channel;
+
+// An end of a connection, a listener, or a user of datagram services and multicast groups
+// (`rdma_cm_id`).
+typedef struct bw_cm_id bw_cm_id;
+
 // A completion channel: completion queues that were created on it and armed tell it of their next
 // entry.
 typedef struct bw_comp_channel bw_comp_channel;
@@ -1270,6 +1308,72 @@ typedef struct bw_ah_attr {
     // 0.
     uint16_t reserved;
 } bw_ah_attr;
+
+// An event (`rdma_cm_event`): a copy, there is nothing to acknowledge. What an event has not is 0.
+typedef struct bw_cm_event {
+    // `sizeof(bw_cm_event)`.
+    uint32_t size;
+    // What happened: a `bw_cm_event_type`. `bw_classify` tells what it means, `bw_cm_event_str` its
+    // text.
+    uint32_t event;
+    // 0 where nothing went wrong, else a negative error number, or the reason of a rejection: 28 is
+    // the peer's program, 8 that nobody listens.
+    int32_t status;
+    // Bytes of private data.
+    uint32_t private_data_len;
+    // Of the id that it happened to; of a request: of the listener.
+    void *context;
+    // Of a request: the id that it came with, the caller's until `bw_cm_id_destroy`; accept or reject
+    // it. Else NULL.
+    struct bw_cm_id *request;
+    // The peer's queue pair; of a multicast group the one that requests have to name.
+    uint32_t qp_num;
+    // Of datagrams: the key that requests have to name.
+    uint32_t qkey;
+    // Of datagrams: the way, for `bw_ah_create`. Of a multicast group `dgid` and `dlid` are its own,
+    // for `bw_qp_attach_mcast`.
+    struct bw_ah_attr ah_attr;
+    // READs and atomics in flight that the peer wants answered by this side.
+    uint8_t responder_resources;
+    // READs and atomics in flight that the peer answers.
+    uint8_t initiator_depth;
+    // Not 0: the peer has flow control by the hardware.
+    uint8_t flow_control;
+    // Retries without an acknowledgement.
+    uint8_t retry_count;
+    // Retries without a receive.
+    uint8_t rnr_retry_count;
+    // Not 0: the peer receives from a shared receive queue.
+    uint8_t srq;
+    // 0.
+    uint16_t reserved;
+    // The peer's private data, as it came: perhaps with zeroes behind what the peer gave, and not to
+    // be trusted.
+    uint8_t private_data[BW_CM_PRIVATE_MAX];
+} bw_cm_event;
+
+// How to connect (`rdma_conn_param`). `bw_cm_param_default` fills it.
+typedef struct bw_cm_param {
+    // `sizeof(bw_cm_param)`.
+    uint32_t size;
+    // Bytes of private data: 56 at the most to connect, 196 to accept.
+    uint32_t private_data_len;
+    // They go with the peer's event, where zeroes may be behind them.
+    const void *private_data;
+    // READs and atomics in flight that this side answers; what the device and, at the accepting end,
+    // the request have bounds it.
+    uint8_t responder_resources;
+    // READs and atomics in flight that this side asks for, likewise.
+    uint8_t initiator_depth;
+    // Not 0: this side has flow control by the hardware.
+    uint8_t flow_control;
+    // Retries without an acknowledgement, up to 7. Of the connecting end, for both.
+    uint8_t retry_count;
+    // Retries without a receive at the peer, up to 6; 7 is for ever.
+    uint8_t rnr_retry_count;
+    // 0.
+    uint8_t reserved[3];
+} bw_cm_param;
 
 // What became of a request (`ibv_wc`). Every request that was posted and rung is told exactly once:
 // by an entry of its own, or as one of those that a later entry retires.
@@ -2265,6 +2369,249 @@ int bw_tcp_conn_destroy(struct bw_tcp_conn *conn);
 // Errors: `BW_ENULL`.
 // Thread: any; no other call on the listener may be under way or follow.
 int bw_tcp_listener_destroy(struct bw_tcp_listener *listener);
+
+// Opens an event channel of the provider of this name: "rdma" is librdmacm's, of a library built with
+// it; "soft" and "soft:NAME" are the software device's, as for `bw_device_open`; "auto" is "rdma"
+// where there is an RDMA device, else "soft".
+//
+// Owner: the caller, until `bw_cm_channel_destroy`.
+// Errors: `BW_ENODEV`, `BW_EUNSUPPORTED`, `BW_EOTHER` when the system has no descriptor left, or no
+// rdma_cm, `BW_ENULL`.
+// Thread: any.
+int bw_cm_channel_create(const char *provider,
+                         struct bw_cm_channel **channel);
+
+// As `bw_cm_channel_create`; its ids use this device: what is created on it, and on what
+// `bw_cm_id_device` gives, works together. Of librdmacm: where an address leads to it.
+//
+// Owner: the caller, until `bw_cm_channel_destroy`. It keeps the device open, and not its handle.
+// Errors: as there.
+// Thread: any.
+int bw_cm_channel_create_on(const struct bw_device *device, struct bw_cm_channel **channel);
+
+// The channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll, not to
+// be read or closed.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_cm_channel_fd(const struct bw_cm_channel *channel);
+
+// Destroys an event channel.
+//
+// Errors: `BW_EBUSY` while there are ids on it, `BW_ENULL`.
+// Thread: any; no other call on the channel may be under way or follow.
+int bw_cm_channel_destroy(struct bw_cm_channel *channel);
+
+// Creates an id of a `bw_port_space`, whose events come by this channel, and bear `context`.
+//
+// Owner: the caller, until `bw_cm_id_destroy`. It keeps the channel.
+// Errors: `BW_EINVAL`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_id_create(const struct bw_cm_channel *channel,
+                    uint32_t port_space,
+                    void *context,
+                    struct bw_cm_id **id);
+
+// Changes the context that the id's events bear. Of an id that a request came with it is NULL.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_cm_id_set_context(const struct bw_cm_id *id, void *context);
+
+// Destroys an id: what is connected is disconnected, what was asked for is rejected; events of it that
+// were not got are gone. It waits for nothing, and may be called between an event and the next.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; no other call on the id may be under way or follow.
+int bw_cm_id_destroy(struct bw_cm_id *id);
+
+// The device that the id is bound to, another handle of it for each call. Of one channel all ids that
+// are bound to one device give the same context.
+//
+// Owner: the caller, until `bw_device_close`.
+// Errors: `BW_ESTATE` when the id is bound to none yet, `BW_ENODEV`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_id_device(const struct bw_cm_id *id,
+                    struct bw_device **device);
+
+// Has the id's events come by another channel of the same provider (`rdma_migrate_id`), those that
+// were not got yet among them.
+//
+// Errors: `BW_EFOREIGN` for a channel of another provider, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_migrate(const struct bw_cm_id *id, const struct bw_cm_channel *to);
+
+// Sets a `bw_cm_option` of an id.
+//
+// Errors: `BW_EINVAL`, `BW_ESTATE` when it is too late, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_set_option(const struct bw_cm_id *id, uint32_t option, uint32_t value);
+
+// Writes the id's address on this side, of `BW_ADDR_MAX` characters at the most, and its port
+// (`rdma_get_local_addr`).
+//
+// Errors: `BW_ESTATE` when it has none yet, `BW_ENULL`.
+// Thread: any.
+int bw_cm_local_addr(const struct bw_cm_id *id, char *host, uint32_t *port);
+
+// Writes the address of the id's peer, likewise (`rdma_get_peer_addr`).
+//
+// Errors: `BW_ESTATE` when it has none yet, `BW_ENULL`.
+// Thread: any.
+int bw_cm_peer_addr(const struct bw_cm_id *id, char *host, uint32_t *port);
+
+// Takes the channel's oldest event, and waits for one for so many milliseconds if need be; 0 waits
+// for none, UINT32_MAX for ever. Set `event->size` before.
+//
+// Errors: `BW_EAGAIN` when there is none, `BW_EOTHER` for one that a newer librdmacm has, `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: any.
+int bw_cm_get_event(const struct bw_cm_channel *channel,
+                    struct bw_cm_event *event,
+                    uint32_t timeout_ms);
+
+// Fills `param`, of `size` bytes, with its size and the defaults:
+// `bw_cm_param_default(&param, sizeof(param))`.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_cm_param_default(struct bw_cm_param *param, size_t size);
+
+// Finds the device by which the peer is reached, and binds the id to it (`rdma_resolve_addr`):
+// BW_CM_EVENT_ADDR_RESOLVED or _ADDR_ERROR tells. The peer is an address of IPv4 or IPv6, or a name: of
+// a host, with the software device one of the programs' choosing. `source` is an address of this side,
+// or NULL.
+//
+// Errors: `BW_ECONN` when there is no route, `BW_ESTATE`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_resolve_addr(const struct bw_cm_id *id,
+                       const char *source,
+                       const char *host,
+                       uint32_t port,
+                       uint32_t timeout_ms);
+
+// Finds the path to the peer (`rdma_resolve_route`): BW_CM_EVENT_ROUTE_RESOLVED or _ROUTE_ERROR tells.
+//
+// Errors: `BW_ESTATE` when the address has not been resolved, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_resolve_route(const struct bw_cm_id *id,
+                        uint32_t timeout_ms);
+
+// Gives the id an address of this side (`rdma_bind_addr`): "0.0.0.0" or "::" is all there are, port 0
+// one that is free.
+//
+// Errors: `BW_ECONN` (the port is in use, or the address none of this host's), `BW_ESTATE`,
+// `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_bind(const struct bw_cm_id *id,
+               const char *host,
+               uint32_t port);
+
+// Waits for peers (`rdma_listen`): each is a BW_CM_EVENT_CONNECT_REQUEST. Those that wait to be got
+// beyond `backlog` are rejected.
+//
+// Errors: `BW_ESTATE`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_listen(const struct bw_cm_id *id, uint32_t backlog);
+
+// Takes a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT: receives may be posted
+// from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` are what the
+// peer may do.
+//
+// Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_cm_init_qp(const struct bw_cm_id *id,
+                  struct bw_qp *qp,
+                  uint32_t access_flags);
+
+// Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`).
+// BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR tells. `param` may be NULL:
+// the default.
+//
+// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`,
+// `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the queue pair's owner.
+int bw_cm_connect(const struct bw_cm_id *id,
+                  struct bw_qp *qp,
+                  const struct bw_cm_param *param);
+
+// After BW_CM_EVENT_CONNECT_RESPONSE: takes the queue pair to RTS, and tells the peer, whose
+// BW_CM_EVENT_ESTABLISHED it is (`rdma_establish`).
+//
+// Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_cm_establish(const struct bw_cm_id *id, struct bw_qp *qp);
+
+// Accepts the request that the id came with (`rdma_accept`), and takes the queue pair from INIT to RTS.
+// BW_CM_EVENT_ESTABLISHED tells that the peer is ready, too: send nothing before. `param` may be NULL:
+// the default.
+//
+// Errors: as `bw_cm_connect`; `BW_ESTATE` when it was accepted or rejected before, or the peer has
+// gone.
+// Thread: the queue pair's owner.
+int bw_cm_accept(const struct bw_cm_id *id,
+                 struct bw_qp *qp,
+                 const struct bw_cm_param *param);
+
+// Refuses the request that the id came with, and says why by private data, 148 bytes of it at the most
+// (`rdma_reject`).
+//
+// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE` when it was accepted or rejected before,
+// `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_reject(const struct bw_cm_id *id,
+                 const void *data,
+                 uint32_t length);
+
+// Ends the connection, or this end of one whose peer has ended it (`rdma_disconnect`): the queue pair
+// goes to ERR, where everything in flight is flushed and told. BW_CM_EVENT_DISCONNECTED tells when the
+// peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT when the queue pair can be connected again.
+//
+// Errors: `BW_ESTATE` when it is not connected: the queue pair is in ERR all the same. `BW_ETRANSPORT`,
+// `BW_EOTHER`, `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_cm_disconnect(const struct bw_cm_id *id,
+                     struct bw_qp *qp);
+
+// Takes a queue pair, of BW_QPT_UD and on the id's device, from RESET to RTS, with the id's port and
+// key.
+//
+// Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_cm_start_qp(const struct bw_cm_id *id,
+                   struct bw_qp *qp);
+
+// Looks for a datagram service, with private data of 180 bytes at the most (`rdma_connect` of an id of
+// datagrams): BW_CM_EVENT_ESTABLISHED tells where it is, _REJECTED or _UNREACHABLE that it is not.
+//
+// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_lookup(const struct bw_cm_id *id,
+                 const void *data,
+                 uint32_t length);
+
+// Answers a lookup, with private data of 136 bytes at the most: the service is this queue pair's
+// (`rdma_accept` of an id of datagrams).
+//
+// Errors: as `bw_cm_lookup`, and `BW_EFOREIGN`.
+// Thread: the queue pair's owner.
+int bw_cm_answer(const struct bw_cm_id *id, struct bw_qp *qp, const void *data, uint32_t length);
+
+// Joins a multicast group, by its address (`rdma_join_multicast`); when `send_only` is not 0, only to
+// send. BW_CM_EVENT_MULTICAST_JOIN or _MULTICAST_ERROR tells; `bw_qp_attach_mcast` attaches the queue pair
+// then.
+//
+// Errors: `BW_ESTATE` when the id is not bound to a device, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_join(const struct bw_cm_id *id,
+               const char *group,
+               int send_only);
+
+// Leaves a group (`rdma_leave_multicast`).
+//
+// Errors: `BW_EINVAL`, `BW_ECONN` when it was not joined, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_cm_leave(const struct bw_cm_id *id, const char *group);
 
 // Creates an address handle.
 //

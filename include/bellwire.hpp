@@ -740,6 +740,53 @@ public:
     }
 };
 
+/* An id of the communication manager. Steps are the C functions': bw_cm_connect(id.get(), ...). */
+class cm_id : public handle<bw_cm_id, bw_cm_id_destroy> {
+public:
+    using handle::handle;
+
+    class device device() const
+    {
+        return bellwire::device(detail::made<bw_device>(
+            "bw_cm_id_device", [&](bw_device **to) { return bw_cm_id_device(get(), to); }));
+    }
+};
+
+/* Where the events of ids come from. Its ids go before it, or are migrated. */
+class cm_channel : public handle<bw_cm_channel, bw_cm_channel_destroy> {
+public:
+    using handle::handle;
+    explicit cm_channel(const char *provider)
+        : handle(detail::made<bw_cm_channel>("bw_cm_channel_create", [&](bw_cm_channel **to) {
+              return bw_cm_channel_create(provider, to);
+          }))
+    {
+    }
+    explicit cm_channel(const device &on)
+        : handle(detail::made<bw_cm_channel>("bw_cm_channel_create_on", [&](bw_cm_channel **to) {
+              return bw_cm_channel_create_on(on.get(), to);
+          }))
+    {
+    }
+    int fd() const { return check(bw_cm_channel_fd(get()), "bw_cm_channel_fd"); }
+    cm_id id(uint32_t port_space, void *context = nullptr) const
+    {
+        return cm_id(detail::made<bw_cm_id>("bw_cm_id_create", [&](bw_cm_id **to) {
+            return bw_cm_id_create(get(), port_space, context, to);
+        }));
+    }
+    /* Empty when there is none in this time. A request's id is the caller's: cm_id(event.request). */
+    std::optional<bw_cm_event> get_event(uint32_t timeout_ms) const
+    {
+        bw_cm_event event = sized<bw_cm_event>();
+        int code = bw_cm_get_event(get(), &event, timeout_ms);
+        if (code == BW_EAGAIN)
+            return std::nullopt;
+        check(code, "bw_cm_get_event");
+        return event;
+    }
+};
+
 /*
  * A reliable connection that recovers from faults. post_*, ring_* and poll() answer codes, and never
  * throw.

@@ -36,6 +36,19 @@ impl Failure {
     }
 }
 
+/// The port is taken, or there is no way to an address.
+fn is_unreachable(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    let kind = error.kind();
+    [
+        AddrInUse,
+        AddrNotAvailable,
+        HostUnreachable,
+        NetworkUnreachable,
+    ]
+    .contains(&kind)
+}
+
 impl From<hw::Error> for Failure {
     fn from(error: hw::Error) -> Self {
         use hw::Error;
@@ -43,7 +56,7 @@ impl From<hw::Error> for Failure {
             Error::UnknownDevice { .. } => BW_ENODEV,
             Error::Busy { .. } | Error::WindowsBound { .. } => BW_EBUSY,
             Error::Exhausted { .. } => BW_EEXHAUSTED,
-            Error::TooLarge { .. } => BW_ELIMIT,
+            Error::TooLarge { .. } | Error::PrivateData { .. } => BW_ELIMIT,
             Error::BadRegion { .. }
             | Error::AccessWithoutLocalWrite
             | Error::OutOfRange { .. }
@@ -70,7 +83,9 @@ impl From<hw::Error> for Failure {
             Error::WouldBlock => BW_EAGAIN,
             Error::DeviceFatal => BW_EFATAL,
             Error::Foreign { .. } => BW_EFOREIGN,
-            Error::ResetByModify | Error::NotReset => BW_ESTATE,
+            Error::ResetByModify | Error::NotReset | Error::CmStep { .. } => BW_ESTATE,
+            Error::CmSpace => BW_ETRANSPORT,
+            Error::Io { error, .. } if is_unreachable(error) => BW_ECONN,
             Error::Attach(_) => BW_ECQROOM,
             Error::Modify(
                 ModifyError::IllegalTransition(_)

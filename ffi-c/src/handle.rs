@@ -84,6 +84,8 @@ const _: () = {
     any::<crate::xrc::bw_xrc_target>();
     any::<crate::event::bw_async_event>();
     any::<crate::tcp::bw_tcp_listener>();
+    any::<crate::cm::bw_cm_channel>();
+    any::<crate::cm::bw_cm_id>();
     one::<crate::tcp::bw_tcp_conn>();
     one::<crate::link::bw_link>();
     one::<hw::Cq>();

@@ -49,6 +49,8 @@ pub mod qp;
 
 pub mod tcp;
 
+pub mod cm;
+
 pub mod ah;
 
 pub mod modify;

@@ -493,6 +493,83 @@ static void links(void)
     NUL(bw_dispatch_async_event(device, NULL));
 }
 
+static void managed(void)
+{
+    bw_cm_channel *channel;
+    bw_cm_id *id;
+    bw_cm_param param;
+    bw_cm_event event;
+    char host[BW_ADDR_MAX];
+    uint32_t port;
+
+    memset(&param, 0, sizeof param);
+    memset(&event, 0, sizeof event);
+    MADE_NONE(bw_cm_channel, bw_cm_channel_create(NULL, &made));
+    NUL(bw_cm_channel_create("soft", NULL));
+    MADE_NONE(bw_cm_channel, bw_cm_channel_create_on(NULL, &made));
+    NUL(bw_cm_channel_create_on(device, NULL));
+    OK(bw_cm_channel_create_on(device, &channel));
+    NUL(bw_cm_channel_fd(NULL));
+    event.size = sizeof event;
+    NUL(bw_cm_get_event(NULL, &event, 0));
+    NUL(bw_cm_get_event(channel, NULL, 0));
+    event.size = 0;
+    SIZE(bw_cm_get_event(channel, &event, 0));
+    MADE_NONE(bw_cm_id, bw_cm_id_create(NULL, BW_PS_TCP, NULL, &made));
+    NUL(bw_cm_id_create(channel, BW_PS_TCP, NULL, NULL));
+    OK(bw_cm_id_create(channel, BW_PS_TCP, NULL, &id));
+    NUL(bw_cm_id_set_context(NULL, NULL));
+    MADE_NONE(bw_device, bw_cm_id_device(NULL, &made));
+    NUL(bw_cm_id_device(id, NULL));
+    NUL(bw_cm_migrate(NULL, channel));
+    NUL(bw_cm_migrate(id, NULL));
+    NUL(bw_cm_set_option(NULL, BW_CM_TOS, 0));
+    NUL(bw_cm_local_addr(NULL, host, &port));
+    NUL(bw_cm_local_addr(id, NULL, &port));
+    NUL(bw_cm_local_addr(id, host, NULL));
+    NUL(bw_cm_peer_addr(NULL, host, &port));
+    NUL(bw_cm_peer_addr(id, NULL, &port));
+    NUL(bw_cm_peer_addr(id, host, NULL));
+    NUL(bw_cm_param_default(NULL, sizeof param));
+    SIZE(bw_cm_param_default(&param, 4));
+    NUL(bw_cm_resolve_addr(NULL, NULL, "127.0.0.1", 1, 1));
+    NUL(bw_cm_resolve_addr(id, NULL, NULL, 1, 1));
+    NUL(bw_cm_resolve_route(NULL, 1));
+    NUL(bw_cm_bind(NULL, "127.0.0.1", 0));
+    NUL(bw_cm_bind(id, NULL, 0));
+    NUL(bw_cm_listen(NULL, 1));
+    NUL(bw_cm_init_qp(NULL, a.qp, 0));
+    NUL(bw_cm_init_qp(id, NULL, 0));
+    NUL(bw_cm_connect(NULL, a.qp, NULL));
+    NUL(bw_cm_connect(id, NULL, NULL));
+    SIZE(bw_cm_connect(id, a.qp, &param));
+    OK(bw_cm_param_default(&param, sizeof param));
+    param.private_data_len = 1;
+    NUL(bw_cm_connect(id, a.qp, &param));
+    NUL(bw_cm_establish(NULL, a.qp));
+    NUL(bw_cm_establish(id, NULL));
+    NUL(bw_cm_accept(NULL, a.qp, NULL));
+    NUL(bw_cm_accept(id, NULL, NULL));
+    NUL(bw_cm_reject(NULL, NULL, 0));
+    NUL(bw_cm_reject(id, NULL, 1));
+    NUL(bw_cm_disconnect(NULL, a.qp));
+    NUL(bw_cm_disconnect(id, NULL));
+    NUL(bw_cm_start_qp(NULL, a.qp));
+    NUL(bw_cm_start_qp(id, NULL));
+    NUL(bw_cm_lookup(NULL, NULL, 0));
+    NUL(bw_cm_lookup(id, NULL, 1));
+    NUL(bw_cm_answer(NULL, a.qp, NULL, 0));
+    NUL(bw_cm_answer(id, NULL, NULL, 0));
+    NUL(bw_cm_join(NULL, "239.1.2.3", 0));
+    NUL(bw_cm_join(id, NULL, 0));
+    NUL(bw_cm_leave(NULL, "239.1.2.3"));
+    NUL(bw_cm_leave(id, NULL));
+    OK(bw_cm_id_destroy(id));
+    NUL(bw_cm_id_destroy(NULL));
+    OK(bw_cm_channel_destroy(channel));
+    NUL(bw_cm_channel_destroy(NULL));
+}
+
 int main(void)
 {
     device = soft(BW_CLOCK_REAL);
@@ -509,6 +586,7 @@ int main(void)
     datagrams_and_windows();
     posting();
     meeting();
+    managed();
     faults();
     events();
     links();

@@ -385,6 +385,26 @@ void meeting()
     EXPECT(thrown([&] { conn.barrier(SOON); }) == BW_ECONN);
 }
 
+/* Ids, their events and their devices. */
+void managed()
+{
+    enum { SOON = 10000 };
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::cm_channel channel(device);
+    EXPECT(channel.fd() >= 0 && !channel.get_event(0));
+    int context = 0;
+    bw::cm_id listener = channel.id(BW_PS_TCP), id = channel.id(BW_PS_TCP, &context);
+    EXPECT(thrown([&] { id.device(); }) == BW_ESTATE);
+    bw::check(bw_cm_bind(listener.get(), "127.0.0.1", 7), "bw_cm_bind");
+    bw::check(bw_cm_listen(listener.get(), 1), "bw_cm_listen");
+    bw::check(bw_cm_resolve_addr(id.get(), nullptr, "127.0.0.1", 7, SOON), "bw_cm_resolve_addr");
+    const auto event = channel.get_event(SOON);
+    EXPECT(event && event->event == BW_CM_EVENT_ADDR_RESOLVED && event->context == &context);
+    EXPECT(std::strcmp(id.device().query().name, device.query().name) == 0);
+    EXPECT(channel.destroy() == BW_EBUSY && channel);
+    EXPECT(thrown([] { bw::cm_channel("none"); }) == BW_ENODEV);
+}
+
 /* Links over TCP, and a pair. */
 void links()
 {
@@ -470,6 +490,7 @@ int main()
         shared_queues();
         sleeping();
         meeting();
+        managed();
         links();
         return 0;
     } catch (const std::exception &error) {

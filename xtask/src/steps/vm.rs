@@ -98,16 +98,21 @@ const TESTS: [Tests; 7] = [
 ];
 
 /// Examples and scripts that run them: how the example is built here, and the script there.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     // pingpong against rdma-core's programs.
     (
-        "cargo build --release -p bellwire-examples --features verbs --example pingpong",
+        "cargo build --release -p bellwire-examples --features cm --example pingpong",
         "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1",
     ),
     // mover through an overrun, and a cable that is cut.
     (
-        "cargo build --release -p bellwire-examples --features verbs --example mover",
+        "cargo build --release -p bellwire-examples --features cm --example mover",
         "sh examples/mover/rxe.sh",
+    ),
+    // rping and datagrams against rdma-core's rping, udaddy and mckey.
+    (
+        "cargo build --release -p bellwire-examples --features cm --example rping --example datagrams",
+        "sh examples/rping/interop.sh",
     ),
     // echo by librdmacm.
     (

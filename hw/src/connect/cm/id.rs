@@ -11,6 +11,7 @@ use crate::qp::{ConnectAttr, Qp};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Rc, Ud};
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -373,6 +374,21 @@ impl Id {
                 what: "use a queue pair",
             }),
         }
+    }
+}
+
+/// Whether both are the same id.
+impl PartialEq for Id {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other)
+    }
+}
+
+impl Eq for Id {}
+
+impl Hash for Id {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        both!(self, id => Arc::as_ptr(id).addr()).hash(state);
     }
 }
 

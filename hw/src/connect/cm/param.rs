@@ -11,7 +11,7 @@ pub enum PortSpace {
     Tcp,
     /// Datagrams, and multicast: of [`Ud`](crate::wqe::Ud) queue pairs.
     Udp,
-    /// Reliable connections, with more private data than `Tcp` has.
+    /// Reliable connections, of services apart from those of `Tcp`.
     Ib,
     /// Datagrams that share their groups and their key with IP over InfiniBand.
     Ipoib,
@@ -35,19 +35,16 @@ impl PortSpace {
     }
 
     /// Bytes of private data at the most (rdma_connect(3), rdma_accept(3), rdma_reject(3)): those of the
-    /// InfiniBand message, and where a port stands for a service, less those that say so.
+    /// InfiniBand message, of a request less those that name the addresses.
     pub const fn max_private_data(self, of: PrivateData) -> usize {
-        /// What names the addresses in a request (`struct cma_hdr`).
+        /// `struct cma_hdr` of Linux.
         const ADDRESSES: usize = 36;
         match (self.is_datagram(), of) {
             // SIDR_REQ, SIDR_REP.
             (true, PrivateData::Connect) => 216 - ADDRESSES,
             (true, _) => 136,
             // REQ, REP, REJ.
-            (false, PrivateData::Connect) => match self {
-                Self::Ib => 92,
-                _ => 92 - ADDRESSES,
-            },
+            (false, PrivateData::Connect) => 92 - ADDRESSES,
             (false, PrivateData::Accept) => 196,
             (false, PrivateData::Reject) => 148,
         }

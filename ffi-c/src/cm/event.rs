@@ -1,0 +1,170 @@
+//! Events.
+
+use super::{bw_cm_channel, bw_cm_id, contexts, milliseconds};
+use crate::ah::bw_ah_attr;
+use crate::code::BW_EAGAIN;
+use crate::failure::{Failure, guard};
+use crate::handle::get;
+use crate::sized::{self, Versioned};
+use hw::connect::cm::{Conn, Event, EventKind};
+use std::ffi::{c_int, c_void};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::time::Instant;
+
+/// Bytes of private data in an event, at the most.
+pub const BW_CM_PRIVATE_MAX: usize = 256;
+
+/// An event (`rdma_cm_event`): a copy, there is nothing to acknowledge. What an event has not is 0.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_cm_event {
+    /// `sizeof(bw_cm_event)`.
+    pub size: u32,
+    /// What happened: a `bw_cm_event_type`. `bw_classify` tells what it means, `bw_cm_event_str` its
+    /// text.
+    pub event: u32,
+    /// 0 where nothing went wrong, else a negative error number, or the reason of a rejection: 28 is
+    /// the peer's program, 8 that nobody listens.
+    pub status: i32,
+    /// Bytes of private data.
+    pub private_data_len: u32,
+    /// Of the id that it happened to; of a request: of the listener.
+    pub context: *mut c_void,
+    /// Of a request: the id that it came with, the caller's until `bw_cm_id_destroy`; accept or reject
+    /// it. Else NULL.
+    pub request: *mut bw_cm_id,
+    /// The peer's queue pair; of a multicast group the one that requests have to name.
+    pub qp_num: u32,
+    /// Of datagrams: the key that requests have to name.
+    pub qkey: u32,
+    /// Of datagrams: the way, for `bw_ah_create`. Of a multicast group `dgid` and `dlid` are its own,
+    /// for `bw_qp_attach_mcast`.
+    pub ah_attr: bw_ah_attr,
+    /// READs and atomics in flight that the peer wants answered by this side.
+    pub responder_resources: u8,
+    /// READs and atomics in flight that the peer answers.
+    pub initiator_depth: u8,
+    /// Not 0: the peer has flow control by the hardware.
+    pub flow_control: u8,
+    /// Retries without an acknowledgement.
+    pub retry_count: u8,
+    /// Retries without a receive.
+    pub rnr_retry_count: u8,
+    /// Not 0: the peer receives from a shared receive queue.
+    pub srq: u8,
+    /// 0.
+    pub reserved: u16,
+    /// The peer's private data, as it came: perhaps with zeroes behind what the peer gave, and not to
+    /// be trusted.
+    pub private_data: [u8; BW_CM_PRIVATE_MAX],
+}
+
+impl Default for bw_cm_event {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>() as u32,
+            event: 0,
+            status: 0,
+            private_data_len: 0,
+            context: null_mut(),
+            request: null_mut(),
+            qp_num: 0,
+            qkey: 0,
+            ah_attr: bw_ah_attr::default(),
+            responder_resources: 0,
+            initiator_depth: 0,
+            flow_control: 0,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            srq: 0,
+            reserved: 0,
+            private_data: [0; BW_CM_PRIVATE_MAX],
+        }
+    }
+}
+
+// SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
+unsafe impl Versioned for bw_cm_event {
+    const FIRST: usize = 64 + BW_CM_PRIVATE_MAX + 2 * size_of::<*mut c_void>();
+}
+
+impl bw_cm_event {
+    fn connection(&mut self, conn: &Conn) {
+        self.qp_num = conn.qp_num;
+        self.srq = conn.srq.into();
+        self.responder_resources = conn.param.responder_resources;
+        self.initiator_depth = conn.param.initiator_depth;
+        self.flow_control = conn.param.flow_control.into();
+        self.retry_count = conn.param.retry_count;
+        self.rnr_retry_count = conn.param.rnr_retry_count;
+    }
+
+    /// But for the context.
+    fn of(event: &Event, channel: &bw_cm_channel) -> Self {
+        let kind = event.kind();
+        let mut told = Self {
+            event: kind.event().number().into(),
+            status: kind.status(),
+            ..Self::default()
+        };
+        let data = kind.private_data();
+        let length = data.len().min(BW_CM_PRIVATE_MAX);
+        told.private_data[..length].copy_from_slice(&data[..length]);
+        told.private_data_len = length as u32;
+        match kind {
+            EventKind::ConnectRequest { conn, .. } | EventKind::ConnectResponse { conn } => {
+                told.connection(conn);
+            }
+            EventKind::Found { peer } => {
+                (told.qp_num, told.qkey) = (peer.qp_num, peer.qkey);
+                told.ah_attr = (&peer.ah_attr).into();
+            }
+            EventKind::MulticastJoin { group } => {
+                (told.qp_num, told.qkey) = (group.qp_num, group.qkey);
+                told.ah_attr = (&group.ah_attr).into();
+            }
+            _ => {}
+        }
+        if let EventKind::ConnectRequest { id, .. } | EventKind::LookupRequest { id, .. } = kind {
+            let request = bw_cm_id::new(id.clone(), channel, null_mut());
+            told.request = Box::into_raw(Box::new(request));
+        }
+        told
+    }
+}
+
+/// Takes the channel's oldest event, and waits for one for so many milliseconds if need be; 0 waits
+/// for none, UINT32_MAX for ever. Set `event->size` before.
+///
+/// Errors: `BW_EAGAIN` when there is none, `BW_EOTHER` for one that a newer librdmacm has, `BW_ENULL`,
+/// `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cm_get_event(
+    channel: *const bw_cm_channel,
+    event: *mut bw_cm_event,
+    timeout_ms: u32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles and sized structs.
+        let channel = unsafe {
+            sized::check(event)?;
+            get(channel, "event channel")?
+        };
+        let timeout = milliseconds(timeout_ms);
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            let got = channel.channel.get(left)?;
+            let got =
+                got.ok_or_else(|| Failure::new(BW_EAGAIN, "no event has come in this time"))?;
+            let context = contexts().get(got.id()).copied();
+            // Of one that was destroyed meanwhile nobody wants to hear.
+            let Some(context) = context else { continue };
+            let mut told = bw_cm_event::of(&got, channel);
+            told.context = with_exposed_provenance_mut(context);
+            // SAFETY: checked above.
+            return unsafe { sized::write(event, &told) };
+        }
+    })
+}

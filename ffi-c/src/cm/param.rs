@@ -1,0 +1,101 @@
+//! How to connect.
+
+use crate::failure::Failure;
+use crate::sized::{self, Versioned};
+use hw::connect::cm::ConnParam;
+use std::ffi::{c_int, c_void};
+use std::ptr::null;
+
+/// How to connect (`rdma_conn_param`). `bw_cm_param_default` fills it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct bw_cm_param {
+    /// `sizeof(bw_cm_param)`.
+    pub size: u32,
+    /// Bytes of private data: 56 at the most to connect, 196 to accept.
+    pub private_data_len: u32,
+    /// They go with the peer's event, where zeroes may be behind them.
+    pub private_data: *const c_void,
+    /// READs and atomics in flight that this side answers; what the device and, at the accepting end,
+    /// the request have bounds it.
+    pub responder_resources: u8,
+    /// READs and atomics in flight that this side asks for, likewise.
+    pub initiator_depth: u8,
+    /// Not 0: this side has flow control by the hardware.
+    pub flow_control: u8,
+    /// Retries without an acknowledgement, up to 7. Of the connecting end, for both.
+    pub retry_count: u8,
+    /// Retries without a receive at the peer, up to 6; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// 0.
+    pub reserved: [u8; 3],
+}
+
+impl Default for bw_cm_param {
+    fn default() -> Self {
+        let param = ConnParam::default();
+        Self {
+            size: size_of::<Self>() as u32,
+            private_data_len: 0,
+            private_data: null(),
+            responder_resources: param.responder_resources,
+            initiator_depth: param.initiator_depth,
+            flow_control: param.flow_control.into(),
+            retry_count: param.retry_count,
+            rnr_retry_count: param.rnr_retry_count,
+            reserved: [0; 3],
+        }
+    }
+}
+
+// SAFETY: repr(C), integers and a pointer, without padding; the size is the first field.
+unsafe impl Versioned for bw_cm_param {
+    const FIRST: usize = 16 + size_of::<*const c_void>();
+}
+
+/// Private data that the program gave.
+///
+/// # Safety
+/// There are so many bytes; none may be NULL.
+pub(super) unsafe fn private_data<'a>(
+    data: *const c_void,
+    length: u32,
+) -> Result<&'a [u8], Failure> {
+    match (data.is_null(), length) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::null("the private data")),
+        // SAFETY: the caller's promise.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(data.cast(), length as usize) }),
+    }
+}
+
+/// # Safety
+/// `param` is NULL, or such a struct whose private data can be read.
+pub(super) unsafe fn read(param: *const bw_cm_param) -> Result<ConnParam, Failure> {
+    // SAFETY: the caller's promise.
+    let param = unsafe { sized::read_or_default(param)? };
+    param
+        .reserved
+        .into_iter()
+        .try_for_each(|byte| sized::zero("reserved", byte.into()))?;
+    Ok(ConnParam {
+        // SAFETY: the caller's promise.
+        private_data: unsafe { private_data(param.private_data, param.private_data_len)? }.to_vec(),
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        flow_control: param.flow_control != 0,
+        retry_count: param.retry_count,
+        rnr_retry_count: param.rnr_retry_count,
+    })
+}
+
+/// Fills `param`, of `size` bytes, with its size and the defaults:
+/// `bw_cm_param_default(&param, sizeof(param))`.
+///
+/// Errors: `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cm_param_default(param: *mut bw_cm_param, size: usize) -> c_int {
+    // SAFETY: the header on sized structs.
+    crate::failure::guard(|| unsafe { sized::fill(param, size) })
+}
