@@ -19,6 +19,7 @@ mod events;
 #[path = "../rxe/guest.rs"]
 mod guest;
 mod lifetimes;
+mod options;
 mod removal;
 mod support;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         // Before anything is open.
         ("removal", &removal::TESTS),
         ("events", &events::TESTS),
+        ("options", &options::TESTS),
         ("lifetimes", &lifetimes::TESTS),
         ("bad_input", &bad_input::TESTS),
     ])
