@@ -184,7 +184,7 @@ fn nobody_listens(world: &World) {
     let other = world.listener(PortSpace::Ib, 8);
     for port in [bound.port(), other.port()] {
         let client = world.caller(PortSpace::Tcp, port);
-        let mut there = world.end(&client);
+        let there = world.end(&client);
         client.connect(&there.qp, &ConnParam::default()).unwrap();
         let event = world.client.expect(&client, CmEvent::Rejected);
         assert_eq!(event.status(), 8, "{event:?}");
@@ -212,7 +212,7 @@ fn a_client_that_goes_withdraws_its_request(world: &World) {
     assert!(matches!(late, Err(Error::CmStep { .. })), "{late:?}");
     // One that was not got yet is not told of.
     let client = world.caller(PortSpace::Tcp, listener.port());
-    let mut there = world.end(&client);
+    let there = world.end(&client);
     client.connect(&there.qp, &ConnParam::default()).unwrap();
     drop(client);
     world.server.nothing();
@@ -228,7 +228,7 @@ fn a_server_that_goes_rejects(world: &World) {
     };
     rejected(&client);
     let client = world.caller(PortSpace::Tcp, listener.port());
-    let mut there = world.end(&client);
+    let there = world.end(&client);
     client.connect(&there.qp, &ConnParam::default()).unwrap();
     drop(listener);
     rejected(&client);
@@ -273,7 +273,7 @@ fn injected_failures_strike_once(world: &World) {
     ] {
         inject(world, event);
         let client = world.caller(PortSpace::Tcp, listener.port());
-        let mut there = world.end(&client);
+        let there = world.end(&client);
         client.connect(&there.qp, &ConnParam::default()).unwrap();
         let got = world.client.expect(&client, event);
         assert_ne!(got.status(), 0);
@@ -358,7 +358,7 @@ fn a_server_that_sleeps_is_not_waited_for() {
     let callers: Vec<_> = (0..4)
         .map(|_| {
             let client = world.caller(PortSpace::Tcp, listener.port());
-            let mut there = world.end(&client);
+            let there = world.end(&client);
             client.connect(&there.qp, &ConnParam::default()).unwrap();
             (client, there)
         })
@@ -383,7 +383,7 @@ fn a_backlog_bounds_the_requests_that_wait() {
     let callers: Vec<_> = (0..16)
         .map(|_| {
             let client = world.caller(PortSpace::Tcp, listener.port());
-            let mut there = world.end(&client);
+            let there = world.end(&client);
             client.connect(&there.qp, &ConnParam::default()).unwrap();
             (client, there)
         })

@@ -55,7 +55,7 @@ fn a_listener_takes_its_requests_along(world: &World) {
     let device = listener.device().unwrap().unwrap();
     let ask = || {
         let client = world.caller(PortSpace::Tcp, listener.port());
-        let mut there = world.end(&client);
+        let there = world.end(&client);
         client.connect(&there.qp, &ConnParam::default()).unwrap();
         (client, there)
     };

@@ -20,7 +20,7 @@ fn private_data_that_is_too_long(world: &World) {
     };
     let listener = world.listener(PortSpace::Tcp, 8);
     let client = world.caller(PortSpace::Tcp, listener.port());
-    let mut there = world.end(&client);
+    let there = world.end(&client);
     let long = client.connect(&there.qp, &with(57)).unwrap_err();
     assert_eq!(
         long.to_string(),

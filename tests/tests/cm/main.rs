@@ -5,5 +5,6 @@ mod events;
 mod handles;
 mod hostile;
 mod input;
+mod links;
 mod services;
 mod world;

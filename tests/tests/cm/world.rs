@@ -96,7 +96,7 @@ impl World {
     pub fn asked(&self) -> (Id, Id, Id, End) {
         let listener = self.listener(PortSpace::Tcp, 8);
         let connected = self.caller(PortSpace::Tcp, listener.port());
-        let mut there = self.end(&connected);
+        let there = self.end(&connected);
         connected.connect(&there.qp, &ConnParam::default()).unwrap();
         let accepted = self.request(&listener);
         (listener, accepted, connected, there)

@@ -172,6 +172,27 @@ impl Id {
         both!(self, id => id.accept(qp_num, srq, &param))
     }
 
+    /// As [`connect`](Self::connect), for a queue pair that others move: its number is all that is told.
+    pub(super) fn connect_alone(&self, qp_num: u32, param: &ConnParam) -> Result<(), Error> {
+        both!(self, id => id.connect(qp_num, false, param))
+    }
+
+    /// As [`accept`](Self::accept), likewise.
+    pub(super) fn accept_alone(&self, qp_num: u32, param: &ConnParam) -> Result<(), Error> {
+        both!(self, id => id.accept(qp_num, false, param))
+    }
+
+    /// As [`establish`](Self::establish), likewise.
+    pub(super) fn establish_alone(&self) -> Result<(), Error> {
+        both!(self, id => id.establish())
+    }
+
+    /// The LID and the GID of the peer's port, of a request or an answer.
+    pub(super) fn peer_port(&self) -> Result<(u16, [u8; 16]), Error> {
+        let (attr, _) = both!(self, id => id.qp_attr(QpState::Rtr))?;
+        Ok((attr.ah_attr.dlid, attr.ah_attr.grh.dgid))
+    }
+
     /// From INIT to RTS, with so many READs and atomics in flight at the most, which this end answers
     /// and asks for. Gives how many they are.
     fn ready(&self, qp: &mut Qp<Rc>, responder: u8, initiator: u8) -> Result<(u8, u8), Error> {

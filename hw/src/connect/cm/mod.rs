@@ -85,6 +85,7 @@
 mod channel;
 mod event;
 mod id;
+mod link;
 mod param;
 #[cfg(feature = "cm")]
 mod rdma;
@@ -93,5 +94,6 @@ mod soft;
 pub use channel::EventChannel;
 pub use event::{Conn, Event, EventKind, Multicast, UdPeer};
 pub use id::Id;
+pub use link::{Connector, Incoming, Listener, Outgoing, Retry};
 pub use param::{ConnParam, Membership, Peer, PortSpace, PrivateData};
 pub(crate) use soft::Managers;
