@@ -19,6 +19,7 @@ mod events;
 #[path = "../rxe/guest.rs"]
 mod guest;
 mod lifetimes;
+mod links;
 mod options;
 mod removal;
 mod support;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         ("events", &events::TESTS),
         ("options", &options::TESTS),
         ("lifetimes", &lifetimes::TESTS),
+        ("links", &links::TESTS),
         ("bad_input", &bad_input::TESTS),
     ])
 }
