@@ -125,7 +125,7 @@ pub fn clients() {
     micros.sort_unstable();
     let part = |of: usize| micros[(micros.len() - 1) * of / 100];
     println!(
-        "report: {} clients at a time, {} connected, {} vanished while connecting, {killed} processes of \
+        "\nreport: {} clients at a time, {} connected, {} vanished while connecting, {killed} processes of \
          {EACH} killed; to connect took {} us (median) and {} us (99 of 100), without the others {alone} us",
         PROCESSES * EACH,
         served.clients,

@@ -35,11 +35,16 @@ fn address(fabric: &str, port: u16) -> (libc::sockaddr_un, u32) {
     (address, (2 + name.len()) as u32)
 }
 
-fn connect(fabric: &str, port: u16) -> OwnedFd {
+fn connect_to((address, length): &(libc::sockaddr_un, u32)) -> OwnedFd {
     let socket = socket();
-    let (address, length) = address(fabric, port);
     // SAFETY: an address of this length.
-    let met = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    let met = unsafe {
+        libc::connect(
+            socket.as_raw_fd(),
+            std::ptr::from_ref(address).cast(),
+            *length,
+        )
+    };
     assert_eq!(met, 0, "{}", io::Error::last_os_error());
     socket
 }
@@ -93,7 +98,7 @@ impl Victim {
     }
 
     fn connect(&self) -> OwnedFd {
-        connect(&self.fabric, self.listener.port())
+        connect_to(&address(&self.fabric, self.listener.port()))
     }
 
     /// An honest client, and its request.
@@ -123,12 +128,18 @@ struct Impostor(OwnedFd, u16);
 
 impl Impostor {
     fn new(fabric: &str) -> Self {
-        let (socket, port) = (socket(), 7);
-        let (address, length) = address(fabric, port);
+        Self::at(&address(fabric, 7), 7)
+    }
+
+    fn at((address, length): &(libc::sockaddr_un, u32), port: u16) -> Self {
+        let socket = socket();
         // SAFETY: an address of this length; numbers.
         let listens = unsafe {
-            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
-                | libc::listen(socket.as_raw_fd(), 8)
+            libc::bind(
+                socket.as_raw_fd(),
+                std::ptr::from_ref(address).cast(),
+                *length,
+            ) | libc::listen(socket.as_raw_fd(), 8)
         };
         assert_eq!(listens, 0, "{}", io::Error::last_os_error());
         Self(socket, port)
@@ -255,4 +266,39 @@ fn a_peer_that_keeps_talking_does_not_keep_the_program() {
     );
     send(&socket, &message);
     victim.channel.sees(&id, CmEvent::ConnectError);
+}
+
+/// Runs as another user, on a thread of its own; `None`: this user may not be another.
+fn as_another<R: std::marker::Send>(act: impl FnOnce() -> R + std::marker::Send) -> Option<R> {
+    const NOBODY: libc::uid_t = 65534;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: numbers; the system call itself, which is the thread's matter alone.
+            let is = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+            (is == 0).then(act)
+        });
+        thread.join().expect("the other user")
+    })
+}
+
+/// Another user is neither listened to nor talked to, though it may find the names.
+#[test]
+fn other_users_are_refused() {
+    let victim = Victim::new(4);
+    let good = request(&victim);
+    let at = address(&victim.fabric, victim.listener.port());
+    let Some(_socket) = as_another(|| {
+        let socket = connect_to(&at);
+        send(&socket, &good);
+        socket
+    }) else {
+        return;
+    };
+    victim.channel.nothing();
+    let impostor = as_another(|| Impostor::at(&address(&victim.fabric, 8), 8));
+    let impostor = impostor.expect("as before");
+    let (id, _end) = victim.ask(impostor.1);
+    let event = victim.channel.expect(&id, CmEvent::ConnectError);
+    assert_eq!(event.status(), -libc::EACCES);
+    victim.works();
 }

@@ -51,8 +51,8 @@ impl Card {
         // doubt then, and nothing is said that is not so.
         let ago = u16::try_from(epoch - connection).ok();
         let told = ago.filter(|_| connection != 0 && consumed >> 48 == 0);
-        let flags =
-            u8::from(exact) * EXACT | u8::from(self.ready) * READY | u8::from(self.again) * AGAIN;
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        let flags = flag(exact, EXACT) | flag(self.ready, READY) | flag(self.again, AGAIN);
         let fields: [&[u8]; 11] = [
             &MAGIC,
             &self.session.to_be_bytes(),
