@@ -736,9 +736,19 @@ typedef enum bw_fault_family {
     BW_FAMILY_CM = 2,
     // The `errno` of a call of libibverbs or librdmacm, whatever its sign.
     BW_FAMILY_ERRNO = 3,
-    // The peer of a link asks for a recovery; the number is 0, and not looked at.
+    // What a link learns from its peer: a `bw_peer_fault`.
     BW_FAMILY_PEER = 4,
 } bw_fault_family;
+
+// What a link learns from its peer.
+typedef enum bw_peer_fault {
+    // It asks for a recovery.
+    BW_PEER_RECOVERS = 0,
+    // It has closed its end, in good order.
+    BW_PEER_CLOSED = 1,
+    // It cannot be reached any more, or makes no sense.
+    BW_PEER_LOST = 2,
+} bw_peer_fault;
 
 // The queue that a request was posted to.
 typedef enum bw_work_queue {
@@ -911,7 +921,7 @@ typedef enum bw_link_state {
     BW_LINK_READY = 1,
     // The program has closed it.
     BW_LINK_CLOSED = 2,
-    // The peer has closed it.
+    // The peer has closed it, in good order.
     BW_LINK_PEER_CLOSED = 3,
     // It could not be recovered: `bw_link_query` tells why.
     BW_LINK_GAVE_UP = 4,
@@ -1661,8 +1671,8 @@ typedef struct bw_link_init {
     uint32_t cq_entries;
     // How often a recovery is tried, at least 1.
     uint32_t attempts;
-    // 0.
-    uint32_t reserved;
+    // Whether the program sleeps where there is nothing to poll, by `bw_link_arm` and `bw_link_fd`: 0 or 1.
+    uint32_t sleeps;
     // How long a recovery has to last for the faults before it to be forgotten.
     uint64_t settle_ns;
     // How long flushed requests are waited for.
@@ -1685,6 +1695,11 @@ typedef struct bw_link_init {
     uint64_t backoff_max_ns;
     // Seed of the delays' jitter: two ends should not have the same.
     uint64_t seed;
+    // Send entries, receives and completions, each, of a queue pair whose connection fails that are kept
+    // for `bw_link_dump_failure`; 0: none.
+    uint32_t dump_entries;
+    // Bits of `bw_dump_flags` for that.
+    uint32_t dump_flags;
 } bw_link_init;
 
 // What became of a request of a link. Each signalled request, each receive, and each request that did
@@ -1792,13 +1807,13 @@ typedef struct bw_link_counters {
     uint64_t replayed;
     // Receives that were posted again.
     uint64_t reposted;
-    // Requests of a failed connection that turned out to have been executed.
+    // Sends of a failed connection that turned out to have been executed.
     uint64_t done;
-    // Requests told as failed.
+    // Sends told as failed.
     uint64_t failed;
-    // Requests told as not executed.
+    // Sends told as not executed.
     uint64_t not_executed;
-    // Requests told as in doubt.
+    // Sends told as in doubt.
     uint64_t in_doubt;
     // Nanoseconds that the last recovery took, from its first fault on.
     uint64_t last_ns;
@@ -1808,6 +1823,12 @@ typedef struct bw_link_counters {
     uint64_t total_ns;
     // Faults, by `bw_scope`.
     uint64_t faults[9];
+    // Receives told as failed.
+    uint64_t recv_failed;
+    // Receives told as not executed, at the end: no message came for them.
+    uint64_t recv_not_executed;
+    // Receives told as in doubt: a message may have come for them, and its completion was lost.
+    uint64_t recv_in_doubt;
 } bw_link_counters;
 
 // One step of a script: a fault, and when it strikes.
@@ -2973,8 +2994,8 @@ int bw_qp_note(struct bw_qp *qp, const char *text);
 
 // Tells what a fault means and what to do about it. Every number of a family has a class.
 //
-// Errors: `BW_EINVAL` for a family, transport, queue, opcode or vendor that there is not, `BW_ENULL`,
-// `BW_ESIZE`.
+// Errors: `BW_EINVAL` for a family, transport, queue, opcode, vendor or `bw_peer_fault` that there is
+// not, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_classify(const struct bw_fault *fault,
                 struct bw_class *told);
@@ -3101,12 +3122,15 @@ const char *bw_outcome_str(uint32_t outcome);
 // Thread: any.
 const char *bw_doubt_str(uint32_t doubt);
 
-// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does: all operations
-// but BIND_MW. `replay`, a `bw_replay`, is for all of them.
+// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does. `replay`, a
+// `bw_replay`, is for all of them. A window that is bound by BIND_MW belongs to the queue pair, which a
+// recovery resets or replaces: create another one then, bind it, and tell the peer its key. So after a
+// bind that is told as anything but BW_OUTCOME_DONE, which leaves it open which key the window has.
 //
 // Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
 // `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
-// data; elements of one that has none), `BW_ENULL`.
+// data; elements of one that has none; BIND_MW of a window of type 1), `BW_ENULL` (also: a BIND_MW
+// without `mw`).
 // Thread: the link's owner. Data path.
 int bw_link_post_send(struct bw_link *link,
                       const struct bw_send_wr *wr,
@@ -3205,20 +3229,23 @@ int bw_link_post_recv_one(struct bw_link *link, uint64_t wr_id, const struct bw_
 // Thread: the link's owner. Data path.
 int bw_link_ring_rq(struct bw_link *link);
 
-// Has `hook` called, with `context`, at each fault of the link; NULL: nothing any more. It is called
-// under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the recovery's
-// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return.
+// Has `hook` called, with `context`, at each fault of the link, as it is met; NULL: nothing any more. A
+// peer that closes its link in good order is none. It is called under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the
+// recovery's thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a
+// thread recovers the link the hook before may still be called until the thread has looked; `context`
+// of that has to be good until the link is BW_LINK_READY or has ended.
 //
-// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+// Errors: `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_on_fault(struct bw_link *link,
                      bw_fault_fn hook,
                      void *context);
 
 // Has `hook` called, with `context`, when a recovery of the link has ended, well or not, and when it
-// is connected for the first time; NULL: nothing any more. Otherwise as `bw_link_on_fault`.
+// is connected for the first time; NULL: nothing any more. Not when the peer closes a link that works:
+// `bw_link_get_state` is BW_LINK_PEER_CLOSED then. Otherwise as `bw_link_on_fault`.
 //
-// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+// Errors: `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_on_recovered(struct bw_link *link,
                          bw_recovered_fn hook,
@@ -3242,6 +3269,32 @@ int bw_set_event_hook(const struct bw_device *device,
 // Thread: any.
 int bw_dispatch_async_event(const struct bw_device *device,
                             struct bw_async_event *event);
+
+// Writes what the link's queue pair did last, as `bw_qp_dump` does; faults of the link are among its
+// notes. Of a queue pair that has failed and was reset or replaced since little is left:
+// `bw_link_dump_failure` is for that.
+//
+// Errors: `BW_ERECOVERING` while a thread recovers the link, or it has no queue pair, `BW_ELIMIT`,
+// `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_dump(struct bw_link *link,
+                 const struct bw_dump_attr *attr,
+                 char *buffer,
+                 size_t capacity,
+                 size_t *length);
+
+// Writes what the queue pair of the connection that failed last had done by then. With
+// `bw_link_init.dump_entries` such a dump is kept; of `attr` the format alone is looked at. Otherwise as
+// `bw_qp_dump`.
+//
+// Errors: `BW_ESTATE` when none is kept: no connection has failed, or `dump_entries` is 0;
+// `BW_ERECOVERING` while a thread recovers the link, `BW_ELIMIT`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_dump_failure(struct bw_link *link,
+                         const struct bw_dump_attr *attr,
+                         char *buffer,
+                         size_t capacity,
+                         size_t *length);
 
 // What the link does: a `bw_link_state`, 0 or more. Changes in polls, and when it is closed.
 //
@@ -3269,11 +3322,29 @@ int bw_link_query_counters(const struct bw_link *link, struct bw_link_counters *
 // Thread: the link's owner.
 int bw_link_exchange_fd(struct bw_link *link);
 
-// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
-// as an event of the communication manager.
+// The descriptor that is readable when the link wants to be polled, 0 or more, with
+// `bw_link_init.sleeps`: for poll and epoll, not to be read or closed. The same for as long as the link
+// lives, whatever it recovers from.
 //
-// Errors: `BW_EINVAL` as `bw_classify`, `BW_ERECOVERING` while a thread recovers it already,
-// `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EUNSUPPORTED` without `sleeps`, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_fd(const struct bw_link *link);
+
+// Before the program sleeps: from here on the link's next completion makes the descriptor of
+// `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
+// there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
+// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. The peer of
+// `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
+//
+// Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_arm(struct bw_link *link);
+
+// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
+// as an event of the communication manager. Also while a thread recovers it, which takes it in at its
+// next look.
+//
+// Errors: `BW_EINVAL` as `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_report(struct bw_link *link,
                    const struct bw_fault *fault);

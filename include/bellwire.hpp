@@ -178,6 +178,24 @@ template <class S, class F> S filled(const char *call, F fill)
     return info;
 }
 
+/* A text that the library writes. */
+template <class F> std::string text(const char *call, F write)
+{
+    std::string text(1024, '\0');
+    for (;;) {
+        size_t length = 0;
+        const int code = write(&text[0], text.size(), &length);
+        /* How long it is may change from call to call. */
+        if (code == BW_ELIMIT && length >= text.size()) {
+            text.resize(length + 1);
+            continue;
+        }
+        check(code, call);
+        text.resize(length);
+        return text;
+    }
+}
+
 /* A callable as a bw_cleared_fn and its context. It must not throw. */
 template <class F> struct cleared {
     static void call(void *context, uint64_t wr_id) noexcept
@@ -836,7 +854,23 @@ public:
     {
         check(bw_link_on_recovered(get(), hook, context), "bw_link_on_recovered");
     }
+    /* What the queue pair did last; of the connection that failed last with bw_link_init.dump_entries. */
+    std::string dump(const bw_dump_attr *attr = nullptr)
+    {
+        return detail::text("bw_link_dump", [&](char *to, size_t capacity, size_t *length) {
+            return bw_link_dump(get(), attr, to, capacity, length);
+        });
+    }
+    std::string dump_failure(const bw_dump_attr *attr = nullptr)
+    {
+        return detail::text("bw_link_dump_failure", [&](char *to, size_t capacity, size_t *length) {
+            return bw_link_dump_failure(get(), attr, to, capacity, length);
+        });
+    }
     void report(const bw_fault &fault) { check(bw_link_report(get(), &fault), "bw_link_report"); }
+    /* Readable when the link wants to be polled, with bw_link_init.sleeps: arm(), then poll(), then wait. */
+    int fd() { return check(bw_link_fd(get()), "bw_link_fd"); }
+    int arm() noexcept { return bw_link_arm(get()); }
     void close(uint32_t timeout_ms) { check(bw_link_close(get(), timeout_ms), "bw_link_close"); }
     /* `told(const bw_told &)` is called for each request, and must not throw. How many were retired. */
     template <class F> uint64_t drain(uint32_t timeout_ms, F &&told)

@@ -6,6 +6,15 @@ pub(crate) use loom::{cell::UnsafeCell, sync::atomic};
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic;
 
+/// Lets another thread go on, for which this one waits.
+#[inline(always)]
+pub(crate) fn spin() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+}
+
 /// `core::cell::UnsafeCell` with loom's closure interface.
 #[cfg(not(loom))]
 #[derive(Debug)]

@@ -10,12 +10,8 @@ use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::queue::Imm;
 use bellwire::recovery::{Exchange, Told};
 use bellwire::wqe::RdmaWrite;
-use bellwire::wr::{SendFlags, WcStatus};
+use bellwire::wr::SendFlags;
 use bellwire::{Pd, Region};
-
-/// How many credits in a row the device may refuse, until it is taken for a mistake in them. rxe says
-/// LOC_QP_OP_ERR where there is no route, as when its link is down.
-const REFUSED: u32 = 8;
 
 /// The receiver's end.
 #[derive(Debug)]
@@ -29,8 +25,6 @@ pub struct Incoming {
     credited: u64,
     /// Credits whose outcome has not been told yet.
     in_flight: u32,
-    /// Credits in a row that the device refused to send.
-    refused: u32,
     /// Notices given out so far: the number of the next.
     heard: u64,
     /// Of the next notices, each in its place: whether it has come.
@@ -60,7 +54,6 @@ impl Incoming {
             done: 0,
             credited: 0,
             in_flight: 0,
-            refused: 0,
             heard: 0,
             arrived: vec![false; shape.notices()].into(),
             receives: shape.count + 1,
@@ -185,7 +178,6 @@ impl Polled for Incoming {
             arrived,
             receives,
             in_flight,
-            refused,
             credited,
             failed,
             ..
@@ -194,15 +186,6 @@ impl Polled for Incoming {
         line.poll(|told: Told| {
             if !told.is_recv() {
                 *in_flight -= 1;
-                // Also one that found no way out while the port was down.
-                *refused = match told.outcome {
-                    Outcome::Failed(WcStatus::LocQpOpErr) => *refused + 1,
-                    _ => 0,
-                };
-                if (1..=REFUSED).contains(refused) {
-                    *credited = 0;
-                    return;
-                }
                 match executed(told.outcome, "a credit") {
                     Ok(true) => {}
                     // The count is told again.

@@ -126,7 +126,9 @@ impl Line {
             return None;
         }
         match self.link.state() {
-            LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed)) => Some(PeerGone.into()),
+            LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed | Why::PeerLost)) => {
+                Some(PeerGone.into())
+            }
             LinkState::Ended(end) => Some(anyhow!("the connection has ended: {end}")),
             _ => None,
         }

@@ -57,8 +57,8 @@ impl Log {
             let mut state = log.state();
             let faults = std::mem::take(&mut state.open);
             // The first connection is one from nothing, and the last ends with the peer's.
-            let closed = report.end == End::GaveUp(Why::PeerClosed);
-            if !faults.is_empty() && !closed {
+            let gone = matches!(report.end, End::GaveUp(Why::PeerClosed | Why::PeerLost));
+            if !faults.is_empty() && !gone {
                 state.recoveries.push((faults, *report));
             }
         });

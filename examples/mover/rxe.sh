@@ -41,22 +41,25 @@ moved() {
 	stat -c %s "$folder"/.mover-* 2>/dev/null || echo 0
 }
 
-# The receiver's end of the cable goes down. At the sender's own, rxe says LOC_QP_OP_ERR of a block that
-# finds no route, as of a malformed request: that ends the move.
-timeout 120 "$mover" "$from" --output "$to" --device rxe2 --peer-device rxe1 >"$said" 2>&1 &
-mover_pid=$!
-until [ "$(moved)" -gt $((size / 8)) ] || ! kill -0 $mover_pid 2>/dev/null; do
-	:
+# One end of the cable goes down, the receiver's or the sender's: both are cut off.
+for sender in rxe2 rxe1; do
+	receiver=$([ $sender = rxe1 ] && echo rxe2 || echo rxe1)
+	timeout 120 "$mover" "$from" --output "$to" --device $sender --peer-device $receiver >"$said" 2>&1 &
+	mover_pid=$!
+	until [ "$(moved)" -gt $((size / 8)) ] || ! kill -0 $mover_pid 2>/dev/null; do
+		:
+	done
+	ip link set veth1 down
+	at=$(moved)
+	sleep 1.5
+	echo "down at $at of $size bytes; $(moved) when it comes up again"
+	ip link set veth1 up
+	wait $mover_pid
+	status=$?
+	[ "$at" -gt 0 ] && [ "$at" -lt $size ] || status="not cut in the midst"
+	judge "cable cut, sent from $sender" "$status" "sender: recovered from .*PORT_ERR" \
+		"receiver: recovered from .*PORT_ERR"
 done
-ip link set veth1 down
-at=$(moved)
-sleep 1.5
-echo "down at $at of $size bytes; $(moved) when it comes up again"
-ip link set veth1 up
-wait $mover_pid
-status=$?
-[ "$at" -gt 0 ] && [ "$at" -lt $size ] || status="not cut in the midst"
-judge "cable cut" "$status" "sender: recovered from .*PORT_ERR" "receiver: recovered from .*PORT_ERR"
 
 rm -r "$folder"
 echo "$failed failed"

@@ -81,6 +81,12 @@ where
     }
 }
 
+/// The peer's memory that a request names.
+#[inline(always)]
+pub(crate) const fn at(addr: u64, rkey: u32) -> Remote {
+    Remote { addr, rkey }
+}
+
 /// # Safety
 /// `sge` is NULL or points to an element.
 #[inline(always)]
@@ -104,8 +110,7 @@ pub unsafe extern "C" fn bw_post_write(
     rkey: u32,
     send_flags: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
     // SAFETY: the header on posting.
     unsafe { post(qp, wr_id, RdmaWrite { remote }, element(sge), send_flags) }
 }
@@ -125,8 +130,7 @@ pub unsafe extern "C" fn bw_post_write_inline(
     rkey: u32,
     send_flags: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
     // SAFETY: the header on posting.
     unsafe {
         let payload = bytes(data, length).map(Inline);
@@ -147,8 +151,7 @@ pub unsafe extern "C" fn bw_post_read(
     rkey: u32,
     send_flags: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
     // SAFETY: the header on posting.
     unsafe {
         match sq(qp) {

@@ -5,7 +5,7 @@ use crate::failure::{Failure, guard};
 use crate::handle::get_mut;
 use crate::qp::bw_qp;
 use crate::sized::{self, Versioned};
-use hw::recorder::DumpOptions;
+use hw::recorder::{DumpOptions, Record};
 use std::ffi::{CStr, c_char, c_int};
 
 /// How a dump is written.
@@ -47,7 +47,7 @@ unsafe impl Versioned for bw_dump_attr {
 }
 
 impl bw_dump_attr {
-    fn options(&self) -> Result<DumpOptions, Failure> {
+    pub(crate) fn options(&self) -> Result<DumpOptions, Failure> {
         let no_inline = bw_dump_flags::BW_DUMP_NO_INLINE as u32;
         if self.flags & !no_inline != 0 {
             let text = format!("flags are {:#x}, only BW_DUMP_NO_INLINE is one", self.flags);
@@ -100,22 +100,56 @@ pub unsafe extern "C" fn bw_qp_dump(
     guard(|| {
         // SAFETY: the header on handles and sized structs.
         let (qp, attr) = unsafe { (get_mut(qp, "queue pair")?, sized::read_or_default(attr)?) };
+        let options = attr.options()?;
+        let place = Place::new(&attr, buffer, capacity, length)?;
+        // SAFETY: the header on threads, and on what is the program's to write.
+        unsafe {
+            let record = qp.dump(&options)?;
+            place.write(&record)
+        }
+    })
+}
+
+/// Where a dump goes, and how.
+pub(crate) struct Place {
+    json: bool,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+}
+
+impl Place {
+    pub(crate) fn new(
+        attr: &bw_dump_attr,
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> Result<Self, Failure> {
         if buffer.is_null() && capacity != 0 {
             return Err(Failure::null("the buffer"));
         }
-        let (options, json) = (attr.options()?, attr.is_json()?);
-        // SAFETY: the header on threads.
-        let record = unsafe { qp.dump(&options)? };
-        let text = if json {
-            serde_json::to_string(&record)
+        Ok(Self {
+            json: attr.is_json()?,
+            buffer,
+            capacity,
+            length,
+        })
+    }
+
+    /// # Safety
+    /// `buffer` has as many bytes; `length` is NULL, or may be written to.
+    pub(crate) unsafe fn write(&self, record: &Record) -> Result<(), Failure> {
+        let text = if self.json {
+            serde_json::to_string(record)
                 .map_err(|error| Failure::new(BW_EINTERNAL, error.to_string()))?
         } else {
             record.to_string()
         };
-        // SAFETY: NULL, or the program's to write.
-        if let Some(length) = unsafe { length.as_mut() } {
+        // SAFETY: the caller's promise.
+        if let Some(length) = unsafe { self.length.as_mut() } {
             *length = text.len();
         }
+        let capacity = self.capacity;
         if capacity <= text.len() {
             let needed = text.len() + 1;
             let text = format!("the buffer has {capacity} bytes, the dump needs {needed}");
@@ -123,11 +157,11 @@ pub unsafe extern "C" fn bw_qp_dump(
         }
         // SAFETY: not NULL, and longer than the string; the text is no part of it.
         unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());
-            buffer.add(text.len()).write(0);
+            std::ptr::copy_nonoverlapping(text.as_ptr(), self.buffer.cast(), text.len());
+            self.buffer.add(text.len()).write(0);
         }
         Ok(())
-    })
+    }
 }
 
 /// Remembers `text`, with the time, among the queue pair's changes of state, for its dump: an

@@ -21,8 +21,20 @@ pub enum bw_fault_family {
     BW_FAMILY_CM = 2,
     /// The `errno` of a call of libibverbs or librdmacm, whatever its sign.
     BW_FAMILY_ERRNO = 3,
-    /// The peer of a link asks for a recovery; the number is 0, and not looked at.
+    /// What a link learns from its peer: a `bw_peer_fault`.
     BW_FAMILY_PEER = 4,
+}
+
+/// What a link learns from its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_peer_fault {
+    /// It asks for a recovery.
+    BW_PEER_RECOVERS = 0,
+    /// It has closed its end, in good order.
+    BW_PEER_CLOSED = 1,
+    /// It cannot be reached any more, or makes no sense.
+    BW_PEER_LOST = 2,
 }
 
 /// The queue that a request was posted to.
@@ -153,6 +165,7 @@ impl From<Fault> for bw_class {
 impl From<Fault> for bw_fault {
     fn from(fault: Fault) -> Self {
         use bw_fault_family::*;
+        use bw_peer_fault::*;
         let of = |family: bw_fault_family, number: i32| Self {
             size: size_of::<Self>() as u32,
             family: family as u32,
@@ -190,7 +203,9 @@ impl From<Fault> for bw_fault {
             Fault::Cm(event) => of(BW_FAMILY_CM, event.number().into()),
             Fault::UnknownCm(number) => of(BW_FAMILY_CM, number.cast_signed()),
             Fault::Errno(number) => of(BW_FAMILY_ERRNO, number),
-            Fault::Peer => of(BW_FAMILY_PEER, 0),
+            Fault::Peer => of(BW_FAMILY_PEER, BW_PEER_RECOVERS as i32),
+            Fault::PeerClosed => of(BW_FAMILY_PEER, BW_PEER_CLOSED as i32),
+            Fault::PeerLost => of(BW_FAMILY_PEER, BW_PEER_LOST as i32),
         }
     }
 }
@@ -243,7 +258,12 @@ impl bw_fault {
             1 => Ok(Fault::event(number)),
             2 => Ok(Fault::cm(number)),
             3 => Ok(Fault::Errno(self.number)),
-            4 => Ok(Fault::Peer),
+            4 => match self.number {
+                0 => Ok(Fault::Peer),
+                1 => Ok(Fault::PeerClosed),
+                2 => Ok(Fault::PeerLost),
+                _ => Err(invalid("number", number, "bw_peer_fault")),
+            },
             other => Err(invalid("family", other, "bw_fault_family")),
         }
     }
@@ -251,8 +271,8 @@ impl bw_fault {
 
 /// Tells what a fault means and what to do about it. Every number of a family has a class.
 ///
-/// Errors: `BW_EINVAL` for a family, transport, queue, opcode or vendor that there is not, `BW_ENULL`,
-/// `BW_ESIZE`.
+/// Errors: `BW_EINVAL` for a family, transport, queue, opcode, vendor or `bw_peer_fault` that there is
+/// not, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, told: *mut bw_class) -> c_int {

@@ -59,10 +59,14 @@ impl Pd {
         #[cfg(feature = "verbs")]
         let handle = match &self.device().hca {
             Provider::Soft(_) => None,
-            Provider::Verbs(_) => {
+            Provider::Verbs(context) => {
                 let handle = verbs::Ah::new(self.verbs()?, attr)?;
-                // In entries it stands by its number.
-                av.reserved0 = handle.number().to_be_bytes();
+                match context.drives_rings() {
+                    #[cfg(feature = "mlx5")]
+                    true => av = handle.vector()?,
+                    // In entries it stands by its number.
+                    _ => av.reserved0 = handle.number().to_be_bytes(),
+                }
                 Some(std::sync::Arc::new(handle))
             }
         };

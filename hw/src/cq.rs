@@ -1,8 +1,12 @@
 //! Completion queues.
 
+mod polled;
+
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::{CompChannel, Element, EventQueue};
+#[cfg(feature = "mlx5")]
+use crate::mlx5;
 use crate::pinned::Pinned;
 use crate::provider::Provider;
 use crate::qp::{QpMemory, Side};
@@ -16,7 +20,10 @@ use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
     Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
 };
+#[cfg(feature = "mlx5")]
+use bellwire_core::queue::{ByQpNum, NumberSlot};
 use bellwire_core::slab::Block;
+use polled::Polled;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -28,9 +35,15 @@ const MAX_QPS: usize = 1 << 16;
 pub(crate) struct CqShared {
     // Before the memory that it points to.
     pub ctx: CqSide,
-    _ring: Pinned,
-    _records: Box<[DoorbellRecord; 2]>,
+    _own: Option<OwnRing>,
     device: Device,
+}
+
+/// Ring and records, where they are in memory of ours.
+#[derive(Debug)]
+struct OwnRing {
+    ring: Pinned,
+    records: Box<[DoorbellRecord; 2]>,
 }
 
 /// The producing end, by who stands behind it.
@@ -39,6 +52,8 @@ pub(crate) enum CqSide {
     Soft(Box<CqCtx>),
     #[cfg(feature = "verbs")]
     Verbs(Box<verbs::Cq>),
+    #[cfg(feature = "mlx5")]
+    Mlx5(Box<mlx5::Cq>),
 }
 
 /// Calls what both have under one name.
@@ -48,6 +63,8 @@ macro_rules! both {
             CqSide::Soft($cq) => $call,
             #[cfg(feature = "verbs")]
             CqSide::Verbs($cq) => $call,
+            #[cfg(feature = "mlx5")]
+            CqSide::Mlx5($cq) => $call,
         }
     };
 }
@@ -58,7 +75,7 @@ impl CqSide {
         match self {
             Self::Soft(ctx) => Ok(ctx),
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => Err(FOREIGN),
+            _ => Err(FOREIGN),
         }
     }
 
@@ -67,7 +84,16 @@ impl CqSide {
     pub fn verbs(&self) -> Result<&verbs::Cq, Error> {
         match self {
             Self::Verbs(cq) => Ok(cq),
-            Self::Soft(_) => Err(FOREIGN),
+            _ => Err(FOREIGN),
+        }
+    }
+
+    /// That of a device whose ring core polls.
+    #[cfg(feature = "mlx5")]
+    pub fn mlx5(&self) -> Result<&mlx5::Cq, Error> {
+        match self {
+            Self::Mlx5(cq) => Ok(cq),
+            _ => Err(FOREIGN),
         }
     }
 
@@ -150,15 +176,17 @@ impl CqInit<'_> {
 /// acknowledged.
 #[derive(Debug)]
 pub struct Cq {
-    core: CompletionQueue<'static>,
+    core: Polled,
     /// What completes here; its memory is kept until all is told.
     attached: Vec<Option<Attached>>,
     /// The slot that was last looked at, whether what is attached there is gone.
     swept: usize,
     shared: Arc<CqShared>,
     device: Device,
-    // Last: `core` has the slots.
-    _slots: SlotMemory,
+    // Last: `core` has the slots, and the table of numbers.
+    _slots: Lent<QueueSlot<'static>>,
+    #[cfg(feature = "mlx5")]
+    _numbers: Option<Lent<NumberSlot>>,
 }
 
 #[derive(Debug)]
@@ -190,14 +218,20 @@ impl Kept {
     }
 }
 
-/// The slots that `core` borrows for as long as it lives.
+/// What `core` borrows for as long as it lives.
 #[derive(Debug)]
-struct SlotMemory(*mut [QueueSlot<'static>]);
+struct Lent<T>(*mut [T]);
 
 // SAFETY: memory that only its owner touches.
-unsafe impl Send for SlotMemory {}
+unsafe impl<T: Send> Send for Lent<T> {}
 
-impl Drop for SlotMemory {
+impl<T: Default> Lent<T> {
+    fn new(count: usize) -> Self {
+        Self(Box::into_raw((0..count).map(|_| T::default()).collect()))
+    }
+}
+
+impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
         // SAFETY: from `Box::into_raw`; `core`, which borrowed it, has gone before.
         drop(unsafe { Box::from_raw(self.0) });
@@ -249,14 +283,23 @@ impl Device {
                 max: max.into(),
             });
         }
+        let qps = qps.clamp(1, MAX_QPS);
+        #[cfg(feature = "mlx5")]
+        if let Provider::Verbs(context) = &self.hca
+            && context.drives_rings()
+        {
+            return self.mlx5_cq(context, entries.next_power_of_two(), qps, channel);
+        }
         let count = entries.next_power_of_two();
-        let ring = Pinned::zeroed(count as usize * 64);
-        let records: Box<[DoorbellRecord; 2]> = Box::default();
+        let own = OwnRing {
+            ring: Pinned::zeroed(count as usize * 64),
+            records: Box::default(),
+        };
         // SAFETY: `CqShared` keeps ring and records until the queue and every queue pair on it are
         // gone; sizes were checked.
-        let (memory, records_ref) = unsafe {
-            let memory = CqMemory::new(ring.start(), count, 64);
-            (memory, &*std::ptr::from_ref(&*records))
+        let (memory, records) = unsafe {
+            let memory = CqMemory::new(own.ring.start(), count, 64);
+            (memory, &*std::ptr::from_ref(&*own.records))
         };
         let Some(memory) = memory else {
             return Err(Error::TooLarge {
@@ -265,49 +308,75 @@ impl Device {
                 max: max.into(),
             });
         };
-        let slots: Box<[QueueSlot<'static>]> = (0..qps.clamp(1, MAX_QPS))
-            .map(|_| QueueSlot::default())
-            .collect();
-        let slots = SlotMemory(Box::into_raw(slots));
         let ctx = match &self.hca {
-            Provider::Soft(hca) => CqSide::Soft(Box::new(self.soft_cq(
-                hca,
-                memory,
-                &records_ref[0],
-                channel,
-            )?)),
+            Provider::Soft(hca) => {
+                CqSide::Soft(Box::new(self.soft_cq(hca, memory, &records[0], channel)?))
+            }
             #[cfg(feature = "verbs")]
             Provider::Verbs(context) => {
-                let channel = channel.map(|channel| {
-                    let queue = channel.queue();
-                    match queue.kernel_source() {
-                        Some(verbs::Source::Channel(kernel)) => Ok((queue.clone(), kernel.clone())),
-                        _ => Err(Error::Foreign {
-                            what: "completion channel",
-                        }),
-                    }
-                });
-                let (channel, events) = (channel.transpose()?, self.events.clone());
+                let (channel, events) = (kernel_channel(channel)?, self.events.clone());
                 // SAFETY: `CqShared` keeps the memory longer; the only producer.
-                let cq =
-                    unsafe { verbs::Cq::new(context, memory, &records_ref[0], events, channel)? };
+                let cq = unsafe { verbs::Cq::new(context, memory, &records[0], events, channel)? };
                 CqSide::Verbs(Box::new(cq))
             }
         };
+        let slots = Lent::new(qps);
         // SAFETY: the only consumer; the slots stay until `core` is gone.
-        let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records_ref) };
+        let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records) };
         Ok(Cq {
-            core,
+            core: Polled::ByUserIndex(core),
             attached: Vec::new(),
             swept: 0,
             shared: Arc::new(CqShared {
                 ctx,
-                _ring: ring,
-                _records: records,
+                _own: Some(own),
                 device: self.clone(),
             }),
             device: self.clone(),
             _slots: slots,
+            #[cfg(feature = "mlx5")]
+            _numbers: None,
+        })
+    }
+
+    /// On the device's own ring.
+    #[cfg(feature = "mlx5")]
+    fn mlx5_cq(
+        &self,
+        context: &Arc<verbs::Context>,
+        entries: u32,
+        qps: usize,
+        channel: Option<&CompChannel>,
+    ) -> Result<Cq, Error> {
+        let channel = kernel_channel(channel)?;
+        let cq = Box::new(mlx5::Cq::new(
+            context,
+            entries,
+            self.events.clone(),
+            channel,
+        )?);
+        let slots = Lent::new(qps);
+        let numbers = Lent::<NumberSlot>::new((2 * qps).next_power_of_two());
+        // SAFETY: the table stays until `core` is gone.
+        let naming = ByQpNum::new(unsafe { &mut *numbers.0 });
+        let naming = naming.ok_or(Error::Attach(AttachError::TooManyQueues { slots: 0 }))?;
+        // SAFETY: the only consumer; `CqShared` keeps the ring, and the slots stay until `core` is gone.
+        let core = unsafe {
+            let (memory, records) = cq.ring();
+            CompletionQueue::with_naming(memory, &mut *slots.0, records, naming)
+        };
+        Ok(Cq {
+            core: Polled::ByQpNum(core),
+            attached: Vec::new(),
+            swept: 0,
+            shared: Arc::new(CqShared {
+                ctx: CqSide::Mlx5(cq),
+                _own: None,
+                device: self.clone(),
+            }),
+            device: self.clone(),
+            _slots: slots,
+            _numbers: Some(numbers),
         })
     }
 
@@ -325,47 +394,66 @@ impl Device {
     }
 }
 
+/// The kernel's side of a channel.
+#[cfg(feature = "verbs")]
+fn kernel_channel(channel: Option<&CompChannel>) -> Result<Option<verbs::CqChannel>, Error> {
+    let kernel = |channel: &CompChannel| {
+        let queue = channel.queue();
+        match queue.kernel_source() {
+            Some(verbs::Source::Channel(kernel)) => Ok((queue.clone(), kernel.clone())),
+            _ => Err(Error::Foreign {
+                what: "completion channel",
+            }),
+        }
+    };
+    channel.map(kernel).transpose()
+}
+
 impl Cq {
     /// Takes one completion. When there is none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'static>> {
-        match &self.shared.ctx {
-            CqSide::Soft(_) => {
-                let completion = self.core.poll_one();
-                if completion.is_none() && self.device.hca.look() {
-                    return self.core.poll_one();
-                }
-                completion
-            }
-            #[cfg(feature = "verbs")]
-            CqSide::Verbs(cq) => cq.poll_one(&mut self.core),
+        let core = match &mut self.core {
+            Polled::ByUserIndex(core) => core,
+            #[cfg(feature = "mlx5")]
+            Polled::ByQpNum(core) => return core.poll_one(),
+        };
+        #[cfg(feature = "verbs")]
+        if let CqSide::Verbs(cq) = &self.shared.ctx {
+            return cq.poll_one(core);
         }
+        let completion = core.poll_one();
+        if completion.is_none() && self.device.hca.look() {
+            return core.poll_one();
+        }
+        completion
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. When
     /// there are none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
-        match &self.shared.ctx {
-            CqSide::Soft(_) => {
-                let count = self.core.poll(limit, &mut each);
-                if count == 0 && limit != 0 && self.device.hca.look() {
-                    return self.core.poll(limit, &mut each);
-                }
-                count
+        let core = match &mut self.core {
+            Polled::ByUserIndex(core) => core,
+            #[cfg(feature = "mlx5")]
+            Polled::ByQpNum(core) => return core.poll(limit, each),
+        };
+        #[cfg(feature = "verbs")]
+        if let CqSide::Verbs(cq) = &self.shared.ctx {
+            let mut count = 0;
+            while count < limit
+                && let Some(completion) = cq.poll_one(core)
+            {
+                each(completion);
+                count += 1;
             }
-            #[cfg(feature = "verbs")]
-            CqSide::Verbs(cq) => {
-                let mut count = 0;
-                while count < limit
-                    && let Some(completion) = cq.poll_one(&mut self.core)
-                {
-                    each(completion);
-                    count += 1;
-                }
-                count
-            }
+            return count;
         }
+        let count = core.poll(limit, &mut each);
+        if count == 0 && limit != 0 && self.device.hca.look() {
+            return core.poll(limit, &mut each);
+        }
+        count
     }
 
     /// Its number, by which events name it: 24 bits, not zero.
@@ -387,10 +475,17 @@ impl Cq {
         if ctx.channel().is_none() {
             return Err(Error::NoChannel { cqn: ctx.cqn() });
         }
-        match ctx {
-            CqSide::Soft(soft) => soft.arm(self.core.arm(ctx.cqn(), solicited_only)),
+        match (ctx, &mut self.core) {
+            (CqSide::Soft(soft), Polled::ByUserIndex(core)) => {
+                soft.arm(core.arm(ctx.cqn(), solicited_only));
+            }
             #[cfg(feature = "verbs")]
-            CqSide::Verbs(cq) => cq.arm(solicited_only)?,
+            (CqSide::Verbs(cq), _) => cq.arm(solicited_only)?,
+            #[cfg(feature = "mlx5")]
+            (CqSide::Mlx5(cq), Polled::ByQpNum(core)) => cq.arm(core, solicited_only),
+            // There is no such completion queue.
+            #[cfg(feature = "mlx5")]
+            _ => {}
         }
         if let Ok(hca) = self.device.hca.soft("peers") {
             hca.attend();
@@ -460,7 +555,18 @@ impl Cq {
                 });
             }
         });
+        #[cfg(feature = "mlx5")]
+        if let CqSide::Mlx5(cq) = ctx {
+            // This device does not hold still: what it may have written over meanwhile is not shown.
+            let (end, count) = (cq.produced(), core.capacity());
+            entries.retain(|old| end.wrapping_sub(old.index) & mlx5::CI_MASK < count);
+        }
         entries
+    }
+
+    /// Whether an entry tells of what is attached under this index.
+    pub(crate) fn is_of(&self, cqe: &Cqe64, index: UserIndex) -> bool {
+        self.core.is_of(cqe, index)
     }
 
     /// Index of the entry that is polled next.
@@ -493,13 +599,7 @@ impl Cq {
             None => Side::Recv,
         };
         // SAFETY: the caller's promise; `attached` keeps what they point to.
-        let attach = |core: &mut CompletionQueue<'static>| unsafe {
-            if reserve {
-                core.attach(queues)
-            } else {
-                core.attach_unreserved(queues)
-            }
-        };
+        let attach = |core: &mut Polled| unsafe { core.attach(queues, reserve) };
         let index = attach(&mut self.core).or_else(|_| {
             self.sweep(self.attached.len());
             attach(&mut self.core)
@@ -519,7 +619,12 @@ impl Cq {
         index: UserIndex,
         each: impl FnMut(u64, Option<Block<'static>>),
     ) {
-        self.core.detach(index, each);
+        match &self.shared.ctx {
+            // Others look for what completed there.
+            #[cfg(feature = "mlx5")]
+            CqSide::Mlx5(cq) => cq.hold_still(|| self.core.detach(index, each)),
+            _ => self.core.detach(index, each),
+        }
         let attached = self.attached.get_mut(index.slot());
         if let Some(attached) = attached {
             attached.take_if(|attached| attached.index == index);

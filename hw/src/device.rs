@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::event::{AsyncQueue, Element};
 use crate::memory::{Mapping, MappingBuilder};
 use crate::pd::Pd;
-use crate::provider::Provider;
+use crate::provider::{Provider, ProviderKind};
 use crate::qp::Endpoint;
 use crate::recovery::Dispatcher;
 use crate::soft::{Fault, HcaConfig, JournalEntry, PORTS, Running, Script, limits};
@@ -130,9 +130,12 @@ impl Device {
     ///
     /// `"soft"` is the software HCA that all of the process shares, inline and on the real clock.
     /// With the feature `verbs`, `"rxe0"` and the like are devices of libibverbs. `"auto"` is the best
-    /// that there is: the first of these with a port that is up, else the software HCA. For diagnosis:
-    /// with `BELLWIRE_VERBS_PLAIN=1` in the environment their queues are driven by `ibv_post_send` and
-    /// `ibv_poll_cq`, though they have better.
+    /// that there is: the first of these with a port that is up, else the software HCA. With the feature
+    /// `mlx5`, ConnectX devices among them (`"mlx5_0"`) are posted to and polled without libibverbs, where
+    /// libmlx5 shows their rings; [`provider`](Self::provider) says which way it is.
+    ///
+    /// For diagnosis: with `BELLWIRE_VERBS_ONLY=1` in the environment all are driven by libibverbs, and with
+    /// `BELLWIRE_VERBS_PLAIN=1` by `ibv_post_send` and `ibv_poll_cq`, though they have better.
     ///
     /// `"soft:NAME"` is this process's node of the fabric of that name: its queue pairs reach those of
     /// all processes of the same user that have opened it too, by their LIDs.
@@ -244,6 +247,17 @@ impl Device {
     /// The name that it was opened by.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// By whom its requests are executed, and how they get there.
+    ///
+    /// ```
+    /// let device = bellwire::Device::open("soft")?;
+    /// assert_eq!(device.provider(), bellwire::ProviderKind::Soft);
+    /// # Ok::<(), bellwire::Error>(())
+    /// ```
+    pub fn provider(&self) -> ProviderKind {
+        self.hca.kind()
     }
 
     /// Memory of `len` bytes of the kind that peers reach best: shared memory on a node of a fabric,

@@ -401,7 +401,7 @@ impl fmt::Display for Error {
             Self::NoChannel { cqn } => write!(
                 f,
                 "completion queue {cqn:#x} has no completion channel: create it on one \
-                 (CqInit::channel)"
+                 (CqInit::channel, LinkInit::sleeps)"
             ),
             Self::NotDeferred {
                 element,

@@ -113,6 +113,8 @@ mod device;
 mod error;
 pub mod event;
 mod fabric;
+#[cfg(feature = "mlx5")]
+mod mlx5;
 mod mw;
 mod pd;
 mod pinned;
@@ -120,6 +122,8 @@ mod provider;
 mod qp;
 pub mod recorder;
 pub mod recovery;
+#[cfg(feature = "rings")]
+pub mod rings;
 mod slab;
 pub mod soft;
 mod srq;
@@ -136,7 +140,7 @@ pub use device::{Device, DeviceAttr, DeviceInfo, PortAttr, PortState};
 pub use error::Error;
 pub use mw::Mw;
 pub use pd::{Mr, Pd, Region, Rereg};
-pub use provider::{RecvDoorbell, SendDoorbell};
+pub use provider::{ProviderKind, RecvDoorbell, SendDoorbell};
 pub use qp::{
     Binds, ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,
     RcSendQueue, XrcTarget,

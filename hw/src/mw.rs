@@ -88,6 +88,7 @@ impl Mw {
     /// completes with `MW_BIND_ERR`.
     pub fn bind_wr(&mut self, info: &BindMwInfo) -> BindMw {
         let mw_rkey = self.next();
+        self.note(info);
         BindMw {
             mw_rkey,
             new_rkey: self.rkey,
@@ -98,10 +99,17 @@ impl Mw {
     /// A request that takes the key of a window of type 2 away.
     pub fn unbind_wr(&mut self) -> UnbindMw {
         let mw_rkey = self.next();
+        self.note(&BindMwInfo::default());
         UnbindMw {
             mw_rkey,
             new_rkey: self.rkey,
         }
+    }
+
+    /// What it is to be bound to, for when that goes.
+    fn note(&self, info: &BindMwInfo) {
+        let bound = (info.length != 0).then_some(info.lkey);
+        self.pd.device().hca.note_bind(self.rkey, bound);
     }
 
     /// Counts the low byte up, and gives the key as it was.
@@ -179,7 +187,11 @@ impl Mw {
                 sq.post_empty(wr_id, address, bind, flags)
             }
         };
-        posted.inspect_err(|_| self.rkey = mw_rkey)
+        match posted {
+            Ok(()) => self.note(&info),
+            Err(_) => self.rkey = mw_rkey,
+        }
+        posted
     }
 }
 

@@ -39,6 +39,22 @@ impl Pinned {
         }
     }
 
+    /// As [`zeroed`](Self::zeroed), aligned to `align` at the least. `None`: there is no such memory.
+    #[cfg(feature = "mlx5")]
+    pub fn aligned(bytes: usize, align: usize) -> Option<Self> {
+        let align = align.max(if bytes < PAGE { LINES } else { PAGE });
+        let bytes = bytes.max(1).checked_next_multiple_of(align)?;
+        let layout = Layout::from_size_align(bytes, align).ok()?;
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout })
+    }
+
+    #[cfg(feature = "mlx5")]
+    pub fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -9,11 +9,39 @@ use crate::soft::{self, Life, Running};
 #[cfg(feature = "verbs")]
 use crate::verbs;
 use bellwire_core::access::AccessFlags;
+#[cfg(feature = "mlx5")]
+use bellwire_core::port::DoorbellRecord;
 use bellwire_core::port::{self, Staged};
 use bellwire_core::qp::{AhAttr, QpAttr, QpAttrMask, QpState};
+#[cfg(feature = "mlx5")]
+use bellwire_core::queue::{BlueFlame, Private, Shared};
 use bellwire_core::wr::MwType;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// By whom a device's requests are executed, and how they get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProviderKind {
+    /// The software HCA.
+    Soft,
+    /// A device of libibverbs, by `ibv_wr_*` and `ibv_start_poll`, or `ibv_post_send` and
+    /// `ibv_poll_cq`.
+    Verbs,
+    /// A ConnectX device whose rings are written and read without libibverbs.
+    Mlx5,
+}
+
+impl fmt::Display for ProviderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Soft => "soft",
+            Self::Verbs => "verbs",
+            Self::Mlx5 => "mlx5",
+        })
+    }
+}
 
 /// The device behind a context.
 #[derive(Clone, Debug)]
@@ -65,6 +93,16 @@ impl Provider {
             return context.name() == other.name();
         }
         self.is_same(other)
+    }
+
+    pub fn kind(&self) -> ProviderKind {
+        match self {
+            Self::Soft(_) => ProviderKind::Soft,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(context) if context.drives_rings() => ProviderKind::Mlx5,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => ProviderKind::Verbs,
+        }
     }
 
     pub fn attr(&self) -> DeviceAttr {
@@ -176,6 +214,8 @@ impl Provider {
             (Self::Soft(hca), _) => hca.hold_still(look),
             #[cfg(feature = "verbs")]
             (Self::Verbs(_), CqSide::Verbs(cq)) => cq.hold_still(look),
+            #[cfg(feature = "mlx5")]
+            (Self::Verbs(_), CqSide::Mlx5(cq)) => cq.hold_still(look),
             // There is no such completion queue.
             #[cfg(feature = "verbs")]
             (Self::Verbs(_), CqSide::Soft(_)) => look(),
@@ -224,6 +264,18 @@ impl Provider {
         }
     }
 
+    /// A window is to be bound to the region of this key, or to nothing: asked for on rings that nobody
+    /// else reads.
+    pub fn note_bind(&self, rkey: u32, lkey: Option<u32>) {
+        let _ = (rkey, lkey);
+        #[cfg(feature = "mlx5")]
+        if let Self::Verbs(context) = self
+            && context.drives_rings()
+        {
+            context.note_bind(rkey, lkey);
+        }
+    }
+
     pub fn dealloc_mw(&self, rkey: u32) {
         both!(self, device => device.dealloc_mw(rkey));
     }
@@ -238,6 +290,12 @@ impl Provider {
 
     pub fn restart(&self, qpn: u32, life: Life) {
         both!(self, device => device.restart(qpn, life));
+    }
+
+    /// A queue pair that is about to be destroyed, and that the device did not take to ERR: what is rung
+    /// from here on is told as flushed, and not executed.
+    pub fn stop_qp(&self, qpn: u32) {
+        both!(self, device => device.stop_qp(qpn));
     }
 
     pub fn destroy_qp(&self, qpn: u32) {
@@ -261,6 +319,12 @@ pub enum SendDoorbell {
     /// Of a device of libibverbs.
     #[cfg(feature = "verbs")]
     Verbs(verbs::SendDoorbell),
+    /// Of a ConnectX device, on a register of its own.
+    #[cfg(feature = "mlx5")]
+    Mlx5(BlueFlame<'static, Private>),
+    /// The same, on a register that others ring too.
+    #[cfg(feature = "mlx5")]
+    Mlx5Shared(BlueFlame<'static, Shared<'static>>),
 }
 
 // SAFETY: each case keeps the promise.
@@ -271,6 +335,10 @@ unsafe impl port::SendDoorbell for SendDoorbell {
             Self::Soft(doorbell) => doorbell.ring(staged),
             #[cfg(feature = "verbs")]
             Self::Verbs(doorbell) => doorbell.ring(staged),
+            #[cfg(feature = "mlx5")]
+            Self::Mlx5(doorbell) => doorbell.ring(staged),
+            #[cfg(feature = "mlx5")]
+            Self::Mlx5Shared(doorbell) => doorbell.ring(staged),
         }
     }
 }
@@ -283,6 +351,9 @@ pub enum RecvDoorbell {
     /// Of a device of libibverbs.
     #[cfg(feature = "verbs")]
     Verbs(verbs::RecvDoorbell),
+    /// Of a ConnectX device: a record that it reads.
+    #[cfg(feature = "mlx5")]
+    Mlx5(&'static DoorbellRecord),
 }
 
 // SAFETY: each case keeps the promise.
@@ -293,6 +364,8 @@ unsafe impl port::RecvDoorbell for RecvDoorbell {
             Self::Soft(doorbell) => doorbell.ring(counter),
             #[cfg(feature = "verbs")]
             Self::Verbs(doorbell) => doorbell.ring(counter),
+            #[cfg(feature = "mlx5")]
+            Self::Mlx5(record) => record.ring(counter),
         }
     }
 }

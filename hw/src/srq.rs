@@ -4,6 +4,8 @@ use crate::cq::{Cq, CqShared, Kept};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
+#[cfg(feature = "mlx5")]
+use crate::mlx5;
 use crate::pd::Pd;
 use crate::pinned::Pinned;
 #[cfg(feature = "verbs")]
@@ -12,6 +14,8 @@ use crate::soft::{Running, SrqCtx, XrcSrq};
 #[cfg(feature = "verbs")]
 use crate::verbs;
 use crate::xrcd::Xrcd;
+#[cfg(feature = "mlx5")]
+use bellwire_core::cqe::{Cqe64, CqeOpcode};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{
     Attach, BadRequest, PostError, Rejected, SharedRecvQueue, SrqConsumer, SrqLedger, SrqSlot,
@@ -20,8 +24,12 @@ use bellwire_core::queue::{
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::{SEGMENT, SrqRing};
 use bellwire_core::wr::Sge;
+#[cfg(feature = "mlx5")]
+use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
+#[cfg(feature = "mlx5")]
+use std::sync::{Mutex, PoisonError, Weak};
 
 /// What a shared receive queue is to be able to do (`ibv_srq_init_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +142,9 @@ pub(crate) struct SrqShared {
     pub memory: Arc<SrqMemory>,
     /// Where it completes, for XRC.
     cq: Option<Arc<CqShared>>,
+    /// Which queue pairs have received from it, and where that completes.
+    #[cfg(feature = "mlx5")]
+    users: Mutex<Vec<(u32, Weak<CqShared>)>>,
     pub pd: Pd,
 }
 
@@ -180,6 +191,35 @@ impl SrqShared {
         }
     }
 
+    /// A queue pair that receives from it completes there.
+    #[cfg(feature = "mlx5")]
+    pub fn admit(&self, qp_num: u32, cq: &Arc<CqShared>) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.retain(|(number, cq)| *number != qp_num && cq.strong_count() != 0);
+        users.push((qp_num, Arc::downgrade(cq)));
+    }
+
+    /// The entries that completions tell of which were not polled, on the device's own rings.
+    #[cfg(feature = "mlx5")]
+    fn completed(&self) -> HashSet<u16> {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut completed = HashSet::new();
+        for (qp_num, cq) in users.iter() {
+            let cq = cq.upgrade();
+            let Some(cq) = cq.as_ref().and_then(|cq| cq.ctx.mlx5().ok()) else {
+                continue;
+            };
+            let of_it = |all: &mut HashSet<u16>, cqe: &Cqe64| {
+                let of_receive = cqe.opcode().is_received() || cqe.opcode() == CqeOpcode::RespErr;
+                if of_receive && cqe.qpn() == *qp_num {
+                    all.insert(cqe.wqe_counter());
+                }
+            };
+            completed.extend(cq.fold(HashSet::new, of_it).0);
+        }
+        completed
+    }
+
     /// What a completion queue attaches.
     ///
     /// # Safety
@@ -187,6 +227,19 @@ impl SrqShared {
     pub unsafe fn ledger(&self) -> &'static SrqLedger<'static> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.ledger() }
+    }
+
+    #[cfg(feature = "verbs")]
+    fn of_verbs(device: Arc<verbs::Srq>, memory: Arc<SrqMemory>, pd: &Pd) -> Arc<Self> {
+        Arc::new(Self {
+            number: device.number(),
+            ctx: SrqSide::Verbs(device),
+            memory,
+            cq: None,
+            #[cfg(feature = "mlx5")]
+            users: Mutex::default(),
+            pd: pd.clone(),
+        })
     }
 
     /// Takes the queue from the device. Once: `None` afterwards.
@@ -225,6 +278,14 @@ impl Drop for SrqShared {
                     drop(unsafe { self.memory.ledger().take_back(popped.index) });
                 }
             }
+            #[cfg(feature = "mlx5")]
+            Some(Revoked::Verbs(_)) if self.memory.is_the_devices() => {
+                let completed = self.completed();
+                for index in (0..self.memory.count()).filter(|index| !completed.contains(index)) {
+                    // SAFETY: the device has not completed it, and is gone.
+                    drop(unsafe { self.memory.ledger().take_back(index) });
+                }
+            }
             #[cfg(feature = "verbs")]
             Some(Revoked::Verbs(srq)) => {
                 for index in srq.left() {
@@ -242,11 +303,25 @@ impl Drop for SrqShared {
 pub(crate) struct SrqMemory {
     ledger: *mut SrqLedger<'static>,
     slots: *mut [SrqSlot<'static>],
-    _ring: Pinned,
-    record: Box<DoorbellRecord>,
+    ring: Ring,
     /// Set when a queue for XRC is gone: where its last completion is at the latest, as its
     /// completion queue's producer index.
     end: OnceLock<u32>,
+}
+
+/// Where the ring is.
+#[derive(Debug)]
+enum Ring {
+    /// In memory of ours.
+    Own {
+        memory: Pinned,
+        record: Box<DoorbellRecord>,
+        count: u32,
+        stride: u32,
+    },
+    /// Where the device has it.
+    #[cfg(feature = "mlx5")]
+    Device(mlx5::SrqMemory),
 }
 
 // SAFETY: a ledger may be shared, and the pointers are the owner's alone.
@@ -255,27 +330,35 @@ unsafe impl Send for SrqMemory {}
 unsafe impl Sync for SrqMemory {}
 
 impl SrqMemory {
-    fn new(count: u32, stride: u32) -> Option<(Arc<Self>, SrqRing<'static>)> {
-        let memory = Pinned::zeroed(count as usize * stride as usize);
-        // SAFETY: the memory has this size, is one queue's, and stays as long as the ledger below.
-        let ring = unsafe { SrqRing::new(memory.start(), count, stride)? };
-        let slots: Box<[SrqSlot<'static>]> = (0..count).map(|_| SrqSlot::default()).collect();
+    /// In memory of ours.
+    fn new(count: u32, stride: u32) -> Option<Arc<Self>> {
+        Self::over(Ring::Own {
+            memory: Pinned::zeroed(count as usize * stride as usize),
+            record: Box::default(),
+            count,
+            stride,
+        })
+    }
+
+    fn over(ring: Ring) -> Option<Arc<Self>> {
+        // SAFETY: the ring stays as long as the ledger below.
+        let (entries, _) = unsafe { ring.parts()? };
+        let slots: Box<[SrqSlot<'static>]> =
+            (0..entries.count()).map(|_| SrqSlot::default()).collect();
         let slots = Box::into_raw(slots);
         // SAFETY: freed after the ledger, in `drop`.
-        let ledger = SrqLedger::new(ring, unsafe { &mut *slots });
+        let ledger = SrqLedger::new(entries, unsafe { &mut *slots });
         let Some(ledger) = ledger else {
             // SAFETY: from `Box::into_raw`, and borrowed by nobody.
             drop(unsafe { Box::from_raw(slots) });
             return None;
         };
-        let memory = Self {
+        Some(Arc::new(Self {
             ledger: Box::into_raw(Box::new(ledger)),
             slots,
-            _ring: memory,
-            record: Box::default(),
+            ring,
             end: OnceLock::new(),
-        };
-        Some((Arc::new(memory), ring))
+        }))
     }
 
     /// # Safety
@@ -285,9 +368,43 @@ impl SrqMemory {
         unsafe { &*self.ledger }
     }
 
+    #[cfg(feature = "mlx5")]
+    fn is_the_devices(&self) -> bool {
+        matches!(self.ring, Ring::Device(_))
+    }
+
+    /// Entries.
+    #[cfg(feature = "mlx5")]
+    fn count(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
     /// Index behind the last completion of a queue for XRC that is gone; `None` while it lives.
     pub fn end(&self) -> Option<u32> {
         self.end.get().copied()
+    }
+}
+
+impl Ring {
+    /// # Safety
+    /// Of one queue, and not used after this has gone.
+    unsafe fn parts(&self) -> Option<(SrqRing<'static>, &'static DoorbellRecord)> {
+        // SAFETY: the caller's promise; the memory has this size.
+        unsafe {
+            match self {
+                Self::Own {
+                    memory,
+                    record,
+                    count,
+                    stride,
+                } => {
+                    let ring = SrqRing::new(memory.start(), *count, *stride)?;
+                    Some((ring, &*std::ptr::from_ref(&**record)))
+                }
+                #[cfg(feature = "mlx5")]
+                Self::Device(ring) => Some(ring.parts()),
+            }
+        }
     }
 }
 
@@ -337,35 +454,33 @@ impl Pd {
         let limit = check_limit(init.srq_limit, count - 1)?;
         // `check` admits no sizes that do not fit.
         let does_not_fit = || too_large("max_wr", init.max_wr, self.device().attr().max_srq_wr);
-        let (memory, ring) = SrqMemory::new(count, stride).ok_or_else(does_not_fit)?;
+        #[cfg(feature = "mlx5")]
+        if let Provider::Verbs(context) = &self.device().hca
+            && context.drives_rings()
+        {
+            return self.mlx5_srq(context, init, limit);
+        }
+        let memory = SrqMemory::new(count, stride).ok_or_else(does_not_fit)?;
         // SAFETY: queue and context keep the memory; the context goes first.
-        let (ledger, record): (_, &'static DoorbellRecord) =
-            unsafe { (memory.ledger(), &*std::ptr::from_ref(&*memory.record)) };
+        let (ledger, parts) = unsafe { (memory.ledger(), memory.ring.parts()) };
+        let (ring, record) = parts.ok_or_else(does_not_fit)?;
         // SAFETY: the only queue on ledger and record; the device keeps to the rules.
         let queue = unsafe { SharedRecvQueue::new(ledger, record) }.ok_or_else(does_not_fit)?;
         let consumer = SrqConsumer::new(ring, record);
         #[cfg(feature = "verbs")]
-        if let Provider::Verbs(_) = self.device().hca {
-            let device = verbs::Srq::new(
-                self.verbs()?,
-                count,
-                init.max_sge,
-                limit,
-                &self.device().events,
-            );
+        if let Provider::Verbs(context) = &self.device().hca {
+            let domain = self.verbs()?.handle();
+            let events = &self.device().events;
+            // SAFETY: the queue keeps the domain.
+            let device =
+                unsafe { verbs::Srq::new(context, domain, count, init.max_sge, limit, events) };
             let device = Arc::new(device?);
             // SAFETY: the queue keeps ring and record.
             let doorbell = unsafe { verbs::SrqDoorbell::new(device.clone(), consumer) };
             return Ok(Srq {
                 queue,
                 doorbell: Some(Box::new(doorbell)),
-                shared: Arc::new(SrqShared {
-                    number: device.number(),
-                    ctx: SrqSide::Verbs(device),
-                    memory,
-                    cq: None,
-                    pd: self.clone(),
-                }),
+                shared: SrqShared::of_verbs(device, memory, self),
             });
         }
         let hca = self.device().hca.soft("the queue's device")?;
@@ -383,8 +498,40 @@ impl Pd {
                 number,
                 memory,
                 cq,
+                #[cfg(feature = "mlx5")]
+                users: Mutex::default(),
                 pd: self.clone(),
             }),
+        })
+    }
+
+    /// On the device's own ring.
+    #[cfg(feature = "mlx5")]
+    fn mlx5_srq(
+        &self,
+        context: &Arc<verbs::Context>,
+        init: &SrqInit,
+        limit: u16,
+    ) -> Result<Srq, Error> {
+        let domain = Arc::new(mlx5::Domain::new(self.verbs()?, false)?);
+        let (handle, events) = (domain.handle(), &self.device().events);
+        // SAFETY: the memory keeps the domain, and the queue the memory.
+        let device =
+            unsafe { verbs::Srq::new(context, handle, init.max_wr, init.max_sge, limit, events)? };
+        let device = Arc::new(device);
+        let ring = mlx5::SrqMemory::of(&device, domain, init.count())?;
+        let max = self.device().attr().max_srq_wr;
+        let memory = SrqMemory::over(Ring::Device(ring));
+        let memory = memory.ok_or_else(|| too_large("max_wr", init.max_wr, max))?;
+        // SAFETY: the queue keeps the memory; the only one on ledger and record.
+        let queue = unsafe {
+            let parts = memory.ring.parts();
+            parts.and_then(|(_, record)| SharedRecvQueue::new(memory.ledger(), record))
+        };
+        Ok(Srq {
+            queue: queue.ok_or_else(|| too_large("max_wr", init.max_wr, max))?,
+            doorbell: None,
+            shared: SrqShared::of_verbs(device, memory, self),
         })
     }
 

@@ -8,11 +8,16 @@ pub use bellwire_tests::events::{event, no_event};
 use bellwire_tests::fixture::{End, until};
 use std::time::Duration;
 
-/// Gives up on a silent peer within milliseconds.
+/// 67 ms, and how often that: the rules wait for silent peers, but a peer that is only slow, for its
+/// processor was taken away, is not to be given up.
+const TIMEOUT: u8 = 14;
+const RETRY_CNT: u8 = 3;
+
+/// Gives up on a silent peer soon.
 pub fn impatient() -> ConnectAttr {
     ConnectAttr {
-        timeout: 8,
-        retry_cnt: 1,
+        timeout: TIMEOUT,
+        retry_cnt: RETRY_CNT,
         ..ConnectAttr::default()
     }
 }
@@ -37,8 +42,8 @@ pub fn attr(device: &Device, state: QpState, peer: &Endpoint) -> QpAttr {
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
         min_rnr_timer: 1,
-        timeout: 8,
-        retry_cnt: 1,
+        timeout: TIMEOUT,
+        retry_cnt: RETRY_CNT,
         rnr_retry: 7,
         port_num: 1,
         ah_attr,

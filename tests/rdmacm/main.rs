@@ -19,6 +19,8 @@ mod events;
 #[path = "../rxe/guest.rs"]
 mod guest;
 mod lifetimes;
+mod links;
+mod options;
 mod removal;
 mod support;
 
@@ -33,7 +35,9 @@ fn main() -> ExitCode {
         // Before anything is open.
         ("removal", &removal::TESTS),
         ("events", &events::TESTS),
+        ("options", &options::TESTS),
         ("lifetimes", &lifetimes::TESTS),
+        ("links", &links::TESTS),
         ("bad_input", &bad_input::TESTS),
     ])
 }

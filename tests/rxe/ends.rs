@@ -4,10 +4,11 @@ use bellwire::event::{Element, EventType};
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
-use bellwire::{ConnectAttr, Device, Pd};
+use bellwire::{ConnectAttr, Device, Error, Pd, Qp};
 use bellwire_tests::events::event;
 use bellwire_tests::fixture::*;
 use bellwire_tests::readiness::readable;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Longer than rxe takes to tell.
@@ -63,6 +64,21 @@ pub fn far() -> (End, End) {
     ends_on(&a, &b)
 }
 
+/// Connects two ends in RESET, which may be on the ends of the cable: a port is active before the path behind it is
+/// usable: while the peer's address cannot be resolved, it is tried again.
+pub fn connect_patiently(a: &mut Qp, b: &mut Qp, attr: &ConnectAttr) {
+    for end in [&mut *a, &mut *b] {
+        end.init(attr).expect("INIT");
+    }
+    let (here, there) = (a.endpoint_for(attr), b.endpoint_for(attr));
+    for (end, peer) in [(a, there), (b, here)] {
+        until("the peer's address", || match end.connect(&peer, attr) {
+            Err(Error::Io { error, .. }) if error.kind() == ErrorKind::TimedOut => false,
+            connected => connected.map(|()| true).expect("RTS"),
+        });
+    }
+}
+
 /// Waits for this event of a context, which rxe may tell more than once, and asserts that there is no
 /// other.
 pub fn told_of(context: &Device, event_type: EventType, element: Element) {
@@ -98,7 +114,7 @@ pub fn begins_anew(a: &mut End, b: &mut End) {
         assert_eq!(end.reset(), [0; 0]);
         assert_eq!(end.qp.state(), QpState::Reset);
     }
-    connect_with(&mut a.qp, &mut b.qp, &patient());
+    connect_patiently(&mut a.qp, &mut b.qp, &patient());
     works(a, b);
 }
 

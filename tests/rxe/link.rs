@@ -9,7 +9,6 @@ use bellwire::wqe::*;
 use bellwire::wr::WcStatus::Success;
 use bellwire::{Device, PortState};
 use bellwire_tests::events::{event, no_event};
-use bellwire_tests::fixture::*;
 
 tests! { every_context_is_told_of_its_port, a_connection_outlives_a_short_cut }
 
@@ -53,7 +52,7 @@ fn every_context_is_told_of_its_port() {
 /// As long as the retries last, what is posted meanwhile waits.
 fn a_connection_outlives_a_short_cut() {
     let (mut a, mut b) = far();
-    connect_with(&mut a.qp, &mut b.qp, &patient());
+    connect_patiently(&mut a.qp, &mut b.qp, &patient());
     works(&mut a, &mut b);
     b.receive(RECEIVES, &[]);
     let cable = cable::cut("veth2");

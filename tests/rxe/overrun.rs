@@ -101,7 +101,7 @@ fn by_receives_that_are_not_polled() {
     let mut b = pd
         .create_qp(Cqs::Split(&mut other, &mut cq), &unreserved())
         .expect("a queue pair");
-    connect_with(&mut a.qp, &mut b, &impatient());
+    connect_patiently(&mut a.qp, &mut b, &impatient());
     for at in 0..REQUESTS {
         post_recv(&mut b, RECEIVES + at, &[]).expect("room");
     }

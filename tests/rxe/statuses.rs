@@ -199,7 +199,7 @@ fn loc_qp_op_err_by_a_port_that_is_down() {
 
 fn cut_at(end: &str, status: WcStatus) {
     let (mut a, mut b) = far();
-    connect_with(&mut a.qp, &mut b.qp, &impatient());
+    connect_patiently(&mut a.qp, &mut b.qp, &impatient());
     works(&mut a, &mut b);
     let (here, remote) = (a.region.sge(0, 8), b.region.remote(0));
     for at in 0..3 {

@@ -6,6 +6,7 @@ use super::request::{Kind, MEMORY, Request, opened};
 use super::tally::Tally;
 use bellwire::fault::outcome::Replay;
 use bellwire::fault::plan::{Limits, Step, Why};
+use bellwire::recorder::DumpOptions;
 use bellwire::recovery::{LinkEnd, LinkInit, LinkState, pair};
 use bellwire::soft::{ClockKind, HcaConfig, Mode};
 use bellwire::{ConnectAttr, Device, Error, QpInit};
@@ -68,6 +69,8 @@ pub struct Shape {
     cut_after: [Option<u64>; 2],
     /// One message in so many is lost.
     lost_one_in: Option<u64>,
+    /// Whether what failed queue pairs did is kept.
+    dumps: bool,
 }
 
 impl Shape {
@@ -78,6 +81,7 @@ impl Shape {
         cq_entries: [None; 2],
         cut_after: [None; 2],
         lost_one_in: None,
+        dumps: false,
     };
 
     pub fn of_seed(seed: u64) -> Self {
@@ -97,6 +101,7 @@ impl Shape {
             cq_entries,
             cut_after,
             lost_one_in: (random.below(20) == 0).then_some(8),
+            dumps: random.below(8) == 0,
         }
     }
 }
@@ -141,6 +146,7 @@ impl World {
                 steps_at_once: shape.steps_at_once,
                 look_every: shape.look_every,
                 cq_entries: shape.cq_entries[at],
+                dump: shape.dumps.then(DumpOptions::default),
                 ..LinkInit::default()
             };
             let delays = Random::new(random.number());

@@ -1,16 +1,18 @@
 //! Objects that go while others use them, in every order.
 
 use bellwire::queue::AttachError;
-use bellwire::soft::Mode;
+use bellwire::soft::{Fault, Mode, Script, Trigger};
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
 use bellwire::{ConnectAttr, Cqs, Error};
 use bellwire_tests::fixture::*;
 use bellwire_tests::in_both_modes;
 use std::collections::HashMap;
+use std::time::Duration;
 
 in_both_modes! {
-    requests_rung_in_err_are_told_though_dropped_at_once, places_on_the_cq_come_back,
+    requests_rung_in_err_are_told_though_dropped_at_once,
+    requests_staged_are_told_though_err_is_refused, places_on_the_cq_come_back,
     places_on_split_cqs_come_back_one_by_one, a_cq_may_go_first, numbers_are_used_again,
     a_device_goes_last, reserved_entries_never_overrun,
 }
@@ -30,6 +32,42 @@ fn requests_rung_in_err_are_told_though_dropped_at_once(mode: Mode) {
             let done = wait(&mut cq);
             assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
         }
+        nothing(&mut cq, Mode::Inline);
+    }
+}
+
+/// The step to ERR is refused: by a device that has no memory for it, or that has broken.
+fn requests_staged_are_told_though_err_is_refused(mode: Mode) {
+    let after_all = Trigger::After(Duration::ZERO);
+    for (trigger, fault, status) in [
+        (
+            Trigger::Modify(1),
+            Fault::RefuseModify,
+            WcStatus::WrFlushErr,
+        ),
+        (after_all, Fault::DeviceFatal, WcStatus::FatalErr),
+    ] {
+        let device = device(mode);
+        let (mut a, mut b) = pair_with(&device, mode, &ConnectAttr::default());
+        a.go(1, Nop {}, NoPayload);
+        assert_eq!(a.outcome(), (1, WcStatus::Success));
+        let script = Script::default().with(trigger, fault);
+        device.inject(&script).unwrap();
+        device.progress();
+        b.receive(70, &[]);
+        // Staged, and never rung.
+        for wr_id in 2..5 {
+            a.post(wr_id, Send {}, NoPayload, SIGNALED).unwrap();
+        }
+        post_recv(&mut a.qp, 5, &[]).unwrap();
+        let End { qp, mut cq, .. } = a;
+        drop(qp);
+        let mut told: Vec<_> = (2..6).map(|_| wait(&mut cq)).collect();
+        told.sort_by_key(|completion| completion.wr_id);
+        let told: Vec<_> = (told.iter())
+            .map(|completion| (completion.wr_id, completion.status()))
+            .collect();
+        assert_eq!(told, Vec::from_iter((2..6).map(|wr_id| (wr_id, status))));
         nothing(&mut cq, Mode::Inline);
     }
 }

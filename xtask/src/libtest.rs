@@ -1,7 +1,7 @@
 //! Reads the summary lines that Rust's test harness prints.
 
 /// What the harnesses behind one stream of output reported, summed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Tests that passed.
     pub passed: u64,
@@ -13,13 +13,21 @@ pub struct Counts {
     pub not_supported: u64,
     /// Test programs that began and have not printed a summary: at the end, these died.
     pub unfinished: u64,
+    /// The names of tests that failed.
+    pub names: Vec<String>,
+    /// Whether the next line may be one of those.
+    pub listing: bool,
 }
 
 impl Counts {
     /// Takes in one line of output; lines that are not the harness's are passed over.
     pub fn read(&mut self, line: &str) {
         let line = line.trim_end();
-        if is_start(line) {
+        let listing = std::mem::replace(&mut self.listing, line == "failures:");
+        if let Some(name) = line.strip_prefix("    ").filter(|_| listing) {
+            self.names.push(name.to_owned());
+            self.listing = true;
+        } else if is_start(line) {
             self.unfinished += 1;
         } else if is_not_supported(line) {
             self.not_supported += 1;
@@ -88,8 +96,7 @@ mod tests {
             passed: 2,
             failed: 1,
             ignored: 1,
-            not_supported: 0,
-            unfinished: 0,
+            ..Counts::default()
         };
         assert_eq!(counts, expected);
         assert_eq!(counts.ran(), 3);
@@ -103,6 +110,16 @@ mod tests {
         );
         assert_eq!(counts.failed(), 1);
         assert_eq!(counts.ran(), 1);
+    }
+
+    #[test]
+    fn those_that_failed_are_named() {
+        let counts = read(
+            "running 2 tests\ntest a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\n    no\n\n\
+             failures:\n    a::b\n    c\n\n    d\n\
+             test result: FAILED. 0 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!(counts.names, ["a::b", "c"]);
     }
 
     #[test]

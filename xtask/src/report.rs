@@ -89,7 +89,9 @@ fn result(outcome: &Outcome) -> String {
     let mut text = if run.problems.is_empty() {
         "passed".to_owned()
     } else {
-        format!("failed: {}", run.problems.join("; "))
+        let problems = run.problems.iter().chain(&run.tests.names);
+        let problems: Vec<_> = problems.map(String::as_str).collect();
+        format!("failed: {}", problems.join("; "))
     };
     let mut notes = run.notes.clone();
     if run.tests.ran() > 0 {
@@ -139,6 +141,8 @@ mod tests {
             ignored: 4,
             not_supported: 3,
             unfinished: 1,
+            names: vec!["a::b".to_owned()],
+            ..Counts::default()
         };
         let skip = Skip {
             reason: "no nightly".to_owned(),
@@ -181,7 +185,7 @@ mod tests {
             "\
 fmt               1.2 s  passed
 clippy            1.2 s  failed: one; two
-unit              1.2 s  failed: 3 failed (tests: 7 passed, 3 failed; 3 rules not supported by a provider)
+unit              1.2 s  failed: 3 failed; a::b (tests: 7 passed, 3 failed; 3 rules not supported by a provider)
 miri              1.2 s  could not run: no nightly; to get it: rustup
 instructions      1.2 s  skipped: no such bench yet
 "

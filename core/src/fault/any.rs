@@ -32,6 +32,10 @@ pub enum Fault {
     Errno(i32),
     /// The peer asks for a recovery.
     Peer,
+    /// The peer has closed its end, in good order.
+    PeerClosed,
+    /// The peer cannot be reached any more, or makes no sense.
+    PeerLost,
 }
 
 /// The queue that a completed request was posted to.
@@ -111,6 +115,11 @@ impl Fault {
         }
     }
 
+    /// Whether it was learnt from the peer.
+    pub(super) const fn is_of_peer(self) -> bool {
+        matches!(self, Self::Peer | Self::PeerClosed | Self::PeerLost)
+    }
+
     /// Its name in the verbs, and what happened.
     const fn told(self) -> (Text, Text) {
         macro_rules! of {
@@ -131,6 +140,14 @@ impl Fault {
                 (text!("UNKNOWN"), text!("An unknown event."))
             }
             Self::Peer => (text!("PEER"), text!("The peer asks for a recovery.")),
+            Self::PeerClosed => (
+                text!("PEER_CLOSED"),
+                text!("The peer has closed its end, in good order."),
+            ),
+            Self::PeerLost => (
+                text!("PEER_LOST"),
+                text!("The peer cannot be reached any more, or makes no sense."),
+            ),
         }
     }
 

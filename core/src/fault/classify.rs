@@ -47,6 +47,8 @@ pub const fn classify(fault: Fault) -> Class {
             None => UNKNOWN_ERRNO,
         },
         Fault::Peer => PEER,
+        Fault::PeerClosed => PEER_CLOSED,
+        Fault::PeerLost => PEER_LOST,
     }
 }
 
@@ -159,4 +161,27 @@ const PEER: Class = Class {
     execution: Execution::Unknown,
     recovery: Recovery::ResetQp,
     advice: text!("What the peer's program tells of its fault."),
+};
+
+const PEER_CLOSED: Class = Class {
+    scope: Scope::Connection,
+    cause: text!("The peer's program ended its end of the connection, and said so."),
+    blame: Blame::Nobody,
+    retry: Retry::AfterRepair,
+    execution: Execution::Unknown,
+    recovery: Recovery::Reconnect,
+    advice: text!("Nothing, if the peer was to end; otherwise its program's log."),
+};
+
+const PEER_LOST: Class = Class {
+    scope: Scope::Connection,
+    cause: text!(
+        "The peer's process or host went without a word, the way over which the two ends tell each other of \
+         recoveries was cut, or what came over it was no such message."
+    ),
+    blame: Blame::RemoteProgram,
+    retry: Retry::AfterRepair,
+    execution: Execution::Unknown,
+    recovery: Recovery::Reconnect,
+    advice: text!("Whether the peer still runs; the network between the two; both ends' versions."),
 };

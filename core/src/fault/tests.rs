@@ -56,7 +56,8 @@ fn every_fault() -> Vec<Fault> {
     faults.extend(EventType::ALL.iter().map(|&event| Fault::Event(event)));
     faults.extend(CmEvent::ALL.iter().map(|&event| Fault::Cm(event)));
     faults.extend((0..140).map(Fault::Errno));
-    faults.extend([Fault::UnknownEvent(20), Fault::UnknownCm(16), Fault::Peer]);
+    faults.extend([Fault::UnknownEvent(20), Fault::UnknownCm(16)]);
+    faults.extend([Fault::Peer, Fault::PeerClosed, Fault::PeerLost]);
     faults
 }
 

@@ -2,6 +2,7 @@
 
 use super::cq::CompletionQueue;
 use super::ledger::Ledger;
+use super::naming::Naming;
 use super::srq::SrqLedger;
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode};
 use crate::slab::Block;
@@ -65,8 +66,10 @@ impl SrqUser {
 /// gives to [`CompletionQueue::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct QueueSlot<'m> {
-    /// The user index that names it; [`UserIndex::NONE`] while nothing is attached.
+    /// The user index that was given to it; [`UserIndex::NONE`] while nothing is attached.
     pub(super) current: u32,
+    /// What entries call it; [`UserIndex::NONE`] as well.
+    pub(super) name: u32,
     generation: u8,
     /// Entries reserved for its own queues; those of a shared one are reserved once for all.
     reserved: u32,
@@ -81,6 +84,7 @@ impl Default for QueueSlot<'_> {
     fn default() -> Self {
         Self {
             current: UserIndex::NONE,
+            name: UserIndex::NONE,
             generation: 0,
             reserved: 0,
             reserves_shared: false,
@@ -99,6 +103,14 @@ pub enum AttachError {
         /// Slots.
         slots: usize,
     },
+    /// Entries name queue pairs by number, and completions of an earlier one of this number have not
+    /// been polled.
+    NumberTaken {
+        /// Number of the queue pair.
+        qp_num: u32,
+    },
+    /// Entries name queue pairs by number, and what is to be attached has none.
+    Unnamed,
     /// A flush of everything attached could overrun the completion queue.
     CqTooSmall {
         /// Entries that the queues need.
@@ -115,6 +127,15 @@ impl fmt::Display for AttachError {
                 f,
                 "the completion queue has slots for {slots} queue pairs and all are taken: \
                  use another one"
+            ),
+            Self::NumberTaken { qp_num } => write!(
+                f,
+                "completions of an earlier queue pair {qp_num} wait in the completion queue: poll it \
+                 until it is empty"
+            ),
+            Self::Unnamed => write!(
+                f,
+                "the device names completions by queue pair: what has none cannot complete here"
             ),
             Self::CqTooSmall { needed, free } => write!(
                 f,
@@ -145,9 +166,20 @@ impl Attach<'_> {
         let recv = self.recv.map_or(0, |(ledger, _)| ledger.capacity());
         send + recv
     }
+
+    /// Number of the queue pair; `None` of a shared receive queue for XRC.
+    pub(super) fn qp_num(&self) -> Option<u32> {
+        let send = self.send.map(|(ledger, ..)| ledger.qp_num());
+        let recv = || self.recv.map(|(ledger, _)| ledger.qp_num());
+        let shared = || match self.srq?.1 {
+            SrqUser::Qp(number) => Some(number),
+            SrqUser::Xrc => None,
+        };
+        send.or_else(recv).or_else(shared)
+    }
 }
 
-impl<'m> CompletionQueue<'m> {
+impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// Attaches the queues of a queue pair, and reserves an entry for each of their slots; for those
     /// of a shared receive queue once, however many queue pairs receive from it. The device is to
     /// name them by the index returned.
@@ -178,7 +210,7 @@ impl<'m> CompletionQueue<'m> {
     /// the completion queue overruns, which ends it and every queue pair on it.
     ///
     /// # Errors
-    /// [`AttachError::TooManyQueues`].
+    /// [`AttachError`], but for a completion queue that is too small.
     ///
     /// # Safety
     /// As there.
@@ -191,9 +223,10 @@ impl<'m> CompletionQueue<'m> {
         let Some(slot) = self.slots.get_mut(index) else {
             return Err(AttachError::TooManyQueues { slots });
         };
-        self.free = slot.next_free;
         let user_index = UserIndex::new(index, slot.generation);
+        slot.name = self.naming.admit(user_index, &queues)?;
         slot.current = user_index.get();
+        self.free = slot.next_free;
         slot.send = queues.send;
         slot.recv = match (queues.recv, queues.srq) {
             (_, Some((ledger, user))) => RecvSide::Shared(ledger, user),
@@ -221,7 +254,7 @@ impl<'m> CompletionQueue<'m> {
     ///
     /// The device must have stopped writing entries of these queues.
     pub fn detach(&mut self, user_index: UserIndex, each: impl FnMut(u64, Option<Block<'m>>)) {
-        if self.slot(user_index.get()).is_none() {
+        if self.attached(user_index).is_none() {
             return;
         }
         self.purge(user_index, each);
@@ -229,6 +262,7 @@ impl<'m> CompletionQueue<'m> {
         let free = self.free;
         let slot = &mut self.slots[index];
         let gone = *slot;
+        self.naming.forget(gone.name);
         *slot = QueueSlot {
             generation: gone.generation.wrapping_add(1),
             next_free: free,
@@ -270,7 +304,7 @@ impl<'m> CompletionQueue<'m> {
             at = at.wrapping_sub(1);
             let from = self.memory.entry(at);
             // SAFETY: owned by us, as found above.
-            let named = unsafe { from.as_ref().user_index() == user_index.get() };
+            let named = unsafe { self.is_of(from.as_ref(), user_index) };
             if named {
                 removed += 1;
             } else if removed != 0 {
@@ -304,12 +338,12 @@ impl<'m> CompletionQueue<'m> {
         user_index: UserIndex,
         cqe: &Cqe64,
     ) -> Option<(u64, Option<Block<'m>>)> {
-        let named = cqe.format() != CqeFormat::Compressed && cqe.user_index() == user_index.get();
+        let named = cqe.format() != CqeFormat::Compressed && self.is_of(cqe, user_index);
         let opcode = cqe.opcode();
         if !named || !(opcode.is_received() || opcode == CqeOpcode::RespErr) {
             return None;
         }
-        let RecvSide::Shared(srq, _) = self.slot(user_index.get())?.recv else {
+        let RecvSide::Shared(srq, _) = self.attached(user_index)?.recv else {
             return None;
         };
         let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| ())?;

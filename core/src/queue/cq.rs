@@ -7,6 +7,7 @@ pub use memory::CqMemory;
 use super::attach::{QueueSlot, RecvSide, UserIndex};
 use super::completion::{Completion, Failure, Success};
 use super::ledger::{Ledger, Record};
+use super::naming::{ByUserIndex, Naming};
 use crate::be::Be64;
 use crate::cqe::{
     Cqe64, Cqe128, CqeFormat, CqeOpcode, MiniFormat, Syndrome, expand_in_place, scatter,
@@ -16,16 +17,17 @@ use crate::wqe::{Data, SendRing, SendWqe};
 use crate::wr::{QpType, Sge, WcOpcode, WcStatus};
 use core::ptr::NonNull;
 
-/// The polling half of a completion queue.
+/// The polling half of a completion queue, whose entries name their queues as `N` says.
 ///
 /// Cost of a completion: reads one line of the ring, half a line of ledger and one of the slot
 /// table, writes the consumer record and the ledger's counter.
 #[derive(Debug)]
-pub struct CompletionQueue<'m> {
+pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     pub(super) memory: CqMemory<'m>,
     /// Consumer index, free-running.
     pub(super) ci: u32,
     pub(super) slots: &'m mut [QueueSlot<'m>],
+    pub(super) naming: N,
     /// The slot to take next; the number of slots when all are taken.
     pub(super) free: u32,
     pub(super) record: &'m DoorbellRecord,
@@ -39,7 +41,8 @@ pub struct CompletionQueue<'m> {
 
 impl<'m> CompletionQueue<'m> {
     /// A queue over `memory`, with room for as many queue pairs as there are `slots` (65536 at the
-    /// most are used). `records` are the consumer index and the arm word.
+    /// most are used), which its entries name by user index. `records` are the consumer index and the
+    /// arm word.
     ///
     /// # Safety
     /// This is the only consumer of the memory and of the records.
@@ -47,6 +50,22 @@ impl<'m> CompletionQueue<'m> {
         memory: CqMemory<'m>,
         slots: &'m mut [QueueSlot<'m>],
         records: &'m [DoorbellRecord; 2],
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::with_naming(memory, slots, records, ByUserIndex) }
+    }
+}
+
+impl<'m, N: Naming> CompletionQueue<'m, N> {
+    /// As [`new`](CompletionQueue::new), with entries that name queues as `naming` says.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn with_naming(
+        memory: CqMemory<'m>,
+        slots: &'m mut [QueueSlot<'m>],
+        records: &'m [DoorbellRecord; 2],
+        naming: N,
     ) -> Self {
         let used = slots.len().min(1 << UserIndex::SLOT_BITS);
         let slots = &mut slots[..used];
@@ -57,6 +76,7 @@ impl<'m> CompletionQueue<'m> {
             memory,
             ci: 0,
             slots,
+            naming,
             free: 0,
             record: &records[0],
             arm_record: &records[1],
@@ -95,10 +115,24 @@ impl<'m> CompletionQueue<'m> {
         self.stale
     }
 
+    /// What is attached under this user index.
+    pub(super) fn attached(&self, index: UserIndex) -> Option<&QueueSlot<'m>> {
+        let slot = self.slots.get(index.slot())?;
+        (slot.current == index.get()).then_some(slot)
+    }
+
+    /// What an entry tells of.
     #[inline(always)]
-    pub(super) fn slot(&self, user_index: u32) -> Option<&QueueSlot<'m>> {
-        let slot = self.slots.get((user_index & 0xffff) as usize)?;
-        (slot.current == user_index).then_some(slot)
+    pub(super) fn slot(&self, cqe: &Cqe64) -> Option<&QueueSlot<'m>> {
+        let name = N::name(cqe);
+        let slot = self.slots.get(self.naming.slot(name))?;
+        (slot.name == name).then_some(slot)
+    }
+
+    /// Whether an entry tells of what is attached under this user index.
+    pub fn is_of(&self, cqe: &Cqe64, index: UserIndex) -> bool {
+        self.slot(cqe)
+            .is_some_and(|slot| slot.current == index.get())
     }
 
     /// Takes one completion.
@@ -160,7 +194,7 @@ impl<'m> CompletionQueue<'m> {
             }
             RECEIVED..=LAST_RECEIVED
                 if cqe.format() == CqeFormat::None
-                    && let Some(ledger) = self.own_receives(cqe.user_index()) =>
+                    && let Some(ledger) = self.own_receives(&cqe) =>
             {
                 if let told @ Some(_) = self.received_own(ledger, &cqe) {
                     return told;
@@ -231,7 +265,7 @@ impl<'m> CompletionQueue<'m> {
     /// An executed send request. `None`, here and below: of no request in flight.
     #[inline(always)]
     fn sent(&self, cqe: &Cqe64) -> Option<Completion<'m>> {
-        let (ledger, ..) = self.slot(cqe.user_index())?.send?;
+        let (ledger, ..) = self.slot(cqe)?.send?;
         // SAFETY: the attached ledger's poller is this queue; the counter is located.
         let (record, retired) = unsafe { ledger.take(ledger.locate(cqe.wqe_counter())?) };
         let success = Success::new(record.opcode, cqe);
@@ -242,7 +276,7 @@ impl<'m> CompletionQueue<'m> {
     /// A receive whose bytes the device has placed.
     #[inline(always)]
     fn received(&self, cqe: &Cqe64) -> Option<Completion<'m>> {
-        let slot = self.slot(cqe.user_index())?;
+        let slot = self.slot(cqe)?;
         let RecvSide::Own(ledger, _) = slot.recv else {
             return self.received_shared(slot, cqe, &[]);
         };
@@ -251,8 +285,8 @@ impl<'m> CompletionQueue<'m> {
 
     /// The ledger of a queue pair's own receive queue.
     #[inline(always)]
-    fn own_receives(&self, user_index: u32) -> Option<&'m Ledger<'m>> {
-        match self.slot(user_index)?.recv {
+    fn own_receives(&self, cqe: &Cqe64) -> Option<&'m Ledger<'m>> {
+        match self.slot(cqe)?.recv {
             RecvSide::Own(ledger, _) => Some(ledger),
             RecvSide::Shared(..) | RecvSide::None => None,
         }
@@ -271,7 +305,7 @@ impl<'m> CompletionQueue<'m> {
     /// What is not the plain case: entries with payload, and errors.
     #[inline(never)]
     fn other(&self, entry: NonNull<Cqe64>, cqe: &Cqe64) -> Option<Completion<'m>> {
-        let slot = self.slot(cqe.user_index())?;
+        let slot = self.slot(cqe)?;
         match cqe.opcode() {
             opcode if opcode.is_received() => {
                 let data = self.inline_data(entry, cqe);
@@ -309,7 +343,7 @@ impl<'m> CompletionQueue<'m> {
     /// What is seldom of an entry that is not read back.
     #[inline(never)]
     fn aside(&self, cqe: Cqe64) -> Option<Completion<'m>> {
-        let slot = self.slot(cqe.user_index())?;
+        let slot = self.slot(&cqe)?;
         let plain = cqe.format() == CqeFormat::None;
         match cqe.opcode() {
             opcode if opcode.is_received() && plain => self.received_shared(slot, &cqe, &[]),

@@ -3,6 +3,7 @@
 
 use super::cq::CompletionQueue;
 use super::ledger::Ledger;
+use super::naming::Naming;
 use super::recv::RecvQueue;
 use super::send::SendQueue;
 use crate::cqe::{Cqe64, Cqe128, CqeFormat, CqeOpcode};
@@ -43,7 +44,7 @@ impl Ledger<'_> {
     /// The caller is poster and poller at once.
     unsafe fn history(&self, head: u32, mut each: impl FnMut(Past)) {
         let (posted, retired) = (self.posted(), self.retired());
-        let mut at = head.wrapping_sub(self.capacity());
+        let mut at = head.wrapping_sub(self.slots());
         while at != head {
             // Slots from there up to the head; what is staged or in flight is never more than the ring.
             let behind = |counter: u32| head.wrapping_sub(counter);
@@ -112,7 +113,7 @@ pub struct PastCqe<'c> {
     pub data: &'c [u8],
 }
 
-impl CompletionQueue<'_> {
+impl<N: Naming> CompletionQueue<'_, N> {
     /// Index of the entry that is polled next.
     pub fn consumer_index(&self) -> u32 {
         self.ci

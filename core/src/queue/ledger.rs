@@ -69,6 +69,7 @@ pub struct Ledger<'m> {
     poster: CachePadded<Side<'m>>,
     poller: CachePadded<Side<'m>>,
     qp_num: u32,
+    capacity: u32,
 }
 
 /// What one side writes, and what both read: each side has the latter beside its own counter.
@@ -108,18 +109,39 @@ impl<'m> Ledger<'m> {
     /// A ledger over `slots`, one for each slot of the ring; `None` unless they are a power of two
     /// and at most 32768.
     pub fn new(slots: &'m mut [LedgerSlot<'m>], qp_num: u32) -> Option<Self> {
-        let fits = slots.len().is_power_of_two() && slots.len() <= 1 << 15;
+        let capacity = u32::try_from(slots.len()).ok()?;
+        Self::with_capacity(slots, capacity, qp_num)
+    }
+
+    /// As [`new`](Self::new), for a ring of which no more than `capacity` slots are to be in flight:
+    /// devices' own rings may be larger than what was asked for. `None` also when it is more than
+    /// there are, or zero.
+    pub fn with_capacity(
+        slots: &'m mut [LedgerSlot<'m>],
+        capacity: u32,
+        qp_num: u32,
+    ) -> Option<Self> {
+        let fits = slots.len().is_power_of_two()
+            && slots.len() <= 1 << 15
+            && (1..=slots.len() as u32).contains(&capacity);
         let slots: &'m [LedgerSlot<'m>] = slots;
         fits.then(|| Self {
             poster: Side::new(slots),
             poller: Side::new(slots),
             qp_num,
+            capacity,
         })
     }
 
-    /// Ring slots.
+    /// Slots that can be in flight.
     #[inline(always)]
     pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Ring slots: at least as many.
+    #[inline(always)]
+    pub fn slots(&self) -> u32 {
         self.poster.slots.len() as u32
     }
 

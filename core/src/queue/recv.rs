@@ -32,7 +32,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     /// This is the only queue on the ring, and the only poster of the ledger. The
     /// device reads posted entries only, in order, and writes a completion entry for each.
     pub unsafe fn new(ring: RecvRing<'m>, ledger: &'m Ledger<'m>, doorbell: D) -> Option<Self> {
-        (ledger.capacity() == ring.count()).then_some(Self {
+        (ledger.slots() == ring.count()).then_some(Self {
             ring,
             ledger,
             doorbell,
@@ -50,9 +50,9 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         self.ring.max_sge()
     }
 
-    /// Entries of its ring.
+    /// Requests that can be in flight.
     pub fn slots(&self) -> u32 {
-        self.ring.count()
+        self.ledger.capacity()
     }
 
     /// Requests that were rung and not told yet.
@@ -67,7 +67,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
 
     /// Requests that can be staged before something has to complete.
     pub fn free(&self) -> u32 {
-        self.ring.count() - self.head.wrapping_sub(self.ledger.retired())
+        self.ledger.capacity() - self.head.wrapping_sub(self.ledger.retired())
     }
 
     /// What is known of its requests.
@@ -181,7 +181,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
-        self.limit = self.ledger.retired().wrapping_add(self.ring.count());
+        self.limit = self.ledger.retired().wrapping_add(self.ledger.capacity());
         if self.limit == self.head {
             return Err(PostError::QueueFull);
         }

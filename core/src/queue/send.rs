@@ -10,7 +10,7 @@ use crate::port::{SendDoorbell, Staged};
 use crate::slab::Block;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
-    Supports, Transport, build, fm_ce_se, prefix,
+    Supports, Transport, build, build_nop, fm_ce_se, prefix,
 };
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
@@ -65,7 +65,7 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// A queue in its first life. `None` when the ledger's size differs from the ring's, or an entry
     /// with `max_sge` elements or `max_inline` bytes would be longer than the format can say or
-    /// than the ring.
+    /// than what can be in flight.
     ///
     /// # Safety
     /// This is the only queue on the ring, and the only poster of the ledger.
@@ -79,8 +79,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             signal_all,
         } = init;
         let longest = Self::longest_entry(max_sge, max_inline);
-        let fits = longest <= (ring.blocks() as usize * BASIC_BLOCK).min(MAX_DS * SEGMENT);
-        (fits && ledger.capacity() == ring.blocks()).then(|| Self {
+        let fits = longest <= (ledger.capacity() as usize * BASIC_BLOCK).min(MAX_DS * SEGMENT);
+        (fits && ledger.slots() == ring.blocks()).then(|| Self {
             ring,
             ledger,
             head: 0,
@@ -123,12 +123,12 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Basic blocks that can be staged before something has to complete.
     pub fn free_blocks(&self) -> u32 {
         let in_flight = self.head.wrapping_sub(self.ledger.retired());
-        self.ring.blocks() - in_flight
+        self.ledger.capacity() - in_flight
     }
 
-    /// Basic blocks of its ring.
+    /// Basic blocks that can be in flight.
     pub fn slots(&self) -> u32 {
-        self.ring.blocks()
+        self.ledger.capacity()
     }
 
     /// Basic blocks of what was rung and not told yet.
@@ -319,7 +319,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         if !self.postable {
             return Err(PostError::WrongState);
         }
-        self.limit = self.ledger.retired().wrapping_add(self.ring.blocks());
+        self.limit = self.ledger.retired().wrapping_add(self.ledger.capacity());
         if self.limit.wrapping_sub(self.head) < blocks {
             return Err(PostError::QueueFull);
         }
@@ -379,6 +379,32 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.head = counter.wrapping_add(blocks);
         self.last = (counter, ds);
         self.staged += 1;
+    }
+
+    /// Posts and rings an entry that is no request: a NOP, signalled, behind all that was posted; gives its
+    /// counter. The device completes it last; what polls the completion drops it as
+    /// [stale](super::CompletionQueue::stale). Without room for it the counter is that of the last
+    /// request.
+    ///
+    /// For who ends the queue, and looks for it among the completions that were not polled: nothing is to
+    /// be posted from here on, before [`clear`](Self::clear).
+    #[cold]
+    pub fn mark(&mut self) -> u16 {
+        self.ring();
+        if self.free_blocks() == 0 {
+            return self.last.0 as u16;
+        }
+        let counter = self.head;
+        let flags = fm_ce_se::SIGNALED;
+        // SAFETY: only poster by `&mut self`; the block is free.
+        let ds = unsafe { build_nop(&self.ring, counter, self.ledger.qp_num(), flags) };
+        self.doorbell.ring(&Staged {
+            counter: counter.wrapping_add(1),
+            count: 1,
+            last: self.ring.block(counter),
+            ds,
+        });
+        counter as u16
     }
 
     /// Tells the device of everything staged. Does nothing when nothing is.

@@ -2,7 +2,7 @@
 
 use super::operation::Operation;
 use super::payload::Payload;
-use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT, fm_ce_se};
+use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT, fm_ce_se, opcode};
 use super::transport::Transport;
 use super::umr::Umr;
 use super::view::SendWqe;
@@ -213,6 +213,26 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
         },
     );
     ds
+}
+
+/// Writes a NOP at `counter`, of a queue pair on any transport, and gives its size in segments.
+///
+/// # Safety
+/// As for [`SendRing::writer`]; the block is free.
+pub(crate) unsafe fn build_nop(ring: &SendRing<'_>, counter: u32, qpn: u32, fm_ce_se: u8) -> u32 {
+    const DS: u32 = 1;
+    // SAFETY: the caller's promise.
+    let mut entry = unsafe { ring.writer(counter) };
+    entry.put(
+        0,
+        CtrlSegment {
+            opmod_idx_opcode: Be32::new((counter & 0xffff) << 8 | u32::from(opcode::NOP)),
+            qpn_ds: Be32::new(qpn << 8 | DS),
+            signature_flags: Be32::new(u32::from(fm_ce_se)),
+            imm: Be32::default(),
+        },
+    );
+    DS
 }
 
 /// Writes the bytes of an earlier entry at `counter`, with this counter and queue pair number, and

@@ -106,11 +106,13 @@ pub(super) unsafe fn at_home<'a>(link: *mut bw_link) -> Result<&'a mut Link, Fai
     }
 }
 
-/// Has `hook` called, with `context`, at each fault of the link; NULL: nothing any more. It is called
-/// under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the recovery's
-/// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return.
+/// Has `hook` called, with `context`, at each fault of the link, as it is met; NULL: nothing any more. A
+/// peer that closes its link in good order is none. It is called under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the
+/// recovery's thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a
+/// thread recovers the link the hook before may still be called until the thread has looked; `context`
+/// of that has to be good until the link is BW_LINK_READY or has ended.
 ///
-/// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+/// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_on_fault(
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn bw_link_on_fault(
 ) -> c_int {
     guard(|| {
         // SAFETY: the header on handles.
-        let link = unsafe { at_home(link)? };
+        let link = unsafe { &mut get_mut(link, "link")?.link };
         let context = Context(context);
         link.on_fault(move |report| {
             if let Some(hook) = hook {
@@ -134,9 +136,10 @@ pub unsafe extern "C" fn bw_link_on_fault(
 }
 
 /// Has `hook` called, with `context`, when a recovery of the link has ended, well or not, and when it
-/// is connected for the first time; NULL: nothing any more. Otherwise as `bw_link_on_fault`.
+/// is connected for the first time; NULL: nothing any more. Not when the peer closes a link that works:
+/// `bw_link_get_state` is BW_LINK_PEER_CLOSED then. Otherwise as `bw_link_on_fault`.
 ///
-/// Errors: `BW_ERECOVERING` while a thread recovers the link, `BW_ENULL`.
+/// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_on_recovered(
@@ -146,7 +149,7 @@ pub unsafe extern "C" fn bw_link_on_recovered(
 ) -> c_int {
     guard(|| {
         // SAFETY: the header on handles.
-        let link = unsafe { at_home(link)? };
+        let link = unsafe { &mut get_mut(link, "link")?.link };
         let context = Context(context);
         link.on_recovered(move |from| {
             if let Some(hook) = hook {

@@ -1,6 +1,7 @@
 //! What a link is made with.
 
 use crate::code::{BW_EINVAL, BW_ETRANSPORT};
+use crate::dump::bw_dump_attr;
 use crate::failure::{Failure, guard};
 use crate::number::bw_qp_type::BW_QPT_RC;
 use crate::qp_attr::{bw_connect_attr, bw_qp_init_attr};
@@ -55,8 +56,8 @@ pub struct bw_link_init {
     pub cq_entries: u32,
     /// How often a recovery is tried, at least 1.
     pub attempts: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Whether the program sleeps where there is nothing to poll, by `bw_link_arm` and `bw_link_fd`: 0 or 1.
+    pub sleeps: u32,
     /// How long a recovery has to last for the faults before it to be forgotten.
     pub settle_ns: u64,
     /// How long flushed requests are waited for.
@@ -79,6 +80,11 @@ pub struct bw_link_init {
     pub backoff_max_ns: u64,
     /// Seed of the delays' jitter: two ends should not have the same.
     pub seed: u64,
+    /// Send entries, receives and completions, each, of a queue pair whose connection fails that are kept
+    /// for `bw_link_dump_failure`; 0: none.
+    pub dump_entries: u32,
+    /// Bits of `bw_dump_flags` for that.
+    pub dump_flags: u32,
 }
 
 pub(super) fn nanoseconds(time: Duration) -> u64 {
@@ -101,7 +107,7 @@ impl Default for bw_link_init {
             steps_at_once: init.steps_at_once,
             cq_entries: init.cq_entries.unwrap_or(0),
             attempts: limits.attempts,
-            reserved: 0,
+            sleeps: 0,
             settle_ns: nanoseconds(limits.settle),
             drain_ns: nanoseconds(limits.drain),
             last_wqe_ns: nanoseconds(limits.last_wqe),
@@ -113,6 +119,8 @@ impl Default for bw_link_init {
             backoff_first_ns: nanoseconds(limits.backoff_first),
             backoff_max_ns: nanoseconds(limits.backoff_max),
             seed: limits.seed,
+            dump_entries: 0,
+            dump_flags: 0,
         }
     }
 }
@@ -129,7 +137,10 @@ impl bw_link_init {
     /// # Safety
     /// Both pointers are NULL, or point to such structs.
     pub(super) unsafe fn checked(&self) -> Result<Checked, Failure> {
-        sized::zero("reserved", self.reserved)?;
+        if self.sleeps > 1 {
+            let text = format!("sleeps is {}, and has to be 0 or 1", self.sleeps);
+            return Err(Failure::new(BW_EINVAL, text));
+        }
         if self.attempts == 0 {
             return Err(Failure::new(
                 BW_EINVAL,
@@ -150,6 +161,12 @@ impl bw_link_init {
                 "a link's queue pair is BW_QPT_RC, with a receive queue of its own",
             ));
         }
+        let dump = bw_dump_attr {
+            entries: self.dump_entries,
+            flags: self.dump_flags,
+            ..bw_dump_attr::default()
+        };
+        let dump = dump.options()?;
         let nanos = Duration::from_nanos;
         Ok(Checked(LinkInit {
             qp: QpInit::from(qp),
@@ -184,6 +201,8 @@ impl bw_link_init {
             steps_at_once: self.steps_at_once,
             look_every: self.look_every,
             cq_entries: (self.cq_entries != 0).then_some(self.cq_entries),
+            sleeps: self.sleeps != 0,
+            dump: (self.dump_entries != 0).then_some(dump),
         }))
     }
 }

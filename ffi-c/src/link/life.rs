@@ -25,7 +25,7 @@ pub enum bw_link_state {
     BW_LINK_READY = 1,
     /// The program has closed it.
     BW_LINK_CLOSED = 2,
-    /// The peer has closed it.
+    /// The peer has closed it, in good order.
     BW_LINK_PEER_CLOSED = 3,
     /// It could not be recovered: `bw_link_query` tells why.
     BW_LINK_GAVE_UP = 4,
@@ -158,13 +158,13 @@ pub struct bw_link_counters {
     pub replayed: u64,
     /// Receives that were posted again.
     pub reposted: u64,
-    /// Requests of a failed connection that turned out to have been executed.
+    /// Sends of a failed connection that turned out to have been executed.
     pub done: u64,
-    /// Requests told as failed.
+    /// Sends told as failed.
     pub failed: u64,
-    /// Requests told as not executed.
+    /// Sends told as not executed.
     pub not_executed: u64,
-    /// Requests told as in doubt.
+    /// Sends told as in doubt.
     pub in_doubt: u64,
     /// Nanoseconds that the last recovery took, from its first fault on.
     pub last_ns: u64,
@@ -174,6 +174,12 @@ pub struct bw_link_counters {
     pub total_ns: u64,
     /// Faults, by `bw_scope`.
     pub faults: [u64; 9],
+    /// Receives told as failed.
+    pub recv_failed: u64,
+    /// Receives told as not executed, at the end: no message came for them.
+    pub recv_not_executed: u64,
+    /// Receives told as in doubt: a message may have come for them, and its completion was lost.
+    pub recv_in_doubt: u64,
 }
 
 // SAFETY: as above.
@@ -199,6 +205,9 @@ impl From<Counters> for bw_link_counters {
             longest_ns: nanoseconds(counters.longest),
             total_ns: nanoseconds(counters.total),
             faults: counters.faults,
+            recv_failed: counters.recv_failed,
+            recv_not_executed: counters.recv_not_executed,
+            recv_in_doubt: counters.recv_in_doubt,
         }
     }
 }
@@ -238,17 +247,57 @@ pub unsafe extern "C" fn bw_link_exchange_fd(link: *mut bw_link) -> c_int {
     })
 }
 
-/// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
-/// as an event of the communication manager.
+/// The descriptor that is readable when the link wants to be polled, 0 or more, with
+/// `bw_link_init.sleeps`: for poll and epoll, not to be read or closed. The same for as long as the link
+/// lives, whatever it recovers from.
 ///
-/// Errors: `BW_EINVAL` as `bw_classify`, `BW_ERECOVERING` while a thread recovers it already,
-/// `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EUNSUPPORTED` without `sleeps`, `BW_ENULL`.
+/// Thread: the link's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_fd(link: *const bw_link) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe { get(link, "link")?.link.fd().ok_or_else(sleepless) })
+}
+
+/// Before the program sleeps: from here on the link's next completion makes the descriptor of
+/// `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
+/// there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
+/// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. The peer of
+/// `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
+///
+/// Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
+/// Thread: the link's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_arm(link: *mut bw_link) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe {
+        let link = &mut get_mut(link, "link")?.link;
+        if link.fd().is_none() {
+            return Err(sleepless());
+        }
+        link.arm()?;
+        Ok(())
+    })
+}
+
+fn sleepless() -> Failure {
+    Failure::new(
+        BW_EUNSUPPORTED,
+        "the link was not made to sleep on: set bw_link_init.sleeps when it is created",
+    )
+}
+
+/// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
+/// as an event of the communication manager. Also while a thread recovers it, which takes it in at its
+/// next look.
+///
+/// Errors: `BW_EINVAL` as `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_report(link: *mut bw_link, fault: *const bw_fault) -> c_int {
     // SAFETY: the header on handles and sized structs.
     guard(|| unsafe {
-        let link = at_home(link)?;
+        let link = &mut get_mut(link, "link")?.link;
         link.report(sized::read(fault)?.checked()?);
         Ok(())
     })

@@ -8,6 +8,8 @@ pub mod post;
 
 pub mod hook;
 
+pub mod dump;
+
 pub mod life;
 
 mod code;

@@ -3,14 +3,14 @@
 use super::bw_link;
 use super::code::link_code;
 use crate::code::*;
-use crate::direct::element;
+use crate::direct::{at, element};
 use crate::post::{Stage, bytes, flags, list, post_all, post_each};
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::Mw;
 use hw::fault::outcome::Replay;
 use hw::recovery::Link;
 use hw::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
-use hw::wr::{Remote, SendFlags};
+use hw::wr::SendFlags;
 use std::ffi::{c_int, c_void};
 
 /// What is to be done with a request that did not end well, when the link works again. What was
@@ -70,9 +70,10 @@ impl Stage for Staging<'_> {
     }
 
     #[inline(always)]
-    fn bind(&mut self, _: &bw_send_wr, _: &mut Mw, _: SendFlags) -> Result<(), bw_error> {
-        // A window of type 2 is bound to a queue pair, and gone with its life.
-        Err(BW_EOPCODE)
+    fn bind(&mut self, wr: &bw_send_wr, mw: &mut Mw, flags: SendFlags) -> Result<(), bw_error> {
+        self.link
+            .post_bind(wr.wr_id, mw, &(&wr.bind).into(), flags, self.replay)
+            .map_err(link_code)
     }
 
     #[inline(always)]
@@ -81,12 +82,15 @@ impl Stage for Staging<'_> {
     }
 }
 
-/// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does: all operations
-/// but BIND_MW. `replay`, a `bw_replay`, is for all of them.
+/// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does. `replay`, a
+/// `bw_replay`, is for all of them. A window that is bound by BIND_MW belongs to the queue pair, which a
+/// recovery resets or replaces: create another one then, bind it, and tell the peer its key. So after a
+/// bind that is told as anything but BW_OUTCOME_DONE, which leaves it open which key the window has.
 ///
 /// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
 /// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
-/// data; elements of one that has none), `BW_ENULL`.
+/// data; elements of one that has none; BIND_MW of a window of type 1), `BW_ENULL` (also: a BIND_MW
+/// without `mw`).
 /// Thread: the link's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_post_send(
@@ -160,20 +164,10 @@ pub unsafe extern "C" fn bw_link_post_write(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
+    let write = RdmaWrite { remote };
     // SAFETY: the header on posting.
-    unsafe {
-        let payload = element(sge);
-        post(
-            link,
-            wr_id,
-            RdmaWrite { remote },
-            payload,
-            send_flags,
-            replay,
-        )
-    }
+    unsafe { post(link, wr_id, write, element(sge), send_flags, replay) }
 }
 
 /// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
@@ -192,19 +186,12 @@ pub unsafe extern "C" fn bw_link_post_write_inline(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
+    let write = RdmaWrite { remote };
     // SAFETY: the header on posting.
     unsafe {
         let payload = bytes(data, length).map(Inline);
-        post(
-            link,
-            wr_id,
-            RdmaWrite { remote },
-            payload,
-            send_flags,
-            replay,
-        )
+        post(link, wr_id, write, payload, send_flags, replay)
     }
 }
 
@@ -222,20 +209,10 @@ pub unsafe extern "C" fn bw_link_post_read(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    let addr = remote_addr;
-    let remote = Remote { addr, rkey };
+    let remote = at(remote_addr, rkey);
+    let read = RdmaRead { remote };
     // SAFETY: the header on posting.
-    unsafe {
-        let payload = element(sge);
-        post(
-            link,
-            wr_id,
-            RdmaRead { remote },
-            payload,
-            send_flags,
-            replay,
-        )
-    }
+    unsafe { post(link, wr_id, read, element(sge), send_flags, replay) }
 }
 
 /// Posts a SEND of the memory that `sge` names, into the peer's next receive.

@@ -12,6 +12,8 @@ static void make(void)
     side_memory(&a, pd, &here);
     side_memory(&b, pd, &there);
     there.seed = 1;
+    here.dump_entries = 32;
+    here.dump_flags = BW_DUMP_NO_INLINE;
     OK(bw_link_create_pair(pd, &here, &a.link, pd, &there, &b.link));
     EXPECT(bw_link_get_state(a.link) == BW_LINK_RECOVERING);
     EXPECT(bw_link_post_send_inline(a.link, 0, "x", 1, 0, BW_REPLAY_SURFACE) == BW_ERECOVERING);
@@ -97,6 +99,37 @@ static void operations(void)
     b.posted++;
 }
 
+/* A window on the memory of b, through which a writes. */
+static void window(void)
+{
+    const uint64_t word = 99;
+    bw_send_wr bind;
+    bw_mw *window;
+
+    OK(bw_mw_create(pd, BW_MW_TYPE_2, &window));
+    memset(&bind, 0, sizeof bind);
+    bind.wr_id = 1;
+    bind.opcode = BW_WR_BIND_MW;
+    bind.send_flags = BW_SEND_SIGNALED;
+    bind.mw = window;
+    bind.bind.addr = b.memory.addr + 50 * SLOT;
+    bind.bind.length = SLOT;
+    bind.bind.lkey = b.memory.lkey;
+    bind.bind.access = BW_ACCESS_REMOTE_WRITE;
+    OK(bw_link_post_send(b.link, &bind, 1, BW_REPLAY_SURFACE, NULL));
+    b.posted++;
+    while (!b.told[1])
+        side_poll(&b);
+    EXPECT(b.last[1].outcome == BW_OUTCOME_DONE && b.last[1].opcode == BW_WC_BIND_MW);
+    OK(bw_link_post_write_inline(a.link, 20, &word, 8, bind.bind.addr, bw_mw_rkey(window),
+                                 BW_SEND_SIGNALED, BW_REPLAY_SURFACE));
+    OK(bw_link_ring_sq(a.link));
+    a.posted++;
+    until_told(20, BW_OUTCOME_DONE);
+    EXPECT(*side_word(&b, 50) == word);
+    OK(bw_mw_destroy(window));
+}
+
 static void strike(uint32_t fault, uint32_t value)
 {
     bw_soft_step step;
@@ -153,6 +186,20 @@ static unsigned through_a_fault(unsigned first, uint32_t fault, uint32_t value, 
     return done;
 }
 
+/* What a's queue pair did, and what the last one did that failed: its SENDs. */
+static void dumps(void)
+{
+    static char text[1 << 16];
+    size_t length;
+
+    OK(bw_link_dump(a.link, NULL, text, sizeof text, &length));
+    EXPECT(strlen(text) == length && strstr(text, "state RTS"));
+    EXPECT(bw_link_dump_failure(a.link, NULL, NULL, 0, &length) == BW_ELIMIT);
+    OK(bw_link_dump_failure(a.link, NULL, text, sizeof text, NULL));
+    EXPECT(strlen(text) == length && strstr(text, "SEND wr_id"));
+    EXPECT(bw_link_dump_failure(b.link, NULL, text, sizeof text, NULL) == BW_ESTATE);
+}
+
 int main(void)
 {
     device = soft(BW_CLOCK_REAL);
@@ -160,6 +207,7 @@ int main(void)
     make();
     EXPECT(bw_pd_destroy(pd) == BW_EBUSY);
     operations();
+    window();
 
     /* Replayed, all arrive; else those behind the fault are told as not executed. */
     EXPECT(through_a_fault(100, BW_FAULT_QP_FATAL, side_info(&a).qp_num, BW_REPLAY_IF_SAFE) == 16);
@@ -167,9 +215,11 @@ int main(void)
     EXPECT(through_a_fault(300, BW_FAULT_CQ_OVERRUN, side_info(&a).cqn, BW_REPLAY_IF_SAFE) == 16);
     EXPECT(through_a_fault(400, BW_FAULT_QP_FATAL, side_info(&b).qp_num, BW_REPLAY_IF_SAFE) == 16);
 
+    dumps();
     bw_link_counters counters = side_counters(&a);
     EXPECT(counters.recovered == 5 && counters.gave_up == 0 && counters.in_doubt == 0);
     EXPECT(counters.replayed > 0 && counters.not_executed > 0);
+    EXPECT(counters.recv_not_executed == 0 && counters.recv_failed == 0 && counters.recv_in_doubt == 0);
     EXPECT(counters.faults[BW_SCOPE_CQ] >= 1 && counters.faults[BW_SCOPE_QP] >= 2);
     EXPECT(counters.longest_ns >= counters.last_ns && counters.total_ns >= counters.longest_ns);
     EXPECT(side_counters(&b).reposted > 0);

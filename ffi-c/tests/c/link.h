@@ -33,7 +33,7 @@ static inline void side_memory(struct side *side, bw_pd *pd, bw_link_init *init)
     OK(bw_region_attr_default(&region, sizeof region));
     region.length = SLOT * SLOTS;
     region.access = BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE | BW_ACCESS_REMOTE_READ |
-                    BW_ACCESS_REMOTE_ATOMIC;
+                    BW_ACCESS_REMOTE_ATOMIC | BW_ACCESS_MW_BIND;
     OK(bw_region_create(pd, &region, &side->region));
     side->memory.size = sizeof side->memory;
     OK(bw_region_query(side->region, &side->memory));

@@ -3,6 +3,7 @@
  * may get wrong.
  */
 #include "link.h"
+#include <poll.h>
 
 static bw_device *device;
 static bw_pd *pd;
@@ -82,6 +83,44 @@ static void again(uint64_t number)
     both_ready(&a, &b);
 }
 
+/* Whether the descriptor of b wakes within so many milliseconds. */
+static int wakes(int milliseconds)
+{
+    struct pollfd fd;
+
+    memset(&fd, 0, sizeof fd);
+    fd.fd = bw_link_fd(b.link);
+    EXPECT(fd.fd >= 0);
+    fd.events = POLLIN;
+    int count = poll(&fd, 1, milliseconds);
+    EXPECT(count >= 0);
+    return count;
+}
+
+/* b sleeps until a message comes. */
+static void sleeping(void)
+{
+    const uint64_t number = 3;
+    uint64_t told;
+
+    EXPECT(bw_link_fd(a.link) == BW_EUNSUPPORTED && bw_link_arm(a.link) == BW_EUNSUPPORTED);
+    side_receive(&b);
+    do {
+        told = b.retired;
+        OK(bw_link_arm(b.link));
+        side_poll(&b);
+    } while (b.retired != told || bw_link_get_state(b.link) != BW_LINK_READY);
+    EXPECT(!wakes(0));
+    OK(bw_link_post_send_inline(a.link, number, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_SURFACE));
+    OK(bw_link_ring_sq(a.link));
+    a.posted++;
+    EXPECT(wakes(SOON));
+    while (!b.received[number] || !a.told[number]) {
+        side_poll(&a);
+        side_poll(&b);
+    }
+}
+
 static void over_tcp(void)
 {
     bw_tcp_listener *listener;
@@ -98,6 +137,7 @@ static void over_tcp(void)
     wrong = here;
     wrong.attempts = 0;
     EXPECT(bw_link_create(pd, &wrong, conns[0], &none) == BW_EINVAL && none == NULL);
+    there.sleeps = 1;
     OK(bw_link_create(pd, &here, conns[0], &a.link));
     OK(bw_link_create(pd, &there, conns[1], &b.link));
     EXPECT(bw_link_create(pd, &here, conns[0], &none) == BW_ECONN && none == NULL);
@@ -114,6 +154,8 @@ static void over_tcp(void)
     EXPECT(seen.scope == BW_SCOPE_QP);
     EXPECT(seen.end == BW_END_RECOVERED);
     EXPECT(seen.epoch >= 2);
+
+    sleeping();
 
     /* What a program knows that the link does not. */
     bw_fault fault;
@@ -136,6 +178,7 @@ static void over_tcp(void)
 
     /* It ends at both sides. */
     side_receive(&b);
+    hooks(&b);
     OK(bw_link_close(a.link, SOON));
     EXPECT(bw_link_post_send_inline(a.link, 2, "x", 1, 0, BW_REPLAY_SURFACE) < 0);
     while (bw_link_get_state(a.link) < BW_LINK_CLOSED || bw_link_get_state(b.link) < BW_LINK_CLOSED) {
@@ -144,6 +187,7 @@ static void over_tcp(void)
     }
     EXPECT(bw_link_get_state(a.link) == BW_LINK_CLOSED);
     EXPECT(bw_link_get_state(b.link) == BW_LINK_PEER_CLOSED);
+    EXPECT(seen.faults == 0 && seen.recoveries == 0);
     EXPECT(bw_link_post_send_inline(a.link, 2, "x", 1, 0, BW_REPLAY_SURFACE) == BW_EENDED);
     EXPECT(bw_link_post_recv_one(b.link, 2, NULL) == BW_ENULL);
     EXPECT(strlen(side_info(&a).why) > 0 && strlen(side_info(&b).why) > 0);
@@ -177,8 +221,11 @@ static void in_a_thread(void)
     fault.family = BW_FAMILY_EVENT;
     fault.number = BW_EVENT_CQ_ERR;
     OK(bw_link_report(a.link, &fault));
+    side_poll(&a);
+    /* The thread takes it in. */
+    OK(bw_link_report(a.link, &fault));
     both_ready(&a, &b);
-    EXPECT(seen.recoveries >= 1 && seen.end == BW_END_RECOVERED && seen.scope == BW_SCOPE_CQ);
+    EXPECT(seen.faults >= 2 && seen.recoveries >= 1 && seen.end == BW_END_RECOVERED && seen.scope == BW_SCOPE_CQ);
     OK(bw_link_post_send_inline(a.link, 1, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_SURFACE));
     OK(bw_link_ring_sq(a.link));
     a.posted++;
@@ -208,7 +255,7 @@ static void refused_inits(void)
     REFUSED(BW_EINVAL);
     init.recover_in = 2;
     REFUSED(BW_EINVAL);
-    init.reserved = 1;
+    init.sleeps = 2;
     REFUSED(BW_EINVAL);
     init.qp = &qp;
     qp.qp_type = BW_QPT_UD;
@@ -265,9 +312,10 @@ static void refused_posts(void)
     wr.opcode = BW_WR_BIND_MW;
     EXPECT(bw_link_post_send(a.link, &wr, 1, 0, NULL) == BW_ENULL);
     bw_mw *window;
-    OK(bw_mw_create(pd, BW_MW_TYPE_2, &window));
+    /* Of type 2 only. */
+    OK(bw_mw_create(pd, BW_MW_TYPE_1, &window));
     wr.mw = window;
-    EXPECT(bw_link_post_send(a.link, &wr, 1, 0, NULL) == BW_EOPCODE);
+    EXPECT(bw_link_post_send(a.link, &wr, 1, 0, NULL) == BW_EINVAL);
     OK(bw_mw_destroy(window));
 
     EXPECT(bw_link_poll(a.link, told, 8, 1) == BW_ESIZE);
@@ -278,6 +326,9 @@ static void refused_posts(void)
     memset(&fault, 0, sizeof fault);
     fault.size = sizeof fault;
     fault.family = 99;
+    EXPECT(bw_link_report(a.link, &fault) == BW_EINVAL);
+    fault.family = BW_FAMILY_PEER;
+    fault.number = BW_PEER_LOST + 1;
     EXPECT(bw_link_report(a.link, &fault) == BW_EINVAL);
 
     /* Until it is full; nothing of it was told twice, or lost. */

@@ -478,6 +478,12 @@ static void links(void)
     NUL(bw_link_query_counters(link, NULL));
     SIZE(bw_link_query_counters(link, &counters));
     NUL(bw_link_exchange_fd(NULL));
+    NUL(bw_link_fd(NULL));
+    NUL(bw_link_arm(NULL));
+    NUL(bw_link_dump(NULL, NULL, NULL, 0, NULL));
+    NUL(bw_link_dump(link, NULL, NULL, 64, NULL));
+    NUL(bw_link_dump_failure(NULL, NULL, NULL, 0, NULL));
+    NUL(bw_link_dump_failure(link, NULL, NULL, 64, NULL));
     NUL(bw_link_on_fault(NULL, NULL, NULL));
     NUL(bw_link_on_recovered(NULL, NULL, NULL));
     NUL(bw_link_report(NULL, &fault));

@@ -421,6 +421,8 @@ void links()
     init.memory_addr = info.addr;
     init.memory_length = info.length;
     init.memory_rkey = info.rkey;
+    init.dump_entries = 200;
+    init.sleeps = 1;
     auto work = [&](bw::link &a, bw::link &b) {
         unsigned faults = 0;
         a.on_fault([](void *count, const bw_fault *, const bw_class *,
@@ -443,6 +445,10 @@ void links()
         a.report(fault);
         ready();
         EXPECT(faults == 1 && a.query().epoch == 2 && a.counters().recovered == 2);
+        EXPECT(a.dump().find("state RTS") != std::string::npos);
+        EXPECT(a.dump_failure().find("QP_FATAL") != std::string::npos);
+        OK(a.arm());
+        EXPECT(a.fd() >= 0);
         OK(a.post_write_inline(2, "written", 8, info.addr + 512, info.rkey, 0, BW_REPLAY_ANYWAY));
         OK(a.post_write(3, sge(512, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_ANYWAY));
         OK(a.post_read(4, sge(700, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_IF_SAFE));

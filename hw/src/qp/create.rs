@@ -1,5 +1,8 @@
 //! Creating queue pairs.
 
+#[cfg(feature = "mlx5")]
+mod mlx5;
+
 use super::memory::{Borrowed, Sizes};
 use super::{Qp, QpInit, QpMemory, QpRecvQueue, QpSendQueue, QpTransport};
 use crate::cq::{Cq, CqShared, Cqs, Kept};
@@ -82,6 +85,8 @@ impl<T: QpTransport> Qp<T> {
             mut rq,
         } = match &pd.device().hca {
             Provider::Soft(hca) => parts.soft(hca)?,
+            #[cfg(feature = "mlx5")]
+            Provider::Verbs(context) if context.drives_rings() => parts.mlx5(context)?,
             #[cfg(feature = "verbs")]
             Provider::Verbs(context) => parts.verbs(context)?,
         };
@@ -234,7 +239,10 @@ impl Wanted<'_, '_> {
         let (send_cq, cq) = (self.shared.0.ctx.verbs()?, self.shared.1.ctx.verbs()?);
         let config = verbs::QpConfig {
             transport: T::TYPE,
+            // Each entry of the rings may be a request; and the last one of a drain.
             sends: self.sizes.send_blocks,
+            spare: 1,
+            plain: false,
             receives: self.sizes.recv_count,
             max_send_sge: self.init.max_send_sge,
             max_recv_sge: self.init.max_recv_sge,
@@ -244,7 +252,7 @@ impl Wanted<'_, '_> {
         // SAFETY: the queue pair keeps its completion queues until it is destroyed.
         let qp = unsafe {
             let cqs = [&*std::ptr::from_ref(send_cq), &*std::ptr::from_ref(cq)];
-            verbs::Qp::new(self.pd.verbs()?, cqs, srq, &config)?
+            verbs::Qp::new(self.pd.verbs()?, verbs::Way::Verbs(cqs), srq, &config)?
         };
         let qpn = qp.qp_num();
         let made = self

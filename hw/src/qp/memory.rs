@@ -1,5 +1,7 @@
 //! The memory behind a queue pair.
 
+#[cfg(feature = "mlx5")]
+use crate::mlx5::QpRings;
 use crate::pinned::Pinned;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::{Attach, Ledger, LedgerSlot};
@@ -14,12 +16,25 @@ pub(crate) struct QpMemory {
     sizes: Sizes,
     send_ledger: LedgerBox,
     recv_ledger: LedgerBox,
-    rings: Pinned,
-    record: Box<DoorbellRecord>,
-    recv_offset: usize,
+    rings: Rings,
     /// Set when the queue pair is gone: where its last completions are at the latest, as producer
     /// indices of its completion queues.
     pub(super) end: OnceLock<(u32, u32)>,
+}
+
+/// Where the rings are.
+#[derive(Debug)]
+enum Rings {
+    /// In memory of ours.
+    Own {
+        memory: Pinned,
+        recv_offset: usize,
+        record: Box<DoorbellRecord>,
+    },
+    /// Where the device has them; and in the stead of a receive queue that it has not, one that is never
+    /// posted to.
+    #[cfg(feature = "mlx5")]
+    Device { rings: QpRings, no_recv: Pinned },
 }
 
 /// A queue pair's half.
@@ -42,11 +57,11 @@ unsafe impl Send for LedgerBox {}
 unsafe impl Sync for LedgerBox {}
 
 impl LedgerBox {
-    fn new(count: u32, qpn: u32) -> Option<Self> {
+    fn new(count: u32, capacity: u32, qpn: u32) -> Option<Self> {
         let slots: Box<[LedgerSlot<'static>]> = (0..count).map(|_| LedgerSlot::default()).collect();
         let slots = Box::into_raw(slots);
         // SAFETY: freed after the ledger, in `drop`.
-        let ledger = Ledger::new(unsafe { &mut *slots }, qpn);
+        let ledger = Ledger::with_capacity(unsafe { &mut *slots }, capacity, qpn);
         let Some(ledger) = ledger else {
             // SAFETY: from `Box::into_raw`, and borrowed by nobody.
             drop(unsafe { Box::from_raw(slots) });
@@ -83,36 +98,86 @@ pub(crate) struct Sizes {
 }
 
 impl QpMemory {
+    /// Rings of these sizes, in memory of ours.
     pub(super) fn new(sizes: Sizes, qpn: u32) -> Option<Arc<Self>> {
         let recv_offset = sizes.send_blocks as usize * BASIC_BLOCK;
         let recv_bytes = sizes.recv_count as usize * sizes.recv_stride as usize;
-        Some(Arc::new(Self {
-            sizes,
-            send_ledger: LedgerBox::new(sizes.send_blocks, qpn)?,
-            recv_ledger: LedgerBox::new(sizes.recv_count, qpn)?,
-            rings: Pinned::zeroed(recv_offset + recv_bytes),
-            record: Box::default(),
+        let rings = Rings::Own {
+            memory: Pinned::zeroed(recv_offset + recv_bytes),
             recv_offset,
+            record: Box::default(),
+        };
+        Self::over(rings, sizes, sizes, qpn)
+    }
+
+    /// The device's rings, of which no more than `wanted` is to be in flight. `None`: they have less.
+    #[cfg(feature = "mlx5")]
+    pub(super) fn on_rings(rings: QpRings, wanted: Sizes, qpn: u32) -> Option<Arc<Self>> {
+        let none = (1, BASIC_BLOCK as u32);
+        let (recv_count, recv_stride) =
+            (rings.recv).map_or(none, |(_, count, stride)| (count, stride));
+        let sizes = Sizes {
+            send_blocks: rings.send.1,
+            recv_count,
+            recv_stride,
+        };
+        let no_recv = Pinned::zeroed(BASIC_BLOCK);
+        let enough = recv_stride >= wanted.recv_stride;
+        let rings = Rings::Device { rings, no_recv };
+        enough.then(|| Self::over(rings, sizes, wanted, qpn))?
+    }
+
+    fn over(rings: Rings, sizes: Sizes, wanted: Sizes, qpn: u32) -> Option<Arc<Self>> {
+        Some(Arc::new(Self {
+            send_ledger: LedgerBox::new(sizes.send_blocks, wanted.send_blocks, qpn)?,
+            recv_ledger: LedgerBox::new(sizes.recv_count, wanted.recv_count, qpn)?,
+            sizes,
+            rings,
             end: OnceLock::new(),
         }))
+    }
+
+    /// The device's rings.
+    #[cfg(feature = "mlx5")]
+    pub(super) fn rings(&self) -> Option<&QpRings> {
+        match &self.rings {
+            Rings::Own { .. } => None,
+            Rings::Device { rings, .. } => Some(rings),
+        }
     }
 
     /// # Safety
     /// Not used after the memory has gone.
     pub(super) unsafe fn parts(&self) -> Option<Borrowed> {
         let sizes = self.sizes;
+        let (send, recv, record): (_, _, &'static DoorbellRecord) = match &self.rings {
+            Rings::Own {
+                memory,
+                recv_offset,
+                record,
+            } => {
+                // SAFETY: within the memory.
+                let recv = unsafe { memory.start().add(*recv_offset) };
+                // SAFETY: the caller's promise.
+                (memory.start(), recv, unsafe {
+                    &*std::ptr::from_ref(&**record)
+                })
+            }
+            #[cfg(feature = "mlx5")]
+            Rings::Device { rings, no_recv } => {
+                let recv = rings.recv.map_or(no_recv.start(), |(recv, ..)| recv);
+                // SAFETY: the caller's promise.
+                (rings.send.0, recv, unsafe { rings.recv_record() })
+            }
+        };
         // SAFETY: the memory has these sizes, and is one queue pair's.
         unsafe {
             Some(Borrowed {
-                send_ring: SendRing::new(self.rings.start(), sizes.send_blocks)?,
-                recv_ring: RecvRing::new(
-                    self.rings.start().add(self.recv_offset),
-                    sizes.recv_count,
-                    sizes.recv_stride,
-                )?,
+                send_ring: SendRing::new(send, sizes.send_blocks)?,
+                recv_ring: RecvRing::new(recv, sizes.recv_count, sizes.recv_stride)?,
                 send_ledger: self.send_ledger.get(),
                 recv_ledger: self.recv_ledger.get(),
-                record: &*std::ptr::from_ref(&*self.record),
+                record,
             })
         }
     }

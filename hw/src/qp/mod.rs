@@ -17,8 +17,10 @@ pub use xrc::XrcTarget;
 use crate::cq::{Cq, CqShared, Cqs};
 use crate::error::Error;
 use crate::event::Element;
+#[cfg(feature = "mlx5")]
+use crate::mlx5::drain;
 use crate::pd::Pd;
-use crate::provider::{RecvDoorbell, SendDoorbell};
+use crate::provider::{ProviderKind, RecvDoorbell, SendDoorbell};
 use crate::recorder::{Notes, What};
 use crate::srq::SrqShared;
 use bellwire_core::qp::{Post, QpAttr, QpAttrMask, QpCap, QpState, behaviour};
@@ -281,13 +283,45 @@ impl<T: QpTransport> Qp<T> {
 
     /// Takes it away from the device, after it has flushed what is in flight.
     fn destroy(&mut self) {
-        // What is staged and not rung was taken, so it is told. Any state has a way to ERR.
-        if self.to_error().is_ok() {
+        // Any state has a way to ERR; a device that does not take it is not asked.
+        let refused = self.to_error().is_err();
+        if refused {
+            self.pd.device().hca.stop_qp(self.qpn);
+        }
+        // What is staged and not rung was taken, so it is told. On the device's own rings nothing else
+        // would keep it from being executed.
+        if !refused || self.pd.device().hca.kind() != ProviderKind::Mlx5 {
             self.sq.ring();
+            #[cfg(feature = "mlx5")]
+            self.drain_sends();
             self.rq.ring();
+            #[cfg(feature = "mlx5")]
+            self.drain_receives();
         }
         self.pd.device().hca.destroy_qp(self.qpn);
         self.destroyed = true;
+    }
+
+    /// Waits, on the device's own rings, until every send that was posted has completed. In ERR.
+    #[cfg(feature = "mlx5")]
+    fn drain_sends(&mut self) {
+        if let Ok(cq) = self.cqs.0.ctx.mlx5()
+            && self.sq.in_flight() != 0
+        {
+            let mark = self.sq.mark();
+            drain::sends(cq, self.qpn, mark);
+        }
+    }
+
+    /// The same of receives.
+    #[cfg(feature = "mlx5")]
+    fn drain_receives(&self) {
+        if let Ok(cq) = self.cqs.1.ctx.mlx5()
+            && self.srq.is_none()
+            && T::RECEIVES
+        {
+            drain::receives(cq, self.qpn, || self.rq.in_flight());
+        }
     }
 }
 

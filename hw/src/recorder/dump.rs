@@ -64,7 +64,8 @@ impl<T: QpTransport> Qp<T> {
             let entries = cq.history(limit, ours);
             let cqn = cq.cqn();
             let shown = |old: &OldCqe| {
-                let shown = CompletionEntry::new(cqn, index.get(), old, options.inline);
+                let stale = !cq.is_of(&old.cqe, index);
+                let shown = CompletionEntry::new(cqn, stale, old, options.inline);
                 (old.cqe.opcode(), shown)
             };
             (view(cq), entries.iter().map(shown).collect::<Vec<_>>())

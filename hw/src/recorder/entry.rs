@@ -274,14 +274,14 @@ pub struct CompletionEntry {
 }
 
 impl CompletionEntry {
-    pub(super) fn new(cqn: u32, user_index: u32, old: &OldCqe, show_inline: bool) -> Self {
+    pub(super) fn new(cqn: u32, stale: bool, old: &OldCqe, show_inline: bool) -> Self {
         let cqe = &old.cqe;
         let failed = cqe.opcode().is_error();
         Self {
             cqn,
             index: old.index,
             polled: old.polled,
-            stale: cqe.user_index() != user_index,
+            stale,
             operation: match cqe.opcode() {
                 CqeOpcode::Req | CqeOpcode::ReqErr => {
                     send_operation(cqe.send_opcode(), WcOpcode::BindMw)

@@ -34,11 +34,17 @@ impl Inside {
         match self.closing {
             None => return false,
             Some(Closing::Waits(end)) => {
-                if now < end && (self.plan.running() || self.goes_on()) {
-                    return !self.plan.running();
+                if now < end {
+                    if !self.plan.running() && self.goes_on() {
+                        return true;
+                    }
+                    // It may just have met a fault.
+                    if self.plan.running() {
+                        return false;
+                    }
                 }
                 // A queue pair that cannot go to ERR is destroyed as it is.
-                let _ = self.carry_out(Step::ToError);
+                let _ = self.enter_error();
                 let flushed_by = now.saturating_add(self.init.limits.drain);
                 self.closing = Some(Closing::Flushes(flushed_by));
             }

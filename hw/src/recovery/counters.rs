@@ -17,20 +17,26 @@ pub struct Counters {
     pub recovered: u64,
     /// Of these, with something that is not as it was.
     pub degraded: u64,
-    /// One, when the link has been given up.
+    /// One, when the link has been given up: not when the peer closed a link that worked.
     pub gave_up: u64,
     /// Requests that were posted again.
     pub replayed: u64,
     /// Receives that were posted again.
     pub reposted: u64,
-    /// Requests of a failed connection that turned out to have been executed.
+    /// Sends of a failed connection that turned out to have been executed.
     pub done: u64,
-    /// Requests told as failed.
+    /// Sends told as failed.
     pub failed: u64,
-    /// Requests told as not executed.
+    /// Sends told as not executed.
     pub not_executed: u64,
-    /// Requests told as in doubt.
+    /// Sends told as in doubt.
     pub in_doubt: u64,
+    /// Receives told as failed.
+    pub recv_failed: u64,
+    /// Receives told as not executed, at the end: no message came for them.
+    pub recv_not_executed: u64,
+    /// Receives told as in doubt: a message may have come for them, and its completion was lost.
+    pub recv_in_doubt: u64,
     /// What the last recovery took, from its first fault on.
     pub last: Duration,
     /// What the longest took.
@@ -46,11 +52,16 @@ impl Counters {
 
     /// A request of a failed connection is told.
     pub(super) fn told(&mut self, told: &Told) {
-        *match told.outcome {
-            Outcome::Done => &mut self.done,
-            Outcome::Failed(_) => &mut self.failed,
-            Outcome::NotExecuted => &mut self.not_executed,
-            Outcome::InDoubt(_) => &mut self.in_doubt,
+        *match (told.is_recv(), told.outcome) {
+            (false, Outcome::Done) => &mut self.done,
+            (false, Outcome::Failed(_)) => &mut self.failed,
+            (false, Outcome::NotExecuted) => &mut self.not_executed,
+            (false, Outcome::InDoubt(_)) => &mut self.in_doubt,
+            (true, Outcome::Failed(_)) => &mut self.recv_failed,
+            (true, Outcome::NotExecuted) => &mut self.recv_not_executed,
+            (true, Outcome::InDoubt(_)) => &mut self.recv_in_doubt,
+            // One that is consumed is told by its completion, and ends well at once.
+            (true, Outcome::Done) => return,
         } += 1;
     }
 

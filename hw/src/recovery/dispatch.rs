@@ -3,13 +3,14 @@
 //! A context has one queue of events, and any number of links. Whichever link looks takes what is
 //! there, acknowledges it, and only then hands it to those whom it concerns.
 
+use super::wake::Bell;
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::{AsyncEvent, Element, EventType};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An asynchronous event that was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ struct State {
 struct Mailbox {
     elements: Vec<Element>,
     events: Vec<(EventType, Element)>,
+    /// Of a link that sleeps: others may take what would have woken it.
+    bell: Option<Arc<Bell>>,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -60,11 +63,15 @@ impl Dispatcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new mailbox.
-    pub fn join(&self) -> u64 {
+    /// A new mailbox, and what rings when there is something in it.
+    pub fn join(&self, bell: Option<Arc<Bell>>) -> u64 {
         // Relaxed: a number of its own for each.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.state().boxes.insert(id, Mailbox::default());
+        let mailbox = Mailbox {
+            bell,
+            ..Mailbox::default()
+        };
+        self.state().boxes.insert(id, mailbox);
         id
     }
 
@@ -116,6 +123,7 @@ impl Dispatcher {
             for mailbox in state.boxes.values_mut() {
                 if mailbox.elements.contains(&element) {
                     mailbox.events.push((what, element));
+                    mailbox.bell.iter().for_each(|bell| bell.ring());
                     claimed = true;
                 }
             }
@@ -178,7 +186,6 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::mpsc;
 
     #[test]
@@ -186,7 +193,7 @@ mod tests {
         let device = Device::soft(Default::default());
         let cq = device.create_cq(4).unwrap();
         let dispatcher = Arc::new(Dispatcher::default());
-        let (a, b) = (dispatcher.join(), dispatcher.join());
+        let (a, b) = (dispatcher.join(None), dispatcher.join(None));
         dispatcher.watch(a, &[Element::Cq(cq.cqn()), Element::Port(1)]);
         dispatcher.watch(b, &[Element::Port(1)]);
         let (send, told) = mpsc::channel();

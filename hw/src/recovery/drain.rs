@@ -150,6 +150,7 @@ impl Inside {
     /// A send of our own, and its acknowledgement.
     pub fn probe(&mut self) -> StepResult {
         if let Some(fault) = self.collect() {
+            self.broke(fault, self.now);
             return StepResult::Failed(fault);
         }
         if self.life.as_ref().is_some_and(|life| !life.probe) {
@@ -163,6 +164,7 @@ impl Inside {
             }
         }
         if let Some(fault) = self.collect() {
+            self.broke(fault, self.now);
             return StepResult::Failed(fault);
         }
         let answered = self.told_own();

@@ -2,6 +2,7 @@
 
 use crate::connect::RemoteMemory;
 use crate::qp::{ConnectAttr, QpInit};
+use crate::recorder::DumpOptions;
 use bellwire_core::fault::plan::{End, Limits};
 use bellwire_core::fault::{Class, Fault};
 use std::fmt;
@@ -39,6 +40,12 @@ pub struct LinkInit {
     /// Entries of the completion queue; `None`: room for everything that can be in flight. Fewer
     /// overrun it when the program does not poll in time, which is a fault to recover from.
     pub cq_entries: Option<u32>,
+    /// Whether the program sleeps where there is nothing to poll: [`Link::fd`](super::Link::fd),
+    /// [`Link::arm`](super::Link::arm). Takes three descriptors.
+    pub sleeps: bool,
+    /// Whether, and how much of it, what a queue pair did last is kept when its connection fails:
+    /// [`Link::failure`](super::Link::failure).
+    pub dump: Option<DumpOptions>,
 }
 
 impl Default for LinkInit {
@@ -52,6 +59,8 @@ impl Default for LinkInit {
             steps_at_once: u32::MAX,
             look_every: 64,
             cq_entries: None,
+            sleeps: false,
+            dump: None,
         }
     }
 }

@@ -10,13 +10,16 @@ use super::live::Live;
 use super::peer::Peer;
 use super::ring::Receive;
 use super::told::{LinkEnd, Told};
+use super::wake::Wake;
+use super::worker::Letter;
 use crate::connect::RecoveryInfo;
 use crate::error::Error;
 use crate::event::{Element, EventType};
 use crate::pd::Pd;
+use crate::recorder::Record;
 use bellwire_core::fault::outcome::Outcome;
-use bellwire_core::fault::plan::{End, Next, Plan, Setup, StepResult};
-use bellwire_core::fault::{Fault, Scope, classify};
+use bellwire_core::fault::plan::{End, Next, Plan, Setup, StepResult, Why};
+use bellwire_core::fault::{Fault, Recovery, Scope, classify};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -45,6 +48,7 @@ pub(super) struct Inside {
     /// What the program has not been told yet.
     pub outbox: VecDeque<Told>,
     pub mailbox: u64,
+    pub wake: Option<Wake>,
     pub hooks: Hooks,
     pub counters: Counters,
     /// When the first fault came, while it recovers.
@@ -64,13 +68,22 @@ pub(super) struct Inside {
     pub psn: u32,
     /// The time of the last look.
     pub now: Duration,
+    /// Faults that are to be noted with the queue pair, which is not here yet.
+    unnoted: Vec<Fault>,
+    /// What the queue pair of the connection that failed last had done, where that is asked for.
+    pub failure: Option<Record>,
 }
 
 impl Inside {
-    pub fn new(pd: &Pd, init: LinkInit, exchange: Box<dyn Exchange>) -> Self {
+    pub fn new(pd: &Pd, init: LinkInit, exchange: Box<dyn Exchange>, wake: Option<Wake>) -> Self {
         let setup = Setup {
             peer: true,
             srq: false,
+        };
+        let limbo = Limbo {
+            // Devices round it up.
+            read_depth: init.connect.max_rd_atomic.checked_next_power_of_two(),
+            ..Limbo::default()
         };
         Self {
             pd: pd.clone(),
@@ -81,12 +94,13 @@ impl Inside {
             connection: 0,
             consumed: 0,
             exact: true,
-            limbo: Limbo::default(),
+            limbo,
             again: VecDeque::new(),
             receives: VecDeque::new(),
             carried: 0,
             outbox: VecDeque::new(),
-            mailbox: pd.device().links.join(),
+            mailbox: (pd.device().links).join(wake.as_ref().map(|wake| wake.bell.clone())),
+            wake,
             hooks: Hooks::default(),
             counters: Counters::default(),
             since: None,
@@ -99,6 +113,8 @@ impl Inside {
             address: (0, [0; 16]),
             psn: 0,
             now: Duration::ZERO,
+            unnoted: Vec::new(),
+            failure: None,
         }
     }
 
@@ -119,7 +135,7 @@ impl Inside {
             self.fault(Fault::Event(event), now);
         }
         if self.peer.listen() {
-            self.fault(Fault::Peer, now);
+            self.fault(self.peer.says(), now);
         }
         self.plan.running()
     }
@@ -137,7 +153,12 @@ impl Inside {
     /// Takes a fault in, or an event that breaks nothing.
     pub fn fault(&mut self, fault: Fault, now: Duration) {
         self.cq_failed |= fault == Fault::Event(EventType::CqErr);
+        self.limbo.port_failed |= fault == Fault::Event(EventType::PortErr);
         self.plan.fault(fault, now);
+        if fault == Fault::PeerClosed {
+            // That is how a link ends, and no failure.
+            return;
+        }
         if self.plan.running() {
             self.since.get_or_insert(now);
         }
@@ -146,6 +167,10 @@ impl Inside {
             return;
         }
         self.counters.fault(class.scope);
+        match self.life.as_mut().and_then(|life| life.qp.as_mut()) {
+            Some(qp) => qp.note(fault.to_string()),
+            None => self.unnoted.push(fault),
+        }
         if let Some(hook) = &mut self.hooks.on_fault {
             hook(&FaultReport {
                 fault,
@@ -155,11 +180,35 @@ impl Inside {
         }
     }
 
+    /// A request failed that this end had not ordered to. Whatever its status asks for by itself, its
+    /// queue pair is in ERR: nothing that fails leaves a reliable connection as it was.
+    pub fn broke(&mut self, fault: Fault, now: Duration) {
+        self.fault(fault, now);
+        if classify(fault).recovery == Recovery::None {
+            self.fault(Fault::Event(EventType::QpFatal), now);
+        }
+    }
+
+    /// Carries out what the program asks for.
+    pub fn obey(&mut self, letter: Letter) {
+        match letter {
+            Letter::OnFault(hook) => self.hooks.on_fault = Some(hook),
+            Letter::OnRecovered(hook) => self.hooks.on_recovered = Some(hook),
+            Letter::Report(fault) => self.fault(fault, self.pd.device().now()),
+        }
+    }
+
     /// The queues stop, to be recovered.
     pub fn begin(&mut self, live: Live) {
         self.consumed = live.received;
         self.limbo.consuming = live.sent;
-        self.life = Some(Life::of(live));
+        let mut life = Life::of(live);
+        for fault in self.unnoted.drain(..) {
+            if let Some(qp) = &mut life.qp {
+                qp.note(fault.to_string());
+            }
+        }
+        self.life = Some(life);
     }
 
     /// Goes on as far as it goes without waiting.
@@ -191,25 +240,28 @@ impl Inside {
     /// What came since the last look: completions, events, messages.
     fn take_news(&mut self, now: Duration) {
         if let Some(fault) = self.collect() {
-            self.fault(fault, now);
+            self.broke(fault, now);
         }
         for event in self.events() {
             self.fault(Fault::Event(event), now);
         }
         // Before this end has heard the peer's Info, another epoch's will do.
         if self.peer.listen() && self.life.as_ref().is_some_and(|life| life.met_peer) {
-            self.fault(Fault::Peer, now);
+            self.fault(self.peer.says(), now);
         }
     }
 
     fn end(&mut self, end: End, now: Duration) {
-        let took = self
-            .since
-            .take()
-            .map_or(Duration::ZERO, |since| now.saturating_sub(since));
         if let End::GaveUp(why) = end {
             self.ended = Some(LinkEnd::GaveUp(why));
         }
+        let since = self.since.take();
+        if end == End::GaveUp(Why::PeerClosed) && since.is_none() {
+            // Nothing had failed.
+            return;
+        }
+        let took = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.limbo.port_failed = false;
         self.counters.ended(end, took);
         let report = RecoveryReport {
             end,
@@ -266,6 +318,8 @@ impl Inside {
         if self.recovers() || self.ended.is_some() || !self.outbox.is_empty() {
             return None;
         }
+        // Flushed ones, of a queue pair whose failure went unnoticed.
+        debug_assert!(self.receives.is_empty(), "opened without its receives");
         let (sent, received) = (self.limbo.consuming, self.consumed);
         self.life.take()?.live(sent, received)
     }

@@ -3,6 +3,7 @@
 use super::live::Live;
 use crate::cq::Cq;
 use crate::qp::Qp;
+use crate::recorder::{DumpOptions, Record};
 use bellwire_core::fault::outcome::{Doubt, Replay};
 use std::collections::HashMap;
 
@@ -68,6 +69,12 @@ impl Life {
             sent,
             received,
         })
+    }
+
+    /// What the queue pair did last, where there is one.
+    pub fn dump(&mut self, options: &DumpOptions) -> Option<Record> {
+        let (qp, cq) = (self.qp.as_mut()?, self.cq.as_mut()?);
+        qp.dump(cq, options).ok()
     }
 
     /// Another queue pair, or the same one after RESET.

@@ -52,6 +52,10 @@ impl Pending {
 #[derive(Debug, Default)]
 pub(super) struct Limbo {
     pub requests: VecDeque<Pending>,
+    /// READs and atomics that the queue pair keeps outstanding at the most.
+    pub read_depth: Option<u8>,
+    /// The own port went down meanwhile.
+    pub port_failed: bool,
     /// Requests that consume a receive, of all that were posted on the connection.
     pub consuming: u64,
     /// Not everything that was posted has completed: completions are missing.
@@ -82,6 +86,14 @@ impl Limbo {
         let rung = requests.iter().take_while(|pending| pending.rung).count();
         let failed = (0..).zip(&requests).find_map(|(sequence, pending)| {
             let status = pending.status?;
+            // Without a route rxe fails whatever it would send so, also again: nothing is said of the
+            // request.
+            let no_route = self.port_failed && status == WcStatus::LocQpOpErr;
+            let status = if no_route {
+                WcStatus::RetryExcErr
+            } else {
+                status
+            };
             Some(FirstFailure { sequence, status })
         });
         let evidence = Evidence {
@@ -89,7 +101,7 @@ impl Limbo {
             failed: failed.filter(|failed| (failed.sequence as usize) < rung),
             entries_lost: self.entries_lost,
             consumed,
-            read_depth: None,
+            read_depth: self.read_depth,
         };
         let verdict = Verdict::new(&evidence, asked[..rung].iter().copied());
         for (at, (pending, request)) in requests.into_iter().zip(&asked).enumerate() {
@@ -106,7 +118,11 @@ impl Limbo {
                 tell(pending.told(outcome));
             }
         }
-        self.entries_lost = false;
+        // What is posted from here on is on another connection.
+        *self = Self {
+            read_depth: self.read_depth,
+            ..Self::default()
+        };
     }
 }
 
@@ -164,6 +180,47 @@ mod tests {
             (told.as_slice(), again.as_slice()),
             (&expected[..], &[4][..])
         );
+    }
+
+    /// Five READs of which two may be outstanding: when the first was not answered the third was not
+    /// begun.
+    #[test]
+    fn no_more_reads_are_begun_than_may_be_outstanding() {
+        let mut limbo = Limbo {
+            read_depth: Some(2),
+            ..Limbo::default()
+        };
+        let reads = (0..5).map(|wr_id| pending(wr_id, WrOpcode::RdmaRead, Replay::Surface));
+        limbo.requests.extend(reads);
+        let (told, _) = resolved(&mut limbo, Consumed::Exactly(0));
+        let doubt = (0..2).map(|wr_id| (wr_id, Outcome::InDoubt(Doubt::NoAnswer)));
+        let not = (2..5).map(|wr_id| (wr_id, Outcome::NotExecuted));
+        assert_eq!(told, doubt.chain(not).collect::<Vec<_>>());
+    }
+
+    /// A WRITE, a SEND, a WRITE; the first failed as malformed.
+    #[test]
+    fn without_a_port_a_malformed_request_may_be_none() {
+        let failed = |port_failed| {
+            let mut limbo = Limbo {
+                consuming: 1,
+                port_failed,
+                ..Limbo::default()
+            };
+            let operations = [WrOpcode::RdmaWrite, WrOpcode::Send, WrOpcode::RdmaWrite];
+            for (wr_id, operation) in (0..).zip(operations) {
+                limbo
+                    .requests
+                    .push_back(pending(wr_id, operation, Replay::Anyway));
+            }
+            limbo.requests[0].status = Some(WcStatus::LocQpOpErr);
+            let first = resolved(&mut limbo, Consumed::Exactly(0));
+            assert!(!limbo.port_failed, "of this connection only");
+            first
+        };
+        let refused = (0, Outcome::Failed(WcStatus::LocQpOpErr));
+        assert_eq!(failed(false), (vec![refused], vec![1, 2]));
+        assert_eq!(failed(true), (vec![], vec![0, 1, 2]));
     }
 
     #[test]

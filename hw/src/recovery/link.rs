@@ -6,13 +6,14 @@ use super::init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
 use super::inside::Inside;
 use super::live::{Live, done};
 use super::told::{LinkEnd, Told};
-use super::worker::Worker;
+use super::wake::Wake;
+use super::worker::{Letter, Worker};
 use crate::connect::RemoteMemory;
 use crate::cq::Cq;
 use crate::error::Error;
-use crate::event::EventType;
 use crate::pd::Pd;
 use crate::qp::Qp;
+use crate::recorder::{DumpOptions, Record};
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
 use std::os::fd::BorrowedFd;
@@ -41,6 +42,7 @@ pub struct Link {
     /// Polls that found nothing, since the last look at what else there is.
     misses: u32,
     look_every: u32,
+    wake: Option<Wake>,
     inside: Whereabouts,
 }
 
@@ -61,8 +63,12 @@ impl Link {
     /// As [`Device::create_cq`](crate::Device::create_cq) and [`Pd::create_qp`].
     pub fn new(pd: &Pd, init: LinkInit, exchange: impl Exchange + 'static) -> Result<Self, Error> {
         let look_every = init.look_every.max(1);
-        let live = Live::new(pd, &init)?;
-        let mut inside = Box::new(Inside::new(pd, init, Box::new(exchange)));
+        let wake = match init.sleeps {
+            true => Some(Wake::new(pd.device(), &exchange)?),
+            false => None,
+        };
+        let live = Live::new(pd, &init, wake.as_ref())?;
+        let mut inside = Box::new(Inside::new(pd, init, Box::new(exchange), wake.clone()));
         inside.watch(live.qp.qp_num(), live.cq.cqn());
         // The first connection is made as every other is.
         inside.connect_first(pd.device().now());
@@ -70,6 +76,7 @@ impl Link {
             live: Some(live),
             misses: look_every,
             look_every,
+            wake,
             inside: Whereabouts::Here(inside),
         })
     }
@@ -131,11 +138,7 @@ impl Link {
             .filter_map(|completion| inside.take(completion))
             .collect();
         if let Some(&fault) = faults.first() {
-            inside.fault(fault, now);
-        }
-        if !inside.plan.running() {
-            // Nothing that a completion tells leaves a reliable connection as it was.
-            inside.fault(Fault::Event(EventType::QpFatal), now);
+            inside.broke(fault, now);
         }
     }
 
@@ -207,26 +210,34 @@ impl Link {
         }
     }
 
-    fn inside_mut(&mut self) -> Option<&mut Inside> {
-        match &mut self.inside {
-            Whereabouts::Here(inside) => Some(inside),
-            _ => None,
-        }
-    }
-
-    /// Calls the program at each fault: from a poll, or from the recovery's thread. Events that break
-    /// nothing (`PORT_ACTIVE`, `COMM_EST`) are none. Cannot be set while a thread recovers the link.
+    /// Calls the program at each fault, as it is met, under no lock: from a poll, or from the recovery's
+    /// thread. Events that break nothing (`PORT_ACTIVE`, `COMM_EST`) are none, nor is a peer that closes
+    /// its link in good order. Replaces what was called before; while a thread recovers the link, from its next look on. The hook cannot use the link.
     pub fn on_fault(&mut self, hook: impl FnMut(&FaultReport) + Send + 'static) {
-        if let Some(inside) = self.inside_mut() {
-            inside.hooks.on_fault = Some(Box::new(hook));
-        }
+        self.ask(Letter::OnFault(Box::new(hook)));
     }
 
     /// Calls the program when a recovery has ended, well or not, and when the first connection is
-    /// made; as [`on_fault`](Self::on_fault).
+    /// made; as [`on_fault`](Self::on_fault). Not when the peer closes a link that works: polls find it
+    /// [`Ended`](LinkState::Ended) then, with
+    /// [`Why::PeerClosed`](bellwire_core::fault::plan::Why::PeerClosed).
     pub fn on_recovered(&mut self, hook: impl FnMut(&RecoveryReport) + Send + 'static) {
-        if let Some(inside) = self.inside_mut() {
-            inside.hooks.on_recovered = Some(Box::new(hook));
+        self.ask(Letter::OnRecovered(Box::new(hook)));
+    }
+
+    /// Has whoever has the inside carry something out.
+    fn ask(&mut self, letter: Letter) {
+        match &mut self.inside {
+            Whereabouts::Here(inside) => {
+                inside.obey(letter);
+                if inside.plan.running()
+                    && let Some(live) = self.live.take()
+                {
+                    inside.begin(live);
+                }
+            }
+            Whereabouts::Away(worker) => worker.send(letter),
+            Whereabouts::Nowhere => {}
         }
     }
 
@@ -260,31 +271,32 @@ impl Link {
         cq.map(Cq::cqn)
     }
 
+    /// What its queue pair did last, as [`Qp::dump`] has it; faults of the link are among its notes.
+    /// `None` while there is no queue pair, or a thread has it.
+    pub fn dump(&mut self, options: &DumpOptions) -> Option<Record> {
+        match (&mut self.live, &mut self.inside) {
+            (Some(live), _) => live.qp.dump(&mut live.cq, options).ok(),
+            (None, Whereabouts::Here(inside)) => inside.life.as_mut()?.dump(options),
+            _ => None,
+        }
+    }
+
+    /// What the queue pair of the connection that failed last had done by then: it does something else
+    /// now. `None` while none has failed, [`LinkInit::dump`] does not ask for it, or a thread has it.
+    pub fn failure(&self) -> Option<&Record> {
+        self.inside()?.failure.as_ref()
+    }
+
     /// The protection domain.
     pub fn pd(&self) -> Option<&Pd> {
         self.inside().map(|inside| &inside.pd)
     }
 
     /// Has it recover as if `fault` had been seen: what a program knows that the link does not, such as
-    /// an event of the communication manager.
+    /// an event of the communication manager. Also while a thread recovers it, which takes it in at its
+    /// next look.
     pub fn report(&mut self, fault: Fault) {
-        self.with_queues(|inside, now| {
-            inside.fault(fault, now);
-            inside.plan.running()
-        });
-    }
-
-    /// Calls with the inside; it takes the queues when the call says so.
-    fn with_queues(&mut self, call: impl FnOnce(&mut Inside, Duration) -> bool) {
-        let live = &mut self.live;
-        if let Whereabouts::Here(inside) = &mut self.inside {
-            let now = inside.pd.device().now();
-            if call(inside, now)
-                && let Some(live) = live.take()
-            {
-                inside.begin(live);
-            }
-        }
+        self.ask(Letter::Report(fault));
     }
 
     /// Ends it: posts are refused from here on. What was posted may go on for as long as `within`, of
@@ -294,12 +306,17 @@ impl Link {
     /// Waits for the recovery's thread to stop, if there is one.
     pub fn close(&mut self, within: Duration) {
         self.bring_home();
-        self.with_queues(|inside, now| {
+        if let Whereabouts::Here(inside) = &mut self.inside {
+            let now = inside.pd.device().now();
             inside.close_within(within, now);
             // What is left of it belongs to the poller.
             inside.init.recover_in = RecoverIn::Poller;
-            inside.recovers()
-        });
+            if inside.recovers()
+                && let Some(live) = self.live.take()
+            {
+                inside.begin(live);
+            }
+        }
     }
 
     /// [Closes](Self::close) it, and polls until everything has been told, or the time is up: then it
@@ -348,6 +365,66 @@ impl Link {
     /// and epoll, beside [`Device::async_fd`](crate::Device::async_fd).
     pub fn exchange_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inside()?.peer.fd()
+    }
+
+    /// For poll(2) and epoll(7), not to be read: readable when the link wants to be polled, with
+    /// [`LinkInit::sleeps`]. The same for as long as the link lives, whatever it recovers from.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.wake.as_ref().map(Wake::fd)
+    }
+
+    /// Before the program sleeps: from here on the link's next completion makes [`fd`](Self::fd)
+    /// readable, as do asynchronous events of its device and what the peer says over an exchange that has
+    /// a descriptor. What is there already does not. So arm it, poll it until it finds nothing, and sleep
+    /// if it is [`Ready`](LinkState::Ready) then: while it recovers in polls it has to be polled all the
+    /// time. System calls; not for the data path.
+    ///
+    /// ```
+    /// # use bellwire::fault::outcome::Replay;
+    /// # use bellwire::recovery::{Link, LinkInit, LinkState, pair};
+    /// # use bellwire::wqe::Nop;
+    /// # use bellwire::wr::SendFlags;
+    /// # let pd = bellwire::Device::soft(Default::default()).alloc_pd();
+    /// let init = LinkInit { sleeps: true, ..LinkInit::default() };
+    /// # let (here, there) = pair();
+    /// let mut link = Link::new(&pd, init, here)?;
+    /// # let mut peer = Link::new(&pd, LinkInit::default(), there)?;
+    /// # while [link.state(), peer.state()] != [LinkState::Ready; 2] {
+    /// #     link.poll(16, |_| ());
+    /// #     peer.poll(16, |_| ());
+    /// # }
+    /// # link.post_empty(1, Nop {}, SendFlags::SIGNALED, Replay::Surface)?;
+    /// # link.ring();
+    /// let mut told = 0;
+    /// while told == 0 {
+    ///     link.arm()?;
+    ///     if link.poll(16, |_| told += 1) == 0 && link.state() == LinkState::Ready {
+    ///         let mut wait = libc::pollfd {
+    ///             fd: std::os::fd::AsRawFd::as_raw_fd(&link.fd().expect("asked for")),
+    ///             events: libc::POLLIN,
+    ///             revents: 0,
+    ///         };
+    ///         // SAFETY: one entry.
+    ///         unsafe { libc::poll(&mut wait, 1, 100) };
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`] without [`LinkInit::sleeps`]; [`Error::Io`].
+    pub fn arm(&mut self) -> Result<(), Error> {
+        let Some(wake) = &self.wake else {
+            let cqn = self.cqn().unwrap_or(0);
+            return Err(Error::NoChannel { cqn });
+        };
+        // The next poll that finds nothing looks at everything.
+        self.misses = self.look_every;
+        wake.forget()?;
+        match &mut self.live {
+            Some(live) => live.cq.req_notify(false),
+            None => Ok(()),
+        }
     }
 
     /// When it wants to be polled again at the latest, in the device's time since some moment; `None`

@@ -2,6 +2,7 @@
 
 use super::init::LinkInit;
 use super::told::Told;
+use super::wake::Wake;
 use crate::cq::{Cq, CqInit};
 use crate::error::Error;
 use crate::pd::Pd;
@@ -45,19 +46,20 @@ pub(super) fn qp_init(init: &LinkInit) -> QpInit {
 }
 
 /// A completion queue for it.
-pub(super) fn create_cq(pd: &Pd, init: &LinkInit) -> Result<Cq, Error> {
+pub(super) fn create_cq(pd: &Pd, init: &LinkInit, wake: Option<&Wake>) -> Result<Cq, Error> {
     let (sends, receives) = init.qp.cq_entries();
     let entries = init.cq_entries.unwrap_or(sends.saturating_add(receives));
     pd.device().create_cq_with(&CqInit {
         qps: 1,
+        channel: wake.map(|wake| &wake.channel),
         ..CqInit::new(entries)
     })
 }
 
 impl Live {
     /// Queues that are not connected; receives may be posted.
-    pub fn new(pd: &Pd, init: &LinkInit) -> Result<Self, Error> {
-        let mut cq = create_cq(pd, init)?;
+    pub fn new(pd: &Pd, init: &LinkInit, wake: Option<&Wake>) -> Result<Self, Error> {
+        let mut cq = create_cq(pd, init, wake)?;
         let mut qp = pd.create_qp(&mut cq, &qp_init(init))?;
         qp.init(&init.connect)?;
         let (sends, receives) = init.qp.cq_entries();

@@ -105,7 +105,7 @@
 //! - A request that [`Replay`] lets be posted again takes its old place: what was posted behind it and
 //!   is posted again too stays behind it. What was told is not waited for.
 //! - A request that failed of its own is posted again once; should it fail again it is told.
-//! - Memory windows of type 2 are bound to a queue pair, and are gone with its life.
+//! - Memory windows of type 2 belong to the queue pair: see [`Link::post_bind`].
 //! - Receives whose completions were lost with a completion queue are posted again; the message that
 //!   one may have had is lost, and in doubt at its sender.
 
@@ -126,6 +126,7 @@ mod ring;
 mod settle;
 mod steps;
 mod told;
+mod wake;
 mod worker;
 
 #[cfg(doc)]

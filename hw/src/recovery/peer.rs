@@ -2,6 +2,8 @@
 
 use super::exchange::{Exchange, ExchangeError};
 use crate::connect::{Message, RecoveryInfo};
+use bellwire_core::fault::Fault;
+use bellwire_core::fault::plan::StepResult;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
@@ -71,8 +73,27 @@ impl Peer {
         self.epoch
     }
 
-    pub fn gone(&self) -> Option<&Gone> {
+    #[cfg(test)]
+    fn gone(&self) -> Option<&Gone> {
         self.gone.as_ref()
+    }
+
+    /// What it is to the link that [`listen`](Self::listen) has heard something.
+    pub fn says(&self) -> Fault {
+        match self.gone {
+            None => Fault::Peer,
+            Some(Gone::Closed) => Fault::PeerClosed,
+            Some(Gone::Lost(_)) => Fault::PeerLost,
+        }
+    }
+
+    /// What it is to a step that waits for the peer, that it says nothing any more.
+    pub fn ends(&self) -> Option<StepResult> {
+        match self.gone {
+            None => None,
+            Some(Gone::Closed) => Some(StepResult::PeerClosed),
+            Some(Gone::Lost(_)) => Some(StepResult::PeerLost),
+        }
     }
 
     /// Why it cannot be reached.
@@ -146,6 +167,8 @@ impl Peer {
 
     fn say(&mut self, message: &Message) {
         if let Err(error) = self.exchange.send(&message.to_bytes()) {
+            // What it said before it went can still be heard: that it closes, for one.
+            self.hear_all();
             self.gone.get_or_insert(Gone::Lost(error));
         }
     }
@@ -154,6 +177,11 @@ impl Peer {
     /// exchange.
     pub fn listen(&mut self) -> bool {
         let (epoch, there) = (self.epoch, self.gone.is_none());
+        self.hear_all();
+        epoch != self.epoch || there != self.gone.is_none()
+    }
+
+    fn hear_all(&mut self) {
         for _ in 0..AT_ONCE {
             if self.gone.is_some() {
                 break;
@@ -164,7 +192,6 @@ impl Peer {
                 Err(error) => self.gone = Some(Gone::Lost(error)),
             }
         }
-        epoch != self.epoch || there != self.gone.is_none()
     }
 
     fn hear(&mut self) -> Result<Option<Message>, ExchangeError> {
@@ -327,5 +354,29 @@ mod tests {
         say(&mut there, Message::Closing);
         assert!(b.listen());
         assert!(matches!(b.gone(), Some(Gone::Closed)));
+    }
+    /// A peer that has closed its end and is gone: what it said last is heard, whichever way its end is
+    /// met first.
+    #[test]
+    fn the_last_word_counts() {
+        for speaks in [false, true] {
+            let (mut there, b) = pair();
+            let mut b = Peer::new(Box::new(b));
+            say(&mut there, Message::Closing);
+            drop(there);
+            if speaks {
+                b.exchange(|epoch| info(epoch, 0, 0));
+            } else {
+                assert!(b.listen());
+            }
+            assert_eq!(b.says(), Fault::PeerClosed, "{speaks}");
+            assert_eq!(b.ends(), Some(StepResult::PeerClosed));
+        }
+        let (there, b) = pair();
+        let mut b = Peer::new(Box::new(b));
+        drop(there);
+        assert!(b.listen());
+        assert_eq!(b.says(), Fault::PeerLost);
+        assert_eq!(b.ends(), Some(StepResult::PeerLost));
     }
 }

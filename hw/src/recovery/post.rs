@@ -2,10 +2,11 @@
 
 use super::link::{Link, LinkState};
 use super::told::{LinkError, Refused};
+use crate::mw::Mw;
 use bellwire_core::fault::outcome::Replay;
 use bellwire_core::queue::PostError;
 use bellwire_core::slab::Block;
-use bellwire_core::wqe::{Inline, NoPayload, Operation, Payload, Rc, Supports};
+use bellwire_core::wqe::{BindMw, BindMwInfo, Inline, NoPayload, Operation, Payload, Rc, Supports};
 use bellwire_core::wr::{SendFlags, Sge};
 
 /// Posting. `replay` is what becomes of a request that the connection's failure leaves undone.
@@ -117,6 +118,37 @@ impl Link {
         match unsafe { sq.post(wr_id, (), operation, payload, flags) } {
             Ok(()) => {
                 live.note::<O>(counter, replay);
+                Ok(())
+            }
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    /// Stages what binds a memory window of either type, or what takes its key away for a length of zero;
+    /// [`Mw::rkey`] is the new key at once. A window of type 1 stays bound when the link recovers. One of
+    /// type 2 belongs to the queue pair, which a recovery resets or replaces: allocate another one then,
+    /// bind it, and tell the peer its key. So after a bind that is told as anything but `Done`, which
+    /// leaves it open which key the window has.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing was staged, and the key is as it was.
+    #[inline]
+    pub fn post_bind(
+        &mut self,
+        wr_id: u64,
+        window: &mut Mw,
+        info: &BindMwInfo,
+        flags: SendFlags,
+        replay: Replay,
+    ) -> Result<(), LinkError> {
+        let Some(live) = &mut self.live else {
+            return Err(self.refusal());
+        };
+        let sq = live.qp.sq();
+        let counter = sq.counter();
+        match window.post_bind(sq, wr_id, (), info, flags) {
+            Ok(()) => {
+                live.note::<BindMw>(counter, replay);
                 Ok(())
             }
             Err(error) => Err(self.refused(error)),

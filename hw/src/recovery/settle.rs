@@ -20,12 +20,12 @@ impl Inside {
     /// Settles what was in flight: tells it, or keeps it to be posted again.
     fn settle(&mut self) {
         let consumed = self.consumed_there();
-        let mut limbo = std::mem::take(&mut self.limbo);
+        let Self { limbo, again, .. } = self;
         let mut told = Vec::new();
         limbo.resolve(
             consumed,
             |tell| told.push(tell),
-            |pending, outcome| self.again.push_back((pending, outcome)),
+            |pending, outcome| again.push_back((pending, outcome)),
         );
         told.into_iter().for_each(|told| self.surface(told));
     }

@@ -7,9 +7,8 @@ use crate::connect::{ConnInfo, RecoveryInfo};
 use crate::device::PortState;
 use crate::error::Error;
 use crate::qp::{ConnectAttr, Endpoint};
+use bellwire_core::fault::Fault;
 use bellwire_core::fault::plan::{Step, StepResult};
-use bellwire_core::fault::{Fault, WorkQueue};
-use bellwire_core::wr::{QpType, WcStatus};
 use std::hash::BuildHasher;
 
 /// What a step that calls the device comes to.
@@ -31,7 +30,10 @@ pub(super) const fn when(done: bool) -> StepResult {
 impl Inside {
     pub fn carry_out(&mut self, step: Step) -> StepResult {
         match step {
-            Step::ToError => result(self.enter_error()),
+            Step::ToError => {
+                self.keep_dump();
+                result(self.enter_error())
+            }
             Step::Drain => self.drain(),
             Step::AckEvents => self.ack_events(),
             Step::Reset => result(self.reset()),
@@ -50,8 +52,7 @@ impl Inside {
             Step::Close => self.close(),
             Step::Surface => self.surface_all(),
             // The queues were taken from the poster before; they go back to it at the end.
-            Step::StopPosting => StepResult::Done,
-            Step::Open => self.open(),
+            Step::StopPosting | Step::Open => StepResult::Done,
             // Addresses are looked up at each connection.
             Step::Resolve => self.resolve(),
             // A link has no shared receive queue, no unreliable transport, no identifier of the
@@ -64,6 +65,16 @@ impl Inside {
             | Step::LoadAlternatePath
             | Step::RejoinMulticast
             | Step::RefillSrq => StepResult::Done,
+        }
+    }
+
+    /// Keeps what the queue pair did last, before it does something else.
+    fn keep_dump(&mut self) {
+        if let (Some(options), true) = (self.init.dump, self.connected())
+            && let Some(life) = &mut self.life
+            && let Some(record) = life.dump(&options)
+        {
+            self.failure = Some(record);
         }
     }
 
@@ -133,7 +144,7 @@ impl Inside {
             return Ok(());
         };
         if life.cq.is_none() {
-            life.cq = Some(create_cq(&self.pd, &self.init)?);
+            life.cq = Some(create_cq(&self.pd, &self.init, self.wake.as_ref())?);
             self.cq_failed = false;
         }
         Ok(())
@@ -176,8 +187,8 @@ impl Inside {
 
     fn exchange(&mut self) -> StepResult {
         self.peer.listen();
-        if self.peer.gone().is_some() {
-            return StepResult::PeerClosed;
+        if let Some(end) = self.peer.ends() {
+            return end;
         }
         let Ok(port) = self.pd.device().query_port(self.init.connect.port_num) else {
             return StepResult::Failed(Fault::Errno(libc::EIO));
@@ -212,8 +223,8 @@ impl Inside {
         {
             life.met_peer = true;
         }
-        if self.peer.gone().is_some() {
-            return StepResult::PeerClosed;
+        if let Some(end) = self.peer.ends() {
+            return end;
         }
         self.theirs = theirs;
         when(theirs.is_some())
@@ -257,24 +268,11 @@ impl Inside {
         Ok(())
     }
 
-    /// Receives that have come back since they were posted are flushed ones: the queue pair has failed.
-    fn open(&mut self) -> StepResult {
-        if self.receives.is_empty() {
-            return StepResult::Done;
-        }
-        StepResult::Failed(Fault::Status {
-            status: WcStatus::WrFlushErr,
-            transport: QpType::Rc,
-            queue: WorkQueue::Recv,
-            vendor: None,
-        })
-    }
-
     fn ready(&mut self) -> StepResult {
         self.peer.listen();
         let met = self.peer.meet();
-        if self.peer.gone().is_some() {
-            return StepResult::PeerClosed;
+        if let Some(end) = self.peer.ends() {
+            return end;
         }
         when(met)
     }

@@ -22,9 +22,17 @@ impl Hca {
             return false;
         };
         let late = stall.wait == Wait::Delay && stall.id != 0;
+        let new_entry = stall.id == 0 && control.record(qpn).is_some_and(QpRecord::is_new);
+        // What is to fail does so behind those that are under way: by then they have been told.
+        if !late
+            && (control.faults.hits(qpn, new_entry) || !self.port.is_up())
+            && control.record(qpn).is_some_and(|record| record.under_way())
+        {
+            return self.handle(control, qpn, Stop::Unacknowledged);
+        }
         let mut of_request = None;
         if !late {
-            for fault in control.faults.packet(qpn, stall.id == 0) {
+            for fault in control.faults.packet(qpn, new_entry) {
                 if fault.is_of_request() {
                     of_request = of_request.or(Some(fault));
                 } else {

@@ -88,6 +88,29 @@ impl CqCtx {
         self.arm.arm(command, solicited_only);
     }
 
+    /// As [`arm`](Self::arm), for a consumer that does not poll once more after this: what it has not
+    /// polled, of what stands there already, tells the channel now.
+    #[cfg(feature = "rings")]
+    pub fn arm_and_look(&self, word: Be64) {
+        self.arm(word);
+        let next = (word.get() >> 32) as u32;
+        let end = self.produced();
+        let count = self.memory.count();
+        let left = end.wrapping_sub(next) & CI_MASK;
+        // What is published later sees that it is armed.
+        for index in (1..=left.min(count))
+            .rev()
+            .map(|back| end.wrapping_sub(back))
+        {
+            // SAFETY: of the ring, whose entries were initialised; one that is not polled is not
+            // written again, but where the consumer record is wrong. Its last byte is read only.
+            let entry = unsafe { Cqe64::read_owned(self.memory.entry(index), index, count) };
+            if let Some(entry) = entry {
+                self.notify(index, entry.op_own());
+            }
+        }
+    }
+
     /// It is not armed any more.
     fn disarmed(&self) {
         // Relaxed: as in `arm`.

@@ -21,6 +21,13 @@ impl SendDoorbell {
         let hca = unsafe { &*std::ptr::from_ref::<Hca>(hca) };
         Self { hca, ctx, qpn }
     }
+
+    /// Rings for the entries before this counter, by who looks at somebody else's ring: by one thread
+    /// at a time.
+    #[cfg(feature = "rings")]
+    pub(crate) fn ring_up_to(&self, counter: u32) {
+        self.hca.ring(self.ctx, self.qpn, counter);
+    }
 }
 
 // SAFETY: the device executes entries in order, each once, and completes those that are signalled or
@@ -58,6 +65,19 @@ impl RecvDoorbell {
             qpn,
             record,
         }
+    }
+
+    /// Whether receives are flushed as they are posted.
+    #[cfg(feature = "rings")]
+    pub(crate) fn flushes(&self) -> bool {
+        // Acquire: what is posted after it was set is in the record that is read next.
+        self.ctx.receiver.flushing.load(Ordering::Acquire)
+    }
+
+    /// Flushes what the record says.
+    #[cfg(feature = "rings")]
+    pub(crate) fn flush(&self) {
+        self.hca.receive_posted_in_error(self.qpn);
     }
 }
 

@@ -171,6 +171,18 @@ struct Counted {
     fault: Fault,
 }
 
+impl Counted {
+    /// Whether it counts a packet of this queue pair.
+    fn counts(&self, qp_num: u32, new_entry: bool) -> bool {
+        self.qp_num.is_none_or(|of| of == qp_num)
+            && match self.what {
+                Count::Entries => new_entry,
+                Count::Packets => true,
+                Count::Modifies => false,
+            }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
     Entries,
@@ -209,13 +221,13 @@ impl Pending {
 
     /// Counts a packet, and an entry if it is the first of one, and gives what strikes now.
     pub fn packet(&mut self, qp_num: u32, new_entry: bool) -> Vec<Fault> {
-        self.count(|counted| {
-            counted.qp_num.is_none_or(|of| of == qp_num)
-                && match counted.what {
-                    Count::Entries => new_entry,
-                    Count::Packets => true,
-                    Count::Modifies => false,
-                }
+        self.count(|counted| counted.counts(qp_num, new_entry))
+    }
+
+    /// Whether the next packet of a queue pair, of a new entry or not, is to be hit.
+    pub fn hits(&self, qp_num: u32, new_entry: bool) -> bool {
+        (self.counted.iter()).any(|counted| {
+            counted.left == 1 && counted.fault.is_of_request() && counted.counts(qp_num, new_entry)
         })
     }
 

@@ -69,6 +69,15 @@ impl Hca {
         Ok((qpn, ctx))
     }
 
+    /// Takes a queue pair to ERR, whatever is to go wrong.
+    pub(crate) fn stop_qp(&self, qpn: u32) {
+        let mut control = self.control();
+        let used = |record: &mut QpRecord| record.state != QpState::Reset;
+        if control.record(qpn).is_some_and(used) {
+            self.to_error(&mut control, qpn);
+        }
+    }
+
     /// Ends a queue pair: everything posted is flushed and told, then the number is free. When this
     /// returns the device does not touch its rings any more.
     pub(crate) fn destroy_qp(&self, qpn: u32) {

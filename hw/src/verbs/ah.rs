@@ -43,6 +43,15 @@ impl Ah {
     pub fn number(&self) -> u32 {
         self.number
     }
+
+    /// The vector that stands in entries of the device's own rings.
+    #[cfg(feature = "mlx5")]
+    pub fn vector(&self) -> Result<bellwire_core::wqe::AddressVector, Error> {
+        let handle = self.pd.context().ahs.get(self.number);
+        let handle = NonNull::new(handle).ok_or(Error::DeviceFatal)?;
+        // SAFETY: alive as long as this is.
+        unsafe { crate::mlx5::address_vector(handle) }
+    }
 }
 
 impl Drop for Ah {

@@ -32,6 +32,11 @@ pub(crate) struct Context {
     pub(super) ahs: AhTable,
     /// The device said that it failed.
     dead: AtomicBool,
+    /// Core drives its rings, without libibverbs.
+    #[cfg(feature = "mlx5")]
+    drives_rings: bool,
+    #[cfg(feature = "mlx5")]
+    pub registers: crate::mlx5::Registers,
 }
 
 /// What requests and the program name by number.
@@ -96,7 +101,16 @@ impl Context {
             tables: Mutex::default(),
             ahs: AhTable::default(),
             dead: AtomicBool::new(false),
+            #[cfg(feature = "mlx5")]
+            drives_rings: false,
+            #[cfg(feature = "mlx5")]
+            registers: crate::mlx5::Registers::default(),
         };
+        #[cfg(feature = "mlx5")]
+        {
+            // SAFETY: open.
+            context.drives_rings = !context.is_plain && unsafe { crate::mlx5::drives(handle) };
+        }
         let mut attr = std::mem::MaybeUninit::<sys::ibv_device_attr>::zeroed();
         // SAFETY: open; the attributes can be written.
         sys::check(unsafe { sys::ibv_query_device(handle.as_ptr(), attr.as_mut_ptr()) })
@@ -129,8 +143,16 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    pub(super) fn handle(&self) -> NonNull<sys::ibv_context> {
+    pub(crate) fn handle(&self) -> NonNull<sys::ibv_context> {
         self.handle
+    }
+
+    /// Whether core posts into its rings and polls them, and libibverbs is not asked.
+    pub(crate) fn drives_rings(&self) -> bool {
+        #[cfg(feature = "mlx5")]
+        return self.drives_rings;
+        #[cfg(not(feature = "mlx5"))]
+        false
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -302,7 +324,10 @@ impl Context {
         let ports: Vec<_> = ports.collect();
         DeviceInfo {
             name: self.name.to_string(),
-            description: format!("libibverbs device; {}", ports.join("; ")),
+            description: match self.drives_rings() {
+                true => format!("ConnectX device, by its rings; {}", ports.join("; ")),
+                false => format!("libibverbs device; {}", ports.join("; ")),
+            },
             attr,
         }
     }

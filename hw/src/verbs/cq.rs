@@ -11,21 +11,23 @@
 //! those that are taken on the control path: who destroys a queue pair fetches, so that what it has
 //! told is not lost with it. Hence the flag: one at a time takes completions.
 
+mod object;
+
+pub(crate) use object::{CqChannel, CqObject};
+
 use super::context::Context;
-use super::event::Channel;
 use super::qp::Qp;
 use super::sys;
 use super::tag::{Kind, parts};
 use super::wc;
 use crate::error::Error;
-use crate::event::{AsyncQueue, Element, EventQueue};
+use crate::event::AsyncQueue;
 use bellwire_core::cqe::{Cqe64, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,24 +37,26 @@ const BATCH: u32 = 16;
 /// The consumer record has 24 bits.
 const CI_MASK: u32 = 0xff_ffff;
 
-/// The device's completion queue.
+/// The device's completion queue, and core's ring behind it.
 #[derive(Debug)]
 pub(crate) struct Cq {
-    handle: NonNull<sys::ibv_cq>,
-    /// Where it is an extended one.
-    pub(super) extended: Option<NonNull<sys::ibv_cq_ex>>,
+    object: CqObject,
     consumer: &'static DoorbellRecord,
     /// Somebody fetches.
     busy: AtomicBool,
     /// Of whoever has taken `busy`.
     inner: UnsafeCell<Inner>,
-    overrun: AtomicBool,
     /// Nobody polls core's ring any more.
     retired: AtomicBool,
-    cqn: u32,
-    events: Arc<AsyncQueue>,
-    channel: Option<(Arc<EventQueue<()>>, Arc<Channel>)>,
-    context: Arc<Context>,
+}
+
+impl Deref for Cq {
+    type Target = CqObject;
+
+    #[inline(always)]
+    fn deref(&self) -> &CqObject {
+        &self.object
+    }
 }
 
 /// What fetching needs.
@@ -97,23 +101,11 @@ impl Cq {
         memory: CqMemory<'static>,
         consumer: &'static DoorbellRecord,
         events: Arc<AsyncQueue>,
-        channel: Option<(Arc<EventQueue<()>>, Arc<Channel>)>,
+        channel: Option<CqChannel>,
     ) -> Result<Self, Error> {
-        context.check_alive()?;
-        let cqn = context.cqns.take()?;
-        let made = create(context, memory.count(), cqn, channel.as_ref());
-        let (handle, extended) = made.map_err(|error| {
-            context.cqns.give_back(cqn);
-            Error::io("create a completion queue", error)
-        })?;
-        let element = Element::Cq(cqn);
-        events.admit(element);
-        if let Some((channel, _)) = &channel {
-            channel.admit(element);
-        }
+        let plain = context.is_plain;
         Ok(Self {
-            handle,
-            extended,
+            object: CqObject::new(context, memory.count(), plain, events, channel)?,
             consumer,
             busy: AtomicBool::new(false),
             inner: UnsafeCell::new(Inner {
@@ -122,36 +114,8 @@ impl Cq {
                 users: Vec::new(),
                 wcs: Box::new([const { MaybeUninit::uninit() }; BATCH as usize]),
             }),
-            overrun: AtomicBool::new(false),
             retired: AtomicBool::new(false),
-            cqn,
-            events,
-            channel,
-            context: context.clone(),
         })
-    }
-
-    pub(super) fn handle(&self) -> NonNull<sys::ibv_cq> {
-        self.handle
-    }
-
-    pub fn cqn(&self) -> u32 {
-        self.cqn
-    }
-
-    pub fn channel(&self) -> Option<&EventQueue<()>> {
-        self.channel.as_ref().map(|(queue, _)| &**queue)
-    }
-
-    /// Whether the device said that an entry was lost.
-    pub fn overrun(&self) -> bool {
-        // Relaxed: a flag on its own.
-        self.overrun.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_overrun(&self) {
-        // Relaxed: as above.
-        self.overrun.store(true, Ordering::Relaxed);
     }
 
     /// Index behind the last entry in core's ring.
@@ -164,22 +128,16 @@ impl Cq {
         self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
     }
 
-    /// Arms it (`ibv_req_notify_cq`).
+    /// Arms it.
     pub fn arm(&self, solicited_only: bool) -> Result<(), Error> {
-        // SAFETY: alive.
-        sys::check(unsafe { sys::ibv_req_notify_cq(self.handle.as_ptr(), solicited_only.into()) })
-            .map_err(|error| Error::io("arm the completion queue", error))
+        self.object.arm(solicited_only)
     }
 
     /// The program's side is gone: no event names it any more when this returns.
     pub fn retire(&self) {
-        let element = Element::Cq(self.cqn);
         // Relaxed: a flag on its own.
         self.retired.store(true, Ordering::Relaxed);
-        if let Some((channel, _)) = &self.channel {
-            channel.retire(element);
-        }
-        self.events.retire(element);
+        self.object.retire();
     }
 
     /// Waits until nobody else takes completions.
@@ -214,7 +172,7 @@ impl Cq {
 
     /// Entries that core's ring has room for: any number, when nobody reads it any more.
     fn room(&self, inner: &Inner) -> u32 {
-        // Relaxed: as above.
+        // Relaxed: a flag on its own.
         if self.retired.load(Ordering::Relaxed) {
             return BATCH;
         }
@@ -245,7 +203,7 @@ impl Cq {
         }
         let wcs: *mut sys::ibv_wc = inner.wcs.as_mut_ptr().cast();
         // SAFETY: alive; there is room for a batch.
-        let count = unsafe { sys::ibv_poll_cq(self.handle.as_ptr(), limit as i32, wcs) };
+        let count = unsafe { sys::ibv_poll_cq(self.handle().as_ptr(), limit as i32, wcs) };
         let count = u32::try_from(count).unwrap_or(0).min(limit);
         for index in 0..count {
             // SAFETY: filled in by the poll; nothing in `fetched` touches the batch.
@@ -347,63 +305,5 @@ impl Inner {
             Kind::Datagram => return Some(wc::datagram(wc, user_index, counter)),
         }
         None
-    }
-}
-
-type Handles = (NonNull<sys::ibv_cq>, Option<NonNull<sys::ibv_cq_ex>>);
-
-/// An extended queue where the device has such, a plain one else. The program's number is its context.
-fn create(
-    context: &Context,
-    entries: u32,
-    cqn: u32,
-    channel: Option<&(Arc<EventQueue<()>>, Arc<Channel>)>,
-) -> std::io::Result<Handles> {
-    let number = std::ptr::without_provenance_mut(cqn as usize);
-    let channel = channel.map_or(std::ptr::null_mut(), |(_, channel)| {
-        channel.handle().as_ptr()
-    });
-    let fields = sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_BYTE_LEN
-        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_IMM
-        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_QP_NUM
-        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SRC_QP
-        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SLID
-        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SL
-        | sys::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_DLID_PATH_BITS;
-    let mut attr = sys::ibv_cq_init_attr_ex {
-        cqe: entries,
-        cq_context: number,
-        channel,
-        comp_vector: 0,
-        wc_flags: fields.0.into(),
-        comp_mask: 0,
-        flags: 0,
-        parent_domain: std::ptr::null_mut(),
-    };
-    if !context.is_plain
-        // SAFETY: context and channel are open.
-        && let Ok(extended) = unsafe { sys::create_cq_ex(context.handle(), &mut attr) }
-    {
-        return Ok((extended.cast(), Some(extended)));
-    }
-    // SAFETY: as above.
-    let plain = sys::made(unsafe {
-        sys::ibv_create_cq(
-            context.handle().as_ptr(),
-            entries as i32,
-            number,
-            channel,
-            0,
-        )
-    })?;
-    Ok((plain, None))
-}
-
-impl Drop for Cq {
-    fn drop(&mut self) {
-        // SAFETY: no queue pair is on it any more, and no event of it is held by us. Nothing can be
-        // done about an error (EIO).
-        let _ = unsafe { sys::ibv_destroy_cq(self.handle.as_ptr()) };
-        self.context.cqns.give_back(self.cqn);
     }
 }

@@ -8,15 +8,25 @@ use super::context::Context;
 use super::sys;
 use crate::error::Error;
 use crate::event::{Element, ElementKind, EventType};
+#[cfg(feature = "mlx5")]
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+#[cfg(feature = "mlx5")]
+use std::sync::{
+    Mutex, PoisonError, Weak,
+    atomic::{AtomicU32, Ordering},
+};
 
 /// A completion channel (`ibv_comp_channel`).
 #[derive(Debug)]
 pub(crate) struct Channel {
     handle: NonNull<sys::ibv_comp_channel>,
+    /// Where events of completion queues that arm themselves are counted.
+    #[cfg(feature = "mlx5")]
+    counts: Mutex<HashMap<u32, Weak<AtomicU32>>>,
     context: Arc<Context>,
 }
 
@@ -32,8 +42,27 @@ impl Channel {
             .map_err(|error| Error::io("create a completion channel", error))?;
         Ok(Self {
             handle,
+            #[cfg(feature = "mlx5")]
+            counts: Mutex::default(),
             context: context.clone(),
         })
+    }
+
+    /// From here on each event of this completion queue counts there.
+    #[cfg(feature = "mlx5")]
+    pub fn count(&self, cqn: u32, events: &Arc<AtomicU32>) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.retain(|_, events| events.strong_count() != 0);
+        counts.insert(cqn, Arc::downgrade(events));
+    }
+
+    #[cfg(feature = "mlx5")]
+    fn took(&self, cqn: u32) {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(events) = counts.get(&cqn).and_then(Weak::upgrade) {
+            // Release: partner of the acquire of whoever arms it again.
+            events.fetch_add(1, Ordering::Release);
+        }
     }
 
     pub(super) fn handle(&self) -> NonNull<sys::ibv_comp_channel> {
@@ -54,9 +83,12 @@ impl Channel {
         if answer != 0 {
             return Err(io::Error::last_os_error());
         }
+        let number = number.addr() as u32;
+        #[cfg(feature = "mlx5")]
+        self.took(number);
         // SAFETY: the completion queue waits for this before it goes.
         unsafe { sys::ibv_ack_cq_events(cq, 1) };
-        Ok(Element::Cq(number.addr() as u32))
+        Ok(Element::Cq(number))
     }
 }
 

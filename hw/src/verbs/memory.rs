@@ -36,11 +36,11 @@ impl Pd {
         })
     }
 
-    pub(super) fn handle(&self) -> NonNull<sys::ibv_pd> {
+    pub(crate) fn handle(&self) -> NonNull<sys::ibv_pd> {
         self.handle
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
 }
@@ -232,6 +232,14 @@ impl Context {
             .windows
             .insert(rkey >> 8, Window { mw, bound: None });
         Ok(rkey)
+    }
+
+    /// A window is to be bound to this region, or to nothing.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn note_bind(&self, rkey: u32, lkey: Option<u32>) {
+        if let Some(window) = self.tables().windows.get_mut(&(rkey >> 8)) {
+            window.bound = lkey;
+        }
     }
 
     /// Frees a window. One that went with its region is not there any more.

@@ -21,6 +21,8 @@ mod context;
 mod cq;
 mod event;
 mod extended;
+#[cfg(test)]
+mod layouts;
 mod list;
 mod memory;
 mod poll;
@@ -29,7 +31,7 @@ mod recv;
 mod request;
 mod send;
 mod srq;
-mod sys;
+pub(crate) mod sys;
 mod tag;
 mod wc;
 
@@ -37,11 +39,15 @@ pub(crate) use ah::Ah;
 #[cfg(feature = "cm")]
 pub(crate) use attr::{ah_from_verbs, qp_from_verbs};
 pub(crate) use context::Context;
-pub(crate) use cq::Cq;
+#[cfg(feature = "mlx5")]
+pub(crate) use cq::CqObject;
+pub(crate) use cq::{Cq, CqChannel};
 pub(crate) use event::{Channel, Source};
+#[cfg(all(test, feature = "mlx5"))]
+pub(crate) use layouts::{compare_layouts, layouts};
 pub(crate) use list::{describe, first_active, open};
 pub(crate) use memory::Pd;
-pub(crate) use qp::{Qp, QpConfig};
+pub(crate) use qp::{Qp, QpConfig, Way};
 pub use recv::RecvDoorbell;
 pub use send::SendDoorbell;
 pub(crate) use srq::{Srq, SrqDoorbell};

@@ -1,7 +1,6 @@
 //! Shared receive queues.
 
 use super::context::Context;
-use super::memory::Pd;
 use super::recv::{Chain, LENGTH};
 use super::sys;
 use super::tag::{Kind, Tag};
@@ -30,14 +29,19 @@ unsafe impl Send for Srq {}
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    pub fn new(
-        pd: &Pd,
+    /// A queue for `count` receives, in this (parent) domain of `context`'s.
+    ///
+    /// # Safety
+    /// The domain stays until the queue is destroyed.
+    pub unsafe fn new(
+        context: &Arc<Context>,
+        domain: NonNull<sys::ibv_pd>,
         count: u32,
         max_sge: u32,
         limit: u16,
         events: &AsyncQueue,
     ) -> Result<Self, Error> {
-        let context = pd.context().clone();
+        let context = context.clone();
         context.check_alive()?;
         let number = context.srqns.take()?;
         let mut init = sys::ibv_srq_init_attr {
@@ -48,8 +52,8 @@ impl Srq {
                 srq_limit: 0,
             },
         };
-        // SAFETY: the domain is alive.
-        let made = sys::made(unsafe { sys::ibv_create_srq(pd.handle().as_ptr(), &raw mut init) });
+        // SAFETY: the caller's promise.
+        let made = sys::made(unsafe { sys::ibv_create_srq(domain.as_ptr(), &raw mut init) });
         let handle = made.map_err(|error| {
             context.srqns.give_back(number);
             Error::io("create a shared receive queue", error)
@@ -68,7 +72,7 @@ impl Srq {
         Ok(srq)
     }
 
-    pub(super) fn handle(&self) -> NonNull<sys::ibv_srq> {
+    pub(crate) fn handle(&self) -> NonNull<sys::ibv_srq> {
         self.handle
     }
 

@@ -8,7 +8,7 @@
 //! - Ports' attributes are to be zeroed before an older library fills in what it knows of.
 //! - `_ibv_query_gid_ex` is missing.
 
-pub(super) use rdma_sys::*;
+pub(crate) use rdma_sys::*;
 
 use std::ffi::c_int;
 use std::io;
@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 
 /// `struct ibv_async_event`.
 #[repr(C)]
-pub(super) struct AsyncEvent {
+pub(crate) struct AsyncEvent {
     pub element: ibv_async_event_element_t,
     /// `enum ibv_event_type`, which grows.
     pub event_type: c_int,
@@ -25,7 +25,7 @@ pub(super) struct AsyncEvent {
 
 /// `struct ibv_gid_entry`.
 #[repr(C)]
-pub(super) struct GidEntry {
+pub(crate) struct GidEntry {
     pub gid: ibv_gid,
     pub gid_index: u32,
     pub port_num: u32,
@@ -34,10 +34,10 @@ pub(super) struct GidEntry {
 }
 
 /// `IBV_GID_TYPE_ROCE_V2`.
-pub(super) const GID_TYPE_ROCE_V2: u32 = 2;
+pub(crate) const GID_TYPE_ROCE_V2: u32 = 2;
 
 /// `IBV_LINK_LAYER_ETHERNET`.
-pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
+pub(crate) const LINK_LAYER_ETHERNET: u8 = 2;
 
 unsafe extern "C" {
     fn _ibv_query_gid_ex(
@@ -52,7 +52,7 @@ unsafe extern "C" {
 
 /// What a verb that returns zero or an error number said. Some older ones return -1, and the number
 /// by errno.
-pub(super) fn check(answer: c_int) -> io::Result<()> {
+pub(crate) fn check(answer: c_int) -> io::Result<()> {
     match answer {
         0 => Ok(()),
         -1 => Err(io::Error::last_os_error()),
@@ -61,7 +61,7 @@ pub(super) fn check(answer: c_int) -> io::Result<()> {
 }
 
 /// What a verb that returns an object, or null and an error number in errno, said.
-pub(super) fn made<T>(object: *mut T) -> io::Result<NonNull<T>> {
+pub(crate) fn made<T>(object: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(object).ok_or_else(io::Error::last_os_error)
 }
 
@@ -103,7 +103,7 @@ fn unsupported() -> io::Error {
 ///
 /// # Safety
 /// The context is open.
-pub(super) unsafe fn query_port(
+pub(crate) unsafe fn query_port(
     context: NonNull<ibv_context>,
     port_num: u8,
 ) -> io::Result<ibv_port_attr> {
@@ -130,7 +130,7 @@ pub(super) unsafe fn query_port(
 ///
 /// # Safety
 /// The context is open.
-pub(super) unsafe fn query_gid_ex(
+pub(crate) unsafe fn query_gid_ex(
     context: NonNull<ibv_context>,
     port_num: u8,
     index: u16,
@@ -155,7 +155,7 @@ pub(super) unsafe fn query_gid_ex(
 ///
 /// # Safety
 /// Context and channel are open.
-pub(super) unsafe fn create_cq_ex(
+pub(crate) unsafe fn create_cq_ex(
     context: NonNull<ibv_context>,
     attr: &mut ibv_cq_init_attr_ex,
 ) -> io::Result<NonNull<ibv_cq_ex>> {
@@ -168,7 +168,7 @@ pub(super) unsafe fn create_cq_ex(
 ///
 /// # Safety
 /// The context, and what the attributes name, are open.
-pub(super) unsafe fn create_qp_ex(
+pub(crate) unsafe fn create_qp_ex(
     context: NonNull<ibv_context>,
     attr: &mut ibv_qp_init_attr_ex,
 ) -> io::Result<NonNull<ibv_qp>> {
@@ -177,11 +177,50 @@ pub(super) unsafe fn create_qp_ex(
     made(unsafe { verb(context.as_ptr(), attr) })
 }
 
+/// `ibv_alloc_td`.
+///
+/// # Safety
+/// The context is open.
+#[cfg(feature = "mlx5")]
+pub(crate) unsafe fn alloc_td(context: NonNull<ibv_context>) -> io::Result<NonNull<ibv_td>> {
+    let verb = newer!(context, alloc_td).ok_or_else(unsupported)?;
+    let mut attr = ibv_td_init_attr { comp_mask: 0 };
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), &raw mut attr) })
+}
+
+/// `ibv_dealloc_td`.
+///
+/// # Safety
+/// The domain is alive, and goes once; its context is open.
+#[cfg(feature = "mlx5")]
+pub(crate) unsafe fn dealloc_td(td: NonNull<ibv_td>) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    let context = NonNull::new(unsafe { (*td.as_ptr()).context }).ok_or_else(unsupported)?;
+    let verb = newer!(context, dealloc_td).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    check(unsafe { verb(td.as_ptr()) })
+}
+
+/// `ibv_alloc_parent_domain`.
+///
+/// # Safety
+/// The context, and what the attributes name, are open.
+#[cfg(feature = "mlx5")]
+pub(crate) unsafe fn alloc_parent_domain(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_parent_domain_init_attr,
+) -> io::Result<NonNull<ibv_pd>> {
+    let verb = newer!(context, alloc_parent_domain).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
 /// `ibv_get_async_event`: blocks, unless the descriptor says otherwise.
 ///
 /// # Safety
 /// The context is open.
-pub(super) unsafe fn get_async_event(context: NonNull<ibv_context>) -> io::Result<AsyncEvent> {
+pub(crate) unsafe fn get_async_event(context: NonNull<ibv_context>) -> io::Result<AsyncEvent> {
     let mut event = MaybeUninit::<AsyncEvent>::zeroed();
     // SAFETY: the context is open; the event has C's layout (see the tests). The enum that
     // `rdma-sys` has in it is not looked at.
@@ -198,7 +237,7 @@ pub(super) unsafe fn get_async_event(context: NonNull<ibv_context>) -> io::Resul
 ///
 /// # Safety
 /// The event was got, and is acknowledged once.
-pub(super) unsafe fn ack_async_event(event: &mut AsyncEvent) {
+pub(crate) unsafe fn ack_async_event(event: &mut AsyncEvent) {
     // SAFETY: the caller's promise; as in `get_async_event`.
     unsafe { rdma_sys::ibv_ack_async_event(std::ptr::from_mut(event).cast()) };
 }

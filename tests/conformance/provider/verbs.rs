@@ -1,7 +1,10 @@
 //! rxe of Linux 6.1, as a device of libibverbs: what it lacks, and what it does otherwise.
 
+#[path = "mlx5.rs"]
+mod mlx5;
+
 use super::{Feature, Provider};
-use bellwire::Device;
+use bellwire::{Device, ProviderKind};
 use bellwire_tests::fixture::Quiet;
 use std::time::Duration;
 
@@ -219,10 +222,17 @@ fn is_plain() -> bool {
 /// The device that is to be judged in place of the others, if there is one.
 pub fn providers() -> Option<&'static [Provider]> {
     std::env::var_os(DEVICE)?;
-    Some(if is_plain() { &PLAIN } else { &BEST })
+    Some(match open().provider() {
+        ProviderKind::Mlx5 => &mlx5::RINGS,
+        _ if is_plain() => &PLAIN,
+        _ => &BEST,
+    })
 }
 
 /// Its page. Plain queues have none: they follow the rules that the others do, but for a few.
 pub fn page() -> Option<super::Page> {
+    if open().provider() == ProviderKind::Mlx5 {
+        return Some(mlx5::PAGE);
+    }
     (!is_plain()).then_some(("conformance-verbs.md", "cargo xtask conformance --verbs"))
 }

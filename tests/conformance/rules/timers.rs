@@ -116,11 +116,13 @@ fn alone(p: &Provider, device: &Device, attr: &ConnectAttr) -> End {
 }
 
 fn silence_takes_its_time(p: &Provider) {
-    let mut a = alone(p, &p.device(), &impatient());
+    let attr = impatient();
+    let mut a = alone(p, &p.device(), &attr);
     let start = Instant::now();
     a.go(1, Send {}, NoPayload);
     told(&mut a, 1, WcStatus::RetryExcErr);
-    assert!(start.elapsed() >= timeout_of(8) * 2);
+    let times = u32::from(attr.retry_cnt) + 1;
+    assert!(start.elapsed() >= timeout_of(attr.timeout) * times);
     assert_eq!(a.qp.state(), QpState::Err);
 }
 

@@ -173,6 +173,8 @@ fn families(to: &mut String) {
     );
     fault(to, Fault::Errno(i32::MAX), ": any other number");
     to.push_str("\n## Told by the peer\n\n");
-    fault(to, Fault::Peer, "");
+    for told in [Fault::Peer, Fault::PeerClosed, Fault::PeerLost] {
+        fault(to, told, "");
+    }
     to.push('\n');
 }

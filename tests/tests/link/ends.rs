@@ -1,9 +1,9 @@
 //! Links that end: everything is told, and all blocks come back.
 
-use crate::world::{End, World, init};
+use crate::world::{End as Side, World, init};
 use bellwire::connect::{Message, RecoveryInfo};
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
-use bellwire::fault::plan::{Limits, Why};
+use bellwire::fault::plan::{End, Limits, Why};
 use bellwire::recovery::{Exchange, LinkEnd, LinkError, LinkInit, LinkState, LocalExchange, pair};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaWrite, Send};
@@ -12,7 +12,7 @@ use bellwire_tests::fixture::virtual_device;
 use std::time::Duration;
 
 /// Polls one end, and moves the clock on, until it has ended.
-fn ended(world: &mut World, end: fn(&mut World) -> &mut End) -> LinkEnd {
+fn ended(world: &mut World, end: fn(&mut World) -> &mut Side) -> LinkEnd {
     for _ in 0..100_000 {
         end(world).poll();
         if let LinkState::Ended(why) = end(world).state() {
@@ -73,7 +73,10 @@ fn the_peer_goes() {
         .stage(11, Send {}, SendFlags::SIGNALED, Replay::IfSafe);
     let (_, gone) = pair();
     let pd = world.device.alloc_pd();
-    drop(std::mem::replace(&mut world.b, End::new(&pd, init(), gone)));
+    drop(std::mem::replace(
+        &mut world.b,
+        Side::new(&pd, init(), gone),
+    ));
     let end = ended(&mut world, |world| &mut world.a);
     assert_eq!(end, LinkEnd::GaveUp(Why::PeerClosed));
     assert_eq!(
@@ -123,8 +126,8 @@ fn alone() -> (World, LocalExchange) {
     let (first, peer) = pair();
     let (_, second) = pair();
     let mut world = World {
-        a: End::new(&pd, init(), first),
-        b: End::new(&pd, init(), second),
+        a: Side::new(&pd, init(), first),
+        b: Side::new(&pd, init(), second),
         device,
     };
     world.a.receive(0..2);
@@ -161,7 +164,7 @@ fn hears(messages: &[Vec<u8>]) -> (World, LinkEnd) {
 #[test]
 fn garbage_ends_the_link() {
     let (world, end) = hears(&[b"GET / HTTP/1.1\r\n\r\n".to_vec()]);
-    assert_eq!(end, LinkEnd::GaveUp(Why::PeerClosed));
+    assert_eq!(end, LinkEnd::GaveUp(Why::PeerLost));
     let error = world.a.link.exchange_error().unwrap().to_string();
     assert!(error.contains("speaks another protocol"), "{error}");
 }
@@ -214,6 +217,8 @@ fn drain() {
     let not = Outcome::NotExecuted;
     assert_eq!(told, [(11, Outcome::Done), (0, not), (1, not), (2, not)]);
     assert_eq!((drained.told, drained.retired), (4, 6));
+    let counters = world.a.link.counters().unwrap();
+    assert_eq!((counters.not_executed, counters.recv_not_executed), (0, 3));
     assert_eq!(world.a.slab.outstanding(), 0);
     world.settle();
     assert_eq!(
@@ -272,4 +277,58 @@ fn a_drain_recovers_first() {
         [(10, Outcome::Done), (11, failed), (12, Outcome::Done)]
     );
     assert_eq!(world.a.slab.outstanding(), 0);
+}
+
+/// An end that the peer wanted is no fault; one without a word is.
+#[test]
+fn a_peer_that_closes_and_one_that_is_lost() {
+    use bellwire::fault::Fault;
+    use std::sync::mpsc::channel;
+    for orderly in [true, false] {
+        let (mut world, mut peer) = alone();
+        let (faults, met) = channel();
+        let (ends, ended_so) = channel();
+        (world.a.link).on_fault(move |report| faults.send(report.fault).unwrap());
+        (world.a.link).on_recovered(move |report| ends.send(report.end).unwrap());
+        let conn = bellwire::connect::ConnInfo {
+            endpoint: bellwire::Endpoint {
+                qp_num: 0x00ff_ffff,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let info = RecoveryInfo {
+            epoch: 1,
+            conn,
+            connection: 0,
+            consumed: 0,
+            exact: true,
+        };
+        for message in [Message::Info(info), Message::Ready { epoch: 1 }] {
+            peer.send(&message.to_bytes()).unwrap();
+        }
+        world.settle_a();
+        assert_eq!(world.a.state(), LinkState::Ready);
+        assert_eq!(ended_so.try_recv(), Ok(End::Recovered));
+        if orderly {
+            peer.send(&Message::Closing.to_bytes()).unwrap();
+        }
+        drop(peer);
+        let why = if orderly {
+            Why::PeerClosed
+        } else {
+            Why::PeerLost
+        };
+        assert_eq!(
+            ended(&mut world, |world| &mut world.a),
+            LinkEnd::GaveUp(why)
+        );
+        let expected = (!orderly).then_some(Fault::PeerLost);
+        assert_eq!(met.try_recv().ok(), expected);
+        let expected = (!orderly).then_some(End::GaveUp(why));
+        assert_eq!(ended_so.try_recv().ok(), expected);
+        let counters = world.a.link.counters().unwrap();
+        assert_eq!(counters.gave_up, u64::from(!orderly));
+        world.all_told([0, 0]);
+    }
 }

@@ -317,3 +317,32 @@ fn hooks_and_counters() {
     assert_eq!(other.faults[usize::from(Scope::Connection.number())], 1);
     assert_eq!(other.reposted, 1);
 }
+
+/// The flight recorder: of the queue pair that there is, and of the one that failed.
+#[test]
+fn what_a_queue_pair_did_last_is_kept() {
+    use bellwire::recorder::DumpOptions;
+    let options = DumpOptions::default();
+    for dump in [None, Some(options)] {
+        let mut world = World::with(&bellwire::recovery::LinkInit { dump, ..init() });
+        assert!(world.a.link.failure().is_none(), "none has failed");
+        world.b.receive([1]);
+        world.a.go(77, Send {}, Replay::Surface);
+        world.poll();
+        let record = world.a.link.dump(&options).unwrap();
+        assert_eq!(Some(record.qp_num), world.a.link.qp_num());
+        assert!(record.to_string().contains("wr_id 77"), "{record}");
+        strike(&world, Fault::QpFatal(record.qp_num));
+        world.settle();
+        let now = world.a.link.dump(&options).unwrap().to_string();
+        let kept = world.a.link.failure().map(ToString::to_string);
+        assert_eq!(kept.is_some(), dump.is_some());
+        if let Some(kept) = kept {
+            for part in ["wr_id 77", "QP_FATAL"] {
+                assert!(kept.contains(part), "{part}: {kept}");
+            }
+            assert!(!now.contains("wr_id 77"), "{now}");
+        }
+        assert!(now.contains("state RTS"), "{now}");
+    }
+}

@@ -7,5 +7,7 @@ mod faults;
 mod hostile;
 mod input;
 mod modes;
+mod sleep;
 mod twice;
+mod windows;
 mod world;

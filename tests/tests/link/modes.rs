@@ -2,6 +2,7 @@
 
 use crate::world::{End, init};
 use bellwire::connect::tcp::{Connection, Listener};
+use bellwire::fault::Scope;
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::recovery::{Exchange, LinkInit, LinkState, RecoverIn, pair};
 use bellwire::soft::{Fault, Mode, Script, Trigger};
@@ -144,4 +145,48 @@ fn a_link_that_a_thread_recovers_can_be_closed_and_dropped() {
         assert!(start.elapsed() < SOON / 4);
         assert_eq!(slab.outstanding(), 0);
     }
+}
+
+/// The thread calls the hooks as things happen, takes in new ones, and what the program reports; nobody
+/// polls meanwhile.
+#[test]
+fn the_program_is_called_while_a_thread_recovers() {
+    let pd = device(Mode::Inline).alloc_pd();
+    let (here, there) = pair();
+    let init = LinkInit {
+        recover_in: RecoverIn::Thread,
+        ..init()
+    };
+    let mut a = End::new(&pd, init.clone(), here);
+    let mut b = End::new(&pd, init, there);
+    until(&mut a, &mut b, ready);
+    let (send, calls) = std::sync::mpsc::channel();
+    let caller = || std::thread::current().name().map(str::to_owned);
+    let said = send.clone();
+    a.link
+        .on_recovered(move |report| said.send((format!("{:?}", report.end), caller())).unwrap());
+    a.link.report(bellwire::fault::Fault::Peer);
+    a.poll();
+    assert_eq!(a.link.counters(), None, "away");
+    // The peer is not polled, so that the thread goes on.
+    a.link
+        .on_fault(move |report| send.send((report.fault.to_string(), caller())).unwrap());
+    let cq_err = bellwire::event::EventType::CqErr;
+    a.link.report(bellwire::fault::Fault::Event(cq_err));
+    let thread = Some("bellwire-recovery".to_owned());
+    let call = calls.recv_timeout(SOON).unwrap();
+    assert_eq!(call, ("CQ_ERR".to_owned(), thread.clone()));
+    // Now it is.
+    let start = Instant::now();
+    let call = loop {
+        b.poll();
+        if let Ok(call) = calls.try_recv() {
+            break call;
+        }
+        assert!(start.elapsed() < SOON);
+    };
+    assert_eq!(call, ("Recovered".to_owned(), thread));
+    until(&mut a, &mut b, ready);
+    let of_cq = usize::from(Scope::Cq.number());
+    assert_eq!(a.link.counters().unwrap().faults[of_cq], 1);
 }

@@ -121,3 +121,32 @@ fn a_doubt_outlasts_what_was_posted_again() {
     let doubt = Outcome::InDoubt(Doubt::NoAnswer);
     assert_eq!(world.a.sends(), [(1, doubt)]);
 }
+
+/// What is posted again fails again, with each status in turn, before the link is opened: also with one
+/// that by itself asks for no recovery.
+#[test]
+fn whatever_fails_just_before_the_link_opens() {
+    let init = LinkInit {
+        steps_at_once: 1,
+        ..init()
+    };
+    for &status in &WcStatus::ALL[1..] {
+        let mut world = World::with(&init);
+        world.a.receive(0..15);
+        world.b.receive(0..3);
+        let qp_num = world.a.link.qp_num().unwrap();
+        let at = |nth| Trigger::EntryOf { qp_num, nth };
+        let script = Script::default()
+            .with(at(1), Fault::Status(WcStatus::WrFlushErr))
+            .with(at(2), Fault::Status(status));
+        world.device.inject(&script).unwrap();
+        world.a.go(10, Send {}, Replay::IfSafe);
+        world.settle();
+        assert_eq!(world.states(), [LinkState::Ready; 2], "{status}");
+        assert_eq!(world.a.link.epoch(), 3, "{status}");
+        let came = world.b.log.len() as u32;
+        assert_eq!(world.a.sends().len(), 1, "{status}: {:?}", world.a.log);
+        world.talk();
+        world.all_told([15, 3 - came]);
+    }
+}

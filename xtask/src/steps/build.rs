@@ -18,6 +18,9 @@ use crate::{
 /// The bench target that counts instructions rather than time.
 const INSTRUCTIONS: &str = "instructions";
 
+/// The bench that counts cache lines, by Valgrind too.
+const LINES: &str = "lines";
+
 /// Examples that end by themselves, with arguments that make them short.
 const EXAMPLES: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
 
@@ -28,11 +31,18 @@ const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 
 pub fn no_std(_: &Workspace) -> Result<Run> {
-    tools::bare_target().need()?;
+    for target in tools::bare_targets() {
+        target.need()?;
+    }
     let mut run = Run::default();
     run.command(&mut command(&format!(
         "cargo build -p bellwire-core --release --target {}",
         tools::BARE_TARGET
+    )));
+    // Its barriers are others.
+    run.command(&mut command(&format!(
+        "cargo check -p bellwire-core --target {}",
+        tools::BARE_AARCH64
     )));
     Ok(run)
 }
@@ -83,7 +93,10 @@ pub fn benches(workspace: &Workspace) -> Result<Run> {
         build.args(["-p", &bench.package, "--bench", &bench.name]);
     }
     run.command(&mut build);
-    for bench in benches.iter().filter(|bench| bench.name != INSTRUCTIONS) {
+    for bench in benches
+        .iter()
+        .filter(|bench| ![INSTRUCTIONS, LINES].contains(&bench.name.as_str()))
+    {
         let mut once = command("cargo bench");
         once.args(["-p", &bench.package, "--bench", &bench.name, "--", "--test"]);
         run.command(&mut once);
@@ -102,7 +115,14 @@ pub fn instructions(workspace: &Workspace) -> Result<Run> {
     }
     let mut run = Run::default();
     let mut count = command("cargo bench");
-    run.command(count.args(["-p", &bench.package, "--bench", INSTRUCTIONS]));
+    run.command(count.args([
+        "-p",
+        &bench.package,
+        "--bench",
+        INSTRUCTIONS,
+        "--bench",
+        LINES,
+    ]));
     Ok(run)
 }
 

@@ -41,7 +41,7 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 19] = [
+pub const STEPS: [Step; 20] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
     step("clippy", "lints, default and all features", style::clippy),
@@ -67,6 +67,11 @@ pub const STEPS: [Step; 19] = [
     step("instructions", "instruction counts", build::instructions),
     step("examples", "build and run examples", build::examples),
     step("c", "install; C and C++ programs against that", c::c),
+    step(
+        "uverbs",
+        "stock programs, on a stand-in for the kernel",
+        tests::uverbs,
+    ),
     VM,
     step("hygiene", "what must not be committed", style::hygiene),
 ];

@@ -2,13 +2,16 @@
 
 use anyhow::Result;
 
+use super::tools;
 use crate::{command::command, run::Run, workspace::Workspace};
 
-/// `bellwire-tests` is left to the steps `release` and `asan`; bench targets to `benches`.
+/// `bellwire-tests` is left to the steps `release` and `asan`; bench targets to `benches`; the
+/// stand-in for the kernel to `uverbs`.
 pub fn unit(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
     run.command(&mut command(
-        "cargo test --workspace --exclude bellwire-tests --lib --bins --tests --examples --no-fail-fast",
+        "cargo test --workspace --exclude bellwire-tests --exclude bellwire-uverbs-preload \
+         --lib --bins --tests --examples --no-fail-fast",
     ));
     run.must_have_found_tests();
     Ok(run)
@@ -40,5 +43,16 @@ pub fn doc(_: &Workspace) -> Result<Run> {
     run.command(&mut command("cargo test --workspace --doc --no-fail-fast"));
     let mut doc = command("cargo doc --workspace --no-deps");
     run.command(doc.env("RUSTDOCFLAGS", "-D warnings"));
+    Ok(run)
+}
+
+/// Runs what needs libibverbs and libmlx5 as the distribution has them.
+pub fn uverbs(_: &Workspace) -> Result<Run> {
+    tools::need_packages(&tools::UVERBS)?;
+    let mut run = Run::default();
+    run.command(&mut command(
+        "cargo test -p bellwire-uverbs-preload --no-fail-fast",
+    ));
+    run.must_have_found_tests();
     Ok(run)
 }

@@ -10,7 +10,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Debian packages that building and testing needs. This and [`GUEST`] are the places that name them.
+/// Debian packages that building and testing needs. This, [`UVERBS`] and [`GUEST`] are the places that name them.
 const APT: [&str; 12] = [
     "clang",
     "cmake",
@@ -40,10 +40,21 @@ pub const GUEST: [&str; 10] = [
     "xz-utils",
 ];
 
+/// Debian packages whose programs and libraries run on the stand-in for the kernel.
+pub const UVERBS: [&str; 4] = [
+    "gcc",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "libibverbs-dev",
+];
+
 const CARGO_HACK: &str = "0.6.46";
 
 /// A target without an operating system: code that reaches for `std` does not build for it.
 pub const BARE_TARGET: &str = "x86_64-unknown-none";
+
+/// The same of another architecture.
+pub const BARE_AARCH64: &str = "aarch64-unknown-none";
 
 /// Something that rustup or cargo installs.
 pub struct Tool {
@@ -150,13 +161,15 @@ pub fn clippy() -> Tool {
     Tool::new("clippy", "cargo clippy --version", "clippy", install)
 }
 
-pub fn bare_target() -> Tool {
-    Tool::new(
-        format!("the target {BARE_TARGET}"),
-        "rustup target list --installed",
-        BARE_TARGET,
-        format!("rustup target add {BARE_TARGET}"),
-    )
+pub fn bare_targets() -> [Tool; 2] {
+    [BARE_TARGET, BARE_AARCH64].map(|target| {
+        Tool::new(
+            format!("the target {target}"),
+            "rustup target list --installed",
+            target,
+            format!("rustup target add {target}"),
+        )
+    })
 }
 
 pub fn cargo_hack() -> Tool {
@@ -205,7 +218,8 @@ pub fn for_miri() -> [Tool; 3] {
 /// Installs what is missing, and says what is there. What cannot be installed makes the step
 /// "could not run"; the steps that need it say so again.
 pub fn tools(workspace: &Workspace) -> Result<Run> {
-    let mut tools = vec![rustfmt(), clippy(), bare_target(), cargo_hack()];
+    let mut tools = vec![rustfmt(), clippy(), cargo_hack()];
+    tools.extend(bare_targets());
     tools.extend(for_miri());
     tools.extend(gungraun_runner(workspace));
 

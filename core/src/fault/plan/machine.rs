@@ -99,8 +99,8 @@ impl Plan {
             Fault::Event(EventType::QpLastWqeReached) => self.queues.last_wqe = true,
             Fault::Cm(CmEvent::Disconnected) => self.queues.timewait = true,
             Fault::Cm(CmEvent::TimewaitExit) => self.queues.timewait = false,
-            // It is there, and waits for us.
-            Fault::Peer => self.not_before = None,
+            // It is there, and waits for us; or is not waited for.
+            _ if fault.is_of_peer() => self.not_before = None,
             _ => {}
         }
         let recovery = classify(fault).recovery;
@@ -161,9 +161,10 @@ impl Plan {
             StepResult::Pending => {}
             StepResult::Done => self.finish(step, false, now),
             StepResult::Changed => self.finish(step, step == Step::Resolve, now),
-            StepResult::PeerClosed => match self.phase {
+            StepResult::PeerClosed | StepResult::PeerLost => match self.phase {
                 Phase::GivingUp(_) => self.finish(step, false, now),
-                _ => self.give_up(Why::PeerClosed),
+                _ if result == StepResult::PeerClosed => self.give_up(Why::PeerClosed),
+                _ => self.give_up(Why::PeerLost),
             },
             StepResult::Failed(fault) => {
                 // The error of a call is about the step, unless the device is gone.
@@ -223,7 +224,7 @@ impl Plan {
             needs if needs.intersects(Needs::REBUILD) => {
                 self.needs.contains(needs & Needs::REBUILD)
             }
-            _ if self.last == Fault::Peer && self.setup.peer => {
+            _ if self.last.is_of_peer() && self.setup.peer => {
                 self.will_quiesce() || self.todo.has(Step::Exchange)
             }
             // The connection that is being made failed, not the queue pair.
@@ -239,7 +240,7 @@ impl Plan {
                 self.want(needs);
                 self.again(
                     Why::FaultsKeepComing(self.last),
-                    self.last != Fault::Peer,
+                    !self.last.is_of_peer(),
                     now,
                 );
             }
@@ -273,7 +274,7 @@ impl Plan {
             if self.relapses >= self.limits.attempts.max(1) {
                 return self.give_up(Why::FaultsKeepComing(self.last));
             }
-            if self.relapses > 0 && self.last != Fault::Peer {
+            if self.relapses > 0 && !self.last.is_of_peer() {
                 self.delay(self.relapses + 1, now);
             }
         }

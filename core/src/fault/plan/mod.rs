@@ -118,8 +118,10 @@ pub enum StepResult {
     Pending,
     /// It failed.
     Failed(Fault),
-    /// The peer has closed the connection.
+    /// The peer has closed the connection, in good order.
     PeerClosed,
+    /// The peer cannot be reached any more, or makes no sense.
+    PeerLost,
 }
 
 /// How a recovery ended.
@@ -144,8 +146,10 @@ pub enum Why {
     TimedOut(Step),
     /// Recovery was interrupted by, or followed by, faults as often as is tried; this was the last.
     FaultsKeepComing(Fault),
-    /// The peer has closed the connection.
+    /// The peer has closed the connection, in good order.
     PeerClosed,
+    /// The peer cannot be reached any more, or makes no sense.
+    PeerLost,
 }
 
 impl fmt::Display for Why {
@@ -158,6 +162,7 @@ impl fmt::Display for Why {
                 write!(f, "faults keep coming, the last one {fault:?}")
             }
             Self::PeerClosed => f.write_str("the peer has closed the connection"),
+            Self::PeerLost => f.write_str("the peer cannot be reached any more"),
         }
     }
 }

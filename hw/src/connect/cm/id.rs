@@ -230,8 +230,9 @@ impl Id {
         both!(self, id => id.disconnect())
     }
 
-    /// Looks for a datagram service (SIDR; rdma_connect(3) of an id of datagrams): `Found`, `Rejected`
-    /// or `Unreachable` tells.
+    /// Looks for a datagram service (SIDR; rdma_connect(3) of an id of datagrams): `Found` tells where it
+    /// is. That there is none, or that it refuses, is told by `Rejected`, or by `Unreachable` with the
+    /// answer's status, as Linux has it.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

@@ -16,6 +16,64 @@
 //!   TimewaitExit                                TimewaitExit
 //! ```
 //!
+//! ```
+//! use bellwire::connect::cm::{ConnParam, EventChannel, EventKind, Id, PortSpace};
+//! use bellwire::wqe::Send;
+//! use bellwire::wr::SendFlags;
+//! use bellwire::{AccessFlags, Cq, Qp, QpInit};
+//! use std::time::Duration;
+//!
+//! const SOON: Duration = Duration::from_secs(5);
+//!
+//! // A queue pair for an id, in INIT: receives are posted here.
+//! fn end(id: &Id) -> Result<(Qp, Cq), Box<dyn std::error::Error>> {
+//!     let device = id.device()?.expect("bound by its address");
+//!     let init = QpInit::default();
+//!     let (sends, receives) = init.cq_entries();
+//!     let mut cq = device.create_cq(sends + receives)?;
+//!     let mut qp = device.alloc_pd().create_qp(&mut cq, &init)?;
+//!     id.init_qp(&mut qp, AccessFlags::empty())?;
+//!     unsafe { qp.rq().post(1, &[])? }; // SAFETY: names no memory
+//!     qp.rq().ring();
+//!     Ok((qp, cq))
+//! }
+//!
+//! // Both ends in one thread, by one channel; "rdma" and the host's address do as well.
+//! let channel = EventChannel::open("soft")?;
+//! let next = || Ok::<_, bellwire::Error>(channel.get(SOON)?.expect("in time").ack());
+//! let listener = channel.id(PortSpace::Tcp)?;
+//! listener.bind(("127.0.0.1", 7471))?;
+//! listener.listen(8)?;
+//!
+//! let client = channel.id(PortSpace::Tcp)?;
+//! client.resolve_addr(None, ("127.0.0.1", 7471), SOON)?;
+//! assert!(matches!(next()?, EventKind::AddrResolved));
+//! client.resolve_route(SOON)?;
+//! assert!(matches!(next()?, EventKind::RouteResolved));
+//! let (mut a, mut a_cq) = end(&client)?;
+//! client.connect(&a, &ConnParam { private_data: b"who?".to_vec(), ..ConnParam::default() })?;
+//!
+//! let EventKind::ConnectRequest { id: server, conn } = next()? else { panic!() };
+//! assert!(conn.param.private_data.starts_with(b"who?"));
+//! let (mut b, _b_cq) = end(&server)?;
+//! server.accept(&mut b, &ConnParam::default())?;
+//! assert!(matches!(next()?, EventKind::ConnectResponse { .. }));
+//! client.establish(&mut a)?;
+//! assert!(matches!(next()?, EventKind::Established));
+//!
+//! a.sq().post_inline(2, (), Send {}, b"", SendFlags::SIGNALED)?;
+//! a.sq().ring();
+//! let sent = loop {
+//!     if let Some(completion) = a_cq.poll_one() { break completion }
+//! };
+//! assert!(sent.result.is_ok());
+//!
+//! client.disconnect(&mut a)?;
+//! assert!(matches!(next()?, EventKind::Disconnected)); // the server's
+//! server.disconnect(&mut b)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The communication manager exchanges what two queue pairs have to know of each other, and says which
 //! attributes follow from it; the queue pair stays the program's [`Qp`](crate::Qp), and every change of
 //! its state goes through it. So what it has promised of each request holds here, too.

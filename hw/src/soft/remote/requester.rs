@@ -3,6 +3,7 @@
 use super::super::hca::Hca;
 use super::super::mr::{Reach, SHOWN};
 use super::super::qp::{QpCtx, SendWork};
+use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
 use super::{ASKS, EAGER, MAPPED, PULLED, UNRELIABLE, direct};
 use crate::fabric::{Header, Kind, Room, Send};
@@ -224,6 +225,13 @@ fn is_new(work: &SendWork) -> bool {
     work.remote
         .as_ref()
         .is_some_and(|remote| (work.consumer.wrapping_sub(remote.sent_to) as i32) >= 0)
+}
+
+impl QpRecord {
+    /// Whether no packet was sent to another process of the entry at hand.
+    pub(in super::super) fn is_new(&mut self) -> bool {
+        (self.runnable()).is_some_and(|(work, _)| work.remote.is_none() || is_new(work))
+    }
 }
 
 /// An entry on its way into a packet.

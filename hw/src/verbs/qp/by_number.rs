@@ -1,7 +1,6 @@
 //! Queue pairs, as the program's side names them: by number.
 
 use super::super::context::Context;
-use super::super::cq::Cq;
 use super::super::sys;
 use super::Qp;
 use crate::error::Error;
@@ -38,6 +37,12 @@ impl Context {
         }
     }
 
+    pub(crate) fn stop_qp(&self, qpn: u32) {
+        if let Ok(qp) = self.qp(qpn) {
+            qp.stop();
+        }
+    }
+
     pub(crate) fn destroy_qp(&self, qpn: u32) {
         let qp = self.tables().qps.remove(&qpn);
         if let Some(qp) = qp {
@@ -52,10 +57,15 @@ impl Context {
         let Element::Cq(cqn) = element else {
             return;
         };
-        let on_it = |qp: &&Arc<Qp>| qp.cqs().any(|cq| cq.cqn() == cqn && !cq.overrun());
+        let on_it = |qp: &&Arc<Qp>| {
+            let mut objects = qp.way.objects().into_iter();
+            objects.any(|cq| cq.cqn() == cqn && !cq.overrun())
+        };
         let qps: Vec<_> = (self.tables().qps.values().filter(on_it).cloned()).collect();
-        for qp in &qps {
-            (qp.cqs().filter(|cq| cq.cqn() == cqn)).for_each(Cq::set_overrun);
+        for cq in qps.iter().flat_map(|qp| qp.way.objects()) {
+            if cq.cqn() == cqn {
+                cq.set_overrun();
+            }
         }
         for qp in &qps {
             qp.failing.store(true, Ordering::Relaxed);

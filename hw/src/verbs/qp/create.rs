@@ -68,16 +68,17 @@ impl Ops {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QpConfig {
     pub transport: QpType,
-    /// Requests that can be in flight: each entry of the rings may be one.
+    /// Requests that can be in flight.
     pub sends: u32,
     pub receives: u32,
     pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub max_inline_data: u32,
+    /// Entries beside those that are the program's.
+    pub spare: u32,
+    /// Not an extended one, though the device has such.
+    pub plain: bool,
 }
-
-/// Entries beside those that are the program's: the last of a drain.
-const SPARE: u32 = 1;
 
 fn verbs_type(transport: QpType) -> Option<u32> {
     match transport {
@@ -104,16 +105,16 @@ pub(super) unsafe fn create(
     let unsupported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
     let qp_type = verbs_type(config.transport).ok_or_else(unsupported)?;
     let cap = sys::ibv_qp_cap {
-        max_send_wr: config.sends + SPARE,
+        max_send_wr: config.sends + config.spare,
         max_recv_wr: match srq.is_null() {
-            true => config.receives + SPARE,
+            true => config.receives + config.spare,
             false => 0,
         },
         max_send_sge: config.max_send_sge.max(1),
         max_recv_sge: config.max_recv_sge.max(1),
         max_inline_data: config.max_inline_data,
     };
-    let wishes = match context.is_plain {
+    let wishes = match context.is_plain || config.plain {
         true => &[],
         false => Ops::wishes(config.transport),
     };
@@ -166,6 +167,8 @@ pub(in crate::verbs) fn find_inline(context: &Context) -> u32 {
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data,
+            spare: 0,
+            plain: false,
         };
         // SAFETY: both are there, and stay.
         let made = unsafe { create(context, pd, [cq; 2], null_mut(), &config) };

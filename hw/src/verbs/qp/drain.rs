@@ -4,7 +4,7 @@ use super::super::attr;
 use super::super::cq::Cq;
 use super::super::sys;
 use super::super::tag::Kind;
-use super::Qp;
+use super::{Qp, Way};
 use bellwire_core::qp::QpState;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering;
@@ -86,7 +86,7 @@ impl Qp {
             num_sge: 0,
         };
         let mut bad = null_mut();
-        // SAFETY: alive; the poster is here, by its owner. There is room: see `SPARE`.
+        // SAFETY: alive; the poster is here, by its owner. There is room: see `QpConfig::spare`.
         0 == unsafe { sys::ibv_post_recv(self.handle.as_ptr(), &raw mut wr, &raw mut bad) }
     }
 
@@ -112,7 +112,7 @@ impl Qp {
         }
         let wr_id = self.send_tag().with(Kind::LastSend).of(0);
         let flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
-        // SAFETY: alive; the poster is here, by its owner. There is room: see `SPARE`.
+        // SAFETY: alive; the poster is here, by its owner. There is room: see `QpConfig::spare`.
         let posted = unsafe {
             match self.extended.map(NonNull::as_ptr) {
                 Some(qp) => {
@@ -145,11 +145,20 @@ impl Qp {
         posted
     }
 
+    /// Nothing is posted any more: what is rung from here on is told as flushed.
+    pub fn stop(&self) {
+        let state = self.query().map_or(QpState::Err, |attr| attr.qp_state);
+        if state != QpState::Reset && self.set_refused() {
+            self.drain();
+        }
+    }
+
     /// Destroys it, after everything posted has been told. When this returns the device does not touch
     /// its memory any more.
     pub fn destroy(&self) {
         let state = self.query().map_or(QpState::Err, |attr| attr.qp_state);
-        if state != QpState::Reset && !self.refused() {
+        // Of rings of the device's whoever posts to them drains them.
+        if matches!(self.way, Way::Verbs(_)) && state != QpState::Reset && !self.refused() {
             self.drain();
         }
         self.cqs().for_each(Cq::fetch_all);

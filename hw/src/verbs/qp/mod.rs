@@ -10,13 +10,14 @@ pub(super) use create::{Ops, find_inline};
 
 use super::attr;
 use super::context::Context;
-use super::cq::{Cq, User};
+use super::cq::{Cq, CqObject, User};
 use super::memory::Pd;
 use super::srq::Srq;
 use super::sys;
 use super::tag::{Kind, Tag};
 use crate::error::Error;
 use crate::soft::Life;
+use bellwire_core::cqe::Cqe64;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
 use bellwire_core::wr::QpType;
 use std::io;
@@ -29,6 +30,33 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// gone would never be told.
 const RXE_RETRIES: u8 = 6;
 
+/// How its requests go to the device, and completions come back: sends', then receives'.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// By libibverbs.
+    Verbs([&'static Cq; 2]),
+    /// By rings of the device's that core writes and reads, in this (parent) domain.
+    #[cfg_attr(
+        not(feature = "mlx5"),
+        expect(dead_code, reason = "of devices with rings")
+    )]
+    Rings(NonNull<sys::ibv_pd>, [&'static CqObject; 2]),
+}
+
+// SAFETY: the domain is the queue pair's, and only handed to libibverbs.
+unsafe impl Send for Way {}
+// SAFETY: as above.
+unsafe impl Sync for Way {}
+
+impl Way {
+    fn objects(&self) -> [&'static CqObject; 2] {
+        match self {
+            Self::Verbs([send, recv]) => [send, recv],
+            Self::Rings(_, objects) => *objects,
+        }
+    }
+}
+
 /// The device's queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
@@ -37,8 +65,7 @@ pub(crate) struct Qp {
     ops: Ops,
     qpn: u32,
     transport: QpType,
-    send_cq: &'static Cq,
-    recv_cq: &'static Cq,
+    way: Way,
     srq: Option<Arc<Srq>>,
     /// Counters of the next entries to post; the posters'.
     send_at: AtomicU32,
@@ -67,20 +94,24 @@ impl Qp {
     /// posted.
     ///
     /// # Safety
-    /// The completion queues stay until the queue pair is destroyed.
+    /// The completion queues stay until the queue pair is destroyed, and so does the domain of its
+    /// rings.
     pub unsafe fn new(
         pd: &Pd,
-        cqs: [&'static Cq; 2],
+        way: Way,
         srq: Option<Arc<Srq>>,
         config: &QpConfig,
     ) -> Result<Arc<Self>, Error> {
         let context = pd.context().clone();
         context.check_alive()?;
-        let handles = cqs.map(|cq| cq.handle().as_ptr());
+        let handles = way.objects().map(|cq| cq.handle().as_ptr());
+        let domain = match way {
+            Way::Verbs(_) => pd.handle(),
+            Way::Rings(domain, _) => domain,
+        };
         let shared = srq.as_ref().map_or(null_mut(), |srq| srq.handle().as_ptr());
         // SAFETY: domain and queues are alive.
-        let made =
-            unsafe { create::create(&context, pd.handle().as_ptr(), handles, shared, config) };
+        let made = unsafe { create::create(&context, domain.as_ptr(), handles, shared, config) };
         let (handle, extended, ops) =
             made.map_err(|error| Error::io("create a queue pair", error))?;
         let qp = Arc::new(Self {
@@ -90,8 +121,7 @@ impl Qp {
             // SAFETY: just made.
             qpn: unsafe { handle.as_ref().qp_num },
             transport: config.transport,
-            send_cq: cqs[0],
-            recv_cq: cqs[1],
+            way,
             srq,
             send_at: AtomicU32::new(0),
             recv_at: AtomicU32::new(0),
@@ -138,13 +168,16 @@ impl Qp {
         }
     }
 
-    /// Its completion queues, each once.
+    /// Its completion queues, each once, where libibverbs is asked what completed.
     fn cqs(&self) -> impl Iterator<Item = &'static Cq> {
-        let second = (!std::ptr::eq(self.send_cq, self.recv_cq)).then_some(self.recv_cq);
-        std::iter::once(self.send_cq).chain(second)
+        let (first, second) = match self.way {
+            Way::Verbs([send, recv]) => (Some(send), (!std::ptr::eq(send, recv)).then_some(recv)),
+            Way::Rings(..) => (None, None),
+        };
+        first.into_iter().chain(second)
     }
 
-    pub(super) fn handle(&self) -> NonNull<sys::ibv_qp> {
+    pub(crate) fn handle(&self) -> NonNull<sys::ibv_qp> {
         self.handle
     }
 
@@ -171,12 +204,12 @@ impl Qp {
         self.ops.has(ops)
     }
 
-    pub(super) fn send_cq(&self) -> &'static Cq {
-        self.send_cq
-    }
-
-    pub(super) fn recv_cq(&self) -> &'static Cq {
-        self.recv_cq
+    /// Tells of a request that libibverbs did not take: by the completion queue of sends, or that of
+    /// receives. Without room the queue has overrun, which `reserve_cq` rules out.
+    pub(super) fn produce(&self, is_recv: bool, cqe: &Cqe64) {
+        if let Way::Verbs(cqs) = self.way {
+            let _room = cqs[usize::from(is_recv)].produce(cqe);
+        }
     }
 
     /// Of its send requests that bring nothing.

@@ -1,22 +1,8 @@
 //! Sizes and offsets, as a C compiler sees them: of what is declared here by hand, and of what
 //! `rdma-sys` declares by hand and is used here.
 
+use super::super::layouts::{compare_layouts, layouts};
 use super::*;
-use std::fmt::Write as _;
-use std::process::Command;
-
-/// Each as C calls it, and as it is here.
-macro_rules! layouts {
-    ($($c:literal $ty:ty { $($field:literal $($name:ident).+),* $(,)? };)*) => {
-        /// The C expressions, and what they are to be.
-        fn layouts() -> Vec<(String, usize)> {
-            vec![$(
-                (format!("sizeof({})", $c), size_of::<$ty>()),
-                $((format!("offsetof({}, {})", $c, $field), offset_of!($ty, $($name).+)),)*
-            )*]
-        }
-    };
-}
 
 layouts! {
     "struct ibv_async_event" AsyncEvent {
@@ -69,36 +55,7 @@ layouts! {
 
 #[test]
 fn layouts_are_those_of_c() {
-    let mut program = String::from(
-        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n",
-    );
-    for (expression, _) in layouts() {
-        writeln!(program, "printf(\"%zu\\n\", (size_t)({expression}));").unwrap();
-    }
-    program.push_str("return 0; }\n");
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, binary) = (
-        folder.path().join("layouts.c"),
-        folder.path().join("layouts"),
-    );
-    std::fs::write(&source, program).expect("written");
-    let compiled = Command::new("cc")
-        .arg(&source)
-        .arg("-o")
-        .arg(&binary)
-        .status();
-    assert!(compiled.expect("a C compiler").success());
-    let printed = Command::new(&binary).output().expect("it runs");
-    let printed = String::from_utf8(printed.stdout).expect("numbers");
-    let printed: Vec<usize> = printed
-        .lines()
-        .map(|line| line.parse().expect("a number"))
-        .collect();
-    let expected = layouts();
-    assert_eq!(printed.len(), expected.len());
-    for ((expression, here), there) in expected.into_iter().zip(printed) {
-        assert_eq!(here, there, "{expression}");
-    }
+    compare_layouts(&["infiniband/verbs.h"], &layouts());
 }
 
 #[test]

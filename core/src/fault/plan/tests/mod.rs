@@ -176,7 +176,11 @@ fn recoverable() -> Vec<Fault> {
         .flat_map(|&number| [QpType::Rc, QpType::Ud].map(|transport| status(number, transport)));
     let events = EventType::ALL.iter().map(|&number| event(number));
     let cm = CmEvent::ALL.iter().map(|&number| Fault::Cm(number));
-    let all = statuses.chain(events).chain(cm).chain([Fault::Peer]);
+    let all =
+        statuses
+            .chain(events)
+            .chain(cm)
+            .chain([Fault::Peer, Fault::PeerClosed, Fault::PeerLost]);
     let closes = |fault: &Fault| {
         matches!(
             crate::fault::classify(*fault).recovery,
@@ -454,32 +458,37 @@ fn what_only_helps_degrades() {
 }
 
 #[test]
-fn a_closed_peer_and_a_hanging_teardown_end_it() {
-    let mut world = World::new(LINK, Limits::default());
-    world.fault(QP_FATAL);
-    while world.next() != Next::Step(Step::Exchange) {
-        let step = *world.trace.last().unwrap();
-        world.done(step, StepResult::Done);
-    }
-    world.done(Step::Exchange, StepResult::PeerClosed);
-    let start = world.now;
-    for _ in 0..100 {
-        match world.next() {
-            Next::Step(step) => {
-                world.done(step, StepResult::Pending);
-                world.now += Duration::from_millis(100);
-            }
-            Next::Ended(end) => {
-                assert_eq!(end, End::GaveUp(Why::PeerClosed));
-                assert!(world.now - start <= 3 * Limits::default().step);
-                world.fault(CQ_ERR);
-                assert_eq!(world.next(), Next::Ended(End::GaveUp(Why::PeerClosed)));
-                return;
-            }
-            other => panic!("{other:?}"),
+fn a_peer_that_is_gone_and_a_hanging_teardown_end_it() {
+    for (fault, result, why) in [
+        (Fault::PeerClosed, StepResult::PeerClosed, Why::PeerClosed),
+        (Fault::PeerLost, StepResult::PeerLost, Why::PeerLost),
+        (QP_FATAL, StepResult::PeerClosed, Why::PeerClosed),
+    ] {
+        let mut world = World::new(LINK, Limits::default());
+        world.fault(fault);
+        while world.next() != Next::Step(Step::Exchange) {
+            let step = *world.trace.last().unwrap();
+            world.done(step, StepResult::Done);
         }
+        // All that was in flight was told before.
+        assert!(world.trace.contains(&Step::Drain));
+        world.done(Step::Exchange, result);
+        let start = world.now;
+        let end = loop {
+            match world.next() {
+                Next::Step(step) => {
+                    world.done(step, StepResult::Pending);
+                    world.now += Duration::from_millis(100);
+                    assert!(world.now - start <= 3 * Limits::default().step, "it hangs");
+                }
+                Next::Ended(end) => break end,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(end, End::GaveUp(why));
+        world.fault(CQ_ERR);
+        assert_eq!(world.next(), Next::Ended(end));
     }
-    panic!("it hangs");
 }
 
 /// What happens next in a random run.

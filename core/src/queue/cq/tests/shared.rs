@@ -1,0 +1,82 @@
+//! Queues that several receive from.
+
+use super::*;
+
+/// Two targets of an XRC receive queue complete through one attachment: each entry names its own.
+#[test]
+fn an_xrc_completion_bears_its_targets_number() {
+    let mut cq = Cq::new(8, 64, 1);
+    // SAFETY: kept, and used by this queue alone.
+    let ring = unsafe { SrqRing::new(memory(4 * 32), 4, 32) }.expect("sizes");
+    let ledger = keep(SrqLedger::new(ring, keep_all(4, SrqSlot::default)).expect("four"));
+    let record = keep(DoorbellRecord::default());
+    // SAFETY: the only queue on ring and ledger.
+    let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
+    // SAFETY: nothing is placed.
+    let posted = unsafe { srq.post_list((0..3).map(|wr_id| (wr_id, &[][..]))) };
+    assert_eq!(posted, Ok(()));
+    let xrc = Attach {
+        srq: Some((ledger, SrqUser::Xrc)),
+        ..Attach::default()
+    };
+    // SAFETY: the only poller.
+    let user_index = unsafe { cq.queue.attach(xrc) }.expect("room");
+    for (slot, qpn) in [(1, 0xabcdef), (0, 7)] {
+        let completed = CompletedWqe {
+            qpn,
+            ..wqe(user_index, slot)
+        };
+        cq.write(
+            &[0; 64],
+            &Cqe64::responder(CqeOpcode::RespSend, completed, 0),
+        );
+    }
+    assert_eq!(cq.poll(), Some((0xabcdef, 1)));
+    assert_eq!(cq.poll(), Some((7, 0)));
+    let completed = CompletedWqe {
+        qpn: 8,
+        ..wqe(user_index, 2)
+    };
+    let failed = Cqe64::error(CqeOpcode::RespErr, completed, 0, Syndrome::LOCAL_LENGTH, 0);
+    cq.write(&[0; 64], &failed);
+    let told = cq.queue.poll_one().expect("the failed one");
+    assert_eq!((told.qp_num, told.wr_id), (8, 2));
+    assert_eq!(told.status(), WcStatus::LocLenErr);
+    assert_eq!(told.result.expect_err("failed").counter, 2, "its entry");
+}
+
+#[test]
+fn room_for_a_shared_queue_is_reserved_once() {
+    let mut cq = Cq::new(16, 64, 4);
+    let shared = || {
+        // SAFETY: kept, and used by nobody.
+        let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
+        &*keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"))
+    };
+    let (first, second) = (shared(), shared());
+    let attach = |ledger, qpn| Attach {
+        srq: Some((ledger, SrqUser::Qp(qpn))),
+        ..Attach::default()
+    };
+    // SAFETY: nothing is posted.
+    unsafe {
+        let queue = &mut cq.queue;
+        let none = queue.attach_unreserved(attach(first, 1)).expect("a slot");
+        let a = queue.attach(attach(first, 2)).expect("room");
+        assert_eq!(queue.unreserved(), 8);
+        let b = queue.attach(attach(first, 3)).expect("room");
+        assert_eq!(queue.unreserved(), 8);
+        let c = queue.attach(attach(second, 4)).expect("room");
+        assert_eq!(queue.unreserved(), 0);
+        queue.detach(a, nothing);
+        assert_eq!(queue.unreserved(), 0, "for the other");
+        let again = queue.attach(attach(first, 2)).expect("reserved");
+        queue.detach(c, nothing);
+        assert_eq!(queue.unreserved(), 8);
+        queue.detach(b, nothing);
+        queue.detach(again, nothing);
+        assert_eq!(queue.unreserved(), 16);
+        queue.detach(none, nothing);
+        assert_eq!(queue.unreserved(), 16);
+    }
+}

@@ -1,0 +1,40 @@
+//! The end of a queue pair on the device's rings: it is in ERR, and whoever destroys it waits until the
+//! device has completed everything that was posted. Others may poll meanwhile.
+
+use super::cq::Cq;
+use bellwire_core::cqe::{Cqe64, CqeOpcode};
+use std::time::{Duration, Instant};
+
+/// How long a drain may take. Devices flush at once; one that does not never will.
+const DRAIN: Duration = Duration::from_secs(1);
+
+fn wait(done: impl Fn() -> bool) {
+    let end = Instant::now() + DRAIN;
+    while !done() && Instant::now() < end {
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until the send at this counter has completed, which is behind all others.
+pub(crate) fn sends(cq: &Cq, qp_num: u32, mark: u16) {
+    let is_mark = |cqe: &Cqe64| {
+        let of_send = matches!(cqe.opcode(), CqeOpcode::Req | CqeOpcode::ReqErr);
+        of_send && cqe.qpn() == qp_num && cqe.wqe_counter() == mark
+    };
+    wait(|| cq.fold(|| false, |found, cqe| *found |= is_mark(cqe)).0);
+}
+
+/// Waits until as many receives have completed as are in flight.
+pub(crate) fn receives(cq: &Cq, qp_num: u32, in_flight: impl Fn() -> u32) {
+    let of_it = |cqe: &Cqe64| {
+        let of_receive = cqe.opcode().is_received() || cqe.opcode() == CqeOpcode::RespErr;
+        of_receive && cqe.qpn() == qp_num
+    };
+    let count = |found: &mut u32, cqe: &Cqe64| *found += u32::from(of_it(cqe));
+    // How many there are is told before the entries are looked at: what is polled between is in neither,
+    // so that too few are found, and never too many.
+    wait(|| match in_flight() {
+        0 => true,
+        wanted => cq.fold(|| 0, count).0 >= wanted,
+    });
+}

@@ -1,0 +1,228 @@
+//! Queue pairs.
+
+use super::cq::place;
+use super::{NONE, Request, qp_attr};
+use crate::abi::{
+    CreateMlx5Qp, CreateMlx5QpResp, CreateQp, CreateQpResp, Destroy, ExCreateQp, ExResp, Handle,
+    Mcast, ModifyQp, QueryQp, qp_flag,
+};
+use crate::context::{Context, QpObject, State};
+use crate::engine;
+use crate::object::errno;
+use bellwire::event::Element;
+use bellwire::rings::{Qp, QpInit, Receives, Ring};
+use bellwire::state::{QpCap, QpState};
+use bellwire::wr::QpType;
+use rustix::io::Errno;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+const BLOCK: u64 = 64;
+
+/// The rings of a queue pair: receives first, then sends.
+struct Rings {
+    sends: Option<Ring>,
+    receives: Option<(Ring, u32)>,
+}
+
+impl Rings {
+    fn of(driver: &CreateMlx5Qp) -> Result<Self, Errno> {
+        let (sends, receives) = (driver.sq_wqe_count, driver.rq_wqe_count);
+        if sends > 1 << 15 || receives > 1 << 15 || driver.rq_wqe_shift > 11 {
+            return Err(Errno::INVAL);
+        }
+        if driver.sq_buf_addr != 0 {
+            // Of queue pairs for raw packets.
+            return Err(Errno::OPNOTSUPP);
+        }
+        let stride = 1 << driver.rq_wqe_shift;
+        let first = u64::from(receives) * u64::from(stride);
+        let length = first + u64::from(sends) * BLOCK;
+        if length == 0 {
+            return Ok(Self {
+                sends: None,
+                receives: None,
+            });
+        }
+        let start: NonNull<u8> = place(driver.buf_addr, length, BLOCK)?;
+        // SAFETY: within what was found to be there.
+        let behind = unsafe { start.add(first as usize) };
+        let sends = (sends != 0).then_some(Ring {
+            start: behind,
+            count: sends,
+        });
+        let count = receives;
+        let receives = (count != 0).then_some((Ring { start, count }, stride));
+        Ok(Self { sends, receives })
+    }
+}
+
+pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let asked: CreateQp = request.take()?;
+    if request.extended {
+        let more: ExCreateQp = request.take()?;
+        if more.comp_mask != 0 || more.create_flags != 0 || more.source_qpn != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+    }
+    let driver: CreateMlx5Qp = request.take_driver();
+    request.check_room::<CreateQpResp>()?;
+    let transport = match QpType::from_number(asked.qp_type) {
+        Some(
+            transport @ (QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv),
+        ) => transport,
+        _ => return Err(Errno::OPNOTSUPP),
+    };
+    let lacking = qp_flag::SIGNATURE | qp_flag::DC | qp_flag::UAR_PAGE_INDEX;
+    if driver.flags & lacking != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let attr = context.device().attr();
+    if asked.max_send_sge > attr.max_sge || asked.max_recv_sge > attr.max_sge {
+        return Err(Errno::INVAL);
+    }
+    let mut state = context.state();
+    let made = make(&state, transport, &asked, &driver)?;
+    let (page, register) = if driver.flags & qp_flag::BFREG_INDEX != 0 {
+        let page = context.uars().dynamic_page_of(driver.bfreg_index);
+        (page.ok_or(Errno::INVAL)?, None)
+    } else {
+        let register = state.take_register();
+        (context.uars().page_of(register), Some(register))
+    };
+    let (qp, holds) = made;
+    let (qp, page) = (Arc::new(qp), context.page(page));
+    let qpn = qp.qp_num();
+    context.events().name(Element::Qp(qpn), asked.user_handle);
+    engine::add_qp(&page, &qp);
+    let cap = QpCap {
+        max_send_wr: asked.max_send_wr,
+        max_recv_wr: asked.max_recv_wr,
+        max_send_sge: asked.max_send_sge,
+        max_recv_sge: asked.max_recv_sge,
+        max_inline_data: asked.max_inline_data,
+    };
+    let object = QpObject {
+        qp,
+        cap,
+        sq_sig_all: asked.sq_sig_all != 0,
+        page,
+        register,
+        holds,
+    };
+    let own = CreateQpResp {
+        qp_handle: state.qps.insert(object),
+        qpn,
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+        reserved: 0,
+    };
+    let driver = CreateMlx5QpResp {
+        bfreg_index: register.unwrap_or(driver.bfreg_index),
+        ..CreateMlx5QpResp::default()
+    };
+    if !request.extended {
+        return request.answer(&own, &driver);
+    }
+    let ex = ExResp {
+        comp_mask: 0,
+        response_length: (size_of::<CreateQpResp>() + size_of::<ExResp>()) as u32,
+    };
+    request.answer(&qp_attr::Both(own, ex), &driver)
+}
+
+/// The queue pair, and what is not to go before it.
+fn make(
+    state: &State,
+    transport: QpType,
+    asked: &CreateQp,
+    driver: &CreateMlx5Qp,
+) -> Result<(Qp, Vec<Arc<()>>), Errno> {
+    let rings = Rings::of(driver)?;
+    let mut init = QpInit {
+        transport,
+        sends: rings.sends,
+        receives: Receives::None,
+        records: place(driver.db_addr, 8, 8)?,
+        cqs: None,
+        user_index: driver.uidx,
+    };
+    let mut holds = Vec::new();
+    let pd = if transport == QpType::XrcRecv {
+        let xrcd = state.xrcds.get(asked.pd_handle)?;
+        holds.push(xrcd.users.clone());
+        init.receives = Receives::Xrc(&xrcd.of);
+        &state.no_pd
+    } else {
+        let send = state.cqs.get(asked.send_cq_handle)?;
+        holds.push(send.users.clone());
+        let recv = match transport {
+            QpType::XrcSend => send,
+            _ => state.cqs.get(asked.recv_cq_handle)?,
+        };
+        holds.push(recv.users.clone());
+        init.cqs = Some((&send.cq, &recv.cq));
+        if asked.is_srq != 0 && transport != QpType::XrcSend {
+            let srq = state.srqs.get(asked.srq_handle)?;
+            holds.push(srq.users.clone());
+            init.receives = Receives::Shared(&srq.srq);
+        } else if let Some((ring, stride)) = rings.receives {
+            init.receives = Receives::Own(ring, stride);
+        }
+        let pd = state.pds.get(asked.pd_handle)?;
+        holds.push(pd.users.clone());
+        &pd.of
+    };
+    // SAFETY: the memory is there now; libmlx5 keeps it until the queue pair is destroyed.
+    let qp = unsafe { Qp::new(pd, &init) }.map_err(errno)?;
+    Ok((qp, holds))
+}
+
+pub fn modify(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let asked: ModifyQp = request.take()?;
+    let (attr, mask) = qp_attr::read(&asked)?;
+    let state = context.state();
+    let object = state.qps.get(asked.qp_handle)?;
+    let now = object.qp.modify(&attr, mask).map_err(errno)?;
+    if now == QpState::Reset {
+        engine::begin_anew(&object.page);
+    }
+    Ok(())
+}
+
+pub fn query(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let asked: QueryQp = request.take()?;
+    let state = context.state();
+    let object = state.qps.get(asked.qp_handle)?;
+    let attr = object.qp.query().map_err(errno)?;
+    request.answer(&qp_attr::write(&attr, object), &NONE)
+}
+
+pub fn destroy(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let Destroy { handle, .. } = request.take()?;
+    request.check_room::<Handle>()?;
+    let mut state = context.state();
+    let object = state.qps.remove(handle)?;
+    if let Some(register) = object.register {
+        state.give_register(register);
+    }
+    let told = context.end_qp(object);
+    request.answer(&Handle { handle: told }, &NONE)
+}
+
+pub fn attach_mcast(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let asked: Mcast = request.take()?;
+    let state = context.state();
+    let qp = &state.qps.get(asked.qp_handle)?.qp;
+    qp.attach_mcast(asked.gid, asked.mlid).map_err(errno)
+}
+
+pub fn detach_mcast(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let asked: Mcast = request.take()?;
+    let state = context.state();
+    let qp = &state.qps.get(asked.qp_handle)?.qp;
+    qp.detach_mcast(asked.gid, asked.mlid).map_err(errno)
+}

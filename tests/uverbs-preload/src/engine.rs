@@ -1,0 +1,234 @@
+//! The device: one for the process, with a thread that watches the registers and executes.
+
+use crate::uar::Uars;
+use bellwire::rings::{Cq, Qp};
+use bellwire::soft::HcaConfig;
+use bellwire::{Device, Error};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Names the fabric that the device is a node of.
+const FABRIC: &str = "UVERBS_PRELOAD_FABRIC";
+
+/// Rounds without work before the thread yields its processor, and before it sleeps.
+const SPINS: u32 = 2_000;
+const YIELDS: u32 = 20_000;
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// The device's identifier: its GID is made of it, so that sysfs knows that before the device is there.
+pub fn guid() -> u64 {
+    static GUID: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+    *GUID
+}
+
+/// A new context on the process's device, which starts with the first one.
+///
+/// # Errors
+/// What kept the device from starting.
+pub fn open() -> Result<Device, Error> {
+    static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
+    let mut device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if device.is_none() {
+        let config = HcaConfig {
+            seed: Some(guid()),
+            ..HcaConfig::default()
+        };
+        let started = match std::env::var(FABRIC) {
+            Ok(fabric) => Device::join(&fabric, config)?,
+            Err(_) => Device::soft(config),
+        };
+        start(&started)?;
+        *device = Some(started);
+    }
+    match &*device {
+        Some(device) => device.reopen(),
+        None => Err(Error::DeviceFatal),
+    }
+}
+
+/// What the thread watches. Changed as a whole.
+#[derive(Clone, Debug, Default)]
+struct Watched {
+    pages: Vec<Page>,
+    qps: Vec<(PageId, Arc<Qp>)>,
+    cqs: Vec<(PageId, Cq)>,
+    /// Pages on which counters begin anew, by the number of the change.
+    fresh: Vec<(u64, Page)>,
+}
+
+/// A page of a context's registers.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub uars: Arc<Uars>,
+    pub page: u32,
+}
+
+type PageId = (usize, u32);
+
+impl Page {
+    fn id(&self) -> PageId {
+        (Arc::as_ptr(&self.uars).addr(), self.page)
+    }
+}
+
+static WATCHED: LazyLock<Mutex<Arc<Watched>>> = LazyLock::new(Mutex::default);
+/// Counts the changes, and those that the thread has taken over.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+static TAKEN_OVER: AtomicU64 = AtomicU64::new(0);
+
+fn watched() -> MutexGuard<'static, Arc<Watched>> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes what is watched. When this returns the thread touches nothing any more that was taken out.
+fn change(change: impl FnOnce(&mut Watched, u64)) {
+    let number = {
+        let mut watched = watched();
+        let mut new = Watched::clone(&watched);
+        // Relaxed: changed under the lock only.
+        let number = CHANGES.load(Ordering::Relaxed) + 1;
+        // Relaxed: one that is kept too long is made fresh once more.
+        let old = TAKEN_OVER.load(Ordering::Relaxed);
+        new.fresh.retain(|(number, _)| *number > old);
+        change(&mut new, number);
+        *watched = Arc::new(new);
+        // Release: partner of the acquire in `watch`.
+        CHANGES.store(number, Ordering::Release);
+        number
+    };
+    // Acquire: partner of the release in `watch`.
+    while TAKEN_OVER.load(Ordering::Acquire) < number {
+        std::thread::yield_now();
+    }
+}
+
+/// Watches a queue pair, rung on this page.
+pub fn add_qp(page: &Page, qp: &Arc<Qp>) {
+    change(|watched, number| {
+        watched.add_page(page, number);
+        watched.qps.push((page.id(), qp.clone()));
+    });
+}
+
+/// Watches a queue pair no more.
+pub fn remove_qp(qp: &Arc<Qp>) {
+    change(|watched, _| {
+        watched.qps.retain(|(_, of)| !Arc::ptr_eq(of, qp));
+        watched.drop_pages();
+    });
+}
+
+/// Watches a completion queue, armed on this page.
+pub fn add_cq(page: &Page, cq: &Cq) {
+    change(|watched, number| {
+        watched.add_page(page, number);
+        watched.cqs.push((page.id(), cq.clone()));
+    });
+}
+
+/// Watches a completion queue no more.
+pub fn remove_cq(cq: &Cq) {
+    change(|watched, _| {
+        watched.cqs.retain(|(_, of)| of.cqn() != cq.cqn());
+        watched.drop_pages();
+    });
+}
+
+/// Counters begin anew on this page: the next ring may be with what the register says already.
+pub fn begin_anew(page: &Page) {
+    change(|watched, number| watched.fresh.push((number, page.clone())));
+}
+
+impl Watched {
+    fn add_page(&mut self, page: &Page, number: u64) {
+        // As whoever is new on it may ring.
+        self.fresh.push((number, page.clone()));
+        if !self.pages.iter().any(|of| of.id() == page.id()) {
+            self.pages.push(page.clone());
+        }
+    }
+
+    /// Pages that nothing is on any more.
+    fn drop_pages(&mut self) {
+        let (qps, cqs) = (&self.qps, &self.cqs);
+        let used = |id| qps.iter().any(|(on, _)| *on == id) || cqs.iter().any(|(on, _)| *on == id);
+        self.pages.retain(|page| used(page.id()));
+    }
+
+    /// Begins anew on the pages that changes after this one ask it for.
+    fn freshen(&self, last: u64) {
+        for (_, page) in self.fresh.iter().filter(|(number, _)| *number > last) {
+            page.uars.forget(page.page);
+            self.look_at_page(page);
+        }
+    }
+
+    fn look_at_page(&self, page: &Page) {
+        let on_it = |id: PageId| id == page.id();
+        (self.qps.iter().filter(|(id, _)| on_it(*id))).for_each(|(_, qp)| qp.look_at_sends());
+        (self.cqs.iter().filter(|(id, _)| on_it(*id))).for_each(|(_, cq)| cq.look_at_arm());
+    }
+
+    /// Looks at everything once; whether there was something to do.
+    fn look(&self) -> bool {
+        let mut worked = false;
+        for page in &self.pages {
+            if page.uars.rung(page.page) {
+                worked = true;
+                self.look_at_page(page);
+            }
+        }
+        self.qps.iter().for_each(|(_, qp)| qp.look_at_receives());
+        worked
+    }
+}
+
+fn start(device: &Device) -> Result<(), Error> {
+    let device = device.clone();
+    let thread = std::thread::Builder::new().name("uverbs-preload".to_owned());
+    let started = thread.spawn(move || {
+        // Signals are the program's.
+        // SAFETY: changes this thread's mask only.
+        unsafe {
+            let mut all = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        }
+        watch(&device);
+    });
+    match started {
+        // It runs as long as the process.
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::Io {
+            what: "start the device's thread",
+            error,
+        }),
+    }
+}
+
+fn watch(device: &Device) {
+    let mut now = watched().clone();
+    let mut idle = 0u32;
+    loop {
+        // Acquire: partner of the release in `change`; what is watched now is seen.
+        let changes = CHANGES.load(Ordering::Acquire);
+        // Relaxed: written by this thread only.
+        let last = TAKEN_OVER.load(Ordering::Relaxed);
+        if last != changes {
+            now = watched().clone();
+            now.freshen(last);
+            // Release: partner of the acquire in `change`; what was watched is let go before.
+            TAKEN_OVER.store(changes, Ordering::Release);
+        }
+        let worked = now.look();
+        device.progress();
+        idle = if worked { 0 } else { idle.saturating_add(1) };
+        match idle {
+            0..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => std::thread::yield_now(),
+            _ => std::thread::sleep(SLEEP),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A stand-in for the kernel below the stock libibverbs and libmlx5.
+//!
+//! Preloaded, it plays the uverbs character device of a ConnectX-5 and its sysfs, and runs the software
+//! HCA behind the rings that the provider makes. Everything above runs unmodified, with neither NIC
+//! nor kernel support:
+//!
+//! ```text
+//! a program ── libibverbs ── libmlx5, or whoever posts to its rings
+//!   │ sysfs        │ open, write, mmap, read         │ entries, records, registers
+//!   ▼              ▼                                 ▼
+//! sysfs        hook, descriptors                  uar ◄── watched by ── engine
+//!                  │                                                      │
+//!                  ▼                                                      ▼
+//!              command/*, by the layouts of abi ─────────────► bellwire::rings, the software HCA
+//! ```
+//!
+//! - **hook** has libc's functions that libibverbs and libmlx5 call. What is none of ours goes to
+//!   libc.
+//! - **sysfs** makes the folder that `SYSFS_PATH` names. Real devices are not seen: RDMA netlink is
+//!   refused, so that libibverbs looks there.
+//! - The ioctl of the newer ABI is answered `ENOTTY`, so that commands come by `write()`. What has no
+//!   such form is not there: device memory, counters, dma-bufs, DEVX.
+//! - **engine** is one thread, the device's: it watches the register pages, and executes.
+//!
+//! Environment: with `UVERBS_PRELOAD_FABRIC=NAME` the device is a node of the fabric `soft:NAME`, so
+//! that processes reach each other; without, each process is alone with its device.
+//!
+//! What a real kernel does and this does not: it does not keep memory that is unmapped while it is
+//! registered or has rings in it, and it does not know descriptors that were duplicated. Needs Linux
+//! 5.14 (`MADV_POPULATE_WRITE`).
+
+mod abi;
+mod command;
+mod context;
+mod descriptors;
+mod engine;
+mod events;
+mod hook;
+mod memory;
+mod object;
+mod real;
+mod sysfs;
+mod uar;
