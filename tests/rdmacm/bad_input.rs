@@ -123,6 +123,22 @@ fn a_request_is_answered_once() {
     step(request.reject(b"no"));
     expect(&channel, CmEvent::Rejected).ack();
 
+    // Before it is established, and behind that.
+    let id = route(&channel, PortSpace::Tcp, address(HERE, port));
+    let end = end_for(&id);
+    id.connect(&end.qp, &ConnParam::default()).expect("a step");
+    let EventKind::ConnectRequest { id: request, .. } =
+        expect(&channel, CmEvent::ConnectRequest).ack()
+    else {
+        panic!("another kind");
+    };
+    let mut server = end_for(&request);
+    request
+        .accept(&mut server.qp, &ConnParam::default())
+        .expect("a step");
+    step(request.reject(b"no"));
+    expect(&channel, CmEvent::ConnectResponse).ack();
+    drop((id, request));
     let mut pair = connect(&channel, HERE);
     let (took, end) = &mut pair.took;
     assert!(took.accept(&mut end.qp, &ConnParam::default()).is_err());

@@ -12,6 +12,7 @@ use bellwire::recovery::{Exchange, Link, LinkInit, LinkState};
 use bellwire::wqe::Send;
 use bellwire::{AccessFlags, ClassLayout, Device, Region, Slab};
 use bellwire_tests::fixture::{SIGNALED, init, until};
+use std::time::Duration;
 
 tests! { links_recover, a_link_whose_peer_goes_ends }
 
@@ -64,6 +65,15 @@ impl End {
     }
 }
 
+/// Waits no longer for a peer that has gone than the tests do for anything.
+fn retry() -> Retry {
+    Retry {
+        step: Duration::from_secs(1),
+        attempts: 3,
+        ..Retry::default()
+    }
+}
+
 /// Polls both until they work in an epoch of this number, then sends a message each way.
 fn works(a: &mut End, b: &mut End, epoch: u64, byte: u8) {
     until("links that work", || {
@@ -90,7 +100,7 @@ fn works(a: &mut End, b: &mut End, epoch: u64, byte: u8) {
 fn pair(listener: &mut Listener) -> (End, End) {
     let device = open(ALONE);
     let peer = address(HERE, listener.port());
-    let connector = Connector::new(&device, peer, Retry::default());
+    let connector = Connector::new(&device, peer, retry());
     let mut asked = End::new(&device, connector.exchange().expect("a channel"));
     let mut incoming = None;
     until("a link", || {
@@ -105,7 +115,7 @@ fn pair(listener: &mut Listener) -> (End, End) {
 
 fn listener() -> Listener {
     let device = open(ALONE);
-    Listener::bind(&device, address(HERE, 0), 4, Retry::default()).expect("a free port")
+    Listener::bind(&device, address(HERE, 0), 4, retry()).expect("a free port")
 }
 
 /// A fault at either end, or at both.

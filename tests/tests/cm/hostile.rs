@@ -295,7 +295,9 @@ fn other_users_are_refused() {
         return;
     };
     victim.channel.nothing();
-    let impostor = as_another(|| Impostor::at(&address(&victim.fabric, 8), 8));
+    // At the name that this user's have.
+    let at = address(&victim.fabric, 8);
+    let impostor = as_another(|| Impostor::at(&at, 8));
     let impostor = impostor.expect("as before");
     let (id, _end) = victim.ask(impostor.1);
     let event = victim.channel.expect(&id, CmEvent::ConnectError);

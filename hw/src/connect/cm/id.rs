@@ -79,8 +79,8 @@ impl Id {
         both!(self, id => id.bind(&at))
     }
 
-    /// Waits for peers (rdma_listen(3)): each is a `ConnectRequest`. Those that wait to be got beyond
-    /// `backlog` are rejected.
+    /// Waits for peers (rdma_listen(3)): each is a `ConnectRequest`. Those beyond `backlog` have to wait
+    /// until others were got; when that takes too long, to them this end is `Unreachable`.
     ///
     /// # Errors
     /// [`Error::CmStep`] when it is not bound to an address.
@@ -312,7 +312,8 @@ impl Id {
         both!(self, id => id.set_ack_timeout(timeout))
     }
 
-    /// Whether a listener of IPv6 leaves IPv4 to others (`RDMA_OPTION_ID_AFONLY`), before it is bound.
+    /// Whether a listener of IPv6 leaves IPv4 to others (`RDMA_OPTION_ID_AFONLY`), before it is bound. To
+    /// the software HCA both are the same.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -320,7 +321,8 @@ impl Id {
         both!(self, id => id.set_afonly(on))
     }
 
-    /// Whether others may be bound to the same port (`RDMA_OPTION_ID_REUSEADDR`), before it is bound.
+    /// Whether others may be bound to the same port (`RDMA_OPTION_ID_REUSEADDR`), before it is bound. Of
+    /// the software HCA a port is free as soon as nobody has it, and never shared.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -15,6 +15,7 @@ use rdma_sys::{rdma_cm_id, rdma_conn_param, rdma_port_space};
 use std::ffi::{CStr, c_int};
 use std::net::SocketAddr;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
@@ -24,6 +25,8 @@ pub(in crate::connect::cm) struct Id {
     handle: NonNull<rdma_cm_id>,
     space: PortSpace,
     channel: Mutex<Arc<Channel>>,
+    /// The request that it came with was accepted. Linux would let it be rejected for a while still.
+    accepted: AtomicBool,
 }
 
 // SAFETY: librdmacm is called, and an id's fields are looked at, under the lock.
@@ -105,6 +108,7 @@ impl Id {
             handle,
             space,
             channel: Mutex::new(channel.clone()),
+            accepted: AtomicBool::new(false),
         });
         ids.insert(&id);
         id
@@ -269,11 +273,17 @@ impl Id {
         // SAFETY: alive, and bound to a device; the private data is readable.
         self.bound_call("accept", |id| unsafe {
             sys::rdma_accept(id, &raw mut param)
-        })
+        })?;
+        self.accepted.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         let length = private_data.len() as u8;
+        // Relaxed: a flag on its own.
+        if self.accepted.load(Ordering::Relaxed) {
+            return Err(Error::CmStep { what: "reject" });
+        }
         // SAFETY: alive; the private data is readable.
         self.call("reject", |id| unsafe {
             sys::rdma_reject(id, private_data.as_ptr().cast(), length)
