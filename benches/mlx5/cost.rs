@@ -12,7 +12,7 @@
 use bellwire::wqe::RdmaWrite;
 use bellwire::wr::{Remote, SendFlags, Sge};
 use bellwire::{Cq, Device, ProviderKind, Qp};
-use bellwire_benches::looped;
+use bellwire_benches::looped_with;
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::hint::black_box;
@@ -25,7 +25,7 @@ const INLINE: usize = 32;
 const BYTES: u32 = 64;
 
 /// Rounds, whose median counts.
-const ROUNDS: usize = 1500;
+const ROUNDS: usize = 500;
 
 /// Time that the device has to execute a round.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -185,7 +185,7 @@ impl Way {
                 if device.provider() != ProviderKind::Mlx5 {
                     return Err("the device's rings are not driven: see Device::open".into());
                 }
-                let bellwire_benches::End { qp, cq, region } = looped(&device);
+                let bellwire_benches::End { qp, cq, region } = looped_with(&device, INLINE as u32);
                 let (from, to) = (region.sge(0, BYTES), region.remote(1024));
                 // It stays as long as the process.
                 std::mem::forget(region);
@@ -230,6 +230,9 @@ impl Way {
         let begun = Instant::now();
         let posted = self.post(kind);
         let post = begun.elapsed().as_nanos();
+        if !posted {
+            return Err("a request was refused".into());
+        }
         std::thread::sleep(PAUSE);
         let begun = Instant::now();
         let mut found = self.poll(kind, count);
@@ -241,7 +244,7 @@ impl Way {
             std::thread::sleep(PAUSE);
             found = self.poll(kind, count - some).map(|more| some + more);
         }
-        if !posted || found.is_none() {
+        if found.is_none() {
             return Err("a request failed".into());
         }
         Ok(whole.then_some((post, poll)))

@@ -161,10 +161,13 @@ pub struct End {
 
 impl End {
     fn new(pd: &Pd) -> Self {
-        let init = QpInit::default();
+        Self::with(pd, &QpInit::default())
+    }
+
+    fn with(pd: &Pd, init: &QpInit) -> Self {
         let (sends, receives) = init.cq_entries();
         let mut cq = pd.device().create_cq(sends + receives).expect("fits");
-        let qp = pd.create_qp(&mut cq, &init).expect("fits");
+        let qp = pd.create_qp(&mut cq, init).expect("fits");
         let mapping = Mapping::shared("bellwire-bench", 1 << 16)
             .pages(Pages::Base)
             .build();
@@ -182,7 +185,16 @@ impl End {
 /// # Panics
 /// When the device has no room for it.
 pub fn looped(device: &Device) -> End {
-    let mut end = End::new(&device.alloc_pd());
+    looped_with(device, QpInit::default().max_inline_data)
+}
+
+/// As [`looped`], for requests of up to `max_inline_data` bytes inline.
+pub fn looped_with(device: &Device, max_inline_data: u32) -> End {
+    let init = QpInit {
+        max_inline_data,
+        ..QpInit::default()
+    };
+    let mut end = End::with(&device.alloc_pd(), &init);
     let peer = end.qp.endpoint();
     connect(&mut end.qp, &peer);
     end
