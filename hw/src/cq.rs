@@ -17,7 +17,6 @@ use bellwire_core::queue::{
     Attach, AttachError, Completion, CompletionQueue, CqMemory, QueueSlot, UserIndex,
 };
 use bellwire_core::slab::Block;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Queue pairs that one completion queue can serve.
@@ -122,6 +121,19 @@ pub(crate) struct OldCqe {
     pub data: ArrayVec<u8, 64>,
 }
 
+#[cfg(feature = "verbs")]
+impl OldCqe {
+    /// One that was polled, without payload.
+    pub fn polled(cqe: Cqe64) -> Self {
+        Self {
+            index: 0,
+            polled: true,
+            cqe,
+            data: ArrayVec::new(),
+        }
+    }
+}
+
 /// How a completion queue is made.
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit<'a> {
@@ -151,6 +163,9 @@ impl CqInit<'_> {
 #[derive(Debug)]
 pub struct Cq {
     core: CompletionQueue<'static>,
+    /// Of a device of libibverbs that is polled one completion at a time.
+    #[cfg(feature = "verbs")]
+    extended: Option<Box<verbs::Extended>>,
     /// What completes here; its memory is kept until all is told.
     attached: Vec<Option<Attached>>,
     /// The slot that was last looked at, whether what is attached there is gone.
@@ -294,10 +309,18 @@ impl Device {
                 CqSide::Verbs(Box::new(cq))
             }
         };
+        #[cfg(feature = "verbs")]
+        let extended = match &ctx {
+            // SAFETY: kept in `shared` as long as the queue; its only poller.
+            CqSide::Verbs(cq) => unsafe { verbs::Extended::new(cq, count) }.map(Box::new),
+            CqSide::Soft(_) => None,
+        };
         // SAFETY: the only consumer; the slots stay until `core` is gone.
         let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records_ref) };
         Ok(Cq {
             core,
+            #[cfg(feature = "verbs")]
+            extended,
             attached: Vec::new(),
             swept: 0,
             shared: Arc::new(CqShared {
@@ -329,17 +352,30 @@ impl Cq {
     /// Takes one completion. When there is none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'static>> {
+        #[cfg(feature = "verbs")]
+        if let Some(extended) = &mut self.extended {
+            return extended.poll_one(&mut self.core);
+        }
         match &self.shared.ctx {
             CqSide::Soft(_) => {
-                let completion = self.core.poll_one();
-                if completion.is_none() && self.device.hca.look() {
-                    return self.core.poll_one();
+                if let told @ Some(_) = self.core.poll_one() {
+                    return told;
                 }
-                completion
+                if self.device.hca.look() {
+                    return self.poll_again();
+                }
+                None
             }
             #[cfg(feature = "verbs")]
             CqSide::Verbs(cq) => cq.poll_one(&mut self.core),
         }
+    }
+
+    /// What core has after requests went on. A function of its own: who polls has one in place already.
+    #[cold]
+    #[inline(never)]
+    fn poll_again(&mut self) -> Option<Completion<'static>> {
+        self.core.poll_one()
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. When
@@ -355,10 +391,10 @@ impl Cq {
                 count
             }
             #[cfg(feature = "verbs")]
-            CqSide::Verbs(cq) => {
+            CqSide::Verbs(_) => {
                 let mut count = 0;
                 while count < limit
-                    && let Some(completion) = cq.poll_one(&mut self.core)
+                    && let Some(completion) = self.poll_one()
                 {
                     each(completion);
                     count += 1;
@@ -433,38 +469,38 @@ impl Cq {
         self.shared.ctx.overrun()
     }
 
-    /// Copies of the entries that are still in the ring and for which `wanted`, the last `limit` of them,
+    /// Copies of the completions that are still known and for which `wanted`, the last `limit` of them,
     /// oldest first.
-    pub(crate) fn history(
-        &mut self,
-        limit: usize,
-        wanted: impl Fn(&Cqe64) -> bool,
-    ) -> VecDeque<OldCqe> {
-        let mut entries = VecDeque::with_capacity(limit.min(self.capacity() as usize) + 1);
+    pub(crate) fn history(&mut self, limit: usize, wanted: impl Fn(&Cqe64) -> bool) -> Vec<OldCqe> {
+        let mut entries = Vec::new();
         let (core, ctx) = (&mut self.core, &self.shared.ctx);
         self.device.hca.hold_still(ctx, || {
             // SAFETY: the device holds still.
             unsafe {
                 core.history(|past| {
-                    if wanted(past.cqe) {
-                        entries.push_back(OldCqe {
-                            index: past.index,
-                            polled: past.polled,
-                            cqe: *past.cqe,
-                            data: ArrayVec::from_iter(past.data.iter().copied()),
-                        });
-                        if entries.len() > limit {
-                            entries.pop_front();
-                        }
-                    }
+                    entries.push(OldCqe {
+                        index: past.index,
+                        polled: past.polled,
+                        cqe: *past.cqe,
+                        data: ArrayVec::from_iter(past.data.iter().copied()),
+                    });
                 });
             }
         });
-        entries
+        #[cfg(feature = "verbs")]
+        if let Some(extended) = &self.extended {
+            entries = extended.history(entries);
+        }
+        entries.retain(|old| wanted(&old.cqe));
+        entries.split_off(entries.len().saturating_sub(limit))
     }
 
-    /// Index of the entry that is polled next.
+    /// Index of the completion that is polled next.
     pub(crate) fn consumer_index(&self) -> u32 {
+        #[cfg(feature = "verbs")]
+        if let Some(extended) = &self.extended {
+            return extended.count();
+        }
         self.core.consumer_index()
     }
 

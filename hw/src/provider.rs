@@ -9,7 +9,7 @@ use crate::soft::{self, Life, Running};
 #[cfg(feature = "verbs")]
 use crate::verbs;
 use bellwire_core::access::AccessFlags;
-use bellwire_core::port::{self, Staged};
+use bellwire_core::port::{self, Staged, StagedReceives};
 use bellwire_core::qp::{AhAttr, QpAttr, QpAttrMask, QpState};
 use bellwire_core::wr::MwType;
 use std::sync::Arc;
@@ -279,11 +279,11 @@ pub enum RecvDoorbell {
 // SAFETY: each case keeps the promise.
 unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
-    fn ring(&mut self, counter: u32) {
+    fn ring(&mut self, staged: &StagedReceives) {
         match self {
-            Self::Soft(doorbell) => doorbell.ring(counter),
+            Self::Soft(doorbell) => doorbell.ring(staged),
             #[cfg(feature = "verbs")]
-            Self::Verbs(doorbell) => doorbell.ring(counter),
+            Self::Verbs(doorbell) => doorbell.ring(staged),
         }
     }
 }

@@ -107,9 +107,10 @@ unsafe impl SendDoorbell for BlueFlame<'_> {
         barrier::flush_write_combining();
         // SAFETY: the half lies within the register.
         let half = unsafe { self.register.byte_add(self.half) };
-        let whole = staged.count == 1 && staged.ds.wrapping_sub(MIN_BLUEFLAME_DS) < self.sizes;
+        let ds = u32::from(staged.known.ds);
+        let whole = staged.count == 1 && ds.wrapping_sub(MIN_BLUEFLAME_DS) < self.sizes;
         if whole {
-            self.copy(half, staged.last, staged.ds);
+            self.copy(half, staged.last, ds);
         } else {
             // SAFETY: an entry starts with at least eight bytes, aligned.
             unsafe { half.write_volatile(staged.last.cast::<u64>().read()) };

@@ -16,6 +16,7 @@
 
 mod ah;
 mod attr;
+mod calls;
 mod chain;
 mod context;
 mod cq;
@@ -31,6 +32,7 @@ mod send;
 mod srq;
 mod sys;
 mod tag;
+mod told;
 mod wc;
 
 pub(crate) use ah::Ah;
@@ -39,6 +41,7 @@ pub(crate) use cq::Cq;
 pub(crate) use event::{Channel, Source};
 pub(crate) use list::{describe, first_active, open};
 pub(crate) use memory::Pd;
+pub(crate) use poll::Extended;
 pub(crate) use qp::{Qp, QpConfig};
 pub use recv::RecvDoorbell;
 pub use send::SendDoorbell;
