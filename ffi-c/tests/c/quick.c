@@ -58,8 +58,17 @@ int main(void)
     EXPECT(strcmp(end_bytes(&b, 32), "inline") == 0 && strcmp(end_bytes(&b, 64), "inline") == 0);
     EXPECT(bw_poll_completions(a.cq, told, 0) == 0 && bw_poll_completions(a.cq, told, -1) == 0);
 
-    /* READs bring bytes. */
-    writes[0] = of(5, end_sge(&a, 128, 7), &b, 32);
+    /* READs bring bytes, of memory that may be read. */
+    static char readable[8] = "inline";
+    bw_mr_info info;
+    bw_mr *mr;
+    memset(&info, 0, sizeof info);
+    info.size = sizeof info;
+    OK(bw_mr_create(pd, readable, sizeof readable, BW_ACCESS_REMOTE_READ, &mr));
+    OK(bw_mr_query(mr, &info));
+    writes[0] = of(5, end_sge(&a, 128, 7), &b, 0);
+    writes[0].remote_addr = info.addr;
+    writes[0].rkey = info.rkey;
     OK(bw_post_reads(a.qp, writes, 1, NULL));
     EXPECT(bw_poll_completions(a.cq, told, 8) == 1);
     EXPECT(same(told).opcode == BW_WC_RDMA_READ && same(told).byte_len == 7);
@@ -98,6 +107,7 @@ int main(void)
     EXPECT(bw_poll_completion(a.cq, told) == 1 && told[0].status == BW_WC_REM_ACCESS_ERR);
     EXPECT(same(told).wr_id == 11 && bw_completion_byte_len(told) == 0);
 
+    OK(bw_mr_destroy(mr));
     end_destroy(&a);
     end_destroy(&b);
     end_destroy(&uc);
