@@ -358,24 +358,15 @@ impl Cq {
         }
         match &self.shared.ctx {
             CqSide::Soft(_) => {
-                if let told @ Some(_) = self.core.poll_one() {
-                    return told;
+                let completion = self.core.poll_one();
+                if completion.is_none() && self.device.hca.look() {
+                    return self.core.poll_one();
                 }
-                if self.device.hca.look() {
-                    return self.poll_again();
-                }
-                None
+                completion
             }
             #[cfg(feature = "verbs")]
             CqSide::Verbs(cq) => cq.poll_one(&mut self.core),
         }
-    }
-
-    /// What core has after requests went on. A function of its own: who polls has one in place already.
-    #[cold]
-    #[inline(never)]
-    fn poll_again(&mut self) -> Option<Completion<'static>> {
-        self.core.poll_one()
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. When
