@@ -34,9 +34,14 @@
  * bw_last_error() tells more about the last failure of a set-up call on this thread. A set-up call
  * that fails has created and changed nothing, unless its text says otherwise.
  *
- * Posting. bw_post_send(), bw_post_recv() and bw_post_srq_recv() post an array and tell the device of
+ * Posting. bw_post_send(), bw_post_recv(), bw_post_srq_recv(), and of one operation each
+ * bw_post_writes(), bw_post_writes_inline() and bw_post_reads(), post an array and tell the device of
  * it. The other bw_post_*() post one request, of which the device learns by bw_ring_*(). The same goes
  * for bw_link_post_*() and bw_link_ring_*().
+ *
+ * Polling. bw_poll_one() and bw_poll() fill in all of a bw_wc. bw_poll_completion() and
+ * bw_poll_completions() are quicker: a bw_completion has what most programs look at, and the rest is
+ * read when it is asked for.
  *
  * Failures. A request that fails is told by its completion, what concerns a queue, a port or the
  * device by an asynchronous event. bw_classify() says of each what it means: what is broken, whether
@@ -85,8 +90,9 @@
  * an acquire). A completion queue has an owner, and so have a shared receive queue, a queue pair, a
  * memory window, a link and a TCP connection. A queue pair's send queue and its receive queue may
  * also be owned by two different threads while only the data path is called; other functions on the
- * queue pair need the owner of both. Two threads in one queue at once are not noticed: the behaviour
- * is undefined.
+ * queue pair need the owner of both. Two threads in one queue at once are undefined behaviour. A build
+ * of the library with debug assertions notices it where they meet on the data path, and answers
+ * BW_ETHREADS to the one that came second.
  *
  * Versions. A program asks bw_version_check(BW_VERSION) first. The library's file name has the version
  * of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major is 0. Under one
@@ -232,6 +238,9 @@ typedef enum bw_error {
     BW_ERECOVERING = -29,
     // The link was closed, or given up: `bw_link_query` tells why.
     BW_EENDED = -30,
+    // Two threads are in one queue at once. Only a build of the library with debug assertions finds
+    // that out; in others the behaviour is undefined.
+    BW_ETHREADS = -31,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -1568,6 +1577,48 @@ typedef struct bw_recv_wr {
     // 0.
     uint32_t reserved;
 } bw_recv_wr;
+
+// An RDMA WRITE or READ of a connection, of one element: smaller than a `bw_send_wr`, and quicker to
+// post.
+typedef struct bw_rdma_wr {
+    // The program's identifier, which the completion has.
+    uint64_t wr_id;
+    // The local memory.
+    struct bw_sge sge;
+    // The peer's memory.
+    uint64_t remote_addr;
+    // The peer's key for it.
+    uint32_t rkey;
+    // `bw_send_flags`. BW_SEND_INLINE has no effect: the functions' names say it.
+    uint32_t send_flags;
+} bw_rdma_wr;
+
+// What became of a request, with what most programs ask for: quicker to poll than a `bw_wc`, and
+// `bw_completion_wc` makes one of it. `bw_completion_byte_len` says how many bytes came.
+typedef struct bw_completion {
+    // The program's identifier of the request.
+    uint64_t wr_id;
+    // Number of the local queue pair.
+    uint32_t qp_num;
+    // As in `bw_wc`: requests that this tells of.
+    uint32_t retired;
+    // A `bw_wc_status`.
+    uint32_t status;
+    // The device's own code of an error.
+    uint32_t vendor_err;
+    // What completed: a `bw_wc_opcode`. Of an error 0.
+    uint8_t opcode;
+    // The library's, as all below: `bw_completion_wc` reads them.
+    uint8_t entry;
+    // The library's.
+    uint16_t slid;
+    // The library's.
+    uint32_t byte_cnt;
+    // The library's.
+    uint32_t imm;
+    // The library's.
+    uint32_t source;
+} bw_completion;
 
 // What an asynchronous event tells (`ibv_async_event`).
 typedef struct bw_async_event_info {
@@ -2922,6 +2973,35 @@ int bw_ring_sq(struct bw_qp *qp);
 // Thread: the receive queue's owner. Data path.
 int bw_ring_rq(struct bw_qp *qp);
 
+// Posts the `num` RDMA WRITEs of the array `wr`, in order, and tells the device of them, and of what
+// was posted one by one before; else as `bw_post_send`.
+//
+// Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports than BW_QPT_RC and BW_QPT_UC.
+// Thread: the send queue's owner. Data path.
+int bw_post_writes(struct bw_qp *qp,
+                   const struct bw_rdma_wr *wr,
+                   uint32_t num,
+                   const struct bw_rdma_wr **bad_wr);
+
+// As `bw_post_writes`, of the bytes at `sge.addr`, which travel within the requests: their memory
+// need not be registered, and may be reused when this returns. `sge.lkey` is not looked at.
+//
+// Errors: those of `bw_post_writes`.
+// Thread: the send queue's owner. Data path.
+int bw_post_writes_inline(struct bw_qp *qp,
+                          const struct bw_rdma_wr *wr,
+                          uint32_t num,
+                          const struct bw_rdma_wr **bad_wr);
+
+// As `bw_post_writes`, of RDMA READs into the memory that `sge` names.
+//
+// Errors: those of `bw_post_writes`; `BW_EOPCODE` on other transports than BW_QPT_RC.
+// Thread: the send queue's owner. Data path.
+int bw_post_reads(struct bw_qp *qp,
+                  const struct bw_rdma_wr *wr,
+                  uint32_t num,
+                  const struct bw_rdma_wr **bad_wr);
+
 // Takes one completion: 1 when there was one, 0 when there was none.
 //
 // Errors: `BW_ENULL`.
@@ -2933,6 +3013,24 @@ int bw_poll_one(struct bw_cq *cq, struct bw_wc *wc);
 // Errors: `BW_ENULL`. A `max` of 0 or less takes none.
 // Thread: the completion queue's owner. Data path.
 int bw_poll(struct bw_cq *cq, struct bw_wc *wc, int max);
+
+// As `bw_poll_one`, and reads of the completion only what every one has.
+//
+// Errors: `BW_ENULL`.
+// Thread: the completion queue's owner. Data path.
+int bw_poll_completion(struct bw_cq *cq, struct bw_completion *completion);
+
+// As `bw_poll`, and reads of the completions only what every one has.
+//
+// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
+// Thread: the completion queue's owner. Data path.
+int bw_poll_completions(struct bw_cq *cq, struct bw_completion *completions, int max);
+
+// All that is known of a completion, in the form that `bw_poll` has.
+//
+// Errors: `BW_ENULL`; `BW_EINVAL` for an `opcode` that no poll has written.
+// Thread: any.
+int bw_completion_wc(const struct bw_completion *completion, struct bw_wc *wc);
 
 // The descriptor of a device's asynchronous events, 0 or more: readable while one is queued. For poll
 // and epoll, not to be read or closed.
@@ -3412,3 +3510,22 @@ int bw_soft_raise(const struct bw_device *device,
 #endif  // __cplusplus
 
 #endif  /* BELLWIRE_H */
+
+/* Bytes received, or brought by a READ or atomic; otherwise 0. */
+static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
+{
+    uint32_t count = completion->byte_cnt;
+    const unsigned char *bytes = (const unsigned char *)&count;
+
+    switch (completion->opcode) {
+    case BW_WC_RECV:
+    case BW_WC_RECV_RDMA_WITH_IMM:
+    case BW_WC_RDMA_READ:
+        return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+    case BW_WC_COMP_SWAP:
+    case BW_WC_FETCH_ADD:
+        return 8;
+    default:
+        return 0;
+    }
+}

@@ -459,6 +459,11 @@ public:
     int req_notify(bool solicited_only) noexcept { return bw_cq_req_notify(get(), solicited_only); }
     int poll_one(bw_wc &wc) noexcept { return bw_poll_one(get(), &wc); }
     int poll(bw_wc *wc, int max) noexcept { return bw_poll(get(), wc, max); }
+    int poll_one(bw_completion &completion) noexcept { return bw_poll_completion(get(), &completion); }
+    int poll(bw_completion *completions, int max) noexcept
+    {
+        return bw_poll_completions(get(), completions, max);
+    }
 
 private:
     static bw_cq_attr plain(uint32_t entries, const bw_comp_channel *channel = nullptr,
@@ -629,6 +634,19 @@ public:
     int post_send(const bw_send_wr *wr, uint32_t num, const bw_send_wr **bad = nullptr) noexcept
     {
         return bw_post_send(get(), wr, num, bad);
+    }
+    int post_writes(const bw_rdma_wr *wr, uint32_t num, const bw_rdma_wr **bad = nullptr) noexcept
+    {
+        return bw_post_writes(get(), wr, num, bad);
+    }
+    int post_writes_inline(const bw_rdma_wr *wr, uint32_t num,
+                           const bw_rdma_wr **bad = nullptr) noexcept
+    {
+        return bw_post_writes_inline(get(), wr, num, bad);
+    }
+    int post_reads(const bw_rdma_wr *wr, uint32_t num, const bw_rdma_wr **bad = nullptr) noexcept
+    {
+        return bw_post_reads(get(), wr, num, bad);
     }
     int post_recv(const bw_recv_wr *wr, uint32_t num, const bw_recv_wr **bad = nullptr) noexcept
     {

@@ -29,9 +29,8 @@ static bw_qp *qp;
 static uint64_t target;
 static bw_mr_info memory = {.size = sizeof memory};
 static const char data[BYTES];
-static bw_sge inline_sge, sge;
-static bw_send_wr inline_wrs[BATCH], wrs[BATCH];
-static bw_wc wcs[BATCH];
+static bw_rdma_wr inline_wrs[BATCH], wrs[BATCH];
+static bw_completion told[BATCH];
 
 static void post_one_by_one(void)
 {
@@ -42,10 +41,10 @@ static void post_one_by_one(void)
 
 static void poll_one_by_one(void)
 {
-    bw_wc wc;
+    bw_completion one;
 
     for (uint64_t i = 0; i < BATCH; i++) {
-        if (bw_poll_one(cq, &wc) != 1 || wc.status != BW_WC_SUCCESS || wc.wr_id != i) {
+        if (bw_poll_completion(cq, &one) != 1 || one.status != BW_WC_SUCCESS || one.wr_id != i) {
             fprintf(stderr, "a WRITE failed\n");
             exit(EXIT_FAILURE);
         }
@@ -54,10 +53,10 @@ static void poll_one_by_one(void)
 
 static void poll_all(void)
 {
-    int count = bw_poll(cq, wcs, BATCH);
+    int count = bw_poll_completions(cq, told, BATCH);
 
     for (int i = 0; i < count; i++) {
-        if (wcs[i].status != BW_WC_SUCCESS || wcs[i].wr_id != (uint64_t)i) {
+        if (told[i].status != BW_WC_SUCCESS || told[i].wr_id != (uint64_t)i) {
             count = 0;
         }
     }
@@ -69,8 +68,8 @@ static void poll_all(void)
 
 static void ring(void) { CHECK(bw_ring_sq(qp)); }
 static void nothing(void) {}
-static void post_list(void) { CHECK(bw_post_send(qp, wrs, BATCH, NULL)); }
-static void post_inline_list(void) { CHECK(bw_post_send(qp, inline_wrs, BATCH, NULL)); }
+static void post_list(void) { CHECK(bw_post_writes(qp, wrs, BATCH, NULL)); }
+static void post_inline_list(void) { CHECK(bw_post_writes_inline(qp, inline_wrs, BATCH, NULL)); }
 
 /* What is measured, and what has to be done before and after it. */
 static const struct call {
@@ -134,21 +133,16 @@ static void set_up(void)
     CHECK(bw_qp_endpoint(qp, &endpoint));
     CHECK(bw_qp_connect(qp, &endpoint, NULL));
 
-    inline_sge = (bw_sge){.addr = (uint64_t)(uintptr_t)data, .length = BYTES};
-    sge = (bw_sge){.addr = memory.addr, .length = BYTES, .lkey = memory.lkey};
     for (uint64_t i = 0; i < BATCH; i++) {
-        bw_send_wr wr = {
+        bw_rdma_wr wr = {
             .wr_id = i,
-            .sg_list = &sge,
-            .num_sge = 1,
-            .opcode = BW_WR_RDMA_WRITE,
-            .send_flags = BW_SEND_SIGNALED,
+            .sge = {.addr = memory.addr, .length = BYTES, .lkey = memory.lkey},
             .remote_addr = memory.addr,
             .rkey = memory.rkey,
+            .send_flags = BW_SEND_SIGNALED,
         };
         wrs[i] = wr;
-        wr.sg_list = &inline_sge;
-        wr.send_flags |= BW_SEND_INLINE;
+        wr.sge.addr = (uint64_t)(uintptr_t)data;
         inline_wrs[i] = wr;
     }
 }

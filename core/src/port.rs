@@ -13,8 +13,40 @@ pub struct Staged {
     pub count: u32,
     /// The last entry.
     pub last: NonNull<u8>,
+    /// What its poster knows of it.
+    pub known: LastEntry,
+}
+
+/// What the poster of an entry knows of it: so that a provider whose device takes requests in another
+/// form need not read all of it back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LastEntry {
+    /// Its counter.
+    pub counter: u32,
     /// Its size in segments.
-    pub ds: u32,
+    pub ds: u8,
+    /// Its operation code, [`opcode`](crate::wqe::opcode).
+    pub opcode: u8,
+    /// Bytes of data that it carries itself, or [`UNKNOWN`](Self::UNKNOWN).
+    pub inline: u16,
+    /// Its flag byte, [`fm_ce_se`](crate::wqe::fm_ce_se).
+    pub fm_ce_se: u8,
+}
+
+impl LastEntry {
+    /// More bytes than any entry carries: its poster did not count them.
+    pub const UNKNOWN: u16 = u16::MAX;
+}
+
+/// What a ring of a receive queue's doorbell makes known.
+#[derive(Clone, Copy, Debug)]
+pub struct StagedReceives {
+    /// Counter behind the last entry.
+    pub counter: u32,
+    /// Receives since the last ring. 0: the queue begins a new life at `counter`.
+    pub count: u32,
+    /// Elements of the last entry.
+    pub sges: u32,
 }
 
 /// Tells the device of staged send entries.
@@ -58,14 +90,14 @@ impl DoorbellRecord {
 /// After `ring` the device reads the entries below `counter`, each once, in order, and writes for
 /// each a completion entry. It writes no memory but what the entries allow.
 pub unsafe trait RecvDoorbell {
-    /// Rings: `counter` is behind the last entry.
-    fn ring(&mut self, counter: u32);
+    /// Rings. The entries have been written before; ordering them is the implementer's.
+    fn ring(&mut self, staged: &StagedReceives);
 }
 
 // SAFETY: stores the record as the ConnectX manual says; what the device then does is the device's.
 unsafe impl RecvDoorbell for &DoorbellRecord {
     #[inline(always)]
-    fn ring(&mut self, counter: u32) {
-        self.store(counter & 0xffff);
+    fn ring(&mut self, staged: &StagedReceives) {
+        self.store(staged.counter & 0xffff);
     }
 }

@@ -75,13 +75,16 @@ pub enum bw_error {
     BW_ERECOVERING = -29,
     /// The link was closed, or given up: `bw_link_query` tells why.
     BW_EENDED = -30,
+    /// Two threads are in one queue at once. Only a build of the library with debug assertions finds
+    /// that out; in others the behaviour is undefined.
+    BW_ETHREADS = -31,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 32] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -113,6 +116,7 @@ impl bw_error {
         BW_EUNSUPPORTED,
         BW_ERECOVERING,
         BW_EENDED,
+        BW_ETHREADS,
     ];
 
     fn text(self) -> &'static CStr {
@@ -172,6 +176,9 @@ impl bw_error {
                   then call again"
             }
             BW_EENDED => c"the link has ended: bw_link_query tells why; make a new one",
+            BW_ETHREADS => {
+                c"two threads are in one queue at once: give each queue one owner at a time"
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::channel::{Registered, bw_comp_channel};
 use crate::code::BW_ELIMIT;
 use crate::device::bw_device;
+use crate::entered::Entered;
 use crate::failure::{Failure, guard};
 use crate::handle::{get, give, take};
 use crate::sized::{self, Versioned};
@@ -14,6 +15,7 @@ use std::ffi::{c_int, c_void};
 #[derive(Debug)]
 pub struct bw_cq {
     pub(crate) cq: Cq,
+    pub(crate) entered: Entered,
     pub(crate) used: Used,
     // Behind the queue, which waits for its events to be acknowledged.
     _registered: Option<Registered>,
@@ -120,6 +122,7 @@ pub unsafe extern "C" fn bw_cq_create(
         Ok(bw_cq {
             _registered: channel.map(|channel| channel.register(cq.cqn(), attr.cq_context)),
             cq,
+            entered: Entered::default(),
             used: Used::default(),
             _device: device.used.by(),
         })

@@ -2,7 +2,7 @@
 
 use crate::code::*;
 use crate::failure::post_code;
-use crate::post::{bytes, flags, rq};
+use crate::post::{bytes, flags, rq, sq};
 use crate::qp::bw_qp;
 use crate::transport::{AnySq, each};
 use crate::wr::bw_sge;
@@ -18,14 +18,6 @@ fn done(result: Result<(), PostError>) -> c_int {
         Ok(()) => BW_OK as c_int,
         Err(error) => post_code(error) as c_int,
     }
-}
-
-/// # Safety
-/// The header on handles; the caller owns the send queue.
-#[inline(always)]
-unsafe fn sq(qp: *mut bw_qp) -> Option<AnySq> {
-    // SAFETY: the caller's promise.
-    unsafe { qp.as_ref() }.map(|qp| qp.sq)
 }
 
 /// Posts to a queue whose requests need no address.
@@ -73,10 +65,10 @@ where
     // SAFETY: the caller's promise.
     unsafe {
         match sq(qp) {
-            Some(AnySq::Rc(sq)) => post_on(sq, wr_id, operation, payload, send_flags),
-            Some(AnySq::Uc(sq)) => post_on(sq, wr_id, operation, payload, send_flags),
-            Some(AnySq::Ud(_) | AnySq::Xrc(_)) => BW_EOPCODE as c_int,
-            None => BW_ENULL as c_int,
+            Ok((AnySq::Rc(sq), _inside)) => post_on(sq, wr_id, operation, payload, send_flags),
+            Ok((AnySq::Uc(sq), _inside)) => post_on(sq, wr_id, operation, payload, send_flags),
+            Ok((AnySq::Ud(_) | AnySq::Xrc(_), _)) => BW_EOPCODE as c_int,
+            Err(code) => code as c_int,
         }
     }
 }
@@ -155,11 +147,11 @@ pub unsafe extern "C" fn bw_post_read(
     // SAFETY: the header on posting.
     unsafe {
         match sq(qp) {
-            Some(AnySq::Rc(sq)) => {
+            Ok((AnySq::Rc(sq), _inside)) => {
                 post_on(sq, wr_id, RdmaRead { remote }, element(sge), send_flags)
             }
-            Some(_) => BW_EOPCODE as c_int,
-            None => BW_ENULL as c_int,
+            Ok(_) => BW_EOPCODE as c_int,
+            Err(code) => code as c_int,
         }
     }
 }
@@ -210,7 +202,12 @@ pub unsafe extern "C" fn bw_post_send_inline(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_post_recv_one(qp: *mut bw_qp, wr_id: u64, sge: *const bw_sge) -> c_int {
     // SAFETY: the header on posting.
-    let (Some(rq), Some(sge)) = (unsafe { (rq(qp), element(sge)) }) else {
+    let (rq, _inside) = match unsafe { rq(qp) } {
+        Ok(found) => found,
+        Err(code) => return code as c_int,
+    };
+    // SAFETY: as above.
+    let Some(sge) = (unsafe { element(sge) }) else {
         return BW_ENULL as c_int;
     };
     // SAFETY: as above.
@@ -225,8 +222,9 @@ pub unsafe extern "C" fn bw_post_recv_one(qp: *mut bw_qp, wr_id: u64, sge: *cons
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ring_sq(qp: *mut bw_qp) -> c_int {
     // SAFETY: the header on handles.
-    let Some(sq) = (unsafe { sq(qp) }) else {
-        return BW_ENULL as c_int;
+    let (sq, _inside) = match unsafe { sq(qp) } {
+        Ok(found) => found,
+        Err(code) => return code as c_int,
     };
     // SAFETY: good for as long as the handle is.
     each!(AnySq, sq, sq => unsafe { (*sq).ring() });
@@ -240,8 +238,9 @@ pub unsafe extern "C" fn bw_ring_sq(qp: *mut bw_qp) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ring_rq(qp: *mut bw_qp) -> c_int {
     // SAFETY: the header on handles.
-    let Some(rq) = (unsafe { rq(qp) }) else {
-        return BW_ENULL as c_int;
+    let (rq, _inside) = match unsafe { rq(qp) } {
+        Ok(found) => found,
+        Err(code) => return code as c_int,
     };
     rq.ring();
     BW_OK as c_int

@@ -3,7 +3,7 @@
 //! The conventions are stated once, at the top of the header (`cbindgen.toml`). How they are kept:
 //!
 //! - Set-up calls run in [`failure::guard`]: a failure becomes a code and a text, a panic a code.
-//! - The data path ([`post`], [`direct`], [`wc`]) has no guard and cannot panic; if it did, an `extern "C"`
+//! - The data path ([`post`], [`direct`], [`batch`], [`wc`], [`completion`]) has no guard and cannot panic; if it did, an `extern "C"`
 //!   function aborts rather than unwind into C.
 //! - Numbers that C gives are integers here, never enums: a value that no enum has is an error.
 //! - A handle counts its users ([`used`]), so that it cannot be destroyed under them.
@@ -65,7 +65,11 @@ pub mod post;
 
 pub mod direct;
 
+pub mod batch;
+
 pub mod wc;
+
+pub mod completion;
 
 pub mod event;
 
@@ -77,6 +81,7 @@ pub mod link;
 
 pub mod soft;
 
+mod entered;
 mod handle;
 mod sized;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::ah::bw_ah;
 use crate::code::*;
+use crate::entered::Inside;
 use crate::failure::post_code;
 use crate::number::bw_send_flags::BW_SEND_INLINE;
 use crate::qp::bw_qp;
@@ -25,9 +26,22 @@ const MAX_INLINE_LIST: usize = 32;
 /// # Safety
 /// The header on handles; the caller owns the receive queue.
 #[inline(always)]
-pub(crate) unsafe fn rq<'a>(qp: *mut bw_qp) -> Option<&'a mut QpRecvQueue> {
+pub(crate) unsafe fn rq<'a>(qp: *mut bw_qp) -> Result<(&'a mut QpRecvQueue, Inside<'a>), bw_error> {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { qp.as_ref() }.ok_or(BW_ENULL)?;
+    let inside = qp.in_rq.enter()?;
     // SAFETY: the pointer within is good for as long as the handle is.
-    unsafe { qp.as_ref().map(|qp| &mut *qp.rq) }
+    Ok((unsafe { &mut *qp.rq }, inside))
+}
+
+/// # Safety
+/// The header on handles; the caller owns the send queue.
+#[inline(always)]
+pub(crate) unsafe fn sq<'a>(qp: *mut bw_qp) -> Result<(AnySq, Inside<'a>), bw_error> {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { qp.as_ref() }.ok_or(BW_ENULL)?;
+    let inside = qp.in_sq.enter()?;
+    Ok((qp.sq, inside))
 }
 
 /// Flags but INLINE, which is a matter of the payload.
@@ -120,12 +134,13 @@ pub unsafe extern "C" fn bw_post_send(
     bad_wr: *mut *const bw_send_wr,
 ) -> c_int {
     // SAFETY: the header on handles.
-    let Some(qp) = (unsafe { qp.as_ref() }) else {
-        return BW_ENULL as c_int;
+    let (sq, _inside) = match unsafe { sq(qp) } {
+        Ok(found) => found,
+        Err(code) => return code as c_int,
     };
     // SAFETY: the header on posting; the pointers are good for as long as the handle is.
     unsafe {
-        match qp.sq {
+        match sq {
             AnySq::Rc(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| post_all(sq, wr)),
             AnySq::Uc(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| post_writing(sq, wr)),
             AnySq::Ud(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| post_sending(sq, wr)),
@@ -497,8 +512,9 @@ pub unsafe extern "C" fn bw_post_recv(
     bad_wr: *mut *const bw_recv_wr,
 ) -> c_int {
     // SAFETY: the header on handles.
-    let Some(rq) = (unsafe { rq(qp) }) else {
-        return BW_ENULL as c_int;
+    let (rq, _inside) = match unsafe { rq(qp) } {
+        Ok(found) => found,
+        Err(code) => return code as c_int,
     };
     // SAFETY: the header on posting.
     let code = unsafe {
@@ -523,17 +539,20 @@ pub unsafe extern "C" fn bw_post_srq_recv(
     bad_wr: *mut *const bw_recv_wr,
 ) -> c_int {
     // SAFETY: the header on handles; the caller owns the queue.
-    let Some(srq) = (unsafe { srq.as_mut() }) else {
+    let Some(bw_srq { srq, entered, .. }) = (unsafe { srq.as_mut() }) else {
         return BW_ENULL as c_int;
+    };
+    let _inside = match entered.enter() {
+        Ok(inside) => inside,
+        Err(code) => return code as c_int,
     };
     // SAFETY: the header on posting.
     let code = unsafe {
         post_each(wr, num, bad_wr, |wr| {
-            srq.srq
-                .post(wr.wr_id, list(wr.sg_list, wr.num_sge)?)
+            srq.post(wr.wr_id, list(wr.sg_list, wr.num_sge)?)
                 .map_err(post_code)
         })
     };
-    srq.srq.ring();
+    srq.ring();
     code
 }

@@ -3,6 +3,7 @@
 
 use crate::code::BW_ETRANSPORT;
 use crate::cq::bw_cq;
+use crate::entered::Entered;
 use crate::failure::{Failure, guard};
 use crate::handle::{get, get_mut, give, take};
 use crate::memory::bw_pd;
@@ -22,6 +23,8 @@ use std::ffi::{c_int, c_void};
 pub struct bw_qp {
     pub(crate) sq: AnySq,
     pub(crate) rq: *mut QpRecvQueue,
+    pub(crate) in_sq: Entered,
+    pub(crate) in_rq: Entered,
     qp: *mut AnyQp,
     send_cq: *mut bw_cq,
     recv_cq: *mut bw_cq,
@@ -130,6 +133,8 @@ pub unsafe extern "C" fn bw_qp_create(
         Ok(bw_qp {
             sq,
             rq,
+            in_sq: Entered::default(),
+            in_rq: Entered::default(),
             qp,
             send_cq,
             recv_cq,

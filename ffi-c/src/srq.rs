@@ -1,6 +1,7 @@
 //! Shared receive queues. Posting is in `post`.
 
 use crate::cq::bw_cq;
+use crate::entered::Entered;
 use crate::failure::guard;
 use crate::handle::{get, get_mut, give, take_with};
 use crate::memory::bw_pd;
@@ -15,6 +16,7 @@ use std::ffi::{c_int, c_void};
 #[derive(Debug)]
 pub struct bw_srq {
     pub(crate) srq: Srq,
+    pub(crate) entered: Entered,
     pub(crate) used: Used,
     _users: Vec<User>,
 }
@@ -121,6 +123,7 @@ pub unsafe extern "C" fn bw_srq_create(
         give(srq, || {
             let (pd, attr) = (get(pd, "protection domain")?, sized::read_or_default(attr)?);
             Ok(bw_srq {
+                entered: Entered::default(),
                 srq: pd.pd.create_srq(&attr.into())?,
                 used: Used::default(),
                 _users: vec![pd.used.by()],
@@ -152,6 +155,7 @@ pub unsafe extern "C" fn bw_srq_create_xrc(
             let xrcd = get(xrcd, "XRC domain")?;
             let cq = get_mut(cq, "completion queue")?;
             Ok(bw_srq {
+                entered: Entered::default(),
                 srq: (pd.pd).create_xrc_srq(&xrcd.xrcd, &mut cq.cq, &attr.into())?,
                 used: Used::default(),
                 _users: vec![pd.used.by(), xrcd.used.by(), cq.used.by()],

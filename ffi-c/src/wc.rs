@@ -64,6 +64,34 @@ pub(crate) fn came(success: &Success) -> (u32, u32) {
     }
 }
 
+impl bw_wc {
+    /// Of an executed request.
+    #[inline(always)]
+    pub(crate) fn of_success(self, success: &Success) -> Self {
+        let told = Self {
+            opcode: success.opcode.number().into(),
+            byte_len: success.byte_len().unwrap_or(0),
+            ..self
+        };
+        if !success.opcode.is_recv() {
+            // Nothing came with it.
+            return told;
+        }
+        let (imm_data, came) = came(success);
+        let from = success.source().unwrap_or(NOBODY);
+        let grh = if from.grh { BW_WC_GRH as u32 } else { 0 };
+        Self {
+            imm_data,
+            wc_flags: came | grh,
+            src_qp: from.qpn,
+            slid: from.slid,
+            sl: from.sl,
+            dlid_path_bits: from.dlid_path_bits,
+            ..told
+        }
+    }
+}
+
 impl From<Completion<'_>> for bw_wc {
     #[inline(always)]
     fn from(completion: Completion<'_>) -> Self {
@@ -75,28 +103,7 @@ impl From<Completion<'_>> for bw_wc {
             ..Self::default()
         };
         match completion.result {
-            // Nothing came with it.
-            Ok(success) if !success.opcode.is_recv() => Self {
-                opcode: success.opcode.number().into(),
-                byte_len: success.byte_len().unwrap_or(0),
-                ..told
-            },
-            Ok(success) => {
-                let (imm_data, came) = came(&success);
-                let from = success.source().unwrap_or(NOBODY);
-                let grh = if from.grh { BW_WC_GRH as u32 } else { 0 };
-                Self {
-                    opcode: success.opcode.number().into(),
-                    byte_len: success.byte_len().unwrap_or(0),
-                    imm_data,
-                    wc_flags: came | grh,
-                    src_qp: from.qpn,
-                    slid: from.slid,
-                    sl: from.sl,
-                    dlid_path_bits: from.dlid_path_bits,
-                    ..told
-                }
-            }
+            Ok(success) => told.of_success(&success),
             Err(failure) => Self {
                 status: failure.status.number().into(),
                 vendor_err: failure.vendor_err.into(),
@@ -106,39 +113,28 @@ impl From<Completion<'_>> for bw_wc {
     }
 }
 
-/// Takes one completion: 1 when there was one, 0 when there was none.
+/// Takes up to `max` completions into the array `to`, in the form of its elements.
 ///
-/// Errors: `BW_ENULL`.
-/// Thread: the completion queue's owner. Data path.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_poll_one(cq: *mut bw_cq, wc: *mut bw_wc) -> c_int {
-    if cq.is_null() || wc.is_null() {
+/// # Safety
+/// The header on handles and arrays; the caller owns the completion queue.
+#[inline(always)]
+pub(crate) unsafe fn poll<W: for<'c> From<Completion<'c>>>(
+    cq: *mut bw_cq,
+    mut to: *mut W,
+    max: c_int,
+) -> c_int {
+    if cq.is_null() || to.is_null() {
         return BW_ENULL as c_int;
     }
-    // SAFETY: the header on handles; the caller owns the completion queue.
-    match unsafe { (*cq).cq.poll_one() } {
-        Some(completion) => {
-            // SAFETY: a place for one.
-            unsafe { wc.write(completion.into()) };
-            1
-        }
-        None => 0,
-    }
-}
-
-/// Takes up to `max` completions into the array `wc`, and answers how many there were.
-///
-/// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
-/// Thread: the completion queue's owner. Data path.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_poll(cq: *mut bw_cq, wc: *mut bw_wc, max: c_int) -> c_int {
-    if cq.is_null() || wc.is_null() {
-        return BW_ENULL as c_int;
-    }
-    let mut to = wc;
     let limit = usize::try_from(max).unwrap_or(0);
-    // SAFETY: the header on handles; the caller owns the completion queue.
-    let cq = unsafe { &mut (*cq).cq };
+    // SAFETY: the caller's promise.
+    let (entered, cq) = unsafe { (&(*cq).entered, &raw mut (*cq).cq) };
+    let _inside = match entered.enter() {
+        Ok(inside) => inside,
+        Err(code) => return code as c_int,
+    };
+    // SAFETY: as above.
+    let cq = unsafe { &mut *cq };
     let count = cq.poll(limit, |completion| {
         // SAFETY: the array has `max` places, and the queue gives no more.
         unsafe {
@@ -147,4 +143,52 @@ pub unsafe extern "C" fn bw_poll(cq: *mut bw_cq, wc: *mut bw_wc, max: c_int) -> 
         }
     });
     count as c_int
+}
+
+/// Takes one completion into `to`, in its form: 1, or 0 when there is none.
+///
+/// # Safety
+/// As [`poll`].
+#[inline(always)]
+pub(crate) unsafe fn poll_one<W: for<'c> From<Completion<'c>>>(
+    cq: *mut bw_cq,
+    to: *mut W,
+) -> c_int {
+    if cq.is_null() || to.is_null() {
+        return BW_ENULL as c_int;
+    }
+    // SAFETY: the caller's promise.
+    let _inside = match unsafe { &(*cq).entered }.enter() {
+        Ok(inside) => inside,
+        Err(code) => return code as c_int,
+    };
+    // SAFETY: as above.
+    match unsafe { (*cq).cq.poll_one() } {
+        Some(completion) => {
+            // SAFETY: a place for one.
+            unsafe { to.write(completion.into()) };
+            1
+        }
+        None => 0,
+    }
+}
+
+/// Takes one completion: 1 when there was one, 0 when there was none.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the completion queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_poll_one(cq: *mut bw_cq, wc: *mut bw_wc) -> c_int {
+    // SAFETY: the header on handles; the caller owns the completion queue.
+    unsafe { poll_one(cq, wc) }
+}
+
+/// Takes up to `max` completions into the array `wc`, and answers how many there were.
+///
+/// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
+/// Thread: the completion queue's owner. Data path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_poll(cq: *mut bw_cq, wc: *mut bw_wc, max: c_int) -> c_int {
+    // SAFETY: the header on handles and arrays; the caller owns the completion queue.
+    unsafe { poll(cq, wc, max) }
 }

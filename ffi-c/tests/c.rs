@@ -146,6 +146,16 @@ fn programs_run_as_c() {
     }
 }
 
+/// What only a library with debug assertions notices.
+#[test]
+#[cfg(debug_assertions)]
+fn mistakes_are_noticed() {
+    let Some(bench) = bench() else { return };
+    for source in sources("ffi-c/tests/c/debug") {
+        run(&mut bench.shared(&source, "c"));
+    }
+}
+
 #[test]
 fn programs_run_as_cpp() {
     let Some(bench) = bench() else { return };

@@ -24,7 +24,6 @@ use bellwire_core::queue::{
 use bellwire_core::queue::{ByQpNum, NumberSlot};
 use bellwire_core::slab::Block;
 use polled::Polled;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Queue pairs that one completion queue can serve.
@@ -148,6 +147,19 @@ pub(crate) struct OldCqe {
     pub data: ArrayVec<u8, 64>,
 }
 
+#[cfg(feature = "verbs")]
+impl OldCqe {
+    /// One that was polled, without payload.
+    pub fn polled(cqe: Cqe64) -> Self {
+        Self {
+            index: 0,
+            polled: true,
+            cqe,
+            data: ArrayVec::new(),
+        }
+    }
+}
+
 /// How a completion queue is made.
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit<'a> {
@@ -177,6 +189,9 @@ impl CqInit<'_> {
 #[derive(Debug)]
 pub struct Cq {
     core: Polled,
+    /// Of a device of libibverbs that is polled one completion at a time.
+    #[cfg(feature = "verbs")]
+    extended: Option<Box<verbs::Extended>>,
     /// What completes here; its memory is kept until all is told.
     attached: Vec<Option<Attached>>,
     /// The slot that was last looked at, whether what is attached there is gone.
@@ -321,10 +336,18 @@ impl Device {
             }
         };
         let slots = Lent::new(qps);
+        #[cfg(feature = "verbs")]
+        let extended = match &ctx {
+            // SAFETY: kept in `shared` as long as the queue; its only poller.
+            CqSide::Verbs(cq) => unsafe { verbs::Extended::new(cq, count) }.map(Box::new),
+            _ => None,
+        };
         // SAFETY: the only consumer; the slots stay until `core` is gone.
         let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records) };
         Ok(Cq {
             core: Polled::ByUserIndex(core),
+            #[cfg(feature = "verbs")]
+            extended,
             attached: Vec::new(),
             swept: 0,
             shared: Arc::new(CqShared {
@@ -367,6 +390,7 @@ impl Device {
         };
         Ok(Cq {
             core: Polled::ByQpNum(core),
+            extended: None,
             attached: Vec::new(),
             swept: 0,
             shared: Arc::new(CqShared {
@@ -413,11 +437,22 @@ impl Cq {
     /// Takes one completion. When there is none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'static>> {
+        #[cfg_attr(
+            not(feature = "mlx5"),
+            expect(
+                clippy::infallible_destructuring_match,
+                reason = "there is another with mlx5"
+            )
+        )]
         let core = match &mut self.core {
             Polled::ByUserIndex(core) => core,
             #[cfg(feature = "mlx5")]
             Polled::ByQpNum(core) => return core.poll_one(),
         };
+        #[cfg(feature = "verbs")]
+        if let Some(extended) = &mut self.extended {
+            return extended.poll_one(core);
+        }
         #[cfg(feature = "verbs")]
         if let CqSide::Verbs(cq) = &self.shared.ctx {
             return cq.poll_one(core);
@@ -433,22 +468,29 @@ impl Cq {
     /// there are none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
-        let core = match &mut self.core {
-            Polled::ByUserIndex(core) => core,
-            #[cfg(feature = "mlx5")]
-            Polled::ByQpNum(core) => return core.poll(limit, each),
-        };
         #[cfg(feature = "verbs")]
-        if let CqSide::Verbs(cq) = &self.shared.ctx {
+        if let CqSide::Verbs(_) = &self.shared.ctx {
             let mut count = 0;
             while count < limit
-                && let Some(completion) = cq.poll_one(core)
+                && let Some(completion) = self.poll_one()
             {
                 each(completion);
                 count += 1;
             }
             return count;
         }
+        #[cfg_attr(
+            not(feature = "mlx5"),
+            expect(
+                clippy::infallible_destructuring_match,
+                reason = "there is another with mlx5"
+            )
+        )]
+        let core = match &mut self.core {
+            Polled::ByUserIndex(core) => core,
+            #[cfg(feature = "mlx5")]
+            Polled::ByQpNum(core) => return core.poll(limit, each),
+        };
         let count = core.poll(limit, &mut each);
         if count == 0 && limit != 0 && self.device.hca.look() {
             return core.poll(limit, &mut each);
@@ -528,40 +570,36 @@ impl Cq {
         self.shared.ctx.overrun()
     }
 
-    /// Copies of the entries that are still in the ring and for which `wanted`, the last `limit` of them,
+    /// Copies of the completions that are still known and for which `wanted`, the last `limit` of them,
     /// oldest first.
-    pub(crate) fn history(
-        &mut self,
-        limit: usize,
-        wanted: impl Fn(&Cqe64) -> bool,
-    ) -> VecDeque<OldCqe> {
-        let mut entries = VecDeque::with_capacity(limit.min(self.capacity() as usize) + 1);
+    pub(crate) fn history(&mut self, limit: usize, wanted: impl Fn(&Cqe64) -> bool) -> Vec<OldCqe> {
+        let mut entries = Vec::new();
         let (core, ctx) = (&mut self.core, &self.shared.ctx);
         self.device.hca.hold_still(ctx, || {
             // SAFETY: the device holds still.
             unsafe {
                 core.history(|past| {
-                    if wanted(past.cqe) {
-                        entries.push_back(OldCqe {
-                            index: past.index,
-                            polled: past.polled,
-                            cqe: *past.cqe,
-                            data: ArrayVec::from_iter(past.data.iter().copied()),
-                        });
-                        if entries.len() > limit {
-                            entries.pop_front();
-                        }
-                    }
+                    entries.push(OldCqe {
+                        index: past.index,
+                        polled: past.polled,
+                        cqe: *past.cqe,
+                        data: ArrayVec::from_iter(past.data.iter().copied()),
+                    });
                 });
             }
         });
+        #[cfg(feature = "verbs")]
+        if let Some(extended) = &self.extended {
+            entries = extended.history(entries);
+        }
         #[cfg(feature = "mlx5")]
         if let CqSide::Mlx5(cq) = ctx {
             // This device does not hold still: what it may have written over meanwhile is not shown.
             let (end, count) = (cq.produced(), core.capacity());
             entries.retain(|old| end.wrapping_sub(old.index) & mlx5::CI_MASK < count);
         }
-        entries
+        entries.retain(|old| wanted(&old.cqe));
+        entries.split_off(entries.len().saturating_sub(limit))
     }
 
     /// Whether an entry tells of what is attached under this index.
@@ -569,8 +607,12 @@ impl Cq {
         self.core.is_of(cqe, index)
     }
 
-    /// Index of the entry that is polled next.
+    /// Index of the completion that is polled next.
     pub(crate) fn consumer_index(&self) -> u32 {
+        #[cfg(feature = "verbs")]
+        if let Some(extended) = &self.extended {
+            return extended.count();
+        }
         self.core.consumer_index()
     }
 

@@ -11,7 +11,7 @@ use crate::verbs;
 use bellwire_core::access::AccessFlags;
 #[cfg(feature = "mlx5")]
 use bellwire_core::port::DoorbellRecord;
-use bellwire_core::port::{self, Staged};
+use bellwire_core::port::{self, Staged, StagedReceives};
 use bellwire_core::qp::{AhAttr, QpAttr, QpAttrMask, QpState};
 #[cfg(feature = "mlx5")]
 use bellwire_core::queue::{BlueFlame, Private, Shared};
@@ -359,13 +359,13 @@ pub enum RecvDoorbell {
 // SAFETY: each case keeps the promise.
 unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
-    fn ring(&mut self, counter: u32) {
+    fn ring(&mut self, staged: &StagedReceives) {
         match self {
-            Self::Soft(doorbell) => doorbell.ring(counter),
+            Self::Soft(doorbell) => doorbell.ring(staged),
             #[cfg(feature = "verbs")]
-            Self::Verbs(doorbell) => doorbell.ring(counter),
+            Self::Verbs(doorbell) => doorbell.ring(staged),
             #[cfg(feature = "mlx5")]
-            Self::Mlx5(record) => record.ring(counter),
+            Self::Mlx5(record) => record.ring(staged),
         }
     }
 }

@@ -41,6 +41,7 @@ impl Completion<'_> {
 
 /// What is known of an executed request. Read from the entry when it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Success {
     /// What completed.
     pub opcode: WcOpcode,
@@ -63,6 +64,49 @@ impl Success {
             imm: cqe.imm(),
             flags_rqpn: cqe.flags_rqpn(),
         }
+    }
+
+    /// Of what brings nothing but bytes.
+    #[inline(always)]
+    pub(super) fn plain(entry: CqeOpcode, opcode: WcOpcode, byte_cnt: u32) -> Self {
+        Self {
+            opcode,
+            op_own: entry.number() << 4,
+            slid: 0,
+            byte_cnt: Be32::new(byte_cnt),
+            imm: Be32::new(0),
+            flags_rqpn: Be32::new(0),
+        }
+    }
+
+    /// All of it, for who keeps it in a form of their own: the number of the opcode, the last byte of
+    /// the entry, the sender's local identifier; the bytes in big-endian order, what came with them, and
+    /// the sender's queue pair and more, as the entry has them.
+    #[inline(always)]
+    pub fn to_raw(self) -> (u8, u8, u16, [u32; 3]) {
+        let Self {
+            opcode,
+            op_own,
+            slid,
+            byte_cnt,
+            imm,
+            flags_rqpn,
+        } = self;
+        let words = [byte_cnt.to_raw(), imm.to_raw(), flags_rqpn.to_raw()];
+        (opcode.number(), op_own, slid, words)
+    }
+
+    /// What [`to_raw`](Self::to_raw) gave. `None`: there is no such opcode.
+    pub fn from_raw(opcode: u8, op_own: u8, slid: u16, words: [u32; 3]) -> Option<Self> {
+        let [byte_cnt, imm, flags_rqpn] = words.map(Be32::from_raw);
+        Some(Self {
+            opcode: WcOpcode::from_number(opcode)?,
+            op_own,
+            slid,
+            byte_cnt,
+            imm,
+            flags_rqpn,
+        })
     }
 
     /// Bytes received, or brought by a READ or atomic. SENDs and WRITEs have none.

@@ -1,6 +1,7 @@
 //! The polling half of a completion queue.
 
 mod memory;
+mod tell;
 
 pub use memory::CqMemory;
 
@@ -173,43 +174,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         }
     }
 
-    /// Tells of the entry that the caller itself has just written at [`next_index`](Self::next_index),
-    /// without reading it back, for providers whose device has completions in a form of its own: with
-    /// all the checks of one that is polled. `None`: it tells of no request in flight, and is counted as
-    /// [stale](Self::stale).
-    ///
-    /// Nothing older may stand in the ring: a request that is told tells those before it in its queue
-    /// as unsignalled ones.
-    ///
-    /// Cost of a completion: reads half a line of ledger and one of the slot table, writes the
-    /// consumer record and the ledger's counter.
-    #[inline(always)]
-    pub fn tell(&mut self, cqe: Cqe64) -> Option<Completion<'m>> {
-        self.ci = self.ci.wrapping_add(1);
-        match cqe.op_own() & !3 {
-            SENT => {
-                if let told @ Some(_) = self.sent(&cqe) {
-                    return told;
-                }
-            }
-            RECEIVED..=LAST_RECEIVED
-                if cqe.format() == CqeFormat::None
-                    && let Some(ledger) = self.own_receives(&cqe) =>
-            {
-                if let told @ Some(_) = self.received_own(ledger, &cqe) {
-                    return told;
-                }
-            }
-            _ => {
-                if let told @ Some(_) = self.aside(cqe) {
-                    return told;
-                }
-            }
-        }
-        self.stale += 1;
-        None
-    }
-
     /// Index of the entry that is polled next: a producer whose own index is the same has an empty
     /// ring before it.
     #[inline(always)]
@@ -239,13 +203,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         self.give_back();
         // SAFETY: the caller's promise; this queue is the poller.
         unsafe { ledger.release(&record) };
-        Completion {
-            wr_id: record.wr_id,
-            qp_num: ledger.qp_num(),
-            retired,
-            result,
-            block: record.block,
-        }
+        record.told(ledger, retired, result)
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were.
@@ -280,20 +238,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         let RecvSide::Own(ledger, _) = slot.recv else {
             return self.received_shared(slot, cqe, &[]);
         };
-        self.received_own(ledger, cqe)
-    }
-
-    /// The ledger of a queue pair's own receive queue.
-    #[inline(always)]
-    fn own_receives(&self, cqe: &Cqe64) -> Option<&'m Ledger<'m>> {
-        match self.slot(cqe)?.recv {
-            RecvSide::Own(ledger, _) => Some(ledger),
-            RecvSide::Shared(..) | RecvSide::None => None,
-        }
-    }
-
-    #[inline(always)]
-    fn received_own(&self, ledger: &Ledger<'m>, cqe: &Cqe64) -> Option<Completion<'m>> {
         // In order, whatever counter the entry has.
         // SAFETY: the attached ledger's poller is this queue, and the counter is the ledger's.
         let (record, retired) = unsafe { ledger.take(ledger.next()?) };
@@ -337,17 +281,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                 Some(unsafe { self.told(ledger, record, retired, result) })
             }
             _ => self.failed(slot, cqe),
-        }
-    }
-
-    /// What is seldom of an entry that is not read back.
-    #[inline(never)]
-    fn aside(&self, cqe: Cqe64) -> Option<Completion<'m>> {
-        let slot = self.slot(&cqe)?;
-        let plain = cqe.format() == CqeFormat::None;
-        match cqe.opcode() {
-            opcode if opcode.is_received() && plain => self.received_shared(slot, &cqe, &[]),
-            _ => self.failed(slot, &cqe),
         }
     }
 

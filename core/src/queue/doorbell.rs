@@ -120,12 +120,13 @@ unsafe impl<R: Register> SendDoorbell for BlueFlame<'_, R> {
         self.record.store(staged.counter & 0xffff);
         // The record before the register, which may be write-combining memory.
         barrier::flush_write_combining();
-        let whole = staged.count == 1 && staged.ds.wrapping_sub(MIN_BLUEFLAME_DS) < self.sizes;
+        let ds = u32::from(staged.known.ds);
+        let whole = staged.count == 1 && ds.wrapping_sub(MIN_BLUEFLAME_DS) < self.sizes;
         let ring = (self.ring_start, self.ring_end);
         if whole {
             // Whole lines go by themselves.
             self.register
-                .write(false, |half| Self::copy(ring, half, staged.last, staged.ds));
+                .write(false, |half| Self::copy(ring, half, staged.last, ds));
         } else {
             // Part of a line stays in the write-combining buffer until somebody pushes it out.
             self.register.write(true, |half| {

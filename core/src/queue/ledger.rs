@@ -11,7 +11,7 @@
 //! one. A queue that starts a new life moves on to the next multiple of 65536: the device starts
 //! from zero again, and the upper half is the generation.
 
-use super::completion::Unfinished;
+use super::completion::{Completion, Failure, Success, Unfinished};
 use super::history::{Past, Standing};
 use crate::slab::Block;
 use crate::sync::{
@@ -35,10 +35,29 @@ pub(super) struct Record<'m> {
     pub block: Option<Block<'m>>,
     /// The counter at which it was posted.
     pub counter: u32,
-    /// Ring slots that it takes.
-    pub slots: u16,
+    /// Ring slots that it takes: no entry has more than 16.
+    pub slots: u8,
     /// What its completion is called.
     pub opcode: WcOpcode,
+}
+
+impl<'m> Record<'m> {
+    /// What the request is told as.
+    #[inline(always)]
+    pub fn told(
+        self,
+        ledger: &Ledger<'m>,
+        retired: u32,
+        result: Result<Success, Failure>,
+    ) -> Completion<'m> {
+        Completion {
+            wr_id: self.wr_id,
+            qp_num: ledger.qp_num(),
+            retired,
+            result,
+            block: self.block,
+        }
+    }
 }
 
 static_assertions::const_assert!(cfg!(loom) || size_of::<LedgerSlot<'static>>() == 32);
@@ -216,6 +235,21 @@ impl<'m> Ledger<'m> {
         live.then_some(Located { counter, retired })
     }
 
+    /// The oldest request in flight, if it was posted at `counter`.
+    ///
+    /// # Safety
+    /// The caller is the poller.
+    #[inline(always)]
+    pub(super) unsafe fn oldest_is(&self, counter: u32) -> Option<Located> {
+        // SAFETY: the caller's promise.
+        let oldest = unsafe { self.next()? };
+        (oldest.counter == counter).then_some(Located {
+            counter,
+            // The same, so that nothing is passed over.
+            retired: counter,
+        })
+    }
+
     /// The oldest request in flight.
     ///
     /// # Safety
@@ -307,7 +341,7 @@ impl<'m> Ledger<'m> {
             (record.counter == counter && record.slots != 0).then_some(Past {
                 wr_id: record.wr_id,
                 counter,
-                slots: record.slots,
+                slots: record.slots.into(),
                 opcode: record.opcode,
                 standing,
             })

@@ -4,7 +4,7 @@ use super::completion::Unfinished;
 use super::error::{PostError, Rejected};
 use super::ledger::{Ledger, Record};
 use super::life::Lives;
-use crate::port::RecvDoorbell;
+use crate::port::{RecvDoorbell, StagedReceives};
 use crate::slab::Block;
 use crate::wqe::RecvRing;
 use crate::wr::{Sge, WcOpcode};
@@ -20,6 +20,8 @@ pub struct RecvQueue<'m, D: RecvDoorbell> {
     doorbell: D,
     head: u32,
     rung: u32,
+    /// Elements of the last entry.
+    last_sges: u32,
     limit: u32,
     refusal: Option<PostError>,
     lives: Lives,
@@ -38,6 +40,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
             doorbell,
             head: 0,
             rung: 0,
+            last_sges: 0,
             limit: 0,
             refusal: Some(PostError::WrongState),
             lives: Lives::default(),
@@ -96,7 +99,11 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     pub unsafe fn clear(&mut self, each: impl FnMut(Unfinished<'m>)) {
         // SAFETY: the caller's promise.
         unsafe { self.abandon(each) };
-        self.doorbell.ring(self.head);
+        self.doorbell.ring(&StagedReceives {
+            counter: self.head,
+            count: 0,
+            sges: 0,
+        });
     }
 
     /// As [`clear`](Self::clear), of a queue pair that is destroyed: there is no life to come, and
@@ -139,9 +146,10 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
             // SAFETY: reserved; the ledger holds the block while the device may write to it. One
             // element of a block's size always fits.
             Ok(()) => unsafe {
-                let written = self.ring.write(self.head, &[sge]);
+                let head = self.head;
+                let written = self.ring.write(head, &[sge]);
                 debug_assert!(written.is_ok());
-                self.record(wr_id, Some(block));
+                self.record(head, wr_id, Some(block), written.unwrap_or(0));
                 Ok(())
             },
             Err(error) => Err(Rejected { error, block }),
@@ -161,8 +169,9 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         self.reserve()?;
         // SAFETY: reserved; the memory is the caller's promise.
         unsafe {
-            self.ring.write(self.head, sges)?;
-            self.record(wr_id, None);
+            let head = self.head;
+            let sges = self.ring.write(head, sges)?;
+            self.record(head, wr_id, None, sges);
         }
         Ok(())
     }
@@ -189,29 +198,36 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     }
 
     /// # Safety
-    /// `reserve` has said yes and the entry is written.
+    /// `reserve` has said yes and the entry is written, at `head`, with so many elements.
     #[inline(always)]
-    unsafe fn record(&mut self, wr_id: u64, block: Option<Block<'m>>) {
+    unsafe fn record(&mut self, head: u32, wr_id: u64, block: Option<Block<'m>>, sges: u32) {
         // SAFETY: only poster by `&mut self`; the slot is free.
         unsafe {
             self.ledger.record(Record {
                 wr_id,
                 block,
-                counter: self.head,
+                counter: head,
                 slots: 1,
                 opcode: WcOpcode::Recv,
             });
         }
-        self.head = self.head.wrapping_add(1);
+        self.head = head.wrapping_add(1);
+        self.last_sges = sges;
     }
 
     /// Makes everything staged known to the device.
     #[inline(always)]
     pub fn ring(&mut self) {
-        if self.rung != self.head {
-            self.rung = self.head;
-            self.ledger.publish(self.head);
-            self.doorbell.ring(self.head);
+        // As the send queue: looked at before others can see the receives.
+        let staged = StagedReceives {
+            counter: self.head,
+            count: self.head.wrapping_sub(self.rung),
+            sges: self.last_sges,
+        };
+        if staged.count != 0 {
+            self.rung = staged.counter;
+            self.ledger.publish(staged.counter);
+            self.doorbell.ring(&staged);
         }
     }
 }

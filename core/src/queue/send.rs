@@ -6,7 +6,7 @@ use super::completion::Unfinished;
 use super::error::{PostError, Rejected};
 use super::ledger::{Ledger, Record};
 use super::life::Lives;
-use crate::port::{SendDoorbell, Staged};
+use crate::port::{LastEntry, SendDoorbell, Staged};
 use crate::slab::Block;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
@@ -51,8 +51,8 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     limit: u32,
     /// Entries staged and not rung.
     staged: u32,
-    /// Counter and size of the last one.
-    last: (u32, u32),
+    /// The last one.
+    last: LastEntry,
     limits: PayloadLimits,
     next_fence: u8,
     signal_all: u8,
@@ -86,7 +86,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             head: 0,
             limit: 0,
             staged: 0,
-            last: (0, 0),
+            last: LastEntry::default(),
             limits: PayloadLimits {
                 max_sge,
                 max_inline,
@@ -372,12 +372,18 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
-                slots: blocks as u16,
+                slots: blocks as u8,
                 opcode: O::WC,
             });
         }
         self.head = counter.wrapping_add(blocks);
-        self.last = (counter, ds);
+        self.last = LastEntry {
+            counter,
+            ds: ds as u8,
+            opcode: O::OPCODE,
+            inline: payload.inline(),
+            fm_ce_se,
+        };
         self.staged += 1;
     }
 
@@ -392,7 +398,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     pub fn mark(&mut self) -> u16 {
         self.ring();
         if self.free_blocks() == 0 {
-            return self.last.0 as u16;
+            return self.last.counter as u16;
         }
         let counter = self.head;
         let flags = fm_ce_se::SIGNALED;
@@ -402,7 +408,13 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             counter: counter.wrapping_add(1),
             count: 1,
             last: self.ring.block(counter),
-            ds,
+            known: LastEntry {
+                counter,
+                ds: ds as u8,
+                opcode: crate::wqe::opcode::NOP,
+                inline: 0,
+                fm_ce_se: flags,
+            },
         });
         counter as u16
     }
@@ -413,14 +425,16 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         if self.staged == 0 {
             return;
         }
-        self.ledger.publish(self.head);
-        let (last, ds) = self.last;
-        self.doorbell.ring(&Staged {
+        // Looked at before others can see the requests: where they were posted in the same place, the
+        // compiler knows all of it.
+        let staged = Staged {
             counter: self.head,
             count: self.staged,
-            last: self.ring.block(last),
-            ds,
-        });
+            last: self.ring.block(self.last.counter),
+            known: self.last,
+        };
+        self.ledger.publish(staged.counter);
+        self.doorbell.ring(&staged);
         self.staged = 0;
     }
 }

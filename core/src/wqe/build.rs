@@ -17,7 +17,8 @@ use core::ptr::NonNull;
 #[derive(Clone, Copy, Debug)]
 pub struct SendRing<'m> {
     base: NonNull<u8>,
-    blocks: u32,
+    /// Basic blocks but one.
+    mask: u32,
     memory: PhantomData<&'m [u8]>,
 }
 
@@ -37,9 +38,9 @@ impl<'m> SendRing<'m> {
     pub unsafe fn new(base: NonNull<u8>, blocks: u32) -> Option<Self> {
         let fits = blocks.is_power_of_two() && blocks <= 1 << 15;
         let aligned = base.as_ptr().addr().is_multiple_of(BASIC_BLOCK);
-        (fits && aligned).then_some(Self {
+        (fits && aligned).then(|| Self {
             base,
-            blocks,
+            mask: blocks - 1,
             memory: PhantomData,
         })
     }
@@ -47,13 +48,13 @@ impl<'m> SendRing<'m> {
     /// Its size in basic blocks.
     #[inline(always)]
     pub fn blocks(&self) -> u32 {
-        self.blocks
+        self.mask + 1
     }
 
     /// The basic block that counter `counter` falls on.
     #[inline(always)]
     pub fn block(&self, counter: u32) -> NonNull<u8> {
-        let offset = (counter & (self.blocks - 1)) as usize * BASIC_BLOCK;
+        let offset = (counter & self.mask) as usize * BASIC_BLOCK;
         // SAFETY: the masked offset lies within the ring.
         unsafe { self.base.add(offset) }
     }
@@ -67,8 +68,8 @@ impl<'m> SendRing<'m> {
         EntryWriter {
             first: self.block(counter),
             base: self.base,
-            start: (counter & (self.blocks - 1)) as usize * BASIC_BLOCK,
-            mask: self.blocks as usize * BASIC_BLOCK - 1,
+            start: (counter & self.mask) as usize * BASIC_BLOCK,
+            mask: self.blocks() as usize * BASIC_BLOCK - 1,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::build::EntryWriter;
 use super::segment::{DataSegment, INLINE_FLAG, SEGMENT};
-use crate::be::{Be32, Be64};
+use crate::be::Be32;
+use crate::port::LastEntry;
 use crate::queue::PostError;
 use crate::wr::Sge;
 
@@ -25,6 +26,14 @@ pub trait Payload: Copy {
 
     /// Whether the queue can carry it.
     fn check(&self, limits: &PayloadLimits) -> Result<(), PostError>;
+
+    /// Bytes that the entry carries itself; [`UNKNOWN`](crate::port::LastEntry::UNKNOWN) where that
+    /// would have to be counted.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn inline(&self) -> u16 {
+        0
+    }
 
     /// Writes its segments from `offset` on and gives the offset behind them.
     #[doc(hidden)]
@@ -63,22 +72,13 @@ pub(super) fn check_length(sge: &Sge) -> Result<(), PostError> {
     Ok(())
 }
 
-#[inline(always)]
-pub(super) fn data_segment(sge: &Sge) -> DataSegment {
-    DataSegment {
-        byte_count: Be32::new(sge.length),
-        lkey: Be32::new(sge.lkey),
-        addr: Be64::new(sge.addr),
-    }
-}
-
 /// An element of length zero is left out of the entry: to the device zero would mean 2 GiB.
 #[inline(always)]
 fn write_sge(entry: &mut EntryWriter, offset: usize, sge: &Sge) -> usize {
     if sge.length == 0 {
         return offset;
     }
-    entry.put(offset, data_segment(sge));
+    entry.put(offset, DataSegment::from(sge));
     offset + SEGMENT
 }
 
@@ -170,6 +170,12 @@ impl Payload for Inline<'_> {
     }
 
     #[inline(always)]
+    fn inline(&self) -> u16 {
+        // Less than an entry's 1008 bytes.
+        self.0.len() as u16
+    }
+
+    #[inline(always)]
     fn write(&self, entry: &mut EntryWriter, offset: usize) -> usize {
         let len = self.0.len();
         if len == 0 {
@@ -198,6 +204,11 @@ impl Payload for InlineList<'_> {
     #[inline(always)]
     fn check(&self, limits: &PayloadLimits) -> Result<(), PostError> {
         check_inline(self.len(), limits)
+    }
+
+    #[inline(always)]
+    fn inline(&self) -> u16 {
+        LastEntry::UNKNOWN
     }
 
     #[inline(always)]

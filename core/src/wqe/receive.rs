@@ -1,6 +1,6 @@
 //! Receive entries: of a queue pair's own receive queue, and of a shared one.
 
-use super::payload::{check_length, data_segment};
+use super::payload::check_length;
 use super::segment::{DataSegment, SEGMENT};
 use crate::be::{Be16, Be32, Be64};
 use crate::queue::PostError;
@@ -28,8 +28,10 @@ const LIST_END: DataSegment = DataSegment {
 #[derive(Clone, Copy, Debug)]
 pub struct RecvRing<'m> {
     base: NonNull<u8>,
-    count: u32,
+    /// Entries but one.
+    mask: u32,
     stride: u32,
+    max_sge: u32,
     memory: PhantomData<&'m [u8]>,
 }
 
@@ -52,10 +54,11 @@ impl<'m> RecvRing<'m> {
             && stride.is_power_of_two()
             && (SEGMENT as u32..=2048).contains(&stride);
         let aligned = base.as_ptr().addr().is_multiple_of(SEGMENT);
-        (fits && aligned).then_some(Self {
+        (fits && aligned).then(|| Self {
             base,
-            count,
+            mask: count - 1,
             stride,
+            max_sge: stride / SEGMENT as u32,
             memory: PhantomData,
         })
     }
@@ -63,24 +66,25 @@ impl<'m> RecvRing<'m> {
     /// Entries.
     #[inline(always)]
     pub fn count(&self) -> u32 {
-        self.count
+        self.mask + 1
     }
 
     /// Elements that an entry has room for.
     #[inline(always)]
     pub fn max_sge(&self) -> u32 {
-        self.stride / SEGMENT as u32
+        self.max_sge
     }
 
     #[inline(always)]
     fn segment(&self, index: u32, segment: u32) -> NonNull<DataSegment> {
         let offset =
-            (index & (self.count - 1)) as usize * self.stride as usize + segment as usize * SEGMENT;
+            (index & self.mask) as usize * self.stride as usize + segment as usize * SEGMENT;
         // SAFETY: callers pass a segment below `max_sge`, and the index is masked.
         unsafe { self.base.add(offset).cast() }
     }
 
-    /// Writes the entry of `index`. Elements of length zero are left out.
+    /// Writes the entry of `index`, and gives how many elements it has: those of length zero are left
+    /// out.
     ///
     /// # Errors
     /// More elements than the entry holds, or one of 2 GiB and more: nothing is written.
@@ -88,13 +92,13 @@ impl<'m> RecvRing<'m> {
     /// # Safety
     /// The caller is the ring's poster, and the entry is not in flight.
     #[inline(always)]
-    pub unsafe fn write(&self, index: u32, sges: &[Sge]) -> Result<(), PostError> {
+    pub unsafe fn write(&self, index: u32, sges: &[Sge]) -> Result<u32, PostError> {
         check(sges, self.max_sge())?;
         let mut at = 0;
         for sge in sges {
             if sge.length != 0 {
                 // SAFETY: within the entry, which is the caller's to write.
-                unsafe { self.segment(index, at).write(data_segment(sge)) }
+                unsafe { self.segment(index, at).write(DataSegment::from(sge)) }
                 at += 1;
             }
         }
@@ -102,13 +106,23 @@ impl<'m> RecvRing<'m> {
             // SAFETY: as above.
             unsafe { self.segment(index, at).write(LIST_END) }
         }
-        Ok(())
+        Ok(at)
+    }
+
+    /// The first element of the entry of `index`, which has one at least.
+    ///
+    /// # Safety
+    /// The entry has been posted, and is not written meanwhile.
+    #[inline(always)]
+    pub unsafe fn first(&self, index: u32) -> Sge {
+        // SAFETY: the caller's promise.
+        unsafe { self.segment(index, 0).read() }.into()
     }
 
     /// The elements of the entry of `index`, up to the list's end.
     ///
     /// # Safety
-    /// The entry has been posted, and is not written meanwhile.
+    /// As [`first`](Self::first).
     #[inline(always)]
     pub unsafe fn read(&self, index: u32) -> impl Iterator<Item = Sge> + use<'m> {
         // SAFETY: the caller's promise.
@@ -155,7 +169,7 @@ impl<'m> SrqRing<'m> {
     /// Entries.
     #[inline(always)]
     pub fn count(&self) -> u32 {
-        self.ring.count
+        self.ring.count()
     }
 
     /// Elements that an entry has room for.
@@ -180,7 +194,7 @@ impl<'m> SrqRing<'m> {
     pub fn next(&self, index: u32) -> u32 {
         // Relaxed: whoever goes along the links has loaded the doorbell record before.
         let next = Be16::from_raw(self.next_link(index).load(Ordering::Relaxed));
-        u32::from(next.get()) & (self.ring.count - 1)
+        u32::from(next.get()) & self.ring.mask
     }
 
     #[inline(always)]
@@ -203,7 +217,7 @@ impl<'m> SrqRing<'m> {
         check(sges, self.max_sge())?;
         for (at, sge) in (1..).zip(sges) {
             // SAFETY: within the entry, which is the caller's to write.
-            unsafe { self.ring.segment(index, at).write(data_segment(sge)) }
+            unsafe { self.ring.segment(index, at).write(DataSegment::from(sge)) }
         }
         if (sges.len() as u32) < self.max_sge() {
             // SAFETY: as above.
@@ -245,10 +259,6 @@ unsafe fn read_list(first: NonNull<DataSegment>, max: u32) -> impl Iterator<Item
     (0..max as usize).map_while(move |at| {
         // SAFETY: the caller's promise.
         let segment = unsafe { first.add(at).read() };
-        (segment.lkey.get() != LIST_END_LKEY).then(|| Sge {
-            addr: segment.addr.get(),
-            length: segment.byte_count.get(),
-            lkey: segment.lkey.get(),
-        })
+        (segment.lkey.get() != LIST_END_LKEY).then(|| segment.into())
     })
 }

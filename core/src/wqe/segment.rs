@@ -1,6 +1,7 @@
 //! The 16-byte segments that entries are made of, laid out as the device reads them.
 
 use crate::be::{Be16, Be32, Be64};
+use crate::wr::{Remote, Sge};
 use static_assertions::const_assert_eq;
 
 /// Bytes of a basic block, the unit in which a send queue is counted.
@@ -121,6 +122,38 @@ pub struct DataSegment {
     pub lkey: Be32,
     /// Local address.
     pub addr: Be64,
+}
+
+impl From<&Sge> for DataSegment {
+    #[inline(always)]
+    fn from(sge: &Sge) -> Self {
+        Self {
+            byte_count: Be32::new(sge.length),
+            lkey: Be32::new(sge.lkey),
+            addr: Be64::new(sge.addr),
+        }
+    }
+}
+
+impl From<RaddrSegment> for Remote {
+    #[inline(always)]
+    fn from(segment: RaddrSegment) -> Self {
+        Self {
+            addr: segment.raddr.get(),
+            rkey: segment.rkey.get(),
+        }
+    }
+}
+
+impl From<DataSegment> for Sge {
+    #[inline(always)]
+    fn from(segment: DataSegment) -> Self {
+        Self {
+            addr: segment.addr.get(),
+            length: segment.byte_count.get(),
+            lkey: segment.lkey.get(),
+        }
+    }
 }
 
 /// The shared receive queue that an XRC request goes to.

@@ -114,11 +114,7 @@ impl<'m> SendWqe<'m> {
     #[inline(always)]
     pub fn remote(&self, offset: usize) -> Remote {
         // SAFETY: raddr segments take any bytes.
-        let raddr = unsafe { self.segment::<RaddrSegment>(offset) };
-        Remote {
-            addr: raddr.raddr.get(),
-            rkey: raddr.rkey.get(),
-        }
+        unsafe { self.segment::<RaddrSegment>(offset) }.into()
     }
 
     /// The atomic segment at byte `offset`: swap or add, and compare.
@@ -250,11 +246,7 @@ impl<'m> Iterator for SgeList<'m> {
         let byte_count = segment.byte_count.get();
         if byte_count & INLINE_FLAG == 0 {
             self.offset += SEGMENT;
-            return Some(Data::Pointer(Sge {
-                addr: segment.addr.get(),
-                length: byte_count,
-                lkey: segment.lkey.get(),
-            }));
+            return Some(Data::Pointer(segment.into()));
         }
         let start = self.offset + size_of::<Be32>();
         let len = ((byte_count & !INLINE_FLAG) as usize).min(self.end - start);

@@ -136,6 +136,26 @@ static void completions(void)
     NUL(bw_poll_one(a.cq, NULL));
     NUL(bw_poll(NULL, &wc, 1));
     NUL(bw_poll(a.cq, NULL, 1));
+    bw_completion completion;
+    memset(&completion, 0, sizeof completion);
+    NUL(bw_poll_completion(NULL, &completion));
+    NUL(bw_poll_completion(a.cq, NULL));
+    NUL(bw_poll_completions(NULL, &completion, 1));
+    NUL(bw_poll_completions(a.cq, NULL, 1));
+    NUL(bw_completion_wc(NULL, &wc));
+    NUL(bw_completion_wc(&completion, NULL));
+    completion.opcode = 77;
+    EXPECT(bw_completion_wc(&completion, &wc) == BW_EINVAL);
+    bw_rdma_wr rdma;
+    memset(&rdma, 0, sizeof rdma);
+    rdma.sge.length = 1;
+    NUL(bw_post_writes(NULL, &rdma, 1, NULL));
+    NUL(bw_post_writes(a.qp, NULL, 1, NULL));
+    NUL(bw_post_writes_inline(NULL, &rdma, 1, NULL));
+    NUL(bw_post_writes_inline(a.qp, NULL, 1, NULL));
+    NUL(bw_post_writes_inline(a.qp, &rdma, 1, NULL));
+    NUL(bw_post_reads(NULL, &rdma, 1, NULL));
+    NUL(bw_post_reads(a.qp, NULL, 1, NULL));
 }
 
 static void shared_queues(void)

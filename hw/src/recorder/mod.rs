@@ -2,6 +2,7 @@
 //!
 //! Nothing is recorded while a program posts and polls: send entries, receives and completion entries
 //! stay in their rings until they are written over, and [`Qp::dump`](crate::Qp::dump) reads them back.
+//! (Completions of a device of libibverbs stand in no ring of ours; 16 bytes are kept of each.)
 //! Only what happens on the control path (states, events, what the program [notes](crate::Qp::note))
 //! goes to a list of its own, of the last 64. Works on every device.
 //!

@@ -2,7 +2,7 @@
 
 use super::hca::{Hca, Running};
 use super::qp::QpCtx;
-use bellwire_core::port::{self, DoorbellRecord, Staged};
+use bellwire_core::port::{self, DoorbellRecord, Staged, StagedReceives};
 use std::sync::atomic::Ordering;
 
 /// Rings a send queue: in inline mode its entries are executed when this returns, as far as they can.
@@ -85,8 +85,8 @@ impl RecvDoorbell {
 // that their keys allow.
 unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
-    fn ring(&mut self, counter: u32) {
-        self.record.store(counter & 0xffff);
+    fn ring(&mut self, staged: &StagedReceives) {
+        self.record.store(staged.counter & 0xffff);
         // The store before the load: partner of the barrier in `Hca::shut`, behind which the record
         // is read for the flush.
         self.hca.barriers.light();

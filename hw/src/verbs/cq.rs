@@ -1,7 +1,7 @@
 //! Completion queues: the device's, and what of it has to stand in core's ring.
 //!
 //! ```text
-//!                  ┌─► poll: Cqe64 ──────────────────► core's ledger
+//!                  ┌─► poll ─────────────────────────► core's ledger
 //!  device's queue ─┤                                     ▲
 //!                  └─► fetch: Cqe64 in core's ring ──────┘
 //! ```
@@ -9,7 +9,8 @@
 //! Who polls an extended queue takes the device's completions from it, one at a time. Into core's ring,
 //! as entries in the ConnectX format, come those of a plain queue, which are polled in batches, and
 //! those that are taken on the control path: who destroys a queue pair fetches, so that what it has
-//! told is not lost with it. Hence the flag: one at a time takes completions.
+//! told is not lost with it. Hence one at a time takes completions; and the poller learns with the same
+//! look whether something stands in core's ring, which is older.
 
 mod object;
 
@@ -29,10 +30,17 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Entries fetched at once from a plain queue.
 const BATCH: u32 = 16;
+
+/// Nobody takes completions, and none stands in core's ring that an extended queue's poller has to tell.
+const FREE: u8 = 0;
+/// Nobody takes completions; some may stand in core's ring.
+const WAITING: u8 = 1;
+/// Somebody takes completions.
+const TAKEN: u8 = 2;
 
 /// The consumer record has 24 bits.
 const CI_MASK: u32 = 0xff_ffff;
@@ -42,9 +50,9 @@ const CI_MASK: u32 = 0xff_ffff;
 pub(crate) struct Cq {
     object: CqObject,
     consumer: &'static DoorbellRecord,
-    /// Somebody fetches.
-    busy: AtomicBool,
-    /// Of whoever has taken `busy`.
+    /// [`FREE`], [`WAITING`], or [`TAKEN`].
+    state: AtomicU8,
+    /// Of whoever has taken it.
     inner: UnsafeCell<Inner>,
     /// Nobody polls core's ring any more.
     retired: AtomicBool,
@@ -64,8 +72,11 @@ pub(super) struct Inner {
     memory: CqMemory<'static>,
     /// Index behind the last entry.
     pub producer: u32,
+    /// Entries may stand in core's ring that are still to be polled.
+    pub waiting: bool,
     /// The queue pairs that complete here, by number.
     pub users: Vec<User>,
+    attr: sys::ibv_poll_cq_attr,
     wcs: Box<[MaybeUninit<sys::ibv_wc>; BATCH as usize]>,
 }
 
@@ -87,7 +98,7 @@ pub(super) struct User {
     pub qp: Arc<Qp>,
 }
 
-// SAFETY: `inner` belongs to whoever has taken `busy`; libibverbs may be called from any thread.
+// SAFETY: `inner` belongs to whoever has taken the queue; libibverbs may be called from any thread.
 unsafe impl Send for Cq {}
 // SAFETY: as above.
 unsafe impl Sync for Cq {}
@@ -107,11 +118,13 @@ impl Cq {
         Ok(Self {
             object: CqObject::new(context, memory.count(), plain, events, channel)?,
             consumer,
-            busy: AtomicBool::new(false),
+            state: AtomicU8::new(FREE),
             inner: UnsafeCell::new(Inner {
                 memory,
                 producer: 0,
+                waiting: false,
                 users: Vec::new(),
+                attr: sys::ibv_poll_cq_attr { comp_mask: 0 },
                 wcs: Box::new([const { MaybeUninit::uninit() }; BATCH as usize]),
             }),
             retired: AtomicBool::new(false),
@@ -144,16 +157,36 @@ impl Cq {
     #[inline(always)]
     pub(super) fn take(&self) -> Taken<'_> {
         // Acquire: partner of the release when it is dropped.
-        if self.busy.swap(true, Ordering::Acquire) {
+        if self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
             self.wait();
         }
         Taken(self)
     }
 
+    /// As [`take`](Self::take), if core's ring is empty and nobody else takes completions.
+    #[inline(always)]
+    pub(super) fn take_empty(&self) -> Option<Taken<'_>> {
+        // Acquire: as above.
+        match self.state.swap(TAKEN, Ordering::Acquire) {
+            FREE => Some(Taken(self)),
+            found => self.not_empty(found),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_empty(&self, found: u8) -> Option<Taken<'_>> {
+        if found == TAKEN {
+            self.wait();
+        }
+        drop(Taken(self));
+        None
+    }
+
     #[cold]
     fn wait(&self) {
         // Acquire: as above.
-        while self.busy.swap(true, Ordering::Acquire) {
+        while self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
             std::thread::yield_now();
         }
     }
@@ -189,7 +222,7 @@ impl Cq {
             return 0;
         }
         // SAFETY: alive, and `inner` is ours: nobody else polls.
-        let found = unsafe { wc::Extended::start(cq) };
+        let found = unsafe { wc::Extended::start(cq, &raw mut inner.attr) };
         found.map_or(0, |wc| {
             inner.fetched(&wc);
             1
@@ -218,6 +251,7 @@ impl Cq {
         let room = self.room(&inner) != 0;
         if room {
             inner.put(cqe);
+            inner.waiting = true;
         }
         room
     }
@@ -225,6 +259,16 @@ impl Cq {
 
 /// A queue whose completions nobody else takes meanwhile.
 pub(super) struct Taken<'c>(&'c Cq);
+
+impl Taken<'_> {
+    /// Ends it as [`Cq::take_empty`] began it: nothing was written to core's ring.
+    #[inline(always)]
+    pub fn still_empty(self) {
+        // Release: as when it is dropped.
+        self.0.state.store(FREE, Ordering::Release);
+        std::mem::forget(self);
+    }
+}
 
 impl Deref for Taken<'_> {
     type Target = Inner;
@@ -247,8 +291,9 @@ impl DerefMut for Taken<'_> {
 impl Drop for Taken<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        let state = if self.waiting { WAITING } else { FREE };
         // Release: partner of the acquire in `take`.
-        self.0.busy.store(false, Ordering::Release);
+        self.0.state.store(state, Ordering::Release);
     }
 }
 
@@ -257,6 +302,7 @@ impl Inner {
     fn fetched(&mut self, wc: &impl wc::Fields) {
         if let Some(cqe) = self.entry(wc) {
             self.put(&cqe);
+            self.waiting = true;
         }
     }
 
@@ -300,7 +346,7 @@ impl Inner {
                 return Some(wc::failed(wc, kind, user_index, counter));
             }
             Kind::Send => return Some(wc::sent(user_index, counter)),
-            Kind::Fetch => return Some(wc::fetched(wc, user_index, counter)),
+            Kind::Fetch => return Some(wc::fetched(wc.byte_len(), user_index, counter)),
             Kind::Recv => return Some(wc::received(wc, user_index, counter)),
             Kind::Datagram => return Some(wc::datagram(wc, user_index, counter)),
         }

@@ -5,17 +5,97 @@
 //! so requests of more elements go by `ibv_post_send`. It counts no bytes of an inline list; so what
 //! runs over the ring's end is put together before.
 
+use super::calls::Poster;
 use super::qp::Qp;
-use super::request::{Operation, Payload, Request};
+use super::request::{Operation, Payload, Request, flags};
 use super::send::SendDoorbell;
 use super::sys;
-use bellwire_core::wqe::{SendWqe, opcode};
-use std::ptr::null_mut;
+use super::tag::Kind;
+use bellwire_core::be::Be32;
+use bellwire_core::port::LastEntry;
+use bellwire_core::wqe::{BASIC_BLOCK, DataSegment, RaddrSegment, SEGMENT, SendWqe, opcode};
+use bellwire_core::wr::{Remote, Sge};
+use std::ptr::{NonNull, null_mut};
+
+const INLINE: u32 = sys::ibv_send_flags::IBV_SEND_INLINE.0;
 
 /// Bytes of the longest entry: no inline data are longer.
 const LONGEST: usize = 63 * 16;
 
-/// Posts `count` entries, from `from` up to `to`; gives the first that was not taken.
+/// Where the data of a connection's request stand.
+const fn data_at(opcode: u8) -> usize {
+    match opcode {
+        opcode::SEND => SEGMENT,
+        _ => 2 * SEGMENT,
+    }
+}
+
+/// Whether an entry of this operation code, which has data in one piece, carries them itself: bytes in
+/// the first basic block, which is never over the ring's end. Else it names one element. `None`: its
+/// data are not in one piece.
+#[inline(always)]
+pub(super) fn in_one_piece<const OPCODE: u8>(known: LastEntry) -> Option<bool> {
+    let room = const { BASIC_BLOCK - data_at(OPCODE) - size_of::<Be32>() };
+    let one = match known.inline {
+        0 => usize::from(known.ds) == const { data_at(OPCODE) / SEGMENT + 1 },
+        bytes => usize::from(bytes) <= room && OPCODE != opcode::RDMA_READ,
+    };
+    one.then_some(known.inline != 0)
+}
+
+/// Posts an entry of a connection, with this operation code, whose data are
+/// [in one piece](in_one_piece), `inline` bytes or an element; whether it was taken.
+///
+/// # Safety
+/// As [`post`], of `qp`; the opcode is SEND, RDMA_WRITE or RDMA_READ.
+#[inline(always)]
+pub(super) unsafe fn post_known<const OPCODE: u8, const IS_INLINE: bool>(
+    own: &Qp,
+    qp: Poster,
+    entry: NonNull<u8>,
+    counter: u32,
+    fm_ce_se: u8,
+    inline: u16,
+) -> bool {
+    let tag = match OPCODE {
+        opcode::RDMA_READ => own.send_tag().with(Kind::Fetch),
+        _ => own.send_tag(),
+    };
+    let flags = flags(fm_ce_se) | if IS_INLINE { INLINE } else { 0 };
+    // SAFETY: staged, so its first block can be read, and has segments where its operation has them;
+    // the rest is the caller's promise.
+    unsafe {
+        // From here on nobody else posts: not the last request of a drain either, by whoever posts
+        // receives.
+        qp.start();
+        (*qp.as_ptr()).wr_id = tag.of(counter);
+        (*qp.as_ptr()).wr_flags = flags;
+        let remote = || Remote::from(entry.add(SEGMENT).cast::<RaddrSegment>().read());
+        match OPCODE {
+            opcode::SEND => qp.send(),
+            opcode::RDMA_WRITE => {
+                let Remote { addr, rkey } = remote();
+                qp.write(rkey, addr);
+            }
+            _ => {
+                let Remote { addr, rkey } = remote();
+                qp.read(rkey, addr);
+            }
+        }
+        let data = entry.add(const { data_at(OPCODE) });
+        if IS_INLINE {
+            // The bytes are copied at once.
+            let bytes = data.add(size_of::<Be32>());
+            qp.set_inline(bytes.as_ptr().cast(), inline.into());
+        } else {
+            let sge = Sge::from(data.cast::<DataSegment>().read());
+            qp.set_sge(sge.lkey, sge.addr, sge.length);
+        }
+        qp.complete() == 0
+    }
+}
+
+/// Posts the entries from `from` up to `to`; gives the first that was not taken.
 ///
 /// # Safety
 /// The caller is the queue pair's only poster, `qp` its extended form, `DATAGRAMS` what it sends, and
@@ -26,36 +106,9 @@ pub(super) unsafe fn post<const DATAGRAMS: bool>(
     qp: *mut sys::ibv_qp_ex,
     from: u32,
     to: u32,
-    count: u32,
 ) -> u32 {
-    // SAFETY: alive, by the caller's promise; started; the entry is staged.
-    unsafe {
-        sys::ibv_wr_start(qp);
-        // One alone wants no loop, and fewer registers.
-        if count == 1 {
-            let wqe = SendWqe::read(sender.ring, from);
-            if let Posted::Built = post_entry::<DATAGRAMS>(&sender.qp, qp, wqe, from) {
-                return match sys::ibv_wr_complete(qp) {
-                    0 => to,
-                    _ => from,
-                };
-            }
-        }
-        post_all::<DATAGRAMS>(sender, qp, from, to)
-    }
-}
-
-/// [`post`] from behind the start.
-///
-/// # Safety
-/// As there.
-#[inline(never)]
-unsafe fn post_all<const DATAGRAMS: bool>(
-    sender: &mut SendDoorbell,
-    qp: *mut sys::ibv_qp_ex,
-    from: u32,
-    to: u32,
-) -> u32 {
+    // SAFETY: alive, by the caller's promise.
+    unsafe { sys::ibv_wr_start(qp) };
     let SendDoorbell {
         qp: own,
         ring,
@@ -141,7 +194,6 @@ unsafe fn post_one<const DATAGRAMS: bool>(
     if matches!(request.operation, Operation::BindType1 { .. }) {
         return Posted::Alone;
     }
-    const INLINE: u32 = sys::ibv_send_flags::IBV_SEND_INLINE.0;
     // SAFETY: the caller's promise; the queue pair has the operations that `read_as` gives.
     unsafe {
         match Payload::of(request.data) {

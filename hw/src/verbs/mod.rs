@@ -16,6 +16,7 @@
 
 mod ah;
 mod attr;
+mod calls;
 mod chain;
 mod context;
 mod cq;
@@ -33,6 +34,7 @@ mod send;
 mod srq;
 pub(crate) mod sys;
 mod tag;
+mod told;
 mod wc;
 
 pub(crate) use ah::Ah;
@@ -47,6 +49,7 @@ pub(crate) use event::{Channel, Source};
 pub(crate) use layouts::{compare_layouts, layouts};
 pub(crate) use list::{describe, first_active, open};
 pub(crate) use memory::Pd;
+pub(crate) use poll::Extended;
 pub(crate) use qp::{Qp, QpConfig, Way};
 pub use recv::RecvDoorbell;
 pub use send::SendDoorbell;

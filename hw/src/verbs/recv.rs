@@ -3,9 +3,9 @@
 use super::qp::Qp;
 use super::request::element;
 use super::sys;
-use super::tag::Kind;
+use super::tag::{Kind, parts};
 use super::wc;
-use bellwire_core::port;
+use bellwire_core::port::{self, StagedReceives};
 use bellwire_core::wqe::RecvRing;
 use bellwire_core::wr::{Sge, WcStatus};
 use std::mem::MaybeUninit;
@@ -92,29 +92,89 @@ impl Chain {
 pub struct RecvDoorbell {
     qp: Arc<Qp>,
     ring: RecvRing<'static>,
+    one: One,
     chain: Box<Chain>,
 }
+
+/// Prepared memory for one receive of one element.
+struct One {
+    wr: sys::ibv_recv_wr,
+    sge: sys::ibv_sge,
+    bad: *mut sys::ibv_recv_wr,
+}
+
+impl std::fmt::Debug for One {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("One").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the pointers in it are of one post, on one thread.
+unsafe impl Send for One {}
+// SAFETY: used by `&mut` only.
+unsafe impl Sync for One {}
 
 impl RecvDoorbell {
     /// # Safety
     /// The ring is that of the queue pair's receive queue, and stays as long as it is rung for.
     pub(crate) unsafe fn new(qp: Arc<Qp>, ring: RecvRing<'static>) -> Self {
         let chain = Box::new(Chain::new(ring.max_sge()));
-        Self { qp, ring, chain }
+        let wr = sys::ibv_recv_wr {
+            wr_id: 0,
+            next: null_mut(),
+            sg_list: null_mut(),
+            num_sge: 1,
+        };
+        let sge = element(Sge::default());
+        let bad = null_mut();
+        let one = One { wr, sge, bad };
+        Self {
+            qp,
+            ring,
+            one,
+            chain,
+        }
     }
 
-    /// Posts the receives up to `to`. A function of its own: there is no need for more than one.
+    /// Posts the receive before `to`, which has one element.
     #[inline(never)]
-    fn post(&mut self, to: u32) {
-        let from = self.qp.recv_from(to);
+    fn post_one(&mut self, to: u32) {
         if self.qp.refused() {
+            return self.post(to, 1);
+        }
+        let (qp, at, one) = (&*self.qp, to.wrapping_sub(1), &mut self.one);
+        // SAFETY: posted, with an element, and not written before it completes.
+        one.sge = element(unsafe { self.ring.first(at) });
+        one.wr.wr_id = qp.recv_tag().of(at);
+        one.wr.sg_list = &raw mut one.sge;
+        // SAFETY: alive; a list of one.
+        let answer =
+            unsafe { qp.post_recv()(qp.handle().as_ptr(), &raw mut one.wr, &raw mut one.bad) };
+        if answer != 0 {
+            return self.refuse_one();
+        }
+        if self.qp.failing() {
+            self.qp.flush_again();
+        }
+    }
+
+    /// The receive that the device was given last was not taken, and is the only one.
+    #[cold]
+    #[inline(never)]
+    fn refuse_one(&self) {
+        let (.., counter) = parts(self.one.wr.wr_id);
+        self.refuse(counter, counter.wrapping_add(1));
+    }
+
+    /// Posts `count` receives up to `to`; none where a life begins. A function of its own: there is no
+    /// need for more than one.
+    #[inline(never)]
+    fn post(&mut self, to: u32, count: u32) {
+        let from = to.wrapping_sub(count);
+        if count != 0 && self.qp.refused() {
             return self.refuse(from, to);
         }
-        let posted = match to.wrapping_sub(from) {
-            // One alone wants no loop.
-            1 => self.post_some::<1>(from, to),
-            _ => self.post_all(from, to),
-        };
+        let posted = self.post_all(from, to);
         if posted != to {
             return self.refuse(posted, to);
         }
@@ -124,11 +184,10 @@ impl RecvDoorbell {
     }
 
     /// Gives the first that was not taken.
-    #[inline(never)]
     fn post_all(&mut self, mut at: u32, to: u32) -> u32 {
         while at != to {
             let end = at.wrapping_add(to.wrapping_sub(at).min(LENGTH as u32));
-            let posted = self.post_some::<LENGTH>(at, end);
+            let posted = self.post_some(at, end);
             if posted != end {
                 return posted;
             }
@@ -137,11 +196,10 @@ impl RecvDoorbell {
         at
     }
 
-    /// The same, of up to `N` receives, which is not more than [`LENGTH`].
-    #[inline(always)]
-    fn post_some<const N: usize>(&mut self, from: u32, to: u32) -> u32 {
+    /// The same, of up to [`LENGTH`] receives.
+    fn post_some(&mut self, from: u32, to: u32) -> u32 {
         let tag = self.qp.recv_tag();
-        let count = (to.wrapping_sub(from) as usize).min(N);
+        let count = (to.wrapping_sub(from) as usize).min(LENGTH);
         for index in 0..count {
             let at = from.wrapping_add(index as u32);
             // SAFETY: posted, and not written before it completes.
@@ -177,7 +235,10 @@ impl RecvDoorbell {
 // only memory that their keys allow.
 unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
-    fn ring(&mut self, counter: u32) {
-        self.post(counter);
+    fn ring(&mut self, staged: &StagedReceives) {
+        match staged.count == 1 && staged.sges == 1 {
+            true => self.post_one(staged.counter),
+            false => self.post(staged.counter, staged.count),
+        }
     }
 }

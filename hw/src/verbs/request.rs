@@ -141,13 +141,30 @@ impl<'m> Request<'m> {
 
 /// Flags of an entry in the bits of `ibv_send_flags`.
 #[inline(always)]
-fn flags(fm_ce_se: u8) -> u32 {
-    // Bits 7, 1 and 3 of the one are 0, 2 and 1 of the other.
-    const _: () = assert!(
-        fm_ce_se::SIGNALED == 1 << 3 && fm_ce_se::SOLICITED == 1 << 1 && fm_ce_se::FENCE == 1 << 7
-    );
-    let turned = u32::from(fm_ce_se.rotate_left(1));
-    turned & 5 | turned >> 3 & 2
+pub(super) fn flags(fm_ce_se: u8) -> u32 {
+    /// One for each flag byte: to turn its bits takes longer.
+    const FLAGS: [u8; 256] = {
+        use sys::ibv_send_flags as F;
+        let of = [
+            (fm_ce_se::SIGNALED, F::IBV_SEND_SIGNALED),
+            (fm_ce_se::SOLICITED, F::IBV_SEND_SOLICITED),
+            (fm_ce_se::FENCE, F::IBV_SEND_FENCE),
+        ];
+        let mut flags = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let mut at = 0;
+            while at < of.len() {
+                if byte & of[at].0 as usize != 0 {
+                    flags[byte] |= of[at].1.0 as u8;
+                }
+                at += 1;
+            }
+            byte += 1;
+        }
+        flags
+    };
+    FLAGS[usize::from(fm_ce_se)].into()
 }
 
 #[inline(always)]

@@ -12,10 +12,10 @@
 pub(super) enum Kind {
     /// A send request that brings nothing.
     Send = 0,
-    /// A READ or an atomic: it brings bytes.
-    Fetch = 1,
     /// A receive of a connection.
-    Recv = 2,
+    Recv = 1,
+    /// A READ or an atomic: it brings bytes.
+    Fetch = 2,
     /// A receive of datagrams.
     Datagram = 3,
     /// A receive of a shared receive queue: whose it is says the queue pair's number.
@@ -64,13 +64,21 @@ impl Tag {
     }
 }
 
+/// The parts of an identifier that a completion bears; of the kind its number.
+#[inline(always)]
+pub(super) fn bits(wr_id: u64) -> (u8, u32, u32) {
+    let user_index = (wr_id >> 32) as u32 & 0xff_ffff;
+    ((wr_id >> 56) as u8, user_index, wr_id as u32)
+}
+
 /// The parts of an identifier that a completion bears.
 #[inline(always)]
 pub(super) fn parts(wr_id: u64) -> (Option<Kind>, u32, u32) {
-    let kind = match (wr_id >> 56) as u8 {
+    let (kind, user_index, counter) = bits(wr_id);
+    let kind = match kind {
         0 => Some(Kind::Send),
-        1 => Some(Kind::Fetch),
-        2 => Some(Kind::Recv),
+        1 => Some(Kind::Recv),
+        2 => Some(Kind::Fetch),
         3 => Some(Kind::Datagram),
         4 => Some(Kind::Shared),
         5 => Some(Kind::LastSend),
@@ -78,7 +86,7 @@ pub(super) fn parts(wr_id: u64) -> (Option<Kind>, u32, u32) {
         // Nobody has posted that.
         _ => None,
     };
-    (kind, (wr_id >> 32) as u32 & 0xff_ffff, wr_id as u32)
+    (kind, user_index, counter)
 }
 
 #[cfg(test)]

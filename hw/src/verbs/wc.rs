@@ -1,13 +1,13 @@
 //! Completions of libibverbs, as entries in the ConnectX format. Only those fields are read that the
 //! kind of request has.
 
+use super::calls::Poller;
 use super::sys;
 use super::tag::Kind;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source};
 use bellwire_core::wqe::opcode;
 use bellwire_core::wr::WcStatus;
-use std::ptr::NonNull;
 
 /// The fields of a completion: of an `ibv_wc`, or of the one that an extended queue stands at.
 pub(super) trait Fields {
@@ -78,7 +78,7 @@ impl Fields for sys::ibv_wc {
 }
 
 /// An extended queue between start and end of a poll, which stands at a completion.
-pub(super) struct Extended(*mut sys::ibv_cq_ex);
+pub(super) struct Extended(Poller);
 
 impl Extended {
     /// The device's next completion.
@@ -88,14 +88,13 @@ impl Extended {
     /// their own, and cost a look too many where there are no more.
     ///
     /// # Safety
-    /// The queue outlives this, was created with all fields, and nobody else polls it.
+    /// The queue outlives this, was created with all fields, and nobody else polls it; `attr` has
+    /// nothing in it.
     #[inline(always)]
-    pub unsafe fn start(cq: NonNull<sys::ibv_cq_ex>) -> Option<Self> {
-        let mut attr = sys::ibv_poll_cq_attr { comp_mask: 0 };
+    pub unsafe fn start(cq: Poller, attr: *mut sys::ibv_poll_cq_attr) -> Option<Self> {
         // SAFETY: the caller's promise.
-        let answer = unsafe { sys::ibv_start_poll(cq.as_ptr(), &raw mut attr) };
-        match answer {
-            0 => Some(Self(cq.as_ptr())),
+        match unsafe { cq.start(attr) } {
+            0 => Some(Self(cq)),
             // Nothing is there, or it failed: there is nothing to end then.
             _ => None,
         }
@@ -106,7 +105,7 @@ impl Drop for Extended {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: started.
-        unsafe { sys::ibv_end_poll(self.0) };
+        unsafe { self.0.end() };
     }
 }
 
@@ -115,7 +114,7 @@ macro_rules! extended {
         #[inline(always)]
         fn $name(&self) -> $ty {
             // SAFETY: the queue stands at an entry, and was created with this field.
-            unsafe { sys::$verb(self.0) as $ty }
+            unsafe { sys::$verb(self.0.as_ptr()) as $ty }
         }
     )*};
 }
@@ -124,30 +123,39 @@ impl Fields for Extended {
     #[inline(always)]
     fn wr_id(&self) -> u64 {
         // SAFETY: the queue stands at an entry.
-        unsafe { (*self.0).wr_id }
+        unsafe { (*self.0.as_ptr()).wr_id }
     }
 
     #[inline(always)]
     fn status(&self) -> u32 {
         // SAFETY: as above.
-        unsafe { (*self.0).status }
+        unsafe { (*self.0.as_ptr()).status }
+    }
+
+    #[inline(always)]
+    fn byte_len(&self) -> u32 {
+        // SAFETY: the queue stands at an entry, and was created with this field.
+        unsafe { self.0.byte_len() }
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u32 {
+        // SAFETY: the queue stands at an entry.
+        unsafe { self.0.wc_flags() }
     }
 
     extended! {
         opcode: u32 = ibv_wc_read_opcode;
         vendor_err: u32 = ibv_wc_read_vendor_err;
-        byte_len: u32 = ibv_wc_read_byte_len;
         imm: u32 = ibv_wc_read_imm_data;
         qp_num: u32 = ibv_wc_read_qp_num;
         src_qp: u32 = ibv_wc_read_src_qp;
-        flags: u32 = ibv_wc_read_wc_flags;
         slid: u16 = ibv_wc_read_slid;
         sl: u8 = ibv_wc_read_sl;
         path_bits: u8 = ibv_wc_read_dlid_path_bits;
     }
 }
 
-#[inline(always)]
 fn named(user_index: u32, counter: u32) -> CompletedWqe {
     CompletedWqe {
         // The ledger knows.
@@ -158,16 +166,13 @@ fn named(user_index: u32, counter: u32) -> CompletedWqe {
 }
 
 /// A send request that brings nothing. What it was the ledger knows.
-#[inline(always)]
 pub(super) fn sent(user_index: u32, counter: u32) -> Cqe64 {
     Cqe64::requester(named(user_index, counter), opcode::NOP, 0)
 }
 
 /// A READ or an atomic.
-#[inline(always)]
-pub(super) fn fetched(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
-    let wqe = named(user_index, counter);
-    Cqe64::requester(wqe, opcode::RDMA_READ, wc.byte_len())
+pub(super) fn fetched(bytes: u32, user_index: u32, counter: u32) -> Cqe64 {
+    Cqe64::requester(named(user_index, counter), opcode::RDMA_READ, bytes)
 }
 
 const WITH_IMM: u32 = sys::ibv_wc_flags::IBV_WC_WITH_IMM.0;
@@ -180,17 +185,15 @@ pub(super) fn is_plain(wc: &impl Fields) -> bool {
 }
 
 /// A [plain](is_plain) receive of a connection.
-#[inline(always)]
-pub(super) fn plain(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
-    let wqe = named(user_index, counter);
-    Cqe64::responder(CqeOpcode::RespSend, wqe, wc.byte_len())
+pub(super) fn plain(bytes: u32, user_index: u32, counter: u32) -> Cqe64 {
+    Cqe64::responder(CqeOpcode::RespSend, named(user_index, counter), bytes)
 }
 
 /// A receive of a connection.
 pub(super) fn received(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
     const WRITTEN: u32 = sys::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
     if is_plain(wc) {
-        return plain(wc, user_index, counter);
+        return plain(wc.byte_len(), user_index, counter);
     }
     let wqe = named(user_index, counter);
     if wc.flags() & WITH_INV != 0 {

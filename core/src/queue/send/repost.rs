@@ -1,7 +1,7 @@
 //! Reading entries back after a failure, and posting them again.
 
 use super::{MAX_DS, SendQueue};
-use crate::port::SendDoorbell;
+use crate::port::{LastEntry, SendDoorbell};
 use crate::queue::error::{PostError, Rejected};
 use crate::queue::ledger::Record;
 use crate::slab::Block;
@@ -74,12 +74,20 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
-                slots: blocks as u16,
+                slots: blocks as u8,
                 opcode: operation.completes_as(),
             });
         }
         self.head = counter.wrapping_add(blocks);
-        self.last = (counter, (entry.len() / SEGMENT) as u32);
+        // SAFETY: just written, and not written again before it completes.
+        let wqe = unsafe { SendWqe::read(self.ring, counter) };
+        self.last = LastEntry {
+            counter,
+            ds: wqe.ds() as u8,
+            opcode: wqe.opcode(),
+            inline: LastEntry::UNKNOWN,
+            fm_ce_se: wqe.fm_ce_se(),
+        };
         self.staged += 1;
         Ok(())
     }

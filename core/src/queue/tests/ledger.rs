@@ -20,7 +20,7 @@ impl Poster {
     }
 
     /// Posts a request of so many slots, and gives its counter.
-    fn post(&mut self, slots: u16) -> u32 {
+    fn post(&mut self, slots: u8) -> u32 {
         let counter = self.head;
         // SAFETY: only poster; the tests leave room.
         unsafe {
@@ -193,10 +193,10 @@ fn exactly_what_is_in_flight_is_found() {
             poster.ledger.release(&record);
         }
         assert_eq!(poster.ledger.in_flight(), 0);
-        let mut flying: VecDeque<(u32, u16)> = VecDeque::new();
+        let mut flying: VecDeque<(u32, u8)> = VecDeque::new();
         let mut used = 0;
         for _ in 0..if cfg!(miri) { 40 } else { 3000 } {
-            let slots = 1 + random.below(4) as u16;
+            let slots = 1 + random.below(4) as u8;
             if random.below(2) == 0 && used + slots <= 32 {
                 flying.push_back((poster.post(slots), slots));
                 used += slots;
@@ -213,7 +213,7 @@ fn exactly_what_is_in_flight_is_found() {
                     (wr_id, count as usize),
                     (u64::from(counter) + 1000, last + 1)
                 );
-                used -= flying.drain(..=last).map(|(_, slots)| slots).sum::<u16>();
+                used -= flying.drain(..=last).map(|(_, slots)| slots).sum::<u8>();
             }
             assert_eq!(poster.ledger.in_flight(), u32::from(used));
             // SAFETY: only poller.

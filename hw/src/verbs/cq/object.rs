@@ -1,5 +1,6 @@
 //! A completion queue's object: what it is beside its entries.
 
+use super::super::calls::Poller;
 use super::super::context::Context;
 use super::super::event::Channel;
 use super::super::sys;
@@ -17,7 +18,7 @@ pub(crate) type CqChannel = (Arc<EventQueue<()>>, Arc<Channel>);
 pub(crate) struct CqObject {
     handle: NonNull<sys::ibv_cq>,
     /// Where it is an extended one.
-    pub(in crate::verbs) extended: Option<NonNull<sys::ibv_cq_ex>>,
+    pub(in crate::verbs) extended: Option<Poller>,
     overrun: AtomicBool,
     cqn: u32,
     events: Arc<AsyncQueue>,
@@ -102,9 +103,10 @@ impl CqObject {
     }
 }
 
-type Handles = (NonNull<sys::ibv_cq>, Option<NonNull<sys::ibv_cq_ex>>);
+type Handles = (NonNull<sys::ibv_cq>, Option<Poller>);
 
-/// An extended queue where the device has such, and it is wanted, a plain one else. The program's number is its context.
+/// An extended queue where the device has such, and it is wanted, a plain one else. The program's number
+/// is its context.
 fn create(
     context: &Context,
     entries: u32,
@@ -137,7 +139,8 @@ fn create(
         // SAFETY: context and channel are open.
         && let Ok(extended) = unsafe { sys::create_cq_ex(context.handle(), &mut attr) }
     {
-        return Ok((extended.cast(), Some(extended)));
+        // SAFETY: just made.
+        return Ok((extended.cast(), unsafe { Poller::new(extended) }));
     }
     // SAFETY: as above.
     let plain = sys::made(unsafe {

@@ -1,5 +1,6 @@
 //! Creating queue pairs: with as many operations of `ibv_wr_*` as the device has.
 
+use super::super::calls::Poster;
 use super::super::context::Context;
 use super::super::sys;
 use bellwire_core::wr::QpType;
@@ -89,7 +90,7 @@ fn verbs_type(transport: QpType) -> Option<u32> {
     }
 }
 
-type Made = (NonNull<sys::ibv_qp>, Option<NonNull<sys::ibv_qp_ex>>, Ops);
+type Made = (NonNull<sys::ibv_qp>, Option<Poster>, Ops);
 
 /// Creates a queue pair: an extended one with as many operations as the device has, else a plain one.
 ///
@@ -135,7 +136,9 @@ pub(super) unsafe fn create(
         if let Ok(qp) = unsafe { sys::create_qp_ex(context.handle(), &mut init) } {
             // SAFETY: just made.
             let extended = NonNull::new(unsafe { sys::ibv_qp_to_qp_ex(qp.as_ptr()) });
-            return Ok((qp, extended, ops));
+            // SAFETY: as above.
+            let poster = extended.and_then(|qp| unsafe { Poster::new(qp, config.transport) });
+            return Ok((qp, poster, ops));
         }
     }
     let mut init = sys::ibv_qp_init_attr {

@@ -1,12 +1,13 @@
 //! The end of a queue pair: to ERR, until everything that was posted has been told.
 
 use super::super::attr;
+use super::super::calls::Poster;
 use super::super::cq::Cq;
 use super::super::sys;
 use super::super::tag::Kind;
 use super::{Qp, Way};
 use bellwire_core::qp::QpState;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ impl Qp {
 
     /// Has the device go on with what was posted in SQD: some (rxe) look only when they are rung.
     pub(super) fn resume(&self) {
-        if let Some(qp) = self.extended.map(NonNull::as_ptr) {
+        if let Some(qp) = self.extended.map(Poster::as_ptr) {
             // SAFETY: alive; the poster is here, by its owner. Nothing is posted, so that there is
             // nothing that could fail.
             unsafe {
@@ -114,7 +115,7 @@ impl Qp {
         let flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
         // SAFETY: alive; the poster is here, by its owner. There is room: see `QpConfig::spare`.
         let posted = unsafe {
-            match self.extended.map(NonNull::as_ptr) {
+            match self.extended.map(Poster::as_ptr) {
                 Some(qp) => {
                     sys::ibv_wr_start(qp);
                     (*qp).wr_id = wr_id;

@@ -9,6 +9,7 @@ pub(crate) use create::QpConfig;
 pub(super) use create::{Ops, find_inline};
 
 use super::attr;
+use super::calls::{self, PostRecv, Poster};
 use super::context::Context;
 use super::cq::{Cq, CqObject, User};
 use super::memory::Pd;
@@ -24,7 +25,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Retries that rxe counts. It takes 7, the most that there are, for no end: a request to a peer that is
 /// gone would never be told.
@@ -61,20 +62,20 @@ impl Way {
 #[derive(Debug)]
 pub(crate) struct Qp {
     handle: NonNull<sys::ibv_qp>,
-    extended: Option<NonNull<sys::ibv_qp_ex>>,
+    post_recv: PostRecv,
+    extended: Option<Poster>,
+    /// The same, where connections' requests may be posted by it: null once one was refused.
+    direct: AtomicPtr<sys::ibv_qp_ex>,
     ops: Ops,
     qpn: u32,
     transport: QpType,
     way: Way,
     srq: Option<Arc<Srq>>,
-    /// Counters of the next entries to post; the posters'.
+    /// Counter of the next entry to post; the poster's.
     send_at: AtomicU32,
-    recv_at: AtomicU32,
     /// How completions name its queues.
     send_tag: AtomicU64,
     recv_tag: AtomicU64,
-    /// The receive queue begins a new life with the next ring.
-    renewed: AtomicBool,
     /// The device did not take a request: nothing is posted any more.
     refused: AtomicBool,
     /// A request failed, or the program took it to ERR.
@@ -104,6 +105,12 @@ impl Qp {
     ) -> Result<Arc<Self>, Error> {
         let context = pd.context().clone();
         context.check_alive()?;
+        // SAFETY: open.
+        let post_recv = unsafe { calls::post_recv(context.handle()) };
+        let post_recv = post_recv.ok_or_else(|| {
+            let error = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+            Error::io("create a queue pair", error)
+        })?;
         let handles = way.objects().map(|cq| cq.handle().as_ptr());
         let domain = match way {
             Way::Verbs(_) => pd.handle(),
@@ -116,7 +123,9 @@ impl Qp {
             made.map_err(|error| Error::io("create a queue pair", error))?;
         let qp = Arc::new(Self {
             handle,
+            post_recv,
             extended,
+            direct: AtomicPtr::new(null_mut()),
             ops,
             // SAFETY: just made.
             qpn: unsafe { handle.as_ref().qp_num },
@@ -124,10 +133,8 @@ impl Qp {
             way,
             srq,
             send_at: AtomicU32::new(0),
-            recv_at: AtomicU32::new(0),
             send_tag: AtomicU64::new(0),
             recv_tag: AtomicU64::new(0),
-            renewed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             drained: AtomicU8::new(0),
@@ -151,6 +158,9 @@ impl Qp {
         self.send_tag.store(send_tag.bits(), Ordering::Relaxed);
         self.recv_tag.store(recv_tag.bits(), Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
+        let direct = self.extended.filter(|_| !self.is_datagram());
+        let direct = direct.map_or(null_mut(), Poster::as_ptr);
+        self.direct.store(direct, Ordering::Relaxed);
         self.failing.store(false, Ordering::Relaxed);
         self.drained.store(0, Ordering::Relaxed);
         for cq in self.cqs() {
@@ -182,8 +192,24 @@ impl Qp {
     }
 
     #[inline(always)]
-    pub(super) fn extended(&self) -> Option<NonNull<sys::ibv_qp_ex>> {
+    pub(super) fn extended(&self) -> Option<Poster> {
         self.extended
+    }
+
+    /// How requests are posted, where nothing is out of the ordinary: of a connection, by `ibv_wr_*`,
+    /// none of which was refused.
+    #[inline(always)]
+    pub(super) fn direct(&self) -> Option<Poster> {
+        // Relaxed: as `refused`.
+        let direct = NonNull::new(self.direct.load(Ordering::Relaxed))?;
+        // SAFETY: null, or that of `extended`.
+        Some(unsafe { Poster::known(direct) })
+    }
+
+    /// `ibv_post_recv`.
+    #[inline(always)]
+    pub(super) fn post_recv(&self) -> PostRecv {
+        self.post_recv
     }
 
     pub fn qp_num(&self) -> u32 {
@@ -228,20 +254,19 @@ impl Qp {
     #[inline(always)]
     pub(super) fn send_from(&self, counter: u32) -> u32 {
         let from = self.send_at.load(Ordering::Relaxed);
-        self.send_at.store(counter, Ordering::Relaxed);
+        self.posts_up_to(counter);
         from
     }
 
-    /// The same of receives. The first ring of a new life tells only where it begins.
+    /// Behind the last entry that was posted.
+    pub(super) fn posted(&self) -> u32 {
+        self.send_at.load(Ordering::Relaxed)
+    }
+
+    /// The next entries to post begin at `counter`.
     #[inline(always)]
-    pub(super) fn recv_from(&self, counter: u32) -> u32 {
-        let from = self.recv_at.load(Ordering::Relaxed);
-        self.recv_at.store(counter, Ordering::Relaxed);
-        if self.renewed.load(Ordering::Relaxed) {
-            self.renewed.store(false, Ordering::Relaxed);
-            return counter;
-        }
-        from
+    pub(super) fn posts_up_to(&self, counter: u32) {
+        self.send_at.store(counter, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -251,6 +276,7 @@ impl Qp {
 
     /// Whether it was not.
     pub(super) fn set_refused(&self) -> bool {
+        self.direct.store(null_mut(), Ordering::Relaxed);
         !self.refused.swap(true, Ordering::Relaxed)
     }
 
@@ -328,7 +354,6 @@ impl Qp {
         self.verbs_modify(attr, mask)
             .map_err(|error| Error::io("modify the queue pair", error))?;
         if to == QpState::Reset {
-            self.renewed.store(true, Ordering::Relaxed);
             // What it told before belongs to the life that ends.
             self.cqs().for_each(Cq::fetch_all);
         }

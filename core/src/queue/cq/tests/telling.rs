@@ -244,3 +244,53 @@ fn entries_beside_the_ring_are_told_as_those_in_it() {
     assert_eq!((completion.wr_id, success.byte_len()), (77, Some(9)));
     assert_eq!(cq.queue.stale(), 5);
 }
+
+#[test]
+fn reports_without_entries_are_told_with_the_same_checks() {
+    let mut cq = Cq::new(32, 64, 2);
+    let mut qp = qp(5);
+    // SAFETY: the only poller.
+    let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
+    let counters = [(); 3].map(|()| qp.post());
+    let mut sent = |index: UserIndex, counter, bytes| {
+        let mut refused = 0;
+        let told = (cq.queue).tell_sent(index.get(), counter, bytes, |_| {
+            refused += 1;
+            None
+        });
+        assert_eq!(refused, u64::from(told.is_none()));
+        told.map(|told| {
+            (
+                told.wr_id,
+                told.retired,
+                told.result.expect("executed").byte_len(),
+            )
+        })
+    };
+    // The oldest, and one that tells of another before it.
+    assert_eq!(sent(index, counters[0], 7), Some((0, 1, None)));
+    assert_eq!(sent(index, counters[2], 0), Some((2, 2, None)));
+    // Told already, of an earlier lap, of no queue pair, of another generation.
+    let counter = qp.post();
+    assert_eq!(sent(index, counters[2], 0), None);
+    assert_eq!(sent(index, counter.wrapping_sub(1 << 16), 0), None);
+    assert_eq!(sent(UserIndex(1), counter, 0), None);
+    assert_eq!(sent(UserIndex::new(0, 1), counter, 0), None);
+    assert_eq!(sent(index, counter, 0), Some((3, 1, None)));
+    assert_eq!(qp.send.free_blocks(), 8);
+    assert_eq!(cq.queue.stale(), 4);
+
+    let mut received = |index: UserIndex, bytes| {
+        let told = cq.queue.tell_received(index.get(), bytes, |_| None);
+        told.map(|told| (told.wr_id, told.result.expect("placed").byte_len()))
+    };
+    assert_eq!(received(index, 9), None, "none is posted");
+    // SAFETY: nothing is placed.
+    unsafe { qp.recv.post(77, &[]) }.expect("room");
+    qp.recv.ring();
+    assert_eq!(received(UserIndex::new(0, 1), 9), None);
+    assert_eq!(received(index, 9), Some((77, Some(9))));
+    assert_eq!(cq.queue.stale(), 6);
+    // The ring was left alone.
+    assert_eq!((cq.queue.next_index(), cq.records[0].load()), (0, 0));
+}
