@@ -55,13 +55,18 @@ impl End {
 
     fn poll(&mut self) {
         let (came, sent) = (&mut self.came, &mut self.sent);
-        self.link.poll(16, |told| {
-            assert_eq!(told.outcome, Outcome::Done, "{told:?}");
-            match told.block {
-                Some(block) => came.push(block.as_slice()[0]),
-                None => *sent += 1,
-            }
+        let mut lost = None;
+        self.link.poll(16, |told| match (told.outcome, told.block) {
+            (Outcome::Done, Some(block)) => came.push(block.as_slice()[0]),
+            (Outcome::Done, None) => *sent += 1,
+            (outcome, _) => lost = Some(outcome),
         });
+        let state = self.link.state();
+        assert!(
+            lost.is_none(),
+            "{lost:?}, {state:?}: {:?}",
+            self.link.exchange_error()
+        );
     }
 }
 
@@ -69,7 +74,6 @@ impl End {
 fn retry() -> Retry {
     Retry {
         step: Duration::from_secs(1),
-        attempts: 3,
         ..Retry::default()
     }
 }
