@@ -413,6 +413,13 @@ impl Cq {
     /// Takes one completion. When there is none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'static>> {
+        #[cfg_attr(
+            not(feature = "mlx5"),
+            expect(
+                clippy::infallible_destructuring_match,
+                reason = "there are two with mlx5"
+            )
+        )]
         let core = match &mut self.core {
             Polled::ByUserIndex(core) => core,
             #[cfg(feature = "mlx5")]
@@ -433,6 +440,13 @@ impl Cq {
     /// there are none, requests go on whose time has come.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
+        #[cfg_attr(
+            not(feature = "mlx5"),
+            expect(
+                clippy::infallible_destructuring_match,
+                reason = "there are two with mlx5"
+            )
+        )]
         let core = match &mut self.core {
             Polled::ByUserIndex(core) => core,
             #[cfg(feature = "mlx5")]
