@@ -240,9 +240,9 @@ impl World {
     /// Polls everything; each completion is of a request in flight. How many there were.
     fn poll(&mut self) -> u64 {
         // A block stands for no more entries than the ring has.
-        for count in 0..=ENTRIES {
+        for count in 0..=u64::from(ENTRIES) {
             let Some(completion) = self.queue.poll_one() else {
-                return count.into();
+                return count;
             };
             let wr_id = completion.wr_id;
             let number = completion.qp_num;
