@@ -1,8 +1,9 @@
 //! Shared receive queues, with the test in the place of the queue pairs.
 
 use super::*;
+use crate::cq::Cq;
 use crate::memory::Mapping;
-use crate::soft::HcaConfig;
+use crate::soft::{HcaConfig, XrcSrq};
 use crate::{AccessFlags, ClassLayout, Device, Region, Slab};
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode};
 
