@@ -1,29 +1,33 @@
 //! On Soft-RoCE, in the guest of `cargo xtask vm`: on the device that `BELLWIRE_VERBS_DEVICE` names, and
 //! on the cable between rxe1 and rxe2.
 
+mod statuses;
+
 use crate::modes::{ready, until};
 use crate::sleep::{falls_asleep, wakes};
 use crate::world::{End, init};
-use bellwire::Device;
 use bellwire::event::EventType;
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
 use bellwire::fault::plan::Limits;
 use bellwire::recovery::{LinkInit, LinkState, pair};
 use bellwire::wqe::{RdmaWrite, Send};
+use bellwire::{ConnectAttr, Device};
 use std::time::{Duration, Instant};
 
-fn ends(init_b: LinkInit) -> (End, End) {
+/// Two links on one device, the second with so many receives.
+fn ends(init_b: LinkInit, receives: u64) -> (End, End) {
     let name = std::env::var("BELLWIRE_VERBS_DEVICE").expect("a device");
     let pd = Device::open(&name).unwrap().alloc_pd();
     let (here, there) = pair();
     let init_a = LinkInit {
         limits: init_b.limits,
+        connect: init_b.connect,
         ..init()
     };
     let mut a = End::new(&pd, init_a, here);
     let mut b = End::new(&pd, init_b, there);
-    b.receive(0..16);
+    b.receive(0..receives);
     until(&mut a, &mut b, ready);
     (a, b)
 }
@@ -92,8 +96,10 @@ fn a_cable_that_is_cut() {
     println!("{:?} {:?}", a.link.counters(), b.link.counters());
 }
 
+/// A silent peer is given up after half a second: the guest's processors are taken away now and then.
 fn patient() -> LinkInit {
     LinkInit {
+        connect: ConnectAttr::default(),
         limits: Limits {
             settle: Duration::ZERO,
             ..Limits::default()
@@ -105,7 +111,7 @@ fn patient() -> LinkInit {
 #[test]
 #[ignore = "in the guest: cargo xtask test vm"]
 fn queue_pairs_are_reset_and_traffic_flows_again() {
-    let (mut a, mut b) = ends(patient());
+    let (mut a, mut b) = ends(patient(), 16);
     for round in 0..5 {
         let (epoch, heard) = (a.link.epoch(), b.log.len());
         for wr_id in 0..3 {
@@ -139,7 +145,7 @@ fn a_completion_queue_that_overruns_is_rebuilt() {
         cq_entries: Some(4),
         ..patient()
     };
-    let (mut a, mut b) = ends(small);
+    let (mut a, mut b) = ends(small, 16);
     let cqn = b.link.cqn();
     for wr_id in 0..8 {
         a.go(wr_id, Send {}, Replay::IfSafe);
@@ -172,10 +178,13 @@ fn a_completion_queue_that_overruns_is_rebuilt() {
 #[test]
 #[ignore = "in the guest: cargo xtask test vm"]
 fn a_message_wakes_through_recoveries() {
-    let (mut a, mut b) = ends(LinkInit {
-        sleeps: true,
-        ..patient()
-    });
+    let (mut a, mut b) = ends(
+        LinkInit {
+            sleeps: true,
+            ..patient()
+        },
+        16,
+    );
     for round in 0..3 {
         falls_asleep(&mut b);
         a.go(100 + round, Send {}, Replay::Surface);
