@@ -1156,8 +1156,8 @@ typedef struct bw_block {
     uint64_t addr;
     // Its bytes.
     uint32_t length;
-    // The key for requests of this side: the region's. So is the peer's, which `bw_region_query`
-    // tells.
+    // The key for requests of this side. It is the region's, as the key for the peer's requests is:
+    // `bw_region_query` tells that one.
     uint32_t lkey;
 } bw_block;
 
@@ -2180,8 +2180,7 @@ int bw_slab_create(struct bw_region *region,
 int bw_slab_query(const struct bw_slab *slab, struct bw_slab_info *info);
 
 // Takes a block of the smallest class that has `length` bytes. Others are not tried when all of that
-// one are out. The bytes are what whoever had the block last left there, at first 0. On failure
-// `block` stays as it was.
+// one are out. The bytes are what was left there. On failure `block` stays as it was.
 //
 // Owner: the caller, until `bw_slab_return`.
 // Errors: `BW_ENOBLOCK` (all are out), `BW_EINVAL` (more bytes than the largest blocks have),

@@ -37,8 +37,8 @@ pub struct bw_block {
     pub addr: u64,
     /// Its bytes.
     pub length: u32,
-    /// The key for requests of this side: the region's. So is the peer's, which `bw_region_query`
-    /// tells.
+    /// The key for requests of this side. It is the region's, as the key for the peer's requests is:
+    /// `bw_region_query` tells that one.
     pub lkey: u32,
 }
 
@@ -150,8 +150,7 @@ pub unsafe extern "C" fn bw_slab_query(slab: *const bw_slab, info: *mut bw_slab_
 }
 
 /// Takes a block of the smallest class that has `length` bytes. Others are not tried when all of that
-/// one are out. The bytes are what whoever had the block last left there, at first 0. On failure
-/// `block` stays as it was.
+/// one are out. The bytes are what was left there. On failure `block` stays as it was.
 ///
 /// Owner: the caller, until `bw_slab_return`.
 /// Errors: `BW_ENOBLOCK` (all are out), `BW_EINVAL` (more bytes than the largest blocks have),
