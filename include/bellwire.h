@@ -10,7 +10,7 @@
  * FOR WHO KNOWS LIBIBVERBS
  *
  * - bw_device is the open device, ibv_context. Memory that the library reserves is a bw_region, the
- *   program's own a bw_mr.
+ *   program's own a bw_mr. A bw_slab lends out a region in blocks.
  * - bw_qp_init() and bw_qp_connect() (of datagrams: bw_qp_start()) take a queue pair from RESET to
  *   RTS; bw_qp_modify() does it attribute by attribute. bw_endpoint is what the peer has to know;
  *   bw_tcp_exchange() brings it, or anything else that can carry its bytes.
@@ -51,19 +51,19 @@
  * recovers together with the link at its other end, posts again what may be posted again, and tells of
  * every request exactly once what became of it. Poll it; that is all there is to do.
  *
- * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(), and of links
- * bw_link_post_*() and bw_link_ring_*(): these make no allocation, no system call and no lock of
- * their own, and leave bw_last_error() alone. So does bw_link_poll() while nothing fails. All others
- * are set-up calls, and may do all of that.
+ * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(), of slabs
+ * bw_slab_take() and bw_slab_return(), and of links bw_link_post_*() and bw_link_ring_*(): these make
+ * no allocation, no system call and no lock of their own, and leave bw_last_error() alone. So does
+ * bw_link_poll() while nothing fails. All others are set-up calls, and may do all of that.
  *
- * Handles. Devices, protection domains, memory, queues, address handles, channels, events, listeners,
- * connections and links are pointers to structs that only the library looks into. A function that
- * creates one writes its handle to the last argument, NULL when it fails. It is the caller's until it
- * is given to the function that destroys it, which each has. An object that others use cannot be
- * destroyed: the answer is BW_EBUSY, and nothing has happened.
- * "It keeps X" in the text of a create function says which objects are used so. Destroy in the
- * opposite order of creation and it never happens. Destroying what events name waits until those that
- * the program got are acknowledged: a thread that holds one itself waits for ever.
+ * Handles. Devices, protection domains, memory, slabs, queues, address handles, channels, events,
+ * listeners, connections and links are pointers to structs that only the library looks into. A
+ * function that creates one writes its handle to the last argument, NULL when it fails. It is the
+ * caller's until it is given to the function that destroys it, which each has. An object that others
+ * use cannot be destroyed: the answer is BW_EBUSY, and nothing has happened. "It keeps X" in the text
+ * of a create function says which objects are used so. Destroy in the opposite order of creation and
+ * it never happens. Destroying what events name waits until those that the program got are
+ * acknowledged: a thread that holds one itself waits for ever.
  *
  * NULL. A NULL where a pointer is needed is BW_ENULL. Any other pointer has to be good: a handle that
  * was destroyed, or that is of another kind, cannot be told from a good one, and using it, or
@@ -191,7 +191,7 @@ typedef enum bw_error {
     BW_EEXHAUSTED = -8,
     // Memory cannot be had: no huge pages, a limit, a NUMA node that does not exist.
     BW_EMEMORY = -9,
-    // Objects of different devices or protection domains.
+    // Objects of different devices or protection domains, or a block of another slab.
     BW_EFOREIGN = -10,
     // The completion queue has no room for all that the queue pair could have in flight.
     BW_ECQROOM = -11,
@@ -241,6 +241,11 @@ typedef enum bw_error {
     // Two threads are in one queue at once. Only a build of the library with debug assertions finds
     // that out; in others the behaviour is undefined.
     BW_ETHREADS = -31,
+    // All blocks of that length are out: poll for completions, after which some can be returned, or
+    // create the slab with more.
+    BW_ENOBLOCK = -32,
+    // The block was returned before.
+    BW_ERETURNED = -33,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -989,6 +994,9 @@ typedef struct bw_qp bw_qp;
 // Memory that the library has reserved, and registered with a device.
 typedef struct bw_region bw_region;
 
+// A region cut into blocks.
+typedef struct bw_slab bw_slab;
+
 // A receive queue that many queue pairs take from.
 typedef struct bw_srq bw_srq;
 
@@ -1120,6 +1128,38 @@ typedef struct bw_region_info {
     // For people: "128 MiB in 64 hugetlb pages of 2 MiB".
     char text[BW_TEXT_MAX];
 } bw_region_info;
+
+// The blocks of one length that a slab is to have.
+typedef struct bw_slab_class {
+    // Bytes of a block: a multiple of 64.
+    uint32_t length;
+    // How many.
+    uint32_t count;
+} bw_slab_class;
+
+// What a slab has.
+typedef struct bw_slab_info {
+    // `sizeof(bw_slab_info)`.
+    uint32_t size;
+    // 0.
+    uint32_t reserved;
+    // Its blocks, of all lengths.
+    uint64_t blocks;
+    // Those that were taken and not returned. Exact when nobody takes or returns meanwhile.
+    uint64_t outstanding;
+} bw_slab_info;
+
+// A block of a slab, in the order of a `bw_sge`. It is aligned to its length where that is a power of
+// two up to 4096, else to 64 bytes.
+typedef struct bw_block {
+    // Where it starts.
+    uint64_t addr;
+    // Its bytes.
+    uint32_t length;
+    // The key for requests of this side. It is the region's, as the key for the peer's requests is:
+    // `bw_region_query` tells that one.
+    uint32_t lkey;
+} bw_block;
 
 // What a port is and does (`ibv_port_attr`, as far as it has a meaning here).
 typedef struct bw_port_info {
@@ -1926,7 +1966,7 @@ const char *bw_strerror(int code);
 // for, what there is, what to do. Empty when none has failed. Never NULL; it stays until the next
 // set-up call fails on this thread.
 //
-// `bw_post_*`, `bw_ring_*` and `bw_poll*` leave it as it is: their codes say all.
+// The data path leaves it as it is: its codes say all.
 //
 // Thread: any; each has a text of its own.
 const char *bw_last_error(void);
@@ -2059,7 +2099,7 @@ int bw_region_query(const struct bw_region *region, struct bw_region_info *info)
 // Takes the keys of the region back, and its memory. Requests that still name it fail, and so do those
 // that name a memory window on it.
 //
-// Errors: `BW_ENULL`.
+// Errors: `BW_EBUSY` while there is a slab of it, `BW_ENULL`.
 // Thread: any; no other call on the region may be under way or follow, and nobody may use its
 // memory any more.
 int bw_region_destroy(struct bw_region *region);
@@ -2111,6 +2151,61 @@ int bw_mr_reregister(struct bw_mr *mr,
                      void *addr,
                      size_t length,
                      uint32_t access_flags);
+
+// The bytes of region that the `num` classes of the array `classes` need: what to create a region of.
+//
+// Errors: `BW_EINVAL` (more than an address space has), `BW_ENULL`.
+// Thread: any.
+int bw_slab_bytes(const struct bw_slab_class *classes,
+                  uint32_t num,
+                  uint64_t *bytes);
+
+// Cuts a region into the blocks of the `num` classes of the array `classes`, which are listed from the
+// smallest blocks to the largest. A region has one slab at a time. As long as there is the slab, the
+// region's memory is used through its blocks only.
+//
+// Owner: the caller, until `bw_slab_destroy`. It keeps the region.
+// Errors: `BW_EINVAL` (no classes; one of no blocks, or whose length is not a positive multiple of 64;
+// not ascending; more than the region holds), `BW_EBUSY` (the region has a slab), `BW_ENULL`.
+// Thread: any; no other call on the region may be under way.
+int bw_slab_create(struct bw_region *region,
+                   const struct bw_slab_class *classes,
+                   uint32_t num,
+                   struct bw_slab **slab);
+
+// How many blocks there are, and how many are out. Set `info->size` before. Slow: it counts.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_slab_query(const struct bw_slab *slab, struct bw_slab_info *info);
+
+// Takes a block of the smallest class that has `length` bytes. Others are not tried when all of that
+// one are out. The bytes are what was left there. On failure `block` stays as it was.
+//
+// Owner: the caller, until `bw_slab_return`.
+// Errors: `BW_ENOBLOCK` (all are out), `BW_EINVAL` (more bytes than the largest blocks have),
+// `BW_ENULL`.
+// Thread: any. Data path.
+int bw_slab_take(const struct bw_slab *slab,
+                 uint32_t length,
+                 struct bw_block *block);
+
+// Returns a block, of which only `block->addr` is looked at. Nobody may use it any more: requests that
+// name it have been told of. On failure nothing was returned. Of two threads that return the same
+// block one gets the error; a block that somebody has taken again since cannot be told from one that
+// is returned for the first time.
+//
+// Errors: `BW_ERETURNED` (it is not out), `BW_EFOREIGN` (not a block of this slab), `BW_EINVAL` (an
+// address within a block, not its start), `BW_ENULL`.
+// Thread: any. Data path.
+int bw_slab_return(const struct bw_slab *slab,
+                   const struct bw_block *block);
+
+// Destroys a slab. The region stays, with the bytes that are there.
+//
+// Errors: `BW_EBUSY` while blocks are out, `BW_ENULL`.
+// Thread: any; no other call on the slab may be under way or follow.
+int bw_slab_destroy(struct bw_slab *slab);
 
 // A port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before.
 //

@@ -10,7 +10,7 @@
  *
  * Errors. Functions that set something up throw bellwire::error, which has the code, and the text of
  * bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() and arm() of a
- * link too, and req_notify() never throw: they answer what the C function answers. Nothing to be had
+ * link too, req_notify(), and take() and give_back() of blocks never throw: they answer what the C function answers. Nothing to be had
  * is no error: get_cq_event() and get_async_event() then answer an empty optional.
  *
  * Structs, numbers and flags are the C ones. sized<bw_..._info>() makes a zeroed struct with its size;
@@ -395,6 +395,102 @@ private:
         attr.length = length;
         attr.access = access;
         return attr;
+    }
+};
+
+/* A block of a slab, or none; its end returns it. The slab has to be there, and requests that name the
+ * block to be told of, by then. */
+class block {
+public:
+    block() noexcept = default;
+    /* Takes over a block that bw_slab_take() gave. */
+    block(bw_slab *slab, const bw_block &raw) noexcept : slab_(slab), raw_(raw) {}
+    block(block &&other) noexcept : slab_(other.slab_), raw_(other.release()) {}
+    block &operator=(block &&other) noexcept
+    {
+        if (this != &other) {
+            end();
+            slab_ = other.slab_;
+            raw_ = other.release();
+        }
+        return *this;
+    }
+    block(const block &) = delete;
+    block &operator=(const block &) = delete;
+    ~block() { end(); }
+
+    explicit operator bool() const noexcept { return slab_ != nullptr; }
+    uint64_t addr() const noexcept { return raw_.addr; }
+    uint32_t length() const noexcept { return raw_.length; }
+    uint32_t lkey() const noexcept { return raw_.lkey; }
+    void *data() const noexcept
+    {
+        return reinterpret_cast<void *>(static_cast<uintptr_t>(raw_.addr));
+    }
+    /* Its first `length` bytes, at the most all. */
+    bw_sge sge(uint32_t length) const noexcept
+    {
+        return {raw_.addr, length < raw_.length ? length : raw_.length, raw_.lkey};
+    }
+    /* Gives the block away: it is the caller's to return. */
+    bw_block release() noexcept
+    {
+        slab_ = nullptr;
+        return std::exchange(raw_, bw_block{});
+    }
+    /* Returns it now. Empty afterwards, unless the answer is an error. */
+    int give_back() noexcept
+    {
+        int code = slab_ ? bw_slab_return(slab_, &raw_) : static_cast<int>(BW_OK);
+        if (code == BW_OK)
+            release();
+        return code;
+    }
+
+private:
+    void end() noexcept
+    {
+        int code = give_back();
+        assert(code == BW_OK && "not a block that is out");
+        (void)code;
+    }
+
+    bw_slab *slab_ = nullptr;
+    bw_block raw_{};
+};
+
+/* A region cut into blocks. */
+class slab : public handle<bw_slab, bw_slab_destroy> {
+public:
+    using handle::handle;
+    slab(const region &of, const std::vector<bw_slab_class> &classes)
+        : handle(detail::made<bw_slab>("bw_slab_create", [&](bw_slab **to) {
+              return bw_slab_create(of.get(), classes.data(),
+                                    static_cast<uint32_t>(classes.size()), to);
+          }))
+    {
+    }
+    /* The bytes of region that these need. */
+    static uint64_t bytes(const std::vector<bw_slab_class> &classes)
+    {
+        uint64_t bytes = 0;
+        check(bw_slab_bytes(classes.data(), static_cast<uint32_t>(classes.size()), &bytes),
+              "bw_slab_bytes");
+        return bytes;
+    }
+    bw_slab_info query() const
+    {
+        return detail::filled<bw_slab_info>(
+            "bw_slab_query", [&](bw_slab_info *to) { return bw_slab_query(get(), to); });
+    }
+    /* What `to` had before is returned; when the answer is an error it keeps it. */
+    int take(uint32_t length, block &to) const noexcept
+    {
+        bw_block raw{};
+        int code = bw_slab_take(get(), length, &raw);
+        if (code == BW_OK)
+            to = block(get(), raw);
+        return code;
     }
 };
 

@@ -28,7 +28,7 @@ pub enum bw_error {
     BW_EEXHAUSTED = -8,
     /// Memory cannot be had: no huge pages, a limit, a NUMA node that does not exist.
     BW_EMEMORY = -9,
-    /// Objects of different devices or protection domains.
+    /// Objects of different devices or protection domains, or a block of another slab.
     BW_EFOREIGN = -10,
     /// The completion queue has no room for all that the queue pair could have in flight.
     BW_ECQROOM = -11,
@@ -78,13 +78,18 @@ pub enum bw_error {
     /// Two threads are in one queue at once. Only a build of the library with debug assertions finds
     /// that out; in others the behaviour is undefined.
     BW_ETHREADS = -31,
+    /// All blocks of that length are out: poll for completions, after which some can be returned, or
+    /// create the slab with more.
+    BW_ENOBLOCK = -32,
+    /// The block was returned before.
+    BW_ERETURNED = -33,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 34] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -117,6 +122,8 @@ impl bw_error {
         BW_ERECOVERING,
         BW_EENDED,
         BW_ETHREADS,
+        BW_ENOBLOCK,
+        BW_ERETURNED,
     ];
 
     fn text(self) -> &'static CStr {
@@ -131,7 +138,9 @@ impl bw_error {
             BW_ELIMIT => c"more than the device is capable of: bw_device_query tells its limits",
             BW_EEXHAUSTED => c"all that the device has are in use: destroy some first",
             BW_EMEMORY => c"memory cannot be had: bw_last_error tells what to do",
-            BW_EFOREIGN => c"objects of different devices or protection domains",
+            BW_EFOREIGN => {
+                c"objects of different devices or protection domains, or a block of another slab"
+            }
             BW_ECQROOM => {
                 c"the completion queue has no room for all that could be in flight: \
                   create it larger"
@@ -179,6 +188,11 @@ impl bw_error {
             BW_ETHREADS => {
                 c"two threads are in one queue at once: give each queue one owner at a time"
             }
+            BW_ENOBLOCK => {
+                c"all blocks of that length are out: poll for completions and return some, \
+                  or create the slab with more"
+            }
+            BW_ERETURNED => c"the block was returned before: return each once",
         }
     }
 }

@@ -78,7 +78,8 @@ impl From<hw::Error> for Failure {
             | Error::ZeroBasedRegion
             | Error::SoftOnly { .. }
             | Error::WrongElement { .. }
-            | Error::UnknownElement { .. } => BW_EINVAL,
+            | Error::UnknownElement { .. }
+            | Error::Slab(_) => BW_EINVAL,
             Error::Unsupported { .. } => BW_EUNSUPPORTED,
             Error::WouldBlock => BW_EAGAIN,
             Error::DeviceFatal => BW_EFATAL,
@@ -204,7 +205,7 @@ fn keep(text: &str) {
 /// for, what there is, what to do. Empty when none has failed. Never NULL; it stays until the next
 /// set-up call fails on this thread.
 ///
-/// `bw_post_*`, `bw_ring_*` and `bw_poll*` leave it as it is: their codes say all.
+/// The data path leaves it as it is: its codes say all.
 ///
 /// Thread: any; each has a text of its own.
 #[unsafe(no_mangle)]

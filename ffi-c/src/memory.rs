@@ -10,6 +10,7 @@ use hw::memory::{PageKind, Pages};
 use hw::{AccessFlags, Mr, Pd, Region};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// A protection domain: queue pairs reach only memory of their own.
 #[derive(Debug)]
@@ -50,7 +51,8 @@ impl bw_mr {
 /// Memory that the library has reserved, and registered with a device.
 #[derive(Debug)]
 pub struct bw_region {
-    region: Region,
+    pub(crate) region: Arc<Region>,
+    pub(crate) used: Used,
     _pd: User,
 }
 
@@ -334,7 +336,8 @@ pub unsafe extern "C" fn bw_region_create(
             wanted = wanted.numa_node(node);
         }
         Ok(bw_region {
-            region: Region::new(&pd.pd, wanted.build()?, access)?,
+            region: Arc::new(Region::new(&pd.pd, wanted.build()?, access)?),
+            used: Used::default(),
             _pd: pd.used.by(),
         })
     };
@@ -398,11 +401,15 @@ pub unsafe extern "C" fn bw_region_query(
 /// Takes the keys of the region back, and its memory. Requests that still name it fail, and so do those
 /// that name a memory window on it.
 ///
-/// Errors: `BW_ENULL`.
+/// Errors: `BW_EBUSY` while there is a slab of it, `BW_ENULL`.
 /// Thread: any; no other call on the region may be under way or follow, and nobody may use its
 /// memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_region_destroy(region: *mut bw_region) -> c_int {
     // SAFETY: the header on handles.
-    guard(|| unsafe { take(region, "region", |_| Ok(())) })
+    guard(|| unsafe {
+        take(region, "region", |region| {
+            region.used.check("region", "a slab")
+        })
+    })
 }

@@ -29,7 +29,7 @@ struct Inner {
 /// What `core` borrows.
 #[derive(Debug)]
 struct Parts {
-    region: Region,
+    region: Arc<Region>,
     metas: *mut [BlockMeta],
     classes: *mut [SlabClass],
 }
@@ -77,6 +77,19 @@ impl Slab {
     /// # Errors
     /// [`Error::Slab`] when the layout cannot be, or does not fit.
     pub fn new(region: Region, layout: &[ClassLayout]) -> Result<Self, Error> {
+        // SAFETY: moved in here, and not lent out.
+        unsafe { Self::of_shared(Arc::new(region), layout) }
+    }
+
+    /// As [`new`](Self::new), of a region that others keep too: it goes with the last of them.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As long as there is a clone, a cache or a block of this slab, nobody reads or writes the region
+    /// but through the blocks and the devices that these are posted to, and it is not cut again.
+    pub unsafe fn of_shared(region: Arc<Region>, layout: &[ClassLayout]) -> Result<Self, Error> {
         let metas: Box<[BlockMeta]> = (0..block_count(layout).min(region.len() / 64))
             .map(|_| BlockMeta::default())
             .collect();
@@ -98,7 +111,7 @@ impl Slab {
             classes: Box::into_raw(classes),
         };
         // SAFETY: the records and the region go after `core`, and not while a block is out. Nobody
-        // else reaches the region's memory: it was moved in here, and is not lent out.
+        // else reaches the region's memory, by the caller's promise.
         let core =
             unsafe { slab::Slab::new(&mut *parts.metas, &mut *parts.classes, shape, layout)? };
         Ok(Self {

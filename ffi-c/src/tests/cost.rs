@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ah::*;
+use crate::code::*;
 use crate::direct::*;
 use crate::link::life::*;
 use crate::link::post::*;
@@ -12,6 +13,7 @@ use crate::number::bw_qp_type;
 use crate::number::bw_send_flags::BW_SEND_SIGNALED;
 use crate::number::bw_wr_opcode::{BW_WR_RDMA_WRITE, BW_WR_SEND};
 use crate::post::*;
+use crate::slab::*;
 use crate::srq::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -95,6 +97,37 @@ fn the_data_path_allocates_nothing() {
         }
     });
     assert_eq!((told, made), (2000, 0));
+    world.destroy();
+}
+
+/// Nor do slabs, whether or not there is a block.
+#[test]
+fn slabs_allocate_nothing() {
+    let world = World::plain();
+    let class = bw_slab_class {
+        length: 64,
+        count: 1,
+    };
+    let mut refused = 0;
+    // SAFETY: good handles and structs.
+    unsafe {
+        let slab = made(|slab| bw_slab_create(world.a.region, &class, 1, slab));
+        let made = allocations(|| {
+            let (mut block, mut none) = Default::default();
+            for _ in 0..1000 {
+                ok(bw_slab_take(slab, 64, &mut block));
+                refused += bw_slab_take(slab, 64, &mut none);
+                refused += bw_slab_take(slab, 65, &mut none);
+                ok(bw_slab_return(slab, &block));
+                refused += bw_slab_return(slab, &block);
+                refused += bw_slab_return(slab, &none);
+            }
+        });
+        let codes = [BW_ENOBLOCK, BW_EINVAL, BW_ERETURNED, BW_EFOREIGN];
+        let sum: c_int = codes.iter().map(|code| *code as c_int).sum();
+        assert_eq!((refused, made), (1000 * sum, 0));
+        ok(bw_slab_destroy(slab));
+    }
     world.destroy();
 }
 

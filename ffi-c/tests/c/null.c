@@ -104,6 +104,34 @@ static void memory(void)
     NUL(bw_region_destroy(NULL));
 }
 
+static void slabs(void)
+{
+    const bw_slab_class blocks = {64, 4};
+    bw_slab_info info;
+    bw_slab *good;
+    bw_block block;
+    uint64_t bytes;
+
+    memset(&info, 0, sizeof info);
+    NUL(bw_slab_bytes(NULL, 1, &bytes));
+    NUL(bw_slab_bytes(&blocks, 1, NULL));
+    MADE_NONE(bw_slab, bw_slab_create(NULL, &blocks, 1, &made));
+    MADE_NONE(bw_slab, bw_slab_create(a.region, NULL, 1, &made));
+    NUL(bw_slab_create(a.region, &blocks, 1, NULL));
+    OK(bw_slab_create(a.region, &blocks, 1, &good));
+    NUL(bw_slab_query(NULL, &info));
+    NUL(bw_slab_query(good, NULL));
+    SIZE(bw_slab_query(good, &info));
+    NUL(bw_slab_take(NULL, 1, &block));
+    NUL(bw_slab_take(good, 1, NULL));
+    OK(bw_slab_take(good, 1, &block));
+    NUL(bw_slab_return(NULL, &block));
+    NUL(bw_slab_return(good, NULL));
+    OK(bw_slab_return(good, &block));
+    NUL(bw_slab_destroy(NULL));
+    OK(bw_slab_destroy(good));
+}
+
 static void completions(void)
 {
     bw_cq_attr attr;
@@ -606,6 +634,7 @@ int main(void)
     end_connect(&b, &a);
     devices();
     memory();
+    slabs();
     completions();
     shared_queues();
     queue_pairs();

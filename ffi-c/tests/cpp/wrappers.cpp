@@ -239,6 +239,63 @@ void connection()
     EXPECT(b.qp.state() == BW_QPS_RESET);
 }
 
+/* Blocks: their owners, and use by requests. */
+void slabs()
+{
+    static_assert(!std::is_copy_constructible<bw::block>::value, "");
+    static_assert(std::is_nothrow_move_constructible<bw::block>::value, "");
+    static_assert(std::is_nothrow_move_assignable<bw::block>::value, "");
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    end a(device, pd), b(device, pd);
+    connect(a, b);
+    const std::vector<bw_slab_class> classes{{64, 2}, {4096, 1}};
+    bw::region memory(pd, bw::slab::bytes(classes), BW_ACCESS_LOCAL_WRITE);
+    EXPECT(thrown([&] { bw::slab(memory, {{100, 1}}); }) == BW_EINVAL);
+    bw::slab slab(memory, classes);
+    EXPECT(thrown([&] { bw::slab(memory, classes); }) == BW_EBUSY);
+    EXPECT(memory.destroy() == BW_EBUSY && slab.query().blocks == 3);
+    {
+        bw::block one, two, three;
+        EXPECT(!one && one.give_back() == BW_OK);
+        OK(slab.take(8, one));
+        OK(slab.take(64, two));
+        EXPECT(one && one.length() == 64 && one.sge(100).length == 64 && one.sge(5).length == 5);
+        EXPECT(slab.take(1, three) == BW_ENOBLOCK && !three);
+        EXPECT(slab.take(4097, three) == BW_EINVAL && slab.query().outstanding == 2);
+        /* Moved: still one owner. What there was goes back. */
+        three = std::move(one);
+        EXPECT(!one && three && slab.query().outstanding == 2);
+        two = std::move(three);
+        EXPECT(slab.query().outstanding == 1);
+        bw::block &same = two;
+        two = std::move(same);
+        bw::block four(std::move(two));
+        EXPECT(!two && four && slab.destroy() == BW_EBUSY && slab);
+        std::memcpy(four.data(), "of a slab", 10);
+        OK(a.qp.post_write(1, four.sge(10), b.info.addr, b.info.rkey, BW_SEND_SIGNALED));
+        OK(a.qp.ring_sq());
+        a.told(1);
+        EXPECT(std::strcmp(b.bytes(0), "of a slab") == 0);
+        /* Taken into the place of another, which goes back. */
+        OK(slab.take(4096, four));
+        EXPECT(four.lkey() == memory.query().lkey && slab.query().outstanding == 1);
+        const bw_block raw = four.release();
+        EXPECT(!four && raw.length == 4096);
+        four = bw::block(slab.get(), raw);
+        EXPECT(four.addr() == raw.addr);
+        /* Its slab may be moved meanwhile. */
+        bw::slab moved(std::move(slab));
+        OK(four.give_back());
+        EXPECT(!four);
+        OK(moved.take(1, four));
+        slab = std::move(moved);
+    }
+    EXPECT(slab.query().outstanding == 0);
+    bw::block none;
+    EXPECT(bw::slab().take(1, none) == BW_ENULL);
+}
+
 void datagrams()
 {
     bw::device device(config(BW_CLOCK_REAL));
@@ -492,6 +549,7 @@ int main()
         handles();
         devices();
         connection();
+        slabs();
         datagrams();
         shared_queues();
         sleeping();
