@@ -87,8 +87,15 @@ impl bw_cm_id {
 
 impl Drop for bw_cm_id {
     fn drop(&mut self) {
-        // It may be the last: its end is not to be under the lock.
-        let _last = contexts().remove_entry(&self.id);
+        let mut contexts = contexts();
+        let last = contexts.remove_entry(&self.id);
+        // A program that has given everything back is to have nothing left.
+        if contexts.is_empty() {
+            contexts.shrink_to_fit();
+        }
+        drop(contexts);
+        // Its end is not to be under the lock.
+        drop(last);
     }
 }
 
