@@ -112,8 +112,9 @@ static void connections(void)
     struct end a = end_of(client, &devices[0], &pds[0], BW_QPT_RC);
     OK(bw_cm_init_qp(client, a.qp, BW_ACCESS_REMOTE_WRITE));
     OK(bw_cm_param_default(&param, sizeof param));
-    param.private_data = "who?";
-    param.private_data_len = 57;
+    static const char who[57] = "who?";
+    param.private_data = who;
+    param.private_data_len = sizeof who;
     EXPECT(bw_cm_connect(client, a.qp, &param) == BW_ELIMIT);
     param.private_data_len = 4;
     param.initiator_depth = 2;
