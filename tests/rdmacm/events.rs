@@ -31,7 +31,7 @@ tests! {
 fn expect_both(channel: &EventChannel, expected: CmEvent) {
     let first = expect(channel, expected);
     let second = expect(channel, expected);
-    assert!(!first.id().is_same(second.id()));
+    assert!(first.id() != second.id());
 }
 
 /// Ends it from the first end, and asserts what becomes of what is posted.
@@ -44,7 +44,7 @@ fn end(channel: &EventChannel, pair: &mut Pair) {
     asked.disconnect(&mut a.qp).expect("connected");
     account(a, &[], &[(RECEIVES, WrFlushErr)]);
     let event = expect(channel, CmEvent::Disconnected);
-    assert!(event.id().is_same(took));
+    assert!(event.id() == took);
     drop(event);
     // The peer's end is the program's to end.
     assert_eq!(b.qp.state(), QpState::Rts);
@@ -55,7 +55,7 @@ fn end(channel: &EventChannel, pair: &mut Pair) {
         &[],
         &[(RECEIVES + 1, WrFlushErr), (RECEIVES + 2, WrFlushErr)],
     );
-    assert!(expect(channel, CmEvent::Disconnected).id().is_same(asked));
+    assert!(expect(channel, CmEvent::Disconnected).id() == asked);
     expect_both(channel, CmEvent::TimewaitExit);
     silence(channel);
 }
@@ -108,7 +108,7 @@ fn addresses_that_nobody_has() {
     id.resolve_addr(None, address(NOBODY, 7), short)
         .expect("a step");
     let event = expect(&channel, CmEvent::AddrError);
-    assert!(event.id().is_same(&id));
+    assert!(*event.id() == id);
     assert!(
         [-libc::ETIMEDOUT, -libc::EHOSTUNREACH].contains(&event.status()),
         "{event:?}"
@@ -145,7 +145,7 @@ fn peers_that_reject() {
     let channel = channel();
     let rejected = |id: &Id, end: &mut End, by: i32| {
         let event = expect(&channel, CmEvent::Rejected);
-        assert!(event.id().is_same(id));
+        assert!(event.id() == id);
         assert_eq!(event.status(), by);
         let data = event.private_data().to_vec();
         assert_eq!(end.qp.state(), QpState::Init);
@@ -203,7 +203,7 @@ fn a_peer_that_does_not_answer() {
     silence(&channel);
     run(&neighbour("replace", "51"));
     let event = expect(&channel, CmEvent::Unreachable);
-    assert!(event.id().is_same(&id));
+    assert!(*event.id() == id);
     assert_eq!(event.status(), -libc::ETIMEDOUT);
     drop(event);
     end.qp.to_error().expect("ERR");
@@ -222,11 +222,11 @@ fn a_peer_that_goes() {
     a.receive(RECEIVES, &[]);
     drop(pair.took);
     let event = expect(&channel, CmEvent::Disconnected);
-    assert!(event.id().is_same(&asked));
+    assert!(*event.id() == asked);
     drop(event);
     asked.disconnect(&mut a.qp).expect("connected");
     account(&mut a, &[], &[(RECEIVES, WrFlushErr)]);
-    assert!(expect(&channel, CmEvent::TimewaitExit).id().is_same(&asked));
+    assert!(*expect(&channel, CmEvent::TimewaitExit).id() == asked);
     silence(&channel);
 }
 
@@ -308,7 +308,7 @@ fn datagram_services() {
             id.lookup(b"who is there?").expect("a step");
         }
         let event = expect(&channel, CmEvent::Unreachable);
-        assert!(event.id().is_same(&id));
+        assert!(*event.id() == id);
         assert!(event.status() > 0, "{event:?}");
     }
     silence(&channel);
@@ -324,7 +324,7 @@ fn multicast_groups() {
         let parts = datagrams(&id);
         id.join(group, Membership::Full).expect("a step");
         let event = expect(&channel, CmEvent::MulticastJoin);
-        assert!(event.id().is_same(&id));
+        assert!(*event.id() == id);
         let EventKind::MulticastJoin { group } = *event.kind() else {
             panic!("{event:?}");
         };

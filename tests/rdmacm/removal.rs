@@ -87,7 +87,7 @@ fn bond_child() {
     assert_eq!(device_of(&id).name(), "rxe3");
     run("ip link set bond7 type bond active_slave slave2");
     let event = expect(&channel, CmEvent::AddrChange);
-    assert!(event.id().is_same(&id));
+    assert!(*event.id() == id);
 }
 
 pub fn child() {
@@ -124,7 +124,7 @@ fn connection_child() {
         }
     }
     for id in [&pair.asked.0, &pair.took.0, &listener] {
-        assert!(gone.iter().any(|told| told.is_same(id)));
+        assert!(gone.iter().any(|told| told == id));
         assert!(id.resolve_route(STEP).is_err());
     }
     let (id, end) = &mut pair.asked;
@@ -146,7 +146,7 @@ fn route_child() {
     // Until rdma_cm has let go of it.
     until("the removal", || id.set_tos(0).is_err());
     let event = expect(&channel, CmEvent::RouteError);
-    assert!(event.id().is_same(&id));
+    assert!(*event.id() == id);
     assert_ne!(event.status(), 0);
     drop(event);
     expect(&channel, CmEvent::DeviceRemoval).ack();

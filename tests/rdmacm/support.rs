@@ -53,9 +53,9 @@ pub fn listen(channel: &EventChannel, space: PortSpace, host: &str) -> (Id, u16)
 pub fn route(channel: &EventChannel, space: PortSpace, peer: SocketAddr) -> Id {
     let id = channel.id(space).expect("an id");
     id.resolve_addr(None, peer, STEP).expect("a step");
-    assert!(expect(channel, CmEvent::AddrResolved).id().is_same(&id));
+    assert!(*expect(channel, CmEvent::AddrResolved).id() == id);
     id.resolve_route(STEP).expect("a step");
-    assert!(expect(channel, CmEvent::RouteResolved).id().is_same(&id));
+    assert!(*expect(channel, CmEvent::RouteResolved).id() == id);
     id
 }
 
@@ -91,7 +91,7 @@ pub fn connect(channel: &EventChannel, host: &str) -> Pair {
         .expect("a step");
 
     let event = expect(channel, CmEvent::ConnectRequest);
-    assert!(event.id().is_same(&listener));
+    assert!(*event.id() == listener);
     assert!(event.private_data().starts_with(b"from the client"));
     let EventKind::ConnectRequest { id: request, conn } = event.kind() else {
         panic!("{event:?}");
@@ -109,7 +109,7 @@ pub fn connect(channel: &EventChannel, host: &str) -> Pair {
         .expect("a step");
 
     let event = expect(channel, CmEvent::ConnectResponse);
-    assert!(event.id().is_same(&id));
+    assert!(*event.id() == id);
     assert!(event.private_data().starts_with(b"from the server"));
     let EventKind::ConnectResponse { conn } = event.kind() else {
         panic!("{event:?}");
@@ -118,7 +118,7 @@ pub fn connect(channel: &EventChannel, host: &str) -> Pair {
     drop(event);
     id.establish(&mut end.qp).expect("a step");
     let event = expect(channel, CmEvent::Established);
-    assert!(event.id().is_same(&request));
+    assert!(*event.id() == request);
     drop(event);
 
     assert_eq!(id.peer_addr().map(|addr| addr.port()), Some(port));

@@ -151,8 +151,8 @@ impl Server {
             }
             return Ok(());
         }
-        let found = (self.connections.iter_mut().flatten())
-            .find(|connection| connection.id.is_same(event.id()));
+        let found =
+            (self.connections.iter_mut().flatten()).find(|connection| connection.id == *event.id());
         let Some(connection) = found else {
             return Ok(());
         };

@@ -368,7 +368,7 @@ fn a_server_that_sleeps_is_not_waited_for() {
         let event = world.client.get(Duration::MAX).unwrap().unwrap();
         assert_eq!(event.kind().event(), CmEvent::Unreachable, "{event:?}");
         assert_eq!(event.status(), -libc::ETIMEDOUT);
-        assert!(callers.iter().any(|(id, _)| id.is_same(event.id())));
+        assert!(callers.iter().any(|(id, _)| id == event.id()));
         told += 1;
     }
     // And has nothing to do when it wakes.

@@ -140,7 +140,7 @@ impl Expect for EventChannel {
     fn expect(&self, id: &Id, event: CmEvent) -> Event {
         let got = self.get(DEADLINE).unwrap().expect("an event");
         assert_eq!(got.kind().event(), event, "{got:?}");
-        assert!(got.id().is_same(id), "{got:?}");
+        assert!(got.id() == id, "{got:?}");
         got
     }
 

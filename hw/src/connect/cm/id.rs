@@ -350,17 +350,6 @@ impl Id {
         self.local_addr().map_or(0, |addr| addr.port())
     }
 
-    /// Whether both are the same id.
-    pub fn is_same(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (End::Soft(id), End::Soft(other)) => Arc::ptr_eq(id, other),
-            #[cfg(feature = "cm")]
-            (End::Rdma(id), End::Rdma(other)) => Arc::ptr_eq(id, other),
-            #[cfg(feature = "cm")]
-            _ => false,
-        }
-    }
-
     fn check_private_data(&self, of: PrivateData, given: &[u8]) -> Result<(), Error> {
         self.port_space().check_private_data(of, given)
     }
@@ -383,7 +372,13 @@ impl Id {
 /// Whether both are the same id.
 impl PartialEq for Id {
     fn eq(&self, other: &Self) -> bool {
-        self.is_same(other)
+        match (&self.0, &other.0) {
+            (End::Soft(id), End::Soft(other)) => Arc::ptr_eq(id, other),
+            #[cfg(feature = "cm")]
+            (End::Rdma(id), End::Rdma(other)) => Arc::ptr_eq(id, other),
+            #[cfg(feature = "cm")]
+            _ => false,
+        }
     }
 }
 

@@ -127,7 +127,7 @@ impl Outgoing {
     /// Goes on as far as it can be gone.
     fn go_on(&mut self) -> Result<(), ExchangeError> {
         while let Some(event) = self.channel.try_get().map_err(lost)? {
-            let ours = (self.id.as_ref()).is_some_and(|id| id.is_same(event.id()));
+            let ours = (self.id.as_ref()).is_some_and(|id| id == event.id());
             if ours {
                 let done = self.hear(event.ack())?;
                 done.or_else(|_| self.fail())?;

@@ -155,9 +155,8 @@ fn see_to<'a>(
 impl Desk {
     fn handle(&mut self, event: Event) {
         if !matches!(event.kind(), EventKind::ConnectRequest { .. }) {
-            let found = (self.sessions.values_mut()).find(|session| {
-                (session.id.as_ref()).is_some_and(|(id, _)| id.is_same(event.id()))
-            });
+            let found = (self.sessions.values_mut())
+                .find(|session| (session.id.as_ref()).is_some_and(|(id, _)| id == event.id()));
             if let Some(session) = found {
                 session.hear(event.ack());
             }
