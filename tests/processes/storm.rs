@@ -125,8 +125,8 @@ pub fn clients() {
     micros.sort_unstable();
     let part = |of: usize| micros[(micros.len() - 1) * of / 100];
     println!(
-        "\nreport: {} clients at a time, {} connected, {} vanished while connecting, {killed} processes of \
-         {EACH} killed; to connect took {} us (median) and {} us (99 of 100), without the others {alone} us",
+        "\nreport: {} clients at a time, {} connected, {} vanished while connecting, {killed} processes \
+         with {EACH} each killed; to connect took {} us (median) and {} us (99 of 100), without the others {alone} us",
         PROCESSES * EACH,
         served.clients,
         served.vanished,
