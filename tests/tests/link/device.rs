@@ -13,6 +13,7 @@ use bellwire::fault::plan::Limits;
 use bellwire::recovery::{LinkInit, LinkState, pair};
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::{ConnectAttr, Device};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Two links on one device, the second with so many receives.
@@ -32,14 +33,13 @@ fn ends(init_b: LinkInit, receives: u64) -> (End, End) {
     (a, b)
 }
 
-/// Takes one end of the guest's cable down, or up.
-fn cable(up: bool) {
-    let state = if up { "up" } else { "down" };
+/// What an administrator does: ip(8).
+fn ip(arguments: &str) {
     let done = std::process::Command::new("ip")
-        .args(["link", "set", "veth1", state])
+        .args(arguments.split(' '))
         .status()
         .unwrap();
-    assert!(done.success());
+    assert!(done.success(), "ip {arguments}");
 }
 
 /// The cable between rxe1 and rxe2 is cut while requests are under way, and mended.
@@ -56,7 +56,7 @@ fn a_cable_that_is_cut() {
         a.go(wr_id, Send {}, Replay::IfSafe);
     }
     until(&mut a, &mut b, |a, b| a.told() == 3 && b.log.len() == 3);
-    cable(false);
+    ip("link set veth1 down");
     let remote = b.memory();
     for wr_id in 3..9 {
         // The fault may have been seen already.
@@ -75,7 +75,7 @@ fn a_cable_that_is_cut() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_ne!(a.state(), LinkState::Ready);
-    cable(true);
+    ip("link set veth1 up");
     until(&mut a, &mut b, ready);
     a.go(100, Send {}, Replay::Surface);
     until(&mut a, &mut b, |a, b| {
@@ -199,3 +199,29 @@ fn a_message_wakes_through_recoveries() {
         assert_ne!(b.link.cqn(), cqn);
     }
 }
+
+/// Addresses that come and go beside the connection's own: it is looked up again, and goes on.
+#[test]
+#[ignore = "in the guest: cargo xtask test vm"]
+fn an_address_is_added_and_removed() {
+    let (mut a, mut b) = ends(patient(), 16);
+    let (faults, met) = mpsc::channel();
+    a.link.on_fault(move |report| {
+        let _ = faults.send(report.fault);
+    });
+    let epochs = [a.link.epoch(), b.link.epoch()];
+    for (round, verb) in (0..).zip(["add", "del"]) {
+        a.go(2 * round, Send {}, Replay::Surface);
+        ip(&format!("addr {verb} 10.77.0.8/24 dev dummy0"));
+        until(&mut a, &mut b, |a, b| {
+            ready(a, b) && met.try_iter().any(|fault| fault == GID_CHANGE)
+        });
+        a.go(2 * round + 1, Send {}, Replay::Surface);
+    }
+    until(&mut a, &mut b, |a, b| a.told() == 4 && b.log.len() == 4);
+    let done = |(_, outcome)| outcome == Outcome::Done;
+    assert!(a.sends().into_iter().all(done), "{:?}", a.log);
+    assert_eq!([a.link.epoch(), b.link.epoch()], epochs);
+}
+
+const GID_CHANGE: Fault = Fault::Event(EventType::GidChange);
