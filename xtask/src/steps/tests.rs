@@ -1,11 +1,18 @@
 //! Steps that run the Rust tests as they are.
 
-use std::{path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 
 use super::tools;
-use crate::{command::command, run::Run, workspace::Workspace};
+use crate::{
+    command::{command, limited},
+    run::Run,
+    workspace::Workspace,
+};
+
+/// Far more than any example takes that ends by itself.
+const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 
 /// `bellwire-tests` is left to the steps `release` and `asan`; bench targets to `benches`; the
 /// stand-in for the kernel to `uverbs`.
@@ -71,6 +78,39 @@ fn mlx5_conformance(workspace: &Workspace, run: &mut Run, bless: bool) -> bool {
     build && run.command(&mut suite)
 }
 
+/// The examples on ConnectX devices: pingpong also with rdma-core's, mover through an overrun.
+fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
+    let built = run.command(&mut command(
+        "cargo build -p bellwire-examples --features mlx5 --example perf --example mover --example pingpong",
+    ));
+    if !built {
+        return;
+    }
+    let target = workspace.root().join(workspace.target("debug"));
+    let on_it = runner(&target.join("libuverbs_preload.so"));
+    let on_it = format!("{on_it} UVERBS_PRELOAD_FABRIC=examples");
+    let example = |name: &str| target.join("examples").join(name).display().to_string();
+    let pingpong = format!("{on_it} {} -d mlx5_0 -n 20", example("pingpong"));
+    let theirs = format!("{on_it} ibv_rc_pingpong -d mlx5_0 -n 20");
+    let pair = |server: &str, client: &str| {
+        let mut pair = command("sh xtask/src/vm/pair.sh 18515");
+        pair.args([server, &format!("{client} localhost")]);
+        pair
+    };
+    for program in [
+        command(&format!("{on_it} {} lat --device mlx5_0", example("perf"))),
+        command(&format!(
+            "{on_it} {} --generate 1m --block 64k --device mlx5_0 --fault cq-err@30%",
+            example("mover")
+        )),
+        pair(&pingpong, &pingpong),
+        pair(&theirs, &pingpong),
+        pair(&pingpong, &theirs),
+    ] {
+        run.command(&mut limited(&program, EXAMPLE_LIMIT));
+    }
+}
+
 /// What cargo starts a test with, so that the library is loaded before all others.
 fn runner(preload: &Path) -> String {
     format!("env LD_PRELOAD={}", preload.display())
@@ -100,7 +140,9 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     run.command(&mut command(
         "cargo test -p bellwire --features mlx5 --lib -- mlx5 verbs",
     ));
-    mlx5_conformance(workspace, &mut run, false);
+    if mlx5_conformance(workspace, &mut run, false) {
+        mlx5_examples(workspace, &mut run);
+    }
     run.must_have_found_tests();
     Ok(run)
 }
