@@ -114,8 +114,12 @@ impl Register for Shared<'_> {
     #[inline(always)]
     fn write(&mut self, _: bool, write: impl FnOnce(NonNull<u64>)) {
         let shared = self.0;
-        // Acquire: partner of the release below.
-        while shared.locked.swap(true, Ordering::Acquire) {
+        // Acquire: partner of the release below. Relaxed: nothing was taken.
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        while (shared.locked)
+            .compare_exchange(false, true, acquire, relaxed)
+            .is_err()
+        {
             spin();
         }
         shared.half.with_mut(|half| {
