@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// With nobody there to interrupt it, a command that hangs must not take the later steps with it.
-const COMMAND_LIMIT: Duration = Duration::from_secs(15 * 60);
+const COMMAND_LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// What a step has done so far. A command that fails is noted, and the step goes on.
 #[derive(Debug, Default)]
