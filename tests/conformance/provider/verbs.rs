@@ -24,7 +24,7 @@ const LACKS: [Feature; 8] = [
 ];
 
 /// What rxe of Linux 6.1 does otherwise than the rules say.
-const OTHERWISE: [(&str, &str); 78] = [
+const OTHERWISE: [(&str, &str); 79] = [
     (
         "attributes::rc::query_gives_back",
         "depths of READs are rounded up to powers of two",
@@ -99,6 +99,7 @@ const OTHERWISE: [(&str, &str); 78] = [
          with REM_OP_ERR",
     ),
     ("statuses::loc_", BAD_LKEY),
+    ("timers::rc::silence_takes", TICKS),
     (
         "transitions::uc::sqd_to_sqd_takes_options",
         "refuses a new path",
@@ -170,6 +171,9 @@ const NO_EVENT: &str = "the event is not raised";
 const NO_MTU: &str = "a datagram longer than the MTU is sent, and lost";
 const NO_SOLICITED: &str = "libibverbs does not tell whether a message was solicited";
 const OVERRUN: &str = "CQ_ERR comes for each entry that is lost, and the queue pairs go to ERR when it is got: see tests/rxe";
+
+const TICKS: &str =
+    "timeouts are rounded down to the kernel's ticks, and the first begins within one";
 
 /// What it does otherwise, too, where requests are posted by `ibv_post_send`.
 const PLAIN_OTHERWISE: [(&str, &str); 5] = [
