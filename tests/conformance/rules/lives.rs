@@ -328,6 +328,7 @@ fn sqd_gives_up_what_was_started(p: &Provider) {
 fn sqd_takes_a_new_depth(p: &Provider) {
     let (mut a, b) = p.pair();
     go_to(&mut a, QpState::Sqd);
+    until("the drain", || !a.qp.query().sq_draining);
     a.qp.modify(&QpAttr::default(), QpAttrMask::MAX_QP_RD_ATOMIC)
         .unwrap();
     go_to(&mut a, QpState::Rts);

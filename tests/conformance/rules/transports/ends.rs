@@ -82,7 +82,12 @@ pub trait Stands {
     /// From RTS to one of the states behind it; stays where it is for the others.
     fn leave_rts(&mut self, state: QpState) {
         match state {
-            QpState::Sqd | QpState::Err => self.go_to(state),
+            QpState::Sqd => {
+                self.go_to(state);
+                // Nothing is in flight, and yet a device may take its time.
+                until("the drain", || !self.query().sq_draining);
+            }
+            QpState::Err => self.go_to(state),
             QpState::Sqe => self.fail_a_send(),
             QpState::Reset | QpState::Init | QpState::Rtr | QpState::Rts => {}
         }
