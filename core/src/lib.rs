@@ -18,6 +18,8 @@ pub mod fault;
 pub mod port;
 pub mod qp;
 pub mod queue;
+#[cfg(test)]
+mod random;
 pub mod ring;
 pub mod slab;
 mod sync;

@@ -339,6 +339,11 @@ impl Random {
         self.number() % end
     }
 
+    /// Bytes.
+    pub fn array<const N: usize>(&mut self) -> [u8; N] {
+        std::array::from_fn(|_| (self.number() >> 32) as u8)
+    }
+
     /// As many bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| (self.number() >> 32) as u8).collect()

@@ -10,6 +10,7 @@ use bellwire_core::queue::{
 };
 use bellwire_core::wqe::{Rc, RdmaRead, RecvRing, SendRing, SrqRing};
 use bellwire_core::wr::{QpType, Remote, SendFlags, Sge};
+use bellwire_tests::fixture::Random;
 use bellwire_tests::replay;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
@@ -33,27 +34,6 @@ struct Silent;
 // SAFETY: there is no device but the test.
 unsafe impl SendDoorbell for Silent {
     fn ring(&mut self, _: &Staged) {}
-}
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        std::array::from_fn(|_| self.next() as u8)
-    }
 }
 
 /// What is in flight of a queue, by `wr_id`s that count up.
@@ -194,7 +174,7 @@ impl World {
 
     /// An entry of a faulty device.
     fn write(&mut self, random: &mut Random) {
-        let mut bytes: [u8; 64] = random.bytes();
+        let mut bytes: [u8; 64] = random.array();
         if random.below(4) != 0 {
             // Plausible: a queue pair that is there, a counter that may be in flight, a length.
             let number = NUMBERS[random.below(2) as usize];
@@ -203,11 +183,11 @@ impl World {
             let counter = head.wrapping_sub(random.below(12) as u16);
             bytes[60..62].copy_from_slice(&counter.to_be_bytes());
             let length =
-                [random.below(80), random.next() & 0xffff_ffff][random.below(8) as usize / 7];
+                [random.below(80), random.number() & 0xffff_ffff][random.below(8) as usize / 7];
             bytes[44..48].copy_from_slice(&(length as u32).to_be_bytes());
             let opcode = [0, 1, 2, 3, 4, 13, 14, random.below(15)][random.below(8) as usize];
             bytes[63] = (opcode as u8) << 4 | (random.below(3) as u8) << 2;
-            bytes[56] = [0x10, 0x08, random.next() as u8][random.below(3) as usize];
+            bytes[56] = [0x10, 0x08, random.number() as u8][random.below(3) as usize];
         }
         let makes_sense = random.below(300) != 0;
         if makes_sense && bytes[63] & 0xc == 0xc {
@@ -225,7 +205,7 @@ impl World {
             match self.memory.cqe_size() {
                 64 => Cqe64::publish(place, &entry, entry.op_own() & !1 | owner),
                 _ => {
-                    let payload = random.bytes();
+                    let payload = random.array();
                     let wide = Cqe128 {
                         payload,
                         cqe: entry,
@@ -277,7 +257,7 @@ impl World {
 }
 
 fn run(cqe_size: u32) {
-    let mut random = Random(u64::from(cqe_size));
+    let mut random = Random::new(cqe_size.into());
     let mut told = 0;
     for world in 0..WORLDS {
         let mut w = World::new(cqe_size);

@@ -166,9 +166,10 @@ impl Naming for ByQpNum<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::tests::{Random, keep, keep_all};
+    use super::super::tests::{keep, keep_all};
     use super::*;
     use crate::queue::{Ledger, LedgerSlot};
+    use crate::random::Random;
     use std::collections::BTreeMap;
     use std::vec::Vec;
 

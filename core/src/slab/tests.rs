@@ -1,4 +1,5 @@
 use super::*;
+use crate::random::Random;
 use std::boxed::Box;
 use std::collections::HashMap;
 use std::vec::Vec;
@@ -200,16 +201,10 @@ fn random_use_loses_and_doubles_nothing() {
     let slab = slab();
     let mut cache = slab.cache(64).expect("class");
     let mut out: HashMap<u64, Block<'_>> = HashMap::new();
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = Random(1);
     for step in 0..if cfg!(miri) { 500 } else { 100_000 } {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(step);
-        let any = out
-            .keys()
-            .nth((seed >> 40) as usize % out.len().max(1))
-            .copied();
-        match (seed >> 33) % 5 {
+        let any = out.keys().nth(random.below(out.len().max(1))).copied();
+        match random.below(5) {
             0 => drop(any.and_then(|addr| out.remove(&addr))),
             1 => any
                 .into_iter()
@@ -220,7 +215,7 @@ fn random_use_loses_and_doubles_nothing() {
                 }
             }
             _ => {
-                if let Ok(block) = slab.take((seed >> 20) as u32 % 4200) {
+                if let Ok(block) = slab.take(random.below(4200) as u32) {
                     assert!(out.insert(block.addr(), block).is_none(), "{step}");
                 }
             }

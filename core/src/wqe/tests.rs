@@ -4,30 +4,12 @@
 use super::*;
 use crate::be::Be32;
 use crate::queue::PostError;
+use crate::random::Random;
 use crate::wr::{MwType, QpType, Remote, Sge};
 use core::ptr::NonNull;
 use std::{boxed::Box, vec, vec::Vec};
 
-/// Deterministic numbers (splitmix64).
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, limit: u64) -> usize {
-        (self.next() % limit) as usize
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-
     fn sge(&mut self) -> Sge {
         Sge {
             addr: self.next(),
@@ -145,7 +127,7 @@ fn round_trip<T: Transport, O: Operation>(
     let own = if O::ADDRESSED { 16 + T::SEGMENTS } else { 16 };
     let max = (1008 - prefix) / 16;
     if random.below(2) == 0 {
-        let count = random.below(max as u64 + 1);
+        let count = random.below(max + 1);
         let mut list: Vec<Sge> = (0..count).map(|_| random.sge()).collect();
         let empty = random.below(4) == 0 && count > 0;
         if empty {
@@ -164,7 +146,7 @@ fn round_trip<T: Transport, O: Operation>(
         assert_eq!(wqe.data(prefix).total(), total);
         check(wqe, own);
     } else {
-        let len = random.below((max * 16 - 4) as u64 + 1);
+        let len = random.below(max * 16 - 3);
         let data = random.bytes(len);
         // SAFETY: as above.
         let ds = unsafe {
@@ -439,10 +421,10 @@ fn receive_entries_are_read_back() {
         let ring = unsafe { RecvRing::new(base, count as u32, stride as u32) }.expect("sizes");
         assert_eq!(ring.max_sge() as usize, stride / 16);
         let index = random.next() as u32;
-        let len = random.below(u64::from(ring.max_sge()) + 1);
+        let len = random.below(ring.max_sge() as usize + 1);
         let mut list: Vec<Sge> = (0..len).map(|_| random.sge()).collect();
         if len > 1 {
-            list[random.below(len as u64)].length = 0;
+            list[random.below(len)].length = 0;
         }
         // SAFETY: only poster; the entry is posted when it is read.
         let read: Vec<Sge> = unsafe {
@@ -480,8 +462,8 @@ fn shared_receive_entries_are_read_back_and_linked() {
         // SAFETY: borrowed from `memory`, which outlives it.
         let ring = unsafe { SrqRing::new(base, count as u32, stride as u32) }.expect("sizes");
         assert_eq!(ring.max_sge() as usize, stride / 16 - 1);
-        let (index, next) = (random.below(count as u64) as u32, random.next() as u32);
-        let len = random.below(u64::from(ring.max_sge()) + 1);
+        let (index, next) = (random.below(count) as u32, random.next() as u32);
+        let len = random.below(ring.max_sge() as usize + 1);
         let mut list: Vec<Sge> = (0..len).map(|_| random.sge()).collect();
         if let Some(sge) = list.first_mut() {
             sge.length = 0;

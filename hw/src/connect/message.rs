@@ -118,6 +118,7 @@ mod tests {
     use super::*;
     use crate::connect::RemoteMemory;
     use crate::qp::Endpoint;
+    use crate::soft::random::Random;
     use bellwire_core::qp::Mtu;
 
     fn all() -> [Message; 3] {
@@ -210,19 +211,13 @@ mod tests {
     /// Whatever comes, the answer is a message whose bytes are these, or an error.
     #[test]
     fn garbage_is_refused_or_means_what_it_says() {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut number = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = Random::new(1);
         let mut read = 0;
         for round in 0..100_000 {
             let mut bytes = all()[round % 3].to_bytes();
-            for _ in 0..number() % 4 {
-                let at = number() as usize % bytes.len();
-                bytes[at] = number() as u8;
+            for _ in 0..random.next() % 4 {
+                let at = random.next() as usize % bytes.len();
+                bytes[at] = random.next() as u8;
             }
             if let Ok(message) = Message::from_bytes(&bytes) {
                 assert_eq!(message.to_bytes(), bytes);

@@ -40,7 +40,7 @@ mod numbers;
 mod port;
 mod qp;
 mod quiesce;
-mod random;
+pub(crate) mod random;
 mod receive;
 mod record;
 mod remote;

@@ -2,7 +2,7 @@
 
 /// xorshift64*: numbers are to look random, which is all that is asked of them.
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {

@@ -4,6 +4,7 @@ mod bits;
 mod check;
 mod queue;
 
+use bellwire_tests::fixture::Random;
 use bellwire_tests::vectors::{self, Row, to_hex};
 use bits::Bits;
 use check::{Deviation, check};
@@ -141,25 +142,12 @@ fn a_completion_of_another_request_is_noticed() {
     assert!(changed > 0);
 }
 
-/// Deterministic numbers (splitmix64), for the same sample on every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-}
-
 /// About one row in eight, and at least one of every group.
 fn sample() -> Vec<Row> {
-    let mut random = Random(0x5eed_c0de);
+    let mut random = Random::new(0x5eed_c0de);
     let mut seen = std::collections::BTreeSet::new();
     let mut rows = rows();
-    rows.retain(|row| random.next().is_multiple_of(8) | seen.insert(group(row)));
+    rows.retain(|row| random.number().is_multiple_of(8) | seen.insert(group(row)));
     rows
 }
 

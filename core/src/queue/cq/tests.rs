@@ -1,11 +1,12 @@
 //! The completion queue: what it tells of whom, what it drops, and what a device cannot make it do.
 
-use super::super::tests::{Random, keep, keep_all, memory};
+use super::super::tests::{keep, keep_all, memory};
 use super::*;
 use crate::cqe::{CompletedWqe, owner_bit};
 use crate::port::{SendDoorbell, Staged};
 use crate::queue::{Attach, AttachError, Ledger, SrqLedger, SrqUser};
 use crate::queue::{LedgerSlot, RecvQueue, SendQueue, SendQueueInit, SharedRecvQueue, SrqSlot};
+use crate::random::Random;
 use crate::slab::Block;
 use crate::wqe::RecvRing;
 use crate::wqe::{Nop, Rc, RdmaRead, Send, SrqRing, opcode};

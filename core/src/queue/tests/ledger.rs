@@ -1,7 +1,8 @@
 //! The ledger: who is in flight, and who only seems to be.
 
-use super::{Random, keep, keep_all};
+use super::{keep, keep_all};
 use crate::queue::ledger::{Ledger, LedgerSlot, Located, Record};
+use crate::random::Random;
 use crate::wr::WcOpcode;
 use std::collections::VecDeque;
 use std::vec::Vec;

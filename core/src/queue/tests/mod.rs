@@ -41,20 +41,3 @@ pub(super) fn memory(len: usize) -> core::ptr::NonNull<u8> {
     let chunks = keep_all(len.div_ceil(128), || Chunk([0; 128]));
     core::ptr::NonNull::from(chunks).cast()
 }
-
-/// Deterministic numbers (splitmix64).
-pub(super) struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}

@@ -1,10 +1,11 @@
 //! Entries that are read back and posted again: what the device then reads is what it would have
 //! read of the request posted anew.
 
-use super::{Random, keep, keep_all, memory};
+use super::{keep, keep_all, memory};
 use crate::be::Be32;
 use crate::port::{DoorbellRecord, SendDoorbell, Staged};
 use crate::queue::{Ledger, LedgerSlot, PostError, RecvQueue, SendQueue, SendQueueInit};
+use crate::random::Random;
 use crate::slab::Block;
 use crate::wqe::*;
 use crate::wr::{Remote, SendFlags, Sge, WrOpcode};

@@ -1,8 +1,9 @@
 //! The shared receive queue: what is posted comes back once, in whatever order it completes.
 
-use super::{Random, keep, keep_all, memory};
+use super::{keep, keep_all, memory};
 use crate::port::DoorbellRecord;
 use crate::queue::{BadRequest, PostError, SharedRecvQueue, SrqLedger, SrqSlot};
+use crate::random::Random;
 use crate::wqe::SrqRing;
 use crate::wr::Sge;
 use std::collections::BTreeMap;

@@ -1,9 +1,10 @@
 //! The device's side of a shared receive queue: entries are taken once, in order, and the limit is
 //! reported once.
 
+use super::keep;
 use super::srq::{Fixture, fixture};
-use super::{Random, keep};
 use crate::queue::{Popped, SrqConsumer};
+use crate::random::Random;
 use std::collections::VecDeque;
 use std::vec::Vec;
 

@@ -236,6 +236,7 @@ fn peer_from_reader(reader: &mut Reader<'_>) -> Result<Option<Peer>, FormatError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::soft::random::Random;
 
     fn all() -> Vec<Message> {
         let name = |name: &str| Peer::Name {
@@ -334,19 +335,13 @@ mod tests {
     /// Whatever comes, the answer is a message or an error.
     #[test]
     fn garbage_is_refused_or_means_something() {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut number = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = Random::new(1);
         let mut read = 0;
         for round in 0..20_000 {
             let mut bytes = all()[round % KINDS.len()].to_bytes();
-            for _ in 0..number() % 4 {
-                let at = number() as usize % bytes.len();
-                bytes[at] = number() as u8;
+            for _ in 0..random.next() % 4 {
+                let at = random.next() as usize % bytes.len();
+                bytes[at] = random.next() as u8;
             }
             if let Ok(message) = Message::from_bytes(&bytes) {
                 // What does not matter may have changed: bytes behind a name.
