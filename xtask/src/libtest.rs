@@ -39,6 +39,16 @@ impl Counts {
         }
     }
 
+    /// Takes in what another stream reported.
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.not_supported += other.not_supported;
+        self.unfinished += other.unfinished;
+        self.names.extend(other.names);
+    }
+
     /// Tests that ran to a result, and test programs that died before theirs.
     pub fn ran(&self) -> u64 {
         self.passed + self.failed()

@@ -1,6 +1,6 @@
 //! One step under way: the commands that it ran, the tests they held, what went wrong.
 
-use std::{fmt, process::Command, time::Duration};
+use std::{fmt, process::Command, thread, time::Duration};
 
 use anyhow::Result;
 
@@ -45,6 +45,30 @@ impl Run {
             Err(error) => self.problems.push(format!("`{line}`: {error:#}")),
         }
         false
+    }
+
+    /// Runs commands at the same time, each as [`command`](Self::command) does: for those that use one
+    /// core.
+    pub fn side_by_side(&mut self, commands: &mut [Command]) {
+        let runs = thread::scope(|scope| {
+            let start = |command| {
+                scope.spawn(move || {
+                    let mut run = Self::default();
+                    run.command(command);
+                    run.must_have_found_tests();
+                    run
+                })
+            };
+            let started: Vec<_> = commands.iter_mut().map(start).collect();
+            (started.into_iter())
+                .map(|one| one.join().expect("a command's thread does not panic"))
+                .collect::<Vec<_>>()
+        });
+        for run in runs {
+            self.tests.add(run.tests);
+            self.problems.extend(run.problems);
+            self.notes.extend(run.notes);
+        }
     }
 
     /// Makes "no test ran" a failure: a filter or a path that matches nothing proves nothing.
@@ -158,6 +182,23 @@ mod tests {
         )));
         run.must_have_found_tests();
         assert_eq!(run.problems.len(), 1);
+    }
+
+    #[test]
+    fn commands_side_by_side_are_summed() {
+        let mut run = Run::default();
+        let tests = |passed: u32| {
+            shell(&format!(
+                "echo running {passed} tests; \
+                 echo 'test result: ok. {passed} passed; 0 failed; 0 ignored'; echo report: {passed}"
+            ))
+        };
+        run.side_by_side(&mut [tests(3), shell("exit 3"), tests(4), command("true")]);
+        assert_eq!((run.tests.passed, run.tests.failed()), (7, 0));
+        assert_eq!(run.notes, ["3", "4"]);
+        assert_eq!(run.problems.len(), 2, "{:?}", run.problems);
+        assert!(run.problems[0].contains("exit"), "{:?}", run.problems);
+        assert!(run.problems[1].starts_with("no test"), "{:?}", run.problems);
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn families_have_as_many_values_as_the_verbs() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn every_text_is_a_sentence() {
     for fault in every_fault() {
         let class = classify(fault);
@@ -107,6 +108,7 @@ fn every_text_is_a_sentence() {
 
 /// Whatever the fault, what its class says goes together.
 #[test]
+#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn classes_are_consistent() {
     for fault in every_fault() {
         let class = classify(fault);

@@ -140,6 +140,7 @@ fn check(step: Step, mask: M) -> Result<QpState, ModifyError> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn table_cell_by_cell() {
     let (mut legal, mut steps) = (0, 0);
     for (name, step) in every_step() {
@@ -174,6 +175,7 @@ fn required_attributes_are_the_man_pages() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn illegal_steps_are_refused_and_the_legal_ones_named() {
     let mut refused = 0;
     for (name, step) in every_step() {
@@ -205,6 +207,7 @@ fn illegal_steps_are_refused_and_the_legal_ones_named() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn each_attribute_is_required_optional_or_refused() {
     for (name, step) in every_step() {
         let Some((required, optional)) = expected(name, step.from, step.to) else {

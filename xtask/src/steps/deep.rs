@@ -27,16 +27,23 @@ pub fn miri(workspace: &Workspace) -> Result<Run> {
         tool.need()
             .inspect_err(|_| println!("instead, the step asan runs these tests"))?;
     }
-    let mut test = command("cargo +nightly miri test -p bellwire-core --lib --no-fail-fast");
-    // Tests keep memory for good where queues borrow it.
-    test.env(
-        "MIRIFLAGS",
-        "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
-    );
-    workspace.build_apart(&mut test, "miri");
+    let test = |args: &str| {
+        let test = "cargo +nightly miri test -p bellwire-core --lib --no-fail-fast";
+        let mut test = command(&format!("{test} {args}"));
+        // Tests keep memory for good where queues borrow it.
+        test.env(
+            "MIRIFLAGS",
+            "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
+        );
+        workspace.build_apart(&mut test, "miri");
+        test
+    };
     let mut run = Run::default();
-    run.command(&mut test);
-    run.must_have_found_tests();
+    // Miri uses one core.
+    if run.command(&mut test("--no-run")) {
+        let [some, others] = ["-- queue::", "-- --skip queue::"].map(test);
+        run.side_by_side(&mut [some, others]);
+    }
     Ok(run)
 }
 
