@@ -52,7 +52,10 @@ impl World {
         for &(_, fault) in script.steps() {
             self.completions_lost |= loses_completions(fault);
         }
-        self.device.inject(script).expect("a good script");
+        let links = self.ends.each_ref().map(|end| &end.link);
+        let ours = links.into_iter().map(|link| (link.cqn(), link.qp_num()));
+        let cq_of = |cqn| ours.clone().find(|&(of, _)| of == Some(cqn))?.1;
+        self.hca.inject(script, cq_of);
     }
 
     fn qp_num(&mut self) -> Option<u32> {

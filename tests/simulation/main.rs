@@ -11,6 +11,7 @@ mod check;
 mod end;
 mod exchange;
 mod faults;
+mod hca;
 mod matrix;
 mod request;
 mod tally;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 /// How long a drain may take. Devices flush at once; one that does not never will.
 const DRAIN: Duration = Duration::from_secs(1);
 
-fn wait(done: impl Fn() -> bool) {
+/// On a completion queue that failed nothing more completes.
+fn wait(cq: &Cq, done: impl Fn() -> bool) {
     let end = Instant::now() + DRAIN;
-    while !done() && Instant::now() < end {
+    while !cq.overrun() && !done() && Instant::now() < end {
         std::thread::yield_now();
     }
 }
@@ -21,7 +22,7 @@ pub(crate) fn sends(cq: &Cq, qp_num: u32, mark: u16) {
         let of_send = matches!(cqe.opcode(), CqeOpcode::Req | CqeOpcode::ReqErr);
         of_send && cqe.qpn() == qp_num && cqe.wqe_counter() == mark
     };
-    wait(|| {
+    wait(cq, || {
         cq.entries()
             .fold(|| false, |found, cqe| *found |= is_mark(cqe))
             .0
@@ -37,7 +38,7 @@ pub(crate) fn receives(cq: &Cq, qp_num: u32, in_flight: impl Fn() -> u32) {
     let count = |found: &mut u32, cqe: &Cqe64| *found += u32::from(of_it(cqe));
     // How many there are is told before the entries are looked at: what is polled between is in neither,
     // so that too few are found, and never too many.
-    wait(|| match in_flight() {
+    wait(cq, || match in_flight() {
         0 => true,
         wanted => cq.entries().fold(|| 0, count).0 >= wanted,
     });
