@@ -2,11 +2,12 @@
 //! what the links do, and what becomes of the requests; all held against the device's journal, as
 //! every schedule is. `docs/fault-matrix-mlx5.md`: the same on a ConnectX device by its rings.
 
+mod place;
+
+use self::place::Place;
 use super::faults::AFTER;
-use super::hca::Hca;
 use super::request::{Kind, opened};
-use super::world::{Shape, World};
-use bellwire::cqe::Syndrome;
+use super::world::World;
 use bellwire::event::{Element, ElementKind, EventType};
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::{self, CmEvent, Recovery, WorkQueue, classify};
@@ -17,52 +18,8 @@ use bellwire_tests::fixture::SIGNALED;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
-
-/// Where the links are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Soft,
-    ConnectX,
-}
-
-impl Place {
-    fn world(self) -> World {
-        let hca = match self {
-            Self::Soft => Hca::soft(1),
-            Self::ConnectX => Hca::connectx(),
-        };
-        World::on(hca, 1, false, Shape::PLAIN)
-    }
-
-    const fn page(self) -> &'static str {
-        match self {
-            Self::Soft => "fault-matrix.md",
-            Self::ConnectX => "fault-matrix-mlx5.md",
-        }
-    }
-
-    const fn renew(self) -> &'static str {
-        match self {
-            Self::Soft => "cargo xtask faults",
-            Self::ConnectX => "cargo xtask faults --mlx5",
-        }
-    }
-
-    /// Whether a completion can tell it.
-    fn tells(self, status: WcStatus) -> bool {
-        // A syndrome without a name is a general error.
-        self == Self::Soft || status == WcStatus::GeneralErr || Syndrome::of(status).is_some()
-    }
-}
-
-fn path(page: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../docs")
-        .join(page)
-}
 
 /// Operations that the fault befalls.
 const VICTIMS: [Kind; 4] = [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAndAdd];
@@ -253,21 +210,13 @@ fn generate(place: Place) -> Page {
         text: String::new(),
         wrong: Vec::new(),
     };
-    page.text.push_str(
-        "# Fault matrix\n\n\
-         Every fault that the software HCA can be made to have, met by two [links](../hw/src/recovery/mod.rs) \
-         with traffic both ways. Written by `cargo xtask faults`; a test holds it to what happens.\n\n\
-         Six requests are posted at once, and the fault befalls the third: a SEND, a WRITE, a READ or \
-         an atomic. Told is what became of it, and of a SEND, a WRITE and a READ behind it where the \
-         third was a SEND, under `Replay::Surface`. Every row is run under `IfSafe` and `Anyway` as \
-         well. In every row each request is told once, what is told agrees with the device's journal, \
-         memory is what the journal makes it, all buffers come back, and unless the links were given \
-         up messages flow both ways afterwards. `works on`: no new connection. What each fault means: \
-         [faults](faults.md).\n",
-    );
+    page.text.push_str(place.intro());
     statuses(&mut page);
     causes(&mut page);
     events(&mut page);
+    if place == Place::ConnectX {
+        place::compare(&mut page);
+    }
     page
 }
 
@@ -390,17 +339,16 @@ fn check(place: Place) {
     let Page {
         text: fresh, wrong, ..
     } = generate(place);
-    let page = path(place.page());
+    let page = place.page();
     assert!(wrong.is_empty(), "{wrong:#?}");
     if env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1") {
-        fs::write(page, &fresh).unwrap();
+        fs::write(place.path(), &fresh).unwrap();
         return;
     }
-    let there = fs::read_to_string(&page).unwrap_or_default();
+    let there = fs::read_to_string(place.path()).unwrap_or_default();
     assert!(
         there == fresh,
-        "docs/{} is stale: run `{}`, or this test with BELLWIRE_BLESS=1",
-        place.page(),
+        "docs/{page} is stale: run `{}`, or this test with BELLWIRE_BLESS=1",
         place.renew()
     );
 }
