@@ -7,6 +7,7 @@ use bellwire_tests::stand_in::{Executed, StandIn};
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A look at what happens in real time is so far from the next, at the most.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -68,7 +69,14 @@ impl Hca {
         };
         match self.is_real() {
             // Who is late is on a busy machine.
-            true => limits,
+            true => Limits {
+                drain: SECOND,
+                port: 2 * SECOND,
+                exchange: SECOND,
+                ready: SECOND,
+                step: SECOND,
+                ..limits
+            },
             false => Limits {
                 drain: 50 * MS,
                 timewait: 100 * MS,
@@ -104,10 +112,18 @@ impl Hca {
     }
 
     /// `cq_of`: the queue pair whose receives complete on this completion queue.
-    pub fn inject(&self, script: &Script, cq_of: impl Fn(u32) -> Option<u32>) {
+    ///
+    /// # Errors
+    /// What the device cannot be made to have: a status that no syndrome says, something that befalls a
+    /// completion queue that no queue pair is on.
+    pub fn inject(
+        &self,
+        script: &Script,
+        cq_of: impl Fn(u32) -> Option<u32>,
+    ) -> std::io::Result<()> {
         match &self.real {
-            None => self.device.inject(script).expect("a good script"),
-            Some((stand_in, _)) => (stand_in.inject(script, cq_of)).expect("a good script"),
+            None => self.device.inject(script).map_err(std::io::Error::other),
+            Some((stand_in, _)) => stand_in.inject(script, cq_of),
         }
     }
 

@@ -89,6 +89,16 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Every message of the exchange arrives: nobody waits for one in real time.
+    pub fn without_losses(self) -> Self {
+        Self {
+            lost_one_in: None,
+            ..self
+        }
+    }
+}
+
 /// Neighbouring seeds begin alike.
 fn random(seed: u64) -> Random {
     let mut random = Random::new(seed);

@@ -106,7 +106,7 @@ fn arm(world: &mut World, fault: Fault, times: u64) {
         let later = Trigger::After(Duration::from_millis(20));
         script = script.with(later, Fault::PortUp);
     }
-    world.inject(&script);
+    world.inject(&script).expect("a good script");
 }
 
 fn outcome(told: Option<Outcome>) -> String {
