@@ -109,7 +109,9 @@ pub fn compare(page: &mut Page) {
     };
     let about = format!(
         "\n{same} rows came out as on the software HCA, {other}. Not here, for no syndrome says them: {}. A \
-         device that meant one of them would say it by a syndrome without a name, which is GENERAL_ERR.\n",
+         device that meant one of them would say it by a syndrome without a name, which is GENERAL_ERR. Where \
+         the device breaks the stand-in flushes what is in flight, with FATAL_ERR in reserved bytes; a real \
+         one may tell nothing, which `tests/tests/link/device/stand_in.rs` has.\n",
         lacking.join(", ")
     );
     page.text.insert_str(Place::ConnectX.intro().len(), &about);
