@@ -3,24 +3,21 @@
 use super::request::{Id, Kind, REQUESTS};
 use super::world::World;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
-use bellwire::soft::{JournalEntry, ReceiveTold};
+use bellwire::soft::ReceiveTold;
 use bellwire::wqe::opcode;
+use bellwire_tests::stand_in::Executed;
 use std::sync::atomic::Ordering;
 
 impl World {
     /// Takes what the device executed; `by`: the end that has just been polled or rung.
     pub fn read_journal(&mut self, by: Option<usize>) {
-        for entry in self.journal() {
-            let JournalEntry::Executed {
-                request,
-                opcode,
-                bytes,
-                receive,
-                ..
-            } = entry
-            else {
-                continue;
-            };
+        for Executed {
+            qp_num,
+            opcode,
+            bytes,
+            receive,
+        } in self.hca.journal()
+        {
             match opcode {
                 // A queue pair that came and went within a poll is that end's.
                 opcode::ATOMIC_FA => self.atomics[0] += 1,
@@ -29,7 +26,7 @@ impl World {
                 opcode::RDMA_WRITE if bytes == 0 => {}
                 _ => {
                     let id = Id::of_length(bytes).expect("of a known length");
-                    let of = self.qps.get(&request.qp_num).copied().or(by);
+                    let of = self.qps.get(&qp_num).copied().or(by);
                     assert_eq!(of, Some(id.end), "whose is {id:?}?");
                     self.executed(id, opcode, receive);
                 }

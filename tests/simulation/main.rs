@@ -11,6 +11,7 @@ mod check;
 mod end;
 mod exchange;
 mod faults;
+mod hca;
 mod matrix;
 mod request;
 mod tally;
@@ -19,6 +20,7 @@ mod world;
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::wr::SendFlags;
 use bellwire_tests::fixture::SIGNALED;
+use hca::Hca;
 use request::{Kind, opened};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -28,6 +30,9 @@ use world::{Shape, World};
 
 /// Schedules where nothing else is asked for.
 const SCHEDULES: u64 = 2_000;
+
+/// As many in real time.
+const CONNECTX_SCHEDULES: u64 = 100;
 
 /// Seeds that break a rule, and are named, at the most.
 const NAMED: usize = 20;
@@ -92,15 +97,15 @@ fn schedules_of_faults() {
         broken[0]
     );
     if wanted >= SCHEDULES {
-        idle_nowhere(&all);
+        idle_nowhere(&all, 100);
     }
 }
 
-/// What a run has to have met, or it tests less than it says.
-fn idle_nowhere(all: &Tally) {
+/// What a run has to have met, or it tests less than it says: more than so many of each outcome.
+fn idle_nowhere(all: &Tally, least: u64) {
     for outcome in ["Done", "Failed", "NotExecuted", "InDoubt(", "(by a later"] {
         assert!(
-            all.count(outcome) > 100,
+            all.count(outcome) > least,
             "{outcome}: {}",
             all.count(outcome)
         );
@@ -112,6 +117,41 @@ fn idle_nowhere(all: &Tally) {
         ("received", all.receives),
     ] {
         assert!(count > all.schedules / 2, "{what}: {count}");
+    }
+}
+
+/// On a ConnectX device of the stand-in, by its rings, where time passes by itself: what happens does not
+/// follow from the seed alone.
+#[test]
+#[ignore = "on the stand-in for the kernel: cargo xtask test uverbs"]
+fn schedules_on_connectx() {
+    let wanted = number("BELLWIRE_SCHEDULES").unwrap_or(CONNECTX_SCHEDULES);
+    let alone = number("BELLWIRE_SEED");
+    let seeds = alone.map_or(0..wanted, |seed| seed..seed + 1);
+    let (mut all, mut broken) = (Tally::default(), Vec::new());
+    for seed in seeds {
+        let schedule = || {
+            let shape = Shape::of_seed(seed).without_losses();
+            let mut world = World::on(Hca::connectx(), seed, alone.is_some(), shape);
+            world.live();
+            world.end()
+        };
+        match catch_unwind(AssertUnwindSafe(schedule)) {
+            Ok(tally) => all.add(&tally),
+            Err(_) => broken.push(seed),
+        }
+        all.schedules += 1;
+    }
+    println!("\n{all}");
+    println!(
+        "report: {} schedules on ConnectX rings, {} requests, {} in doubt",
+        all.schedules,
+        all.requests,
+        all.count("InDoubt")
+    );
+    assert!(broken.is_empty(), "seeds that broke a rule: {broken:?}");
+    if alone.is_none() && wanted >= CONNECTX_SCHEDULES {
+        idle_nowhere(&all, 10);
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::end::End;
 use super::exchange::Slow;
+use super::hca::Hca;
 use super::request::{Kind, MEMORY, Request, opened};
 use super::tally::Tally;
 use bellwire::fault::outcome::Replay;
 use bellwire::fault::plan::{Limits, Step, Why};
 use bellwire::recorder::DumpOptions;
 use bellwire::recovery::{LinkEnd, LinkInit, LinkState, pair};
-use bellwire::soft::{ClockKind, HcaConfig, Mode};
-use bellwire::{ConnectAttr, Device, Error, QpInit};
+use bellwire::{ConnectAttr, QpInit};
 use bellwire_tests::fixture::{Random, SIGNALED};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct World {
     pub random: Random,
     seed: u64,
     trace: bool,
-    pub device: Device,
+    pub hca: Hca,
     pub ends: [End; 2],
     pub limits: Limits,
     /// What the memory of each end is to hold, as the journal has it.
@@ -36,23 +36,6 @@ pub struct World {
     pub completions_lost: bool,
     pub now: Duration,
     pub tally: Tally,
-}
-
-fn limits(seed: u64) -> Limits {
-    Limits {
-        attempts: 6,
-        settle: 20 * MS,
-        drain: 50 * MS,
-        timewait: 100 * MS,
-        port: 200 * MS,
-        exchange: 500 * MS,
-        ready: 300 * MS,
-        step: 100 * MS,
-        backoff_first: MS,
-        backoff_max: 20 * MS,
-        seed,
-        ..Limits::default()
-    }
 }
 
 /// How the two links are made.
@@ -106,6 +89,16 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Every message of the exchange arrives: nobody waits for one in real time.
+    pub fn without_losses(self) -> Self {
+        Self {
+            lost_one_in: None,
+            ..self
+        }
+    }
+}
+
 /// Neighbouring seeds begin alike.
 fn random(seed: u64) -> Random {
     let mut random = Random::new(seed);
@@ -115,15 +108,13 @@ fn random(seed: u64) -> Random {
 
 impl World {
     pub fn new(seed: u64, trace: bool, shape: Shape) -> Self {
+        Self::on(Hca::soft(seed), seed, trace, shape)
+    }
+
+    pub fn on(hca: Hca, seed: u64, trace: bool, shape: Shape) -> Self {
         let mut random = random(seed);
-        let device = Device::soft(HcaConfig {
-            mode: Mode::Inline,
-            clock: ClockKind::Virtual,
-            seed: Some(seed),
-            journal: true,
-        });
-        let pd = device.alloc_pd();
-        let limits = limits(random.number());
+        let pd = hca.device.alloc_pd();
+        let limits = hca.limits(random.number());
         let exchanges = pair();
         let mut end = |at: usize, inner| {
             let init = LinkInit {
@@ -159,7 +150,7 @@ impl World {
             random,
             seed,
             trace,
-            device,
+            hca,
             ends,
             limits,
             memory: [vec![0; MEMORY], vec![0; MEMORY]],
@@ -189,8 +180,7 @@ impl World {
     }
 
     pub fn advance(&mut self, by: Duration) {
-        self.now += by;
-        self.device.advance(by);
+        self.now = self.hca.advance(self.now, by);
         self.read_journal(None);
     }
 
@@ -200,6 +190,10 @@ impl World {
         let mut all = Vec::new();
         let count = self.ends[at].link.poll(limit, |told| all.push(told));
         assert_eq!(count, all.len());
+        if count > 0 {
+            // What completed is noted a little later.
+            self.hca.settle();
+        }
         self.read_journal(Some(at));
         for told in all {
             self.say(|| {
@@ -236,6 +230,7 @@ impl World {
 
     pub fn ring(&mut self, at: usize) {
         self.ends[at].link.ring();
+        self.hca.settle();
         self.read_journal(Some(at));
     }
 
@@ -262,8 +257,8 @@ impl World {
             0 => {}
             1 => self.settle(),
             _ => {
-                self.device.clear_faults();
-                self.device.set_port_up(true);
+                self.hca.clear_faults();
+                self.hca.port_up();
                 self.settle();
                 self.talk();
             }
@@ -332,9 +327,18 @@ impl World {
 
     /// Polls both for a while, whatever they do.
     pub fn push_on(&mut self) {
-        for _ in 0..60 {
+        let rounds = if self.hca.is_real() { 20 } else { 60 };
+        for _ in 0..rounds {
             (0..4).for_each(|_| _ = self.poll_both());
             self.advance(MS);
+        }
+        // Where time passes by itself nothing says how long it takes.
+        if self.hca.is_real() {
+            self.until("waits", |world| {
+                let all = world.ends.iter().flat_map(|end| &end.requests);
+                let waits = |request: &Request| request.signaled() && request.told.is_none();
+                !world.ends.iter().all(End::ready) || !all.into_iter().any(waits)
+            });
         }
     }
 
@@ -420,12 +424,7 @@ impl World {
                 .all(|end| matches!(end.state(), LinkState::Ended(_)))
         });
         self.poll_both();
-    }
-
-    pub fn journal(&self) -> Vec<bellwire::soft::JournalEntry> {
-        match self.device.journal() {
-            Ok(entries) => entries,
-            Err(Error::NoJournal) | Err(_) => panic!("it was asked to keep one"),
-        }
+        self.hca.settle();
+        self.read_journal(None);
     }
 }

@@ -5,4 +5,5 @@ pub mod fixture;
 pub mod links;
 pub mod readiness;
 pub mod replay;
+pub mod stand_in;
 pub mod vectors;

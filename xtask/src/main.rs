@@ -58,7 +58,11 @@ enum Job {
     },
     /// Regenerate docs/faults.md from core's tables of faults, and docs/fault-matrix.md from what links
     /// do about them.
-    Faults,
+    Faults {
+        /// docs/fault-matrix-mlx5.md instead, from a run on the stand-in for the kernel.
+        #[arg(long)]
+        mlx5: bool,
+    },
     /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
     /// ucx-utils. For a quiet machine.
     Race,
@@ -93,7 +97,8 @@ fn main() -> Result<ExitCode> {
         Job::Conformance { verbs: true, .. } => steps::bless_conformance(&Workspace::load()?),
         Job::Conformance { mlx5: true, .. } => steps::bless_mlx5(&Workspace::load()?),
         Job::Conformance { .. } => steps::bless("cargo test -p bellwire-tests --test conformance"),
-        Job::Faults => {
+        Job::Faults { mlx5: true } => steps::bless_mlx5_faults(&Workspace::load()?),
+        Job::Faults { .. } => {
             steps::bless("cargo test -p bellwire-tests --test faults --test simulation fresh")
         }
         Job::Race => {

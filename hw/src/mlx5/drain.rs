@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 /// How long a drain may take. Devices flush at once; one that does not never will.
 const DRAIN: Duration = Duration::from_secs(1);
 
-fn wait(done: impl Fn() -> bool) {
+/// On a completion queue that failed nothing more completes.
+fn wait(failed: impl Fn() -> bool, done: impl Fn() -> bool) {
     let end = Instant::now() + DRAIN;
-    while !done() && Instant::now() < end {
+    while !failed() && !done() && Instant::now() < end {
         std::thread::yield_now();
     }
 }
@@ -21,11 +22,14 @@ pub(crate) fn sends(cq: &Cq, qp_num: u32, mark: u16) {
         let of_send = matches!(cqe.opcode(), CqeOpcode::Req | CqeOpcode::ReqErr);
         of_send && cqe.qpn() == qp_num && cqe.wqe_counter() == mark
     };
-    wait(|| {
-        cq.entries()
-            .fold(|| false, |found, cqe| *found |= is_mark(cqe))
-            .0
-    });
+    wait(
+        || cq.overrun(),
+        || {
+            cq.entries()
+                .fold(|| false, |found, cqe| *found |= is_mark(cqe))
+                .0
+        },
+    );
 }
 
 /// Waits until as many receives have completed as are in flight.
@@ -37,8 +41,31 @@ pub(crate) fn receives(cq: &Cq, qp_num: u32, in_flight: impl Fn() -> u32) {
     let count = |found: &mut u32, cqe: &Cqe64| *found += u32::from(of_it(cqe));
     // How many there are is told before the entries are looked at: what is polled between is in neither,
     // so that too few are found, and never too many.
-    wait(|| match in_flight() {
-        0 => true,
-        wanted => cq.entries().fold(|| 0, count).0 >= wanted,
-    });
+    wait(
+        || cq.overrun(),
+        || match in_flight() {
+            0 => true,
+            wanted => cq.entries().fold(|| 0, count).0 >= wanted,
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_queue_that_failed_is_not_waited_for() {
+        let looks = Cell::new(0);
+        let never = || {
+            looks.set(looks.get() + 1);
+            false
+        };
+        wait(|| true, never);
+        assert_eq!(looks.get(), 0);
+        // It fails in the midst of it.
+        wait(|| looks.get() == 3, never);
+        assert_eq!(looks.get(), 3);
+    }
 }

@@ -65,7 +65,7 @@ pub struct Qp {
     receives: Option<Mutex<Posted>>,
     device: Device,
     // Kept until the queue pair is gone.
-    _kept: (Option<(Cq, Cq)>, Option<Srq>, Option<Xrcd>),
+    kept: (Option<(Cq, Cq)>, Option<Srq>, Option<Xrcd>),
     _absent: Pinned,
 }
 
@@ -176,7 +176,7 @@ impl Qp {
             sends: Mutex::default(),
             receives,
             device: device.clone(),
-            _kept: (
+            kept: (
                 init.cqs.map(|(send, recv)| (send.clone(), recv.clone())),
                 match init.receives {
                     Receives::Shared(srq) => Some(srq.clone()),
@@ -194,6 +194,11 @@ impl Qp {
     /// Its number.
     pub fn qp_num(&self) -> u32 {
         self.qpn
+    }
+
+    /// Where its sends, and its receives, complete. An XRC target completes nowhere.
+    pub fn cqs(&self) -> Option<(&Cq, &Cq)> {
+        self.kept.0.as_ref().map(|(send, recv)| (send, recv))
     }
 
     /// Executes what the send record says was posted since it was last looked at.

@@ -240,7 +240,7 @@ impl Context {
 
     /// Ends a completion queue; gives how many of its events were told.
     pub fn end_cq(&self, object: CqObject) -> crate::events::Named {
-        engine::remove_cq(&object.cq);
+        engine::remove_cq(&self.uars, &object.cq);
         let element = Element::Cq(object.cq.cqn());
         drop(object);
         self.events.forget(element)

@@ -2,7 +2,9 @@
 
 use crate::engine;
 use crate::object::errno;
+use bellwire::cqe::Syndrome;
 use bellwire::event::{Element, EventType};
+use bellwire::rings::Cq;
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wr::WcStatus;
 use rustix::io::Errno;
@@ -13,16 +15,22 @@ use std::time::Duration;
 /// Has something go wrong on the process's device, which starts if it has not yet. Gives zero, or an
 /// error number: `EINVAL` for what is not understood.
 ///
-/// A command is `clear`, which takes away what was ordered and has not struck, or when and what:
+/// A command is one of these:
+///
+/// - `clear` takes away what was ordered and has not struck;
+/// - `settle` returns when what was rung before it has been executed, as far as it goes;
+/// - `reset` puts another device in the place of one that broke, for contexts that are opened from
+///   then on;
+/// - or when and what:
 ///
 /// ```text
-/// now                      drop-request         cq-overrun CQN
+/// now                      drop-request         cq-overrun CQ
 /// after MICROSECONDS       drop-ack             qp-fatal QPN
 /// entry N                  delay MICROSECONDS   srq-err SRQN
 /// packet N                 remote-access        device-fatal
 /// entry-of QPN N           rnr                  port-down
 /// packet-of QPN N          status NAME          port-up
-/// modify N                 status-after NAME    raise EVENT [NUMBER]
+/// modify N                 status-after NAME    raise EVENT [NUMBER | CQ]
 ///                          send-cq-overrun
 ///                          recv-cq-overrun
 ///                          refuse-modify
@@ -30,7 +38,8 @@ use std::time::Duration;
 ///
 /// They are those of `bellwire::soft::Fault` and `Trigger`; names of statuses and events those of the
 /// verbs without `IBV_WC_` and `IBV_EVENT_`. What befalls a request needs a trigger that counts them.
-/// `entry 3 status REM_OP_ERR` is one.
+/// `entry 3 status REM_OP_ERR` is one. CQ is a number, `send-cq QPN` or `recv-cq QPN`. A status that no
+/// syndrome says is `EOPNOTSUPP`: no ConnectX device tells it.
 ///
 /// # Safety
 /// `command` is null or a string.
@@ -51,17 +60,20 @@ pub unsafe extern "C" fn uverbs_preload_control(command: *const c_char) -> c_int
 }
 
 fn order(text: &str) -> Result<(), Errno> {
-    let device = engine::open().map_err(errno)?;
+    let device = engine::device().map_err(errno)?;
     let mut words = text.split_whitespace();
     let first = words.next().ok_or(Errno::INVAL)?;
-    if first == "clear" {
-        device.clear_faults();
-    } else {
-        let trigger = trigger(first, &mut words)?;
-        let fault = fault(&mut words)?;
-        device
-            .inject(&Script::default().with(trigger, fault))
-            .map_err(errno)?;
+    match first {
+        "clear" => device.clear_faults(),
+        "settle" => engine::settle(),
+        "reset" => engine::reset().map_err(errno)?,
+        _ => {
+            let trigger = trigger(first, &mut words)?;
+            let fault = fault(&mut words)?;
+            device
+                .inject(&Script::default().with(trigger, fault))
+                .map_err(errno)?;
+        }
     }
     match words.next() {
         None => Ok(()),
@@ -109,7 +121,7 @@ fn fault(words: &mut SplitWhitespace<'_>) -> Result<Fault, Errno> {
         "send-cq-overrun" => Fault::SendCqOverrun,
         "recv-cq-overrun" => Fault::RecvCqOverrun,
         "refuse-modify" => Fault::RefuseModify,
-        "cq-overrun" => Fault::CqOverrun(number(words)?),
+        "cq-overrun" => Fault::CqOverrun(cq(words)?),
         "qp-fatal" => Fault::QpFatal(number(words)?),
         "srq-err" => Fault::SrqErr(number(words)?),
         "device-fatal" => Fault::DeviceFatal,
@@ -123,7 +135,24 @@ fn fault(words: &mut SplitWhitespace<'_>) -> Result<Fault, Errno> {
 fn status(words: &mut SplitWhitespace<'_>) -> Result<WcStatus, Errno> {
     let name = words.next().ok_or(Errno::INVAL)?;
     let found = WcStatus::ALL.iter().find(|status| status.name() == name);
-    found.copied().ok_or(Errno::INVAL)
+    let status = *found.ok_or(Errno::INVAL)?;
+    // A syndrome without a name is a general error.
+    if Syndrome::of(status).is_none() && status != WcStatus::GeneralErr {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(status)
+}
+
+/// The number of a completion queue.
+fn cq(words: &mut SplitWhitespace<'_>) -> Result<u32, Errno> {
+    let word = words.next().ok_or(Errno::INVAL)?;
+    let side: fn((&Cq, &Cq)) -> u32 = match word {
+        "send-cq" => |(send, _)| send.cqn(),
+        "recv-cq" => |(_, recv)| recv.cqn(),
+        _ => return word.parse().map_err(|_| Errno::INVAL),
+    };
+    let qp = engine::qp(number(words)?).ok_or(Errno::INVAL)?;
+    qp.cqs().map(side).ok_or(Errno::INVAL)
 }
 
 fn raise(words: &mut SplitWhitespace<'_>) -> Result<Fault, Errno> {
@@ -132,7 +161,7 @@ fn raise(words: &mut SplitWhitespace<'_>) -> Result<Fault, Errno> {
     let found = EventType::ALL.iter().find(|event| event.name() == name);
     let event = *found.ok_or(Errno::INVAL)?;
     let element = match event.element_kind() {
-        Kind::Cq => Element::Cq(number(words)?),
+        Kind::Cq => Element::Cq(cq(words)?),
         Kind::Qp => Element::Qp(number(words)?),
         Kind::Srq => Element::Srq(number(words)?),
         Kind::Wq => return Err(Errno::OPNOTSUPP),

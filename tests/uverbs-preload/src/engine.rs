@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Names the fabric that the device is a node of.
 const FABRIC: &str = "UVERBS_PRELOAD_FABRIC";
 
+/// Has the device keep a journal.
+const JOURNAL: &str = "UVERBS_PRELOAD_JOURNAL";
+
 /// Rounds without work before the thread yields its processor, and before it sleeps.
 const SPINS: u32 = 2_000;
 const YIELDS: u32 = 20_000;
@@ -24,34 +27,64 @@ pub fn guid() -> u64 {
     *GUID
 }
 
+static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
+
+fn present() -> MutexGuard<'static, Option<Device>> {
+    DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A new context on the process's device, which starts with the first one.
 ///
 /// # Errors
 /// What kept the device from starting.
 pub fn open() -> Result<Device, Error> {
-    static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
-    let mut device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    if device.is_none() {
-        let config = HcaConfig {
-            seed: Some(guid()),
-            ..HcaConfig::default()
-        };
-        let started = match std::env::var(FABRIC) {
-            Ok(fabric) => Device::join(&fabric, config)?,
-            Err(_) => Device::soft(config),
-        };
-        start(&started)?;
-        *device = Some(started);
+    device()?.reopen()
+}
+
+/// The process's device, which starts if it has not yet.
+///
+/// # Errors
+/// What kept it from starting.
+pub fn device() -> Result<Device, Error> {
+    let mut present = present();
+    match &*present {
+        Some(device) => Ok(device.clone()),
+        None => renew(&mut present),
     }
-    match &*device {
-        Some(device) => device.reopen(),
-        None => Err(Error::DeviceFatal),
+}
+
+/// Another device takes the place of the process's, as after a reset: for contexts that are opened from
+/// here on.
+///
+/// # Errors
+/// What kept it from starting.
+pub fn reset() -> Result<(), Error> {
+    device()?;
+    renew(&mut present()).map(|_| ())
+}
+
+fn renew(present: &mut Option<Device>) -> Result<Device, Error> {
+    let config = HcaConfig {
+        seed: Some(guid()),
+        journal: std::env::var_os(JOURNAL).is_some_and(|value| value == "1"),
+        ..HcaConfig::default()
+    };
+    let device = match std::env::var(FABRIC) {
+        Ok(fabric) => Device::join(&fabric, config)?,
+        Err(_) => Device::soft(config),
+    };
+    if present.is_none() {
+        run_thread()?;
     }
+    change(|watched, _| watched.device = Some(device.clone()));
+    *present = Some(device.clone());
+    Ok(device)
 }
 
 /// What the thread watches. Changed as a whole.
 #[derive(Clone, Debug, Default)]
 struct Watched {
+    device: Option<Device>,
     pages: Vec<Page>,
     qps: Vec<(PageId, Arc<Qp>)>,
     cqs: Vec<(PageId, Cq)>,
@@ -129,10 +162,13 @@ pub fn add_cq(page: &Page, cq: &Cq) {
     });
 }
 
-/// Watches a completion queue no more.
-pub fn remove_cq(cq: &Cq) {
+/// Watches a completion queue no more, of the context with these registers.
+pub fn remove_cq(uars: &Arc<Uars>, cq: &Cq) {
+    let context = Arc::as_ptr(uars).addr();
     change(|watched, _| {
-        watched.cqs.retain(|(_, of)| of.cqn() != cq.cqn());
+        // Two devices give the same numbers.
+        let is_it = |(at, of): &(PageId, Cq)| at.0 == context && of.cqn() == cq.cqn();
+        watched.cqs.retain(|of| !is_it(of));
         watched.drop_pages();
     });
 }
@@ -140,6 +176,22 @@ pub fn remove_cq(cq: &Cq) {
 /// Counters begin anew on this page: the next ring may be with what the register says already.
 pub fn begin_anew(page: &Page) {
     change(|watched, number| watched.fresh.push((number, page.clone())));
+}
+
+/// Returns when everything that was rung before has been looked at, and executed as far as it goes.
+pub fn settle() {
+    // Between the two it looks at everything once.
+    (0..2).for_each(|_| change(|_, _| ()));
+}
+
+/// The queue pair of this number, of the present device.
+pub fn qp(qp_num: u32) -> Option<Arc<Qp>> {
+    let watched = watched();
+    let newest = watched.qps.iter().rev();
+    newest
+        .map(|(_, qp)| qp)
+        .find(|qp| qp.qp_num() == qp_num)
+        .cloned()
 }
 
 impl Watched {
@@ -186,8 +238,7 @@ impl Watched {
     }
 }
 
-fn start(device: &Device) -> Result<(), Error> {
-    let device = device.clone();
+fn run_thread() -> Result<(), Error> {
     let thread = std::thread::Builder::new().name("uverbs-preload".to_owned());
     let started = thread.spawn(move || {
         // Signals are the program's.
@@ -197,7 +248,7 @@ fn start(device: &Device) -> Result<(), Error> {
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
         }
-        watch(&device);
+        watch();
     });
     match started {
         // It runs as long as the process, and in no child of it.
@@ -217,7 +268,7 @@ extern "C" fn forked() {
     descriptors::disown();
 }
 
-fn watch(device: &Device) {
+fn watch() {
     let mut now = watched().clone();
     let mut idle = 0u32;
     loop {
@@ -232,7 +283,7 @@ fn watch(device: &Device) {
             TAKEN_OVER.store(changes, Ordering::Release);
         }
         let worked = now.look();
-        device.progress();
+        now.device.iter().for_each(Device::progress);
         idle = if worked { 0 } else { idle.saturating_add(1) };
         match idle {
             0..SPINS => std::hint::spin_loop(),

@@ -23,7 +23,8 @@
 //! - **engine** is one thread, the device's: it watches the register pages, and executes.
 //!
 //! What is to go wrong is ordered by a function that the library adds, `uverbs_preload_control`; a
-//! program finds it by dlsym(3), or declares it weak.
+//! program finds it by dlsym(3), or declares it weak. With `UVERBS_PRELOAD_JOURNAL=1` the device notes
+//! what it executes, and `uverbs_preload_journal` tells.
 //!
 //! Environment: with `UVERBS_PRELOAD_FABRIC=NAME` the device is a node of the fabric `soft:NAME`, so
 //! that processes reach each other; without, each process is alone with its device.
@@ -41,6 +42,7 @@ mod descriptors;
 mod engine;
 mod events;
 mod hook;
+mod journal;
 mod memory;
 mod object;
 mod real;

@@ -1,6 +1,10 @@
 //! Steps that run the Rust tests as they are.
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use anyhow::Result;
 
@@ -59,23 +63,42 @@ pub fn doc(_: &Workspace) -> Result<Run> {
 /// share: one rule at a time.
 fn mlx5_conformance(workspace: &Workspace, run: &mut Run, bless: bool) -> bool {
     let build = run.command(&mut command("cargo build -p bellwire-uverbs-preload"));
-    let mut suite = command(
+    let mut suite = on_connectx(
+        workspace,
         "cargo test -p bellwire-tests --features mlx5 --test conformance -- --test-threads 1",
     );
-    let preload = workspace
-        .root()
-        .join(workspace.target("debug/libuverbs_preload.so"));
-    // Cargo and the compiler are to have none of it.
-    suite
-        .env(
-            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
-            runner(&preload),
-        )
-        .env("BELLWIRE_VERBS_DEVICE", "mlx5_0");
     if bless {
         suite.env("BELLWIRE_BLESS", "1");
     }
     build && run.command(&mut suite)
+}
+
+/// Has the device note what it executed.
+const JOURNAL: (&str, &str) = ("UVERBS_PRELOAD_JOURNAL", "1");
+
+/// Links on ConnectX devices: faults as life has them, and the fault matrix.
+fn mlx5_links(workspace: &Workspace, run: &mut Run) {
+    let mut tests = on_connectx(
+        workspace,
+        "cargo test -p bellwire-tests --features mlx5 --test link --test simulation -- --ignored \
+         --test-threads 1 --skip device::ip::",
+    );
+    run.command(tests.env(JOURNAL.0, JOURNAL.1));
+}
+
+/// A test that runs with the stand-in, which is built already.
+fn on_connectx(workspace: &Workspace, test: &str) -> Command {
+    let preload = workspace
+        .root()
+        .join(workspace.target("debug/libuverbs_preload.so"));
+    let mut test = command(test);
+    // Cargo and the compiler are to have none of it.
+    test.env(
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+        runner(&preload),
+    )
+    .env("BELLWIRE_VERBS_DEVICE", "mlx5_0");
+    test
 }
 
 /// The examples on ConnectX devices: pingpong also with rdma-core's, mover through an overrun.
@@ -129,6 +152,25 @@ pub fn bless_mlx5(workspace: &Workspace) -> Result<ExitCode> {
     })
 }
 
+/// Has the fault matrix of ConnectX devices written.
+///
+/// # Errors
+/// What is lacking.
+pub fn bless_mlx5_faults(workspace: &Workspace) -> Result<ExitCode> {
+    tools::need_packages(&tools::UVERBS)?;
+    let mut run = Run::default();
+    let mut matrix = on_connectx(
+        workspace,
+        "cargo test -p bellwire-tests --features mlx5 --test simulation -- --ignored matrix",
+    );
+    let written = run.command(&mut command("cargo build -p bellwire-uverbs-preload"))
+        && run.command(matrix.env(JOURNAL.0, JOURNAL.1).env("BELLWIRE_BLESS", "1"));
+    Ok(match written {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
 /// Runs what needs libibverbs and libmlx5 as the distribution has them: stock programs on the stand-in for
 /// the kernel; layouts beside the headers; ConnectX devices by their rings.
 pub fn uverbs(workspace: &Workspace) -> Result<Run> {
@@ -141,6 +183,7 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
         "cargo test -p bellwire --features mlx5 --lib -- mlx5 verbs",
     ));
     if mlx5_conformance(workspace, &mut run, false) {
+        mlx5_links(workspace, &mut run);
         mlx5_examples(workspace, &mut run);
     }
     run.must_have_found_tests();

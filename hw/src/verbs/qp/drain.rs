@@ -149,17 +149,22 @@ impl Qp {
     /// Nothing is posted any more: what is rung from here on is told as flushed.
     pub fn stop(&self) {
         let state = self.query().map_or(QpState::Err, |attr| attr.qp_state);
-        if state != QpState::Reset && self.set_refused() {
+        if state != QpState::Reset && self.set_refused() && self.is_drained_here() {
             self.drain();
         }
+    }
+
+    /// Rings of the device's are drained by whoever posts to them: libibverbs knows nothing of what stands
+    /// in them, and would post over it.
+    fn is_drained_here(&self) -> bool {
+        matches!(self.way, Way::Verbs(_))
     }
 
     /// Destroys it, after everything posted has been told. When this returns the device does not touch
     /// its memory any more.
     pub fn destroy(&self) {
         let state = self.query().map_or(QpState::Err, |attr| attr.qp_state);
-        // Of rings of the device's whoever posts to them drains them.
-        if matches!(self.way, Way::Verbs(_)) && state != QpState::Reset && !self.refused() {
+        if self.is_drained_here() && state != QpState::Reset && !self.refused() {
             self.drain();
         }
         self.cqs().for_each(Cq::fetch_all);

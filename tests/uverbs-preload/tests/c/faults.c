@@ -1,7 +1,11 @@
 /* What is ordered to go wrong goes wrong, and libibverbs tells of it. */
 #include "stock.h"
 
+typedef void each_executed(void *of, uint32_t qp_num, uint32_t opcode, uint64_t bytes,
+			   uint32_t receive);
+
 int uverbs_preload_control(const char *command) __attribute__((weak));
+int uverbs_preload_journal(each_executed *each, void *of) __attribute__((weak));
 
 static struct ibv_send_wr write_wr(struct world *world, struct ibv_sge *sge)
 {
@@ -38,6 +42,24 @@ static enum ibv_port_state port_state(struct world *world)
 	return port.state;
 }
 
+static void nothing(void *of, uint32_t qp_num, uint32_t opcode, uint64_t bytes, uint32_t receive)
+{
+	(void)of, (void)qp_num, (void)opcode, (void)bytes, (void)receive;
+}
+
+/* A device that broke stays so for whoever has it open; others find a new one. */
+static void reset_device(struct world *broken)
+{
+	CHECK(!ibv_create_cq(broken->context, 10, NULL, NULL, 0));
+	CHECK(!uverbs_preload_control("reset"));
+	CHECK(!ibv_create_cq(broken->context, 10, NULL, NULL, 0));
+	struct world works = world_open();
+	struct ibv_cq *cq = ibv_create_cq(works.context, 10, NULL, NULL, 0);
+
+	CHECK(cq && !ibv_destroy_cq(cq));
+	world_close(&works);
+}
+
 int main(void)
 {
 	static const struct {
@@ -64,6 +86,14 @@ int main(void)
 	CHECK(uverbs_preload_control("now explode") == EINVAL);
 	CHECK(uverbs_preload_control("entry x rnr") == EINVAL);
 	CHECK(uverbs_preload_control("entry 1 status SUCCESSFUL") == EINVAL);
+	CHECK(uverbs_preload_control("entry 1 status TM_ERR") == EOPNOTSUPP);
+	CHECK(uverbs_preload_control("now cq-overrun recv-cq") == EINVAL);
+	CHECK(uverbs_preload_control("now cq-overrun recv-cq 16777215") == EINVAL);
+	CHECK(uverbs_preload_control("settle now") == EINVAL);
+	CHECK(!uverbs_preload_control("settle"));
+	/* It keeps none. */
+	CHECK(uverbs_preload_journal && uverbs_preload_journal(nothing, NULL) == EINVAL);
+	CHECK(uverbs_preload_journal(NULL, NULL) == EINVAL);
 	struct ibv_qp *qp = qp_create(&world, IBV_QPT_RC, cq, NULL);
 	for (unsigned at = 0; at < sizeof(statuses) / sizeof(*statuses); at++) {
 		struct ibv_wc wc;
@@ -90,13 +120,20 @@ int main(void)
 	CHECK(port_state(&world) == IBV_PORT_ACTIVE);
 	CHECK(!uverbs_preload_control("now raise LID_CHANGE"));
 	expect_event(&world, IBV_EVENT_LID_CHANGE);
-	CHECK(!ibv_destroy_qp(qp));
+	char command[64];
+	snprintf(command, sizeof(command), "now cq-overrun send-cq %u", qp->qp_num);
+	CHECK(!uverbs_preload_control(command));
+	expect_event(&world, IBV_EVENT_CQ_ERR);
+	expect_event(&world, IBV_EVENT_QP_FATAL);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
+	cq = ibv_create_cq(world.context, 100, NULL, NULL, 0);
 	qp = qp_create(&world, IBV_QPT_RC, cq, NULL);
 	qp_connect(qp, qp->qp_num, world.lid);
 	CHECK(!uverbs_preload_control("now device-fatal"));
 	expect_event(&world, IBV_EVENT_DEVICE_FATAL);
 	CHECK(!ibv_alloc_mw(world.pd, IBV_MW_TYPE_1));
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
+	reset_device(&world);
 	world_close(&world);
 	return 0;
 }
