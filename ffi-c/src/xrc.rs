@@ -42,7 +42,7 @@ pub unsafe extern "C" fn bw_xrcd_create(
         give(xrcd, || {
             let device = get(device, "device")?;
             Ok(bw_xrcd {
-                xrcd: device.device.open_xrcd(),
+                xrcd: device.device.open_xrcd()?,
                 used: Used::default(),
                 _device: device.used.by(),
             })

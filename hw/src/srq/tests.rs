@@ -108,7 +108,7 @@ fn a_limit_that_is_reached_is_zero() {
 
 /// An XRC queue on `cq`, and how completions name it.
 fn xrc(pd: &Pd, cq: &mut Cq) -> (Srq, XrcSrq) {
-    let xrcd = pd.device().open_xrcd();
+    let xrcd = pd.device().open_xrcd().unwrap();
     let init = SrqInit {
         max_wr: 7,
         ..SrqInit::default()
@@ -180,7 +180,7 @@ fn xrc_wants_its_objects_of_one_device() {
     let (pd, other) = (pd(), pd());
     let mut cq = pd.device().create_cq(16).expect("a completion queue");
     let mut foreign = other.device().create_cq(16).expect("a completion queue");
-    let (xrcd, foreign_xrcd) = (pd.device().open_xrcd(), other.device().open_xrcd());
+    let (xrcd, foreign_xrcd) = (pd.device().open_xrcd().unwrap(), other.device().open_xrcd().unwrap());
     let init = SrqInit {
         max_wr: 7,
         ..SrqInit::default()

@@ -7,6 +7,7 @@
 //!   to be read as a number.
 //! - Ports' attributes are to be zeroed before an older library fills in what it knows of.
 //! - `_ibv_query_gid_ex` is missing.
+//! - Its `ibv_create_srq_ex` gives a queue for XRC to the older verb, and its `ibv_close_xrcd` panics.
 
 pub(crate) use rdma_sys::*;
 
@@ -212,6 +213,72 @@ pub(crate) unsafe fn alloc_parent_domain(
     attr: &mut ibv_parent_domain_init_attr,
 ) -> io::Result<NonNull<ibv_pd>> {
     let verb = newer!(context, alloc_parent_domain).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_open_xrcd`.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn open_xrcd(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_xrcd_init_attr,
+) -> io::Result<NonNull<ibv_xrcd>> {
+    let verb = newer!(context, open_xrcd).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_close_xrcd`.
+///
+/// # Safety
+/// The domain is open, and is closed once; its context is open.
+pub(crate) unsafe fn close_xrcd(xrcd: NonNull<ibv_xrcd>) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    let context = NonNull::new(unsafe { (*xrcd.as_ptr()).context }).ok_or_else(unsupported)?;
+    let verb = newer!(context, close_xrcd).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    check(unsafe { verb(xrcd.as_ptr()) })
+}
+
+/// `ibv_create_srq_ex`.
+///
+/// # Safety
+/// The context, and what the attributes name, are open.
+pub(crate) unsafe fn create_srq_ex(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_srq_init_attr_ex,
+) -> io::Result<NonNull<ibv_srq>> {
+    let verb = newer!(context, create_srq_ex).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_get_srq_num`.
+///
+/// # Safety
+/// Queue and context are open.
+pub(crate) unsafe fn get_srq_num(
+    context: NonNull<ibv_context>,
+    srq: NonNull<ibv_srq>,
+) -> io::Result<u32> {
+    let verb = newer!(context, get_srq_num).ok_or_else(unsupported)?;
+    let mut number = 0;
+    // SAFETY: the caller's promise; the number can be written.
+    check(unsafe { verb(srq.as_ptr(), &raw mut number) })?;
+    Ok(number)
+}
+
+/// `ibv_open_qp`.
+///
+/// # Safety
+/// The context, and the domain that the attributes name, are open.
+pub(crate) unsafe fn open_qp(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_qp_open_attr,
+) -> io::Result<NonNull<ibv_qp>> {
+    let verb = newer!(context, open_qp).ok_or_else(unsupported)?;
     // SAFETY: the caller's promise.
     made(unsafe { verb(context.as_ptr(), attr) })
 }

@@ -91,7 +91,7 @@ impl World {
     fn new(p: &Provider) -> Self {
         let device = p.device();
         let pd = device.alloc_pd();
-        let xrcd = device.open_xrcd();
+        let xrcd = device.open_xrcd().expect("a domain");
         let mut arrivals = device.create_cq(256).expect("a queue");
         let srqs = (0..2).map(|_| srq(&pd, &xrcd, &mut arrivals)).collect();
         let (mut qp, cq) = initiator(&pd);
@@ -255,7 +255,7 @@ fn an_unknown_queue_is_refused(p: &Provider) {
 
 fn a_queue_of_another_domain_is_refused(p: &Provider) {
     let mut w = World::new(p);
-    let other = w.device.open_xrcd();
+    let other = w.device.open_xrcd().expect("a domain");
     let queue = srq(&w.pd, &other, &mut w.arrivals);
     refused(w, queue.srq_num());
 }
