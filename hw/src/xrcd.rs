@@ -68,9 +68,7 @@ impl Device {
         let side = match &self.hca {
             Provider::Soft(hca) => XrcdSide::Soft(hca.open_xrcd_of(file, mode)?),
             #[cfg(feature = "verbs")]
-            Provider::Verbs(context) => {
-                XrcdSide::Verbs(verbs::Xrcd::open_of(context, file, mode)?)
-            }
+            Provider::Verbs(context) => XrcdSide::Verbs(verbs::Xrcd::open_of(context, file, mode)?),
         };
         Ok(self.xrcd(side))
     }

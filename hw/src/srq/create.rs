@@ -134,7 +134,8 @@ impl Pd {
         mut xrc: Option<(&Xrcd, &mut Cq)>,
     ) -> Result<Srq, Error> {
         let (domain, events) = (self.verbs()?.handle(), &self.device().events);
-        let count = consumer.ring().count();
+        // One is never posted.
+        let max_wr = consumer.ring().count() - 1;
         let index = xrc.as_mut().map(|(_, cq)| attach(cq, ledger, &memory));
         let index = index.transpose()?;
         let make = || {
@@ -147,7 +148,7 @@ impl Pd {
                 _ => None,
             };
             // SAFETY: the queue keeps domain and completion queue.
-            unsafe { verbs::Srq::new(context, domain, count, max_sge, limit, events, wanted) }
+            unsafe { verbs::Srq::new(context, domain, max_wr, max_sge, limit, events, wanted) }
         };
         let device = make().map(Arc::new);
         let mut shared = None;
@@ -179,8 +180,17 @@ impl Pd {
         let domain = Arc::new(mlx5::Domain::new(self.verbs()?, false)?);
         let (handle, events) = (domain.handle(), &self.device().events);
         // SAFETY: the memory keeps the domain, and the queue the memory.
-        let device =
-            unsafe { verbs::Srq::new(context, handle, init.max_wr, init.max_sge, limit, events, None)? };
+        let device = unsafe {
+            verbs::Srq::new(
+                context,
+                handle,
+                init.max_wr,
+                init.max_sge,
+                limit,
+                events,
+                None,
+            )?
+        };
         let device = Arc::new(device);
         let ring = mlx5::SrqMemory::of(&device, domain, init.count())?;
         let max = self.device().attr().max_srq_wr;

@@ -180,7 +180,10 @@ fn xrc_wants_its_objects_of_one_device() {
     let (pd, other) = (pd(), pd());
     let mut cq = pd.device().create_cq(16).expect("a completion queue");
     let mut foreign = other.device().create_cq(16).expect("a completion queue");
-    let (xrcd, foreign_xrcd) = (pd.device().open_xrcd().unwrap(), other.device().open_xrcd().unwrap());
+    let (xrcd, foreign_xrcd) = (
+        pd.device().open_xrcd().unwrap(),
+        other.device().open_xrcd().unwrap(),
+    );
     let init = SrqInit {
         max_wr: 7,
         ..SrqInit::default()

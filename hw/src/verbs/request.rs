@@ -202,14 +202,17 @@ fn destination(qp: &Qp, av: &AddressVector) -> Option<Destination> {
 #[cold]
 fn registration(qp: &Qp, umr: Umr) -> Option<Operation> {
     match umr {
+        Umr::LocalInv { rkey } => {
+            let key = qp.can(Ops::LOCAL_INV).then(|| qp.invalidated(rkey))??;
+            Some(Operation::LocalInv(key))
+        }
         // The verbs take a window of type 2 away by invalidating its key.
-        Umr::LocalInv { rkey }
-        | Umr::Unbind {
+        Umr::Unbind {
             mw_type: MwType::Type2,
-            mw_rkey: rkey,
+            mw_rkey,
             ..
         } => {
-            let key = qp.can(Ops::LOCAL_INV).then(|| qp.invalidated(rkey))??;
+            let key = qp.can(Ops::LOCAL_INV).then(|| qp.unbound(mw_rkey))??;
             Some(Operation::LocalInv(key))
         }
         Umr::Bind {

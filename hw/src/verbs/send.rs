@@ -112,6 +112,9 @@ impl SendDoorbell {
     #[inline(never)]
     fn refuse(&self, from: u32, to: u32) {
         let first = self.qp.set_refused();
+        // Of a queue pair that failed, or was taken to ERR, without having been in RTS libmlx5 takes
+        // nothing.
+        let flushed = !first || self.qp.failing();
         if first {
             self.qp.drain();
         }
@@ -120,7 +123,7 @@ impl SendDoorbell {
             // SAFETY: staged, and not written before it completes.
             let wqe = unsafe { SendWqe::read(self.ring, at) };
             let status = match wqe.opcode() {
-                _ if !first || at != from => WcStatus::WrFlushErr,
+                _ if flushed || at != from => WcStatus::WrFlushErr,
                 opcode::UMR => WcStatus::MwBindErr,
                 _ => WcStatus::LocQpOpErr,
             };

@@ -54,14 +54,15 @@ unsafe impl Send for Srq {}
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    /// A queue for `count` receives, in this (parent) domain of `context`'s.
+    /// A queue for `max_wr` receives, in this (parent) domain of `context`'s. Entries are told by their
+    /// place in a ring of one more, at the most.
     ///
     /// # Safety
     /// The domain, and the completion queue of one for XRC, stay until the queue is destroyed.
     pub unsafe fn new(
         context: &Arc<Context>,
         domain: NonNull<sys::ibv_pd>,
-        count: u32,
+        max_wr: u32,
         max_sge: u32,
         limit: u16,
         events: &AsyncQueue,
@@ -70,7 +71,7 @@ impl Srq {
         let context = context.clone();
         context.check_alive()?;
         let attr = sys::ibv_srq_attr {
-            max_wr: count,
+            max_wr,
             max_sge,
             srq_limit: 0,
         };
@@ -94,7 +95,7 @@ impl Srq {
                 Some(xrc) => Tag::new(Kind::Xrc, xrc.user_index),
             },
             _xrcd: xrc.map(|xrc| xrc.xrcd.clone()),
-            given: (0..count).map(|_| AtomicBool::new(false)).collect(),
+            given: (0..=max_wr).map(|_| AtomicBool::new(false)).collect(),
             gone: AtomicBool::new(false),
             context,
         };
@@ -235,11 +236,7 @@ unsafe fn create_xrc(
 }
 
 /// The number of a queue that was just made, which becomes its context: events bring that.
-fn name(
-    context: &Context,
-    handle: NonNull<sys::ibv_srq>,
-    is_xrc: bool,
-) -> Result<Number, Error> {
+fn name(context: &Context, handle: NonNull<sys::ibv_srq>, is_xrc: bool) -> Result<Number, Error> {
     // SAFETY: both are open.
     let told = unsafe { sys::get_srq_num(context.handle(), handle) };
     let number = match told {

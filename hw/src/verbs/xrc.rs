@@ -51,11 +51,7 @@ impl Xrcd {
         })
     }
 
-    fn new(
-        context: &Arc<Context>,
-        fd: i32,
-        oflags: i32,
-    ) -> Result<io::Result<Arc<Self>>, Error> {
+    fn new(context: &Arc<Context>, fd: i32, oflags: i32) -> Result<io::Result<Arc<Self>>, Error> {
         context.check_alive()?;
         context.check_xrc()?;
         let mut init = sys::ibv_xrcd_init_attr {
