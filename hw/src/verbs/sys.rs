@@ -11,10 +11,11 @@
 
 pub(crate) use rdma_sys::*;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::{MaybeUninit, offset_of, transmute};
 use std::ptr::NonNull;
+use std::sync::LazyLock;
 
 /// `struct ibv_async_event`.
 #[repr(C)]
@@ -281,6 +282,34 @@ pub(crate) unsafe fn open_qp(
     let verb = newer!(context, open_qp).ok_or_else(unsupported)?;
     // SAFETY: the caller's promise.
     made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// Destroys a queue pair that was opened (`ibv_open_qp`), without the provider: libmlx5 (of rdma-core 44,
+/// and 64 too) gives memory back then that only those it created have, and the process dies. What the
+/// provider keeps of it, its structure, stays.
+///
+/// # Safety
+/// The queue pair was opened, and is destroyed once.
+pub(crate) unsafe fn destroy_opened_qp(qp: NonNull<ibv_qp>) -> io::Result<()> {
+    type Destroy = unsafe extern "C" fn(*mut ibv_qp) -> c_int;
+    // What all providers call. Its version is that of the library, with which a program that is linked
+    // to it would run, and with no other.
+    static DESTROY: LazyLock<Option<Destroy>> = LazyLock::new(|| {
+        let (library, name) = (c"libibverbs.so.1", c"ibv_cmd_destroy_qp");
+        // SAFETY: both end with a zero; the library is there, for this is linked to it.
+        let found = unsafe {
+            let library = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            if library.is_null() {
+                return None;
+            }
+            libc::dlsym(library, name.as_ptr())
+        };
+        // SAFETY: it has had this type ever since there is such a function.
+        (!found.is_null()).then(|| unsafe { transmute::<*mut c_void, Destroy>(found) })
+    });
+    let destroy = (*DESTROY).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    check(unsafe { destroy(qp.as_ptr()) })
 }
 
 /// `ibv_get_async_event`: blocks, unless the descriptor says otherwise.

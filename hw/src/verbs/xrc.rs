@@ -88,6 +88,7 @@ impl Drop for Xrcd {
 pub(crate) struct Target {
     handle: NonNull<sys::ibv_qp>,
     qpn: u32,
+    opened: bool,
     xrcd: Arc<Xrcd>,
 }
 
@@ -108,7 +109,7 @@ impl Target {
         // SAFETY: context and domain are alive.
         let made = unsafe { sys::create_qp_ex(xrcd.context.handle(), &mut init) };
         let handle = made.map_err(|error| Error::io("create an XRC target", error))?;
-        Ok(Self::new(handle, xrcd))
+        Ok(Self::new(handle, false, xrcd))
     }
 
     /// Opens one that is there (`ibv_open_qp`).
@@ -130,16 +131,17 @@ impl Target {
             Some(libc::EINVAL | libc::ENOENT) => Error::UnknownQp { qpn },
             _ => Error::io("open the XRC target", error),
         })?;
-        Ok(Self::new(handle, xrcd))
+        Ok(Self::new(handle, true, xrcd))
     }
 
-    fn new(handle: NonNull<sys::ibv_qp>, xrcd: &Arc<Xrcd>) -> Self {
+    fn new(handle: NonNull<sys::ibv_qp>, opened: bool, xrcd: &Arc<Xrcd>) -> Self {
         // SAFETY: just made.
         let qpn = unsafe { handle.as_ref().qp_num };
         *xrcd.context.tables().targets.entry(qpn).or_default() += 1;
         Self {
             handle,
             qpn,
+            opened,
             xrcd: xrcd.clone(),
         }
     }
@@ -176,7 +178,12 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         // SAFETY: its owner goes. Nothing can be done about an error (EIO).
-        let _ = unsafe { sys::ibv_destroy_qp(self.handle.as_ptr()) };
+        let _ = unsafe {
+            match self.opened {
+                true => sys::destroy_opened_qp(self.handle),
+                false => sys::check(sys::ibv_destroy_qp(self.handle.as_ptr())),
+            }
+        };
         let targets = &mut self.xrcd.context.tables().targets;
         if let Some(count) = targets.get_mut(&self.qpn) {
             *count -= 1;
