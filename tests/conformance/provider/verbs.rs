@@ -236,6 +236,7 @@ pub fn providers() -> Option<&'static [Provider]> {
     let device = open();
     Some(match device.provider() {
         ProviderKind::Mlx5 => &mlx5::RINGS,
+        _ if is_libmlx5(&device) && is_plain() => &libmlx5::PLAIN,
         _ if is_libmlx5(&device) => &libmlx5::STOCK,
         _ if is_plain() => &PLAIN,
         _ => &BEST,

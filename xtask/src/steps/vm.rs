@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::c::ForGuest;
+use super::c::WithVerbs;
 use crate::{
     command::{command, limited, shown},
     run::Run,
@@ -164,7 +164,7 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
 fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
     let dir = workspace.root().join(workspace.target("vm/c"));
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let mut library = ForGuest::install(workspace, &dir)?;
+    let mut library = WithVerbs::install(workspace, &dir)?;
     let mut build = |source| {
         let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
