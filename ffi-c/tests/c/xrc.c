@@ -1,6 +1,7 @@
-/* xrc [NAME]: extended reliable connections on a device, by default the software one. Two domains of one
- * file; a target that one creates and the other opens, and that goes with the last; messages to two
- * shared receive queues, one of whose ends comes first; and what is refused. */
+/* xrc [NAME [none]]: extended reliable connections on a device, by default the software one. Two domains
+ * of one file; a target that one creates and the other opens, and that goes with the last; messages to
+ * two shared receive queues, of which one goes before the target; and what is refused. With `none`: the
+ * device has no XRC, and says so. */
 #include "program.h"
 
 #include <fcntl.h>
@@ -76,19 +77,42 @@ static void files(int one, int other)
     EXPECT(bw_xrcd_open(device, one, BW_XRCD_OPEN, &first) == BW_EINVAL);
 }
 
+/* Whatever is asked for first. */
+static void none(int file)
+{
+    bw_xrcd *xrcd = NULL;
+    bw_qp_init_attr init;
+    bw_qp *qp = NULL;
+    bw_cq *cq = cq_of(512);
+
+    EXPECT(bw_xrcd_create(device, &xrcd) == BW_EUNSUPPORTED && !xrcd);
+    EXPECT(strstr(bw_last_error(), "XRC"));
+    EXPECT(bw_xrcd_open(device, file, BW_XRCD_CREATE, &xrcd) == BW_EUNSUPPORTED && !xrcd);
+    OK(bw_qp_init_attr_default(&init, sizeof init));
+    init.qp_type = BW_QPT_XRC_SEND;
+    EXPECT(bw_qp_create(pd, cq, cq, &init, &qp) == BW_EUNSUPPORTED && !qp);
+    OK(bw_cq_destroy(cq));
+    OK(bw_pd_destroy(pd));
+    OK(bw_device_close(device));
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "soft";
     int here = open("/", O_RDONLY), there = open("/proc", O_RDONLY);
     bw_xrcd *xrcd, *same, *other;
-    bw_xrc_target *target, *opened, *none = NULL;
+    bw_xrc_target *target, *opened, *no = NULL;
     bw_srq *srqs[2];
     bw_srq_info infos[2];
 
     OK(bw_device_open(name, &device));
-    EXPECT(here >= 0 && there >= 0);
-    files(here, there);
     OK(bw_pd_create(device, &pd));
+    EXPECT(here >= 0 && there >= 0);
+    if (argc > 2 && strcmp(argv[2], "none") == 0) {
+        none(here);
+        return 0;
+    }
+    files(here, there);
     struct end initiator = end_create(device, pd, BW_QPT_XRC_SEND, NULL, NULL);
     bw_cq *arrivals = cq_of(512);
     OK(bw_xrcd_open(device, here, BW_XRCD_CREATE, &xrcd));
@@ -103,9 +127,9 @@ int main(int argc, char **argv)
     OK(bw_qp_endpoint(initiator.qp, &endpoint));
     OK(bw_xrc_target_create(xrcd, &target));
     const uint32_t qp_num = number_of(target).qp_num;
-    EXPECT(bw_xrc_target_open(other, qp_num, &none) == BW_EINVAL && !none);
-    EXPECT(bw_xrc_target_open(same, qp_num ^ 0x400000, &none) == BW_EINVAL && !none);
-    EXPECT(bw_xrc_target_open(same, endpoint.qp_num, &none) == BW_EINVAL && !none);
+    EXPECT(bw_xrc_target_open(other, qp_num, &no) == BW_EINVAL && !no);
+    EXPECT(bw_xrc_target_open(same, qp_num ^ 0x400000, &no) == BW_EINVAL && !no);
+    EXPECT(bw_xrc_target_open(same, endpoint.qp_num, &no) == BW_EINVAL && !no);
     OK(bw_xrc_target_open(same, qp_num, &opened));
     OK(bw_xrc_target_init(target, NULL));
     EXPECT(state_of(opened) == BW_QPS_INIT);
@@ -161,7 +185,7 @@ int main(int argc, char **argv)
     OK(bw_srq_destroy(srqs[0], NULL, NULL));
     EXPECT(bw_xrcd_destroy(same) == BW_EBUSY);
     OK(bw_xrc_target_destroy(opened));
-    EXPECT(bw_xrc_target_open(xrcd, qp_num, &none) == BW_EINVAL && !none);
+    EXPECT(bw_xrc_target_open(xrcd, qp_num, &no) == BW_EINVAL && !no);
     OK(bw_xrcd_destroy(same));
     OK(bw_xrcd_destroy(xrcd));
     OK(bw_xrcd_destroy(other));

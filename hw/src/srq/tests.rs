@@ -116,7 +116,7 @@ fn xrc(pd: &Pd, cq: &mut Cq) -> (Srq, XrcSrq) {
     let srq = pd.create_xrc_srq(&xrcd, cq, &init).expect("a queue");
     // SAFETY: `srq` is there.
     let xrc = unsafe { srq.shared.ctx() }.unwrap().xrc.expect("for XRC");
-    assert_eq!(xrc.xrcd, xrcd.id());
+    assert_eq!(xrc.xrcd, xrcd.soft().unwrap().id());
     (srq, xrc)
 }
 

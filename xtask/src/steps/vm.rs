@@ -169,8 +169,9 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
         let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
     };
-    let (Some(device), Some(cm), Some(hello), Some(pingpong), Some(kv)) = (
+    let (Some(device), Some(xrc), Some(cm), Some(hello), Some(pingpong), Some(kv)) = (
         build("ffi-c/tests/c/device.c")?,
+        build("ffi-c/tests/c/xrc.c")?,
         build("ffi-c/tests/c/cm.c")?,
         build("examples/c/hello.c")?,
         build("examples/c/pingpong.c")?,
@@ -181,6 +182,7 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
     // By an entry of the GID table: the IPv4 address.
     let mut checks = vec![
         (command(&format!("{device} rxe0 1")), Status(0)),
+        (command(&format!("{xrc} rxe0 none")), Status(0)),
         (command(&format!("{cm} rdma 10.77.0.1")), Status(0)),
         (command(&format!("{hello} rxe0")), Status(0)),
     ];
