@@ -37,6 +37,9 @@ rules! {
         "Each receive once; those whose completions were not polled, too, which are gone.";
     a_dropped_queue_leaves_its_completion_queue: "ibv_destroy_srq(3)",
         "What completed is told, and other queues go on completing there.";
+    a_queue_goes_while_messages_come: "bellwire",
+        "Each receive is told once, by a completion or by the end; those of another queue that completes \
+         there, by completions.";
 }
 
 const OK: WcStatus = WcStatus::Success;
@@ -251,5 +254,57 @@ fn a_dropped_queue_leaves_its_completion_queue(p: &Provider) {
             assert_eq!((done.wr_id, done.status()), (expected, OK));
         }
         nothing(&mut w.arrivals, Quiet(Duration::ZERO));
+    }
+}
+
+fn a_queue_goes_while_messages_come(p: &Provider) {
+    const THERE: u64 = 40;
+    const HERE: u64 = 6;
+    let mut w = World::new(p);
+    for round in 0..100 {
+        let sizes = SrqInit {
+            max_wr: THERE as u32,
+            ..SrqInit::default()
+        };
+        let queue = w.pd.create_xrc_srq(&w.xrcd, &mut w.arrivals, &sizes);
+        w.srqs.push(queue.expect("room for what is there"));
+        (0..THERE).for_each(|wr_id| w.receive(2, wr_id));
+        let (mut sender, mut cq) = initiator(&w.pd);
+        let target = w.xrcd.create_target().expect("a target");
+        connect(&mut sender, &target);
+        let number = w.number(2);
+        let storm = std::thread::spawn(move || {
+            for wr_id in 0..THERE {
+                let posted = sender.sq().post_empty(wr_id, number, Send {}, SIGNALED);
+                posted.expect("room");
+                sender.sq().ring();
+            }
+            let statuses: Vec<_> = (0..THERE).map(|_| wait(&mut cq).status()).collect();
+            let good = statuses.iter().take_while(|status| **status == OK).count();
+            let refused = [WcStatus::RemInvReqErr, WcStatus::WrFlushErr];
+            assert!(statuses[good..].iter().all(|one| refused.contains(one)));
+            good as u64
+        });
+        // Messages to a queue that stays, among them.
+        for wr_id in 0..HERE {
+            w.receive(0, 100 + wr_id);
+            w.go(w.number(0), Send {}, NoPayload);
+        }
+        let mut told: Vec<u64> = (0..round % 5)
+            .map(|_| wait(&mut w.arrivals).wr_id)
+            .collect();
+        let queue = w.srqs.pop().expect("the last one");
+        let destroyed = queue.destroy(|wr_id, _| told.push(wr_id));
+        destroyed.map_err(|(_, error)| error).expect("unused");
+        (0..HERE).for_each(|_| w.told(OK));
+        let executed = storm.join().expect("it ends");
+        assert!(executed <= THERE);
+        while told.len() < (THERE + HERE) as usize {
+            told.push(wait(&mut w.arrivals).wr_id);
+        }
+        nothing(&mut w.arrivals, Quiet(Duration::ZERO));
+        told.sort_unstable();
+        let all: Vec<_> = (0..THERE).chain(100..100 + HERE).collect();
+        assert_eq!(told, all);
     }
 }
