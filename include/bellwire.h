@@ -408,6 +408,16 @@ typedef enum bw_rereg_mr_flags {
     BW_REREG_MR_CHANGE_ACCESS = 4,
 } bw_rereg_mr_flags;
 
+// How `bw_xrcd_open` opens the XRC domain of a file (`oflags` of `ibv_xrcd_init_attr`).
+typedef enum bw_xrcd_mode {
+    // One that somebody has open.
+    BW_XRCD_OPEN = 0,
+    // The same, or a new one where nobody has (`O_CREAT`).
+    BW_XRCD_CREATE = 1,
+    // A new one (`O_CREAT | O_EXCL`).
+    BW_XRCD_CREATE_NEW = 2,
+} bw_xrcd_mode;
+
 // A transport (`ibv_qp_type`).
 typedef enum bw_qp_type {
     // Reliable connection.
@@ -2859,9 +2869,23 @@ int bw_qp_query(struct bw_qp *qp, struct bw_qp_attr *attr);
 // Creates an XRC domain (`ibv_open_xrcd`, without a file).
 //
 // Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
-// Errors: `BW_ENULL`.
+// Errors: `BW_EUNSUPPORTED` on a device without XRC, `BW_ENULL`.
 // Thread: any.
 int bw_xrcd_create(const struct bw_device *device, struct bw_xrcd **xrcd);
+
+// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): whoever names the same file on the device has
+// the same domain, on devices of libibverbs other processes too. `mode` is of `bw_xrcd_mode`. The file's
+// contents do not matter, and it may be closed afterwards.
+//
+// Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
+// Errors: `BW_EBUSY` where there is one and it was to be new, `BW_EINVAL` (there is none, and it was to
+// be there; another mode; no descriptor), `BW_EUNSUPPORTED` on a device without XRC, `BW_EOTHER`,
+// `BW_ENULL`.
+// Thread: any.
+int bw_xrcd_open(const struct bw_device *device,
+                 int fd,
+                 uint32_t mode,
+                 struct bw_xrcd **xrcd);
 
 // Destroys an XRC domain.
 //
@@ -2875,6 +2899,17 @@ int bw_xrcd_destroy(struct bw_xrcd *xrcd);
 // Errors: `BW_EEXHAUSTED`, `BW_ENULL`.
 // Thread: any.
 int bw_xrc_target_create(const struct bw_xrcd *xrcd, struct bw_xrc_target **target);
+
+// Opens a target of the domain that somebody else created (`ibv_open_qp`), by its number: by who has
+// opened the domain of the same file, in this process or another. Both have the same target then, which
+// goes with the last of them; only who created it takes it to RESET.
+//
+// Owner: the caller, until `bw_xrc_target_destroy`. It keeps the XRC domain.
+// Errors: `BW_EINVAL` where the domain has no target of this number, `BW_EOTHER`, `BW_ENULL`.
+// Thread: any.
+int bw_xrc_target_open(const struct bw_xrcd *xrcd,
+                       uint32_t qp_num,
+                       struct bw_xrc_target **target);
 
 // What to bring to the initiator, by any means. Set `endpoint->size` before.
 //
@@ -2896,9 +2931,9 @@ int bw_xrc_target_connect(const struct bw_xrc_target *target,
                           const struct bw_endpoint *peer,
                           const struct bw_connect_attr *attr);
 
-// Changes state and attributes, as `bw_qp_modify`; RESET too.
+// Changes state and attributes, as `bw_qp_modify`; RESET too, unless it was opened.
 //
-// Errors: those of `bw_qp_modify`.
+// Errors: those of `bw_qp_modify`; `BW_ESTATE` for RESET of one that was opened.
 // Thread: any.
 int bw_xrc_target_modify(const struct bw_xrc_target *target,
                          const struct bw_qp_attr *attr,

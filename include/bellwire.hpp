@@ -582,6 +582,13 @@ public:
                                        [&](bw_xrcd **to) { return bw_xrcd_create(on.get(), to); }))
     {
     }
+    /* That of a file. */
+    xrcd(const device &on, int fd, bw_xrcd_mode mode)
+        : handle(detail::made<bw_xrcd>("bw_xrcd_open", [&](bw_xrcd **to) {
+              return bw_xrcd_open(on.get(), fd, static_cast<std::uint32_t>(mode), to);
+          }))
+    {
+    }
 };
 
 /* A shared receive queue. */
@@ -793,6 +800,13 @@ public:
     explicit xrc_target(const xrcd &domain)
         : handle(detail::made<bw_xrc_target>("bw_xrc_target_create", [&](bw_xrc_target **to) {
               return bw_xrc_target_create(domain.get(), to);
+          }))
+    {
+    }
+    /* One that somebody else created. */
+    xrc_target(const xrcd &domain, std::uint32_t qp_num)
+        : handle(detail::made<bw_xrc_target>("bw_xrc_target_open", [&](bw_xrc_target **to) {
+              return bw_xrc_target_open(domain.get(), qp_num, to);
           }))
     {
     }

@@ -54,7 +54,9 @@ impl From<hw::Error> for Failure {
         use hw::Error;
         let code = match &error {
             Error::UnknownDevice { .. } => BW_ENODEV,
-            Error::Busy { .. } | Error::WindowsBound { .. } => BW_EBUSY,
+            Error::Busy { .. }
+            | Error::WindowsBound { .. }
+            | Error::XrcdOfFile { exists: true } => BW_EBUSY,
             Error::Exhausted { .. } => BW_EEXHAUSTED,
             Error::TooLarge { .. } | Error::PrivateData { .. } => BW_ELIMIT,
             Error::BadRegion { .. }
@@ -64,6 +66,8 @@ impl From<hw::Error> for Failure {
             | Error::FabricClock
             | Error::FabricMemory { .. }
             | Error::XrcSrq { .. }
+            | Error::XrcdOfFile { exists: false }
+            | Error::UnknownQp { .. }
             | Error::MwType { .. }
             | Error::NotADatagram
             | Error::NotMulticast { .. }
@@ -84,7 +88,10 @@ impl From<hw::Error> for Failure {
             Error::WouldBlock => BW_EAGAIN,
             Error::DeviceFatal => BW_EFATAL,
             Error::Foreign { .. } => BW_EFOREIGN,
-            Error::ResetByModify | Error::NotReset | Error::CmStep { .. } => BW_ESTATE,
+            Error::ResetByModify
+            | Error::ResetOfOpened { .. }
+            | Error::NotReset
+            | Error::CmStep { .. } => BW_ESTATE,
             Error::CmSpace => BW_ETRANSPORT,
             Error::Io { error, .. } if is_unreachable(error) => BW_ECONN,
             Error::Attach(_) => BW_ECQROOM,

@@ -121,6 +121,18 @@ pub enum bw_rereg_mr_flags {
     BW_REREG_MR_CHANGE_ACCESS = 4,
 }
 
+/// How `bw_xrcd_open` opens the XRC domain of a file (`oflags` of `ibv_xrcd_init_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_xrcd_mode {
+    /// One that somebody has open.
+    BW_XRCD_OPEN = 0,
+    /// The same, or a new one where nobody has (`O_CREAT`).
+    BW_XRCD_CREATE = 1,
+    /// A new one (`O_CREAT | O_EXCL`).
+    BW_XRCD_CREATE_NEW = 2,
+}
+
 /// A transport (`ibv_qp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

@@ -1,15 +1,18 @@
 //! Extended reliable connections: domains, and the targets within them.
 
+use crate::code::BW_EINVAL;
 use crate::device::bw_device;
-use crate::failure::guard;
+use crate::failure::{Failure, guard};
 use crate::handle::{get, give, take};
 use crate::modify::{bw_qp_attr, change};
 use crate::number::bw_qp_type::BW_QPT_XRC_RECV;
+use crate::number::bw_xrcd_mode;
 use crate::qp_attr::{bw_connect_attr, bw_endpoint};
 use crate::sized;
 use crate::used::{Used, User};
-use hw::{XrcTarget, Xrcd};
+use hw::{XrcTarget, Xrcd, XrcdMode};
 use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
 
 /// An XRC domain: its targets reach its shared receive queues, and no others.
 #[derive(Debug)]
@@ -30,7 +33,7 @@ pub struct bw_xrc_target {
 /// Creates an XRC domain (`ibv_open_xrcd`, without a file).
 ///
 /// Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
-/// Errors: `BW_ENULL`.
+/// Errors: `BW_EUNSUPPORTED` on a device without XRC, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_xrcd_create(
@@ -42,11 +45,63 @@ pub unsafe extern "C" fn bw_xrcd_create(
         give(xrcd, || {
             let device = get(device, "device")?;
             Ok(bw_xrcd {
-                xrcd: device.device.open_xrcd(),
+                xrcd: device.device.open_xrcd()?,
                 used: Used::default(),
                 _device: device.used.by(),
             })
         })
+    }
+}
+
+/// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): whoever names the same file on the device has
+/// the same domain, on devices of libibverbs other processes too. `mode` is of `bw_xrcd_mode`. The file's
+/// contents do not matter, and it may be closed afterwards.
+///
+/// Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
+/// Errors: `BW_EBUSY` where there is one and it was to be new, `BW_EINVAL` (there is none, and it was to
+/// be there; another mode; no descriptor), `BW_EUNSUPPORTED` on a device without XRC, `BW_EOTHER`,
+/// `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrcd_open(
+    device: *const bw_device,
+    fd: c_int,
+    mode: u32,
+    xrcd: *mut *mut bw_xrcd,
+) -> c_int {
+    let open = || {
+        // SAFETY: the header on handles.
+        let device = unsafe { get(device, "device")? };
+        let mode = self::mode(mode)?;
+        if fd < 0 {
+            let text = format!("fd is {fd}, which is no descriptor (bw_xrcd_create needs none)");
+            return Err(Failure::new(BW_EINVAL, text));
+        }
+        // SAFETY: not -1; used during this call only, and by the kernel, which looks whether it is open.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        Ok(bw_xrcd {
+            xrcd: device.device.open_xrcd_of(file, mode)?,
+            used: Used::default(),
+            _device: device.used.by(),
+        })
+    };
+    // SAFETY: the header on results.
+    unsafe { give(xrcd, open) }
+}
+
+fn mode(number: u32) -> Result<XrcdMode, Failure> {
+    const OPEN: u32 = bw_xrcd_mode::BW_XRCD_OPEN as u32;
+    const CREATE: u32 = bw_xrcd_mode::BW_XRCD_CREATE as u32;
+    const CREATE_NEW: u32 = bw_xrcd_mode::BW_XRCD_CREATE_NEW as u32;
+    match number {
+        OPEN => Ok(XrcdMode::Open),
+        CREATE => Ok(XrcdMode::Create),
+        CREATE_NEW => Ok(XrcdMode::CreateNew),
+        _ => {
+            let text =
+                format!("mode is {number}, which is not BW_XRCD_OPEN, _CREATE or _CREATE_NEW");
+            Err(Failure::new(BW_EINVAL, text))
+        }
     }
 }
 
@@ -81,6 +136,31 @@ pub unsafe extern "C" fn bw_xrc_target_create(
             let xrcd = get(xrcd, "XRC domain")?;
             Ok(bw_xrc_target {
                 target: xrcd.xrcd.create_target()?,
+                _xrcd: xrcd.used.by(),
+            })
+        })
+    }
+}
+
+/// Opens a target of the domain that somebody else created (`ibv_open_qp`), by its number: by who has
+/// opened the domain of the same file, in this process or another. Both have the same target then, which
+/// goes with the last of them; only who created it takes it to RESET.
+///
+/// Owner: the caller, until `bw_xrc_target_destroy`. It keeps the XRC domain.
+/// Errors: `BW_EINVAL` where the domain has no target of this number, `BW_EOTHER`, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_xrc_target_open(
+    xrcd: *const bw_xrcd,
+    qp_num: u32,
+    target: *mut *mut bw_xrc_target,
+) -> c_int {
+    // SAFETY: the header on handles and results.
+    unsafe {
+        give(target, || {
+            let xrcd = get(xrcd, "XRC domain")?;
+            Ok(bw_xrc_target {
+                target: xrcd.xrcd.open_target(qp_num)?,
                 _xrcd: xrcd.used.by(),
             })
         })
@@ -137,9 +217,9 @@ pub unsafe extern "C" fn bw_xrc_target_connect(
     })
 }
 
-/// Changes state and attributes, as `bw_qp_modify`; RESET too.
+/// Changes state and attributes, as `bw_qp_modify`; RESET too, unless it was opened.
 ///
-/// Errors: those of `bw_qp_modify`.
+/// Errors: those of `bw_qp_modify`; `BW_ESTATE` for RESET of one that was opened.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_xrc_target_modify(

@@ -122,6 +122,16 @@ pub enum Error {
         /// Its number.
         srqn: u32,
     },
+    /// The XRC domain of a file is not as it was to be.
+    XrcdOfFile {
+        /// Whether there is one.
+        exists: bool,
+    },
+    /// A target that was opened by its number cannot be taken to RESET: that is for who created it.
+    ResetOfOpened {
+        /// Its number.
+        qpn: u32,
+    },
     /// The device is broken: it does nothing any more.
     DeviceFatal,
     /// A script asks for success as a fault.
@@ -345,6 +355,16 @@ impl fmt::Display for Error {
             Self::XrcSrq { srqn } => write!(
                 f,
                 "shared receive queue {srqn:#x} is for XRC: create one with Pd::create_srq"
+            ),
+            Self::XrcdOfFile { exists: true } => f.write_str(
+                "the file has an XRC domain already: open it with XrcdMode::Create, or name another file",
+            ),
+            Self::XrcdOfFile { exists: false } => f.write_str(
+                "nobody has opened an XRC domain of this file: open it with XrcdMode::Create",
+            ),
+            Self::ResetOfOpened { qpn } => write!(
+                f,
+                "XRC target {qpn:#x} was opened by its number: only who created it takes it to RESET"
             ),
             Self::DeviceFatal => f.write_str(
                 "the device has failed (DEVICE_FATAL): drop what is left on it, and open another",

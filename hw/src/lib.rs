@@ -147,7 +147,7 @@ pub use qp::{
 };
 pub use slab::{Slab, SlabCache};
 pub use srq::{Srq, SrqAttr, SrqInit};
-pub use xrcd::Xrcd;
+pub use xrcd::{Xrcd, XrcdMode};
 
 /// The README's programs are tests too.
 #[cfg(doctest)]

@@ -223,12 +223,17 @@ impl SrqShared {
     }
 
     #[cfg(feature = "verbs")]
-    fn of_verbs(device: Arc<verbs::Srq>, memory: Arc<SrqMemory>, pd: &Pd) -> Arc<Self> {
+    fn of_verbs(
+        device: Arc<verbs::Srq>,
+        memory: Arc<SrqMemory>,
+        cq: Option<Arc<CqShared>>,
+        pd: &Pd,
+    ) -> Arc<Self> {
         Arc::new(Self {
             number: device.number(),
             ctx: SrqSide::Verbs(device),
             memory,
-            cq: None,
+            cq,
             #[cfg(feature = "mlx5")]
             users: Mutex::default(),
             pd: pd.clone(),
@@ -238,20 +243,25 @@ impl SrqShared {
     /// Takes the queue from the device. Once: `None` afterwards.
     fn revoke(&self) -> Option<Revoked> {
         let device = self.pd.device();
+        let element = Element::Srq(self.number);
         let ctx = match &self.ctx {
             SrqSide::Soft(_) => {
                 let hca = device.hca.soft("the queue's device").ok()?;
-                Revoked::Soft(hca.destroy_srq(self.number)?)
+                let ctx = hca.destroy_srq(self.number)?;
+                device.events.retire(element);
+                Revoked::Soft(ctx)
             }
             #[cfg(feature = "verbs")]
             SrqSide::Verbs(srq) => {
-                if !srq.destroy() {
+                if srq.is_gone() {
                     return None;
                 }
+                // Before: the next queue may have the number.
+                device.events.retire(element);
+                srq.destroy(self.cq.as_ref().and_then(|cq| cq.ctx.verbs().ok()));
                 Revoked::Verbs(srq.clone())
             }
         };
-        device.events.retire(Element::Srq(self.number));
         if let Some(cq) = &self.cq {
             // Nobody else sets it.
             let _ = self.memory.end.set(cq.ctx.produced());

@@ -21,7 +21,7 @@ impl World {
             self.introduce(at);
         }
         if self.random.below(2) == 0 {
-            let xrcd = self.device.open_xrcd();
+            let xrcd = self.device.open_xrcd().expect("an XRC domain");
             let cq = self.cqs.len();
             let mut arrivals = self.device.create_cq(64).expect("a queue");
             let sizes = SrqInit {

@@ -8,12 +8,15 @@ use crate::cable::Undo;
 use crate::ends::*;
 use crate::tests;
 use bellwire::memory::{Mapping, memlock_limit};
-use bellwire::{Device, Region};
-use bellwire_tests::fixture::{ALL, until};
+use bellwire::wqe::Xrc;
+use bellwire::{Device, Region, XrcdMode};
+use bellwire_tests::fixture::{ALL, init, until};
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-tests! { a_device_of_another_name, memory_beyond_the_limit, no_device_at_all }
+tests! { a_device_of_another_name, xrc, memory_beyond_the_limit, no_device_at_all }
 
 fn refused(name: &str) -> String {
     let error = Device::open(name).map(|_| ()).expect_err("no such device");
@@ -26,6 +29,28 @@ fn a_device_of_another_name() {
         "no device \"mlx5_0\": there is \"soft\" (or \"auto\"), and \"soft:NAME\" for a fabric of \
          processes; libibverbs has rxe0, rxe1, rxe2"
     );
+}
+
+/// rxe has none, and says so whatever is asked for first.
+fn xrc() {
+    let device = open(ALONE);
+    let pd = device.alloc_pd();
+    let (send, recv) = init().cq_entries_of::<Xrc>();
+    let mut cq = device.create_cq(send + recv).expect("a queue");
+    let file = File::open("/").expect("a file");
+    let refused = [
+        device.open_xrcd().map(|_| ()),
+        (device.open_xrcd_of(file.as_fd(), XrcdMode::Create)).map(|_| ()),
+        pd.create_qp_of::<Xrc>(&mut cq, &init()).map(|_| ()),
+    ];
+    for refused in refused {
+        let error = refused.expect_err("there is none").to_string();
+        assert_eq!(
+            error,
+            "the device cannot connect by XRC: it does not have that (`ibv_devinfo -v` shows who has); \
+             use RC queue pairs on a shared receive queue"
+        );
+    }
 }
 
 /// Set where this program is run again, by [`memory_beyond_the_limit`].

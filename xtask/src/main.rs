@@ -52,7 +52,8 @@ enum Job {
         /// docs/conformance-verbs.md instead, from a run on Soft-RoCE in the guest.
         #[arg(long)]
         verbs: bool,
-        /// docs/conformance-mlx5.md instead, from a run on the stand-in for the kernel.
+        /// docs/conformance-mlx5.md and docs/conformance-libmlx5.md instead, from runs on the stand-in for
+        /// the kernel.
         #[arg(long, conflicts_with = "verbs")]
         mlx5: bool,
     },

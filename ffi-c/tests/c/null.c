@@ -225,6 +225,8 @@ static void shared_queues(void)
     bw_xrc_target *target;
     MADE_NONE(bw_xrcd, bw_xrcd_create(NULL, &made));
     NUL(bw_xrcd_create(device, NULL));
+    MADE_NONE(bw_xrcd, bw_xrcd_open(NULL, 0, 0, &made));
+    NUL(bw_xrcd_open(device, 0, 0, NULL));
     OK(bw_xrcd_create(device, &xrcd));
     MADE_NONE(bw_srq, bw_srq_create_xrc(NULL, xrcd, a.cq, NULL, &made));
     MADE_NONE(bw_srq, bw_srq_create_xrc(pd, NULL, a.cq, NULL, &made));
@@ -232,6 +234,8 @@ static void shared_queues(void)
     NUL(bw_srq_create_xrc(pd, xrcd, a.cq, NULL, NULL));
     MADE_NONE(bw_xrc_target, bw_xrc_target_create(NULL, &made));
     NUL(bw_xrc_target_create(xrcd, NULL));
+    MADE_NONE(bw_xrc_target, bw_xrc_target_open(NULL, 1, &made));
+    NUL(bw_xrc_target_open(xrcd, 1, NULL));
     OK(bw_xrc_target_create(xrcd, &target));
     NUL(bw_xrc_target_endpoint(NULL, &sized_endpoint));
     NUL(bw_xrc_target_endpoint(target, NULL));

@@ -366,8 +366,11 @@ void shared_queues()
     /* XRC. */
     end initiator(device, pd, of_type(BW_QPT_XRC_SEND));
     bw::cq arrivals(device, 1024u);
-    bw::xrcd domain(device);
-    bw::xrc_target target(domain);
+    bw::xrcd domain(device, 0, BW_XRCD_CREATE);
+    bw::xrcd same(device, 0, BW_XRCD_OPEN);
+    bw::xrcd another(device);
+    bw::xrc_target created(domain);
+    bw::xrc_target target(same, created.endpoint().qp_num);
     bw::srq queue(pd, domain, arrivals);
     target.init();
     target.connect(initiator.qp.endpoint());

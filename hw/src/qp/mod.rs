@@ -12,6 +12,7 @@ pub use attr::{ConnectAttr, Endpoint, QpInit};
 pub(crate) use memory::{QpMemory, Side};
 pub(crate) use transport::required;
 pub use transport::{Binds, Connected, QpTransport};
+pub(crate) use xrc::SoftTarget;
 pub use xrc::XrcTarget;
 
 use crate::cq::{Cq, CqShared, Cqs};

@@ -130,7 +130,9 @@ impl Qp {
             _ => (none, BASIC_BLOCK as u32, never),
         };
         let parts = match (init.receives, recv) {
-            (Receives::Xrc(xrcd), _) => RecvParts::Xrc { domain: xrcd.id() },
+            (Receives::Xrc(xrcd), _) => RecvParts::Xrc {
+                domain: xrcd.soft()?.id(),
+            },
             (_, None) => RecvParts::None,
             (Receives::None, _) if init.transport == QpType::XrcSend => RecvParts::None,
             (Receives::Shared(srq), Some(cq)) => RecvParts::Shared {

@@ -73,12 +73,15 @@ impl Srq {
                 what: "XRC domain or completion queue",
             });
         }
-        let xrc = init.xrc.map(|(xrcd, cq, user_index)| XrcSrq {
-            xrcd: xrcd.id(),
-            // SAFETY: kept below until the context is gone.
-            cq: unsafe { cq.ctx() },
-            user_index,
-        });
+        let xrc = |(xrcd, cq, user_index): (&Xrcd, &Cq, u32)| {
+            Ok::<_, Error>(XrcSrq {
+                xrcd: xrcd.soft()?.id(),
+                // SAFETY: kept below until the context is gone.
+                cq: unsafe { cq.ctx() },
+                user_index,
+            })
+        };
+        let xrc = init.xrc.map(xrc).transpose()?;
         let consumer = SrqConsumer::new(ring, record);
         consumer.set_limit(init.limit);
         let events = device.events.clone();

@@ -12,11 +12,13 @@ use super::record::{QpRecord, Stall};
 use super::remote::Scratch;
 use super::srq::SrqNumbers;
 use super::window::Window;
+use super::xrcd::{FileId, XrcDomain};
 use crate::error::Error;
 use crate::fabric::MAX_PACKET;
 use bellwire_core::access::AccessFlags;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Weak;
 
 #[derive(Debug)]
 pub(super) struct Control {
@@ -28,7 +30,9 @@ pub(super) struct Control {
     next_pd: u32,
     random: Random,
     next_timer: u64,
-    next_xrcd: u32,
+    pub(super) next_xrcd: u32,
+    /// XRC domains by the files that name them.
+    pub(super) xrcds: HashMap<FileId, Weak<XrcDomain>>,
     pub srqs: SrqNumbers,
     /// (due, stall, queue pair): the earliest on top, and of the same time the first.
     pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
@@ -68,6 +72,7 @@ impl Control {
             random: Random::new(seed),
             next_timer: 0,
             next_xrcd: 1,
+            xrcds: HashMap::new(),
             srqs: SrqNumbers::default(),
             timers: BinaryHeap::new(),
             groups: Groups::default(),
@@ -178,12 +183,6 @@ impl Hca {
         let mut control = self.control();
         control.next_pd += 1;
         control.next_pd - 1
-    }
-
-    pub(crate) fn alloc_xrcd(&self) -> u32 {
-        let mut control = self.control();
-        control.next_xrcd += 1;
-        control.next_xrcd - 1
     }
 
     /// Waits until each thread has left the section in which it may have seen what was revoked

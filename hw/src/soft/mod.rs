@@ -51,6 +51,7 @@ mod srq;
 mod turn;
 mod under_lock;
 mod window;
+mod xrcd;
 
 pub use clock::ClockKind;
 pub(crate) use cq::CqCtx;
@@ -68,6 +69,7 @@ pub(crate) use record::{Life, QpParts, RecvParts};
 pub(crate) use remote::ShownMemory;
 pub(crate) use srq::{SrqCtx, XrcSrq};
 pub(crate) use turn::Turn;
+pub(crate) use xrcd::XrcDomain;
 
 use crate::device::DeviceAttr;
 

@@ -17,11 +17,36 @@ use crate::soft::{Running, SrqCtx, XrcSrq};
 #[cfg(feature = "verbs")]
 use crate::verbs;
 use crate::xrcd::Xrcd;
-use bellwire_core::queue::{Attach, SharedRecvQueue, SrqConsumer, SrqLedger, SrqUser};
+use bellwire_core::queue::{
+    Attach, AttachError, SharedRecvQueue, SrqConsumer, SrqLedger, SrqUser, UserIndex,
+};
 use std::ptr::NonNull;
 use std::sync::Arc;
 #[cfg(feature = "mlx5")]
 use std::sync::Mutex;
+
+/// A queue, who takes its entries, its ledger, and the memory of all.
+#[cfg(feature = "verbs")]
+type Parts = (
+    SharedRecvQueue<'static>,
+    SrqConsumer<'static>,
+    &'static SrqLedger<'static>,
+    Arc<SrqMemory>,
+);
+
+/// Attaches a queue for XRC, with room for all its receives.
+fn attach(
+    cq: &mut Cq,
+    ledger: &'static SrqLedger<'static>,
+    memory: &Arc<SrqMemory>,
+) -> Result<UserIndex, AttachError> {
+    let queues = Attach {
+        srq: Some((ledger, SrqUser::Xrc)),
+        ..Attach::default()
+    };
+    // SAFETY: the memory holds what is attached.
+    unsafe { cq.attach(Kept::Srq(memory.clone()), queues, true) }
+}
 
 impl Pd {
     /// Creates a shared receive queue (`ibv_create_srq`).
@@ -37,10 +62,9 @@ impl Pd {
     /// room is reserved for all of them.
     ///
     /// # Errors
-    /// As [`create_srq`](Self::create_srq); a domain or completion queue of another device, or one
-    /// without room.
+    /// As [`create_srq`](Self::create_srq); a domain or completion queue of another device or context, or
+    /// one without room.
     pub fn create_xrc_srq(&self, xrcd: &Xrcd, cq: &mut Cq, init: &SrqInit) -> Result<Srq, Error> {
-        self.device().hca.soft("XRC")?;
         let ours = |device: &Device| device.hca.is_same(&self.device().hca);
         for (what, ours) in [
             ("XRC domain", ours(xrcd.device())),
@@ -74,19 +98,8 @@ impl Pd {
         let consumer = SrqConsumer::new(ring, record);
         #[cfg(feature = "verbs")]
         if let Provider::Verbs(context) = &self.device().hca {
-            let domain = self.verbs()?.handle();
-            let events = &self.device().events;
-            // SAFETY: the queue keeps the domain.
-            let device =
-                unsafe { verbs::Srq::new(context, domain, count, init.max_sge, limit, events) };
-            let device = Arc::new(device?);
-            // SAFETY: the queue keeps ring and record.
-            let doorbell = unsafe { verbs::SrqDoorbell::new(device.clone(), consumer) };
-            return Ok(Srq {
-                queue,
-                doorbell: Some(Box::new(doorbell)),
-                shared: SrqShared::of_verbs(device, memory, self),
-            });
+            let parts = (queue, consumer, ledger, memory);
+            return self.verbs_srq(context, init.max_sge, limit, parts, xrc);
         }
         let hca = self.device().hca.soft("the queue's device")?;
         consumer.set_limit(limit);
@@ -110,6 +123,52 @@ impl Pd {
         })
     }
 
+    /// By libibverbs.
+    #[cfg(feature = "verbs")]
+    fn verbs_srq(
+        &self,
+        context: &Arc<verbs::Context>,
+        max_sge: u32,
+        limit: u16,
+        (queue, consumer, ledger, memory): Parts,
+        mut xrc: Option<(&Xrcd, &mut Cq)>,
+    ) -> Result<Srq, Error> {
+        let (domain, events) = (self.verbs()?.handle(), &self.device().events);
+        // One is never posted.
+        let max_wr = consumer.ring().count() - 1;
+        let index = xrc.as_mut().map(|(_, cq)| attach(cq, ledger, &memory));
+        let index = index.transpose()?;
+        let make = || {
+            let wanted = match (&xrc, index) {
+                (Some((xrcd, cq)), Some(index)) => Some(verbs::XrcSrq {
+                    xrcd: xrcd.verbs()?,
+                    cq: cq.shared().ctx.verbs()?,
+                    user_index: index.get(),
+                }),
+                _ => None,
+            };
+            // SAFETY: the queue keeps domain and completion queue.
+            unsafe { verbs::Srq::new(context, domain, max_wr, max_sge, limit, events, wanted) }
+        };
+        let device = make().map(Arc::new);
+        let mut shared = None;
+        if let (Some((_, cq)), Some(index)) = (xrc, index) {
+            match (&device, cq.shared().ctx.verbs()) {
+                (Ok(device), Ok(side)) => side.admit(index.get(), device),
+                _ => cq.detach(index, |_, _| ()),
+            }
+            shared = Some(cq.shared().clone());
+        }
+        let device = device?;
+        // SAFETY: the queue keeps ring and record.
+        let doorbell = unsafe { verbs::SrqDoorbell::new(device.clone(), consumer) };
+        Ok(Srq {
+            queue,
+            doorbell: Some(Box::new(doorbell)),
+            shared: SrqShared::of_verbs(device, memory, shared, self),
+        })
+    }
+
     /// On the device's own ring.
     #[cfg(feature = "mlx5")]
     fn mlx5_srq(
@@ -121,8 +180,17 @@ impl Pd {
         let domain = Arc::new(mlx5::Domain::new(self.verbs()?, false)?);
         let (handle, events) = (domain.handle(), &self.device().events);
         // SAFETY: the memory keeps the domain, and the queue the memory.
-        let device =
-            unsafe { verbs::Srq::new(context, handle, init.max_wr, init.max_sge, limit, events)? };
+        let device = unsafe {
+            verbs::Srq::new(
+                context,
+                handle,
+                init.max_wr,
+                init.max_sge,
+                limit,
+                events,
+                None,
+            )?
+        };
         let device = Arc::new(device);
         let ring = mlx5::SrqMemory::of(&device, domain, init.count())?;
         let max = self.device().attr().max_srq_wr;
@@ -136,7 +204,7 @@ impl Pd {
         Ok(Srq {
             queue: queue.ok_or_else(|| too_large("max_wr", init.max_wr, max))?,
             doorbell: None,
-            shared: SrqShared::of_verbs(device, memory, self),
+            shared: SrqShared::of_verbs(device, memory, None, self),
         })
     }
 
@@ -155,15 +223,11 @@ impl Pd {
                 None,
             ),
             Some((xrcd, cq)) => {
-                let queues = Attach {
-                    srq: Some((ledger, SrqUser::Xrc)),
-                    ..Attach::default()
-                };
-                // SAFETY: the memory holds what is attached.
-                let index = unsafe { cq.attach(Kept::Srq(memory.clone()), queues, true)? };
+                let domain = xrcd.soft()?.id();
+                let index = attach(cq, ledger, memory)?;
                 let shared = cq.shared().clone();
                 let xrc = XrcSrq {
-                    xrcd: xrcd.id(),
+                    xrcd: domain,
                     // SAFETY: the queue keeps it until the context is gone.
                     cq: unsafe { &*std::ptr::from_ref(shared.ctx.soft()?) },
                     user_index: index.get(),

@@ -108,7 +108,7 @@ fn a_limit_that_is_reached_is_zero() {
 
 /// An XRC queue on `cq`, and how completions name it.
 fn xrc(pd: &Pd, cq: &mut Cq) -> (Srq, XrcSrq) {
-    let xrcd = pd.device().open_xrcd();
+    let xrcd = pd.device().open_xrcd().unwrap();
     let init = SrqInit {
         max_wr: 7,
         ..SrqInit::default()
@@ -116,7 +116,7 @@ fn xrc(pd: &Pd, cq: &mut Cq) -> (Srq, XrcSrq) {
     let srq = pd.create_xrc_srq(&xrcd, cq, &init).expect("a queue");
     // SAFETY: `srq` is there.
     let xrc = unsafe { srq.shared.ctx() }.unwrap().xrc.expect("for XRC");
-    assert_eq!(xrc.xrcd, xrcd.id());
+    assert_eq!(xrc.xrcd, xrcd.soft().unwrap().id());
     (srq, xrc)
 }
 
@@ -180,7 +180,10 @@ fn xrc_wants_its_objects_of_one_device() {
     let (pd, other) = (pd(), pd());
     let mut cq = pd.device().create_cq(16).expect("a completion queue");
     let mut foreign = other.device().create_cq(16).expect("a completion queue");
-    let (xrcd, foreign_xrcd) = (pd.device().open_xrcd(), other.device().open_xrcd());
+    let (xrcd, foreign_xrcd) = (
+        pd.device().open_xrcd().unwrap(),
+        other.device().open_xrcd().unwrap(),
+    );
     let init = SrqInit {
         max_wr: 7,
         ..SrqInit::default()

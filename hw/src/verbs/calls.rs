@@ -42,7 +42,8 @@ impl Poster {
             && table.wr_set_sge.is_some()
             && table.wr_set_inline_data.is_some()
             && (transport == QpType::Ud || table.wr_rdma_write.is_some())
-            && (transport != QpType::Rc || table.wr_rdma_read.is_some());
+            && (transport != QpType::XrcSend || table.wr_set_xrc_srqn.is_some())
+            && (!matches!(transport, QpType::Rc | QpType::XrcSend) || table.wr_rdma_read.is_some());
         all.then_some(Self(qp))
     }
 

@@ -1,7 +1,7 @@
 //! Posting by `ibv_post_send`: requests are linked in prepared memory, and given away as a list.
 
 use super::qp::Qp;
-use super::request::{MAX_SGE, Operation, Request, elements};
+use super::request::{MAX_SGE, Operation, Request, To, elements};
 use super::sys;
 use bellwire_core::wqe::{SendRing, SendWqe};
 use std::mem::{MaybeUninit, zeroed};
@@ -114,12 +114,20 @@ impl Chain {
         wr.num_sge = count as i32;
         wr.send_flags = request.flags | inline;
         wr.opcode = write_operation(&request.operation, &mut wr);
-        if let Some(to) = &request.to {
-            wr.wr.ud = sys::ud_t {
-                ah: to.handle,
-                remote_qpn: to.qpn,
-                remote_qkey: to.qkey,
-            };
+        match &request.to {
+            To::Peer => {}
+            To::Datagram(to) => {
+                wr.wr.ud = sys::ud_t {
+                    ah: to.handle,
+                    remote_qpn: to.qpn,
+                    remote_qkey: to.qkey,
+                };
+            }
+            To::Srq(remote_srqn) => {
+                wr.qp_type.xrc = sys::xrc_t {
+                    remote_srqn: *remote_srqn,
+                };
+            }
         }
         self.counters[index] = counter;
         self.wrs[index].write(wr);

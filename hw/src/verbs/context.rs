@@ -23,6 +23,7 @@ pub(crate) struct Context {
     driver_limit: u32,
     /// It is Soft-RoCE, which some requests bring the kernel down with.
     pub(super) is_rxe: bool,
+    has_xrc: bool,
     /// Its queues are to be plain ones: see [`PLAIN`].
     pub(super) is_plain: bool,
     pub(super) cqns: Numbers,
@@ -47,6 +48,8 @@ pub(super) struct Tables {
     pub mrs: HashMap<u32, NonNull<sys::ibv_mr>>,
     /// By rkey without its low byte.
     pub windows: HashMap<u32, Window>,
+    /// XRC targets of a number: how many were created and opened here.
+    pub targets: HashMap<u32, u32>,
 }
 
 /// A memory window.
@@ -66,6 +69,17 @@ unsafe impl Sync for Context {}
 /// though it has `ibv_wr_*` and `ibv_start_poll`. For diagnosis, and for tests of what devices without
 /// these do.
 const PLAIN: &str = "BELLWIRE_VERBS_PLAIN";
+
+const NO_XRC: Error = Error::Unsupported {
+    what: "connect by XRC",
+    instead: "it does not have that (`ibv_devinfo -v` shows who has); use RC queue pairs on a shared \
+              receive queue",
+};
+
+const NO_XRC_BY_RINGS: Error = Error::Unsupported {
+    what: "connect by XRC on its own rings",
+    instead: "open it with BELLWIRE_VERBS_ONLY=1, to go by libibverbs",
+};
 
 /// How rxe names its vendor.
 const RXE_VENDOR_ID: u32 = 0xff_ffff;
@@ -94,6 +108,7 @@ impl Context {
             max_inline: OnceLock::new(),
             driver_limit: 0,
             is_rxe: false,
+            has_xrc: false,
             is_plain: std::env::var_os(PLAIN).is_some_and(|value| value == "1"),
             cqns: Numbers::new("completion queues"),
             srqns: Numbers::new("shared receive queues"),
@@ -120,6 +135,8 @@ impl Context {
         // Of each queue the last entry or two are for draining it.
         context.driver_limit = floor(count(attr.max_qp_wr).saturating_sub(2)).min(1 << 15);
         context.is_rxe = attr.vendor_id == RXE_VENDOR_ID;
+        let xrc = sys::ibv_device_cap_flags::IBV_DEVICE_XRC;
+        context.has_xrc = attr.device_cap_flags & xrc.0 != 0;
         let port = context.query_port(1);
         context.attr = DeviceAttr {
             max_qp: count(attr.max_qp),
@@ -183,6 +200,18 @@ impl Context {
         // Relaxed: a flag on its own.
         if self.dead.load(Ordering::Relaxed) {
             return Err(Error::DeviceFatal);
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`Error::Unsupported`]: it has no XRC.
+    pub(crate) fn check_xrc(&self) -> Result<(), Error> {
+        if !self.has_xrc {
+            return Err(NO_XRC);
+        }
+        if self.drives_rings() {
+            return Err(NO_XRC_BY_RINGS);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ pub(crate) use object::{CqChannel, CqObject};
 
 use super::context::Context;
 use super::qp::Qp;
+use super::srq::Srq;
 use super::sys;
 use super::tag::{Kind, parts};
 use super::wc;
@@ -76,6 +77,8 @@ pub(super) struct Inner {
     pub waiting: bool,
     /// The queue pairs that complete here, by number.
     pub users: Vec<User>,
+    /// The shared receive queues for XRC that complete here, by user index.
+    srqs: Vec<(u32, Arc<Srq>)>,
     attr: sys::ibv_poll_cq_attr,
     wcs: Box<[MaybeUninit<sys::ibv_wc>; BATCH as usize]>,
 }
@@ -124,6 +127,7 @@ impl Cq {
                 producer: 0,
                 waiting: false,
                 users: Vec::new(),
+                srqs: Vec::new(),
                 attr: sys::ibv_poll_cq_attr { comp_mask: 0 },
                 wcs: Box::new([const { MaybeUninit::uninit() }; BATCH as usize]),
             }),
@@ -201,6 +205,50 @@ impl Cq {
     pub(super) fn fetch_all(&self) {
         let mut inner = self.take();
         while self.fetch(&mut inner) != 0 {}
+    }
+
+    /// From here on completions of a shared receive queue for XRC may come.
+    pub fn admit(&self, user_index: u32, srq: &Arc<Srq>) {
+        let srqs = &mut self.take().srqs;
+        let at = srqs.partition_point(|(index, _)| *index < user_index);
+        srqs.insert(at, (user_index, srq.clone()));
+    }
+
+    /// Has a shared receive queue for XRC destroyed, all of whose completions are fetched before.
+    pub fn forget(&self, user_index: u32, destroy: impl FnOnce()) {
+        self.fetch_all();
+        let mut inner = self.take();
+        destroy();
+        // What has come meanwhile libmlx5 finds no queue for, and answers with an error, which takes the
+        // completions before it in a batch along: so one at a time, and each error is one of those.
+        for _ in 0..inner.memory.count() {
+            if self.room(&inner) == 0 || self.fetch_one(&mut inner) {
+                break;
+            }
+        }
+        inner.srqs.retain(|(index, _)| *index != user_index);
+    }
+
+    /// Moves one completion into core's ring, or passes over one in error; whether there was none.
+    fn fetch_one(&self, inner: &mut Inner) -> bool {
+        let Some(cq) = self.extended else {
+            let wc: *mut sys::ibv_wc = inner.wcs.as_mut_ptr().cast();
+            // SAFETY: alive; there is room for one.
+            let count = unsafe { sys::ibv_poll_cq(self.handle().as_ptr(), 1, wc) };
+            if count == 1 {
+                // SAFETY: filled in by the poll; nothing in `fetched` touches the batch.
+                inner.fetched(unsafe { &*wc });
+            }
+            return count == 0;
+        };
+        // SAFETY: alive, and `inner` is ours: nobody else polls.
+        match unsafe { wc::Extended::try_start(cq, &raw mut inner.attr) } {
+            Ok(wc) => {
+                inner.fetched(&wc);
+                false
+            }
+            Err(answer) => answer == libc::ENOENT,
+        }
     }
 
     /// Entries that core's ring has room for: any number, when nobody reads it any more.
@@ -337,6 +385,15 @@ impl Inner {
                     (true, _) => wc::failed(wc, Kind::Shared, user.user_index, counter),
                     (false, true) => wc::datagram(wc, user.user_index, counter),
                     (false, false) => wc::received(wc, user.user_index, counter),
+                });
+            }
+            Kind::Xrc => {
+                let srqs = &self.srqs;
+                let found = srqs.binary_search_by_key(&user_index, |(index, _)| *index);
+                srqs[found.ok()?].1.completed(counter as u16);
+                return Some(match failed {
+                    true => wc::failed(wc, Kind::Xrc, user_index, counter),
+                    false => wc::received_by_target(wc, user_index, counter),
                 });
             }
             kind if failed => {

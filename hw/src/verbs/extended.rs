@@ -7,7 +7,7 @@
 
 use super::calls::Poster;
 use super::qp::Qp;
-use super::request::{Operation, Payload, Request, flags};
+use super::request::{Operation, Payload, Request, To, flags};
 use super::send::SendDoorbell;
 use super::sys;
 use super::tag::Kind;
@@ -98,10 +98,10 @@ pub(super) unsafe fn post_known<const OPCODE: u8, const IS_INLINE: bool>(
 /// Posts the entries from `from` up to `to`; gives the first that was not taken.
 ///
 /// # Safety
-/// The caller is the queue pair's only poster, `qp` its extended form, `DATAGRAMS` what it sends, and
-/// the entries are staged.
+/// The caller is the queue pair's only poster, `qp` its extended form, `ADDRESS` what its requests
+/// say of where they go, and the entries are staged.
 #[inline(always)]
-pub(super) unsafe fn post<const DATAGRAMS: bool>(
+pub(super) unsafe fn post<const ADDRESS: u8>(
     sender: &mut SendDoorbell,
     qp: *mut sys::ibv_qp_ex,
     from: u32,
@@ -121,7 +121,7 @@ pub(super) unsafe fn post<const DATAGRAMS: bool>(
         let wqe = unsafe { SendWqe::read(ring, at) };
         let next = at.wrapping_add(wqe.blocks());
         // SAFETY: started.
-        match unsafe { post_entry::<DATAGRAMS>(own, qp, wqe, at) } {
+        match unsafe { post_entry::<ADDRESS>(own, qp, wqe, at) } {
             Posted::Built => {}
             Posted::Refused => break,
             Posted::Alone => {
@@ -160,7 +160,7 @@ enum Posted {
 /// # Safety
 /// Between start and complete.
 #[inline(always)]
-unsafe fn post_entry<const DATAGRAMS: bool>(
+unsafe fn post_entry<const ADDRESS: u8>(
     own: &Qp,
     qp: *mut sys::ibv_qp_ex,
     wqe: SendWqe<'_>,
@@ -170,10 +170,10 @@ unsafe fn post_entry<const DATAGRAMS: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         match wqe.opcode() {
-            opcode::RDMA_WRITE => post_one::<DATAGRAMS>(own, qp, &wqe, opcode::RDMA_WRITE, counter),
-            opcode::SEND => post_one::<DATAGRAMS>(own, qp, &wqe, opcode::SEND, counter),
-            opcode::RDMA_READ => post_one::<DATAGRAMS>(own, qp, &wqe, opcode::RDMA_READ, counter),
-            _ => post_other::<DATAGRAMS>(own, qp, wqe, counter),
+            opcode::RDMA_WRITE => post_one::<ADDRESS>(own, qp, &wqe, opcode::RDMA_WRITE, counter),
+            opcode::SEND => post_one::<ADDRESS>(own, qp, &wqe, opcode::SEND, counter),
+            opcode::RDMA_READ => post_one::<ADDRESS>(own, qp, &wqe, opcode::RDMA_READ, counter),
+            _ => post_other::<ADDRESS>(own, qp, wqe, counter),
         }
     }
 }
@@ -181,14 +181,14 @@ unsafe fn post_entry<const DATAGRAMS: bool>(
 /// # Safety
 /// Between start and complete; the entry has this opcode.
 #[inline(always)]
-unsafe fn post_one<const DATAGRAMS: bool>(
+unsafe fn post_one<const ADDRESS: u8>(
     own: &Qp,
     qp: *mut sys::ibv_qp_ex,
     wqe: &SendWqe<'_>,
     opcode: u8,
     counter: u32,
 ) -> Posted {
-    let Some(request) = Request::read_as::<DATAGRAMS>(own, wqe, opcode, counter) else {
+    let Some(request) = Request::read_as::<ADDRESS>(own, wqe, opcode, counter) else {
         return Posted::Refused;
     };
     if matches!(request.operation, Operation::BindType1 { .. }) {
@@ -224,14 +224,14 @@ unsafe fn post_one<const DATAGRAMS: bool>(
 /// # Safety
 /// Between start and complete.
 #[inline(never)]
-unsafe fn post_other<const DATAGRAMS: bool>(
+unsafe fn post_other<const ADDRESS: u8>(
     own: &Qp,
     qp: *mut sys::ibv_qp_ex,
     wqe: SendWqe<'_>,
     counter: u32,
 ) -> Posted {
     // SAFETY: the caller's promise.
-    unsafe { post_one::<DATAGRAMS>(own, qp, &wqe, wqe.opcode(), counter) }
+    unsafe { post_one::<ADDRESS>(own, qp, &wqe, wqe.opcode(), counter) }
 }
 
 /// Begins a request; whether it has data, or a list without any.
@@ -273,8 +273,10 @@ unsafe fn build(qp: *mut sys::ibv_qp_ex, request: &Request<'_>, inline: u32) -> 
             }
             Operation::BindType1 { .. } => return false,
         }
-        if let Some(to) = &request.to {
-            sys::ibv_wr_set_ud_addr(qp, to.handle, to.qpn, to.qkey);
+        match &request.to {
+            To::Peer => {}
+            To::Datagram(to) => sys::ibv_wr_set_ud_addr(qp, to.handle, to.qpn, to.qkey),
+            To::Srq(number) => sys::ibv_wr_set_xrc_srqn(qp, *number),
         }
     }
     true

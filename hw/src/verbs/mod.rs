@@ -36,6 +36,7 @@ pub(crate) mod sys;
 mod tag;
 mod told;
 mod wc;
+mod xrc;
 
 pub(crate) use ah::Ah;
 #[cfg(feature = "cm")]
@@ -53,4 +54,5 @@ pub(crate) use poll::Extended;
 pub(crate) use qp::{Qp, QpConfig, Way};
 pub use recv::RecvDoorbell;
 pub use send::SendDoorbell;
-pub(crate) use srq::{Srq, SrqDoorbell};
+pub(crate) use srq::{Srq, SrqDoorbell, XrcSrq};
+pub(crate) use xrc::{Target, Xrcd};

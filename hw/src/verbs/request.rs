@@ -4,7 +4,7 @@ use super::qp::{Ops, Qp};
 use super::sys;
 use super::tag::Kind;
 use bellwire_core::wqe::{
-    AddressVector, BindMwInfo, Data, SEGMENT, SendWqe, SgeList, Umr, fm_ce_se, opcode,
+    AddressVector, BindMwInfo, Data, SEGMENT, SendWqe, SgeList, Umr, XrcSegment, fm_ce_se, opcode,
 };
 use bellwire_core::wr::{MwType, Remote, Sge};
 use std::mem::MaybeUninit;
@@ -19,9 +19,24 @@ pub(super) struct Request<'m> {
     /// `ibv_send_flags`.
     pub flags: u32,
     pub operation: Operation,
-    /// Where a datagram goes.
-    pub to: Option<Destination>,
+    pub to: To,
     pub data: SgeList<'m>,
+}
+
+/// What requests say of where they go, beside their operation.
+pub(super) mod address {
+    pub const NONE: u8 = 0;
+    pub const DATAGRAM: u8 = 1;
+    pub const XRC: u8 = 2;
+}
+
+/// Where a request goes.
+pub(super) enum To {
+    /// To the queue pair's peer.
+    Peer,
+    Datagram(Destination),
+    /// To the shared receive queue of this number, at the peer.
+    Srq(u32),
 }
 
 /// The way of a datagram.
@@ -62,26 +77,30 @@ impl<'m> Request<'m> {
     /// Reads an entry. `None`: libibverbs or the device has no such request, or it names what is not
     /// there any more.
     pub fn read(qp: &Qp, wqe: &SendWqe<'m>, counter: u32) -> Option<Self> {
-        match qp.is_datagram() {
-            false => Self::read_as::<false>(qp, wqe, wqe.opcode(), counter),
-            true => Self::read_as::<true>(qp, wqe, wqe.opcode(), counter),
+        match (qp.is_datagram(), qp.is_xrc()) {
+            (true, _) => Self::read_as::<{ address::DATAGRAM }>(qp, wqe, wqe.opcode(), counter),
+            (_, true) => Self::read_as::<{ address::XRC }>(qp, wqe, wqe.opcode(), counter),
+            _ => Self::read_as::<{ address::NONE }>(qp, wqe, wqe.opcode(), counter),
         }
     }
 
-    /// As [`read`](Self::read), of a queue pair of datagrams or not, and an entry of this opcode: where
-    /// they are constants, so is what follows from them.
+    /// As [`read`](Self::read), of a queue pair with such [addresses](address), and an entry of this
+    /// opcode: where they are constants, so is what follows from them.
     #[inline(always)]
-    pub fn read_as<const DATAGRAMS: bool>(
+    pub fn read_as<const ADDRESS: u8>(
         qp: &Qp,
         wqe: &SendWqe<'m>,
         opcode: u8,
         counter: u32,
     ) -> Option<Self> {
-        // Behind the control segment stands the address vector of a datagram.
-        let address = match DATAGRAMS {
-            true => SEGMENT + size_of::<AddressVector>(),
-            false => SEGMENT,
-        };
+        // Behind the control segment stands the address vector of a datagram, or the number of the
+        // queue.
+        let address = SEGMENT
+            + match ADDRESS {
+                address::DATAGRAM => size_of::<AddressVector>(),
+                address::XRC => size_of::<XrcSegment>(),
+                _ => 0,
+            };
         let imm = wqe.imm();
         let remote = || wqe.remote(address);
         let (mut kind, mut data) = (Kind::Send, address);
@@ -121,9 +140,11 @@ impl<'m> Request<'m> {
             }
             _ => return None,
         };
-        let to = match DATAGRAMS {
-            true => Some(destination(qp, &wqe.address_vector())?),
-            false => None,
+        let to = match ADDRESS {
+            address::DATAGRAM => To::Datagram(destination(qp, &wqe.address_vector())?),
+            // Of a request without an address it is not used.
+            address::XRC => To::Srq(wqe.xrc_srqn()),
+            _ => To::Peer,
         };
         let tag = match kind {
             Kind::Send => qp.send_tag(),
@@ -181,14 +202,17 @@ fn destination(qp: &Qp, av: &AddressVector) -> Option<Destination> {
 #[cold]
 fn registration(qp: &Qp, umr: Umr) -> Option<Operation> {
     match umr {
+        Umr::LocalInv { rkey } => {
+            let key = qp.can(Ops::LOCAL_INV).then(|| qp.invalidated(rkey))??;
+            Some(Operation::LocalInv(key))
+        }
         // The verbs take a window of type 2 away by invalidating its key.
-        Umr::LocalInv { rkey }
-        | Umr::Unbind {
+        Umr::Unbind {
             mw_type: MwType::Type2,
-            mw_rkey: rkey,
+            mw_rkey,
             ..
         } => {
-            let key = qp.can(Ops::LOCAL_INV).then(|| qp.invalidated(rkey))??;
+            let key = qp.can(Ops::LOCAL_INV).then(|| qp.unbound(mw_rkey))??;
             Some(Operation::LocalInv(key))
         }
         Umr::Bind {

@@ -6,6 +6,7 @@
 
 use super::chain::{Chain, LENGTH};
 use super::qp::Qp;
+use super::request::address;
 use super::tag::Kind;
 use super::{extended, wc};
 use bellwire_core::port::{self, Staged};
@@ -80,8 +81,8 @@ impl SendDoorbell {
         }
         let posted = match self.qp.extended() {
             // SAFETY: the only poster; the entries were staged, and are the device's now.
-            Some(qp) if !self.qp.is_datagram() => unsafe {
-                extended::post::<false>(self, qp.as_ptr(), from, to)
+            Some(qp) if self.qp.is_connected() => unsafe {
+                extended::post::<{ address::NONE }>(self, qp.as_ptr(), from, to)
             },
             _ => self.post_other(from, to),
         };
@@ -90,13 +91,16 @@ impl SendDoorbell {
         }
     }
 
-    /// Datagrams, and what goes by `ibv_post_send`.
+    /// Datagrams, XRC, and what goes by `ibv_post_send`.
     #[inline(never)]
     fn post_other(&mut self, from: u32, to: u32) -> u32 {
         // SAFETY: as in `post`.
         unsafe {
             match self.qp.extended() {
-                Some(qp) => extended::post::<true>(self, qp.as_ptr(), from, to),
+                Some(qp) if self.qp.is_xrc() => {
+                    extended::post::<{ address::XRC }>(self, qp.as_ptr(), from, to)
+                }
+                Some(qp) => extended::post::<{ address::DATAGRAM }>(self, qp.as_ptr(), from, to),
                 None => self.chain.post(&self.qp, self.ring, from, to),
             }
         }
@@ -108,6 +112,9 @@ impl SendDoorbell {
     #[inline(never)]
     fn refuse(&self, from: u32, to: u32) {
         let first = self.qp.set_refused();
+        // Of a queue pair that failed, or was taken to ERR, without having been in RTS libmlx5 takes
+        // nothing.
+        let flushed = !first || self.qp.failing();
         if first {
             self.qp.drain();
         }
@@ -116,7 +123,7 @@ impl SendDoorbell {
             // SAFETY: staged, and not written before it completes.
             let wqe = unsafe { SendWqe::read(self.ring, at) };
             let status = match wqe.opcode() {
-                _ if !first || at != from => WcStatus::WrFlushErr,
+                _ if flushed || at != from => WcStatus::WrFlushErr,
                 opcode::UMR => WcStatus::MwBindErr,
                 _ => WcStatus::LocQpOpErr,
             };

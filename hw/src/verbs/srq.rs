@@ -1,13 +1,16 @@
 //! Shared receive queues.
 
 use super::context::Context;
+use super::cq::{Cq, CqObject};
 use super::recv::{Chain, LENGTH};
 use super::sys;
 use super::tag::{Kind, Tag};
+use super::xrc::Xrcd;
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element};
 use bellwire_core::queue::SrqConsumer;
-use std::ptr::NonNull;
+use std::io;
+use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,12 +18,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Srq {
     handle: NonNull<sys::ibv_srq>,
-    number: u32,
+    number: Number,
+    /// How its receives are named.
+    tag: Tag,
+    /// Kept until the queue is gone.
+    _xrcd: Option<Arc<Xrcd>>,
     /// Which entries the device has.
     given: Box<[AtomicBool]>,
     /// Destroyed.
     gone: AtomicBool,
     context: Arc<Context>,
+}
+
+/// The number by which events name it.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    /// The device's own.
+    Told(u32),
+    /// Where the device does not tell.
+    Given(u32),
+}
+
+/// What a queue for XRC is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XrcSrq<'a> {
+    pub xrcd: &'a Arc<Xrcd>,
+    /// Where its receives complete, and how completions name it there.
+    pub cq: &'a CqObject,
+    pub user_index: u32,
 }
 
 // SAFETY: libibverbs may be called from any thread.
@@ -29,43 +54,52 @@ unsafe impl Send for Srq {}
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    /// A queue for `count` receives, in this (parent) domain of `context`'s.
+    /// A queue for `max_wr` receives, in this (parent) domain of `context`'s. Entries are told by their
+    /// place in a ring of one more, at the most.
     ///
     /// # Safety
-    /// The domain stays until the queue is destroyed.
+    /// The domain, and the completion queue of one for XRC, stay until the queue is destroyed.
     pub unsafe fn new(
         context: &Arc<Context>,
         domain: NonNull<sys::ibv_pd>,
-        count: u32,
+        max_wr: u32,
         max_sge: u32,
         limit: u16,
         events: &AsyncQueue,
+        xrc: Option<XrcSrq<'_>>,
     ) -> Result<Self, Error> {
         let context = context.clone();
         context.check_alive()?;
-        let number = context.srqns.take()?;
-        let mut init = sys::ibv_srq_init_attr {
-            srq_context: std::ptr::without_provenance_mut(number as usize),
-            attr: sys::ibv_srq_attr {
-                max_wr: count,
-                max_sge,
-                srq_limit: 0,
-            },
+        let attr = sys::ibv_srq_attr {
+            max_wr,
+            max_sge,
+            srq_limit: 0,
         };
         // SAFETY: the caller's promise.
-        let made = sys::made(unsafe { sys::ibv_create_srq(domain.as_ptr(), &raw mut init) });
-        let handle = made.map_err(|error| {
-            context.srqns.give_back(number);
-            Error::io("create a shared receive queue", error)
+        let made = unsafe {
+            match xrc {
+                None => create(domain, attr),
+                Some(xrc) => create_xrc(&context, domain, attr, xrc),
+            }
+        };
+        let handle = made.map_err(|error| Error::io("create a shared receive queue", error))?;
+        let number = name(&context, handle, xrc.is_some()).inspect_err(|_| {
+            // SAFETY: just made, and known to nobody.
+            let _ = unsafe { sys::ibv_destroy_srq(handle.as_ptr()) };
         })?;
-        events.admit(Element::Srq(number));
         let srq = Self {
             handle,
             number,
-            given: (0..count).map(|_| AtomicBool::new(false)).collect(),
+            tag: match xrc {
+                None => Tag::new(Kind::Shared, 0),
+                Some(xrc) => Tag::new(Kind::Xrc, xrc.user_index),
+            },
+            _xrcd: xrc.map(|xrc| xrc.xrcd.clone()),
+            given: (0..=max_wr).map(|_| AtomicBool::new(false)).collect(),
             gone: AtomicBool::new(false),
             context,
         };
+        events.admit(Element::Srq(srq.number()));
         if limit != 0 {
             srq.set_limit(limit)?;
         }
@@ -76,9 +110,12 @@ impl Srq {
         self.handle
     }
 
-    /// The number by which events name it. The device's own is not told.
+    /// The number by which events name it, and requests where it is for XRC: the device's own, where that
+    /// is told.
     pub fn number(&self) -> u32 {
-        self.number
+        match self.number {
+            Number::Told(number) | Number::Given(number) => number,
+        }
     }
 
     /// Sets the limit (`ibv_modify_srq`).
@@ -123,23 +160,99 @@ impl Srq {
         self.given.iter().enumerate().filter_map(left)
     }
 
-    /// Destroys it. Once: `false` afterwards.
-    pub fn destroy(&self) -> bool {
+    /// Whether it was destroyed.
+    pub fn is_gone(&self) -> bool {
         // Relaxed: whoever destroys it has it alone.
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Destroys it, once. `cq` is where it completes, if it is for XRC.
+    pub fn destroy(&self, cq: Option<&Cq>) {
+        // Relaxed: as above.
         if self.gone.swap(true, Ordering::Relaxed) {
-            return false;
+            return;
         }
-        // SAFETY: no queue pair uses it any more. Nothing can be done about an error (EIO).
-        let _ = unsafe { sys::ibv_destroy_srq(self.handle.as_ptr()) };
-        true
+        let destroy = || {
+            // SAFETY: no queue pair uses it any more. Nothing can be done about an error (EIO).
+            let _ = unsafe { sys::ibv_destroy_srq(self.handle.as_ptr()) };
+        };
+        match cq {
+            Some(cq) => cq.forget(self.tag.user_index(), destroy),
+            None => destroy(),
+        }
     }
 }
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        self.destroy();
-        self.context.srqns.give_back(self.number);
+        self.destroy(None);
+        if let Number::Given(number) = self.number {
+            self.context.srqns.give_back(number);
+        }
     }
+}
+
+/// # Safety
+/// The domain is alive.
+unsafe fn create(
+    domain: NonNull<sys::ibv_pd>,
+    attr: sys::ibv_srq_attr,
+) -> io::Result<NonNull<sys::ibv_srq>> {
+    let mut init = sys::ibv_srq_init_attr {
+        srq_context: null_mut(),
+        attr,
+    };
+    // SAFETY: the caller's promise.
+    sys::made(unsafe { sys::ibv_create_srq(domain.as_ptr(), &raw mut init) })
+}
+
+/// # Safety
+/// As [`create`], and so are context and completion queue.
+unsafe fn create_xrc(
+    context: &Context,
+    domain: NonNull<sys::ibv_pd>,
+    attr: sys::ibv_srq_attr,
+    xrc: XrcSrq<'_>,
+) -> io::Result<NonNull<sys::ibv_srq>> {
+    let mut init = sys::ibv_srq_init_attr_ex {
+        srq_context: null_mut(),
+        attr,
+        comp_mask: (sys::ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE
+            | sys::ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD
+            | sys::ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_XRCD
+            | sys::ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_CQ)
+            .0,
+        srq_type: sys::ibv_srq_type::IBV_SRQT_XRC,
+        pd: domain.as_ptr(),
+        xrcd: xrc.xrcd.handle().as_ptr(),
+        cq: xrc.cq.handle().as_ptr(),
+        tm_cap: sys::ibv_tm_cap {
+            max_num_tags: 0,
+            max_ops: 0,
+        },
+    };
+    // SAFETY: the caller's promise.
+    unsafe { sys::create_srq_ex(context.handle(), &mut init) }
+}
+
+/// The number of a queue that was just made, which becomes its context: events bring that.
+fn name(context: &Context, handle: NonNull<sys::ibv_srq>, is_xrc: bool) -> Result<Number, Error> {
+    // SAFETY: both are open.
+    let told = unsafe { sys::get_srq_num(context.handle(), handle) };
+    let number = match told {
+        Ok(number) => Number::Told(number),
+        Err(error) if is_xrc => {
+            let what = "ask for the shared receive queue's number";
+            return Err(Error::io(what, error));
+        }
+        Err(_) => Number::Given(context.srqns.take()?),
+    };
+    let (Number::Told(context) | Number::Given(context)) = number;
+    // SAFETY: just made, and known to nobody.
+    unsafe {
+        (*handle.as_ptr()).srq_context = without_provenance_mut(context as usize);
+    }
+    Ok(number)
 }
 
 /// The poster's side.
@@ -171,7 +284,7 @@ impl SrqDoorbell {
         while let Some(popped) = self.consumer.pop() {
             self.waiting.push(popped.index);
         }
-        let (tag, handle) = (Tag::new(Kind::Shared, 0), self.srq.handle.as_ptr());
+        let (tag, handle) = (self.srq.tag, self.srq.handle.as_ptr());
         let mut taken = 0;
         while taken < self.waiting.len() {
             let waiting = &self.waiting[taken..];

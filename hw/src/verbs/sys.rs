@@ -7,13 +7,15 @@
 //!   to be read as a number.
 //! - Ports' attributes are to be zeroed before an older library fills in what it knows of.
 //! - `_ibv_query_gid_ex` is missing.
+//! - Its `ibv_create_srq_ex` gives a queue for XRC to the older verb, and its `ibv_close_xrcd` panics.
 
 pub(crate) use rdma_sys::*;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::{MaybeUninit, offset_of, transmute};
 use std::ptr::NonNull;
+use std::sync::LazyLock;
 
 /// `struct ibv_async_event`.
 #[repr(C)]
@@ -214,6 +216,100 @@ pub(crate) unsafe fn alloc_parent_domain(
     let verb = newer!(context, alloc_parent_domain).ok_or_else(unsupported)?;
     // SAFETY: the caller's promise.
     made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_open_xrcd`.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn open_xrcd(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_xrcd_init_attr,
+) -> io::Result<NonNull<ibv_xrcd>> {
+    let verb = newer!(context, open_xrcd).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_close_xrcd`.
+///
+/// # Safety
+/// The domain is open, and is closed once; its context is open.
+pub(crate) unsafe fn close_xrcd(xrcd: NonNull<ibv_xrcd>) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    let context = NonNull::new(unsafe { (*xrcd.as_ptr()).context }).ok_or_else(unsupported)?;
+    let verb = newer!(context, close_xrcd).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    check(unsafe { verb(xrcd.as_ptr()) })
+}
+
+/// `ibv_create_srq_ex`.
+///
+/// # Safety
+/// The context, and what the attributes name, are open.
+pub(crate) unsafe fn create_srq_ex(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_srq_init_attr_ex,
+) -> io::Result<NonNull<ibv_srq>> {
+    let verb = newer!(context, create_srq_ex).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// `ibv_get_srq_num`.
+///
+/// # Safety
+/// Queue and context are open.
+pub(crate) unsafe fn get_srq_num(
+    context: NonNull<ibv_context>,
+    srq: NonNull<ibv_srq>,
+) -> io::Result<u32> {
+    let verb = newer!(context, get_srq_num).ok_or_else(unsupported)?;
+    let mut number = 0;
+    // SAFETY: the caller's promise; the number can be written.
+    check(unsafe { verb(srq.as_ptr(), &raw mut number) })?;
+    Ok(number)
+}
+
+/// `ibv_open_qp`.
+///
+/// # Safety
+/// The context, and the domain that the attributes name, are open.
+pub(crate) unsafe fn open_qp(
+    context: NonNull<ibv_context>,
+    attr: &mut ibv_qp_open_attr,
+) -> io::Result<NonNull<ibv_qp>> {
+    let verb = newer!(context, open_qp).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    made(unsafe { verb(context.as_ptr(), attr) })
+}
+
+/// Destroys a queue pair that was opened (`ibv_open_qp`), without the provider: libmlx5 (of rdma-core 44,
+/// and 64 too) gives memory back then that only those it created have, and the process dies. What the
+/// provider keeps of it, its structure, stays.
+///
+/// # Safety
+/// The queue pair was opened, and is destroyed once.
+pub(crate) unsafe fn destroy_opened_qp(qp: NonNull<ibv_qp>) -> io::Result<()> {
+    type Destroy = unsafe extern "C" fn(*mut ibv_qp) -> c_int;
+    // What all providers call. Its version is that of the library, with which a program that is linked
+    // to it would run, and with no other.
+    static DESTROY: LazyLock<Option<Destroy>> = LazyLock::new(|| {
+        let (library, name) = (c"libibverbs.so.1", c"ibv_cmd_destroy_qp");
+        // SAFETY: both end with a zero; the library is there, for this is linked to it.
+        let found = unsafe {
+            let library = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            if library.is_null() {
+                return None;
+            }
+            libc::dlsym(library, name.as_ptr())
+        };
+        // SAFETY: it has had this type ever since there is such a function.
+        (!found.is_null()).then(|| unsafe { transmute::<*mut c_void, Destroy>(found) })
+    });
+    let destroy = (*DESTROY).ok_or_else(unsupported)?;
+    // SAFETY: the caller's promise.
+    check(unsafe { destroy(qp.as_ptr()) })
 }
 
 /// `ibv_get_async_event`: blocks, unless the descriptor says otherwise.

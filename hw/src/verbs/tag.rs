@@ -24,6 +24,8 @@ pub(super) enum Kind {
     LastSend = 5,
     /// The same of a receive queue.
     LastRecv = 6,
+    /// A receive of a shared receive queue for XRC: which queue says its user index.
+    Xrc = 7,
 }
 
 /// An identifier without its counter: what all requests of a queue's life have in common.
@@ -83,6 +85,7 @@ pub(super) fn parts(wr_id: u64) -> (Option<Kind>, u32, u32) {
         4 => Some(Kind::Shared),
         5 => Some(Kind::LastSend),
         6 => Some(Kind::LastRecv),
+        7 => Some(Kind::Xrc),
         // Nobody has posted that.
         _ => None,
     };
@@ -98,7 +101,7 @@ mod tests {
         for number in 0..=u8::MAX {
             let (kind, index, counter) = parts(u64::from(number) << 56 | 0x00ab_cdef_8765_4321);
             assert_eq!((index, counter), (0xab_cdef, 0x8765_4321));
-            assert_eq!(kind.map(|kind| kind as u8), (number < 7).then_some(number));
+            assert_eq!(kind.map(|kind| kind as u8), (number < 8).then_some(number));
         }
         let tag = Tag::new(Kind::Recv, 0xff12_3456);
         assert_eq!(parts(tag.of(7)), (Some(Kind::Recv), 0x12_3456, 7));

@@ -93,10 +93,20 @@ impl Extended {
     #[inline(always)]
     pub unsafe fn start(cq: Poller, attr: *mut sys::ibv_poll_cq_attr) -> Option<Self> {
         // SAFETY: the caller's promise.
+        unsafe { Self::try_start(cq, attr) }.ok()
+    }
+
+    /// As [`start`](Self::start); where nothing is there (`ENOENT`), or it failed, what libibverbs
+    /// answers. There is nothing to end then.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn try_start(cq: Poller, attr: *mut sys::ibv_poll_cq_attr) -> Result<Self, i32> {
+        // SAFETY: the caller's promise.
         match unsafe { cq.start(attr) } {
-            0 => Some(Self(cq)),
-            // Nothing is there, or it failed: there is nothing to end then.
-            _ => None,
+            0 => Ok(Self(cq)),
+            answer => Err(answer),
         }
     }
 }
@@ -157,9 +167,13 @@ impl Fields for Extended {
 }
 
 fn named(user_index: u32, counter: u32) -> CompletedWqe {
+    // The ledger knows.
+    of_qp(0, user_index, counter)
+}
+
+fn of_qp(qpn: u32, user_index: u32, counter: u32) -> CompletedWqe {
     CompletedWqe {
-        // The ledger knows.
-        qpn: 0,
+        qpn,
         user_index,
         wqe_counter: counter as u16,
     }
@@ -191,11 +205,19 @@ pub(super) fn plain(bytes: u32, user_index: u32, counter: u32) -> Cqe64 {
 
 /// A receive of a connection.
 pub(super) fn received(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
+    received_by(wc, named(user_index, counter))
+}
+
+/// A receive of XRC, which came by the target that the completion names.
+pub(super) fn received_by_target(wc: &impl Fields, user_index: u32, counter: u32) -> Cqe64 {
+    received_by(wc, of_qp(wc.qp_num(), user_index, counter))
+}
+
+fn received_by(wc: &impl Fields, wqe: CompletedWqe) -> Cqe64 {
     const WRITTEN: u32 = sys::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
     if is_plain(wc) {
-        return plain(wc.byte_len(), user_index, counter);
+        return Cqe64::responder(CqeOpcode::RespSend, wqe, wc.byte_len());
     }
-    let wqe = named(user_index, counter);
     if wc.flags() & WITH_INV != 0 {
         let key = Be32::new(wc.imm());
         return Cqe64::responder(CqeOpcode::RespSendInv, wqe, wc.byte_len()).with_imm(key);
@@ -230,9 +252,14 @@ pub(super) fn failed(wc: &impl Fields, kind: Kind, user_index: u32, counter: u32
     };
     let opcode = match kind {
         Kind::Send | Kind::Fetch | Kind::LastSend => CqeOpcode::ReqErr,
-        Kind::Recv | Kind::Datagram | Kind::Shared | Kind::LastRecv => CqeOpcode::RespErr,
+        Kind::Recv | Kind::Datagram | Kind::Shared | Kind::LastRecv | Kind::Xrc => {
+            CqeOpcode::RespErr
+        }
     };
-    let wqe = named(user_index, counter);
+    let wqe = match kind {
+        Kind::Xrc => of_qp(wc.qp_num(), user_index, counter),
+        _ => named(user_index, counter),
+    };
     Cqe64::failed(opcode, wqe, 0, status, wc.vendor_err() as u8)
 }
 

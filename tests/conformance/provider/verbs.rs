@@ -1,5 +1,7 @@
 //! rxe of Linux 6.1, as a device of libibverbs: what it lacks, and what it does otherwise.
 
+#[path = "libmlx5.rs"]
+mod libmlx5;
 #[path = "mlx5.rs"]
 mod mlx5;
 
@@ -223,11 +225,19 @@ fn is_plain() -> bool {
     std::env::var_os("BELLWIRE_VERBS_PLAIN").is_some_and(|value| value == "1")
 }
 
+/// Whether the device is a ConnectX, by libibverbs.
+fn is_libmlx5(device: &Device) -> bool {
+    device.name().starts_with("mlx5")
+}
+
 /// The device that is to be judged in place of the others, if there is one.
 pub fn providers() -> Option<&'static [Provider]> {
     std::env::var_os(DEVICE)?;
-    Some(match open().provider() {
+    let device = open();
+    Some(match device.provider() {
         ProviderKind::Mlx5 => &mlx5::RINGS,
+        _ if is_libmlx5(&device) && is_plain() => &libmlx5::PLAIN,
+        _ if is_libmlx5(&device) => &libmlx5::STOCK,
         _ if is_plain() => &PLAIN,
         _ => &BEST,
     })
@@ -235,8 +245,11 @@ pub fn providers() -> Option<&'static [Provider]> {
 
 /// Its page. Plain queues have none: they follow the rules that the others do, but for a few.
 pub fn page() -> Option<super::Page> {
-    if open().provider() == ProviderKind::Mlx5 {
-        return Some(mlx5::PAGE);
+    let device = open();
+    match device.provider() {
+        ProviderKind::Mlx5 => Some(mlx5::PAGE),
+        _ if is_plain() => None,
+        _ if is_libmlx5(&device) => Some(libmlx5::PAGE),
+        _ => Some(("conformance-verbs.md", "cargo xtask conformance --verbs")),
     }
-    (!is_plain()).then_some(("conformance-verbs.md", "cargo xtask conformance --verbs"))
 }

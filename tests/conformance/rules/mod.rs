@@ -25,6 +25,7 @@ mod uc;
 mod ud;
 mod windows;
 mod xrc;
+mod xrc_domains;
 
 use crate::rule::Group;
 
@@ -62,6 +63,7 @@ pub fn groups() -> Vec<Group> {
         multicast::group(),
         srq::group(),
         xrc::group(),
+        xrc_domains::group(),
         gone::group(),
     ]);
     groups

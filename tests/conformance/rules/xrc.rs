@@ -51,20 +51,20 @@ const OK: WcStatus = WcStatus::Success;
 const REFUSED: WcStatus = WcStatus::RemInvReqErr;
 
 /// An initiator and its target, and queues in the target's domain with their completion queue.
-struct World {
-    device: Device,
-    pd: Pd,
-    xrcd: Xrcd,
-    qp: Qp<Xrc>,
-    cq: Cq,
-    target: XrcTarget,
-    srqs: Vec<Srq>,
-    arrivals: Cq,
+pub struct World {
+    pub device: Device,
+    pub pd: Pd,
+    pub xrcd: Xrcd,
+    pub qp: Qp<Xrc>,
+    pub cq: Cq,
+    pub target: XrcTarget,
+    pub srqs: Vec<Srq>,
+    pub arrivals: Cq,
     region: bellwire::Region,
-    quiet: Quiet,
+    pub quiet: Quiet,
 }
 
-fn srq(pd: &Pd, xrcd: &Xrcd, cq: &mut Cq) -> Srq {
+pub fn srq(pd: &Pd, xrcd: &Xrcd, cq: &mut Cq) -> Srq {
     let sizes = SrqInit {
         max_wr: 16,
         ..SrqInit::default()
@@ -72,14 +72,14 @@ fn srq(pd: &Pd, xrcd: &Xrcd, cq: &mut Cq) -> Srq {
     pd.create_xrc_srq(xrcd, cq, &sizes).expect("a queue")
 }
 
-fn initiator(pd: &Pd) -> (Qp<Xrc>, Cq) {
+pub fn initiator(pd: &Pd) -> (Qp<Xrc>, Cq) {
     let (send, recv) = init().cq_entries_of::<Xrc>();
     let mut cq = pd.device().create_cq(send + recv).expect("a queue");
     let qp = pd.create_qp_of(&mut cq, &init()).expect("a queue pair");
     (qp, cq)
 }
 
-fn connect(qp: &mut Qp<Xrc>, target: &XrcTarget) {
+pub fn connect(qp: &mut Qp<Xrc>, target: &XrcTarget) {
     let attr = impatient();
     qp.init(&attr).expect("INIT");
     target.init(&attr).expect("INIT");
@@ -88,10 +88,10 @@ fn connect(qp: &mut Qp<Xrc>, target: &XrcTarget) {
 }
 
 impl World {
-    fn new(p: &Provider) -> Self {
+    pub fn new(p: &Provider) -> Self {
         let device = p.device();
         let pd = device.alloc_pd();
-        let xrcd = device.open_xrcd();
+        let xrcd = device.open_xrcd().expect("a domain");
         let mut arrivals = device.create_cq(256).expect("a queue");
         let srqs = (0..2).map(|_| srq(&pd, &xrcd, &mut arrivals)).collect();
         let (mut qp, cq) = initiator(&pd);
@@ -111,14 +111,14 @@ impl World {
         }
     }
 
-    fn receive(&mut self, queue: usize, wr_id: u64) {
+    pub fn receive(&mut self, queue: usize, wr_id: u64) {
         let place = self.region.sge(0, 256);
         // SAFETY: the region outlives the request, and its memory is only ever copied out.
         unsafe { self.srqs[queue].post(wr_id, &[place]) }.expect("room");
         self.srqs[queue].ring();
     }
 
-    fn go<O: Operation>(&mut self, srqn: u32, operation: O, payload: impl Payload)
+    pub fn go<O: Operation>(&mut self, srqn: u32, operation: O, payload: impl Payload)
     where
         Xrc: bellwire::wqe::Supports<O>,
     {
@@ -128,12 +128,12 @@ impl World {
         self.qp.sq().ring();
     }
 
-    fn told(&mut self, status: WcStatus) {
+    pub fn told(&mut self, status: WcStatus) {
         let done = wait(&mut self.cq);
         assert_eq!((done.wr_id, done.status()), (1, status));
     }
 
-    fn number(&self, queue: usize) -> u32 {
+    pub fn number(&self, queue: usize) -> u32 {
         self.srqs[queue].srq_num()
     }
 }
@@ -255,7 +255,7 @@ fn an_unknown_queue_is_refused(p: &Provider) {
 
 fn a_queue_of_another_domain_is_refused(p: &Provider) {
     let mut w = World::new(p);
-    let other = w.device.open_xrcd();
+    let other = w.device.open_xrcd().expect("a domain");
     let queue = srq(&w.pd, &other, &mut w.arrivals);
     refused(w, queue.srq_num());
 }

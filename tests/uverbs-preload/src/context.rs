@@ -9,7 +9,8 @@ use bellwire::event::Element;
 use bellwire::rings::{Cq, Qp, Srq};
 use bellwire::{Device, Mr, Mw, Pd, Xrcd};
 use rustix::io::Errno;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What a descriptor of the device leads to: nothing until the program gets a context.
 #[derive(Debug, Default)]
@@ -65,7 +66,10 @@ pub struct QpObject {
     pub qp: Arc<Qp>,
     pub cap: bellwire::state::QpCap,
     pub sq_sig_all: bool,
-    pub page: Page,
+    /// How the program's events call it.
+    pub user_handle: u64,
+    /// None of an XRC target that was opened.
+    pub page: Option<Page>,
     /// The register that it was given of those at the start.
     pub register: Option<u32>,
     /// Keeps what it is on from going.
@@ -89,12 +93,25 @@ impl<T> Domain<T> {
     }
 }
 
+/// An XRC domain, and the targets in it by number.
+#[derive(Debug)]
+pub struct XrcDomain {
+    pub xrcd: Xrcd,
+    pub targets: Mutex<HashMap<u32, Weak<Qp>>>,
+}
+
+impl XrcDomain {
+    pub fn targets(&self) -> MutexGuard<'_, HashMap<u32, Weak<Qp>>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The objects of a context.
 #[derive(Debug)]
 pub struct State {
     pub pds: Table<Domain<Pd>>,
     /// Shared by those that name the same file.
-    pub xrcds: Table<Domain<Arc<Xrcd>>>,
+    pub xrcds: Table<Domain<Arc<XrcDomain>>>,
     pub mrs: Table<(Mr, Arc<()>)>,
     pub mws: Table<(Mw, Arc<()>)>,
     pub cqs: Table<CqObject>,
@@ -230,12 +247,19 @@ impl State {
 }
 
 impl Context {
-    /// Ends a queue pair; gives how many of its events were told.
-    pub fn end_qp(&self, object: QpObject) -> u32 {
-        engine::remove_qp(&object.qp);
+    /// Ends a queue pair; gives how many of its events were told. An XRC target goes on while others have
+    /// it: its events are those of `other` then.
+    pub fn end_qp(&self, object: QpObject, other: Option<u64>) -> u32 {
+        if object.page.is_some() {
+            engine::remove_qp(&object.qp);
+        }
         let element = Element::Qp(object.qp.qp_num());
         drop(object);
-        self.events.forget(element).told
+        let told = self.events.forget(element).told;
+        if let Some(user_handle) = other {
+            self.events.name(element, user_handle);
+        }
+        told
     }
 
     /// Ends a completion queue; gives how many of its events were told.
@@ -263,7 +287,7 @@ impl Drop for Context {
             (qps, srqs, state.cqs.take_all())
         };
         qps.into_iter().for_each(|qp| {
-            self.end_qp(qp);
+            self.end_qp(qp, None);
         });
         srqs.into_iter().for_each(|srq| {
             self.end_srq(srq);

@@ -47,6 +47,11 @@ impl<T> Table<T> {
         self.objects.insert(handle, object);
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        self.objects.values()
+    }
+
     /// Takes all of them.
     pub fn take_all(&mut self) -> Vec<T> {
         self.objects.drain().map(|(_, object)| object).collect()

@@ -71,13 +71,13 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Builds C programs against a library with devices of libibverbs, installed for the guest's programs:
-/// they see what is below the target folder.
-pub struct ForGuest<'a> {
+/// Builds C programs against a library with devices of libibverbs. Those for the guest are below the target
+/// folder, which it sees.
+pub struct WithVerbs<'a> {
     bench: Bench<'a>,
 }
 
-impl<'a> ForGuest<'a> {
+impl<'a> WithVerbs<'a> {
     /// Installs the library in `dir`, an absolute path.
     ///
     /// # Errors

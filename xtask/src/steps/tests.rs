@@ -1,14 +1,14 @@
 //! Steps that run the Rust tests as they are.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
 };
 
 use anyhow::Result;
 
-use super::tools;
+use super::{c::WithVerbs, tools};
 use crate::{
     command::{command, limited},
     run::Run,
@@ -59,14 +59,25 @@ pub fn doc(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
+/// The ways to a ConnectX device, by the variables that have `Device::open` take them: by its rings, and by
+/// libibverbs and libmlx5, `ibv_wr_*` first. The last has no page of its own.
+const WAYS: [&[&str]; 3] = [
+    &[],
+    &["BELLWIRE_VERBS_ONLY"],
+    &["BELLWIRE_VERBS_ONLY", "BELLWIRE_VERBS_PLAIN"],
+];
+
 /// The conformance suite on ConnectX devices. They are one device, whose groups and ports rules would
 /// share: one rule at a time.
-fn mlx5_conformance(workspace: &Workspace, run: &mut Run, bless: bool) -> bool {
+fn mlx5_conformance(workspace: &Workspace, run: &mut Run, way: &[&str], bless: bool) -> bool {
     let build = run.command(&mut command("cargo build -p bellwire-uverbs-preload"));
     let mut suite = on_connectx(
         workspace,
         "cargo test -p bellwire-tests --features mlx5 --test conformance -- --test-threads 1",
     );
+    for name in way {
+        suite.env(name, "1");
+    }
     if bless {
         suite.env("BELLWIRE_BLESS", "1");
     }
@@ -86,16 +97,34 @@ fn mlx5_links(workspace: &Workspace, run: &mut Run) {
     run.command(tests.env(JOURNAL.0, JOURNAL.1));
 }
 
+/// XRC in C: by libibverbs both ways; the rings do not have it.
+fn mlx5_c(workspace: &Workspace, run: &mut Run) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut library = WithVerbs::install(workspace, dir.path())?;
+    let Some(program) = library.program("ffi-c/tests/c/xrc.c", run)? else {
+        return Ok(());
+    };
+    for (way, more) in WAYS.into_iter().zip(["none", "", ""]) {
+        let mut program = command(&format!(
+            "{} {} mlx5_0 {more}",
+            runner(&preload(workspace)),
+            program.display()
+        ));
+        for name in way {
+            program.env(name, "1");
+        }
+        run.command(&mut limited(&program, EXAMPLE_LIMIT));
+    }
+    Ok(())
+}
+
 /// A test that runs with the stand-in, which is built already.
 fn on_connectx(workspace: &Workspace, test: &str) -> Command {
-    let preload = workspace
-        .root()
-        .join(workspace.target("debug/libuverbs_preload.so"));
     let mut test = command(test);
     // Cargo and the compiler are to have none of it.
     test.env(
         "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
-        runner(&preload),
+        runner(&preload(workspace)),
     )
     .env("BELLWIRE_VERBS_DEVICE", "mlx5_0");
     test
@@ -110,7 +139,7 @@ fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
         return;
     }
     let target = workspace.root().join(workspace.target("debug"));
-    let on_it = runner(&target.join("libuverbs_preload.so"));
+    let on_it = runner(&preload(workspace));
     let on_it = format!("{on_it} UVERBS_PRELOAD_FABRIC=examples");
     let example = |name: &str| target.join("examples").join(name).display().to_string();
     let pingpong = format!("{on_it} {} -d mlx5_0 -n 20", example("pingpong"));
@@ -134,18 +163,26 @@ fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
     }
 }
 
+/// The stand-in for the kernel.
+fn preload(workspace: &Workspace) -> PathBuf {
+    let built = workspace.target("debug/libuverbs_preload.so");
+    workspace.root().join(built)
+}
+
 /// What cargo starts a test with, so that the library is loaded before all others.
 fn runner(preload: &Path) -> String {
     format!("env LD_PRELOAD={}", preload.display())
 }
 
-/// Has the conformance suite write the page of ConnectX devices.
+/// Has the conformance suite write the pages of ConnectX devices.
 ///
 /// # Errors
 /// What is lacking.
 pub fn bless_mlx5(workspace: &Workspace) -> Result<ExitCode> {
     tools::need_packages(&tools::UVERBS)?;
-    let written = mlx5_conformance(workspace, &mut Run::default(), true);
+    let [rings, verbs, _] = WAYS;
+    let written = mlx5_conformance(workspace, &mut Run::default(), rings, true)
+        && mlx5_conformance(workspace, &mut Run::default(), verbs, true);
     Ok(match written {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
@@ -172,7 +209,7 @@ pub fn bless_mlx5_faults(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// Runs what needs libibverbs and libmlx5 as the distribution has them: stock programs on the stand-in for
-/// the kernel; layouts beside the headers; ConnectX devices by their rings.
+/// the kernel; layouts beside the headers; ConnectX devices by their rings, and by libibverbs.
 pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::UVERBS)?;
     let mut run = Run::default();
@@ -182,8 +219,13 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     run.command(&mut command(
         "cargo test -p bellwire --features mlx5 --lib -- mlx5 verbs",
     ));
-    if mlx5_conformance(workspace, &mut run, false) {
+    let mut follows = true;
+    for way in WAYS {
+        follows &= mlx5_conformance(workspace, &mut run, way, false);
+    }
+    if follows {
         mlx5_links(workspace, &mut run);
+        mlx5_c(workspace, &mut run)?;
         mlx5_examples(workspace, &mut run);
     }
     run.must_have_found_tests();

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::c::ForGuest;
+use super::c::WithVerbs;
 use crate::{
     command::{command, limited, shown},
     run::Run,
@@ -169,13 +169,14 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
 fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
     let dir = workspace.root().join(workspace.target("vm/c"));
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let mut library = ForGuest::install(workspace, &dir)?;
+    let mut library = WithVerbs::install(workspace, &dir)?;
     let mut build = |source| {
         let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
     };
-    let (Some(device), Some(cm), Some(hello), Some(pingpong), Some(kv)) = (
+    let (Some(device), Some(xrc), Some(cm), Some(hello), Some(pingpong), Some(kv)) = (
         build("ffi-c/tests/c/device.c")?,
+        build("ffi-c/tests/c/xrc.c")?,
         build("ffi-c/tests/c/cm.c")?,
         build("examples/c/hello.c")?,
         build("examples/c/pingpong.c")?,
@@ -186,6 +187,7 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
     // By an entry of the GID table: the IPv4 address.
     let mut checks = vec![
         (command(&format!("{device} rxe0 1")), Status(0)),
+        (command(&format!("{xrc} rxe0 none")), Status(0)),
         (command(&format!("{cm} rdma 10.77.0.1")), Status(0)),
         (command(&format!("{hello} rxe0")), Status(0)),
     ];

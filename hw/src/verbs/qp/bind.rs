@@ -8,18 +8,36 @@ use bellwire_core::wqe::BindMwInfo;
 use std::ptr::NonNull;
 
 impl Qp {
-    /// The key to invalidate. A window's is the one that it has now: taking it away changed the
-    /// program's, and not the device's. rxe (Linux 6.1) brings the kernel down where a window is
-    /// bound to nothing; as far as is known here, that is refused.
+    /// The key to invalidate, which the program names: not that of the window that it once was is for the
+    /// device to refuse. rxe (Linux 6.1) brings the kernel down where a window is bound to nothing; as
+    /// far as is known here, that is refused.
     pub(in crate::verbs) fn invalidated(&self, rkey: u32) -> Option<u32> {
         let mut tables = self.context.tables();
         let Some(window) = tables.windows.get_mut(&(rkey >> 8)) else {
             return Some(rkey);
         };
-        let bound = window.bound.take();
         // SAFETY: in the table, so it is there.
-        let key = unsafe { window.mw.as_ref().rkey };
-        (bound.is_some() || !self.context.is_rxe).then_some(key)
+        let is_its_key = unsafe { window.mw.as_ref().rkey } == rkey;
+        let bound = window.bound.is_some();
+        if is_its_key {
+            window.bound = None;
+        }
+        (bound || !self.context.is_rxe).then_some(rkey)
+    }
+
+    /// The key to invalidate where a window of type 2 is to be bound to nothing: the one that it has now.
+    /// Taking it away changed the program's, and not the device's. Of rxe as above.
+    pub(in crate::verbs) fn unbound(&self, rkey: u32) -> Option<u32> {
+        let now = self
+            .context
+            .tables()
+            .windows
+            .get(&(rkey >> 8))
+            .map(|window| {
+                // SAFETY: in the table, so it is there.
+                unsafe { window.mw.as_ref().rkey }
+            });
+        self.invalidated(now.unwrap_or(rkey))
     }
 
     /// The window and the region of a bind. A length of zero binds to nothing; libibverbs wants a

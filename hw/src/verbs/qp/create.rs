@@ -33,7 +33,7 @@ impl Ops {
         if transport != QpType::Ud {
             flags |= F::IBV_QP_EX_WITH_RDMA_WRITE | F::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
         }
-        if transport == QpType::Rc {
+        if matches!(transport, QpType::Rc | QpType::XrcSend) {
             flags |= F::IBV_QP_EX_WITH_RDMA_READ;
         }
         let more = [
@@ -58,7 +58,7 @@ impl Ops {
         const RC: [Ops; 3] = [Ops::ALL, Ops::ATOMICS, NONE];
         const UC: [Ops; 3] = [WINDOWS.and(Ops::LOCAL_INV), WINDOWS, NONE];
         match transport {
-            QpType::Rc => &RC,
+            QpType::Rc | QpType::XrcSend => &RC,
             QpType::Uc => &UC,
             _ => &[NONE],
         }
@@ -86,7 +86,9 @@ fn verbs_type(transport: QpType) -> Option<u32> {
         QpType::Rc => Some(sys::ibv_qp_type::IBV_QPT_RC),
         QpType::Uc => Some(sys::ibv_qp_type::IBV_QPT_UC),
         QpType::Ud => Some(sys::ibv_qp_type::IBV_QPT_UD),
-        QpType::XrcSend | QpType::XrcRecv | QpType::Dci => None,
+        QpType::XrcSend => Some(sys::ibv_qp_type::IBV_QPT_XRC_SEND),
+        // Targets have no queues: they are made elsewhere.
+        QpType::XrcRecv | QpType::Dci => None,
     }
 }
 
@@ -105,14 +107,18 @@ pub(super) unsafe fn create(
 ) -> io::Result<Made> {
     let unsupported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
     let qp_type = verbs_type(config.transport).ok_or_else(unsupported)?;
+    let receives = srq.is_null() && config.transport != QpType::XrcSend;
     let cap = sys::ibv_qp_cap {
         max_send_wr: config.sends + config.spare,
-        max_recv_wr: match srq.is_null() {
+        max_recv_wr: match receives {
             true => config.receives + config.spare,
             false => 0,
         },
         max_send_sge: config.max_send_sge.max(1),
-        max_recv_sge: config.max_recv_sge.max(1),
+        max_recv_sge: match config.transport {
+            QpType::XrcSend => 0,
+            _ => config.max_recv_sge.max(1),
+        },
         max_inline_data: config.max_inline_data,
     };
     let wishes = match context.is_plain || config.plain {

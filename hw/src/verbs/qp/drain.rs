@@ -61,7 +61,7 @@ impl Qp {
     pub(in crate::verbs) fn drain(&self) {
         let end = Instant::now() + DRAIN;
         let mut wanted = 0;
-        if self.srq.is_none() && self.post_last_recv() {
+        if self.srq.is_none() && !self.is_xrc() && self.post_last_recv() {
             wanted |= 2;
         }
         if self.error().is_err() {
@@ -123,6 +123,9 @@ impl Qp {
                     sys::ibv_wr_send(qp);
                     if !handle.is_null() {
                         sys::ibv_wr_set_ud_addr(qp, handle, self.qpn, 0);
+                    }
+                    if self.is_xrc() {
+                        sys::ibv_wr_set_xrc_srqn(qp, 0);
                     }
                     sys::ibv_wr_set_sge_list(qp, 0, null_mut());
                     sys::ibv_wr_complete(qp) == 0

@@ -4,11 +4,12 @@ mod bind;
 mod by_number;
 mod create;
 mod drain;
+mod states;
 
 pub(crate) use create::QpConfig;
 pub(super) use create::{Ops, find_inline};
+pub(super) use states::States;
 
-use super::attr;
 use super::calls::{self, PostRecv, Poster};
 use super::context::Context;
 use super::cq::{Cq, CqObject, User};
@@ -19,17 +20,12 @@ use super::tag::{Kind, Tag};
 use crate::error::Error;
 use crate::soft::Life;
 use bellwire_core::cqe::Cqe64;
-use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
+use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
 use bellwire_core::wr::QpType;
 use std::io;
-use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// Retries that rxe counts. It takes 7, the most that there are, for no end: a request to a peer that is
-/// gone would never be told.
-const RXE_RETRIES: u8 = 6;
 
 /// How its requests go to the device, and completions come back: sends', then receives'.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +60,7 @@ pub(crate) struct Qp {
     handle: NonNull<sys::ibv_qp>,
     post_recv: PostRecv,
     extended: Option<Poster>,
-    /// The same, where connections' requests may be posted by it: null once one was refused.
+    /// The same, where requests of RC and UC may be posted by it: null once one was refused.
     direct: AtomicPtr<sys::ibv_qp_ex>,
     ops: Ops,
     qpn: u32,
@@ -105,6 +101,9 @@ impl Qp {
     ) -> Result<Arc<Self>, Error> {
         let context = pd.context().clone();
         context.check_alive()?;
+        if config.transport == QpType::XrcSend {
+            context.check_xrc()?;
+        }
         // SAFETY: open.
         let post_recv = unsafe { calls::post_recv(context.handle()) };
         let post_recv = post_recv.ok_or_else(|| {
@@ -158,7 +157,7 @@ impl Qp {
         self.send_tag.store(send_tag.bits(), Ordering::Relaxed);
         self.recv_tag.store(recv_tag.bits(), Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
-        let direct = self.extended.filter(|_| !self.is_datagram());
+        let direct = self.extended.filter(|_| self.is_connected());
         let direct = direct.map_or(null_mut(), Poster::as_ptr);
         self.direct.store(direct, Ordering::Relaxed);
         self.failing.store(false, Ordering::Relaxed);
@@ -219,6 +218,17 @@ impl Qp {
     #[inline(always)]
     pub(super) fn is_datagram(&self) -> bool {
         self.transport == QpType::Ud
+    }
+
+    #[inline(always)]
+    pub(super) fn is_xrc(&self) -> bool {
+        self.transport == QpType::XrcSend
+    }
+
+    /// Whether requests name nothing but what they do: those of the other transports say where to, too.
+    #[inline(always)]
+    pub(super) fn is_connected(&self) -> bool {
+        !self.is_datagram() && !self.is_xrc()
     }
 
     pub(super) fn srq(&self) -> Option<&Srq> {
@@ -290,74 +300,29 @@ impl Qp {
         self.context.ahs.get(number)
     }
 
-    /// State and attributes (`ibv_query_qp`).
-    pub fn query(&self) -> Result<QpAttr, Error> {
-        // SAFETY: numbers and null pointers, which zeroes are values of.
-        let (mut attr, mut init) = unsafe {
-            (
-                MaybeUninit::<sys::ibv_qp_attr>::zeroed().assume_init(),
-                MaybeUninit::<sys::ibv_qp_init_attr>::zeroed().assume_init(),
-            )
-        };
-        let all = (QpAttrMask::all() - QpAttrMask::RATE_LIMIT).bits() as i32;
-        // SAFETY: alive; both can be written.
-        sys::check(unsafe {
-            sys::ibv_query_qp(self.handle.as_ptr(), &raw mut attr, all, &raw mut init)
-        })
-        .map_err(|error| Error::io("query the queue pair", error))?;
-        let attr = attr::qp_from_verbs(&attr);
-        // Devices leave there what earlier lives had.
-        Ok(match attr.qp_state {
-            QpState::Reset => QpAttr::default(),
-            _ => attr,
-        })
+    /// Its handle, of which states are asked.
+    fn states(&self) -> States<'_> {
+        States {
+            qp: self.handle,
+            transport: self.transport,
+            context: &self.context,
+        }
     }
 
-    fn verbs_modify(&self, attr: &QpAttr, mask: QpAttrMask) -> io::Result<()> {
-        let mut attr = attr::qp_to_verbs(attr);
-        if self.context.is_rxe {
-            attr.retry_cnt = attr.retry_cnt.min(RXE_RETRIES);
-        }
-        // SAFETY: alive.
-        sys::check(unsafe {
-            sys::ibv_modify_qp(self.handle.as_ptr(), &raw mut attr, mask.bits() as i32)
-        })
+    /// State and attributes (`ibv_query_qp`).
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        self.states().query()
     }
 
     /// Changes state and attributes (`ibv_modify_qp`), and gives the new state. Going to RESET wants
     /// [`begin`](Self::begin) next.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<QpState, Error> {
-        let now = self.query()?;
-        let drained = !now.sq_draining;
-        let to = check_modify(self.transport, now.qp_state, drained, attr, mask)?;
-        if now.qp_state == QpState::Reset && to == QpState::Err {
-            // Linux has no such way. Nothing can be in flight.
-            let init = QpAttr {
-                qp_state: QpState::Init,
-                port_num: 1,
-                ..QpAttr::default()
-            };
-            let required = crate::qp::required(self.transport, QpState::Reset, QpState::Init);
-            self.verbs_modify(&init, required)
-                .map_err(|error| Error::io("modify the queue pair", error))?;
-        }
-        self.check_limits(attr, mask)?;
-        if (now.qp_state, to) == (QpState::Sqd, QpState::Reset) {
-            // While sends drain, rxe of Linux 6.1 lets a queue pair go nowhere else.
-            let failing = QpAttr {
-                qp_state: QpState::Err,
-                ..QpAttr::default()
-            };
-            self.verbs_modify(&failing, QpAttrMask::STATE)
-                .map_err(|error| Error::io("modify the queue pair", error))?;
-        }
-        self.verbs_modify(attr, mask)
-            .map_err(|error| Error::io("modify the queue pair", error))?;
+        let (from, to) = self.states().modify(attr, mask)?;
         if to == QpState::Reset {
             // What it told before belongs to the life that ends.
             self.cqs().for_each(Cq::fetch_all);
         }
-        if (now.qp_state, to) == (QpState::Sqd, QpState::Rts) {
+        if (from, to) == (QpState::Sqd, QpState::Rts) {
             self.resume();
         }
         if to == QpState::Err {
@@ -366,18 +331,7 @@ impl Qp {
         Ok(to)
     }
 
-    /// What the device would refuse without saying what is wrong.
-    fn check_limits(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        let device = self.context.attr();
-        let (ports, depth) = (device.phys_port_cnt, device.max_qp_rd_atom);
-        crate::qp::check_limits(attr, mask, ports, depth)
-    }
-
     fn error(&self) -> io::Result<()> {
-        let attr = QpAttr {
-            qp_state: QpState::Err,
-            ..QpAttr::default()
-        };
-        self.verbs_modify(&attr, QpAttrMask::STATE)
+        self.states().error()
     }
 }

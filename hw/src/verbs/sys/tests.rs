@@ -14,7 +14,8 @@ layouts! {
     };
     "struct verbs_context" verbs_context {
         "query_port" query_port, "create_cq_ex" create_cq_ex, "create_qp_ex" create_qp_ex,
-        "sz" sz, "context" context,
+        "open_qp" open_qp, "get_srq_num" get_srq_num, "create_srq_ex" create_srq_ex,
+        "open_xrcd" open_xrcd, "close_xrcd" close_xrcd, "sz" sz, "context" context,
     };
     "struct ibv_context" ibv_context { "async_fd" async_fd, "abi_compat" abi_compat };
     "struct ibv_send_wr" ibv_send_wr {
@@ -38,17 +39,27 @@ layouts! {
     "struct ibv_qp_attr" ibv_qp_attr { "ah_attr" ah_attr, "rate_limit" rate_limit };
     "struct ibv_qp_ex" ibv_qp_ex {
         "wr_id" wr_id, "wr_flags" wr_flags, "wr_send" wr_send, "wr_set_sge" wr_set_sge,
-        "wr_complete" wr_complete,
+        "wr_set_xrc_srqn" wr_set_xrc_srqn, "wr_complete" wr_complete,
     };
     "struct ibv_cq_ex" ibv_cq_ex {
         "status" status, "wr_id" wr_id, "start_poll" start_poll, "end_poll" end_poll,
         "read_byte_len" read_byte_len, "read_wc_flags" read_wc_flags,
     };
     "struct ibv_qp_init_attr_ex" ibv_qp_init_attr_ex {
-        "comp_mask" comp_mask, "pd" pd, "send_ops_flags" send_ops_flags,
+        "comp_mask" comp_mask, "pd" pd, "xrcd" xrcd, "send_ops_flags" send_ops_flags,
     };
     "struct ibv_cq_init_attr_ex" ibv_cq_init_attr_ex {
         "channel" channel, "wc_flags" wc_flags, "parent_domain" parent_domain,
+    };
+    "struct ibv_xrcd_init_attr" ibv_xrcd_init_attr { "fd" fd, "oflags" oflags };
+    "struct ibv_xrcd" ibv_xrcd { "context" context };
+    "struct ibv_srq_init_attr_ex" ibv_srq_init_attr_ex {
+        "attr" attr, "comp_mask" comp_mask, "srq_type" srq_type, "pd" pd, "xrcd" xrcd, "cq" cq,
+        "tm_cap" tm_cap,
+    };
+    "struct ibv_qp_open_attr" ibv_qp_open_attr {
+        "comp_mask" comp_mask, "qp_num" qp_num, "xrcd" xrcd, "qp_context" qp_context,
+        "qp_type" qp_type,
     };
     "struct ibv_port_attr" ibv_port_attr { "link_layer" link_layer, "lid" lid };
 }

@@ -338,7 +338,8 @@ impl Service for Xrc {
     type Receiver = Target;
 
     fn ends_on(pds: (&Pd, &Pd), p: &Provider, init: &QpInit) -> (Talker<Xrc>, Target) {
-        let rx = Target::new(pds.1, p, &pds.1.device().open_xrcd());
+        let xrcd = pds.1.device().open_xrcd().expect("a domain");
+        let rx = Target::new(pds.1, p, &xrcd);
         let tx = Talker::new(pds.0, p, init, rx.srq.srq_num());
         (tx, rx)
     }

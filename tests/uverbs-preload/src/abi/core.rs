@@ -34,6 +34,7 @@ pub mod number {
     pub const OPEN_XRCD: u32 = 37;
     pub const CLOSE_XRCD: u32 = 38;
     pub const CREATE_XSRQ: u32 = 39;
+    pub const OPEN_QP: u32 = 40;
 }
 
 layouts! {
@@ -263,6 +264,14 @@ layouts! {
         qp_type: u8,
         is_srq: u8,
         reserved: u8,
+    }
+
+    OpenQp {
+        user_handle: u64,
+        xrcd_handle: u32,
+        qpn: u32,
+        qp_type: u8,
+        reserved: [u8; 7],
     }
 
     /// What the extended form has behind it.

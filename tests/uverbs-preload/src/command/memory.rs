@@ -2,11 +2,11 @@
 
 use super::{NONE, Request, check_unused};
 use crate::abi::{AllocMw, AllocMwResp, Handle, OpenXrcd, RegMr, RegMrResp};
-use crate::context::{Context, Domain};
+use crate::context::{Context, Domain, XrcDomain};
 use crate::memory::{self, Use};
 use crate::object::errno;
+use bellwire::AccessFlags;
 use bellwire::wr::MwType;
-use bellwire::{AccessFlags, Xrcd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -108,15 +108,21 @@ pub fn dealloc_mw(context: &Context, request: &mut Request<'_>) -> Result<(), Er
 type FileId = (u64, u64);
 
 /// XRC domains by the file that names them, for all contexts of the process.
-static BY_FILE: LazyLock<Mutex<HashMap<FileId, Weak<Xrcd>>>> = LazyLock::new(Mutex::default);
+static BY_FILE: LazyLock<Mutex<HashMap<FileId, Weak<XrcDomain>>>> = LazyLock::new(Mutex::default);
 
 pub fn open_xrcd(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
     const NO_FILE: u32 = u32::MAX;
     let asked: OpenXrcd = request.take()?;
     request.check_room::<Handle>()?;
-    let open = || Arc::new(context.device().open_xrcd());
+    let open = || {
+        let xrcd = context.device().open_xrcd().map_err(errno)?;
+        Ok::<_, Errno>(Arc::new(XrcDomain {
+            xrcd,
+            targets: Mutex::default(),
+        }))
+    };
     let xrcd = if asked.fd == NO_FILE {
-        open()
+        open()?
     } else {
         let file = file_of(asked.fd)?;
         let mut by_file = BY_FILE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +133,7 @@ pub fn open_xrcd(context: &Context, request: &mut Request<'_>) -> Result<(), Err
             Some(there) => there,
             None if !wants(libc::O_CREAT) => return Err(Errno::AGAIN),
             None => {
-                let new = open();
+                let new = open()?;
                 by_file.retain(|_, xrcd| xrcd.strong_count() != 0);
                 by_file.insert(file, Arc::downgrade(&new));
                 new

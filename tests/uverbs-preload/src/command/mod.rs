@@ -161,6 +161,7 @@ fn carry_out(context: &Context, number: u32, request: &mut Request<'_>) -> Resul
         (number::ATTACH_MCAST, _) => qp::attach_mcast(context, request),
         (number::DETACH_MCAST, _) => qp::detach_mcast(context, request),
         (number::CREATE_SRQ, _) => srq::create(context, request),
+        (number::OPEN_QP, _) => qp::open(context, request),
         (number::CREATE_XSRQ, _) => srq::create_xsrq(context, request),
         (number::MODIFY_SRQ, _) => srq::modify(context, request),
         (number::QUERY_SRQ, _) => srq::query(context, request),

@@ -4,7 +4,7 @@ use super::cq::place;
 use super::{NONE, Request, qp_attr};
 use crate::abi::{
     CreateMlx5Qp, CreateMlx5QpResp, CreateQp, CreateQpResp, Destroy, ExCreateQp, ExResp, Handle,
-    Mcast, ModifyQp, QueryQp, qp_flag,
+    Mcast, ModifyQp, OpenQp, QueryQp, qp_flag,
 };
 use crate::context::{Context, QpObject, State};
 use crate::engine;
@@ -15,7 +15,7 @@ use bellwire::state::{QpCap, QpState};
 use bellwire::wr::QpType;
 use rustix::io::Errno;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 const BLOCK: u64 = 64;
 
@@ -95,6 +95,9 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     let qpn = qp.qp_num();
     context.events().name(Element::Qp(qpn), asked.user_handle);
     engine::add_qp(&page, &qp);
+    if transport == QpType::XrcRecv {
+        admit(&state, asked.pd_handle, &qp)?;
+    }
     let cap = QpCap {
         max_send_wr: asked.max_send_wr,
         max_recv_wr: asked.max_recv_wr,
@@ -106,7 +109,8 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
         qp,
         cap,
         sq_sig_all: asked.sq_sig_all != 0,
-        page,
+        user_handle: asked.user_handle,
+        page: Some(page),
         register,
         holds,
     };
@@ -154,7 +158,7 @@ fn make(
     let pd = if transport == QpType::XrcRecv {
         let xrcd = state.xrcds.get(asked.pd_handle)?;
         holds.push(xrcd.users.clone());
-        init.receives = Receives::Xrc(&xrcd.of);
+        init.receives = Receives::Xrc(&xrcd.of.xrcd);
         &state.no_pd
     } else {
         let send = state.cqs.get(asked.send_cq_handle)?;
@@ -181,14 +185,55 @@ fn make(
     Ok((qp, holds))
 }
 
+/// From here on an XRC target can be opened by those who have its domain.
+fn admit(state: &State, xrcd: u32, qp: &Arc<Qp>) -> Result<(), Errno> {
+    let mut targets = state.xrcds.get(xrcd)?.of.targets();
+    targets.retain(|_, target| target.strong_count() != 0);
+    targets.insert(qp.qp_num(), Arc::downgrade(qp));
+    Ok(())
+}
+
+/// Opens an XRC target that somebody created.
+pub fn open(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
+    let asked: OpenQp = request.take()?;
+    request.check_room::<CreateQpResp>()?;
+    if QpType::from_number(asked.qp_type) != Some(QpType::XrcRecv) {
+        return Err(Errno::INVAL);
+    }
+    let mut state = context.state();
+    let xrcd = state.xrcds.get(asked.xrcd_handle)?;
+    let found = xrcd.of.targets().get(&asked.qpn).and_then(Weak::upgrade);
+    let (qp, hold) = (found.ok_or(Errno::INVAL)?, xrcd.users.clone());
+    if !state.qps.all().any(|other| Arc::ptr_eq(&other.qp, &qp)) {
+        context
+            .events()
+            .name(Element::Qp(asked.qpn), asked.user_handle);
+    }
+    let object = QpObject {
+        qp,
+        cap: QpCap::default(),
+        sq_sig_all: false,
+        user_handle: asked.user_handle,
+        page: None,
+        register: None,
+        holds: vec![hold],
+    };
+    let own = CreateQpResp {
+        qp_handle: state.qps.insert(object),
+        qpn: asked.qpn,
+        ..CreateQpResp::default()
+    };
+    request.answer(&own, &NONE)
+}
+
 pub fn modify(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {
     let asked: ModifyQp = request.take()?;
     let (attr, mask) = qp_attr::read(&asked)?;
     let state = context.state();
     let object = state.qps.get(asked.qp_handle)?;
     let now = object.qp.modify(&attr, mask).map_err(errno)?;
-    if now == QpState::Reset {
-        engine::begin_anew(&object.page);
+    if let (QpState::Reset, Some(page)) = (now, &object.page) {
+        engine::begin_anew(page);
     }
     Ok(())
 }
@@ -209,7 +254,10 @@ pub fn destroy(context: &Context, request: &mut Request<'_>) -> Result<(), Errno
     if let Some(register) = object.register {
         state.give_register(register);
     }
-    let told = context.end_qp(object);
+    let mut all = state.qps.all();
+    let other = all.find(|other| Arc::ptr_eq(&other.qp, &object.qp));
+    let other = other.map(|other| other.user_handle);
+    let told = context.end_qp(object, other);
     request.answer(&Handle { handle: told }, &NONE)
 }
 

@@ -112,7 +112,7 @@ pub fn create_xsrq(context: &Context, request: &mut Request<'_>) -> Result<(), E
                 state.cqs.get(asked.cq_handle)?,
             );
             holds.extend([xrcd.users.clone(), cq.users.clone()]);
-            Some((&*xrcd.of, &cq.cq))
+            Some((&xrcd.of.xrcd, &cq.cq))
         }
         _ => return Err(Errno::OPNOTSUPP),
     };

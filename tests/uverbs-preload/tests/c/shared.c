@@ -112,6 +112,19 @@ static void extended(struct world *world, struct ibv_cq *cq)
 		post_srq(srq, at % 16, world_sge(world, 0x40000 + at % 16 * 256, 256));
 		send_one(world, initiator, cq, at % 16, at % 2 ? 30 : 250, number);
 	}
+	/* Opened by number: nobody's, an initiator's, another type. (libmlx5 cannot destroy what it opens.) */
+	struct ibv_qp_open_attr open = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+		.qp_num = target->qp_num ^ 0x400000,
+		.xrcd = xrcd,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+	CHECK(!ibv_open_qp(world->context, &open));
+	open.qp_num = initiator->qp_num;
+	CHECK(!ibv_open_qp(world->context, &open));
+	open.qp_num = target->qp_num;
+	open.qp_type = IBV_QPT_XRC_SEND;
+	CHECK(!ibv_open_qp(world->context, &open));
 	CHECK(ibv_close_xrcd(xrcd));
 	CHECK(!ibv_destroy_qp(initiator) && !ibv_destroy_qp(target));
 	CHECK(!ibv_destroy_srq(srq) && !ibv_close_xrcd(xrcd));

@@ -1,0 +1,82 @@
+//! XRC domains.
+
+use super::control::Control;
+use super::hca::Hca;
+use crate::error::Error;
+use crate::qp::SoftTarget;
+use crate::xrcd::{OF_FILE, XrcdMode};
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What tells a file from others: device and inode.
+pub(super) type FileId = (u64, u64);
+
+/// An XRC domain.
+#[derive(Debug)]
+pub(crate) struct XrcDomain {
+    id: u32,
+    /// The targets in it, by number.
+    targets: Mutex<HashMap<u32, Weak<SoftTarget>>>,
+}
+
+impl XrcDomain {
+    /// By which queues and targets name it.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// A target was made in it.
+    pub fn admit(&self, target: &Arc<SoftTarget>) {
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.retain(|_, target| target.strong_count() != 0);
+        targets.insert(target.qp_num(), Arc::downgrade(target));
+    }
+
+    /// The target of this number, if there is one now.
+    pub fn target(&self, qpn: u32) -> Result<Arc<SoftTarget>, Error> {
+        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = targets.get(&qpn).and_then(Weak::upgrade);
+        found.ok_or(Error::UnknownQp { qpn })
+    }
+}
+
+impl Control {
+    fn new_xrcd(&mut self) -> Arc<XrcDomain> {
+        self.next_xrcd += 1;
+        Arc::new(XrcDomain {
+            id: self.next_xrcd - 1,
+            targets: Mutex::default(),
+        })
+    }
+}
+
+impl Hca {
+    /// A new domain.
+    pub(crate) fn open_xrcd(&self) -> Arc<XrcDomain> {
+        self.control().new_xrcd()
+    }
+
+    /// The domain of a file.
+    pub(crate) fn open_xrcd_of(
+        &self,
+        file: BorrowedFd<'_>,
+        mode: XrcdMode,
+    ) -> Result<Arc<XrcDomain>, Error> {
+        let stat = rustix::fs::fstat(file).map_err(|error| Error::io(OF_FILE, error.into()))?;
+        let file: FileId = (stat.st_dev, stat.st_ino);
+        let mut control = self.control();
+        let there = control.xrcds.get(&file).and_then(Weak::upgrade);
+        match (there, mode) {
+            (Some(_), XrcdMode::CreateNew) => Err(Error::XrcdOfFile { exists: true }),
+            (Some(there), _) => Ok(there),
+            (None, XrcdMode::Open) => Err(Error::XrcdOfFile { exists: false }),
+            (None, _) => {
+                let new = control.new_xrcd();
+                control.xrcds.retain(|_, xrcd| xrcd.strong_count() != 0);
+                control.xrcds.insert(file, Arc::downgrade(&new));
+                Ok(new)
+            }
+        }
+    }
+}

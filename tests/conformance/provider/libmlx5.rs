@@ -1,0 +1,92 @@
+//! A ConnectX device by libibverbs: the stock one and libmlx5, on the stand-in for the kernel
+//! (`tests/uverbs-preload`), which executes on the software HCA.
+
+use super::super::{Feature, Page, Provider};
+use bellwire_tests::fixture::Quiet;
+use std::time::Duration;
+
+/// What the interface does not offer on devices of libibverbs, and what the software HCA does not do.
+const LACKS: [Feature; 8] = [
+    Feature::FaultInjection,
+    Feature::RcSqe,
+    Feature::XrcSqe,
+    Feature::XrcInitiatorReceives,
+    Feature::XrcTargetSends,
+    Feature::PathMigration,
+    Feature::Nop,
+    Feature::VirtualClock,
+];
+
+/// What libmlx5, or the stand-in, does otherwise than the rules say.
+const OTHERWISE: [(&str, &str); 15] = [
+    ("operations::rc::an_atomic_result_may_be", EIGHT),
+    ("operations::rc::solicited", NO_SOLICITED),
+    ("channels::arming::arming_for_any_widens", THERE),
+    (
+        "channels::arming::arming_for_solicited_does_not",
+        "arming for solicited entries narrows",
+    ),
+    ("channels::arming::what_was_there", THERE),
+    (
+        "channels::waiting::edge_triggered",
+        "arms again when the event was got, and not before",
+    ),
+    ("events::caused::cq_err", LARGER),
+    ("events::caused::qp_fatal", LARGER),
+    ("events::caused::a_port_tells", LINK),
+    ("events::caused::port_", LINK),
+    ("gone::an_overrun", LARGER),
+    (
+        "ud::the_way_back",
+        "the hop limit is that which the datagram came with",
+    ),
+    ("ud::there_is_no_way_back", "the rule posts a NOP"),
+    ("ud::solicited", NO_SOLICITED),
+    (
+        "windows::binding::a_zero_based",
+        "ibv_bind_mw refuses a window of type 1 with addresses from zero",
+    ),
+];
+
+const LARGER: &str =
+    "a completion queue has up to twice the entries asked for, which the rule does not overrun";
+const LINK: &str = "the link is the administrator's, the interface cannot take it down";
+const NO_SOLICITED: &str = "libibverbs does not tell whether a message was solicited";
+const THERE: &str = "arming tells at once of entries that were not polled";
+
+/// Its page, and what renews it.
+pub const PAGE: Page = ("conformance-libmlx5.md", "cargo xtask conformance --mlx5");
+
+/// What it does otherwise, too, where requests are posted by `ibv_post_send`.
+const PLAIN_OTHERWISE: [(&str, &str); 3] = [
+    ("errors::rc::atomic_with_too_little_room", EIGHT),
+    ("errors::rc::atomic_with_too_much_room", EIGHT),
+    ("statuses::loc_len", EIGHT),
+];
+
+const EIGHT: &str = "each element of an atomic's result is taken for eight bytes";
+
+const QUIET: Quiet = Quiet(Duration::from_millis(20));
+
+pub static STOCK: [Provider; 1] = [Provider {
+    name: "libmlx5",
+    about: "a ConnectX device by libibverbs, on the stand-in for the kernel",
+    lacks: &[&LACKS],
+    otherwise: &[&OTHERWISE],
+    quiet: QUIET,
+    open: super::open,
+    open_two: None,
+    open_virtual: None,
+}];
+
+/// The same without what newer devices have: `ibv_post_send` and `ibv_poll_cq`.
+pub static PLAIN: [Provider; 1] = [Provider {
+    name: "libmlx5-plain",
+    about: "the same, by plain queues",
+    lacks: &[&LACKS],
+    otherwise: &[&OTHERWISE, &PLAIN_OTHERWISE],
+    quiet: QUIET,
+    open: super::open,
+    open_two: None,
+    open_virtual: None,
+}];
