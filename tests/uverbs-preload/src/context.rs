@@ -4,6 +4,7 @@ use crate::abi::UcontextResp;
 use crate::engine::{self, Page};
 use crate::events::Events;
 use crate::object::{Table, errno};
+use crate::places::{self, Place};
 use crate::uar::{self, Uars};
 use bellwire::event::Element;
 use bellwire::rings::{Cq, Qp, Srq};
@@ -45,6 +46,7 @@ pub struct Context {
 #[derive(Debug)]
 pub struct CqObject {
     pub cq: Cq,
+    pub place: Place,
     pub users: Arc<()>,
 }
 
@@ -52,6 +54,7 @@ pub struct CqObject {
 #[derive(Debug)]
 pub struct SrqObject {
     pub srq: Srq,
+    pub place: Place,
     pub users: Arc<()>,
     pub max_sge: u32,
     /// Keeps what it is on from going.
@@ -233,6 +236,7 @@ impl Context {
     /// Ends a queue pair; gives how many of its events were told.
     pub fn end_qp(&self, object: QpObject) -> u32 {
         engine::remove_qp(&object.qp);
+        places::remove(object.qp.qp_num());
         let element = Element::Qp(object.qp.qp_num());
         drop(object);
         self.events.forget(element).told

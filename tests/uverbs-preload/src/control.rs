@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Has something go wrong on the process's device, which starts if it has not yet. Gives zero, or an
 /// error number: `EINVAL` for what is not understood.
 ///
-/// A command is `clear`, which takes away what was ordered and has not struck, or when and what:
+/// A command is `clear`, which takes away what was ordered and has not struck; `pause`, after which the
+/// device looks at no ring, until `resume`; or when and what:
 ///
 /// ```text
 /// now                      drop-request         cq-overrun CQN
@@ -54,14 +55,17 @@ fn order(text: &str) -> Result<(), Errno> {
     let device = engine::open().map_err(errno)?;
     let mut words = text.split_whitespace();
     let first = words.next().ok_or(Errno::INVAL)?;
-    if first == "clear" {
-        device.clear_faults();
-    } else {
-        let trigger = trigger(first, &mut words)?;
-        let fault = fault(&mut words)?;
-        device
-            .inject(&Script::default().with(trigger, fault))
-            .map_err(errno)?;
+    match first {
+        "clear" => device.clear_faults(),
+        "pause" => engine::pause(true),
+        "resume" => engine::pause(false),
+        _ => {
+            let trigger = trigger(first, &mut words)?;
+            let fault = fault(&mut words)?;
+            device
+                .inject(&Script::default().with(trigger, fault))
+                .map_err(errno)?;
+        }
     }
     match words.next() {
         None => Ok(()),

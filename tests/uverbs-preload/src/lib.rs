@@ -23,7 +23,8 @@
 //! - **engine** is one thread, the device's: it watches the register pages, and executes.
 //!
 //! What is to go wrong is ordered by a function that the library adds, `uverbs_preload_control`; a
-//! program finds it by dlsym(3), or declares it weak.
+//! program finds it by dlsym(3), or declares it weak. `uverbs_preload_place` says where rings are, for
+//! who has the device pause and looks at what is written there.
 //!
 //! Environment: with `UVERBS_PRELOAD_FABRIC=NAME` the device is a node of the fabric `soft:NAME`, so
 //! that processes reach each other; without, each process is alone with its device.
@@ -43,6 +44,7 @@ mod events;
 mod hook;
 mod memory;
 mod object;
+mod places;
 mod real;
 mod sysfs;
 mod uar;
