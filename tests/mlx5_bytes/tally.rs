@@ -14,6 +14,8 @@ use std::ops::Range;
 pub struct Tally {
     worlds: u64,
     signal_all: u64,
+    /// Those whose register others have too.
+    sharing: u64,
     sends: u64,
     receives: u64,
     shared_receives: u64,
@@ -35,7 +37,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn world(&mut self, shape: &Shape) {
+    pub fn world(&mut self, shape: &Shape, shares: bool) {
+        self.sharing += u64::from(shares);
         self.worlds += 1;
         self.signal_all += u64::from(shape.sig_all);
     }
@@ -107,6 +110,7 @@ impl Tally {
     pub fn add(&mut self, other: Self) {
         self.worlds += other.worlds;
         self.signal_all += other.signal_all;
+        self.sharing += other.sharing;
         self.sends += other.sends;
         self.receives += other.receives;
         self.shared_receives += other.shared_receives;
@@ -133,6 +137,7 @@ impl Tally {
     pub fn idles_nowhere(&self) -> Check {
         let counts = [
             ("worlds with sq_sig_all", self.signal_all),
+            ("worlds that share a register", self.sharing),
             ("entries in the register", self.whole),
             ("eight bytes in the register", self.eight_bytes),
             ("wraps of the counter", self.wraps),

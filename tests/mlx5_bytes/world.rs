@@ -12,7 +12,7 @@ use crate::theirs::{Library, Shape, Theirs, Way};
 use crate::told::{self, Case};
 use bellwire::cqe::{Cqe64, CqeFormat};
 use bellwire::queue::PostError;
-use bellwire::{Cq, Pd, Qp, QpInit, Srq, SrqInit};
+use bellwire::{Cq, Pd, Qp, QpInit, SendDoorbell, Srq, SrqInit};
 use bellwire_tests::fixture::Random;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,6 +22,8 @@ pub struct Ground {
     pub library: Library,
     pub named: Named,
     pub arena: Arena,
+    /// Queue pairs that have all registers there are, so that others share one.
+    pub crowd: Vec<Qp>,
 }
 
 /// A bit that is changed on our side, to see that it is seen.
@@ -208,7 +210,9 @@ impl<'g, T: Compared> World<'g, T> {
                 return Err(format!("{shape:?}: of other sizes, {ours:?} {other:?}").into());
             }
         }
-        tally.world(&shape);
+        let shares = matches!(qp.sq().doorbell(), SendDoorbell::Mlx5Shared(_));
+        same("a shared register", shares, !ground.crowd.is_empty())?;
+        tally.world(&shape, shares);
         Ok(Self {
             limits: Limits {
                 kinds: T::KINDS,

@@ -1,6 +1,10 @@
 //! Steps that run the Rust tests as they are.
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use anyhow::Result;
 
@@ -62,20 +66,26 @@ fn mlx5_conformance(workspace: &Workspace, run: &mut Run, bless: bool) -> bool {
     let mut suite = command(
         "cargo test -p bellwire-tests --features mlx5 --test conformance -- --test-threads 1",
     );
-    let preload = workspace
-        .root()
-        .join(workspace.target("debug/libuverbs_preload.so"));
-    // Cargo and the compiler are to have none of it.
-    suite
-        .env(
-            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
-            runner(&preload),
-        )
-        .env("BELLWIRE_VERBS_DEVICE", "mlx5_0");
+    on_stand_in(workspace, &mut suite).env("BELLWIRE_VERBS_DEVICE", "mlx5_0");
     if bless {
         suite.env("BELLWIRE_BLESS", "1");
     }
     build && run.command(&mut suite)
+}
+
+/// Has tests that cargo runs see the device of the stand-in; cargo and the compiler are to have none of it.
+fn on_stand_in<'c>(workspace: &Workspace, tests: &'c mut Command) -> &'c mut Command {
+    let preload = workspace
+        .root()
+        .join(workspace.target("debug/libuverbs_preload.so"));
+    let runner = runner(&preload);
+    tests.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", runner)
+}
+
+/// What is posted and polled on rings, beside what libmlx5 posts and polls there.
+fn mlx5_bytes(workspace: &Workspace, run: &mut Run) {
+    let mut test = command("cargo test -p bellwire-tests --features mlx5 --test mlx5_bytes");
+    run.command(on_stand_in(workspace, &mut test));
 }
 
 /// The examples on ConnectX devices: pingpong also with rdma-core's, mover through an overrun.
@@ -130,7 +140,7 @@ pub fn bless_mlx5(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// Runs what needs libibverbs and libmlx5 as the distribution has them: stock programs on the stand-in for
-/// the kernel; layouts beside the headers; ConnectX devices by their rings.
+/// the kernel; layouts beside the headers; ConnectX devices by their rings, and these beside libmlx5's.
 pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::UVERBS)?;
     let mut run = Run::default();
@@ -143,6 +153,7 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     if mlx5_conformance(workspace, &mut run, false) {
         mlx5_examples(workspace, &mut run);
     }
+    mlx5_bytes(workspace, &mut run);
     run.must_have_found_tests();
     Ok(run)
 }
