@@ -4,6 +4,7 @@ use crate::abi::UcontextResp;
 use crate::engine::{self, Page};
 use crate::events::Events;
 use crate::object::{Table, errno};
+use crate::places::{self, Place};
 use crate::uar::{self, Uars};
 use bellwire::event::Element;
 use bellwire::rings::{Cq, Qp, Srq};
@@ -46,6 +47,7 @@ pub struct Context {
 #[derive(Debug)]
 pub struct CqObject {
     pub cq: Cq,
+    pub place: Place,
     pub users: Arc<()>,
 }
 
@@ -53,6 +55,7 @@ pub struct CqObject {
 #[derive(Debug)]
 pub struct SrqObject {
     pub srq: Srq,
+    pub place: Place,
     pub users: Arc<()>,
     pub max_sge: u32,
     /// Keeps what it is on from going.
@@ -253,6 +256,7 @@ impl Context {
         if object.page.is_some() {
             engine::remove_qp(&object.qp);
         }
+        places::remove(object.qp.qp_num());
         let element = Element::Qp(object.qp.qp_num());
         drop(object);
         let told = self.events.forget(element).told;

@@ -21,6 +21,7 @@ use std::time::Duration;
 /// - `settle` returns when what was rung before it has been executed, as far as it goes;
 /// - `reset` puts another device in the place of one that broke, for contexts that are opened from
 ///   then on;
+/// - `pause` has the device look at no ring until `resume`;
 /// - or when and what:
 ///
 /// ```text
@@ -67,6 +68,8 @@ fn order(text: &str) -> Result<(), Errno> {
         "clear" => device.clear_faults(),
         "settle" => engine::settle(),
         "reset" => engine::reset().map_err(errno)?,
+        "pause" => engine::pause(true),
+        "resume" => engine::pause(false),
         _ => {
             let trigger = trigger(first, &mut words)?;
             let fault = fault(&mut words)?;

@@ -6,7 +6,7 @@ use bellwire::rings::{Cq, Qp};
 use bellwire::soft::HcaConfig;
 use bellwire::{Device, Error};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -173,6 +173,17 @@ pub fn remove_cq(uars: &Arc<Uars>, cq: &Cq) {
     });
 }
 
+/// The device looks at no ring and no register.
+static PAUSED: AtomicBool = AtomicBool::new(false);
+
+/// Has the device stand still, from when this returns, or go on with what was rung meanwhile. Commands
+/// are executed all the same.
+pub fn pause(paused: bool) {
+    // Relaxed: the change below says so.
+    PAUSED.store(paused, Ordering::Relaxed);
+    change(|_, _| ());
+}
+
 /// Counters begin anew on this page: the next ring may be with what the register says already.
 pub fn begin_anew(page: &Page) {
     change(|watched, number| watched.fresh.push((number, page.clone())));
@@ -211,10 +222,12 @@ impl Watched {
     }
 
     /// Begins anew on the pages that changes after this one ask it for.
-    fn freshen(&self, last: u64) {
+    fn freshen(&self, last: u64, paused: bool) {
         for (_, page) in self.fresh.iter().filter(|(number, _)| *number > last) {
             page.uars.forget(page.page);
-            self.look_at_page(page);
+            if !paused {
+                self.look_at_page(page);
+            }
         }
     }
 
@@ -270,7 +283,7 @@ extern "C" fn forked() {
 
 fn watch() {
     let mut now = watched().clone();
-    let mut idle = 0u32;
+    let (mut idle, mut paused) = (0u32, false);
     loop {
         // Acquire: partner of the release in `change`; what is watched now is seen.
         let changes = CHANGES.load(Ordering::Acquire);
@@ -278,11 +291,18 @@ fn watch() {
         let last = TAKEN_OVER.load(Ordering::Relaxed);
         if last != changes {
             now = watched().clone();
-            now.freshen(last);
+            // Relaxed: whoever changed it did so before the change that was acquired.
+            let (was, is) = (paused, PAUSED.load(Ordering::Relaxed));
+            paused = is;
+            now.freshen(last, paused);
+            if was && !paused {
+                // Bells of the pages that began anew meanwhile were not heard.
+                now.pages.iter().for_each(|page| now.look_at_page(page));
+            }
             // Release: partner of the acquire in `change`; what was watched is let go before.
             TAKEN_OVER.store(changes, Ordering::Release);
         }
-        let worked = now.look();
+        let worked = !paused && now.look();
         now.device.iter().for_each(Device::progress);
         idle = if worked { 0 } else { idle.saturating_add(1) };
         match idle {

@@ -38,6 +38,11 @@ impl<T> Table<T> {
     }
 
     /// As [`get`](Self::get).
+    pub fn get_mut(&mut self, handle: u32) -> Result<&mut T, Errno> {
+        self.objects.get_mut(&handle).ok_or(Errno::INVAL)
+    }
+
+    /// As [`get`](Self::get).
     pub fn remove(&mut self, handle: u32) -> Result<T, Errno> {
         self.objects.remove(&handle).ok_or(Errno::INVAL)
     }

@@ -90,6 +90,13 @@ impl Uars {
         (page < DYNAMIC).then_some(self.fixed + page)
     }
 
+    /// A page, as this side sees it.
+    pub fn at(&self, page: u32) -> *mut u8 {
+        debug_assert!((page as usize) < self.seen.len());
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(page as usize * PAGE) }
+    }
+
     fn register(&self, page: u32, offset: usize) -> &AtomicU64 {
         let place = page as usize * PAGE + offset;
         debug_assert!(place < self.seen.len() * PAGE);

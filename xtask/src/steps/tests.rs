@@ -130,6 +130,12 @@ fn on_connectx(workspace: &Workspace, test: &str) -> Command {
     test
 }
 
+/// What is posted and polled on rings, beside what libmlx5 posts and polls there.
+fn mlx5_bytes(workspace: &Workspace, run: &mut Run) {
+    let test = "cargo test -p bellwire-tests --features mlx5 --test mlx5_bytes";
+    run.command(&mut on_connectx(workspace, test));
+}
+
 /// The examples on ConnectX devices: pingpong also with rdma-core's, mover through an overrun.
 fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
     let built = run.command(&mut command(
@@ -209,7 +215,8 @@ pub fn bless_mlx5_faults(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// Runs what needs libibverbs and libmlx5 as the distribution has them: stock programs on the stand-in for
-/// the kernel; layouts beside the headers; ConnectX devices by their rings, and by libibverbs.
+/// the kernel; layouts beside the headers; ConnectX devices by their rings, these beside libmlx5's, and by
+/// libibverbs.
 pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::UVERBS)?;
     let mut run = Run::default();
@@ -228,6 +235,7 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
         mlx5_c(workspace, &mut run)?;
         mlx5_examples(workspace, &mut run);
     }
+    mlx5_bytes(workspace, &mut run);
     run.must_have_found_tests();
     Ok(run)
 }

@@ -10,6 +10,7 @@ use crate::descriptors::{self, Descriptor};
 use crate::engine;
 use crate::memory::{self, Use};
 use crate::object::errno;
+use crate::places::Place;
 use bellwire::event::Element;
 use bellwire::rings::{Cq, CqInit};
 use rustix::io::Errno;
@@ -68,6 +69,7 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     engine::add_cq(&context.page(0), &cq);
     let object = CqObject {
         cq,
+        place: Place::of(init.ring, count, driver.cqe_size, init.records),
         users: Arc::default(),
     };
     let cq_handle = context.state().cqs.insert(object);
@@ -87,8 +89,9 @@ pub fn resize(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     let asked: ResizeCq = request.take()?;
     let driver: ResizeMlx5Cq = request.take_driver();
     request.check_room::<ResizeCqResp>()?;
-    let state = context.state();
-    let cq = &state.cqs.get(asked.cq_handle)?.cq;
+    let mut state = context.state();
+    let object = state.cqs.get_mut(asked.cq_handle)?;
+    let cq = &object.cq;
     if u32::from(driver.cqe_size) != cq.cqe_size() {
         return Err(Errno::INVAL);
     }
@@ -98,6 +101,7 @@ pub fn resize(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
     // SAFETY: the memory is there now; libmlx5 keeps it until the queue goes or is resized, and polls
     // nothing meanwhile.
     unsafe { cq.resize(ring, count) }.map_err(errno)?;
+    (object.place.ring, object.place.count) = (ring.as_ptr(), count);
     let own = ResizeCqResp {
         cqe: count - 1,
         reserved: 0,

@@ -9,7 +9,9 @@ use crate::abi::{
 use crate::context::{Context, QpObject, State};
 use crate::engine;
 use crate::object::errno;
+use crate::places::{self, Place, Places};
 use bellwire::event::Element;
+use bellwire::port::DoorbellRecord;
 use bellwire::rings::{Qp, QpInit, Receives, Ring};
 use bellwire::state::{QpCap, QpState};
 use bellwire::wr::QpType;
@@ -82,7 +84,9 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
         return Err(Errno::INVAL);
     }
     let mut state = context.state();
-    let made = make(&state, transport, &asked, &driver)?;
+    let rings = Rings::of(&driver)?;
+    let records = place(driver.db_addr, 8, 8)?;
+    let (qp, holds, mut places) = make(&state, transport, &asked, (&rings, records, driver.uidx))?;
     let (page, register) = if driver.flags & qp_flag::BFREG_INDEX != 0 {
         let page = context.uars().dynamic_page_of(driver.bfreg_index);
         (page.ok_or(Errno::INVAL)?, None)
@@ -90,9 +94,12 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
         let register = state.take_register();
         (context.uars().page_of(register), Some(register))
     };
-    let (qp, holds) = made;
-    let (qp, page) = (Arc::new(qp), context.page(page));
+    let qp = Arc::new(qp);
     let qpn = qp.qp_num();
+    let on = (context, page);
+    places[0] = (rings.sends).map(|ring| Place::of_sends(ring, records, on, driver.uidx));
+    places::add(qpn, places);
+    let page = context.page(page);
     context.events().name(Element::Qp(qpn), asked.user_handle);
     engine::add_qp(&page, &qp);
     if transport == QpType::XrcRecv {
@@ -143,16 +150,16 @@ fn make(
     state: &State,
     transport: QpType,
     asked: &CreateQp,
-    driver: &CreateMlx5Qp,
-) -> Result<(Qp, Vec<Arc<()>>), Errno> {
-    let rings = Rings::of(driver)?;
+    (rings, records, user_index): (&Rings, NonNull<[DoorbellRecord; 2]>, u32),
+) -> Result<(Qp, Vec<Arc<()>>, Places), Errno> {
+    let mut places = Places::default();
     let mut init = QpInit {
         transport,
         sends: rings.sends,
         receives: Receives::None,
-        records: place(driver.db_addr, 8, 8)?,
+        records,
         cqs: None,
-        user_index: driver.uidx,
+        user_index,
     };
     let mut holds = Vec::new();
     let pd = if transport == QpType::XrcRecv {
@@ -169,12 +176,15 @@ fn make(
         };
         holds.push(recv.users.clone());
         init.cqs = Some((&send.cq, &recv.cq));
+        (places[3], places[4]) = (Some(send.place), Some(recv.place));
         if asked.is_srq != 0 && transport != QpType::XrcSend {
             let srq = state.srqs.get(asked.srq_handle)?;
             holds.push(srq.users.clone());
             init.receives = Receives::Shared(&srq.srq);
+            places[2] = Some(srq.place);
         } else if let Some((ring, stride)) = rings.receives {
             init.receives = Receives::Own(ring, stride);
+            places[1] = Some(Place::of(ring.start, ring.count, stride, records));
         }
         let pd = state.pds.get(asked.pd_handle)?;
         holds.push(pd.users.clone());
@@ -182,7 +192,7 @@ fn make(
     };
     // SAFETY: the memory is there now; libmlx5 keeps it until the queue pair is destroyed.
     let qp = unsafe { Qp::new(pd, &init) }.map_err(errno)?;
-    Ok((qp, holds))
+    Ok((qp, holds, places))
 }
 
 /// From here on an XRC target can be opened by those who have its domain.

@@ -8,6 +8,7 @@ use crate::abi::{
 };
 use crate::context::{Context, SrqObject, State};
 use crate::object::errno;
+use crate::places::Place;
 use bellwire::event::Element;
 use bellwire::rings::{Cq, Srq, SrqInit};
 use bellwire::{Pd, Xrcd};
@@ -27,7 +28,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn make(&self, context: &Context, driver: &CreateMlx5Srq) -> Result<Srq, Errno> {
+    fn make(&self, context: &Context, driver: &CreateMlx5Srq) -> Result<(Srq, Place), Errno> {
         let attr = context.device().attr();
         if driver.flags != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -55,7 +56,8 @@ impl Asked<'_> {
         context
             .events()
             .name(Element::Srq(srq.srq_num()), self.user_handle);
-        Ok(srq)
+        let place = Place::of(init.ring, count, stride, init.record);
+        Ok((srq, place))
     }
 }
 
@@ -85,8 +87,10 @@ pub fn create(context: &Context, request: &mut Request<'_>) -> Result<(), Errno>
         limit: asked.srq_limit,
         xrc: None,
     };
+    let (srq, place) = wanted.make(context, &driver)?;
     let object = SrqObject {
-        srq: wanted.make(context, &driver)?,
+        srq,
+        place,
         users: Arc::default(),
         max_sge: asked.max_sge,
         holds: vec![pd.users.clone()],
@@ -124,8 +128,10 @@ pub fn create_xsrq(context: &Context, request: &mut Request<'_>) -> Result<(), E
         limit: asked.srq_limit,
         xrc,
     };
+    let (srq, place) = wanted.make(context, &driver)?;
     let object = SrqObject {
-        srq: wanted.make(context, &driver)?,
+        srq,
+        place,
         users: Arc::default(),
         max_sge: asked.max_sge,
         holds,
