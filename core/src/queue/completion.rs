@@ -5,6 +5,8 @@ use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Source, Syndrome};
 use crate::slab::Block;
 use crate::wr::{WcOpcode, WcStatus};
 use core::fmt;
+use core::hint::black_box;
+use core::mem::ManuallyDrop;
 
 /// What became of one request.
 ///
@@ -29,6 +31,26 @@ pub struct Completion<'m> {
 static_assertions::const_assert!(size_of::<Completion<'static>>() <= 40);
 
 impl Completion<'_> {
+    /// The same, read field by field, by an address that the compiler knows nothing of. What a function
+    /// that is not inlined gives is in memory; moved as a whole, it would keep there, too, what inlined
+    /// code gives in its stead.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn unpacked(self) -> Self {
+        let told = ManuallyDrop::new(self);
+        let told = black_box(&raw const *told);
+        // SAFETY: of the local above; each field is read once, and the whole is not dropped.
+        unsafe {
+            Self {
+                wr_id: (&raw const (*told).wr_id).read(),
+                qp_num: (&raw const (*told).qp_num).read(),
+                retired: (&raw const (*told).retired).read(),
+                result: (&raw const (*told).result).read(),
+                block: (&raw const (*told).block).read(),
+            }
+        }
+    }
+
     /// The status as the verbs number it.
     #[inline]
     pub fn status(&self) -> WcStatus {

@@ -207,6 +207,8 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
                 wr_id,
                 block,
                 counter: head,
+                // Each takes one slot.
+                before: head,
                 slots: 1,
                 opcode: WcOpcode::Recv,
             });

@@ -49,8 +49,9 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     head: u32,
     /// `head` may not pass this; equal to it while posting is not allowed.
     limit: u32,
-    /// Entries staged and not rung.
-    staged: u32,
+    /// Requests posted ever, and how many of them the device was told of.
+    posted: u32,
+    told: u32,
     /// The last one.
     last: LastEntry,
     limits: PayloadLimits,
@@ -85,7 +86,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             ledger,
             head: 0,
             limit: 0,
-            staged: 0,
+            posted: 0,
+            told: 0,
             last: LastEntry::default(),
             limits: PayloadLimits {
                 max_sge,
@@ -150,7 +152,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Requests staged and not rung.
     #[inline(always)]
     pub fn staged(&self) -> u32 {
-        self.staged
+        self.posted.wrapping_sub(self.told)
     }
 
     /// What is known of its requests.
@@ -180,7 +182,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         // SAFETY: poster by `&mut self`, poller by the caller's promise.
         self.head = unsafe { self.ledger.clear(end, each) };
         self.lives.renew(end, self.head);
-        self.staged = 0;
+        self.told = self.posted;
         self.next_fence = 0;
         self.set_postable(false);
     }
@@ -372,6 +374,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
+                before: self.posted,
                 slots: blocks as u8,
                 opcode: O::WC,
             });
@@ -384,7 +387,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             inline: payload.inline(),
             fm_ce_se,
         };
-        self.staged += 1;
+        self.posted = self.posted.wrapping_add(1);
     }
 
     /// Posts and rings an entry that is no request: a NOP, signalled, behind all that was posted; gives its
@@ -422,19 +425,20 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Tells the device of everything staged. Does nothing when nothing is.
     #[inline(always)]
     pub fn ring(&mut self) {
-        if self.staged == 0 {
+        let count = self.staged();
+        if count == 0 {
             return;
         }
         // Looked at before others can see the requests: where they were posted in the same place, the
         // compiler knows all of it.
         let staged = Staged {
             counter: self.head,
-            count: self.staged,
+            count,
             last: self.ring.block(self.last.counter),
             known: self.last,
         };
         self.ledger.publish(staged.counter);
         self.doorbell.ring(&staged);
-        self.staged = 0;
+        self.told = self.posted;
     }
 }

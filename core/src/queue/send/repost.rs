@@ -74,6 +74,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
+                before: self.posted,
                 slots: blocks as u8,
                 opcode: operation.completes_as(),
             });
@@ -88,7 +89,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             inline: LastEntry::UNKNOWN,
             fm_ce_se: wqe.fm_ce_se(),
         };
-        self.staged += 1;
+        self.posted = self.posted.wrapping_add(1);
         Ok(())
     }
 }

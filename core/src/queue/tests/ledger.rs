@@ -1,7 +1,7 @@
 //! The ledger: who is in flight, and who only seems to be.
 
 use super::{Random, keep, keep_all};
-use crate::queue::ledger::{Ledger, LedgerSlot, Located, Record};
+use crate::queue::ledger::{Ledger, LedgerSlot, Record};
 use crate::wr::WcOpcode;
 use std::collections::VecDeque;
 use std::vec::Vec;
@@ -10,13 +10,20 @@ use std::vec::Vec;
 struct Poster {
     ledger: &'static Ledger<'static>,
     head: u32,
+    posted: u32,
 }
 
 impl Poster {
     fn new(slots: usize) -> Self {
         let slots = keep_all(slots, LedgerSlot::default);
         let ledger = keep(Ledger::new(slots, 7).expect("a power of two"));
-        Self { ledger, head: 0 }
+        // Also the count of requests goes over the end of its bits.
+        let posted = u32::MAX - 2;
+        Self {
+            ledger,
+            head: 0,
+            posted,
+        }
     }
 
     /// Posts a request of so many slots, and gives its counter.
@@ -28,10 +35,12 @@ impl Poster {
                 wr_id: u64::from(counter) + 1000,
                 block: None,
                 counter,
+                before: self.posted,
                 slots,
                 opcode: WcOpcode::Send,
             });
         }
+        self.posted = self.posted.wrapping_add(1);
         self.head = counter.wrapping_add(u32::from(slots));
         self.ledger.publish(self.head);
         counter
@@ -100,6 +109,7 @@ fn what_was_staged_and_not_published_is_not_in_flight() {
             wr_id: 1,
             block: None,
             counter: 1,
+            before: poster.posted,
             slots: 1,
             opcode: WcOpcode::Send,
         });
@@ -182,14 +192,12 @@ fn exactly_what_is_in_flight_is_found() {
                 wr_id: 0,
                 block: None,
                 counter: start.wrapping_sub(1),
+                before: poster.posted,
                 slots: 1,
                 opcode: WcOpcode::Nop,
             });
             let counter = start.wrapping_sub(1);
-            let (record, _) = poster.ledger.take(Located {
-                counter,
-                retired: counter,
-            });
+            let (record, _) = poster.ledger.take(poster.ledger.at(counter, counter));
             poster.ledger.release(&record);
         }
         assert_eq!(poster.ledger.in_flight(), 0);
