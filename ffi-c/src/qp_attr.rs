@@ -36,8 +36,10 @@ pub struct bw_qp_init_attr {
     pub reserve_cq: u32,
     /// The transport: a `bw_qp_type`, BW_QPT_RC by default.
     pub qp_type: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
+    /// of those that are rung together, whose `retired` counts those before it. Not on devices driven
+    /// by libibverbs (`BW_EUNSUPPORTED`). Was reserved, and 0, before it had a name.
+    pub suppress_flush: u32,
     /// The shared receive queue that it receives from, of the same protection domain and not for
     /// XRC. NULL, the default: a receive queue of its own.
     pub srq: *mut bw_srq,
@@ -56,7 +58,7 @@ impl Default for bw_qp_init_attr {
             sq_sig_all: init.sq_sig_all.into(),
             reserve_cq: init.reserve_cq.into(),
             qp_type: bw_qp_type::BW_QPT_RC as u32,
-            reserved: 0,
+            suppress_flush: init.suppress_flush.into(),
             srq: std::ptr::null_mut(),
         }
     }
@@ -77,6 +79,7 @@ impl From<bw_qp_init_attr> for QpInit {
             max_inline_data: attr.max_inline_data,
             sq_sig_all: attr.sq_sig_all != 0,
             reserve_cq: attr.reserve_cq != 0,
+            suppress_flush: attr.suppress_flush != 0,
         }
     }
 }

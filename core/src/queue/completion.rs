@@ -20,7 +20,9 @@ pub struct Completion<'m> {
     /// Number of the local queue pair.
     pub qp_num: u32,
     /// Requests that this completion tells of: itself, and the unsignalled ones before it, which
-    /// succeeded.
+    /// succeeded; or, where this one was flushed on a queue pair that
+    /// [suppresses](super::SendQueue::suppress_flush) their completions, were flushed as well. (Those that
+    /// were posted before the first failure, or before the state ERR, may have been executed.)
     pub retired: u32,
     /// Executed or not.
     pub result: Result<Success, Failure>,

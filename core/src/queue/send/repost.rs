@@ -55,7 +55,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 &self.ring,
                 counter,
                 qpn,
-                self.next_fence | self.signal_all,
+                self.next_fence | self.unsignaled & fm_ce_se::SIGNALED,
                 entry,
             )
             .ok_or(PostError::NoEntry)
