@@ -35,9 +35,9 @@ pub(super) struct Record<'m> {
     pub block: Option<Block<'m>>,
     /// The counter at which it was posted.
     pub counter: u32,
-    /// How many requests its queue posted before: those that a completion passes over are counted by it,
-    /// without looking at them.
-    pub before: u32,
+    /// How many slots the requests before it took beside the first one of each: what a completion passes
+    /// over is counted by it, without looking at each.
+    pub extra: u32,
     /// Ring slots that it takes: no entry has more than 16.
     pub slots: u8,
     /// What its completion is called.
@@ -72,7 +72,7 @@ impl Default for LedgerSlot<'_> {
             block: None,
             // No counter of a first lap falls on a slot with this value but the last one of all.
             counter: u32::MAX,
-            before: 0,
+            extra: 0,
             slots: 0,
             opcode: WcOpcode::Nop,
         }))
@@ -201,12 +201,19 @@ impl<'m> Ledger<'m> {
             let behind = record.counter.wrapping_add(1);
             self.poster.behind_block.store(behind, Ordering::Relaxed);
         }
-        // The old record has no block: the poller took it when it retired the slot.
-        self.poster
-            .side
-            .slot(record.counter)
+        self.poster.side.slot(record.counter).with_mut(|slot| {
             // SAFETY: the slot is the poster's by the caller's promise.
-            .with_mut(|slot| unsafe { slot.write(record) });
+            let slot = unsafe { &mut *slot };
+            // The old record has no block: the poller took it when it retired the slot.
+            if record.block.is_some() {
+                slot.block = record.block;
+            }
+            slot.wr_id = record.wr_id;
+            slot.counter = record.counter;
+            slot.extra = record.extra;
+            slot.slots = record.slots;
+            slot.opcode = record.opcode;
+        });
     }
 
     /// Hands everything below `counter` to the poller.
@@ -317,7 +324,7 @@ impl<'m> Ledger<'m> {
                 wr_id: slot.wr_id,
                 block: slot.block.take(),
                 counter: oldest.counter,
-                before: slot.before,
+                extra: slot.extra,
                 slots: slot.slots,
                 opcode: slot.opcode,
             }
@@ -341,7 +348,8 @@ impl<'m> Ledger<'m> {
         if counter != retired {
             let slot = self.poller.slot(retired);
             // SAFETY: the oldest in flight is a record's first slot, and the poster does not write it.
-            count += slot.with(|slot| unsafe { record.before.wrapping_sub((*slot).before) });
+            let extra = slot.with(|slot| unsafe { record.extra.wrapping_sub((*slot).extra) });
+            count += counter.wrapping_sub(retired).wrapping_sub(extra);
             // Relaxed: the acquire by which the request was located has made it known.
             let behind_block = self.poster.behind_block.load(Ordering::Relaxed);
             if behind_block.wrapping_sub(retired).wrapping_sub(1) < MAX_SLOTS {

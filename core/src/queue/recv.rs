@@ -207,8 +207,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
                 wr_id,
                 block,
                 counter: head,
-                // Each takes one slot.
-                before: head,
+                extra: 0,
                 slots: 1,
                 opcode: WcOpcode::Recv,
             });

@@ -49,9 +49,10 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     head: u32,
     /// `head` may not pass this; equal to it while posting is not allowed.
     limit: u32,
-    /// Requests posted ever, and how many of them the device was told of.
-    posted: u32,
-    told: u32,
+    /// Requests staged and not rung.
+    staged: u32,
+    /// Basic blocks that all requests took beside the first one of each.
+    extra: u32,
     /// The last one.
     last: LastEntry,
     limits: PayloadLimits,
@@ -87,8 +88,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             ledger,
             head: 0,
             limit: 0,
-            posted: 0,
-            told: 0,
+            staged: 0,
+            extra: 0,
             last: LastEntry::default(),
             limits: PayloadLimits {
                 max_sge,
@@ -153,7 +154,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Requests staged and not rung.
     #[inline(always)]
     pub fn staged(&self) -> u32 {
-        self.posted.wrapping_sub(self.told)
+        self.staged
     }
 
     /// What is known of its requests.
@@ -203,7 +204,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         // SAFETY: poster by `&mut self`, poller by the caller's promise.
         self.head = unsafe { self.ledger.clear(end, each) };
         self.lives.renew(end, self.head);
-        self.told = self.posted;
+        self.staged = 0;
         self.next_fence = 0;
         self.set_postable(false);
     }
@@ -399,7 +400,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
-                before: self.posted,
+                extra: self.extra,
                 slots: blocks as u8,
                 opcode: O::WC,
             });
@@ -412,7 +413,10 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             inline: payload.inline(),
             fm_ce_se,
         };
-        self.posted = self.posted.wrapping_add(1);
+        // SAFETY: each has a slot of its own, of at most 32768. So told, the compiler knows of a request that
+        // is rung where it was posted that there is one.
+        self.staged = unsafe { self.staged.unchecked_add(1) };
+        self.extra = self.extra.wrapping_add(blocks - 1);
     }
 
     /// Posts and rings an entry that is no request: a NOP, signalled, behind all that was posted; gives its
@@ -450,8 +454,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Tells the device of everything staged. Does nothing when nothing is.
     #[inline(always)]
     pub fn ring(&mut self) {
-        let count = self.staged();
-        if count == 0 {
+        if self.staged == 0 {
             return;
         }
         if self.last.fm_ce_se & fm_ce_se::NO_FLUSH != 0 {
@@ -461,12 +464,12 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         // compiler knows all of it.
         let staged = Staged {
             counter: self.head,
-            count,
+            count: self.staged,
             last: self.ring.block(self.last.counter),
             known: self.last,
         };
         self.ledger.publish(staged.counter);
         self.doorbell.ring(&staged);
-        self.told = self.posted;
+        self.staged = 0;
     }
 }

@@ -74,7 +74,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
-                before: self.posted,
+                extra: self.extra,
                 slots: blocks as u8,
                 opcode: operation.completes_as(),
             });
@@ -89,7 +89,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             inline: LastEntry::UNKNOWN,
             fm_ce_se: wqe.fm_ce_se(),
         };
-        self.posted = self.posted.wrapping_add(1);
+        self.staged += 1;
+        self.extra = self.extra.wrapping_add(blocks - 1);
         Ok(())
     }
 }

@@ -11,19 +11,19 @@ use std::vec::Vec;
 struct Poster {
     ledger: &'static Ledger<'static>,
     head: u32,
-    posted: u32,
+    extra: u32,
 }
 
 impl Poster {
     fn new(slots: usize) -> Self {
         let slots = keep_all(slots, LedgerSlot::default);
         let ledger = keep(Ledger::new(slots, 7).expect("a power of two"));
-        // Also the count of requests goes over the end of its bits.
-        let posted = u32::MAX - 2;
+        // This count, too, goes over the end of its bits.
+        let extra = u32::MAX - 2;
         Self {
             ledger,
             head: 0,
-            posted,
+            extra,
         }
     }
 
@@ -40,12 +40,12 @@ impl Poster {
                 wr_id: u64::from(counter) + 1000,
                 block,
                 counter,
-                before: self.posted,
+                extra: self.extra,
                 slots,
                 opcode: WcOpcode::Send,
             });
         }
-        self.posted = self.posted.wrapping_add(1);
+        self.extra = self.extra.wrapping_add(u32::from(slots) - 1);
         self.head = counter.wrapping_add(u32::from(slots));
         self.ledger.publish(self.head);
         counter
@@ -114,7 +114,7 @@ fn what_was_staged_and_not_published_is_not_in_flight() {
             wr_id: 1,
             block: None,
             counter: 1,
-            before: poster.posted,
+            extra: poster.extra,
             slots: 1,
             opcode: WcOpcode::Send,
         });
@@ -250,7 +250,7 @@ fn exactly_what_is_in_flight_is_found() {
                 wr_id: 0,
                 block: None,
                 counter: start.wrapping_sub(1),
-                before: poster.posted,
+                extra: poster.extra,
                 slots: 1,
                 opcode: WcOpcode::Nop,
             });
