@@ -1272,13 +1272,17 @@ typedef struct bw_qp_init_attr {
     uint32_t reserve_cq;
     // The transport: a `bw_qp_type`, BW_QPT_RC by default.
     uint32_t qp_type;
-    // Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
-    // of those that are rung together, whose `retired` counts those before it. Not on devices driven
-    // by libibverbs (`BW_EUNSUPPORTED`). Was reserved, and 0, before it had a name.
-    uint32_t suppress_flush;
+    // 0.
+    uint32_t reserved;
     // The shared receive queue that it receives from, of the same protection domain and not for
     // XRC. NULL, the default: a receive queue of its own.
     struct bw_srq *srq;
+    // Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
+    // of those that are rung together, whose `retired` counts those before it. Not on devices driven
+    // by libibverbs (`BW_EUNSUPPORTED`), and not of a link.
+    uint32_t suppress_flush;
+    // 0.
+    uint32_t reserved1;
 } bw_qp_init_attr;
 
 // How a connection behaves. `bw_connect_attr_default` fills it.

@@ -36,13 +36,17 @@ pub struct bw_qp_init_attr {
     pub reserve_cq: u32,
     /// The transport: a `bw_qp_type`, BW_QPT_RC by default.
     pub qp_type: u32,
-    /// Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
-    /// of those that are rung together, whose `retired` counts those before it. Not on devices driven
-    /// by libibverbs (`BW_EUNSUPPORTED`). Was reserved, and 0, before it had a name.
-    pub suppress_flush: u32,
+    /// 0.
+    pub reserved: u32,
     /// The shared receive queue that it receives from, of the same protection domain and not for
     /// XRC. NULL, the default: a receive queue of its own.
     pub srq: *mut bw_srq,
+    /// Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
+    /// of those that are rung together, whose `retired` counts those before it. Not on devices driven
+    /// by libibverbs (`BW_EUNSUPPORTED`), and not of a link.
+    pub suppress_flush: u32,
+    /// 0.
+    pub reserved1: u32,
 }
 
 impl Default for bw_qp_init_attr {
@@ -58,8 +62,10 @@ impl Default for bw_qp_init_attr {
             sq_sig_all: init.sq_sig_all.into(),
             reserve_cq: init.reserve_cq.into(),
             qp_type: bw_qp_type::BW_QPT_RC as u32,
-            suppress_flush: init.suppress_flush.into(),
+            reserved: 0,
             srq: std::ptr::null_mut(),
+            suppress_flush: init.suppress_flush.into(),
+            reserved1: 0,
         }
     }
 }

@@ -208,7 +208,7 @@ fn flushed_requests_without_entries(p: &Provider) {
     let (mut a, mut b) = (End::new(&pd, p.quiet, &init), End::new(&pd, p.quiet, &init));
     connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
     let good = b.region.remote(0);
-    let mut post = |a: &mut End, wr_id, remote, flags| {
+    let post = |a: &mut End, wr_id, remote, flags| {
         a.post(wr_id, RdmaWrite { remote }, Inline(&[1]), flags)
             .unwrap();
     };
