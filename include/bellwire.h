@@ -1287,6 +1287,12 @@ typedef struct bw_qp_init_attr {
     // The shared receive queue that it receives from, of the same protection domain and not for
     // XRC. NULL, the default: a receive queue of its own.
     struct bw_srq *srq;
+    // Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
+    // of those that are rung together, whose `retired` counts those before it. Not on devices driven
+    // by libibverbs (`BW_EUNSUPPORTED`), and not of a link.
+    uint32_t suppress_flush;
+    // 0.
+    uint32_t reserved1;
 } bw_qp_init_attr;
 
 // How a connection behaves. `bw_connect_attr_default` fills it.

@@ -80,14 +80,14 @@ fn write_inline(mut device: Box<MemoryDevice>, data: &[u8]) -> Box<MemoryDevice>
 }
 
 // What fits into one block.
-#[library_benchmark(config = limit(200))]
+#[library_benchmark(config = limit(174))]
 #[bench::run(completing(1))]
 fn write_28_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8; 28] = black_box(&[7; 28]);
     write_inline(device, data)
 }
 
-#[library_benchmark(config = limit(252))]
+#[library_benchmark(config = limit(226))]
 #[bench::run(completing(2))]
 fn write_32_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8; 32] = black_box(&[7; 32]);
@@ -95,14 +95,14 @@ fn write_32_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevic
 }
 
 // The same, of a length that the compiler does not know.
-#[library_benchmark(config = limit(272))]
+#[library_benchmark(config = limit(251))]
 #[bench::run(completing(2))]
 fn write_any_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8] = black_box(&[7; 32]);
     write_inline(device, data)
 }
 
-#[library_benchmark(config = limit(210))]
+#[library_benchmark(config = limit(186))]
 #[bench::run(completing(1))]
 fn write_64_sge_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
@@ -130,7 +130,7 @@ fn write_64_sge_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(50))]
+#[library_benchmark(config = limit(48))]
 #[bench::run(device())]
 fn receive_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
@@ -147,7 +147,7 @@ fn poll(device: &mut MemoryDevice) {
     black_box(completion.wr_id);
 }
 
-#[library_benchmark(config = limit(89))]
+#[library_benchmark(config = limit(64))]
 #[bench::sends(sent())]
 fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -156,7 +156,7 @@ fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(84))]
+#[library_benchmark(config = limit(71))]
 #[bench::receives(received())]
 fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -165,7 +165,7 @@ fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
-#[library_benchmark(config = limit(21))]
+#[library_benchmark(config = limit(18))]
 #[bench::run(device())]
 fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for _ in 0..REQUESTS {
@@ -175,7 +175,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 }
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(270))]
+#[library_benchmark(config = limit(267))]
 #[bench::run(connected())]
 fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
@@ -198,7 +198,7 @@ fn writes(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(1004))]
+#[library_benchmark(config = limit(974))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -219,7 +219,7 @@ fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // A WRITE and its completion: by the queues themselves, and by a link.
-#[library_benchmark(config = limit(445))]
+#[library_benchmark(config = limit(402))]
 #[bench::run(connected())]
 fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
@@ -238,7 +238,7 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
-#[library_benchmark(config = limit(487))]
+#[library_benchmark(config = limit(440))]
 #[bench::run(linked())]
 fn link_write_8_inline_and_poll(mut links: Links) -> Links {
     let remote = links.region.remote(64);
@@ -273,7 +273,7 @@ fn linked() -> Links {
 }
 
 // WRITE and SEND between nodes of a fabric, whose memory both have mapped.
-#[library_benchmark(config = limit(366))]
+#[library_benchmark(config = limit(363))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
@@ -366,7 +366,7 @@ fn of_many(request: u64, count: usize) -> usize {
 }
 
 // However many queue pairs there are, an operation takes as many instructions: one limit.
-#[library_benchmark(config = limit(463))]
+#[library_benchmark(config = limit(437))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -377,7 +377,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(1100))]
+#[library_benchmark(config = limit(1066))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]

@@ -22,6 +22,7 @@ pub const SMALL: QpInit = QpInit {
     max_inline_data: 28,
     sq_sig_all: false,
     reserve_cq: true,
+    suppress_flush: false,
 };
 
 /// What setting up took.

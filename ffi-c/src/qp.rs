@@ -117,7 +117,7 @@ pub unsafe extern "C" fn bw_qp_create(
     let make = || {
         // SAFETY: the header on handles and sized structs.
         let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read_or_default(attr)?) };
-        sized::zero("reserved", attr.reserved)?;
+        sized::zero("reserved", attr.reserved | attr.reserved1)?;
         let kind = Kind::from_number(attr.qp_type)?;
         let recv_cq = if kind == Kind::Xrc { send_cq } else { recv_cq };
         // SAFETY: the header on handles; the caller owns the queues.

@@ -41,6 +41,12 @@ pub struct bw_qp_init_attr {
     /// The shared receive queue that it receives from, of the same protection domain and not for
     /// XRC. NULL, the default: a receive queue of its own.
     pub srq: *mut bw_srq,
+    /// Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
+    /// of those that are rung together, whose `retired` counts those before it. Not on devices driven
+    /// by libibverbs (`BW_EUNSUPPORTED`), and not of a link.
+    pub suppress_flush: u32,
+    /// 0.
+    pub reserved1: u32,
 }
 
 impl Default for bw_qp_init_attr {
@@ -58,6 +64,8 @@ impl Default for bw_qp_init_attr {
             qp_type: bw_qp_type::BW_QPT_RC as u32,
             reserved: 0,
             srq: std::ptr::null_mut(),
+            suppress_flush: init.suppress_flush.into(),
+            reserved1: 0,
         }
     }
 }
@@ -77,6 +85,7 @@ impl From<bw_qp_init_attr> for QpInit {
             max_inline_data: attr.max_inline_data,
             sq_sig_all: attr.sq_sig_all != 0,
             reserve_cq: attr.reserve_cq != 0,
+            suppress_flush: attr.suppress_flush != 0,
         }
     }
 }

@@ -143,7 +143,7 @@ impl Cq {
         }
         #[cfg(feature = "verbs")]
         if let CqSide::Verbs(cq) = &self.shared.ctx {
-            return cq.poll_one(core);
+            return cq.poll_one(core).map(Completion::unpacked);
         }
         let completion = core.poll_one();
         if completion.is_none() && self.device.hca.look() {

@@ -57,6 +57,8 @@ features! {
     XrcTargetSends = "sending at an XRC target";
     /// An operation that does nothing; the verbs have none.
     Nop = "NOP";
+    /// Flushing unsignalled requests without an entry for each.
+    SuppressedFlush = "flushing without entries";
     /// Alternate paths, and migrating to them.
     PathMigration = "path migration";
     /// A clock that moves only when told, and execution on the poster's thread.

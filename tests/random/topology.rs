@@ -47,6 +47,7 @@ impl World {
             max_inline_data: 64,
             sq_sig_all: self.random.below(5) == 0,
             reserve_cq: true,
+            suppress_flush: false,
         };
         let shared = kind != Kind::Xrc && self.random.below(3) == 0;
         if self.cqs.is_empty() || self.random.below(2) == 0 {

@@ -238,6 +238,7 @@ const INIT: QpInit = QpInit {
     max_inline_data: 28,
     sq_sig_all: false,
     reserve_cq: true,
+    suppress_flush: false,
 };
 
 /// A queue pair for datagrams that runs, and memory to receive in.

@@ -9,6 +9,12 @@ use static_assertions::{assert_impl_all, const_assert_eq};
 /// The low 24 bits: queue numbers and user indices.
 pub(super) const LOW_24: u32 = 0xff_ffff;
 
+/// The same bits, in the order that they have in memory.
+#[inline(always)]
+fn raw_low_24(word: Be32) -> u32 {
+    word.to_raw().to_le() >> 8
+}
+
 /// A completion entry (`mlx5_cqe64`; `mlx5_err_cqe` where the opcode is an error).
 ///
 /// ```text
@@ -155,6 +161,18 @@ impl Cqe64 {
     #[inline(always)]
     pub fn qpn(&self) -> u32 {
         self.sop_drop_qpn.get() & LOW_24
+    }
+
+    /// [`user_index`](Self::user_index) in the order of its bytes: to be compared, not counted with.
+    #[inline(always)]
+    pub(crate) fn raw_user_index(&self) -> u32 {
+        raw_low_24(self.srqn_uidx)
+    }
+
+    /// [`qpn`](Self::qpn), likewise.
+    #[inline(always)]
+    pub(crate) fn raw_qpn(&self) -> u32 {
+        raw_low_24(self.sop_drop_qpn)
     }
 
     /// The tag of the steering rule that matched, for raw packets. Shares the place of

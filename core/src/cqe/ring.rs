@@ -61,16 +61,33 @@ impl Cqe64 {
     ///   from then on the device may write it.
     #[inline(always)]
     pub unsafe fn read_owned<'a>(slot: NonNull<Self>, ci: u32, cqe_cnt: u32) -> Option<&'a Self> {
+        // SAFETY: the caller's promise.
+        let op_own = unsafe { Self::peek(slot) };
+        // SAFETY: as above, and owned.
+        is_sw_owned(op_own, ci, cqe_cnt).then(|| unsafe { Self::read(slot) })
+    }
+
+    /// The last byte of an entry, which says whether it was written: a load of the last word.
+    ///
+    /// # Safety
+    /// As [`read_owned`](Self::read_owned).
+    #[inline(always)]
+    pub(crate) unsafe fn peek(slot: NonNull<Self>) -> u8 {
         // SAFETY: valid, and the device writes the word as a whole.
         let word = unsafe { last_word(slot) };
-        // Relaxed: the barrier below makes it the partner of the Release store in `publish`.
-        let op_own = word.load(Ordering::Relaxed).to_ne_bytes()[7];
-        if !is_sw_owned(op_own, ci, cqe_cnt) {
-            return None;
-        }
+        // Relaxed: the barrier in `read` makes it the partner of the Release store in `publish`.
+        word.load(Ordering::Relaxed).to_ne_bytes()[7]
+    }
+
+    /// An entry that was found written.
+    ///
+    /// # Safety
+    /// As [`read_owned`](Self::read_owned), and [`is_sw_owned`] said so of what [`peek`](Self::peek) gave.
+    #[inline(always)]
+    pub(crate) unsafe fn read<'a>(slot: NonNull<Self>) -> &'a Self {
         barrier::from_device();
         // SAFETY: the device does not write what it has handed over until it gets it back.
-        Some(unsafe { slot.as_ref() })
+        unsafe { slot.as_ref() }
     }
 
     /// Writes `entry` as a device does: its last word, with `op_own` in place of the entry's own

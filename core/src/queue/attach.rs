@@ -1,6 +1,6 @@
 //! Which queue pairs complete on a completion queue, and room for all that they can have in flight.
 
-use super::cq::CompletionQueue;
+use super::cq::{CompletionQueue, Recent};
 use super::ledger::Ledger;
 use super::naming::Naming;
 use super::srq::SrqLedger;
@@ -262,6 +262,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         let free = self.free;
         let slot = &mut self.slots[index];
         let gone = *slot;
+        self.recent = Recent::default();
         self.naming.forget(gone.name);
         *slot = QueueSlot {
             generation: gone.generation.wrapping_add(1),

@@ -5,6 +5,8 @@ use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Source, Syndrome};
 use crate::slab::Block;
 use crate::wr::{WcOpcode, WcStatus};
 use core::fmt;
+use core::hint::black_box;
+use core::mem::ManuallyDrop;
 
 /// What became of one request.
 ///
@@ -18,7 +20,9 @@ pub struct Completion<'m> {
     /// Number of the local queue pair.
     pub qp_num: u32,
     /// Requests that this completion tells of: itself, and the unsignalled ones before it, which
-    /// succeeded.
+    /// succeeded; or, where this one was flushed on a queue pair that
+    /// [suppresses](super::SendQueue::suppress_flush) their completions, were flushed as well. (Those that
+    /// were posted before the first failure, or before the state ERR, may have been executed.)
     pub retired: u32,
     /// Executed or not.
     pub result: Result<Success, Failure>,
@@ -29,6 +33,26 @@ pub struct Completion<'m> {
 static_assertions::const_assert!(size_of::<Completion<'static>>() <= 40);
 
 impl Completion<'_> {
+    /// The same, read field by field, by an address that the compiler knows nothing of. What a function
+    /// that is not inlined gives is in memory; moved as a whole, it would keep there, too, what inlined
+    /// code gives in its stead.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn unpacked(self) -> Self {
+        let told = ManuallyDrop::new(self);
+        let told = black_box(&raw const *told);
+        // SAFETY: of the local above; each field is read once, and the whole is not dropped.
+        unsafe {
+            Self {
+                wr_id: (&raw const (*told).wr_id).read(),
+                qp_num: (&raw const (*told).qp_num).read(),
+                retired: (&raw const (*told).retired).read(),
+                result: (&raw const (*told).result).read(),
+                block: (&raw const (*told).block).read(),
+            }
+        }
+    }
+
     /// The status as the verbs number it.
     #[inline]
     pub fn status(&self) -> WcStatus {

@@ -11,7 +11,7 @@ use super::ledger::{Ledger, Record};
 use super::naming::{ByUserIndex, Naming};
 use crate::be::Be64;
 use crate::cqe::{
-    Cqe64, Cqe128, CqeFormat, CqeOpcode, MiniFormat, Syndrome, expand_in_place, scatter,
+    Cqe64, Cqe128, CqeFormat, CqeOpcode, MiniFormat, Syndrome, expand_in_place, owner_bit, scatter,
 };
 use crate::port::DoorbellRecord;
 use crate::wqe::{Data, SendRing, SendWqe};
@@ -29,6 +29,7 @@ pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     pub(super) ci: u32,
     pub(super) slots: &'m mut [QueueSlot<'m>],
     pub(super) naming: N,
+    pub(super) recent: Recent<'m>,
     /// The slot to take next; the number of slots when all are taken.
     pub(super) free: u32,
     pub(super) record: &'m DoorbellRecord,
@@ -38,6 +39,46 @@ pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     stale: u64,
     mini_format: MiniFormat,
     malformed: bool,
+}
+
+/// The queue pair that the last entry told of, which the next one most often tells of too: its own
+/// queues.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Recent<'m> {
+    sends: Named<'m>,
+    receives: Named<'m>,
+}
+
+/// A queue, and what entries call it.
+#[derive(Clone, Copy, Debug)]
+struct Named<'m> {
+    raw_name: u32,
+    ledger: Option<&'m Ledger<'m>>,
+}
+
+impl Default for Named<'_> {
+    fn default() -> Self {
+        Self {
+            // No entry has a name of more than 24 bits.
+            raw_name: u32::MAX,
+            ledger: None,
+        }
+    }
+}
+
+impl<'m> Named<'m> {
+    fn new(raw_name: u32, ledger: Option<&'m Ledger<'m>>) -> Self {
+        match ledger {
+            Some(_) => Self { raw_name, ledger },
+            None => Self::default(),
+        }
+    }
+
+    /// Whether it is called so: then there is a ledger, by `new`.
+    #[inline(always)]
+    fn is(&self, raw_name: u32) -> bool {
+        self.raw_name == raw_name
+    }
 }
 
 impl<'m> CompletionQueue<'m> {
@@ -78,6 +119,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             ci: 0,
             slots,
             naming,
+            recent: Recent::default(),
             free: 0,
             record: &records[0],
             arm_record: &records[1],
@@ -139,12 +181,113 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// Takes one completion.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'m>> {
+        self.take_one(|completion| completion)
+    }
+
+    /// Takes one completion and gives it to `each`.
+    #[inline(always)]
+    fn take_one<R>(&mut self, each: impl FnOnce(Completion<'m>) -> R) -> Option<R> {
+        let entry = self.memory.entry(self.ci);
+        // SAFETY: within the ring, whose entries were initialised.
+        let op_own = unsafe { Cqe64::peek(entry) };
+        // Looked at first: polls that find nothing are the most.
+        if op_own >= NOT_WRITTEN {
+            return None;
+        }
+        // Owner, opcode and format at once: most entries are of an executed request, without payload.
+        let kind = (op_own ^ owner_bit(self.ci, self.memory.count())) & !SOLICITED;
+        if kind == SENT {
+            // SAFETY: written, and what the device has handed over it does not write again before the
+            // consumer record passes it.
+            let cqe = unsafe { Cqe64::read(entry) };
+            if self.recent.sends.is(N::raw_name(cqe)) || self.find(cqe).sends.ledger.is_some() {
+                // SAFETY: so it was, or was found.
+                let ledger = unsafe { self.recent.sends.ledger.unwrap_unchecked() };
+                // Most often nothing is to be passed over. Both have all of the code, so that this case
+                // has no part of the other's.
+                // SAFETY: the attached ledger's poller is this queue.
+                if let Some(oldest) = unsafe { ledger.oldest_called(cqe.wqe_counter()) } {
+                    self.ci = self.ci.wrapping_add(1);
+                    // SAFETY: as above; in flight.
+                    let record = unsafe { ledger.take_one(oldest) };
+                    let success = Success::new(record.opcode, cqe);
+                    // SAFETY: just taken.
+                    return Some(each(unsafe { self.told(ledger, record, 1, Ok(success)) }));
+                }
+                // SAFETY: as above.
+                if let Some(located) = unsafe { ledger.locate(cqe.wqe_counter()) } {
+                    self.ci = self.ci.wrapping_add(1);
+                    // SAFETY: as above; in flight.
+                    let (record, retired) = unsafe { ledger.take(located) };
+                    let success = Success::new(record.opcode, cqe);
+                    // SAFETY: just taken.
+                    let told = unsafe { self.told(ledger, record, retired, Ok(success)) };
+                    return Some(each(told));
+                }
+            }
+        } else if kind & 1 != 0 {
+            return None;
+        } else if kind & COMPRESSED != 0 {
+            if kind & COMPRESSED != COMPRESSED {
+                self.ci = self.ci.wrapping_add(1);
+                // SAFETY: as above.
+                let cqe = unsafe { Cqe64::read(entry) };
+                if let Some(told) = self.other(entry, cqe) {
+                    return Some(each(told.unpacked()));
+                }
+                self.give_back();
+                self.stale += 1;
+            }
+        } else if matches!(
+            kind,
+            RECEIVED | RECEIVED_SEND | RECEIVED_IMM | LAST_RECEIVED
+        ) {
+            // SAFETY: as above.
+            let cqe = unsafe { Cqe64::read(entry) };
+            if self.recent.receives.is(N::raw_name(cqe)) || self.find(cqe).receives.ledger.is_some()
+            {
+                // SAFETY: so it was, or was found.
+                let ledger = unsafe { self.recent.receives.ledger.unwrap_unchecked() };
+                // In order, whatever counter the entry has.
+                // SAFETY: the attached ledger's poller is this queue.
+                if let Some(oldest) = unsafe { ledger.next() } {
+                    self.ci = self.ci.wrapping_add(1);
+                    // SAFETY: as above; in flight.
+                    let record = unsafe { ledger.take_one(oldest) };
+                    let success = Success::new(recv_opcode(cqe), cqe);
+                    // SAFETY: just taken.
+                    return Some(each(unsafe { self.told(ledger, record, 1, Ok(success)) }));
+                }
+            }
+        }
+        self.rest().map(|told| each(told.unpacked()))
+    }
+
+    /// The queue pair that an entry tells of becomes the recent one.
+    #[inline(never)]
+    fn find(&mut self, cqe: &Cqe64) -> Recent<'m> {
+        let name = N::raw_name(cqe);
+        self.recent = match self.slot(cqe) {
+            Some(slot) => Recent {
+                sends: Named::new(name, slot.send.map(|(ledger, ..)| ledger)),
+                receives: match slot.recv {
+                    RecvSide::Own(ledger, _) => Named::new(name, Some(ledger)),
+                    RecvSide::Shared(..) | RecvSide::None => Named::default(),
+                },
+            },
+            None => Recent::default(),
+        };
+        self.recent
+    }
+
+    /// Takes one completion, whatever it is.
+    #[inline(never)]
+    fn rest(&mut self) -> Option<Completion<'m>> {
         loop {
             let entry = self.memory.entry(self.ci);
             // SAFETY: within the ring; what the device has handed over it does not write again
             // before the consumer record passes it.
             let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count())? };
-            // Opcode and format at once: most entries are of an executed request, without payload.
             match cqe.op_own() & !3 {
                 SENT => {
                     self.ci = self.ci.wrapping_add(1);
@@ -210,11 +353,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'m>)) -> usize {
         let mut count = 0;
-        while count < limit {
-            let Some(completion) = self.poll_one() else {
-                break;
-            };
-            each(completion);
+        while count < limit && self.take_one(&mut each).is_some() {
             count += 1;
         }
         count
@@ -426,7 +565,18 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
 /// Opcode and format, as the last byte has them, of a request executed without payload.
 const SENT: u8 = CqeOpcode::Req.number() << 4;
 const RECEIVED: u8 = CqeOpcode::RespWrImm.number() << 4;
+const RECEIVED_SEND: u8 = CqeOpcode::RespSend.number() << 4;
+const RECEIVED_IMM: u8 = CqeOpcode::RespSendImm.number() << 4;
 const LAST_RECEIVED: u8 = CqeOpcode::RespSendInv.number() << 4;
+
+/// Entries that no lap takes for written have this last byte, or a greater one.
+const NOT_WRITTEN: u8 = CqeOpcode::Invalid.number() << 4;
+
+/// The format's bits; all of them: a compressed block.
+const COMPRESSED: u8 = (CqeFormat::Compressed as u8) << 2;
+
+/// The bit of the last byte that says nothing of who owns the entry, or what it tells of.
+const SOLICITED: u8 = 2;
 
 #[inline(always)]
 fn recv_opcode(cqe: &Cqe64) -> WcOpcode {

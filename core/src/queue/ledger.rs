@@ -35,6 +35,9 @@ pub(super) struct Record<'m> {
     pub block: Option<Block<'m>>,
     /// The counter at which it was posted.
     pub counter: u32,
+    /// How many slots the requests before it took beside the first one of each: what a completion passes
+    /// over is counted by it, without looking at each.
+    pub extra: u32,
     /// Ring slots that it takes: no entry has more than 16.
     pub slots: u8,
     /// What its completion is called.
@@ -69,6 +72,7 @@ impl Default for LedgerSlot<'_> {
             block: None,
             // No counter of a first lap falls on a slot with this value but the last one of all.
             counter: u32::MAX,
+            extra: 0,
             slots: 0,
             opcode: WcOpcode::Nop,
         }))
@@ -77,19 +81,31 @@ impl Default for LedgerSlot<'_> {
 
 /// A request that the poller has found in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Located {
+pub(super) struct Located<'m> {
     pub counter: u32,
     pub retired: u32,
+    slot: &'m UnsafeCell<Record<'m>>,
 }
 
 /// The records of one queue.
 #[derive(Debug)]
 pub struct Ledger<'m> {
-    poster: CachePadded<Side<'m>>,
+    poster: CachePadded<Poster<'m>>,
     poller: CachePadded<Side<'m>>,
     qp_num: u32,
     capacity: u32,
 }
+
+#[derive(Debug)]
+struct Poster<'m> {
+    side: Side<'m>,
+    /// Counter behind the first slot of the last request that has a block. What is passed over and lies
+    /// behind it has nothing to give back, and is not looked at.
+    behind_block: AtomicU32,
+}
+
+/// Slots that a ring has at the most.
+const MAX_SLOTS: u32 = 1 << 15;
 
 /// What one side writes, and what both read: each side has the latter beside its own counter.
 #[derive(Debug)]
@@ -102,12 +118,12 @@ struct Side<'m> {
 }
 
 impl<'m> Side<'m> {
-    fn new(slots: &'m [LedgerSlot<'m>]) -> CachePadded<Self> {
-        CachePadded::new(Self {
+    fn new(slots: &'m [LedgerSlot<'m>]) -> Self {
+        Self {
             counter: AtomicU32::new(0),
             mask: slots.len() as u32 - 1,
             slots,
-        })
+        }
     }
 
     #[inline(always)]
@@ -141,12 +157,15 @@ impl<'m> Ledger<'m> {
         qp_num: u32,
     ) -> Option<Self> {
         let fits = slots.len().is_power_of_two()
-            && slots.len() <= 1 << 15
+            && slots.len() <= MAX_SLOTS as usize
             && (1..=slots.len() as u32).contains(&capacity);
         let slots: &'m [LedgerSlot<'m>] = slots;
         fits.then(|| Self {
-            poster: Side::new(slots),
-            poller: Side::new(slots),
+            poster: CachePadded::new(Poster {
+                side: Side::new(slots),
+                behind_block: AtomicU32::new(0),
+            }),
+            poller: CachePadded::new(Side::new(slots)),
             qp_num,
             capacity,
         })
@@ -161,7 +180,7 @@ impl<'m> Ledger<'m> {
     /// Ring slots: at least as many.
     #[inline(always)]
     pub fn slots(&self) -> u32 {
-        self.poster.slots.len() as u32
+        self.poster.side.slots.len() as u32
     }
 
     /// Number of the queue pair.
@@ -177,18 +196,31 @@ impl<'m> Ledger<'m> {
     /// capacity.
     #[inline(always)]
     pub(super) unsafe fn record(&self, record: Record<'m>) {
-        // The old record has no block: the poller took it when it retired the slot.
-        self.poster
-            .slot(record.counter)
+        if record.block.is_some() {
+            // Relaxed: `publish` makes it known with the record.
+            let behind = record.counter.wrapping_add(1);
+            self.poster.behind_block.store(behind, Ordering::Relaxed);
+        }
+        self.poster.side.slot(record.counter).with_mut(|slot| {
             // SAFETY: the slot is the poster's by the caller's promise.
-            .with_mut(|slot| unsafe { slot.write(record) });
+            let slot = unsafe { &mut *slot };
+            // The old record has no block: the poller took it when it retired the slot.
+            if record.block.is_some() {
+                slot.block = record.block;
+            }
+            slot.wr_id = record.wr_id;
+            slot.counter = record.counter;
+            slot.extra = record.extra;
+            slot.slots = record.slots;
+            slot.opcode = record.opcode;
+        });
     }
 
     /// Hands everything below `counter` to the poller.
     #[inline(always)]
     pub(super) fn publish(&self, counter: u32) {
         // Release: the poller's acquire in `locate` sees the records.
-        self.poster.counter.store(counter, Ordering::Release);
+        self.poster.side.counter.store(counter, Ordering::Release);
     }
 
     /// Counter of the oldest request not yet told.
@@ -204,35 +236,41 @@ impl<'m> Ledger<'m> {
         let retired = self.retired();
         // Acquire: not older than what `retired` was loaded from.
         self.poster
+            .side
             .counter
             .load(Ordering::Acquire)
             .wrapping_sub(retired)
     }
 
-    /// The whole counter of the request in flight that has these low 16 bits. `None`: there is no
-    /// such request, the entry is stale or the device wrong.
+    /// What begins at `counter`, and the oldest in flight.
+    #[inline(always)]
+    pub(super) fn at(&self, counter: u32, retired: u32) -> Located<'m> {
+        Located {
+            counter,
+            retired,
+            slot: self.poller.slot(counter),
+        }
+    }
+
+    /// The request in flight whose counter has these low 16 bits. `None`: there is no such request, the
+    /// entry is stale or the device wrong.
     ///
     /// # Safety
     /// The caller is the poller.
     #[inline(always)]
-    pub(super) unsafe fn locate(&self, counter: u16) -> Option<Located> {
+    pub(super) unsafe fn locate(&self, counter: u16) -> Option<Located<'m>> {
         // Relaxed: only the poller writes it.
         let retired = self.poller.counter.load(Ordering::Relaxed);
-        let ahead = u32::from(counter.wrapping_sub(retired as u16));
         // Acquire: partner of the poster's release in `publish`.
-        let in_flight = self
-            .poster
-            .counter
-            .load(Ordering::Acquire)
-            .wrapping_sub(retired);
-        let counter = retired.wrapping_add(ahead);
-        let live = ahead < in_flight
-            && self
-                .poller
-                .slot(counter)
+        let posted = self.poster.side.counter.load(Ordering::Acquire);
+        let ahead = u32::from(counter.wrapping_sub(retired as u16));
+        let located = self.at(retired.wrapping_add(ahead), retired);
+        let live = ahead < posted.wrapping_sub(retired)
+            && located
+                .slot
                 // SAFETY: below `posted`, so the poster does not write it until it is released.
-                .with(|slot| unsafe { (*slot).counter == counter });
-        live.then_some(Located { counter, retired })
+                .with(|slot| unsafe { (*slot).counter == located.counter });
+        live.then_some(located)
     }
 
     /// The oldest request in flight, if it was posted at `counter`.
@@ -240,14 +278,11 @@ impl<'m> Ledger<'m> {
     /// # Safety
     /// The caller is the poller.
     #[inline(always)]
-    pub(super) unsafe fn oldest_is(&self, counter: u32) -> Option<Located> {
+    pub(super) unsafe fn oldest_is(&self, counter: u32) -> Option<Located<'m>> {
         // SAFETY: the caller's promise.
         let oldest = unsafe { self.next()? };
-        (oldest.counter == counter).then_some(Located {
-            counter,
-            // The same, so that nothing is passed over.
-            retired: counter,
-        })
+        // The same, so that nothing is passed over.
+        (oldest.counter == counter).then(|| self.at(counter, counter))
     }
 
     /// The oldest request in flight.
@@ -255,14 +290,44 @@ impl<'m> Ledger<'m> {
     /// # Safety
     /// The caller is the poller.
     #[inline(always)]
-    pub(super) unsafe fn next(&self) -> Option<Located> {
+    pub(super) unsafe fn next(&self) -> Option<Located<'m>> {
         // Relaxed: only the poller writes it.
         let retired = self.poller.counter.load(Ordering::Relaxed);
         // Acquire: partner of the poster's release in `publish`.
-        let posted = self.poster.counter.load(Ordering::Acquire);
-        (posted != retired).then_some(Located {
-            counter: retired,
-            retired,
+        let posted = self.poster.side.counter.load(Ordering::Acquire);
+        (posted != retired).then(|| self.at(retired, retired))
+    }
+
+    /// The oldest request in flight, if its counter has these low 16 bits.
+    ///
+    /// # Safety
+    /// The caller is the poller.
+    #[inline(always)]
+    pub(super) unsafe fn oldest_called(&self, counter: u16) -> Option<Located<'m>> {
+        // SAFETY: the caller's promise.
+        let oldest = unsafe { self.next()? };
+        (oldest.counter as u16 == counter).then_some(oldest)
+    }
+
+    /// Takes one request, the oldest, or one whose elders are taken care of. Its slots stay the poller's until [`release`](Self::release).
+    ///
+    /// # Safety
+    /// The caller is the poller, and has taken nothing since it located the request.
+    #[inline(always)]
+    pub(super) unsafe fn take_one(&self, oldest: Located<'m>) -> Record<'m> {
+        oldest.slot.with_mut(|slot| {
+            // SAFETY: in flight, so the poster does not write it. The block is taken out once: `retired`
+            // moves past it.
+            let slot = unsafe { &mut *slot };
+            // Field by field, so that the compiler knows what an opcode can be.
+            Record {
+                wr_id: slot.wr_id,
+                block: slot.block.take(),
+                counter: oldest.counter,
+                extra: slot.extra,
+                slots: slot.slots,
+                opcode: slot.opcode,
+            }
         })
     }
 
@@ -273,20 +338,25 @@ impl<'m> Ledger<'m> {
     /// # Safety
     /// The caller is the poller, and has taken nothing since it located the request.
     #[inline(always)]
-    pub(super) unsafe fn take(&self, Located { counter, retired }: Located) -> (Record<'m>, u32) {
+    pub(super) unsafe fn take(&self, located: Located<'m>) -> (Record<'m>, u32) {
+        let Located {
+            counter, retired, ..
+        } = located;
+        // SAFETY: the caller's promise; what is older is taken care of below.
+        let record = unsafe { self.take_one(located) };
         let mut count = 1;
         if counter != retired {
-            // SAFETY: all these are in flight, as the one behind them is.
-            count += unsafe { self.pass_over(retired, counter) };
+            let slot = self.poller.slot(retired);
+            // SAFETY: the oldest in flight is a record's first slot, and the poster does not write it.
+            let extra = slot.with(|slot| unsafe { record.extra.wrapping_sub((*slot).extra) });
+            count += counter.wrapping_sub(retired).wrapping_sub(extra);
+            // Relaxed: the acquire by which the request was located has made it known.
+            let behind_block = self.poster.behind_block.load(Ordering::Relaxed);
+            if behind_block.wrapping_sub(retired).wrapping_sub(1) < MAX_SLOTS {
+                // SAFETY: all these are in flight, as the one behind them is.
+                unsafe { self.give_back(retired, counter) };
+            }
         }
-        let record = self.poller.slot(counter).with_mut(|slot| {
-            // SAFETY: in flight, so the poster does not write it. The record is taken out once:
-            // `retired` moves past it.
-            let record = unsafe { slot.read() };
-            // SAFETY: as above; the block now lives in `record` alone.
-            unsafe { (&raw mut (*slot).block).write(None) };
-            record
-        });
         (record, count)
     }
 
@@ -301,13 +371,12 @@ impl<'m> Ledger<'m> {
         self.poller.counter.store(end, Ordering::Release);
     }
 
-    /// Retires the unsignalled requests from `from` up to `to`, and counts them.
+    /// Gives the blocks of the unsignalled requests from `from` up to `to` back to their slabs.
     ///
     /// # Safety
     /// The caller is the poller, and all of them are in flight.
     #[inline(never)]
-    unsafe fn pass_over(&self, mut from: u32, to: u32) -> u32 {
-        let mut count = 0;
+    unsafe fn give_back(&self, mut from: u32, to: u32) {
         // Slots of a record are at least one, and at most what the poster staged.
         while to.wrapping_sub(from) as i32 > 0 {
             let slots = self.poller.slot(from).with_mut(|slot| {
@@ -318,15 +387,13 @@ impl<'m> Ledger<'m> {
                 }
             });
             from = from.wrapping_add(u32::from(slots.max(1)));
-            count += 1;
         }
-        count
     }
 
     /// Behind the last request that the device was told of.
     pub(super) fn posted(&self) -> u32 {
         // Acquire: partner of the poster's release in `publish`.
-        self.poster.counter.load(Ordering::Acquire)
+        self.poster.side.counter.load(Ordering::Acquire)
     }
 
     /// What was recorded at this counter, if nothing was recorded over it.
@@ -371,7 +438,7 @@ impl<'m> Ledger<'m> {
         let next = (head | 0xffff).wrapping_add(1);
         // Relaxed would do: nobody else is there.
         self.poller.counter.store(next, Ordering::Release);
-        self.poster.counter.store(next, Ordering::Release);
+        self.poster.side.counter.store(next, Ordering::Release);
         next
     }
 }

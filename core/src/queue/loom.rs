@@ -58,6 +58,7 @@ fn post(ledger: &Ledger<'_>, counter: u32, publish: bool) {
             wr_id: u64::from(counter) + 10,
             block: None,
             counter,
+            extra: 0,
             slots: 1,
             opcode: WcOpcode::Send,
         });

@@ -17,6 +17,10 @@ pub trait Naming: sealed::Sealed {
     #[doc(hidden)]
     fn name(cqe: &Cqe64) -> u32;
 
+    /// The same, in the order of the entry's bytes, to be compared.
+    #[doc(hidden)]
+    fn raw_name(cqe: &Cqe64) -> u32;
+
     /// The slot of what is called so; any other number when nothing is.
     #[doc(hidden)]
     fn slot(&self, name: u32) -> usize;
@@ -40,6 +44,11 @@ impl Naming for ByUserIndex {
     #[inline(always)]
     fn name(cqe: &Cqe64) -> u32 {
         cqe.user_index()
+    }
+
+    #[inline(always)]
+    fn raw_name(cqe: &Cqe64) -> u32 {
+        cqe.raw_user_index()
     }
 
     #[inline(always)]
@@ -113,6 +122,11 @@ impl Naming for ByQpNum<'_> {
     #[inline(always)]
     fn name(cqe: &Cqe64) -> u32 {
         cqe.qpn()
+    }
+
+    #[inline(always)]
+    fn raw_name(cqe: &Cqe64) -> u32 {
+        cqe.raw_qpn()
     }
 
     #[inline(always)]

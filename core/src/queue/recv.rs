@@ -207,6 +207,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
                 wr_id,
                 block,
                 counter: head,
+                extra: 0,
                 slots: 1,
                 opcode: WcOpcode::Recv,
             });

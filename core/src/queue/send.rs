@@ -10,7 +10,7 @@ use crate::port::{LastEntry, SendDoorbell, Staged};
 use crate::slab::Block;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
-    Supports, Transport, build, build_nop, fm_ce_se, prefix,
+    Supports, Transport, build, build_nop, fm_ce_se, prefix, set_fm_ce_se,
 };
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
@@ -49,13 +49,16 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     head: u32,
     /// `head` may not pass this; equal to it while posting is not allowed.
     limit: u32,
-    /// Entries staged and not rung.
+    /// Requests staged and not rung.
     staged: u32,
+    /// Basic blocks that all requests took beside the first one of each.
+    extra: u32,
     /// The last one.
     last: LastEntry,
     limits: PayloadLimits,
     next_fence: u8,
-    signal_all: u8,
+    /// How an entry is flagged whose request asks for no completion.
+    unsignaled: u8,
     postable: bool,
     lives: Lives,
     doorbell: D,
@@ -86,13 +89,14 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             head: 0,
             limit: 0,
             staged: 0,
+            extra: 0,
             last: LastEntry::default(),
             limits: PayloadLimits {
                 max_sge,
                 max_inline,
             },
             next_fence: 0,
-            signal_all: if signal_all { fm_ce_se::SIGNALED } else { 0 },
+            unsignaled: if signal_all { fm_ce_se::SIGNALED } else { 0 },
             postable: false,
             lives: Lives::default(),
             doorbell,
@@ -167,6 +171,26 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     pub fn set_postable(&mut self, postable: bool) {
         self.postable = postable;
         self.limit = self.head;
+    }
+
+    /// Unsignalled requests that are flushed make no completion entry from here on, but for the last of
+    /// those that are rung together: its completion tells of those before it. Without effect where every
+    /// request completes with an entry.
+    ///
+    /// A completion that says "flushed" then tells no more of the unsignalled requests before it than that
+    /// none of them failed: they were flushed, or executed while nothing had failed yet.
+    pub fn suppress_flush(&mut self) {
+        if self.unsignaled == 0 {
+            self.unsignaled = fm_ce_se::NO_FLUSH;
+        }
+    }
+
+    /// The last entry is to tell of the requests rung with it, should they be flushed.
+    #[cold]
+    fn end_suppressed(&mut self) {
+        self.last.fm_ce_se &= !fm_ce_se::NO_FLUSH;
+        // SAFETY: only poster by `&mut self`; staged, and not rung.
+        unsafe { set_fm_ce_se(&self.ring, self.last.counter, self.last.fm_ce_se) };
     }
 
     /// Ends this life of the queue, after the queue pair has gone to RESET: every request not yet
@@ -348,10 +372,14 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         } else {
             0
         };
-        // SIGNALED is bit 1 of the flags and 3 of the entry, SOLICITED 2 and 1.
-        let signaled = (flags.bits() & SendFlags::SIGNALED.bits()) << 2;
+        let completes = if flags.contains(SendFlags::SIGNALED) {
+            fm_ce_se::SIGNALED
+        } else {
+            self.unsignaled
+        };
+        // SOLICITED is bit 2 of the flags and 1 of the entry.
         let solicited = (flags.bits() & SendFlags::SOLICITED.bits()) >> 1;
-        let fm_ce_se = fence | signaled | solicited | self.signal_all;
+        let fm_ce_se = fence | completes | solicited;
         let counter = self.head;
         // SAFETY: only poster by `&mut self`; `reserve` found the blocks free.
         let ds = unsafe {
@@ -372,6 +400,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
+                extra: self.extra,
                 slots: blocks as u8,
                 opcode: O::WC,
             });
@@ -384,7 +413,10 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             inline: payload.inline(),
             fm_ce_se,
         };
-        self.staged += 1;
+        // SAFETY: each has a slot of its own, of at most 32768. So told, the compiler knows of a request that
+        // is rung where it was posted that there is one.
+        self.staged = unsafe { self.staged.unchecked_add(1) };
+        self.extra = self.extra.wrapping_add(blocks - 1);
     }
 
     /// Posts and rings an entry that is no request: a NOP, signalled, behind all that was posted; gives its
@@ -424,6 +456,9 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     pub fn ring(&mut self) {
         if self.staged == 0 {
             return;
+        }
+        if self.last.fm_ce_se & fm_ce_se::NO_FLUSH != 0 {
+            self.end_suppressed();
         }
         // Looked at before others can see the requests: where they were posted in the same place, the
         // compiler knows all of it.

@@ -236,6 +236,18 @@ pub(crate) unsafe fn build_nop(ring: &SendRing<'_>, counter: u32, qpn: u32, fm_c
     DS
 }
 
+/// Writes the flag byte of the entry at `counter` anew.
+///
+/// # Safety
+/// The caller is the ring's poster, and the device was not told of the entry.
+#[inline(always)]
+pub(crate) unsafe fn set_fm_ce_se(ring: &SendRing<'_>, counter: u32, fm_ce_se: u8) {
+    const SIGNATURE_FLAGS: usize = core::mem::offset_of!(CtrlSegment, signature_flags);
+    // SAFETY: the caller's promise.
+    let mut entry = unsafe { ring.writer(counter) };
+    entry.word(SIGNATURE_FLAGS, Be32::new(u32::from(fm_ce_se)));
+}
+
 /// Writes the bytes of an earlier entry at `counter`, with this counter and queue pair number, and
 /// `flags` beside its own; gives its operation. `None`: they are no entry that [`build`] makes, and
 /// what was written is of no meaning.

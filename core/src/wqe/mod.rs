@@ -31,7 +31,7 @@ mod umr;
 mod view;
 
 pub use build::{EntryWriter, SendRing, build};
-pub(crate) use build::{build_nop, prefix, rebuild};
+pub(crate) use build::{build_nop, prefix, rebuild, set_fm_ce_se};
 pub use operation::{
     AtomicCmpAndSwp, AtomicFetchAndAdd, LocalInv, Nop, Operation, RdmaRead, RdmaWrite,
     RdmaWriteWithImm, Send, SendWithImm, SendWithInv,

@@ -64,7 +64,10 @@ pub mod opcode {
 pub mod fm_ce_se {
     /// Solicited event at the receiver.
     pub const SOLICITED: u8 = 1 << 1;
-    /// Write a completion entry.
+    /// Completion mode 1: an entry when the request fails, but none when it is flushed. (Mode 0 writes one
+    /// then, too.) SPDK calls it `CE_CQ_NO_FLUSH_ERROR`.
+    pub const NO_FLUSH: u8 = 1 << 2;
+    /// Completion mode 2: write a completion entry.
     pub const SIGNALED: u8 = 2 << 2;
     /// Wait for registration work before this entry.
     pub const INITIATOR_SMALL_FENCE: u8 = 1 << 5;

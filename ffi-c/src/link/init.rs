@@ -154,7 +154,7 @@ impl bw_link_init {
                 sized::read_or_default(self.connect)?,
             )
         };
-        sized::zero("reserved", qp.reserved)?;
+        sized::zero("reserved", qp.reserved | qp.reserved1)?;
         if qp.qp_type != BW_QPT_RC as u32 || !qp.srq.is_null() {
             return Err(Failure::new(
                 BW_ETRANSPORT,

@@ -378,3 +378,37 @@ fn two_threads_own_the_two_queues() {
     });
     world.destroy();
 }
+
+/// Of requests that are flushed, those that ask for a completion have one, and the last that was rung.
+#[test]
+fn flushed_requests_need_no_completions() {
+    let init = sized!(bw_qp_init_attr { suppress_flush: 1 });
+    let world = World::of(&sized!(bw_soft_config {}), &init);
+    let attr = sized!(bw_connect_attr {});
+    let (a, b) = (&world.a, &world.b);
+    a.connect(b, &attr);
+    b.connect(a, &attr);
+    let (addr, rkey) = (b.memory.addr, b.memory.rkey);
+    let data = b"inline".as_ptr().cast::<c_void>();
+    // SAFETY: good handles and memory.
+    unsafe {
+        // The first has a key of nobody.
+        ok(bw_post_write_inline(a.qp, 1, data, 6, addr, !rkey, 0));
+        ok(bw_post_write_inline(a.qp, 2, data, 6, addr, rkey, 0));
+        ok(bw_post_write_inline(a.qp, 3, data, 6, addr, rkey, SIGNALED));
+        ok(bw_post_write_inline(a.qp, 4, data, 6, addr, rkey, 0));
+        ok(bw_post_write_inline(a.qp, 5, data, 6, addr, rkey, 0));
+        ok(bw_ring_sq(a.qp));
+    }
+    let told = [(); 3].map(|()| a.wait());
+    assert_eq!(
+        told.map(|wc| (wc.wr_id, wc.status, wc.retired)),
+        [
+            (1, BW_WC_REM_ACCESS_ERR as u32, 1),
+            (3, BW_WC_WR_FLUSH_ERR as u32, 2),
+            (5, BW_WC_WR_FLUSH_ERR as u32, 2),
+        ]
+    );
+    assert_eq!(a.poll(), None);
+    world.destroy();
+}

@@ -223,6 +223,11 @@ impl World {
             max_recv_sge: 4,
             max_inline_data: 200,
         });
+        Self::of(config, &init)
+    }
+
+    /// In RESET, of queue pairs that are made so.
+    fn of(config: &bw_soft_config, init: &bw_qp_init_attr) -> Self {
         // SAFETY: good handles and structs.
         let (device, pd) = unsafe {
             let device = made(|device| bw_device_open_soft(config, device));
@@ -231,8 +236,8 @@ impl World {
         Self {
             device,
             pd,
-            a: End::new(device, pd, &init),
-            b: End::new(device, pd, &init),
+            a: End::new(device, pd, init),
+            b: End::new(device, pd, init),
         }
     }
 

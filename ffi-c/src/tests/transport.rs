@@ -212,11 +212,15 @@ fn types_that_there_are_not() {
             );
             fails(bw_qp_cq_entries(&init, &mut 0, &mut 0), BW_EINVAL);
         }
-        let later = sized!(bw_qp_init_attr { reserved: 1 });
-        fails(
-            bw_qp_create(world.pd, a.cq, a.cq, &later, &mut qp),
-            BW_EINVAL,
-        );
+        for later in [
+            sized!(bw_qp_init_attr { reserved: 1 }),
+            sized!(bw_qp_init_attr { reserved1: 1 }),
+        ] {
+            fails(
+                bw_qp_create(world.pd, a.cq, a.cq, &later, &mut qp),
+                BW_EINVAL,
+            );
+        }
     }
     assert!(qp.is_null());
     world.destroy();

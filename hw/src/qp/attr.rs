@@ -4,7 +4,7 @@ use super::QpTransport;
 use super::memory::Sizes;
 use crate::device::Device;
 use crate::error::Error;
-use crate::provider::SendDoorbell;
+use crate::provider::{ProviderKind, SendDoorbell};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::qp::{Mtu, QpAttr, QpAttrMask, QpState, RNR_RETRY_INFINITE};
 use bellwire_core::queue::SendQueue;
@@ -29,6 +29,11 @@ pub struct QpInit {
     /// flush cannot overrun them. Without it an overrun ends the completion queue and every queue
     /// pair on it.
     pub reserve_cq: bool,
+    /// Unsignalled requests that are flushed make no completion entry of their own, but for the last of
+    /// those that are rung together: its completion [tells](bellwire_core::queue::Completion::retired) of
+    /// those before it. Not on devices that are driven by libibverbs, and not of a
+    /// [`Link`](crate::recovery::Link), which asks each request for its outcome.
+    pub suppress_flush: bool,
 }
 
 impl Default for QpInit {
@@ -41,6 +46,7 @@ impl Default for QpInit {
             max_inline_data: 28,
             sq_sig_all: false,
             reserve_cq: true,
+            suppress_flush: false,
         }
     }
 }
@@ -85,6 +91,12 @@ impl QpInit {
     }
 
     pub(super) fn check<T: QpTransport>(&self, device: &Device) -> Result<(), Error> {
+        if self.suppress_flush && device.provider() == ProviderKind::Verbs {
+            return Err(Error::Unsupported {
+                what: "suppress the completions of flushed requests",
+                instead: "leave QpInit::suppress_flush off: the verbs have no such flag",
+            });
+        }
         let attr = device.attr();
         for (what, given, max) in [
             ("max_send_wr", self.max_send_wr, attr.max_qp_wr),

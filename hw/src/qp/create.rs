@@ -172,7 +172,11 @@ impl Wanted<'_, '_> {
                 signal_all: self.init.sq_sig_all,
             });
             let rq = RecvQueue::new(parts.recv_ring, parts.recv_ledger, recv);
-            sq.zip(rq)
+            let (mut sq, rq) = sq.zip(rq)?;
+            if self.init.suppress_flush {
+                sq.suppress_flush();
+            }
+            Some((sq, rq))
         }
     }
 

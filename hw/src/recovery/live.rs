@@ -41,6 +41,7 @@ const fn consumes(code: u8) -> bool {
 pub(super) fn qp_init(init: &LinkInit) -> QpInit {
     QpInit {
         reserve_cq: init.cq_entries.is_none(),
+        suppress_flush: false,
         ..init.qp
     }
 }

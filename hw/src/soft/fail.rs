@@ -10,7 +10,7 @@ use super::respond::Blame;
 use crate::event::EventType;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode};
 use bellwire_core::qp::{QpState, state_after_send_error};
-use bellwire_core::wqe::SendWqe;
+use bellwire_core::wqe::{SendWqe, fm_ce_se};
 use bellwire_core::wr::WcStatus;
 use std::sync::atomic::Ordering;
 
@@ -166,19 +166,25 @@ impl Hca {
         while work.consumer != producer {
             // SAFETY: rung and not completed.
             let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
-            let entry = send_error(work, &wqe, record.flush_status);
-            let written = work.cq.produce(&entry);
-            if let Some(journal) = &self.journal {
-                let request = self.request(record, work.consumer);
-                journal.told(request, record.flush_status, written);
-            }
-            if !written {
-                break;
+            // Its poster has a later one tell.
+            if wqe.fm_ce_se() & COMPLETION_MODE != fm_ce_se::NO_FLUSH {
+                let entry = send_error(work, &wqe, record.flush_status);
+                let written = work.cq.produce(&entry);
+                if let Some(journal) = &self.journal {
+                    let request = self.request(record, work.consumer);
+                    journal.told(request, record.flush_status, written);
+                }
+                if !written {
+                    break;
+                }
             }
             work.pass(behind(&wqe, work.consumer, producer));
         }
     }
 }
+
+/// The bits of an entry's flags that say when it completes with one.
+const COMPLETION_MODE: u8 = fm_ce_se::SIGNALED | fm_ce_se::NO_FLUSH;
 
 /// Counter behind an entry. What it says of its size is believed as far as something was rung.
 pub(super) fn behind(wqe: &SendWqe<'_>, counter: u32, producer: u32) -> u32 {

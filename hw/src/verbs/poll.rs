@@ -79,8 +79,8 @@ impl Extended {
         let cq = unsafe { self.cq.as_ref() };
         let Some(inner) = cq.take_empty() else {
             return match self.poll_ring(core) {
-                None => nobodys(self, core),
-                told => told,
+                None => nobodys(self, core).map(Completion::unpacked),
+                told => told.map(Completion::unpacked),
             };
         };
         // SAFETY: alive, and `inner` is ours: nobody else polls.
@@ -115,8 +115,8 @@ impl Extended {
                 core.tell_sent(user_index, counter, bytes, |core| nobodys(self, core))
             }
             _ => match self.seldom(core, inner, wc) {
-                None => nobodys(self, core),
-                told => told,
+                None => nobodys(self, core).map(Completion::unpacked),
+                told => told.map(Completion::unpacked),
             },
         }
     }

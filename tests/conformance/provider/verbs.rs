@@ -14,7 +14,7 @@ use std::time::Duration;
 const DEVICE: &str = "BELLWIRE_VERBS_DEVICE";
 
 /// What rxe does not do, and the interface does not offer on devices of libibverbs.
-const LACKS: [Feature; 8] = [
+const LACKS: [Feature; 9] = [
     Feature::Xrc,
     Feature::FaultInjection,
     Feature::RcSqe,
@@ -23,6 +23,7 @@ const LACKS: [Feature; 8] = [
     Feature::XrcTargetSends,
     Feature::PathMigration,
     Feature::Nop,
+    Feature::SuppressedFlush,
 ];
 
 /// What rxe of Linux 6.1 does otherwise than the rules say.

@@ -28,6 +28,9 @@ rules! {
         "A request that fails completes, signalled or not.";
     flushed_requests_complete_though_unsignalled: "IBTA vol. 1, 10.3.1.7",
         "A request that is flushed completes, signalled or not.";
+    flushed_requests_without_entries [SuppressedFlush]: "bellwire, QpInit::suppress_flush",
+        "With `suppress_flush` no unsignalled request that is flushed has an entry, but the last that was \
+         rung; each tells of those before it, so that every request is told once.";
     receives_always_complete: "IBTA vol. 1, 10.7.3.1",
         "Every receive that is consumed completes: there are no unsignalled ones.";
     the_failed_comes_first_then_the_flushed: "IBTA vol. 1, 10.3.1.7",
@@ -193,6 +196,62 @@ fn flushed_requests_complete_though_unsignalled(p: &Provider) {
     for wr_id in 0..10 {
         told(&mut a, wr_id, WcStatus::WrFlushErr);
     }
+}
+
+fn flushed_requests_without_entries(p: &Provider) {
+    let device = p.device();
+    let pd = device.alloc_pd();
+    let init = QpInit {
+        suppress_flush: true,
+        ..init()
+    };
+    let (mut a, mut b) = (End::new(&pd, p.quiet, &init), End::new(&pd, p.quiet, &init));
+    connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
+    let good = b.region.remote(0);
+    let post = |a: &mut End, wr_id, remote, flags| {
+        a.post(wr_id, RdmaWrite { remote }, Inline(&[1]), flags)
+            .unwrap();
+    };
+    let free = a.qp.sq().free_blocks();
+    // What succeeds is told as ever.
+    post(&mut a, 0, good, SILENT);
+    post(&mut a, 1, good, SIGNALED);
+    a.qp.sq().ring();
+    // The third fails; all that goes before was executed.
+    let plan = [
+        (2, good, SILENT),
+        (3, good, SILENT),
+        (4, BAD, SILENT),
+        (5, good, SILENT),
+        (6, good, SILENT),
+        (7, good, SIGNALED),
+        (8, good, SIGNALED),
+        (9, good, SILENT),
+        (10, good, SILENT),
+    ];
+    for (wr_id, remote, flags) in plan {
+        post(&mut a, wr_id, remote, flags);
+    }
+    a.qp.sq().ring();
+    let told = |a: &mut End| {
+        let done = a.wait();
+        (done.wr_id, done.status(), done.retired)
+    };
+    assert_eq!(told(&mut a), (1, WcStatus::Success, 2));
+    assert_eq!(told(&mut a), (4, WcStatus::RemAccessErr, 3));
+    assert_eq!(told(&mut a), (7, WcStatus::WrFlushErr, 3));
+    assert_eq!(told(&mut a), (8, WcStatus::WrFlushErr, 1));
+    assert_eq!(told(&mut a), (10, WcStatus::WrFlushErr, 2));
+    // Posted in ERR: one entry for all that are rung together.
+    for wr_id in 11..16 {
+        post(&mut a, wr_id, good, SILENT);
+    }
+    a.qp.sq().ring();
+    assert_eq!(told(&mut a), (15, WcStatus::WrFlushErr, 5));
+    a.nothing();
+    assert_eq!(a.qp.sq().free_blocks(), free);
+    assert!(a.reset().is_empty(), "told twice");
+    assert_eq!(a.cq.stale(), 0);
 }
 
 fn receives_always_complete(p: &Provider) {

@@ -10,8 +10,8 @@ pub struct CqMemory<'m> {
     /// The first entry's 64 bytes that hold the descriptor.
     first: NonNull<Cqe64>,
     count: u32,
-    /// Logarithm of the 64-byte units from one entry to the next.
-    log_step: u32,
+    /// Logarithm of the bytes from one entry to the next.
+    log_size: u32,
     memory: PhantomData<&'m [u8]>,
 }
 
@@ -37,7 +37,7 @@ impl<'m> CqMemory<'m> {
             // SAFETY: within the first entry; in one of 128 bytes the descriptor is the second half.
             first: unsafe { base.add(cqe_size as usize - 64).cast() },
             count,
-            log_step: (cqe_size / 64).ilog2(),
+            log_size: cqe_size.ilog2(),
             memory: PhantomData,
         };
         for index in 0..count {
@@ -56,7 +56,7 @@ impl<'m> CqMemory<'m> {
     /// Bytes of an entry.
     #[inline(always)]
     pub fn cqe_size(&self) -> u32 {
-        64 << self.log_step
+        1 << self.log_size
     }
 
     /// The descriptor of the entry that counter `index` falls on.
@@ -65,7 +65,7 @@ impl<'m> CqMemory<'m> {
         // SAFETY: the masked index lies within the ring.
         unsafe {
             self.first
-                .add(((index & (self.count - 1)) as usize) << self.log_step)
+                .byte_add(((index & (self.count - 1)) as usize) << self.log_size)
         }
     }
 }

@@ -28,14 +28,14 @@ impl<'m> CompletionQueue<'m> {
             .and_then(|slot| slot.send)
         else {
             self.stale += 1;
-            return otherwise(self);
+            return otherwise(self).map(Completion::unpacked);
         };
         // SAFETY: the attached ledger's poller is this queue.
         let Some(located) =
             (unsafe { ledger.oldest_is(counter).or_else(|| later(ledger, counter)) })
         else {
             self.stale += 1;
-            return otherwise(self);
+            return otherwise(self).map(Completion::unpacked);
         };
         // SAFETY: as above, and located.
         let (record, retired) = unsafe { ledger.take(located) };
@@ -58,12 +58,12 @@ impl<'m> CompletionQueue<'m> {
             self.attached(UserIndex(user_index)).map(|slot| slot.recv)
         else {
             self.stale += 1;
-            return otherwise(self);
+            return otherwise(self).map(Completion::unpacked);
         };
         // SAFETY: the attached ledger's poller is this queue.
         let Some(located) = (unsafe { ledger.next() }) else {
             self.stale += 1;
-            return otherwise(self);
+            return otherwise(self).map(Completion::unpacked);
         };
         // SAFETY: as above, and located.
         let (record, retired) = unsafe { ledger.take(located) };
@@ -98,7 +98,7 @@ impl<'m> CompletionQueue<'m> {
 /// # Safety
 /// The caller is the ledger's poller.
 #[inline(never)]
-unsafe fn later(ledger: &Ledger<'_>, counter: u32) -> Option<Located> {
+unsafe fn later<'m>(ledger: &Ledger<'m>, counter: u32) -> Option<Located<'m>> {
     // SAFETY: the caller's promise.
     let located = unsafe { ledger.locate(counter as u16)? };
     (located.counter == counter).then_some(located)

@@ -55,7 +55,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 &self.ring,
                 counter,
                 qpn,
-                self.next_fence | self.signal_all,
+                self.next_fence | self.unsignaled & fm_ce_se::SIGNALED,
                 entry,
             )
             .ok_or(PostError::NoEntry)
@@ -74,6 +74,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 wr_id,
                 block,
                 counter,
+                extra: self.extra,
                 slots: blocks as u8,
                 opcode: operation.completes_as(),
             });
@@ -89,6 +90,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             fm_ce_se: wqe.fm_ce_se(),
         };
         self.staged += 1;
+        self.extra = self.extra.wrapping_add(blocks - 1);
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! The ledger: who is in flight, and who only seems to be.
 
-use super::{keep, keep_all};
-use crate::queue::ledger::{Ledger, LedgerSlot, Located, Record};
+use super::{keep, keep_all, memory};
+use crate::queue::ledger::{Ledger, LedgerSlot, Record};
 use crate::random::Random;
+use crate::slab::{Block, ClassLayout, Slab, SlabRegion};
 use crate::wr::WcOpcode;
 use std::collections::VecDeque;
 use std::vec::Vec;
@@ -11,28 +12,41 @@ use std::vec::Vec;
 struct Poster {
     ledger: &'static Ledger<'static>,
     head: u32,
+    extra: u32,
 }
 
 impl Poster {
     fn new(slots: usize) -> Self {
         let slots = keep_all(slots, LedgerSlot::default);
         let ledger = keep(Ledger::new(slots, 7).expect("a power of two"));
-        Self { ledger, head: 0 }
+        // This count, too, goes over the end of its bits.
+        let extra = u32::MAX - 2;
+        Self {
+            ledger,
+            head: 0,
+            extra,
+        }
     }
 
     /// Posts a request of so many slots, and gives its counter.
     fn post(&mut self, slots: u8) -> u32 {
+        self.post_with(slots, None)
+    }
+
+    fn post_with(&mut self, slots: u8, block: Option<Block<'static>>) -> u32 {
         let counter = self.head;
         // SAFETY: only poster; the tests leave room.
         unsafe {
             self.ledger.record(Record {
                 wr_id: u64::from(counter) + 1000,
-                block: None,
+                block,
                 counter,
+                extra: self.extra,
                 slots,
                 opcode: WcOpcode::Send,
             });
         }
+        self.extra = self.extra.wrapping_add(u32::from(slots) - 1);
         self.head = counter.wrapping_add(u32::from(slots));
         self.ledger.publish(self.head);
         counter
@@ -101,6 +115,7 @@ fn what_was_staged_and_not_published_is_not_in_flight() {
             wr_id: 1,
             block: None,
             counter: 1,
+            extra: poster.extra,
             slots: 1,
             opcode: WcOpcode::Send,
         });
@@ -168,6 +183,59 @@ fn a_completion_retires_the_unsignalled_ones_before_it() {
     );
 }
 
+/// The blocks of what is passed over go back, whether few requests have one or most, and in every life:
+/// as many are out as are in flight.
+#[test]
+fn blocks_that_are_passed_over_come_back() {
+    const LAYOUT: &[ClassLayout] = &[ClassLayout {
+        size: 64,
+        count: 40,
+    }];
+    let start = memory(8192);
+    let region = SlabRegion {
+        // SAFETY: to the page that lies within.
+        start: unsafe { start.add(start.as_ptr().align_offset(4096)) },
+        length: 4096,
+        lkey: 1,
+        rkey: 1,
+    };
+    let (metas, classes) = (
+        keep_all(40, Default::default),
+        keep_all(1, Default::default),
+    );
+    // SAFETY: kept, and used by the slab alone.
+    let slab = keep(unsafe { Slab::new(metas, classes, region, LAYOUT) }.expect("fits"));
+    let mut random = Random(11);
+    for one_in in [1, 2, 40] {
+        let mut poster = Poster::new(32);
+        // Beside each: whether it has a block.
+        let mut flying: VecDeque<(u32, u8, bool)> = VecDeque::new();
+        for _ in 0..if cfg!(miri) { 60 } else { 3000 } {
+            let slots = 1 + random.below(4) as u8;
+            let used: u8 = flying.iter().map(|(_, slots, _)| slots).sum();
+            if used + slots <= 32 {
+                let block = (random.below(one_in) == 0).then(|| slab.take(64).expect("enough"));
+                let has = block.is_some();
+                flying.push_back((poster.post_with(slots, block), slots, has));
+            }
+            if random.below(6) == 0 && !flying.is_empty() {
+                let last = random.below(flying.len());
+                let (_, count) = poster.retire(flying[last].0);
+                assert_eq!(count as usize, last + 1);
+                flying.drain(..=last);
+            }
+            if random.below(100) == 0 {
+                assert_eq!(poster.clear().len(), flying.len());
+                flying.clear();
+            }
+            let held = flying.iter().filter(|(.., has)| *has).count();
+            assert_eq!(slab.outstanding(), held);
+        }
+        poster.clear();
+    }
+    assert_eq!(slab.outstanding(), 0);
+}
+
 /// Against a queue of what is in flight; with counters over the end of 16 and of 32 bits.
 #[test]
 fn exactly_what_is_in_flight_is_found() {
@@ -183,14 +251,12 @@ fn exactly_what_is_in_flight_is_found() {
                 wr_id: 0,
                 block: None,
                 counter: start.wrapping_sub(1),
+                extra: poster.extra,
                 slots: 1,
                 opcode: WcOpcode::Nop,
             });
             let counter = start.wrapping_sub(1);
-            let (record, _) = poster.ledger.take(Located {
-                counter,
-                retired: counter,
-            });
+            let (record, _) = poster.ledger.take(poster.ledger.at(counter, counter));
             poster.ledger.release(&record);
         }
         assert_eq!(poster.ledger.in_flight(), 0);

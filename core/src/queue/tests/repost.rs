@@ -26,6 +26,49 @@ unsafe impl SendDoorbell for Silent {
     fn ring(&mut self, _: &Staged) {}
 }
 
+/// An unsignalled request of a queue that suppresses flush completions is flagged so, but for the last
+/// that is rung; posted again elsewhere it keeps its flags, and a signalled one is not told in a mode of
+/// its own.
+#[test]
+fn only_the_last_that_is_rung_completes_when_it_is_flushed() {
+    let (mut quiet, mut other) = (Queue::new(1), Queue::new(2));
+    quiet.send.suppress_flush();
+    let flags = |queue: &Queue, counter| queue.send.entry(counter).expect("there").fm_ce_se();
+    let post = |queue: &mut Queue, flags| {
+        let at = queue.send.counter();
+        queue.send.post_empty(0, (), Nop {}, flags).expect("room");
+        at
+    };
+    let (none, signaled) = (SendFlags::empty(), SendFlags::SIGNALED);
+    let first = post(&mut quiet, none);
+    let fenced = post(&mut quiet, SendFlags::FENCE);
+    let told = post(&mut quiet, signaled);
+    let last = post(&mut quiet, none);
+    let before = [first, fenced, told, last].map(|at| flags(&quiet, at));
+    const NO_FLUSH: u8 = fm_ce_se::NO_FLUSH;
+    let fence = fm_ce_se::FENCE | NO_FLUSH;
+    assert_eq!(before, [NO_FLUSH, fence, fm_ce_se::SIGNALED, NO_FLUSH]);
+    quiet.send.ring();
+    let rung = [first, fenced, told, last].map(|at| flags(&quiet, at));
+    assert_eq!(rung, [NO_FLUSH, fence, fm_ce_se::SIGNALED, 0]);
+    // A signalled one at the end is left as it is.
+    let told_again = post(&mut quiet, signaled);
+    quiet.send.ring();
+    assert_eq!(flags(&quiet, told_again), fm_ce_se::SIGNALED);
+    // Elsewhere, and here.
+    for (at, expected) in [(told, fm_ce_se::SIGNALED), (first, 0), (last, 0)] {
+        let (head, tail) = quiet.send.entry(at).expect("there").bytes();
+        let bytes = [head, tail].concat();
+        for queue in [&mut other, &mut quiet] {
+            let again = queue.send.counter();
+            // SAFETY: a NOP names no memory.
+            unsafe { queue.send.repost(0, &bytes, None) }.expect("room");
+            queue.send.ring();
+            assert_eq!(flags(queue, again), expected);
+        }
+    }
+}
+
 struct Queue {
     send: SendQueue<'static, Rc, Silent>,
     ledger: &'static Ledger<'static>,
