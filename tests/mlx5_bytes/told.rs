@@ -109,10 +109,10 @@ fn completion(
 fn sent(case: &Case<'_>, success: &Success, wc: &Wc) -> Check<Vec<Difference>> {
     same("operation", Some(success.opcode), case.posted)?;
     let said = case.cqe.wc_opcode();
+    if !knows(case.cqe) {
+        return Ok(vec![Difference::OperationUnknown]);
+    }
     if said.is_some_and(|said| said != success.opcode) {
-        if !knows(case.cqe) {
-            return Ok(vec![Difference::OperationUnknown]);
-        }
         let said = said.map(|said| u32::from(said.number()));
         same("operation of the entry", said, Some(wc.opcode))?;
         return Ok(vec![Difference::OperationOnRecord]);
