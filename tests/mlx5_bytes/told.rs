@@ -25,13 +25,10 @@ pub struct Case<'a> {
 /// Whether libmlx5 knows what this entry says was executed.
 fn knows(cqe: &Cqe64) -> bool {
     let send = cqe.opcode() == CqeOpcode::Req;
-    !(send
-        && matches!(
-            cqe.send_opcode(),
-            opcode::NOP | opcode::TSO | opcode::LOCAL_INVAL
-        ))
+    !(send && matches!(cqe.send_opcode(), opcode::NOP | opcode::LOCAL_INVAL))
 }
 
+/// What a receive completes as.
 fn is_receive(opcode: CqeOpcode) -> bool {
     opcode.is_received() || opcode == CqeOpcode::RespErr
 }
