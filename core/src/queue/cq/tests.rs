@@ -17,6 +17,7 @@ mod detaching;
 mod history;
 mod hostile;
 mod naming;
+mod plain;
 mod shared;
 mod telling;
 
