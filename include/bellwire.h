@@ -9,11 +9,21 @@
  *
  * FOR WHO KNOWS LIBIBVERBS
  *
+ *   ibv_get_device_list        bw_device_at()               ibv_reg_mr            bw_mr_create()
+ *   ibv_open_device            bw_device_open()             ibv_create_ah         bw_ah_create()
+ *   ibv_alloc_pd               bw_pd_create()               ibv_alloc_mw          bw_mw_create()
+ *   ibv_create_comp_channel    bw_comp_channel_create()     ibv_post_send, _recv  bw_post_send(), _recv()
+ *   ibv_create_cq              bw_cq_create()               ibv_poll_cq           bw_poll()
+ *   ibv_create_srq             bw_srq_create()              ibv_req_notify_cq     bw_cq_req_notify()
+ *   ibv_create_qp              bw_qp_create()               ibv_get_async_event   bw_get_async_event()
+ *   ibv_modify_qp, _query_qp   bw_qp_modify(), _query()     rdma_resolve_addr ... bw_cm_resolve_addr() ...
+ *
  * - bw_device is the open device, ibv_context. Memory that the library reserves is a bw_region, the
  *   program's own a bw_mr. A bw_slab lends out a region in blocks.
  * - bw_qp_init() and bw_qp_connect() (of datagrams: bw_qp_start()) take a queue pair from RESET to
  *   RTS; bw_qp_modify() does it attribute by attribute. bw_endpoint is what the peer has to know;
- *   bw_tcp_exchange() brings it, or anything else that can carry its bytes.
+ *   bw_tcp_exchange() brings it, or anything else that can carry its bytes. bw_cm_*() connect by
+ *   address and port instead, as librdmacm does.
  * - bw_post_send() and bw_post_recv() take an array and not a linked list. For one request
  *   bw_post_write() and its like are quicker, and wait for bw_ring_sq().
  * - A request without BW_SEND_SIGNALED is told as well: by `retired` of a later completion of its
@@ -49,22 +59,24 @@
  *
  * Links. A bw_link is a reliable connection that does all of this itself: when something fails it
  * recovers together with the link at its other end, posts again what may be posted again, and tells of
- * every request exactly once what became of it. Poll it; that is all there is to do.
+ * every request exactly once what became of it. Poll it; that is all there is to do. It is made by
+ * address and port, by bw_link_connect() at one end and bw_link_accept() at the other, or by
+ * bw_link_create() on a TCP connection.
  *
  * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(), of slabs
  * bw_slab_take() and bw_slab_return(), of their caches bw_slab_cache_take() and
- * bw_slab_cache_return(), and of links bw_link_post_*() and bw_link_ring_*(): these make
- * no allocation, no system call and no lock of their own, and leave bw_last_error() alone. So does
+ * bw_slab_cache_return(), and of links bw_link_post_*() and bw_link_ring_*(): these make no
+ * allocation, no system call and no lock of their own, and leave bw_last_error() alone. So does
  * bw_link_poll() while nothing fails. All others are set-up calls, and may do all of that.
  *
- * Handles. Devices, protection domains, memory, slabs, queues, address handles, channels, events,
- * listeners, connections and links are pointers to structs that only the library looks into. A
- * function that creates one writes its handle to the last argument, NULL when it fails. It is the
- * caller's until it is given to the function that destroys it, which each has. An object that others
- * use cannot be destroyed: the answer is BW_EBUSY, and nothing has happened. "It keeps X" in the text
- * of a create function says which objects are used so. Destroy in the opposite order of creation and
- * it never happens. Destroying what events name waits until those that the program got are
- * acknowledged: a thread that holds one itself waits for ever.
+ * Handles. Devices, protection domains, memory, slabs and their caches, queues, address handles,
+ * channels, ids, events, listeners, connectors, connections and links are pointers to structs that
+ * only the library looks into. A function that creates one writes its handle to the last argument,
+ * NULL when it fails. It is the caller's until it is given to the function that destroys it, which
+ * each has. An object that others use cannot be destroyed: the answer is BW_EBUSY, and nothing has
+ * happened. "It keeps X" in the text of a create function says which objects are used so. Destroy
+ * in the opposite order of creation and it never happens. Destroying what events name waits until
+ * those that the program got are acknowledged: a thread that holds one itself waits for ever.
  *
  * NULL. A NULL where a pointer is needed is BW_ENULL. Any other pointer has to be good: a handle that
  * was destroyed, or that is of another kind, cannot be told from a good one, and using it, or
@@ -79,21 +91,26 @@
  * but for handles and for memory that is registered. Integers that stand for an enum, or for the
  * bits of one, are checked: an unknown value is an error.
  *
+ * Byte order. Integers are the machine's, but for immediate data, which is in network byte order, and
+ * GIDs, which are 16 bytes as on the wire.
+ *
  * Memory of requests. The bytes that a request names must stay, and must not be written (for a
- * receive, a READ or an atomic: not be touched), from its post until its completion, or the one that
- * retires it, has been polled, or until bw_qp_reset() has told of it. Of a link: until bw_link_poll() or
- * bw_link_drain() has told of it, also while it recovers, for it may be posted again. Bytes that are posted inline,
- * and the structs and lists of the request themselves, may be reused when the post returns.
+ * receive, a READ or an atomic: not be touched), from its post until its completion, or the one
+ * that retires it, has been polled, or until bw_qp_reset() has told of it. Of a link: until
+ * bw_link_poll() or bw_link_drain() has told of it, also while it recovers, for it may be posted
+ * again. Bytes that are posted inline, and the structs and lists of the request themselves, may be
+ * reused when the post returns.
  *
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
  * objects too. The queues have no locks and one owner at a time: a thread that alone calls their
- * functions, until it hands them over by something that orders memory (a mutex, a join, a release and
- * an acquire). A completion queue has an owner, and so have a shared receive queue, a queue pair, a
- * memory window, a link and a TCP connection. A queue pair's send queue and its receive queue may
- * also be owned by two different threads while only the data path is called; other functions on the
- * queue pair need the owner of both. Two threads in one queue at once are undefined behaviour. A build
- * of the library with debug assertions notices it where they meet on the data path, and answers
- * BW_ETHREADS to the one that came second.
+ * functions, until it hands them over by something that orders memory (a mutex, a join, a release
+ * and an acquire). A completion queue has an owner, and so have a shared receive queue, a queue
+ * pair, a memory window, a cache of a slab, a link, a listener for links and a TCP connection. A
+ * queue pair's send queue and its receive queue may also be owned by two different threads while
+ * only the data path is called; other functions on the queue pair need the owner of both. Two
+ * threads in one queue at once are undefined behaviour. A build of the library with debug
+ * assertions notices it where they meet on the data path, and answers BW_ETHREADS to the one that
+ * came second.
  *
  * Versions. A program asks bw_version_check(BW_VERSION) first. The library's file name has the version
  * of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major is 0. Under one
@@ -3795,6 +3812,9 @@ int bw_soft_raise(const struct bw_device *device,
 
 #endif  /* BELLWIRE_H */
 
+#ifndef BW_COMPLETION_BYTE_LEN
+#define BW_COMPLETION_BYTE_LEN
+
 /* Bytes received, or brought by a READ or atomic; otherwise 0. */
 static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
 {
@@ -3813,3 +3833,5 @@ static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
         return 0;
     }
 }
+
+#endif /* BW_COMPLETION_BYTE_LEN */
