@@ -41,9 +41,8 @@ int main(void)
     config.threads = 65;
     EXPECT(bw_device_join(name, &config, &none) == BW_ELIMIT && none == NULL);
 
-    /* One with an engine, and the one that the process shares. */
-    config.mode = BW_SOFT_ENGINE;
-    config.threads = 1;
+    /* One that is the program's, and the one that the process shares. */
+    config.threads = 0;
     OK(bw_device_join(name, &config, &nodes[0]));
     OK(bw_device_open(whole, &nodes[1]));
     for (int at = 0; at < 2; at++) {

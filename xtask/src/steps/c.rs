@@ -214,7 +214,10 @@ impl<'a> Bench<'a> {
             false => "gcc -std=c11 -g",
         };
         if let Some(program) = self.build(compiler, source, Linking::Shared)? {
-            let mut valgrind = command("valgrind --quiet --error-exitcode=99 --leak-check=full");
+            let mut valgrind = command(
+                "valgrind --quiet --error-exitcode=99 --leak-check=full \
+                 --suppressions=xtask/valgrind.supp",
+            );
             valgrind.arg(program).args(args(source));
             self.run.command(&mut limited(&valgrind, PROGRAM_LIMIT));
         }
