@@ -9,11 +9,21 @@
  *
  * FOR WHO KNOWS LIBIBVERBS
  *
+ *   ibv_get_device_list        bw_device_at()               ibv_reg_mr            bw_mr_create()
+ *   ibv_open_device            bw_device_open()             ibv_create_ah         bw_ah_create()
+ *   ibv_alloc_pd               bw_pd_create()               ibv_alloc_mw          bw_mw_create()
+ *   ibv_create_comp_channel    bw_comp_channel_create()     ibv_post_send, _recv  bw_post_send(), _recv()
+ *   ibv_create_cq              bw_cq_create()               ibv_poll_cq           bw_poll()
+ *   ibv_create_srq             bw_srq_create()              ibv_req_notify_cq     bw_cq_req_notify()
+ *   ibv_create_qp              bw_qp_create()               ibv_get_async_event   bw_get_async_event()
+ *   ibv_modify_qp, _query_qp   bw_qp_modify(), _query()     rdma_resolve_addr ... bw_cm_resolve_addr() ...
+ *
  * - bw_device is the open device, ibv_context. Memory that the library reserves is a bw_region, the
  *   program's own a bw_mr. A bw_slab lends out a region in blocks.
  * - bw_qp_init() and bw_qp_connect() (of datagrams: bw_qp_start()) take a queue pair from RESET to
  *   RTS; bw_qp_modify() does it attribute by attribute. bw_endpoint is what the peer has to know;
- *   bw_tcp_exchange() brings it, or anything else that can carry its bytes.
+ *   bw_tcp_exchange() brings it, or anything else that can carry its bytes. bw_cm_*() connect by
+ *   address and port instead, as librdmacm does.
  * - bw_post_send() and bw_post_recv() take an array and not a linked list. For one request
  *   bw_post_write() and its like are quicker, and wait for bw_ring_sq().
  * - A request without BW_SEND_SIGNALED is told as well: by `retired` of a later completion of its
@@ -49,21 +59,24 @@
  *
  * Links. A bw_link is a reliable connection that does all of this itself: when something fails it
  * recovers together with the link at its other end, posts again what may be posted again, and tells of
- * every request exactly once what became of it. Poll it; that is all there is to do.
+ * every request exactly once what became of it. Poll it; that is all there is to do. It is made by
+ * address and port, by bw_link_connect() at one end and bw_link_accept() at the other, or by
+ * bw_link_create() on a TCP connection.
  *
  * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(), of slabs
- * bw_slab_take() and bw_slab_return(), and of links bw_link_post_*() and bw_link_ring_*(): these make
- * no allocation, no system call and no lock of their own, and leave bw_last_error() alone. So does
+ * bw_slab_take() and bw_slab_return(), of their caches bw_slab_cache_take() and
+ * bw_slab_cache_return(), and of links bw_link_post_*() and bw_link_ring_*(): these make no
+ * allocation, no system call and no lock of their own, and leave bw_last_error() alone. So does
  * bw_link_poll() while nothing fails. All others are set-up calls, and may do all of that.
  *
- * Handles. Devices, protection domains, memory, slabs, queues, address handles, channels, events,
- * listeners, connections and links are pointers to structs that only the library looks into. A
- * function that creates one writes its handle to the last argument, NULL when it fails. It is the
- * caller's until it is given to the function that destroys it, which each has. An object that others
- * use cannot be destroyed: the answer is BW_EBUSY, and nothing has happened. "It keeps X" in the text
- * of a create function says which objects are used so. Destroy in the opposite order of creation and
- * it never happens. Destroying what events name waits until those that the program got are
- * acknowledged: a thread that holds one itself waits for ever.
+ * Handles. Devices, protection domains, memory, slabs and their caches, queues, address handles,
+ * channels, ids, events, listeners, connectors, connections and links are pointers to structs that
+ * only the library looks into. A function that creates one writes its handle to the last argument,
+ * NULL when it fails. It is the caller's until it is given to the function that destroys it, which
+ * each has. An object that others use cannot be destroyed: the answer is BW_EBUSY, and nothing has
+ * happened. "It keeps X" in the text of a create function says which objects are used so. Destroy
+ * in the opposite order of creation and it never happens. Destroying what events name waits until
+ * those that the program got are acknowledged: a thread that holds one itself waits for ever.
  *
  * NULL. A NULL where a pointer is needed is BW_ENULL. Any other pointer has to be good: a handle that
  * was destroyed, or that is of another kind, cannot be told from a good one, and using it, or
@@ -78,21 +91,26 @@
  * but for handles and for memory that is registered. Integers that stand for an enum, or for the
  * bits of one, are checked: an unknown value is an error.
  *
+ * Byte order. Integers are the machine's, but for immediate data, which is in network byte order, and
+ * GIDs, which are 16 bytes as on the wire.
+ *
  * Memory of requests. The bytes that a request names must stay, and must not be written (for a
- * receive, a READ or an atomic: not be touched), from its post until its completion, or the one that
- * retires it, has been polled, or until bw_qp_reset() has told of it. Of a link: until bw_link_poll() or
- * bw_link_drain() has told of it, also while it recovers, for it may be posted again. Bytes that are posted inline,
- * and the structs and lists of the request themselves, may be reused when the post returns.
+ * receive, a READ or an atomic: not be touched), from its post until its completion, or the one
+ * that retires it, has been polled, or until bw_qp_reset() has told of it. Of a link: until
+ * bw_link_poll() or bw_link_drain() has told of it, also while it recovers, for it may be posted
+ * again. Bytes that are posted inline, and the structs and lists of the request themselves, may be
+ * reused when the post returns.
  *
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
  * objects too. The queues have no locks and one owner at a time: a thread that alone calls their
- * functions, until it hands them over by something that orders memory (a mutex, a join, a release and
- * an acquire). A completion queue has an owner, and so have a shared receive queue, a queue pair, a
- * memory window, a link and a TCP connection. A queue pair's send queue and its receive queue may
- * also be owned by two different threads while only the data path is called; other functions on the
- * queue pair need the owner of both. Two threads in one queue at once are undefined behaviour. A build
- * of the library with debug assertions notices it where they meet on the data path, and answers
- * BW_ETHREADS to the one that came second.
+ * functions, until it hands them over by something that orders memory (a mutex, a join, a release
+ * and an acquire). A completion queue has an owner, and so have a shared receive queue, a queue
+ * pair, a memory window, a cache of a slab, a link, a listener for links and a TCP connection. A
+ * queue pair's send queue and its receive queue may also be owned by two different threads while
+ * only the data path is called; other functions on the queue pair need the owner of both. Two
+ * threads in one queue at once are undefined behaviour. A build of the library with debug
+ * assertions notices it where they meet on the data path, and answers BW_ETHREADS to the one that
+ * came second.
  *
  * Versions. A program asks bw_version_check(BW_VERSION) first. The library's file name has the version
  * of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major is 0. Under one
@@ -220,7 +238,7 @@ typedef enum bw_error {
     BW_ETRANSPORT = -21,
     // The queue pair has no receive queue of its own: it receives from a shared one, or not at all.
     BW_ENORQ = -22,
-    // There is no event, and the descriptor was told not to block.
+    // There is no event, or nobody has come, and the call was not to wait, or no longer.
     BW_EAGAIN = -23,
     // The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
     BW_EFATAL = -24,
@@ -539,6 +557,16 @@ typedef enum bw_mtu {
     // 4096 bytes.
     BW_MTU_4096 = 5,
 } bw_mtu;
+
+// By whom a device's requests are executed, and how they get there.
+typedef enum bw_provider {
+    // The software device of this library.
+    BW_PROVIDER_SOFT = 0,
+    // A device of libibverbs, whose requests and completions go through it.
+    BW_PROVIDER_VERBS = 1,
+    // A ConnectX device, whose rings the library writes and reads itself.
+    BW_PROVIDER_MLX5 = 2,
+} bw_provider;
 
 // Who executes requests on a software device.
 typedef enum bw_soft_mode {
@@ -978,6 +1006,9 @@ typedef struct bw_cm_id bw_cm_id;
 // entry.
 typedef struct bw_comp_channel bw_comp_channel;
 
+// Makes links with those who listen at one address.
+typedef struct bw_connector bw_connector;
+
 // A completion queue.
 typedef struct bw_cq bw_cq;
 
@@ -987,6 +1018,9 @@ typedef struct bw_device bw_device;
 // A reliable connection with its queue pair and completion queue, which recovers from faults together
 // with the link at its other end, and tells of every request once what became of it.
 typedef struct bw_link bw_link;
+
+// Takes the links that connectors make.
+typedef struct bw_listener bw_listener;
 
 // Memory of the program that is registered with a device.
 typedef struct bw_mr bw_mr;
@@ -1006,6 +1040,9 @@ typedef struct bw_region bw_region;
 
 // A region cut into blocks.
 typedef struct bw_slab bw_slab;
+
+// Free blocks of one length for one thread.
+typedef struct bw_slab_cache bw_slab_cache;
 
 // A receive queue that many queue pairs take from.
 typedef struct bw_srq bw_srq;
@@ -1155,7 +1192,7 @@ typedef struct bw_slab_info {
     uint32_t reserved;
     // Its blocks, of all lengths.
     uint64_t blocks;
-    // Those that were taken and not returned. Exact when nobody takes or returns meanwhile.
+    // Those that were taken and not returned, and those in caches. Exact when nobody takes or returns meanwhile.
     uint64_t outstanding;
 } bw_slab_info;
 
@@ -1809,6 +1846,21 @@ typedef struct bw_link_init {
     uint32_t dump_flags;
 } bw_link_init;
 
+// How long to try to reach the peer of a link, and how often. `bw_link_retry_default` fills it. Times
+// are nanoseconds.
+typedef struct bw_link_retry {
+    // `sizeof(bw_link_retry)`.
+    uint32_t size;
+    // Attempts, one after the other, that may fail; the link is given up after that. At least 1.
+    uint32_t attempts;
+    // How long each step of a connection may take: finding the address, finding the route, the answer.
+    uint64_t step_ns;
+    // The pause after the first attempt that fails; each that follows is twice as long.
+    uint64_t pause_ns;
+    // The longest pause.
+    uint64_t longest_ns;
+} bw_link_retry;
+
 // What became of a request of a link. Each signalled request, each receive, and each request that did
 // not end well is told once.
 typedef struct bw_told {
@@ -2014,6 +2066,19 @@ int bw_device_open(const char *name, struct bw_device **device);
 // Thread: any.
 int bw_device_open_soft(const struct bw_soft_config *config, struct bw_device **device);
 
+// Opens a node of the fabric of this name that is the caller's own: "lab" is the fabric of
+// "soft:lab". A process can have several, and queue pairs of one reach those of another as they reach
+// another process's; `bw_device_open` gives the one that the process shares. `config` may be NULL: the
+// default; a fabric's clock is BW_CLOCK_REAL.
+//
+// Owner: the caller, until `bw_device_close`.
+// Errors: `BW_EINVAL` (no fabric can have this name, or the clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (64
+// nodes are there already), `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_device_join(const char *fabric,
+                   const struct bw_soft_config *config,
+                   struct bw_device **device);
+
 // Opens the same device once more: another context, with asynchronous events of its own. Objects of
 // the two cannot be combined, but their queue pairs reach each other.
 //
@@ -2027,6 +2092,13 @@ int bw_device_reopen(const struct bw_device *device, struct bw_device **again);
 // Errors: `BW_ENODEV` when it is gone, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_device_query(const struct bw_device *device, struct bw_device_info *info);
+
+// Which way the device is driven: a `bw_provider`, 0 or more. A ConnectX device is BW_PROVIDER_VERBS
+// where its rings cannot be had, or BELLWIRE_VERBS_ONLY=1 is in the environment.
+//
+// Errors: `BW_EOTHER` for a way that this header has no number of, `BW_ENULL`.
+// Thread: any.
+int bw_device_provider(const struct bw_device *device);
 
 // Lets requests go on whose time has come: those that wait for a receive at the peer, or for an
 // acknowledgement. Polling a completion queue does the same.
@@ -2219,9 +2291,41 @@ int bw_slab_return(const struct bw_slab *slab,
 
 // Destroys a slab. The region stays, with the bytes that are there.
 //
-// Errors: `BW_EBUSY` while blocks are out, `BW_ENULL`.
+// Errors: `BW_EBUSY` while blocks are out, or there are caches, `BW_ENULL`.
 // Thread: any; no other call on the slab may be under way or follow.
 int bw_slab_destroy(struct bw_slab *slab);
+
+// Makes a cache of the blocks that `bw_slab_take` would take for `length` bytes. Taking and returning
+// cost no atomic read-modify-write there; 32 blocks at once go between it and the slab when it runs
+// empty or full. It is empty at first, and holds 64 blocks at the most, which others cannot take.
+//
+// Owner: the caller, until `bw_slab_cache_destroy`. It keeps the slab.
+// Errors: `BW_EINVAL` (more bytes than the largest blocks have), `BW_ENULL`.
+// Thread: any.
+int bw_slab_cache_create(const struct bw_slab *slab,
+                         uint32_t length,
+                         struct bw_slab_cache **cache);
+
+// As `bw_slab_take`, of the cache's blocks.
+//
+// Owner: the caller, until `bw_slab_cache_return` or `bw_slab_return`, of any cache of the slab.
+// Errors: `BW_ENOBLOCK` (all are out, or in other caches), `BW_ENULL`.
+// Thread: the cache's owner. Data path.
+int bw_slab_cache_take(struct bw_slab_cache *cache, struct bw_block *block);
+
+// As `bw_slab_return`, to the cache; a block of the slab that has another length goes to the slab. Two
+// threads that return the same block at once need not be told.
+//
+// Errors: `BW_ERETURNED`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_ENULL`, as `bw_slab_return`.
+// Thread: the cache's owner. Data path.
+int bw_slab_cache_return(struct bw_slab_cache *cache,
+                         const struct bw_block *block);
+
+// Destroys a cache: its blocks go back to the slab. Those that were taken from it stay the program's.
+//
+// Errors: `BW_ENULL`.
+// Thread: the cache's owner; no other call on it may be under way or follow.
+int bw_slab_cache_destroy(struct bw_slab_cache *cache);
 
 // A port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before.
 //
@@ -3320,6 +3424,99 @@ int bw_link_destroy(struct bw_link *link);
 // Thread: any.
 int bw_link_init_default(struct bw_link_init *init, size_t size);
 
+// Fills `retry`, of `size` bytes, with its size and the defaults:
+// `bw_link_retry_default(&retry, sizeof(retry))`.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_link_retry_default(struct bw_link_retry *retry, size_t size);
+
+// Makes a connector for links on this device with those of the `bw_listener` at an address of IPv4 or
+// IPv6, or a name, and a port. It looks for nobody yet. `retry` may be NULL: the default.
+//
+// Owner: the caller, until `bw_connector_destroy`. It keeps the device.
+// Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_connector_create(const struct bw_device *device,
+                        const char *host,
+                        uint32_t port,
+                        const struct bw_link_retry *retry,
+                        struct bw_connector **connector);
+
+// Destroys a connector. Its links stay, and go on connecting where they have to.
+//
+// Errors: `BW_ENULL`.
+// Thread: any; no other call on the connector may be under way or follow.
+int bw_connector_destroy(struct bw_connector *connector);
+
+// Makes a link, as `bw_link_create` does, whose connection the communication manager makes, and makes
+// again after a failure. It asks the connector's peer for it as it is polled: whether somebody is there
+// shows in `bw_link_get_state`, and when all attempts have failed in `bw_link_query`.
+//
+// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
+// Errors: `BW_EFOREIGN` (a protection domain of another device), `BW_EUNSUPPORTED` (a device of
+// libibverbs, in a library without librdmacm), `BW_ELIMIT`, `BW_EINVAL`, `BW_ETRANSPORT` (a queue pair
+// that is not BW_QPT_RC), `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_link_connect(const struct bw_connector *connector,
+                    const struct bw_pd *pd,
+                    const struct bw_link_init *init,
+                    struct bw_link **link);
+
+// Listens for links on this device, at a port of an address of IPv4 or IPv6, or of a name; "0.0.0.0"
+// is all addresses of this host, port 0 one that is free. Up to `backlog` links wait to be accepted,
+// at least one: those that come then are to try again. `retry` is how long a link waits for a peer that
+// has gone, which should be what the peer has; NULL: the default. A connector's end goes without a word,
+// also when it is closed: the link here is given up after that time. The peer of a link that is closed
+// here is told when it asks again, by whoever accepts or polls another link of the listener.
+//
+// Owner: the caller, until `bw_listener_destroy`. It keeps the device.
+// Errors: `BW_ECONN` (somebody has the port, or the address is not this host's), `BW_EINVAL`,
+// `BW_EUNSUPPORTED` (a device of libibverbs, in a library without librdmacm), `BW_EEXHAUSTED`,
+// `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_listener_create(const struct bw_device *device,
+                       const char *host,
+                       uint32_t port,
+                       uint32_t backlog,
+                       const struct bw_link_retry *retry,
+                       struct bw_listener **listener);
+
+// The port that is listened at, more than 0.
+//
+// Errors: `BW_ENULL`.
+// Thread: the listener's owner.
+int bw_listener_port(const struct bw_listener *listener);
+
+// The descriptor that is readable when `bw_link_accept` should be called, 0 or more: for poll and
+// epoll, not to be read or closed. It is that of the listener's links, too: it may be readable and
+// nobody has come.
+//
+// Errors: `BW_ENULL`.
+// Thread: the listener's owner.
+int bw_listener_fd(const struct bw_listener *listener);
+
+// Makes a link with the next peer that has asked for one, and waits for it for so many milliseconds if
+// need be; 0 waits for none, UINT32_MAX for ever. The link connects as it is polled. When it cannot be
+// made although a peer has come, that one asks again.
+//
+// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
+// Errors: `BW_EAGAIN` when nobody has come in this time, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
+// `BW_ETRANSPORT`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the listener's owner. Its links may have other owners.
+int bw_link_accept(struct bw_listener *listener,
+                   const struct bw_pd *pd,
+                   const struct bw_link_init *init,
+                   uint32_t timeout_ms,
+                   struct bw_link **link);
+
+// Stops listening. Links that were accepted stay, and work as long as nothing fails: they can be
+// connected again only while the listener is there.
+//
+// Errors: `BW_ENULL`.
+// Thread: the listener's owner; no other call on the listener may be under way or follow.
+int bw_listener_destroy(struct bw_listener *listener);
+
 // Takes up to `max` outcomes into the array `told`, whose elements have `size` bytes
 // (`sizeof *told`), and answers how many there were. Never waits. Connects, recovers, and answers a
 // peer that does: a link that is not polled does none of it.
@@ -3567,12 +3764,21 @@ int bw_link_fd(const struct bw_link *link);
 // Before the program sleeps: from here on the link's next completion makes the descriptor of
 // `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
 // there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
-// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. The peer of
+// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. While it recovers in polls,
+// sleep no longer than `bw_link_time_left` says. The peer of
 // `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
 //
 // Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_arm(struct bw_link *link);
+
+// Writes for how many nanoseconds of the device's clock the program may sleep at the most before it
+// polls the link: a step of a recovery has to be given up by then, or tried again. UINT64_MAX while
+// there is nothing of the kind, as for a link that is BW_LINK_READY or that a thread recovers.
+//
+// Errors: `BW_ENULL`.
+// Thread: the link's owner.
+int bw_link_time_left(const struct bw_link *link, uint64_t *time_left_ns);
 
 // Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
 // as an event of the communication manager. Also while a thread recovers it, which takes it in at its
@@ -3647,6 +3853,9 @@ int bw_soft_raise(const struct bw_device *device,
 
 #endif  /* BELLWIRE_H */
 
+#ifndef BW_COMPLETION_BYTE_LEN
+#define BW_COMPLETION_BYTE_LEN
+
 /* Bytes received, or brought by a READ or atomic; otherwise 0. */
 static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
 {
@@ -3665,3 +3874,5 @@ static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
         return 0;
     }
 }
+
+#endif /* BW_COMPLETION_BYTE_LEN */

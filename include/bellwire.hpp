@@ -248,6 +248,13 @@ public:
                   })))
     {
     }
+    /* A node of its own of the fabric of this name. */
+    static device join(const char *fabric, const bw_soft_config &config)
+    {
+        return device(detail::made<bw_device>("bw_device_join", [&](bw_device **to) {
+            return bw_device_join(fabric, &config, to);
+        }));
+    }
     device reopen() const
     {
         return device(detail::made<bw_device>(
@@ -291,6 +298,11 @@ public:
         uint16_t found = 0;
         check(bw_query_pkey(get(), port_num, index, &found), "bw_query_pkey");
         return found;
+    }
+    /* Which way it is driven. */
+    bw_provider provider() const
+    {
+        return static_cast<bw_provider>(check(bw_device_provider(get()), "bw_device_provider"));
     }
     void progress() const { check(bw_device_progress(get()), "bw_device_progress"); }
     void advance(uint64_t nanoseconds) const
@@ -492,6 +504,42 @@ public:
             to = block(get(), raw);
         return code;
     }
+};
+
+/* A thread's own front on the blocks of a slab that have this length. */
+class slab_cache : public handle<bw_slab_cache, bw_slab_cache_destroy> {
+public:
+    using handle::handle;
+    slab_cache(const slab &of, uint32_t length)
+        : handle(detail::made<bw_slab_cache>("bw_slab_cache_create", [&](bw_slab_cache **to) {
+              return bw_slab_cache_create(of.get(), length, to);
+          })),
+          slab_(of.get())
+    {
+    }
+    /* As slab::take(). The block goes to the slab when it goes, unless it is put() here. */
+    int take(block &to) noexcept
+    {
+        bw_block raw{};
+        int code = bw_slab_cache_take(get(), &raw);
+        if (code == BW_OK)
+            to = block(slab_, raw);
+        return code;
+    }
+    /* Takes a block back. When the answer is an error it stays with `from`. */
+    int put(block &from) noexcept
+    {
+        if (!from)
+            return BW_OK;
+        const bw_block raw{from.addr(), from.length(), from.lkey()};
+        int code = bw_slab_cache_return(get(), &raw);
+        if (code == BW_OK)
+            from.release();
+        return code;
+    }
+
+private:
+    bw_slab *slab_ = nullptr;
 };
 
 /* What a completion channel tells. */
@@ -933,6 +981,46 @@ public:
     }
 };
 
+/* A filled bw_link_retry. */
+inline bw_link_retry link_retry()
+{
+    bw_link_retry retry;
+    check(bw_link_retry_default(&retry, sizeof retry), "bw_link_retry_default");
+    return retry;
+}
+
+/* Makes links with those who listen at one address: link(connector, pd). */
+class connector : public handle<bw_connector, bw_connector_destroy> {
+public:
+    using handle::handle;
+    connector(const device &on, const char *host, uint32_t port,
+              const bw_link_retry &retry = link_retry())
+        : handle(detail::made<bw_connector>("bw_connector_create", [&](bw_connector **to) {
+              return bw_connector_create(on.get(), host, port, &retry, to);
+          }))
+    {
+    }
+};
+
+/* Takes the links that connectors make: link::accept(). */
+class listener : public handle<bw_listener, bw_listener_destroy> {
+public:
+    using handle::handle;
+    /* Port 0 is one that is free. */
+    listener(const device &on, const char *host, uint32_t port, uint32_t backlog,
+             const bw_link_retry &retry = link_retry())
+        : handle(detail::made<bw_listener>("bw_listener_create", [&](bw_listener **to) {
+              return bw_listener_create(on.get(), host, port, backlog, &retry, to);
+          }))
+    {
+    }
+    uint32_t port() const
+    {
+        return static_cast<uint32_t>(check(bw_listener_port(get()), "bw_listener_port"));
+    }
+    int fd() const { return check(bw_listener_fd(get()), "bw_listener_fd"); }
+};
+
 /*
  * A reliable connection that recovers from faults. post_*, ring_* and poll() answer codes, and never
  * throw.
@@ -947,6 +1035,24 @@ public:
           }))
     {
     }
+    /* By the communication manager. */
+    link(const connector &by, const pd &of, const bw_link_init &init = link_init())
+        : handle(detail::made<bw_link>("bw_link_connect", [&](bw_link **to) {
+              return bw_link_connect(by.get(), of.get(), &init, to);
+          }))
+    {
+    }
+    /* Empty when nobody has come in this time. */
+    static std::optional<link> accept(listener &at, const pd &of, uint32_t timeout_ms,
+                                      const bw_link_init &init = link_init())
+    {
+        bw_link *made = nullptr;
+        int code = bw_link_accept(at.get(), of.get(), &init, timeout_ms, &made);
+        if (code == BW_EAGAIN)
+            return std::nullopt;
+        check(code, "bw_link_accept");
+        return link(made);
+    }
     /* Two that are connected with each other within the process. */
     static std::pair<link, link> pair(const pd &of, const bw_link_init &init, const pd &peer_of,
                                       const bw_link_init &peer_init)
@@ -960,6 +1066,13 @@ public:
     bw_link_state state() const
     {
         return static_cast<bw_link_state>(check(bw_link_get_state(get()), "bw_link_get_state"));
+    }
+    /* Nanoseconds that it may be left alone; UINT64_MAX: as long as one likes. */
+    uint64_t time_left() const
+    {
+        uint64_t left = 0;
+        check(bw_link_time_left(get(), &left), "bw_link_time_left");
+        return left;
     }
     bw_link_info query()
     {

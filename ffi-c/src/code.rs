@@ -57,7 +57,7 @@ pub enum bw_error {
     BW_ETRANSPORT = -21,
     /// The queue pair has no receive queue of its own: it receives from a shared one, or not at all.
     BW_ENORQ = -22,
-    /// There is no event, and the descriptor was told not to block.
+    /// There is no event, or nobody has come, and the call was not to wait, or no longer.
     BW_EAGAIN = -23,
     /// The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
     BW_EFATAL = -24,

@@ -3,8 +3,8 @@
 use crate::code::{BW_EINVAL, BW_ENULL, BW_OK};
 use crate::cq::bw_cq;
 use crate::fault_number::bw_wc_status::BW_WC_SUCCESS;
-use crate::wc::{bw_wc, poll, poll_one};
-use hw::queue::{Completion, Success};
+use crate::wc::{Told, bw_wc, poll, poll_one};
+use hw::queue::{Completion, Plain, Success};
 use std::ffi::c_int;
 
 /// What became of a request, with what most programs ask for: quicker to poll than a `bw_wc`, and
@@ -40,6 +40,7 @@ impl From<Completion<'_>> for bw_completion {
     #[inline(always)]
     fn from(completion: Completion<'_>) -> Self {
         // What C posts has no block of a slab.
+        std::mem::forget(completion.block);
         let told = Self {
             wr_id: completion.wr_id,
             qp_num: completion.qp_num,
@@ -64,6 +65,28 @@ impl From<Completion<'_>> for bw_completion {
                 vendor_err: failure.vendor_err.into(),
                 ..told
             },
+        }
+    }
+}
+
+impl Told for bw_completion {
+    #[inline(always)]
+    unsafe fn put(to: *mut Self, plain: &Plain<'_, '_>) {
+        // Field by field, so that no register waits for another.
+        // SAFETY: the caller's promise.
+        unsafe {
+            (&raw mut (*to).wr_id).write(plain.wr_id());
+            (&raw mut (*to).qp_num).write(plain.qp_num());
+            (&raw mut (*to).retired).write(1);
+            (&raw mut (*to).status).write(0);
+            (&raw mut (*to).vendor_err).write(0);
+            let (opcode, entry, slid) = plain.raw_head();
+            (&raw mut (*to).opcode).write(opcode);
+            (&raw mut (*to).entry).write(entry);
+            (&raw mut (*to).slid).write(slid);
+            (&raw mut (*to).byte_cnt).write(plain.raw_byte_cnt());
+            (&raw mut (*to).imm).write(plain.raw_imm());
+            (&raw mut (*to).source).write(plain.raw_source());
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Devices.
 
-use crate::code::{BW_ECLOCK, BW_EINVAL, BW_ELIMIT, BW_ENODEV};
+use crate::code::{BW_ECLOCK, BW_EINVAL, BW_ELIMIT, BW_ENODEV, BW_EOTHER};
 use crate::failure::{Failure, guard};
 use crate::handle::{get, give, take};
 use crate::sized::{self, Versioned};
 use crate::used::Used;
 use hw::soft::{ClockKind, HcaConfig, Mode};
-use hw::{Device, DeviceInfo};
+use hw::{Device, DeviceInfo, ProviderKind};
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
@@ -240,6 +240,35 @@ pub unsafe extern "C" fn bw_device_open_soft(
     unsafe { give(device, make) }
 }
 
+/// Opens a node of the fabric of this name that is the caller's own: "lab" is the fabric of
+/// "soft:lab". A process can have several, and queue pairs of one reach those of another as they reach
+/// another process's; `bw_device_open` gives the one that the process shares. `config` may be NULL: the
+/// default; a fabric's clock is BW_CLOCK_REAL.
+///
+/// Owner: the caller, until `bw_device_close`.
+/// Errors: `BW_EINVAL` (no fabric can have this name, or the clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (64
+/// nodes are there already), `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_device_join(
+    fabric: *const c_char,
+    config: *const bw_soft_config,
+    device: *mut *mut bw_device,
+) -> c_int {
+    let make = || {
+        if fabric.is_null() {
+            return Err(Failure::null("the fabric's name"));
+        }
+        // SAFETY: not NULL, so a C string by the header's conventions.
+        let fabric = unsafe { CStr::from_ptr(fabric) }.to_string_lossy();
+        // SAFETY: the header on sized structs.
+        let config = soft_config(&unsafe { sized::read_or_default(config)? })?;
+        Ok(handle(Device::join(&fabric, config)?))
+    };
+    // SAFETY: the header on results.
+    unsafe { give(device, make) }
+}
+
 /// Opens the same device once more: another context, with asynchronous events of its own. Objects of
 /// the two cannot be combined, but their queue pairs reach each other.
 ///
@@ -316,6 +345,40 @@ pub unsafe extern "C" fn bw_device_query(
     })
 }
 
+/// By whom a device's requests are executed, and how they get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_provider {
+    /// The software device of this library.
+    BW_PROVIDER_SOFT = 0,
+    /// A device of libibverbs, whose requests and completions go through it.
+    BW_PROVIDER_VERBS = 1,
+    /// A ConnectX device, whose rings the library writes and reads itself.
+    BW_PROVIDER_MLX5 = 2,
+}
+
+/// Which way the device is driven: a `bw_provider`, 0 or more. A ConnectX device is BW_PROVIDER_VERBS
+/// where its rings cannot be had, or BELLWIRE_VERBS_ONLY=1 is in the environment.
+///
+/// Errors: `BW_EOTHER` for a way that this header has no number of, `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_device_provider(device: *const bw_device) -> c_int {
+    guard(|| {
+        // SAFETY: the header on handles.
+        let kind = unsafe { get(device, "device")? }.device.provider();
+        match kind {
+            ProviderKind::Soft => Ok(bw_provider::BW_PROVIDER_SOFT as c_int),
+            ProviderKind::Verbs => Ok(bw_provider::BW_PROVIDER_VERBS as c_int),
+            ProviderKind::Mlx5 => Ok(bw_provider::BW_PROVIDER_MLX5 as c_int),
+            other => {
+                let text = format!("the device is driven by {other}, which has no number");
+                Err(Failure::new(BW_EOTHER, text))
+            }
+        }
+    })
+}
+
 /// Lets requests go on whose time has come: those that wait for a receive at the peer, or for an
 /// acknowledgement. Polling a completion queue does the same.
 ///
@@ -359,7 +422,8 @@ pub unsafe extern "C" fn bw_device_close(device: *mut bw_device) -> c_int {
     // SAFETY: the header on handles.
     guard(|| unsafe {
         take(device, "device", |device| {
-            let users = "protection domains, completion queues or channels, XRC domains or events";
+            let users = "protection domains, completion queues or channels, XRC domains, events, \
+                         connectors or listeners";
             device.used.check("device", users)
         })
     })

@@ -86,6 +86,10 @@ const _: () = {
     any::<crate::tcp::bw_tcp_listener>();
     any::<crate::cm::bw_cm_channel>();
     any::<crate::cm::bw_cm_id>();
+    any::<crate::slab::bw_slab>();
+    any::<crate::link::cm::bw_connector>();
+    one::<crate::link::cm::bw_listener>();
+    one::<crate::slab_cache::bw_slab_cache>();
     one::<crate::tcp::bw_tcp_conn>();
     one::<crate::link::bw_link>();
     one::<hw::Cq>();

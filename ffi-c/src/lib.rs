@@ -3,8 +3,8 @@
 //! The conventions are stated once, at the top of the header (`cbindgen.toml`). How they are kept:
 //!
 //! - Set-up calls run in [`failure::guard`]: a failure becomes a code and a text, a panic a code.
-//! - The data path ([`post`], [`direct`], [`batch`], [`wc`], [`completion`], and [`slab`] but for its
-//!   making and end) has no guard and cannot panic; if it did, an `extern "C"`
+//! - The data path ([`post`], [`direct`], [`batch`], [`wc`], [`completion`], [`slab`] and
+//!   [`slab_cache`] but for their making and end) has no guard and cannot panic; if it did, an `extern "C"`
 //!   function aborts rather than unwind into C.
 //! - Numbers that C gives are integers here, never enums: a value that no enum has is an error.
 //! - A handle counts its users ([`used`]), so that it cannot be destroyed under them.
@@ -37,6 +37,8 @@ pub mod memory;
 pub mod registration;
 
 pub mod slab;
+
+pub mod slab_cache;
 
 pub mod port;
 

@@ -5,16 +5,17 @@ use crate::failure::{Failure, guard};
 use crate::handle::{get, get_mut, give, take};
 use crate::memory::bw_region;
 use crate::sized::{self, Versioned};
-use crate::used::User;
+use crate::used::{Used, User};
 use hw::blocks::RawFreeError;
-use hw::{ClassLayout, Slab, TakeError};
+use hw::{Block, ClassLayout, Slab, TakeError};
 use std::ffi::c_int;
 
 /// A region cut into blocks.
 #[derive(Debug)]
 pub struct bw_slab {
     // Goes first: whoever destroys the region then has its last owner.
-    slab: Slab,
+    pub(crate) slab: Slab,
+    pub(crate) used: Used,
     _region: User,
 }
 
@@ -42,6 +43,39 @@ pub struct bw_block {
     pub lkey: u32,
 }
 
+impl bw_block {
+    /// The program's from here on.
+    #[inline(always)]
+    pub(crate) fn of(taken: Block<'static>) -> Self {
+        let given = Self {
+            addr: taken.addr(),
+            length: taken.capacity(),
+            lkey: taken.lkey(),
+        };
+        let _record = taken.into_raw();
+        given
+    }
+}
+
+/// Why there is no block.
+#[inline(always)]
+pub(crate) fn take_code(error: &TakeError) -> bw_error {
+    match error {
+        TakeError::Empty { .. } => BW_ENOBLOCK,
+        TakeError::TooLarge { .. } => BW_EINVAL,
+    }
+}
+
+/// Why a block is not taken back.
+#[inline(always)]
+pub(crate) fn return_code(error: &RawFreeError) -> bw_error {
+    match error {
+        RawFreeError::DoubleFree { .. } => BW_ERETURNED,
+        RawFreeError::Foreign { .. } => BW_EFOREIGN,
+        RawFreeError::Misaligned { .. } => BW_EINVAL,
+    }
+}
+
 /// What a slab has.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -52,7 +86,7 @@ pub struct bw_slab_info {
     pub reserved: u32,
     /// Its blocks, of all lengths.
     pub blocks: u64,
-    /// Those that were taken and not returned. Exact when nobody takes or returns meanwhile.
+    /// Those that were taken and not returned, and those in caches. Exact when nobody takes or returns meanwhile.
     pub outstanding: u64,
 }
 
@@ -122,6 +156,7 @@ pub unsafe extern "C" fn bw_slab_create(
         let slab = unsafe { Slab::of_shared(region.region.clone(), &layout)? };
         Ok(bw_slab {
             slab,
+            used: Used::default(),
             _region: region.used.by(),
         })
     };
@@ -169,21 +204,14 @@ pub unsafe extern "C" fn bw_slab_take(
     if block.is_null() {
         return BW_ENULL as c_int;
     }
-    let taken = match slab.slab.take(length) {
-        Ok(taken) => taken,
-        Err(TakeError::Empty { .. }) => return BW_ENOBLOCK as c_int,
-        Err(TakeError::TooLarge { .. }) => return BW_EINVAL as c_int,
-    };
-    let given = bw_block {
-        addr: taken.addr(),
-        length: taken.capacity(),
-        lkey: taken.lkey(),
-    };
-    // The program's from here on.
-    let _record = taken.into_raw();
-    // SAFETY: the header on pointers; not NULL.
-    unsafe { block.write(given) };
-    BW_OK as c_int
+    match slab.slab.take(length) {
+        Ok(taken) => {
+            // SAFETY: the header on pointers; not NULL.
+            unsafe { block.write(bw_block::of(taken)) };
+            BW_OK as c_int
+        }
+        Err(error) => take_code(&error) as c_int,
+    }
 }
 
 /// Returns a block, of which only `block->addr` is looked at. Nobody may use it any more: requests that
@@ -201,26 +229,26 @@ pub unsafe extern "C" fn bw_slab_return(slab: *const bw_slab, block: *const bw_b
         return BW_ENULL as c_int;
     };
     // SAFETY: this function's text.
-    let code = match unsafe { slab.slab.give_back_raw(block.addr) } {
-        Ok(()) => BW_OK,
-        Err(RawFreeError::DoubleFree { .. }) => BW_ERETURNED,
-        Err(RawFreeError::Foreign { .. }) => BW_EFOREIGN,
-        Err(RawFreeError::Misaligned { .. }) => BW_EINVAL,
-    };
-    code as c_int
+    match unsafe { slab.slab.give_back_raw(block.addr) } {
+        Ok(()) => BW_OK as c_int,
+        Err(error) => return_code(&error) as c_int,
+    }
 }
 
 /// Destroys a slab. The region stays, with the bytes that are there.
 ///
-/// Errors: `BW_EBUSY` while blocks are out, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while blocks are out, or there are caches, `BW_ENULL`.
 /// Thread: any; no other call on the slab may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_destroy(slab: *mut bw_slab) -> c_int {
-    let check = |slab: &mut bw_slab| match slab.slab.outstanding() {
-        0 => Ok(()),
-        out => {
-            let text = format!("{out} blocks of the slab are out: return them first");
-            Err(Failure::new(BW_EBUSY, text))
+    let check = |slab: &mut bw_slab| {
+        slab.used.check("slab", "caches")?;
+        match slab.slab.outstanding() {
+            0 => Ok(()),
+            out => {
+                let text = format!("{out} blocks of the slab are out: return them first");
+                Err(Failure::new(BW_EBUSY, text))
+            }
         }
     };
     // SAFETY: the header on handles.

@@ -17,7 +17,7 @@ use arrayvec::ArrayVec;
 use bellwire_core::cqe::Cqe64;
 #[cfg(feature = "mlx5")]
 use bellwire_core::queue::NumberSlot;
-use bellwire_core::queue::{Attach, AttachError, Completion, QueueSlot, UserIndex};
+use bellwire_core::queue::{Attach, AttachError, Completion, Plain, QueueSlot, UserIndex};
 use bellwire_core::slab::Block;
 use create::Lent;
 use polled::Polled;
@@ -150,6 +150,21 @@ impl Cq {
             return core.poll_one();
         }
         completion
+    }
+
+    /// The next completion if it is a [`Plain`] one, as
+    /// [`CompletionQueue::plain`](bellwire_core::queue::CompletionQueue::plain) has it; `None` also of
+    /// devices that libibverbs polls. Then [`poll_one`](Self::poll_one) says what there is.
+    #[inline(always)]
+    pub fn plain(&mut self) -> Option<Plain<'_, 'static>> {
+        match &mut self.core {
+            // Extended queues are among them.
+            #[cfg(feature = "verbs")]
+            Polled::ByUserIndex(_) if matches!(self.shared.ctx, CqSide::Verbs(_)) => None,
+            Polled::ByUserIndex(core) => core.plain(),
+            #[cfg(feature = "mlx5")]
+            Polled::ByQpNum(core) => core.plain(),
+        }
     }
 
     /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. When

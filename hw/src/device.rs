@@ -206,8 +206,8 @@ impl Device {
         }
     }
 
-    /// Whether both are the same context.
-    pub(crate) fn is_same_context(&self, other: &Self) -> bool {
+    /// Whether both are the same context: what is made on them can be combined.
+    pub fn is_same_context(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.events, &other.events)
     }
 

@@ -154,6 +154,19 @@ impl Slab {
         unsafe { self.inner.core.give_back_raw(addr) }
     }
 
+    /// The block that starts at `addr` and was made raw by [`Block::into_raw`].
+    ///
+    /// # Errors
+    /// As [`give_back_raw`](Self::give_back_raw).
+    ///
+    /// # Safety
+    /// The caller owns it.
+    #[inline]
+    pub unsafe fn block_at(&self, addr: u64) -> Result<Block<'static>, slab::RawFreeError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.core.block_at(addr) }
+    }
+
     /// Blocks that are out, or in a cache. Exact when nobody takes or returns meanwhile.
     pub fn outstanding(&self) -> usize {
         self.inner.core.outstanding()

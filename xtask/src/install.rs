@@ -26,6 +26,8 @@ const PRIVATE: [&str; 5] = ["util", "rt", "pthread", "dl", "m"];
 /// The like, with devices of libibverbs.
 const PRIVATE_VERBS: [&str; 2] = ["rdmacm", "ibverbs"];
 
+const NO_PACKAGE: &str = "there is no package bellwire-ffi";
+
 const HEADERS: [&str; 2] = ["bellwire.h", "bellwire.hpp"];
 
 /// Where an installation is.
@@ -124,6 +126,15 @@ impl Place {
     }
 }
 
+/// The name by which the dynamic linker looks for the library.
+///
+/// # Errors
+/// There is no such package.
+pub fn soname(workspace: &Workspace) -> Result<String> {
+    let version = (workspace.locked_version("bellwire-ffi")).context(NO_PACKAGE)?;
+    Ok(format!("libbellwire.so.{}", soname::abi(&version)))
+}
+
 /// Builds the library and installs it.
 ///
 /// # Errors
@@ -155,7 +166,7 @@ pub fn put(workspace: &Workspace, place: &Place, verbs: bool) -> Result<()> {
     let built = workspace.target("release");
     let version = workspace
         .locked_version("bellwire-ffi")
-        .context("there is no package bellwire-ffi")?;
+        .context(NO_PACKAGE)?;
     remove(place)?;
     Installation::new(place).all(workspace.root(), &built, &version, verbs)
 }

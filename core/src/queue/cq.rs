@@ -1,9 +1,11 @@
 //! The polling half of a completion queue.
 
 mod memory;
+mod plain;
 mod tell;
 
 pub use memory::CqMemory;
+pub use plain::Plain;
 
 use super::attach::{QueueSlot, RecvSide, UserIndex};
 use super::completion::{Completion, Failure, Success};

@@ -331,6 +331,18 @@ impl<'m> Ledger<'m> {
         })
     }
 
+    /// What is known of the oldest request in flight, which stays there.
+    ///
+    /// # Safety
+    /// The caller is the poller, and releases nothing while it looks.
+    #[inline(always)]
+    pub(super) unsafe fn oldest(&self) -> Option<&Record<'m>> {
+        // SAFETY: the caller's promise.
+        let oldest = unsafe { self.next()? };
+        // SAFETY: in flight, so the poster does not write it until it is released.
+        (self.poller.slot(oldest.counter)).with(|slot| Some(unsafe { &*slot }))
+    }
+
     /// Takes a located request, and passes over all before it, whose buffers go back to their slabs;
     /// gives how many they are in all. Their slots stay the poller's until
     /// [`release`](Self::release).

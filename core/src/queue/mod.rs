@@ -38,7 +38,7 @@ mod tests;
 
 pub use attach::{Attach, AttachError, QueueSlot, SrqUser, UserIndex};
 pub use completion::{Completion, Failure, Imm, Success, Unfinished};
-pub use cq::{CompletionQueue, CqMemory};
+pub use cq::{CompletionQueue, CqMemory, Plain};
 pub use doorbell::{BlueFlame, Private, Register, Shared, SharedRegister};
 pub use error::{BadRequest, PostError, Rejected};
 pub use history::{Past, PastCqe, Standing};

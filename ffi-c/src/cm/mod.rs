@@ -115,7 +115,7 @@ fn space(number: u32) -> Result<PortSpace, Failure> {
     })
 }
 
-fn milliseconds(timeout_ms: u32) -> Duration {
+pub(crate) fn milliseconds(timeout_ms: u32) -> Duration {
     match timeout_ms {
         u32::MAX => Duration::MAX,
         some => Duration::from_millis(some.into()),
@@ -124,7 +124,7 @@ fn milliseconds(timeout_ms: u32) -> Duration {
 
 /// # Safety
 /// `host` is NULL or a C string.
-unsafe fn peer(host: *const c_char, port: u32) -> Result<Peer, Failure> {
+pub(crate) unsafe fn peer(host: *const c_char, port: u32) -> Result<Peer, Failure> {
     if host.is_null() {
         return Err(Failure::null("the host"));
     }

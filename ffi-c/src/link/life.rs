@@ -262,7 +262,8 @@ pub unsafe extern "C" fn bw_link_fd(link: *const bw_link) -> c_int {
 /// Before the program sleeps: from here on the link's next completion makes the descriptor of
 /// `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
 /// there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
-/// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. The peer of
+/// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. While it recovers in polls,
+/// sleep no longer than `bw_link_time_left` says. The peer of
 /// `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
 ///
 /// Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
@@ -276,6 +277,25 @@ pub unsafe extern "C" fn bw_link_arm(link: *mut bw_link) -> c_int {
             return Err(sleepless());
         }
         link.arm()?;
+        Ok(())
+    })
+}
+
+/// Writes for how many nanoseconds of the device's clock the program may sleep at the most before it
+/// polls the link: a step of a recovery has to be given up by then, or tried again. UINT64_MAX while
+/// there is nothing of the kind, as for a link that is BW_LINK_READY or that a thread recovers.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the link's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_time_left(link: *const bw_link, time_left_ns: *mut u64) -> c_int {
+    // SAFETY: the header on handles.
+    guard(|| unsafe {
+        let left = get(link, "link")?.link.time_left();
+        if time_left_ns.is_null() {
+            return Err(Failure::null("the place for the time"));
+        }
+        time_left_ns.write(left.map_or(u64::MAX, nanoseconds));
         Ok(())
     })
 }

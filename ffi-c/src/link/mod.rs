@@ -2,6 +2,8 @@
 
 pub mod init;
 
+pub mod cm;
+
 pub mod told;
 
 pub mod post;

@@ -4,6 +4,8 @@
  * tried too.
  */
 #include <bellwire.h>
+/* Once more, as by another header. */
+#include <bellwire.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -206,6 +208,9 @@ SAME(offsetof(bw_mr_info, rkey), 28);
 SAME(offsetof(bw_region_attr, reserved), 28);
 SAME(offsetof(bw_region_info, text), 48);
 SAME(offsetof(bw_slab_info, outstanding), 16);
+SAME(offsetof(bw_link_retry, longest_ns), 24);
+SAME(BW_PROVIDER_VERBS, 1);
+SAME(BW_PROVIDER_MLX5, 2);
 SAME(offsetof(bw_cq_attr, reserved), 12);
 SAME(offsetof(bw_dump_attr, flags), 12);
 SAME(offsetof(bw_cq_info, stale), 16);

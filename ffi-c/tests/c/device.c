@@ -64,6 +64,9 @@ int main(int argc, char **argv)
     good(&b, 7);
     EXPECT(memcmp(end_bytes(&b, 0), "by a GID", 8) == 0);
 
+    /* An rxe device is no ConnectX. */
+    EXPECT(bw_device_provider(device) == (is_soft ? BW_PROVIDER_SOFT : BW_PROVIDER_VERBS));
+
     /* Memory that is named by addresses from 64 KiB on. */
     const uint64_t iova = 65536;
     const uint32_t rights = BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE;

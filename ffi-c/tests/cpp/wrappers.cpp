@@ -131,6 +131,9 @@ void devices()
     EXPECT(device.query_gid(1, 0) != bw::gid{});
     EXPECT(device.query_pkey(1, 0) == 0xffff);
     device.progress();
+    EXPECT(device.provider() == BW_PROVIDER_SOFT);
+    EXPECT(thrown([] { bw::device::join("no/name", config(BW_CLOCK_REAL)); }) == BW_EINVAL);
+    EXPECT(thrown([] { bw::device::join("a", config(BW_CLOCK_VIRTUAL)); }) == BW_EINVAL);
     bw::device again = device.reopen();
     EXPECT(again && again.get() != device.get());
 
@@ -290,6 +293,19 @@ void slabs()
         EXPECT(!four);
         OK(moved.take(1, four));
         slab = std::move(moved);
+    }
+    EXPECT(slab.query().outstanding == 0);
+    {
+        bw::slab_cache cache(slab, 64);
+        bw::block one, two, three;
+        EXPECT(thrown([&] { bw::slab_cache(slab, 4097); }) == BW_EINVAL);
+        OK(cache.take(one));
+        OK(cache.take(two));
+        EXPECT(one && one.length() == 64 && cache.take(three) == BW_ENOBLOCK && !three);
+        OK(cache.put(one));
+        OK(cache.put(one));
+        EXPECT(!one && slab.destroy() == BW_EBUSY);
+        EXPECT(bw::slab_cache().put(two) == BW_ENULL && two);
     }
     EXPECT(slab.query().outstanding == 0);
     bw::block none;
@@ -508,7 +524,7 @@ void links()
         EXPECT(a.dump().find("state RTS") != std::string::npos);
         EXPECT(a.dump_failure().find("QP_FATAL") != std::string::npos);
         OK(a.arm());
-        EXPECT(a.fd() >= 0);
+        EXPECT(a.fd() >= 0 && a.time_left() == UINT64_MAX);
         OK(a.post_write_inline(2, "written", 8, info.addr + 512, info.rkey, 0, BW_REPLAY_ANYWAY));
         OK(a.post_write(3, sge(512, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_ANYWAY));
         OK(a.post_read(4, sge(700, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_IF_SAFE));
@@ -535,6 +551,19 @@ void links()
         auto [a, b] = bw::link::pair(pd, init, pd, init);
         EXPECT(thrown([&a = a] { a.exchange_fd(); }) == BW_EUNSUPPORTED);
         work(a, b);
+    }
+    {
+        bw::listener host(device, "127.0.0.1", 0, 4);
+        EXPECT(host.fd() >= 0 && !bw::link::accept(host, pd, 0, init));
+        const bw::connector connector(device, "127.0.0.1", host.port());
+        bw::link a(connector, pd, init);
+        std::optional<bw::link> b;
+        bw_told none;
+        while (!b) {
+            EXPECT(a.poll(&none, 1) == 0);
+            b = bw::link::accept(host, pd, 1, init);
+        }
+        work(a, *b);
     }
     const bw::tcp_listener listener("127.0.0.1");
     bw::tcp_conn conn("127.0.0.1", listener.port(), SOON), other = listener.accept(SOON);

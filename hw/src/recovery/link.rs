@@ -432,6 +432,14 @@ impl Link {
     pub fn deadline(&self) -> Option<Duration> {
         self.inside()?.plan.deadline()
     }
+
+    /// How long the program may sleep at the most before it polls; `None` while nothing has a
+    /// [`deadline`](Self::deadline). What the device itself has to be polled for is not in it.
+    pub fn time_left(&self) -> Option<Duration> {
+        let inside = self.inside()?;
+        let deadline = inside.plan.deadline()?;
+        Some(deadline.saturating_sub(inside.pd.device().now()))
+    }
 }
 
 /// What [`Link::drain`] has told.

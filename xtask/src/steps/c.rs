@@ -3,8 +3,10 @@
 //! sanitizers and Valgrind.
 
 use std::{
+    env,
     ffi::OsStr,
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -41,9 +43,12 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
 
 /// How a program is linked with bellwire.
 #[derive(Clone, Copy)]
-enum Linking {
+enum Linking<'a> {
+    /// As it was installed.
     Shared,
     Static,
+    /// With the shared library in this folder, which is under AddressSanitizer.
+    Sanitized(&'a Path),
 }
 
 pub fn c(workspace: &Workspace) -> Result<Run> {
@@ -55,9 +60,14 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     let place = Place::in_prefix(&prefix);
     install::put(workspace, &place, false)?;
     let mut bench = Bench::new(dir.path(), &place);
+    let sanitized = dir.path().join("asan");
+    let linkings: &[Linking<'_>] = match sanitized_library(workspace, &sanitized, &mut bench.run)? {
+        true => &[Linking::Shared, Linking::Sanitized(&sanitized)],
+        false => &[Linking::Shared],
+    };
     for source in programs()? {
         bench.with_each_compiler(&source)?;
-        bench.with_sanitizers(&source)?;
+        bench.with_sanitizers(&source, linkings)?;
         bench.with_valgrind(&source)?;
     }
     bench.with_cmake(&prefix)?;
@@ -69,6 +79,30 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
             .push("uninstalling left something, listed above".to_owned());
     }
     Ok(run)
+}
+
+/// Builds the library under AddressSanitizer, with debug assertions, as the step `asan` builds Rust's
+/// tests, and makes it known in the new folder `dir`. Whether it is there; if not, that is a problem of
+/// `run`.
+fn sanitized_library(workspace: &Workspace, dir: &Path, run: &mut Run) -> Result<bool> {
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+    let mut build = command(&format!("cargo build --target {target} -p bellwire-ffi"));
+    build
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", "-Zsanitizer=address");
+    workspace.build_apart(&mut build, "asan");
+    if !run.command(&mut build) {
+        return Ok(false);
+    }
+    let built = workspace
+        .target("asan")
+        .join(target)
+        .join("debug/libbellwire.so");
+    fs::create_dir_all(dir)?;
+    for name in ["libbellwire.so".to_owned(), install::soname(workspace)?] {
+        symlink(workspace.root().join(&built), dir.join(name))?;
+    }
+    Ok(true)
 }
 
 /// Builds C programs against a library with devices of libibverbs. Those for the guest are below the target
@@ -157,16 +191,19 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The program under sanitizers, the library as it is: what it allocates and copies is seen.
-    fn with_sanitizers(&mut self, source: &Path) -> Result<()> {
+    /// The program under sanitizers: with the library as it is, of which is seen what it allocates and
+    /// copies, and with one that is under AddressSanitizer itself.
+    fn with_sanitizers(&mut self, source: &Path, linkings: &[Linking<'_>]) -> Result<()> {
         let compiler = match is_cpp(source) {
             true => "g++ -std=c++17",
             false => "gcc -std=c11",
         };
         let compiler =
             format!("{compiler} -g -fsanitize=address,undefined -fno-sanitize-recover=all");
-        if let Some(program) = self.build(&compiler, source, Linking::Shared)? {
-            self.run.command(&mut self.ready(&program, source));
+        for linking in linkings {
+            if let Some(program) = self.build(&compiler, source, *linking)? {
+                self.run.command(&mut self.ready(&program, source));
+            }
         }
         Ok(())
     }
@@ -177,7 +214,10 @@ impl<'a> Bench<'a> {
             false => "gcc -std=c11 -g",
         };
         if let Some(program) = self.build(compiler, source, Linking::Shared)? {
-            let mut valgrind = command("valgrind --quiet --error-exitcode=99 --leak-check=full");
+            let mut valgrind = command(
+                "valgrind --quiet --error-exitcode=99 --leak-check=full \
+                 --suppressions=xtask/valgrind.supp",
+            );
             valgrind.arg(program).args(args(source));
             self.run.command(&mut limited(&valgrind, PROGRAM_LIMIT));
         }
@@ -208,7 +248,7 @@ impl<'a> Bench<'a> {
         &mut self,
         compiler: &str,
         source: &Path,
-        linking: Linking,
+        linking: Linking<'_>,
     ) -> Result<Option<PathBuf>> {
         self.built += 1;
         let program = self.dir.join(format!("program-{}", self.built));
@@ -227,6 +267,11 @@ impl<'a> Bench<'a> {
                 // The linker warns of getaddrinfo, which wants the libc that it was linked with.
                 cc.arg("-static");
                 output_of(&format!("{by_name} --static bellwire"))
+            }
+            // Found nowhere else: it has another search path than what was installed.
+            Linking::Sanitized(dir) => {
+                cc.arg(format!("-Wl,-rpath,{}", dir.display()));
+                Some(format!("-Iinclude -L{} -lbellwire", dir.display()))
             }
         };
         let flags = flags.context("pkg-config does not find what was installed")?;

@@ -174,10 +174,11 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
         let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
     };
-    let (Some(device), Some(xrc), Some(cm), Some(hello), Some(pingpong), Some(kv)) = (
+    let (Some(device), Some(xrc), Some(cm), Some(link), Some(hello), Some(pingpong), Some(kv)) = (
         build("ffi-c/tests/c/device.c")?,
         build("ffi-c/tests/c/xrc.c")?,
         build("ffi-c/tests/c/cm.c")?,
+        build("ffi-c/tests/c/link_cm.c")?,
         build("examples/c/hello.c")?,
         build("examples/c/pingpong.c")?,
         build("examples/c/kv.c")?,
@@ -189,6 +190,7 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
         (command(&format!("{device} rxe0 1")), Status(0)),
         (command(&format!("{xrc} rxe0 none")), Status(0)),
         (command(&format!("{cm} rdma 10.77.0.1")), Status(0)),
+        (command(&format!("{link} rxe0 10.77.0.1")), Status(0)),
         (command(&format!("{hello} rxe0")), Status(0)),
     ];
     for (server, client, host) in [("rxe0", "rxe0", "10.77.0.1"), ("rxe1", "rxe2", "10.78.0.1")] {

@@ -18,6 +18,7 @@ mod detaching;
 mod history;
 mod hostile;
 mod naming;
+mod plain;
 mod shared;
 mod telling;
 

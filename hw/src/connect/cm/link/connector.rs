@@ -221,8 +221,10 @@ impl Outgoing {
             }
             EventKind::Rejected { private_data, .. } if private_data.starts_with(CLOSED) => {
                 self.inbox.push_back(Message::Closing);
-                self.failed = self.retry.attempts;
-                Ok(Err(Error::WouldBlock))
+                // There is nobody to ask any more.
+                self.ours = None;
+                self.leave();
+                Ok(Ok(()))
             }
             EventKind::Disconnected => {
                 // The peer has something new to say, or is gone: asking tells.

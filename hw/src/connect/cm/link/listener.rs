@@ -47,6 +47,8 @@ struct Session {
     /// The request, or the connection, and the epoch that the peer asked with.
     id: Option<(Id, u64)>,
     answered: bool,
+    /// It has ended in good order: who asks for it is told.
+    closed: bool,
     /// Since when there is none.
     lost: Option<Instant>,
 }
@@ -187,6 +189,10 @@ impl Desk {
             self.new.push_back(card.session);
         }
         let session = self.sessions.entry(card.session).or_default();
+        if session.closed {
+            let _gone = id.reject(CLOSED);
+            return;
+        }
         session.inbox.push_back(Message::Info(card.info));
         session.id = Some((id, card.info.epoch));
         session.answered = false;
@@ -256,6 +262,7 @@ impl Session {
             }
             Message::Ready { epoch } => self.ready = Some(epoch),
             Message::Closing => {
+                self.closed = true;
                 if let Some((id, _)) = self.id.take()
                     && !self.answered
                 {

@@ -1,0 +1,178 @@
+//! Plain completions: which are, and that they are told as by `poll_one`.
+
+use super::*;
+use crate::slab::{ClassLayout, Slab, SlabClass, SlabRegion};
+
+/// A queue pair on a completion queue of its own.
+struct World {
+    cq: Cq,
+    qp: Qp,
+    index: UserIndex,
+}
+
+fn world(cqe_size: u32) -> World {
+    let mut cq = Cq::new(32, cqe_size, 1);
+    let qp = qp(5);
+    // SAFETY: the only poller.
+    let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
+    World { cq, qp, index }
+}
+
+impl World {
+    fn receive(&mut self) -> u32 {
+        let counter = self.qp.recv.counter();
+        // SAFETY: names no memory.
+        unsafe { self.qp.recv.post(counter.into(), &[]) }.expect("room");
+        self.qp.recv.ring();
+        counter
+    }
+
+    fn received(&mut self, opcode: CqeOpcode, counter: u32) {
+        let entry = Cqe64::responder(opcode, wqe(self.index, counter), 77);
+        self.cq.write(&[0; 64], &entry);
+    }
+
+    /// Posts and executes something; the number says what.
+    fn step(&mut self, what: usize) {
+        match what {
+            // Nothing was told since: the next is plain only if it is the oldest.
+            0 => _ = self.qp.post(),
+            1 | 2 => {
+                let counter = self.qp.post();
+                self.cq.sent(self.index, counter, 3);
+            }
+            3 | 4 => {
+                let counter = self.receive();
+                let opcodes = [CqeOpcode::RespSend, CqeOpcode::RespWrImm];
+                self.received(opcodes[what - 3], counter);
+            }
+            5 => {
+                let counter = self.qp.post();
+                let wqe = wqe(self.index, counter);
+                let error = Syndrome::LOCAL_LENGTH;
+                let entry = Cqe64::error(CqeOpcode::ReqErr, wqe, opcode::SEND, error, 9);
+                self.cq.write(&[0; 64], &entry);
+            }
+            // Of no request in flight.
+            _ => {
+                let counter = self.qp.send.counter().wrapping_add(3);
+                self.cq.sent(self.index, counter, 3);
+            }
+        }
+    }
+
+    /// What is told next, by the completions that are plain if they are wanted so, else by the others.
+    fn poll(&mut self, plain: bool) -> Option<(u64, u32, u32, Result<Success, Failure>)> {
+        if plain && let Some(next) = self.cq.queue.plain() {
+            let (success, told) = (next.success(), (next.wr_id(), next.qp_num(), 1));
+            let (opcode, entry, slid) = next.raw_head();
+            let words = [next.raw_byte_cnt(), next.raw_imm(), next.raw_source()];
+            assert_eq!((opcode, entry, slid, words), success.to_raw());
+            next.take();
+            return Some((told.0, told.1, told.2, Ok(success)));
+        }
+        let told = self.cq.queue.poll_one()?;
+        Some((told.wr_id, told.qp_num, told.retired, told.result))
+    }
+
+    fn stands(&self) -> (u32, u32, u32, u32, u64) {
+        let (send, recv) = (&self.qp.send, &self.qp.recv);
+        let index = self.cq.queue.next_index();
+        let record = self.cq.records[0].load();
+        (
+            index,
+            record,
+            send.in_flight(),
+            recv.in_flight(),
+            self.cq.queue.stale(),
+        )
+    }
+}
+
+#[test]
+fn they_are_told_as_all_others() {
+    for cqe_size in [64, 128] {
+        let mut random = Random(7);
+        let (mut one, mut other) = (world(cqe_size), world(cqe_size));
+        for round in 0..if cfg!(miri) { 100 } else { 5000 } {
+            // Blocks for all of a round.
+            for _ in 0..1 + random.below(4) {
+                let what = random.below(7);
+                if what < 3 && one.qp.send.free_blocks() < 2 {
+                    continue;
+                }
+                one.step(what);
+                other.step(what);
+            }
+            loop {
+                let told = one.poll(false);
+                assert_eq!(told, other.poll(true), "round {round}");
+                assert_eq!(one.stands(), other.stands(), "round {round}");
+                if told.is_none() {
+                    break;
+                }
+            }
+            // Nobody is told of what was not signalled: the next round's is.
+            while one.qp.send.free_blocks() < 6 {
+                one.step(1);
+                other.step(1);
+                assert_eq!(one.poll(false), other.poll(true));
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_oldest_that_was_executed_is_plain() {
+    let mut world = world(64);
+    assert!(world.cq.queue.plain().is_none(), "nothing is there");
+    for what in [1, 3, 4] {
+        world.step(what);
+        let before = world.stands();
+        assert!(world.cq.queue.plain().is_some(), "{what}");
+        assert_eq!(world.stands(), before, "it was only looked at");
+        world.cq.queue.plain().expect("still there").take();
+        assert_ne!(world.stands(), before);
+        assert!(world.cq.queue.plain().is_none(), "it is gone");
+    }
+    // An error; one of no request; one behind another that was not signalled.
+    for steps in [&[5][..], &[6], &[0, 1]] {
+        steps.iter().for_each(|&what| world.step(what));
+        let before = world.stands();
+        assert!(world.cq.queue.plain().is_none(), "{steps:?}");
+        assert_eq!(world.stands(), before);
+        while world.poll(false).is_some() {}
+    }
+}
+
+/// A buffer goes to who polls in full.
+#[test]
+fn what_has_a_block_is_not_plain() {
+    let layout = [ClassLayout { size: 64, count: 1 }];
+    let (metas, classes) = (
+        keep_all(1, Default::default),
+        keep_all(1, SlabClass::default),
+    );
+    let twice = memory(2 * 4096);
+    let start = twice.as_ptr().addr().next_multiple_of(4096) - twice.as_ptr().addr();
+    let region = SlabRegion {
+        // SAFETY: one page of the two is whole.
+        start: unsafe { twice.add(start) },
+        length: 4096,
+        lkey: 1,
+        rkey: 2,
+    };
+    // SAFETY: kept, and used by the slab alone.
+    let slab = unsafe { Slab::new(metas, classes, region, &layout) }.expect("fits");
+    let slab = keep(slab);
+    let mut world = world(64);
+    let block = slab.take(64).expect("one");
+    let counter = world.qp.send.counter();
+    let posted = (world.qp.send).post_block(9, (), Send {}, block, 8, SendFlags::SIGNALED);
+    assert!(posted.is_ok());
+    world.qp.send.ring();
+    world.cq.sent(world.index, counter, 0);
+    assert!(world.cq.queue.plain().is_none());
+    let told = world.cq.queue.poll_one().expect("told");
+    assert!(told.wr_id == 9 && told.block.is_some());
+}
