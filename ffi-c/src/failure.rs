@@ -84,11 +84,9 @@ impl From<hw::Error> for Failure {
             Error::WouldBlock => BW_EAGAIN,
             Error::DeviceFatal => BW_EFATAL,
             Error::Foreign { .. } => BW_EFOREIGN,
-            Error::ResetByModify
-            | Error::NotReset
-            | Error::CmStep { .. }
-            | Error::CmNoQp { .. } => BW_ESTATE,
+            Error::ResetByModify | Error::NotReset | Error::CmStep { .. } => BW_ESTATE,
             Error::CmSpace => BW_ETRANSPORT,
+            Error::CmNoQp { .. } => BW_ENULL,
             Error::Io { error, .. } if is_unreachable(error) => BW_ECONN,
             Error::Attach(_) => BW_ECQROOM,
             Error::Modify(

@@ -25,6 +25,7 @@ tests! {
     a_peer_that_goes,
     datagram_services,
     multicast_groups,
+    groups_that_cannot_be_joined,
 }
 
 /// The next two events, of different ids, in either order.
@@ -365,5 +366,20 @@ fn multicast_groups() {
     send(2);
     nothing(&mut two.0, QUIET);
     first.leave(group).expect("joined");
+    silence(&channel);
+}
+
+/// Members of IP over InfiniBand's groups have their key from the subnet administrator, which RoCE has
+/// not.
+fn groups_that_cannot_be_joined() {
+    let channel = channel();
+    let id = channel.id(PortSpace::Ipoib).expect("an id");
+    id.bind(address(HERE, 0)).expect("an address");
+    id.join(address("239.77.1.3", 0), Membership::Full)
+        .expect("a step");
+    let event = expect(&channel, CmEvent::MulticastError);
+    assert!(*event.id() == id);
+    assert_eq!(event.status(), -libc::ENODEV);
+    drop(event);
     silence(&channel);
 }

@@ -20,6 +20,7 @@ mod events;
 mod guest;
 mod lifetimes;
 mod links;
+mod on_id;
 mod options;
 mod removal;
 mod support;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         // Before anything is open.
         ("removal", &removal::TESTS),
         ("events", &events::TESTS),
+        ("on_id", &on_id::TESTS),
         ("options", &options::TESTS),
         ("lifetimes", &lifetimes::TESTS),
         ("links", &links::TESTS),

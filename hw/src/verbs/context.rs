@@ -5,6 +5,7 @@ use super::qp::Qp;
 use super::sys;
 use crate::device::{DeviceAttr, DeviceInfo, PortAttr, PortState};
 use crate::error::Error;
+use crate::resources::Resources;
 use crate::soft::Numbers;
 use bellwire_core::qp::{AhAttr, GlobalRoute, Mtu};
 use std::collections::HashMap;
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     pub(super) cqns: Numbers,
     pub(super) srqns: Numbers,
     next_pd: AtomicU32,
+    /// Protection domains.
+    pub(crate) pds: AtomicU32,
     tables: Mutex<Tables>,
     pub(super) ahs: AhTable,
     /// The device said that it failed.
@@ -98,6 +101,7 @@ impl Context {
             cqns: Numbers::new("completion queues"),
             srqns: Numbers::new("shared receive queues"),
             next_pd: AtomicU32::new(1),
+            pds: AtomicU32::new(0),
             tables: Mutex::default(),
             ahs: AhTable::default(),
             dead: AtomicBool::new(false),
@@ -190,6 +194,19 @@ impl Context {
     pub(super) fn set_dead(&self) {
         // Relaxed: as above.
         self.dead.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn resources(&self) -> Resources {
+        let tables = self.tables();
+        Resources {
+            // Relaxed: a number on its own.
+            pd: self.pds.load(Ordering::Relaxed),
+            cq: self.cqns.used(),
+            qp: tables.qps.len() as u32,
+            mr: tables.mrs.len() as u32,
+            mw: tables.windows.len() as u32,
+            srq: self.srqns.used(),
+        }
     }
 
     pub(crate) fn next_pd(&self) -> u32 {
