@@ -12,7 +12,7 @@ use crate::sized;
 use crate::transport::{AnyQp, AnySq, Kind, each};
 use crate::used::User;
 use hw::recorder::{DumpOptions, Record};
-use hw::{Cqs, Qp, QpRecvQueue};
+use hw::{Cqs, QpRecvQueue};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -35,6 +35,12 @@ pub struct bw_qp {
 }
 
 impl bw_qp {
+    /// Of what transport it is, while it is here.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        // SAFETY: NULL, or from `Box::into_raw`; nobody changes it meanwhile.
+        unsafe { self.qp.as_ref() }.map(AnyQp::kind)
+    }
+
     /// Runs a call that is alone on the queue pair.
     ///
     /// # Safety
@@ -81,32 +87,26 @@ impl bw_qp {
 }
 
 impl bw_qp {
-    /// Takes the queue pair, of a reliable connection, out of its handle.
-    pub(crate) fn send_away(&mut self) -> Result<Qp, Failure> {
+    /// Takes the queue pair out of its handle.
+    pub(crate) fn send_away(&mut self) -> Result<AnyQp, Failure> {
         // SAFETY: NULL, or from `Box::into_raw`, and the handle is here, exclusively.
-        match unsafe { self.qp.as_ref() } {
-            Some(AnyQp::Rc(qp)) => self.away = qp.qp_num(),
-            Some(_) => {
-                let text = "the communication manager connects queue pairs of BW_QPT_RC";
-                return Err(Failure::new(BW_ETRANSPORT, text));
-            }
-            None => return Err(Failure::new(BW_ESTATE, "the queue pair is on an id")),
-        }
+        let Some(there) = (unsafe { self.qp.as_ref() }) else {
+            return Err(Failure::new(BW_ESTATE, "the queue pair is on an id"));
+        };
+        self.away = each!(AnyQp, there, qp => qp.qp_num());
         let qp = std::mem::replace(&mut self.qp, null_mut());
         (self.sq, self.rq) = (AnySq::Rc(null_mut()), null_mut());
         // SAFETY: from `Box::into_raw`, and forgotten there.
-        match *unsafe { Box::from_raw(qp) } {
-            AnyQp::Rc(qp) => Ok(qp),
-            _ => unreachable!("looked at above"),
-        }
+        Ok(*unsafe { Box::from_raw(qp) })
     }
 
     /// Takes it back; gives one that is another.
-    pub(crate) fn take_back(&mut self, qp: Qp) -> Result<(), Box<Qp>> {
-        if !self.qp.is_null() || self.away != qp.qp_num() {
+    pub(crate) fn take_back(&mut self, qp: AnyQp) -> Result<(), Box<AnyQp>> {
+        let number = each!(AnyQp, &qp, qp => qp.qp_num());
+        if !self.qp.is_null() || self.away != number {
             return Err(Box::new(qp));
         }
-        let qp = Box::into_raw(Box::new(AnyQp::Rc(qp)));
+        let qp = Box::into_raw(Box::new(qp));
         self.qp = qp;
         // SAFETY: just made.
         (self.sq, self.rq) = unsafe { (*qp).split() };

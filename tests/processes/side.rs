@@ -1,12 +1,12 @@
 //! One of two processes with many connections to each other. The active side does the operations.
 
-use crate::parent::{Parent, card, number, read_card};
 use crate::script::mix;
 use bellwire::memory::Mapping;
 use bellwire::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
 use bellwire::wr::{Remote, WcStatus};
 use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
 use bellwire_tests::fixture::{ALL, SIGNALED, post, post_recv, until, wait};
+use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! A process under load, of whose peers one means ill.
 
-use crate::parent::{Parent, number};
 use crate::prey::Prey;
 use crate::worker::Worker;
+use bellwire_tests::parent::{Parent, number};
 use serde_json::{Value, json};
 
 /// What it is started as.

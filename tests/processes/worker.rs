@@ -1,11 +1,11 @@
 //! A process under load: a node of the fabric, with connections to some others.
 
 use crate::flow::{BYTES, Counts, Flow, flow_of, init};
-use crate::parent::{Parent, number};
 use bellwire::memory::Mapping;
 use bellwire::soft::{HcaConfig, Mode};
 use bellwire::{ConnectAttr, Cq, Device, Pd, Region};
 use bellwire_tests::fixture::{ALL, DEADLINE};
+use bellwire_tests::parent::{Parent, number};
 use serde_json::{Value, json};
 use std::time::Instant;
 

@@ -1,7 +1,6 @@
 //! Queue pairs on ids, as after rdma_create_qp(3): who gets the events moves them, and CONNECT_ERROR
 //! tells that the device refused it.
 
-use crate::ends::{QUIET, RECEIVES};
 use crate::support::*;
 use crate::tests;
 use bellwire::connect::cm::{ConnParam, EventChannel, EventKind, Id, PortSpace};
@@ -10,6 +9,7 @@ use bellwire::state::QpState;
 use bellwire::wqe::{NoPayload, Send};
 use bellwire::wr::WcStatus::{Success, WrFlushErr};
 use bellwire::{Cq, Qp};
+use bellwire_tests::ends::{QUIET, RECEIVES};
 use bellwire_tests::fixture::*;
 
 tests! {

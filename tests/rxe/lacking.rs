@@ -4,11 +4,11 @@
 //! exchange: `hw/src/connect/tcp/tests.rs` and `examples/tests/pingpong/exchange.rs`. A limit on
 //! locked memory without a device: `hw/tests/memlock.rs`.
 
-use crate::cable::Undo;
-use crate::ends::*;
 use crate::tests;
 use bellwire::memory::{Mapping, memlock_limit};
 use bellwire::{Device, Region};
+use bellwire_tests::cable::Undo;
+use bellwire_tests::ends::*;
 use bellwire_tests::fixture::{ALL, until};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

@@ -1,10 +1,10 @@
 //! A queue pair on an id: the communication manager takes it through its states by itself.
 
-use super::event::EventKind;
+use super::event::{EventKind, Multicast};
 use super::id::{Id, both};
 use crate::error::Error;
 use crate::qp::Qp;
-use bellwire_core::wqe::Rc;
+use bellwire_core::wqe::{Rc, Ud};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +17,8 @@ pub(super) struct Slot {
     pub qp: Option<Qp<Rc>>,
     /// A connection is made with it, or was.
     pub used: bool,
+    /// Of an id of datagrams.
+    ud: Option<Qp<Ud>>,
 }
 
 impl OnId {
@@ -106,8 +108,37 @@ impl Id {
         self.on_id().slot().qp.take()
     }
 
+    /// As [`put_qp`](Self::put_qp), on an id of datagrams: whoever gets a `MulticastJoin` attaches the
+    /// queue pair to the group. Where that is refused (the group has as many members as the device
+    /// can have, say) the event is `MulticastError`; [`leave`](Self::leave) the group then.
+    /// Detaching the queue pair is the program's.
+    pub fn put_ud_qp(&self, qp: Qp<Ud>) -> Option<Qp<Ud>> {
+        self.on_id().slot().ud.replace(qp)
+    }
+
+    /// Takes the queue pair of datagrams off the id; `None`: there is none.
+    pub fn take_ud_qp(&self) -> Option<Qp<Ud>> {
+        self.on_id().slot().ud.take()
+    }
+
+    /// Attaches the queue pair of datagrams on the id to a group that was joined.
+    fn attach(&self, group: Multicast) -> EventKind {
+        let slot = self.on_id().slot();
+        let (gid, lid) = (group.ah_attr.grh.dgid, group.ah_attr.dlid);
+        match slot.ud.as_ref().map(|qp| qp.attach_mcast(gid, lid)) {
+            None | Some(Ok(())) => EventKind::MulticastJoin { group },
+            Some(Err(error)) => {
+                let status = -errno(&error);
+                EventKind::MulticastError { status }
+            }
+        }
+    }
+
     /// Takes the queue pair on the id to where an event leaves it, and gives what happened then.
     pub(super) fn drive(&self, kind: EventKind) -> EventKind {
+        if let EventKind::MulticastJoin { group } = kind {
+            return self.attach(group);
+        }
         if !matches!(
             kind,
             EventKind::ConnectResponse { .. }
@@ -120,6 +151,7 @@ impl Id {
         let Slot {
             qp: Some(qp),
             used: true,
+            ..
         } = &mut *slot
         else {
             return kind;

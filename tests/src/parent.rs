@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 pub struct Parent(Receiver<String>);
 
 impl Parent {
+    /// The one by the standard input and output.
     pub fn new() -> Self {
         let (sender, lines) = channel();
         // A thread, so that the work need not wait for words.
@@ -23,6 +24,7 @@ impl Parent {
         Self(lines)
     }
 
+    /// Says something, under this key.
     pub fn say(&self, key: &str, value: Value) {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", json!({ key: value })).expect("the parent listens");
