@@ -411,6 +411,7 @@ fn groups_that_cannot_be_joined() {
     // It is as it was: nothing is told, and it can be used.
     nothing(&mut cq, QUIET);
     second.leave(group).expect("joined");
+    // They leave the group as they go.
     drop(others);
     second.join(group, Membership::Full).expect("a step");
     expect(&channel, CmEvent::MulticastJoin).ack();

@@ -46,6 +46,9 @@ pub(crate) struct Context {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub qps: HashMap<u32, Arc<Qp>>,
+    /// The multicast groups that queue pairs are attached to, by their numbers. Linux destroys none
+    /// that is attached.
+    pub groups: HashMap<u32, Vec<([u8; 16], u16)>>,
     /// By lkey.
     pub mrs: HashMap<u32, NonNull<sys::ibv_mr>>,
     /// By rkey without its low byte.
