@@ -379,7 +379,7 @@ impl Hostile {
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let fabric = order["fabric"].as_str().expect("a name").to_owned();

@@ -136,7 +136,7 @@ impl Side {
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let count = number(&order, "count") as usize;

@@ -10,7 +10,7 @@ pub const ROLE: &str = "victim";
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let mut worker = Worker::new(parent, &order);

@@ -222,7 +222,7 @@ impl Worker {
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let mut worker = Worker::new(parent, &order);

@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 pub struct Parent(Receiver<String>);
 
 impl Parent {
-    /// The one by the standard input and output.
-    pub fn new() -> Self {
+    /// Begins to listen, at the standard input.
+    pub fn start() -> Self {
         let (sender, lines) = channel();
         // A thread, so that the work need not wait for words.
         std::thread::spawn(move || {

@@ -245,7 +245,7 @@ impl Place {
 
 /// A process of clients.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     let order = parent.hear("go");
     let text = |key: &str| order[key].as_str().expect("a name").to_owned();
     let place = Place {
