@@ -1118,6 +1118,26 @@ typedef struct bw_soft_config {
     uint64_t seed;
 } bw_soft_config;
 
+// How many objects there are on a device, of each kind.
+typedef struct bw_resources {
+    // `sizeof(bw_resources)`.
+    uint32_t size;
+    // Protection domains.
+    uint32_t pd;
+    // Completion queues.
+    uint32_t cq;
+    // Queue pairs, targets of XRC among them.
+    uint32_t qp;
+    // Memory regions.
+    uint32_t mr;
+    // Memory windows.
+    uint32_t mw;
+    // Shared receive queues.
+    uint32_t srq;
+    // 0.
+    uint32_t reserved;
+} bw_resources;
+
 // Registered memory.
 typedef struct bw_mr_info {
     // `sizeof(bw_mr_info)`.
@@ -2119,6 +2139,14 @@ int bw_device_advance(const struct bw_device *device, uint64_t nanoseconds);
 // Thread: any; no other call on the device may be under way or follow.
 int bw_device_close(struct bw_device *device);
 
+// Counts what there is on the device, to see that nothing is left: of a software device by all its
+// contexts in this process, of a device of libibverbs by this context. Set `resources->size` before.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_device_resources(const struct bw_device *device,
+                        struct bw_resources *resources);
+
 // Creates a protection domain.
 //
 // Owner: the caller, until `bw_pd_destroy`. It keeps the device open.
@@ -2580,7 +2608,7 @@ int bw_qp_reset(struct bw_qp *qp, bw_cleared_fn cleared, void *context);
 int bw_qp_get_state(struct bw_qp *qp);
 
 // Destroys a queue pair. What is in flight is flushed, and still told by the completion queues; what
-// was posted and not rung is not. Waits until its asynchronous events that were got are acknowledged.
+// was posted and not rung is not. Of one that is on an id (`bw_cm_put_qp`) only the handle goes. Waits until its asynchronous events that were got are acknowledged.
 //
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner; no other call on it may be under way or follow.
@@ -2813,7 +2841,7 @@ int bw_cm_init_qp(const struct bw_cm_id *id,
 
 // Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`).
 // BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR tells. `param` may be NULL:
-// the default.
+// the default. `qp` may be NULL: the one on the id (`bw_cm_put_qp`), of which _ESTABLISHED tells.
 //
 // Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`,
 // `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
@@ -2831,7 +2859,7 @@ int bw_cm_establish(const struct bw_cm_id *id, struct bw_qp *qp);
 
 // Accepts the request that the id came with (`rdma_accept`), and takes the queue pair from INIT to RTS.
 // BW_CM_EVENT_ESTABLISHED tells that the peer is ready, too: send nothing before. `param` may be NULL:
-// the default.
+// the default; and `qp`: the one on the id.
 //
 // Errors: as `bw_cm_connect`; `BW_ESTATE` when it was accepted or rejected before, or the peer has
 // gone.
@@ -2852,13 +2880,44 @@ int bw_cm_reject(const struct bw_cm_id *id,
 
 // Ends the connection, or this end of one whose peer has ended it (`rdma_disconnect`): the queue pair
 // goes to ERR, where everything in flight is flushed and told. BW_CM_EVENT_DISCONNECTED tells when the
-// peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT when the queue pair can be connected again.
+// peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT when the queue pair can be connected again. `qp`
+// may be NULL: the one on the id.
 //
 // Errors: `BW_ESTATE` when it is not connected: the queue pair is in ERR all the same. `BW_ETRANSPORT`,
 // `BW_EOTHER`, `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_cm_disconnect(const struct bw_cm_id *id,
                      struct bw_qp *qp);
+
+// Puts a queue pair of BW_QPT_RC on an id, which owns it from here on: `bw_cm_connect`,
+// `bw_cm_accept` and `bw_cm_disconnect` take it where they get NULL for a queue pair, as librdmacm does
+// after rdma_create_qp(3). Put it there in INIT, with receives posted, and take it back by
+// `bw_cm_take_qp` when it is connected. Meanwhile `bw_cm_get_event` moves it:
+//
+// The peer's answer takes it to RTS, and the event is BW_CM_EVENT_ESTABLISHED at this end, too, with
+// what the peer said; or BW_CM_EVENT_CONNECT_ERROR when the device refuses that: the queue pair is in
+// ERR then, and the peer is told by _REJECTED. BW_CM_EVENT_REJECTED and _UNREACHABLE take it to ERR:
+// what was posted is flushed, and told.
+//
+// One of BW_QPT_UD, on an id of datagrams, is attached to each group whose BW_CM_EVENT_MULTICAST_JOIN is
+// got; the event is _MULTICAST_ERROR when that is refused, and the group is to be left.
+//
+// Owner: the id. The handle stays the caller's, and is good for `bw_cm_take_qp` and `bw_qp_destroy`
+// alone; calls other than those that post and ring answer `BW_ESTATE`. What is still on an id that is
+// destroyed is destroyed with it, but for the handle.
+// Errors: `BW_EBUSY` when another is there, `BW_ESTATE` when this one is on an id, `BW_ETRANSPORT`,
+// `BW_ENULL`.
+// Thread: the queue pair's owner.
+int bw_cm_put_qp(const struct bw_cm_id *id,
+                 struct bw_qp *qp);
+
+// Takes a queue pair off the id that it was put on, in whatever state it is. The connection stays as it
+// is; from here on the caller moves the queue pair.
+//
+// Errors: `BW_EFOREIGN` when another queue pair is on the id, `BW_ESTATE` when none is, `BW_ENULL`.
+// Thread: any; nobody uses the queue pair's handle meanwhile.
+int bw_cm_take_qp(const struct bw_cm_id *id,
+                  struct bw_qp *qp);
 
 // Takes a queue pair, of BW_QPT_UD and on the id's device, from RESET to RTS, with the id's port and
 // key.

@@ -93,6 +93,7 @@ impl From<hw::Error> for Failure {
             | Error::NotReset
             | Error::CmStep { .. } => BW_ESTATE,
             Error::CmSpace => BW_ETRANSPORT,
+            Error::CmNoQp { .. } => BW_ENULL,
             Error::Io { error, .. } if is_unreachable(error) => BW_ECONN,
             Error::Attach(_) => BW_ECQROOM,
             Error::Modify(

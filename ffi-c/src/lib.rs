@@ -32,6 +32,8 @@ pub mod fault_number;
 
 pub mod device;
 
+pub mod resources;
+
 pub mod memory;
 
 pub mod registration;

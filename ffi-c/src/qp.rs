@@ -1,7 +1,7 @@
 //! Queue pairs. Posting is in `post`, what they are made of in `qp_attr`, changing them step by step
 //! in `modify`.
 
-use crate::code::BW_ETRANSPORT;
+use crate::code::{BW_ESTATE, BW_ETRANSPORT};
 use crate::cq::bw_cq;
 use crate::entered::Entered;
 use crate::failure::{Failure, guard};
@@ -14,6 +14,7 @@ use crate::used::User;
 use hw::recorder::{DumpOptions, Record};
 use hw::{Cqs, QpRecvQueue};
 use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 
 // The send queue and the receive queue may be used by two threads at once. So the data path must not
 // make a reference to the whole of `qp`: it takes one of the two pointers, which are made anew after
@@ -25,13 +26,21 @@ pub struct bw_qp {
     pub(crate) rq: *mut QpRecvQueue,
     pub(crate) in_sq: Entered,
     pub(crate) in_rq: Entered,
+    /// NULL while it is on an id, which is of this number.
     qp: *mut AnyQp,
+    away: u32,
     send_cq: *mut bw_cq,
     recv_cq: *mut bw_cq,
     _users: Vec<User>,
 }
 
 impl bw_qp {
+    /// Of what transport it is, while it is here.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        // SAFETY: NULL, or from `Box::into_raw`; nobody changes it meanwhile.
+        unsafe { self.qp.as_ref() }.map(AnyQp::kind)
+    }
+
     /// Runs a call that is alone on the queue pair.
     ///
     /// # Safety
@@ -40,8 +49,11 @@ impl bw_qp {
         &mut self,
         call: impl FnOnce(&mut AnyQp) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        // SAFETY: from `Box::into_raw`, freed in `drop`; alone by the caller's promise.
-        let qp = unsafe { &mut *self.qp };
+        // SAFETY: NULL, or from `Box::into_raw` and freed in `drop`; alone by the caller's promise.
+        let Some(qp) = (unsafe { self.qp.as_mut() }) else {
+            let text = "the queue pair is on an id: bw_cm_take_qp takes it back";
+            return Err(Failure::new(BW_ESTATE, text));
+        };
         let result = call(qp);
         (self.sq, self.rq) = qp.split();
         result
@@ -74,10 +86,40 @@ impl bw_qp {
     }
 }
 
+impl bw_qp {
+    /// Takes the queue pair out of its handle.
+    pub(crate) fn send_away(&mut self) -> Result<AnyQp, Failure> {
+        // SAFETY: NULL, or from `Box::into_raw`, and the handle is here, exclusively.
+        let Some(there) = (unsafe { self.qp.as_ref() }) else {
+            return Err(Failure::new(BW_ESTATE, "the queue pair is on an id"));
+        };
+        self.away = each!(AnyQp, there, qp => qp.qp_num());
+        let qp = std::mem::replace(&mut self.qp, null_mut());
+        (self.sq, self.rq) = (AnySq::Rc(null_mut()), null_mut());
+        // SAFETY: from `Box::into_raw`, and forgotten there.
+        Ok(*unsafe { Box::from_raw(qp) })
+    }
+
+    /// Takes it back; gives one that is another.
+    pub(crate) fn take_back(&mut self, qp: AnyQp) -> Result<(), Box<AnyQp>> {
+        let number = each!(AnyQp, &qp, qp => qp.qp_num());
+        if !self.qp.is_null() || self.away != number {
+            return Err(Box::new(qp));
+        }
+        let qp = Box::into_raw(Box::new(qp));
+        self.qp = qp;
+        // SAFETY: just made.
+        (self.sq, self.rq) = unsafe { (*qp).split() };
+        Ok(())
+    }
+}
+
 impl Drop for bw_qp {
     fn drop(&mut self) {
-        // SAFETY: from `Box::into_raw`, and nobody uses it any more.
-        drop(unsafe { Box::from_raw(self.qp) });
+        if !self.qp.is_null() {
+            // SAFETY: from `Box::into_raw`, and nobody uses it any more.
+            drop(unsafe { Box::from_raw(self.qp) });
+        }
     }
 }
 
@@ -136,6 +178,7 @@ pub unsafe extern "C" fn bw_qp_create(
             in_sq: Entered::default(),
             in_rq: Entered::default(),
             qp,
+            away: 0,
             send_cq,
             recv_cq,
             _users: users,
@@ -303,7 +346,7 @@ pub unsafe extern "C" fn bw_qp_get_state(qp: *mut bw_qp) -> c_int {
 }
 
 /// Destroys a queue pair. What is in flight is flushed, and still told by the completion queues; what
-/// was posted and not rung is not. Waits until its asynchronous events that were got are acknowledged.
+/// was posted and not rung is not. Of one that is on an id (`bw_cm_put_qp`) only the handle goes. Waits until its asynchronous events that were got are acknowledged.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the queue pair's owner; no other call on it may be under way or follow.

@@ -190,6 +190,11 @@ pub enum Error {
         /// To do what.
         what: &'static str,
     },
+    /// No queue pair was given to a call of the communication manager, and none is on the id.
+    CmNoQp {
+        /// To do what.
+        what: &'static str,
+    },
     /// A reliable connection's call on an id of datagrams, or the other way round.
     CmSpace,
     /// The completion queue has no completion channel to tell.
@@ -414,6 +419,10 @@ impl fmt::Display for Error {
                 f,
                 "cannot {what}: the id is not at that step. An address is resolved or bound, then the \
                  route resolved or a request waited for; a request is accepted or rejected once"
+            ),
+            Self::CmNoQp { what } => write!(
+                f,
+                "cannot {what}: no queue pair is on the id; give one, or put one there by Id::put_qp"
             ),
             Self::CmSpace => f.write_str(
                 "reliable connections have ids of PortSpace::Tcp or Ib, datagrams those of Udp or Ipoib",

@@ -122,6 +122,7 @@ mod provider;
 mod qp;
 pub mod recorder;
 pub mod recovery;
+mod resources;
 #[cfg(feature = "rings")]
 pub mod rings;
 mod slab;
@@ -145,6 +146,7 @@ pub use qp::{
     Binds, ConnectAttr, Connected, Endpoint, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport,
     RcSendQueue, XrcTarget,
 };
+pub use resources::Resources;
 pub use slab::{Slab, SlabCache};
 pub use srq::{Srq, SrqAttr, SrqInit};
 pub use xrcd::{Xrcd, XrcdMode};

@@ -16,7 +16,7 @@ use bellwire_core::access::AccessFlags;
 use bellwire_core::wr::{Remote, Sge};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A protection domain. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -31,9 +31,34 @@ struct Domain {
     id: u32,
 }
 
+impl Domain {
+    /// How many there are on its device.
+    fn count(&self) -> &AtomicU32 {
+        match &self.device.hca {
+            Provider::Soft(hca) => &hca.pds,
+            #[cfg(feature = "verbs")]
+            Provider::Verbs(context) => &context.pds,
+        }
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // Relaxed: a number on its own.
+        self.count().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Pd {
     pub(crate) fn new(device: Device) -> Self {
-        Self(Arc::new(match &device.hca {
+        let domain = Self::domain(device);
+        // Relaxed: as above.
+        domain.count().fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(domain))
+    }
+
+    fn domain(device: Device) -> Domain {
+        match &device.hca {
             Provider::Soft(hca) => Domain {
                 #[cfg(feature = "verbs")]
                 verbs: None,
@@ -47,7 +72,7 @@ impl Pd {
                 id: context.next_pd(),
                 device,
             },
-        }))
+        }
     }
 
     /// The domain of libibverbs.

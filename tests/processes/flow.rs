@@ -1,7 +1,6 @@
 //! One end of a connection under load: posts its script's steps, and checks what it is told, and what
 //! comes from the other end, against both scripts.
 
-use crate::parent::{card, read_card};
 use crate::script::{KINDS, Kind, LONGEST, Script, Step, mix, pattern};
 use bellwire::be::Be32;
 use bellwire::queue::{Completion, Imm};
@@ -9,6 +8,7 @@ use bellwire::wqe::*;
 use bellwire::wr::{Remote, SendFlags, Sge, WcOpcode, WcStatus};
 use bellwire::{ConnectAttr, Cq, Pd, Qp, QpInit, Region};
 use bellwire_tests::fixture::{SIGNALED, post, post_recv};
+use bellwire_tests::parent::{card, read_card};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

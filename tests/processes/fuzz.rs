@@ -1,11 +1,11 @@
 //! Two processes under load, and a third that means ill: theirs goes on undisturbed.
 
-use crate::child::Child;
-use crate::leftovers::{Holdings, Home, files, most_memory, sockets};
-use crate::parent::number;
 use crate::prey::{COUNT, secret};
 use crate::{hostile, kill, victim};
+use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{fabric_name, until};
+use bellwire_tests::leftovers::{Holdings, Home, files, most_memory, sockets};
+use bellwire_tests::parent::number;
 use serde_json::{Value, json};
 
 /// Rounds of the short form.

@@ -2,7 +2,6 @@
 //! shares with its peers, and talks nonsense to their sockets.
 
 use crate::noise;
-use crate::parent::{Parent, card, number, read_card};
 use crate::prey::place;
 use crate::wire::{
     self, ANSWER, DATAGRAM, FACE, FACES, HEADER, Header, REQUEST, SPEAKING, face, line, section,
@@ -13,6 +12,7 @@ use bellwire::wqe::{RdmaRead, RdmaWrite, Send, opcode};
 use bellwire::wr::Remote;
 use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, Region};
 use bellwire_tests::fixture::{ALL, Random, SIGNALED, init, post};
+use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -379,7 +379,7 @@ impl Hostile {
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let fabric = order["fabric"].as_str().expect("a name").to_owned();

@@ -1,10 +1,10 @@
 //! Processes under load, of which one is killed or stopped at a random instant.
 
-use crate::child::Child;
-use crate::leftovers::{Holdings, Home, files, sockets};
 use crate::script::KINDS;
 use crate::worker;
+use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{Random, fabric_name, until};
+use bellwire_tests::leftovers::{Holdings, Home, files, sockets};
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -10,19 +10,18 @@
 //!
 //! and the same for `fuzz`.
 
-mod child;
 mod fence;
 mod flow;
 mod fuzz;
+mod gale;
 mod hostile;
 mod kill;
-mod leftovers;
 mod many;
 mod noise;
-mod parent;
 mod prey;
 mod script;
 mod side;
+#[path = "../storm/mod.rs"]
 mod storm;
 mod victim;
 mod wire;
@@ -32,7 +31,7 @@ use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Ok(role) = std::env::var(child::ROLE) {
+    if let Ok(role) = std::env::var(bellwire_tests::child::ROLE) {
         match role.as_str() {
             worker::ROLE => worker::play(),
             victim::ROLE => victim::play(),
@@ -56,7 +55,7 @@ fn main() -> ExitCode {
         trial("kill", kill::rounds),
         trial("fuzz", fuzz::rounds),
         trial("many_connections", many::connections),
-        trial("storm_of_clients", storm::clients),
+        trial("storm_of_clients", gale::clients),
     ];
     libtest_mimic::run(&args, trials).exit_code()
 }

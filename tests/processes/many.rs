@@ -1,10 +1,10 @@
 //! Many connections between two processes: all work, and what each costs is printed.
 
-use crate::child::Child;
-use crate::leftovers::{Holdings, Home, files, sockets};
-use crate::parent::number;
 use crate::side;
+use bellwire_tests::child::Child;
 use bellwire_tests::fixture::{fabric_name, until};
+use bellwire_tests::leftovers::{Holdings, Home, files, sockets};
+use bellwire_tests::parent::number;
 use serde_json::{Value, json};
 
 /// Connections.

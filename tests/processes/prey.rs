@@ -3,7 +3,6 @@
 
 use crate::fence::{Fence, PART};
 use crate::flow::init;
-use crate::parent::{card, number, read_card};
 use crate::script::mix;
 use bellwire::memory::Mapping;
 use bellwire::queue::Completion;
@@ -12,6 +11,7 @@ use bellwire::wqe::*;
 use bellwire::wr::{Remote, Sge};
 use bellwire::{AccessFlags, ConnectAttr, Cq, Endpoint, Pd, Qp, Region};
 use bellwire_tests::fixture::{ALL, DEADLINE, SIGNALED, post, post_recv};
+use bellwire_tests::parent::{card, number, read_card};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

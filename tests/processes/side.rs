@@ -1,12 +1,12 @@
 //! One of two processes with many connections to each other. The active side does the operations.
 
-use crate::parent::{Parent, card, number, read_card};
 use crate::script::mix;
 use bellwire::memory::Mapping;
 use bellwire::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
 use bellwire::wr::{Remote, WcStatus};
 use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
 use bellwire_tests::fixture::{ALL, SIGNALED, post, post_recv, until, wait};
+use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -136,7 +136,7 @@ impl Side {
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let count = number(&order, "count") as usize;

@@ -1,8 +1,8 @@
 //! A process under load, of whose peers one means ill.
 
-use crate::parent::{Parent, number};
 use crate::prey::Prey;
 use crate::worker::Worker;
+use bellwire_tests::parent::{Parent, number};
 use serde_json::{Value, json};
 
 /// What it is started as.
@@ -10,7 +10,7 @@ pub const ROLE: &str = "victim";
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let mut worker = Worker::new(parent, &order);

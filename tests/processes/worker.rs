@@ -1,11 +1,11 @@
 //! A process under load: a node of the fabric, with connections to some others.
 
 use crate::flow::{BYTES, Counts, Flow, flow_of, init};
-use crate::parent::{Parent, number};
 use bellwire::memory::Mapping;
 use bellwire::soft::{HcaConfig, Mode};
 use bellwire::{ConnectAttr, Cq, Device, Pd, Region};
 use bellwire_tests::fixture::{ALL, DEADLINE};
+use bellwire_tests::parent::{Parent, number};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -222,7 +222,7 @@ impl Worker {
 
 /// Plays the role.
 pub fn play() {
-    let parent = Parent::new();
+    let parent = Parent::start();
     parent.say("ready", Value::Null);
     let order = parent.hear("open");
     let mut worker = Worker::new(parent, &order);

@@ -1,6 +1,5 @@
 //! What nobody should do: a clear error, and nothing lost.
 
-use crate::ends::{QUIET, works};
 use crate::support::*;
 use crate::tests;
 use bellwire::connect::cm::PrivateData;
@@ -8,6 +7,7 @@ use bellwire::connect::cm::{ConnParam, EventKind, PortSpace};
 use bellwire::connect::{ConnInfo, FormatError};
 use bellwire::fault::CmEvent;
 use bellwire::{Device, Error};
+use bellwire_tests::ends::{QUIET, works};
 use bellwire_tests::fixture::*;
 
 tests! {

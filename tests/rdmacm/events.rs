@@ -1,7 +1,5 @@
 //! Each event, and what it does.
 
-use crate::cable::{Undo, run};
-use crate::ends::{QUIET, RECEIVES, account, works};
 use crate::support::*;
 use crate::tests;
 use bellwire::connect::cm::{ConnParam, EventChannel, EventKind, Id, Membership, PortSpace};
@@ -11,6 +9,8 @@ use bellwire::wqe::{Send, Ud};
 use bellwire::wr::SendFlags;
 use bellwire::wr::WcStatus::{Success, WrFlushErr};
 use bellwire::{Cq, GRH_BYTES, Pd, Qp, QpInit, Region};
+use bellwire_tests::cable::{Undo, run};
+use bellwire_tests::ends::{QUIET, RECEIVES, account, works};
 use bellwire_tests::fixture::*;
 use std::time::Duration;
 use std::time::Instant;
@@ -25,6 +25,7 @@ tests! {
     a_peer_that_goes,
     datagram_services,
     multicast_groups,
+    groups_that_cannot_be_joined,
 }
 
 /// The next two events, of different ids, in either order.
@@ -366,5 +367,56 @@ fn multicast_groups() {
     send(2);
     nothing(&mut two.0, QUIET);
     first.leave(group).expect("joined");
+    silence(&channel);
+}
+
+/// The queue pair on the id cannot be attached: the group has as many as rxe takes.
+fn groups_that_cannot_be_joined() {
+    let channel = channel();
+    let group = address("239.77.1.3", 0);
+    let join = || {
+        let id = channel.id(PortSpace::Udp).expect("an id");
+        id.bind(address(HERE, 0)).expect("an address");
+        let (cq, qp, region, pd) = datagrams(&id);
+        assert!(id.put_ud_qp(qp).is_none());
+        id.join(group, Membership::Full).expect("a step");
+        (id, cq, region, pd)
+    };
+    let (first, ..) = join();
+    let event = expect(&channel, CmEvent::MulticastJoin);
+    assert!(*event.id() == first);
+    let EventKind::MulticastJoin { group: joined } = *event.kind() else {
+        panic!("{event:?}");
+    };
+    drop(event);
+    // It was attached as the event was got.
+    let (gid, lid) = (joined.ah_attr.grh.dgid, joined.ah_attr.dlid);
+    let qp = first.take_ud_qp().expect("put there");
+    qp.detach_mcast(gid, lid).expect("attached");
+    let device = device_of(&first);
+    let most = device.attr().max_mcast_qp_attach;
+    let pd = device.alloc_pd();
+    let mut cq = device.create_cq(1 << 13).expect("room");
+    let others: Vec<_> = (0..most)
+        .map(|_| {
+            let qp = pd.create_qp_of::<Ud>(&mut cq, &INIT).expect("a queue pair");
+            qp.attach_mcast(gid, lid).expect("room");
+            qp
+        })
+        .collect();
+    let (second, mut cq, ..) = join();
+    let event = expect(&channel, CmEvent::MulticastError);
+    assert!(*event.id() == second);
+    assert!(event.status() < 0, "{event:?}");
+    drop(event);
+    // It is as it was: nothing is told, and it can be used.
+    nothing(&mut cq, QUIET);
+    second.leave(group).expect("joined");
+    // They leave the group as they go.
+    drop(others);
+    second.join(group, Membership::Full).expect("a step");
+    expect(&channel, CmEvent::MulticastJoin).ack();
+    let qp = second.take_ud_qp().expect("put there");
+    qp.detach_mcast(gid, lid).expect("attached");
     silence(&channel);
 }

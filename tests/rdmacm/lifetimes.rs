@@ -1,10 +1,10 @@
 //! Ids, events and channels that go in any order, and descriptors.
 
-use crate::ends::QUIET;
 use crate::support::*;
 use crate::tests;
 use bellwire::connect::cm::{ConnParam, EventChannel, PortSpace};
 use bellwire::fault::CmEvent;
+use bellwire_tests::ends::QUIET;
 use bellwire_tests::fixture::*;
 use bellwire_tests::readiness::{Epoll, Trigger, readable};
 use std::time::Duration;

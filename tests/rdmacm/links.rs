@@ -1,6 +1,5 @@
 //! Links that find each other by librdmacm, for the first time and again.
 
-use crate::ends::{ALONE, open};
 use crate::support::*;
 use crate::tests;
 use bellwire::connect::cm::{Connector, Listener, Retry};
@@ -11,6 +10,7 @@ use bellwire::memory::Mapping;
 use bellwire::recovery::{Exchange, Link, LinkInit, LinkState};
 use bellwire::wqe::Send;
 use bellwire::{AccessFlags, ClassLayout, Device, Region, Slab};
+use bellwire_tests::ends::{ALONE, open};
 use bellwire_tests::fixture::{SIGNALED, init, until};
 use std::time::Duration;
 
@@ -70,10 +70,11 @@ impl End {
     }
 }
 
-/// Waits no longer for a peer that has gone than the tests do for anything.
+/// Waits for a peer that has gone as long as all attempts may take: some four seconds.
 fn retry() -> Retry {
     Retry {
         step: Duration::from_secs(1),
+        attempts: 4,
         ..Retry::default()
     }
 }
@@ -154,7 +155,9 @@ fn a_link_whose_peer_goes_ends() {
     });
     let (mut asked, took) = pair(&mut listener);
     drop(took);
+    // It asks, and hears from the listener that nobody is there, which somebody has to look after.
     until("the end", || {
+        assert!(listener.accept().expect("a channel").is_none());
         asked.link.poll(16, |_| ());
         matches!(asked.link.state(), LinkState::Ended(_))
     });

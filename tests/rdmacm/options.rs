@@ -1,6 +1,5 @@
 //! Options of ids, and queue pairs on a shared receive queue.
 
-use crate::ends::RECEIVES;
 use crate::support::*;
 use crate::tests;
 use bellwire::SrqInit;
@@ -8,6 +7,7 @@ use bellwire::connect::cm::{ConnParam, EventKind, PortSpace};
 use bellwire::fault::CmEvent;
 use bellwire::wqe::{NoPayload, Send};
 use bellwire::wr::WcStatus::Success;
+use bellwire_tests::ends::RECEIVES;
 use bellwire_tests::fixture::*;
 
 tests! {

@@ -1,13 +1,13 @@
 //! Devices that are taken away, and one that is made. rxe goes when the last process that has it open does, so each test is
 //! carried out by a process of its own; who takes the device away waits for its end.
 
-use crate::cable::{Undo, run};
-use crate::ends::RECEIVES;
 use crate::support::*;
 use crate::tests;
 use bellwire::connect::cm::{EventKind, PortSpace};
 use bellwire::fault::CmEvent;
 use bellwire::wr::WcStatus::WrFlushErr;
+use bellwire_tests::cable::{Undo, run};
+use bellwire_tests::ends::RECEIVES;
 use bellwire_tests::fixture::*;
 use bellwire_tests::readiness::readable;
 use std::process::Command;

@@ -1,9 +1,9 @@
 //! What the tests share: events that have to come, and connections.
 
-use crate::ends::QUIET;
 use bellwire::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, PortSpace};
 use bellwire::fault::CmEvent;
 use bellwire::{AccessFlags, Device};
+use bellwire_tests::ends::QUIET;
 use bellwire_tests::fixture::*;
 use std::net::SocketAddr;
 use std::time::Duration;

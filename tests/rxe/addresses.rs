@@ -1,10 +1,10 @@
 //! Addresses that are added and removed: `GID_CHANGE`.
 
-use crate::cable::Undo;
-use crate::ends::*;
 use crate::tests;
 use bellwire::event::{Element, EventType};
 use bellwire::{ConnectAttr, Device};
+use bellwire_tests::cable::Undo;
+use bellwire_tests::ends::*;
 use bellwire_tests::events::no_event;
 use bellwire_tests::fixture::*;
 use std::net::Ipv4Addr;

@@ -4,12 +4,12 @@
 //! exchange: `hw/src/connect/tcp/tests.rs` and `examples/tests/pingpong/exchange.rs`. A limit on
 //! locked memory without a device: `hw/tests/memlock.rs`.
 
-use crate::cable::Undo;
-use crate::ends::*;
 use crate::tests;
 use bellwire::memory::{Mapping, memlock_limit};
 use bellwire::wqe::Xrc;
 use bellwire::{Device, Region, XrcdMode};
+use bellwire_tests::cable::Undo;
+use bellwire_tests::ends::*;
 use bellwire_tests::fixture::{ALL, init, until};
 use std::fs::File;
 use std::os::fd::AsFd;

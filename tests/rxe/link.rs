@@ -1,13 +1,13 @@
 //! A cable that is cut, and mended: `PORT_ERR` and `PORT_ACTIVE`.
 
-use crate::cable;
-use crate::ends::*;
 use crate::tests;
 use bellwire::event::{Element, EventType};
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::WcStatus::Success;
 use bellwire::{Device, PortState};
+use bellwire_tests::cable;
+use bellwire_tests::ends::*;
 use bellwire_tests::events::{event, no_event};
 
 tests! { every_context_is_told_of_its_port, a_connection_outlives_a_short_cut }

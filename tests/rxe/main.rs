@@ -8,8 +8,6 @@
 //! Elsewhere than in the guest the tests are ignored, and say why.
 
 mod addresses;
-mod cable;
-mod ends;
 mod guest;
 mod lacking;
 mod link;

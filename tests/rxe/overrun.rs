@@ -8,13 +8,13 @@
 //!
 //! rxe drops an entry that it has no room for, and raises an event for each.
 
-use crate::ends::*;
 use crate::tests;
 use bellwire::event::{Element, EventType};
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::WcStatus::{self, *};
 use bellwire::{Cq, Cqs, Device, QpInit};
+use bellwire_tests::ends::*;
 use bellwire_tests::fixture::*;
 
 tests! { by_sends_that_are_not_polled, by_receives_that_are_not_polled }

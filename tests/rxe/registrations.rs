@@ -1,13 +1,13 @@
 //! Registrations beside the plain one. rxe of Linux 6.1 names memory by any address; it has neither
 //! dma-bufs nor re-registration, and says so.
 
-use crate::ends::*;
 use crate::tests;
 use bellwire::memory::Mapping;
 use bellwire::wqe::*;
 use bellwire::wr::WcStatus::{RemAccessErr, Success};
 use bellwire::wr::{Remote, Sge};
 use bellwire::{AccessFlags, ConnectAttr, Mr, Pd, Rereg};
+use bellwire_tests::ends::*;
 use bellwire_tests::fixture::*;
 use std::os::fd::AsFd as _;
 use std::ptr::NonNull;

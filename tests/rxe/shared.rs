@@ -1,11 +1,11 @@
 //! A shared receive queue whose receives run out: `SRQ_LIMIT_REACHED`, again and again.
 
-use crate::ends::*;
 use crate::tests;
 use bellwire::event::{Element, EventType};
 use bellwire::wqe::*;
 use bellwire::wr::WcStatus::Success;
 use bellwire::{Cq, Qp, Srq, SrqInit};
+use bellwire_tests::ends::*;
 use bellwire_tests::events::{event, no_event};
 use bellwire_tests::fixture::*;
 use std::collections::BTreeSet;

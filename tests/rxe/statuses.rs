@@ -4,14 +4,14 @@
 //! that says it. What causes it elsewhere, a message longer than its receive, is a bad receive to rxe:
 //! see [`a_message_longer_than_its_receive`].
 
-use crate::cable;
-use crate::ends::*;
 use crate::tests;
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::WcStatus::{self, *};
 use bellwire::wr::{SendFlags, Sge};
 use bellwire::{AccessFlags, ConnectAttr, PortState};
+use bellwire_tests::cable;
+use bellwire_tests::ends::*;
 use bellwire_tests::fixture::*;
 
 tests! {

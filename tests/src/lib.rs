@@ -1,8 +1,13 @@
 //! What the tests across crates share. The tests themselves are in `tests/tests`.
 
+pub mod cable;
+pub mod child;
+pub mod ends;
 pub mod events;
 pub mod fixture;
+pub mod leftovers;
 pub mod links;
+pub mod parent;
 pub mod readiness;
 pub mod replay;
 pub mod stand_in;

@@ -9,10 +9,14 @@ use bellwire::wqe::Send;
 use bellwire::wr::SendFlags;
 use bellwire::{AccessFlags, Cq, CqInit, Device, Pd, Qp, Slab};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// In a request's identifier: it is a send. The rest is the connection's place.
 const SEND: u64 = 1 << 32;
+
+/// How long a client has to go on once it was accepted. One that has gone without a word would be asked
+/// for a minute else.
+const GOES_ON: Duration = Duration::from_secs(5);
 
 /// Events, and completions, that are seen to before anything else is.
 const AT_A_TIME: usize = 64;
@@ -61,6 +65,8 @@ struct Connection {
     /// Requests that were posted and not told.
     outstanding: u32,
     established: bool,
+    /// When it was accepted.
+    since: Instant,
     /// It ends as soon as everything is told.
     over: bool,
 }
@@ -191,12 +197,16 @@ impl Server {
             return Ok(false);
         }
         let mut qp = desk.pd.create_qp(&mut desk.cq, &init())?;
-        id.init_qp(&mut qp, AccessFlags::empty())?;
+        // librdmacm knows of a client that has withdrawn before its request was got.
+        if id.init_qp(&mut qp, AccessFlags::empty()).is_err() {
+            return Ok(false);
+        }
         let mut connection = Connection {
             id: id.clone(),
             qp,
             outstanding: 0,
             established: false,
+            since: Instant::now(),
             over: false,
         };
         for _ in 0..DEPTH {
@@ -256,9 +266,16 @@ impl Server {
         }
     }
 
-    /// Lets go of the connections that are over, and of which everything is told.
+    /// Ends what takes too long. Lets go of the connections that are over, and of which everything is told.
     fn sweep(&mut self) {
         for slot in &mut self.connections {
+            if let Some(connection) = slot
+                && !connection.established
+                && !connection.over
+                && connection.since.elapsed() > GOES_ON
+            {
+                connection.end();
+            }
             if let Some(connection) = slot
                 && connection.over
                 && connection.outstanding == 0

@@ -112,7 +112,9 @@ impl bw_cm_event {
         told.private_data[..length].copy_from_slice(&data[..length]);
         told.private_data_len = length as u32;
         match kind {
-            EventKind::ConnectRequest { conn, .. } | EventKind::ConnectResponse { conn } => {
+            EventKind::ConnectRequest { conn, .. }
+            | EventKind::ConnectResponse { conn }
+            | EventKind::Connected { conn } => {
                 told.connection(conn);
             }
             EventKind::Found { peer } => {

@@ -7,6 +7,8 @@ pub mod param;
 
 pub mod step;
 
+pub mod on_id;
+
 pub mod datagram;
 
 use crate::code::{BW_EINVAL, BW_ESTATE};

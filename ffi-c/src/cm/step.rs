@@ -10,6 +10,7 @@ use crate::memory::access;
 use crate::qp::bw_qp;
 use crate::transport::AnyQp;
 use hw::Qp;
+use hw::connect::cm::Id;
 use std::ffi::{c_char, c_int, c_void};
 
 /// Finds the device by which the peer is reached, and binds the id to it (`rdma_resolve_addr`):
@@ -78,13 +79,33 @@ pub unsafe extern "C" fn bw_cm_listen(id: *const bw_cm_id, backlog: u32) -> c_in
 unsafe fn with(
     id: *const bw_cm_id,
     qp: *mut bw_qp,
-    call: impl FnOnce(&hw::connect::cm::Id, &mut Qp) -> Result<(), Failure>,
+    call: impl FnOnce(&Id, &mut Qp) -> Result<(), Failure>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_or_own(id, qp, |id, qp| {
+            call(id, qp.ok_or_else(|| Failure::null("queue pair"))?)
+        })
+    }
+}
+
+/// As [`with`]; NULL is the queue pair on the id.
+///
+/// # Safety
+/// As there.
+unsafe fn with_or_own(
+    id: *const bw_cm_id,
+    qp: *mut bw_qp,
+    call: impl FnOnce(&Id, Option<&mut Qp>) -> Result<(), Failure>,
 ) -> c_int {
     // SAFETY: the caller's promise.
     guard(|| unsafe {
         let id = &get(id, "id")?.id;
+        if qp.is_null() {
+            return call(id, None);
+        }
         get_mut(qp, "queue pair")?.alone(|qp| match qp {
-            AnyQp::Rc(qp) => call(id, qp),
+            AnyQp::Rc(qp) => call(id, Some(qp)),
             _ => Err(Failure::new(
                 BW_ETRANSPORT,
                 "the communication manager connects queue pairs of BW_QPT_RC",
@@ -111,7 +132,7 @@ pub unsafe extern "C" fn bw_cm_init_qp(
 
 /// Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`).
 /// BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR tells. `param` may be NULL:
-/// the default.
+/// the default. `qp` may be NULL: the one on the id (`bw_cm_put_qp`), of which _ESTABLISHED tells.
 ///
 /// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`,
 /// `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
@@ -123,7 +144,11 @@ pub unsafe extern "C" fn bw_cm_connect(
     param: *const bw_cm_param,
 ) -> c_int {
     // SAFETY: the header on handles, threads and sized structs.
-    unsafe { with(id, qp, |id, qp| Ok(id.connect(qp, &read(param)?)?)) }
+    unsafe {
+        with_or_own(id, qp, |id, qp| {
+            Ok(id.connect(qp.map(|qp| &*qp), &read(param)?)?)
+        })
+    }
 }
 
 /// After BW_CM_EVENT_CONNECT_RESPONSE: takes the queue pair to RTS, and tells the peer, whose
@@ -139,7 +164,7 @@ pub unsafe extern "C" fn bw_cm_establish(id: *const bw_cm_id, qp: *mut bw_qp) ->
 
 /// Accepts the request that the id came with (`rdma_accept`), and takes the queue pair from INIT to RTS.
 /// BW_CM_EVENT_ESTABLISHED tells that the peer is ready, too: send nothing before. `param` may be NULL:
-/// the default.
+/// the default; and `qp`: the one on the id.
 ///
 /// Errors: as `bw_cm_connect`; `BW_ESTATE` when it was accepted or rejected before, or the peer has
 /// gone.
@@ -151,7 +176,7 @@ pub unsafe extern "C" fn bw_cm_accept(
     param: *const bw_cm_param,
 ) -> c_int {
     // SAFETY: the header on handles, threads and sized structs.
-    unsafe { with(id, qp, |id, qp| Ok(id.accept(qp, &read(param)?)?)) }
+    unsafe { with_or_own(id, qp, |id, qp| Ok(id.accept(qp, &read(param)?)?)) }
 }
 
 /// Refuses the request that the id came with, and says why by private data, 148 bytes of it at the most
@@ -172,7 +197,8 @@ pub unsafe extern "C" fn bw_cm_reject(
 
 /// Ends the connection, or this end of one whose peer has ended it (`rdma_disconnect`): the queue pair
 /// goes to ERR, where everything in flight is flushed and told. BW_CM_EVENT_DISCONNECTED tells when the
-/// peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT when the queue pair can be connected again.
+/// peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT when the queue pair can be connected again. `qp`
+/// may be NULL: the one on the id.
 ///
 /// Errors: `BW_ESTATE` when it is not connected: the queue pair is in ERR all the same. `BW_ETRANSPORT`,
 /// `BW_EOTHER`, `BW_ENULL`.
@@ -180,5 +206,5 @@ pub unsafe extern "C" fn bw_cm_reject(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_disconnect(id: *const bw_cm_id, qp: *mut bw_qp) -> c_int {
     // SAFETY: the header on handles and threads.
-    unsafe { with(id, qp, |id, qp| Ok(id.disconnect(qp)?)) }
+    unsafe { with_or_own(id, qp, |id, qp| Ok(id.disconnect(qp)?)) }
 }

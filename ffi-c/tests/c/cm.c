@@ -177,6 +177,90 @@ static void connections(void)
     }
 }
 
+/* A queue pair on its id: it is connected as the events are got, and refused when it is in ERR. */
+static void on_ids(void)
+{
+    bw_device *device;
+    bw_pd *pd;
+    uint32_t port;
+    bw_cm_event event;
+    bw_resources before, now;
+
+    memset(&before, 0, sizeof before);
+    before.size = sizeof before;
+    now = before;
+    bw_cm_id *listener = listener_of(BW_PS_TCP, &contexts[0], &port);
+    bw_cm_id *client = route(BW_PS_TCP, &contexts[1], port);
+    struct end a = end_of(client, &device, &pd, BW_QPT_RC);
+    OK(bw_device_resources(device, &before));
+    struct end b = end_create(device, pd, BW_QPT_RC, NULL, NULL);
+    OK(bw_device_resources(device, &now));
+    EXPECT(now.qp == before.qp + 1 && now.cq == before.cq + 1);
+    EXPECT(now.mr == before.mr + 1 && now.pd == before.pd && now.srq == before.srq);
+    OK(bw_qp_reset(b.qp, NULL, NULL));
+    EXPECT(bw_cm_take_qp(client, a.qp) == BW_ESTATE);
+    EXPECT(bw_cm_connect(client, NULL, NULL) == BW_ENULL);
+    OK(bw_cm_init_qp(client, a.qp, 0));
+    OK(bw_cm_put_qp(client, a.qp));
+    EXPECT(bw_cm_put_qp(client, b.qp) == BW_EBUSY);
+    EXPECT(bw_cm_put_qp(listener, a.qp) == BW_ESTATE);
+    EXPECT(bw_qp_to_error(a.qp) == BW_ESTATE);
+    EXPECT(bw_cm_take_qp(client, b.qp) == BW_EFOREIGN);
+    OK(bw_cm_connect(client, NULL, NULL));
+    bw_cm_id *server = next(BW_CM_EVENT_CONNECT_REQUEST, &contexts[0]).request;
+    OK(bw_cm_id_set_context(server, &contexts[2]));
+    OK(bw_cm_init_qp(server, b.qp, 0));
+    OK(bw_cm_put_qp(server, b.qp));
+    OK(bw_cm_accept(server, NULL, NULL));
+    event = next(BW_CM_EVENT_ESTABLISHED, &contexts[1]);
+    OK(bw_cm_take_qp(server, b.qp));
+    EXPECT(event.qp_num == end_number(&b));
+    next(BW_CM_EVENT_ESTABLISHED, &contexts[2]);
+    OK(bw_cm_take_qp(client, a.qp));
+    bw_sge place = end_sge(&b, 0, 64);
+    bw_recv_wr receive = recv_of(1, &place);
+    OK(bw_post_recv(b.qp, &receive, 1, NULL));
+    OK(bw_post_send_inline(a.qp, 2, "here", 5, BW_SEND_SIGNALED));
+    OK(bw_ring_sq(a.qp));
+    comes(&a, 2, BW_WC_SUCCESS);
+    comes(&b, 1, BW_WC_SUCCESS);
+    OK(bw_cm_put_qp(client, a.qp));
+    OK(bw_cm_disconnect(client, NULL));
+    next(BW_CM_EVENT_DISCONNECTED, &contexts[2]);
+    OK(bw_cm_disconnect(server, b.qp));
+    next(BW_CM_EVENT_DISCONNECTED, &contexts[1]);
+    OK(bw_cm_take_qp(client, a.qp));
+    EXPECT(bw_qp_get_state(a.qp) == BW_QPS_ERR);
+    OK(bw_cm_id_destroy(client));
+    OK(bw_cm_id_destroy(server));
+
+    /* What the device does not take to RTS is not connected; the peer hears of it. */
+    client = route(BW_PS_TCP, &contexts[1], port);
+    OK(bw_qp_reset(a.qp, NULL, NULL));
+    OK(bw_qp_reset(b.qp, NULL, NULL));
+    OK(bw_cm_init_qp(client, a.qp, 0));
+    OK(bw_qp_to_error(a.qp));
+    OK(bw_cm_put_qp(client, a.qp));
+    OK(bw_cm_connect(client, NULL, NULL));
+    server = next(BW_CM_EVENT_CONNECT_REQUEST, &contexts[0]).request;
+    OK(bw_cm_id_set_context(server, &contexts[2]));
+    OK(bw_cm_init_qp(server, b.qp, 0));
+    OK(bw_cm_accept(server, b.qp, NULL));
+    EXPECT(next(BW_CM_EVENT_CONNECT_ERROR, &contexts[1]).status < 0);
+    EXPECT(next(BW_CM_EVENT_REJECTED, &contexts[2]).status == 28);
+    OK(bw_cm_id_destroy(server));
+    /* The queue pair goes with the id, the handle does not. */
+    OK(bw_cm_id_destroy(client));
+    OK(bw_cm_id_destroy(listener));
+    silence();
+    OK(bw_device_resources(device, &now));
+    EXPECT(now.qp == before.qp);
+    end_destroy(&a);
+    end_destroy(&b);
+    OK(bw_pd_destroy(pd));
+    OK(bw_device_close(device));
+}
+
 static void datagrams(void)
 {
     bw_device *device;
@@ -250,6 +334,7 @@ int main(int argc, char **argv)
         address = argv[2];
     OK(bw_cm_channel_create(argc == 3 ? argv[1] : "soft", &channel));
     connections();
+    on_ids();
     datagrams();
     channels();
     silence();

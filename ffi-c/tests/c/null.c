@@ -22,6 +22,7 @@ static void *left = &left;
 
 static void devices(void)
 {
+    bw_resources resources;
     bw_device_info info;
     bw_soft_config config;
     bw_port_info port;
@@ -50,6 +51,10 @@ static void devices(void)
     NUL(bw_device_query(device, NULL));
     SIZE(bw_device_query(device, &info));
     NUL(bw_device_provider(NULL));
+    NUL(bw_device_resources(NULL, &resources));
+    NUL(bw_device_resources(device, NULL));
+    resources.size = 8;
+    SIZE(bw_device_resources(device, &resources));
     NUL(bw_device_progress(NULL));
     NUL(bw_device_advance(NULL, 1));
     NUL(bw_device_close(NULL));
@@ -665,6 +670,10 @@ static void managed(void)
     NUL(bw_cm_reject(id, NULL, 1));
     NUL(bw_cm_disconnect(NULL, a.qp));
     NUL(bw_cm_disconnect(id, NULL));
+    NUL(bw_cm_put_qp(NULL, a.qp));
+    NUL(bw_cm_put_qp(id, NULL));
+    NUL(bw_cm_take_qp(NULL, a.qp));
+    NUL(bw_cm_take_qp(id, NULL));
     NUL(bw_cm_start_qp(NULL, a.qp));
     NUL(bw_cm_start_qp(id, NULL));
     NUL(bw_cm_lookup(NULL, NULL, 0));

@@ -15,10 +15,12 @@ use super::window::Window;
 use super::xrcd::{FileId, XrcDomain};
 use crate::error::Error;
 use crate::fabric::MAX_PACKET;
+use crate::resources::Resources;
 use bellwire_core::access::AccessFlags;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 #[derive(Debug)]
 pub(super) struct Control {
@@ -158,6 +160,19 @@ impl Control {
         self.free_mrs.push(index as u16);
     }
 
+    /// What there is, beside what the device has for itself.
+    pub fn resources(&self) -> Resources {
+        let mw = self.windows.len();
+        let keys = self.used_mrs - self.free_mrs.len();
+        Resources {
+            qp: self.qps.iter().flatten().count() as u32,
+            mr: (keys - mw - usize::from(self.scratch.is_some())) as u32,
+            mw: mw as u32,
+            srq: self.srqs.used() as u32,
+            ..Resources::default()
+        }
+    }
+
     pub fn random(&mut self) -> u32 {
         self.random.next() as u32
     }
@@ -183,6 +198,15 @@ impl Hca {
         let mut control = self.control();
         control.next_pd += 1;
         control.next_pd - 1
+    }
+
+    pub(crate) fn resources(&self) -> Resources {
+        Resources {
+            // Relaxed: numbers on their own.
+            pd: self.pds.load(Ordering::Relaxed),
+            cq: self.cqns.used(),
+            ..self.control().resources()
+        }
     }
 
     /// Waits until each thread has left the section in which it may have seen what was revoked

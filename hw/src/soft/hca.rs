@@ -66,6 +66,8 @@ pub(crate) struct Hca {
     /// Numbers of completion queues.
     pub(crate) cqns: Numbers,
     pub(crate) contexts: Contexts,
+    /// Protection domains.
+    pub(crate) pds: AtomicU32,
     control: Mutex<Control>,
     /// Its place among those of other processes.
     pub(super) node: Option<Node>,
@@ -161,6 +163,7 @@ impl Running {
             next_due: CachePadded::new(AtomicU64::new(never)),
             cqns: Numbers::new("completion queues"),
             contexts: Contexts::default(),
+            pds: AtomicU32::new(0),
             control: Mutex::new(Control::new(seed, config.journal)),
             node,
             views: Views::default(),

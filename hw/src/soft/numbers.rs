@@ -40,6 +40,12 @@ impl Numbers {
         }
     }
 
+    /// How many are in use.
+    pub fn used(&self) -> u32 {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.1.len() as u32
+    }
+
     pub fn give_back(&self, number: u32) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.1.remove(&number);

@@ -155,6 +155,10 @@ impl SrqNumbers {
         Some(u32::from(*generation) << INDEX_BITS | index as u32)
     }
 
+    pub fn used(&self) -> usize {
+        self.generations.len() - self.free.len()
+    }
+
     fn give(&mut self, number: u32) {
         self.free.push((number as usize & (MAX_SRQ - 1)) as u16);
     }

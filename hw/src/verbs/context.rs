@@ -5,6 +5,7 @@ use super::qp::Qp;
 use super::sys;
 use crate::device::{DeviceAttr, DeviceInfo, PortAttr, PortState};
 use crate::error::Error;
+use crate::resources::Resources;
 use crate::soft::Numbers;
 use bellwire_core::qp::{AhAttr, GlobalRoute, Mtu};
 use std::collections::HashMap;
@@ -29,6 +30,8 @@ pub(crate) struct Context {
     pub(super) cqns: Numbers,
     pub(super) srqns: Numbers,
     next_pd: AtomicU32,
+    /// Protection domains.
+    pub(crate) pds: AtomicU32,
     tables: Mutex<Tables>,
     pub(super) ahs: AhTable,
     /// The device said that it failed.
@@ -44,6 +47,9 @@ pub(crate) struct Context {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub qps: HashMap<u32, Arc<Qp>>,
+    /// The multicast groups that queue pairs are attached to, by their numbers. Linux destroys none
+    /// that is attached.
+    pub groups: HashMap<u32, Vec<([u8; 16], u16)>>,
     /// By lkey.
     pub mrs: HashMap<u32, NonNull<sys::ibv_mr>>,
     /// By rkey without its low byte.
@@ -113,6 +119,7 @@ impl Context {
             cqns: Numbers::new("completion queues"),
             srqns: Numbers::new("shared receive queues"),
             next_pd: AtomicU32::new(1),
+            pds: AtomicU32::new(0),
             tables: Mutex::default(),
             ahs: AhTable::default(),
             dead: AtomicBool::new(false),
@@ -219,6 +226,19 @@ impl Context {
     pub(super) fn set_dead(&self) {
         // Relaxed: as above.
         self.dead.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn resources(&self) -> Resources {
+        let tables = self.tables();
+        Resources {
+            // Relaxed: a number on its own.
+            pd: self.pds.load(Ordering::Relaxed),
+            cq: self.cqns.used(),
+            qp: tables.qps.len() as u32,
+            mr: tables.mrs.len() as u32,
+            mw: tables.windows.len() as u32,
+            srq: self.srqns.used(),
+        }
     }
 
     pub(crate) fn next_pd(&self) -> u32 {

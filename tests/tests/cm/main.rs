@@ -6,5 +6,6 @@ mod handles;
 mod hostile;
 mod input;
 mod links;
+mod on_id;
 mod services;
 mod world;

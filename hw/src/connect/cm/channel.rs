@@ -70,11 +70,12 @@ impl EventChannel {
     /// [`Error::Io`]; [`Error::UnknownEvent`] for one that a newer librdmacm has, which was
     /// acknowledged.
     pub fn try_get(&self) -> Result<Option<Event>, Error> {
-        match &self.0 {
-            Source::Soft(channel) => channel.try_get(),
+        let event = match &self.0 {
+            Source::Soft(channel) => channel.try_get()?,
             #[cfg(feature = "cm")]
-            Source::Rdma(channel) => channel.try_get(),
-        }
+            Source::Rdma(channel) => channel.try_get()?,
+        };
+        Ok(event.map(Event::driven))
     }
 
     /// Takes the oldest event, and waits for one if need be; `None`: none came within this time.

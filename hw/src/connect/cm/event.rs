@@ -84,9 +84,16 @@ pub enum EventKind {
         /// The peer.
         conn: Conn,
     },
-    /// The connection could not be made.
+    /// The connection is made, at the end that asked, whose queue pair is
+    /// [on the id](Id::put_qp).
+    Connected {
+        /// The peer.
+        conn: Conn,
+    },
+    /// The connection could not be made: of a queue pair [on the id](Id::put_qp), that could not be
+    /// taken to RTS.
     ConnectError {
-        /// Why.
+        /// Why, as a negative error number.
         status: i32,
     },
     /// The peer does not answer.
@@ -142,7 +149,7 @@ impl EventKind {
             Self::ConnectError { .. } => CmEvent::ConnectError,
             Self::Unreachable { .. } => CmEvent::Unreachable,
             Self::Rejected { .. } => CmEvent::Rejected,
-            Self::Established | Self::Found { .. } => CmEvent::Established,
+            Self::Established | Self::Connected { .. } | Self::Found { .. } => CmEvent::Established,
             Self::Disconnected => CmEvent::Disconnected,
             Self::DeviceRemoval => CmEvent::DeviceRemoval,
             Self::MulticastJoin { .. } => CmEvent::MulticastJoin,
@@ -168,9 +175,9 @@ impl EventKind {
     /// What the peer's program sent along.
     pub fn private_data(&self) -> &[u8] {
         match self {
-            Self::ConnectRequest { conn, .. } | Self::ConnectResponse { conn } => {
-                &conn.param.private_data
-            }
+            Self::ConnectRequest { conn, .. }
+            | Self::ConnectResponse { conn }
+            | Self::Connected { conn } => &conn.param.private_data,
             Self::LookupRequest { private_data, .. } | Self::Rejected { private_data, .. } => {
                 private_data
             }
@@ -196,6 +203,12 @@ pub struct Event {
 impl Event {
     pub(super) fn new(id: Id, kind: EventKind) -> Self {
         Self { kind, id }
+    }
+
+    /// With the queue pair that is on its id taken to where it leaves that.
+    pub(super) fn driven(self) -> Self {
+        let kind = self.id.drive(self.kind);
+        Self { kind, id: self.id }
     }
 
     /// What happened.

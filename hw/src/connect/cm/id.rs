@@ -1,6 +1,7 @@
 //! Ids: connections, listeners, members of multicast groups.
 
 use super::channel::{EventChannel, Source};
+use super::on_id::OnId;
 use super::param::{ConnParam, Membership, Peer, PortSpace, PrivateData};
 #[cfg(feature = "cm")]
 use super::rdma;
@@ -22,12 +23,13 @@ use std::time::Duration;
 /// may use it.
 ///
 /// Calls that take a queue pair want one on [`device`](Self::device), made by
-/// [`Pd::create_qp`](crate::Pd::create_qp) and its like.
+/// [`Pd::create_qp`](crate::Pd::create_qp) and its like. Some take `None` for the one that was
+/// [put on the id](Self::put_qp).
 #[derive(Clone, Debug)]
-pub struct Id(End);
+pub struct Id(pub(super) End);
 
 #[derive(Clone, Debug)]
-enum End {
+pub(super) enum End {
     Soft(Arc<soft::Id>),
     #[cfg(feature = "cm")]
     Rdma(Arc<rdma::Id>),
@@ -37,12 +39,13 @@ enum End {
 macro_rules! both {
     ($self:ident, $id:ident => $call:expr) => {
         match &$self.0 {
-            End::Soft($id) => $call,
+            $crate::connect::cm::id::End::Soft($id) => $call,
             #[cfg(feature = "cm")]
-            End::Rdma($id) => $call,
+            $crate::connect::cm::id::End::Rdma($id) => $call,
         }
     };
 }
+pub(super) use both;
 
 impl Id {
     /// Finds the device by which the peer is reached, and binds the id to it (rdma_resolve_addr(3)):
@@ -131,9 +134,26 @@ impl Id {
     /// Asks the peer to connect (rdma_connect(3)). `ConnectResponse`, `Rejected`, `Unreachable` or
     /// `ConnectError` tells. The queue pair stays in INIT until [`establish`](Self::establish).
     ///
+    /// With `None` it is the one on the id, and `Connected` tells: see [`put_qp`](Self::put_qp).
+    ///
     /// # Errors
-    /// [`Error::PrivateData`]; [`Error::CmStep`] when the route has not been resolved.
-    pub fn connect(&self, qp: &Qp<Rc>, param: &ConnParam) -> Result<(), Error> {
+    /// [`Error::PrivateData`]; [`Error::CmStep`] when the route has not been resolved;
+    /// [`Error::CmNoQp`].
+    pub fn connect<'a>(
+        &self,
+        qp: impl Into<Option<&'a Qp<Rc>>>,
+        param: &ConnParam,
+    ) -> Result<(), Error> {
+        if let Some(qp) = qp.into() {
+            return self.connect_with(qp, param);
+        }
+        let mut slot = self.on_id().slot();
+        self.connect_with(slot.qp("connect")?, param)?;
+        slot.used = true;
+        Ok(())
+    }
+
+    fn connect_with(&self, qp: &Qp<Rc>, param: &ConnParam) -> Result<(), Error> {
         let device = qp.pd().device();
         self.check(device, false)?;
         self.check_private_data(PrivateData::Connect, &param.private_data)?;
@@ -161,8 +181,23 @@ impl Id {
     ///
     /// # Errors
     /// [`Error::PrivateData`]; [`Error::CmStep`] when it was accepted or rejected before, or the peer
-    /// has gone; those of [`Qp::modify`](crate::Qp::modify).
-    pub fn accept(&self, qp: &mut Qp<Rc>, param: &ConnParam) -> Result<(), Error> {
+    /// has gone; [`Error::CmNoQp`] when there is none on the id, and none given; those of
+    /// [`Qp::modify`](crate::Qp::modify).
+    pub fn accept<'a>(
+        &self,
+        qp: impl Into<Option<&'a mut Qp<Rc>>>,
+        param: &ConnParam,
+    ) -> Result<(), Error> {
+        if let Some(qp) = qp.into() {
+            return self.accept_with(qp, param);
+        }
+        let mut slot = self.on_id().slot();
+        self.accept_with(slot.qp("accept")?, param)?;
+        slot.used = true;
+        Ok(())
+    }
+
+    fn accept_with(&self, qp: &mut Qp<Rc>, param: &ConnParam) -> Result<(), Error> {
         self.check(qp.pd().device(), false)?;
         self.check_private_data(PrivateData::Accept, &param.private_data)?;
         let (responder, initiator) =
@@ -225,8 +260,12 @@ impl Id {
     ///
     /// # Errors
     /// [`Error::CmStep`] when it is not connected; the queue pair is in ERR all the same.
-    pub fn disconnect(&self, qp: &mut Qp<Rc>) -> Result<(), Error> {
-        qp.to_error()?;
+    /// [`Error::CmNoQp`] when there is none on the id, and none given.
+    pub fn disconnect<'a>(&self, qp: impl Into<Option<&'a mut Qp<Rc>>>) -> Result<(), Error> {
+        match qp.into() {
+            Some(qp) => qp.to_error()?,
+            None => self.on_id().slot().qp("disconnect")?.to_error()?,
+        }
         both!(self, id => id.disconnect())
     }
 
@@ -348,6 +387,11 @@ impl Id {
     /// Its port on this side; zero: none yet (rdma_get_src_port(3)).
     pub fn port(&self) -> u16 {
         self.local_addr().map_or(0, |addr| addr.port())
+    }
+
+    /// Where its queue pair is, if it has one.
+    pub(super) fn on_id(&self) -> &OnId {
+        both!(self, id => &id.on_id)
     }
 
     fn check_private_data(&self, of: PrivateData, given: &[u8]) -> Result<(), Error> {

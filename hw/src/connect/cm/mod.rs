@@ -76,7 +76,8 @@
 //!
 //! The communication manager exchanges what two queue pairs have to know of each other, and says which
 //! attributes follow from it; the queue pair stays the program's [`Qp`](crate::Qp), and every change of
-//! its state goes through it. So what it has promised of each request holds here, too.
+//! its state goes through it. So what it has promised of each request holds here, too. One that is
+//! [put on its id](Id::put_qp) is moved as the events are got, without `establish`.
 //!
 //! An [`Event`] is acknowledged once, by whoever drops it. An [`Id`] is destroyed when its last handle
 //! and its last event are gone, wherever that is: inside a handler as well, and without waiting for
@@ -86,6 +87,7 @@ mod channel;
 mod event;
 mod id;
 mod link;
+mod on_id;
 mod param;
 #[cfg(feature = "cm")]
 mod rdma;

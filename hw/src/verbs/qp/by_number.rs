@@ -44,6 +44,11 @@ impl Context {
     }
 
     pub(crate) fn destroy_qp(&self, qpn: u32) {
+        let groups = self.tables().groups.remove(&qpn);
+        for (gid, lid) in groups.into_iter().flatten() {
+            // Nothing can be done about an error (EIO).
+            let _ = self.detach(qpn, gid, lid);
+        }
         let qp = self.tables().qps.remove(&qpn);
         if let Some(qp) = qp {
             qp.destroy();
@@ -79,17 +84,31 @@ impl Context {
             // SAFETY: alive.
             unsafe { sys::ibv_attach_mcast(qp, gid, lid) }
         })?
-        .map_err(|error| Error::io("attach the queue pair to a multicast group", error))
+        .map_err(|error| Error::io("attach the queue pair to a multicast group", error))?;
+        let mut tables = self.tables();
+        let groups = tables.groups.entry(qpn).or_default();
+        if !groups.contains(&(gid, lid)) {
+            groups.push((gid, lid));
+        }
+        Ok(())
     }
 
     pub(crate) fn detach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
-        let detached = self.mcast(qpn, gid, |qp, gid| {
+        self.detach(qpn, gid, lid)?
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::EINVAL | libc::ENOENT) => Error::NotAttached { qpn },
+                _ => Error::io("detach the queue pair from a multicast group", error),
+            })?;
+        if let Some(groups) = self.tables().groups.get_mut(&qpn) {
+            groups.retain(|group| *group != (gid, lid));
+        }
+        Ok(())
+    }
+
+    fn detach(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<io::Result<()>, Error> {
+        self.mcast(qpn, gid, |qp, gid| {
             // SAFETY: alive.
             unsafe { sys::ibv_detach_mcast(qp, gid, lid) }
-        })?;
-        detached.map_err(|error| match error.raw_os_error() {
-            Some(libc::EINVAL | libc::ENOENT) => Error::NotAttached { qpn },
-            _ => Error::io("detach the queue pair from a multicast group", error),
         })
     }
 

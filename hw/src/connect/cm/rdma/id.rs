@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::ids::{self, Ids};
 use super::sockaddr::{self, SockAddr};
+use crate::connect::cm::on_id::OnId;
 use crate::connect::cm::{ConnParam, Membership, Peer, PortSpace};
 use crate::connect::tcp;
 use crate::device::Device;
@@ -24,6 +25,7 @@ use std::{fmt, io};
 pub(in crate::connect::cm) struct Id {
     handle: NonNull<rdma_cm_id>,
     space: PortSpace,
+    pub(in crate::connect::cm) on_id: OnId,
     channel: Mutex<Arc<Channel>>,
     /// The request that it came with was accepted. Linux would let it be rejected for a while still.
     accepted: AtomicBool,
@@ -107,6 +109,7 @@ impl Id {
         let id = Arc::new(Self {
             handle,
             space,
+            on_id: OnId::default(),
             channel: Mutex::new(channel.clone()),
             accepted: AtomicBool::new(false),
         });

@@ -1,5 +1,6 @@
 //! Ids: what the program calls.
 
+use super::super::on_id::OnId;
 use super::super::{EventKind, Peer, PortSpace};
 use super::channel::Channel;
 use super::entry::{Entry, Outcome, Stage};
@@ -27,6 +28,7 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 pub(in crate::connect::cm) struct Id {
     pub(super) key: u64,
     pub(super) space: PortSpace,
+    pub(in crate::connect::cm) on_id: OnId,
     /// Where its events come. Held while something is done with the id: it may move.
     home: Mutex<Arc<Channel>>,
 }
@@ -44,6 +46,7 @@ impl Id {
         Self {
             key,
             space,
+            on_id: OnId::default(),
             home: Mutex::new(home),
         }
     }
@@ -344,6 +347,7 @@ impl fmt::Debug for Id {
         let Self {
             key,
             space,
+            on_id: _,
             home: _,
         } = self;
         let mut id = f.debug_struct("Id");

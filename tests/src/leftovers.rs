@@ -1,6 +1,6 @@
 //! What a process holds of the system, and what of a fabric can be seen from outside.
 
-use bellwire_tests::fixture::until;
+use crate::fixture::until;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ pub struct Holdings {
 }
 
 impl Holdings {
+    /// What a process holds now.
     pub fn of(pid: u32) -> Self {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let entries = |what: &str| {
@@ -97,6 +98,7 @@ pub fn files(home: &Path, fabric: &str) -> Vec<PathBuf> {
 pub struct Home(pub PathBuf);
 
 impl Home {
+    /// One for this fabric, or test.
     pub fn new(fabric: &str) -> Self {
         let home = std::env::temp_dir().join(fabric);
         fs::create_dir(&home).expect("a folder for the children");

@@ -1,7 +1,7 @@
 //! A process that a test starts: this program once more, in a role. Both sides say lines of JSON,
 //! each an object with one key.
 
-use bellwire_tests::fixture::DEADLINE;
+use crate::fixture::DEADLINE;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -60,10 +60,12 @@ impl Child {
         }
     }
 
+    /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
+    /// Says something to it, under this key.
     pub fn tell(&mut self, key: &str, value: Value) {
         let input = self.input.as_mut().expect("not ended");
         if let Err(error) = writeln!(input, "{}", json!({ key: value })) {
@@ -95,6 +97,7 @@ impl Child {
         }
     }
 
+    /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: a plain system call; the child has not been waited for.
         assert_eq!(unsafe { libc::kill(self.pid() as i32, signal) }, 0);

@@ -1,7 +1,7 @@
 //! What an administrator does: ip(8), rdma(8).
 
+use crate::fixture::until;
 use bellwire::{Device, PortState};
-use bellwire_tests::fixture::until;
 use std::process::Command;
 
 /// Runs a command line, which has to succeed.

@@ -1,13 +1,13 @@
 //! Connected ends on the guest's devices, and the account of what became of their requests.
 
+use crate::events::event;
+use crate::fixture::*;
+use crate::readiness::readable;
 use bellwire::event::{Element, EventType};
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
 use bellwire::{ConnectAttr, Device, Error, Pd, Qp};
-use bellwire_tests::events::event;
-use bellwire_tests::fixture::*;
-use bellwire_tests::readiness::readable;
 use std::io::ErrorKind;
 use std::time::Duration;
 

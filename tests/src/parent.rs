@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 pub struct Parent(Receiver<String>);
 
 impl Parent {
-    pub fn new() -> Self {
+    /// Begins to listen, at the standard input.
+    pub fn start() -> Self {
         let (sender, lines) = channel();
         // A thread, so that the work need not wait for words.
         std::thread::spawn(move || {
@@ -23,6 +24,7 @@ impl Parent {
         Self(lines)
     }
 
+    /// Says something, under this key.
     pub fn say(&self, key: &str, value: Value) {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", json!({ key: value })).expect("the parent listens");
