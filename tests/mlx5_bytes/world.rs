@@ -189,6 +189,7 @@ impl<'g, T: Compared> World<'g, T> {
             sq_sig_all: shape.sig_all,
             // Fewer entries than requests, so that they come round.
             reserve_cq: false,
+            ..QpInit::default()
         };
         let mut qp: Qp<T> = match &srq {
             Some(srq) => ground.pd.create_qp_on_srq(&mut cq, srq, &init)?,
