@@ -85,8 +85,8 @@ pub struct Provider {
     open_virtual: Option<fn() -> Device>,
 }
 
-/// What the software HCA does not do, in either mode.
-const SOFT_LACKS: [Feature; 4] = [
+/// Cells that the specification does not have: rules that ask whether a device goes beyond it.
+const NO_CELLS: [Feature; 4] = [
     Feature::RcSqe,
     Feature::XrcSqe,
     Feature::XrcInitiatorReceives,
@@ -98,7 +98,7 @@ static PROVIDERS: [Provider; 4] = [
     Provider {
         name: "soft-inline",
         about: "the software HCA, executing on the thread that rings",
-        lacks: &[&SOFT_LACKS],
+        lacks: &[&NO_CELLS],
         otherwise: &[],
         quiet: Quiet(Duration::ZERO),
         open: || soft(Mode::Inline, ClockKind::Real),
@@ -108,7 +108,7 @@ static PROVIDERS: [Provider; 4] = [
     Provider {
         name: "soft-engine",
         about: "the software HCA, executing on a thread of its own",
-        lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        lacks: &[&NO_CELLS, &[Feature::VirtualClock]],
         otherwise: &[],
         quiet: Quiet(Duration::from_millis(5)),
         open: || soft(ENGINE, ClockKind::Real),
@@ -118,7 +118,7 @@ static PROVIDERS: [Provider; 4] = [
     Provider {
         name: "soft-fabric",
         about: "two nodes of a fabric, one end on each where a rule has two",
-        lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        lacks: &[&NO_CELLS, &[Feature::VirtualClock]],
         otherwise: &[],
         quiet: Quiet(Duration::from_millis(5)),
         open: || node(&fabric_name(), Mode::Inline),
@@ -128,7 +128,7 @@ static PROVIDERS: [Provider; 4] = [
     Provider {
         name: "fabric-engine",
         about: "the same, executing on threads of their own",
-        lacks: &[&SOFT_LACKS, &[Feature::VirtualClock]],
+        lacks: &[&NO_CELLS, &[Feature::VirtualClock]],
         otherwise: &[],
         quiet: Quiet(Duration::from_millis(5)),
         open: || node(&fabric_name(), ENGINE),

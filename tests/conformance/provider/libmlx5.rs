@@ -1,21 +1,10 @@
 //! A ConnectX device by libibverbs: the stock one and libmlx5, on the stand-in for the kernel
 //! (`tests/uverbs-preload`), which executes on the software HCA.
 
-use super::super::{Feature, Page, Provider};
+use super::super::{NO_CELLS, Page, Provider};
+use super::{DEVICES_LACK, VERBS_LACK};
 use bellwire_tests::fixture::Quiet;
 use std::time::Duration;
-
-/// What the interface does not offer on devices of libibverbs, and what the software HCA does not do.
-const LACKS: [Feature; 8] = [
-    Feature::FaultInjection,
-    Feature::RcSqe,
-    Feature::XrcSqe,
-    Feature::XrcInitiatorReceives,
-    Feature::XrcTargetSends,
-    Feature::PathMigration,
-    Feature::Nop,
-    Feature::VirtualClock,
-];
 
 /// What libmlx5, or the stand-in, does otherwise than the rules say.
 const OTHERWISE: [(&str, &str); 15] = [
@@ -71,7 +60,7 @@ const QUIET: Quiet = Quiet(Duration::from_millis(20));
 pub static STOCK: [Provider; 1] = [Provider {
     name: "libmlx5",
     about: "a ConnectX device by libibverbs, on the stand-in for the kernel",
-    lacks: &[&LACKS],
+    lacks: &[&NO_CELLS, &DEVICES_LACK, &VERBS_LACK],
     otherwise: &[&OTHERWISE],
     quiet: QUIET,
     open: super::open,
@@ -83,7 +72,7 @@ pub static STOCK: [Provider; 1] = [Provider {
 pub static PLAIN: [Provider; 1] = [Provider {
     name: "libmlx5-plain",
     about: "the same, by plain queues",
-    lacks: &[&LACKS],
+    lacks: &[&NO_CELLS, &DEVICES_LACK, &VERBS_LACK],
     otherwise: &[&OTHERWISE, &PLAIN_OTHERWISE],
     quiet: QUIET,
     open: super::open,

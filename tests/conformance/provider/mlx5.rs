@@ -1,21 +1,10 @@
 //! A ConnectX device whose rings core drives: below the stock libibverbs and libmlx5, the stand-in for the
 //! kernel (`tests/uverbs-preload`), which executes on the software HCA.
 
-use super::super::{Feature, Page, Provider};
+use super::super::{Feature, NO_CELLS, Page, Provider};
+use super::DEVICES_LACK;
 use bellwire_tests::fixture::Quiet;
 use std::time::Duration;
-
-/// What the interface does not offer on devices of libibverbs, and what the software HCA does not do.
-const LACKS: [Feature; 8] = [
-    Feature::Xrc,
-    Feature::FaultInjection,
-    Feature::RcSqe,
-    Feature::XrcSqe,
-    Feature::XrcInitiatorReceives,
-    Feature::XrcTargetSends,
-    Feature::PathMigration,
-    Feature::VirtualClock,
-];
 
 /// What ConnectX devices, or the stand-in, do otherwise than the rules say.
 const OTHERWISE: [(&str, &str); 7] = [
@@ -46,7 +35,7 @@ pub const PAGE: Page = ("conformance-mlx5.md", "cargo xtask conformance --mlx5")
 pub static RINGS: [Provider; 1] = [Provider {
     name: "mlx5",
     about: "a ConnectX device by its own rings, on the stand-in for the kernel",
-    lacks: &[&LACKS],
+    lacks: &[&NO_CELLS, &DEVICES_LACK, &[Feature::Xrc]],
     otherwise: &[&OTHERWISE],
     quiet: Quiet(Duration::from_millis(20)),
     open: super::open,

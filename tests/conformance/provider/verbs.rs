@@ -5,7 +5,7 @@ mod libmlx5;
 #[path = "mlx5.rs"]
 mod mlx5;
 
-use super::{Feature, Provider};
+use super::{Feature, NO_CELLS, Provider};
 use bellwire::{Device, ProviderKind};
 use bellwire_tests::fixture::Quiet;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use std::time::Duration;
 /// The device of libibverbs that is to be judged, in place of the others.
 const DEVICE: &str = "BELLWIRE_VERBS_DEVICE";
 
-/// What rxe does not do, and the interface does not offer on devices of libibverbs.
-const LACKS: [Feature; 9] = [
-    Feature::Xrc,
+/// What the interface does not offer on devices of libibverbs, nor their kernel.
+const DEVICES_LACK: [Feature; 3] = [
     Feature::FaultInjection,
-    Feature::RcSqe,
-    Feature::XrcSqe,
-    Feature::XrcInitiatorReceives,
-    Feature::XrcTargetSends,
     Feature::PathMigration,
-    Feature::Nop,
-    Feature::SuppressedFlush,
+    Feature::VirtualClock,
 ];
+
+/// What requests of the verbs cannot say.
+const VERBS_LACK: [Feature; 2] = [Feature::Nop, Feature::SuppressedFlush];
+
+/// All that rxe lacks.
+const LACKS: [&[Feature]; 4] = [&NO_CELLS, &DEVICES_LACK, &VERBS_LACK, &[Feature::Xrc]];
 
 /// What rxe of Linux 6.1 does otherwise than the rules say.
 const OTHERWISE: [(&str, &str); 79] = [
@@ -201,7 +201,7 @@ const QUIET: Quiet = Quiet(Duration::from_millis(20));
 static BEST: [Provider; 1] = [Provider {
     name: "verbs",
     about: "a device of libibverbs: rxe of Linux 6.1",
-    lacks: &[&LACKS, &[Feature::VirtualClock]],
+    lacks: &LACKS,
     otherwise: &[&OTHERWISE],
     quiet: QUIET,
     open,
@@ -213,7 +213,7 @@ static BEST: [Provider; 1] = [Provider {
 static PLAIN: [Provider; 1] = [Provider {
     name: "verbs-plain",
     about: "the same, by plain queues",
-    lacks: &[&LACKS, &[Feature::VirtualClock]],
+    lacks: &LACKS,
     otherwise: &[&OTHERWISE, &PLAIN_OTHERWISE],
     quiet: QUIET,
     open,
