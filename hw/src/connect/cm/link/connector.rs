@@ -1,7 +1,7 @@
 //! The end that asks.
 
 use super::Retry;
-use super::card::Card;
+use super::private_data::PrivateData;
 use crate::connect::cm::{ConnParam, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::connect::{Message, RecoveryInfo};
 use crate::device::Device;
@@ -194,14 +194,14 @@ impl Outgoing {
                 Ok(asked)
             }
             EventKind::RouteResolved => {
-                let card = Card {
+                let said = PrivateData {
                     session: self.session,
                     info,
                     ready: false,
                     again: self.again,
                 };
                 let param = ConnParam {
-                    private_data: card.to_bytes(),
+                    private_data: said.to_bytes(),
                     ..ConnParam::default()
                 };
                 let asked = id.connect_alone(info.conn.endpoint.qp_num, &param);
@@ -210,11 +210,11 @@ impl Outgoing {
             }
             EventKind::ConnectResponse { conn } => {
                 let (lid, gid) = id.peer_port().map_err(lost)?;
-                let card = Card::from_bytes(&conn.param.private_data, lid, gid)?;
-                self.step = Step::Answered(card.ready.then_some(card.info.epoch));
-                self.inbox.push_back(Message::Info(card.info));
-                if card.ready {
-                    let epoch = card.info.epoch;
+                let said = PrivateData::from_bytes(&conn.param.private_data, lid, gid)?;
+                self.step = Step::Answered(said.ready.then_some(said.info.epoch));
+                self.inbox.push_back(Message::Info(said.info));
+                if said.ready {
+                    let epoch = said.info.epoch;
                     self.inbox.push_back(Message::Ready { epoch });
                 }
                 Ok(Ok(()))

@@ -1,8 +1,8 @@
 //! The end that is asked.
 
 use super::Retry;
-use super::card::Card;
 use super::connector::{CLOSED, give, lost};
+use super::private_data::PrivateData;
 use crate::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::connect::{Message, RecoveryInfo};
 use crate::device::Device;
@@ -170,31 +170,31 @@ impl Desk {
     }
 
     /// Somebody asks. Who makes no sense is rejected, as everybody whose id is dropped.
-    fn request(&mut self, id: Id, said: &[u8]) {
+    fn request(&mut self, id: Id, private_data: &[u8]) {
         let Ok((lid, gid)) = id.peer_port() else {
             return;
         };
-        let Ok(card) = Card::from_bytes(said, lid, gid) else {
+        let Ok(said) = PrivateData::from_bytes(private_data, lid, gid) else {
             return;
         };
-        if !self.sessions.contains_key(&card.session) {
+        if !self.sessions.contains_key(&said.session) {
             // A link that was connected once, and is let go of, does not begin anew by itself.
-            if self.closed || card.again {
+            if self.closed || said.again {
                 let _gone = id.reject(CLOSED);
                 return;
             }
             if self.new.len() >= self.backlog {
                 return;
             }
-            self.new.push_back(card.session);
+            self.new.push_back(said.session);
         }
-        let session = self.sessions.entry(card.session).or_default();
+        let session = self.sessions.entry(said.session).or_default();
         if session.closed {
             let _gone = id.reject(CLOSED);
             return;
         }
-        session.inbox.push_back(Message::Info(card.info));
-        session.id = Some((id, card.info.epoch));
+        session.inbox.push_back(Message::Info(said.info));
+        session.id = Some((id, said.info.epoch));
         session.answered = false;
         session.lost = None;
         session.answer();
@@ -212,14 +212,14 @@ impl Session {
         if !ready && info.epoch <= *asked {
             return;
         }
-        let card = Card {
+        let said = PrivateData {
             session: 0,
             info,
             ready,
             again: false,
         };
         let param = ConnParam {
-            private_data: card.to_bytes(),
+            private_data: said.to_bytes(),
             ..ConnParam::default()
         };
         self.answered = true;

@@ -15,9 +15,9 @@
 //!   so many times at the most. The listener's end waits for as long.
 //! - The queue pairs are the links' own; the manager brings what they have to know, and who the peer is.
 
-mod card;
 mod connector;
 mod listener;
+mod private_data;
 
 pub use connector::{Connector, Outgoing};
 pub use listener::{Incoming, Listener};

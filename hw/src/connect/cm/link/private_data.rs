@@ -18,7 +18,7 @@ const AGAIN: u8 = 4;
 
 /// What a link says of itself. Its port's address is not in it: the communication manager knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Card {
+pub(super) struct PrivateData {
     /// Which link of the connector's it is.
     pub session: u64,
     pub info: RecoveryInfo,
@@ -38,7 +38,7 @@ fn long([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-impl Card {
+impl PrivateData {
     pub fn to_bytes(self) -> Vec<u8> {
         let RecoveryInfo {
             epoch,
@@ -131,8 +131,8 @@ impl Card {
 mod tests {
     use super::*;
 
-    fn card() -> Card {
-        Card {
+    fn said() -> PrivateData {
+        PrivateData {
             session: 0x0102_0304_0506_0708,
             info: RecoveryInfo {
                 epoch: 70_000,
@@ -159,19 +159,19 @@ mod tests {
         }
     }
 
-    fn read(bytes: &[u8]) -> Result<Card, FormatError> {
-        Card::from_bytes(bytes, 7, *b"0123456789abcdef")
+    fn read(bytes: &[u8]) -> Result<PrivateData, FormatError> {
+        PrivateData::from_bytes(bytes, 7, *b"0123456789abcdef")
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let mut bytes = card().to_bytes();
+        let mut bytes = said().to_bytes();
         assert_eq!(bytes.len(), BYTES);
         bytes.extend([0; 100]);
-        assert_eq!(read(&bytes), Ok(card()));
-        let ready = Card {
+        assert_eq!(read(&bytes), Ok(said()));
+        let ready = PrivateData {
             ready: true,
-            ..card()
+            ..said()
         };
         assert_eq!(read(&ready.to_bytes()), Ok(ready));
     }
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn what_is_too_long_is_not_told() {
         for (connection, consumed) in [(0, 5), (1, 5), (69_998, 1 << 48)] {
-            let mut card = card();
-            card.info.connection = connection;
-            card.info.consumed = consumed;
-            let read = read(&card.to_bytes()).unwrap().info;
+            let mut said = said();
+            said.info.connection = connection;
+            said.info.consumed = consumed;
+            let read = read(&said.to_bytes()).unwrap().info;
             assert_eq!((read.connection, read.consumed), (0, 0));
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn every_number_is_checked() {
         let changed = |at: usize, to: &[u8]| {
-            let mut bytes = card().to_bytes();
+            let mut bytes = said().to_bytes();
             bytes[at..at + to.len()].copy_from_slice(to);
             read(&bytes).map(|_| ())
         };
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(changed(54, &[1]), field("reserved byte", 1));
         assert_eq!(changed(55, &[8]), field("flags", 8));
         for length in 0..BYTES {
-            assert!(read(&card().to_bytes()[..length]).is_err(), "{length}");
+            assert!(read(&said().to_bytes()[..length]).is_err(), "{length}");
         }
     }
 }
