@@ -1,7 +1,7 @@
 //! Random completion entries, as a device might write them.
 
+use crate::place::Place;
 use crate::request::{Kind, chance};
-use crate::standin::Place;
 use bellwire::cqe::{CqeFormat, CqeOpcode, Syndrome, owner_bit};
 use bellwire_tests::fixture::Random;
 

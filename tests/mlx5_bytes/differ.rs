@@ -1,8 +1,8 @@
 //! What may differ, and why; and the comparison of what was written, which knows it.
 
 use crate::Check;
+use crate::place::{REGISTERS, UNTOUCHED};
 use crate::request::{Op, Request};
-use crate::standin::{REGISTERS, UNTOUCHED};
 use bellwire_tests::vectors::to_hex;
 use std::fmt::Debug;
 use std::ops::Range;

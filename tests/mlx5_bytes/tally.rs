@@ -3,8 +3,8 @@
 use crate::Check;
 use crate::cqe::{Entry, Tells};
 use crate::differ::{Difference, Written};
+use crate::place::UNTOUCHED;
 use crate::request::{Kind, Request};
-use crate::standin::UNTOUCHED;
 use crate::theirs::Shape;
 use bellwire::cqe::{CqeFormat, CqeOpcode};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,8 +5,8 @@ use crate::Check;
 use crate::cqe::{Entry, Own, Tells};
 use crate::differ::{self, Difference, Written, same, same_bytes};
 use crate::ours::{Compared, Named};
+use crate::place::{Kind, Place};
 use crate::request::{Arena, Kind as Op, Limits, Request, chance, receive};
-use crate::standin::{Kind, Place};
 use crate::tally::Tally;
 use crate::theirs::{Library, Shape, Theirs, Way};
 use crate::told::{self, Case};
@@ -564,7 +564,7 @@ impl<'g, T: Compared> World<'g, T> {
         }
 
         let arena = &self.ground.arena;
-        let untouched = [crate::standin::UNTOUCHED; Arena::BYTES];
+        let untouched = [crate::place::UNTOUCHED; Arena::BYTES];
         arena.fill(&untouched);
         let stale = self.cq.stale();
         let ours = self.cq.poll_one();

@@ -30,8 +30,8 @@ pub struct StandIn {
     journal: Journal,
 }
 
-/// A function of the process's.
-fn symbol(name: &CStr) -> Option<*mut c_void> {
+/// A function of the process's, by its name.
+pub fn symbol(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: a string; looked for in what is loaded already.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)

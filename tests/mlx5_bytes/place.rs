@@ -1,8 +1,8 @@
-//! The stand-in for the kernel, which this process was started with: it holds the device still, and says
-//! where rings are.
+//! Where rings are, as the stand-in for the kernel says, and what is written there.
 
-use crate::Check;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use crate::{ABSENT, Check};
+use bellwire_tests::stand_in::symbol;
+use std::ffi::{c_int, c_uint};
 use std::mem::transmute;
 
 /// Where a queue is (`Place` of `tests/uverbs-preload/src/places.rs`).
@@ -42,32 +42,10 @@ unsafe fn copy(from: *const u8, bytes: usize) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec()
 }
 
-fn symbol(name: &CStr) -> Check<*mut c_void> {
-    // SAFETY: a name that ends with a zero.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    match found.is_null() {
-        true => Err("the stand-in for the kernel is not there: `cargo xtask test uverbs`".into()),
-        false => Ok(found),
-    }
-}
-
-/// Has the device look at no ring from here on, so that what is posted stays as it was posted, and what
-/// completes is the test's to say.
-pub fn pause() -> Check {
-    let control = symbol(c"uverbs_preload_control")?;
-    // SAFETY: the function has this type.
-    let control: unsafe extern "C" fn(*const c_char) -> c_int = unsafe { transmute(control) };
-    // SAFETY: a string.
-    match unsafe { control(c"pause".as_ptr()) } {
-        0 => Ok(()),
-        error => Err(format!("the device does not pause: {error}").into()),
-    }
-}
-
 impl Place {
     /// Where a queue of the queue pair of this number is.
     pub fn of(kind: Kind, qpn: u32) -> Check<Self> {
-        let place = symbol(c"uverbs_preload_place")?;
+        let place = symbol(c"uverbs_preload_place").ok_or(ABSENT)?;
         type Of = unsafe extern "C" fn(c_uint, u32, *mut Place) -> c_int;
         // SAFETY: the function has this type.
         let place: Of = unsafe { transmute(place) };
