@@ -213,7 +213,7 @@ fn worlds<T: Compared>(size: u32) -> Check {
         run::<T>(&ground, seed, size, &mut tally)?;
     }
     println!(
-        "report: {:?}, entries of {size} bytes: {}",
+        "\nreport: {:?}, entries of {size} bytes: {}",
         T::TYPE,
         tally.line()
     );

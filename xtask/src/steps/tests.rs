@@ -92,7 +92,7 @@ fn mlx5_links(workspace: &Workspace, run: &mut Run) {
     let mut tests = on_connectx(
         workspace,
         "cargo test -p bellwire-tests --features mlx5 --test link --test simulation -- --ignored \
-         --test-threads 1 --skip device::ip::",
+         --test-threads 1 --nocapture --skip device::ip::",
     );
     run.command(tests.env(JOURNAL.0, JOURNAL.1));
 }
