@@ -178,14 +178,14 @@ fn speaks(peer: &Peer, src: u32, packet: &Packet<'_>) -> bool {
 impl Hca {
     /// A request has come.
     pub(super) fn arrived(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
-        let Some(&[_, _, _, _, high, middle, low, _]) = packet.bytes.first_chunk() else {
+        let Some(&[_, _, _, _, tail @ ..]) = packet.bytes.first_chunk::<8>() else {
             return;
         };
-        let src = u32::from_be_bytes([0, high, middle, low]);
-        if packet.header.flags & UNRELIABLE == 0 {
-            return self.take(control, slot, packet, src);
-        }
+        let src = u32::from_be_bytes(tail) >> 8;
         self.take(control, slot, packet, src);
+        if packet.header.flags & UNRELIABLE == 0 {
+            return;
+        }
         // Whatever became of it: the requester may have its memory back.
         let header = packet.header;
         let answer = Answer {
@@ -275,6 +275,7 @@ impl Hca {
 
     /// A responder is to tell its requester something: with the next packet that goes there, or when
     /// there is nothing more urgent.
+    #[inline(always)]
     fn owe(&self, control: &mut Control, packet: &Packet<'_>, verdict: Verdict) {
         let Header {
             dst: qpn,
