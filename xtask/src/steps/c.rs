@@ -215,7 +215,7 @@ impl<'a> Bench<'a> {
         };
         if let Some(program) = self.build(compiler, source, Linking::Shared)? {
             let mut valgrind = command(
-                "valgrind --quiet --error-exitcode=99 --leak-check=full \
+                "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check=full \
                  --suppressions=xtask/valgrind.supp",
             );
             valgrind.arg(program).args(args(source));
