@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// In a request's identifier: it is a send. The rest is the connection's place.
 const SEND: u64 = 1 << 32;
 
-/// How long a client has to go on once it was accepted. One that has gone without a word would be asked
-/// for a minute else.
+/// How long a client has to go on once it was accepted, where nothing else is said. One that has gone
+/// without a word would be asked for a minute else.
 const GOES_ON: Duration = Duration::from_secs(5);
 
 /// Events, and completions, that are seen to before anything else is.
@@ -45,6 +45,7 @@ pub struct Server {
     desk: Option<Desk>,
     listener: Id,
     events: EventChannel,
+    goes_on: Duration,
     served: Served,
 }
 
@@ -85,8 +86,14 @@ impl Server {
             desk: None,
             listener,
             events,
+            goes_on: GOES_ON,
             served: Served::default(),
         })
+    }
+
+    /// How long a client has to go on once it was accepted: 5 s if nothing is said.
+    pub fn wait_for_clients(&mut self, at_most: Duration) {
+        self.goes_on = at_most;
     }
 
     /// Where it listens.
@@ -272,7 +279,7 @@ impl Server {
             if let Some(connection) = slot
                 && !connection.established
                 && !connection.over
-                && connection.since.elapsed() > GOES_ON
+                && connection.since.elapsed() > self.goes_on
             {
                 connection.end();
             }
