@@ -2,10 +2,14 @@
 
 mod memory;
 mod plain;
+mod recent;
 mod tell;
 
 pub use memory::CqMemory;
 pub use plain::Plain;
+pub(super) use recent::Recent;
+
+use recent::Named;
 
 use super::attach::{QueueSlot, RecvSide, UserIndex};
 use super::completion::{Completion, Failure, Success};
@@ -41,46 +45,6 @@ pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     stale: u64,
     mini_format: MiniFormat,
     malformed: bool,
-}
-
-/// The queue pair that the last entry told of, which the next one most often tells of too: its own
-/// queues.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Recent<'m> {
-    sends: Named<'m>,
-    receives: Named<'m>,
-}
-
-/// A queue, and what entries call it.
-#[derive(Clone, Copy, Debug)]
-struct Named<'m> {
-    raw_name: u32,
-    ledger: Option<&'m Ledger<'m>>,
-}
-
-impl Default for Named<'_> {
-    fn default() -> Self {
-        Self {
-            // No entry has a name of more than 24 bits.
-            raw_name: u32::MAX,
-            ledger: None,
-        }
-    }
-}
-
-impl<'m> Named<'m> {
-    fn new(raw_name: u32, ledger: Option<&'m Ledger<'m>>) -> Self {
-        match ledger {
-            Some(_) => Self { raw_name, ledger },
-            None => Self::default(),
-        }
-    }
-
-    /// Whether it is called so: then there is a ledger, by `new`.
-    #[inline(always)]
-    fn is(&self, raw_name: u32) -> bool {
-        self.raw_name == raw_name
-    }
 }
 
 impl<'m> CompletionQueue<'m> {

@@ -309,7 +309,8 @@ impl<'m> Ledger<'m> {
         (oldest.counter as u16 == counter).then_some(oldest)
     }
 
-    /// Takes one request, the oldest, or one whose elders are taken care of. Its slots stay the poller's until [`release`](Self::release).
+    /// Takes one request, the oldest, or one whose elders are taken care of. Its slots stay the poller's
+    /// until [`release`](Self::release).
     ///
     /// # Safety
     /// The caller is the poller, and has taken nothing since it located the request.
