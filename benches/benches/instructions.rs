@@ -156,6 +156,17 @@ fn poll_send(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     device
 }
 
+#[library_benchmark(config = limit(56))]
+#[bench::sends(sent())]
+fn poll_send_batch(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
+    let polled = device.cq.poll(REQUESTS as usize, |completion| {
+        assert!(completion.result.is_ok());
+        black_box(completion.wr_id);
+    });
+    assert_eq!(polled as u64, REQUESTS);
+    device
+}
+
 #[library_benchmark(config = limit(71))]
 #[bench::receives(received())]
 fn poll_receive(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
@@ -398,6 +409,7 @@ library_benchmark_group!(
         write_64_sge_stage,
         receive_stage,
         poll_send,
+        poll_send_batch,
         poll_receive,
         poll_empty,
         soft_write_8_inline,

@@ -27,12 +27,13 @@ const STACK: u64 = 1 << 20;
 ///   record, and the register.
 /// - A poll reads the entry, the slot of the queue pair, its ledger's poster and record; it writes the
 ///   ledger's counter and record, the consumer record, and the queue's own state.
-const LIMITS: [(&str, usize); 6] = [
+const LIMITS: [(&str, usize); 7] = [
     ("post WRITE 28 B inline, ring", 5),
     ("post WRITE by SGE, ring", 5),
     ("post 8 WRITEs by SGE, ring once", 15),
     ("post RECV, ring", 4),
     ("poll one", 3),
+    ("poll 8 at once", 7),
     ("poll nothing", 0),
 ];
 
@@ -110,8 +111,14 @@ fn traced() {
     let told = device.cq.poll_one();
     mark(NOTHING);
     assert!(told.is_some());
-    while device.cq.poll_one().is_some() {}
     mark(5);
+    let polled = device.cq.poll(8, |completion| {
+        black_box(completion.wr_id);
+    });
+    mark(NOTHING);
+    assert_eq!(polled, 8);
+    while device.cq.poll_one().is_some() {}
+    mark(6);
     let told = device.cq.poll_one();
     mark(NOTHING);
     assert!(told.is_none());

@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 /// Number of the queue pair.
 const QPN: u32 = 0x1234;
 
-/// Blocks, receives and completion entries of the rings.
+/// Blocks and receives of the rings.
 pub const ENTRIES: u32 = 256;
 
 /// Bytes of one half of the register.
@@ -89,7 +89,8 @@ impl MemoryDevice {
             let mut rq = RecvQueue::new(recv_ring, recv_ledger, record).expect("fits");
             sq.set_postable(true);
             rq.set_postable(true);
-            let memory = CqMemory::new(zeroed(2 * ENTRIES as usize * 64), 2 * ENTRIES, 64);
+            // Half of it is not reserved, so that batches are given back together.
+            let memory = CqMemory::new(zeroed(4 * ENTRIES as usize * 64), 4 * ENTRIES, 64);
             let memory = memory.expect("fits");
             let mut cq = CompletionQueue::new(
                 memory,

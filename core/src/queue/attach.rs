@@ -74,6 +74,8 @@ pub struct QueueSlot<'m> {
     /// Entries reserved for its own queues; those of a shared one are reserved once for all.
     reserved: u32,
     reserves_shared: bool,
+    /// It reserved what it needs.
+    reserving: bool,
     /// The next slot to take when this one is, while nothing is attached.
     pub(super) next_free: u32,
     pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
@@ -88,6 +90,7 @@ impl Default for QueueSlot<'_> {
             generation: 0,
             reserved: 0,
             reserves_shared: false,
+            reserving: false,
             next_free: 0,
             send: None,
             recv: RecvSide::None,
@@ -199,10 +202,13 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         }
         // SAFETY: the caller's promise.
         let index = unsafe { self.attach_unreserved(queues)? };
+        self.unreserving -= 1;
         let slot = &mut self.slots[index.slot()];
+        slot.reserving = true;
         slot.reserved = own;
         slot.reserves_shared = queues.srq.is_some();
         self.reserved += needed;
+        self.count_spare();
         Ok(index)
     }
 
@@ -227,12 +233,14 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         slot.name = self.naming.admit(user_index, &queues)?;
         slot.current = user_index.get();
         self.free = slot.next_free;
+        self.unreserving += 1;
         slot.send = queues.send;
         slot.recv = match (queues.recv, queues.srq) {
             (_, Some((ledger, user))) => RecvSide::Shared(ledger, user),
             (Some((ledger, ring)), None) => RecvSide::Own(ledger, ring),
             (None, None) => RecvSide::None,
         };
+        self.count_spare();
         Ok(user_index)
     }
 
@@ -270,10 +278,12 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             ..QueueSlot::default()
         };
         self.free = index as u32;
+        self.unreserving -= u32::from(!gone.reserving);
         self.reserved -= gone.reserved;
         if let (true, RecvSide::Shared(srq, _)) = (gone.reserves_shared, gone.recv) {
             self.reserved -= self.not_reserved_for(srq);
         }
+        self.count_spare();
     }
 
     /// Removes the entries that name `user_index`, closing up the others towards the producer, as

@@ -1,6 +1,8 @@
 //! The polling half of a completion queue.
 
+mod batch;
 mod memory;
+mod payload;
 mod plain;
 mod recent;
 mod tell;
@@ -9,6 +11,7 @@ pub use memory::CqMemory;
 pub use plain::Plain;
 pub(super) use recent::Recent;
 
+use payload::{placed_or_failed, put};
 use recent::Named;
 
 use super::attach::{QueueSlot, RecvSide, UserIndex};
@@ -16,18 +19,16 @@ use super::completion::{Completion, Failure, Success};
 use super::ledger::{Ledger, Record};
 use super::naming::{ByUserIndex, Naming};
 use crate::be::Be64;
-use crate::cqe::{
-    Cqe64, Cqe128, CqeFormat, CqeOpcode, MiniFormat, Syndrome, expand_in_place, owner_bit, scatter,
-};
+use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, MiniFormat, expand_in_place, owner_bit};
 use crate::port::DoorbellRecord;
-use crate::wqe::{Data, SendRing, SendWqe};
-use crate::wr::{QpType, Sge, WcOpcode, WcStatus};
+use crate::wr::WcOpcode;
 use core::ptr::NonNull;
 
 /// The polling half of a completion queue, whose entries name their queues as `N` says.
 ///
 /// Cost of a completion: reads one line of the ring, half a line of ledger and one of the slot
-/// table, writes the consumer record and the ledger's counter.
+/// table, writes the consumer record (of several executed sends polled at once as seldom as there is
+/// room for) and the ledger's counter.
 #[derive(Debug)]
 pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     pub(super) memory: CqMemory<'m>,
@@ -42,6 +43,11 @@ pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     arm_record: &'m DoorbellRecord,
     arm_sn: u32,
     pub(super) reserved: u32,
+    /// Attached queue pairs for which nothing is reserved.
+    pub(super) unreserving: u32,
+    /// Entries that the device need not get back before their requests' slots go back to the poster: with
+    /// so many kept there is still one for each slot. None where somebody relies on what is left.
+    spare: usize,
     stale: u64,
     mini_format: MiniFormat,
     malformed: bool,
@@ -91,6 +97,8 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             arm_record: &records[1],
             arm_sn: 0,
             reserved: 0,
+            unreserving: 0,
+            spare: memory.count() as usize,
             stale: 0,
             mini_format: MiniFormat::Hash,
             malformed: false,
@@ -147,12 +155,16 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// Takes one completion.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Option<Completion<'m>> {
-        self.take_one(|completion| completion)
+        self.take_one::<true, _>(|completion| completion)
     }
 
-    /// Takes one completion and gives it to `each`.
+    /// Takes one completion and gives it to `each`. `AT_ONCE`: its entry goes back before; otherwise that of
+    /// a plain send is left to [`give_back`](Self::give_back).
     #[inline(always)]
-    fn take_one<R>(&mut self, each: impl FnOnce(Completion<'m>) -> R) -> Option<R> {
+    fn take_one<const AT_ONCE: bool, R>(
+        &mut self,
+        each: impl FnOnce(Completion<'m>) -> R,
+    ) -> Option<R> {
         let entry = self.memory.entry(self.ci);
         // SAFETY: within the ring, whose entries were initialised.
         let op_own = unsafe { Cqe64::peek(entry) };
@@ -177,8 +189,11 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     // SAFETY: as above; in flight.
                     let record = unsafe { ledger.take_one(oldest) };
                     let success = Success::new(record.opcode, cqe);
+                    if AT_ONCE {
+                        self.give_back();
+                    }
                     // SAFETY: just taken.
-                    return Some(each(unsafe { self.told(ledger, record, 1, Ok(success)) }));
+                    return Some(each(unsafe { released(ledger, record, 1, Ok(success)) }));
                 }
                 // SAFETY: as above.
                 if let Some(located) = unsafe { ledger.locate(cqe.wqe_counter()) } {
@@ -186,8 +201,11 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     // SAFETY: as above; in flight.
                     let (record, retired) = unsafe { ledger.take(located) };
                     let success = Success::new(record.opcode, cqe);
+                    if AT_ONCE {
+                        self.give_back();
+                    }
                     // SAFETY: just taken.
-                    let told = unsafe { self.told(ledger, record, retired, Ok(success)) };
+                    let told = unsafe { released(ledger, record, retired, Ok(success)) };
                     return Some(each(told));
                 }
             }
@@ -221,6 +239,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     // SAFETY: as above; in flight.
                     let record = unsafe { ledger.take_one(oldest) };
                     let success = Success::new(recv_opcode(cqe), cqe);
+                    // At once in any case: who ends a queue pair counts which receives were not polled.
                     // SAFETY: just taken.
                     return Some(each(unsafe { self.told(ledger, record, 1, Ok(success)) }));
                 }
@@ -311,18 +330,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     ) -> Completion<'m> {
         self.give_back();
         // SAFETY: the caller's promise; this queue is the poller.
-        unsafe { ledger.release(&record) };
-        record.told(ledger, retired, result)
-    }
-
-    /// Takes up to `limit` completions, gives each to `each`, and returns how many there were.
-    #[inline(always)]
-    pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'m>)) -> usize {
-        let mut count = 0;
-        while count < limit && self.take_one(&mut each).is_some() {
-            count += 1;
-        }
-        count
+        unsafe { released(ledger, record, retired, result) }
     }
 
     /// An executed send request. `None`, here and below: of no request in flight.
@@ -466,39 +474,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         })
     }
 
-    /// Bytes of a READ or atomic that came within the entry go where the request says; whether all
-    /// found a place.
-    fn scatter_read(
-        &self,
-        entry: NonNull<Cqe64>,
-        cqe: &Cqe64,
-        ring: SendRing<'m>,
-        transport: QpType,
-        counter: u32,
-    ) -> bool {
-        // SAFETY: in flight, so the poster does not write it.
-        let wqe = unsafe { SendWqe::read(ring, counter) };
-        let Some(offset) = wqe.result_offset(transport) else {
-            return false;
-        };
-        let sges = wqe.data(offset).filter_map(|data| match data {
-            Data::Pointer(sge) => Some(sge),
-            Data::Inline(..) => None,
-        });
-        // SAFETY: the request is in flight; its poster promised the memory until it is told.
-        unsafe { put(cqe, self.inline_data(entry, cqe), sges) }
-    }
-
-    #[inline(always)]
-    fn inline_data<'c>(&self, entry: NonNull<Cqe64>, cqe: &'c Cqe64) -> &'c [u8] {
-        if self.memory.cqe_size() == 128 {
-            // SAFETY: the entries have 128 bytes, and this one is ours.
-            unsafe { Cqe128::around(entry) }.inline_data()
-        } else {
-            cqe.inline_data()
-        }
-    }
-
     /// Writes the entries that the compressed block at `at` stands for into the ring, where the
     /// block stands. `None`: it is malformed.
     #[cold]
@@ -528,6 +503,22 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     }
 }
 
+/// What a request taken from its ledger is told as. The entry has been read.
+///
+/// # Safety
+/// The caller is the ledger's poller, and `record` is what it took last.
+#[inline(always)]
+unsafe fn released<'m>(
+    ledger: &Ledger<'m>,
+    record: Record<'m>,
+    retired: u32,
+    result: Result<Success, Failure>,
+) -> Completion<'m> {
+    // SAFETY: the caller's promise.
+    unsafe { ledger.release(&record) };
+    record.told(ledger, retired, result)
+}
+
 /// Opcode and format, as the last byte has them, of a request executed without payload.
 const SENT: u8 = CqeOpcode::Req.number() << 4;
 const RECEIVED: u8 = CqeOpcode::RespWrImm.number() << 4;
@@ -553,21 +544,6 @@ fn recv_opcode(cqe: &Cqe64) -> WcOpcode {
     }
 }
 
-/// Success, unless bytes that came within the entry found no place in the request's memory.
-#[inline(always)]
-fn placed_or_failed(placed: bool, success: Success, counter: u32) -> Result<Success, Failure> {
-    if placed {
-        return Ok(success);
-    }
-    Err(Failure {
-        status: WcStatus::LocLenErr,
-        vendor_err: 0,
-        syndrome: Syndrome::LOCAL_LENGTH,
-        counter,
-        is_recv: success.opcode.is_recv(),
-    })
-}
-
 #[cold]
 fn failure(cqe: &Cqe64, counter: u32) -> Failure {
     Failure {
@@ -577,29 +553,6 @@ fn failure(cqe: &Cqe64, counter: u32) -> Failure {
         counter,
         is_recv: cqe.opcode() == CqeOpcode::RespErr,
     }
-}
-
-/// Copies an entry's payload over a list's memory; whether all that it claims was there and found a
-/// place.
-///
-/// # Safety
-/// The list's memory is writable.
-#[inline(always)]
-unsafe fn put(cqe: &Cqe64, data: &[u8], list: impl Iterator<Item = Sge>) -> bool {
-    let left = scatter(data, list, |sge, bytes| {
-        // SAFETY: the caller's promise; `scatter` gives no more bytes than the element has.
-        unsafe {
-            core::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                core::ptr::with_exposed_provenance_mut(sge.addr as usize),
-                bytes.len(),
-            );
-        }
-    });
-    left == 0
-        && cqe
-            .byte_len()
-            .is_some_and(|claimed| claimed as usize == data.len())
 }
 
 #[cfg(all(test, not(loom)))]

@@ -42,6 +42,13 @@ impl<T> Drop for Lent<T> {
     }
 }
 
+/// Entries of a ring on which a batch of completions is polled for one writing of the consumer record, also
+/// where all that were asked for are reserved.
+fn with_batch(entries: u32, max: u32) -> u32 {
+    const BATCH: u32 = 32;
+    entries.saturating_add(entries.min(BATCH)).min(max)
+}
+
 impl Device {
     /// Creates a completion queue of at least `entries` entries, for up to 256 queue pairs.
     /// [`QpInit::cq_entries`](crate::QpInit::cq_entries) tells what a queue pair needs.
@@ -92,9 +99,15 @@ impl Device {
         if let Provider::Verbs(context) = &self.hca
             && context.drives_rings()
         {
-            return self.mlx5_cq(context, entries.next_power_of_two(), qps, channel);
+            return self.mlx5_cq(context, with_batch(entries, max), qps, channel);
         }
-        let count = entries.next_power_of_two();
+        let count = match &self.hca {
+            Provider::Soft(_) => with_batch(entries, max),
+            // The library keeps the device's consumer record.
+            #[cfg(feature = "verbs")]
+            Provider::Verbs(_) => entries,
+        };
+        let count = count.next_power_of_two();
         let own = OwnRing {
             ring: Pinned::zeroed(count as usize * 64),
             records: Box::default(),

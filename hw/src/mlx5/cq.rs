@@ -46,7 +46,7 @@ impl Deref for Cq {
 }
 
 impl Cq {
-    /// A queue of at least `entries` entries, which are a power of two.
+    /// A queue of at least `entries` entries.
     pub fn new(
         context: &Arc<Context>,
         entries: u32,

@@ -2,18 +2,19 @@
 
 use super::super::tests::{keep, keep_all, memory};
 use super::*;
-use crate::cqe::{CompletedWqe, owner_bit};
+use crate::cqe::{CompletedWqe, Cqe128, Syndrome};
 use crate::port::{SendDoorbell, Staged};
 use crate::queue::{Attach, AttachError, Ledger, SrqLedger, SrqUser};
 use crate::queue::{LedgerSlot, RecvQueue, SendQueue, SendQueueInit, SharedRecvQueue, SrqSlot};
 use crate::random::Random;
 use crate::slab::Block;
 use crate::wqe::RecvRing;
-use crate::wqe::{Nop, Rc, RdmaRead, Send, SrqRing, opcode};
-use crate::wr::{Remote, SendFlags};
+use crate::wqe::{Nop, Rc, RdmaRead, Send, SendRing, SrqRing, opcode};
+use crate::wr::{QpType, Remote, SendFlags, Sge, WcStatus};
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
+mod batch;
 mod detaching;
 mod history;
 mod hostile;

@@ -107,7 +107,7 @@ fn overrun(w: &World) -> Overrun {
         (qp.connect(&qp.endpoint(), &ConnectAttr::default())).unwrap();
     }
     let remote = Remote { addr: 0, rkey: 0 };
-    for wr_id in 0..12 {
+    for wr_id in 0..u64::from(cq.capacity()) + 4 {
         post(
             &mut qps[0],
             wr_id,
