@@ -158,7 +158,7 @@ impl Shape {
             max_recv_sge: few(random),
             sig_all: chance(random, 20),
             srq: chance(random, 35),
-            cqes: power(random, 2..8),
+            cqes: power(random, 1..7),
         }
     }
 }
@@ -174,8 +174,10 @@ impl<'g, T: Compared> World<'g, T> {
         const LONG: u64 = 32;
         let mut random = Random::new(seed);
         let long = seed.is_multiple_of(LONG) && sabotage.is_none();
-        let shape = Shape::random(&mut random, long);
+        let mut shape = Shape::random(&mut random, long);
         let mut cq = ground.pd.device().create_cq(shape.cqes)?;
+        // It may have more.
+        shape.cqes = cq.capacity();
         let srq = match shape.srq {
             true => Some(ground.pd.create_srq(&SrqInit {
                 max_wr: shape.max_recv_wr,

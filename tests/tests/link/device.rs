@@ -89,7 +89,7 @@ fn a_completion_queue_that_overruns_is_rebuilt() {
     };
     let (mut a, mut b) = ends(small, 16);
     let cqn = b.link.cqn();
-    for wr_id in 0..8 {
+    for wr_id in 0..12 {
         a.go(wr_id, Send {}, Replay::IfSafe);
     }
     // The peer takes its time.
@@ -101,7 +101,7 @@ fn a_completion_queue_that_overruns_is_rebuilt() {
     assert_ne!(b.link.cqn(), cqn);
     a.go(100, Send {}, Replay::Surface);
     until(&mut a, &mut b, |a, b| {
-        a.told() == 9 && b.received().iter().any(|&(.., word)| word == 100)
+        a.told() == 13 && b.received().iter().any(|&(.., word)| word == 100)
     });
     let words: Vec<_> = b.received().iter().map(|&(.., word)| word).collect();
     assert!(words.is_sorted(), "{words:?}");
