@@ -6,6 +6,7 @@
 
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, ends, links, nodes};
+use bellwire_core::queue::SendRequest;
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
 use gungraun::{
@@ -80,7 +81,7 @@ fn write_inline(mut device: Box<MemoryDevice>, data: &[u8]) -> Box<MemoryDevice>
 }
 
 // What fits into one block.
-#[library_benchmark(config = limit(174))]
+#[library_benchmark(config = limit(172))]
 #[bench::run(completing(1))]
 fn write_28_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8; 28] = black_box(&[7; 28]);
@@ -95,14 +96,14 @@ fn write_32_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevic
 }
 
 // The same, of a length that the compiler does not know.
-#[library_benchmark(config = limit(251))]
+#[library_benchmark(config = limit(247))]
 #[bench::run(completing(2))]
 fn write_any_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8] = black_box(&[7; 32]);
     write_inline(device, data)
 }
 
-#[library_benchmark(config = limit(186))]
+#[library_benchmark(config = limit(184))]
 #[bench::run(completing(1))]
 fn write_64_sge_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
@@ -117,7 +118,7 @@ fn write_64_sge_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevi
     device
 }
 
-#[library_benchmark(config = limit(75))]
+#[library_benchmark(config = limit(74))]
 #[bench::run(device())]
 fn write_64_sge_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
@@ -128,6 +129,35 @@ fn write_64_sge_stage(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
         let _ = unsafe { device.sq.post(wr_id, (), write, black_box(SGE), SIGNALED) };
     }
     device
+}
+
+/// Identifiers of a list.
+fn identifiers() -> Vec<u64> {
+    (0..REQUESTS).collect()
+}
+
+// Of flags that are not known when this is compiled.
+#[library_benchmark(config = limit(79))]
+#[bench::run(device(), identifiers())]
+fn write_64_sge_stage_list(
+    mut device: Box<MemoryDevice>,
+    list: Vec<u64>,
+) -> (Box<MemoryDevice>, Vec<u64>) {
+    let request = |&wr_id: &u64| {
+        Some(SendRequest {
+            wr_id,
+            address: (),
+            operation: RdmaWrite {
+                remote: black_box(REMOTE),
+            },
+            payload: black_box(SGE),
+            flags: black_box(SIGNALED),
+        })
+    };
+    // SAFETY: there is no device that would touch the memory.
+    let posted = unsafe { device.sq.post_list(&list, request) };
+    assert!(posted.is_ok());
+    (device, list)
 }
 
 #[library_benchmark(config = limit(48))]
@@ -186,7 +216,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 }
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(267))]
+#[library_benchmark(config = limit(265))]
 #[bench::run(connected())]
 fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
@@ -209,7 +239,7 @@ fn writes(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(974))]
+#[library_benchmark(config = limit(970))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -249,7 +279,7 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
-#[library_benchmark(config = limit(440))]
+#[library_benchmark(config = limit(438))]
 #[bench::run(linked())]
 fn link_write_8_inline_and_poll(mut links: Links) -> Links {
     let remote = links.region.remote(64);
@@ -284,14 +314,14 @@ fn linked() -> Links {
 }
 
 // WRITE and SEND between nodes of a fabric, whose memory both have mapped.
-#[library_benchmark(config = limit(363))]
+#[library_benchmark(config = limit(361))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
 }
 
 // The sender's part.
-#[library_benchmark(config = limit(390))]
+#[library_benchmark(config = limit(389))]
 #[bench::run(met())]
 fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -377,7 +407,7 @@ fn of_many(request: u64, count: usize) -> usize {
 }
 
 // However many queue pairs there are, an operation takes as many instructions: one limit.
-#[library_benchmark(config = limit(437))]
+#[library_benchmark(config = limit(435))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -388,7 +418,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(1066))]
+#[library_benchmark(config = limit(1062))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -407,6 +437,7 @@ library_benchmark_group!(
         write_any_inline_stage_ring_poll,
         write_64_sge_stage_ring_poll,
         write_64_sge_stage,
+        write_64_sge_stage_list,
         receive_stage,
         poll_send,
         poll_send_batch,

@@ -45,6 +45,6 @@ pub use history::{Past, PastCqe, Standing};
 pub use ledger::{Ledger, LedgerSlot};
 pub use naming::{ByQpNum, ByUserIndex, Naming, NumberSlot};
 pub use recv::RecvQueue;
-pub use send::{SendQueue, SendQueueInit};
+pub use send::{SendQueue, SendQueueInit, SendRequest};
 pub use srq::{SharedRecvQueue, SrqLedger, SrqSlot};
 pub use srq_device::{Popped, SrqConsumer};

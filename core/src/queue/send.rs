@@ -1,6 +1,9 @@
 //! The posting half of a send queue.
 
+mod list;
 mod repost;
+
+pub use list::SendRequest;
 
 use super::completion::Unfinished;
 use super::error::{PostError, Rejected};
@@ -10,7 +13,7 @@ use crate::port::{LastEntry, SendDoorbell, Staged};
 use crate::slab::Block;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
-    Supports, Transport, build, build_nop, fm_ce_se, prefix, set_fm_ce_se,
+    SendWqe, Supports, Transport, build, build_nop, fm_ce_se, prefix, set_fm_ce_se,
 };
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
@@ -19,6 +22,32 @@ const SEGMENTS_PER_BLOCK: u32 = (BASIC_BLOCK / SEGMENT) as u32;
 
 /// Segments that an entry's 6-bit size can name.
 const MAX_DS: usize = 63;
+
+/// How entries are flagged, by the lowest bits of [`SendFlags`]: all but INLINE, which is a matter of the
+/// payload.
+type Marks = [u8; SendFlags::INLINE.bits() as usize];
+
+/// `unsignaled`: of requests that ask for no completion.
+const fn marks(unsignaled: u8) -> Marks {
+    let mut marks = [0; size_of::<Marks>()];
+    let mut bits = 0;
+    while bits < marks.len() {
+        let flags = SendFlags::from_bits_truncate(bits as u8);
+        marks[bits] = if flags.contains(SendFlags::SIGNALED) {
+            fm_ce_se::SIGNALED
+        } else {
+            unsignaled
+        };
+        if flags.contains(SendFlags::FENCE) {
+            marks[bits] |= fm_ce_se::FENCE;
+        }
+        if flags.contains(SendFlags::SOLICITED) {
+            marks[bits] |= fm_ce_se::SOLICITED;
+        }
+        bits += 1;
+    }
+    marks
+}
 
 /// What a send queue is made of.
 #[derive(Debug)]
@@ -57,8 +86,8 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     last: LastEntry,
     limits: PayloadLimits,
     next_fence: u8,
-    /// How an entry is flagged whose request asks for no completion.
-    unsignaled: u8,
+    /// How an entry is flagged, by its request's flags.
+    marks: Marks,
     postable: bool,
     lives: Lives,
     doorbell: D,
@@ -96,7 +125,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 max_inline,
             },
             next_fence: 0,
-            unsignaled: if signal_all { fm_ce_se::SIGNALED } else { 0 },
+            marks: marks(if signal_all { fm_ce_se::SIGNALED } else { 0 }),
             postable: false,
             lives: Lives::default(),
             doorbell,
@@ -180,8 +209,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// A completion that says "flushed" then tells no more of the unsignalled requests before it than that
     /// none of them failed: they were flushed, or executed while nothing had failed yet.
     pub fn suppress_flush(&mut self) {
-        if self.unsignaled == 0 {
-            self.unsignaled = fm_ce_se::NO_FLUSH;
+        if self.marks == marks(0) {
+            self.marks = marks(fm_ce_se::NO_FLUSH);
         }
     }
 
@@ -317,9 +346,9 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         Ok(())
     }
 
-    /// Checks a request against the queue's limits and free slots.
+    /// Checks a request against the queue's limits, and gives the blocks that it needs at the most.
     #[inline(always)]
-    fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
+    fn blocks<O: Operation, P: Payload>(&self, payload: &P) -> Result<u32, PostError> {
         const {
             assert!(
                 O::CARRIES_DATA || P::EMPTY,
@@ -329,7 +358,13 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         payload.check(&self.limits)?;
         let bytes = const { prefix::<T, O>() } + payload.bound();
         // Shifts: `div_ceil` would test the remainder.
-        let blocks = ((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
+        Ok(((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32)
+    }
+
+    /// Checks a request against the queue's limits and free slots.
+    #[inline(always)]
+    fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
+        let blocks = self.blocks::<O, P>(payload)?;
         if self.limit.wrapping_sub(self.head) < blocks {
             return self.refresh(blocks);
         }
@@ -362,24 +397,37 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         flags: SendFlags,
         block: Option<Block<'m>>,
     ) {
-        let fence = if flags.contains(SendFlags::FENCE) {
-            fm_ce_se::FENCE
-        } else {
-            self.next_fence
-        };
+        // SAFETY: the caller's promise.
+        self.last = unsafe { self.write_entry(wr_id, address, operation, payload, flags, block) };
+        // SAFETY: each has a slot of its own, of at most 32768. So told, the compiler knows of a request that
+        // is rung where it was posted that there is one.
+        self.staged = unsafe { self.staged.unchecked_add(1) };
+    }
+
+    /// As [`write`](Self::write), but that it is not counted, and not known as the last.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn write_entry<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        address: Address<'_, T>,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+        block: Option<Block<'m>>,
+    ) -> LastEntry {
+        // A table, for flags are rarely known when this is compiled.
+        let mut fm_ce_se = self.marks[usize::from(flags.bits()) % self.marks.len()];
+        if !flags.contains(SendFlags::FENCE) {
+            fm_ce_se |= self.next_fence;
+        }
         self.next_fence = if O::FENCES_NEXT {
             fm_ce_se::INITIATOR_SMALL_FENCE
         } else {
             0
         };
-        let completes = if flags.contains(SendFlags::SIGNALED) {
-            fm_ce_se::SIGNALED
-        } else {
-            self.unsignaled
-        };
-        // SOLICITED is bit 2 of the flags and 1 of the entry.
-        let solicited = (flags.bits() & SendFlags::SOLICITED.bits()) >> 1;
-        let fm_ce_se = fence | completes | solicited;
         let counter = self.head;
         // SAFETY: only poster by `&mut self`; `reserve` found the blocks free.
         let ds = unsafe {
@@ -406,17 +454,31 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             });
         }
         self.head = counter.wrapping_add(blocks);
-        self.last = LastEntry {
+        self.extra = self.extra.wrapping_add(blocks - 1);
+        LastEntry {
             counter,
             ds: ds as u8,
             opcode: O::OPCODE,
             inline: payload.inline(),
             fm_ce_se,
-        };
-        // SAFETY: each has a slot of its own, of at most 32768. So told, the compiler knows of a request that
-        // is rung where it was posted that there is one.
-        self.staged = unsafe { self.staged.unchecked_add(1) };
-        self.extra = self.extra.wrapping_add(blocks - 1);
+        }
+    }
+
+    /// What the entry at `counter` says of itself.
+    ///
+    /// # Safety
+    /// It is staged, or in flight.
+    #[inline(always)]
+    unsafe fn read_back(&self, counter: u32) -> LastEntry {
+        // SAFETY: the caller's promise: nobody writes it.
+        let wqe = unsafe { SendWqe::read(self.ring, counter) };
+        LastEntry {
+            counter,
+            ds: wqe.ds() as u8,
+            opcode: wqe.opcode(),
+            inline: LastEntry::UNKNOWN,
+            fm_ce_se: wqe.fm_ce_se(),
+        }
     }
 
     /// Posts and rings an entry that is no request: a NOP, signalled, behind all that was posted; gives its

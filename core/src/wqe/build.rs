@@ -113,20 +113,17 @@ impl EntryWriter {
     #[inline(always)]
     pub(super) fn bytes(&mut self, offset: usize, bytes: &[u8]) {
         let place = self.at(offset);
-        let room = self.mask + 1 - ((self.start + offset) & self.mask);
-        if bytes.len() <= room {
-            // SAFETY: `room` bytes are left up to the ring's end.
-            unsafe { copy_short(bytes, place) }
-        } else {
-            let (head, tail) = bytes.split_at(room);
-            // SAFETY: the head fills the ring up to its end, and the tail is shorter than the ring,
-            // for the caller checked the entry's size against the free blocks.
-            unsafe {
-                place.copy_from_nonoverlapping(NonNull::from_ref(head).cast(), head.len());
-                self.base
-                    .copy_from_nonoverlapping(NonNull::from_ref(tail).cast(), tail.len());
+        // Where they reach no block's end they do not reach the ring's either.
+        if bytes.len() > BASIC_BLOCK - offset % BASIC_BLOCK {
+            let room = self.mask + 1 - ((self.start + offset) & self.mask);
+            if bytes.len() > room {
+                // SAFETY: `room` bytes are left up to the ring's end; the rest is shorter than the ring,
+                // for the caller checked the entry's size against the free blocks.
+                return unsafe { copy_over_end(bytes, place, room, self.base) };
             }
         }
+        // SAFETY: so many bytes are left up to the ring's end.
+        unsafe { copy_short(bytes, place) }
     }
 
     /// Writes one big-endian word.
@@ -134,6 +131,21 @@ impl EntryWriter {
     pub(super) fn word(&mut self, offset: usize, word: Be32) {
         // SAFETY: words are aligned to 4 and so lie within a block.
         unsafe { self.at(offset).cast::<Be32>().write(word) }
+    }
+}
+
+/// Copies what the ring's end divides: so many bytes before it, the rest from its start on.
+///
+/// # Safety
+/// `to` is valid for writes of `room` bytes, fewer than there are, and `start` for the rest.
+#[cold]
+#[inline(never)]
+unsafe fn copy_over_end(from: &[u8], to: NonNull<u8>, room: usize, start: NonNull<u8>) {
+    let (head, tail) = from.split_at(room);
+    // SAFETY: the caller's promise.
+    unsafe {
+        to.copy_from_nonoverlapping(NonNull::from_ref(head).cast(), head.len());
+        start.copy_from_nonoverlapping(NonNull::from_ref(tail).cast(), tail.len());
     }
 }
 
@@ -211,7 +223,8 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
             qpn_ds: Be32::new(qpn << 8 | ds),
             signature_flags: Be32::new(u32::from(fm_ce_se)),
             imm: operation.imm(),
-        },
+        }
+        .words(),
     );
     ds
 }

@@ -40,12 +40,13 @@ pub trait Operation: Sealed + Copy {
 }
 
 #[inline(always)]
-fn raddr(remote: Remote) -> RaddrSegment {
+fn raddr(remote: Remote) -> [Be64; 2] {
     RaddrSegment {
         raddr: Be64::new(remote.addr),
         rkey: Be32::new(remote.rkey),
         reserved: Be32::default(),
     }
+    .words()
 }
 
 macro_rules! operations {

@@ -21,7 +21,7 @@ pub trait Payload: Copy {
     /// There is never any data.
     const EMPTY: bool = false;
 
-    /// The most bytes of entry that it takes, in whole segments.
+    /// The most bytes of entry that it takes; of the last segment they may be a part.
     fn bound(&self) -> usize;
 
     /// Whether the queue can carry it.
@@ -78,7 +78,7 @@ fn write_sge(entry: &mut EntryWriter, offset: usize, sge: &Sge) -> usize {
     if sge.length == 0 {
         return offset;
     }
-    entry.put(offset, DataSegment::from(sge));
+    entry.put(offset, DataSegment::from(sge).words());
     offset + SEGMENT
 }
 
@@ -151,11 +151,17 @@ fn check_inline(given: usize, limits: &PayloadLimits) -> Result<(), PostError> {
 
 #[inline(always)]
 fn inline_bound(len: usize) -> usize {
-    if len == 0 {
-        return 0;
+    match len {
+        0 => 0,
+        _ => INLINE_HEADER + len,
     }
+}
+
+/// The offset behind so many bytes of data.
+#[inline(always)]
+fn behind(offset: usize, len: usize) -> usize {
     // `next_multiple_of` would divide; lengths are far from overflowing.
-    (INLINE_HEADER + len + SEGMENT - 1) & !(SEGMENT - 1)
+    offset + ((INLINE_HEADER + len + SEGMENT - 1) & !(SEGMENT - 1))
 }
 
 impl Payload for Inline<'_> {
@@ -183,7 +189,7 @@ impl Payload for Inline<'_> {
         }
         entry.word(offset, Be32::new(len as u32 | INLINE_FLAG));
         entry.bytes(offset + INLINE_HEADER, self.0);
-        offset + inline_bound(len)
+        behind(offset, len)
     }
 }
 
@@ -223,6 +229,6 @@ impl Payload for InlineList<'_> {
             entry.bytes(at, string);
             at += string.len();
         }
-        offset + inline_bound(len)
+        behind(offset, len)
     }
 }

@@ -127,6 +127,37 @@ pub struct DataSegment {
     pub addr: Be64,
 }
 
+/// Two words that follow each other, to be stored at once: a post is bound by how many stores it makes.
+#[inline(always)]
+fn pair(first: Be32, second: Be32) -> Be64 {
+    Be64::new(u64::from(first.get()) << 32 | u64::from(second.get()))
+}
+
+impl CtrlSegment {
+    /// The same, to be written in two stores.
+    #[inline(always)]
+    pub(super) fn words(self) -> [Be64; 2] {
+        let flags_imm = pair(self.signature_flags, self.imm);
+        [pair(self.opmod_idx_opcode, self.qpn_ds), flags_imm]
+    }
+}
+
+impl RaddrSegment {
+    /// As [`CtrlSegment::words`].
+    #[inline(always)]
+    pub(super) fn words(self) -> [Be64; 2] {
+        [self.raddr, pair(self.rkey, self.reserved)]
+    }
+}
+
+impl DataSegment {
+    /// As [`CtrlSegment::words`].
+    #[inline(always)]
+    pub(super) fn words(self) -> [Be64; 2] {
+        [pair(self.byte_count, self.lkey), self.addr]
+    }
+}
+
 impl From<&Sge> for DataSegment {
     #[inline(always)]
     fn from(sge: &Sge) -> Self {

@@ -1,7 +1,7 @@
 //! Reading entries back after a failure, and posting them again.
 
 use super::{MAX_DS, SendQueue};
-use crate::port::{LastEntry, SendDoorbell};
+use crate::port::SendDoorbell;
 use crate::queue::error::{PostError, Rejected};
 use crate::queue::ledger::Record;
 use crate::slab::Block;
@@ -55,7 +55,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 &self.ring,
                 counter,
                 qpn,
-                self.next_fence | self.unsignaled & fm_ce_se::SIGNALED,
+                self.next_fence | self.marks[0] & fm_ce_se::SIGNALED,
                 entry,
             )
             .ok_or(PostError::NoEntry)
@@ -80,15 +80,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             });
         }
         self.head = counter.wrapping_add(blocks);
-        // SAFETY: just written, and not written again before it completes.
-        let wqe = unsafe { SendWqe::read(self.ring, counter) };
-        self.last = LastEntry {
-            counter,
-            ds: wqe.ds() as u8,
-            opcode: wqe.opcode(),
-            inline: LastEntry::UNKNOWN,
-            fm_ce_se: wqe.fm_ce_se(),
-        };
+        // SAFETY: just written.
+        self.last = unsafe { self.read_back(counter) };
         self.staged += 1;
         self.extra = self.extra.wrapping_add(blocks - 1);
         Ok(())

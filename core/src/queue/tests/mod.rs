@@ -1,7 +1,9 @@
 //! Tests of the queues without a device: the tests write what a device would.
 
 mod ledger;
+mod list;
 mod repost;
+mod send;
 mod srq;
 mod srq_device;
 

@@ -1,30 +1,21 @@
 //! Entries that are read back and posted again: what the device then reads is what it would have
 //! read of the request posted anew.
 
+use super::send::{BLOCKS, Queue};
 use super::{keep, keep_all, memory};
 use crate::be::Be32;
-use crate::port::{DoorbellRecord, SendDoorbell, Staged};
-use crate::queue::{Ledger, LedgerSlot, PostError, RecvQueue, SendQueue, SendQueueInit};
+use crate::port::DoorbellRecord;
+use crate::queue::{Ledger, LedgerSlot, PostError, RecvQueue};
 use crate::random::Random;
 use crate::slab::Block;
 use crate::wqe::*;
 use crate::wr::{Remote, SendFlags, Sge, WrOpcode};
 use std::vec::Vec;
 
-const BLOCKS: u32 = 16;
-
 const REMOTE: Remote = Remote {
     addr: 0x1122_3344_5566_7788,
     rkey: 0x99aa_bbcc,
 };
-
-/// A doorbell that nobody hears.
-struct Silent;
-
-// SAFETY: there is no device.
-unsafe impl SendDoorbell for Silent {
-    fn ring(&mut self, _: &Staged) {}
-}
 
 /// An unsignalled request of a queue that suppresses flush completions is flagged so, but for the last
 /// that is rung; posted again elsewhere it keeps its flags, and a signalled one is not told in a mode of
@@ -66,69 +57,6 @@ fn only_the_last_that_is_rung_completes_when_it_is_flushed() {
             queue.send.ring();
             assert_eq!(flags(queue, again), expected);
         }
-    }
-}
-
-struct Queue {
-    send: SendQueue<'static, Rc, Silent>,
-    ledger: &'static Ledger<'static>,
-}
-
-impl Queue {
-    fn new(qp_num: u32) -> Self {
-        let slots = keep_all(BLOCKS as usize, LedgerSlot::default);
-        let ledger = &*keep(Ledger::new(slots, qp_num).expect("a power of two"));
-        // SAFETY: kept, and used by this queue alone.
-        let send = unsafe {
-            let ring = SendRing::new(memory(BLOCKS as usize * BASIC_BLOCK), BLOCKS);
-            SendQueue::new(SendQueueInit {
-                ring: ring.expect("sizes"),
-                ledger,
-                doorbell: Silent,
-                max_sge: 8,
-                max_inline: 300,
-                signal_all: false,
-            })
-        };
-        let mut send = send.expect("fits");
-        send.set_postable(true);
-        Self { send, ledger }
-    }
-
-    /// Moves the head on by so many blocks, of requests that are done.
-    fn advance(&mut self, blocks: u32) {
-        for _ in 0..blocks {
-            let counter = self.send.counter();
-            let posted = self.send.post_empty(0, (), Nop {}, SendFlags::empty());
-            posted.expect("room");
-            self.retire(counter);
-        }
-    }
-
-    /// The request at `counter` is told.
-    fn retire(&mut self, counter: u32) {
-        self.send.ring();
-        // SAFETY: the only poller.
-        unsafe {
-            let located = self.ledger.locate(counter as u16).expect("in flight");
-            self.ledger.release(&self.ledger.take(located).0);
-        }
-    }
-
-    fn clear(&mut self) -> Vec<(u64, u32)> {
-        let mut unfinished = Vec::new();
-        // SAFETY: poster and poller; there is no device.
-        unsafe {
-            self.send
-                .clear(|request| unfinished.push((request.wr_id, request.counter)));
-        }
-        self.send.set_postable(true);
-        unfinished
-    }
-
-    fn bytes(&self, counter: u32) -> Option<Vec<u8>> {
-        let (head, tail) = self.send.entry(counter)?.bytes();
-        Some([head, tail].concat())
     }
 }
 

@@ -1,0 +1,82 @@
+//! A send queue without a device.
+
+use super::{keep, keep_all, memory};
+use crate::port::{SendDoorbell, Staged};
+use crate::queue::{Ledger, LedgerSlot, SendQueue, SendQueueInit};
+use crate::wqe::{BASIC_BLOCK, Nop, Rc, SendRing};
+use crate::wr::SendFlags;
+use std::vec::Vec;
+
+/// Of the ring.
+pub const BLOCKS: u32 = 16;
+
+/// A doorbell that nobody hears.
+pub struct Silent;
+
+// SAFETY: there is no device.
+unsafe impl SendDoorbell for Silent {
+    fn ring(&mut self, _: &Staged) {}
+}
+
+pub struct Queue {
+    pub send: SendQueue<'static, Rc, Silent>,
+    pub ledger: &'static Ledger<'static>,
+}
+
+impl Queue {
+    pub fn new(qp_num: u32) -> Self {
+        let slots = keep_all(BLOCKS as usize, LedgerSlot::default);
+        let ledger = &*keep(Ledger::new(slots, qp_num).expect("a power of two"));
+        // SAFETY: kept, and used by this queue alone.
+        let send = unsafe {
+            let ring = SendRing::new(memory(BLOCKS as usize * BASIC_BLOCK), BLOCKS);
+            SendQueue::new(SendQueueInit {
+                ring: ring.expect("sizes"),
+                ledger,
+                doorbell: Silent,
+                max_sge: 8,
+                max_inline: 300,
+                signal_all: false,
+            })
+        };
+        let mut send = send.expect("fits");
+        send.set_postable(true);
+        Self { send, ledger }
+    }
+
+    /// Moves the head on by so many blocks, of requests that are done.
+    pub fn advance(&mut self, blocks: u32) {
+        for _ in 0..blocks {
+            let counter = self.send.counter();
+            let posted = self.send.post_empty(0, (), Nop {}, SendFlags::empty());
+            posted.expect("room");
+            self.retire(counter);
+        }
+    }
+
+    /// The request at `counter` is told.
+    pub fn retire(&mut self, counter: u32) {
+        self.send.ring();
+        // SAFETY: the only poller.
+        unsafe {
+            let located = self.ledger.locate(counter as u16).expect("in flight");
+            self.ledger.release(&self.ledger.take(located).0);
+        }
+    }
+
+    pub fn clear(&mut self) -> Vec<(u64, u32)> {
+        let mut unfinished = Vec::new();
+        // SAFETY: poster and poller; there is no device.
+        unsafe {
+            self.send
+                .clear(|request| unfinished.push((request.wr_id, request.counter)));
+        }
+        self.send.set_postable(true);
+        unfinished
+    }
+
+    pub fn bytes(&self, counter: u32) -> Option<Vec<u8>> {
+        let (head, tail) = self.send.entry(counter)?.bytes();
+        Some([head, tail].concat())
+    }
+}
