@@ -1,9 +1,9 @@
 //! What posting and polling cost from Rust: what `cost.c` does through the C interface. `cargo xtask
 //! c-cost` compares them.
 
-use bellwire::queue::Completion;
+use bellwire::queue::{Completion, SendRequest};
 use bellwire::soft::HcaConfig;
-use bellwire::wqe::RdmaWrite;
+use bellwire::wqe::{Inline, Rc, RdmaWrite};
 use bellwire::wr::{Remote, SendFlags, Sge};
 use bellwire::{Cq, Device, Qp};
 use bellwire_benches::looped;
@@ -14,12 +14,37 @@ const BATCHES: u32 = 20000;
 const BYTES: u32 = 8;
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
+static DATA: [u8; BYTES as usize] = [0; BYTES as usize];
+
+/// What a `bw_rdma_wr` has.
+struct Wr {
+    wr_id: u64,
+    from: Sge,
+    data: &'static [u8],
+    remote: Remote,
+    flags: SendFlags,
+}
+
+impl Wr {
+    #[inline(always)]
+    fn request<P>(&self, payload: P) -> Option<SendRequest<'_, Rc, RdmaWrite, P>> {
+        Some(SendRequest {
+            wr_id: self.wr_id,
+            address: (),
+            operation: RdmaWrite {
+                remote: self.remote,
+            },
+            payload,
+            flags: self.flags,
+        })
+    }
+}
+
 struct End {
     qp: Qp,
     cq: Cq,
-    from: Sge,
     to: Remote,
-    data: [u8; BYTES as usize],
+    list: Vec<Wr>,
     told: [Option<Completion<'static>>; BATCH as usize],
 }
 
@@ -30,7 +55,7 @@ impl End {
             let write = RdmaWrite {
                 remote: black_box(self.to),
             };
-            let posted = sq.post_inline(wr_id, (), write, black_box(&self.data), SIGNALED);
+            let posted = sq.post_inline(wr_id, (), write, black_box(&DATA), SIGNALED);
             posted.expect("there is room");
         }
     }
@@ -64,20 +89,18 @@ impl End {
 
     fn post_list(&mut self) {
         let sq = self.qp.sq();
-        for wr_id in 0..BATCH {
-            let write = RdmaWrite {
-                remote: black_box(self.to),
-            };
-            // SAFETY: memory of a region that is there until the completion is.
-            let posted = unsafe { sq.post(wr_id, (), write, black_box(self.from), SIGNALED) };
-            posted.expect("there is room");
-        }
+        // SAFETY: memory of a region that is there until the completion is.
+        let posted = unsafe { sq.post_list(&self.list, |wr| wr.request(wr.from)) };
+        assert_eq!(posted, Ok(self.list.len()));
         sq.ring();
     }
 
     fn post_inline_list(&mut self) {
-        self.post_one_by_one();
-        self.ring();
+        let sq = self.qp.sq();
+        // SAFETY: inline.
+        let posted = unsafe { sq.post_list(&self.list, |wr| wr.request(Inline(wr.data))) };
+        assert_eq!(posted, Ok(self.list.len()));
+        sq.ring();
     }
 }
 
@@ -159,9 +182,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut end = End {
         qp,
         cq,
-        from: region.sge(0, BYTES),
         to: region.remote(0),
-        data: [0; BYTES as usize],
+        list: (0..BATCH)
+            .map(|wr_id| Wr {
+                wr_id,
+                from: region.sge(0, BYTES),
+                data: &DATA,
+                remote: region.remote(0),
+                flags: SIGNALED,
+            })
+            .collect(),
         told: [const { None }; BATCH as usize],
     };
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -9,6 +9,7 @@
 //! turns, in which the entries and registers stay in the cache, as they would beside a NIC that takes
 //! them from there.
 
+use bellwire::queue::SendRequest;
 use bellwire::wqe::RdmaWrite;
 use bellwire::wr::{Remote, SendFlags, Sge};
 use bellwire::{Cq, Device, ProviderKind, Qp};
@@ -55,6 +56,15 @@ struct Ours {
     cq: Cq,
     from: Sge,
     to: Remote,
+    list: Vec<Wr>,
+}
+
+/// A request of a batch, prepared as those of `theirs.c` are.
+struct Wr {
+    wr_id: u64,
+    from: Sge,
+    to: Remote,
+    flags: SendFlags,
 }
 
 /// A request of 64 bytes by address.
@@ -81,11 +91,20 @@ fn measured_ours_post(ours: &mut Ours, kind: c_int) -> bool {
             }
         }
         BATCHED => {
-            for wr_id in 0..REQUESTS as u64 {
-                posted &= post_one(ours, wr_id, SendFlags::SIGNALED);
-                if wr_id as usize % BATCH == BATCH - 1 {
-                    ours.qp.sq().ring();
-                }
+            let request = |wr: &Wr| {
+                Some(SendRequest {
+                    wr_id: wr.wr_id,
+                    address: (),
+                    operation: RdmaWrite { remote: wr.to },
+                    payload: wr.from,
+                    flags: wr.flags,
+                })
+            };
+            for list in ours.list.chunks(BATCH) {
+                let sq = ours.qp.sq();
+                // SAFETY: memory of a region that is there until the completion is.
+                posted &= unsafe { sq.post_list(list, request) }.is_ok();
+                sq.ring();
             }
         }
         _ => {
@@ -189,7 +208,20 @@ impl Way {
                 let (from, to) = (region.sge(0, BYTES), region.remote(1024));
                 // It stays as long as the process.
                 std::mem::forget(region);
-                Self::Ours(Box::new(Ours { qp, cq, from, to }))
+                let request = |wr_id| Wr {
+                    wr_id,
+                    from,
+                    to,
+                    flags: SendFlags::SIGNALED,
+                };
+                let list = (0..REQUESTS as u64).map(request).collect();
+                Self::Ours(Box::new(Ours {
+                    qp,
+                    cq,
+                    from,
+                    to,
+                    list,
+                }))
             }
             "post_send" => Self::Theirs(Theirs::open(library, device, false)?),
             "wr" => Self::Theirs(Theirs::open(library, device, true)?),

@@ -2,11 +2,12 @@
 
 use crate::code::*;
 use crate::failure::post_code;
-use crate::post::{bytes, flags, post_each, sq};
+use crate::post::{bytes, flags, refuse, requests, sq};
 use crate::qp::bw_qp;
 use crate::transport::AnySq;
 use crate::wr::bw_sge;
 use hw::QpSendQueue;
+use hw::queue::SendRequest;
 use hw::wqe::{Inline, Operation, Payload, RdmaRead, RdmaWrite, Supports, Transport};
 use hw::wr::{Remote, Sge};
 use std::ffi::c_int;
@@ -45,21 +46,42 @@ where
     T: hw::Connected + Supports<O>,
     T: for<'a> Transport<Address<'a> = ()>,
 {
+    let request = |wr: &bw_rdma_wr| {
+        let remote = Remote {
+            addr: wr.remote_addr,
+            rkey: wr.rkey,
+        };
+        Ok(SendRequest {
+            wr_id: wr.wr_id,
+            address: (),
+            operation: operation(remote),
+            payload: payload(&wr.sge).ok_or(BW_ENULL)?,
+            flags: flags(wr.send_flags).ok_or(BW_EINVAL)?,
+        })
+    };
     // SAFETY: the caller's promise, about the memory too.
     unsafe {
+        let list = match requests(wr, num) {
+            Ok(list) => list,
+            Err(code) => return code as c_int,
+        };
         let sq = &mut *sq;
-        let code = post_each(wr, num, bad_wr, |wr| {
-            let flags = flags(wr.send_flags).ok_or(BW_EINVAL)?;
-            let payload = payload(&wr.sge).ok_or(BW_ENULL)?;
-            let remote = Remote {
-                addr: wr.remote_addr,
-                rkey: wr.rkey,
-            };
-            sq.post(wr.wr_id, (), operation(remote), payload, flags)
-                .map_err(post_code)
-        });
+        let posted = sq.post_list(list, |wr| request(wr).ok());
         sq.ring();
-        code
+        let (index, error) = match posted {
+            Ok(index) => (index, None),
+            Err(bad) => (bad.index, Some(bad.error)),
+        };
+        let Some(wr) = list.get(index) else {
+            return BW_OK as c_int;
+        };
+        let code = match (error, request(wr)) {
+            (Some(error), _) => post_code(error),
+            (None, Err(code)) => code,
+            // It would be posted.
+            (None, Ok(_)) => return BW_OK as c_int,
+        };
+        refuse(wr, bad_wr, code)
     }
 }
 

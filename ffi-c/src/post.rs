@@ -55,12 +55,17 @@ pub(crate) fn flags(bits: u32) -> Option<SendFlags> {
 /// `data` is NULL or points to `length` bytes that nobody writes while the reference lives.
 #[inline(always)]
 pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: u32) -> Option<&'a [u8]> {
-    if length == 0 {
-        return Some(&[]);
+    /// A branch, where the compiler would select.
+    #[cold]
+    #[inline(never)]
+    fn nowhere<'a>(length: u32) -> Option<&'a [u8]> {
+        (length == 0).then_some(&[])
+    }
+    if data.is_null() {
+        return nowhere(length);
     }
     // SAFETY: not NULL; the caller's promise.
-    let bytes = || unsafe { std::slice::from_raw_parts(data.cast(), length as usize) };
-    (!data.is_null()).then(bytes)
+    Some(unsafe { std::slice::from_raw_parts(data.cast(), length as usize) })
 }
 
 /// # Safety
@@ -77,6 +82,35 @@ pub(crate) unsafe fn list<'a>(sg_list: *const bw_sge, num: u32) -> Result<&'a [S
     Ok(unsafe { std::slice::from_raw_parts(sg_list.cast(), num as usize) })
 }
 
+/// The requests of an array.
+///
+/// # Safety
+/// `wr` is NULL or has `num` requests.
+#[inline(always)]
+pub(crate) unsafe fn requests<'a, R>(wr: *const R, num: u32) -> Result<&'a [R], bw_error> {
+    if num == 0 {
+        return Ok(&[]);
+    }
+    if wr.is_null() {
+        return Err(BW_ENULL);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(wr, num as usize) })
+}
+
+/// Tells which request was refused, and why.
+///
+/// # Safety
+/// `bad_wr` is NULL or a place for a pointer.
+#[inline(always)]
+pub(crate) unsafe fn refuse<R>(wr: &R, bad_wr: *mut *const R, code: bw_error) -> c_int {
+    if !bad_wr.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { bad_wr.write(wr) };
+    }
+    code as c_int
+}
+
 /// Posts a list up to the first request that is refused.
 ///
 /// # Safety
@@ -88,21 +122,15 @@ pub(crate) unsafe fn post_each<R>(
     bad_wr: *mut *const R,
     mut post: impl FnMut(&R) -> Result<(), bw_error>,
 ) -> c_int {
-    if num == 0 {
-        return BW_OK as c_int;
-    }
-    if wr.is_null() {
-        return BW_ENULL as c_int;
-    }
     // SAFETY: the caller's promise.
-    let list = unsafe { std::slice::from_raw_parts(wr, num as usize) };
+    let list = match unsafe { requests(wr, num) } {
+        Ok(list) => list,
+        Err(code) => return code as c_int,
+    };
     for wr in list {
         if let Err(code) = post(wr) {
-            if !bad_wr.is_null() {
-                // SAFETY: a place for a pointer.
-                unsafe { bad_wr.write(wr) };
-            }
-            return code as c_int;
+            // SAFETY: as above.
+            return unsafe { refuse(wr, bad_wr, code) };
         }
     }
     BW_OK as c_int

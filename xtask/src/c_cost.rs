@@ -1,37 +1,55 @@
-//! `cargo xtask c-cost`: what a call costs through the C interface, beside the same from Rust.
+//! `cargo xtask c-cost`: what a call costs through the C interface, beside the same from Rust:
+//! nanoseconds, and instructions by Valgrind.
 
 use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
 
 use crate::{
+    callgrind::instructions,
     command::{command, shown, stream},
     install::{self, Place},
     page,
     run::Run,
+    steps::need_packages,
     workspace::Workspace,
 };
 
-/// What the programs print a line of, in this order; and what it is.
-const CALLS: [(&str, &str); 5] = [
-    ("post", "post a WRITE of 8 bytes inline"),
-    ("poll", "poll one completion"),
-    ("poll-list", "poll 64 at once, each"),
+/// What the programs print a line of, in this order; the function that is measured, and what it is.
+const CALLS: [(&str, &str, &str); 5] = [
+    (
+        "post",
+        "*post_one_by_one*",
+        "post a WRITE of 8 bytes inline",
+    ),
+    ("poll", "*poll_one_by_one*", "poll one completion"),
+    ("poll-list", "*poll_all*", "poll 64 at once, each"),
     (
         "post-list",
+        "*post_list*",
         "post 64 WRITEs by SGE at once and execute them, each",
     ),
-    ("post-inline-list", "the same inline"),
+    ("post-inline-list", "*post_inline_list*", "the same inline"),
 ];
 
-/// The programs run in turns; of each figure the least counts.
-const TURNS: usize = 5;
+/// The programs run in turns; of each figure the median counts.
+const TURNS: usize = 9;
+
+/// Requests of a batch of the programs.
+const BATCH: u32 = 64;
+
+/// Batches whose instructions are counted.
+const BATCHES: u32 = 1000;
+
+/// Of each call.
+type Figures = [f64; CALLS.len()];
 
 /// Compares, prints the table, and writes it to the page.
 ///
 /// # Errors
-/// What does not build, or a program that failed.
+/// What is lacking or does not build, or a program that failed.
 pub fn c_cost(workspace: &Workspace) -> Result<ExitCode> {
+    need_packages(&["gcc", "valgrind"])?;
     let dir = workspace.root().join(workspace.target("c-cost"));
     let place = Place::in_prefix(&dir);
     install::put(workspace, &place, false)?;
@@ -51,42 +69,69 @@ pub fn c_cost(workspace: &Workspace) -> Result<ExitCode> {
         "it does not build"
     );
     let ours = workspace.target("release/c-cost");
-    let (mut c, mut rust) = ([f64::MAX; 5], [f64::MAX; 5]);
+    let (mut c, mut rust) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        measure(&theirs, &mut c)?;
-        measure(&ours, &mut rust)?;
+        c.push(times(&theirs)?);
+        rust.push(times(&ours)?);
     }
-    let text = table(&c, &rust);
+    let [c, rust] = [(&theirs, c), (&ours, rust)].map(|(program, times)| {
+        let counted = counted(program)?;
+        Ok::<_, anyhow::Error>((medians(&times), counted))
+    });
+    let text = table(&c?, &rust?);
     println!("{text}");
     page::write("c-cost", &text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a program, and keeps what is less than before.
-fn measure(program: &Path, least: &mut [f64; 5]) -> Result<()> {
+/// Runs a program.
+fn times(program: &Path) -> Result<Figures> {
     let mut program = command(&program.display().to_string());
     println!("$ {}", shown(&program));
     let mut figures = Vec::new();
     let status = stream(&mut program, |line| figures.extend(figure(line)))?;
     ensure!(status.success(), "{}: {status}", shown(&program));
-    let figures: [f64; 5] = (figures.try_into().ok()).context("it printed something else")?;
-    for (least, figure) in least.iter_mut().zip(figures) {
-        *least = least.min(figure);
+    (figures.try_into().ok()).context("it printed something else")
+}
+
+fn medians(times: &[Figures]) -> Figures {
+    std::array::from_fn(|call| {
+        let mut all: Vec<_> = times.iter().map(|figures| figures[call]).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+    })
+}
+
+/// Instructions of each call, for one request.
+fn counted(program: &Path) -> Result<Figures> {
+    let mut figures = Figures::default();
+    for (figure, (call, function, _)) in figures.iter_mut().zip(CALLS) {
+        let counted = instructions(function, |valgrind| {
+            valgrind.arg(program).arg(call).arg(BATCHES.to_string());
+        })?;
+        *figure = counted as f64 / f64::from(BATCH * BATCHES);
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// The figure of a line, if it is one of the programs' own.
 fn figure(line: &str) -> Option<f64> {
     let (name, figure) = line.trim_end().split_once(' ')?;
-    let known = CALLS.iter().any(|(call, _)| *call == name);
+    let known = CALLS.iter().any(|(call, ..)| *call == name);
     known.then(|| figure.parse().ok())?
 }
 
-fn table(c: &[f64; 5], rust: &[f64; 5]) -> String {
-    let mut text = "| ns | C | Rust | more |\n|---|---|---|---|\n".to_owned();
-    for ((_, what), (c, rust)) in CALLS.iter().zip(c.iter().zip(rust)) {
-        text += &format!("| {what} | {c:.1} | {rust:.1} | {:.1} |\n", c - rust);
+/// Of times and instructions.
+fn table(c: &(Figures, Figures), rust: &(Figures, Figures)) -> String {
+    let mut text = "| | C | Rust | more |\n|---|---|---|---|\n".to_owned();
+    for (at, (.., what)) in CALLS.iter().enumerate() {
+        let cell = |time: f64, count: f64| format!(" {time:.1} ns, {:.0} |", count.round() + 0.0);
+        let (c, rust) = ([c.0[at], c.1[at]], [rust.0[at], rust.1[at]]);
+        text += &format!("| {what} |");
+        for [time, count] in [c, rust, [c[0] - rust[0], c[1] - rust[1]]] {
+            text += &cell(time, count);
+        }
+        text += "\n";
     }
     text
 }
@@ -105,7 +150,14 @@ mod tests {
 
     #[test]
     fn a_table_says_how_much_more() {
-        let text = table(&[7.3; 5], &[5.6; 5]);
-        assert!(text.contains("| poll one completion | 7.3 | 5.6 | 1.7 |"));
+        let text = table(&([7.3; 5], [40.0; 5]), &([5.6; 5], [41.0; 5]));
+        let row = "| poll one completion | 7.3 ns, 40 | 5.6 ns, 41 | 1.7 ns, -1 |";
+        assert!(text.contains(row), "{text}");
+    }
+
+    #[test]
+    fn the_median_counts() {
+        let times = [[3.0; 5], [1.0; 5], [2.0; 5]];
+        assert_eq!(medians(&times), [2.0; 5]);
     }
 }

@@ -5,6 +5,7 @@
 //! programs where there are real RDMA devices.
 
 mod c_cost;
+mod callgrind;
 mod command;
 mod cost;
 mod install;

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
+    callgrind::instructions,
     command::{command, stream},
     page,
     run::Run,
@@ -113,18 +114,14 @@ impl Bench {
 
     /// Instructions of a request.
     fn counted(&self, way: &str, kind: &str, what: &str) -> Result<f64> {
-        let mut valgrind = command("valgrind --tool=callgrind --callgrind-out-file=/dev/null");
-        valgrind
-            .arg(format!("--toggle-collect=*measured_*_{what}*"))
-            .arg("--fair-sched=yes")
-            .arg(&self.program)
-            .env("LD_PRELOAD", &self.preload)
-            .arg(DEVICE)
-            .arg(&self.theirs)
-            .args([way, kind, &ROUNDS.to_string()]);
-        let said = valgrind.output().context("cannot start valgrind")?;
-        let said = String::from_utf8_lossy(&said.stderr).into_owned();
-        let counted = collected(&said).with_context(|| format!("valgrind said: {said}"))?;
+        let counted = instructions(&format!("*measured_*_{what}*"), |valgrind| {
+            valgrind
+                .arg(&self.program)
+                .env("LD_PRELOAD", &self.preload)
+                .arg(DEVICE)
+                .arg(&self.theirs)
+                .args([way, kind, &ROUNDS.to_string()]);
+        })?;
         Ok(counted as f64 / (ROUNDS * REQUESTS) as f64)
     }
 }
@@ -137,12 +134,6 @@ fn times(line: &str) -> Option<((String, String), [f64; 2])> {
         WAYS.iter().any(|(name, _)| *name == way) && KINDS.iter().any(|(name, _)| *name == kind);
     let figures = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
     known.then(|| ((way.to_owned(), kind.to_owned()), figures))
-}
-
-/// What Valgrind says that it collected.
-fn collected(said: &str) -> Option<u64> {
-    let line = said.lines().find(|line| line.contains("Collected : "))?;
-    line.rsplit(' ').next()?.parse().ok()
 }
 
 fn table(times: &Figures, instructions: &Figures) -> Result<String> {
@@ -187,11 +178,6 @@ mod tests {
         ] {
             assert_eq!(times(other), None);
         }
-        assert_eq!(
-            collected("==7== Events    : Ir\n==7== Collected : 812\n"),
-            Some(812)
-        );
-        assert_eq!(collected("==7== Collected\n"), None);
     }
 
     #[test]
