@@ -4,10 +4,10 @@ use crate::provider::Provider;
 use crate::rule::rules;
 use crate::support::told;
 use bellwire::be::Be32;
-use bellwire::queue::Completion;
+use bellwire::queue::{Completion, PostError, SendRequest};
 use bellwire::wqe::*;
 use bellwire::wr::{Remote, SendFlags, WcStatus};
-use bellwire::{ConnectAttr, QpInit};
+use bellwire::{ConnectAttr, QpInit, QpSendQueue};
 use bellwire_tests::fixture::*;
 
 rules! {
@@ -37,6 +37,11 @@ rules! {
         "The request that fails completes with its error, those behind it as flushed, in order.";
     those_before_the_failed_succeed: "IBTA vol. 1, 10.3.1.7",
         "Requests before the one that fails are told as executed.";
+    a_batch_leaves_room_for_what_is_posted_meanwhile: "bellwire, Cq::poll",
+        "Requests posted while a batch is told find its room, in the queue and at the completion queue, \
+         which does not overrun.";
+    a_list_is_posted_up_to_what_is_refused: "ibv_post_send(3), bad_wr",
+        "Of a list the requests before the one that is refused are executed, the others left alone.";
     nothing_comes_after_the_last: "ibv_poll_cq(3)",
         "When everything was told a poll gives nothing, and goes on giving nothing.";
 }
@@ -299,6 +304,80 @@ fn those_before_the_failed_succeed(p: &Provider) {
     assert_eq!(retired, [2, 2, 1, 1, 1, 1, 1, 1], "each request once");
     assert!(all[..2].iter().all(|done| done.result.is_ok()));
     assert!(all[2..].iter().all(|done| done.result.is_err()));
+}
+
+fn a_batch_leaves_room_for_what_is_posted_meanwhile(p: &Provider) {
+    const ALL: u64 = 2000;
+    let (mut a, b) = p.pair();
+    let remote = b.region.remote(0);
+    let (mut posted, mut told) = (0, 0);
+    let mut post = |sq: &mut QpSendQueue<Rc>| {
+        let bytes = Inline(&[1; 8]);
+        // SAFETY: inline.
+        let result = unsafe { sq.post(posted, (), RdmaWrite { remote }, bytes, SIGNALED) };
+        posted += u64::from(result.is_ok());
+        result
+    };
+    while post(a.qp.sq()).is_ok() {}
+    a.qp.sq().ring();
+    until("everything to be told", || {
+        let sq = a.qp.sq();
+        a.cq.poll(100, |completion| {
+            assert!(completion.result.is_ok(), "{completion:?}");
+            assert_eq!(completion.wr_id, told);
+            told += 1;
+            if told <= ALL {
+                post(sq).expect("the room of what is told");
+                sq.ring();
+            }
+        });
+        told >= ALL
+    });
+    until("the last", || {
+        a.cq.poll(100, |completion| {
+            assert!(completion.result.is_ok(), "{completion:?}");
+            told += 1;
+        });
+        told >= posted
+    });
+    a.nothing();
+    assert_eq!((told, a.cq.overrun(), a.cq.stale()), (posted, false, 0));
+}
+
+fn a_list_is_posted_up_to_what_is_refused(p: &Provider) {
+    let (mut a, b) = p.pair();
+    let long = vec![7; a.qp.sq().limits().max_inline as usize + 1];
+    let list = [1_u64, 2, 3, 4, 5];
+    let request = |&wr_id: &u64| {
+        let remote = b.region.remote(wr_id as usize);
+        Some(SendRequest {
+            wr_id,
+            address: (),
+            operation: RdmaWrite { remote },
+            payload: Inline(if wr_id == 4 { &long } else { &long[..1] }),
+            flags: SIGNALED,
+        })
+    };
+    // SAFETY: inline.
+    let error = unsafe { a.qp.sq().post_list(&list, request) }.expect_err("the fourth is too long");
+    assert_eq!(error.index, 3);
+    assert!(matches!(error.error, PostError::InlineTooLong { .. }));
+    a.qp.sq().ring();
+    for wr_id in 1..=3 {
+        told(&mut a, wr_id, WcStatus::Success);
+    }
+    a.nothing();
+    let mut written = [0; 6];
+    b.region.read(0, &mut written);
+    assert_eq!(written, [0, 7, 7, 7, 0, 0]);
+    // Shorter, without that one: as many as are asked for.
+    // SAFETY: as above.
+    let posted = unsafe { a.qp.sq().post_list(&list[..2], request) };
+    assert_eq!(posted, Ok(2));
+    a.qp.sq().ring();
+    for wr_id in 1..=2 {
+        told(&mut a, wr_id, WcStatus::Success);
+    }
 }
 
 fn nothing_comes_after_the_last(p: &Provider) {
