@@ -1254,8 +1254,8 @@ typedef struct bw_port_info {
 typedef struct bw_cq_attr {
     // `sizeof(bw_cq_attr)`.
     uint32_t size;
-    // Entries, at least 1; rounded up to a power of two. `bw_qp_cq_entries` tells what a queue pair
-    // needs.
+    // Entries, at least 1; the queue has a power of two, and some more (`bw_cq_query`).
+    // `bw_qp_cq_entries` tells what a queue pair needs.
     uint32_t entries;
     // Queue pairs that can complete here, up to 65536; 0 is 256.
     uint32_t max_qp;

@@ -28,8 +28,8 @@ pub struct bw_cq {
 pub struct bw_cq_attr {
     /// `sizeof(bw_cq_attr)`.
     pub size: u32,
-    /// Entries, at least 1; rounded up to a power of two. `bw_qp_cq_entries` tells what a queue pair
-    /// needs.
+    /// Entries, at least 1; the queue has a power of two, and some more (`bw_cq_query`).
+    /// `bw_qp_cq_entries` tells what a queue pair needs.
     pub entries: u32,
     /// Queue pairs that can complete here, up to 65536; 0 is 256.
     pub max_qp: u32,

@@ -167,8 +167,9 @@ impl Cq {
         }
     }
 
-    /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. When
-    /// there are none, requests go on whose time has come.
+    /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. What `each`
+    /// posts finds the room of those that it was given. When there are none, requests go on whose time has
+    /// come.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'static>)) -> usize {
         #[cfg(feature = "verbs")]

@@ -50,7 +50,8 @@ fn with_batch(entries: u32, max: u32) -> u32 {
 }
 
 impl Device {
-    /// Creates a completion queue of at least `entries` entries, for up to 256 queue pairs.
+    /// Creates a completion queue of at least `entries` entries, for up to 256 queue pairs. It has a power of
+    /// two, and some more than was asked for: [`Cq::poll`] gives those of a batch back together.
     /// [`QpInit::cq_entries`](crate::QpInit::cq_entries) tells what a queue pair needs.
     ///
     /// # Errors
