@@ -313,7 +313,16 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             Err(error) => return Err(Rejected { error, block }),
         };
         // SAFETY: reserved; the block's memory stays untouched while the ledger holds it.
-        unsafe { self.write(wr_id, address, operation, sge, flags, reserved) };
+        unsafe {
+            let request = SendRequest {
+                wr_id,
+                address,
+                operation,
+                payload: sge,
+                flags,
+            };
+            self.write(request, reserved);
+        }
         Ok(())
     }
 
@@ -342,7 +351,16 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     {
         self.reserve::<O, _>(&payload)?;
         // SAFETY: reserved; the memory is the caller's promise.
-        unsafe { self.write(wr_id, address, operation, payload, flags, None) };
+        unsafe {
+            let request = SendRequest {
+                wr_id,
+                address,
+                operation,
+                payload,
+                flags,
+            };
+            self.write(request, None);
+        }
         Ok(())
     }
 
@@ -390,15 +408,11 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[inline(always)]
     unsafe fn write<O: Operation, P: Payload>(
         &mut self,
-        wr_id: u64,
-        address: Address<'_, T>,
-        operation: O,
-        payload: P,
-        flags: SendFlags,
+        request: SendRequest<'_, T, O, P>,
         block: Option<Block<'m>>,
     ) {
         // SAFETY: the caller's promise.
-        self.last = unsafe { self.write_entry(wr_id, address, operation, payload, flags, block) };
+        self.last = unsafe { self.write_entry(request, block) };
         // SAFETY: each has a slot of its own, of at most 32768. So told, the compiler knows of a request that
         // is rung where it was posted that there is one.
         self.staged = unsafe { self.staged.unchecked_add(1) };
@@ -411,13 +425,16 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[inline(always)]
     unsafe fn write_entry<O: Operation, P: Payload>(
         &mut self,
-        wr_id: u64,
-        address: Address<'_, T>,
-        operation: O,
-        payload: P,
-        flags: SendFlags,
+        request: SendRequest<'_, T, O, P>,
         block: Option<Block<'m>>,
     ) -> LastEntry {
+        let SendRequest {
+            wr_id,
+            address,
+            operation,
+            payload,
+            flags,
+        } = request;
         // A table, for flags are rarely known when this is compiled.
         let mut fm_ce_se = self.marks[usize::from(flags.bits()) % self.marks.len()];
         if !flags.contains(SendFlags::FENCE) {

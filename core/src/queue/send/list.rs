@@ -66,16 +66,8 @@ impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
                     }
                 }
             }
-            let SendRequest {
-                wr_id,
-                address,
-                operation,
-                payload,
-                flags,
-            } = request;
             // SAFETY: there is room; the memory is the caller's promise.
-            let entry =
-                unsafe { queue.write_entry(wr_id, address, operation, payload, flags, None) };
+            let entry = unsafe { queue.write_entry(request, None) };
             listed.last = entry.counter;
             left.next();
         }
