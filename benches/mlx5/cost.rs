@@ -122,26 +122,29 @@ fn measured_ours_post(ours: &mut Ours, kind: c_int) -> bool {
     posted
 }
 
+/// How many were found, up to so many; `None`: one failed.
 #[inline(never)]
-fn measured_ours_poll(ours: &mut Ours, kind: c_int, count: usize) -> Option<usize> {
+fn measured_ours_poll(ours: &mut Ours, count: usize) -> Option<usize> {
+    let (mut found, mut good) = (0, true);
+    while found < count
+        && let Some(completion) = ours.cq.poll_one()
+    {
+        good &= completion.result.is_ok();
+        found += 1;
+    }
+    good.then_some(found)
+}
+
+/// As [`measured_ours_poll`], [`BATCH`] at once.
+#[inline(never)]
+fn measured_ours_poll_batch(ours: &mut Ours, count: usize) -> Option<usize> {
     let (mut found, mut good) = (0, true);
     while found < count {
-        let now = match kind {
-            BATCHED => ours
-                .cq
-                .poll(BATCH, |completion| good &= completion.result.is_ok()),
-            _ => match ours.cq.poll_one() {
-                Some(completion) => {
-                    good &= completion.result.is_ok();
-                    1
-                }
-                None => 0,
-            },
-        };
-        if now == 0 {
+        let polled = (ours.cq).poll(BATCH, |completion| good &= completion.result.is_ok());
+        if polled == 0 {
             break;
         }
-        found += now;
+        found += polled;
     }
     good.then_some(found)
 }
@@ -247,7 +250,8 @@ impl Way {
     /// How many there were, up to so many. `None`: something failed.
     fn poll(&mut self, kind: c_int, count: usize) -> Option<usize> {
         match self {
-            Self::Ours(ours) => measured_ours_poll(ours, kind, count),
+            Self::Ours(ours) if kind == BATCHED => measured_ours_poll_batch(ours, count),
+            Self::Ours(ours) => measured_ours_poll(ours, count),
             Self::Theirs(theirs) => {
                 // SAFETY: open.
                 let found = unsafe { (theirs.poll)(theirs.side, kind, count as c_int) };

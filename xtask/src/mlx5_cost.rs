@@ -151,7 +151,9 @@ fn table(times: &Figures, instructions: &Figures) -> Result<String> {
                     .get(&key)
                     .zip(instructions.get(&key))
                     .context("a figure")?;
-                text += &format!(" {:.1} ns, {:.0} |", time[at], count[at]);
+                let (time, count) = (time[at], count[at]);
+                let digits = usize::from(count < 10.0);
+                text += &format!(" {time:.1} ns, {count:.digits$} |");
             }
             text += "\n";
         }
