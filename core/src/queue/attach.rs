@@ -74,12 +74,17 @@ pub struct QueueSlot<'m> {
     /// Entries reserved for its own queues; those of a shared one are reserved once for all.
     reserved: u32,
     reserves_shared: bool,
-    /// It reserved what it needs.
-    reserving: bool,
     /// The next slot to take when this one is, while nothing is attached.
     pub(super) next_free: u32,
     pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     pub(super) recv: RecvSide<'m>,
+}
+
+impl QueueSlot<'_> {
+    /// Whether entries are reserved for what is attached.
+    fn reserves(&self) -> bool {
+        self.reserved != 0 || self.reserves_shared
+    }
 }
 
 impl Default for QueueSlot<'_> {
@@ -90,7 +95,6 @@ impl Default for QueueSlot<'_> {
             generation: 0,
             reserved: 0,
             reserves_shared: false,
-            reserving: false,
             next_free: 0,
             send: None,
             recv: RecvSide::None,
@@ -202,11 +206,10 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         }
         // SAFETY: the caller's promise.
         let index = unsafe { self.attach_unreserved(queues)? };
-        self.unreserving -= 1;
         let slot = &mut self.slots[index.slot()];
-        slot.reserving = true;
         slot.reserved = own;
         slot.reserves_shared = queues.srq.is_some();
+        self.unreserving -= u32::from(slot.reserves());
         self.reserved += needed;
         self.count_spare();
         Ok(index)
@@ -278,7 +281,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             ..QueueSlot::default()
         };
         self.free = index as u32;
-        self.unreserving -= u32::from(!gone.reserving);
+        self.unreserving -= u32::from(!gone.reserves());
         self.reserved -= gone.reserved;
         if let (true, RecvSide::Shared(srq, _)) = (gone.reserves_shared, gone.recv) {
             self.reserved -= self.not_reserved_for(srq);

@@ -189,11 +189,10 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     // SAFETY: as above; in flight.
                     let record = unsafe { ledger.take_one(oldest) };
                     let success = Success::new(record.opcode, cqe);
-                    if AT_ONCE {
-                        self.give_back();
-                    }
                     // SAFETY: just taken.
-                    return Some(each(unsafe { released(ledger, record, 1, Ok(success)) }));
+                    return Some(each(unsafe {
+                        self.told::<AT_ONCE>(ledger, record, 1, Ok(success))
+                    }));
                 }
                 // SAFETY: as above.
                 if let Some(located) = unsafe { ledger.locate(cqe.wqe_counter()) } {
@@ -201,11 +200,9 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     // SAFETY: as above; in flight.
                     let (record, retired) = unsafe { ledger.take(located) };
                     let success = Success::new(record.opcode, cqe);
-                    if AT_ONCE {
-                        self.give_back();
-                    }
                     // SAFETY: just taken.
-                    let told = unsafe { released(ledger, record, retired, Ok(success)) };
+                    let told =
+                        unsafe { self.told::<AT_ONCE>(ledger, record, retired, Ok(success)) };
                     return Some(each(told));
                 }
             }
@@ -241,7 +238,9 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     let success = Success::new(recv_opcode(cqe), cqe);
                     // At once in any case: who ends a queue pair counts which receives were not polled.
                     // SAFETY: just taken.
-                    return Some(each(unsafe { self.told(ledger, record, 1, Ok(success)) }));
+                    return Some(each(unsafe {
+                        self.told::<true>(ledger, record, 1, Ok(success))
+                    }));
                 }
             }
         }
@@ -316,21 +315,25 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         self.record.store(self.ci & 0xff_ffff);
     }
 
-    /// What a request taken from its ledger is told as. The entry has been read, and goes back.
+    /// What a request taken from its ledger is told as. The entry has been read, and goes back where
+    /// `AT_ONCE` says so.
     ///
     /// # Safety
     /// `record` is what was taken last.
     #[inline(always)]
-    unsafe fn told(
+    unsafe fn told<const AT_ONCE: bool>(
         &self,
         ledger: &Ledger<'m>,
         record: Record<'m>,
         retired: u32,
         result: Result<Success, Failure>,
     ) -> Completion<'m> {
-        self.give_back();
+        if AT_ONCE {
+            self.give_back();
+        }
         // SAFETY: the caller's promise; this queue is the poller.
-        unsafe { released(ledger, record, retired, result) }
+        unsafe { ledger.release(&record) };
+        record.told(ledger, retired, result)
     }
 
     /// An executed send request. `None`, here and below: of no request in flight.
@@ -341,7 +344,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         let (record, retired) = unsafe { ledger.take(ledger.locate(cqe.wqe_counter())?) };
         let success = Success::new(record.opcode, cqe);
         // SAFETY: just taken.
-        Some(unsafe { self.told(ledger, record, retired, Ok(success)) })
+        Some(unsafe { self.told::<true>(ledger, record, retired, Ok(success)) })
     }
 
     /// A receive whose bytes the device has placed.
@@ -356,7 +359,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         let (record, retired) = unsafe { ledger.take(ledger.next()?) };
         let success = Success::new(recv_opcode(cqe), cqe);
         // SAFETY: just taken.
-        Some(unsafe { self.told(ledger, record, retired, Ok(success)) })
+        Some(unsafe { self.told::<true>(ledger, record, retired, Ok(success)) })
     }
 
     /// What is not the plain case: entries with payload, and errors.
@@ -379,7 +382,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                 let (record, retired) = unsafe { ledger.take(located) };
                 let result = placed_or_failed(placed, success, record.counter);
                 // SAFETY: just taken.
-                Some(unsafe { self.told(ledger, record, retired, result) })
+                Some(unsafe { self.told::<true>(ledger, record, retired, result) })
             }
             CqeOpcode::Req => {
                 let (ledger, ring, transport) = slot.send?;
@@ -391,7 +394,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                 let success = Success::new(record.opcode, cqe);
                 let result = placed_or_failed(placed, success, record.counter);
                 // SAFETY: just taken.
-                Some(unsafe { self.told(ledger, record, retired, result) })
+                Some(unsafe { self.told::<true>(ledger, record, retired, result) })
             }
             _ => self.failed(slot, cqe),
         }
@@ -407,7 +410,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                 let (record, retired) = unsafe { ledger.take(ledger.locate(cqe.wqe_counter())?) };
                 let result = Err(failure(cqe, record.counter));
                 // SAFETY: just taken.
-                Some(unsafe { self.told(ledger, record, retired, result) })
+                Some(unsafe { self.told::<true>(ledger, record, retired, result) })
             }
             CqeOpcode::RespErr => self.failed_receive(slot, cqe),
             _ => None,
@@ -425,7 +428,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                 let (record, retired) = unsafe { ledger.take(ledger.next()?) };
                 let result = Err(failure(cqe, record.counter));
                 // SAFETY: just taken.
-                Some(unsafe { self.told(ledger, record, retired, result) })
+                Some(unsafe { self.told::<true>(ledger, record, retired, result) })
             }
             RecvSide::Shared(srq, user) => {
                 let qp_num = user.qp_num(cqe);
@@ -501,22 +504,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     pub fn event_taken(&mut self) {
         self.arm_sn = self.arm_sn.wrapping_add(1);
     }
-}
-
-/// What a request taken from its ledger is told as. The entry has been read.
-///
-/// # Safety
-/// The caller is the ledger's poller, and `record` is what it took last.
-#[inline(always)]
-unsafe fn released<'m>(
-    ledger: &Ledger<'m>,
-    record: Record<'m>,
-    retired: u32,
-    result: Result<Success, Failure>,
-) -> Completion<'m> {
-    // SAFETY: the caller's promise.
-    unsafe { ledger.release(&record) };
-    record.told(ledger, retired, result)
 }
 
 /// Opcode and format, as the last byte has them, of a request executed without payload.
