@@ -2,7 +2,7 @@
 
 use crate::code::*;
 use crate::failure::post_code;
-use crate::post::{bytes, flags, refuse, requests, sq};
+use crate::post::{array, bytes, flags, refuse, sq};
 use crate::qp::bw_qp;
 use crate::transport::AnySq;
 use crate::wr::bw_sge;
@@ -10,6 +10,7 @@ use hw::QpSendQueue;
 use hw::queue::SendRequest;
 use hw::wqe::{Inline, Operation, Payload, RdmaRead, RdmaWrite, Supports, Transport};
 use hw::wr::{Remote, Sge};
+use std::cell::Cell;
 use std::ffi::c_int;
 
 /// An RDMA WRITE or READ of a connection, of one element: smaller than a `bw_send_wr`, and quicker to
@@ -61,27 +62,22 @@ where
     };
     // SAFETY: the caller's promise, about the memory too.
     unsafe {
-        let list = match requests(wr, num) {
+        let list = match array(wr, num) {
             Ok(list) => list,
             Err(code) => return code as c_int,
         };
         let sq = &mut *sq;
-        let posted = sq.post_list(list, |wr| request(wr).ok());
+        let code = Cell::new(BW_OK);
+        let posted = sq.post_list(list, |wr| request(wr).map_err(|bad| code.set(bad)).ok());
         sq.ring();
-        let (index, error) = match posted {
-            Ok(index) => (index, None),
-            Err(bad) => (bad.index, Some(bad.error)),
+        let (index, code) = match posted {
+            Ok(index) => (index, code.get()),
+            Err(bad) => (bad.index, post_code(bad.error)),
         };
-        let Some(wr) = list.get(index) else {
-            return BW_OK as c_int;
-        };
-        let code = match (error, request(wr)) {
-            (Some(error), _) => post_code(error),
-            (None, Err(code)) => code,
-            // It would be posted.
-            (None, Ok(_)) => return BW_OK as c_int,
-        };
-        refuse(wr, bad_wr, code)
+        match list.get(index) {
+            Some(wr) => refuse(wr, bad_wr, code),
+            None => BW_OK as c_int,
+        }
     }
 }
 

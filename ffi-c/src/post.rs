@@ -68,34 +68,28 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: u32) -> Option<&'a [
     Some(unsafe { std::slice::from_raw_parts(data.cast(), length as usize) })
 }
 
-/// # Safety
-/// The list has `num` elements.
-#[inline(always)]
-pub(crate) unsafe fn list<'a>(sg_list: *const bw_sge, num: u32) -> Result<&'a [Sge], bw_error> {
-    if num == 0 {
-        return Ok(&[]);
-    }
-    if sg_list.is_null() {
-        return Err(BW_ENULL);
-    }
-    // SAFETY: the same layout; the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(sg_list.cast(), num as usize) })
-}
-
-/// The requests of an array.
+/// What stands in an array.
 ///
 /// # Safety
-/// `wr` is NULL or has `num` requests.
+/// It is NULL or has `num` elements, which nobody writes while the reference lives.
 #[inline(always)]
-pub(crate) unsafe fn requests<'a, R>(wr: *const R, num: u32) -> Result<&'a [R], bw_error> {
+pub(crate) unsafe fn array<'a, T>(first: *const T, num: u32) -> Result<&'a [T], bw_error> {
     if num == 0 {
         return Ok(&[]);
     }
-    if wr.is_null() {
+    if first.is_null() {
         return Err(BW_ENULL);
     }
     // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(wr, num as usize) })
+    Ok(unsafe { std::slice::from_raw_parts(first, num as usize) })
+}
+
+/// # Safety
+/// As [`array`].
+#[inline(always)]
+pub(crate) unsafe fn list<'a>(sg_list: *const bw_sge, num: u32) -> Result<&'a [Sge], bw_error> {
+    // SAFETY: the same layout; the caller's promise.
+    unsafe { array(sg_list.cast(), num) }
 }
 
 /// Tells which request was refused, and why.
@@ -123,7 +117,7 @@ pub(crate) unsafe fn post_each<R>(
     mut post: impl FnMut(&R) -> Result<(), bw_error>,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let list = match unsafe { requests(wr, num) } {
+    let list = match unsafe { array(wr, num) } {
         Ok(list) => list,
         Err(code) => return code as c_int,
     };
