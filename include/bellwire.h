@@ -2,12 +2,13 @@
  * bellwire: an RDMA data plane. This is its C interface.
  *
  * A program lists or opens a device, creates a protection domain, memory, completion queues and
- * queue pairs on it, connects queue pairs, and then posts, rings and polls. examples/c/hello.c is all
- * of it on two pages, examples/c/pingpong.c the same between two processes; bellwire.hpp has owners of
- * the handles for C++17. `pkg-config --cflags --libs bellwire` says what to compile and link with,
- * with --static what the static library needs; CMake has bellwire::bellwire and bellwire::static.
+ * queue pairs on it, connects queue pairs, and then posts requests, rings doorbells and polls.
+ * examples/c/hello.c shows all of this on two pages, examples/c/pingpong.c the same between two
+ * processes; bellwire.hpp has owning classes for the handles in C++17.
+ * `pkg-config --cflags --libs bellwire` returns the flags to compile and link with, and with --static
+ * those for the static library; CMake has bellwire::bellwire and bellwire::static.
  *
- * FOR WHO KNOWS LIBIBVERBS
+ * FOR USERS OF LIBIBVERBS
  *
  *   ibv_get_device_list        bw_device_at()               ibv_reg_mr            bw_mr_create()
  *   ibv_open_device            bw_device_open()             ibv_create_ah         bw_ah_create()
@@ -18,111 +19,124 @@
  *   ibv_create_qp              bw_qp_create()               ibv_get_async_event   bw_get_async_event()
  *   ibv_modify_qp, _query_qp   bw_qp_modify(), _query()     rdma_resolve_addr ... bw_cm_resolve_addr() ...
  *
- * - bw_device is the open device, ibv_context. Memory that the library reserves is a bw_region, the
- *   program's own a bw_mr. A bw_slab lends out a region in blocks.
- * - bw_qp_init() and bw_qp_connect() (of datagrams: bw_qp_start()) take a queue pair from RESET to
+ * - bw_device is the open device (ibv_context). Memory that the library allocates is a bw_region, the
+ *   program's own memory a bw_mr. A bw_slab divides a region into blocks.
+ * - bw_qp_init() and bw_qp_connect() (for datagrams: bw_qp_start()) move a queue pair from RESET to
  *   RTS; bw_qp_modify() does it attribute by attribute. bw_endpoint is what the peer has to know;
- *   bw_tcp_exchange() brings it, or anything else that can carry its bytes. bw_cm_*() connect by
+ *   send it by bw_tcp_exchange(), or by anything else that can carry its bytes. bw_cm_*() connect by
  *   address and port instead, as librdmacm does.
- * - bw_post_send() and bw_post_recv() take an array and not a linked list. For one request
- *   bw_post_write() and its like are quicker, and wait for bw_ring_sq().
- * - A request without BW_SEND_SIGNALED is told as well: by `retired` of a later completion of its
- *   queue. So signal the last of a group, and count `retired`, not completions.
- * - A queue pair reserves completion entries for all that it can have in flight: make the completion
- *   queue of at least so many as bw_qp_cq_entries() says.
+ * - bw_post_send() and bw_post_recv() take an array instead of a linked list. For a single request
+ *   bw_post_write() and similar functions are faster; they do not notify the device before
+ *   bw_ring_sq().
+ * - A request without BW_SEND_SIGNALED is reported as well: by `retired` of a later completion of its
+ *   queue. So signal the last request of a group, and count `retired` instead of completions.
+ * - A queue pair reserves completion queue entries for everything that it can have in flight: create
+ *   the completion queue with at least as many as bw_qp_cq_entries() returns.
  * - The software device of one process executes requests within bw_ring_*() and bw_post_send(), and
- *   what has to wait (for a receive, for a peer) within the polls of either end: poll in a loop.
+ *   those that have to wait (for a receive, for a peer) within polls of either end: poll in a loop.
  *
  * CONVENTIONS
  *
- * Names. Everything begins with bw_ or BW_. Names and numbers are those of libibverbs where it has
- * them: BW_WC_RNR_RETRY_EXC_ERR is IBV_WC_RNR_RETRY_EXC_ERR, and means the same.
+ * Names. All names begin with bw_ or BW_. Names and numbers are those of libibverbs where they exist
+ * there: BW_WC_RNR_RETRY_EXC_ERR is IBV_WC_RNR_RETRY_EXC_ERR, and means the same.
  *
- * Results. Functions answer an int: BW_OK, which is 0, or a number of bw_error, which is negative.
- * Where the text says so, an answer of 0 or more is a count, a state or a descriptor. A number, once
- * given, is never used again for something else. bw_strerror() tells what a number means;
- * bw_last_error() tells more about the last failure of a set-up call on this thread. A set-up call
- * that fails has created and changed nothing, unless its text says otherwise.
+ * Results. Functions return an int: BW_OK, which is 0, or a number of bw_error, which is negative.
+ * Where the description says so, a result of 0 or more is a count, a state or a descriptor. A number
+ * is never reused for another meaning. bw_strerror() returns what a number means; bw_last_error()
+ * returns details of the last failed set-up call on this thread. A set-up call that fails has created
+ * and changed nothing, unless its description says otherwise.
  *
- * Posting. bw_post_send(), bw_post_recv(), bw_post_srq_recv(), and of one operation each
- * bw_post_writes(), bw_post_writes_inline() and bw_post_reads(), post an array and tell the device of
- * it. The other bw_post_*() post one request, of which the device learns by bw_ring_*(). The same goes
- * for bw_link_post_*() and bw_link_ring_*().
+ * Posting. bw_post_send(), bw_post_recv(), bw_post_srq_recv(), and for one operation each
+ * bw_post_writes(), bw_post_writes_inline() and bw_post_reads(), post an array and notify the device.
+ * The other bw_post_*() functions post one request, and bw_ring_*() notifies the device of it. The
+ * same holds for bw_link_post_*() and bw_link_ring_*().
  *
- * Polling. bw_poll_one() and bw_poll() fill in all of a bw_wc. bw_poll_completion() and
- * bw_poll_completions() are quicker: a bw_completion has what most programs look at, and the rest is
- * read when it is asked for.
+ * Polling. bw_poll_one() and bw_poll() fill in a complete bw_wc. bw_poll_completion() and
+ * bw_poll_completions() are faster: a bw_completion has the fields that most programs use, and the
+ * others are decoded on request.
  *
- * Failures. A request that fails is told by its completion, what concerns a queue, a port or the
- * device by an asynchronous event. bw_classify() says of each what it means: what is broken, whether
- * the peer has executed the request, whether trying again helps, and how to recover.
+ * Failures. A failed request is reported by its completion; a failure of a queue, a port or the
+ * device is reported by an asynchronous event. bw_classify() says of each what it means: what is
+ * broken, whether the peer has executed the request, whether a retry helps, and how to recover.
  *
  * Links. A bw_link is a reliable connection that does all of this itself: when something fails it
- * recovers together with the link at its other end, posts again what may be posted again, and tells of
- * every request exactly once what became of it. Poll it; that is all there is to do. It is made by
- * address and port, by bw_link_connect() at one end and bw_link_accept() at the other, or by
- * bw_link_create() on a TCP connection.
+ * recovers together with the link at its other end, posts again the requests that may be posted
+ * again, and reports the outcome of every request exactly once. The program only has to poll it. It
+ * is created by address and port, by bw_link_connect() at one end and bw_link_accept() at the other,
+ * or by bw_link_create() on a TCP connection.
  *
- * Two kinds of functions. The data path is bw_post_*(), bw_ring_*() and bw_poll*(), of slabs
- * bw_slab_take() and bw_slab_return(), of their caches bw_slab_cache_take() and
- * bw_slab_cache_return(), and of links bw_link_post_*() and bw_link_ring_*(): these make no
- * allocation, no system call and no lock of their own, and leave bw_last_error() alone. So does
- * bw_link_poll() while nothing fails. All others are set-up calls, and may do all of that.
+ * Two kinds of functions. The data path consists of bw_post_*(), bw_ring_*() and bw_poll*(), for slabs
+ * bw_slab_take() and bw_slab_return(), for their caches bw_slab_cache_take() and
+ * bw_slab_cache_return(), and for links bw_link_post_*() and bw_link_ring_*(): these allocate no
+ * memory, make no system call, take no lock of their own, and do not change bw_last_error(). The
+ * same holds for bw_link_poll() while nothing fails. All other functions are set-up calls, which may
+ * do all of that.
  *
  * Handles. Devices, protection domains, memory, slabs and their caches, queues, address handles,
- * channels, ids, events, listeners, connectors, connections and links are pointers to structs that
- * only the library looks into. A function that creates one writes its handle to the last argument,
- * NULL when it fails. It is the caller's until it is given to the function that destroys it, which
- * each has. An object that others use cannot be destroyed: the answer is BW_EBUSY, and nothing has
- * happened. "It keeps X" in the text of a create function says which objects are used so. Destroy
- * in the opposite order of creation and it never happens. Destroying what events name waits until
- * those that the program got are acknowledged: a thread that holds one itself waits for ever.
+ * channels, ids, events, listeners, connectors, connections and links are pointers to opaque structs.
+ * A function that creates one writes its handle to the last argument, or NULL when it fails. The
+ * handle belongs to the caller until it is passed to the function that destroys it; each kind has
+ * one. An object that others use cannot be destroyed: the result is BW_EBUSY, and nothing has
+ * happened. "It keeps X" in the description of a create function says which objects are used in this
+ * way. Destroying in the opposite order of creation avoids this. Destroying an object that events are
+ * about waits until those events that the program has taken are acknowledged: a thread that holds
+ * such an event itself waits forever.
  *
- * NULL. A NULL where a pointer is needed is BW_ENULL. Any other pointer has to be good: a handle that
- * was destroyed, or that is of another kind, cannot be told from a good one, and using it, or
- * destroying it a second time, is undefined.
+ * NULL. A NULL where a pointer is required results in BW_ENULL. Any other pointer has to be valid: a
+ * handle that was destroyed, or that is of another kind, is not detected, and using it, or destroying
+ * it a second time, is undefined behaviour.
  *
  * Structs that grow. A struct whose first field is `size` may get more fields in later versions. Set
- * `size` to sizeof the struct before every call, also where the library fills it. Fields that the
- * program does not know keep their defaults; fields that the library does not know must be 0, or the
- * answer is BW_ESIZE. Structs without a `size` never change. Fields named reserved are 0.
+ * `size` to sizeof the struct before every call, also if the library fills the struct. Fields that the
+ * program does not know keep their defaults, and are not written. A size that no version of the struct
+ * has had, up to the library's, results in BW_ESIZE, and nothing is read or written. Fields named
+ * reserved are 0; where the program passes them they are checked: BW_EINVAL.
  *
- * Arguments. Strings are UTF-8 and end with NUL. Pointers that are given are not kept beyond the call,
- * but for handles and for memory that is registered. Integers that stand for an enum, or for the
- * bits of one, are checked: an unknown value is an error.
+ * Arrays. bw_wc, bw_completion, bw_link_wc, bw_send_wr, bw_recv_wr, bw_rdma_wr and bw_soft_step have no
+ * `size`, and may grow in the same way. The functions of this header that take them, alone or in arrays,
+ * are inline, and pass sizeof the struct to the library's function of the same name with _sized; other
+ * languages call that one. Fields that the program's struct does not have are 0 in requests, and are not
+ * written to completions; other sizes result in BW_ESIZE. bw_poll_one() and bw_poll_completion(), the
+ * shortest way to one completion, have no size: a library whose struct is larger has other functions for
+ * it, which its header calls by these names, and keeps these for the programs of this one. All other
+ * structs without a `size` never change.
  *
- * Byte order. Integers are the machine's, but for immediate data, which is in network byte order, and
- * GIDs, which are 16 bytes as on the wire.
+ * Arguments. Strings are UTF-8 and end with NUL. Pointers are not kept beyond the call, except for
+ * handles and registered memory. Integers that stand for an enum, or for its bits, are checked: an
+ * unknown value is an error.
  *
- * Memory of requests. The bytes that a request names must stay, and must not be written (for a
- * receive, a READ or an atomic: not be touched), from its post until its completion, or the one
- * that retires it, has been polled, or until bw_qp_reset() has told of it. Of a link: until
- * bw_link_poll() or bw_link_drain() has told of it, also while it recovers, for it may be posted
- * again. Bytes that are posted inline, and the structs and lists of the request themselves, may be
- * reused when the post returns.
+ * Byte order. Integers are in host byte order, except for immediate data, which is in network byte
+ * order, and GIDs, which are 16 bytes in wire order.
+ *
+ * Memory of requests. The bytes that a request names must remain valid, and must not be written (for a
+ * receive, a READ or an atomic: not be accessed), from its post until its completion, or the one that
+ * retires it, has been polled, or until bw_qp_reset() has reported it. For a link: until
+ * bw_link_poll() or bw_link_drain() has reported it, also during a recovery, since it may be posted
+ * again. Bytes that are posted inline, and the structs and lists of the request itself, may be reused
+ * when the post returns.
  *
  * Threads. Functions marked "Thread: any" may be called by any thread at any time, on the same
- * objects too. The queues have no locks and one owner at a time: a thread that alone calls their
- * functions, until it hands them over by something that orders memory (a mutex, a join, a release
- * and an acquire). A completion queue has an owner, and so have a shared receive queue, a queue
- * pair, a memory window, a cache of a slab, a link, a listener for links and a TCP connection. A
- * queue pair's send queue and its receive queue may also be owned by two different threads while
- * only the data path is called; other functions on the queue pair need the owner of both. Two
- * threads in one queue at once are undefined behaviour. A build of the library with debug
- * assertions notices it where they meet on the data path, and answers BW_ETHREADS to the one that
- * came second.
+ * objects too. The queues have no locks, and have one owner at a time: a thread that alone calls
+ * their functions, until it hands them over by something that orders memory (a mutex, a join, a
+ * release and an acquire). A completion queue, a shared receive queue, a queue pair, a memory window,
+ * a cache of a slab, a link, a listener for links and a TCP connection have an owner each. A queue
+ * pair's send queue and its receive queue may also be owned by two different threads while only the
+ * data path is called; other functions on the queue pair require the owner of both. Two threads in
+ * one queue at the same time are undefined behaviour. A build of the library with debug assertions
+ * detects it on the data path, and returns BW_ECONCURRENT to the thread that came second.
  *
- * Versions. A program asks bw_version_check(BW_VERSION) first. The library's file name has the version
- * of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major is 0. Under one
- * such name functions and numbers are added and never removed or changed, structs with a `size` grow
- * at their end, and others stay as they are. What breaks a program that was compiled has another name.
+ * Versions. A program calls bw_version_check(BW_VERSION) first. The library's file name contains the
+ * version of its ABI, libbellwire.so.0.1: the major version, and the minor one while the major one is
+ * 0. Under one such name functions and numbers are added and never removed or changed, structs grow at
+ * their end if they grow at all, and others stay as they are. A version that breaks compiled programs
+ * has another name.
  *
  * Signals and fork. No function is async-signal-safe. A child of fork() must not use the handles.
  *
- * Panics. The library is written in Rust. A fault within a set-up call is caught: the answer is
- * BW_EINTERNAL, and the objects of that call are good for nothing but to be destroyed. The data path
- * has no code that panics; if it did, the process would abort. Nothing unwinds into the program, and
- * callbacks of the program must not unwind (throw, longjmp) into the library.
+ * Panics. The library is written in Rust. An internal fault in a set-up call is caught: the result is
+ * BW_EINTERNAL, and the objects of that call may only be destroyed. The data path has no code that
+ * panics; if it did, the process would abort. Nothing unwinds into the program, and callbacks of the
+ * program must not unwind (throw, longjmp) into the library.
  *
  * This file is generated from ffi-c/src by `cargo xtask header`.
  */
@@ -133,136 +147,152 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Version of this header: its major part.
+// Major version of this header.
 #define BW_VERSION_MAJOR 0
 
-// Its minor part.
+// Minor version of this header.
 #define BW_VERSION_MINOR 1
 
-// Its patch part.
+// Patch version of this header.
 #define BW_VERSION_PATCH 0
 
-// All three, as 0x00MMmmpp.
+// All three versions, as 0x00MMmmpp.
 #define BW_VERSION (((BW_VERSION_MAJOR << 16) | (BW_VERSION_MINOR << 8)) | BW_VERSION_PATCH)
 
-// Characters of a name, its end included.
+// Characters of a name, including its NUL.
 #define BW_NAME_MAX 64
 
-// Characters of a description, its end included.
+// Characters of a description, including its NUL.
 #define BW_TEXT_MAX 128
 
-// Characters of an address, its end included.
+// Characters of an address, including its NUL.
 #define BW_ADDR_MAX 64
 
-// Bytes of private data in an event, at the most.
+// Maximum bytes of private data in an event.
 #define BW_CM_PRIVATE_MAX 256
 
 // Bytes of `bw_link_info.why`.
 #define BW_WHY_MAX 256
 
-// What the connections of an id are (`rdma_port_space`).
+// Entries of `bw_link_counters.faults`: more than there are scopes, so that scopes can be added.
+#define BW_SCOPE_MAX 16
+
+// The port space of an id (`rdma_port_space`).
 typedef enum bw_port_space {
-    // Datagrams that share their groups and their key with IP over InfiniBand.
+    // Datagrams that share the multicast groups and the Q_Key of IP over InfiniBand.
     BW_PS_IPOIB = 2,
     // Reliable connections.
     BW_PS_TCP = 262,
     // Datagrams, and multicast.
     BW_PS_UDP = 273,
-    // Reliable connections, of services apart from those of BW_PS_TCP.
+    // Reliable connections, of other services than those of BW_PS_TCP.
     BW_PS_IB = 319,
 } bw_port_space;
 
 // Options of an id (`rdma_set_option`).
 typedef enum bw_cm_option {
-    // Type of service of its packets, up to 255, before the address is resolved.
+    // Type of service of its packets, up to 255; set before the address is resolved. It is the traffic
+    // class of the connection's packets; an accepting end has that of its peer unless it sets one.
     BW_CM_TOS = 0,
-    // Not 0: others may be bound to the same port. Before it is bound.
+    // Not 0: other ids may be bound to the same port. Set before the id is bound.
     BW_CM_REUSEADDR = 1,
-    // Not 0: a listener of IPv6 leaves IPv4 to others. Before it is bound.
+    // Not 0: a listener on IPv6 does not listen on IPv4. Set before the id is bound.
     BW_CM_AFONLY = 2,
-    // Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 is for ever. Before
-    // it is connected.
+    // Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 means infinite. Set
+    // before it is connected.
     BW_CM_ACK_TIMEOUT = 3,
+    // Service level of this end's packets, up to 15. This and the following options apply to the queue
+    // pair of this end, and are set before `bw_cm_init_qp`; 0, the default: as the communication
+    // manager determines.
+    BW_CM_SL = 4,
+    // Flow label, up to 20 bits.
+    BW_CM_FLOW_LABEL = 5,
+    // The index of the partition key in the port's table; also for datagrams.
+    BW_CM_PKEY_INDEX = 6,
+    // Hop limit, up to 255.
+    BW_CM_HOP_LIMIT = 7,
+    // UDP source port of RoCE v2 packets, as `udp_sport` of `bw_connect_attr`.
+    BW_CM_UDP_SPORT = 8,
 } bw_cm_option;
 
-// Why a call failed. Numbers are never used again for something else; a later version may have
-// more of them.
+// The result of a call. A number is never reused for another meaning; later versions may add numbers.
 typedef enum bw_error {
-    // It did not fail.
+    // Success.
     BW_OK = 0,
-    // A pointer is NULL that must not be.
+    // A required pointer is NULL.
     BW_ENULL = -1,
-    // The `size` of a struct: smaller than its first version, or larger than this library knows and
-    // with something other than zero in the part it does not know.
+    // The `size` field of a struct is not the size of any version of that struct up to this library's.
     BW_ESIZE = -2,
-    // An argument or a field has a value that it cannot have.
+    // An argument or a field has an invalid value, or a reserved field is not 0.
     BW_EINVAL = -3,
-    // The program was compiled with the header of another version.
+    // The program was compiled with the header of a version that this library cannot serve.
     BW_EVERSION = -4,
     // There is no such device.
     BW_ENODEV = -5,
-    // The object is in use by others, which have to be destroyed first.
+    // The object is in use by other objects, which have to be destroyed first.
     BW_EBUSY = -6,
-    // More than the device is capable of.
+    // More than the device supports, or than a buffer or private data can hold.
     BW_ELIMIT = -7,
-    // All that the device has of something are in use.
+    // All objects of this kind that the device has are in use.
     BW_EEXHAUSTED = -8,
-    // Memory cannot be had: no huge pages, a limit, a NUMA node that does not exist.
+    // Memory cannot be allocated: no huge pages, a limit is reached, or the NUMA node does not exist.
     BW_EMEMORY = -9,
     // Objects of different devices or protection domains, or a block of another slab.
     BW_EFOREIGN = -10,
-    // The completion queue has no room for all that the queue pair could have in flight.
+    // The completion queue has too few entries for all requests that the queue pair can have in
+    // flight.
     BW_ECQROOM = -11,
-    // The queue pair's state does not allow it: receives are posted from INIT on, sends from RTS
+    // The queue pair's state does not allow it: receives may be posted from INIT on, sends from RTS
     // on.
     BW_ESTATE = -12,
     // The queue is full: poll its completion queue, then post again.
     BW_EFULL = -13,
-    // More scatter/gather elements than the queue holds a request: ask for more when creating the
-    // queue pair.
+    // More scatter/gather elements than a request of this queue can have: create the queue pair with
+    // more.
     BW_ETOOMANYSGE = -14,
-    // More inline bytes than the queue holds a request: post from registered memory, or ask for
-    // more when creating the queue pair.
+    // More inline bytes than a request of this queue can have: post from registered memory, or create
+    // the queue pair with more.
     BW_EINLINE = -15,
     // A scatter/gather element of 2 GiB or more: use several.
     BW_ESGELENGTH = -16,
-    // The opcode is not one that can be posted here.
+    // This opcode cannot be posted here.
     BW_EOPCODE = -17,
-    // The clock is the real one, and cannot be moved.
+    // The device runs on the real clock, which cannot be moved.
     BW_ECLOCK = -18,
-    // A failure that has no number of its own; `bw_last_error` tells more.
+    // A failure that has no code of its own: `bw_last_error` says more.
     BW_EOTHER = -19,
-    // A fault within the library. The objects of the call should be destroyed.
+    // An internal fault of the library. The objects of the call should be destroyed.
     BW_EINTERNAL = -20,
-    // The queue pair's transport does not have this.
+    // The queue pair's transport does not support this.
     BW_ETRANSPORT = -21,
-    // The queue pair has no receive queue of its own: it receives from a shared one, or not at all.
+    // The queue pair has no receive queue of its own: it uses a shared receive queue, or does not
+    // receive.
     BW_ENORQ = -22,
-    // There is no event, or nobody has come, and the call was not to wait, or no longer.
+    // No event or peer has arrived, and the call does not block, or its timeout has expired.
     BW_EAGAIN = -23,
-    // The device has failed (BW_EVENT_DEVICE_FATAL), and does nothing any more.
+    // The device has failed (BW_EVENT_DEVICE_FATAL) and no longer works.
     BW_EFATAL = -24,
-    // The time given was up before the peer, or the name service, had answered.
+    // The timeout expired before the peer, or the name service, replied.
     BW_ETIMEDOUT = -25,
-    // No connection: nobody listens there, the port is taken, the host is not known, or the peer has
-    // closed it.
+    // No connection: nothing listens at the address, the port is taken, the host is unknown, or the
+    // peer has closed the connection.
     BW_ECONN = -26,
-    // The peer sent what makes no sense, or is of another version.
+    // The peer sent invalid data, or runs another version.
     BW_EPROTO = -27,
-    // The device, or its driver, does not have this.
+    // The device or its driver does not support this.
     BW_EUNSUPPORTED = -28,
-    // The link is not connected yet, or it recovers: poll it until it is BW_LINK_READY, then call
-    // again.
+    // The link is not connected yet (receives may be posted all the same), or it is recovering: poll
+    // it until it is BW_LINK_READY, then call again.
     BW_ERECOVERING = -29,
-    // The link was closed, or given up: `bw_link_query` tells why.
+    // The link was closed or given up: `bw_link_query` gives the reason.
     BW_EENDED = -30,
-    // Two threads are in one queue at once. Only a build of the library with debug assertions finds
-    // that out; in others the behaviour is undefined.
-    BW_ETHREADS = -31,
-    // All blocks of that length are out: poll for completions, after which some can be returned, or
+    // Two threads are in one queue at the same time. Only a build of the library with debug assertions
+    // detects this; in other builds the behaviour is undefined.
+    BW_ECONCURRENT = -31,
+    // All blocks of this length are taken: poll for completions so that some can be returned, or
     // create the slab with more.
     BW_ENOBLOCK = -32,
-    // The block was returned before.
+    // The block has already been returned.
     BW_ERETURNED = -33,
 } bw_error;
 
@@ -270,7 +300,8 @@ typedef enum bw_error {
 typedef enum bw_wr_opcode {
     // Write to the peer's memory.
     BW_WR_RDMA_WRITE = 0,
-    // Write, and consume a receive at the peer, which completes with the immediate data.
+    // Write to the peer's memory, and consume a receive there, which completes with the immediate
+    // data.
     BW_WR_RDMA_WRITE_WITH_IMM = 1,
     // Send into the peer's next receive.
     BW_WR_SEND = 2,
@@ -278,15 +309,15 @@ typedef enum bw_wr_opcode {
     BW_WR_SEND_WITH_IMM = 3,
     // Read the peer's memory.
     BW_WR_RDMA_READ = 4,
-    // Compare eight bytes of the peer's memory and swap when equal; the old value comes back.
+    // Compare eight bytes of the peer's memory, and swap them if equal; the old value is returned.
     BW_WR_ATOMIC_CMP_AND_SWP = 5,
-    // Add to eight bytes of the peer's memory; the old value comes back.
+    // Add to eight bytes of the peer's memory; the old value is returned.
     BW_WR_ATOMIC_FETCH_AND_ADD = 6,
-    // Invalidate a key of this side.
+    // Invalidate a local key.
     BW_WR_LOCAL_INV = 7,
     // Bind a memory window of type 2.
     BW_WR_BIND_MW = 8,
-    // Send, and invalidate a key of the peer's.
+    // Send, and invalidate a key of the peer.
     BW_WR_SEND_WITH_INV = 9,
     // Do nothing, and complete.
     BW_WR_NOP = 255,
@@ -376,27 +407,28 @@ typedef enum bw_wc_flags {
     BW_WC_GRH = 1,
     // `imm_data` is immediate data.
     BW_WC_WITH_IMM = 2,
-    // `imm_data` is a key of this side that the peer has invalidated.
+    // `imm_data` is the local key that the peer has invalidated.
     BW_WC_WITH_INV = 8,
 } bw_wc_flags;
 
 // Bits of the flags of a send request (`ibv_send_flags`).
 typedef enum bw_send_flags {
-    // Start only when all earlier READs and atomics of this queue have completed.
+    // Start only after all earlier READs and atomics of this queue have completed.
     BW_SEND_FENCE = 1,
-    // Write a completion entry when done. Without it a later completion of the queue tells of the
-    // request too (`bw_wc.retired`); only a failure always has an entry of its own.
+    // Write a completion queue entry when the request is done. An unsignalled request is reported by a
+    // later completion of its queue (`bw_wc.retired`). A failed request always has an entry of its
+    // own, and so has a flushed one unless `bw_qp_init_attr.suppress_flush` is set.
     BW_SEND_SIGNALED = 2,
     // Raise a solicited event at the receiver.
     BW_SEND_SOLICITED = 4,
-    // Carry the payload within the entry: its memory need not be registered, and may be reused as
-    // soon as it is posted. For SENDs and WRITEs, through `bw_post_send`.
+    // Copy the payload into the work queue entry: its memory need not be registered, and may be reused
+    // as soon as the post returns. For SENDs and WRITEs, through `bw_post_send`.
     BW_SEND_INLINE = 8,
 } bw_send_flags;
 
-// Rights to memory, and of a connection's peer (`ibv_access_flags`).
+// Access rights to memory, and those of a connection's peer (`ibv_access_flags`).
 typedef enum bw_access_flags {
-    // The device may write the memory: receives, the results of READs and atomics.
+    // The device may write the memory: receives, and results of READs and atomics.
     BW_ACCESS_LOCAL_WRITE = 1,
     // The peer may write. Needs LOCAL_WRITE as well.
     BW_ACCESS_REMOTE_WRITE = 2,
@@ -406,31 +438,31 @@ typedef enum bw_access_flags {
     BW_ACCESS_REMOTE_ATOMIC = 8,
     // Memory windows may be bound to the memory.
     BW_ACCESS_MW_BIND = 16,
-    // Addresses count from the start of the memory.
+    // Addresses are offsets from the start of the memory.
     BW_ACCESS_ZERO_BASED = 32,
     // Pages are faulted in on demand.
     BW_ACCESS_ON_DEMAND = 64,
     // The memory is made of huge pages.
     BW_ACCESS_HUGETLB = 128,
-    // Writes may reach memory in another order than they were sent.
+    // Writes may reach memory in another order than they were sent in.
     BW_ACCESS_RELAXED_ORDERING = 1048576,
 } bw_access_flags;
 
-// What `bw_mr_reregister` is to change (`ibv_rereg_mr_flags`).
+// What `bw_mr_reregister` changes (`ibv_rereg_mr_flags`).
 typedef enum bw_rereg_mr_flags {
     // The memory: `addr` and `length`.
     BW_REREG_MR_CHANGE_TRANSLATION = 1,
     // The protection domain.
     BW_REREG_MR_CHANGE_PD = 2,
-    // The rights.
+    // The access rights.
     BW_REREG_MR_CHANGE_ACCESS = 4,
 } bw_rereg_mr_flags;
 
 // How `bw_xrcd_open` opens the XRC domain of a file (`oflags` of `ibv_xrcd_init_attr`).
 typedef enum bw_xrcd_mode {
-    // One that somebody has open.
+    // An XRC domain that is already open.
     BW_XRCD_OPEN = 0,
-    // The same, or a new one where nobody has (`O_CREAT`).
+    // The open one, or a new one if there is none (`O_CREAT`).
     BW_XRCD_CREATE = 1,
     // A new one (`O_CREAT | O_EXCL`).
     BW_XRCD_CREATE_NEW = 2,
@@ -450,11 +482,11 @@ typedef enum bw_qp_type {
     BW_QPT_XRC_RECV = 10,
 } bw_qp_type;
 
-// Which fields of a `bw_qp_attr` are meant (`ibv_qp_attr_mask`).
+// Which fields of a `bw_qp_attr` are given (`ibv_qp_attr_mask`).
 typedef enum bw_qp_attr_mask {
-    // `qp_state`: go to this state. Without it the state stays.
+    // `qp_state`: move to this state. Without it the state stays.
     BW_QP_STATE = 1,
-    // `cur_qp_state`: the state that the program takes the queue pair to be in.
+    // `cur_qp_state`: the state that the program assumes the queue pair to be in.
     BW_QP_CUR_STATE = 2,
     // `en_sqd_async_notify`.
     BW_QP_EN_SQD_ASYNC_NOTIFY = 4,
@@ -490,7 +522,7 @@ typedef enum bw_qp_attr_mask {
     BW_QP_MAX_DEST_RD_ATOMIC = 131072,
     // `path_mig_state`.
     BW_QP_PATH_MIG_STATE = 262144,
-    // The sizes, `max_send_wr` to `max_inline_data`.
+    // The capacities, `max_send_wr` to `max_inline_data`.
     BW_QP_CAP = 524288,
     // `dest_qp_num`.
     BW_QP_DEST_QPN = 1048576,
@@ -498,7 +530,7 @@ typedef enum bw_qp_attr_mask {
     BW_QP_RATE_LIMIT = 33554432,
 } bw_qp_attr_mask;
 
-// Where path migration stands (`ibv_mig_state`).
+// The state of path migration (`ibv_mig_state`).
 typedef enum bw_mig_state {
     // On the alternate path, or migration was never armed.
     BW_MIG_MIGRATED = 0,
@@ -510,11 +542,11 @@ typedef enum bw_mig_state {
 
 // The type of a memory window (`ibv_mw_type`).
 typedef enum bw_mw_type {
-    // Every queue pair of the protection domain reaches through it. Binding it again replaces what it
-    // was bound to.
+    // Usable through every queue pair of the protection domain. Binding it again replaces the previous
+    // binding.
     BW_MW_TYPE_1 = 1,
-    // Only peers of the queue pair that bound it reach through it. It has to be taken away before it
-    // is bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
+    // Usable only by peers of the queue pair that bound it. It has to be invalidated before it is
+    // bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
     BW_MW_TYPE_2 = 2,
 } bw_mw_type;
 
@@ -522,7 +554,7 @@ typedef enum bw_mw_type {
 typedef enum bw_port_state {
     // The link is down.
     BW_PORT_DOWN = 1,
-    // Packets come and go.
+    // The link is up: packets are sent and received.
     BW_PORT_ACTIVE = 4,
 } bw_port_state;
 
@@ -530,7 +562,7 @@ typedef enum bw_port_state {
 typedef enum bw_qp_state {
     // As created: nothing may be posted.
     BW_QPS_RESET = 0,
-    // Receives may be posted; none is used yet.
+    // Receives may be posted; none is consumed yet.
     BW_QPS_INIT = 1,
     // Ready to receive.
     BW_QPS_RTR = 2,
@@ -540,7 +572,7 @@ typedef enum bw_qp_state {
     BW_QPS_SQD = 4,
     // Send queue error (unreliable transports): a send failed, receiving goes on.
     BW_QPS_SQE = 5,
-    // Error: everything outstanding completes as flushed.
+    // Error: every outstanding request is flushed.
     BW_QPS_ERR = 6,
 } bw_qp_state;
 
@@ -558,25 +590,25 @@ typedef enum bw_mtu {
     BW_MTU_4096 = 5,
 } bw_mtu;
 
-// By whom a device's requests are executed, and how they get there.
+// What executes a device's requests, and how they get there.
 typedef enum bw_provider {
     // The software device of this library.
     BW_PROVIDER_SOFT = 0,
-    // A device of libibverbs, whose requests and completions go through it.
+    // A device of libibverbs: requests and completions go through libibverbs.
     BW_PROVIDER_VERBS = 1,
-    // A ConnectX device, whose rings the library writes and reads itself.
+    // A ConnectX device whose rings the library writes and reads directly.
     BW_PROVIDER_MLX5 = 2,
 } bw_provider;
 
-// Who executes requests on a software device.
+// What executes the requests of a software device.
 typedef enum bw_soft_mode {
-    // Whoever rings the doorbell, on its own thread: the lowest latency.
+    // The thread that rings the doorbell: the lowest latency.
     BW_SOFT_INLINE = 0,
-    // Threads of the device's own, as a network card would.
+    // The device's own threads, as a network adapter would.
     BW_SOFT_ENGINE = 1,
 } bw_soft_mode;
 
-// How a software device tells the time.
+// How a software device measures time.
 typedef enum bw_soft_clock {
     // By the machine's monotonic clock.
     BW_CLOCK_REAL = 0,
@@ -587,14 +619,14 @@ typedef enum bw_soft_clock {
 
 // The pages that a region is made of.
 typedef enum bw_pages {
-    // The largest that can be had: 1 GiB, 2 MiB, transparent huge pages, base pages. A kind is tried
-    // only if the region fills at least one page of it. Only to ask for.
+    // The largest pages available: 1 GiB, 2 MiB, transparent huge pages, base pages. A size is tried
+    // only if the region fills at least one page of it. Only valid as a request.
     BW_PAGES_AUTO = 0,
     // 1 GiB hugetlb pages.
     BW_PAGES_HUGE_1G = 1,
     // 2 MiB hugetlb pages.
     BW_PAGES_HUGE_2M = 2,
-    // Base pages that the kernel is advised to make 2 MiB pages of.
+    // Base pages that the kernel is advised to merge into 2 MiB pages.
     BW_PAGES_TRANSPARENT = 3,
     // The machine's base pages (4 KiB on x86-64).
     BW_PAGES_BASE = 4,
@@ -705,7 +737,7 @@ typedef enum bw_scope {
 // Who most likely caused a fault.
 typedef enum bw_blame {
     // Nobody: it is news, or it follows from another fault.
-    BW_BLAME_NOBODY = 0,
+    BW_BLAME_NONE = 0,
     // This program.
     BW_BLAME_LOCAL_PROGRAM = 1,
     // The program at the peer.
@@ -729,7 +761,7 @@ typedef enum bw_retry {
     // It cannot succeed as it is: change it.
     BW_RETRY_NEVER = 2,
     // There is nothing to try again.
-    BW_RETRY_DOES_NOT_APPLY = 3,
+    BW_RETRY_NOT_APPLICABLE = 3,
 } bw_retry;
 
 // What a fault says of the request at the peer.
@@ -741,7 +773,7 @@ typedef enum bw_execution {
     // It may have been executed or not.
     BW_EXECUTION_UNKNOWN = 2,
     // Nothing: it is not about a request to the peer.
-    BW_EXECUTION_DOES_NOT_APPLY = 3,
+    BW_EXECUTION_NOT_APPLICABLE = 3,
 } bw_execution;
 
 // What makes work possible again.
@@ -796,10 +828,12 @@ typedef enum bw_fault_family {
 typedef enum bw_peer_fault {
     // It asks for a recovery.
     BW_PEER_RECOVERS = 0,
-    // It has closed its end, in good order.
+    // It has closed its end in an orderly shutdown.
     BW_PEER_CLOSED = 1,
-    // It cannot be reached any more, or makes no sense.
+    // It can no longer be reached, or its messages make no sense.
     BW_PEER_LOST = 2,
+    // Another process replies in its place, and does not know the link.
+    BW_PEER_RESTARTED = 3,
 } bw_peer_fault;
 
 // The queue that a request was posted to.
@@ -812,15 +846,15 @@ typedef enum bw_work_queue {
     BW_QUEUE_SRQ = 2,
 } bw_work_queue;
 
-// Whose `vendor_err` it is.
+// The vendor of `vendor_err`.
 typedef enum bw_vendor {
-    // That of a device whose codes are not known here.
+    // A device whose vendor codes are not known here.
     BW_VENDOR_NONE = 0,
-    // That of a ConnectX device.
+    // A ConnectX device.
     BW_VENDOR_CONNECTX = 1,
 } bw_vendor;
 
-// What an event is about: which number `bw_async_event_info.number` is.
+// The kind of object that an event is about, and so what `bw_async_event_info.number` is.
 typedef enum bw_element {
     // The device; the number is 0.
     BW_ELEMENT_DEVICE = 0,
@@ -836,62 +870,64 @@ typedef enum bw_element {
     BW_ELEMENT_PORT = 5,
 } bw_element;
 
-// When a fault strikes. Everything counts from the moment at which the script is given, and over the
-// whole device unless the step names a queue pair.
+// When a fault is injected. Counts and times start when the script is given, and cover the whole
+// device unless the step names a queue pair.
 typedef enum bw_soft_trigger {
-    // At the `at`-th send request that is executed, from 1; retries are not new ones.
-    BW_AT_ENTRY = 0,
+    // At the `at`-th send request that is executed, from 1; retries do not count.
+    BW_AT_REQUEST = 0,
     // At the `at`-th request packet, from 1: each attempt to execute a request is one.
     BW_AT_PACKET = 1,
     // When `at` nanoseconds of the device's time have passed.
     BW_AFTER = 2,
-    // At the `at`-th change of any queue pair's state or attributes, from 1, before it is made.
+    // Before the `at`-th change of any queue pair's state or attributes, from 1.
     BW_AT_MODIFY = 3,
 } bw_soft_trigger;
 
-// What goes wrong. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER to
-// BW_FAULT_RECV_CQ_OVERRUN, befall the request at hand, and need BW_AT_ENTRY or BW_AT_PACKET; the others the device, at any trigger.
+// Which fault is injected. The faults up to BW_FAULT_STATUS, and those from BW_FAULT_STATUS_AFTER to
+// BW_FAULT_RECV_CQ_OVERRUN, affect the current request, and need BW_AT_REQUEST or BW_AT_PACKET; the
+// others affect the device, with any trigger.
 typedef enum bw_soft_fault {
-    // The request is lost on its way.
+    // The request is lost on its way to the responder.
     BW_FAULT_DROP_REQUEST = 0,
-    // The request is executed, and its acknowledgement lost.
+    // The request is executed, and its acknowledgement is lost.
     BW_FAULT_DROP_ACK = 1,
     // The request takes `value` nanoseconds longer.
     BW_FAULT_DELAY = 2,
-    // The responder finds the key wrong, if the request has one.
+    // The responder finds the rkey wrong, if the request has one.
     BW_FAULT_REMOTE_ACCESS = 3,
-    // The responder says that it is not ready.
+    // The responder sends an RNR NAK.
     BW_FAULT_RNR = 4,
     // The request completes with the `bw_wc_status` of `value`, without having been executed.
     BW_FAULT_STATUS = 5,
     // The completion queue of number `value` loses an entry.
     BW_FAULT_CQ_OVERRUN = 6,
-    // The queue pair of number `value` breaks.
+    // The queue pair of number `value` fails.
     BW_FAULT_QP_FATAL = 7,
-    // The shared receive queue of number `value` breaks.
+    // The shared receive queue of number `value` fails.
     BW_FAULT_SRQ_ERR = 8,
-    // The device breaks, for good.
+    // The device fails permanently.
     BW_FAULT_DEVICE_FATAL = 9,
     // The port's link goes down.
     BW_FAULT_PORT_DOWN = 10,
     // The port's link comes up.
     BW_FAULT_PORT_UP = 11,
-    // The event `event_type` is raised, about what has the number `value`.
+    // The event `event_type` is raised for the object of number `value`.
     BW_FAULT_RAISE = 12,
     // The request completes with the `bw_wc_status` of `value`, though it was executed.
     BW_FAULT_STATUS_AFTER = 13,
-    // The request is executed, and the completion queue of its sends overruns by its completion.
+    // The request is executed, and its completion overruns the completion queue of its sends.
     BW_FAULT_SEND_CQ_OVERRUN = 14,
-    // The request is executed, and the completion queue of the receive that it consumes overruns by its
-    // completion. Nothing if it takes no receive.
+    // The request is executed, and the completion of the receive that it consumes overruns that
+    // receive's completion queue. Has no effect if it consumes no receive.
     BW_FAULT_RECV_CQ_OVERRUN = 15,
-    // The change of a queue pair's state or attributes that is at hand is refused, and not made. Needs
+    // The current change of a queue pair's state or attributes is refused, and not made. Needs
     // BW_AT_MODIFY.
     BW_FAULT_REFUSE_MODIFY = 16,
-    // The communication manager tells the event `value`, a `bw_cm_event_type` that says that something
-    // went wrong: BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED are
-    // what becomes of the next call that they could tell of; _ADDR_CHANGE and _DEVICE_REMOVAL are told of
-    // all ids on the device, _MULTICAST_ERROR of the members of groups, which they lose.
+    // The communication manager delivers the event `value`, a `bw_cm_event_type` that reports a
+    // failure: BW_CM_EVENT_ADDR_ERROR, _ROUTE_ERROR, _CONNECT_ERROR, _UNREACHABLE and _REJECTED are
+    // the outcome of the next call that they can result from; _ADDR_CHANGE and _DEVICE_REMOVAL are
+    // delivered to all ids on the device, _MULTICAST_ERROR to the members of groups, which lose their
+    // membership.
     BW_FAULT_CM = 17,
 } bw_soft_fault;
 
@@ -899,83 +935,86 @@ typedef enum bw_soft_fault {
 typedef enum bw_dump_format {
     // A line for each request, completion and note.
     BW_DUMP_TEXT = 0,
-    // One JSON object, with the same facts.
+    // One JSON object with the same contents.
     BW_DUMP_JSON = 1,
 } bw_dump_format;
 
 // Bits of `bw_dump_attr.flags`.
 typedef enum bw_dump_flags {
-    // Leave out the bytes that stand in the entries: inline data of sends, and short messages that came
-    // within completion entries. They may be user data. No other memory of requests is ever read.
+    // Leave out the bytes held in the queue entries: inline data of sends, and short messages that
+    // arrived within completion queue entries. They may be user data. No other memory of requests is
+    // ever read.
     BW_DUMP_NO_INLINE = 1,
 } bw_dump_flags;
 
-// Who carries a link's recovery out.
+// Where a link's recovery runs.
 typedef enum bw_recover_in {
-    // Whoever polls the link: a poll does what can be done at once, and never waits.
+    // In the polls of the link: a poll does what can be done at once, and never waits.
     BW_RECOVER_IN_POLLER = 0,
-    // A thread that lives for as long as the recovery: polls return at once meanwhile, and find
-    // nothing. Calls on the link that need more than its queues answer BW_ERECOVERING meanwhile.
+    // In a thread that exists for as long as the recovery: meanwhile polls return at once and find
+    // nothing. Calls on the link that need more than its queues then return BW_ERECOVERING.
     BW_RECOVER_IN_THREAD = 1,
 } bw_recover_in;
 
-// What became of a request of a link.
+// The outcome of a request posted to a link.
 typedef enum bw_outcome {
-    // Executed; the result of a READ or atomic has come.
-    BW_OUTCOME_DONE = 0,
-    // Failed with `bw_told.status`, and not executed as a whole. A WRITE may have changed a part of its
-    // target; a READ may have been executed, which leaves nothing.
+    // Executed; the result of a READ or atomic has arrived.
+    BW_OUTCOME_EXECUTED = 0,
+    // Failed with `bw_link_wc.status`, and not executed as a whole. A WRITE may have changed part of its
+    // target; a READ may have been executed, which has no lasting effect.
     BW_OUTCOME_FAILED = 1,
-    // Not executed, by no fault of its own: it may be posted again.
+    // Not executed, through no fault of the request: it may be posted again.
     BW_OUTCOME_NOT_EXECUTED = 2,
-    // It cannot be known, or its result is lost: `bw_told.doubt` says why.
+    // Unknown, or the result is lost: `bw_link_wc.doubt` says why.
     BW_OUTCOME_IN_DOUBT = 3,
 } bw_outcome;
 
-// Why an outcome stays in doubt.
+// Why an outcome remains in doubt.
 typedef enum bw_doubt {
     // It is not in doubt.
     BW_DOUBT_NONE = 0,
-    // Executed or not: no acknowledgement came, and it stands behind the last request known to be
-    // executed and before the first known not to be.
+    // Executed or not: no acknowledgement arrived, and the request is after the last one known to be
+    // executed and before the first one known not to be.
     BW_DOUBT_NO_ANSWER = 1,
-    // A READ or atomic that was executed. Its result did not arrive, and an atomic's is lost for good.
+    // A READ or atomic that was executed. Its result did not arrive, and that of an atomic is lost for
+    // good.
     BW_DOUBT_RESULT_LOST = 2,
     // Executed or not: completions of the peer were lost, so that its count is a lower bound.
     BW_DOUBT_PEER_LOST_COUNT = 3,
     // Executed or not: the peer's count contradicts what is known at this end.
     BW_DOUBT_COUNT_CONTRADICTS = 4,
-    // Executed or not: the peer cannot be asked any more.
+    // Executed or not: the peer can no longer be asked.
     BW_DOUBT_PEER_GONE = 5,
-    // A local operation that was done or not before the queue pair stopped.
+    // A local operation that may have been executed before the queue pair stopped.
     BW_DOUBT_LOCAL = 6,
 } bw_doubt;
 
-// What is to be done with a request that did not end well, when the link works again. What was
-// executed is told as BW_OUTCOME_DONE, whatever it is.
+// What to do, once the link works again, with a request that did not complete successfully. A request
+// that was executed is reported as BW_OUTCOME_EXECUTED in any case.
 typedef enum bw_replay {
-    // Tell the program.
-    BW_REPLAY_SURFACE = 0,
-    // Post it again where that cannot be told from posting it once: what was not executed, and READs
-    // in doubt behind which nothing was executed.
+    // Report its outcome to the program.
+    BW_REPLAY_NEVER = 0,
+    // Post it again if posting it twice has the same effect as posting it once: requests that were not
+    // executed, and READs in doubt after which nothing was executed.
     BW_REPLAY_IF_SAFE = 1,
-    // As BW_REPLAY_IF_SAFE, and WRITEs and READs in doubt as well: their target and source do not
-    // change under them, or that does no harm. SENDs, WRITEs with immediate data, and atomics that may
+    // As BW_REPLAY_IF_SAFE, and also WRITEs and READs in doubt: their target and source do not change
+    // meanwhile, or a change does no harm. SENDs, WRITEs with immediate data, and atomics that may
     // have been executed are never posted again.
     BW_REPLAY_ANYWAY = 2,
 } bw_replay;
 
-// What a link does.
+// The state of a link.
 typedef enum bw_link_state {
-    // It connects, for the first time or again. Posts are refused; poll it.
+    // It is connecting, for the first time or again. Posts are refused, except for receives while it
+    // connects for the first time; poll it.
     BW_LINK_RECOVERING = 0,
-    // It works.
+    // It is connected.
     BW_LINK_READY = 1,
     // The program has closed it.
     BW_LINK_CLOSED = 2,
-    // The peer has closed it, in good order.
+    // The peer has closed it, in an orderly shutdown.
     BW_LINK_PEER_CLOSED = 3,
-    // It could not be recovered: `bw_link_query` tells why.
+    // It could not be recovered: `bw_link_query` gives the reason.
     BW_LINK_GAVE_UP = 4,
 } bw_link_state;
 
@@ -983,30 +1022,30 @@ typedef enum bw_link_state {
 typedef enum bw_recovery_end {
     // Everything works again.
     BW_END_RECOVERED = 0,
-    // It works, but for `bw_recovery_report.why`.
+    // The link works, except for what `bw_recovery_report.why` says.
     BW_END_DEGRADED = 1,
     // It cannot be recovered: the link has ended.
     BW_END_GAVE_UP = 2,
 } bw_recovery_end;
 
-// A path to a receiver of datagrams, ready to be named by requests.
+// A path to a receiver of datagrams, for use by requests.
 typedef struct bw_ah bw_ah;
 
-// An asynchronous event that was got and is to be acknowledged.
+// An asynchronous event that was taken and has to be acknowledged.
 typedef struct bw_async_event bw_async_event;
 
-// Where the events of ids come from (`rdma_event_channel`).
+// An event channel for ids (`rdma_event_channel`).
 typedef struct bw_cm_channel bw_cm_channel;
 
-// An end of a connection, a listener, or a user of datagram services and multicast groups
-// (`rdma_cm_id`).
+// A communication identifier (`rdma_cm_id`): an end of a connection, a listener, or a user of datagram
+// services and multicast groups.
 typedef struct bw_cm_id bw_cm_id;
 
-// A completion channel: completion queues that were created on it and armed tell it of their next
-// entry.
+// A completion channel: a completion queue that was created on it raises an event here for its next
+// entry once it is armed.
 typedef struct bw_comp_channel bw_comp_channel;
 
-// Makes links with those who listen at one address.
+// Creates links with the listener at one address.
 typedef struct bw_connector bw_connector;
 
 // A completion queue.
@@ -1016,109 +1055,110 @@ typedef struct bw_cq bw_cq;
 typedef struct bw_device bw_device;
 
 // A reliable connection with its queue pair and completion queue, which recovers from faults together
-// with the link at its other end, and tells of every request once what became of it.
+// with the link at its other end, and reports the outcome of every request once.
 typedef struct bw_link bw_link;
 
-// Takes the links that connectors make.
+// Accepts the links that connectors create.
 typedef struct bw_listener bw_listener;
 
 // Memory of the program that is registered with a device.
 typedef struct bw_mr bw_mr;
 
-// A memory window: a key of its own to a part of registered memory, that is bound and taken away by
-// requests.
+// A memory window: a key of its own to a part of registered memory, which requests bind and
+// invalidate.
 typedef struct bw_mw bw_mw;
 
-// A protection domain: queue pairs reach only memory of their own.
+// A protection domain: queue pairs reach only memory of the same domain.
 typedef struct bw_pd bw_pd;
 
 // A queue pair, of any transport.
 typedef struct bw_qp bw_qp;
 
-// Memory that the library has reserved, and registered with a device.
+// Memory that the library has allocated and registered with a device.
 typedef struct bw_region bw_region;
 
-// A region cut into blocks.
+// A region divided into blocks.
 typedef struct bw_slab bw_slab;
 
-// Free blocks of one length for one thread.
+// Free blocks of one length, kept for one thread.
 typedef struct bw_slab_cache bw_slab_cache;
 
-// A receive queue that many queue pairs take from.
+// A receive queue that several queue pairs share.
 typedef struct bw_srq bw_srq;
 
 // A TCP connection with a peer.
 typedef struct bw_tcp_conn bw_tcp_conn;
 
-// A port on which peers are waited for.
+// A port that listens for peers.
 typedef struct bw_tcp_listener bw_tcp_listener;
 
-// The receiving end of an extended reliable connection. It has no queues: each request names a shared
-// receive queue of its domain.
+// An XRC target: the responder of an extended reliable connection. It has no queues: each request
+// names a shared receive queue of its domain.
 typedef struct bw_xrc_target bw_xrc_target;
 
-// An XRC domain: its targets reach its shared receive queues, and no others.
+// An XRC domain: its targets reach only the shared receive queues in it.
 typedef struct bw_xrcd bw_xrcd;
 
-// What a device is, and what it can do (`ibv_device_attr`, as far as it has a meaning here).
+// What a device is, and what it supports (`ibv_device_attr`, as far as it applies).
 typedef struct bw_device_info {
     // `sizeof(bw_device_info)`.
     uint32_t size;
     // READs and atomics in flight to one peer.
     uint32_t max_qp_rd_atom;
-    // What `bw_device_open` takes.
+    // Its name, for `bw_device_open`.
     char name[BW_NAME_MAX];
-    // What it is, for people.
+    // A description, for people.
     char description[BW_TEXT_MAX];
-    // Queue pairs at once.
+    // Maximum number of queue pairs.
     uint32_t max_qp;
-    // Requests of one send or receive queue.
+    // Maximum number of requests in a send or receive queue.
     uint32_t max_qp_wr;
-    // Scatter/gather elements of one request.
+    // Maximum number of scatter/gather elements of a request.
     uint32_t max_sge;
-    // Inline bytes of one request.
+    // Maximum inline bytes of a request.
     uint32_t max_inline_data;
-    // Entries of one completion queue.
+    // Maximum number of entries of a completion queue.
     uint32_t max_cqe;
-    // Memory regions and windows at once.
+    // Maximum number of memory regions and windows together.
     uint32_t max_mr;
-    // Bytes of one memory region.
+    // Maximum bytes of a memory region.
     uint64_t max_mr_size;
-    // Bytes of one message.
+    // Maximum bytes of a message.
     uint64_t max_msg_sz;
-    // Shared receive queues at once.
+    // Maximum number of shared receive queues.
     uint32_t max_srq;
-    // Receives of one shared receive queue.
+    // Maximum number of receives in a shared receive queue.
     uint32_t max_srq_wr;
-    // Scatter/gather elements of one of its receives.
+    // Maximum number of scatter/gather elements of such a receive.
     uint32_t max_srq_sge;
-    // Queue pairs attached to one multicast group.
+    // Maximum number of queue pairs attached to one multicast group.
     uint32_t max_mcast_qp_attach;
-    // Partition keys of a port.
+    // Maximum number of partition keys of a port.
     uint32_t max_pkeys;
-    // Ports; they count from 1.
+    // Number of ports; they count from 1.
     uint32_t phys_port_cnt;
-    // Memory windows at once, of either type; they share the regions' keys.
+    // Maximum number of memory windows, of either type; they share the keys of the regions.
     uint32_t max_mw;
     // 0.
     uint32_t reserved;
 } bw_device_info;
 
-// How a software device of one's own is made. All zero but the size is the default.
+// How a private software device is made. A struct that is all zero, except for the size, is the
+// default.
 typedef struct bw_soft_config {
     // `sizeof(bw_soft_config)`.
     uint32_t size;
     // A `bw_soft_mode`.
     uint32_t mode;
-    // Threads of BW_SOFT_ENGINE, up to 64; 0 is one.
+    // Threads of BW_SOFT_ENGINE, up to 64; 0 means one.
     uint32_t threads;
     // A `bw_soft_clock`.
     uint32_t clock;
-    // Where its random-looking keys come from; 0: from the operating system.
+    // Seed of its random-looking keys; 0: taken from the operating system.
     uint64_t seed;
 } bw_soft_config;
 
-// How many objects there are on a device, of each kind.
+// How many objects of each kind a device has.
 typedef struct bw_resources {
     // `sizeof(bw_resources)`.
     uint32_t size;
@@ -1126,7 +1166,7 @@ typedef struct bw_resources {
     uint32_t pd;
     // Completion queues.
     uint32_t cq;
-    // Queue pairs, targets of XRC among them.
+    // Queue pairs, including XRC targets.
     uint32_t qp;
     // Memory regions.
     uint32_t mr;
@@ -1138,15 +1178,15 @@ typedef struct bw_resources {
     uint32_t reserved;
 } bw_resources;
 
-// Registered memory.
+// Description of registered memory.
 typedef struct bw_mr_info {
     // `sizeof(bw_mr_info)`.
     uint32_t size;
-    // Rights: `bw_access_flags`.
+    // Access rights: `bw_access_flags`.
     uint32_t access;
-    // Where it starts: the address that requests name it by.
+    // Its first address, by which requests name it.
     uint64_t addr;
-    // Its bytes.
+    // Its length in bytes.
     uint64_t length;
     // The key for requests of this side.
     uint32_t lkey;
@@ -1154,41 +1194,41 @@ typedef struct bw_mr_info {
     uint32_t rkey;
 } bw_mr_info;
 
-// How a region is to be made. `bw_region_attr_default` fills it.
+// How a region is made. `bw_region_attr_default` fills it.
 typedef struct bw_region_attr {
     // `sizeof(bw_region_attr)`.
     uint32_t size;
     // The pages to use: a `bw_pages`.
     uint32_t pages;
-    // Bytes; rounded up to whole pages.
+    // Length in bytes; rounded up to whole pages.
     uint64_t length;
-    // Rights: `bw_access_flags`.
+    // Access rights: `bw_access_flags`.
     uint32_t access;
-    // Takes the memory from this NUMA node, and from no other; from any when less than 0.
+    // NUMA node that the memory is taken from exclusively; less than 0: any.
     int32_t numa_node;
-    // Not 0: locks the memory, mlock(2).
+    // Not 0: locks the memory, see mlock(2).
     uint32_t lock;
     // 0.
     uint32_t reserved;
 } bw_region_attr;
 
-// What a region is.
+// Description of a region.
 typedef struct bw_region_info {
     // `sizeof(bw_region_info)`.
     uint32_t size;
-    // Rights: `bw_access_flags`.
+    // Access rights: `bw_access_flags`.
     uint32_t access;
-    // Where it starts, aligned to a page.
+    // Its first address, aligned to a page.
     uint64_t addr;
-    // Its bytes: what was asked for, in whole pages.
+    // Its length in bytes: what was requested, in whole pages.
     uint64_t length;
     // The key for requests of this side.
     uint32_t lkey;
     // The key for the peer's requests.
     uint32_t rkey;
-    // Bytes of a page; of BW_PAGES_TRANSPARENT the 2 MiB that the region is aligned to.
+    // Bytes of a page; with BW_PAGES_TRANSPARENT the 2 MiB that the region is aligned to.
     uint64_t page_size;
-    // The pages that it got: a `bw_pages`, but not BW_PAGES_AUTO.
+    // The pages that it consists of: a `bw_pages`, but never BW_PAGES_AUTO.
     uint32_t pages;
     // 0.
     uint32_t reserved;
@@ -1196,47 +1236,48 @@ typedef struct bw_region_info {
     char text[BW_TEXT_MAX];
 } bw_region_info;
 
-// The blocks of one length that a slab is to have.
+// The number of blocks of one length in a slab.
 typedef struct bw_slab_class {
     // Bytes of a block: a multiple of 64.
     uint32_t length;
-    // How many.
+    // Number of blocks.
     uint32_t count;
 } bw_slab_class;
 
-// What a slab has.
+// How many blocks a slab has.
 typedef struct bw_slab_info {
     // `sizeof(bw_slab_info)`.
     uint32_t size;
     // 0.
     uint32_t reserved;
-    // Its blocks, of all lengths.
+    // Number of blocks, of all lengths.
     uint64_t blocks;
-    // Those that were taken and not returned, and those in caches. Exact when nobody takes or returns meanwhile.
+    // Blocks that were taken and not returned, and those in caches. Exact if no thread takes or
+    // returns blocks meanwhile.
     uint64_t outstanding;
 } bw_slab_info;
 
-// A block of a slab, in the order of a `bw_sge`. It is aligned to its length where that is a power of
-// two up to 4096, else to 64 bytes.
+// A block of a slab, with the fields of a `bw_sge`. It is aligned to its length if that is a power of
+// two up to 4096, otherwise to 64 bytes.
 typedef struct bw_block {
-    // Where it starts.
+    // Its first address.
     uint64_t addr;
-    // Its bytes.
+    // Its length in bytes.
     uint32_t length;
-    // The key for requests of this side. It is the region's, as the key for the peer's requests is:
-    // `bw_region_query` tells that one.
+    // The lkey, which is that of the region. The rkey is the region's as well: `bw_region_query`
+    // returns it.
     uint32_t lkey;
 } bw_block;
 
-// What a port is and does (`ibv_port_attr`, as far as it has a meaning here).
+// Attributes and state of a port (`ibv_port_attr`, as far as it applies).
 typedef struct bw_port_info {
     // `sizeof(bw_port_info)`.
     uint32_t size;
     // A `bw_port_state`.
     uint32_t state;
-    // Largest packet that the port could carry: a `bw_mtu`.
+    // Largest path MTU that the port supports: a `bw_mtu`.
     uint32_t max_mtu;
-    // Largest packet that it carries: a `bw_mtu`.
+    // Path MTU in use: a `bw_mtu`.
     uint32_t active_mtu;
     // Its local identifier.
     uint32_t lid;
@@ -1250,24 +1291,24 @@ typedef struct bw_port_info {
     uint64_t max_msg_sz;
 } bw_port_info;
 
-// How a completion queue is to be made.
+// Attributes of a completion queue.
 typedef struct bw_cq_attr {
     // `sizeof(bw_cq_attr)`.
     uint32_t size;
-    // Entries, at least 1; the queue has a power of two, and some more (`bw_cq_query`).
-    // `bw_qp_cq_entries` tells what a queue pair needs.
+    // Entries, at least 1; the queue gets a power of two, and some more (`bw_cq_query`).
+    // `bw_qp_cq_entries` returns what a queue pair needs.
     uint32_t entries;
-    // Queue pairs that can complete here, up to 65536; 0 is 256.
+    // Queue pairs that can complete here, up to 65536; 0 means 256.
     uint32_t max_qp;
     // 0.
     uint32_t reserved;
-    // The channel that it tells of entries when armed (`bw_cq_req_notify`), or NULL.
+    // The completion channel that it raises its events on when armed (`bw_cq_req_notify`), or NULL.
     const struct bw_comp_channel *channel;
-    // Given back with each of its events, `bw_get_cq_event`.
+    // Returned with each of its events by `bw_get_cq_event`.
     void *cq_context;
 } bw_cq_attr;
 
-// How a completion queue stands.
+// Size and state of a completion queue.
 typedef struct bw_cq_info {
     // `sizeof(bw_cq_info)`.
     uint32_t size;
@@ -1275,19 +1316,19 @@ typedef struct bw_cq_info {
     uint32_t entries;
     // Entries that are not reserved for a queue pair.
     uint32_t unreserved;
-    // Not 0: an entry was lost, and what it told of cannot be known. Does not happen while queue
-    // pairs reserve their entries.
+    // Not 0: the queue overran, and the outcome of the requests whose entries were lost is unknown.
+    // Does not happen while queue pairs reserve their entries.
     uint32_t overrun;
-    // Entries dropped because they told of no request in flight.
+    // Entries dropped because they belonged to no request in flight.
     uint64_t stale;
-    // Its number, by which events name it.
+    // Its number, which its events carry.
     uint32_t cqn;
     // 0.
     uint32_t reserved;
 } bw_cq_info;
 
-// What a shared receive queue is to be able to do (`ibv_srq_init_attr`). `bw_srq_init_attr_default`
-// fills it.
+// Attributes that a shared receive queue is created with (`ibv_srq_init_attr`).
+// `bw_srq_init_attr_default` fills it.
 typedef struct bw_srq_init_attr {
     // `sizeof(bw_srq_init_attr)`.
     uint32_t size;
@@ -1295,29 +1336,30 @@ typedef struct bw_srq_init_attr {
     uint32_t max_wr;
     // Scatter/gather elements of a receive.
     uint32_t max_sge;
-    // The limit to begin with, as `bw_srq_modify` sets it; 0 for none.
+    // The initial limit, as `bw_srq_modify` sets it; 0 means none.
     uint32_t srq_limit;
 } bw_srq_init_attr;
 
-// What a shared receive queue is able to do, and its limit (`ibv_srq_attr`).
+// Sizes and limit of a shared receive queue (`ibv_srq_attr`).
 typedef struct bw_srq_info {
     // `sizeof(bw_srq_info)`.
     uint32_t size;
     // Its number, by which XRC requests name it.
     uint32_t srq_num;
-    // Receives in flight: at least as many as asked for.
+    // Receives in flight: at least as many as requested.
     uint32_t max_wr;
-    // Scatter/gather elements of a receive: at least as many as asked for.
+    // Scatter/gather elements of a receive: at least as many as requested.
     uint32_t max_sge;
-    // The limit; 0 when none is set, or the one that was is reached.
+    // The limit; 0 if none is set, or if it has been reached.
     uint32_t srq_limit;
 } bw_srq_info;
 
-// Called by `bw_qp_reset` for each request that was cleared: `context` as given there, and the
+// Called by `bw_qp_reset` for each request that was cleared, with the `context` given there and the
 // request's identifier. It has to return, and must not use the queue pair or its completion queues.
-typedef void (*bw_cleared_fn)(void *context, uint64_t wr_id);
+typedef void (*bw_flushed_fn)(void *context, uint64_t wr_id);
 
-// What a queue pair is to be able to do (`ibv_qp_init_attr`). `bw_qp_init_attr_default` fills it.
+// Attributes that a queue pair is created with (`ibv_qp_init_attr`). `bw_qp_init_attr_default` fills
+// it.
 typedef struct bw_qp_init_attr {
     // `sizeof(bw_qp_init_attr)`.
     uint32_t size;
@@ -1331,28 +1373,28 @@ typedef struct bw_qp_init_attr {
     uint32_t max_recv_sge;
     // Inline bytes of a send request.
     uint32_t max_inline_data;
-    // Not 0: every send request completes with an entry, signalled or not.
+    // Not 0: every send request is signalled, whatever its flags.
     uint32_t sq_sig_all;
-    // Not 0: reserve an entry in the completion queues for everything that can be in flight, so that
-    // a flush cannot overrun them. Without it an overrun ends the completion queue and every queue
-    // pair on it.
+    // Not 0: reserve an entry in the completion queues for everything that can be in flight, so that a
+    // flush cannot overrun them. Otherwise an overrun makes the completion queue, and every queue pair
+    // on it, fail.
     uint32_t reserve_cq;
     // The transport: a `bw_qp_type`, BW_QPT_RC by default.
     uint32_t qp_type;
     // 0.
     uint32_t reserved;
-    // The shared receive queue that it receives from, of the same protection domain and not for
-    // XRC. NULL, the default: a receive queue of its own.
+    // The shared receive queue that it receives from, of the same protection domain and not for XRC.
+    // NULL, the default: it has a receive queue of its own.
     struct bw_srq *srq;
-    // Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
-    // of those that are rung together, whose `retired` counts those before it. Not on devices driven
-    // by libibverbs (`BW_EUNSUPPORTED`), and not of a link.
+    // Not 0: flushed unsignalled requests write no completion of their own, except for the last of
+    // those that are rung together, whose `retired` counts those before it. Not supported on devices
+    // driven by libibverbs (`BW_EUNSUPPORTED`), nor for a link.
     uint32_t suppress_flush;
     // 0.
     uint32_t reserved1;
 } bw_qp_init_attr;
 
-// How a connection behaves. `bw_connect_attr_default` fills it.
+// Attributes of a connection. `bw_connect_attr_default` fills it.
 typedef struct bw_connect_attr {
     // `sizeof(bw_connect_attr)`.
     uint32_t size;
@@ -1360,80 +1402,100 @@ typedef struct bw_connect_attr {
     uint32_t access;
     // A `bw_mtu`.
     uint32_t path_mtu;
-    // Acknowledgement timeout, a code of 5 bits: 4.096 µs · 2^t; 0 is for ever.
+    // Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t; 0 means infinite.
     uint32_t timeout;
-    // Retries without an acknowledgement, up to 7.
+    // Transport retries (no acknowledgement), up to 7.
     uint32_t retry_cnt;
-    // Retries without a receive at the peer, up to 6; 7 is for ever.
+    // RNR retries (no receive posted at the peer), up to 6; 7 means infinite.
     uint32_t rnr_retry;
-    // How long the peer waits for a receive of this side, a code of 5 bits (`ibv_modify_qp`).
+    // RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code
+    // (`ibv_modify_qp`).
     uint32_t min_rnr_timer;
-    // READs and atomics in flight, either way.
+    // READs and atomics in flight, in each direction.
     uint32_t max_rd_atomic;
-    // Of datagrams: the key that senders have to name. The top bit is for privileged users.
+    // Datagrams only: the Q_Key that senders have to name. The top bit is for privileged users.
     uint32_t qkey;
-    // The port to connect by, from 1.
+    // The port to connect through, from 1.
     uint32_t port_num;
-    // The entry of that port's GID table to be reached by, where GIDs address peers (RoCE, routed
-    // InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2, if
-    // possible with an IPv4 address. `bw_qp_endpoint_for` gives the peer the right one.
+    // The entry of that port's GID table to be reached by, if peers are addressed by GIDs (RoCE,
+    // routed InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2,
+    // if possible one whose address an interface of this network namespace has, and an IPv4 address.
+    // `bw_qp_endpoint_for` returns the matching endpoint for the peer. A link remembers the GID in
+    // this entry when it is made, and finds it again after the table has been filled anew.
     int32_t gid_index;
+    // Service level, up to 15. On RoCE the priority of packets with a VLAN tag.
+    uint32_t sl;
+    // Traffic class, up to 255; for RoCE v2 that of the IP header (DSCP and ECN): 4 times the DSCP.
+    // The global route header holds it, along with the flow label and the hop limit: packets have that
+    // header on RoCE, and elsewhere if one of the three is not 0.
+    uint32_t traffic_class;
+    // Flow label, up to 20 bits. Many devices derive the UDP source port of RoCE v2 from it.
+    uint32_t flow_label;
+    // The index of the partition key in the port's table. Datagrams take the fields around this one
+    // from their address handles; the partition key is the queue pair's.
+    uint32_t pkey_index;
+    // Hop limit, up to 255; 0: the usual one, 64. For RoCE, Linux takes it from the route instead.
+    uint32_t hop_limit;
+    // UDP source port of RoCE v2 packets, from 0xc000 to 0xffff, on RC and UC queue pairs of the
+    // software HCA, of ConnectX devices, and of Soft-RoCE on Linux 5.18 or later, which derives it
+    // from the flow label; elsewhere `BW_EUNSUPPORTED`. 0: the device chooses.
+    uint32_t udp_sport;
 } bw_connect_attr;
 
-// How the two ends of a connection find each other.
+// What one end of a connection has to know of the other.
 typedef struct bw_endpoint {
     // `sizeof(bw_endpoint)`.
     uint32_t size;
     // Queue pair number.
     uint32_t qp_num;
-    // First packet sequence number.
+    // Initial PSN.
     uint32_t psn;
     // 0.
     uint32_t reserved;
     // Local identifier of the port.
     uint32_t lid;
-    // The port's GID: the one that the device prefers, or that was asked for.
+    // The port's GID: the one that the device prefers, or the one that was requested.
     uint8_t gid[16];
 } bw_endpoint;
 
-// What the two ends of a connection tell each other beside their endpoints.
+// What the two ends of a connection exchange besides their endpoints.
 typedef struct bw_conn_info {
     // `sizeof(bw_conn_info)`.
     uint32_t size;
-    // The largest path MTU that the end can do, a `bw_mtu`: connect with the lesser of both ends'.
+    // The largest path MTU that this end supports, a `bw_mtu`: connect with the smaller of both ends'.
     uint32_t mtu;
-    // The key of the memory that the other end may work on.
+    // The rkey of the memory that the other end may access.
     uint32_t rkey;
     // 0.
     uint32_t reserved;
-    // Where that memory starts.
+    // The first address of that memory.
     uint64_t addr;
-    // Its bytes; 0: there is no such memory.
+    // Its length in bytes; 0: there is no such memory.
     uint64_t length;
 } bw_conn_info;
 
-// A path (`ibv_ah_attr`).
+// Attributes of a path (`ibv_ah_attr`).
 typedef struct bw_ah_attr {
-    // Destination GID, in the order of the wire. This and the next fields, up to `traffic_class`,
-    // are used when `is_global`.
+    // Destination GID, in wire order. This and the next fields, up to `traffic_class`, are used if
+    // `is_global` is set.
     uint8_t dgid[16];
     // Flow label, 20 bits.
     uint32_t flow_label;
     // Index of the source GID in the port's table.
     uint8_t sgid_index;
-    // Routers that the packet may pass.
+    // Hop limit.
     uint8_t hop_limit;
     // Traffic class.
     uint8_t traffic_class;
-    // Not 0: with a global route, which arrives as the first 40 bytes of a datagram.
+    // Not 0: with a global route header, which is received as the first 40 bytes of a datagram.
     uint8_t is_global;
     // Destination LID.
     uint16_t dlid;
     // Service level, 4 bits.
     uint8_t sl;
-    // Which of the port's LIDs is the source, 7 bits.
+    // Source path bits: which of the port's LIDs is the source, 7 bits.
     uint8_t src_path_bits;
-    // Upper bound of the rate (`ibv_rate`); 0 is the port's own.
+    // Upper bound of the rate (`ibv_rate`); 0 means the port's own.
     uint8_t static_rate;
     // Port, from 1.
     uint8_t port_num;
@@ -1441,77 +1503,76 @@ typedef struct bw_ah_attr {
     uint16_t reserved;
 } bw_ah_attr;
 
-// An event (`rdma_cm_event`): a copy, there is nothing to acknowledge. What an event has not is 0.
+// An event (`rdma_cm_event`). It is a copy, and need not be acknowledged. Fields that it does not have
+// are 0.
 typedef struct bw_cm_event {
     // `sizeof(bw_cm_event)`.
     uint32_t size;
-    // What happened: a `bw_cm_event_type`. `bw_classify` tells what it means, `bw_cm_event_str` its
-    // text.
+    // The event: a `bw_cm_event_type`. `bw_classify` returns its meaning, `bw_cm_event_str` its text.
     uint32_t event;
-    // 0 where nothing went wrong, else a negative error number, or the reason of a rejection: 28 is
-    // the peer's program, 8 that nobody listens.
+    // 0 if nothing failed, otherwise a negative error number, or the reason of a rejection: 28 is a
+    // rejection by the peer's program, 8 means that nothing listens.
     int32_t status;
     // Bytes of private data.
     uint32_t private_data_len;
-    // Of the id that it happened to; of a request: of the listener.
+    // The context of the id that it is for; for a request, that of the listener.
     void *context;
-    // Of a request: the id that it came with, the caller's until `bw_cm_id_destroy`; accept or reject
-    // it. Else NULL.
+    // For a request: the id that it arrived with, the caller's until `bw_cm_id_destroy`; accept or
+    // reject it. Otherwise NULL.
     struct bw_cm_id *request;
-    // The peer's queue pair; of a multicast group the one that requests have to name.
+    // The peer's queue pair number; for a multicast group the number that requests have to name.
     uint32_t qp_num;
-    // Of datagrams: the key that requests have to name.
+    // Datagrams only: the Q_Key that requests have to name.
     uint32_t qkey;
-    // Of datagrams: the way, for `bw_ah_create`. Of a multicast group `dgid` and `dlid` are its own,
-    // for `bw_qp_attach_mcast`.
+    // Datagrams only: the path, for `bw_ah_create`. For a multicast group `dgid` and `dlid` are those
+    // of the group, for `bw_qp_attach_mcast`.
     struct bw_ah_attr ah_attr;
-    // READs and atomics in flight that the peer wants answered by this side.
+    // READs and atomics in flight that the peer wants this side to respond to.
     uint8_t responder_resources;
-    // READs and atomics in flight that the peer answers.
+    // READs and atomics in flight that the peer responds to.
     uint8_t initiator_depth;
-    // Not 0: the peer has flow control by the hardware.
+    // Not 0: the peer has hardware flow control.
     uint8_t flow_control;
-    // Retries without an acknowledgement.
+    // Transport retries (no acknowledgement).
     uint8_t retry_count;
-    // Retries without a receive.
+    // RNR retries (no receive posted).
     uint8_t rnr_retry_count;
-    // Not 0: the peer receives from a shared receive queue.
+    // Not 0: the peer uses a shared receive queue.
     uint8_t srq;
     // 0.
     uint16_t reserved;
-    // The peer's private data, as it came: perhaps with zeroes behind what the peer gave, and not to
-    // be trusted.
+    // The peer's private data as received: it may be followed by zeroes, and must not be trusted.
     uint8_t private_data[BW_CM_PRIVATE_MAX];
 } bw_cm_event;
 
-// How to connect (`rdma_conn_param`). `bw_cm_param_default` fills it.
+// Connection parameters (`rdma_conn_param`). `bw_cm_param_default` fills it.
 typedef struct bw_cm_param {
     // `sizeof(bw_cm_param)`.
     uint32_t size;
-    // Bytes of private data: 56 at the most to connect, 196 to accept.
+    // Bytes of private data: at most 56 to connect, 196 to accept.
     uint32_t private_data_len;
-    // They go with the peer's event, where zeroes may be behind them.
+    // The private data, which arrive with the peer's event, where zeroes may follow them.
     const void *private_data;
-    // READs and atomics in flight that this side answers; what the device and, at the accepting end,
-    // the request have bounds it.
+    // READs and atomics in flight that this side responds to; limited by the device and, at the
+    // accepting end, by the request.
     uint8_t responder_resources;
-    // READs and atomics in flight that this side asks for, likewise.
+    // READs and atomics in flight that this side issues, with the same limits.
     uint8_t initiator_depth;
-    // Not 0: this side has flow control by the hardware.
+    // Not 0: this side has hardware flow control.
     uint8_t flow_control;
-    // Retries without an acknowledgement, up to 7. Of the connecting end, for both.
+    // Transport retries (no acknowledgement), up to 7. The connecting end sets it for both.
     uint8_t retry_count;
-    // Retries without a receive at the peer, up to 6; 7 is for ever.
+    // RNR retries (no receive posted at the peer), up to 6; 7 means infinite.
     uint8_t rnr_retry_count;
     // 0.
     uint8_t reserved[3];
 } bw_cm_param;
 
-// What became of a request (`ibv_wc`). Every request that was posted and rung is told exactly once:
-// by an entry of its own, or as one of those that a later entry retires.
+// A work completion (`ibv_wc`). Every posted request is reported exactly once: by a completion of its
+// own, as one of those that a later completion retires, or by `bw_qp_reset`.
 //
-// When `status` is not BW_WC_SUCCESS the verbs define no more than `wr_id`, `status`, `vendor_err`
-// and `qp_num`: of the others only `retired`, which is bellwire's, is set, the rest is 0.
+// If `status` is not BW_WC_SUCCESS the verbs define only `wr_id`, `status`, `vendor_err` and `qp_num`.
+// Of the other fields only `retired`, which is bellwire's, is set; the rest is 0.
 typedef struct bw_wc {
     // The program's identifier of the request.
     uint64_t wr_id;
@@ -1519,19 +1580,22 @@ typedef struct bw_wc {
     uint32_t status;
     // What completed: a `bw_wc_opcode`.
     uint32_t opcode;
-    // Bytes received, or brought by a READ or atomic; otherwise 0.
+    // Bytes received, or returned by a READ or an atomic; otherwise 0.
     uint32_t byte_len;
     // With BW_WC_WITH_IMM: immediate data, in network byte order. With BW_WC_WITH_INV: the key that
     // the peer has invalidated. Otherwise 0.
     uint32_t imm_data;
     // Number of the local queue pair.
     uint32_t qp_num;
-    // The device's own code of an error.
+    // The device's own error code.
     uint32_t vendor_err;
     // `bw_wc_flags`.
     uint32_t wc_flags;
-    // Requests that this entry tells of: itself, and the unsignalled ones of the same queue that
-    // were posted before it and not yet told. Those succeeded, whatever became of this one.
+    // How many requests this completion retires: its own, and the unsignalled ones of the same queue
+    // that were posted before it and not reported yet. Those succeeded, whatever the status of this
+    // one. On a queue pair with `bw_qp_init_attr.suppress_flush`, however, those before a
+    // BW_WC_WR_FLUSH_ERR were flushed as well, or executed if they were posted before the first
+    // failure.
     uint32_t retired;
     // The sender's queue pair of a received datagram; otherwise 0.
     uint32_t src_qp;
@@ -1539,34 +1603,34 @@ typedef struct bw_wc {
     uint16_t slid;
     // Its service level.
     uint8_t sl;
-    // Which of the port's local identifiers it was sent to.
+    // The port's local identifier, path bits, to which it was sent.
     uint8_t dlid_path_bits;
 } bw_wc;
 
-// State and attributes of a queue pair (`ibv_qp_attr`). Where it is given, the mask tells which
-// fields are meant; the others are not looked at.
+// State and attributes of a queue pair (`ibv_qp_attr`). For `bw_qp_modify` the mask says which fields
+// are given; the others are ignored.
 typedef struct bw_qp_attr {
     // `sizeof(bw_qp_attr)`.
     uint32_t size;
-    // A `bw_qp_state`: the state to go to, or that it has.
+    // A `bw_qp_state`: the state to move to, or the present state.
     uint32_t qp_state;
-    // A `bw_qp_state`: the state that the program takes it to be in.
+    // A `bw_qp_state`: the state that the program assumes the queue pair to be in.
     uint32_t cur_qp_state;
     // A `bw_mtu`.
     uint32_t path_mtu;
     // A `bw_mig_state`.
     uint32_t path_mig_state;
-    // Of datagrams: the key that senders have to name.
+    // Datagrams only: the Q_Key that senders have to name.
     uint32_t qkey;
-    // First packet sequence number expected, 24 bits.
+    // Expected PSN of the first packet received, 24 bits.
     uint32_t rq_psn;
-    // First packet sequence number sent, 24 bits.
+    // PSN of the first packet sent, 24 bits.
     uint32_t sq_psn;
-    // The peer's number.
+    // The peer's queue pair number.
     uint32_t dest_qp_num;
     // What the peer may do: `bw_access_flags`.
     uint32_t qp_access_flags;
-    // Send requests in flight, as in `bw_qp_init_attr`; so are the next four.
+    // Send requests in flight, as in `bw_qp_init_attr`, like the next four fields.
     uint32_t max_send_wr;
     // Receives in flight.
     uint32_t max_recv_wr;
@@ -1582,47 +1646,50 @@ typedef struct bw_qp_attr {
     struct bw_ah_attr alt_ah_attr;
     // Index of the partition key in the port's table.
     uint32_t pkey_index;
-    // Of the alternate path.
+    // Index of the partition key for the alternate path.
     uint32_t alt_pkey_index;
     // Not 0: raise BW_EVENT_SQ_DRAINED when the send queue has drained.
     uint32_t en_sqd_async_notify;
-    // As queried in SQD: not 0 while started sends have not all finished.
+    // Query only, in SQD: not 0 while started sends have not all finished.
     uint32_t sq_draining;
-    // READs and atomics in flight to the peer.
+    // READs and atomics in flight as the requester.
     uint32_t max_rd_atomic;
-    // READs and atomics in flight from the peer.
+    // READs and atomics in flight as the responder.
     uint32_t max_dest_rd_atomic;
-    // How long the peer waits for a receive of this side, a code of 5 bits.
+    // RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code.
     uint32_t min_rnr_timer;
     // Port, from 1.
     uint32_t port_num;
-    // Acknowledgement timeout, a code of 5 bits: 4.096 µs · 2^t; 0 is for ever.
+    // Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t; 0 means infinite.
     uint32_t timeout;
-    // Retries without an acknowledgement, up to 7.
+    // Transport retries (no acknowledgement), up to 7.
     uint32_t retry_cnt;
-    // Retries without a receive at the peer, up to 6; 7 is for ever.
+    // RNR retries (no receive posted at the peer), up to 6; 7 means infinite.
     uint32_t rnr_retry;
     // Port of the alternate path.
     uint32_t alt_port_num;
     // Acknowledgement timeout of the alternate path.
     uint32_t alt_timeout;
-    // Pacing in kbit/s.
+    // Rate limit in kbit/s.
     uint32_t rate_limit;
-    // As queried: its number.
+    // Query only: the queue pair number.
     uint32_t qp_num;
-    // As queried: a `bw_qp_type`.
+    // Query only: a `bw_qp_type`.
     uint32_t qp_type;
+    // Query only: the UDP source port of RoCE v2 packets, if one was set (`bw_connect_attr`, or
+    // BW_CM_UDP_SPORT); otherwise 0.
+    uint32_t udp_sport;
 } bw_qp_attr;
 
 // What a memory window is bound to (`ibv_mw_bind_info`). The memory needs BW_ACCESS_MW_BIND.
 typedef struct bw_mw_bind_info {
     // Where the window starts.
     uint64_t addr;
-    // Its bytes, up to 2 GiB; 0 takes what it was bound to away.
+    // Its length in bytes, up to 2 GiB; 0 unbinds the window.
     uint32_t length;
     // Local key of the memory.
     uint32_t lkey;
-    // Rights: the REMOTE ones of `bw_access_flags`, and ZERO_BASED.
+    // Access rights: the REMOTE ones of `bw_access_flags`, and ZERO_BASED.
     uint32_t access;
     // 0.
     uint32_t reserved;
@@ -1634,17 +1701,17 @@ typedef struct bw_sge {
     uint64_t addr;
     // Bytes, less than 2 GiB.
     uint32_t length;
-    // Local key of the memory; of inline data not looked at.
+    // Local key of the memory; ignored for inline data.
     uint32_t lkey;
 } bw_sge;
 
-// A send request (`ibv_send_wr`). Fields that the operation does not have are not looked at.
+// A send request (`ibv_send_wr`). Fields that the operation does not use are ignored.
 typedef struct bw_send_wr {
-    // The program's identifier, which the completion has.
+    // The program's identifier, which is in the completion.
     uint64_t wr_id;
-    // The local memory: where data comes from, or goes to (READ, atomics).
+    // The local memory: source of the data, or its destination (READ, atomics).
     const struct bw_sge *sg_list;
-    // Elements of `sg_list`.
+    // Number of elements in `sg_list`.
     uint32_t num_sge;
     // A `bw_wr_opcode`.
     uint32_t opcode;
@@ -1656,24 +1723,24 @@ typedef struct bw_send_wr {
     uint64_t remote_addr;
     // The peer's key for it.
     uint32_t rkey;
-    // The key to invalidate: of this side (LOCAL_INV) or of the peer's (SEND_WITH_INV).
+    // The key to invalidate: a local one (LOCAL_INV) or one of the peer (SEND_WITH_INV).
     uint32_t invalidate_rkey;
-    // What to compare with (ATOMIC_CMP_AND_SWP) or to add (ATOMIC_FETCH_AND_ADD).
+    // The value to compare with (ATOMIC_CMP_AND_SWP) or to add (ATOMIC_FETCH_AND_ADD).
     uint64_t compare_add;
-    // What to put in its place (ATOMIC_CMP_AND_SWP).
+    // The value to write if equal (ATOMIC_CMP_AND_SWP).
     uint64_t swap;
-    // Of datagrams: the path to the receiver, within the queue pair's protection domain. It may be
+    // Datagrams only: the path to the receiver, in the queue pair's protection domain. It may be
     // destroyed when the post has returned.
     const struct bw_ah *ah;
-    // Of datagrams: the receiver's number; 0xffffff for a multicast group.
+    // Datagrams only: the receiver's queue pair number; 0xffffff for a multicast group.
     uint32_t remote_qpn;
-    // Of datagrams: the receiver's key.
+    // Datagrams only: the receiver's Q_Key.
     uint32_t remote_qkey;
-    // Of XRC: the number of the target's shared receive queue (`bw_srq_query`).
+    // XRC only: the number of the target's shared receive queue (`bw_srq_query`).
     uint32_t remote_srqn;
     // 0.
     uint32_t reserved;
-    // The window, of type 2, to bind (BIND_MW); `bw_mw_rkey` is its new key when this is posted.
+    // The window, of type 2, to bind (BIND_MW); after the post `bw_mw_rkey` returns its new key.
     struct bw_mw *mw;
     // What to bind it to.
     struct bw_mw_bind_info bind;
@@ -1681,20 +1748,20 @@ typedef struct bw_send_wr {
 
 // A receive (`ibv_recv_wr`).
 typedef struct bw_recv_wr {
-    // The program's identifier, which the completion has.
+    // The program's identifier, which is in the completion.
     uint64_t wr_id;
-    // Where the message goes.
+    // The memory for the message.
     const struct bw_sge *sg_list;
-    // Elements of `sg_list`.
+    // Number of elements in `sg_list`.
     uint32_t num_sge;
     // 0.
     uint32_t reserved;
 } bw_recv_wr;
 
-// An RDMA WRITE or READ of a connection, of one element: smaller than a `bw_send_wr`, and quicker to
+// An RDMA WRITE or READ on a connection, with one element: smaller than a `bw_send_wr`, and faster to
 // post.
 typedef struct bw_rdma_wr {
-    // The program's identifier, which the completion has.
+    // The program's identifier, which is in the completion.
     uint64_t wr_id;
     // The local memory.
     struct bw_sge sge;
@@ -1702,56 +1769,58 @@ typedef struct bw_rdma_wr {
     uint64_t remote_addr;
     // The peer's key for it.
     uint32_t rkey;
-    // `bw_send_flags`. BW_SEND_INLINE has no effect: the functions' names say it.
+    // `bw_send_flags`. BW_SEND_INLINE has no effect: the function decides whether the data is inline.
     uint32_t send_flags;
 } bw_rdma_wr;
 
-// What became of a request, with what most programs ask for: quicker to poll than a `bw_wc`, and
-// `bw_completion_wc` makes one of it. `bw_completion_byte_len` says how many bytes came.
+// The completion of a request, with the fields that most programs use: faster to poll than a `bw_wc`.
+// `bw_completion_wc` converts it to one; `bw_completion_byte_len` returns how many bytes were
+// received.
 typedef struct bw_completion {
     // The program's identifier of the request.
     uint64_t wr_id;
     // Number of the local queue pair.
     uint32_t qp_num;
-    // As in `bw_wc`: requests that this tells of.
+    // As in `bw_wc`: how many requests this completion retires.
     uint32_t retired;
     // A `bw_wc_status`.
     uint32_t status;
-    // The device's own code of an error.
+    // The device's own error code.
     uint32_t vendor_err;
-    // What completed: a `bw_wc_opcode`. Of an error 0.
+    // What completed: a `bw_wc_opcode`. 0 for an error.
     uint8_t opcode;
-    // The library's, as all below: `bw_completion_wc` reads them.
+    // For the library only, like all fields below: `bw_completion_wc` decodes them.
     uint8_t entry;
-    // The library's.
+    // For the library only.
     uint16_t slid;
-    // The library's.
+    // For the library only.
     uint32_t byte_cnt;
-    // The library's.
+    // For the library only.
     uint32_t imm;
-    // The library's.
+    // For the library only.
     uint32_t source;
 } bw_completion;
 
-// What an asynchronous event tells (`ibv_async_event`).
+// The contents of an asynchronous event (`ibv_async_event`).
 typedef struct bw_async_event_info {
     // `sizeof(bw_async_event_info)`.
     uint32_t size;
     // A `bw_event_type`.
     uint32_t event_type;
-    // What it is about: a `bw_element`.
+    // The kind of object that it is about: a `bw_element`.
     uint32_t element;
-    // The number of that.
+    // The number of the object.
     uint32_t number;
 } bw_async_event_info;
 
-// What goes into a dump.
+// Contents and format of a dump.
 typedef struct bw_dump_attr {
     // `sizeof(bw_dump_attr)`.
     uint32_t size;
     // A `bw_dump_format`.
     uint32_t format;
-    // Send entries, receives, and completions of each completion queue, at most: the last ones. 0 is 32.
+    // Maximum number of send requests, receives, and completions of each completion queue: the last
+    // ones. 0 means 32.
     uint32_t entries;
     // Bits of `bw_dump_flags`.
     uint32_t flags;
@@ -1763,10 +1832,10 @@ typedef struct bw_fault {
     uint32_t size;
     // A `bw_fault_family`.
     uint32_t family;
-    // Its number. Those that this library does not know have a class too.
+    // The number within the family. Numbers that this library does not know have a class, too.
     int32_t number;
-    // Of a completion: the queue pair's `bw_qp_type`. Like all that follows, otherwise not looked
-    // at.
+    // Of a completion: the queue pair's `bw_qp_type`. In other families this field and all that follow
+    // are ignored.
     uint32_t transport;
     // A `bw_work_queue`.
     uint32_t queue;
@@ -1781,22 +1850,22 @@ typedef struct bw_fault {
     uint32_t vendor_err;
 } bw_fault;
 
-// What a fault means for the program. docs/faults.md has all of them. The texts are static, and
+// What a fault means for the program. docs/faults.md lists all of them. The texts are static, and
 // never NULL.
 typedef struct bw_class {
     // `sizeof(bw_class)`.
     uint32_t size;
-    // How far it reaches: a `bw_scope`.
+    // How far the fault reaches: a `bw_scope`.
     uint32_t scope;
-    // Who most likely has to mend it: a `bw_blame`.
+    // Where its cause most likely has to be fixed: a `bw_blame`.
     uint32_t blame;
-    // Whether the same request can succeed if it is tried again: a `bw_retry`.
+    // Whether the same request can succeed if it is retried: a `bw_retry`.
     uint32_t retry;
-    // What it says of the request at the peer: a `bw_execution`.
+    // What it says about the execution of the request at the peer: a `bw_execution`.
     uint32_t execution;
-    // What makes work possible again: a `bw_recovery`.
+    // What restores operation: a `bw_recovery`.
     uint32_t recovery;
-    // The fault's name, as `RETRY_EXC_ERR`; `UNKNOWN` for a number that has none.
+    // The fault's name, such as `RETRY_EXC_ERR`; `UNKNOWN` for a number that has none.
     const char *name;
     // What happened.
     const char *text;
@@ -1806,112 +1875,123 @@ typedef struct bw_class {
     const char *advice;
 } bw_class;
 
-// What a link is made with. `bw_link_init_default` fills it. Times are nanoseconds of the device's
-// clock.
+// Attributes that a link is created with. `bw_link_init_default` fills it. Times are nanoseconds of
+// the device's clock.
 typedef struct bw_link_init {
     // `sizeof(bw_link_init)`.
     uint32_t size;
     // A `bw_recover_in`.
     uint32_t recover_in;
-    // What its queue pair is to be able to do; `qp_type` BW_QPT_RC, no `srq`, and `reserve_cq` not
-    // looked at. NULL: the default. Like `connect`, read when the link is created.
+    // Attributes of its queue pair; `qp_type` is BW_QPT_RC, there is no `srq`, and `reserve_cq` is
+    // ignored. NULL: the defaults. Like `connect`, it is read when the link is created.
     const struct bw_qp_init_attr *qp;
-    // How it connects; the MTU is the lesser of both ends'. NULL: the default.
+    // Attributes of its connection; the path MTU is the smaller of both ends'. NULL: the defaults.
     const struct bw_connect_attr *connect;
-    // Memory that the peer may work on, told to it with each connection: where it starts.
+    // First address of the memory that the peer may access, which it learns with each connection.
     uint64_t memory_addr;
-    // Its bytes; 0: there is none.
+    // Length of that memory in bytes; 0: there is none.
     uint64_t memory_length;
-    // Its key.
+    // Its rkey.
     uint32_t memory_rkey;
-    // Polls that find nothing until the exchange and the asynchronous events are looked at, which
-    // takes system calls: once in so many. 0 is 1.
-    uint32_t look_every;
-    // Steps of a recovery that one poll takes at the most: each may be a call of the device's driver.
-    // 0 is 1.
-    uint32_t steps_at_once;
-    // Entries of the completion queue; 0: room for everything that can be in flight. Fewer overrun it
-    // when the program does not poll in time, which is a fault to recover from.
+    // Number of polls that find nothing between two checks of the exchange and of the asynchronous
+    // events, which take system calls. 0 means 1.
+    uint32_t check_every;
+    // Maximum number of recovery steps in one poll: each may be a call of the device's driver. 0 means
+    // 1.
+    uint32_t steps_per_poll;
+    // Entries of the completion queue; 0: enough for everything that can be in flight. With fewer it
+    // overruns if the program does not poll in time, which is a fault that the link recovers from.
     uint32_t cq_entries;
-    // How often a recovery is tried, at least 1.
+    // How often a recovery is attempted, at least 1, within `recovery_ns`.
     uint32_t attempts;
-    // Whether the program sleeps where there is nothing to poll, by `bw_link_arm` and `bw_link_fd`: 0 or 1.
+    // Whether the program sleeps while there is nothing to poll, by `bw_link_arm` and `bw_link_fd`: 0
+    // or 1.
     uint32_t sleeps;
-    // How long a recovery has to last for the faults before it to be forgotten.
-    uint64_t settle_ns;
-    // How long flushed requests are waited for.
+    // How long a recovered link has to work until earlier faults are forgotten.
+    uint64_t stable_ns;
+    // How long to wait for flushed requests.
     uint64_t drain_ns;
-    // How long BW_EVENT_QP_LAST_WQE_REACHED is waited for.
+    // How long to wait for BW_EVENT_QP_LAST_WQE_REACHED.
     uint64_t last_wqe_ns;
-    // How long BW_CM_EVENT_TIMEWAIT_EXIT is waited for.
+    // How long to wait for BW_CM_EVENT_TIMEWAIT_EXIT.
     uint64_t timewait_ns;
-    // How long a port that is down is waited for.
+    // How long to wait for a port that is down.
     uint64_t port_ns;
-    // How long the peer's answer is waited for.
+    // How long to wait for the peer's reply.
     uint64_t exchange_ns;
-    // How long the peer may take from there on to be ready.
+    // How long the peer may take after its reply until it is ready.
     uint64_t ready_ns;
     // How long any other step may take.
     uint64_t step_ns;
-    // The delay before the second attempt; it doubles with each.
+    // The delay before the second attempt; each further delay is twice as long.
     uint64_t backoff_first_ns;
     // The longest delay.
     uint64_t backoff_max_ns;
-    // Seed of the delays' jitter: two ends should not have the same.
+    // Seed of the delays' jitter: the two ends should have different ones.
     uint64_t seed;
-    // Send entries, receives and completions, each, of a queue pair whose connection fails that are kept
-    // for `bw_link_dump_failure`; 0: none.
+    // How many send requests, receives and completions, each, of the queue pair of a failed connection
+    // are kept for `bw_link_dump_failure`; 0: none.
     uint32_t dump_entries;
-    // Bits of `bw_dump_flags` for that.
+    // Bits of `bw_dump_flags` for that dump.
     uint32_t dump_flags;
+    // How long a recovery may take in total, with all attempts and delays: after that the link is
+    // given up, even if the times above would allow more. Within `recovery_ns + step_ns`, 20 s by
+    // default, after the fault the link is BW_LINK_READY again, or has ended and every outcome can be
+    // polled, provided that it is polled meanwhile, or recovers in a thread, and that no hook blocks.
+    // A request is not posted again later than `recovery_ns` after a connection first failed with it
+    // in flight.
+    uint64_t recovery_ns;
 } bw_link_init;
 
-// How long to try to reach the peer of a link, and how often. `bw_link_retry_default` fills it. Times
-// are nanoseconds.
+// How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it. Times
+// are nanoseconds. If attempts fail at once, for instance because nothing listens, further ones follow
+// until the time that all of them may take has passed: `attempts` times `step_ns`, and the pauses.
 typedef struct bw_link_retry {
     // `sizeof(bw_link_retry)`.
     uint32_t size;
-    // Attempts, one after the other, that may fail; the link is given up after that. At least 1.
+    // Number of successive attempts that may fail, each after `step_ns`; then the link is given up. At
+    // least 1.
     uint32_t attempts;
-    // How long each step of a connection may take: finding the address, finding the route, the answer.
+    // How long each step of a connection may take: resolving the address, resolving the route, the
+    // reply.
     uint64_t step_ns;
-    // The pause after the first attempt that fails; each that follows is twice as long.
+    // The pause after the first failed attempt; each further pause is twice as long.
     uint64_t pause_ns;
     // The longest pause.
     uint64_t longest_ns;
 } bw_link_retry;
 
-// What became of a request of a link. Each signalled request, each receive, and each request that did
-// not end well is told once.
-typedef struct bw_told {
+// The outcome of a request posted to a link. Each signalled request, each receive, and each request
+// that did not complete successfully is reported once.
+typedef struct bw_link_wc {
     // The program's identifier of the request.
     uint64_t wr_id;
     // A `bw_outcome`.
     uint32_t outcome;
-    // With BW_OUTCOME_IN_DOUBT why: a `bw_doubt`. Otherwise BW_DOUBT_NONE.
+    // With BW_OUTCOME_IN_DOUBT, the reason: a `bw_doubt`. Otherwise BW_DOUBT_NONE.
     uint32_t doubt;
     // With BW_OUTCOME_FAILED: a `bw_wc_status`. Otherwise 0.
     uint32_t status;
-    // What it was: a `bw_wc_opcode`. All receives have the bit BW_WC_RECV.
+    // The kind of request: a `bw_wc_opcode`. All receives have the bit BW_WC_RECV.
     uint32_t opcode;
-    // Bytes received, or brought by a READ or atomic; otherwise 0. Also 0 when the request was
-    // executed, and its completion did not come.
+    // Bytes received, or returned by a READ or an atomic; otherwise 0. Also 0 if the request was
+    // executed, but its completion did not arrive.
     uint32_t byte_len;
     // As `bw_wc.imm_data`.
     uint32_t imm_data;
     // `bw_wc_flags`.
     uint32_t wc_flags;
-    // Requests that this tells of: itself, and unsignalled ones before it, which were executed. The
-    // sum over everything told is what was posted.
+    // How many requests this outcome retires: its own, and unsignalled ones before it, which were
+    // executed. The sum over all outcomes is the number of posted requests.
     uint32_t retired;
-} bw_told;
+} bw_link_wc;
 
-// Called by `bw_link_drain` for each request: `context` as given there, and what became of the
-// request, which is there for the time of the call. It has to return, and must not use the link.
-typedef void (*bw_told_fn)(void *context, const struct bw_told *told);
+// Called by `bw_link_drain` for each request, with the `context` given there and the outcome of the
+// request, which is valid during the call. It has to return, and must not use the link.
+typedef void (*bw_link_wc_fn)(void *context, const struct bw_link_wc *wc);
 
-// Called at each fault of a link: what happened, what it means, and to which of its connections, as
-// `bw_link_info.epoch` counts them. All that is pointed to is there for the time of the call.
+// Called at each fault of a link, with the fault, its meaning, and the number of the connection, as
+// `bw_link_info.epoch` counts. The pointers are valid during the call.
 typedef void (*bw_fault_fn)(void *context,
                             const struct bw_fault *fault,
                             const struct bw_class *means,
@@ -1919,68 +1999,68 @@ typedef void (*bw_fault_fn)(void *context,
 
 // A recovery that has ended.
 typedef struct bw_recovery_report {
-    // Its size, as the library knows it.
+    // The size of the struct in this version of the library.
     uint32_t size;
-    // How: a `bw_recovery_end`.
+    // How it ended: a `bw_recovery_end`.
     uint32_t end;
     // Requests that were posted again.
     uint32_t replayed;
-    // Requests that are told because of it, and not as executed.
-    uint32_t surfaced;
-    // The number of the connection from here on.
+    // Requests that are reported because of it, other than as executed.
+    uint32_t reported;
+    // The number of the new connection.
     uint64_t epoch;
-    // Nanoseconds from the first fault on.
+    // Nanoseconds since the first fault.
     uint64_t took_ns;
-    // Why, unless BW_END_RECOVERED: then NULL.
+    // The reason; NULL with BW_END_RECOVERED.
     const char *why;
 } bw_recovery_report;
 
-// Called when a recovery of a link has ended, well or not. What is pointed to is there for the time of
-// the call.
+// Called when a recovery of a link has ended, whether it succeeded or not. The pointers are valid
+// during the call.
 typedef void (*bw_recovered_fn)(void *context, const struct bw_recovery_report *report);
 
 // Called with an asynchronous event that concerns no link: its number (`bw_event_type`, or one that
-// this library does not know), what it is about (`bw_element`) and the number of that. It has been
-// acknowledged. Of an unknown event the latter are 0.
+// this library does not know), the kind of object that it is about (`bw_element`) and the object's
+// number. It has been acknowledged. For an unknown event the last two are 0.
 typedef void (*bw_event_fn)(void *context, uint32_t event_type, uint32_t element, uint32_t number);
 
-// How a link stands.
+// State of a link.
 typedef struct bw_link_info {
     // `sizeof(bw_link_info)`.
     uint32_t size;
-    // What it does: a `bw_link_state`.
+    // Its state: a `bw_link_state`.
     uint32_t state;
-    // Number of its queue pair, 0 while there is none. It may be another after each recovery.
+    // Number of its queue pair, 0 while there is none. It may change with each recovery.
     uint32_t qp_num;
-    // Number of its completion queue, likewise.
+    // Number of its completion queue. It may change with each recovery.
     uint32_t cqn;
-    // The number of the connection, from 1: each recovery makes another one.
+    // The number of the connection, from 1: each recovery makes a new one.
     uint64_t epoch;
-    // Memory that the peer has opened to this end, as it said at the last connection: where it starts.
+    // First address of the memory that the peer lets this end access, as of the last connection.
     uint64_t peer_addr;
-    // Its bytes; 0: there is none, or the link was not connected yet.
+    // Length of that memory in bytes; 0: there is none, or the link has not been connected yet.
     uint64_t peer_length;
-    // Its key.
+    // Its rkey.
     uint32_t peer_rkey;
-    // Requests that were executed, and that nothing was told after: unsignalled ones. They count as
+    // Unsignalled requests that were executed, and that no later outcome has retired. They count as
     // retired when the link has ended.
-    uint32_t untold;
-    // Why it has ended; empty while it has not.
+    uint32_t unreported;
+    // Why the link has ended; empty while it has not.
     char why[BW_WHY_MAX];
 } bw_link_info;
 
-// How often what happened to a link. What ends well at once is not counted: that would cost the data
+// Counters of a link. Requests that succeed at once are not counted, because that would slow the data
 // path.
 typedef struct bw_link_counters {
     // `sizeof(bw_link_counters)`.
     uint32_t size;
     // 0.
     uint32_t reserved;
-    // Recoveries after which the link works; the first connection is one.
+    // Recoveries after which the link works; the first connection counts as one.
     uint64_t recovered;
-    // Of these, with something that is not as it was.
+    // Those after which something is not as it was before.
     uint64_t degraded;
-    // One, when the link was given up.
+    // 1 if the link was given up, which it is not if the peer closed a link that worked.
     uint64_t gave_up;
     // Requests that were posted again.
     uint64_t replayed;
@@ -1988,42 +2068,42 @@ typedef struct bw_link_counters {
     uint64_t reposted;
     // Sends of a failed connection that turned out to have been executed.
     uint64_t done;
-    // Sends told as failed.
+    // Sends reported as failed.
     uint64_t failed;
-    // Sends told as not executed.
+    // Sends reported as not executed.
     uint64_t not_executed;
-    // Sends told as in doubt.
+    // Sends reported as in doubt.
     uint64_t in_doubt;
     // Nanoseconds that the last recovery took, from its first fault on.
     uint64_t last_ns;
-    // What the longest took.
+    // Nanoseconds that the longest recovery took.
     uint64_t longest_ns;
-    // What all took.
+    // Nanoseconds that all recoveries took together.
     uint64_t total_ns;
-    // Faults, by `bw_scope`.
-    uint64_t faults[9];
-    // Receives told as failed.
+    // Number of faults by `bw_scope`; 0 for numbers that are no scope.
+    uint64_t faults[BW_SCOPE_MAX];
+    // Receives reported as failed.
     uint64_t recv_failed;
-    // Receives told as not executed, at the end: no message came for them.
+    // Receives reported as not executed when the link ended: no message arrived for them.
     uint64_t recv_not_executed;
-    // Receives told as in doubt: a message may have come for them, and its completion was lost.
+    // Receives reported as in doubt: a message may have arrived for them, and its completion was lost.
     uint64_t recv_in_doubt;
 } bw_link_counters;
 
-// One step of a script: a fault, and when it strikes.
+// One step of a script: a fault, and its trigger.
 typedef struct bw_soft_step {
     // A `bw_soft_trigger`.
     uint32_t trigger;
     // A `bw_soft_fault`.
     uint32_t fault;
-    // When: a count, or nanoseconds.
+    // A count, or nanoseconds, as the trigger says.
     uint64_t at;
-    // What the fault takes: nanoseconds, a status or a number. Not looked at by the others.
+    // The fault's argument: nanoseconds, a status or a number. Ignored by the other faults.
     uint64_t value;
-    // Of BW_FAULT_RAISE: a `bw_event_type`.
+    // With BW_FAULT_RAISE: a `bw_event_type`.
     uint32_t event_type;
-    // Of BW_AT_ENTRY and BW_AT_PACKET: the queue pair whose requests count, or 0 for those of all. Of the
-    // others: 0.
+    // With BW_AT_REQUEST and BW_AT_PACKET: the queue pair whose requests count, or 0 for all. With the
+    // other triggers: 0.
     uint32_t qp_num;
 } bw_soft_step;
 
@@ -2036,111 +2116,127 @@ extern "C" {
 // Thread: any.
 uint32_t bw_version(void);
 
-// Whether the library can serve a program that was compiled with the header of version `header`:
-// call `bw_version_check(BW_VERSION)` before anything else. It can when the major version is the
-// same and the library not older; while the major version is 0, when the minor version is the same
-// too.
+// Whether the library can serve a program that was compiled with the header of version `header`: call
+// `bw_version_check(BW_VERSION)` before anything else. It can if the major versions are equal and the
+// library is not older; while the major version is 0, the minor versions have to be equal too.
 //
 // Errors: `BW_EVERSION`.
 // Thread: any.
 int bw_version_check(uint32_t header);
 
-// What a result code means, and what to do about it. Never NULL; the text is static.
+// The meaning of a result code, and what to do about it. Never NULL; the text is static.
 //
 // Thread: any.
 const char *bw_strerror(int code);
 
-// What the last set-up call that failed on this thread has to say beyond its code: what was asked
-// for, what there is, what to do. Empty when none has failed. Never NULL; it stays until the next
-// set-up call fails on this thread.
+// Details of the last set-up call that failed on this thread: what was requested, what is available,
+// what to do. Empty when none has failed. Never NULL; valid until the next set-up call fails on this
+// thread.
 //
-// The data path leaves it as it is: its codes say all.
+// The data path does not change it: its codes say everything.
 //
 // Thread: any; each has a text of its own.
 const char *bw_last_error(void);
 
-// Describes the device at `index` of the list of devices, from 0 on:
-// `for (i = 0; bw_device_at(i, &info) == BW_OK; i++) …`. Set `info->size` before.
+// Describes the device at `index` of the device list, counting from 0: `for (i = 0; bw_device_at(i,
+// &info) == BW_OK; i++) …`. Set `info->size` before the call.
 //
-// Errors: `BW_ENODEV` behind the end of the list, `BW_ENULL`, `BW_ESIZE`.
+// Past the end of the list `bw_last_error` says why there are no more devices: for each source of
+// devices, and each device that cannot be used, what is missing and what to do. Examples: a library
+// was not found, cannot be loaded or is too old; the kernel has no RDMA support or no device; there is
+// no /dev/infiniband or no permission for it; libibverbs has no provider for the device.
+//
+// Errors: `BW_ENODEV` past the end of the list, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_device_at(uint32_t index, struct bw_device_info *info);
+int bw_device_at(uint32_t index,
+                 struct bw_device_info *info);
 
-// Opens a device by name. "soft" is the software device that all of the process shares, inline and
-// on the real clock; "auto" is the best that there is. "soft:NAME" is this process's node of the
-// fabric of that name: its queue pairs reach those of all processes of the same user that have
-// opened it too. Regions that are created on it are memory that these processes map. It does not
-// survive a fork: the child opens it anew.
+// Opens a device by name. "soft" is the software device that the whole process shares, inline and on
+// the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
+// "soft:NAME" is this process's node of the fabric of that name: its queue pairs reach those of all
+// processes of the same user that have opened it as well. Regions that are created on it are memory
+// that these processes map. It does not survive a fork: the child has to open it again.
 //
 // Owner: the caller, until `bw_device_close`.
-// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (64 nodes are
-// there already), `BW_ENULL`.
+// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 64
+// nodes already), `BW_EMEMORY`, `BW_EOTHER` (no thread or descriptor for it), `BW_ENULL`.
 // Thread: any.
-int bw_device_open(const char *name, struct bw_device **device);
+int bw_device_open(const char *name,
+                   struct bw_device **device);
 
-// Opens a software device of one's own: queue pairs of other devices cannot reach it. `config` may
-// be NULL: the default.
+// Opens a private software device: queue pairs of other devices cannot reach it. If `config` is NULL
+// the defaults are used.
 //
 // Owner: the caller, until `bw_device_close`.
-// Errors: `BW_EINVAL`, `BW_ELIMIT`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL`, `BW_ELIMIT`, `BW_EMEMORY`, `BW_EOTHER` (no thread or descriptor for it),
+// `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_device_open_soft(const struct bw_soft_config *config, struct bw_device **device);
+int bw_device_open_soft(const struct bw_soft_config *config,
+                        struct bw_device **device);
 
-// Opens a node of the fabric of this name that is the caller's own: "lab" is the fabric of
-// "soft:lab". A process can have several, and queue pairs of one reach those of another as they reach
-// another process's; `bw_device_open` gives the one that the process shares. `config` may be NULL: the
-// default; a fabric's clock is BW_CLOCK_REAL.
+// Opens a private node of the fabric of this name: "lab" is the fabric of "soft:lab". A process can
+// have several, and queue pairs of one reach those of another as they reach those of another process;
+// `bw_device_open` opens the node that the process shares. If `config` is NULL the defaults are used;
+// the clock of a fabric is BW_CLOCK_REAL.
 //
 // Owner: the caller, until `bw_device_close`.
-// Errors: `BW_EINVAL` (no fabric can have this name, or the clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (64
-// nodes are there already), `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL` (no fabric can have this name, or this clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (the
+// fabric has 64 nodes already), `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_device_join(const char *fabric,
                    const struct bw_soft_config *config,
                    struct bw_device **device);
 
-// Opens the same device once more: another context, with asynchronous events of its own. Objects of
-// the two cannot be combined, but their queue pairs reach each other.
+// Opens the same device again: another context, with asynchronous events of its own. Objects of the
+// two contexts cannot be combined, but their queue pairs reach each other.
 //
 // Owner: the caller, until `bw_device_close`.
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_device_reopen(const struct bw_device *device, struct bw_device **again);
 
-// What the device is and can do. Set `info->size` before.
+// Why "auto" chose this device, for people: it is the first with an active port, or, if there is none,
+// the software device; and why each other device was passed over. Empty for a device that was opened
+// by its own name, and for NULL. Never NULL; valid until `bw_device_close`.
 //
-// Errors: `BW_ENODEV` when it is gone, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+const char *bw_device_choice(const struct bw_device *device);
+
+// Describes the device and its capabilities. Set `info->size` before the call.
+//
+// Errors: `BW_ENODEV` if the device is gone, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_device_query(const struct bw_device *device, struct bw_device_info *info);
 
-// Which way the device is driven: a `bw_provider`, 0 or more. A ConnectX device is BW_PROVIDER_VERBS
-// where its rings cannot be had, or BELLWIRE_VERBS_ONLY=1 is in the environment.
+// How the device is driven: a `bw_provider`, 0 or more. A ConnectX device is BW_PROVIDER_VERBS if its
+// rings are not available, or if BELLWIRE_VERBS_ONLY=1 is set in the environment.
 //
-// Errors: `BW_EOTHER` for a way that this header has no number of, `BW_ENULL`.
+// Errors: `BW_EOTHER` for a provider that this header has no number for, `BW_ENULL`.
 // Thread: any.
 int bw_device_provider(const struct bw_device *device);
 
-// Lets requests go on whose time has come: those that wait for a receive at the peer, or for an
+// Executes requests whose time has come: those that wait for a receive at the peer, or for an
 // acknowledgement. Polling a completion queue does the same.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_device_progress(const struct bw_device *device);
 
-// Moves a virtual clock on by `nanoseconds`, and lets requests go on whose time has come.
+// Advances a virtual clock by `nanoseconds`, and executes requests whose time has come.
 //
-// Errors: `BW_ECLOCK` when the clock is the real one, `BW_ENULL`.
+// Errors: `BW_ECLOCK` if the device runs on the real clock, `BW_ENULL`.
 // Thread: any.
 int bw_device_advance(const struct bw_device *device, uint64_t nanoseconds);
 
 // Closes a device.
 //
-// Errors: `BW_EBUSY` while there is anything of it, `BW_ENULL`.
+// Errors: `BW_EBUSY` while any of its objects exist, `BW_ENULL`.
 // Thread: any; no other call on the device may be under way or follow.
 int bw_device_close(struct bw_device *device);
 
-// Counts what there is on the device, to see that nothing is left: of a software device by all its
-// contexts in this process, of a device of libibverbs by this context. Set `resources->size` before.
+// Counts the objects on the device, to check that nothing is left: on a software device those of all
+// its contexts in this process, on a device of libibverbs those of this context. Set `resources->size`
+// before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
@@ -2156,14 +2252,16 @@ int bw_pd_create(const struct bw_device *device, struct bw_pd **pd);
 
 // Destroys a protection domain.
 //
-// Errors: `BW_EBUSY` while there are memory, windows, address handles or queues of it, `BW_ENULL`.
+// Errors: `BW_EBUSY` while it has memory, windows, address handles or queues, `BW_ENULL`.
 // Thread: any; no other call on the protection domain may be under way or follow.
 int bw_pd_destroy(struct bw_pd *pd);
 
 // Registers `length` bytes of the program's memory at `addr`. `access` are `bw_access_flags`.
 //
-// The memory stays the program's: it has to be there until `bw_mr_destroy`, and the peer may read
-// and write it at any time as the rights say.
+// The memory still belongs to the program: it has to exist until `bw_mr_destroy`, and the peer may
+// read and write it at any time as the access rights allow. Memory that may be written concurrently
+// has to be accessed by atomics (or volatile accesses), here and in `bw_region_create`; memory whose
+// request a completion has reported, and that nothing may write any more, need not.
 //
 // Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
@@ -2175,73 +2273,74 @@ int bw_mr_create(const struct bw_pd *pd,
                  uint32_t access_flags,
                  struct bw_mr **mr);
 
-// Where the memory is, and its keys. Set `info->size` before.
+// Returns where the memory is, and its keys. Set `info->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_mr_query(const struct bw_mr *mr, struct bw_mr_info *info);
 
-// Takes the keys of the memory back. When this returns the device does not touch the memory any
-// more; requests that still name it fail.
+// Deregisters the memory. When this returns the device does not access the memory any more; requests
+// that still name it fail.
 //
 // Errors: `BW_EBUSY` while memory windows are bound to it, `BW_ENULL`.
 // Thread: any; no other call on the memory region may be under way or follow.
 int bw_mr_destroy(struct bw_mr *mr);
 
-// Fills `attr`, of `size` bytes, with its size and the defaults, which lack a length: the largest
-// pages that can be had, of any NUMA node, not locked, for local use.
+// Fills `attr`, of `size` bytes, with its size and the defaults, except for the length: the largest
+// pages available, from any NUMA node, not locked, for local use.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_region_attr_default(struct bw_region_attr *attr, size_t size);
 
-// Reserves memory, zeroed and all of it present, and registers it. Slow: the kernel zeroes all of
-// it. `bw_region_query` tells where it is and which pages it got.
+// Allocates zeroed memory, with all pages present, and registers it. Slow, because the kernel zeroes
+// all of it. `bw_region_query` returns its address and the pages that it consists of.
 //
 // Owner: the caller, until `bw_region_destroy`. It keeps the protection domain.
-// Errors: `BW_EMEMORY` (`bw_last_error` tells what to do), `BW_EINVAL`, `BW_EEXHAUSTED`,
-// `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EMEMORY` (`bw_last_error` says what to do), `BW_EINVAL` (no bytes, no such NUMA node),
+// `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_region_create(const struct bw_pd *pd,
                      const struct bw_region_attr *attr,
                      struct bw_region **region);
 
-// Where the region is, its keys, and which pages it got. Set `info->size` before.
+// Returns where the region is, its keys, and the pages that it consists of. Set `info->size` before
+// the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_region_query(const struct bw_region *region, struct bw_region_info *info);
 
-// Takes the keys of the region back, and its memory. Requests that still name it fail, and so do those
-// that name a memory window on it.
+// Deregisters the region and frees its memory. Requests that still name it fail, and so do those that
+// name a memory window bound to it.
 //
-// Errors: `BW_EBUSY` while there is a slab of it, `BW_ENULL`.
-// Thread: any; no other call on the region may be under way or follow, and nobody may use its
-// memory any more.
+// Errors: `BW_EBUSY` while it has a slab, `BW_ENULL`.
+// Thread: any; no other call on the region may be under way or follow, and nothing may use its memory
+// any more.
 int bw_region_destroy(struct bw_region *region);
 
-// As `bw_mr_create`, memory that requests are to name by addresses from `iova` on, in place of its own
-// (`ibv_reg_mr_iova`); `bw_mr_query` gives `iova` as its start then. Devices want `addr` and `iova` to
-// lie equally far behind the start of a page.
+// As `bw_mr_create`, but requests name the memory by addresses from `iova` on instead of its own
+// (`ibv_reg_mr_iova`); `bw_mr_query` then returns `iova` as its first address. Devices require that
+// `addr` and `iova` have the same offset within a page.
 //
 // Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 // Errors: those of `bw_mr_create`; `BW_EUNSUPPORTED` on a software HCA.
 // Thread: any.
-int bw_mr_create_at(const struct bw_pd *pd,
-                    void *addr,
-                    size_t length,
-                    uint64_t iova,
-                    uint32_t access_flags,
-                    struct bw_mr **mr);
+int bw_mr_create_iova(const struct bw_pd *pd,
+                      void *addr,
+                      size_t length,
+                      uint64_t iova,
+                      uint32_t access_flags,
+                      struct bw_mr **mr);
 
-// Registers memory of another device, of a GPU say, that a dma-buf stands for (`ibv_reg_dmabuf_mr`):
-// `length` bytes from `offset` on, which requests name by addresses from `iova` on. `fd` may be
-// closed afterwards.
+// Registers memory of another device, such as a GPU, by its dma-buf (`ibv_reg_dmabuf_mr`): `length`
+// bytes from `offset` on, which requests name by addresses from `iova` on. `fd` may be closed
+// afterwards.
 //
 // Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
-// REMOTE_ATOMIC without LOCAL_WRITE; no descriptor), `BW_EUNSUPPORTED` on a software HCA, and where
-// the device's driver does not have it, `BW_EOTHER` (no dma-buf), `BW_ENULL`.
+// REMOTE_ATOMIC without LOCAL_WRITE; no descriptor), `BW_EUNSUPPORTED` on a software HCA, and if the
+// device's driver does not support it, `BW_EOTHER` (not a dma-buf), `BW_ENULL`.
 // Thread: any.
 int bw_mr_create_dmabuf(const struct bw_pd *pd,
                         int fd,
@@ -2251,15 +2350,15 @@ int bw_mr_create_dmabuf(const struct bw_pd *pd,
                         uint32_t access_flags,
                         struct bw_mr **mr);
 
-// Changes registered memory in place (`ibv_rereg_mr`): what `flags`, of `bw_rereg_mr_flags`, name, of
-// the last arguments; the others are not looked at. Its keys may be others afterwards: `bw_mr_query`.
-// Memory that it has from now on is the program's, as with `bw_mr_create`.
+// Changes registered memory in place (`ibv_rereg_mr`). `flags`, bits of `bw_rereg_mr_flags`, say which
+// of the last arguments are used; the others are ignored. The keys may change: see `bw_mr_query`. For
+// new memory the same holds as for that of `bw_mr_create`.
 //
-// When it fails with another error than `BW_EOTHER` nothing has changed; after that the keys may not
-// work any more: destroy it.
+// When it fails with an error other than `BW_EOTHER` nothing has changed. After `BW_EOTHER` the keys
+// may no longer work: destroy the memory region.
 //
-// Errors: those of `bw_mr_create`; `BW_EFOREIGN` for a domain of another device; `BW_EUNSUPPORTED` on a
-// software HCA, and where the device's driver does not have it.
+// Errors: those of `bw_mr_create`; `BW_EFOREIGN` for a protection domain of another device;
+// `BW_EUNSUPPORTED` on a software HCA, and if the device's driver does not support it.
 // Thread: any; no other call on the memory region may be under way, and no request that names it.
 int bw_mr_reregister(struct bw_mr *mr,
                      uint32_t flags,
@@ -2268,108 +2367,117 @@ int bw_mr_reregister(struct bw_mr *mr,
                      size_t length,
                      uint32_t access_flags);
 
-// The bytes of region that the `num` classes of the array `classes` need: what to create a region of.
+// Returns how many bytes the `num` classes of the array `classes` need: the length to create a region
+// with.
 //
-// Errors: `BW_EINVAL` (more than an address space has), `BW_ENULL`.
+// Errors: `BW_EINVAL` (more than an address space), `BW_ENULL`.
 // Thread: any.
 int bw_slab_bytes(const struct bw_slab_class *classes,
                   uint32_t num,
                   uint64_t *bytes);
 
-// Cuts a region into the blocks of the `num` classes of the array `classes`, which are listed from the
-// smallest blocks to the largest. A region has one slab at a time. As long as there is the slab, the
-// region's memory is used through its blocks only.
+// Divides a region into the blocks of the `num` classes of the array `classes`, which are sorted from
+// the smallest blocks to the largest. A region has one slab at a time. While the slab exists the
+// region's memory is used only through its blocks.
+//
+// A block belongs to the program alone from when it is taken until it is posted, and to the device
+// until the request has been reported. Plain loads and stores suffice if the region's `access` has
+// none of the BW_ACCESS_REMOTE_ rights and not BW_ACCESS_MW_BIND. Otherwise any peer that has the rkey
+// of the region, or of a window, can read or write any of the blocks at any time: the program has to
+// prevent that, or use atomics.
 //
 // Owner: the caller, until `bw_slab_destroy`. It keeps the region.
-// Errors: `BW_EINVAL` (no classes; one of no blocks, or whose length is not a positive multiple of 64;
-// not ascending; more than the region holds), `BW_EBUSY` (the region has a slab), `BW_ENULL`.
+// Errors: `BW_EINVAL` (no classes; one without blocks, or whose length is not a positive multiple of
+// 64; not ascending; more than the region holds), `BW_EBUSY` (the region has a slab), `BW_EMEMORY`,
+// `BW_ENULL`.
 // Thread: any; no other call on the region may be under way.
 int bw_slab_create(struct bw_region *region,
                    const struct bw_slab_class *classes,
                    uint32_t num,
                    struct bw_slab **slab);
 
-// How many blocks there are, and how many are out. Set `info->size` before. Slow: it counts.
+// Returns how many blocks there are, and how many are taken. Set `info->size` before the call. Slow,
+// because it counts them.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_slab_query(const struct bw_slab *slab, struct bw_slab_info *info);
+int bw_slab_query(const struct bw_slab *slab,
+                  struct bw_slab_info *info);
 
-// Takes a block of the smallest class that has `length` bytes. Others are not tried when all of that
-// one are out. The bytes are what was left there. On failure `block` stays as it was.
+// Takes a block of the smallest class that has `length` bytes. Larger classes are not tried if all
+// blocks of that one are taken. The block holds the bytes that were last written there. On failure
+// `block` is unchanged.
 //
 // Owner: the caller, until `bw_slab_return`.
-// Errors: `BW_ENOBLOCK` (all are out), `BW_EINVAL` (more bytes than the largest blocks have),
+// Errors: `BW_ENOBLOCK` (all are taken), `BW_EINVAL` (more bytes than the largest blocks have),
 // `BW_ENULL`.
 // Thread: any. Data path.
-int bw_slab_take(const struct bw_slab *slab,
-                 uint32_t length,
-                 struct bw_block *block);
+int bw_slab_take(const struct bw_slab *slab, uint32_t length, struct bw_block *block);
 
-// Returns a block, of which only `block->addr` is looked at. Nobody may use it any more: requests that
-// name it have been told of. On failure nothing was returned. Of two threads that return the same
-// block one gets the error; a block that somebody has taken again since cannot be told from one that
-// is returned for the first time.
+// Returns a block; only `block->addr` is used. The block must not be in use any more: requests that
+// name it have been reported. On failure nothing is returned. If two threads return the same block,
+// one gets the error; but if the block has been taken again in between, returning it twice cannot be
+// detected.
 //
-// Errors: `BW_ERETURNED` (it is not out), `BW_EFOREIGN` (not a block of this slab), `BW_EINVAL` (an
+// Errors: `BW_ERETURNED` (it is not taken), `BW_EFOREIGN` (not a block of this slab), `BW_EINVAL` (an
 // address within a block, not its start), `BW_ENULL`.
 // Thread: any. Data path.
 int bw_slab_return(const struct bw_slab *slab,
                    const struct bw_block *block);
 
-// Destroys a slab. The region stays, with the bytes that are there.
+// Destroys a slab. The region remains, with its contents.
 //
-// Errors: `BW_EBUSY` while blocks are out, or there are caches, `BW_ENULL`.
+// Errors: `BW_EBUSY` while blocks are taken or caches exist, `BW_ENULL`.
 // Thread: any; no other call on the slab may be under way or follow.
 int bw_slab_destroy(struct bw_slab *slab);
 
-// Makes a cache of the blocks that `bw_slab_take` would take for `length` bytes. Taking and returning
-// cost no atomic read-modify-write there; 32 blocks at once go between it and the slab when it runs
-// empty or full. It is empty at first, and holds 64 blocks at the most, which others cannot take.
+// Creates a cache of the blocks that `bw_slab_take` would take for `length` bytes. Taking and
+// returning blocks there needs no atomic read-modify-write; when the cache runs empty or full 32
+// blocks at once move between it and the slab. It is empty at first, and holds at most 64 blocks,
+// which other threads cannot take.
 //
 // Owner: the caller, until `bw_slab_cache_destroy`. It keeps the slab.
 // Errors: `BW_EINVAL` (more bytes than the largest blocks have), `BW_ENULL`.
 // Thread: any.
-int bw_slab_cache_create(const struct bw_slab *slab,
-                         uint32_t length,
-                         struct bw_slab_cache **cache);
+int bw_slab_cache_create(const struct bw_slab *slab, uint32_t length, struct bw_slab_cache **cache);
 
-// As `bw_slab_take`, of the cache's blocks.
+// As `bw_slab_take`, from the cache.
 //
 // Owner: the caller, until `bw_slab_cache_return` or `bw_slab_return`, of any cache of the slab.
-// Errors: `BW_ENOBLOCK` (all are out, or in other caches), `BW_ENULL`.
+// Errors: `BW_ENOBLOCK` (all are taken, or in other caches), `BW_ENULL`.
 // Thread: the cache's owner. Data path.
 int bw_slab_cache_take(struct bw_slab_cache *cache, struct bw_block *block);
 
-// As `bw_slab_return`, to the cache; a block of the slab that has another length goes to the slab. Two
-// threads that return the same block at once need not be told.
+// As `bw_slab_return`, to the cache; a block of another length goes back to the slab. If two threads
+// return the same block at the same time the error may go undetected.
 //
 // Errors: `BW_ERETURNED`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_ENULL`, as `bw_slab_return`.
 // Thread: the cache's owner. Data path.
 int bw_slab_cache_return(struct bw_slab_cache *cache,
                          const struct bw_block *block);
 
-// Destroys a cache: its blocks go back to the slab. Those that were taken from it stay the program's.
+// Destroys a cache: its blocks go back to the slab. Blocks taken from it still belong to the program.
 //
 // Errors: `BW_ENULL`.
 // Thread: the cache's owner; no other call on it may be under way or follow.
 int bw_slab_cache_destroy(struct bw_slab_cache *cache);
 
-// A port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before.
+// Queries a port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before the
+// call.
 //
-// Errors: `BW_EINVAL` for a port that there is not, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL` for a port that does not exist, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_query_port(const struct bw_device *device, uint32_t port_num, struct bw_port_info *info);
 
-// An entry of a port's GID table (`ibv_query_gid`): 16 bytes, in the order of the wire.
+// Reads an entry of a port's GID table (`ibv_query_gid`): 16 bytes, in wire order.
 //
-// Errors: `BW_EINVAL` for a port or an entry that there is not, `BW_ENULL`.
+// Errors: `BW_EINVAL` for a port or an entry that does not exist, `BW_ENULL`.
 // Thread: any.
 int bw_query_gid(const struct bw_device *device, uint32_t port_num, uint32_t index, uint8_t *gid);
 
-// An entry of a port's partition key table (`ibv_query_pkey`), in the host's byte order.
+// Reads an entry of a port's partition key table (`ibv_query_pkey`), in host byte order.
 //
-// Errors: `BW_EINVAL` for a port or an entry that there is not, `BW_ENULL`.
+// Errors: `BW_EINVAL` for a port or an entry that does not exist, `BW_ENULL`.
 // Thread: any.
 int bw_query_pkey(const struct bw_device *device,
                   uint32_t port_num,
@@ -2379,46 +2487,46 @@ int bw_query_pkey(const struct bw_device *device,
 // Creates a completion channel, for `bw_cq_attr.channel`.
 //
 // Owner: the caller, until `bw_comp_channel_destroy`. It keeps the device open.
-// Errors: `BW_EOTHER` when the system has no descriptor left, `BW_ENULL`.
+// Errors: `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
 // Thread: any.
 int bw_comp_channel_create(const struct bw_device *device, struct bw_comp_channel **channel);
 
-// The channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll, not to
-// be read or closed. Whoever sleeps in poll on an inline device calls `bw_device_progress` now and
-// then, or requests that wait for their time do not go on.
+// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll;
+// it must not be read or closed. While a program sleeps in poll with an inline device it has to call
+// `bw_device_progress` now and then, or requests that wait for a point in time do not continue.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_comp_channel_fd(const struct bw_comp_channel *channel);
 
-// Whether `bw_get_cq_event` answers `BW_EAGAIN` where it would block: the descriptor's flag
-// O_NONBLOCK, which the program may set itself as well.
+// Sets whether `bw_get_cq_event` returns `BW_EAGAIN` instead of blocking. This is the descriptor's
+// flag O_NONBLOCK, which the program may also set itself.
 //
-// Errors: `BW_EOTHER` when the system refuses, `BW_ENULL`.
+// Errors: `BW_EOTHER` if the system refuses, `BW_ENULL`.
 // Thread: any.
 int bw_comp_channel_set_nonblocking(const struct bw_comp_channel *channel, int nonblocking);
 
-// Takes the oldest event of the channel (`ibv_get_cq_event`): the number of the completion queue,
-// and, unless `cq_context` is NULL, the context that this was created with. Blocks when there is
-// none. Each event is to be acknowledged, by `bw_ack_cq_events`.
+// Takes the oldest event of the channel (`ibv_get_cq_event`): returns the number of the completion
+// queue and, unless `cq_context` is NULL, the context that it was created with. Blocks if there is
+// none. Each event has to be acknowledged by `bw_ack_cq_events`.
 //
-// Errors: `BW_EAGAIN` when there is none and the descriptor does not block, `BW_ENULL`.
+// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`.
 // Thread: any.
 int bw_get_cq_event(const struct bw_comp_channel *channel, uint32_t *cqn, void **cq_context);
 
-// Acknowledges `count` events of the completion queue of this number that were got
-// (`ibv_ack_cq_events`), at the price of one. Destroying the queue waits for it.
+// Acknowledges `count` events of the completion queue of this number (`ibv_ack_cq_events`), at the
+// cost of one. Destroying the queue waits for it.
 //
-// Errors: `BW_EINVAL` when fewer were got and not acknowledged: none is then. `BW_ENULL`.
+// Errors: `BW_EINVAL` if fewer events are unacknowledged: then none is acknowledged. `BW_ENULL`.
 // Thread: any.
 int bw_ack_cq_events(const struct bw_comp_channel *channel, uint32_t cqn, uint32_t count);
 
 // Arms a completion queue (`ibv_req_notify_cq`): its next entry raises one event on its channel; or,
-// when `solicited_only` is not 0, the next one that tells of an error or of a message that was sent
-// with BW_SEND_SOLICITED. An entry that is there already raises nothing: arm, then poll until it is
-// empty, then sleep, and nothing is missed.
+// if `solicited_only` is not 0, the next entry that reports an error or a message sent with
+// BW_SEND_SOLICITED. Entries that are already there raise nothing: arm, then poll until the queue is
+// empty, then sleep, so that nothing is missed.
 //
-// Errors: `BW_EINVAL` when it has no channel, `BW_ENULL`.
+// Errors: `BW_EINVAL` if it has no channel, `BW_ENULL`.
 // Thread: the completion queue's owner.
 int bw_cq_req_notify(struct bw_cq *cq,
                      int solicited_only);
@@ -2432,22 +2540,21 @@ int bw_comp_channel_destroy(struct bw_comp_channel *channel);
 // Creates a completion queue.
 //
 // Owner: the caller, until `bw_cq_destroy`. It keeps the device open, and the channel.
-// Errors: `BW_ELIMIT` (no entries, or more than the device has), `BW_EINVAL`, `BW_EFOREIGN`,
-// `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_ELIMIT` (more entries than the device supports), `BW_EINVAL` (no entries),
+// `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_EMEMORY`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_cq_create(const struct bw_device *device, const struct bw_cq_attr *attr, struct bw_cq **cq);
 
-// How the completion queue stands. Set `info->size` before.
+// Returns the size and state of the completion queue. Set `info->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: the completion queue's owner.
 int bw_cq_query(const struct bw_cq *cq, struct bw_cq_info *info);
 
-// Destroys a completion queue. What it had not told yet is not told any more. Its events that were
-// not got are removed; waits until those that were got are acknowledged.
+// Destroys a completion queue. Completions that were not polled are lost. Its events that were not
+// taken are removed; waits until those that were taken are acknowledged.
 //
-// Errors: `BW_EBUSY` while there are queue pairs, or shared receive queues for XRC, that complete
-// here, `BW_ENULL`.
+// Errors: `BW_EBUSY` while queue pairs, or shared receive queues for XRC, complete here, `BW_ENULL`.
 // Thread: the completion queue's owner; no other call on it may be under way or follow.
 int bw_cq_destroy(struct bw_cq *cq);
 
@@ -2458,21 +2565,24 @@ int bw_cq_destroy(struct bw_cq *cq);
 // Thread: any.
 int bw_srq_init_attr_default(struct bw_srq_init_attr *attr, size_t size);
 
-// Creates a shared receive queue, for `bw_qp_init_attr.srq`. What was received is told by the
-// completion queue of the queue pair that received it. `attr` may be NULL: the default.
+// Creates a shared receive queue, for `bw_qp_init_attr.srq`. Receives are reported by the completion
+// queue of the queue pair that consumed them. If `attr` is NULL the defaults are used.
 //
 // Owner: the caller, until `bw_srq_destroy`. It keeps the protection domain.
-// Errors: `BW_ELIMIT`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_ELIMIT`, `BW_EINVAL` (no receives), `BW_EEXHAUSTED`, `BW_EMEMORY`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_srq_create(const struct bw_pd *pd, const struct bw_srq_init_attr *attr, struct bw_srq **srq);
+int bw_srq_create(const struct bw_pd *pd,
+                  const struct bw_srq_init_attr *attr,
+                  struct bw_srq **srq);
 
 // Creates a shared receive queue for XRC: initiators that are connected with a target of the domain
-// name it by its number. What was received is told by `cq`, which has to have room for one entry more
-// than `bw_srq_info.max_wr`. `attr` may be NULL: the default.
+// name it by its number. Receives are reported by `cq`, which must have room for one entry more than
+// `bw_srq_info.max_wr`. If `attr` is NULL the defaults are used.
 //
 // Owner: the caller, until `bw_srq_destroy`. It keeps the protection domain, the XRC domain and the
 // completion queue.
-// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_EMEMORY`, `BW_ENULL`,
+// `BW_ESIZE`.
 // Thread: the completion queue's owner.
 int bw_srq_create_xrc(const struct bw_pd *pd,
                       const struct bw_xrcd *xrcd,
@@ -2480,30 +2590,30 @@ int bw_srq_create_xrc(const struct bw_pd *pd,
                       const struct bw_srq_init_attr *attr,
                       struct bw_srq **srq);
 
-// What it is able to do, its limit, and its number (`ibv_query_srq`). Set `info->size` before.
+// Returns its sizes, its limit, and its number (`ibv_query_srq`). Set `info->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: the shared receive queue's owner.
 int bw_srq_query(const struct bw_srq *srq, struct bw_srq_info *info);
 
-// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message takes a receive and leaves
-// fewer than `srq_limit`, BW_EVENT_SRQ_LIMIT_REACHED is raised, once, and the limit is 0 then. 0 sets
-// none.
+// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message consumes a receive and fewer
+// than `srq_limit` remain, BW_EVENT_SRQ_LIMIT_REACHED is raised once, and the limit becomes 0. 0 sets
+// no limit.
 //
 // Errors: `BW_ELIMIT` above `bw_srq_info.max_wr`, `BW_ENULL`.
 // Thread: the shared receive queue's owner.
 int bw_srq_modify(struct bw_srq *srq,
                   uint32_t srq_limit);
 
-// Destroys a shared receive queue. What was posted and not told yet is told here: `cleared`, unless
-// NULL, is called for each, in no order. Completions of it that were not polled are dropped. Waits
-// until its asynchronous events that were got are acknowledged.
+// Destroys a shared receive queue. Receives that were posted and not reported yet are reported here:
+// `cleared`, unless NULL, is called for each, in no particular order. Completions of it that were not
+// polled are dropped. Waits until the asynchronous events that were taken for it are acknowledged.
 //
-// Errors: `BW_EBUSY` while there are queue pairs on it, `BW_ENULL`.
-// Thread: the owner of the shared receive queue, and of its completion queue where it is for XRC; no
+// Errors: `BW_EBUSY` while queue pairs use it, `BW_ENULL`.
+// Thread: the owner of the shared receive queue, and of its completion queue if it is for XRC; no
 // other call on it may be under way or follow.
 int bw_srq_destroy(struct bw_srq *srq,
-                   bw_cleared_fn cleared,
+                   bw_flushed_fn cleared,
                    void *context);
 
 // Fills `attr`, of `size` bytes, with its size and the defaults:
@@ -2513,13 +2623,15 @@ int bw_srq_destroy(struct bw_srq *srq,
 // Thread: any.
 int bw_qp_init_attr_default(struct bw_qp_init_attr *attr, size_t size);
 
-// Entries that a queue pair of these attributes reserves in its completion queues: for sends, and
-// for receives. A completion queue for both directions needs the sum. `attr` may be NULL: the
-// default.
+// Returns the number of entries that a queue pair of these attributes reserves in its completion
+// queues, for sends and for receives. A completion queue for both directions needs the sum. If `attr`
+// is NULL the defaults are used.
 //
 // Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
-// Thread: any; with a shared receive queue, the owner of that.
-int bw_qp_cq_entries(const struct bw_qp_init_attr *attr, uint32_t *send, uint32_t *recv);
+// Thread: any; with a shared receive queue, its owner.
+int bw_qp_cq_entries(const struct bw_qp_init_attr *attr,
+                     uint32_t *send,
+                     uint32_t *recv);
 
 // Fills `attr`, of `size` bytes, with its size and the defaults:
 // `bw_connect_attr_default(&attr, sizeof(attr))`.
@@ -2529,131 +2641,143 @@ int bw_qp_cq_entries(const struct bw_qp_init_attr *attr, uint32_t *send, uint32_
 int bw_connect_attr_default(struct bw_connect_attr *attr, size_t size);
 
 // Creates a queue pair in RESET. Sends complete on `send_cq`, receives on `recv_cq`, which may be the
-// same; an XRC initiator has no receives, and `recv_cq` may be NULL. `attr` may be NULL: the default.
+// same; an XRC initiator has no receives, so `recv_cq` may be NULL. If `attr` is NULL the defaults are
+// used.
 //
 // Owner: the caller, until `bw_qp_destroy`. It keeps the protection domain, the completion queues
 // and the shared receive queue.
-// Errors: `BW_ELIMIT`, `BW_EINVAL`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`,
-// `BW_ESIZE`.
-// Thread: the owner of both completion queues and of the shared receive queue: nobody may poll, or
-// post to it, meanwhile.
+// Errors: `BW_ELIMIT`, `BW_EINVAL`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_EMEMORY`,
+// `BW_ENULL`, `BW_ESIZE`.
+// Thread: the owner of both completion queues and of the shared receive queue: no other thread may
+// poll them, or post to it, meanwhile.
 int bw_qp_create(const struct bw_pd *pd,
                  struct bw_cq *send_cq,
                  struct bw_cq *recv_cq,
                  const struct bw_qp_init_attr *attr,
                  struct bw_qp **qp);
 
-// What to bring to the peer, by any means. Set `endpoint->size` before.
+// Returns the endpoint to send to the peer, by any means. Set `endpoint->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
 int bw_qp_endpoint(struct bw_qp *qp, struct bw_endpoint *endpoint);
 
-// As `bw_qp_endpoint`, for a peer that is to be connected with in this way: by `attr->port_num` and
-// `attr->gid_index`. `attr` may be NULL: the default. Set `endpoint->size` before.
+// As `bw_qp_endpoint`, for a connection through `attr->port_num` and `attr->gid_index`. If `attr` is
+// NULL the defaults are used. Set `endpoint->size` before the call.
 //
-// Errors: `BW_EINVAL`, for a port or an entry that there is not, too; `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL`, also for a port or an entry that does not exist; `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
 int bw_qp_endpoint_for(struct bw_qp *qp,
                        const struct bw_connect_attr *attr,
                        struct bw_endpoint *endpoint);
 
-// From RESET to INIT: receives may be posted from here on, and should be before the peer connects.
-// `attr` may be NULL: the default.
+// Moves the queue pair from RESET to INIT: receives may be posted from here on, and should be before
+// the peer connects. If `attr` is NULL the defaults are used.
 //
-// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_EUNSUPPORTED` (a UDP source port), `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
-int bw_qp_init(struct bw_qp *qp, const struct bw_connect_attr *attr);
+int bw_qp_init(struct bw_qp *qp,
+               const struct bw_connect_attr *attr);
 
-// From INIT to RTS, connected with `peer`: requests may be posted from here on. The peer of an XRC
-// initiator is a `bw_xrc_target`. `attr` may be NULL: the default. When it fails the queue pair is in
-// INIT or in RTR: `bw_qp_reset` starts anew.
+// Moves the queue pair from INIT to RTS, connected with `peer`: sends may be posted from here on. The
+// peer of an XRC initiator is a `bw_xrc_target`. If `attr` is NULL the defaults are used. When it
+// fails the queue pair is in INIT, RTR or ERR: start again with `bw_qp_reset`.
 //
-// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ETRANSPORT` (datagrams: `bw_qp_start`), `BW_ENULL`,
-// `BW_ESIZE`.
+// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ETRANSPORT` (datagrams: `bw_qp_start`), `BW_EUNSUPPORTED` (a
+// UDP source port), `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
 int bw_qp_connect(struct bw_qp *qp,
                   const struct bw_endpoint *peer,
                   const struct bw_connect_attr *attr);
 
-// From INIT to RTS, of datagrams: they go to whom each request names. `attr` may be NULL: the
-// default. When it fails the queue pair is in INIT or in RTR: `bw_qp_reset` starts anew.
+// Moves a queue pair for datagrams from INIT to RTS; each request names its destination. If `attr` is
+// NULL the defaults are used. When it fails the queue pair is in INIT or RTR: start again with
+// `bw_qp_reset`.
 //
 // Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ETRANSPORT` (connections: `bw_qp_connect`), `BW_ENULL`,
 // `BW_ESIZE`.
 // Thread: the queue pair's owner.
-int bw_qp_start(struct bw_qp *qp, const struct bw_connect_attr *attr);
+int bw_qp_start(struct bw_qp *qp,
+                const struct bw_connect_attr *attr);
 
-// To ERR, from any state: everything in flight is flushed, and told by the completion
-// queues.
+// Moves the queue pair to ERR, from any state: everything in flight is flushed, and reported by the
+// completion queues.
 //
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_qp_to_error(struct bw_qp *qp);
 
-// To RESET, from any state: clears both queues and their completions, as the verbs have it. The
-// requests that were not told yet are told here: `cleared`, unless NULL, is called for each, sends
-// first, oldest first. What the peer has seen of them is not known.
+// Moves the queue pair to RESET, from any state: clears both queues and their completions, as the
+// verbs specify. The requests that were not reported yet, rung or not, are reported here: `cleared`,
+// unless NULL, is called for each, sends first, oldest first. Whether the peer has seen those that
+// were rung is not known; it has seen nothing of the others.
 //
-// Errors: `BW_ECQROOM` when other queue pairs took the room meanwhile that this one had not
-// reserved, `BW_ENULL`.
-// Thread: the owner of the queue pair and of its completion queues: nobody may poll them meanwhile.
-int bw_qp_reset(struct bw_qp *qp, bw_cleared_fn cleared, void *context);
+// Errors: `BW_ECQROOM` if other queue pairs have meanwhile taken completion queue entries that this
+// one had not reserved, `BW_EFATAL`, `BW_ENULL`.
+// Thread: the owner of the queue pair and of its completion queues: no other thread may poll them
+// meanwhile.
+int bw_qp_reset(struct bw_qp *qp,
+                bw_flushed_fn cleared,
+                void *context);
 
-// The device's state of the queue pair: a `bw_qp_state`, 0 or more. A failed request takes it to
-// ERR.
+// Returns the device's state of the queue pair: a `bw_qp_state`, 0 or more. A failed request moves it
+// to ERR.
 //
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_qp_get_state(struct bw_qp *qp);
 
-// Destroys a queue pair. What is in flight is flushed, and still told by the completion queues; what
-// was posted and not rung is not. Of one that is on an id (`bw_cm_put_qp`) only the handle goes. Waits until its asynchronous events that were got are acknowledged.
+// Destroys a queue pair. Requests in flight, rung or not, are flushed, and still reported by the
+// completion queues. If the queue pair is on an id (`bw_cm_attach_qp`) only the handle is destroyed.
+// Waits until the asynchronous events that were taken for it are acknowledged.
 //
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner; no other call on it may be under way or follow.
 int bw_qp_destroy(struct bw_qp *qp);
 
-// Listens for peers on a port of the host's address, or of all addresses of this host when `host`
-// is NULL. Port 0 is one that is free. Whoever reaches the port can connect: nothing is encrypted,
-// and nobody has to prove who it is.
+// Listens for peers on a port of the host's address, or of all addresses of this host if `host` is
+// NULL. Port 0 means a free one. Anyone who reaches the port can connect: nothing is encrypted or
+// authenticated.
 //
 // Owner: the caller, until `bw_tcp_listener_destroy`.
-// Errors: `BW_ECONN` (somebody has the port, or it may not be had), `BW_EINVAL` (no port),
-// `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ECONN` (the port is taken or not available), `BW_EINVAL` (no port), `BW_EOTHER`,
+// `BW_ENULL`.
 // Thread: any.
 int bw_tcp_listener_create(const char *host, uint32_t port, struct bw_tcp_listener **listener);
 
-// The port that is listened on, more than 0.
+// Returns the port that it listens on, more than 0.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_tcp_listener_port(const struct bw_tcp_listener *listener);
 
-// Takes the next peer that connects, within so many milliseconds.
+// Accepts the next peer that connects within `timeout_ms` milliseconds.
 //
 // Owner: the caller, until `bw_tcp_conn_destroy`.
-// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` when the system has no descriptor left, `BW_ENULL`.
+// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
 // Thread: any.
 int bw_tcp_accept(const struct bw_tcp_listener *listener,
                   uint32_t timeout_ms,
                   struct bw_tcp_conn **conn);
 
-// Connects to the peer that listens on a port of a host, within so many milliseconds.
+// Connects to the peer that listens on a port of a host, within `timeout_ms` milliseconds.
 //
 // Owner: the caller, until `bw_tcp_conn_destroy`.
-// Errors: `BW_ECONN` (nobody listens there, or the host is not known), `BW_ETIMEDOUT`, `BW_EINVAL`
-// (no port), `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ECONN` (nothing listens there, or the host is unknown), `BW_ETIMEDOUT`, `BW_EINVAL` (no
+// port), `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
-int bw_tcp_connect(const char *host, uint32_t port, uint32_t timeout_ms, struct bw_tcp_conn **conn);
+int bw_tcp_connect(const char *host,
+                   uint32_t port,
+                   uint32_t timeout_ms,
+                   struct bw_tcp_conn **conn);
 
-// Tells the peer of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and of memory, and
-// gives what the peer tells, within so many milliseconds. What the peer tells is checked: its
-// numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no memory. Set `peer->size` and
-// `peer_info->size` before. For each further queue pair, or region of memory, both ends call it once
-// more.
+// Sends the endpoint of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and the description
+// of memory to the peer, and returns what the peer sends, within `timeout_ms` milliseconds. What the
+// peer sends is checked: its numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no
+// memory. Set `peer->size` and `peer_info->size` before the call. For each further queue pair, or
+// region of memory, both ends call it again.
 //
-// When it fails the two ends may be at different steps: destroy the connection, and connect again.
+// If it fails the two ends may be at different steps: destroy the connection, and connect again.
 //
 // Errors: `BW_ETIMEDOUT`, `BW_ECONN` (the peer has gone), `BW_EPROTO`, `BW_EINVAL`, `BW_EOTHER`,
 // `BW_ENULL`, `BW_ESIZE`.
@@ -2665,47 +2789,48 @@ int bw_tcp_exchange(struct bw_tcp_conn *conn,
                     struct bw_conn_info *peer_info,
                     uint32_t timeout_ms);
 
-// Waits, for so many milliseconds at the most, until the peer has come here too. Before an end sends
-// it has to know that the other's queue pair is connected.
+// Waits, up to `timeout_ms` milliseconds, until the peer calls it too. An end must not send before it
+// knows that the other end's queue pair is connected.
 //
-// Errors: as `bw_tcp_exchange`.
+// Errors: those of `bw_tcp_exchange`.
 // Thread: the connection's owner.
 int bw_tcp_barrier(struct bw_tcp_conn *conn,
                    uint32_t timeout_ms);
 
-// Closes a connection. Queue pairs do not need it any more once they are connected.
+// Closes a connection. Queue pairs do not need it once they are connected.
 //
 // Errors: `BW_ENULL`.
 // Thread: the connection's owner; no other call on it may be under way or follow.
 int bw_tcp_conn_destroy(struct bw_tcp_conn *conn);
 
-// Stops listening. Connections that were accepted stay.
+// Stops listening. Connections that were accepted remain.
 //
 // Errors: `BW_ENULL`.
 // Thread: any; no other call on the listener may be under way or follow.
 int bw_tcp_listener_destroy(struct bw_tcp_listener *listener);
 
-// Opens an event channel of the provider of this name: "rdma" is librdmacm's, of a library built with
-// it; "soft" and "soft:NAME" are the software device's, as for `bw_device_open`; "auto" is "rdma"
-// where there is an RDMA device, else "soft".
+// Opens an event channel of the named provider: "rdma" is librdmacm's, in a library built with it;
+// "soft" and "soft:NAME" are those of the software device, as for `bw_device_open`; "auto" is "rdma"
+// if there is an RDMA device, otherwise "soft".
 //
 // Owner: the caller, until `bw_cm_channel_destroy`.
-// Errors: `BW_ENODEV`, `BW_EUNSUPPORTED`, `BW_EOTHER` when the system has no descriptor left, or no
+// Errors: `BW_ENODEV`, `BW_EUNSUPPORTED`, `BW_EOTHER` if the system has no descriptor left, or no
 // rdma_cm, `BW_ENULL`.
 // Thread: any.
 int bw_cm_channel_create(const char *provider,
                          struct bw_cm_channel **channel);
 
-// As `bw_cm_channel_create`; its ids use this device: what is created on it, and on what
-// `bw_cm_id_device` gives, works together. Of librdmacm: where an address leads to it.
+// As `bw_cm_channel_create`, but the channel's ids use this device: objects that are created on it,
+// and on handles from `bw_cm_id_device`, can be combined. With librdmacm this holds if an address
+// leads to the device.
 //
 // Owner: the caller, until `bw_cm_channel_destroy`. It keeps the device open, and not its handle.
-// Errors: as there.
+// Errors: those of `bw_cm_channel_create`.
 // Thread: any.
 int bw_cm_channel_create_on(const struct bw_device *device, struct bw_cm_channel **channel);
 
-// The channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll, not to
-// be read or closed.
+// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll;
+// it must not be read or closed.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
@@ -2713,11 +2838,11 @@ int bw_cm_channel_fd(const struct bw_cm_channel *channel);
 
 // Destroys an event channel.
 //
-// Errors: `BW_EBUSY` while there are ids on it, `BW_ENULL`.
+// Errors: `BW_EBUSY` while ids use it, `BW_ENULL`.
 // Thread: any; no other call on the channel may be under way or follow.
 int bw_cm_channel_destroy(struct bw_cm_channel *channel);
 
-// Creates an id of a `bw_port_space`, whose events come by this channel, and bear `context`.
+// Creates an id of a `bw_port_space`, whose events are delivered to this channel, with `context`.
 //
 // Owner: the caller, until `bw_cm_id_destroy`. It keeps the channel.
 // Errors: `BW_EINVAL`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`.
@@ -2727,59 +2852,67 @@ int bw_cm_id_create(const struct bw_cm_channel *channel,
                     void *context,
                     struct bw_cm_id **id);
 
-// Changes the context that the id's events bear. Of an id that a request came with it is NULL.
+// Changes the context that the id's events carry. For an id that arrived with a request it is NULL at
+// first.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
-int bw_cm_id_set_context(const struct bw_cm_id *id, void *context);
+int bw_cm_id_set_context(const struct bw_cm_id *id,
+                         void *context);
 
-// Destroys an id: what is connected is disconnected, what was asked for is rejected; events of it that
-// were not got are gone. It waits for nothing, and may be called between an event and the next.
+// Destroys an id: a connection is disconnected, an open request is rejected, and events that were not
+// taken are removed. It does not wait, and may be called between two events.
 //
 // Errors: `BW_ENULL`.
 // Thread: any; no other call on the id may be under way or follow.
 int bw_cm_id_destroy(struct bw_cm_id *id);
 
-// The device that the id is bound to, another handle of it for each call. Of one channel all ids that
-// are bound to one device give the same context.
+// Returns a new handle to the device that the id is bound to. All ids of one channel that are bound to
+// the same device return the same context.
 //
 // Owner: the caller, until `bw_device_close`.
-// Errors: `BW_ESTATE` when the id is bound to none yet, `BW_ENODEV`, `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ESTATE` if the id is not bound to a device yet, `BW_ENODEV`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
 int bw_cm_id_device(const struct bw_cm_id *id,
                     struct bw_device **device);
 
-// Has the id's events come by another channel of the same provider (`rdma_migrate_id`), those that
-// were not got yet among them.
+// Moves the id to another channel of the same provider (`rdma_migrate_id`), along with its events that
+// were not taken yet.
 //
 // Errors: `BW_EFOREIGN` for a channel of another provider, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
-int bw_cm_migrate(const struct bw_cm_id *id, const struct bw_cm_channel *to);
+int bw_cm_migrate(const struct bw_cm_id *id,
+                  const struct bw_cm_channel *to);
 
 // Sets a `bw_cm_option` of an id.
 //
-// Errors: `BW_EINVAL`, `BW_ESTATE` when it is too late, `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_EINVAL`, `BW_ESTATE` if it is too late, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
 int bw_cm_set_option(const struct bw_cm_id *id, uint32_t option, uint32_t value);
 
-// Writes the id's address on this side, of `BW_ADDR_MAX` characters at the most, and its port
+// Writes the id's local address, of at most `BW_ADDR_MAX` characters including its NUL, and its port
 // (`rdma_get_local_addr`).
 //
-// Errors: `BW_ESTATE` when it has none yet, `BW_ENULL`.
+// Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 // Thread: any.
-int bw_cm_local_addr(const struct bw_cm_id *id, char *host, uint32_t *port);
+int bw_cm_local_addr(const struct bw_cm_id *id,
+                     char *host,
+                     uint32_t *port);
 
-// Writes the address of the id's peer, likewise (`rdma_get_peer_addr`).
+// Writes the address of the id's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its
+// port (`rdma_get_peer_addr`).
 //
-// Errors: `BW_ESTATE` when it has none yet, `BW_ENULL`.
+// Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 // Thread: any.
-int bw_cm_peer_addr(const struct bw_cm_id *id, char *host, uint32_t *port);
+int bw_cm_peer_addr(const struct bw_cm_id *id,
+                    char *host,
+                    uint32_t *port);
 
-// Takes the channel's oldest event, and waits for one for so many milliseconds if need be; 0 waits
-// for none, UINT32_MAX for ever. Set `event->size` before.
+// Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds; 0 does not
+// wait, UINT32_MAX waits forever. Set `event->size` before the call.
 //
-// Errors: `BW_EAGAIN` when there is none, `BW_EOTHER` for one that a newer librdmacm has, `BW_ENULL`,
-// `BW_ESIZE`.
+// Errors: `BW_EAGAIN` if there is none, `BW_EOTHER` for an event that only a newer librdmacm has,
+// `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_cm_get_event(const struct bw_cm_channel *channel,
                     struct bw_cm_event *event,
@@ -2792,12 +2925,13 @@ int bw_cm_get_event(const struct bw_cm_channel *channel,
 // Thread: any.
 int bw_cm_param_default(struct bw_cm_param *param, size_t size);
 
-// Finds the device by which the peer is reached, and binds the id to it (`rdma_resolve_addr`):
-// BW_CM_EVENT_ADDR_RESOLVED or _ADDR_ERROR tells. The peer is an address of IPv4 or IPv6, or a name: of
-// a host, with the software device one of the programs' choosing. `source` is an address of this side,
-// or NULL.
+// Finds the device through which the peer is reached, and binds the id to it (`rdma_resolve_addr`).
+// The outcome is reported by BW_CM_EVENT_ADDR_RESOLVED or _ADDR_ERROR. The peer is an IPv4 or IPv6
+// address, or a host name, which is resolved within this call and the timeout. `source` is a local
+// address, or NULL.
 //
-// Errors: `BW_ECONN` when there is no route, `BW_ESTATE`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ECONN` if there is no route, or `source` is not an address of this host; `BW_ESTATE`,
+// `BW_EINVAL`, `BW_EOTHER` (also for a name that is not resolved), `BW_ENULL`.
 // Thread: any.
 int bw_cm_resolve_addr(const struct bw_cm_id *id,
                        const char *source,
@@ -2805,32 +2939,33 @@ int bw_cm_resolve_addr(const struct bw_cm_id *id,
                        uint32_t port,
                        uint32_t timeout_ms);
 
-// Finds the path to the peer (`rdma_resolve_route`): BW_CM_EVENT_ROUTE_RESOLVED or _ROUTE_ERROR tells.
+// Finds the path to the peer (`rdma_resolve_route`). The outcome is reported by
+// BW_CM_EVENT_ROUTE_RESOLVED or _ROUTE_ERROR.
 //
-// Errors: `BW_ESTATE` when the address has not been resolved, `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ESTATE` if the address has not been resolved, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
-int bw_cm_resolve_route(const struct bw_cm_id *id,
-                        uint32_t timeout_ms);
+int bw_cm_resolve_route(const struct bw_cm_id *id, uint32_t timeout_ms);
 
-// Gives the id an address of this side (`rdma_bind_addr`): "0.0.0.0" or "::" is all there are, port 0
-// one that is free.
+// Binds the id to a local address (`rdma_bind_addr`): "0.0.0.0" or "::" means all addresses, port 0 a
+// free one.
 //
-// Errors: `BW_ECONN` (the port is in use, or the address none of this host's), `BW_ESTATE`,
+// Errors: `BW_ECONN` (the port is in use, or the address is not one of this host), `BW_ESTATE`,
 // `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
 int bw_cm_bind(const struct bw_cm_id *id,
                const char *host,
                uint32_t port);
 
-// Waits for peers (`rdma_listen`): each is a BW_CM_EVENT_CONNECT_REQUEST. Those that wait to be got
-// beyond `backlog` are rejected.
+// Listens for peers (`rdma_listen`): each raises BW_CM_EVENT_CONNECT_REQUEST. Requests that wait to be
+// taken beyond `backlog` are rejected.
 //
 // Errors: `BW_ESTATE`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
-int bw_cm_listen(const struct bw_cm_id *id, uint32_t backlog);
+int bw_cm_listen(const struct bw_cm_id *id,
+                 uint32_t backlog);
 
-// Takes a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT: receives may be posted
-// from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` are what the
+// Moves a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT: receives may be posted
+// from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` say what the
 // peer may do.
 //
 // Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
@@ -2839,9 +2974,10 @@ int bw_cm_init_qp(const struct bw_cm_id *id,
                   struct bw_qp *qp,
                   uint32_t access_flags);
 
-// Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`).
-// BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR tells. `param` may be NULL:
-// the default. `qp` may be NULL: the one on the id (`bw_cm_put_qp`), of which _ESTABLISHED tells.
+// Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`). The outcome is
+// reported by BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR. If `param` is
+// NULL the defaults are used. If `qp` is NULL the queue pair on the id is used (`bw_cm_attach_qp`), and
+// success is reported by _ESTABLISHED.
 //
 // Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`,
 // `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
@@ -2850,85 +2986,89 @@ int bw_cm_connect(const struct bw_cm_id *id,
                   struct bw_qp *qp,
                   const struct bw_cm_param *param);
 
-// After BW_CM_EVENT_CONNECT_RESPONSE: takes the queue pair to RTS, and tells the peer, whose
-// BW_CM_EVENT_ESTABLISHED it is (`rdma_establish`).
+// Moves the queue pair to RTS after BW_CM_EVENT_CONNECT_RESPONSE, and informs the peer, which gets
+// BW_CM_EVENT_ESTABLISHED (`rdma_establish`).
 //
 // Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_cm_establish(const struct bw_cm_id *id, struct bw_qp *qp);
 
-// Accepts the request that the id came with (`rdma_accept`), and takes the queue pair from INIT to RTS.
-// BW_CM_EVENT_ESTABLISHED tells that the peer is ready, too: send nothing before. `param` may be NULL:
-// the default; and `qp`: the one on the id.
+// Accepts the request that the id arrived with (`rdma_accept`), and moves the queue pair from INIT to
+// RTS. BW_CM_EVENT_ESTABLISHED reports that the peer is ready, too: do not send before. If `param` is
+// NULL the defaults are used; if `qp` is NULL the queue pair on the id is used.
 //
-// Errors: as `bw_cm_connect`; `BW_ESTATE` when it was accepted or rejected before, or the peer has
-// gone.
+// Errors: those of `bw_cm_connect`; `BW_ESTATE` if the request was accepted or rejected before, or the
+// peer has gone.
 // Thread: the queue pair's owner.
 int bw_cm_accept(const struct bw_cm_id *id,
                  struct bw_qp *qp,
                  const struct bw_cm_param *param);
 
-// Refuses the request that the id came with, and says why by private data, 148 bytes of it at the most
-// (`rdma_reject`).
+// Rejects the request that the id arrived with (`rdma_reject`). The private data, at most 148 bytes,
+// can say why.
 //
-// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE` when it was accepted or rejected before,
-// `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE` if the request was accepted or rejected
+// before, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
 int bw_cm_reject(const struct bw_cm_id *id,
                  const void *data,
                  uint32_t length);
 
-// Ends the connection, or this end of one whose peer has ended it (`rdma_disconnect`): the queue pair
-// goes to ERR, where everything in flight is flushed and told. BW_CM_EVENT_DISCONNECTED tells when the
-// peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT when the queue pair can be connected again. `qp`
-// may be NULL: the one on the id.
+// Ends the connection, or this end of one that the peer has ended (`rdma_disconnect`): the queue pair
+// is moved to ERR, where everything in flight is flushed and reported. BW_CM_EVENT_DISCONNECTED
+// reports that the peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT that the queue pair can be
+// connected again. If `qp` is NULL the queue pair on the id is used.
 //
-// Errors: `BW_ESTATE` when it is not connected: the queue pair is in ERR all the same. `BW_ETRANSPORT`,
-// `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ESTATE` if it is not connected: the queue pair is moved to ERR all the same.
+// `BW_ETRANSPORT`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_cm_disconnect(const struct bw_cm_id *id,
                      struct bw_qp *qp);
 
-// Puts a queue pair of BW_QPT_RC on an id, which owns it from here on: `bw_cm_connect`,
-// `bw_cm_accept` and `bw_cm_disconnect` take it where they get NULL for a queue pair, as librdmacm does
-// after rdma_create_qp(3). Put it there in INIT, with receives posted, and take it back by
-// `bw_cm_take_qp` when it is connected. Meanwhile `bw_cm_get_event` moves it:
+// Puts a queue pair of BW_QPT_RC on an id, which owns it from here on: `bw_cm_connect`, `bw_cm_accept`
+// and `bw_cm_disconnect` use it if they are called with NULL for the queue pair, as librdmacm does
+// after rdma_create_qp(3). Put it on the id in INIT, with receives posted, and take it back by
+// `bw_cm_detach_qp` when it is connected. Meanwhile `bw_cm_get_event` changes its state:
 //
-// The peer's answer takes it to RTS, and the event is BW_CM_EVENT_ESTABLISHED at this end, too, with
-// what the peer said; or BW_CM_EVENT_CONNECT_ERROR when the device refuses that: the queue pair is in
-// ERR then, and the peer is told by _REJECTED. BW_CM_EVENT_REJECTED and _UNREACHABLE take it to ERR:
-// what was posted is flushed, and told.
+// The peer's reply moves it to RTS, and the event is BW_CM_EVENT_ESTABLISHED at this end, too, with
+// the contents of the reply. If the device refuses that change, the event is
+// BW_CM_EVENT_CONNECT_ERROR, the queue pair is in ERR, and the peer gets _REJECTED.
+// BW_CM_EVENT_REJECTED and _UNREACHABLE move it to ERR: posted requests are flushed, and reported.
 //
-// One of BW_QPT_UD, on an id of datagrams, is attached to each group whose BW_CM_EVENT_MULTICAST_JOIN is
-// got; the event is _MULTICAST_ERROR when that is refused, and the group is to be left.
+// A queue pair of BW_QPT_UD, on an id for datagrams, is attached to each group whose
+// BW_CM_EVENT_MULTICAST_JOIN is taken; if that is refused the event is _MULTICAST_ERROR, and the
+// program has to leave the group.
 //
-// Owner: the id. The handle stays the caller's, and is good for `bw_cm_take_qp` and `bw_qp_destroy`
-// alone; calls other than those that post and ring answer `BW_ESTATE`. What is still on an id that is
-// destroyed is destroyed with it, but for the handle.
-// Errors: `BW_EBUSY` when another is there, `BW_ESTATE` when this one is on an id, `BW_ETRANSPORT`,
-// `BW_ENULL`.
+// Owner: the id, which keeps what the queue pair keeps. The handle stays the caller's, and is valid
+// only for `bw_cm_detach_qp` and `bw_qp_destroy`: all other calls, including those that post and ring,
+// return `BW_ESTATE`. A queue pair that is still on an id when the id is destroyed is destroyed with
+// it, except for the handle.
+// Errors: `BW_EBUSY` if another queue pair is on the id, `BW_ESTATE` if this one is on an id,
+// `BW_ETRANSPORT`, `BW_ENULL`.
 // Thread: the queue pair's owner.
-int bw_cm_put_qp(const struct bw_cm_id *id,
-                 struct bw_qp *qp);
+int bw_cm_attach_qp(const struct bw_cm_id *id,
+                    struct bw_qp *qp);
 
-// Takes a queue pair off the id that it was put on, in whatever state it is. The connection stays as it
-// is; from here on the caller moves the queue pair.
+// Takes a queue pair off the id that it was put on, in any state. The connection is not changed; from
+// here on the caller changes the queue pair's state.
 //
-// Errors: `BW_EFOREIGN` when another queue pair is on the id, `BW_ESTATE` when none is, `BW_ENULL`.
-// Thread: any; nobody uses the queue pair's handle meanwhile.
-int bw_cm_take_qp(const struct bw_cm_id *id,
-                  struct bw_qp *qp);
+// Errors: `BW_EFOREIGN` if another queue pair is on the id, which stays there, `BW_ESTATE` if none is,
+// `BW_ENULL`.
+// Thread: any; no other thread may use the queue pair's handle meanwhile.
+int bw_cm_detach_qp(const struct bw_cm_id *id,
+                    struct bw_qp *qp);
 
-// Takes a queue pair, of BW_QPT_UD and on the id's device, from RESET to RTS, with the id's port and
-// key.
+// Moves a queue pair, of BW_QPT_UD and on the id's device, from RESET to RTS, with the id's port and
+// Q_Key.
 //
 // Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_cm_start_qp(const struct bw_cm_id *id,
                    struct bw_qp *qp);
 
-// Looks for a datagram service, with private data of 180 bytes at the most (`rdma_connect` of an id of
-// datagrams): BW_CM_EVENT_ESTABLISHED tells where it is, _REJECTED or _UNREACHABLE that it is not.
+// Looks up a datagram service, with at most 180 bytes of private data (`rdma_connect` of an id for
+// datagrams). BW_CM_EVENT_ESTABLISHED reports its address; _REJECTED or _UNREACHABLE reports that
+// there is none.
 //
 // Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
@@ -2936,26 +3076,24 @@ int bw_cm_lookup(const struct bw_cm_id *id,
                  const void *data,
                  uint32_t length);
 
-// Answers a lookup, with private data of 136 bytes at the most: the service is this queue pair's
-// (`rdma_accept` of an id of datagrams).
+// Replies to a lookup, with at most 136 bytes of private data: this queue pair provides the service
+// (`rdma_accept` of an id for datagrams).
 //
-// Errors: as `bw_cm_lookup`, and `BW_EFOREIGN`.
+// Errors: those of `bw_cm_lookup`, and `BW_EFOREIGN`.
 // Thread: the queue pair's owner.
-int bw_cm_answer(const struct bw_cm_id *id, struct bw_qp *qp, const void *data, uint32_t length);
+int bw_cm_reply(const struct bw_cm_id *id, struct bw_qp *qp, const void *data, uint32_t length);
 
-// Joins a multicast group, by its address (`rdma_join_multicast`); when `send_only` is not 0, only to
-// send. BW_CM_EVENT_MULTICAST_JOIN or _MULTICAST_ERROR tells; `bw_qp_attach_mcast` attaches the queue pair
-// then.
+// Joins a multicast group by its address (`rdma_join_multicast`); if `send_only` is not 0, only to
+// send. The outcome is reported by BW_CM_EVENT_MULTICAST_JOIN or _MULTICAST_ERROR; then attach the
+// queue pair by `bw_qp_attach_mcast`.
 //
-// Errors: `BW_ESTATE` when the id is not bound to a device, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_ESTATE` if the id is not bound to a device, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
-int bw_cm_join(const struct bw_cm_id *id,
-               const char *group,
-               int send_only);
+int bw_cm_join(const struct bw_cm_id *id, const char *group, int send_only);
 
-// Leaves a group (`rdma_leave_multicast`).
+// Leaves a multicast group (`rdma_leave_multicast`).
 //
-// Errors: `BW_EINVAL`, `BW_ECONN` when it was not joined, `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_EINVAL`, `BW_ECONN` if it was not joined, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
 int bw_cm_leave(const struct bw_cm_id *id, const char *group);
 
@@ -2967,44 +3105,47 @@ int bw_cm_leave(const struct bw_cm_id *id, const char *group);
 // Thread: any.
 int bw_ah_create(const struct bw_pd *pd, const struct bw_ah_attr *attr, struct bw_ah **ah);
 
-// The path back to a datagram's sender (`ibv_init_ah_from_wc`): `wc` is how its receive completed,
-// `grh` the first 40 bytes of the receive's memory (not looked at without BW_WC_GRH), `port_num` the
-// port that it came in by.
+// `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's sender to
+// `attr` (`ibv_init_ah_from_wc`). `wc` is the
+// completion of the receive, `grh` the first 40 bytes of its memory (ignored without BW_WC_GRH),
+// `port_num` the port on which the datagram arrived.
 //
-// Errors: `BW_EINVAL` (not a received datagram, or not a route header), `BW_ENULL`.
+// Errors: `BW_EINVAL` (not a received datagram, or not a global route header), `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_ah_init_from_wc(const struct bw_wc *wc,
-                       const void *grh,
-                       uint32_t port_num,
-                       struct bw_ah_attr *attr);
+int bw_ah_init_from_wc_sized(const struct bw_wc *wc,
+                             size_t size,
+                             const void *grh,
+                             uint32_t port_num,
+                             struct bw_ah_attr *attr);
 
-// Creates an address handle to answer a datagram with (`ibv_create_ah_from_wc`), from what
-// `bw_ah_init_from_wc` takes.
+// `bw_ah_create_from_wc` for a completion of `size` bytes: creates an address handle for replying to a
+// datagram (`ibv_create_ah_from_wc`), from the arguments of `bw_ah_init_from_wc`.
 //
 // Owner: the caller, until `bw_ah_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL`, `BW_ENULL`.
 // Thread: any.
-int bw_ah_create_from_wc(const struct bw_pd *pd,
-                         const struct bw_wc *wc,
-                         const void *grh,
-                         uint32_t port_num,
-                         struct bw_ah **ah);
+int bw_ah_create_from_wc_sized(const struct bw_pd *pd,
+                               const struct bw_wc *wc,
+                               size_t size,
+                               const void *grh,
+                               uint32_t port_num,
+                               struct bw_ah **ah);
 
-// What an address handle was made of.
+// Returns the attributes that an address handle was created with.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_ah_query(const struct bw_ah *ah, struct bw_ah_attr *attr);
 
-// Destroys an address handle. Requests that were posted with it are not touched by that.
+// Destroys an address handle. Requests that were posted with it are not affected.
 //
 // Errors: `BW_ENULL`.
-// Thread: any; no other call with the address handle, a post neither, may be under way or follow.
+// Thread: any; no other call with the address handle, including a post, may be under way or follow.
 int bw_ah_destroy(struct bw_ah *ah);
 
-// Attaches a queue pair of datagrams to a multicast group (`ibv_attach_mcast`): it gets what is sent
-// to this MGID, of 16 bytes, and MLID. Attached twice, it still gets one copy. A queue pair that is
-// destroyed leaves its groups.
+// Attaches a queue pair for datagrams to a multicast group (`ibv_attach_mcast`): it receives what is
+// sent to this MGID, of 16 bytes, and MLID. If it is attached twice it still receives one copy. A
+// queue pair that is destroyed leaves its groups.
 //
 // Errors: `BW_ETRANSPORT`, `BW_EINVAL` (not a multicast address), `BW_EEXHAUSTED` (the group is
 // full), `BW_ENULL`.
@@ -3013,27 +3154,31 @@ int bw_qp_attach_mcast(struct bw_qp *qp,
                        const uint8_t *gid,
                        uint16_t lid);
 
-// Detaches it (`ibv_detach_mcast`).
+// Detaches the queue pair from the group (`ibv_detach_mcast`).
 //
-// Errors: `BW_ETRANSPORT`, `BW_EINVAL` when it is not attached, `BW_ENULL`.
+// Errors: `BW_ETRANSPORT`, `BW_EINVAL` if it is not attached, `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_qp_detach_mcast(struct bw_qp *qp, const uint8_t *gid, uint16_t lid);
 
-// Changes state and attributes (`ibv_modify_qp`): those of `attr` that `mask` names, bits of
-// `bw_qp_attr_mask`. `bw_qp_init`, `bw_qp_connect` and `bw_qp_start` do it in fewer words. Going to
-// RESET is `bw_qp_reset`.
+// Changes those attributes of `attr` that `mask` names, bits of `bw_qp_attr_mask` (`ibv_modify_qp`).
+// `bw_qp_init`, `bw_qp_connect` and `bw_qp_start` do the usual changes in one call. For RESET use
+// `bw_qp_reset`.
 //
-// Errors: `BW_ESTATE` (no such transition; `cur_qp_state` is another; still draining; RESET),
+// Errors: `BW_ESTATE` (no such transition; the state is not `cur_qp_state`; still draining; RESET),
 // `BW_EINVAL` (`bw_last_error` names what is missing, not allowed or out of range), `BW_ENULL`,
 // `BW_ESIZE`.
 // Thread: the queue pair's owner.
-int bw_qp_modify(struct bw_qp *qp, const struct bw_qp_attr *attr, uint32_t mask);
+int bw_qp_modify(struct bw_qp *qp,
+                 const struct bw_qp_attr *attr,
+                 uint32_t mask);
 
-// State and attributes, as the device has them (`ibv_query_qp`). Set `attr->size` before.
+// Queries state and attributes, as the device has them (`ibv_query_qp`). Set `attr->size` before the
+// call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: the queue pair's owner.
-int bw_qp_query(struct bw_qp *qp, struct bw_qp_attr *attr);
+int bw_qp_query(struct bw_qp *qp,
+                struct bw_qp_attr *attr);
 
 // Creates an XRC domain (`ibv_open_xrcd`, without a file).
 //
@@ -3042,14 +3187,14 @@ int bw_qp_query(struct bw_qp *qp, struct bw_qp_attr *attr);
 // Thread: any.
 int bw_xrcd_create(const struct bw_device *device, struct bw_xrcd **xrcd);
 
-// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): whoever names the same file on the device has
-// the same domain, on devices of libibverbs other processes too. `mode` is of `bw_xrcd_mode`. The file's
-// contents do not matter, and it may be closed afterwards.
+// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): all that open it on this device with the
+// same file share the domain, on devices of libibverbs also across processes. `mode` is a
+// `bw_xrcd_mode`. The file's contents do not matter, and it may be closed afterwards.
 //
 // Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
-// Errors: `BW_EBUSY` where there is one and it was to be new, `BW_EINVAL` (there is none, and it was to
-// be there; another mode; no descriptor), `BW_EUNSUPPORTED` on a device without XRC, `BW_EOTHER`,
-// `BW_ENULL`.
+// Errors: `BW_EBUSY` if the domain exists and a new one was requested, `BW_EINVAL` (the domain does
+// not exist, and BW_XRCD_OPEN was requested; an unknown mode; no descriptor), `BW_EUNSUPPORTED` on a
+// device without XRC, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
 int bw_xrcd_open(const struct bw_device *device,
                  int fd,
@@ -3058,7 +3203,7 @@ int bw_xrcd_open(const struct bw_device *device,
 
 // Destroys an XRC domain.
 //
-// Errors: `BW_EBUSY` while there are targets or shared receive queues in it, `BW_ENULL`.
+// Errors: `BW_EBUSY` while targets or shared receive queues are in it, `BW_ENULL`.
 // Thread: any; no other call on the domain may be under way or follow.
 int bw_xrcd_destroy(struct bw_xrcd *xrcd);
 
@@ -3069,30 +3214,30 @@ int bw_xrcd_destroy(struct bw_xrcd *xrcd);
 // Thread: any.
 int bw_xrc_target_create(const struct bw_xrcd *xrcd, struct bw_xrc_target **target);
 
-// Opens a target of the domain that somebody else created (`ibv_open_qp`), by its number: by who has
-// opened the domain of the same file, in this process or another. Both have the same target then, which
-// goes with the last of them; only who created it takes it to RESET.
+// Opens an existing target of the domain by its number (`ibv_open_qp`). It may have been created by
+// this process or by another one that has opened the domain of the same file. All openers share the
+// target, which is destroyed with its last handle; only its creator can move it to RESET.
 //
 // Owner: the caller, until `bw_xrc_target_destroy`. It keeps the XRC domain.
-// Errors: `BW_EINVAL` where the domain has no target of this number, `BW_EOTHER`, `BW_ENULL`.
+// Errors: `BW_EINVAL` if the domain has no target of this number, `BW_EOTHER`, `BW_ENULL`.
 // Thread: any.
-int bw_xrc_target_open(const struct bw_xrcd *xrcd,
-                       uint32_t qp_num,
-                       struct bw_xrc_target **target);
+int bw_xrc_target_open(const struct bw_xrcd *xrcd, uint32_t qp_num, struct bw_xrc_target **target);
 
-// What to bring to the initiator, by any means. Set `endpoint->size` before.
+// Returns the endpoint to send to the initiator, by any means. Set `endpoint->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_xrc_target_endpoint(const struct bw_xrc_target *target, struct bw_endpoint *endpoint);
+int bw_xrc_target_endpoint(const struct bw_xrc_target *target,
+                           struct bw_endpoint *endpoint);
 
-// From RESET to INIT. `attr` may be NULL: the default.
+// Moves the target from RESET to INIT. If `attr` is NULL the defaults are used.
 //
 // Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_xrc_target_init(const struct bw_xrc_target *target, const struct bw_connect_attr *attr);
 
-// From INIT to RTS, connected with the initiator `peer`. `attr` may be NULL: the default.
+// Moves the target from INIT to RTS, connected with the initiator `peer`. If `attr` is NULL the
+// defaults are used.
 //
 // Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
@@ -3100,47 +3245,47 @@ int bw_xrc_target_connect(const struct bw_xrc_target *target,
                           const struct bw_endpoint *peer,
                           const struct bw_connect_attr *attr);
 
-// Changes state and attributes, as `bw_qp_modify`; RESET too, unless it was opened.
+// Changes state and attributes, as `bw_qp_modify` does; also to RESET, unless the target was opened.
 //
-// Errors: those of `bw_qp_modify`; `BW_ESTATE` for RESET of one that was opened.
+// Errors: those of `bw_qp_modify`; `BW_ESTATE` for RESET of a target that was opened.
 // Thread: any.
 int bw_xrc_target_modify(const struct bw_xrc_target *target,
                          const struct bw_qp_attr *attr,
                          uint32_t mask);
 
-// State and attributes, as the device has them. Set `attr->size` before.
+// Queries state and attributes, as the device has them. Set `attr->size` before the call.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_xrc_target_query(const struct bw_xrc_target *target, struct bw_qp_attr *attr);
 
-// Destroys a target. Waits until its asynchronous events that were got are acknowledged.
+// Destroys a target. Waits until the asynchronous events that were taken for it are acknowledged.
 //
 // Errors: `BW_ENULL`.
 // Thread: any; no other call on the target may be under way or follow.
 int bw_xrc_target_destroy(struct bw_xrc_target *target);
 
-// Creates a memory window (`ibv_alloc_mw`), bound to nothing. `mw_type` is a `bw_mw_type`.
+// Creates a memory window (`ibv_alloc_mw`), which is not bound. `mw_type` is a `bw_mw_type`.
 //
 // Owner: the caller, until `bw_mw_destroy`. It keeps the protection domain.
 // Errors: `BW_EINVAL`, `BW_EEXHAUSTED`, `BW_ENULL`.
 // Thread: any.
 int bw_mw_create(const struct bw_pd *pd, uint32_t mw_type, struct bw_mw **mw);
 
-// The window's key for the peer's requests, as the last bind that was posted names it: each bind
-// changes it. It opens what it was bound to when that bind has been executed; requests behind the bind
-// may use it at once. 0, which is no key, when `mw` is NULL.
+// Returns the window's rkey, as of the last bind that was posted: each bind changes it. It gives
+// access once that bind has been executed; requests posted after the bind may use it at once. 0, which
+// is no key, if `mw` is NULL.
 //
 // Thread: the window's owner.
 uint32_t bw_mw_rkey(const struct bw_mw *mw);
 
-// Binds a window of type 1 (`ibv_bind_mw`), or takes away what it was bound to for a length of 0: posts
-// the request on the queue pair, and tells the device. `bw_mw_rkey` is the new key at once. What cannot
-// be bound completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
+// Binds a window of type 1 (`ibv_bind_mw`), or unbinds it if the length is 0: posts the request on the
+// queue pair, and notifies the device. `bw_mw_rkey` returns the new key at once. A bind that is not
+// allowed completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
 // `bw_post_send`.
 //
-// Errors: `BW_EINVAL` (of type 2; unknown flags), `BW_EFOREIGN`, `BW_ETRANSPORT` (datagrams), `BW_EFULL`,
-// `BW_ESTATE`, `BW_ENULL`.
+// Errors: `BW_EINVAL` (of type 2; unknown flags; `reserved` is not 0), `BW_EFOREIGN`, `BW_ETRANSPORT`
+// (datagrams), `BW_EFULL`, `BW_ESTATE`, `BW_ENULL`.
 // Thread: the owner of the window and of the queue pair.
 int bw_mw_bind(struct bw_qp *qp,
                struct bw_mw *mw,
@@ -3148,18 +3293,19 @@ int bw_mw_bind(struct bw_qp *qp,
                const struct bw_mw_bind_info *info,
                uint32_t send_flags);
 
-// Destroys a memory window: when this returns no peer reaches through it any more.
+// Destroys a memory window: when this returns no peer can use it any more.
 //
 // Errors: `BW_ENULL`.
 // Thread: the window's owner; no other call on it may be under way or follow.
 int bw_mw_destroy(struct bw_mw *mw);
 
-// Posts the `num` send requests of the array `wr`, in order, and tells the device of them, and of
-// what was posted one by one before. A software device in BW_SOFT_INLINE executes them here.
+// `bw_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
+// order, and notifies the device of them, and of requests posted one by one before. A software device
+// in BW_SOFT_INLINE executes them in this call.
 //
-// When it fails, the requests before the one that was refused are posted; that one and those behind
-// it are not, and are left as they are. `bad_wr`, unless NULL, then points to the refused one. A
-// NULL in place of the array, or of the queue pair, is not told there.
+// When it fails, the requests before the refused one are posted; the refused one and those after it
+// are not, and are left unchanged. `bad_wr`, unless NULL, is then set to the refused one. It is not
+// set if the array or the queue pair is NULL.
 //
 // | transport | operations |
 // |---|---|
@@ -3168,38 +3314,46 @@ int bw_mw_destroy(struct bw_mw *mw);
 // | BW_QPT_UD | SEND, SEND_WITH_IMM, NOP |
 //
 // Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`, `BW_EOPCODE`
-// (unknown, or one that the transport does not have), `BW_EINVAL` (unknown flags; BW_SEND_INLINE of
-// an operation that sends no data; elements of one that has none; BIND_MW of a window of type 1),
-// `BW_ENULL` (also: a datagram without `ah`, a BIND_MW without `mw`).
+// (unknown, or not supported by the transport), `BW_EINVAL` (unknown flags; BW_SEND_INLINE with an
+// operation that sends no data; elements with an operation that has none; BIND_MW of a window of type
+// 1; `reserved`, or that of a bind, is not 0), `BW_ENULL` (also: a datagram without `ah`, a BIND_MW
+// without `mw`), `BW_ESIZE`.
 // Thread: the send queue's owner. Data path.
-int bw_post_send(struct bw_qp *qp,
-                 const struct bw_send_wr *wr,
-                 uint32_t num,
-                 const struct bw_send_wr **bad_wr);
+int bw_post_send_sized(struct bw_qp *qp,
+                       const struct bw_send_wr *wr,
+                       size_t size,
+                       uint32_t num,
+                       const struct bw_send_wr **bad_wr);
 
-// Posts the `num` receives of the array `wr`, in order, and tells the device of them, and of those
-// posted one by one before. `bad_wr` as in `bw_post_send`.
+// `bw_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in order, and
+// notifies the device of them, and of receives posted one by one before. `bad_wr` is as in
+// `bw_post_send`.
 //
-// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENORQ` (an XRC initiator,
-// or a queue pair on a shared receive queue), `BW_ENULL`.
+// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL` (`reserved` is not
+// 0), `BW_ENORQ` (an XRC initiator, or a queue pair with a shared receive queue), `BW_ENULL`,
+// `BW_ESIZE`.
 // Thread: the receive queue's owner. Data path.
-int bw_post_recv(struct bw_qp *qp,
-                 const struct bw_recv_wr *wr,
-                 uint32_t num,
-                 const struct bw_recv_wr **bad_wr);
+int bw_post_recv_sized(struct bw_qp *qp,
+                       const struct bw_recv_wr *wr,
+                       size_t size,
+                       uint32_t num,
+                       const struct bw_recv_wr **bad_wr);
 
-// As `bw_post_recv`, to a shared receive queue.
+// `bw_post_srq_recv` for requests of `size` bytes: as `bw_post_recv`, to a shared receive queue.
 //
-// Errors: `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
+// Errors: `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL` (`reserved` is not 0), `BW_ENULL`,
+// `BW_ESIZE`.
 // Thread: the shared receive queue's owner. Data path.
-int bw_post_srq_recv(struct bw_srq *srq,
-                     const struct bw_recv_wr *wr,
-                     uint32_t num,
-                     const struct bw_recv_wr **bad_wr);
+int bw_post_srq_recv_sized(struct bw_srq *srq,
+                           const struct bw_recv_wr *wr,
+                           size_t size,
+                           uint32_t num,
+                           const struct bw_recv_wr **bad_wr);
 
-// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_ring_sq`. This and
-// the next functions are for connections, BW_QPT_RC and BW_QPT_UC, whose requests name no receiver.
-// Of the `bw_send_flags` BW_SEND_INLINE has no effect on them: their names say it.
+// Posts an RDMA WRITE of the memory that `sge` names; the device is not notified before `bw_ring_sq`.
+// This and the following functions are for connections, BW_QPT_RC and BW_QPT_UC, whose requests need
+// no address. BW_SEND_INLINE in `send_flags` has no effect on them: the function decides whether the
+// data is inline.
 //
 // Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports.
 // Thread: the send queue's owner. Data path.
@@ -3210,8 +3364,8 @@ int bw_post_write(struct bw_qp *qp,
                   uint32_t rkey,
                   uint32_t send_flags);
 
-// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
-// not be registered, and may be reused when this returns.
+// Posts an RDMA WRITE of `length` bytes at `data` inline: the memory need not be registered, and may
+// be reused when this returns.
 //
 // Errors: those of `bw_post_send`.
 // Thread: the send queue's owner. Data path.
@@ -3243,7 +3397,7 @@ int bw_post_send_one(struct bw_qp *qp,
                      const struct bw_sge *sge,
                      uint32_t send_flags);
 
-// Posts a SEND of `length` bytes at `data`, as `bw_post_write_inline`.
+// Posts a SEND of `length` bytes at `data` inline, as `bw_post_write_inline` does.
 //
 // Errors: those of `bw_post_send`.
 // Thread: the send queue's owner. Data path.
@@ -3253,149 +3407,168 @@ int bw_post_send_inline(struct bw_qp *qp,
                         uint32_t length,
                         uint32_t send_flags);
 
-// Posts a receive into the memory that `sge` names. It cannot be used before `bw_ring_rq`.
+// Posts a receive into the memory that `sge` names. The device is not notified before `bw_ring_rq`.
 //
 // Errors: those of `bw_post_recv`.
 // Thread: the receive queue's owner. Data path.
 int bw_post_recv_one(struct bw_qp *qp, uint64_t wr_id, const struct bw_sge *sge);
 
-// Tells the device of the send requests posted one by one since the last ring. A software device in
-// BW_SOFT_INLINE executes them here.
+// Notifies the device of the send requests posted one by one since the last ring. A software device in
+// BW_SOFT_INLINE executes them in this call.
 //
-// Errors: `BW_ENULL`.
+// Errors: `BW_ESTATE` while the queue pair is on an id, `BW_ENULL`.
 // Thread: the send queue's owner. Data path.
 int bw_ring_sq(struct bw_qp *qp);
 
-// Tells the device of the receives posted one by one since the last ring.
+// Notifies the device of the receives posted one by one since the last ring.
 //
-// Errors: `BW_ENULL`.
+// Errors: `BW_ESTATE` while the queue pair is on an id, `BW_ENULL`.
 // Thread: the receive queue's owner. Data path.
 int bw_ring_rq(struct bw_qp *qp);
 
-// Posts the `num` RDMA WRITEs of the array `wr`, in order, and tells the device of them, and of what
-// was posted one by one before; else as `bw_post_send`.
+// `bw_post_writes` for requests of `size` bytes: posts the `num` RDMA WRITEs of the array `wr`, in
+// order, and notifies the device of them, and of requests posted one by one before; otherwise as
+// `bw_post_send`.
 //
 // Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports than BW_QPT_RC and BW_QPT_UC.
 // Thread: the send queue's owner. Data path.
-int bw_post_writes(struct bw_qp *qp,
-                   const struct bw_rdma_wr *wr,
-                   uint32_t num,
-                   const struct bw_rdma_wr **bad_wr);
+int bw_post_writes_sized(struct bw_qp *qp,
+                         const struct bw_rdma_wr *wr,
+                         size_t size,
+                         uint32_t num,
+                         const struct bw_rdma_wr **bad_wr);
 
-// As `bw_post_writes`, of the bytes at `sge.addr`, which travel within the requests: their memory
-// need not be registered, and may be reused when this returns. `sge.lkey` is not looked at.
+// `bw_post_writes_inline` for requests of `size` bytes: as `bw_post_writes`, with the bytes at
+// `sge.addr` inline: their memory need not be registered, and may be reused when this returns.
+// `sge.lkey` is ignored.
 //
 // Errors: those of `bw_post_writes`.
 // Thread: the send queue's owner. Data path.
-int bw_post_writes_inline(struct bw_qp *qp,
-                          const struct bw_rdma_wr *wr,
-                          uint32_t num,
-                          const struct bw_rdma_wr **bad_wr);
+int bw_post_writes_inline_sized(struct bw_qp *qp,
+                                const struct bw_rdma_wr *wr,
+                                size_t size,
+                                uint32_t num,
+                                const struct bw_rdma_wr **bad_wr);
 
-// As `bw_post_writes`, of RDMA READs into the memory that `sge` names.
+// `bw_post_reads` for requests of `size` bytes: as `bw_post_writes`, for RDMA READs into the memory that `sge` names.
 //
 // Errors: those of `bw_post_writes`; `BW_EOPCODE` on other transports than BW_QPT_RC.
 // Thread: the send queue's owner. Data path.
-int bw_post_reads(struct bw_qp *qp,
-                  const struct bw_rdma_wr *wr,
-                  uint32_t num,
-                  const struct bw_rdma_wr **bad_wr);
+int bw_post_reads_sized(struct bw_qp *qp,
+                        const struct bw_rdma_wr *wr,
+                        size_t size,
+                        uint32_t num,
+                        const struct bw_rdma_wr **bad_wr);
 
-// Takes one completion: 1 when there was one, 0 when there was none.
+// Polls one completion: returns 1, or 0 if there is none. It has no size: when `bw_wc` grows, a program
+// that is compiled with the header of that version calls another function by this name.
 //
 // Errors: `BW_ENULL`.
 // Thread: the completion queue's owner. Data path.
-int bw_poll_one(struct bw_cq *cq, struct bw_wc *wc);
+int bw_poll_one(struct bw_cq *cq,
+                struct bw_wc *wc);
 
-// Takes up to `max` completions into the array `wc`, and answers how many there were.
+// `bw_poll` for completions of `size` bytes: polls up to `max` completions into the array `wc`, and
+// returns how many there were.
 //
-// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
+// Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
 // Thread: the completion queue's owner. Data path.
-int bw_poll(struct bw_cq *cq, struct bw_wc *wc, int max);
+int bw_poll_sized(struct bw_cq *cq, struct bw_wc *wc, size_t size, int max);
 
-// As `bw_poll_one`, and reads of the completion only what every one has.
+// As `bw_poll_one`, but decodes only the fields that every completion has. It has no size, as
+// `bw_poll_one`.
 //
 // Errors: `BW_ENULL`.
 // Thread: the completion queue's owner. Data path.
 int bw_poll_completion(struct bw_cq *cq, struct bw_completion *completion);
 
-// As `bw_poll`, and reads of the completions only what every one has.
+// `bw_poll_completions` for completions of `size` bytes: as `bw_poll`, but decodes only the fields that
+// every completion has.
 //
-// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
+// Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
 // Thread: the completion queue's owner. Data path.
-int bw_poll_completions(struct bw_cq *cq, struct bw_completion *completions, int max);
+int bw_poll_completions_sized(struct bw_cq *cq,
+                              struct bw_completion *completions,
+                              size_t size,
+                              int max);
 
-// All that is known of a completion, in the form that `bw_poll` has.
+// `bw_completion_wc` for structs of these sizes: converts a completion to the form that `bw_poll`
+// writes, with all its details.
 //
-// Errors: `BW_ENULL`; `BW_EINVAL` for an `opcode` that no poll has written.
+// Errors: `BW_ENULL`, `BW_ESIZE`; `BW_EINVAL` for an `opcode` that no poll writes.
 // Thread: any.
-int bw_completion_wc(const struct bw_completion *completion, struct bw_wc *wc);
+int bw_completion_wc_sized(const struct bw_completion *completion,
+                           size_t completion_size,
+                           struct bw_wc *wc,
+                           size_t wc_size);
 
-// The descriptor of a device's asynchronous events, 0 or more: readable while one is queued. For poll
-// and epoll, not to be read or closed.
+// Returns the descriptor of a device's asynchronous events, 0 or more: readable while one is queued.
+// For poll and epoll; it must not be read or closed.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
-int bw_async_fd(const struct bw_device *device);
+int bw_device_async_fd(const struct bw_device *device);
 
-// Whether `bw_get_async_event` answers `BW_EAGAIN` where it would block: the descriptor's flag
-// O_NONBLOCK, which the program may set itself as well.
+// Sets whether `bw_get_async_event` returns `BW_EAGAIN` instead of blocking. This is the descriptor's
+// flag O_NONBLOCK, which the program may also set itself.
 //
-// Errors: `BW_EOTHER` when the system refuses, `BW_ENULL`.
+// Errors: `BW_EOTHER` if the system refuses, `BW_ENULL`.
 // Thread: any.
-int bw_async_set_nonblocking(const struct bw_device *device, int nonblocking);
+int bw_device_async_set_nonblocking(const struct bw_device *device,
+                                    int nonblocking);
 
-// Takes the oldest asynchronous event (`ibv_get_async_event`), and tells in `info` what it says; set
-// `info->size` before. Blocks when there is none. Events of a queue come to the device that it was
-// created on, those of a port or the device to every one that was opened.
+// Takes the oldest asynchronous event (`ibv_get_async_event`), and writes its contents to `info`; set
+// `info->size` before the call. Blocks if there is none. Events of a queue are delivered to the device
+// handle that it was created on, those of a port or the device to every handle that was opened.
 //
 // Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
 // it is about waits for the acknowledgement.
-// Errors: `BW_EAGAIN` when there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_get_async_event(const struct bw_device *device,
                        struct bw_async_event_info *info,
                        struct bw_async_event **event);
 
-// Acknowledges an asynchronous event (`ibv_ack_async_event`); the handle is gone then.
+// Acknowledges an asynchronous event (`ibv_ack_async_event`), and destroys its handle.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_ack_async_event(struct bw_async_event *event);
 
-// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a string with its NUL: its
-// last requests with how far each has come, its last completions, its changes of state, and what was
-// noted by `bw_qp_note`. It is read from the rings, where a request stays until another is posted over
-// it: dump a queue pair that failed before it is used again. `attr` may be NULL: text, the last 32
-// of each. Nothing else changes by it. It takes as long as a change of state.
+// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a NUL-terminated string:
+// its last requests and the progress of each, its last completions, its changes of state, and the
+// notes of `bw_qp_note`. It is read from the rings, where a request stays until another one overwrites
+// it: dump a queue pair that failed before it is used again. If `attr` is NULL it is text with the
+// last 32 of each. The call changes nothing, and takes about as long as a change of state.
 //
-// `length`, unless NULL, becomes the length of the string without its NUL. When `capacity` is not more
-// than that the answer is `BW_ELIMIT`, `*length` says how long it would have been, and nothing else is
-// written: `buffer` may be NULL with a `capacity` of 0, to ask.
+// `length`, unless NULL, is set to the length of the string without its NUL. If `capacity` is not
+// larger, `BW_ELIMIT` is returned, `*length` is set all the same, and nothing else is written: to ask
+// for the length, `buffer` may be NULL with a `capacity` of 0.
 //
-// Errors: `BW_ELIMIT`, `BW_EINVAL` (a format or flags that there are not), `BW_ENULL`, `BW_ESIZE`.
-// Thread: the owner of the queue pair and of its completion queues: nobody may post to it or poll them
-// meanwhile.
+// Errors: `BW_ELIMIT`, `BW_EINVAL` (an unknown format or unknown flags), `BW_EMEMORY`, `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: the owner of the queue pair and of its completion queues: no other thread may post to it or
+// poll them meanwhile.
 int bw_qp_dump(struct bw_qp *qp,
                const struct bw_dump_attr *attr,
                char *buffer,
                size_t capacity,
                size_t *length);
 
-// Remembers `text`, with the time, among the queue pair's changes of state, for its dump: an
-// asynchronous event that came, a step of a recovery. The last 64 are kept.
+// Adds `text`, with the time, to the queue pair's changes of state, for its dump: an asynchronous
+// event that arrived, or a step of a recovery. The last 64 are kept.
 //
 // Errors: `BW_ENULL`.
 // Thread: the queue pair's owner.
 int bw_qp_note(struct bw_qp *qp, const char *text);
 
-// Tells what a fault means and what to do about it. Every number of a family has a class.
+// Writes what a fault means, and what to do about it, to `class`. Every number of a family has a class.
 //
-// Errors: `BW_EINVAL` for a family, transport, queue, opcode, vendor or `bw_peer_fault` that there is
-// not, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL` for an unknown family, transport, queue, opcode, vendor or `bw_peer_fault`,
+// `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_classify(const struct bw_fault *fault,
-                struct bw_class *told);
+                struct bw_class *class_);
 
 // What a `bw_wc_status` means, in a sentence (`ibv_wc_status_str`). Never NULL; the text is static.
 //
@@ -3437,14 +3610,16 @@ const char *bw_execution_str(uint32_t execution);
 // Thread: any.
 const char *bw_recovery_str(uint32_t recovery);
 
-// Makes a link with the one that the peer makes of the other end of the TCP connection. It takes the
-// connection over, and connects as it is polled. Receives may be posted at once, and should be. Both
-// ends of the connection have to be at the same step. `init` may be NULL: the default.
+// Creates a link with the one that the peer creates from the other end of the TCP connection. It takes
+// the connection over, and connects as it is polled. Receives may be posted at once, and should be, or
+// at any time until it is connected. Both ends of the connection have to be at the same step. If
+// `init` is NULL the defaults are used.
 //
-// `conn` is an empty handle from here on, which still has to be destroyed; also when this fails, but
-// with BW_ENULL, BW_ESIZE and BW_EINVAL: those leave it as it was.
+// `conn` is an empty handle from here on, which still has to be destroyed: other calls on it return
+// `BW_ECONN`. This may also be so when the call fails: destroy it then, too, and connect again.
 //
-// Links take the asynchronous events of their device: `bw_set_event_hook` is for the rest.
+// Links take the asynchronous events of their device; `bw_device_set_event_hook` delivers the others to the
+// program.
 //
 // Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 // Errors: `BW_ECONN` (a link has the connection already), `BW_ELIMIT`, `BW_EINVAL`, `BW_ETRANSPORT`
@@ -3455,12 +3630,12 @@ int bw_link_create(const struct bw_pd *pd,
                    struct bw_tcp_conn *conn,
                    struct bw_link **link);
 
-// Makes two links of one process that are connected with each other, as `bw_link_create` does without
-// TCP: each connects as it is polled, by one thread or by two. Both inits may be NULL: the default.
-// When it fails both handles are NULL.
+// Creates two links in one process that are connected with each other, as `bw_link_create` does, but
+// without TCP: each connects as it is polled, by one thread or by two. Where an init is NULL the
+// defaults are used. When the call fails both handles are NULL.
 //
 // Owner: the caller, of both, until `bw_link_destroy`. They keep their protection domains.
-// Errors: as `bw_link_create`.
+// Errors: those of `bw_link_create`.
 // Thread: any.
 int bw_link_create_pair(const struct bw_pd *pd,
                         const struct bw_link_init *init,
@@ -3469,8 +3644,9 @@ int bw_link_create_pair(const struct bw_pd *pd,
                         const struct bw_link_init *peer_init,
                         struct bw_link **peer);
 
-// Destroys a link, and tells the peer, whose link ends. What was not told then is not told any more:
-// `bw_link_drain` before is for that. Waits for the recovery's thread to stop, if there is one.
+// Destroys a link, and informs the peer, whose link ends. Outcomes that were not reported yet are
+// lost: call `bw_link_drain` first to get them. Waits for the recovery thread to stop, if there is
+// one.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner; no other call on it may be under way or follow.
@@ -3490,8 +3666,9 @@ int bw_link_init_default(struct bw_link_init *init, size_t size);
 // Thread: any.
 int bw_link_retry_default(struct bw_link_retry *retry, size_t size);
 
-// Makes a connector for links on this device with those of the `bw_listener` at an address of IPv4 or
-// IPv6, or a name, and a port. It looks for nobody yet. `retry` may be NULL: the default.
+// Creates a connector for links on this device with the `bw_listener` at an IPv4 or IPv6 address, or a
+// host name, and a port. It does not contact the peer yet: bw_link_connect resolves a name. If `retry`
+// is NULL the defaults are used.
 //
 // Owner: the caller, until `bw_connector_destroy`. It keeps the device.
 // Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
@@ -3502,15 +3679,16 @@ int bw_connector_create(const struct bw_device *device,
                         const struct bw_link_retry *retry,
                         struct bw_connector **connector);
 
-// Destroys a connector. Its links stay, and go on connecting where they have to.
+// Destroys a connector. Its links remain, and can still connect and reconnect.
 //
 // Errors: `BW_ENULL`.
 // Thread: any; no other call on the connector may be under way or follow.
 int bw_connector_destroy(struct bw_connector *connector);
 
-// Makes a link, as `bw_link_create` does, whose connection the communication manager makes, and makes
-// again after a failure. It asks the connector's peer for it as it is polled: whether somebody is there
-// shows in `bw_link_get_state`, and when all attempts have failed in `bw_link_query`.
+// Creates a link, as `bw_link_create` does, that connects by the communication manager, and reconnects
+// by it after a failure. It asks the connector's peer as it is polled: `bw_link_get_state` shows
+// whether the peer replies, and `bw_link_query` whether all attempts have failed. Receives may be
+// posted meanwhile.
 //
 // Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 // Errors: `BW_EFOREIGN` (a protection domain of another device), `BW_EUNSUPPORTED` (a device of
@@ -3522,15 +3700,18 @@ int bw_link_connect(const struct bw_connector *connector,
                     const struct bw_link_init *init,
                     struct bw_link **link);
 
-// Listens for links on this device, at a port of an address of IPv4 or IPv6, or of a name; "0.0.0.0"
-// is all addresses of this host, port 0 one that is free. Up to `backlog` links wait to be accepted,
-// at least one: those that come then are to try again. `retry` is how long a link waits for a peer that
-// has gone, which should be what the peer has; NULL: the default. A connector's end goes without a word,
-// also when it is closed: the link here is given up after that time. The peer of a link that is closed
-// here is told when it asks again, by whoever accepts or polls another link of the listener.
+// Listens for links on this device, on a port of an IPv4 or IPv6 address, or of a host name; "0.0.0.0"
+// means all addresses of this host, port 0 a free one. Up to `backlog` links, at least one, wait to be
+// accepted; peers beyond that have to try again. `retry` says how long a link waits for a peer that
+// does not connect, and should be the same as the peer's; if it is NULL the defaults are used. When
+// the connecting end closes its link, the accepted one becomes BW_LINK_PEER_CLOSED; when its process
+// ends without closing it, the peer is lost (BW_PEER_LOST). The peer of a link that was closed here is
+// informed when it asks again, by a call that accepts a link or polls another link of the listener. A
+// peer that asks after this process was restarted gives its link up with BW_PEER_RESTARTED. The port
+// is also used for datagrams, by which connecting ends announce that they close.
 //
 // Owner: the caller, until `bw_listener_destroy`. It keeps the device.
-// Errors: `BW_ECONN` (somebody has the port, or the address is not this host's), `BW_EINVAL`,
+// Errors: `BW_ECONN` (the port is taken, or the address is not one of this host), `BW_EINVAL`,
 // `BW_EUNSUPPORTED` (a device of libibverbs, in a library without librdmacm), `BW_EEXHAUSTED`,
 // `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
@@ -3541,26 +3722,26 @@ int bw_listener_create(const struct bw_device *device,
                        const struct bw_link_retry *retry,
                        struct bw_listener **listener);
 
-// The port that is listened at, more than 0.
+// Returns the port that it listens on, more than 0.
 //
 // Errors: `BW_ENULL`.
 // Thread: the listener's owner.
 int bw_listener_port(const struct bw_listener *listener);
 
-// The descriptor that is readable when `bw_link_accept` should be called, 0 or more: for poll and
-// epoll, not to be read or closed. It is that of the listener's links, too: it may be readable and
-// nobody has come.
+// Returns the descriptor that is readable when `bw_link_accept` should be called, 0 or more: for poll
+// and epoll; it must not be read or closed. It may be readable although no peer is there to be
+// accepted, for instance if a link of the listener took what arrived.
 //
 // Errors: `BW_ENULL`.
 // Thread: the listener's owner.
 int bw_listener_fd(const struct bw_listener *listener);
 
-// Makes a link with the next peer that has asked for one, and waits for it for so many milliseconds if
-// need be; 0 waits for none, UINT32_MAX for ever. The link connects as it is polled. When it cannot be
-// made although a peer has come, that one asks again.
+// Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
+// milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
+// peer is there, but the link cannot be created, the peer asks again.
 //
 // Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
-// Errors: `BW_EAGAIN` when nobody has come in this time, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
+// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
 // `BW_ETRANSPORT`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the listener's owner. Its links may have other owners.
 int bw_link_accept(struct bw_listener *listener,
@@ -3569,36 +3750,39 @@ int bw_link_accept(struct bw_listener *listener,
                    uint32_t timeout_ms,
                    struct bw_link **link);
 
-// Stops listening. Links that were accepted stay, and work as long as nothing fails: they can be
-// connected again only while the listener is there.
+// Stops listening. Links that were accepted remain, and work as long as nothing fails: they can
+// reconnect only while the listener exists.
 //
 // Errors: `BW_ENULL`.
 // Thread: the listener's owner; no other call on the listener may be under way or follow.
 int bw_listener_destroy(struct bw_listener *listener);
 
-// Takes up to `max` outcomes into the array `told`, whose elements have `size` bytes
-// (`sizeof *told`), and answers how many there were. Never waits. Connects, recovers, and answers a
-// peer that does: a link that is not polled does none of it.
+// `bw_link_poll` for outcomes of `size` bytes: polls up to `max` outcomes into the array `wc`, and
+// returns how many there were. Never waits. Polls also connect and recover the link, and reply to
+// a peer that connects or recovers: without polls none of this happens.
 //
-// A poll that finds completions does nothing else, and costs what `bw_poll` does. One that finds a
-// fault, or carries a recovery on, makes system calls, and calls the hooks.
+// A poll that finds completions does nothing else, and costs as much as `bw_poll`. A poll that finds a
+// fault, or continues a recovery, makes system calls, and calls the hooks.
 //
-// Errors: `BW_ENULL`; `BW_ESIZE` for a `size` that cannot be one. A `max` of 0 or less takes none.
+// Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
 // Thread: the link's owner.
-int bw_link_poll(struct bw_link *link, struct bw_told *told, size_t size, int max);
+int bw_link_poll_sized(struct bw_link *link,
+                       struct bw_link_wc *wc,
+                       size_t size,
+                       int max);
 
-// Closes the link, and polls until everything has been told, or the time is up: then it ends at once,
-// and tells what it knows. What was posted goes on for up to three quarters of the time, a recovery
-// included; receives are told as BW_OUTCOME_NOT_EXECUTED. When this returns the memory of all requests
-// is the program's again. `told`, unless NULL, is called for each. `retired`, unless NULL, becomes how
-// many requests were told of: all that were posted and not told of before, those included that were
-// never signalled.
+// Closes the link, and polls until everything has been reported, or the timeout expires: then the link
+// ends at once, and reports what it knows. Posted requests continue for up to three quarters of the
+// time, including a recovery; receives are reported as BW_OUTCOME_NOT_EXECUTED. When this returns the
+// memory of all requests belongs to the program again. `report`, unless NULL, is called for each
+// outcome. `retired`, unless NULL, is set to the number of requests that were reported: all that were
+// posted and not reported before, including unsignalled ones.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner. Not from a hook.
 int bw_link_drain(struct bw_link *link,
                   uint32_t timeout_ms,
-                  bw_told_fn told,
+                  bw_link_wc_fn report,
                   void *context,
                   uint64_t *retired);
 
@@ -3612,25 +3796,26 @@ const char *bw_outcome_str(uint32_t outcome);
 // Thread: any.
 const char *bw_doubt_str(uint32_t doubt);
 
-// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does. `replay`, a
-// `bw_replay`, is for all of them. A window that is bound by BIND_MW belongs to the queue pair, which a
-// recovery resets or replaces: create another one then, bind it, and tell the peer its key. So after a
-// bind that is told as anything but BW_OUTCOME_DONE, which leaves it open which key the window has.
+// `bw_link_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
+// order, as `bw_post_send` does. `replay`, a `bw_replay`, applies to all of them. A window bound by BIND_MW belongs to the queue pair, which a
+// recovery resets or replaces: create another window then, bind it, and send the peer its key. Do the
+// same after a bind whose outcome is not BW_OUTCOME_EXECUTED, as the window's key is then unknown.
 //
 // Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
-// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
-// data; elements of one that has none; BIND_MW of a window of type 1), `BW_ENULL` (also: a BIND_MW
-// without `mw`).
+// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE with an operation that sends no
+// data; elements with an operation that has none; BIND_MW of a window of type 1; `reserved`, or that
+// of a bind, is not 0), `BW_ENULL` (also: a BIND_MW without `mw`), `BW_ESIZE`.
 // Thread: the link's owner. Data path.
-int bw_link_post_send(struct bw_link *link,
-                      const struct bw_send_wr *wr,
-                      uint32_t num,
-                      uint32_t replay,
-                      const struct bw_send_wr **bad_wr);
+int bw_link_post_send_sized(struct bw_link *link,
+                            const struct bw_send_wr *wr,
+                            size_t size,
+                            uint32_t num,
+                            uint32_t replay,
+                            const struct bw_send_wr **bad_wr);
 
-// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_link_ring_sq`.
-// `replay` is a `bw_replay`. Of the `bw_send_flags` BW_SEND_INLINE has no effect on this and the next
-// functions: their names say it.
+// Posts an RDMA WRITE of the memory that `sge` names; the device is not notified before
+// `bw_link_ring_sq`. `replay` is a `bw_replay`. BW_SEND_INLINE in `send_flags` has no effect on this
+// and the following functions: the function decides whether the data is inline.
 //
 // Errors: those of `bw_link_post_send`.
 // Thread: the link's owner. Data path.
@@ -3642,8 +3827,8 @@ int bw_link_post_write(struct bw_link *link,
                        uint32_t send_flags,
                        uint32_t replay);
 
-// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
-// not be registered, and may be reused when this returns.
+// Posts an RDMA WRITE of `length` bytes at `data` inline: the memory need not be registered, and may
+// be reused when this returns.
 //
 // Errors: those of `bw_link_post_send`.
 // Thread: the link's owner. Data path.
@@ -3678,7 +3863,7 @@ int bw_link_post_send_one(struct bw_link *link,
                           uint32_t send_flags,
                           uint32_t replay);
 
-// Posts a SEND of `length` bytes at `data`, as `bw_link_post_write_inline` does.
+// Posts a SEND of `length` bytes at `data` inline, as `bw_link_post_write_inline` does.
 //
 // Errors: those of `bw_link_post_send`.
 // Thread: the link's owner. Data path.
@@ -3689,41 +3874,48 @@ int bw_link_post_send_inline(struct bw_link *link,
                              uint32_t send_flags,
                              uint32_t replay);
 
-// Tells the device of the send requests that were posted one by one. Does nothing while the link
-// recovers: what was posted before is told.
+// Notifies the device of the send requests that were posted one by one. Does nothing while the link
+// recovers: requests posted before are reported.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner. Data path.
 int bw_link_ring_sq(struct bw_link *link);
 
-// Posts the `num` receives of the array `wr`, in order, as `bw_post_recv` does. A link posts them
-// again when it recovers: each is told once, when a message has come, or when the link ends. They
-// may be posted before the link is connected, and should be.
+// `bw_link_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in
+// order, as `bw_post_recv` does. A link posts them
+// again when it recovers: each is reported once, when a message has arrived, or when the link ends.
+// They may be posted before the link is connected for the first time, and should be: at any time, even
+// after it has been polled, and as many as the receive queue has room for. Until then the link rings
+// the doorbell for them itself. During later recoveries they are refused, as sends are.
 //
-// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
+// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL`
+// (`reserved` is not 0), `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner. Data path.
-int bw_link_post_recv(struct bw_link *link,
-                      const struct bw_recv_wr *wr,
-                      uint32_t num,
-                      const struct bw_recv_wr **bad_wr);
+int bw_link_post_recv_sized(struct bw_link *link,
+                            const struct bw_recv_wr *wr,
+                            size_t size,
+                            uint32_t num,
+                            const struct bw_recv_wr **bad_wr);
 
-// Posts a receive into the memory that `sge` names; of no use to the peer before `bw_link_ring_rq`.
+// Posts a receive into the memory that `sge` names; the device is not notified before
+// `bw_link_ring_rq`.
 //
 // Errors: those of `bw_link_post_recv`.
 // Thread: the link's owner. Data path.
 int bw_link_post_recv_one(struct bw_link *link, uint64_t wr_id, const struct bw_sge *sge);
 
-// Tells the device of the receives that were posted one by one.
+// Notifies the device of the receives that were posted one by one.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner. Data path.
 int bw_link_ring_rq(struct bw_link *link);
 
-// Has `hook` called, with `context`, at each fault of the link, as it is met; NULL: nothing any more. A
-// peer that closes its link in good order is none. It is called under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the
-// recovery's thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a
-// thread recovers the link the hook before may still be called until the thread has looked; `context`
-// of that has to be good until the link is BW_LINK_READY or has ended.
+// Sets the function `hook` that is called, with `context`, at each fault of the link when it is found;
+// NULL: none. A peer that closes its link in an orderly shutdown is not a fault. The hook is called
+// without a lock held, within `bw_link_poll`, `bw_link_report_fault` and `bw_link_drain`, or by the recovery
+// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a thread
+// recovers the link the previous hook may still be called until the thread checks; its `context` has
+// to stay valid until the link is BW_LINK_READY or has ended.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
@@ -3731,40 +3923,49 @@ int bw_link_on_fault(struct bw_link *link,
                      bw_fault_fn hook,
                      void *context);
 
-// Has `hook` called, with `context`, when a recovery of the link has ended, well or not, and when it
-// is connected for the first time; NULL: nothing any more. Not when the peer closes a link that works:
-// `bw_link_get_state` is BW_LINK_PEER_CLOSED then. Otherwise as `bw_link_on_fault`.
+// Sets the function `hook` that is called, with `context`, when a recovery of the link has ended,
+// whether it succeeded or not, and when the link is connected for the first time; NULL: none. It is
+// not called when the peer closes a link that works: `bw_link_get_state` then returns
+// BW_LINK_PEER_CLOSED. Otherwise as `bw_link_on_fault`.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
-int bw_link_on_recovered(struct bw_link *link,
-                         bw_recovered_fn hook,
-                         void *context);
+int bw_link_on_recovered(struct bw_link *link, bw_recovered_fn hook, void *context);
 
-// Has `hook` called, with `context`, with each asynchronous event of the device that concerns none of
-// its links; NULL: nothing any more. The links of a device take all its events: whoever polls one
-// calls the hook, under no lock. `context` has to be good until the device is closed, or another hook
-// set and no link polled by others meanwhile.
+// Sets the function `hook` that is called, with `context`, for each asynchronous event of the device
+// that concerns none of its links; NULL: none. The links of a device take all its events: a poll of
+// any of them calls the hook, without a lock held. `context` has to stay valid until the device is
+// closed, or until another hook has been set while no other thread polled a link.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
-int bw_set_event_hook(const struct bw_device *device,
-                      bw_event_fn hook,
-                      void *context);
+int bw_device_set_event_hook(const struct bw_device *device,
+                             bw_event_fn hook,
+                             void *context);
 
-// Acknowledges an event that the program got itself, by `bw_get_async_event`, and tells the links of
-// the device whom it concerns; others go to the hook of `bw_set_event_hook`. The handle is gone then.
+// Acknowledges an event that the program took itself by `bw_get_async_event`, and passes it to the
+// links of the device that it concerns; other events go to the hook of `bw_device_set_event_hook`. The handle
+// is destroyed.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
-int bw_dispatch_async_event(const struct bw_device *device,
-                            struct bw_async_event *event);
+int bw_device_dispatch_async_event(const struct bw_device *device,
+                                   struct bw_async_event *event);
+
+// Queries state and attributes of the link's queue pair, as the device has them, as `bw_qp_query`
+// does. Set `attr->size` before the call.
+//
+// Errors: `BW_ERECOVERING` while a thread recovers the link, or if it has no queue pair, `BW_ENULL`,
+// `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_query_qp(struct bw_link *link,
+                     struct bw_qp_attr *attr);
 
 // Writes what the link's queue pair did last, as `bw_qp_dump` does; faults of the link are among its
-// notes. Of a queue pair that has failed and was reset or replaced since little is left:
-// `bw_link_dump_failure` is for that.
+// notes. Little is left of a queue pair that has failed and was reset or replaced since: use
+// `bw_link_dump_failure` for that.
 //
-// Errors: `BW_ERECOVERING` while a thread recovers the link, or it has no queue pair, `BW_ELIMIT`,
+// Errors: `BW_ERECOVERING` while a thread recovers the link, or if it has no queue pair, `BW_ELIMIT`,
 // `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_dump(struct bw_link *link,
@@ -3773,11 +3974,11 @@ int bw_link_dump(struct bw_link *link,
                  size_t capacity,
                  size_t *length);
 
-// Writes what the queue pair of the connection that failed last had done by then. With
-// `bw_link_init.dump_entries` such a dump is kept; of `attr` the format alone is looked at. Otherwise as
+// Writes what the queue pair of the connection that failed last had done until it failed. With
+// `bw_link_init.dump_entries` such a dump is kept; only the format in `attr` is used. Otherwise as
 // `bw_qp_dump`.
 //
-// Errors: `BW_ESTATE` when none is kept: no connection has failed, or `dump_entries` is 0;
+// Errors: `BW_ESTATE` if none is kept: no connection has failed, or `dump_entries` is 0;
 // `BW_ERECOVERING` while a thread recovers the link, `BW_ELIMIT`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_dump_failure(struct bw_link *link,
@@ -3786,125 +3987,126 @@ int bw_link_dump_failure(struct bw_link *link,
                          size_t capacity,
                          size_t *length);
 
-// What the link does: a `bw_link_state`, 0 or more. Changes in polls, and when it is closed.
+// Returns the link's state: a `bw_link_state`, 0 or more. It changes in polls, and when the link is
+// closed.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_get_state(const struct bw_link *link);
 
-// Tells how a link stands. Set `info->size` before.
+// Returns the state of a link. Set `info->size` before the call.
 //
 // Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_query(struct bw_link *link, struct bw_link_info *info);
 
-// Tells how often what happened to a link. Set `counters->size` before.
+// Returns the counters of a link. Set `counters->size` before the call.
 //
 // Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
 int bw_link_query_counters(const struct bw_link *link, struct bw_link_counters *counters);
 
-// The descriptor by which the peer is heard, 0 or more: readable when it says something. For poll and
-// epoll, beside `bw_async_fd`; not to be read or closed.
+// Returns the descriptor on which messages of the peer arrive, 0 or more: readable when there is one.
+// For poll and epoll, along with `bw_device_async_fd`; it must not be read or closed.
 //
 // Errors: `BW_EUNSUPPORTED` for a link of `bw_link_create_pair`, `BW_ERECOVERING` while a thread
 // recovers it, `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_exchange_fd(struct bw_link *link);
 
-// The descriptor that is readable when the link wants to be polled, 0 or more, with
-// `bw_link_init.sleeps`: for poll and epoll, not to be read or closed. The same for as long as the link
-// lives, whatever it recovers from.
+// Returns the descriptor that becomes readable when the link has to be polled, 0 or more. It requires
+// `bw_link_init.sleeps`, and the link has to be armed by `bw_link_arm`. For poll and epoll; it must
+// not be read or closed. It stays the same for as long as the link exists, across recoveries. Any
+// number of links may be in one epoll instance, which may itself be in others.
 //
 // Errors: `BW_EUNSUPPORTED` without `sleeps`, `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_fd(const struct bw_link *link);
 
-// Before the program sleeps: from here on the link's next completion makes the descriptor of
-// `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
-// there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
-// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. While it recovers in polls,
-// sleep no longer than `bw_link_time_left` says. The peer of
-// `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
-//
+// Arms the link, so that the program can sleep: arm it, poll it until a poll finds nothing, then sleep
+// until the descriptor of `bw_link_fd` is readable, whatever the link's state. What concerns the link
+// after this call makes the descriptor readable, or is found by those polls: completions, messages of
+// the peer, asynchronous events, the end of a recovery in a thread; a poll that leaves something to
+// do, such as the one in which the link becomes BW_LINK_READY; and, unless the device's clock is
+// virtual, a deadline that has passed (`bw_link_time_left`). What was there before the call does not.
 // Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_arm(struct bw_link *link);
 
-// Writes for how many nanoseconds of the device's clock the program may sleep at the most before it
-// polls the link: a step of a recovery has to be given up by then, or tried again. UINT64_MAX while
-// there is nothing of the kind, as for a link that is BW_LINK_READY or that a thread recovers.
+// Writes for how many nanoseconds of the device's clock the program may sleep at most before it polls
+// the link, if it sleeps on something other than `bw_link_fd`: by then a step of a recovery has to be
+// given up or retried, or the device needs attention. UINT64_MAX if there is no such deadline, as for
+// a link that a thread recovers.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
-int bw_link_time_left(const struct bw_link *link, uint64_t *time_left_ns);
+int bw_link_time_left(const struct bw_link *link,
+                      uint64_t *time_left_ns);
 
-// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
-// as an event of the communication manager. Also while a thread recovers it, which takes it in at its
-// next look.
+// Makes the link recover as if it had found `fault` itself: for what the program knows and the link
+// does not, such as an event of the communication manager. While a thread recovers the link, that
+// thread takes the fault into account when it next checks.
 //
-// Errors: `BW_EINVAL` as `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL` as for `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the link's owner.
-int bw_link_report(struct bw_link *link,
-                   const struct bw_fault *fault);
+int bw_link_report_fault(struct bw_link *link, const struct bw_fault *fault);
 
-// Closes a link: posts are refused from here on. What was posted may go on for so many milliseconds, of
-// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED, or
-// more, and a poll finds nothing: everything is told by then, receives as
-// BW_OUTCOME_NOT_EXECUTED. Waits for the recovery's thread to stop, if there is one.
+// Closes a link: posts are refused from here on. Posted requests may continue for `timeout_ms`
+// milliseconds of the device's time, including a recovery; then they are flushed. Poll until the state
+// is BW_LINK_CLOSED or a greater one and a poll finds nothing: everything has been reported by then,
+// receives as BW_OUTCOME_NOT_EXECUTED. Waits for the recovery thread to stop, if there is one.
 //
 // Errors: `BW_ENULL`.
 // Thread: the link's owner.
 int bw_link_close(struct bw_link *link,
                   uint32_t timeout_ms);
 
-// Lets things go wrong as the `num` steps of the array `steps` say, beside what earlier scripts still
-// have to say. Of those with the same trigger the first strikes first; of the faults of one request
-// only the first does. While some entry or packet is to be hit, execution is slow. When it fails
-// nothing of the script is taken.
+// `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array `steps`, in addition to those that remain of
+// earlier scripts. Steps with the same trigger are applied in order; a request gets only the first of
+// its faults. Execution is slow while a request or packet is still to be hit. If the call fails no
+// step is taken.
 //
-// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a queue pair where none is looked at;
-// a fault of a request at BW_AFTER or BW_AT_MODIFY), `BW_ENULL`.
+// Errors: `BW_EINVAL` (an unknown trigger, fault, status or event; a queue pair with a trigger that
+// takes none; a fault of a request at BW_AFTER or BW_AT_MODIFY), `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
-int bw_soft_inject(const struct bw_device *device,
-                   const struct bw_soft_step *steps,
-                   uint32_t num);
+int bw_soft_inject_sized(const struct bw_device *device,
+                         const struct bw_soft_step *steps,
+                         size_t size,
+                         uint32_t num);
 
-// Lets `count` faults strike at random among the next `packets` packets: each is the fault of one of
-// the `num` steps of the array `kinds`, whose triggers are not looked at. The same seed gives the same
-// faults.
+// `bw_soft_inject_seeded` for steps of `size` bytes: injects `count` faults at random among the next `packets` packets: each is the fault of one of the
+// `num` steps of the array `kinds`, whose triggers are ignored. The same seed gives the same faults.
 //
-// Errors: as `bw_soft_inject`.
+// Errors: those of `bw_soft_inject`.
 // Thread: any.
-int bw_soft_inject_seeded(const struct bw_device *device,
-                          uint64_t seed,
-                          uint64_t packets,
-                          uint32_t count,
-                          const struct bw_soft_step *kinds,
-                          uint32_t num);
+int bw_soft_inject_seeded_sized(const struct bw_device *device,
+                                uint64_t seed,
+                                uint64_t packets,
+                                uint32_t count,
+                                const struct bw_soft_step *kinds,
+                                size_t size,
+                                uint32_t num);
 
-// Forgets all scripts, as far as they have not struck.
+// Removes all scripts: faults that are still to come are not injected.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
 int bw_soft_clear(const struct bw_device *device);
 
-// Takes the port's link down (0) or up (not 0): BW_EVENT_PORT_ERR and BW_EVENT_PORT_ACTIVE tell. While
-// it is down no packet leaves: reliable requests run out of retries, datagrams are dropped.
+// Takes the port's link down (0) or up (not 0), which raises BW_EVENT_PORT_ERR or
+// BW_EVENT_PORT_ACTIVE. While it is down no packet leaves: reliable requests exceed their retries,
+// datagrams are dropped.
 //
 // Errors: `BW_ENULL`.
 // Thread: any.
-int bw_soft_set_port(const struct bw_device *device,
-                     int up);
+int bw_soft_set_port(const struct bw_device *device, int up);
 
-// Raises an event that nothing caused, about what has this number: of a port from 1, of the device not
-// looked at. Only the event: the thing itself goes on as before.
+// Raises an event without a cause, for the object of this number: for a port its number from 1;
+// ignored for the device. Only the event is raised: the object continues to work.
 //
-// Errors: `BW_EINVAL` when there is no such event or thing, `BW_ENULL`.
+// Errors: `BW_EINVAL` if there is no such event or object, `BW_ENULL`.
 // Thread: any.
-int bw_soft_raise(const struct bw_device *device,
-                  uint32_t event,
-                  uint32_t element_number);
+int bw_soft_raise(const struct bw_device *device, uint32_t event, uint32_t element_number);
 
 #ifdef __cplusplus
 }  // extern "C"
@@ -3912,10 +4114,106 @@ int bw_soft_raise(const struct bw_device *device,
 
 #endif  /* BELLWIRE_H */
 
-#ifndef BW_COMPLETION_BYTE_LEN
-#define BW_COMPLETION_BYTE_LEN
+#ifndef BELLWIRE_INLINE_H
+#define BELLWIRE_INLINE_H
 
-/* Bytes received, or brought by a READ or atomic; otherwise 0. */
+/*
+ * Functions on structs that grow and have no `size`: each passes the size that the struct has in this
+ * header to the function of its name with `_sized`, which has the description.
+ */
+
+static inline int bw_poll(bw_cq *cq, bw_wc *wc, int max)
+{
+    return bw_poll_sized(cq, wc, sizeof(bw_wc), max);
+}
+
+static inline int bw_poll_completions(bw_cq *cq, bw_completion *completions, int max)
+{
+    return bw_poll_completions_sized(cq, completions, sizeof(bw_completion), max);
+}
+
+static inline int bw_completion_wc(const bw_completion *completion, bw_wc *wc)
+{
+    return bw_completion_wc_sized(completion, sizeof(bw_completion), wc, sizeof(bw_wc));
+}
+
+static inline int bw_post_send(bw_qp *qp, const bw_send_wr *wr, uint32_t num,
+                               const bw_send_wr **bad_wr)
+{
+    return bw_post_send_sized(qp, wr, sizeof(bw_send_wr), num, bad_wr);
+}
+
+static inline int bw_post_recv(bw_qp *qp, const bw_recv_wr *wr, uint32_t num,
+                               const bw_recv_wr **bad_wr)
+{
+    return bw_post_recv_sized(qp, wr, sizeof(bw_recv_wr), num, bad_wr);
+}
+
+static inline int bw_post_srq_recv(bw_srq *srq, const bw_recv_wr *wr, uint32_t num,
+                                   const bw_recv_wr **bad_wr)
+{
+    return bw_post_srq_recv_sized(srq, wr, sizeof(bw_recv_wr), num, bad_wr);
+}
+
+static inline int bw_post_writes(bw_qp *qp, const bw_rdma_wr *wr, uint32_t num,
+                                 const bw_rdma_wr **bad_wr)
+{
+    return bw_post_writes_sized(qp, wr, sizeof(bw_rdma_wr), num, bad_wr);
+}
+
+static inline int bw_post_writes_inline(bw_qp *qp, const bw_rdma_wr *wr, uint32_t num,
+                                        const bw_rdma_wr **bad_wr)
+{
+    return bw_post_writes_inline_sized(qp, wr, sizeof(bw_rdma_wr), num, bad_wr);
+}
+
+static inline int bw_post_reads(bw_qp *qp, const bw_rdma_wr *wr, uint32_t num,
+                                const bw_rdma_wr **bad_wr)
+{
+    return bw_post_reads_sized(qp, wr, sizeof(bw_rdma_wr), num, bad_wr);
+}
+
+static inline int bw_ah_init_from_wc(const bw_wc *wc, const void *grh, uint32_t port_num,
+                                     bw_ah_attr *attr)
+{
+    return bw_ah_init_from_wc_sized(wc, sizeof(bw_wc), grh, port_num, attr);
+}
+
+static inline int bw_ah_create_from_wc(const bw_pd *pd, const bw_wc *wc, const void *grh,
+                                       uint32_t port_num, bw_ah **ah)
+{
+    return bw_ah_create_from_wc_sized(pd, wc, sizeof(bw_wc), grh, port_num, ah);
+}
+
+static inline int bw_link_poll(bw_link *link, bw_link_wc *wc, int max)
+{
+    return bw_link_poll_sized(link, wc, sizeof(bw_link_wc), max);
+}
+
+static inline int bw_link_post_send(bw_link *link, const bw_send_wr *wr, uint32_t num,
+                                    uint32_t replay, const bw_send_wr **bad_wr)
+{
+    return bw_link_post_send_sized(link, wr, sizeof(bw_send_wr), num, replay, bad_wr);
+}
+
+static inline int bw_link_post_recv(bw_link *link, const bw_recv_wr *wr, uint32_t num,
+                                    const bw_recv_wr **bad_wr)
+{
+    return bw_link_post_recv_sized(link, wr, sizeof(bw_recv_wr), num, bad_wr);
+}
+
+static inline int bw_soft_inject(const bw_device *device, const bw_soft_step *steps, uint32_t num)
+{
+    return bw_soft_inject_sized(device, steps, sizeof(bw_soft_step), num);
+}
+
+static inline int bw_soft_inject_seeded(const bw_device *device, uint64_t seed, uint64_t packets,
+                                        uint32_t count, const bw_soft_step *kinds, uint32_t num)
+{
+    return bw_soft_inject_seeded_sized(device, seed, packets, count, kinds, sizeof(bw_soft_step), num);
+}
+
+/* Bytes received, or returned by a READ or an atomic; otherwise 0. */
 static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
 {
     uint32_t count = completion->byte_cnt;
@@ -3934,4 +4232,4 @@ static inline uint32_t bw_completion_byte_len(const bw_completion *completion)
     }
 }
 
-#endif /* BW_COMPLETION_BYTE_LEN */
+#endif /* BELLWIRE_INLINE_H */

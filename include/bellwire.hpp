@@ -1,20 +1,27 @@
 /*
- * bellwire for C++17: owners of the C interface's handles. Header only; link as for bellwire.h, whose
- * conventions hold here too. What a function does is said there, under the C function's name.
+ * bellwire for C++17: owning classes for the handles of the C interface. Header only; link as for
+ * bellwire.h, whose conventions hold here too. What a function does is described there, under the name
+ * of the C function.
  *
- * Handles. Each class owns one handle, can be moved, and cannot be copied. One that is default-made
- * or moved from is empty. The destructor destroys the handle; members and locals end in the opposite
- * order of their making, which is the order that the library needs. Destroyed in another order (a
- * pd before its qp) the library says BW_EBUSY: a debug build asserts, a release build keeps the
- * object for good. destroy() answers the code, and keeps the handle when it is not BW_OK.
+ * Handles. Each class owns one handle, can be moved, and cannot be copied. An object that is
+ * default-constructed or moved from is empty. The destructor destroys the handle; members and locals
+ * are destroyed in the opposite order of their construction, which is the order that the library
+ * requires. In another order (a pd before its qp) the library returns BW_EBUSY: a debug build asserts,
+ * a release build leaks the object. destroy() returns the code, and keeps the handle if it is not
+ * BW_OK.
  *
- * Errors. Functions that set something up throw bellwire::error, which has the code, and the text of
- * bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() and arm() of a
- * link too, req_notify(), and take() and give_back() of blocks never throw: they answer what the C function answers. Nothing to be had
- * is no error: get_cq_event() and get_async_event() then answer an empty optional.
+ * Errors. Functions that set something up throw bellwire::call_error, which has the code, and the texts
+ * of bw_strerror() and bw_last_error(). Data path functions (post_*, ring_*, poll*), poll() and arm() of
+ * a link, req_notify(), and take() and return_block() of blocks never throw: they return what the C
+ * function returns. If no event is there, get_cq_event() and get_async_event() return an empty
+ * optional instead of throwing.
  *
- * Structs, numbers and flags are the C ones. sized<bw_..._info>() makes a zeroed struct with its size;
- * functions without arguments fill those that have defaults: qp_init_attr(), connect_attr() ...
+ * Structs, numbers and flags are those of C. sized<bw_..._info>() returns a zeroed struct with its
+ * size set; functions without arguments fill those that have defaults: qp_init_attr(), connect_attr()
+ * ...
+ *
+ * The namespace may be used as a whole (`using namespace bellwire`): no name of it is one of the C
+ * library's, which is why the class of a bw_link is reliable_link.
  */
 #ifndef BELLWIRE_HPP
 #define BELLWIRE_HPP
@@ -33,9 +40,9 @@
 namespace bellwire {
 
 /* A set-up call that failed. */
-class error : public std::runtime_error {
+class call_error : public std::runtime_error {
 public:
-    error(int code, const char *call) : std::runtime_error(text(code, call)), code_(code) {}
+    call_error(int code, const char *call) : std::runtime_error(text(code, call)), code_(code) {}
 
     /* A bw_error. */
     int code() const noexcept { return code_; }
@@ -51,15 +58,15 @@ private:
     int code_;
 };
 
-/* Throws when `code` is negative, else gives it back. `call` is what the text begins with. */
+/* Throws when `code` is negative, otherwise returns it. The error's text begins with `call`. */
 inline int check(int code, const char *call)
 {
     if (code < 0)
-        throw error(code, call);
+        throw call_error(code, call);
     return code;
 }
 
-/* A zeroed struct whose `size` is set. */
+/* A zeroed struct with its `size` set. */
 template <class S> S sized() noexcept
 {
     S made{};
@@ -67,7 +74,7 @@ template <class S> S sized() noexcept
     return made;
 }
 
-/* The defaults of structs that have some. */
+/* The defaults of structs that have defaults. */
 inline bw_region_attr region_attr()
 {
     bw_region_attr attr;
@@ -111,14 +118,14 @@ inline cq_entries entries_of(const bw_qp_init_attr &attr)
     return entries;
 }
 
-/* A GID, in the order of the wire. */
+/* A GID, in wire order. */
 using gid = std::array<uint8_t, 16>;
 
-/* The owner of a handle, or of none. */
+/* Owns a handle, or none. */
 template <class T, int (*Destroy)(T *)> class handle {
 public:
     handle() noexcept = default;
-    /* Takes over a handle that a C function made. */
+    /* Takes ownership of a handle that a C function created. */
     explicit handle(T *raw) noexcept : raw_(raw) {}
     handle(handle &&other) noexcept : raw_(other.release()) {}
     handle &operator=(handle &&other) noexcept
@@ -133,12 +140,12 @@ public:
     handle &operator=(const handle &) = delete;
     ~handle() { end(); }
 
-    /* For the C functions; NULL when empty. It stays this object's. */
+    /* The handle, for the C functions; NULL when empty. This object keeps ownership. */
     T *get() const noexcept { return raw_; }
     explicit operator bool() const noexcept { return raw_ != nullptr; }
-    /* Gives the handle away: it is the caller's to destroy. */
+    /* Releases ownership: the caller has to destroy the handle. */
     T *release() noexcept { return std::exchange(raw_, nullptr); }
-    /* Destroys it now. Empty afterwards, unless the answer is an error. */
+    /* Destroys the handle now. Empty afterwards, unless the result is an error. */
     int destroy() noexcept
     {
         int code = raw_ ? Destroy(raw_) : static_cast<int>(BW_OK);
@@ -162,7 +169,7 @@ namespace detail {
 
 inline int srq_destroy(bw_srq *srq) { return bw_srq_destroy(srq, nullptr, nullptr); }
 
-/* Calls a function that makes a handle. */
+/* Calls a function that creates a handle. */
 template <class T, class F> T *made(const char *call, F make)
 {
     T *raw = nullptr;
@@ -185,7 +192,7 @@ template <class F> std::string text(const char *call, F write)
     for (;;) {
         size_t length = 0;
         const int code = write(&text[0], text.size(), &length);
-        /* How long it is may change from call to call. */
+        /* The length may change from call to call. */
         if (code == BW_ELIMIT && length >= text.size()) {
             text.resize(length + 1);
             continue;
@@ -196,17 +203,17 @@ template <class F> std::string text(const char *call, F write)
     }
 }
 
-/* A callable as a bw_cleared_fn and its context. It must not throw. */
-template <class F> struct cleared {
+/* A callable as a bw_flushed_fn and its context. The callable must not throw. */
+template <class F> struct flushed {
     static void call(void *context, uint64_t wr_id) noexcept
     {
         (*static_cast<std::remove_reference_t<F> *>(context))(wr_id);
     }
 };
 
-/* A callable as a bw_told_fn and its context. It must not throw. */
-template <class F> struct told {
-    static void call(void *context, const bw_told *one) noexcept
+/* A callable as a bw_link_wc_fn and its context. The callable must not throw. */
+template <class F> struct reported {
+    static void call(void *context, const bw_link_wc *one) noexcept
     {
         (*static_cast<std::remove_reference_t<F> *>(context))(*one);
     }
@@ -214,7 +221,7 @@ template <class F> struct told {
 
 } // namespace detail
 
-/* An asynchronous event; its end acknowledges it. */
+/* An asynchronous event; the destructor acknowledges it. */
 class async_event : public handle<bw_async_event, bw_ack_async_event> {
 public:
     async_event(bw_async_event *raw, const bw_async_event_info &info) noexcept
@@ -240,7 +247,7 @@ public:
     {
     }
     explicit device(const std::string &name) : device(name.c_str()) {}
-    /* A software device of one's own; `config` by sized<bw_soft_config>(). */
+    /* A private software device; `config` by sized<bw_soft_config>(). */
     explicit device(const bw_soft_config &config)
         : handle((check_version(),
                   detail::made<bw_device>("bw_device_open_soft", [&](bw_device **to) {
@@ -248,7 +255,7 @@ public:
                   })))
     {
     }
-    /* A node of its own of the fabric of this name. */
+    /* A private node of the fabric of this name. */
     static device join(const char *fabric, const bw_soft_config &config)
     {
         return device(detail::made<bw_device>("bw_device_join", [&](bw_device **to) {
@@ -261,7 +268,8 @@ public:
             "bw_device_reopen", [&](bw_device **to) { return bw_device_reopen(get(), to); }));
     }
 
-    /* What bw_device_open() can open by a fixed name. */
+    /* The devices that bw_device_open() can open by a fixed name. Afterwards bw_last_error() says
+     * why there are no more. */
     static std::vector<bw_device_info> list()
     {
         std::vector<bw_device_info> all;
@@ -299,7 +307,9 @@ public:
         check(bw_query_pkey(get(), port_num, index, &found), "bw_query_pkey");
         return found;
     }
-    /* Which way it is driven. */
+    /* Why "auto" chose the device; empty if it was opened by its own name. */
+    std::string choice() const { return bw_device_choice(get()); }
+    /* How the device is driven. */
     bw_provider provider() const
     {
         return static_cast<bw_provider>(check(bw_device_provider(get()), "bw_device_provider"));
@@ -310,12 +320,12 @@ public:
         check(bw_device_advance(get(), nanoseconds), "bw_device_advance");
     }
 
-    int async_fd() const { return check(bw_async_fd(get()), "bw_async_fd"); }
+    int async_fd() const { return check(bw_device_async_fd(get()), "bw_device_async_fd"); }
     void async_set_nonblocking(bool nonblocking) const
     {
-        check(bw_async_set_nonblocking(get(), nonblocking), "bw_async_set_nonblocking");
+        check(bw_device_async_set_nonblocking(get(), nonblocking), "bw_device_async_set_nonblocking");
     }
-    /* Empty when there is none and the descriptor does not block. */
+    /* Empty if there is no event and the descriptor does not block. */
     std::optional<async_event> get_async_event() const
     {
         bw_async_event_info info = sized<bw_async_event_info>();
@@ -327,14 +337,14 @@ public:
         return async_event(raw, info);
     }
 
-    /* What concerns no link of the device. The hook must not throw. */
+    /* For events that concern no link of the device. The hook must not throw. */
     void set_event_hook(bw_event_fn hook, void *context = nullptr) const
     {
-        check(bw_set_event_hook(get(), hook, context), "bw_set_event_hook");
+        check(bw_device_set_event_hook(get(), hook, context), "bw_device_set_event_hook");
     }
     void dispatch(async_event event) const
     {
-        check(bw_dispatch_async_event(get(), event.release()), "bw_dispatch_async_event");
+        check(bw_device_dispatch_async_event(get(), event.release()), "bw_device_dispatch_async_event");
     }
 
     void soft_inject(const bw_soft_step *steps, uint32_t num) const
@@ -366,7 +376,7 @@ public:
     }
 };
 
-/* Memory of the program, registered. */
+/* Registered memory of the program. */
 class mr : public handle<bw_mr, bw_mr_destroy> {
 public:
     using handle::handle;
@@ -383,7 +393,7 @@ public:
     }
 };
 
-/* Memory that the library reserves and registers. */
+/* Memory that the library allocates and registers. */
 class region : public handle<bw_region, bw_region_destroy> {
 public:
     using handle::handle;
@@ -410,12 +420,12 @@ private:
     }
 };
 
-/* A block of a slab, or none; its end returns it. The slab has to be there, and requests that name the
- * block to be told of, by then. */
+/* A block of a slab, or none; the destructor returns it. By then the slab must still exist, and
+ * requests that name the block must have been reported. */
 class block {
 public:
     block() noexcept = default;
-    /* Takes over a block that bw_slab_take() gave. */
+    /* Takes ownership of a block that bw_slab_take() returned. */
     block(bw_slab *slab, const bw_block &raw) noexcept : slab_(slab), raw_(raw) {}
     block(block &&other) noexcept : slab_(other.slab_), raw_(other.release()) {}
     block &operator=(block &&other) noexcept
@@ -439,19 +449,19 @@ public:
     {
         return reinterpret_cast<void *>(static_cast<uintptr_t>(raw_.addr));
     }
-    /* Its first `length` bytes, at the most all. */
+    /* Its first `length` bytes, at most all of them. */
     bw_sge sge(uint32_t length) const noexcept
     {
         return {raw_.addr, length < raw_.length ? length : raw_.length, raw_.lkey};
     }
-    /* Gives the block away: it is the caller's to return. */
+    /* Releases ownership: the caller has to return the block. */
     bw_block release() noexcept
     {
         slab_ = nullptr;
         return std::exchange(raw_, bw_block{});
     }
-    /* Returns it now. Empty afterwards, unless the answer is an error. */
-    int give_back() noexcept
+    /* Returns the block now. Empty afterwards, unless the result is an error. */
+    int return_block() noexcept
     {
         int code = slab_ ? bw_slab_return(slab_, &raw_) : static_cast<int>(BW_OK);
         if (code == BW_OK)
@@ -462,7 +472,7 @@ public:
 private:
     void end() noexcept
     {
-        int code = give_back();
+        int code = return_block();
         assert(code == BW_OK && "not a block that is out");
         (void)code;
     }
@@ -471,7 +481,7 @@ private:
     bw_block raw_{};
 };
 
-/* A region cut into blocks. */
+/* A region divided into blocks. */
 class slab : public handle<bw_slab, bw_slab_destroy> {
 public:
     using handle::handle;
@@ -482,7 +492,7 @@ public:
           }))
     {
     }
-    /* The bytes of region that these need. */
+    /* How many bytes of a region these classes need. */
     static uint64_t bytes(const std::vector<bw_slab_class> &classes)
     {
         uint64_t bytes = 0;
@@ -495,7 +505,7 @@ public:
         return detail::filled<bw_slab_info>(
             "bw_slab_query", [&](bw_slab_info *to) { return bw_slab_query(get(), to); });
     }
-    /* What `to` had before is returned; when the answer is an error it keeps it. */
+    /* A block that `to` had before is returned to its slab; on an error `to` keeps it. */
     int take(uint32_t length, block &to) const noexcept
     {
         bw_block raw{};
@@ -506,7 +516,7 @@ public:
     }
 };
 
-/* A thread's own front on the blocks of a slab that have this length. */
+/* Free blocks of a slab that have this length, kept for one thread. */
 class slab_cache : public handle<bw_slab_cache, bw_slab_cache_destroy> {
 public:
     using handle::handle;
@@ -517,7 +527,7 @@ public:
           slab_(of.get())
     {
     }
-    /* As slab::take(). The block goes to the slab when it goes, unless it is put() here. */
+    /* As slab::take(). The destructor of the block returns it to the slab, unless it is put() here. */
     int take(block &to) noexcept
     {
         bw_block raw{};
@@ -526,7 +536,7 @@ public:
             to = block(slab_, raw);
         return code;
     }
-    /* Takes a block back. When the answer is an error it stays with `from`. */
+    /* Takes a block back. If the result is an error the block stays with `from`. */
     int put(block &from) noexcept
     {
         if (!from)
@@ -542,7 +552,7 @@ private:
     bw_slab *slab_ = nullptr;
 };
 
-/* What a completion channel tells. */
+/* An event of a completion channel. */
 struct cq_event {
     uint32_t cqn;
     void *context;
@@ -564,7 +574,8 @@ public:
         check(bw_comp_channel_set_nonblocking(get(), nonblocking),
               "bw_comp_channel_set_nonblocking");
     }
-    /* Empty when there is none and the descriptor does not block. Each is to be acknowledged. */
+    /* Empty if there is no event and the descriptor does not block. Each event has to be
+     * acknowledged. */
     std::optional<cq_event> get_cq_event() const
     {
         cq_event event{};
@@ -590,7 +601,7 @@ public:
     {
     }
     cq(const device &on, uint32_t entries) : cq(on, plain(entries)) {}
-    /* On a channel, whose events give `context` back. */
+    /* On a channel, whose events carry `context`. */
     cq(const device &on, uint32_t entries, const comp_channel &channel, void *context = nullptr)
         : cq(on, plain(entries, channel.get(), context))
     {
@@ -630,7 +641,7 @@ public:
                                        [&](bw_xrcd **to) { return bw_xrcd_create(on.get(), to); }))
     {
     }
-    /* That of a file. */
+    /* The XRC domain of a file. */
     xrcd(const device &on, int fd, bw_xrcd_mode mode)
         : handle(detail::made<bw_xrcd>("bw_xrcd_open", [&](bw_xrcd **to) {
               return bw_xrcd_open(on.get(), fd, static_cast<std::uint32_t>(mode), to);
@@ -648,10 +659,10 @@ public:
               "bw_srq_create", [&](bw_srq **to) { return bw_srq_create(of.get(), &attr, to); }))
     {
     }
-    /* For XRC. */
-    srq(const pd &of, const xrcd &domain, cq &told, const bw_srq_init_attr &attr = srq_init_attr())
+    /* A shared receive queue for XRC. */
+    srq(const pd &of, const xrcd &domain, cq &completions, const bw_srq_init_attr &attr = srq_init_attr())
         : handle(detail::made<bw_srq>("bw_srq_create_xrc", [&](bw_srq **to) {
-              return bw_srq_create_xrc(of.get(), domain.get(), told.get(), &attr, to);
+              return bw_srq_create_xrc(of.get(), domain.get(), completions.get(), &attr, to);
           }))
     {
     }
@@ -667,13 +678,13 @@ public:
     }
 
     using handle::destroy;
-    /* Destroys it; `cleared(wr_id)` is called for each receive that was not told, and must not
+    /* Destroys it; `cleared(wr_id)` is called for each receive that was not reported, and must not
      * throw. */
     template <class F> int destroy(F &&cleared) noexcept
     {
         if (!get())
             return BW_OK;
-        int code = bw_srq_destroy(get(), detail::cleared<F>::call,
+        int code = bw_srq_destroy(get(), detail::flushed<F>::call,
                                   const_cast<void *>(static_cast<const void *>(&cleared)));
         if (code == BW_OK)
             release();
@@ -690,7 +701,7 @@ public:
               "bw_ah_create", [&](bw_ah **to) { return bw_ah_create(of.get(), &attr, to); }))
     {
     }
-    /* To answer a datagram. */
+    /* For replying to a datagram. */
     ah(const pd &of, const bw_wc &wc, const void *grh, uint32_t port_num)
         : handle(detail::made<bw_ah>("bw_ah_create_from_wc", [&](bw_ah **to) {
               return bw_ah_create_from_wc(of.get(), &wc, grh, port_num, to);
@@ -766,10 +777,10 @@ public:
     }
     void to_error() { check(bw_qp_to_error(get()), "bw_qp_to_error"); }
     void reset() { check(bw_qp_reset(get(), nullptr, nullptr), "bw_qp_reset"); }
-    /* `cleared(wr_id)` is called for each request that was not told, and must not throw. */
+    /* `cleared(wr_id)` is called for each request that was not reported, and must not throw. */
     template <class F> void reset(F &&cleared)
     {
-        check(bw_qp_reset(get(), detail::cleared<F>::call,
+        check(bw_qp_reset(get(), detail::flushed<F>::call,
                           const_cast<void *>(static_cast<const void *>(&cleared))),
               "bw_qp_reset");
     }
@@ -841,7 +852,7 @@ public:
     int ring_rq() noexcept { return bw_ring_rq(get()); }
 };
 
-/* The receiving end of an extended reliable connection. */
+/* An XRC target: the responder of an extended reliable connection. */
 class xrc_target : public handle<bw_xrc_target, bw_xrc_target_destroy> {
 public:
     using handle::handle;
@@ -851,7 +862,7 @@ public:
           }))
     {
     }
-    /* One that somebody else created. */
+    /* A target that already exists. */
     xrc_target(const xrcd &domain, std::uint32_t qp_num)
         : handle(detail::made<bw_xrc_target>("bw_xrc_target_open", [&](bw_xrc_target **to) {
               return bw_xrc_target_open(domain.get(), qp_num, to);
@@ -884,7 +895,7 @@ public:
     }
 };
 
-/* What an end of a TCP connection tells the other: how to reach its queue pair, and its memory. */
+/* What the ends of a TCP connection exchange: the endpoint of a queue pair, and its memory. */
 struct conn_info {
     bw_endpoint endpoint = sized<bw_endpoint>();
     bw_conn_info memory = sized<bw_conn_info>();
@@ -911,11 +922,11 @@ public:
     void barrier(uint32_t timeout_ms) { check(bw_tcp_barrier(get(), timeout_ms), "bw_tcp_barrier"); }
 };
 
-/* A port on which peers are waited for. */
+/* A port that listens for peers. */
 class tcp_listener : public handle<bw_tcp_listener, bw_tcp_listener_destroy> {
 public:
     using handle::handle;
-    /* `host` may be NULL: all addresses; port 0 is one that is free. */
+    /* `host` may be NULL: all addresses; port 0 means a free one. */
     explicit tcp_listener(const char *host, uint32_t port = 0)
         : handle(detail::made<bw_tcp_listener>("bw_tcp_listener_create", [&](bw_tcp_listener **to) {
               return bw_tcp_listener_create(host, port, to);
@@ -934,7 +945,7 @@ public:
     }
 };
 
-/* An id of the communication manager. Steps are the C functions': bw_cm_connect(id.get(), ...). */
+/* An id of the communication manager. Its steps are C functions: bw_cm_connect(id.get(), ...). */
 class cm_id : public handle<bw_cm_id, bw_cm_id_destroy> {
 public:
     using handle::handle;
@@ -946,7 +957,7 @@ public:
     }
 };
 
-/* Where the events of ids come from. Its ids go before it, or are migrated. */
+/* An event channel for ids. Its ids must be destroyed before it, or migrated. */
 class cm_channel : public handle<bw_cm_channel, bw_cm_channel_destroy> {
 public:
     using handle::handle;
@@ -969,7 +980,8 @@ public:
             return bw_cm_id_create(get(), port_space, context, to);
         }));
     }
-    /* Empty when there is none in this time. A request's id is the caller's: cm_id(event.request). */
+    /* Empty if there is no event in this time. The id of a request belongs to the caller:
+     * cm_id(event.request). */
     std::optional<bw_cm_event> get_event(uint32_t timeout_ms) const
     {
         bw_cm_event event = sized<bw_cm_event>();
@@ -981,7 +993,7 @@ public:
     }
 };
 
-/* A filled bw_link_retry. */
+/* A bw_link_retry with the defaults. */
 inline bw_link_retry link_retry()
 {
     bw_link_retry retry;
@@ -989,7 +1001,7 @@ inline bw_link_retry link_retry()
     return retry;
 }
 
-/* Makes links with those who listen at one address: link(connector, pd). */
+/* Creates links with the listener at one address: reliable_link(connector, pd). */
 class connector : public handle<bw_connector, bw_connector_destroy> {
 public:
     using handle::handle;
@@ -1002,11 +1014,11 @@ public:
     }
 };
 
-/* Takes the links that connectors make: link::accept(). */
+/* Accepts the links that connectors create: reliable_link::accept(). */
 class listener : public handle<bw_listener, bw_listener_destroy> {
 public:
     using handle::handle;
-    /* Port 0 is one that is free. */
+    /* Port 0 means a free one. */
     listener(const device &on, const char *host, uint32_t port, uint32_t backlog,
              const bw_link_retry &retry = link_retry())
         : handle(detail::made<bw_listener>("bw_listener_create", [&](bw_listener **to) {
@@ -1022,52 +1034,53 @@ public:
 };
 
 /*
- * A reliable connection that recovers from faults. post_*, ring_* and poll() answer codes, and never
+ * A reliable connection that recovers from faults. post_*, ring_* and poll() return codes, and never
  * throw.
  */
-class link : public handle<bw_link, bw_link_destroy> {
+class reliable_link : public handle<bw_link, bw_link_destroy> {
 public:
     using handle::handle;
-    /* Takes the connection, whose handle is empty from then on. */
-    link(const pd &of, tcp_conn &conn, const bw_link_init &init = link_init())
+    /* Takes the connection over; the handle is empty from then on. */
+    reliable_link(const pd &of, tcp_conn &conn, const bw_link_init &init = link_init())
         : handle(detail::made<bw_link>("bw_link_create", [&](bw_link **to) {
               return bw_link_create(of.get(), &init, conn.get(), to);
           }))
     {
     }
-    /* By the communication manager. */
-    link(const connector &by, const pd &of, const bw_link_init &init = link_init())
+    /* Connects by the communication manager. */
+    reliable_link(const connector &by, const pd &of, const bw_link_init &init = link_init())
         : handle(detail::made<bw_link>("bw_link_connect", [&](bw_link **to) {
               return bw_link_connect(by.get(), of.get(), &init, to);
           }))
     {
     }
-    /* Empty when nobody has come in this time. */
-    static std::optional<link> accept(listener &at, const pd &of, uint32_t timeout_ms,
-                                      const bw_link_init &init = link_init())
+    /* Empty if no peer has asked in this time. */
+    static std::optional<reliable_link> accept(listener &at, const pd &of, uint32_t timeout_ms,
+                                               const bw_link_init &init = link_init())
     {
         bw_link *made = nullptr;
         int code = bw_link_accept(at.get(), of.get(), &init, timeout_ms, &made);
         if (code == BW_EAGAIN)
             return std::nullopt;
         check(code, "bw_link_accept");
-        return link(made);
+        return reliable_link(made);
     }
-    /* Two that are connected with each other within the process. */
-    static std::pair<link, link> pair(const pd &of, const bw_link_init &init, const pd &peer_of,
-                                      const bw_link_init &peer_init)
+    /* Two links that are connected with each other within the process. */
+    static std::pair<reliable_link, reliable_link> pair(const pd &of, const bw_link_init &init,
+                                                        const pd &peer_of,
+                                                        const bw_link_init &peer_init)
     {
         bw_link *one = nullptr, *other = nullptr;
         check(bw_link_create_pair(of.get(), &init, &one, peer_of.get(), &peer_init, &other),
               "bw_link_create_pair");
-        return {link(one), link(other)};
+        return {reliable_link(one), reliable_link(other)};
     }
 
     bw_link_state state() const
     {
         return static_cast<bw_link_state>(check(bw_link_get_state(get()), "bw_link_get_state"));
     }
-    /* Nanoseconds that it may be left alone; UINT64_MAX: as long as one likes. */
+    /* Nanoseconds until it has to be polled; UINT64_MAX: no limit. */
     uint64_t time_left() const
     {
         uint64_t left = 0;
@@ -1095,7 +1108,8 @@ public:
     {
         check(bw_link_on_recovered(get(), hook, context), "bw_link_on_recovered");
     }
-    /* What the queue pair did last; of the connection that failed last with bw_link_init.dump_entries. */
+    /* What the queue pair did last; dump_failure(), with bw_link_init.dump_entries, is for the
+     * connection that failed last. */
     std::string dump(const bw_dump_attr *attr = nullptr)
     {
         return detail::text("bw_link_dump", [&](char *to, size_t capacity, size_t *length) {
@@ -1108,17 +1122,19 @@ public:
             return bw_link_dump_failure(get(), attr, to, capacity, length);
         });
     }
-    void report(const bw_fault &fault) { check(bw_link_report(get(), &fault), "bw_link_report"); }
-    /* Readable when the link wants to be polled, with bw_link_init.sleeps: arm(), then poll(), then wait. */
+    void report(const bw_fault &fault) { check(bw_link_report_fault(get(), &fault), "bw_link_report_fault"); }
+    /* Readable when the link has to be polled, with bw_link_init.sleeps: arm(), then poll(), then
+     * wait. */
     int fd() { return check(bw_link_fd(get()), "bw_link_fd"); }
     int arm() noexcept { return bw_link_arm(get()); }
     void close(uint32_t timeout_ms) { check(bw_link_close(get(), timeout_ms), "bw_link_close"); }
-    /* `told(const bw_told &)` is called for each request, and must not throw. How many were retired. */
-    template <class F> uint64_t drain(uint32_t timeout_ms, F &&told)
+    /* `report(const bw_link_wc &)` is called for each outcome, and must not throw. Returns how many
+     * requests were retired. */
+    template <class F> uint64_t drain(uint32_t timeout_ms, F &&report)
     {
         uint64_t retired = 0;
-        check(bw_link_drain(get(), timeout_ms, detail::told<F>::call,
-                            const_cast<void *>(static_cast<const void *>(&told)), &retired),
+        check(bw_link_drain(get(), timeout_ms, detail::reported<F>::call,
+                            const_cast<void *>(static_cast<const void *>(&report)), &retired),
               "bw_link_drain");
         return retired;
     }
@@ -1164,9 +1180,9 @@ public:
     }
     int ring_sq() noexcept { return bw_link_ring_sq(get()); }
     int ring_rq() noexcept { return bw_link_ring_rq(get()); }
-    int poll(bw_told *told, int max) noexcept
+    int poll(bw_link_wc *wc, int max) noexcept
     {
-        return bw_link_poll(get(), told, sizeof *told, max);
+        return bw_link_poll(get(), wc, max);
     }
 };
 

@@ -5,7 +5,7 @@
 #![allow(missing_docs, reason = "a program")]
 
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::LinkState;
+use bellwire::link::LinkState;
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::RdmaWrite;
 use bellwire::wr::SendFlags;
@@ -31,7 +31,11 @@ fn once(links: &mut Links, wr_id: u64, fault: Fault) -> (Duration, Duration) {
         .expect("it works");
     links.a.ring();
     let script = Script::default().with(Trigger::After(Duration::ZERO), fault);
-    device.inject(&script).expect("a fault of this device");
+    device
+        .as_soft()
+        .unwrap()
+        .inject(&script)
+        .expect("a fault of this device");
     let start = Instant::now();
     device.progress();
     let mut told = 0;

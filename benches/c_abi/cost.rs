@@ -50,7 +50,7 @@ struct End {
 
 impl End {
     fn post_one_by_one(&mut self) {
-        let sq = self.qp.sq();
+        let mut sq = self.qp.sq();
         for wr_id in 0..BATCH {
             let write = RdmaWrite {
                 remote: black_box(self.to),
@@ -88,7 +88,7 @@ impl End {
     fn nothing(&mut self) {}
 
     fn post_list(&mut self) {
-        let sq = self.qp.sq();
+        let mut sq = self.qp.sq();
         // SAFETY: memory of a region that is there until the completion is.
         let posted = unsafe { sq.post_list(&self.list, |wr| wr.request(wr.from)) };
         assert_eq!(posted, Ok(self.list.len()));
@@ -96,7 +96,7 @@ impl End {
     }
 
     fn post_inline_list(&mut self) {
-        let sq = self.qp.sq();
+        let mut sq = self.qp.sq();
         // SAFETY: inline.
         let posted = unsafe { sq.post_list(&self.list, |wr| wr.request(Inline(wr.data))) };
         assert_eq!(posted, Ok(self.list.len()));

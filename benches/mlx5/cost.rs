@@ -83,7 +83,7 @@ fn measured_ours_post(ours: &mut Ours, kind: c_int) -> bool {
             for wr_id in 0..REQUESTS as u64 {
                 let write = RdmaWrite { remote: ours.to };
                 let bytes = black_box(&[7; INLINE]);
-                let sq = ours.qp.sq();
+                let mut sq = ours.qp.sq();
                 posted &= sq
                     .post_inline(wr_id, (), write, bytes, SendFlags::SIGNALED)
                     .is_ok();
@@ -101,7 +101,7 @@ fn measured_ours_post(ours: &mut Ours, kind: c_int) -> bool {
                 })
             };
             for list in ours.list.chunks(BATCH) {
-                let sq = ours.qp.sq();
+                let mut sq = ours.qp.sq();
                 // SAFETY: memory of a region that is there until the completion is.
                 posted &= unsafe { sq.post_list(list, request) }.is_ok();
                 sq.ring();

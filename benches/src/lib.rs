@@ -100,7 +100,7 @@ impl MemoryDevice {
             let both = Attach {
                 send: Some((send_ledger, send_ring, QpType::Rc)),
                 recv: Some((recv_ledger, recv_ring)),
-                srq: None,
+                ..Attach::default()
             };
             let user_index = cq.attach(both).expect("room");
             Self {

@@ -1,8 +1,8 @@
 //! Two links that work.
 
 use bellwire::fault::plan::Limits;
+use bellwire::link::{Link, LinkInit, LinkState, pair};
 use bellwire::memory::Mapping;
-use bellwire::recovery::{Link, LinkInit, LinkState, pair};
 use bellwire::{AccessFlags, Device, Region};
 use std::fmt;
 use std::time::Duration;

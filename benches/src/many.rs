@@ -145,7 +145,7 @@ impl Many {
     pub fn write(&mut self, at: usize) {
         let remote = self.region.remote(at * LINE);
         let data: &[u8; 8] = black_box(&[7; 8]);
-        let sq = self.qps[at].sq();
+        let mut sq = self.qps[at].sq();
         let _ = sq.post_inline(0, (), RdmaWrite { remote }, data, SendFlags::SIGNALED);
         sq.ring();
         take(&mut self.cqs[at % CQS]);
@@ -156,7 +156,7 @@ impl Many {
     pub fn send(&mut self, at: usize) {
         let peer = self.peer(at);
         let data: &[u8; 8] = black_box(&[7; 8]);
-        let sq = self.qps[at].sq();
+        let mut sq = self.qps[at].sq();
         let _ = sq.post_inline(0, (), Send {}, data, SendFlags::SIGNALED);
         sq.ring();
         // Where both are on one completion queue, it takes both.

@@ -1,18 +1,18 @@
-//! Barriers, named by what they order. rdma-core's `util/udma_barrier.h` names the same intents.
+//! Memory barriers, named by what they order, as in rdma-core's `util/udma_barrier.h`.
 //!
-//! Where the device is software, its threads are ordinary threads: the fences below are the
-//! language's own, and cost no instruction on x86-64. aarch64 needs barriers of the outer shareable
-//! domain, which the language's fences do not give.
+//! The threads of a software device are ordinary threads: for these the language's own fences
+//! suffice, which cost no instruction on x86-64. aarch64 needs barriers of the outer shareable
+//! domain, which the language's fences do not provide.
 
 #[cfg(not(all(target_arch = "aarch64", not(miri))))]
 use crate::sync::atomic::{Ordering, fence};
 
-/// Orders stores to ordinary memory before a later store that lets the device read them
-/// (entries before the doorbell record, the record before the register).
+/// Orders stores to ordinary memory before a later store that lets the device read them: WQEs
+/// before the doorbell record, the doorbell record before the register.
 #[inline(always)]
 pub fn to_device() {
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a barrier instruction has no operands and touches no memory of ours.
+    // SAFETY: a barrier instruction has no operands and accesses no memory of the program.
     unsafe {
         core::arch::asm!("dmb oshst", options(nostack, preserves_flags));
     }
@@ -20,12 +20,12 @@ pub fn to_device() {
     fence(Ordering::Release);
 }
 
-/// Orders a load that saw the device's sign (the owner bit of a completion entry) before the loads
-/// of what the device wrote ahead of it.
+/// Orders a load that saw what the device writes last (the owner bit of a CQE) before the loads of
+/// what the device wrote before it.
 #[inline(always)]
 pub fn from_device() {
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a barrier instruction has no operands and touches no memory of ours.
+    // SAFETY: a barrier instruction has no operands and accesses no memory of the program.
     unsafe {
         core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
     }
@@ -33,7 +33,7 @@ pub fn from_device() {
     fence(Ordering::Acquire);
 }
 
-/// Pushes stores to a write-combining register page (BlueFlame) out to the device, and orders them
+/// Flushes stores to a write-combining register page (BlueFlame) to the device, and orders them
 /// before any later store to it.
 #[inline(always)]
 pub fn flush_write_combining() {
@@ -43,7 +43,7 @@ pub fn flush_write_combining() {
         core::arch::x86_64::_mm_sfence();
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a barrier instruction has no operands and touches no memory of ours.
+    // SAFETY: a barrier instruction has no operands and accesses no memory of the program.
     unsafe {
         core::arch::asm!("dsb st", options(nostack, preserves_flags));
     }

@@ -1,9 +1,9 @@
-//! The vocabulary of asynchronous events. What each means is in [`fault`](crate::fault).
+//! Asynchronous event types. What each one means is documented in [`fault`](crate::fault).
 
 pub use crate::fault::EventType;
 use core::fmt;
 
-/// What kind of thing an event is about.
+/// The kind of object that an event refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementKind {
     /// A completion queue.
@@ -14,14 +14,14 @@ pub enum ElementKind {
     Srq,
     /// A work queue.
     Wq,
-    /// A port of the device. Every open context is told.
+    /// A port of the device. The event is delivered to every open context.
     Port,
-    /// The device itself. Every open context is told.
+    /// The device itself. The event is delivered to every open context.
     Device,
 }
 
 impl ElementKind {
-    /// In words.
+    /// Its name in plain words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cq => "completion queue",
@@ -41,7 +41,8 @@ impl fmt::Display for ElementKind {
 }
 
 impl EventType {
-    /// What kind of thing it is about: which member of `ibv_async_event.element` has a meaning.
+    /// The kind of object that the event refers to, which determines the valid member of
+    /// `ibv_async_event.element`.
     pub const fn element_kind(self) -> ElementKind {
         match self {
             Self::CqErr => ElementKind::Cq,

@@ -1,8 +1,9 @@
-//! The part of bellwire that knows no operating system: work-queue and completion entries in the
-//! ConnectX format, lock-free rings, slabs, queues and queue-pair states.
+//! The part of bellwire that does not depend on an operating system: work queue entries and
+//! completion queue entries in the ConnectX format, lock-free rings, slabs, queues and queue pair
+//! states.
 //!
-//! No `std`, no `alloc`: all memory is the caller's. Rust programs depend on the crate `bellwire`,
-//! which re-exports this one and adds devices, memory and connections.
+//! No `std`, no `alloc`: the caller provides all memory. Rust programs depend on the crate
+//! `bellwire`, which re-exports this one and adds devices, memory and connections.
 
 #![no_std]
 
@@ -15,12 +16,15 @@ pub mod be;
 pub mod cqe;
 pub mod event;
 pub mod fault;
+pub mod link;
+pub mod op;
 pub mod port;
 pub mod qp;
 pub mod queue;
 #[cfg(test)]
 mod random;
 pub mod ring;
+pub mod shared;
 pub mod slab;
 mod sync;
 pub mod wqe;

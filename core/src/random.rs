@@ -1,4 +1,4 @@
-//! Deterministic numbers, for tests.
+//! Deterministic random numbers for tests.
 
 use std::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Atomics and cells, swapped for loom's under `--cfg loom` so that the same code is model-checked.
+//! Atomics and cells, replaced by loom's under `--cfg loom` so that loom checks the same code.
 
 #[cfg(loom)]
 pub(crate) use loom::{cell::UnsafeCell, sync::atomic};
@@ -6,7 +6,7 @@ pub(crate) use loom::{cell::UnsafeCell, sync::atomic};
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic;
 
-/// Lets another thread go on, for which this one waits.
+/// Called in a loop that waits for another thread.
 #[inline(always)]
 pub(crate) fn spin() {
     #[cfg(loom)]

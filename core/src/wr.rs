@@ -1,11 +1,12 @@
-//! The vocabulary of work requests that every provider speaks. Numbers are those of the verbs
-//! (`ibv_wr_opcode`, `ibv_wc_status`, `ibv_wc_opcode`, `ibv_send_flags`), so that the C ABI and
-//! libibverbs need no translation.
+//! Opcodes, statuses and flags of work requests, common to all providers. The numbers are those of
+//! the verbs (`ibv_wr_opcode`, `ibv_wc_status`, `ibv_wc_opcode`, `ibv_send_flags`), so that the C
+//! ABI and libibverbs need no translation.
 
 pub use crate::fault::WcStatus;
+pub use crate::op::WrOpcode;
 use bitflags::bitflags;
 
-/// A scatter/gather element: `length` bytes at `addr`, reached through the local key `lkey`.
+/// A scatter/gather element: `length` bytes at `addr`, accessed by the local key `lkey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
@@ -17,27 +18,28 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// A place in the peer's memory: the target of a WRITE, READ or atomic.
+/// An address in the peer's memory: the target of an RDMA WRITE, RDMA READ or atomic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Remote {
     /// Address in the address space of the peer's memory region.
     pub addr: u64,
-    /// The peer's key for it.
+    /// The peer's rkey of this memory.
     pub rkey: u32,
 }
 
 bitflags! {
-    /// What a send request asks for beside its operation (`ibv_send_flags`).
+    /// Flags of a send request (`ibv_send_flags`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SendFlags: u8 {
-        /// Start only when all earlier READs and atomics of this queue have completed.
+        /// Start only after all earlier RDMA READs and atomics of this queue have completed.
         const FENCE = 1 << 0;
-        /// Write a completion entry when done.
+        /// Write a CQE on completion.
         const SIGNALED = 1 << 1;
         /// Raise a solicited event at the receiver.
         const SOLICITED = 1 << 2;
-        /// Carry the payload within the entry; its memory may be reused as soon as it is posted.
+        /// Copy the payload into the WQE; its memory may be reused as soon as the request is
+        /// posted.
         const INLINE = 1 << 3;
     }
 }
@@ -63,7 +65,7 @@ macro_rules! numbered {
                 }
             }
 
-            /// The number that the verbs give it.
+            /// Its number in the verbs.
             pub const fn number(self) -> u8 {
                 self as u8
             }
@@ -85,41 +87,11 @@ macro_rules! numbered {
 pub(crate) use numbered;
 
 numbered! {
-    /// The operation of a send request (`ibv_wr_opcode`; NOP is ours, the verbs have none).
-    WrOpcode {
-        /// Write to the peer's memory.
-        RdmaWrite = 0, "RDMA_WRITE";
-        /// Write, and consume a receive at the peer, which completes with the immediate.
-        RdmaWriteWithImm = 1, "RDMA_WRITE_WITH_IMM";
-        /// Send into the peer's next receive.
-        Send = 2, "SEND";
-        /// Send with four bytes of immediate data.
-        SendWithImm = 3, "SEND_WITH_IMM";
-        /// Read the peer's memory.
-        RdmaRead = 4, "RDMA_READ";
-        /// Compare eight bytes and swap when equal.
-        AtomicCmpAndSwp = 5, "ATOMIC_CMP_AND_SWP";
-        /// Add to eight bytes.
-        AtomicFetchAndAdd = 6, "ATOMIC_FETCH_AND_ADD";
-        /// Invalidate a local key.
-        LocalInv = 7, "LOCAL_INV";
-        /// Bind a memory window.
-        BindMw = 8, "BIND_MW";
-        /// Send, and invalidate a key at the peer.
-        SendWithInv = 9, "SEND_WITH_INV";
-        /// Send with TCP segmentation (raw packets).
-        Tso = 10, "TSO";
-        /// Do nothing, and complete.
-        Nop = 255, "NOP";
-    }
-}
-
-numbered! {
-    /// What completed (`ibv_wc_opcode`; NOP is ours).
+    /// The operation of a completed request (`ibv_wc_opcode`; NOP is an addition).
     WcOpcode {
-        /// A SEND, with or without immediate or invalidation.
+        /// A SEND, with or without immediate data or invalidation.
         Send = 0, "SEND";
-        /// An RDMA WRITE, with or without immediate.
+        /// An RDMA WRITE, with or without immediate data.
         RdmaWrite = 1, "RDMA_WRITE";
         /// An RDMA READ.
         RdmaRead = 2, "RDMA_READ";
@@ -135,45 +107,45 @@ numbered! {
         Tso = 7, "TSO";
         /// A NOP.
         Nop = 127, "NOP";
-        /// A receive that a SEND consumed.
+        /// A receive that was consumed by a SEND.
         Recv = 128, "RECV";
-        /// A receive that an RDMA WRITE with immediate consumed.
+        /// A receive that was consumed by an RDMA WRITE with immediate data.
         RecvRdmaWithImm = 129, "RECV_RDMA_WITH_IMM";
     }
 }
 
 numbered! {
-    /// The kind of a memory window (`ibv_mw_type`).
+    /// The type of a memory window (`ibv_mw_type`).
     MwType {
-        /// Bound by the protection domain's queue pairs, reached through any of them.
+        /// Bound by queue pairs of the protection domain, accessible through any of them.
         Type1 = 1, "TYPE_1";
-        /// Bound by a queue pair's work request, and reached through that queue pair alone.
+        /// Bound by a work request of a queue pair, accessible through that queue pair only.
         Type2 = 2, "TYPE_2";
     }
 }
 
-impl WrOpcode {
-    /// What a request with this operation completes as.
-    pub const fn completes_as(self) -> WcOpcode {
-        match self {
-            Self::RdmaWrite | Self::RdmaWriteWithImm => WcOpcode::RdmaWrite,
-            Self::Send | Self::SendWithImm | Self::SendWithInv => WcOpcode::Send,
-            Self::RdmaRead => WcOpcode::RdmaRead,
-            Self::AtomicCmpAndSwp => WcOpcode::CompSwap,
-            Self::AtomicFetchAndAdd => WcOpcode::FetchAdd,
-            Self::LocalInv => WcOpcode::LocalInv,
-            Self::BindMw => WcOpcode::BindMw,
-            Self::Tso => WcOpcode::Tso,
-            Self::Nop => WcOpcode::Nop,
-        }
-    }
-}
-
 impl WcOpcode {
-    /// Whether this belongs to a receive queue (`opcode & IBV_WC_RECV`).
+    /// Whether this is the completion of a receive (`opcode & IBV_WC_RECV`).
     #[inline]
     pub const fn is_recv(self) -> bool {
         self as u8 & 128 != 0
+    }
+
+    /// Bytes received, or returned by an RDMA READ or atomic, where the CQE says `byte_cnt`. `None` where
+    /// the verbs define no length.
+    #[inline(always)]
+    pub(crate) const fn byte_len(self, byte_cnt: u32) -> Option<u32> {
+        match self {
+            Self::Recv | Self::RecvRdmaWithImm | Self::RdmaRead => Some(byte_cnt),
+            // Atomics return 8 bytes, regardless of the count in the CQE.
+            Self::CompSwap | Self::FetchAdd => Some(8),
+            Self::Send
+            | Self::RdmaWrite
+            | Self::BindMw
+            | Self::LocalInv
+            | Self::Tso
+            | Self::Nop => None,
+        }
     }
 }
 

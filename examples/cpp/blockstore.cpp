@@ -92,15 +92,15 @@ public:
     const memory &store() const { return memory_; }
 
     /* Until the writer closes the link. */
-    void serve(bellwire::link link)
+    void serve(bellwire::reliable_link link)
     {
         for (uint32_t count = 0; count < RECEIVES; count++)
             receive(link);
-        std::array<bw_told, 16> told;
+        std::array<bw_link_wc, 16> told;
         while (link.state() <= BW_LINK_READY) {
             const int count = bellwire::check(link.poll(told.data(), told.size()), "poll");
             for (int at = 0; at < count; at++)
-                missing_ += told[at].outcome == BW_OUTCOME_DONE;
+                missing_ += told[at].outcome == BW_OUTCOME_EXECUTED;
             /* While it recovers nothing can be posted. */
             while (missing_ && link.state() == BW_LINK_READY)
                 receive(link);
@@ -109,12 +109,12 @@ public:
         }
         if (link.state() == BW_LINK_GAVE_UP)
             std::printf("a replica's link has ended: %s\n", link.query().why);
-        link.drain(SOON, [](const bw_told &) {});
+        link.drain(SOON, [](const bw_link_wc &) {});
     }
 
 private:
     /* The data goes where the request says: the receive has no memory. */
-    void receive(bellwire::link &link)
+    void receive(bellwire::reliable_link &link)
     {
         bw_recv_wr wr{};
         bellwire::check(link.post_recv(&wr, 1), "post_recv");
@@ -128,7 +128,7 @@ private:
 
 /* The writer's link to a replica. */
 struct path {
-    bellwire::link link;
+    bellwire::reliable_link link;
     /* What the replica has opened, once it is connected. */
     uint64_t addr = 0;
     uint32_t rkey = 0;
@@ -150,7 +150,7 @@ void met(void *replica, const bw_fault *, const bw_class *what, uint64_t) noexce
 
 class writer {
 public:
-    writer(const bellwire::pd &pd, std::array<bellwire::link, REPLICAS> links) : memory_(pd, BYTES)
+    writer(const bellwire::pd &pd, std::array<bellwire::reliable_link, REPLICAS> links) : memory_(pd, BYTES)
     {
         for (uint32_t at = 0; at < REPLICAS; at++)
             paths_[at].link = std::move(links[at]);
@@ -245,13 +245,13 @@ private:
 
     void poll(path &path)
     {
-        std::array<bw_told, 16> told;
+        std::array<bw_link_wc, 16> told;
         const int count = bellwire::check(path.link.poll(told.data(), told.size()), "poll");
         for (int at = 0; at < count; at++) {
-            const bw_told &one = told[at];
+            const bw_link_wc &one = told[at];
             const auto block = static_cast<uint32_t>(one.wr_id);
             const bool commit = one.wr_id & COMMIT;
-            if (one.outcome != BW_OUTCOME_DONE) {
+            if (one.outcome != BW_OUTCOME_EXECUTED) {
                 std::printf("%s of block %u: %s%s%s\n", commit ? "commit" : "WRITE", block,
                             bw_outcome_str(one.outcome), one.doubt ? ": " : "",
                             one.doubt ? bw_doubt_str(one.doubt) : "");
@@ -260,7 +260,7 @@ private:
             if (!commit) {
                 path.unwritten[block] = true;
             } else if (std::exchange(path.unwritten[block], false) ||
-                       one.outcome != BW_OUTCOME_DONE) {
+                       one.outcome != BW_OUTCOME_EXECUTED) {
                 path.again.push_back(block);
             } else if (--waits_for_[block] == 0) {
                 std::memcpy(&acknowledged_[block], memory_.bytes(record_at(block)), sizeof(record));
@@ -284,7 +284,7 @@ private:
 bw_soft_step fault(uint64_t entry, bw_soft_fault what, uint64_t number)
 {
     bw_soft_step step{};
-    step.trigger = BW_AT_ENTRY;
+    step.trigger = BW_AT_REQUEST;
     step.at = entry;
     step.fault = what;
     step.value = number;
@@ -307,12 +307,12 @@ int run()
     const bellwire::device device(config);
     const bellwire::pd pd(device);
     std::array<replica, REPLICAS> replicas{replica(pd), replica(pd)};
-    std::array<bellwire::link, REPLICAS> ours, theirs;
+    std::array<bellwire::reliable_link, REPLICAS> ours, theirs;
     for (uint32_t at = 0; at < REPLICAS; at++) {
         bw_link_init init = bellwire::link_init();
         init.seed = 2 * at;
         auto made =
-            bellwire::link::pair(pd, init, pd, init_of(replicas[at].store(), 2 * at + 1));
+            bellwire::reliable_link::pair(pd, init, pd, init_of(replicas[at].store(), 2 * at + 1));
         ours[at] = std::move(made.first);
         theirs[at] = std::move(made.second);
     }
@@ -348,7 +348,7 @@ int run()
             std::printf("not every fault has struck\n");
             status = 1;
         }
-        path.link.drain(SOON, [](const bw_told &) {});
+        path.link.drain(SOON, [](const bw_link_wc &) {});
     }
     for (running &replica : threads)
         replica.thread.join();

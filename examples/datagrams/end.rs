@@ -70,7 +70,7 @@ impl End {
             let at = (number + 1) * slot;
             // SAFETY: the region outlives the queue pair, and is only copied from.
             unsafe {
-                let rq = qp.rq();
+                let mut rq = qp.rq();
                 rq.post(at as u64, &[region.sge(at, slot as u32)])?;
             }
         }
@@ -98,7 +98,7 @@ impl End {
             let address = to.ah.to(to.qp_num, to.qkey);
             // SAFETY: the region outlives the queue pair, and is not written to here.
             unsafe {
-                let sq = self.qp.sq();
+                let mut sq = self.qp.sq();
                 sq.post(SENT, address, SendWithImm { imm }, sge, SendFlags::SIGNALED)?;
             }
         }

@@ -2,10 +2,10 @@
 //! it, and to a multicast group, as its mckey(1) does.
 //!
 //! ```text
-//! cargo run --release --features cm --example datagrams -- ask 10.77.0.1               a stock udaddy
-//! cargo run --release --features cm --example datagrams -- serve
-//! cargo run --release --features cm --example datagrams -- group 239.77.1.2 -b 10.77.0.1
-//! cargo run --release --features cm --example datagrams -- group 239.77.1.2 -b 10.77.0.1 --send
+//! cargo run --release --example datagrams -- ask 10.77.0.1               a stock udaddy
+//! cargo run --release --example datagrams -- serve
+//! cargo run --release --example datagrams -- group 239.77.1.2 -b 10.77.0.1
+//! cargo run --release --example datagrams -- group 239.77.1.2 -b 10.77.0.1 --send
 //! ```
 
 mod end;

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 ///
 /// Start the server without HOST, then the clients with the server's. Between two processes of one
 /// host, on the software device: `echo -d soft:NAME` in one terminal, `echo -d soft:NAME localhost` in
-/// another. On RDMA devices, in a build with the feature `cm`: `echo -d rdma`, and `echo -d rdma
-/// ADDRESS`.
+/// another. On RDMA devices: `echo -d rdma`, and `echo -d rdma ADDRESS`.
 #[derive(Debug, Parser)]
 #[command(name = "echo")]
 struct Args {

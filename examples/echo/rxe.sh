@@ -2,10 +2,10 @@
 # rxe.sh: clients of an echo server over Soft-RoCE, by librdmacm. Succeeds if every message comes back to
 # every client, and a client is told when nobody listens, and when the server is killed.
 #
-#   cargo build --release -p bellwire-examples --features cm --example echo
+#   cargo build --release -p bellwire-examples --example echo
 #   cargo xtask vm -- sh examples/echo/rxe.sh
 set -u
-echo=${CARGO_TARGET_DIR:-target}/release/examples/echo
+echo=${BELLWIRE_EXAMPLES:-${CARGO_TARGET_DIR:-target}/release/examples}/echo
 said=$(mktemp)
 failed=0
 

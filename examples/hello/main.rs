@@ -45,7 +45,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         };
         let (id, done) = (completion.wr_id, completion.result?);
-        println!("request {id}: {}, {:?} bytes", done.opcode, done.byte_len());
+        match done.byte_len() {
+            Some(bytes) => println!("request {id}: {}, {bytes} bytes came", done.opcode),
+            None => println!("request {id}: {}", done.opcode),
+        }
         told += 1;
     }
     let mut text = [0; 16];

@@ -126,7 +126,7 @@ mod tests {
     use super::super::log::Log;
     use super::*;
     use bellwire::Device;
-    use bellwire::recovery::pair;
+    use bellwire::link::pair;
     use bellwire_examples::{Alarm, PeerGone};
     use std::io::{self, Cursor};
     use std::sync::atomic::AtomicBool;

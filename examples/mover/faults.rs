@@ -2,7 +2,7 @@
 
 use super::line::Polled;
 use super::overrun::{NOTICED, Overrun};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wr::WcStatus;
 use bellwire::{Device, QpInit};
@@ -100,7 +100,7 @@ impl Faults {
     /// # Errors
     /// Faults that the device cannot be made to have.
     pub fn overrun(&self, device: &Device, qp: &mut QpInit) -> Result<Option<Overrun>> {
-        if self.due.is_empty() || device.inject(&Script::default()).is_ok() {
+        if self.due.is_empty() || device.as_soft().is_some() {
             return Ok(None);
         }
         let name = device.name();
@@ -178,7 +178,9 @@ fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result
         Kind::RetryExc => script.with(next, Fault::Status(WcStatus::RetryExcErr)),
         Kind::AckLost => script.with(next, Fault::StatusAfter(WcStatus::RetryExcErr)),
     };
-    line.device.inject(&script)?;
+    let soft = line.device.as_soft();
+    let soft = soft.context("faults are injected on the software HCA only")?;
+    soft.inject(&script)?;
     line.device.progress();
     if injection.is_of_request() {
         // It befalls the next request, whose outcome tells.

@@ -7,8 +7,8 @@ use super::log::Log;
 use super::notice::Notice;
 use anyhow::{Context, Result, anyhow};
 use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::link::{Exchange, LinkCompletion};
 use bellwire::queue::Imm;
-use bellwire::recovery::{Exchange, Told};
 use bellwire::wqe::RdmaWrite;
 use bellwire::wr::SendFlags;
 use bellwire::{Pd, Region};
@@ -183,7 +183,7 @@ impl Polled for Incoming {
             ..
         } = self;
         let heard = *heard;
-        line.poll(|told: Told| {
+        line.poll(|told: LinkCompletion| {
             if !told.is_recv() {
                 *in_flight -= 1;
                 match executed(told.outcome, "a credit") {

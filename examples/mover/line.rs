@@ -5,8 +5,8 @@ use super::log::Log;
 use super::overrun::{self, Overrun};
 use anyhow::{Result, anyhow};
 use bellwire::fault::outcome::Outcome;
-use bellwire::fault::plan::{Limits, Why};
-use bellwire::recovery::{Exchange, Link, LinkEnd, LinkError, LinkInit, LinkState, Told};
+use bellwire::fault::plan::{EndReason, Limits};
+use bellwire::link::{Exchange, Link, LinkCompletion, LinkEnd, LinkError, LinkInit, LinkState};
 use bellwire::wr::Remote;
 use bellwire::{Device, Pd, QpInit, Region};
 use bellwire_examples::PeerGone;
@@ -107,8 +107,8 @@ impl Line {
 
     /// Gives what is told to `each`.
     #[inline]
-    pub fn poll(&mut self, mut each: impl FnMut(Told)) {
-        let told = |told: Told| {
+    pub fn poll(&mut self, mut each: impl FnMut(LinkCompletion)) {
+        let told = |told: LinkCompletion| {
             if told.wr_id != overrun::WR_ID {
                 each(told);
             }
@@ -126,9 +126,9 @@ impl Line {
             return None;
         }
         match self.link.state() {
-            LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed | Why::PeerLost)) => {
-                Some(PeerGone.into())
-            }
+            LinkState::Ended(LinkEnd::GaveUp(
+                EndReason::PeerClosed | EndReason::PeerLost | EndReason::PeerRestarted,
+            )) => Some(PeerGone.into()),
             LinkState::Ended(end) => Some(anyhow!("the connection has ended: {end}")),
             _ => None,
         }

@@ -1,9 +1,9 @@
 //! What an end met, and recovered from.
 
 use super::faults::Injection;
-use bellwire::fault::plan::{End, Why};
+use bellwire::fault::plan::{End, EndReason};
 use bellwire::fault::{Fault, Recovery};
-use bellwire::recovery::{FaultReport, Link, RecoveryReport};
+use bellwire::link::{FaultReport, Link, RecoveryReport};
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -57,7 +57,10 @@ impl Log {
             let mut state = log.state();
             let faults = std::mem::take(&mut state.open);
             // The first connection is one from nothing, and the last ends with the peer's.
-            let gone = matches!(report.end, End::GaveUp(Why::PeerClosed | Why::PeerLost));
+            let gone = matches!(
+                report.end,
+                End::GaveUp(EndReason::PeerClosed | EndReason::PeerLost | EndReason::PeerRestarted)
+            );
             if !faults.is_empty() && !gone {
                 state.recoveries.push((faults, *report));
             }
@@ -88,7 +91,7 @@ fn names(faults: &[FaultReport]) -> String {
     let mut names = Vec::new();
     for FaultReport { fault, class, .. } in faults {
         let what = match fault {
-            Fault::Peer => "the other end's fault".to_owned(),
+            Fault::PeerRecovery => "the other end's fault".to_owned(),
             fault => fault.to_string(),
         };
         let name = format!("{what} ({}: {})", class.scope.name(), class.recovery.name());
@@ -127,7 +130,7 @@ impl fmt::Display for Log {
                 names(faults),
                 report.took.as_secs_f64() * 1e3,
                 report.replayed,
-                report.surfaced,
+                report.reported,
             )?;
         }
         if !state.open.is_empty() {

@@ -16,7 +16,7 @@
 //!  cargo run --release --example mover -- --connect NAME FILE
 //! ```
 //!
-//! The connection is a [`Link`](bellwire::recovery::Link), which recovers from faults. `--fault` has
+//! The connection is a [`Link`](bellwire::link::Link), which recovers from faults. `--fault` has
 //! them happen:
 //!
 //! ```text

@@ -9,7 +9,7 @@ use super::notice::Notice;
 use anyhow::{Result, bail};
 use bellwire::be::Be32;
 use bellwire::fault::outcome::Replay;
-use bellwire::recovery::{Exchange, LinkError, Told};
+use bellwire::link::{Exchange, LinkCompletion, LinkError};
 use bellwire::wqe::{RdmaWrite, RdmaWriteWithImm};
 use bellwire::wr::{Remote, SendFlags};
 use bellwire::{AccessFlags, Block, ClassLayout, Pd, Region, Slab, SlabCache, TakeError};
@@ -236,7 +236,7 @@ impl Polled for Outgoing {
             failed,
             ..
         } = self;
-        line.poll(|told: Told| {
+        line.poll(|told: LinkCompletion| {
             *in_flight -= 1;
             if let Some(block) = told.block {
                 blocks.put(block);

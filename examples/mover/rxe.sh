@@ -2,10 +2,10 @@
 # rxe.sh: moves a file over Soft-RoCE: a completion queue overruns, at either end, and the cable is cut
 # and mended. Succeeds if it arrives whole each time, and the mover says what it recovered from.
 #
-#   cargo build --release -p bellwire-examples --features verbs --example mover
+#   cargo build --release -p bellwire-examples --example mover
 #   cargo xtask vm -- sh examples/mover/rxe.sh
 set -u
-mover=${CARGO_TARGET_DIR:-target}/release/examples/mover
+mover=${BELLWIRE_EXAMPLES:-${CARGO_TARGET_DIR:-target}/release/examples}/mover
 folder=$(mktemp -d)
 from=$folder/from to=$folder/to said=$folder/said
 size=$((32 << 20))

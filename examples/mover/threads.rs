@@ -9,7 +9,7 @@ use super::notice::Trailer;
 use super::outgoing::Outgoing;
 use anyhow::{Context, Result, anyhow};
 use bellwire::Device;
-use bellwire::recovery::pair;
+use bellwire::link::pair;
 use bellwire_examples::{Alarm, PeerGone, Progress, Wait};
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -82,7 +82,7 @@ impl Bounce for Raw<'_> {
 /// Posts messages one at a time, signals some of them, and takes the completions.
 #[derive(Debug)]
 pub struct Poster<'a, S> {
-    sq: &'a mut RcSendQueue,
+    sq: RcSendQueue<'a>,
     cq: &'a mut Cq,
     pub source: S,
     signal_every: u32,
@@ -95,7 +95,7 @@ pub struct Poster<'a, S> {
 
 impl<'a, S: Source> Poster<'a, S> {
     pub fn new(
-        sq: &'a mut RcSendQueue,
+        sq: RcSendQueue<'a>,
         cq: &'a mut Cq,
         source: S,
         signal_every: u32,
@@ -126,7 +126,7 @@ impl<'a, S: Source> Poster<'a, S> {
             flags = SendFlags::SIGNALED;
         }
         loop {
-            match self.source.post(self.sq, op, turn, flags) {
+            match self.source.post(&mut self.sq, op, turn, flags) {
                 Ok(()) => break,
                 Err(PostError::QueueFull) => self.make_room()?,
                 Err(error) => return Err(error).context("posting"),

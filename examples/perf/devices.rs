@@ -9,9 +9,9 @@ use std::net::Ipv6Addr;
 
 /// A device.
 #[derive(Debug, Serialize)]
-pub struct Listed {
-    pub name: String,
-    pub description: String,
+struct Listed {
+    name: String,
+    description: String,
     /// Its limits, by their names in the verbs.
     attr: Fields,
     ports: Vec<Port>,
@@ -126,30 +126,94 @@ impl Listed {
         }
     }
 
+    /// Whether all of it could be found out.
+    fn is_whole(&self) -> bool {
+        self.error.is_none()
+    }
+}
+
+/// Why a source has no device, or not this one.
+#[derive(Debug, Serialize)]
+struct Absent {
+    source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
+    why: String,
+}
+
+impl From<&bellwire::sources::Absent> for Absent {
+    fn from(absent: &bellwire::sources::Absent) -> Self {
+        Self {
+            source: absent.source.to_string(),
+            device: absent.device.clone(),
+            why: absent.cause.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            source,
+            device,
+            why,
+        } = self;
+        match device {
+            Some(device) => write!(f, "{device}: not there ({source}): {why}"),
+            None => write!(f, "{source}: no devices: {why}"),
+        }
+    }
+}
+
+/// What is shown.
+#[derive(Debug, Serialize)]
+pub struct Listing {
+    devices: Vec<Listed>,
+    /// Why there are no others; of a device that was named, nothing.
+    absent: Vec<Absent>,
+}
+
+impl Listing {
     /// All that there are.
-    pub fn all() -> Vec<Self> {
-        let devices = Device::list().into_iter();
-        devices
-            .map(|info| Self::find(&info.name, info.description, &info.attr))
-            .collect()
+    pub fn all() -> Self {
+        let found = Device::list();
+        let devices = found.devices.into_iter();
+        Self {
+            devices: devices
+                .map(|info| Listed::find(&info.name, info.description, &info.attr))
+                .collect(),
+            absent: found.absent.iter().map(Absent::from).collect(),
+        }
     }
 
     /// This one, which is open.
     pub fn one(device: &Device) -> Self {
-        Self::find(device.name(), description(device), &device.attr())
+        let listed = Listed::find(device.name(), description(device), &device.attr());
+        Self {
+            devices: vec![listed],
+            absent: Vec::new(),
+        }
     }
 
-    /// Whether all of it could be found out.
+    /// Whether all of each device could be found out.
     pub fn is_whole(&self) -> bool {
-        self.error.is_none()
+        self.devices.iter().all(Listed::is_whole)
+    }
+}
+
+impl fmt::Display for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let devices = self.devices.iter().map(ToString::to_string);
+        let absent = self.absent.iter().map(ToString::to_string);
+        let lines: Vec<_> = devices.chain(absent).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
 /// What a device is, for people.
 pub fn description(device: &Device) -> String {
-    let listed = Device::list()
-        .into_iter()
-        .find(|info| info.name == device.name());
+    let mut listed = Device::list().devices.into_iter();
+    let listed = listed.find(|info| info.name == device.name());
     match listed {
         Some(info) => info.description,
         None if device.name().starts_with("soft:") => {

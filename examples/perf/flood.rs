@@ -16,7 +16,7 @@ const POLL: usize = 64;
 /// The posting end.
 #[derive(Debug)]
 pub struct Flood<'a, S, O> {
-    pub sq: &'a mut RcSendQueue,
+    pub sq: RcSendQueue<'a>,
     pub cq: &'a mut Cq,
     pub source: S,
     pub op: O,
@@ -55,7 +55,7 @@ where
                         quiet = 0;
                     }
                     self.source
-                        .post(self.sq, self.op, 0, flags)
+                        .post(&mut self.sq, self.op, 0, flags)
                         .context("posting")?;
                 }
                 self.sq.ring();

@@ -31,11 +31,10 @@ use args::{Bw, Cli, Command, Lat, refuse};
 use bellwire_examples::{Listener, Progress};
 use bench::{Bench, PROGRAM, serve};
 use clap::Parser;
-use devices::{Listed, description};
+use devices::{Listing, description};
 use machine::Machine;
 use measure::{Amount, Effort, ROUNDS};
 use report::{DeviceFacts, Document, LEGEND, Measured, heading, row};
-use serde_json::json;
 use side::Side;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -109,20 +108,14 @@ fn listen(cli: &Cli) -> Result<()> {
 
 fn devices(cli: &Cli) -> Result<()> {
     let devices = match cli.named() {
-        Some(_) => vec![Listed::one(
-            &cli.open().unwrap_or_else(|error| refuse(error)),
-        )],
-        None => Listed::all(),
+        Some(_) => Listing::one(&cli.open().unwrap_or_else(|error| refuse(error))),
+        None => Listing::all(),
     };
-    if cli.json {
-        print(&serde_json::to_string_pretty(&json!({"devices": devices}))?)?;
-    } else {
-        devices
-            .iter()
-            .try_for_each(|device| print(&device.to_string()))?;
+    match cli.json {
+        true => print(&serde_json::to_string_pretty(&devices)?)?,
+        false => print(&devices.to_string())?,
     }
-    let whole = devices.iter().all(Listed::is_whole);
-    ensure!(whole, "a device cannot be opened: see above");
+    ensure!(devices.is_whole(), "a device cannot be opened: see above");
     Ok(())
 }
 
@@ -143,6 +136,7 @@ impl<'a> Session<'a> {
                 name: device.name().to_owned(),
                 description: description(&device),
                 mode: cli.mode.name(),
+                choice: device.choice().map(ToString::to_string),
             },
             bench: Bench {
                 machine: Machine::find(cli.mode.threads())?,
@@ -173,9 +167,13 @@ impl<'a> Session<'a> {
             name,
             description,
             mode,
+            choice,
         } = &self.device;
         print(&self.bench.machine.to_string())?;
         print(&format!("device   {name}: {description}; {mode} mode"))?;
+        if let Some(choice) = choice {
+            print(&format!("chosen   {choice}"))?;
+        }
         print(&format!("memory   {memory} on each end"))?;
         if let Some(warning) = self.bench.machine.warning() {
             print(&format!("WARNING  {warning}"))?;

@@ -12,7 +12,7 @@ JSON (--json), one document on stdout; times in nanoseconds, rates per second:
   schema    1
   machine   model, cores, threads_on [leader, follower], clock, clock_ns (a reading),
             clock_source (the kernel's), crowded (fewer cores than threads that poll)
-  device    name, description, mode (inline, engine)
+  device    name, description, mode (inline, engine), choice (why it was taken, unless it was named)
   results   a list of
     op, size, inline, depth, batch, signal_every, memory (the pages obtained)
     latency   null, or
@@ -34,6 +34,7 @@ JSON (--json), one document on stdout; times in nanoseconds, rates per second:
       port_num, state (down, active), max_mtu, active_mtu (bytes), lid, sm_lid, max_msg_sz,
       gid_tbl_len, pkey_tbl_len
       gids, pkeys   lists of index, gid and index, pkey: those that are set
+  absent    a list of what is not there: source (verbs, mlx5), device (unless it is all of the source's), why
 
 Exit status: 0 measured, 1 failed, 2 the options cannot be.";
 
@@ -55,6 +56,9 @@ pub struct DeviceFacts {
     pub name: String,
     pub description: String,
     pub mode: &'static str,
+    /// Why it was taken, unless it was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<String>,
 }
 
 /// A workload's figures.
@@ -176,7 +180,7 @@ data: within the request (inline) or in registered memory. Mmsg/s, GB/s: batches
 
 #[cfg(test)]
 mod tests {
-    use super::super::devices::Listed;
+    use super::super::devices::Listing;
     use super::super::stats::Samples;
     use super::super::workload::Op;
     use super::*;
@@ -249,6 +253,7 @@ mod tests {
             name: String::new(),
             description: String::new(),
             mode: "inline",
+            choice: Some(String::new()),
         };
         let document = Document::new(&Machine::find(0).unwrap(), &device, vec![measured]);
         fn names(value: &serde_json::Value, into: &mut Vec<String>) {
@@ -265,8 +270,8 @@ mod tests {
         }
         let mut all = Vec::new();
         names(&serde_json::to_value(&document).unwrap(), &mut all);
-        let mut devices = serde_json::to_value(Listed::all()).unwrap();
-        for device in devices.as_array_mut().unwrap() {
+        let mut devices = serde_json::to_value(Listing::all()).unwrap();
+        for device in devices["devices"].as_array_mut().unwrap() {
             // Its names are the verbs'.
             device["attr"] = serde_json::Value::Null;
         }

@@ -143,7 +143,7 @@ pub trait Source: Copy + Send {
     /// Posts the message of a turn.
     fn post<O: Operation>(
         &self,
-        sq: &mut RcSendQueue,
+        sq: &mut RcSendQueue<'_>,
         op: O,
         turn: usize,
         flags: SendFlags,
@@ -160,7 +160,7 @@ impl Source for Words {
     #[inline(always)]
     fn post<O: Operation>(
         &self,
-        sq: &mut RcSendQueue,
+        sq: &mut RcSendQueue<'_>,
         op: O,
         turn: usize,
         flags: SendFlags,
@@ -180,7 +180,7 @@ impl Source for Bytes<'_> {
     #[inline(always)]
     fn post<O: Operation>(
         &self,
-        sq: &mut RcSendQueue,
+        sq: &mut RcSendQueue<'_>,
         op: O,
         turn: usize,
         flags: SendFlags,
@@ -209,7 +209,7 @@ impl Source for Buffers {
     #[inline(always)]
     fn post<O: Operation>(
         &self,
-        sq: &mut RcSendQueue,
+        sq: &mut RcSendQueue<'_>,
         op: O,
         turn: usize,
         flags: SendFlags,
@@ -225,14 +225,14 @@ impl Source for Buffers {
 /// The receives of a side, all into the same place.
 #[derive(Debug)]
 pub struct Receives<'a> {
-    rq: &'a mut QpRecvQueue,
+    rq: QpRecvQueue<'a>,
     landing: Sge,
 }
 
 impl<'a> Receives<'a> {
     /// # Safety
     /// As [`Buffers::new`], for operations that bring data.
-    pub unsafe fn new(rq: &'a mut QpRecvQueue, landing: Sge) -> Self {
+    pub unsafe fn new(rq: QpRecvQueue<'a>, landing: Sge) -> Self {
         Self { rq, landing }
     }
 

@@ -253,7 +253,7 @@ impl<T: Service> End<T> {
         content.write(number, |at, part| self.memory.write(n, at, part));
         let message = self.memory.message(n);
         let address = T::address(&self.peers[n]);
-        let sq = self.qps[n].sq();
+        let mut sq = self.qps[n].sq();
         // SAFETY: as for receives; nobody writes to it before the send has completed.
         let posted = unsafe { sq.post(SEND, address, Send {}, message, SendFlags::SIGNALED) };
         posted.context("posting a send")?;

@@ -2,11 +2,11 @@
 # interop.sh [DEVICE GID_INDEX ADDRESS]: plays each game against rdma-core's program, as server and as
 # client, polling and sleeping. Succeeds if both sides do, each time, and count the right bytes.
 #
-#   cargo build --release -p bellwire-examples --features verbs --example pingpong
+#   cargo build --release -p bellwire-examples --example pingpong
 #   cargo xtask vm -- sh examples/pingpong/interop.sh rxe0 1 10.77.0.1
 set -u
 device=${1:-rxe0} index=${2:-1} address=${3:-10.77.0.1}
-ours=${CARGO_TARGET_DIR:-target}/release/examples/pingpong
+ours=${BELLWIRE_EXAMPLES:-${CARGO_TARGET_DIR:-target}/release/examples}/pingpong
 iters=100
 port=18600
 failed=0

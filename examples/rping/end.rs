@@ -97,7 +97,7 @@ impl End {
         let sge = self.data.sge(0, length);
         // SAFETY: the region outlives the queue pair, and is only copied to and from.
         unsafe {
-            let sq = self.qp.sq();
+            let mut sq = self.qp.sq();
             sq.post(REQUEST, (), operation, sge, SendFlags::SIGNALED)?;
         }
         self.qp.sq().ring();

@@ -2,7 +2,7 @@
 # interop.sh: plays rping and datagrams against rdma-core's rping, udaddy and mckey, as server and as
 # client. Succeeds if both sides do, each time.
 #
-#   cargo build --release -p bellwire-examples --features cm --example rping --example datagrams
+#   cargo build --release -p bellwire-examples --example rping --example datagrams
 #   cargo xtask vm -- sh examples/rping/interop.sh
 set -u
 programs=${BELLWIRE_EXAMPLES:-${CARGO_TARGET_DIR:-target}/release/examples}

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --example rping -- -s --provider soft:here
 //! cargo run --release --example rping -- -c --provider soft:here -a localhost -C 10 -V
-//! cargo run --release --features cm --example rping -- -c -a 10.77.0.1 -C 10 -v    to a stock rping -s
+//! cargo run --release --example rping -- -c -a 10.77.0.1 -C 10 -v    to a stock rping -s
 //! ```
 //!
 //! Each ping: the client says where its text stands, the server reads it; the client says where its sink

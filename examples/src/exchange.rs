@@ -1,6 +1,6 @@
 //! The exchange of two links in two processes: a Unix socket beside the one by which they have met.
 
-use bellwire::recovery::{Exchange, ExchangeError};
+use bellwire::link::{Exchange, ExchangeError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;

@@ -24,8 +24,9 @@ fn with<'a>(client: &'a [String; 4], more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn many_clients_are_served() {
-    let (server, client) = server("echo-many", &["-c", "9"]);
-    let ran = server.run(&with(&client, &["localhost", "-c", "8", "-n", "100"]));
+    // At all addresses, of IPv6 and IPv4.
+    let (server, client) = server("echo-many", &["-b", "::", "-c", "9"]);
+    let ran = server.run(&with(&client, &["127.0.0.1", "-c", "8", "-n", "100"]));
     assert_eq!(ran.status, Some(0), "{}", ran.stderr);
     assert_eq!(
         ran.stdout
@@ -44,7 +45,7 @@ fn many_clients_are_served() {
 #[test]
 fn a_client_without_a_server_is_told_so() {
     let device = format!("soft:{}", name("echo-nobody"));
-    let ran = common::run("echo", &["-d", &device, "somewhere"]);
+    let ran = common::run("echo", &["-d", &device, "127.0.0.1"]);
     assert_eq!(ran.status, Some(1));
     assert!(ran.stderr.contains("REJECTED (status 8)"), "{}", ran.stderr);
     assert!(
@@ -57,7 +58,7 @@ fn a_client_without_a_server_is_told_so() {
 #[test]
 fn a_client_outlives_its_server() {
     let (server, client) = server("echo-killed", &[]);
-    let ran = server.killed_under(&with(&client, &["localhost", "-n", "1000000000"]));
+    let ran = server.killed_under(&with(&client, &["127.0.0.1", "-n", "1000000000"]));
     assert_eq!(ran.status, Some(1), "{}", ran.stderr);
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
 }

@@ -39,6 +39,8 @@ fn latency_of_every_operation_as_json() {
         let document = document(&["lat", "--op", op, "--iters", "110", "--json"]);
         assert_eq!(document["schema"], 1);
         assert_eq!(document["device"]["name"], "soft");
+        let choice = document["device"]["choice"].as_str().unwrap();
+        assert!(choice.starts_with("there is no other device with an active port; verbs: "));
         let result = &document["results"][0];
         assert!(result["rate"].is_null());
         let latency = &result["latency"];
@@ -160,6 +162,7 @@ fn tables_say_what_they_are_of() {
         "clock",
         "soft",
         "inline mode",
+        "chosen   there is no other device",
         "memory",
         "SEND",
         "ratio",
@@ -176,8 +179,17 @@ fn tables_say_what_they_are_of() {
 fn devices_are_listed_with_their_limits_and_ports() {
     let document = document(&["devices", "--json"]);
     let listed = document["devices"].as_array().unwrap();
-    let devices = Device::list();
+    let why = document["absent"].as_array().unwrap();
+    let bellwire::sources::DeviceList {
+        devices, absent, ..
+    } = Device::list();
     assert_eq!(listed.len(), devices.len());
+    assert_eq!(why.len(), absent.len());
+    for (why, absent) in why.iter().zip(&absent) {
+        assert_eq!(why["source"], absent.source.to_string());
+        assert_eq!(why["device"].as_str(), absent.device.as_deref());
+        assert_eq!(why["why"], absent.cause.to_string());
+    }
     for (listed, info) in listed.iter().zip(&devices) {
         assert_eq!(listed["name"], info.name);
         assert_eq!(listed["description"], info.description);

@@ -1,6 +1,7 @@
-//! Address handles, and what else only datagrams have.
+//! Address handles, and other things that only datagrams need.
 
-use crate::code::BW_EINVAL;
+use crate::array::one;
+use crate::code::{BW_EINVAL, BW_ENULL};
 use crate::failure::{Failure, guard};
 use crate::fault_number::bw_wc_status::BW_WC_SUCCESS;
 use crate::handle::{get, get_mut, give, take};
@@ -8,6 +9,7 @@ use crate::memory::bw_pd;
 use crate::number::bw_wc_flags::BW_WC_GRH;
 use crate::number::bw_wc_opcode::BW_WC_RECV;
 use crate::qp::bw_qp;
+use crate::sized::zero;
 use crate::used::User;
 use crate::wc::bw_wc;
 use hw::cqe::Source;
@@ -15,37 +17,37 @@ use hw::state::{AhAttr, GlobalRoute};
 use hw::{Ah, GRH_BYTES};
 use std::ffi::{c_int, c_void};
 
-/// A path to a receiver of datagrams, ready to be named by requests.
+/// A path to a receiver of datagrams, for use by requests.
 #[derive(Debug)]
 pub struct bw_ah {
     pub(crate) ah: Ah,
     _pd: User,
 }
 
-/// A path (`ibv_ah_attr`).
+/// Attributes of a path (`ibv_ah_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct bw_ah_attr {
-    /// Destination GID, in the order of the wire. This and the next fields, up to `traffic_class`,
-    /// are used when `is_global`.
+    /// Destination GID, in wire order. This and the next fields, up to `traffic_class`, are used if
+    /// `is_global` is set.
     pub dgid: [u8; 16],
     /// Flow label, 20 bits.
     pub flow_label: u32,
     /// Index of the source GID in the port's table.
     pub sgid_index: u8,
-    /// Routers that the packet may pass.
+    /// Hop limit.
     pub hop_limit: u8,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Not 0: with a global route, which arrives as the first 40 bytes of a datagram.
+    /// Not 0: with a global route header, which is received as the first 40 bytes of a datagram.
     pub is_global: u8,
     /// Destination LID.
     pub dlid: u16,
     /// Service level, 4 bits.
     pub sl: u8,
-    /// Which of the port's LIDs is the source, 7 bits.
+    /// Source path bits: which of the port's LIDs is the source, 7 bits.
     pub src_path_bits: u8,
-    /// Upper bound of the rate (`ibv_rate`); 0 is the port's own.
+    /// Upper bound of the rate (`ibv_rate`); 0 means the port's own.
     pub static_rate: u8,
     /// Port, from 1.
     pub port_num: u8,
@@ -72,42 +74,44 @@ impl From<&AhAttr> for bw_ah_attr {
     }
 }
 
-impl From<&bw_ah_attr> for AhAttr {
-    fn from(attr: &bw_ah_attr) -> Self {
-        Self {
+impl bw_ah_attr {
+    /// The library's form of the path; ranges are checked when it is used.
+    pub(crate) fn checked(&self) -> Result<AhAttr, Failure> {
+        zero("reserved", self.reserved.into())?;
+        Ok(AhAttr {
             grh: GlobalRoute {
-                dgid: attr.dgid,
-                flow_label: attr.flow_label,
-                sgid_index: attr.sgid_index,
-                hop_limit: attr.hop_limit,
-                traffic_class: attr.traffic_class,
+                dgid: self.dgid,
+                flow_label: self.flow_label,
+                sgid_index: self.sgid_index,
+                hop_limit: self.hop_limit,
+                traffic_class: self.traffic_class,
             },
-            dlid: attr.dlid,
-            sl: attr.sl,
-            src_path_bits: attr.src_path_bits,
-            static_rate: attr.static_rate,
-            is_global: attr.is_global != 0,
-            port_num: attr.port_num,
-        }
+            dlid: self.dlid,
+            sl: self.sl,
+            src_path_bits: self.src_path_bits,
+            static_rate: self.static_rate,
+            is_global: self.is_global != 0,
+            port_num: self.port_num,
+        })
     }
 }
 
 /// # Safety
-/// The header on handles and results.
+/// The caller keeps the header's conventions on handles and results.
 unsafe fn create(
     pd: *const bw_pd,
     ah: *mut *mut bw_ah,
     attr: impl FnOnce() -> Result<AhAttr, Failure>,
 ) -> c_int {
     let make = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the header's conventions on handles and results.
         let pd = unsafe { get(pd, "protection domain")? };
         Ok(bw_ah {
             ah: pd.pd.create_ah(&attr()?)?,
             _pd: pd.used.by(),
         })
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on handles and results.
     unsafe { give(ah, make) }
 }
 
@@ -124,25 +128,32 @@ pub unsafe extern "C" fn bw_ah_create(
     ah: *mut *mut bw_ah,
 ) -> c_int {
     let attr = || {
-        // SAFETY: NULL or a struct, by the header.
+        // SAFETY: the header's conventions on pointers: NULL or a struct.
         let attr = unsafe { attr.as_ref() }.ok_or_else(|| Failure::null("the bw_ah_attr"))?;
-        if attr.reserved != 0 {
-            let text = format!("reserved is {}, and must be 0", attr.reserved);
-            return Err(Failure::new(BW_EINVAL, text));
-        }
-        Ok(attr.into())
+        attr.checked()
     };
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe { create(pd, ah, attr) }
 }
 
-/// The way back to a datagram's sender.
+/// The path back to a datagram's sender.
 ///
 /// # Safety
-/// `wc` is NULL or a completion, `grh` NULL or 40 bytes.
-unsafe fn way_back(wc: *const bw_wc, grh: *const c_void, port_num: u32) -> Result<AhAttr, Failure> {
-    // SAFETY: the caller's promise.
-    let wc = unsafe { wc.as_ref() }.ok_or_else(|| Failure::null("the completion"))?;
+/// `wc` is NULL or points to a completion of `size` bytes, `grh` is NULL or points to 40 bytes.
+unsafe fn way_back(
+    wc: *const bw_wc,
+    size: usize,
+    grh: *const c_void,
+    port_num: u32,
+) -> Result<AhAttr, Failure> {
+    // SAFETY: the caller guarantees that `wc` is NULL or points to a completion of this size.
+    let wc = unsafe { one(wc, size) }.map_err(|code| {
+        let text = match code {
+            BW_ENULL => "the completion is NULL",
+            _ => "the size of the completion is wrong: pass sizeof(bw_wc)",
+        };
+        Failure::new(code, text)
+    })?;
     if (wc.status, wc.opcode) != (BW_WC_SUCCESS as u32, BW_WC_RECV as u32) {
         return Err(hw::Error::NotADatagram.into());
     }
@@ -159,7 +170,7 @@ unsafe fn way_back(wc: *const bw_wc, grh: *const c_void, port_num: u32) -> Resul
     };
     let none = [0; GRH_BYTES];
     let grh = if source.grh {
-        // SAFETY: NULL or 40 bytes, by the caller's promise.
+        // SAFETY: the caller guarantees that `grh` is NULL or points to 40 bytes.
         unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() }.ok_or_else(|| Failure::null("grh"))?
     } else {
         &none
@@ -167,15 +178,17 @@ unsafe fn way_back(wc: *const bw_wc, grh: *const c_void, port_num: u32) -> Resul
     Ok(hw::ah_attr_from_source(&source, grh, port_num)?)
 }
 
-/// The path back to a datagram's sender (`ibv_init_ah_from_wc`): `wc` is how its receive completed,
-/// `grh` the first 40 bytes of the receive's memory (not looked at without BW_WC_GRH), `port_num` the
-/// port that it came in by.
+/// `bw_ah_init_from_wc` for a completion of `size` bytes: writes the path back to a datagram's sender to
+/// `attr` (`ibv_init_ah_from_wc`). `wc` is the
+/// completion of the receive, `grh` the first 40 bytes of its memory (ignored without BW_WC_GRH),
+/// `port_num` the port on which the datagram arrived.
 ///
-/// Errors: `BW_EINVAL` (not a received datagram, or not a route header), `BW_ENULL`.
+/// Errors: `BW_EINVAL` (not a received datagram, or not a global route header), `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_ah_init_from_wc(
+pub unsafe extern "C" fn bw_ah_init_from_wc_sized(
     wc: *const bw_wc,
+    size: usize,
     grh: *const c_void,
     port_num: u32,
     attr: *mut bw_ah_attr,
@@ -184,38 +197,39 @@ pub unsafe extern "C" fn bw_ah_init_from_wc(
         if attr.is_null() {
             return Err(Failure::null("the bw_ah_attr"));
         }
-        // SAFETY: the header on pointers; `attr` is not NULL.
-        unsafe { attr.write((&way_back(wc, grh, port_num)?).into()) };
+        // SAFETY: the header's conventions on pointers; `attr` is not NULL.
+        unsafe { attr.write((&way_back(wc, size, grh, port_num)?).into()) };
         Ok(())
     })
 }
 
-/// Creates an address handle to answer a datagram with (`ibv_create_ah_from_wc`), from what
-/// `bw_ah_init_from_wc` takes.
+/// `bw_ah_create_from_wc` for a completion of `size` bytes: creates an address handle for replying to a
+/// datagram (`ibv_create_ah_from_wc`), from the arguments of `bw_ah_init_from_wc`.
 ///
 /// Owner: the caller, until `bw_ah_destroy`. It keeps the protection domain.
 /// Errors: `BW_EINVAL`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_ah_create_from_wc(
+pub unsafe extern "C" fn bw_ah_create_from_wc_sized(
     pd: *const bw_pd,
     wc: *const bw_wc,
+    size: usize,
     grh: *const c_void,
     port_num: u32,
     ah: *mut *mut bw_ah,
 ) -> c_int {
-    // SAFETY: the header on handles, pointers and results.
-    unsafe { create(pd, ah, || way_back(wc, grh, port_num)) }
+    // SAFETY: the header's conventions on handles, pointers and results.
+    unsafe { create(pd, ah, || way_back(wc, size, grh, port_num)) }
 }
 
-/// What an address handle was made of.
+/// Returns the attributes that an address handle was created with.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ah_query(ah: *const bw_ah, attr: *mut bw_ah_attr) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let ah = unsafe { get(ah, "address handle")? };
         if attr.is_null() {
             return Err(Failure::null("the bw_ah_attr"));
@@ -226,24 +240,24 @@ pub unsafe extern "C" fn bw_ah_query(ah: *const bw_ah, attr: *mut bw_ah_attr) ->
     })
 }
 
-/// Destroys an address handle. Requests that were posted with it are not touched by that.
+/// Destroys an address handle. Requests that were posted with it are not affected.
 ///
 /// Errors: `BW_ENULL`.
-/// Thread: any; no other call with the address handle, a post neither, may be under way or follow.
+/// Thread: any; no other call with the address handle, including a post, may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ah_destroy(ah: *mut bw_ah) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(ah, "address handle", |_| Ok(())) })
 }
 
 /// # Safety
-/// The header on handles; `gid` is NULL or 16 bytes.
+/// The caller keeps the header's conventions on handles; `gid` is NULL or 16 bytes.
 unsafe fn group(
     qp: *mut bw_qp,
     gid: *const u8,
     call: impl FnOnce(&hw::Qp<hw::wqe::Ud>, [u8; 16]) -> Result<(), hw::Error>,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on handles; `gid` is NULL or 16 bytes.
     unsafe {
         let qp = get_mut(qp, "queue pair")?;
         let gid = *gid
@@ -254,25 +268,25 @@ unsafe fn group(
     }
 }
 
-/// Attaches a queue pair of datagrams to a multicast group (`ibv_attach_mcast`): it gets what is sent
-/// to this MGID, of 16 bytes, and MLID. Attached twice, it still gets one copy. A queue pair that is
-/// destroyed leaves its groups.
+/// Attaches a queue pair for datagrams to a multicast group (`ibv_attach_mcast`): it receives what is
+/// sent to this MGID, of 16 bytes, and MLID. If it is attached twice it still receives one copy. A
+/// queue pair that is destroyed leaves its groups.
 ///
 /// Errors: `BW_ETRANSPORT`, `BW_EINVAL` (not a multicast address), `BW_EEXHAUSTED` (the group is
 /// full), `BW_ENULL`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_attach_mcast(qp: *mut bw_qp, gid: *const u8, lid: u16) -> c_int {
-    // SAFETY: the header on handles and pointers.
+    // SAFETY: the header's conventions on handles and pointers.
     guard(|| unsafe { group(qp, gid, |qp, gid| qp.attach_mcast(gid, lid)) })
 }
 
-/// Detaches it (`ibv_detach_mcast`).
+/// Detaches the queue pair from the group (`ibv_detach_mcast`).
 ///
-/// Errors: `BW_ETRANSPORT`, `BW_EINVAL` when it is not attached, `BW_ENULL`.
+/// Errors: `BW_ETRANSPORT`, `BW_EINVAL` if it is not attached, `BW_ENULL`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_detach_mcast(qp: *mut bw_qp, gid: *const u8, lid: u16) -> c_int {
-    // SAFETY: the header on handles and pointers.
+    // SAFETY: the header's conventions on handles and pointers.
     guard(|| unsafe { group(qp, gid, |qp, gid| qp.detach_mcast(gid, lid)) })
 }

@@ -1,4 +1,4 @@
-//! Completion channels: sleeping until a completion queue has something new.
+//! Completion channels: sleeping until a completion queue has a new entry.
 
 use crate::cq::bw_cq;
 use crate::device::bw_device;
@@ -11,8 +11,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A completion channel: completion queues that were created on it and armed tell it of their next
-/// entry.
+/// A completion channel: a completion queue that was created on it raises an event here for its next
+/// entry once it is armed.
 #[derive(Debug)]
 pub struct bw_comp_channel {
     pub(crate) channel: CompChannel,
@@ -21,17 +21,17 @@ pub struct bw_comp_channel {
     _device: User,
 }
 
-/// The contexts of the completion queues on a channel, by the queues' numbers.
+/// The contexts of the completion queues on a channel, by number of the queue.
 #[derive(Debug, Default)]
 struct Contexts(Mutex<HashMap<u32, Arc<Context>>>);
 
-/// What a program gave to a completion queue.
+/// The context that the program gave to a completion queue.
 #[derive(Debug)]
 struct Context(*mut c_void);
 
-// SAFETY: only handed back, never followed.
+// SAFETY: only handed back, never dereferenced.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: only handed back, never dereferenced.
 unsafe impl Sync for Context {}
 
 impl Contexts {
@@ -40,7 +40,7 @@ impl Contexts {
     }
 }
 
-/// A completion queue on a channel. Ends after the queue, whose events are all acknowledged then.
+/// A completion queue on a channel. Dropped after the queue, when its events are all acknowledged.
 #[derive(Debug)]
 pub(crate) struct Registered {
     contexts: Arc<Contexts>,
@@ -66,7 +66,7 @@ impl bw_comp_channel {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.contexts.with(|known| {
-            // The number may be another queue's by now.
+            // The number may belong to another queue by now.
             if known
                 .get(&self.cqn)
                 .is_some_and(|it| Arc::ptr_eq(it, &self.context))
@@ -80,14 +80,14 @@ impl Drop for Registered {
 /// Creates a completion channel, for `bw_cq_attr.channel`.
 ///
 /// Owner: the caller, until `bw_comp_channel_destroy`. It keeps the device open.
-/// Errors: `BW_EOTHER` when the system has no descriptor left, `BW_ENULL`.
+/// Errors: `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_comp_channel_create(
     device: *const bw_device,
     channel: *mut *mut bw_comp_channel,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(channel, || {
             let device = get(device, "device")?;
@@ -101,40 +101,40 @@ pub unsafe extern "C" fn bw_comp_channel_create(
     }
 }
 
-/// The channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll, not to
-/// be read or closed. Whoever sleeps in poll on an inline device calls `bw_device_progress` now and
-/// then, or requests that wait for their time do not go on.
+/// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll;
+/// it must not be read or closed. While a program sleeps in poll with an inline device it has to call
+/// `bw_device_progress` now and then, or requests that wait for a point in time do not continue.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_comp_channel_fd(channel: *const bw_comp_channel) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(get(channel, "completion channel")?.channel.as_fd()) })
 }
 
-/// Whether `bw_get_cq_event` answers `BW_EAGAIN` where it would block: the descriptor's flag
-/// O_NONBLOCK, which the program may set itself as well.
+/// Sets whether `bw_get_cq_event` returns `BW_EAGAIN` instead of blocking. This is the descriptor's
+/// flag O_NONBLOCK, which the program may also set itself.
 ///
-/// Errors: `BW_EOTHER` when the system refuses, `BW_ENULL`.
+/// Errors: `BW_EOTHER` if the system refuses, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_comp_channel_set_nonblocking(
     channel: *const bw_comp_channel,
     nonblocking: c_int,
 ) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let channel = get(channel, "completion channel")?;
         Ok(channel.channel.set_nonblocking(nonblocking != 0)?)
     })
 }
 
-/// Takes the oldest event of the channel (`ibv_get_cq_event`): the number of the completion queue,
-/// and, unless `cq_context` is NULL, the context that this was created with. Blocks when there is
-/// none. Each event is to be acknowledged, by `bw_ack_cq_events`.
+/// Takes the oldest event of the channel (`ibv_get_cq_event`): returns the number of the completion
+/// queue and, unless `cq_context` is NULL, the context that it was created with. Blocks if there is
+/// none. Each event has to be acknowledged by `bw_ack_cq_events`.
 ///
-/// Errors: `BW_EAGAIN` when there is none and the descriptor does not block, `BW_ENULL`.
+/// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_get_cq_event(
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn bw_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let channel = unsafe { get(channel, "completion channel")? };
         if cqn.is_null() {
             return Err(Failure::null("the place for the number"));
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn bw_get_cq_event(
         unsafe {
             cqn.write(number);
             if !cq_context.is_null() {
-                // Always known: the queue cannot go before the event is acknowledged.
+                // Always known: the queue is not destroyed before the event is acknowledged.
                 cq_context.write(context.map_or(std::ptr::null_mut(), |context| context.0));
             }
         }
@@ -162,10 +162,10 @@ pub unsafe extern "C" fn bw_get_cq_event(
     })
 }
 
-/// Acknowledges `count` events of the completion queue of this number that were got
-/// (`ibv_ack_cq_events`), at the price of one. Destroying the queue waits for it.
+/// Acknowledges `count` events of the completion queue of this number (`ibv_ack_cq_events`), at the
+/// cost of one. Destroying the queue waits for it.
 ///
-/// Errors: `BW_EINVAL` when fewer were got and not acknowledged: none is then. `BW_ENULL`.
+/// Errors: `BW_EINVAL` if fewer events are unacknowledged: then none is acknowledged. `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ack_cq_events(
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn bw_ack_cq_events(
     cqn: u32,
     count: u32,
 ) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let channel = get(channel, "completion channel")?;
         Ok(channel.channel.ack_events(cqn, count)?)
@@ -181,15 +181,15 @@ pub unsafe extern "C" fn bw_ack_cq_events(
 }
 
 /// Arms a completion queue (`ibv_req_notify_cq`): its next entry raises one event on its channel; or,
-/// when `solicited_only` is not 0, the next one that tells of an error or of a message that was sent
-/// with BW_SEND_SOLICITED. An entry that is there already raises nothing: arm, then poll until it is
-/// empty, then sleep, and nothing is missed.
+/// if `solicited_only` is not 0, the next entry that reports an error or a message sent with
+/// BW_SEND_SOLICITED. Entries that are already there raise nothing: arm, then poll until the queue is
+/// empty, then sleep, so that nothing is missed.
 ///
-/// Errors: `BW_EINVAL` when it has no channel, `BW_ENULL`.
+/// Errors: `BW_EINVAL` if it has no channel, `BW_ENULL`.
 /// Thread: the completion queue's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cq_req_notify(cq: *mut bw_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let cq = get_mut(cq, "completion queue")?;
         Ok(cq.cq.req_notify(solicited_only != 0)?)
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn bw_cq_req_notify(cq: *mut bw_cq, solicited_only: c_int)
 /// Thread: any; no other call on the channel may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_comp_channel_destroy(channel: *mut bw_comp_channel) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         take(channel, "completion channel", |channel| {
             channel

@@ -1,14 +1,17 @@
-//! Polling what is read when it is asked for.
+//! Polling completions whose details are decoded on request.
 
-use crate::code::{BW_EINVAL, BW_ENULL, BW_OK};
+use crate::array::{Element, one, poll_older, write_one};
+use crate::code::BW_EINVAL;
 use crate::cq::bw_cq;
 use crate::fault_number::bw_wc_status::BW_WC_SUCCESS;
-use crate::wc::{Told, bw_wc, poll, poll_one};
+use crate::wc::{Report, bw_wc, poll, poll_one};
 use hw::queue::{Completion, Plain, Success};
 use std::ffi::c_int;
+use std::mem::offset_of;
 
-/// What became of a request, with what most programs ask for: quicker to poll than a `bw_wc`, and
-/// `bw_completion_wc` makes one of it. `bw_completion_byte_len` says how many bytes came.
+/// The completion of a request, with the fields that most programs use: faster to poll than a `bw_wc`.
+/// `bw_completion_wc` converts it to one; `bw_completion_byte_len` returns how many bytes were
+/// received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct bw_completion {
@@ -16,32 +19,40 @@ pub struct bw_completion {
     pub wr_id: u64,
     /// Number of the local queue pair.
     pub qp_num: u32,
-    /// As in `bw_wc`: requests that this tells of.
+    /// As in `bw_wc`: how many requests this completion retires.
     pub retired: u32,
     /// A `bw_wc_status`.
     pub status: u32,
-    /// The device's own code of an error.
+    /// The device's own error code.
     pub vendor_err: u32,
-    /// What completed: a `bw_wc_opcode`. Of an error 0.
+    /// What completed: a `bw_wc_opcode`. 0 for an error.
     pub opcode: u8,
-    /// The library's, as all below: `bw_completion_wc` reads them.
+    /// For the library only, like all fields below: `bw_completion_wc` decodes them.
     pub entry: u8,
-    /// The library's.
+    /// For the library only.
     pub slid: u16,
-    /// The library's.
+    /// For the library only.
     pub byte_cnt: u32,
-    /// The library's.
+    /// For the library only.
     pub imm: u32,
-    /// The library's.
+    /// For the library only.
     pub source: u32,
+}
+
+const SIZE: usize = size_of::<bw_completion>();
+
+// SAFETY: repr(C), integers only.
+unsafe impl Element for bw_completion {
+    // The first size is that of a program that knows neither immediate data nor datagrams.
+    const SIZES: &'static [usize] = &[offset_of!(Self, imm), SIZE];
 }
 
 impl From<Completion<'_>> for bw_completion {
     #[inline(always)]
     fn from(completion: Completion<'_>) -> Self {
-        // What C posts has no block of a slab.
+        // Requests posted from C have no block of a slab.
         std::mem::forget(completion.block);
-        let told = Self {
+        let common = Self {
             wr_id: completion.wr_id,
             qp_num: completion.qp_num,
             retired: completion.retired,
@@ -57,23 +68,23 @@ impl From<Completion<'_>> for bw_completion {
                     byte_cnt,
                     imm,
                     source,
-                    ..told
+                    ..common
                 }
             }
             Err(failure) => Self {
                 status: failure.status.number().into(),
                 vendor_err: failure.vendor_err.into(),
-                ..told
+                ..common
             },
         }
     }
 }
 
-impl Told for bw_completion {
+impl Report for bw_completion {
     #[inline(always)]
     unsafe fn put(to: *mut Self, plain: &Plain<'_, '_>) {
-        // Field by field, so that no register waits for another.
-        // SAFETY: the caller's promise.
+        // Field by field, so that no store waits for another.
+        // SAFETY: the caller guarantees that `to` may be written.
         unsafe {
             (&raw mut (*to).wr_id).write(plain.wr_id());
             (&raw mut (*to).qp_num).write(plain.qp_num());
@@ -91,7 +102,8 @@ impl Told for bw_completion {
     }
 }
 
-/// As `bw_poll_one`, and reads of the completion only what every one has.
+/// As `bw_poll_one`, but decodes only the fields that every completion has. It has no size, as
+/// `bw_poll_one`.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the completion queue's owner. Data path.
@@ -100,57 +112,67 @@ pub unsafe extern "C" fn bw_poll_completion(
     cq: *mut bw_cq,
     completion: *mut bw_completion,
 ) -> c_int {
-    // SAFETY: the header on handles; the caller owns the completion queue.
+    // SAFETY: the header's conventions on handles; the caller owns the completion queue.
     unsafe { poll_one(cq, completion) }
 }
 
-/// As `bw_poll`, and reads of the completions only what every one has.
+/// `bw_poll_completions` for completions of `size` bytes: as `bw_poll`, but decodes only the fields that
+/// every completion has.
 ///
-/// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
+/// Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
 /// Thread: the completion queue's owner. Data path.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_poll_completions(
+pub unsafe extern "C" fn bw_poll_completions_sized(
     cq: *mut bw_cq,
     completions: *mut bw_completion,
+    size: usize,
     max: c_int,
 ) -> c_int {
-    // SAFETY: the header on handles and arrays; the caller owns the completion queue.
+    if size != SIZE {
+        // SAFETY: the header's conventions on handles; the caller owns the completion queue.
+        let mut poll = |to, max| unsafe { bw_poll_completions_sized(cq, to, SIZE, max) };
+        // SAFETY: the header's conventions on arrays.
+        return unsafe { poll_older(completions, size, max, &mut poll) };
+    }
+    // SAFETY: the header's conventions on handles and arrays; the caller owns the completion queue.
     unsafe { poll(cq, completions, max) }
 }
 
-/// All that is known of a completion, in the form that `bw_poll` has.
+impl bw_completion {
+    fn decoded(&self) -> Option<bw_wc> {
+        let all = bw_wc {
+            wr_id: self.wr_id,
+            status: self.status,
+            vendor_err: self.vendor_err,
+            qp_num: self.qp_num,
+            retired: self.retired,
+            ..bw_wc::default()
+        };
+        if self.status != BW_WC_SUCCESS as u32 {
+            return Some(all);
+        }
+        let words = [self.byte_cnt, self.imm, self.source];
+        let success = Success::from_raw(self.opcode, self.entry, self.slid, words)?;
+        Some(all.of_success(&success))
+    }
+}
+
+/// `bw_completion_wc` for structs of these sizes: converts a completion to the form that `bw_poll`
+/// writes, with all its details.
 ///
-/// Errors: `BW_ENULL`; `BW_EINVAL` for an `opcode` that no poll has written.
+/// Errors: `BW_ENULL`, `BW_ESIZE`; `BW_EINVAL` for an `opcode` that no poll writes.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_completion_wc(
+pub unsafe extern "C" fn bw_completion_wc_sized(
     completion: *const bw_completion,
+    completion_size: usize,
     wc: *mut bw_wc,
+    wc_size: usize,
 ) -> c_int {
-    // SAFETY: NULL, or a completion.
-    let Some(&told) = (unsafe { completion.as_ref() }) else {
-        return BW_ENULL as c_int;
-    };
-    if wc.is_null() {
-        return BW_ENULL as c_int;
+    // SAFETY: NULL, or a struct of this size.
+    unsafe {
+        write_one(wc, wc_size, || {
+            one(completion, completion_size)?.decoded().ok_or(BW_EINVAL)
+        })
     }
-    let mut all = bw_wc {
-        wr_id: told.wr_id,
-        status: told.status,
-        vendor_err: told.vendor_err,
-        qp_num: told.qp_num,
-        retired: told.retired,
-        ..bw_wc::default()
-    };
-    if told.status == BW_WC_SUCCESS as u32 {
-        let words = [told.byte_cnt, told.imm, told.source];
-        let success = Success::from_raw(told.opcode, told.entry, told.slid, words);
-        let Some(success) = success else {
-            return BW_EINVAL as c_int;
-        };
-        all = all.of_success(&success);
-    }
-    // SAFETY: a place for one.
-    unsafe { wc.write(all) };
-    BW_OK as c_int
 }

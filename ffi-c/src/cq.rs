@@ -10,6 +10,7 @@ use crate::sized::{self, Versioned};
 use crate::used::{Used, User};
 use hw::{Cq, CqInit};
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -17,27 +18,27 @@ pub struct bw_cq {
     pub(crate) cq: Cq,
     pub(crate) entered: Entered,
     pub(crate) used: Used,
-    // Behind the queue, which waits for its events to be acknowledged.
+    // Declared after the queue, which waits for its events to be acknowledged when it is dropped.
     _registered: Option<Registered>,
     _device: User,
 }
 
-/// How a completion queue is to be made.
+/// Attributes of a completion queue.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_cq_attr {
     /// `sizeof(bw_cq_attr)`.
     pub size: u32,
-    /// Entries, at least 1; the queue has a power of two, and some more (`bw_cq_query`).
-    /// `bw_qp_cq_entries` tells what a queue pair needs.
+    /// Entries, at least 1; the queue gets a power of two, and some more (`bw_cq_query`).
+    /// `bw_qp_cq_entries` returns what a queue pair needs.
     pub entries: u32,
-    /// Queue pairs that can complete here, up to 65536; 0 is 256.
+    /// Queue pairs that can complete here, up to 65536; 0 means 256.
     pub max_qp: u32,
     /// 0.
     pub reserved: u32,
-    /// The channel that it tells of entries when armed (`bw_cq_req_notify`), or NULL.
+    /// The completion channel that it raises its events on when armed (`bw_cq_req_notify`), or NULL.
     pub channel: *const bw_comp_channel,
-    /// Given back with each of its events, `bw_get_cq_event`.
+    /// Returned with each of its events by `bw_get_cq_event`.
     pub cq_context: *mut c_void,
 }
 
@@ -56,10 +57,10 @@ impl Default for bw_cq_attr {
 
 // SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
 unsafe impl Versioned for bw_cq_attr {
-    const FIRST: usize = 16;
+    const SIZES: &'static [usize] = &[offset_of!(Self, channel), size_of::<Self>()];
 }
 
-/// How a completion queue stands.
+/// Size and state of a completion queue.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_cq_info {
@@ -69,30 +70,30 @@ pub struct bw_cq_info {
     pub entries: u32,
     /// Entries that are not reserved for a queue pair.
     pub unreserved: u32,
-    /// Not 0: an entry was lost, and what it told of cannot be known. Does not happen while queue
-    /// pairs reserve their entries.
+    /// Not 0: the queue overran, and the outcome of the requests whose entries were lost is unknown.
+    /// Does not happen while queue pairs reserve their entries.
     pub overrun: u32,
-    /// Entries dropped because they told of no request in flight.
+    /// Entries dropped because they belonged to no request in flight.
     pub stale: u64,
-    /// Its number, by which events name it.
+    /// Its number, which its events carry.
     pub cqn: u32,
     /// 0.
     pub reserved: u32,
 }
 
-// SAFETY: as above.
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_cq_info {
-    const FIRST: usize = 24;
+    const SIZES: &'static [usize] = &[offset_of!(Self, cqn), size_of::<Self>()];
 }
 
-/// Queue pairs that the entries of a completion queue can name.
+/// How many queue pairs the entries of a completion queue can name.
 const MAX_QP: u32 = 65536;
 
 /// Creates a completion queue.
 ///
 /// Owner: the caller, until `bw_cq_destroy`. It keeps the device open, and the channel.
-/// Errors: `BW_ELIMIT` (no entries, or more than the device has), `BW_EINVAL`, `BW_EFOREIGN`,
-/// `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_ELIMIT` (more entries than the device supports), `BW_EINVAL` (no entries),
+/// `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_EMEMORY`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cq_create(
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn bw_cq_create(
     cq: *mut *mut bw_cq,
 ) -> c_int {
     let make = || {
-        // SAFETY: the header on handles and sized structs.
+        // SAFETY: the header's conventions on handles and sized structs.
         let (device, attr) = unsafe { (get(device, "device")?, sized::read(attr)?) };
         sized::zero("reserved", attr.reserved)?;
         let qps = match attr.max_qp {
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn bw_cq_create(
                 return Err(Failure::new(BW_ELIMIT, text));
             }
         };
-        // SAFETY: the header on handles; NULL is none.
+        // SAFETY: the header's conventions on handles; NULL means no channel.
         let channel = unsafe { attr.channel.as_ref() };
         let cq = device.device.create_cq_with(&CqInit {
             qps,
@@ -127,18 +128,18 @@ pub unsafe extern "C" fn bw_cq_create(
             _device: device.used.by(),
         })
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(cq, make) }
 }
 
-/// How the completion queue stands. Set `info->size` before.
+/// Returns the size and state of the completion queue. Set `info->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the completion queue's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cq_query(cq: *const bw_cq, info: *mut bw_cq_info) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let cq = &unsafe { get(cq, "completion queue")? }.cq;
         let found = bw_cq_info {
             size: 0,
@@ -149,20 +150,19 @@ pub unsafe extern "C" fn bw_cq_query(cq: *const bw_cq, info: *mut bw_cq_info) ->
             cqn: cq.cqn(),
             reserved: 0,
         };
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &found) }
     })
 }
 
-/// Destroys a completion queue. What it had not told yet is not told any more. Its events that were
-/// not got are removed; waits until those that were got are acknowledged.
+/// Destroys a completion queue. Completions that were not polled are lost. Its events that were not
+/// taken are removed; waits until those that were taken are acknowledged.
 ///
-/// Errors: `BW_EBUSY` while there are queue pairs, or shared receive queues for XRC, that complete
-/// here, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while queue pairs, or shared receive queues for XRC, complete here, `BW_ENULL`.
 /// Thread: the completion queue's owner; no other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cq_destroy(cq: *mut bw_cq) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         take(cq, "completion queue", |cq| {
             cq.used

@@ -6,28 +6,32 @@ use crate::handle::{get, give, take};
 use crate::sized::{self, Versioned};
 use crate::used::Used;
 use hw::soft::{ClockKind, HcaConfig, Mode};
+use hw::sources::DeviceList;
 use hw::{Device, DeviceInfo, ProviderKind};
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::mem::offset_of;
 use std::time::Duration;
 
 /// An open device.
 #[derive(Debug)]
 pub struct bw_device {
     pub(crate) device: Device,
+    /// Why "auto" chose this device; empty if nothing was chosen.
+    choice: CString,
     pub(crate) used: Used,
 }
 
-/// Who executes requests on a software device.
+/// What executes the requests of a software device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_soft_mode {
-    /// Whoever rings the doorbell, on its own thread: the lowest latency.
+    /// The thread that rings the doorbell: the lowest latency.
     BW_SOFT_INLINE = 0,
-    /// Threads of the device's own, as a network card would.
+    /// The device's own threads, as a network adapter would.
     BW_SOFT_ENGINE = 1,
 }
 
-/// How a software device tells the time.
+/// How a software device measures time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_soft_clock {
@@ -38,7 +42,8 @@ pub enum bw_soft_clock {
     BW_CLOCK_VIRTUAL = 1,
 }
 
-/// How a software device of one's own is made. All zero but the size is the default.
+/// How a private software device is made. A struct that is all zero, except for the size, is the
+/// default.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_soft_config {
@@ -46,25 +51,25 @@ pub struct bw_soft_config {
     pub size: u32,
     /// A `bw_soft_mode`.
     pub mode: u32,
-    /// Threads of BW_SOFT_ENGINE, up to 64; 0 is one.
+    /// Threads of BW_SOFT_ENGINE, up to 64; 0 means one.
     pub threads: u32,
     /// A `bw_soft_clock`.
     pub clock: u32,
-    /// Where its random-looking keys come from; 0: from the operating system.
+    /// Seed of its random-looking keys; 0: taken from the operating system.
     pub seed: u64,
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_soft_config {
-    const FIRST: usize = 24;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-/// Characters of a name, its end included.
+/// Characters of a name, including its NUL.
 pub const BW_NAME_MAX: usize = 64;
-/// Characters of a description, its end included.
+/// Characters of a description, including its NUL.
 pub const BW_TEXT_MAX: usize = 128;
 
-/// What a device is, and what it can do (`ibv_device_attr`, as far as it has a meaning here).
+/// What a device is, and what it supports (`ibv_device_attr`, as far as it applies).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_device_info {
@@ -72,39 +77,39 @@ pub struct bw_device_info {
     pub size: u32,
     /// READs and atomics in flight to one peer.
     pub max_qp_rd_atom: u32,
-    /// What `bw_device_open` takes.
+    /// Its name, for `bw_device_open`.
     pub name: [c_char; BW_NAME_MAX],
-    /// What it is, for people.
+    /// A description, for people.
     pub description: [c_char; BW_TEXT_MAX],
-    /// Queue pairs at once.
+    /// Maximum number of queue pairs.
     pub max_qp: u32,
-    /// Requests of one send or receive queue.
+    /// Maximum number of requests in a send or receive queue.
     pub max_qp_wr: u32,
-    /// Scatter/gather elements of one request.
+    /// Maximum number of scatter/gather elements of a request.
     pub max_sge: u32,
-    /// Inline bytes of one request.
+    /// Maximum inline bytes of a request.
     pub max_inline_data: u32,
-    /// Entries of one completion queue.
+    /// Maximum number of entries of a completion queue.
     pub max_cqe: u32,
-    /// Memory regions and windows at once.
+    /// Maximum number of memory regions and windows together.
     pub max_mr: u32,
-    /// Bytes of one memory region.
+    /// Maximum bytes of a memory region.
     pub max_mr_size: u64,
-    /// Bytes of one message.
+    /// Maximum bytes of a message.
     pub max_msg_sz: u64,
-    /// Shared receive queues at once.
+    /// Maximum number of shared receive queues.
     pub max_srq: u32,
-    /// Receives of one shared receive queue.
+    /// Maximum number of receives in a shared receive queue.
     pub max_srq_wr: u32,
-    /// Scatter/gather elements of one of its receives.
+    /// Maximum number of scatter/gather elements of such a receive.
     pub max_srq_sge: u32,
-    /// Queue pairs attached to one multicast group.
+    /// Maximum number of queue pairs attached to one multicast group.
     pub max_mcast_qp_attach: u32,
-    /// Partition keys of a port.
+    /// Maximum number of partition keys of a port.
     pub max_pkeys: u32,
-    /// Ports; they count from 1.
+    /// Number of ports; they count from 1.
     pub phys_port_cnt: u32,
-    /// Memory windows at once, of either type; they share the regions' keys.
+    /// Maximum number of memory windows, of either type; they share the keys of the regions.
     pub max_mw: u32,
     /// 0.
     pub reserved: u32,
@@ -139,7 +144,11 @@ impl Default for bw_device_info {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_device_info {
-    const FIRST: usize = 240;
+    const SIZES: &'static [usize] = &[
+        offset_of!(Self, max_srq),
+        offset_of!(Self, max_mw),
+        size_of::<Self>(),
+    ];
 }
 
 impl From<&DeviceInfo> for bw_device_info {
@@ -169,7 +178,7 @@ impl From<&DeviceInfo> for bw_device_info {
     }
 }
 
-/// As much of a text as fits, with its end.
+/// As much of a text as fits, with its NUL.
 pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut out = [0; N];
     for (to, from) in out[..N - 1].iter_mut().zip(text.bytes()) {
@@ -178,33 +187,43 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     out
 }
 
-/// Describes the device at `index` of the list of devices, from 0 on:
-/// `for (i = 0; bw_device_at(i, &info) == BW_OK; i++) …`. Set `info->size` before.
+/// Describes the device at `index` of the device list, counting from 0: `for (i = 0; bw_device_at(i,
+/// &info) == BW_OK; i++) …`. Set `info->size` before the call.
 ///
-/// Errors: `BW_ENODEV` behind the end of the list, `BW_ENULL`, `BW_ESIZE`.
+/// Past the end of the list `bw_last_error` says why there are no more devices: for each source of
+/// devices, and each device that cannot be used, what is missing and what to do. Examples: a library
+/// was not found, cannot be loaded or is too old; the kernel has no RDMA support or no device; there is
+/// no /dev/infiniband or no permission for it; libibverbs has no provider for the device.
+///
+/// Errors: `BW_ENODEV` past the end of the list, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_at(index: u32, info: *mut bw_device_info) -> c_int {
     guard(|| {
-        let list = Device::list();
-        let found = list.get(index as usize).ok_or_else(|| {
-            let text = format!("no device at {index}: there are {}", list.len());
+        let DeviceList {
+            devices, absent, ..
+        } = Device::list();
+        let found = devices.get(index as usize).ok_or_else(|| {
+            let mut text = format!("no device at {index}: there are {}", devices.len());
+            for absent in absent {
+                text += &format!("; {absent}");
+            }
             Failure::new(BW_ENODEV, text)
         })?;
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &found.into()) }
     })
 }
 
-/// Opens a device by name. "soft" is the software device that all of the process shares, inline and
-/// on the real clock; "auto" is the best that there is. "soft:NAME" is this process's node of the
-/// fabric of that name: its queue pairs reach those of all processes of the same user that have
-/// opened it too. Regions that are created on it are memory that these processes map. It does not
-/// survive a fork: the child opens it anew.
+/// Opens a device by name. "soft" is the software device that the whole process shares, inline and on
+/// the real clock. "auto" is the best device available; `bw_device_choice` explains the choice.
+/// "soft:NAME" is this process's node of the fabric of that name: its queue pairs reach those of all
+/// processes of the same user that have opened it as well. Regions that are created on it are memory
+/// that these processes map. It does not survive a fork: the child has to open it again.
 ///
 /// Owner: the caller, until `bw_device_close`.
-/// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (64 nodes are
-/// there already), `BW_ENULL`.
+/// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 64
+/// nodes already), `BW_EMEMORY`, `BW_EOTHER` (no thread or descriptor for it), `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_open(name: *const c_char, device: *mut *mut bw_device) -> c_int {
@@ -216,15 +235,16 @@ pub unsafe extern "C" fn bw_device_open(name: *const c_char, device: *mut *mut b
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         Ok(handle(Device::open(&name)?))
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(device, make) }
 }
 
-/// Opens a software device of one's own: queue pairs of other devices cannot reach it. `config` may
-/// be NULL: the default.
+/// Opens a private software device: queue pairs of other devices cannot reach it. If `config` is NULL
+/// the defaults are used.
 ///
 /// Owner: the caller, until `bw_device_close`.
-/// Errors: `BW_EINVAL`, `BW_ELIMIT`, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL`, `BW_ELIMIT`, `BW_EMEMORY`, `BW_EOTHER` (no thread or descriptor for it),
+/// `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_open_soft(
@@ -232,22 +252,22 @@ pub unsafe extern "C" fn bw_device_open_soft(
     device: *mut *mut bw_device,
 ) -> c_int {
     let make = || {
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         let config = soft_config(&unsafe { sized::read_or_default(config)? })?;
-        Ok(handle(Device::soft(config)))
+        Ok(handle(Device::try_soft(config)?))
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(device, make) }
 }
 
-/// Opens a node of the fabric of this name that is the caller's own: "lab" is the fabric of
-/// "soft:lab". A process can have several, and queue pairs of one reach those of another as they reach
-/// another process's; `bw_device_open` gives the one that the process shares. `config` may be NULL: the
-/// default; a fabric's clock is BW_CLOCK_REAL.
+/// Opens a private node of the fabric of this name: "lab" is the fabric of "soft:lab". A process can
+/// have several, and queue pairs of one reach those of another as they reach those of another process;
+/// `bw_device_open` opens the node that the process shares. If `config` is NULL the defaults are used;
+/// the clock of a fabric is BW_CLOCK_REAL.
 ///
 /// Owner: the caller, until `bw_device_close`.
-/// Errors: `BW_EINVAL` (no fabric can have this name, or the clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (64
-/// nodes are there already), `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL` (no fabric can have this name, or this clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (the
+/// fabric has 64 nodes already), `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_join(
@@ -261,16 +281,16 @@ pub unsafe extern "C" fn bw_device_join(
         }
         // SAFETY: not NULL, so a C string by the header's conventions.
         let fabric = unsafe { CStr::from_ptr(fabric) }.to_string_lossy();
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         let config = soft_config(&unsafe { sized::read_or_default(config)? })?;
         Ok(handle(Device::join(&fabric, config)?))
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(device, make) }
 }
 
-/// Opens the same device once more: another context, with asynchronous events of its own. Objects of
-/// the two cannot be combined, but their queue pairs reach each other.
+/// Opens the same device again: another context, with asynchronous events of its own. Objects of the
+/// two contexts cannot be combined, but their queue pairs reach each other.
 ///
 /// Owner: the caller, until `bw_device_close`.
 /// Errors: `BW_ENULL`.
@@ -280,7 +300,7 @@ pub unsafe extern "C" fn bw_device_reopen(
     device: *const bw_device,
     again: *mut *mut bw_device,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(again, || {
             Ok(handle(get(device, "device")?.device.reopen()?))
@@ -288,11 +308,25 @@ pub unsafe extern "C" fn bw_device_reopen(
     }
 }
 
-fn handle(device: Device) -> bw_device {
+pub(crate) fn handle(device: Device) -> bw_device {
+    let choice = device.choice().map(ToString::to_string);
     bw_device {
         device,
+        choice: CString::new(choice.unwrap_or_default()).unwrap_or_default(),
         used: Used::default(),
     }
+}
+
+/// Why "auto" chose this device, for people: it is the first with an active port, or, if there is none,
+/// the software device; and why each other device was passed over. Empty for a device that was opened
+/// by its own name, and for NULL. Never NULL; valid until `bw_device_close`.
+///
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_device_choice(device: *const bw_device) -> *const c_char {
+    // SAFETY: the header's conventions on handles.
+    let device = unsafe { get(device, "device") };
+    device.map_or(c"".as_ptr(), |device| device.choice.as_ptr())
 }
 
 const MAX_THREADS: u32 = 64;
@@ -324,9 +358,9 @@ fn soft_config(config: &bw_soft_config) -> Result<HcaConfig, Failure> {
     })
 }
 
-/// What the device is and can do. Set `info->size` before.
+/// Describes the device and its capabilities. Set `info->size` before the call.
 ///
-/// Errors: `BW_ENODEV` when it is gone, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_ENODEV` if the device is gone, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_query(
@@ -334,38 +368,39 @@ pub unsafe extern "C" fn bw_device_query(
     info: *mut bw_device_info,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
         let name = device.device.name();
-        let found = Device::list().into_iter().find(|info| info.name == name);
+        let mut devices = Device::list().devices.into_iter();
+        let found = devices.find(|info| info.name == name);
         let found =
             found.ok_or_else(|| Failure::new(BW_ENODEV, format!("the device {name} is gone")))?;
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &(&found).into()) }
     })
 }
 
-/// By whom a device's requests are executed, and how they get there.
+/// What executes a device's requests, and how they get there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_provider {
     /// The software device of this library.
     BW_PROVIDER_SOFT = 0,
-    /// A device of libibverbs, whose requests and completions go through it.
+    /// A device of libibverbs: requests and completions go through libibverbs.
     BW_PROVIDER_VERBS = 1,
-    /// A ConnectX device, whose rings the library writes and reads itself.
+    /// A ConnectX device whose rings the library writes and reads directly.
     BW_PROVIDER_MLX5 = 2,
 }
 
-/// Which way the device is driven: a `bw_provider`, 0 or more. A ConnectX device is BW_PROVIDER_VERBS
-/// where its rings cannot be had, or BELLWIRE_VERBS_ONLY=1 is in the environment.
+/// How the device is driven: a `bw_provider`, 0 or more. A ConnectX device is BW_PROVIDER_VERBS if its
+/// rings are not available, or if BELLWIRE_VERBS_ONLY=1 is set in the environment.
 ///
-/// Errors: `BW_EOTHER` for a way that this header has no number of, `BW_ENULL`.
+/// Errors: `BW_EOTHER` for a provider that this header has no number for, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_provider(device: *const bw_device) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let kind = unsafe { get(device, "device")? }.device.provider();
         match kind {
             ProviderKind::Soft => Ok(bw_provider::BW_PROVIDER_SOFT as c_int),
@@ -379,7 +414,7 @@ pub unsafe extern "C" fn bw_device_provider(device: *const bw_device) -> c_int {
     })
 }
 
-/// Lets requests go on whose time has come: those that wait for a receive at the peer, or for an
+/// Executes requests whose time has come: those that wait for a receive at the peer, or for an
 /// acknowledgement. Polling a completion queue does the same.
 ///
 /// Errors: `BW_ENULL`.
@@ -387,22 +422,23 @@ pub unsafe extern "C" fn bw_device_provider(device: *const bw_device) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_progress(device: *const bw_device) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         unsafe { get(device, "device")? }.device.progress();
         Ok(())
     })
 }
 
-/// Moves a virtual clock on by `nanoseconds`, and lets requests go on whose time has come.
+/// Advances a virtual clock by `nanoseconds`, and executes requests whose time has come.
 ///
-/// Errors: `BW_ECLOCK` when the clock is the real one, `BW_ENULL`.
+/// Errors: `BW_ECLOCK` if the device runs on the real clock, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_advance(device: *const bw_device, nanoseconds: u64) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
-        if device.device.advance(Duration::from_nanos(nanoseconds)) {
+        let by = Duration::from_nanos(nanoseconds);
+        if (device.device.as_soft()).is_some_and(|soft| soft.advance(by)) {
             return Ok(());
         }
         Err(Failure::new(
@@ -415,11 +451,11 @@ pub unsafe extern "C" fn bw_device_advance(device: *const bw_device, nanoseconds
 
 /// Closes a device.
 ///
-/// Errors: `BW_EBUSY` while there is anything of it, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while any of its objects exist, `BW_ENULL`.
 /// Thread: any; no other call on the device may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_close(device: *mut bw_device) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         take(device, "device", |device| {
             let users = "protection domains, completion queues or channels, XRC domains, events, \

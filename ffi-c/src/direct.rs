@@ -1,4 +1,4 @@
-//! Posting one request that has a function of its own, and ringing: the data path.
+//! Posting single requests, each by a function of its own, and ringing the doorbell: the data path.
 
 use crate::code::*;
 use crate::failure::post_code;
@@ -23,10 +23,10 @@ fn done(result: Result<(), PostError>) -> c_int {
 /// Posts to a queue whose requests need no address.
 ///
 /// # Safety
-/// The header on posting; the queue is good and the caller's own.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
 unsafe fn post_on<T, O: Operation, P: Payload>(
-    sq: *mut QpSendQueue<T>,
+    sq: &mut QpSendQueue<'_, T>,
     wr_id: u64,
     operation: O,
     payload: Option<P>,
@@ -42,14 +42,14 @@ where
     let Some(flags) = flags(send_flags) else {
         return BW_EINVAL as c_int;
     };
-    // SAFETY: the caller's promise, about the memory too.
-    done(unsafe { (*sq).post(wr_id, (), operation, payload, flags) })
+    // SAFETY: the caller keeps the header's conventions on posting, also for the memory of the request.
+    done(unsafe { sq.post(wr_id, (), operation, payload, flags) })
 }
 
-/// Posts one request that connections have.
+/// Posts one request to a connection, RC or UC.
 ///
 /// # Safety
-/// The header on posting.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
 unsafe fn post<O: Operation, P: Payload>(
     qp: *mut bw_qp,
@@ -62,7 +62,7 @@ where
     Rc: Supports<O>,
     Uc: Supports<O>,
 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on posting.
     unsafe {
         match sq(qp) {
             Ok((AnySq::Rc(sq), _inside)) => post_on(sq, wr_id, operation, payload, send_flags),
@@ -80,16 +80,17 @@ pub(crate) const fn at(addr: u64, rkey: u32) -> Remote {
 }
 
 /// # Safety
-/// `sge` is NULL or points to an element.
+/// `sge` is NULL or points to a scatter/gather element.
 #[inline(always)]
 pub(crate) unsafe fn element(sge: *const bw_sge) -> Option<Sge> {
-    // SAFETY: the same layout.
+    // SAFETY: both types have the same layout; the caller guarantees NULL or an element.
     unsafe { sge.cast::<Sge>().as_ref().copied() }
 }
 
-/// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_ring_sq`. This and
-/// the next functions are for connections, BW_QPT_RC and BW_QPT_UC, whose requests name no receiver.
-/// Of the `bw_send_flags` BW_SEND_INLINE has no effect on them: their names say it.
+/// Posts an RDMA WRITE of the memory that `sge` names; the device is not notified before `bw_ring_sq`.
+/// This and the following functions are for connections, BW_QPT_RC and BW_QPT_UC, whose requests need
+/// no address. BW_SEND_INLINE in `send_flags` has no effect on them: the function decides whether the
+/// data is inline.
 ///
 /// Errors: those of `bw_post_send`; `BW_EOPCODE` on other transports.
 /// Thread: the send queue's owner. Data path.
@@ -103,12 +104,12 @@ pub unsafe extern "C" fn bw_post_write(
     send_flags: u32,
 ) -> c_int {
     let remote = at(remote_addr, rkey);
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe { post(qp, wr_id, RdmaWrite { remote }, element(sge), send_flags) }
 }
 
-/// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
-/// not be registered, and may be reused when this returns.
+/// Posts an RDMA WRITE of `length` bytes at `data` inline: the memory need not be registered, and may
+/// be reused when this returns.
 ///
 /// Errors: those of `bw_post_send`.
 /// Thread: the send queue's owner. Data path.
@@ -123,7 +124,7 @@ pub unsafe extern "C" fn bw_post_write_inline(
     send_flags: u32,
 ) -> c_int {
     let remote = at(remote_addr, rkey);
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe {
         let payload = bytes(data, length).map(Inline);
         post(qp, wr_id, RdmaWrite { remote }, payload, send_flags)
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn bw_post_read(
     send_flags: u32,
 ) -> c_int {
     let remote = at(remote_addr, rkey);
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe {
         match sq(qp) {
             Ok((AnySq::Rc(sq), _inside)) => {
@@ -167,11 +168,11 @@ pub unsafe extern "C" fn bw_post_send_one(
     sge: *const bw_sge,
     send_flags: u32,
 ) -> c_int {
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe { post(qp, wr_id, Send {}, element(sge), send_flags) }
 }
 
-/// Posts a SEND of `length` bytes at `data`, as `bw_post_write_inline`.
+/// Posts a SEND of `length` bytes at `data` inline, as `bw_post_write_inline` does.
 ///
 /// Errors: those of `bw_post_send`.
 /// Thread: the send queue's owner. Data path.
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn bw_post_send_inline(
     length: u32,
     send_flags: u32,
 ) -> c_int {
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe {
         post(
             qp,
@@ -195,49 +196,48 @@ pub unsafe extern "C" fn bw_post_send_inline(
     }
 }
 
-/// Posts a receive into the memory that `sge` names. It cannot be used before `bw_ring_rq`.
+/// Posts a receive into the memory that `sge` names. The device is not notified before `bw_ring_rq`.
 ///
 /// Errors: those of `bw_post_recv`.
 /// Thread: the receive queue's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_post_recv_one(qp: *mut bw_qp, wr_id: u64, sge: *const bw_sge) -> c_int {
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     let (rq, _inside) = match unsafe { rq(qp) } {
         Ok(found) => found,
         Err(code) => return code as c_int,
     };
-    // SAFETY: as above.
+    // SAFETY: the header's conventions on posting.
     let Some(sge) = (unsafe { element(sge) }) else {
         return BW_ENULL as c_int;
     };
-    // SAFETY: as above.
+    // SAFETY: the header's conventions on posting.
     done(unsafe { rq.post(wr_id, &[sge]) })
 }
 
-/// Tells the device of the send requests posted one by one since the last ring. A software device in
-/// BW_SOFT_INLINE executes them here.
+/// Notifies the device of the send requests posted one by one since the last ring. A software device in
+/// BW_SOFT_INLINE executes them in this call.
 ///
-/// Errors: `BW_ENULL`.
+/// Errors: `BW_ESTATE` while the queue pair is on an id, `BW_ENULL`.
 /// Thread: the send queue's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ring_sq(qp: *mut bw_qp) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     let (sq, _inside) = match unsafe { sq(qp) } {
         Ok(found) => found,
         Err(code) => return code as c_int,
     };
-    // SAFETY: good for as long as the handle is.
-    each!(AnySq, sq, sq => unsafe { (*sq).ring() });
+    each!(AnySq, sq, sq => sq.ring());
     BW_OK as c_int
 }
 
-/// Tells the device of the receives posted one by one since the last ring.
+/// Notifies the device of the receives posted one by one since the last ring.
 ///
-/// Errors: `BW_ENULL`.
+/// Errors: `BW_ESTATE` while the queue pair is on an id, `BW_ENULL`.
 /// Thread: the receive queue's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ring_rq(qp: *mut bw_qp) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     let (rq, _inside) = match unsafe { rq(qp) } {
         Ok(found) => found,
         Err(code) => return code as c_int,

@@ -1,4 +1,4 @@
-//! The flight recorder: what a queue pair did last, for whoever has to find out why it failed.
+//! The flight recorder: what a queue pair did last, to find out why it failed.
 
 use crate::code::{BW_EINTERNAL, BW_EINVAL, BW_ELIMIT};
 use crate::failure::{Failure, guard};
@@ -7,6 +7,7 @@ use crate::qp::bw_qp;
 use crate::sized::{self, Versioned};
 use hw::recorder::{DumpOptions, Record};
 use std::ffi::{CStr, c_char, c_int};
+use std::io::{self, Write as _};
 
 /// How a dump is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ use std::ffi::{CStr, c_char, c_int};
 pub enum bw_dump_format {
     /// A line for each request, completion and note.
     BW_DUMP_TEXT = 0,
-    /// One JSON object, with the same facts.
+    /// One JSON object with the same contents.
     BW_DUMP_JSON = 1,
 }
 
@@ -22,12 +23,13 @@ pub enum bw_dump_format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_dump_flags {
-    /// Leave out the bytes that stand in the entries: inline data of sends, and short messages that came
-    /// within completion entries. They may be user data. No other memory of requests is ever read.
+    /// Leave out the bytes held in the queue entries: inline data of sends, and short messages that
+    /// arrived within completion queue entries. They may be user data. No other memory of requests is
+    /// ever read.
     BW_DUMP_NO_INLINE = 1,
 }
 
-/// What goes into a dump.
+/// Contents and format of a dump.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_dump_attr {
@@ -35,7 +37,8 @@ pub struct bw_dump_attr {
     pub size: u32,
     /// A `bw_dump_format`.
     pub format: u32,
-    /// Send entries, receives, and completions of each completion queue, at most: the last ones. 0 is 32.
+    /// Maximum number of send requests, receives, and completions of each completion queue: the last
+    /// ones. 0 means 32.
     pub entries: u32,
     /// Bits of `bw_dump_flags`.
     pub flags: u32,
@@ -43,7 +46,7 @@ pub struct bw_dump_attr {
 
 // SAFETY: repr(C), integers, without padding; the size is the first field.
 unsafe impl Versioned for bw_dump_attr {
-    const FIRST: usize = 16;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 impl bw_dump_attr {
@@ -63,7 +66,7 @@ impl bw_dump_attr {
         })
     }
 
-    /// Whether it is to be JSON.
+    /// Whether the format is JSON.
     fn is_json(&self) -> Result<bool, Failure> {
         match self.format {
             f if f == bw_dump_format::BW_DUMP_TEXT as u32 => Ok(false),
@@ -76,19 +79,20 @@ impl bw_dump_attr {
     }
 }
 
-/// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a string with its NUL: its
-/// last requests with how far each has come, its last completions, its changes of state, and what was
-/// noted by `bw_qp_note`. It is read from the rings, where a request stays until another is posted over
-/// it: dump a queue pair that failed before it is used again. `attr` may be NULL: text, the last 32
-/// of each. Nothing else changes by it. It takes as long as a change of state.
+/// Writes what the queue pair did last to `buffer`, of `capacity` bytes, as a NUL-terminated string:
+/// its last requests and the progress of each, its last completions, its changes of state, and the
+/// notes of `bw_qp_note`. It is read from the rings, where a request stays until another one overwrites
+/// it: dump a queue pair that failed before it is used again. If `attr` is NULL it is text with the
+/// last 32 of each. The call changes nothing, and takes about as long as a change of state.
 ///
-/// `length`, unless NULL, becomes the length of the string without its NUL. When `capacity` is not more
-/// than that the answer is `BW_ELIMIT`, `*length` says how long it would have been, and nothing else is
-/// written: `buffer` may be NULL with a `capacity` of 0, to ask.
+/// `length`, unless NULL, is set to the length of the string without its NUL. If `capacity` is not
+/// larger, `BW_ELIMIT` is returned, `*length` is set all the same, and nothing else is written: to ask
+/// for the length, `buffer` may be NULL with a `capacity` of 0.
 ///
-/// Errors: `BW_ELIMIT`, `BW_EINVAL` (a format or flags that there are not), `BW_ENULL`, `BW_ESIZE`.
-/// Thread: the owner of the queue pair and of its completion queues: nobody may post to it or poll them
-/// meanwhile.
+/// Errors: `BW_ELIMIT`, `BW_EINVAL` (an unknown format or unknown flags), `BW_EMEMORY`, `BW_ENULL`,
+/// `BW_ESIZE`.
+/// Thread: the owner of the queue pair and of its completion queues: no other thread may post to it or
+/// poll them meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_dump(
     qp: *mut bw_qp,
@@ -98,11 +102,12 @@ pub unsafe extern "C" fn bw_qp_dump(
     length: *mut usize,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles and sized structs.
+        // SAFETY: the header's conventions on handles and sized structs.
         let (qp, attr) = unsafe { (get_mut(qp, "queue pair")?, sized::read_or_default(attr)?) };
         let options = attr.options()?;
         let place = Place::new(&attr, buffer, capacity, length)?;
-        // SAFETY: the header on threads, and on what is the program's to write.
+        // SAFETY: the header's conventions on threads; the buffer and the length are the program's to
+        // write.
         unsafe {
             let record = qp.dump(&options)?;
             place.write(&record)
@@ -110,7 +115,7 @@ pub unsafe extern "C" fn bw_qp_dump(
     })
 }
 
-/// Where a dump goes, and how.
+/// The destination and the format of a dump.
 pub(crate) struct Place {
     json: bool,
     buffer: *mut c_char,
@@ -137,49 +142,90 @@ impl Place {
     }
 
     /// # Safety
-    /// `buffer` has as many bytes; `length` is NULL, or may be written to.
+    /// `buffer` has `capacity` bytes; `length` is NULL, or may be written.
     pub(crate) unsafe fn write(&self, record: &Record) -> Result<(), Failure> {
-        let text = if self.json {
-            serde_json::to_string(record)
-                .map_err(|error| Failure::new(BW_EINTERNAL, error.to_string()))?
-        } else {
-            record.to_string()
-        };
-        // SAFETY: the caller's promise.
+        // The length is computed first: there may be no memory for a copy.
+        // SAFETY: nothing is written, as the room is 0.
+        let text = unsafe { self.text(record, std::ptr::null_mut(), 0)? };
+        // SAFETY: the caller guarantees that `length` is NULL or may be written.
         if let Some(length) = unsafe { self.length.as_mut() } {
-            *length = text.len();
+            *length = text;
         }
         let capacity = self.capacity;
-        if capacity <= text.len() {
-            let needed = text.len() + 1;
+        if capacity <= text {
+            let needed = text + 1;
             let text = format!("the buffer has {capacity} bytes, the dump needs {needed}");
             return Err(Failure::new(BW_ELIMIT, text));
         }
-        // SAFETY: not NULL, and longer than the string; the text is no part of it.
+        // SAFETY: not NULL, and longer than the string.
         unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), self.buffer.cast(), text.len());
-            self.buffer.add(text.len()).write(0);
+            self.text(record, self.buffer.cast(), text)?;
+            self.buffer.add(text).write(0);
         }
+        Ok(())
+    }
+
+    /// Writes the first `room` bytes of the text to `to`, and returns the length of the whole text.
+    ///
+    /// # Safety
+    /// `to` has `room` bytes.
+    unsafe fn text(&self, record: &Record, to: *mut u8, room: usize) -> Result<usize, Failure> {
+        let mut text = Text {
+            to,
+            room,
+            length: 0,
+        };
+        let written = if self.json {
+            serde_json::to_writer(&mut text, record).map_err(|error| error.to_string())
+        } else {
+            write!(text, "{record}").map_err(|error| error.to_string())
+        };
+        written.map_err(|error| Failure::new(BW_EINTERNAL, error))?;
+        Ok(text.length)
+    }
+}
+
+/// Keeps the first bytes of a text, and counts all of them.
+struct Text {
+    to: *mut u8,
+    room: usize,
+    length: usize,
+}
+
+impl io::Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let wanted = bytes.len().min(self.room.saturating_sub(self.length));
+        if wanted != 0 {
+            // SAFETY: within the room at `to`, which `bytes` does not overlap.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.to.add(self.length), wanted)
+            };
+        }
+        self.length += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Remembers `text`, with the time, among the queue pair's changes of state, for its dump: an
-/// asynchronous event that came, a step of a recovery. The last 64 are kept.
+/// Adds `text`, with the time, to the queue pair's changes of state, for its dump: an asynchronous
+/// event that arrived, or a step of a recovery. The last 64 are kept.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_note(qp: *mut bw_qp, text: *const c_char) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let qp = unsafe { get_mut(qp, "queue pair")? };
         if text.is_null() {
             return Err(Failure::null("the text"));
         }
-        // SAFETY: the header on strings.
+        // SAFETY: the header's conventions on strings.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-        // SAFETY: the header on threads.
+        // SAFETY: the header's conventions on threads.
         unsafe { qp.note(text.into_owned()) }
     })
 }

@@ -1,4 +1,4 @@
-//! Asynchronous events: what no completion tells.
+//! Asynchronous events.
 
 use crate::code::BW_EINVAL;
 use crate::device::bw_device;
@@ -9,7 +9,7 @@ use crate::used::User;
 use hw::event::{AsyncEvent, Element, EventType};
 use std::ffi::c_int;
 
-/// What an event is about: which number `bw_async_event_info.number` is.
+/// The kind of object that an event is about, and so what `bw_async_event_info.number` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_element {
@@ -27,14 +27,14 @@ pub enum bw_element {
     BW_ELEMENT_PORT = 5,
 }
 
-/// An asynchronous event that was got and is to be acknowledged.
+/// An asynchronous event that was taken and has to be acknowledged.
 #[derive(Debug)]
 pub struct bw_async_event {
     pub(crate) event: AsyncEvent,
     _device: User,
 }
 
-/// What an asynchronous event tells (`ibv_async_event`).
+/// The contents of an asynchronous event (`ibv_async_event`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_async_event_info {
@@ -42,18 +42,18 @@ pub struct bw_async_event_info {
     pub size: u32,
     /// A `bw_event_type`.
     pub event_type: u32,
-    /// What it is about: a `bw_element`.
+    /// The kind of object that it is about: a `bw_element`.
     pub element: u32,
-    /// The number of that.
+    /// The number of the object.
     pub number: u32,
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_async_event_info {
-    const FIRST: usize = 16;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-/// What an event is about: a `bw_element`, and its number.
+/// The object that an event is about: a `bw_element`, and its number.
 pub(crate) fn element_number(element: Element) -> (u32, u32) {
     use bw_element::*;
     let (element, number) = match element {
@@ -79,7 +79,7 @@ impl From<&AsyncEvent> for bw_async_event_info {
     }
 }
 
-/// The event of a number that a program gave.
+/// The event of a number that the program gave.
 pub(crate) fn event_type(number: u32) -> Result<EventType, Failure> {
     let known = u8::try_from(number).ok().and_then(EventType::from_number);
     known.ok_or_else(|| {
@@ -88,41 +88,41 @@ pub(crate) fn event_type(number: u32) -> Result<EventType, Failure> {
     })
 }
 
-/// The descriptor of a device's asynchronous events, 0 or more: readable while one is queued. For poll
-/// and epoll, not to be read or closed.
+/// Returns the descriptor of a device's asynchronous events, 0 or more: readable while one is queued.
+/// For poll and epoll; it must not be read or closed.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_async_fd(device: *const bw_device) -> c_int {
-    // SAFETY: the header on handles.
+pub unsafe extern "C" fn bw_device_async_fd(device: *const bw_device) -> c_int {
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(get(device, "device")?.device.async_fd()) })
 }
 
-/// Whether `bw_get_async_event` answers `BW_EAGAIN` where it would block: the descriptor's flag
-/// O_NONBLOCK, which the program may set itself as well.
+/// Sets whether `bw_get_async_event` returns `BW_EAGAIN` instead of blocking. This is the descriptor's
+/// flag O_NONBLOCK, which the program may also set itself.
 ///
-/// Errors: `BW_EOTHER` when the system refuses, `BW_ENULL`.
+/// Errors: `BW_EOTHER` if the system refuses, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_async_set_nonblocking(
+pub unsafe extern "C" fn bw_device_async_set_nonblocking(
     device: *const bw_device,
     nonblocking: c_int,
 ) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let device = get(device, "device")?;
         Ok(device.device.set_async_nonblocking(nonblocking != 0)?)
     })
 }
 
-/// Takes the oldest asynchronous event (`ibv_get_async_event`), and tells in `info` what it says; set
-/// `info->size` before. Blocks when there is none. Events of a queue come to the device that it was
-/// created on, those of a port or the device to every one that was opened.
+/// Takes the oldest asynchronous event (`ibv_get_async_event`), and writes its contents to `info`; set
+/// `info->size` before the call. Blocks if there is none. Events of a queue are delivered to the device
+/// handle that it was created on, those of a port or the device to every handle that was opened.
 ///
 /// Owner: the caller, until `bw_ack_async_event`. It keeps the device open. Destroying the queue that
 /// it is about waits for the acknowledgement.
-/// Errors: `BW_EAGAIN` when there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EAGAIN` if there is none and the descriptor does not block, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_get_async_event(
@@ -130,11 +130,11 @@ pub unsafe extern "C" fn bw_get_async_event(
     info: *mut bw_async_event_info,
     event: *mut *mut bw_async_event,
 ) -> c_int {
-    // SAFETY: the header on handles, sized structs and results.
+    // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
         give(event, || {
             let device = get(device, "device")?;
-            // Before an event is taken that could not be told.
+            // Checks `info` before an event is taken that could not be written.
             sized::write(info, &bw_async_event_info::default())?;
             let event = device.device.get_async_event()?;
             sized::write(info, &(&event).into())?;
@@ -146,12 +146,12 @@ pub unsafe extern "C" fn bw_get_async_event(
     }
 }
 
-/// Acknowledges an asynchronous event (`ibv_ack_async_event`); the handle is gone then.
+/// Acknowledges an asynchronous event (`ibv_ack_async_event`), and destroys its handle.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_ack_async_event(event: *mut bw_async_event) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(event, "asynchronous event", |_| Ok(())) })
 }

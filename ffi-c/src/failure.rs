@@ -2,18 +2,20 @@
 
 use crate::code::*;
 use hw::connect::tcp::TcpError;
+use hw::memory::MemoryError;
 use hw::queue::PostError;
 use hw::state::ModifyError;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Bytes that are kept of a text, its end included.
-const TEXT: usize = 512;
+/// Bytes kept of a text, including its NUL: it may hold the reason for each of several devices.
+const TEXT: usize = 2048;
 
 thread_local! {
-    /// Without a destructor, so that it can be read for as long as the thread runs.
+    /// Has no destructor, so that it can be read for as long as the thread runs.
     static LAST: UnsafeCell<[u8; TEXT]> = const { UnsafeCell::new([0; TEXT]) };
 }
 
@@ -36,7 +38,7 @@ impl Failure {
     }
 }
 
-/// The port is taken, or there is no way to an address.
+/// The port is taken, or the address cannot be reached.
 fn is_unreachable(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     let kind = error.kind();
@@ -58,13 +60,17 @@ impl From<hw::Error> for Failure {
             | Error::WindowsBound { .. }
             | Error::XrcdOfFile { exists: true } => BW_EBUSY,
             Error::Exhausted { .. } => BW_EEXHAUSTED,
-            Error::TooLarge { .. } | Error::PrivateData { .. } => BW_ELIMIT,
-            Error::BadRegion { .. }
+            Error::TooLarge { given: 1.., .. } | Error::PrivateData { .. } => BW_ELIMIT,
+            Error::TooLarge { given: 0, .. }
+            | Error::Memory(
+                MemoryError::ZeroLength | MemoryError::BadName | MemoryError::NoSuchNode { .. },
+            )
+            | Error::BadRegion { .. }
             | Error::AccessWithoutLocalWrite
+            | Error::NotExclusive { .. }
             | Error::OutOfRange { .. }
             | Error::FabricName { .. }
             | Error::FabricClock
-            | Error::FabricMemory { .. }
             | Error::XrcSrq { .. }
             | Error::XrcdOfFile { exists: false }
             | Error::UnknownQp { .. }
@@ -80,7 +86,6 @@ impl From<hw::Error> for Failure {
             | Error::CmEventAsFault { .. }
             | Error::NoJournal
             | Error::ZeroBasedRegion
-            | Error::SoftOnly { .. }
             | Error::WrongElement { .. }
             | Error::UnknownElement { .. }
             | Error::Slab(_) => BW_EINVAL,
@@ -95,6 +100,7 @@ impl From<hw::Error> for Failure {
             Error::CmSpace => BW_ETRANSPORT,
             Error::CmNoQp { .. } => BW_ENULL,
             Error::Io { error, .. } if is_unreachable(error) => BW_ECONN,
+            Error::Io { error, .. } if error.kind() == ErrorKind::OutOfMemory => BW_EMEMORY,
             Error::Attach(_) => BW_ECQROOM,
             Error::Modify(
                 ModifyError::IllegalTransition(_)
@@ -125,17 +131,17 @@ impl From<TcpError> for Failure {
     }
 }
 
-impl From<hw::memory::MemoryError> for Failure {
-    fn from(error: hw::memory::MemoryError) -> Self {
+impl From<MemoryError> for Failure {
+    fn from(error: MemoryError) -> Self {
         hw::Error::from(error).into()
     }
 }
 
-/// Runs a set-up call: what it answers, or the code of its failure. The failure's text, or that of a
-/// panic, is kept for `bw_last_error`.
+/// Runs a set-up call, and returns its result or the code of its failure. The text of the failure, or
+/// of a panic, is kept for `bw_last_error`.
 pub(crate) fn guard<R: Answer>(call: impl FnOnce() -> Result<R, Failure>) -> c_int {
-    // Whatever the call had in its hands when it panicked is the caller's to destroy, and is made
-    // of parts that stand a panic (see the header on BW_EINTERNAL).
+    // The objects of a call that panicked can only be destroyed by the caller, and are made of parts
+    // that tolerate a panic (see the header's conventions on BW_EINTERNAL).
     let failure = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(answer)) => return answer.number(),
         Ok(Err(failure)) => failure,
@@ -145,7 +151,7 @@ pub(crate) fn guard<R: Answer>(call: impl FnOnce() -> Result<R, Failure>) -> c_i
     failure.code as c_int
 }
 
-/// What a set-up call answers when it succeeds.
+/// The result of a set-up call that succeeds.
 pub(crate) trait Answer {
     fn number(self) -> c_int;
 }
@@ -162,14 +168,14 @@ impl Answer for hw::state::QpState {
     }
 }
 
-/// A port of TCP.
+/// A TCP port.
 impl Answer for u16 {
     fn number(self) -> c_int {
         self.into()
     }
 }
 
-/// A count, or what is told by a number.
+/// A count, or a value that is returned as a number.
 impl Answer for c_int {
     fn number(self) -> c_int {
         self
@@ -196,24 +202,24 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 fn keep(text: &str) {
-    // At the end of a thread there may be no place left to keep it.
+    // When a thread exits its storage may already be gone.
     let _ = LAST.try_with(|last| {
         let mut length = text.len().min(TEXT - 1);
         while !text.is_char_boundary(length) {
             length -= 1;
         }
-        // SAFETY: this thread's own, and no reference to it leaves this function.
+        // SAFETY: it belongs to this thread, and no reference to it leaves this function.
         let last = unsafe { &mut *last.get() };
         last[..length].copy_from_slice(&text.as_bytes()[..length]);
         last[length] = 0;
     });
 }
 
-/// What the last set-up call that failed on this thread has to say beyond its code: what was asked
-/// for, what there is, what to do. Empty when none has failed. Never NULL; it stays until the next
-/// set-up call fails on this thread.
+/// Details of the last set-up call that failed on this thread: what was requested, what is available,
+/// what to do. Empty when none has failed. Never NULL; valid until the next set-up call fails on this
+/// thread.
 ///
-/// The data path leaves it as it is: its codes say all.
+/// The data path does not change it: its codes say everything.
 ///
 /// Thread: any; each has a text of its own.
 #[unsafe(no_mangle)]
@@ -232,7 +238,7 @@ pub(crate) fn post_code(error: PostError) -> bw_error {
         PostError::TooManySges { .. } => BW_ETOOMANYSGE,
         PostError::InlineTooLong { .. } => BW_EINLINE,
         PostError::SgeTooLong { .. } | PostError::BlockTooShort { .. } => BW_ESGELENGTH,
-        // Of reposting alone, which C has not.
+        // Only reposting returns this, which the C interface does not have.
         PostError::NoEntry => BW_EINVAL,
     }
 }

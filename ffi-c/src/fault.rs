@@ -31,10 +31,12 @@ pub enum bw_fault_family {
 pub enum bw_peer_fault {
     /// It asks for a recovery.
     BW_PEER_RECOVERS = 0,
-    /// It has closed its end, in good order.
+    /// It has closed its end in an orderly shutdown.
     BW_PEER_CLOSED = 1,
-    /// It cannot be reached any more, or makes no sense.
+    /// It can no longer be reached, or its messages make no sense.
     BW_PEER_LOST = 2,
+    /// Another process replies in its place, and does not know the link.
+    BW_PEER_RESTARTED = 3,
 }
 
 /// The queue that a request was posted to.
@@ -49,13 +51,13 @@ pub enum bw_work_queue {
     BW_QUEUE_SRQ = 2,
 }
 
-/// Whose `vendor_err` it is.
+/// The vendor of `vendor_err`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_vendor {
-    /// That of a device whose codes are not known here.
+    /// A device whose vendor codes are not known here.
     BW_VENDOR_NONE = 0,
-    /// That of a ConnectX device.
+    /// A ConnectX device.
     BW_VENDOR_CONNECTX = 1,
 }
 
@@ -67,10 +69,10 @@ pub struct bw_fault {
     pub size: u32,
     /// A `bw_fault_family`.
     pub family: u32,
-    /// Its number. Those that this library does not know have a class too.
+    /// The number within the family. Numbers that this library does not know have a class, too.
     pub number: i32,
-    /// Of a completion: the queue pair's `bw_qp_type`. Like all that follows, otherwise not looked
-    /// at.
+    /// Of a completion: the queue pair's `bw_qp_type`. In other families this field and all that follow
+    /// are ignored.
     pub transport: u32,
     /// A `bw_work_queue`.
     pub queue: u32,
@@ -87,27 +89,27 @@ pub struct bw_fault {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_fault {
-    const FIRST: usize = 36;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-/// What a fault means for the program. docs/faults.md has all of them. The texts are static, and
+/// What a fault means for the program. docs/faults.md lists all of them. The texts are static, and
 /// never NULL.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_class {
     /// `sizeof(bw_class)`.
     pub size: u32,
-    /// How far it reaches: a `bw_scope`.
+    /// How far the fault reaches: a `bw_scope`.
     pub scope: u32,
-    /// Who most likely has to mend it: a `bw_blame`.
+    /// Where its cause most likely has to be fixed: a `bw_blame`.
     pub blame: u32,
-    /// Whether the same request can succeed if it is tried again: a `bw_retry`.
+    /// Whether the same request can succeed if it is retried: a `bw_retry`.
     pub retry: u32,
-    /// What it says of the request at the peer: a `bw_execution`.
+    /// What it says about the execution of the request at the peer: a `bw_execution`.
     pub execution: u32,
-    /// What makes work possible again: a `bw_recovery`.
+    /// What restores operation: a `bw_recovery`.
     pub recovery: u32,
-    /// The fault's name, as `RETRY_EXC_ERR`; `UNKNOWN` for a number that has none.
+    /// The fault's name, such as `RETRY_EXC_ERR`; `UNKNOWN` for a number that has none.
     pub name: *const c_char,
     /// What happened.
     pub text: *const c_char,
@@ -134,10 +136,10 @@ impl Default for bw_class {
     }
 }
 
-// SAFETY: repr(C), integers and pointers to which any bytes are a value, without padding: the
-// integers fill 24 bytes. The size is the first field.
+// SAFETY: repr(C), integers and pointers for which any bytes are a value, without padding: the integers
+// fill 24 bytes. The size is the first field.
 unsafe impl Versioned for bw_class {
-    const FIRST: usize = 24 + 4 * size_of::<*const c_char>();
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 fn pointer(text: Text) -> *const c_char {
@@ -203,9 +205,10 @@ impl From<Fault> for bw_fault {
             Fault::Cm(event) => of(BW_FAMILY_CM, event.number().into()),
             Fault::UnknownCm(number) => of(BW_FAMILY_CM, number.cast_signed()),
             Fault::Errno(number) => of(BW_FAMILY_ERRNO, number),
-            Fault::Peer => of(BW_FAMILY_PEER, BW_PEER_RECOVERS as i32),
+            Fault::PeerRecovery => of(BW_FAMILY_PEER, BW_PEER_RECOVERS as i32),
             Fault::PeerClosed => of(BW_FAMILY_PEER, BW_PEER_CLOSED as i32),
             Fault::PeerLost => of(BW_FAMILY_PEER, BW_PEER_LOST as i32),
+            Fault::PeerRestarted => of(BW_FAMILY_PEER, BW_PEER_RESTARTED as i32),
         }
     }
 }
@@ -259,9 +262,10 @@ impl bw_fault {
             2 => Ok(Fault::cm(number)),
             3 => Ok(Fault::Errno(self.number)),
             4 => match self.number {
-                0 => Ok(Fault::Peer),
+                0 => Ok(Fault::PeerRecovery),
                 1 => Ok(Fault::PeerClosed),
                 2 => Ok(Fault::PeerLost),
+                3 => Ok(Fault::PeerRestarted),
                 _ => Err(invalid("number", number, "bw_peer_fault")),
             },
             other => Err(invalid("family", other, "bw_fault_family")),
@@ -269,17 +273,17 @@ impl bw_fault {
     }
 }
 
-/// Tells what a fault means and what to do about it. Every number of a family has a class.
+/// Writes what a fault means, and what to do about it, to `class`. Every number of a family has a class.
 ///
-/// Errors: `BW_EINVAL` for a family, transport, queue, opcode, vendor or `bw_peer_fault` that there is
-/// not, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL` for an unknown family, transport, queue, opcode, vendor or `bw_peer_fault`,
+/// `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, told: *mut bw_class) -> c_int {
-    // SAFETY: the header on sized structs.
+pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, class: *mut bw_class) -> c_int {
+    // SAFETY: the header's conventions on sized structs.
     guard(|| unsafe {
         let fault = sized::read(fault)?;
-        sized::write(told, &fault.checked()?.into())
+        sized::write(class, &fault.checked()?.into())
     })
 }
 

@@ -168,7 +168,7 @@ pub enum bw_scope {
 #[repr(C)]
 pub enum bw_blame {
     /// Nobody: it is news, or it follows from another fault.
-    BW_BLAME_NOBODY = 0,
+    BW_BLAME_NONE = 0,
     /// This program.
     BW_BLAME_LOCAL_PROGRAM = 1,
     /// The program at the peer.
@@ -194,7 +194,7 @@ pub enum bw_retry {
     /// It cannot succeed as it is: change it.
     BW_RETRY_NEVER = 2,
     /// There is nothing to try again.
-    BW_RETRY_DOES_NOT_APPLY = 3,
+    BW_RETRY_NOT_APPLICABLE = 3,
 }
 
 /// What a fault says of the request at the peer.
@@ -208,7 +208,7 @@ pub enum bw_execution {
     /// It may have been executed or not.
     BW_EXECUTION_UNKNOWN = 2,
     /// Nothing: it is not about a request to the peer.
-    BW_EXECUTION_DOES_NOT_APPLY = 3,
+    BW_EXECUTION_NOT_APPLICABLE = 3,
 }
 
 /// What makes work possible again.

@@ -1,11 +1,11 @@
-//! Handles: how objects are given to the program, found again, and taken back.
+//! Handles: how objects are given to the program, found by their handles, and destroyed.
 
 use crate::code::BW_ENULL;
 use crate::failure::{Failure, guard};
 use std::ffi::c_int;
 
-/// A set-up call that makes an object, and gives its handle to the program; NULL when it fails, for
-/// whatever reason: `make` looks at the call's other arguments, too.
+/// Runs a set-up call that creates an object, and writes its handle to `to`, or NULL when it fails.
+/// `make` also checks the call's other arguments, so that NULL is written for their errors as well.
 ///
 /// # Safety
 /// `to` is NULL, or a place for a pointer.
@@ -26,51 +26,58 @@ pub(crate) unsafe fn give<T>(to: *mut *mut T, make: impl FnOnce() -> Result<T, F
 /// The object behind a handle.
 ///
 /// # Safety
-/// `handle` is NULL, or one that was given and not taken; nobody changes the object meanwhile.
+/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing changes the object meanwhile.
 pub(crate) unsafe fn get<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing changes the
+    // object.
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::null(what))
 }
 
-/// As [`get`], to change it.
+/// The object behind a handle, to be changed.
 ///
 /// # Safety
-/// As there; nobody else uses the object meanwhile.
+/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing else uses the object
+/// meanwhile.
 pub(crate) unsafe fn get_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing else uses the
+    // object.
     unsafe { handle.as_mut() }.ok_or_else(|| Failure::null(what))
 }
 
-/// Destroys the object behind a handle, if `check` lets it.
+/// Destroys the object behind a handle if `check` allows it.
 ///
 /// # Safety
-/// `handle` is NULL, or one that was given and not taken; nobody uses the object any more.
+/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing else uses the object any
+/// more.
 pub(crate) unsafe fn take<T>(
     handle: *mut T,
     what: &str,
     check: impl FnOnce(&mut T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing else uses the
+    // object.
     unsafe { take_with(handle, what, check) }.map(drop)
 }
 
-/// As [`take`], to end the object in another way than by dropping it.
+/// As [`take`], but returns the object instead of dropping it.
 ///
 /// # Safety
-/// As there.
+/// `handle` is NULL, or came from [`give`] and was not destroyed; nothing else uses the object any
+/// more.
 pub(crate) unsafe fn take_with<T>(
     handle: *mut T,
     what: &str,
     check: impl FnOnce(&mut T) -> Result<(), Failure>,
 ) -> Result<Box<T>, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees a handle that is NULL or valid, and that nothing else uses the
+    // object.
     check(unsafe { get_mut(handle, what)? })?;
     // SAFETY: from `give`, and taken once.
     Ok(unsafe { Box::from_raw(handle) })
 }
 
-// The header on threads: these may be used by any, queues by one at a time, a queue pair's two queues
-// by one each.
+// The header's conventions on threads: any thread may use these, one thread at a time a queue, and one
+// thread each the two queues of a queue pair.
 const _: () = {
     const fn any<T: Send + Sync>() {}
     const fn one<T: Send>() {}
@@ -99,6 +106,6 @@ const _: () = {
     one::<hw::Qp<hw::wqe::Uc>>();
     one::<hw::Qp<hw::wqe::Ud>>();
     one::<hw::Qp<hw::wqe::Xrc>>();
-    one::<hw::RcSendQueue>();
-    one::<hw::QpRecvQueue>();
+    one::<hw::RcSendQueue<'static>>();
+    one::<hw::QpRecvQueue<'static>>();
 };

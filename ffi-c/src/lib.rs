@@ -1,13 +1,16 @@
 //! The C ABI of bellwire: what `include/bellwire.h` declares.
 //!
-//! The conventions are stated once, at the top of the header (`cbindgen.toml`). How they are kept:
+//! The conventions are stated once, in the header's introduction (`cbindgen.toml`). How they are
+//! implemented:
 //!
 //! - Set-up calls run in [`failure::guard`]: a failure becomes a code and a text, a panic a code.
 //! - The data path ([`post`], [`direct`], [`batch`], [`wc`], [`completion`], [`slab`] and
-//!   [`slab_cache`] but for their making and end) has no guard and cannot panic; if it did, an `extern "C"`
-//!   function aborts rather than unwind into C.
-//! - Numbers that C gives are integers here, never enums: a value that no enum has is an error.
-//! - A handle counts its users ([`used`]), so that it cannot be destroyed under them.
+//!   [`slab_cache`], except where they create and destroy) has no guard and cannot panic; if it did, an
+//!   `extern "C"` function aborts rather than unwind into C.
+//! - Numbers that C passes are integers here, never enums: a value that the enum does not have is an
+//!   error.
+//! - Structs grow at their end: those with a size in `sized`, elements of arrays in `array`.
+//! - A handle counts its users ([`used`]), so that it cannot be destroyed while it is in use.
 
 #![allow(
     non_camel_case_types,
@@ -88,6 +91,7 @@ pub mod link;
 
 pub mod soft;
 
+mod array;
 mod entered;
 mod handle;
 mod sized;

@@ -12,7 +12,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A protection domain: queue pairs reach only memory of their own.
+/// A protection domain: queue pairs reach only memory of the same domain.
 #[derive(Debug)]
 pub struct bw_pd {
     pub(crate) pd: Pd,
@@ -23,7 +23,7 @@ pub struct bw_pd {
 /// Memory of the program that is registered with a device.
 #[derive(Debug)]
 pub struct bw_mr {
-    /// There, but while it is being destroyed.
+    /// `None` only while it is being destroyed.
     mr: Option<Mr>,
     _pd: User,
 }
@@ -42,13 +42,13 @@ impl bw_mr {
             .ok_or_else(|| Failure::null("memory region"))
     }
 
-    /// It moved to this domain.
+    /// Moves the memory region to this domain.
     pub(crate) fn is_of(&mut self, pd: &bw_pd) {
         self._pd = pd.used.by();
     }
 }
 
-/// Memory that the library has reserved, and registered with a device.
+/// Memory that the library has allocated and registered with a device.
 #[derive(Debug)]
 pub struct bw_region {
     pub(crate) region: Arc<Region>,
@@ -60,30 +60,30 @@ pub struct bw_region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_pages {
-    /// The largest that can be had: 1 GiB, 2 MiB, transparent huge pages, base pages. A kind is tried
-    /// only if the region fills at least one page of it. Only to ask for.
+    /// The largest pages available: 1 GiB, 2 MiB, transparent huge pages, base pages. A size is tried
+    /// only if the region fills at least one page of it. Only valid as a request.
     BW_PAGES_AUTO = 0,
     /// 1 GiB hugetlb pages.
     BW_PAGES_HUGE_1G = 1,
     /// 2 MiB hugetlb pages.
     BW_PAGES_HUGE_2M = 2,
-    /// Base pages that the kernel is advised to make 2 MiB pages of.
+    /// Base pages that the kernel is advised to merge into 2 MiB pages.
     BW_PAGES_TRANSPARENT = 3,
     /// The machine's base pages (4 KiB on x86-64).
     BW_PAGES_BASE = 4,
 }
 
-/// Registered memory.
+/// Description of registered memory.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_mr_info {
     /// `sizeof(bw_mr_info)`.
     pub size: u32,
-    /// Rights: `bw_access_flags`.
+    /// Access rights: `bw_access_flags`.
     pub access: u32,
-    /// Where it starts: the address that requests name it by.
+    /// Its first address, by which requests name it.
     pub addr: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u64,
     /// The key for requests of this side.
     pub lkey: u32,
@@ -93,10 +93,10 @@ pub struct bw_mr_info {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_mr_info {
-    const FIRST: usize = 32;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-/// How a region is to be made. `bw_region_attr_default` fills it.
+/// How a region is made. `bw_region_attr_default` fills it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_region_attr {
@@ -104,13 +104,13 @@ pub struct bw_region_attr {
     pub size: u32,
     /// The pages to use: a `bw_pages`.
     pub pages: u32,
-    /// Bytes; rounded up to whole pages.
+    /// Length in bytes; rounded up to whole pages.
     pub length: u64,
-    /// Rights: `bw_access_flags`.
+    /// Access rights: `bw_access_flags`.
     pub access: u32,
-    /// Takes the memory from this NUMA node, and from no other; from any when less than 0.
+    /// NUMA node that the memory is taken from exclusively; less than 0: any.
     pub numa_node: i32,
-    /// Not 0: locks the memory, mlock(2).
+    /// Not 0: locks the memory, see mlock(2).
     pub lock: u32,
     /// 0.
     pub reserved: u32,
@@ -130,30 +130,30 @@ impl Default for bw_region_attr {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_region_attr {
-    const FIRST: usize = 32;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-/// What a region is.
+/// Description of a region.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_region_info {
     /// `sizeof(bw_region_info)`.
     pub size: u32,
-    /// Rights: `bw_access_flags`.
+    /// Access rights: `bw_access_flags`.
     pub access: u32,
-    /// Where it starts, aligned to a page.
+    /// Its first address, aligned to a page.
     pub addr: u64,
-    /// Its bytes: what was asked for, in whole pages.
+    /// Its length in bytes: what was requested, in whole pages.
     pub length: u64,
     /// The key for requests of this side.
     pub lkey: u32,
     /// The key for the peer's requests.
     pub rkey: u32,
-    /// Bytes of a page; of BW_PAGES_TRANSPARENT the 2 MiB that the region is aligned to.
+    /// Bytes of a page; with BW_PAGES_TRANSPARENT the 2 MiB that the region is aligned to.
     pub page_size: u64,
-    /// The pages that it got: a `bw_pages`, but not BW_PAGES_AUTO.
+    /// The pages that it consists of: a `bw_pages`, but never BW_PAGES_AUTO.
     pub pages: u32,
     /// 0.
     pub reserved: u32,
@@ -178,9 +178,9 @@ impl Default for bw_region_info {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_region_info {
-    const FIRST: usize = 176;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 /// Creates a protection domain.
@@ -190,7 +190,7 @@ unsafe impl Versioned for bw_region_info {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_pd_create(device: *const bw_device, pd: *mut *mut bw_pd) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(pd, || {
             let device = get(device, "device")?;
@@ -205,11 +205,11 @@ pub unsafe extern "C" fn bw_pd_create(device: *const bw_device, pd: *mut *mut bw
 
 /// Destroys a protection domain.
 ///
-/// Errors: `BW_EBUSY` while there are memory, windows, address handles or queues of it, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while it has memory, windows, address handles or queues, `BW_ENULL`.
 /// Thread: any; no other call on the protection domain may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_pd_destroy(pd: *mut bw_pd) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         take(pd, "protection domain", |pd| {
             pd.used.check(
@@ -229,8 +229,10 @@ pub(crate) fn access(bits: u32) -> Result<AccessFlags, Failure> {
 
 /// Registers `length` bytes of the program's memory at `addr`. `access` are `bw_access_flags`.
 ///
-/// The memory stays the program's: it has to be there until `bw_mr_destroy`, and the peer may read
-/// and write it at any time as the rights say.
+/// The memory still belongs to the program: it has to exist until `bw_mr_destroy`, and the peer may
+/// read and write it at any time as the access rights allow. Memory that may be written concurrently
+/// has to be accessed by atomics (or volatile accesses), here and in `bw_region_create`; memory whose
+/// request a completion has reported, and that nothing may write any more, need not.
 ///
 /// Owner: the caller, until `bw_mr_destroy`. It keeps the protection domain.
 /// Errors: `BW_EINVAL` (no bytes; an end beyond the address space; unknown rights; REMOTE_WRITE or
@@ -245,26 +247,26 @@ pub unsafe extern "C" fn bw_mr_create(
     mr: *mut *mut bw_mr,
 ) -> c_int {
     let make = || {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let pd = unsafe { get(pd, "protection domain")? };
         let start = NonNull::new(addr.cast()).ok_or_else(|| Failure::null("addr"))?;
         let access = access(access_flags)?;
-        // SAFETY: that the memory stays is what this function's text asks.
+        // SAFETY: the function's documentation requires that the memory stays.
         let made = unsafe { pd.pd.register(start, length, access)? };
         Ok(bw_mr::new(made, pd))
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(mr, make) }
 }
 
-/// Where the memory is, and its keys. Set `info->size` before.
+/// Returns where the memory is, and its keys. Set `info->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_mr_query(mr: *const bw_mr, info: *mut bw_mr_info) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let mr = unsafe { get(mr, "memory region")? }.mr.as_ref();
         let mr = mr.ok_or_else(|| Failure::null("memory region"))?;
         let found = bw_mr_info {
@@ -275,13 +277,13 @@ pub unsafe extern "C" fn bw_mr_query(mr: *const bw_mr, info: *mut bw_mr_info) ->
             lkey: mr.lkey(),
             rkey: mr.rkey(),
         };
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &found) }
     })
 }
 
-/// Takes the keys of the memory back. When this returns the device does not touch the memory any
-/// more; requests that still name it fail.
+/// Deregisters the memory. When this returns the device does not access the memory any more; requests
+/// that still name it fail.
 ///
 /// Errors: `BW_EBUSY` while memory windows are bound to it, `BW_ENULL`.
 /// Thread: any; no other call on the memory region may be under way or follow.
@@ -294,27 +296,27 @@ pub unsafe extern "C" fn bw_mr_destroy(mr: *mut bw_mr) -> c_int {
         }
         _ => Ok(()),
     };
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(mr, "memory region", deregister) })
 }
 
-/// Fills `attr`, of `size` bytes, with its size and the defaults, which lack a length: the largest
-/// pages that can be had, of any NUMA node, not locked, for local use.
+/// Fills `attr`, of `size` bytes, with its size and the defaults, except for the length: the largest
+/// pages available, from any NUMA node, not locked, for local use.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_region_attr_default(attr: *mut bw_region_attr, size: usize) -> c_int {
-    // SAFETY: the header on sized structs.
+    // SAFETY: the header's conventions on sized structs.
     guard(|| unsafe { sized::fill(attr, size) })
 }
 
-/// Reserves memory, zeroed and all of it present, and registers it. Slow: the kernel zeroes all of
-/// it. `bw_region_query` tells where it is and which pages it got.
+/// Allocates zeroed memory, with all pages present, and registers it. Slow, because the kernel zeroes
+/// all of it. `bw_region_query` returns its address and the pages that it consists of.
 ///
 /// Owner: the caller, until `bw_region_destroy`. It keeps the protection domain.
-/// Errors: `BW_EMEMORY` (`bw_last_error` tells what to do), `BW_EINVAL`, `BW_EEXHAUSTED`,
-/// `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EMEMORY` (`bw_last_error` says what to do), `BW_EINVAL` (no bytes, no such NUMA node),
+/// `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_region_create(
@@ -323,12 +325,12 @@ pub unsafe extern "C" fn bw_region_create(
     region: *mut *mut bw_region,
 ) -> c_int {
     let make = || {
-        // SAFETY: the header on handles and sized structs.
+        // SAFETY: the header's conventions on handles and sized structs.
         let (pd, attr) = unsafe { (get(pd, "protection domain")?, sized::read(attr)?) };
         let access = access(attr.access)?;
         let pages = pages(attr.pages)?;
         sized::zero("reserved", attr.reserved)?;
-        // No address space holds more than a usize can say.
+        // The length of every address space fits a usize.
         let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
         let wanted = pd.pd.device().mapping(length);
         let mut wanted = wanted.pages(pages).lock(attr.lock != 0);
@@ -341,7 +343,7 @@ pub unsafe extern "C" fn bw_region_create(
             _pd: pd.used.by(),
         })
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(region, make) }
 }
 
@@ -362,7 +364,8 @@ fn pages(number: u32) -> Result<Pages, Failure> {
     })
 }
 
-/// Where the region is, its keys, and which pages it got. Set `info->size` before.
+/// Returns where the region is, its keys, and the pages that it consists of. Set `info->size` before
+/// the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -372,7 +375,7 @@ pub unsafe extern "C" fn bw_region_query(
     info: *mut bw_region_info,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let region = &unsafe { get(region, "region")? }.region;
         let (mr, mapping) = (region.mr(), region.mapping());
         let kind = mapping.page_kind();
@@ -393,20 +396,20 @@ pub unsafe extern "C" fn bw_region_query(
             text: text(&mapping.to_string()),
             ..bw_region_info::default()
         };
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &found) }
     })
 }
 
-/// Takes the keys of the region back, and its memory. Requests that still name it fail, and so do those
-/// that name a memory window on it.
+/// Deregisters the region and frees its memory. Requests that still name it fail, and so do those that
+/// name a memory window bound to it.
 ///
-/// Errors: `BW_EBUSY` while there is a slab of it, `BW_ENULL`.
-/// Thread: any; no other call on the region may be under way or follow, and nobody may use its
-/// memory any more.
+/// Errors: `BW_EBUSY` while it has a slab, `BW_ENULL`.
+/// Thread: any; no other call on the region may be under way or follow, and nothing may use its memory
+/// any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_region_destroy(region: *mut bw_region) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         take(region, "region", |region| {
             region.used.check("region", "a slab")

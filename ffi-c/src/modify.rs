@@ -1,4 +1,4 @@
-//! Changing a queue pair step by step, and asking how it stands.
+//! Changing a queue pair attribute by attribute, and querying it.
 
 use crate::ah::bw_ah_attr;
 use crate::code::BW_EINVAL;
@@ -8,35 +8,36 @@ use crate::memory::access;
 use crate::qp::bw_qp;
 use crate::sized::{self, Versioned};
 use crate::transport::{AnyQp, each};
-use hw::state::{MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState};
+use hw::state::{AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState};
 use std::ffi::c_int;
+use std::mem::offset_of;
 
-/// State and attributes of a queue pair (`ibv_qp_attr`). Where it is given, the mask tells which
-/// fields are meant; the others are not looked at.
+/// State and attributes of a queue pair (`ibv_qp_attr`). For `bw_qp_modify` the mask says which fields
+/// are given; the others are ignored.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_qp_attr {
     /// `sizeof(bw_qp_attr)`.
     pub size: u32,
-    /// A `bw_qp_state`: the state to go to, or that it has.
+    /// A `bw_qp_state`: the state to move to, or the present state.
     pub qp_state: u32,
-    /// A `bw_qp_state`: the state that the program takes it to be in.
+    /// A `bw_qp_state`: the state that the program assumes the queue pair to be in.
     pub cur_qp_state: u32,
     /// A `bw_mtu`.
     pub path_mtu: u32,
     /// A `bw_mig_state`.
     pub path_mig_state: u32,
-    /// Of datagrams: the key that senders have to name.
+    /// Datagrams only: the Q_Key that senders have to name.
     pub qkey: u32,
-    /// First packet sequence number expected, 24 bits.
+    /// Expected PSN of the first packet received, 24 bits.
     pub rq_psn: u32,
-    /// First packet sequence number sent, 24 bits.
+    /// PSN of the first packet sent, 24 bits.
     pub sq_psn: u32,
-    /// The peer's number.
+    /// The peer's queue pair number.
     pub dest_qp_num: u32,
     /// What the peer may do: `bw_access_flags`.
     pub qp_access_flags: u32,
-    /// Send requests in flight, as in `bw_qp_init_attr`; so are the next four.
+    /// Send requests in flight, as in `bw_qp_init_attr`, like the next four fields.
     pub max_send_wr: u32,
     /// Receives in flight.
     pub max_recv_wr: u32,
@@ -52,44 +53,47 @@ pub struct bw_qp_attr {
     pub alt_ah_attr: bw_ah_attr,
     /// Index of the partition key in the port's table.
     pub pkey_index: u32,
-    /// Of the alternate path.
+    /// Index of the partition key for the alternate path.
     pub alt_pkey_index: u32,
     /// Not 0: raise BW_EVENT_SQ_DRAINED when the send queue has drained.
     pub en_sqd_async_notify: u32,
-    /// As queried in SQD: not 0 while started sends have not all finished.
+    /// Query only, in SQD: not 0 while started sends have not all finished.
     pub sq_draining: u32,
-    /// READs and atomics in flight to the peer.
+    /// READs and atomics in flight as the requester.
     pub max_rd_atomic: u32,
-    /// READs and atomics in flight from the peer.
+    /// READs and atomics in flight as the responder.
     pub max_dest_rd_atomic: u32,
-    /// How long the peer waits for a receive of this side, a code of 5 bits.
+    /// RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code.
     pub min_rnr_timer: u32,
     /// Port, from 1.
     pub port_num: u32,
-    /// Acknowledgement timeout, a code of 5 bits: 4.096 µs · 2^t; 0 is for ever.
+    /// Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t; 0 means infinite.
     pub timeout: u32,
-    /// Retries without an acknowledgement, up to 7.
+    /// Transport retries (no acknowledgement), up to 7.
     pub retry_cnt: u32,
-    /// Retries without a receive at the peer, up to 6; 7 is for ever.
+    /// RNR retries (no receive posted at the peer), up to 6; 7 means infinite.
     pub rnr_retry: u32,
     /// Port of the alternate path.
     pub alt_port_num: u32,
     /// Acknowledgement timeout of the alternate path.
     pub alt_timeout: u32,
-    /// Pacing in kbit/s.
+    /// Rate limit in kbit/s.
     pub rate_limit: u32,
-    /// As queried: its number.
+    /// Query only: the queue pair number.
     pub qp_num: u32,
-    /// As queried: a `bw_qp_type`.
+    /// Query only: a `bw_qp_type`.
     pub qp_type: u32,
+    /// Query only: the UDP source port of RoCE v2 packets, if one was set (`bw_connect_attr`, or
+    /// BW_CM_UDP_SPORT); otherwise 0.
+    pub udp_sport: u32,
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_qp_attr {
-    const FIRST: usize = 188;
+    const SIZES: &'static [usize] = &[offset_of!(Self, udp_sport), size_of::<Self>()];
 }
 
-/// Checks that a field which is meant has a value that it can have.
+/// Checks that a field that is given has a valid value.
 fn known<T: Default>(
     meant: bool,
     what: &str,
@@ -109,8 +113,16 @@ fn small<T: TryFrom<u32>>(value: u32) -> Option<T> {
     T::try_from(value).ok()
 }
 
+/// A path, if it is given.
+fn path(meant: bool, given: &bw_ah_attr) -> Result<AhAttr, Failure> {
+    match meant {
+        true => given.checked(),
+        false => Ok(AhAttr::default()),
+    }
+}
+
 impl bw_qp_attr {
-    /// The library's form of what the mask names, which checks the ranges when it is used.
+    /// The library's form of what the mask names; ranges are checked when it is used.
     fn checked(&self, mask: QpAttrMask) -> Result<QpAttr, Failure> {
         use QpAttrMask as M;
         let state = |value| QpState::from_number(small(value)?);
@@ -143,8 +155,8 @@ impl bw_qp_attr {
                 max_recv_sge: self.max_recv_sge,
                 max_inline_data: self.max_inline_data,
             },
-            ah_attr: (&self.ah_attr).into(),
-            alt_ah_attr: (&self.alt_ah_attr).into(),
+            ah_attr: path(on(M::AV), &self.ah_attr)?,
+            alt_ah_attr: path(on(M::ALT_PATH), &self.alt_ah_attr)?,
             pkey_index: known(on(M::PKEY_INDEX), "pkey_index", self.pkey_index, small)?,
             alt_pkey_index: known(
                 on(M::ALT_PATH),
@@ -179,6 +191,7 @@ impl bw_qp_attr {
             alt_port_num: known(on(M::ALT_PATH), "alt_port_num", self.alt_port_num, small)?,
             alt_timeout: known(on(M::ALT_PATH), "alt_timeout", self.alt_timeout, small)?,
             rate_limit: self.rate_limit,
+            udp_sport: None,
         })
     }
 
@@ -217,19 +230,20 @@ impl bw_qp_attr {
             rate_limit: attr.rate_limit,
             qp_num,
             qp_type,
+            udp_sport: attr.udp_sport.map_or(0, u32::from),
         }
     }
 }
 
-/// What a program gave to change a queue pair.
+/// The attributes and the mask that a program passed to change a queue pair.
 ///
 /// # Safety
-/// The header on sized structs.
+/// The caller keeps the header's conventions on sized structs.
 pub(crate) unsafe fn change(
     attr: *const bw_qp_attr,
     mask: u32,
 ) -> Result<(QpAttr, QpAttrMask), Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on sized structs.
     let attr = unsafe { sized::read(attr)? };
     let mask = QpAttrMask::from_bits(mask).ok_or_else(|| {
         let unknown = mask & !QpAttrMask::all().bits();
@@ -241,17 +255,17 @@ pub(crate) unsafe fn change(
     Ok((attr.checked(mask)?, mask))
 }
 
-/// Changes state and attributes (`ibv_modify_qp`): those of `attr` that `mask` names, bits of
-/// `bw_qp_attr_mask`. `bw_qp_init`, `bw_qp_connect` and `bw_qp_start` do it in fewer words. Going to
-/// RESET is `bw_qp_reset`.
+/// Changes those attributes of `attr` that `mask` names, bits of `bw_qp_attr_mask` (`ibv_modify_qp`).
+/// `bw_qp_init`, `bw_qp_connect` and `bw_qp_start` do the usual changes in one call. For RESET use
+/// `bw_qp_reset`.
 ///
-/// Errors: `BW_ESTATE` (no such transition; `cur_qp_state` is another; still draining; RESET),
+/// Errors: `BW_ESTATE` (no such transition; the state is not `cur_qp_state`; still draining; RESET),
 /// `BW_EINVAL` (`bw_last_error` names what is missing, not allowed or out of range), `BW_ENULL`,
 /// `BW_ESIZE`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_modify(qp: *mut bw_qp, attr: *const bw_qp_attr, mask: u32) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let qp = get_mut(qp, "queue pair")?;
         let (attr, mask) = change(attr, mask)?;
@@ -259,13 +273,14 @@ pub unsafe extern "C" fn bw_qp_modify(qp: *mut bw_qp, attr: *const bw_qp_attr, m
     })
 }
 
-/// State and attributes, as the device has them (`ibv_query_qp`). Set `attr->size` before.
+/// Queries state and attributes, as the device has them (`ibv_query_qp`). Set `attr->size` before the
+/// call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_query(qp: *mut bw_qp, attr: *mut bw_qp_attr) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let found = get_mut(qp, "queue pair")?.alone(|qp| {
             let kind = qp.kind().number() as u32;

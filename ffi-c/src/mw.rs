@@ -1,4 +1,4 @@
-//! Memory windows. Those of type 2 are bound by requests, in `post`.
+//! Memory windows. Those of type 2 are bound by send requests, in `post`.
 
 use crate::code::{BW_EINVAL, BW_ETRANSPORT};
 use crate::failure::{Failure, guard};
@@ -14,8 +14,8 @@ use hw::wr::MwType;
 use hw::{Binds, Mw, Qp};
 use std::ffi::c_int;
 
-/// A memory window: a key of its own to a part of registered memory, that is bound and taken away by
-/// requests.
+/// A memory window: a key of its own to a part of registered memory, which requests bind and
+/// invalidate.
 #[derive(Debug)]
 pub struct bw_mw {
     pub(crate) mw: Mw,
@@ -28,11 +28,11 @@ pub struct bw_mw {
 pub struct bw_mw_bind_info {
     /// Where the window starts.
     pub addr: u64,
-    /// Its bytes, up to 2 GiB; 0 takes what it was bound to away.
+    /// Its length in bytes, up to 2 GiB; 0 unbinds the window.
     pub length: u32,
     /// Local key of the memory.
     pub lkey: u32,
-    /// Rights: the REMOTE ones of `bw_access_flags`, and ZERO_BASED.
+    /// Access rights: the REMOTE ones of `bw_access_flags`, and ZERO_BASED.
     pub access: u32,
     /// 0.
     pub reserved: u32,
@@ -49,7 +49,7 @@ impl From<&bw_mw_bind_info> for BindMwInfo {
     }
 }
 
-/// Creates a memory window (`ibv_alloc_mw`), bound to nothing. `mw_type` is a `bw_mw_type`.
+/// Creates a memory window (`ibv_alloc_mw`), which is not bound. `mw_type` is a `bw_mw_type`.
 ///
 /// Owner: the caller, until `bw_mw_destroy`. It keeps the protection domain.
 /// Errors: `BW_EINVAL`, `BW_EEXHAUSTED`, `BW_ENULL`.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn bw_mw_create(
     mw: *mut *mut bw_mw,
 ) -> c_int {
     let make = || {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let pd = unsafe { get(pd, "protection domain")? };
         let kind = match mw_type {
             t if t == bw_mw_type::BW_MW_TYPE_1 as u32 => MwType::Type1,
@@ -76,28 +76,28 @@ pub unsafe extern "C" fn bw_mw_create(
             _pd: pd.used.by(),
         })
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(mw, make) }
 }
 
-/// The window's key for the peer's requests, as the last bind that was posted names it: each bind
-/// changes it. It opens what it was bound to when that bind has been executed; requests behind the bind
-/// may use it at once. 0, which is no key, when `mw` is NULL.
+/// Returns the window's rkey, as of the last bind that was posted: each bind changes it. It gives
+/// access once that bind has been executed; requests posted after the bind may use it at once. 0, which
+/// is no key, if `mw` is NULL.
 ///
 /// Thread: the window's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_mw_rkey(mw: *const bw_mw) -> u32 {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     unsafe { mw.as_ref() }.map_or(0, |mw| mw.mw.rkey())
 }
 
-/// Binds a window of type 1 (`ibv_bind_mw`), or takes away what it was bound to for a length of 0: posts
-/// the request on the queue pair, and tells the device. `bw_mw_rkey` is the new key at once. What cannot
-/// be bound completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
+/// Binds a window of type 1 (`ibv_bind_mw`), or unbinds it if the length is 0: posts the request on the
+/// queue pair, and notifies the device. `bw_mw_rkey` returns the new key at once. A bind that is not
+/// allowed completes with BW_WC_MW_BIND_ERR. A window of type 2 is bound by BW_WR_BIND_MW of
 /// `bw_post_send`.
 ///
-/// Errors: `BW_EINVAL` (of type 2; unknown flags), `BW_EFOREIGN`, `BW_ETRANSPORT` (datagrams), `BW_EFULL`,
-/// `BW_ESTATE`, `BW_ENULL`.
+/// Errors: `BW_EINVAL` (of type 2; unknown flags; `reserved` is not 0), `BW_EFOREIGN`, `BW_ETRANSPORT`
+/// (datagrams), `BW_EFULL`, `BW_ESTATE`, `BW_ENULL`.
 /// Thread: the owner of the window and of the queue pair.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_mw_bind(
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn bw_mw_bind(
     info: *const bw_mw_bind_info,
     send_flags: u32,
 ) -> c_int {
-    // SAFETY: the header on handles and pointers.
+    // SAFETY: the header's conventions on handles and pointers.
     guard(|| unsafe {
         let qp = get_mut(qp, "queue pair")?;
         let mw = &mut get_mut(mw, "memory window")?.mw;
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn bw_mw_bind(
     })
 }
 
-/// A bind to be posted.
+/// A bind request to be posted.
 struct Bind<'a> {
     mw: &'a mut Mw,
     wr_id: u64,
@@ -158,12 +158,12 @@ impl Bind<'_> {
     }
 }
 
-/// Destroys a memory window: when this returns no peer reaches through it any more.
+/// Destroys a memory window: when this returns no peer can use it any more.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the window's owner; no other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_mw_destroy(mw: *mut bw_mw) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(mw, "memory window", |_| Ok(())) })
 }

@@ -1,5 +1,6 @@
-//! The verbs' numbers. Each is written out, for the header; a test compares the header's
-//! with core's.
+//! The numbers of the verbs, written out for the header. A test compares them with core's.
+
+use hw::wr::WrOpcode;
 
 /// What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +8,8 @@
 pub enum bw_wr_opcode {
     /// Write to the peer's memory.
     BW_WR_RDMA_WRITE = 0,
-    /// Write, and consume a receive at the peer, which completes with the immediate data.
+    /// Write to the peer's memory, and consume a receive there, which completes with the immediate
+    /// data.
     BW_WR_RDMA_WRITE_WITH_IMM = 1,
     /// Send into the peer's next receive.
     BW_WR_SEND = 2,
@@ -15,19 +17,48 @@ pub enum bw_wr_opcode {
     BW_WR_SEND_WITH_IMM = 3,
     /// Read the peer's memory.
     BW_WR_RDMA_READ = 4,
-    /// Compare eight bytes of the peer's memory and swap when equal; the old value comes back.
+    /// Compare eight bytes of the peer's memory, and swap them if equal; the old value is returned.
     BW_WR_ATOMIC_CMP_AND_SWP = 5,
-    /// Add to eight bytes of the peer's memory; the old value comes back.
+    /// Add to eight bytes of the peer's memory; the old value is returned.
     BW_WR_ATOMIC_FETCH_AND_ADD = 6,
-    /// Invalidate a key of this side.
+    /// Invalidate a local key.
     BW_WR_LOCAL_INV = 7,
     /// Bind a memory window of type 2.
     BW_WR_BIND_MW = 8,
-    /// Send, and invalidate a key of the peer's.
+    /// Send, and invalidate a key of the peer.
     BW_WR_SEND_WITH_INV = 9,
     /// Do nothing, and complete.
     BW_WR_NOP = 255,
 }
+
+/// Whether each operation that can be posted has its number here.
+const _: () = {
+    const fn number(operation: WrOpcode) -> Option<bw_wr_opcode> {
+        use bw_wr_opcode::*;
+        Some(match operation {
+            WrOpcode::RdmaWrite => BW_WR_RDMA_WRITE,
+            WrOpcode::RdmaWriteWithImm => BW_WR_RDMA_WRITE_WITH_IMM,
+            WrOpcode::Send => BW_WR_SEND,
+            WrOpcode::SendWithImm => BW_WR_SEND_WITH_IMM,
+            WrOpcode::RdmaRead => BW_WR_RDMA_READ,
+            WrOpcode::AtomicCmpAndSwp => BW_WR_ATOMIC_CMP_AND_SWP,
+            WrOpcode::AtomicFetchAndAdd => BW_WR_ATOMIC_FETCH_AND_ADD,
+            WrOpcode::LocalInv => BW_WR_LOCAL_INV,
+            WrOpcode::BindMw => BW_WR_BIND_MW,
+            WrOpcode::SendWithInv => BW_WR_SEND_WITH_INV,
+            WrOpcode::Nop => BW_WR_NOP,
+            WrOpcode::Tso => return None,
+        })
+    }
+    let mut at = 0;
+    while at < WrOpcode::ALL.len() {
+        let operation = WrOpcode::ALL[at];
+        if let Some(number) = number(operation) {
+            assert!(number as u8 == operation.number());
+        }
+        at += 1;
+    }
+};
 
 /// What completed (`ibv_wc_opcode`; NOP is bellwire's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +96,7 @@ pub enum bw_wc_flags {
     BW_WC_GRH = 1,
     /// `imm_data` is immediate data.
     BW_WC_WITH_IMM = 2,
-    /// `imm_data` is a key of this side that the peer has invalidated.
+    /// `imm_data` is the local key that the peer has invalidated.
     BW_WC_WITH_INV = 8,
 }
 
@@ -73,23 +104,24 @@ pub enum bw_wc_flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_send_flags {
-    /// Start only when all earlier READs and atomics of this queue have completed.
+    /// Start only after all earlier READs and atomics of this queue have completed.
     BW_SEND_FENCE = 1,
-    /// Write a completion entry when done. Without it a later completion of the queue tells of the
-    /// request too (`bw_wc.retired`); only a failure always has an entry of its own.
+    /// Write a completion queue entry when the request is done. An unsignalled request is reported by a
+    /// later completion of its queue (`bw_wc.retired`). A failed request always has an entry of its
+    /// own, and so has a flushed one unless `bw_qp_init_attr.suppress_flush` is set.
     BW_SEND_SIGNALED = 2,
     /// Raise a solicited event at the receiver.
     BW_SEND_SOLICITED = 4,
-    /// Carry the payload within the entry: its memory need not be registered, and may be reused as
-    /// soon as it is posted. For SENDs and WRITEs, through `bw_post_send`.
+    /// Copy the payload into the work queue entry: its memory need not be registered, and may be reused
+    /// as soon as the post returns. For SENDs and WRITEs, through `bw_post_send`.
     BW_SEND_INLINE = 8,
 }
 
-/// Rights to memory, and of a connection's peer (`ibv_access_flags`).
+/// Access rights to memory, and those of a connection's peer (`ibv_access_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_access_flags {
-    /// The device may write the memory: receives, the results of READs and atomics.
+    /// The device may write the memory: receives, and results of READs and atomics.
     BW_ACCESS_LOCAL_WRITE = 1,
     /// The peer may write. Needs LOCAL_WRITE as well.
     BW_ACCESS_REMOTE_WRITE = 2,
@@ -99,17 +131,17 @@ pub enum bw_access_flags {
     BW_ACCESS_REMOTE_ATOMIC = 8,
     /// Memory windows may be bound to the memory.
     BW_ACCESS_MW_BIND = 16,
-    /// Addresses count from the start of the memory.
+    /// Addresses are offsets from the start of the memory.
     BW_ACCESS_ZERO_BASED = 32,
     /// Pages are faulted in on demand.
     BW_ACCESS_ON_DEMAND = 64,
     /// The memory is made of huge pages.
     BW_ACCESS_HUGETLB = 128,
-    /// Writes may reach memory in another order than they were sent.
+    /// Writes may reach memory in another order than they were sent in.
     BW_ACCESS_RELAXED_ORDERING = 1048576,
 }
 
-/// What `bw_mr_reregister` is to change (`ibv_rereg_mr_flags`).
+/// What `bw_mr_reregister` changes (`ibv_rereg_mr_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_rereg_mr_flags {
@@ -117,7 +149,7 @@ pub enum bw_rereg_mr_flags {
     BW_REREG_MR_CHANGE_TRANSLATION = 1,
     /// The protection domain.
     BW_REREG_MR_CHANGE_PD = 2,
-    /// The rights.
+    /// The access rights.
     BW_REREG_MR_CHANGE_ACCESS = 4,
 }
 
@@ -125,9 +157,9 @@ pub enum bw_rereg_mr_flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_xrcd_mode {
-    /// One that somebody has open.
+    /// An XRC domain that is already open.
     BW_XRCD_OPEN = 0,
-    /// The same, or a new one where nobody has (`O_CREAT`).
+    /// The open one, or a new one if there is none (`O_CREAT`).
     BW_XRCD_CREATE = 1,
     /// A new one (`O_CREAT | O_EXCL`).
     BW_XRCD_CREATE_NEW = 2,
@@ -149,13 +181,13 @@ pub enum bw_qp_type {
     BW_QPT_XRC_RECV = 10,
 }
 
-/// Which fields of a `bw_qp_attr` are meant (`ibv_qp_attr_mask`).
+/// Which fields of a `bw_qp_attr` are given (`ibv_qp_attr_mask`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_qp_attr_mask {
-    /// `qp_state`: go to this state. Without it the state stays.
+    /// `qp_state`: move to this state. Without it the state stays.
     BW_QP_STATE = 1,
-    /// `cur_qp_state`: the state that the program takes the queue pair to be in.
+    /// `cur_qp_state`: the state that the program assumes the queue pair to be in.
     BW_QP_CUR_STATE = 2,
     /// `en_sqd_async_notify`.
     BW_QP_EN_SQD_ASYNC_NOTIFY = 4,
@@ -191,7 +223,7 @@ pub enum bw_qp_attr_mask {
     BW_QP_MAX_DEST_RD_ATOMIC = 131072,
     /// `path_mig_state`.
     BW_QP_PATH_MIG_STATE = 262144,
-    /// The sizes, `max_send_wr` to `max_inline_data`.
+    /// The capacities, `max_send_wr` to `max_inline_data`.
     BW_QP_CAP = 524288,
     /// `dest_qp_num`.
     BW_QP_DEST_QPN = 1048576,
@@ -203,15 +235,15 @@ pub enum bw_qp_attr_mask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_mw_type {
-    /// Every queue pair of the protection domain reaches through it. Binding it again replaces what it
-    /// was bound to.
+    /// Usable through every queue pair of the protection domain. Binding it again replaces the previous
+    /// binding.
     BW_MW_TYPE_1 = 1,
-    /// Only peers of the queue pair that bound it reach through it. It has to be taken away before it
-    /// is bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
+    /// Usable only by peers of the queue pair that bound it. It has to be invalidated before it is
+    /// bound again: by LOCAL_INV, or by the peer's SEND_WITH_INV.
     BW_MW_TYPE_2 = 2,
 }
 
-/// Where path migration stands (`ibv_mig_state`).
+/// The state of path migration (`ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_mig_state {
@@ -229,7 +261,7 @@ pub enum bw_mig_state {
 pub enum bw_port_state {
     /// The link is down.
     BW_PORT_DOWN = 1,
-    /// Packets come and go.
+    /// The link is up: packets are sent and received.
     BW_PORT_ACTIVE = 4,
 }
 
@@ -239,7 +271,7 @@ pub enum bw_port_state {
 pub enum bw_qp_state {
     /// As created: nothing may be posted.
     BW_QPS_RESET = 0,
-    /// Receives may be posted; none is used yet.
+    /// Receives may be posted; none is consumed yet.
     BW_QPS_INIT = 1,
     /// Ready to receive.
     BW_QPS_RTR = 2,
@@ -249,7 +281,7 @@ pub enum bw_qp_state {
     BW_QPS_SQD = 4,
     /// Send queue error (unreliable transports): a send failed, receiving goes on.
     BW_QPS_SQE = 5,
-    /// Error: everything outstanding completes as flushed.
+    /// Error: every outstanding request is flushed.
     BW_QPS_ERR = 6,
 }
 

@@ -9,7 +9,7 @@ use crate::sized::{self, Versioned};
 use hw::{PortAttr, PortState};
 use std::ffi::c_int;
 
-/// What a port is and does (`ibv_port_attr`, as far as it has a meaning here).
+/// Attributes and state of a port (`ibv_port_attr`, as far as it applies).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_port_info {
@@ -17,9 +17,9 @@ pub struct bw_port_info {
     pub size: u32,
     /// A `bw_port_state`.
     pub state: u32,
-    /// Largest packet that the port could carry: a `bw_mtu`.
+    /// Largest path MTU that the port supports: a `bw_mtu`.
     pub max_mtu: u32,
-    /// Largest packet that it carries: a `bw_mtu`.
+    /// Path MTU in use: a `bw_mtu`.
     pub active_mtu: u32,
     /// Its local identifier.
     pub lid: u32,
@@ -35,7 +35,7 @@ pub struct bw_port_info {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_port_info {
-    const FIRST: usize = 40;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 impl From<PortAttr> for bw_port_info {
@@ -65,9 +65,10 @@ pub(crate) fn small<T: TryFrom<u32>>(what: &str, given: u32) -> Result<T, Failur
     })
 }
 
-/// A port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before.
+/// Queries a port's attributes (`ibv_query_port`); ports count from 1. Set `info->size` before the
+/// call.
 ///
-/// Errors: `BW_EINVAL` for a port that there is not, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL` for a port that does not exist, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_query_port(
@@ -76,17 +77,17 @@ pub unsafe extern "C" fn bw_query_port(
     info: *mut bw_port_info,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
         let found = device.device.query_port(small("port_num", port_num)?)?;
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &found.into()) }
     })
 }
 
-/// An entry of a port's GID table (`ibv_query_gid`): 16 bytes, in the order of the wire.
+/// Reads an entry of a port's GID table (`ibv_query_gid`): 16 bytes, in wire order.
 ///
-/// Errors: `BW_EINVAL` for a port or an entry that there is not, `BW_ENULL`.
+/// Errors: `BW_EINVAL` for a port or an entry that does not exist, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_query_gid(
@@ -96,22 +97,22 @@ pub unsafe extern "C" fn bw_query_gid(
     gid: *mut u8,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
         if gid.is_null() {
             return Err(Failure::null("the place for the GID"));
         }
         let (port_num, index) = (small("port_num", port_num)?, small("GID index", index)?);
         let found = device.device.query_gid(port_num, index)?;
-        // SAFETY: not NULL, so 16 bytes by this function's text.
+        // SAFETY: not NULL, so it points to 16 bytes as the function's documentation requires.
         unsafe { gid.cast::<[u8; 16]>().write(found) };
         Ok(())
     })
 }
 
-/// An entry of a port's partition key table (`ibv_query_pkey`), in the host's byte order.
+/// Reads an entry of a port's partition key table (`ibv_query_pkey`), in host byte order.
 ///
-/// Errors: `BW_EINVAL` for a port or an entry that there is not, `BW_ENULL`.
+/// Errors: `BW_EINVAL` for a port or an entry that does not exist, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_query_pkey(
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn bw_query_pkey(
     pkey: *mut u16,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
         if pkey.is_null() {
             return Err(Failure::null("the place for the P_Key"));

@@ -1,6 +1,7 @@
-//! Posting lists of requests: the data path.
+//! Posting arrays of requests: the data path.
 
 use crate::ah::bw_ah;
+use crate::array::post_older;
 use crate::code::*;
 use crate::entered::Inside;
 use crate::failure::post_code;
@@ -8,7 +9,7 @@ use crate::number::bw_send_flags::BW_SEND_INLINE;
 use crate::qp::bw_qp;
 use crate::srq::bw_srq;
 use crate::transport::AnySq;
-use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
+use crate::wr::{Request, bw_recv_wr, bw_send_wr, bw_sge};
 use hw::be::{Be16, Be32};
 use hw::wqe::{
     Address, AddressVector, AtomicCmpAndSwp, AtomicFetchAndAdd, Inline, InlineList, LocalInv,
@@ -20,31 +21,36 @@ use hw::wr::{Remote, SendFlags, Sge, WrOpcode};
 use hw::{Binds, Mw, QpRecvQueue, QpSendQueue, QpTransport};
 use std::ffi::{c_int, c_void};
 
-/// Strings of inline data that one request can have; no device takes more elements.
+/// Maximum number of inline buffers of a request; no device takes more elements.
 const MAX_INLINE_LIST: usize = 32;
 
 /// # Safety
-/// The header on handles; the caller owns the receive queue.
+/// The caller keeps the header's conventions on handles; the caller owns the receive queue.
 #[inline(always)]
-pub(crate) unsafe fn rq<'a>(qp: *mut bw_qp) -> Result<(&'a mut QpRecvQueue, Inside<'a>), bw_error> {
-    // SAFETY: the caller's promise.
+pub(crate) unsafe fn rq<'a>(
+    qp: *mut bw_qp,
+) -> Result<(&'a mut QpRecvQueue<'static>, Inside<'a>), bw_error> {
+    // SAFETY: the caller keeps the header's conventions on handles; the caller owns the receive queue.
     let qp = unsafe { qp.as_ref() }.ok_or(BW_ENULL)?;
     let inside = qp.in_rq.enter()?;
-    // SAFETY: the pointer within is good for as long as the handle is.
-    Ok((unsafe { &mut *qp.rq }, inside))
+    // SAFETY: the caller owns the receive queue, and `inside` detects a second thread in debug builds.
+    let rq = unsafe { &mut *qp.rq.get() };
+    Ok((rq.as_mut().ok_or(BW_ESTATE)?, inside))
 }
 
 /// # Safety
-/// The header on handles; the caller owns the send queue.
+/// The caller keeps the header's conventions on handles; the caller owns the send queue.
 #[inline(always)]
-pub(crate) unsafe fn sq<'a>(qp: *mut bw_qp) -> Result<(AnySq, Inside<'a>), bw_error> {
-    // SAFETY: the caller's promise.
+pub(crate) unsafe fn sq<'a>(qp: *mut bw_qp) -> Result<(&'a mut AnySq, Inside<'a>), bw_error> {
+    // SAFETY: the caller keeps the header's conventions on handles; the caller owns the send queue.
     let qp = unsafe { qp.as_ref() }.ok_or(BW_ENULL)?;
     let inside = qp.in_sq.enter()?;
-    Ok((qp.sq, inside))
+    // SAFETY: the caller owns the send queue, and `inside` detects a second thread in debug builds.
+    let sq = unsafe { &mut *qp.sq.get() };
+    Ok((sq.as_mut().ok_or(BW_ESTATE)?, inside))
 }
 
-/// Flags but INLINE, which is a matter of the payload.
+/// All flags except INLINE, which the payload expresses.
 #[inline(always)]
 pub(crate) fn flags(bits: u32) -> Option<SendFlags> {
     let bits = bits & !(BW_SEND_INLINE as u32);
@@ -52,10 +58,10 @@ pub(crate) fn flags(bits: u32) -> Option<SendFlags> {
 }
 
 /// # Safety
-/// `data` is NULL or points to `length` bytes that nobody writes while the reference lives.
+/// `data` is NULL or points to `length` bytes that nothing writes while the reference lives.
 #[inline(always)]
 pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: u32) -> Option<&'a [u8]> {
-    /// A branch, where the compiler would select.
+    /// Out of line, so that the compiler makes a branch here instead of a select.
     #[cold]
     #[inline(never)]
     fn nowhere<'a>(length: u32) -> Option<&'a [u8]> {
@@ -64,14 +70,14 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: u32) -> Option<&'a [
     if data.is_null() {
         return nowhere(length);
     }
-    // SAFETY: not NULL; the caller's promise.
+    // SAFETY: not NULL; the caller guarantees `length` bytes that nothing writes meanwhile.
     Some(unsafe { std::slice::from_raw_parts(data.cast(), length as usize) })
 }
 
-/// What stands in an array.
+/// The elements of an array.
 ///
 /// # Safety
-/// It is NULL or has `num` elements, which nobody writes while the reference lives.
+/// `first` is NULL or points to `num` elements that nothing writes while the reference lives.
 #[inline(always)]
 pub(crate) unsafe fn array<'a, T>(first: *const T, num: u32) -> Result<&'a [T], bw_error> {
     if num == 0 {
@@ -80,62 +86,68 @@ pub(crate) unsafe fn array<'a, T>(first: *const T, num: u32) -> Result<&'a [T], 
     if first.is_null() {
         return Err(BW_ENULL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not NULL; the caller guarantees `num` elements that nothing writes meanwhile.
     Ok(unsafe { std::slice::from_raw_parts(first, num as usize) })
 }
 
 /// # Safety
-/// As [`array`].
+/// `sg_list` is NULL or points to `num` elements that nothing writes while the reference lives.
 #[inline(always)]
 pub(crate) unsafe fn list<'a>(sg_list: *const bw_sge, num: u32) -> Result<&'a [Sge], bw_error> {
-    // SAFETY: the same layout; the caller's promise.
+    // SAFETY: both types have the same layout; the caller guarantees `num` elements.
     unsafe { array(sg_list.cast(), num) }
 }
 
-/// Tells which request was refused, and why.
+/// Writes which request was refused, and returns why.
 ///
 /// # Safety
-/// `bad_wr` is NULL or a place for a pointer.
+/// `bad_wr` is NULL or points to writable memory for a pointer.
 #[inline(always)]
 pub(crate) unsafe fn refuse<R>(wr: &R, bad_wr: *mut *const R, code: bw_error) -> c_int {
     if !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: not NULL; the caller guarantees that a pointer may be written.
         unsafe { bad_wr.write(wr) };
     }
     code as c_int
 }
 
-/// Posts a list up to the first request that is refused.
+/// Posts the requests of an array up to the first one that is refused.
 ///
 /// # Safety
-/// `wr` is NULL or has `num` requests; `bad_wr` is NULL or a place for a pointer.
+/// `wr` is NULL or points to `num` requests; `bad_wr` is NULL or points to writable memory for a
+/// pointer.
 #[inline(always)]
-pub(crate) unsafe fn post_each<R>(
+pub(crate) unsafe fn post_each<R: Request>(
     wr: *const R,
     num: u32,
     bad_wr: *mut *const R,
     mut post: impl FnMut(&R) -> Result<(), bw_error>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `wr` is NULL or points to `num` requests.
     let list = match unsafe { array(wr, num) } {
         Ok(list) => list,
         Err(code) => return code as c_int,
     };
     for wr in list {
-        if let Err(code) = post(wr) {
-            // SAFETY: as above.
+        let posted = match wr.reserved() {
+            0 => post(wr),
+            _ => Err(BW_EINVAL),
+        };
+        if let Err(code) = posted {
+            // SAFETY: the caller guarantees that `bad_wr` is NULL or may be written.
             return unsafe { refuse(wr, bad_wr, code) };
         }
     }
     BW_OK as c_int
 }
 
-/// Posts the `num` send requests of the array `wr`, in order, and tells the device of them, and of
-/// what was posted one by one before. A software device in BW_SOFT_INLINE executes them here.
+/// `bw_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
+/// order, and notifies the device of them, and of requests posted one by one before. A software device
+/// in BW_SOFT_INLINE executes them in this call.
 ///
-/// When it fails, the requests before the one that was refused are posted; that one and those behind
-/// it are not, and are left as they are. `bad_wr`, unless NULL, then points to the refused one. A
-/// NULL in place of the array, or of the queue pair, is not told there.
+/// When it fails, the requests before the refused one are posted; the refused one and those after it
+/// are not, and are left unchanged. `bad_wr`, unless NULL, is then set to the refused one. It is not
+/// set if the array or the queue pair is NULL.
 ///
 /// | transport | operations |
 /// |---|---|
@@ -144,59 +156,71 @@ pub(crate) unsafe fn post_each<R>(
 /// | BW_QPT_UD | SEND, SEND_WITH_IMM, NOP |
 ///
 /// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`, `BW_EOPCODE`
-/// (unknown, or one that the transport does not have), `BW_EINVAL` (unknown flags; BW_SEND_INLINE of
-/// an operation that sends no data; elements of one that has none; BIND_MW of a window of type 1),
-/// `BW_ENULL` (also: a datagram without `ah`, a BIND_MW without `mw`).
+/// (unknown, or not supported by the transport), `BW_EINVAL` (unknown flags; BW_SEND_INLINE with an
+/// operation that sends no data; elements with an operation that has none; BIND_MW of a window of type
+/// 1; `reserved`, or that of a bind, is not 0), `BW_ENULL` (also: a datagram without `ah`, a BIND_MW
+/// without `mw`), `BW_ESIZE`.
 /// Thread: the send queue's owner. Data path.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_post_send(
+pub unsafe extern "C" fn bw_post_send_sized(
     qp: *mut bw_qp,
     wr: *const bw_send_wr,
+    size: usize,
     num: u32,
     bad_wr: *mut *const bw_send_wr,
 ) -> c_int {
-    // SAFETY: the header on handles.
+    if size != size_of::<bw_send_wr>() {
+        let size_of = size_of::<bw_send_wr>();
+        // SAFETY: the header's conventions on handles and posting.
+        let post = |wr, num, bad_wr| unsafe { bw_post_send_sized(qp, wr, size_of, num, bad_wr) };
+        // SAFETY: the header's conventions on posting.
+        return unsafe { post_older(wr, size, num, bad_wr, &post) };
+    }
+    // SAFETY: the header's conventions on handles.
     let (sq, _inside) = match unsafe { sq(qp) } {
         Ok(found) => found,
         Err(code) => return code as c_int,
     };
-    // SAFETY: the header on posting; the pointers are good for as long as the handle is.
+    // SAFETY: the header's conventions on posting.
     unsafe {
         match sq {
             AnySq::Rc(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| post_all(sq, wr)),
-            AnySq::Uc(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| post_writing(sq, wr)),
-            AnySq::Ud(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| post_sending(sq, wr)),
+            AnySq::Uc(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| {
+                post_writing(sq, wr, opcode(wr).ok_or(BW_EOPCODE)?)
+            }),
+            AnySq::Ud(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| {
+                post_sending(sq, wr, opcode(wr).ok_or(BW_EOPCODE)?)
+            }),
             AnySq::Xrc(sq) => post_sends(sq, wr, num, bad_wr, |sq, wr| post_all(sq, wr)),
         }
     }
 }
 
 /// # Safety
-/// The header on posting; the queue is good and the caller's own.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
 unsafe fn post_sends<T: QpTransport>(
-    sq: *mut QpSendQueue<T>,
+    sq: &mut QpSendQueue<'_, T>,
     wr: *const bw_send_wr,
     num: u32,
     bad_wr: *mut *const bw_send_wr,
-    post: impl Fn(&mut QpSendQueue<T>, &bw_send_wr) -> Result<(), bw_error>,
+    post: impl Fn(&mut QpSendQueue<'_, T>, &bw_send_wr) -> Result<(), bw_error>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on posting.
     unsafe {
-        let sq = &mut *sq;
         let code = post_each(wr, num, bad_wr, |wr| post(sq, wr));
         sq.ring();
         code
     }
 }
 
-/// What a request names beside its operation.
+/// The address that a request names besides its operation.
 pub(crate) trait Addressed: QpTransport {
     /// # Safety
-    /// The header on handles.
+    /// The caller keeps the header's conventions on handles.
     unsafe fn address(wr: &bw_send_wr) -> Result<Address<'_, Self>, bw_error>;
 
-    /// Of requests that go to nobody.
+    /// The address of requests that have no destination.
     const NOBODY: Address<'static, Self>;
 }
 
@@ -230,7 +254,7 @@ impl Addressed for Xrc {
 impl Addressed for Ud {
     #[inline(always)]
     unsafe fn address(wr: &bw_send_wr) -> Result<UdAddress<'_>, bw_error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the header's conventions on handles.
         let ah: &bw_ah = unsafe { wr.ah.as_ref() }.ok_or(BW_ENULL)?;
         Ok(ah.ah.to(wr.remote_qpn, wr.remote_qkey))
     }
@@ -242,7 +266,7 @@ impl Addressed for Ud {
     };
 }
 
-/// Where a NOP of a datagram queue goes. Not written.
+/// The address of a NOP on a queue for datagrams. It is not written to the WQE.
 const NOWHERE: AddressVector = AddressVector {
     qkey: Be32::from_raw(0),
     reserved: Be32::from_raw(0),
@@ -258,12 +282,12 @@ const NOWHERE: AddressVector = AddressVector {
     rgid: [0; 16],
 };
 
-/// What send requests are posted to.
+/// What send requests are posted to: a queue pair or a link.
 pub(crate) trait Stage {
     type Transport: Addressed;
 
     /// # Safety
-    /// As [`QpSendQueue::post`].
+    /// That of [`QpSendQueue::post`].
     unsafe fn stage<O: Operation, P: Payload>(
         &mut self,
         wr_id: u64,
@@ -280,11 +304,11 @@ pub(crate) trait Stage {
     where
         Self::Transport: Binds;
 
-    /// Scatter/gather elements of a request.
+    /// Maximum number of scatter/gather elements of a request.
     fn max_sge(&self) -> usize;
 }
 
-impl<T: Addressed> Stage for QpSendQueue<T> {
+impl<T: Addressed> Stage for QpSendQueue<'_, T> {
     type Transport = T;
 
     #[inline(always)]
@@ -299,7 +323,7 @@ impl<T: Addressed> Stage for QpSendQueue<T> {
     where
         T: Supports<O>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what [`QpSendQueue::post`] requires of the memory.
         unsafe { self.post(wr_id, to, operation, payload, flags) }.map_err(post_code)
     }
 
@@ -331,10 +355,10 @@ fn remote(wr: &bw_send_wr) -> Remote {
     }
 }
 
-/// Posts to a transport that has every operation.
+/// Posts to a transport that supports every operation.
 ///
 /// # Safety
-/// The header on posting.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
 pub(crate) unsafe fn post_all<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
 where
@@ -344,11 +368,12 @@ where
     S::Transport: Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
 {
     let remote = remote(wr);
-    // SAFETY: the caller's promise.
+    let operation = opcode(wr).ok_or(BW_EOPCODE)?;
+    // SAFETY: the caller keeps the header's conventions on posting.
     unsafe {
-        match opcode(wr) {
-            Some(WrOpcode::RdmaRead) => incoming(sq, wr, RdmaRead { remote }),
-            Some(WrOpcode::AtomicCmpAndSwp) => {
+        match operation {
+            WrOpcode::RdmaRead => incoming(sq, wr, RdmaRead { remote }),
+            WrOpcode::AtomicCmpAndSwp => {
                 let (compare, swap) = (wr.compare_add, wr.swap);
                 let operation = AtomicCmpAndSwp {
                     remote,
@@ -357,21 +382,32 @@ where
                 };
                 incoming(sq, wr, operation)
             }
-            Some(WrOpcode::AtomicFetchAndAdd) => {
+            WrOpcode::AtomicFetchAndAdd => {
                 let add = wr.compare_add;
                 incoming(sq, wr, AtomicFetchAndAdd { remote, add })
             }
-            _ => post_writing(sq, wr),
+            WrOpcode::RdmaWrite
+            | WrOpcode::RdmaWriteWithImm
+            | WrOpcode::SendWithInv
+            | WrOpcode::BindMw
+            | WrOpcode::LocalInv => post_writing(sq, wr, operation),
+            WrOpcode::Send | WrOpcode::SendWithImm | WrOpcode::Nop | WrOpcode::Tso => {
+                post_sending(sq, wr, operation)
+            }
         }
     }
 }
 
-/// Posts to a transport without acknowledgements, which brings nothing back.
+/// Posts to a transport without READs and atomics.
 ///
 /// # Safety
-/// The header on posting.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
-unsafe fn post_writing<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
+unsafe fn post_writing<S: Stage>(
+    sq: &mut S,
+    wr: &bw_send_wr,
+    operation: WrOpcode,
+) -> Result<(), bw_error>
 where
     S::Transport: Supports<RdmaWrite> + Supports<RdmaWriteWithImm> + Supports<SendWithInv>,
     S::Transport: Binds + Supports<LocalInv>,
@@ -380,44 +416,61 @@ where
     let remote = remote(wr);
     let imm = Be32::from_raw(wr.imm_data);
     let rkey = wr.invalidate_rkey;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on posting.
     unsafe {
-        match opcode(wr) {
-            Some(WrOpcode::RdmaWrite) => outgoing(sq, wr, RdmaWrite { remote }),
-            Some(WrOpcode::RdmaWriteWithImm) => outgoing(sq, wr, RdmaWriteWithImm { remote, imm }),
-            Some(WrOpcode::SendWithInv) => outgoing(sq, wr, SendWithInv { rkey }),
-            Some(WrOpcode::BindMw) => bind(sq, wr),
-            Some(WrOpcode::LocalInv) => without(sq, wr, LocalInv { rkey }),
-            _ => post_sending(sq, wr),
+        match operation {
+            WrOpcode::RdmaWrite => outgoing(sq, wr, RdmaWrite { remote }),
+            WrOpcode::RdmaWriteWithImm => outgoing(sq, wr, RdmaWriteWithImm { remote, imm }),
+            WrOpcode::SendWithInv => outgoing(sq, wr, SendWithInv { rkey }),
+            WrOpcode::BindMw => bind(sq, wr),
+            WrOpcode::LocalInv => without(sq, wr, LocalInv { rkey }),
+            WrOpcode::Send | WrOpcode::SendWithImm | WrOpcode::Nop | WrOpcode::Tso => {
+                post_sending(sq, wr, operation)
+            }
+            WrOpcode::RdmaRead | WrOpcode::AtomicCmpAndSwp | WrOpcode::AtomicFetchAndAdd => {
+                Err(BW_EOPCODE)
+            }
         }
     }
 }
 
-/// Posts to a transport of messages only.
+/// Posts to a transport that supports messages only.
 ///
 /// # Safety
-/// The header on posting.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
-unsafe fn post_sending<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
+unsafe fn post_sending<S: Stage>(
+    sq: &mut S,
+    wr: &bw_send_wr,
+    operation: WrOpcode,
+) -> Result<(), bw_error>
 where
     S::Transport: Supports<Send> + Supports<SendWithImm> + Supports<Nop>,
 {
     let imm = Be32::from_raw(wr.imm_data);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on posting.
     unsafe {
-        match opcode(wr) {
-            Some(WrOpcode::Send) => outgoing(sq, wr, Send {}),
-            Some(WrOpcode::SendWithImm) => outgoing(sq, wr, SendWithImm { imm }),
-            Some(WrOpcode::Nop) => without(sq, wr, Nop {}),
-            _ => Err(BW_EOPCODE),
+        match operation {
+            WrOpcode::Send => outgoing(sq, wr, Send {}),
+            WrOpcode::SendWithImm => outgoing(sq, wr, SendWithImm { imm }),
+            WrOpcode::Nop => without(sq, wr, Nop {}),
+            WrOpcode::RdmaWrite
+            | WrOpcode::RdmaWriteWithImm
+            | WrOpcode::SendWithInv
+            | WrOpcode::BindMw
+            | WrOpcode::LocalInv
+            | WrOpcode::RdmaRead
+            | WrOpcode::AtomicCmpAndSwp
+            | WrOpcode::AtomicFetchAndAdd
+            | WrOpcode::Tso => Err(BW_EOPCODE),
         }
     }
 }
 
-/// An operation that carries data, inline or not.
+/// Posts an operation that carries data, inline or not.
 ///
 /// # Safety
-/// The header on posting.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
 unsafe fn outgoing<S: Stage, O: Operation>(
     sq: &mut S,
@@ -428,21 +481,21 @@ where
     S::Transport: Supports<O>,
 {
     let flags = flags(wr.send_flags).ok_or(BW_EINVAL)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on posting.
     let (list, to) = unsafe { (list(wr.sg_list, wr.num_sge)?, S::Transport::address(wr)?) };
     if wr.send_flags & BW_SEND_INLINE as u32 == 0 {
-        // SAFETY: the caller's promise about the memory.
+        // SAFETY: the caller keeps the header's conventions on the memory of requests.
         return unsafe { sq.stage(wr.wr_id, to, operation, list, flags) };
     }
-    // SAFETY: the header on posting: the bytes are there, and nobody writes them meanwhile.
+    // SAFETY: the header's conventions on posting: the bytes exist, and nothing writes them meanwhile.
     let string = |sge: &Sge| unsafe {
         let data = std::ptr::with_exposed_provenance(sge.addr as usize);
         bytes(data, sge.length).ok_or(BW_ENULL)
     };
-    // Most have one, for which no list is made.
+    // Most requests have one element, for which no list is made.
     if let [sge] = list {
         let data = Inline(string(sge)?);
-        // SAFETY: an inline entry names no local memory.
+        // SAFETY: an inline WQE names no local memory.
         return unsafe { sq.stage(wr.wr_id, to, operation, data, flags) };
     }
     if list.len() > MAX_INLINE_LIST.min(sq.max_sge()) {
@@ -453,14 +506,14 @@ where
         *place = string(sge)?;
     }
     let strings = strings.get(..list.len()).unwrap_or_default();
-    // SAFETY: an inline entry names no local memory.
+    // SAFETY: an inline WQE names no local memory.
     unsafe { sq.stage(wr.wr_id, to, operation, InlineList(strings), flags) }
 }
 
-/// An operation whose result goes to local memory.
+/// Posts an operation whose result goes to local memory.
 ///
 /// # Safety
-/// The header on posting.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
 unsafe fn incoming<S: Stage, O: Operation>(
     sq: &mut S,
@@ -473,7 +526,7 @@ where
     if wr.send_flags & BW_SEND_INLINE as u32 != 0 {
         return Err(BW_EINVAL);
     }
-    // SAFETY: the caller's promise; not inline.
+    // SAFETY: the caller keeps the header's conventions on posting; the payload is not inline.
     unsafe { outgoing(sq, wr, operation) }
 }
 
@@ -490,14 +543,17 @@ fn flags_without_data(wr: &bw_send_wr) -> Result<SendFlags, bw_error> {
 /// Binds a window of type 2.
 ///
 /// # Safety
-/// The header on handles; the caller owns the window.
+/// The caller keeps the header's conventions on handles; the caller owns the window.
 #[inline(always)]
 unsafe fn bind<S: Stage>(sq: &mut S, wr: &bw_send_wr) -> Result<(), bw_error>
 where
     S::Transport: Binds,
 {
     let flags = flags_without_data(wr)?;
-    // SAFETY: the caller's promise.
+    if wr.bind.reserved != 0 {
+        return Err(BW_EINVAL);
+    }
+    // SAFETY: the caller keeps the header's conventions on handles; the caller owns the window.
     let mw = &mut unsafe { wr.mw.as_mut() }.ok_or(BW_ENULL)?.mw;
     if mw.mw_type() != MwType::Type2 {
         return Err(BW_EINVAL);
@@ -505,7 +561,7 @@ where
     sq.bind(wr, mw, flags)
 }
 
-/// An operation without data, which goes to nobody.
+/// Posts an operation that has neither data nor a destination.
 #[inline(always)]
 fn without<S: Stage, O: Operation>(
     sq: &mut S,
@@ -516,29 +572,39 @@ where
     S::Transport: Supports<O>,
 {
     let flags = flags_without_data(wr)?;
-    // SAFETY: the entry names no local memory.
+    // SAFETY: the WQE names no local memory.
     unsafe { sq.stage(wr.wr_id, S::Transport::NOBODY, operation, NoPayload, flags) }
 }
 
-/// Posts the `num` receives of the array `wr`, in order, and tells the device of them, and of those
-/// posted one by one before. `bad_wr` as in `bw_post_send`.
+/// `bw_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in order, and
+/// notifies the device of them, and of receives posted one by one before. `bad_wr` is as in
+/// `bw_post_send`.
 ///
-/// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENORQ` (an XRC initiator,
-/// or a queue pair on a shared receive queue), `BW_ENULL`.
+/// Errors: `BW_EFULL`, `BW_ESTATE`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL` (`reserved` is not
+/// 0), `BW_ENORQ` (an XRC initiator, or a queue pair with a shared receive queue), `BW_ENULL`,
+/// `BW_ESIZE`.
 /// Thread: the receive queue's owner. Data path.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_post_recv(
+pub unsafe extern "C" fn bw_post_recv_sized(
     qp: *mut bw_qp,
     wr: *const bw_recv_wr,
+    size: usize,
     num: u32,
     bad_wr: *mut *const bw_recv_wr,
 ) -> c_int {
-    // SAFETY: the header on handles.
+    if size != size_of::<bw_recv_wr>() {
+        let size_of = size_of::<bw_recv_wr>();
+        // SAFETY: the header's conventions on handles and posting.
+        let post = |wr, num, bad_wr| unsafe { bw_post_recv_sized(qp, wr, size_of, num, bad_wr) };
+        // SAFETY: the header's conventions on posting.
+        return unsafe { post_older(wr, size, num, bad_wr, &post) };
+    }
+    // SAFETY: the header's conventions on handles.
     let (rq, _inside) = match unsafe { rq(qp) } {
         Ok(found) => found,
         Err(code) => return code as c_int,
     };
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     let code = unsafe {
         post_each(wr, num, bad_wr, |wr| {
             rq.post(wr.wr_id, list(wr.sg_list, wr.num_sge)?)
@@ -549,18 +615,28 @@ pub unsafe extern "C" fn bw_post_recv(
     code
 }
 
-/// As `bw_post_recv`, to a shared receive queue.
+/// `bw_post_srq_recv` for requests of `size` bytes: as `bw_post_recv`, to a shared receive queue.
 ///
-/// Errors: `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
+/// Errors: `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL` (`reserved` is not 0), `BW_ENULL`,
+/// `BW_ESIZE`.
 /// Thread: the shared receive queue's owner. Data path.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_post_srq_recv(
+pub unsafe extern "C" fn bw_post_srq_recv_sized(
     srq: *mut bw_srq,
     wr: *const bw_recv_wr,
+    size: usize,
     num: u32,
     bad_wr: *mut *const bw_recv_wr,
 ) -> c_int {
-    // SAFETY: the header on handles; the caller owns the queue.
+    if size != size_of::<bw_recv_wr>() {
+        let size_of = size_of::<bw_recv_wr>();
+        // SAFETY: the header's conventions on handles and posting.
+        let post =
+            |wr, num, bad_wr| unsafe { bw_post_srq_recv_sized(srq, wr, size_of, num, bad_wr) };
+        // SAFETY: the header's conventions on posting.
+        return unsafe { post_older(wr, size, num, bad_wr, &post) };
+    }
+    // SAFETY: the header's conventions on handles; the caller owns the queue.
     let Some(bw_srq { srq, entered, .. }) = (unsafe { srq.as_mut() }) else {
         return BW_ENULL as c_int;
     };
@@ -568,7 +644,7 @@ pub unsafe extern "C" fn bw_post_srq_recv(
         Ok(inside) => inside,
         Err(code) => return code as c_int,
     };
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     let code = unsafe {
         post_each(wr, num, bad_wr, |wr| {
             srq.post(wr.wr_id, list(wr.sg_list, wr.num_sge)?)

@@ -1,4 +1,4 @@
-//! What a queue pair and a connection are made of.
+//! Attributes of queue pairs and of connections.
 
 use crate::code::BW_EINVAL;
 use crate::failure::{Failure, guard};
@@ -9,10 +9,12 @@ use crate::sized::{self, Versioned};
 use crate::srq::bw_srq;
 use crate::transport::Kind;
 use hw::state::Mtu;
-use hw::{ConnectAttr, Endpoint, QpInit};
+use hw::{ConnectAttr, Endpoint, PathAttr, QpInit};
 use std::ffi::c_int;
+use std::mem::offset_of;
 
-/// What a queue pair is to be able to do (`ibv_qp_init_attr`). `bw_qp_init_attr_default` fills it.
+/// Attributes that a queue pair is created with (`ibv_qp_init_attr`). `bw_qp_init_attr_default` fills
+/// it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_qp_init_attr {
@@ -28,22 +30,22 @@ pub struct bw_qp_init_attr {
     pub max_recv_sge: u32,
     /// Inline bytes of a send request.
     pub max_inline_data: u32,
-    /// Not 0: every send request completes with an entry, signalled or not.
+    /// Not 0: every send request is signalled, whatever its flags.
     pub sq_sig_all: u32,
-    /// Not 0: reserve an entry in the completion queues for everything that can be in flight, so that
-    /// a flush cannot overrun them. Without it an overrun ends the completion queue and every queue
-    /// pair on it.
+    /// Not 0: reserve an entry in the completion queues for everything that can be in flight, so that a
+    /// flush cannot overrun them. Otherwise an overrun makes the completion queue, and every queue pair
+    /// on it, fail.
     pub reserve_cq: u32,
     /// The transport: a `bw_qp_type`, BW_QPT_RC by default.
     pub qp_type: u32,
     /// 0.
     pub reserved: u32,
-    /// The shared receive queue that it receives from, of the same protection domain and not for
-    /// XRC. NULL, the default: a receive queue of its own.
+    /// The shared receive queue that it receives from, of the same protection domain and not for XRC.
+    /// NULL, the default: it has a receive queue of its own.
     pub srq: *mut bw_srq,
-    /// Not 0: unsignalled requests that are flushed make no completion of their own, but for the last
-    /// of those that are rung together, whose `retired` counts those before it. Not on devices driven
-    /// by libibverbs (`BW_EUNSUPPORTED`), and not of a link.
+    /// Not 0: flushed unsignalled requests write no completion of their own, except for the last of
+    /// those that are rung together, whose `retired` counts those before it. Not supported on devices
+    /// driven by libibverbs (`BW_EUNSUPPORTED`), nor for a link.
     pub suppress_flush: u32,
     /// 0.
     pub reserved1: u32,
@@ -72,21 +74,29 @@ impl Default for bw_qp_init_attr {
 
 // SAFETY: repr(C), integers and a pointer, without padding; the size is the first field.
 unsafe impl Versioned for bw_qp_init_attr {
-    const FIRST: usize = 32;
+    const SIZES: &'static [usize] = &[
+        offset_of!(Self, qp_type),
+        offset_of!(Self, suppress_flush),
+        size_of::<Self>(),
+    ];
 }
 
-impl From<bw_qp_init_attr> for QpInit {
-    fn from(attr: bw_qp_init_attr) -> Self {
-        Self {
-            max_send_wr: attr.max_send_wr,
-            max_recv_wr: attr.max_recv_wr,
-            max_send_sge: attr.max_send_sge,
-            max_recv_sge: attr.max_recv_sge,
-            max_inline_data: attr.max_inline_data,
-            sq_sig_all: attr.sq_sig_all != 0,
-            reserve_cq: attr.reserve_cq != 0,
-            suppress_flush: attr.suppress_flush != 0,
-        }
+impl bw_qp_init_attr {
+    /// The library's form of the attributes; their ranges are checked when they are used.
+    pub(crate) fn checked(&self) -> Result<(Kind, QpInit), Failure> {
+        sized::zero("reserved", self.reserved | self.reserved1)?;
+        let kind = Kind::from_number(self.qp_type)?;
+        let init = QpInit {
+            max_send_wr: self.max_send_wr,
+            max_recv_wr: self.max_recv_wr,
+            max_send_sge: self.max_send_sge,
+            max_recv_sge: self.max_recv_sge,
+            max_inline_data: self.max_inline_data,
+            sq_sig_all: self.sq_sig_all != 0,
+            reserve_cq: self.reserve_cq != 0,
+            suppress_flush: self.suppress_flush != 0,
+        };
+        Ok((kind, init))
     }
 }
 
@@ -97,16 +107,16 @@ impl From<bw_qp_init_attr> for QpInit {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_init_attr_default(attr: *mut bw_qp_init_attr, size: usize) -> c_int {
-    // SAFETY: the header on sized structs.
+    // SAFETY: the header's conventions on sized structs.
     guard(|| unsafe { sized::fill(attr, size) })
 }
 
-/// Entries that a queue pair of these attributes reserves in its completion queues: for sends, and
-/// for receives. A completion queue for both directions needs the sum. `attr` may be NULL: the
-/// default.
+/// Returns the number of entries that a queue pair of these attributes reserves in its completion
+/// queues, for sends and for receives. A completion queue for both directions needs the sum. If `attr`
+/// is NULL the defaults are used.
 ///
 /// Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
-/// Thread: any; with a shared receive queue, the owner of that.
+/// Thread: any; with a shared receive queue, its owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_qp_cq_entries(
     attr: *const bw_qp_init_attr,
@@ -117,11 +127,11 @@ pub unsafe extern "C" fn bw_qp_cq_entries(
         if send.is_null() || recv.is_null() {
             return Err(Failure::null("a place for a count"));
         }
-        // SAFETY: the header on sized structs; the places are not NULL.
+        // SAFETY: the header's conventions on sized structs; the results' pointers are not NULL.
         unsafe {
             let attr = sized::read_or_default(attr)?;
-            let kind = Kind::from_number(attr.qp_type)?;
-            let mut entries = kind.cq_entries(&attr.into());
+            let (kind, init) = attr.checked()?;
+            let mut entries = kind.cq_entries(&init);
             if kind != Kind::Xrc
                 && let Some(srq) = attr.srq.as_ref()
             {
@@ -134,7 +144,7 @@ pub unsafe extern "C" fn bw_qp_cq_entries(
     })
 }
 
-/// How a connection behaves. `bw_connect_attr_default` fills it.
+/// Attributes of a connection. `bw_connect_attr_default` fills it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_connect_attr {
@@ -144,24 +154,44 @@ pub struct bw_connect_attr {
     pub access: u32,
     /// A `bw_mtu`.
     pub path_mtu: u32,
-    /// Acknowledgement timeout, a code of 5 bits: 4.096 µs · 2^t; 0 is for ever.
+    /// Acknowledgement timeout, a 5-bit code: 4.096 µs · 2^t; 0 means infinite.
     pub timeout: u32,
-    /// Retries without an acknowledgement, up to 7.
+    /// Transport retries (no acknowledgement), up to 7.
     pub retry_cnt: u32,
-    /// Retries without a receive at the peer, up to 6; 7 is for ever.
+    /// RNR retries (no receive posted at the peer), up to 6; 7 means infinite.
     pub rnr_retry: u32,
-    /// How long the peer waits for a receive of this side, a code of 5 bits (`ibv_modify_qp`).
+    /// RNR NAK timer: how long the peer waits for a receive of this side, a 5-bit code
+    /// (`ibv_modify_qp`).
     pub min_rnr_timer: u32,
-    /// READs and atomics in flight, either way.
+    /// READs and atomics in flight, in each direction.
     pub max_rd_atomic: u32,
-    /// Of datagrams: the key that senders have to name. The top bit is for privileged users.
+    /// Datagrams only: the Q_Key that senders have to name. The top bit is for privileged users.
     pub qkey: u32,
-    /// The port to connect by, from 1.
+    /// The port to connect through, from 1.
     pub port_num: u32,
-    /// The entry of that port's GID table to be reached by, where GIDs address peers (RoCE, routed
-    /// InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2, if
-    /// possible with an IPv4 address. `bw_qp_endpoint_for` gives the peer the right one.
+    /// The entry of that port's GID table to be reached by, if peers are addressed by GIDs (RoCE,
+    /// routed InfiniBand). Less than 0, the default: the device chooses; on RoCE an entry of version 2,
+    /// if possible one whose address an interface of this network namespace has, and an IPv4 address.
+    /// `bw_qp_endpoint_for` returns the matching endpoint for the peer. A link remembers the GID in
+    /// this entry when it is made, and finds it again after the table has been filled anew.
     pub gid_index: i32,
+    /// Service level, up to 15. On RoCE the priority of packets with a VLAN tag.
+    pub sl: u32,
+    /// Traffic class, up to 255; for RoCE v2 that of the IP header (DSCP and ECN): 4 times the DSCP.
+    /// The global route header holds it, along with the flow label and the hop limit: packets have that
+    /// header on RoCE, and elsewhere if one of the three is not 0.
+    pub traffic_class: u32,
+    /// Flow label, up to 20 bits. Many devices derive the UDP source port of RoCE v2 from it.
+    pub flow_label: u32,
+    /// The index of the partition key in the port's table. Datagrams take the fields around this one
+    /// from their address handles; the partition key is the queue pair's.
+    pub pkey_index: u32,
+    /// Hop limit, up to 255; 0: the usual one, 64. For RoCE, Linux takes it from the route instead.
+    pub hop_limit: u32,
+    /// UDP source port of RoCE v2 packets, from 0xc000 to 0xffff, on RC and UC queue pairs of the
+    /// software HCA, of ConnectX devices, and of Soft-RoCE on Linux 5.18 or later, which derives it
+    /// from the flow label; elsewhere `BW_EUNSUPPORTED`. 0: the device chooses.
+    pub udp_sport: u32,
 }
 
 impl Default for bw_connect_attr {
@@ -179,16 +209,35 @@ impl Default for bw_connect_attr {
             qkey: attr.qkey,
             port_num: attr.port_num.into(),
             gid_index: attr.gid_index.map_or(-1, i32::from),
+            sl: attr.path.sl.into(),
+            traffic_class: attr.path.traffic_class.into(),
+            flow_label: attr.path.flow_label,
+            pkey_index: attr.path.pkey_index.into(),
+            hop_limit: attr.path.hop_limit.into(),
+            udp_sport: attr.path.udp_sport.map_or(0, u32::from),
         }
     }
 }
 
-// SAFETY: as above.
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_connect_attr {
-    const FIRST: usize = 32;
+    const SIZES: &'static [usize] = &[
+        offset_of!(Self, qkey),
+        offset_of!(Self, port_num),
+        offset_of!(Self, sl),
+        size_of::<Self>(),
+    ];
 }
 
-/// An MTU of this name.
+/// A UDP source port; 0 means none.
+pub(crate) fn udp_sport(given: u32) -> Result<Option<u16>, Failure> {
+    match given {
+        0 => Ok(None),
+        given => small("udp_sport", given).map(Some),
+    }
+}
+
+/// The MTU of this number.
 pub(crate) fn mtu(what: &str, given: u32) -> Result<Mtu, Failure> {
     let found = u8::try_from(given).ok().and_then(Mtu::from_number);
     found.ok_or_else(|| {
@@ -198,7 +247,7 @@ pub(crate) fn mtu(what: &str, given: u32) -> Result<Mtu, Failure> {
 }
 
 impl bw_connect_attr {
-    /// The library's form of it, which checks the ranges when it is used.
+    /// The library's form of the attributes; their ranges are checked when they are used.
     pub(crate) fn checked(&self) -> Result<ConnectAttr, Failure> {
         Ok(ConnectAttr {
             access: access(self.access)?,
@@ -214,6 +263,14 @@ impl bw_connect_attr {
                 Ok(index) => Some(small("gid_index", index)?),
                 Err(_) => None,
             },
+            path: PathAttr {
+                sl: small("sl", self.sl)?,
+                traffic_class: small("traffic_class", self.traffic_class)?,
+                flow_label: self.flow_label,
+                pkey_index: small("pkey_index", self.pkey_index)?,
+                hop_limit: small("hop_limit", self.hop_limit)?,
+                udp_sport: udp_sport(self.udp_sport)?,
+            },
         })
     }
 }
@@ -225,11 +282,11 @@ impl bw_connect_attr {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_connect_attr_default(attr: *mut bw_connect_attr, size: usize) -> c_int {
-    // SAFETY: the header on sized structs.
+    // SAFETY: the header's conventions on sized structs.
     guard(|| unsafe { sized::fill(attr, size) })
 }
 
-/// How the two ends of a connection find each other.
+/// What one end of a connection has to know of the other.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_endpoint {
@@ -237,19 +294,19 @@ pub struct bw_endpoint {
     pub size: u32,
     /// Queue pair number.
     pub qp_num: u32,
-    /// First packet sequence number.
+    /// Initial PSN.
     pub psn: u32,
     /// 0.
     pub reserved: u32,
     /// Local identifier of the port.
     pub lid: u32,
-    /// The port's GID: the one that the device prefers, or that was asked for.
+    /// The port's GID: the one that the device prefers, or the one that was requested.
     pub gid: [u8; 16],
 }
 
-// SAFETY: as above.
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_endpoint {
-    const FIRST: usize = 16;
+    const SIZES: &'static [usize] = &[offset_of!(Self, lid), size_of::<Self>()];
 }
 
 impl From<Endpoint> for bw_endpoint {
@@ -265,7 +322,7 @@ impl From<Endpoint> for bw_endpoint {
 }
 
 impl bw_endpoint {
-    /// The library's form of it.
+    /// The library's form of the endpoint.
     pub(crate) fn checked(&self) -> Result<Endpoint, Failure> {
         sized::zero("reserved", self.reserved)?;
         Ok(Endpoint {

@@ -1,4 +1,4 @@
-//! What there is on a device, by numbers.
+//! Numbers of objects on a device.
 
 use crate::device::bw_device;
 use crate::failure::guard;
@@ -7,7 +7,7 @@ use crate::sized::{self, Versioned};
 use hw::Resources;
 use std::ffi::c_int;
 
-/// How many objects there are on a device, of each kind.
+/// How many objects of each kind a device has.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_resources {
@@ -17,7 +17,7 @@ pub struct bw_resources {
     pub pd: u32,
     /// Completion queues.
     pub cq: u32,
-    /// Queue pairs, targets of XRC among them.
+    /// Queue pairs, including XRC targets.
     pub qp: u32,
     /// Memory regions.
     pub mr: u32,
@@ -31,7 +31,7 @@ pub struct bw_resources {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_resources {
-    const FIRST: usize = 32;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 impl From<Resources> for bw_resources {
@@ -49,8 +49,9 @@ impl From<Resources> for bw_resources {
     }
 }
 
-/// Counts what there is on the device, to see that nothing is left: of a software device by all its
-/// contexts in this process, of a device of libibverbs by this context. Set `resources->size` before.
+/// Counts the objects on the device, to check that nothing is left: on a software device those of all
+/// its contexts in this process, on a device of libibverbs those of this context. Set `resources->size`
+/// before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn bw_device_resources(
     device: *const bw_device,
     resources: *mut bw_resources,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let there = get(device, "device")?.device.resources();
         sized::write(resources, &there.into())

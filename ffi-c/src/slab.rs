@@ -1,4 +1,4 @@
-//! Slabs: regions that are lent out in blocks.
+//! Slabs: regions divided into blocks.
 
 use crate::code::*;
 use crate::failure::{Failure, guard};
@@ -10,41 +10,41 @@ use hw::blocks::RawFreeError;
 use hw::{Block, ClassLayout, Slab, TakeError};
 use std::ffi::c_int;
 
-/// A region cut into blocks.
+/// A region divided into blocks.
 #[derive(Debug)]
 pub struct bw_slab {
-    // Goes first: whoever destroys the region then has its last owner.
+    // Declared first: when the region is destroyed its handle is the last owner.
     pub(crate) slab: Slab,
     pub(crate) used: Used,
     _region: User,
 }
 
-/// The blocks of one length that a slab is to have.
+/// The number of blocks of one length in a slab.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_slab_class {
     /// Bytes of a block: a multiple of 64.
     pub length: u32,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
-/// A block of a slab, in the order of a `bw_sge`. It is aligned to its length where that is a power of
-/// two up to 4096, else to 64 bytes.
+/// A block of a slab, with the fields of a `bw_sge`. It is aligned to its length if that is a power of
+/// two up to 4096, otherwise to 64 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct bw_block {
-    /// Where it starts.
+    /// Its first address.
     pub addr: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u32,
-    /// The key for requests of this side. It is the region's, as the key for the peer's requests is:
-    /// `bw_region_query` tells that one.
+    /// The lkey, which is that of the region. The rkey is the region's as well: `bw_region_query`
+    /// returns it.
     pub lkey: u32,
 }
 
 impl bw_block {
-    /// The program's from here on.
+    /// Hands the block over to the program.
     #[inline(always)]
     pub(crate) fn of(taken: Block<'static>) -> Self {
         let given = Self {
@@ -57,7 +57,7 @@ impl bw_block {
     }
 }
 
-/// Why there is no block.
+/// The code for a block that cannot be taken.
 #[inline(always)]
 pub(crate) fn take_code(error: &TakeError) -> bw_error {
     match error {
@@ -66,7 +66,7 @@ pub(crate) fn take_code(error: &TakeError) -> bw_error {
     }
 }
 
-/// Why a block is not taken back.
+/// The code for a block that cannot be returned.
 #[inline(always)]
 pub(crate) fn return_code(error: &RawFreeError) -> bw_error {
     match error {
@@ -76,7 +76,7 @@ pub(crate) fn return_code(error: &RawFreeError) -> bw_error {
     }
 }
 
-/// What a slab has.
+/// How many blocks a slab has.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_slab_info {
@@ -84,19 +84,20 @@ pub struct bw_slab_info {
     pub size: u32,
     /// 0.
     pub reserved: u32,
-    /// Its blocks, of all lengths.
+    /// Number of blocks, of all lengths.
     pub blocks: u64,
-    /// Those that were taken and not returned, and those in caches. Exact when nobody takes or returns meanwhile.
+    /// Blocks that were taken and not returned, and those in caches. Exact if no thread takes or
+    /// returns blocks meanwhile.
     pub outstanding: u64,
 }
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_slab_info {
-    const FIRST: usize = 24;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 /// # Safety
-/// `classes` is NULL, or has `num` elements.
+/// `classes` is NULL, or points to `num` elements.
 unsafe fn layout(classes: *const bw_slab_class, num: u32) -> Result<Vec<ClassLayout>, Failure> {
     if num == 0 {
         return Ok(Vec::new());
@@ -104,7 +105,7 @@ unsafe fn layout(classes: *const bw_slab_class, num: u32) -> Result<Vec<ClassLay
     if classes.is_null() {
         return Err(Failure::null("classes"));
     }
-    // SAFETY: not NULL; as many as the program says.
+    // SAFETY: not NULL; the caller guarantees `num` elements.
     let classes = unsafe { std::slice::from_raw_parts(classes, num as usize) };
     let layout = classes.iter().map(|class| ClassLayout {
         size: class.length,
@@ -113,9 +114,10 @@ unsafe fn layout(classes: *const bw_slab_class, num: u32) -> Result<Vec<ClassLay
     Ok(layout.collect())
 }
 
-/// The bytes of region that the `num` classes of the array `classes` need: what to create a region of.
+/// Returns how many bytes the `num` classes of the array `classes` need: the length to create a region
+/// with.
 ///
-/// Errors: `BW_EINVAL` (more than an address space has), `BW_ENULL`.
+/// Errors: `BW_EINVAL` (more than an address space), `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_bytes(
@@ -127,19 +129,26 @@ pub unsafe extern "C" fn bw_slab_bytes(
         if bytes.is_null() {
             return Err(Failure::null("bytes"));
         }
-        // SAFETY: the header on pointers; not NULL.
+        // SAFETY: the header's conventions on pointers; not NULL.
         unsafe { bytes.write(Slab::bytes(&layout(classes, num)?)? as u64) };
         Ok(())
     })
 }
 
-/// Cuts a region into the blocks of the `num` classes of the array `classes`, which are listed from the
-/// smallest blocks to the largest. A region has one slab at a time. As long as there is the slab, the
-/// region's memory is used through its blocks only.
+/// Divides a region into the blocks of the `num` classes of the array `classes`, which are sorted from
+/// the smallest blocks to the largest. A region has one slab at a time. While the slab exists the
+/// region's memory is used only through its blocks.
+///
+/// A block belongs to the program alone from when it is taken until it is posted, and to the device
+/// until the request has been reported. Plain loads and stores suffice if the region's `access` has
+/// none of the BW_ACCESS_REMOTE_ rights and not BW_ACCESS_MW_BIND. Otherwise any peer that has the rkey
+/// of the region, or of a window, can read or write any of the blocks at any time: the program has to
+/// prevent that, or use atomics.
 ///
 /// Owner: the caller, until `bw_slab_destroy`. It keeps the region.
-/// Errors: `BW_EINVAL` (no classes; one of no blocks, or whose length is not a positive multiple of 64;
-/// not ascending; more than the region holds), `BW_EBUSY` (the region has a slab), `BW_ENULL`.
+/// Errors: `BW_EINVAL` (no classes; one without blocks, or whose length is not a positive multiple of
+/// 64; not ascending; more than the region holds), `BW_EBUSY` (the region has a slab), `BW_EMEMORY`,
+/// `BW_ENULL`.
 /// Thread: any; no other call on the region may be under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_create(
@@ -149,10 +158,11 @@ pub unsafe extern "C" fn bw_slab_create(
     slab: *mut *mut bw_slab,
 ) -> c_int {
     let make = || {
-        // SAFETY: the header on handles; as many classes as the program says.
+        // SAFETY: the header's conventions on handles; the program guarantees `num` classes.
         let (region, layout) = unsafe { (get_mut(region, "region")?, layout(classes, num)?) };
         region.used.check("region", "a slab")?;
-        // SAFETY: this function's text on the region's memory; it has no other slab.
+        // SAFETY: the function's documentation says how the region's memory is used; it has no other
+        // slab.
         let slab = unsafe { Slab::of_shared(region.region.clone(), &layout)? };
         Ok(bw_slab {
             slab,
@@ -160,18 +170,19 @@ pub unsafe extern "C" fn bw_slab_create(
             _region: region.used.by(),
         })
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(slab, make) }
 }
 
-/// How many blocks there are, and how many are out. Set `info->size` before. Slow: it counts.
+/// Returns how many blocks there are, and how many are taken. Set `info->size` before the call. Slow,
+/// because it counts them.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_query(slab: *const bw_slab, info: *mut bw_slab_info) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let slab = &unsafe { get(slab, "slab")? }.slab;
         let found = bw_slab_info {
             size: 0,
@@ -179,16 +190,17 @@ pub unsafe extern "C" fn bw_slab_query(slab: *const bw_slab, info: *mut bw_slab_
             blocks: slab.capacity() as u64,
             outstanding: slab.outstanding() as u64,
         };
-        // SAFETY: the header on sized structs.
+        // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &found) }
     })
 }
 
-/// Takes a block of the smallest class that has `length` bytes. Others are not tried when all of that
-/// one are out. The bytes are what was left there. On failure `block` stays as it was.
+/// Takes a block of the smallest class that has `length` bytes. Larger classes are not tried if all
+/// blocks of that one are taken. The block holds the bytes that were last written there. On failure
+/// `block` is unchanged.
 ///
 /// Owner: the caller, until `bw_slab_return`.
-/// Errors: `BW_ENOBLOCK` (all are out), `BW_EINVAL` (more bytes than the largest blocks have),
+/// Errors: `BW_ENOBLOCK` (all are taken), `BW_EINVAL` (more bytes than the largest blocks have),
 /// `BW_ENULL`.
 /// Thread: any. Data path.
 #[unsafe(no_mangle)]
@@ -197,7 +209,7 @@ pub unsafe extern "C" fn bw_slab_take(
     length: u32,
     block: *mut bw_block,
 ) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     let Some(slab) = (unsafe { slab.as_ref() }) else {
         return BW_ENULL as c_int;
     };
@@ -206,7 +218,7 @@ pub unsafe extern "C" fn bw_slab_take(
     }
     match slab.slab.take(length) {
         Ok(taken) => {
-            // SAFETY: the header on pointers; not NULL.
+            // SAFETY: the header's conventions on pointers; not NULL.
             unsafe { block.write(bw_block::of(taken)) };
             BW_OK as c_int
         }
@@ -214,30 +226,30 @@ pub unsafe extern "C" fn bw_slab_take(
     }
 }
 
-/// Returns a block, of which only `block->addr` is looked at. Nobody may use it any more: requests that
-/// name it have been told of. On failure nothing was returned. Of two threads that return the same
-/// block one gets the error; a block that somebody has taken again since cannot be told from one that
-/// is returned for the first time.
+/// Returns a block; only `block->addr` is used. The block must not be in use any more: requests that
+/// name it have been reported. On failure nothing is returned. If two threads return the same block,
+/// one gets the error; but if the block has been taken again in between, returning it twice cannot be
+/// detected.
 ///
-/// Errors: `BW_ERETURNED` (it is not out), `BW_EFOREIGN` (not a block of this slab), `BW_EINVAL` (an
+/// Errors: `BW_ERETURNED` (it is not taken), `BW_EFOREIGN` (not a block of this slab), `BW_EINVAL` (an
 /// address within a block, not its start), `BW_ENULL`.
 /// Thread: any. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_return(slab: *const bw_slab, block: *const bw_block) -> c_int {
-    // SAFETY: the header on handles and pointers.
+    // SAFETY: the header's conventions on handles and pointers.
     let (Some(slab), Some(block)) = (unsafe { (slab.as_ref(), block.as_ref()) }) else {
         return BW_ENULL as c_int;
     };
-    // SAFETY: this function's text.
+    // SAFETY: the function's documentation requires that the block is not in use.
     match unsafe { slab.slab.give_back_raw(block.addr) } {
         Ok(()) => BW_OK as c_int,
         Err(error) => return_code(&error) as c_int,
     }
 }
 
-/// Destroys a slab. The region stays, with the bytes that are there.
+/// Destroys a slab. The region remains, with its contents.
 ///
-/// Errors: `BW_EBUSY` while blocks are out, or there are caches, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while blocks are taken or caches exist, `BW_ENULL`.
 /// Thread: any; no other call on the slab may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_destroy(slab: *mut bw_slab) -> c_int {
@@ -251,6 +263,6 @@ pub unsafe extern "C" fn bw_slab_destroy(slab: *mut bw_slab) -> c_int {
             }
         }
     };
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(slab, "slab", check) })
 }

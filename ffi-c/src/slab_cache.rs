@@ -1,4 +1,4 @@
-//! Caches: a thread's own front on the blocks of a slab.
+//! Caches: free blocks of a slab, kept for one thread.
 
 use crate::code::*;
 use crate::failure::{Failure, guard};
@@ -8,10 +8,10 @@ use crate::used::User;
 use hw::{Slab, SlabCache, TakeError};
 use std::ffi::c_int;
 
-/// Free blocks of one length for one thread.
+/// Free blocks of one length, kept for one thread.
 #[derive(Debug)]
 pub struct bw_slab_cache {
-    // Gives its blocks back before the slab may go.
+    // Declared first: it returns its blocks before the slab is released.
     cache: SlabCache,
     slab: Slab,
     _slab: User,
@@ -21,9 +21,10 @@ fn failed(error: TakeError) -> Failure {
     Failure::new(take_code(&error), error.to_string())
 }
 
-/// Makes a cache of the blocks that `bw_slab_take` would take for `length` bytes. Taking and returning
-/// cost no atomic read-modify-write there; 32 blocks at once go between it and the slab when it runs
-/// empty or full. It is empty at first, and holds 64 blocks at the most, which others cannot take.
+/// Creates a cache of the blocks that `bw_slab_take` would take for `length` bytes. Taking and
+/// returning blocks there needs no atomic read-modify-write; when the cache runs empty or full 32
+/// blocks at once move between it and the slab. It is empty at first, and holds at most 64 blocks,
+/// which other threads cannot take.
 ///
 /// Owner: the caller, until `bw_slab_cache_destroy`. It keeps the slab.
 /// Errors: `BW_EINVAL` (more bytes than the largest blocks have), `BW_ENULL`.
@@ -34,7 +35,7 @@ pub unsafe extern "C" fn bw_slab_cache_create(
     length: u32,
     cache: *mut *mut bw_slab_cache,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(cache, || {
             let of = get(slab, "slab")?;
@@ -47,17 +48,17 @@ pub unsafe extern "C" fn bw_slab_cache_create(
     }
 }
 
-/// As `bw_slab_take`, of the cache's blocks.
+/// As `bw_slab_take`, from the cache.
 ///
 /// Owner: the caller, until `bw_slab_cache_return` or `bw_slab_return`, of any cache of the slab.
-/// Errors: `BW_ENOBLOCK` (all are out, or in other caches), `BW_ENULL`.
+/// Errors: `BW_ENOBLOCK` (all are taken, or in other caches), `BW_ENULL`.
 /// Thread: the cache's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_cache_take(
     cache: *mut bw_slab_cache,
     block: *mut bw_block,
 ) -> c_int {
-    // SAFETY: the header on handles; the caller owns the cache.
+    // SAFETY: the header's conventions on handles; the caller owns the cache.
     let Some(cache) = (unsafe { cache.as_mut() }) else {
         return BW_ENULL as c_int;
     };
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn bw_slab_cache_take(
     }
     match cache.cache.take() {
         Ok(taken) => {
-            // SAFETY: the header on pointers; not NULL.
+            // SAFETY: the header's conventions on pointers; not NULL.
             unsafe { block.write(bw_block::of(taken)) };
             BW_OK as c_int
         }
@@ -74,8 +75,8 @@ pub unsafe extern "C" fn bw_slab_cache_take(
     }
 }
 
-/// As `bw_slab_return`, to the cache; a block of the slab that has another length goes to the slab. Two
-/// threads that return the same block at once need not be told.
+/// As `bw_slab_return`, to the cache; a block of another length goes back to the slab. If two threads
+/// return the same block at the same time the error may go undetected.
 ///
 /// Errors: `BW_ERETURNED`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_ENULL`, as `bw_slab_return`.
 /// Thread: the cache's owner. Data path.
@@ -84,11 +85,11 @@ pub unsafe extern "C" fn bw_slab_cache_return(
     cache: *mut bw_slab_cache,
     block: *const bw_block,
 ) -> c_int {
-    // SAFETY: the header on handles and pointers; the caller owns the cache.
+    // SAFETY: the header's conventions on handles and pointers; the caller owns the cache.
     let (Some(cache), Some(block)) = (unsafe { (cache.as_mut(), block.as_ref()) }) else {
         return BW_ENULL as c_int;
     };
-    // SAFETY: this function's text: it is the caller's.
+    // SAFETY: the function's documentation requires that the block is the caller's.
     match unsafe { cache.slab.block_at(block.addr) } {
         Ok(block) => {
             cache.cache.put(block);
@@ -98,12 +99,12 @@ pub unsafe extern "C" fn bw_slab_cache_return(
     }
 }
 
-/// Destroys a cache: its blocks go back to the slab. Those that were taken from it stay the program's.
+/// Destroys a cache: its blocks go back to the slab. Blocks taken from it still belong to the program.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the cache's owner; no other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_cache_destroy(cache: *mut bw_slab_cache) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(cache, "slab cache", |_| Ok(())) })
 }

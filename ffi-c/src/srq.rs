@@ -5,14 +5,14 @@ use crate::entered::Entered;
 use crate::failure::guard;
 use crate::handle::{get, get_mut, give, take_with};
 use crate::memory::bw_pd;
-use crate::qp::bw_cleared_fn;
+use crate::qp::bw_flushed_fn;
 use crate::sized::{self, Versioned};
 use crate::used::{Used, User};
 use crate::xrc::bw_xrcd;
 use hw::{Srq, SrqInit};
 use std::ffi::{c_int, c_void};
 
-/// A receive queue that many queue pairs take from.
+/// A receive queue that several queue pairs share.
 #[derive(Debug)]
 pub struct bw_srq {
     pub(crate) srq: Srq,
@@ -22,15 +22,15 @@ pub struct bw_srq {
 }
 
 impl bw_srq {
-    /// Entries that a queue pair which receives from here reserves in its completion queue.
+    /// Entries that a queue pair with this shared receive queue reserves in its completion queue.
     pub(crate) fn entries(&self) -> u32 {
-        // The ring has one entry more than can be posted.
+        // The ring has one WQE more than can be posted.
         self.srq.query().max_wr + 1
     }
 }
 
-/// What a shared receive queue is to be able to do (`ibv_srq_init_attr`). `bw_srq_init_attr_default`
-/// fills it.
+/// Attributes that a shared receive queue is created with (`ibv_srq_init_attr`).
+/// `bw_srq_init_attr_default` fills it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_srq_init_attr {
@@ -40,7 +40,7 @@ pub struct bw_srq_init_attr {
     pub max_wr: u32,
     /// Scatter/gather elements of a receive.
     pub max_sge: u32,
-    /// The limit to begin with, as `bw_srq_modify` sets it; 0 for none.
+    /// The initial limit, as `bw_srq_modify` sets it; 0 means none.
     pub srq_limit: u32,
 }
 
@@ -58,7 +58,7 @@ impl Default for bw_srq_init_attr {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_srq_init_attr {
-    const FIRST: usize = 16;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 impl From<bw_srq_init_attr> for SrqInit {
@@ -71,7 +71,7 @@ impl From<bw_srq_init_attr> for SrqInit {
     }
 }
 
-/// What a shared receive queue is able to do, and its limit (`ibv_srq_attr`).
+/// Sizes and limit of a shared receive queue (`ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct bw_srq_info {
@@ -79,17 +79,17 @@ pub struct bw_srq_info {
     pub size: u32,
     /// Its number, by which XRC requests name it.
     pub srq_num: u32,
-    /// Receives in flight: at least as many as asked for.
+    /// Receives in flight: at least as many as requested.
     pub max_wr: u32,
-    /// Scatter/gather elements of a receive: at least as many as asked for.
+    /// Scatter/gather elements of a receive: at least as many as requested.
     pub max_sge: u32,
-    /// The limit; 0 when none is set, or the one that was is reached.
+    /// The limit; 0 if none is set, or if it has been reached.
     pub srq_limit: u32,
 }
 
-// SAFETY: as above.
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_srq_info {
-    const FIRST: usize = 20;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 /// Fills `attr`, of `size` bytes, with its size and the defaults:
@@ -102,15 +102,15 @@ pub unsafe extern "C" fn bw_srq_init_attr_default(
     attr: *mut bw_srq_init_attr,
     size: usize,
 ) -> c_int {
-    // SAFETY: the header on sized structs.
+    // SAFETY: the header's conventions on sized structs.
     guard(|| unsafe { sized::fill(attr, size) })
 }
 
-/// Creates a shared receive queue, for `bw_qp_init_attr.srq`. What was received is told by the
-/// completion queue of the queue pair that received it. `attr` may be NULL: the default.
+/// Creates a shared receive queue, for `bw_qp_init_attr.srq`. Receives are reported by the completion
+/// queue of the queue pair that consumed them. If `attr` is NULL the defaults are used.
 ///
 /// Owner: the caller, until `bw_srq_destroy`. It keeps the protection domain.
-/// Errors: `BW_ELIMIT`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_ELIMIT`, `BW_EINVAL` (no receives), `BW_EEXHAUSTED`, `BW_EMEMORY`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_srq_create(
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn bw_srq_create(
     attr: *const bw_srq_init_attr,
     srq: *mut *mut bw_srq,
 ) -> c_int {
-    // SAFETY: the header on handles, sized structs and results.
+    // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
         give(srq, || {
             let (pd, attr) = (get(pd, "protection domain")?, sized::read_or_default(attr)?);
@@ -133,12 +133,13 @@ pub unsafe extern "C" fn bw_srq_create(
 }
 
 /// Creates a shared receive queue for XRC: initiators that are connected with a target of the domain
-/// name it by its number. What was received is told by `cq`, which has to have room for one entry more
-/// than `bw_srq_info.max_wr`. `attr` may be NULL: the default.
+/// name it by its number. Receives are reported by `cq`, which must have room for one entry more than
+/// `bw_srq_info.max_wr`. If `attr` is NULL the defaults are used.
 ///
 /// Owner: the caller, until `bw_srq_destroy`. It keeps the protection domain, the XRC domain and the
 /// completion queue.
-/// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_ELIMIT`, `BW_ECQROOM`, `BW_EFOREIGN`, `BW_EEXHAUSTED`, `BW_EMEMORY`, `BW_ENULL`,
+/// `BW_ESIZE`.
 /// Thread: the completion queue's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_srq_create_xrc(
@@ -148,7 +149,8 @@ pub unsafe extern "C" fn bw_srq_create_xrc(
     attr: *const bw_srq_init_attr,
     srq: *mut *mut bw_srq,
 ) -> c_int {
-    // SAFETY: the header on handles, sized structs and results; the caller owns the completion queue.
+    // SAFETY: the header's conventions on handles, sized structs and results; the caller owns the
+    // completion queue.
     unsafe {
         give(srq, || {
             let (pd, attr) = (get(pd, "protection domain")?, sized::read_or_default(attr)?);
@@ -164,13 +166,13 @@ pub unsafe extern "C" fn bw_srq_create_xrc(
     }
 }
 
-/// What it is able to do, its limit, and its number (`ibv_query_srq`). Set `info->size` before.
+/// Returns its sizes, its limit, and its number (`ibv_query_srq`). Set `info->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the shared receive queue's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_srq_query(srq: *const bw_srq, info: *mut bw_srq_info) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let srq = &get(srq, "shared receive queue")?.srq;
         let attr = srq.query();
@@ -185,15 +187,15 @@ pub unsafe extern "C" fn bw_srq_query(srq: *const bw_srq, info: *mut bw_srq_info
     })
 }
 
-/// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message takes a receive and leaves
-/// fewer than `srq_limit`, BW_EVENT_SRQ_LIMIT_REACHED is raised, once, and the limit is 0 then. 0 sets
-/// none.
+/// Sets the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): when a message consumes a receive and fewer
+/// than `srq_limit` remain, BW_EVENT_SRQ_LIMIT_REACHED is raised once, and the limit becomes 0. 0 sets
+/// no limit.
 ///
 /// Errors: `BW_ELIMIT` above `bw_srq_info.max_wr`, `BW_ENULL`.
 /// Thread: the shared receive queue's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_srq_modify(srq: *mut bw_srq, srq_limit: u32) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         Ok(get_mut(srq, "shared receive queue")?
             .srq
@@ -201,30 +203,30 @@ pub unsafe extern "C" fn bw_srq_modify(srq: *mut bw_srq, srq_limit: u32) -> c_in
     })
 }
 
-/// Destroys a shared receive queue. What was posted and not told yet is told here: `cleared`, unless
-/// NULL, is called for each, in no order. Completions of it that were not polled are dropped. Waits
-/// until its asynchronous events that were got are acknowledged.
+/// Destroys a shared receive queue. Receives that were posted and not reported yet are reported here:
+/// `cleared`, unless NULL, is called for each, in no particular order. Completions of it that were not
+/// polled are dropped. Waits until the asynchronous events that were taken for it are acknowledged.
 ///
-/// Errors: `BW_EBUSY` while there are queue pairs on it, `BW_ENULL`.
-/// Thread: the owner of the shared receive queue, and of its completion queue where it is for XRC; no
+/// Errors: `BW_EBUSY` while queue pairs use it, `BW_ENULL`.
+/// Thread: the owner of the shared receive queue, and of its completion queue if it is for XRC; no
 /// other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_srq_destroy(
     srq: *mut bw_srq,
-    cleared: bw_cleared_fn,
+    cleared: bw_flushed_fn,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let check = |srq: &mut bw_srq| srq.used.check("shared receive queue", "queue pairs");
         let bw_srq { srq, .. } = *take_with(srq, "shared receive queue", check)?;
         let tell = |wr_id, _| {
             if let Some(cleared) = cleared {
-                // The program's own.
+                // The program's callback, with the context that it gave.
                 cleared(context, wr_id);
             }
         };
-        // Nobody uses it: that was checked.
+        // Nothing uses it: `check` has made sure.
         srq.destroy(tell).map_err(|(_, error)| error)?;
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! The exchange of what queue pairs need, over a TCP connection.
+//! Exchange of endpoints over a TCP connection.
 
 use crate::code::BW_ECONN;
 use crate::failure::{Failure, guard};
@@ -12,7 +12,7 @@ use hw::state::Mtu;
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
-/// A port on which peers are waited for.
+/// A port that listens for peers.
 #[derive(Debug)]
 pub struct bw_tcp_listener {
     listener: Listener,
@@ -21,7 +21,7 @@ pub struct bw_tcp_listener {
 /// A TCP connection with a peer.
 #[derive(Debug)]
 pub struct bw_tcp_conn {
-    /// There, until a link takes it.
+    /// `None` once a link has taken it.
     connection: Option<Connection>,
 }
 
@@ -42,27 +42,27 @@ impl bw_tcp_conn {
         self.connection.as_mut().ok_or_else(taken)
     }
 
-    /// For a link.
+    /// Takes the connection, for a link.
     pub(crate) fn take(&mut self) -> Result<Connection, Failure> {
         self.connection.take().ok_or_else(taken)
     }
 }
 
-/// What the two ends of a connection tell each other beside their endpoints.
+/// What the two ends of a connection exchange besides their endpoints.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_conn_info {
     /// `sizeof(bw_conn_info)`.
     pub size: u32,
-    /// The largest path MTU that the end can do, a `bw_mtu`: connect with the lesser of both ends'.
+    /// The largest path MTU that this end supports, a `bw_mtu`: connect with the smaller of both ends'.
     pub mtu: u32,
-    /// The key of the memory that the other end may work on.
+    /// The rkey of the memory that the other end may access.
     pub rkey: u32,
     /// 0.
     pub reserved: u32,
-    /// Where that memory starts.
+    /// The first address of that memory.
     pub addr: u64,
-    /// Its bytes; 0: there is no such memory.
+    /// Its length in bytes; 0: there is no such memory.
     pub length: u64,
 }
 
@@ -81,7 +81,7 @@ impl Default for bw_conn_info {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_conn_info {
-    const FIRST: usize = 32;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 impl From<&ConnInfo> for bw_conn_info {
@@ -121,18 +121,18 @@ unsafe fn name(host: *const c_char) -> Option<String> {
     if host.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not NULL; the caller guarantees a C string.
     let host = unsafe { CStr::from_ptr(host) };
     Some(host.to_string_lossy().into_owned())
 }
 
-/// Listens for peers on a port of the host's address, or of all addresses of this host when `host`
-/// is NULL. Port 0 is one that is free. Whoever reaches the port can connect: nothing is encrypted,
-/// and nobody has to prove who it is.
+/// Listens for peers on a port of the host's address, or of all addresses of this host if `host` is
+/// NULL. Port 0 means a free one. Anyone who reaches the port can connect: nothing is encrypted or
+/// authenticated.
 ///
 /// Owner: the caller, until `bw_tcp_listener_destroy`.
-/// Errors: `BW_ECONN` (somebody has the port, or it may not be had), `BW_EINVAL` (no port),
-/// `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ECONN` (the port is taken or not available), `BW_EINVAL` (no port), `BW_EOTHER`,
+/// `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_listener_create(
@@ -147,24 +147,24 @@ pub unsafe extern "C" fn bw_tcp_listener_create(
         let listener = Listener::bind(host.as_deref(), port)?;
         Ok(bw_tcp_listener { listener })
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(listener, make) }
 }
 
-/// The port that is listened on, more than 0.
+/// Returns the port that it listens on, more than 0.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_listener_port(listener: *const bw_tcp_listener) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.port()) })
 }
 
-/// Takes the next peer that connects, within so many milliseconds.
+/// Accepts the next peer that connects within `timeout_ms` milliseconds.
 ///
 /// Owner: the caller, until `bw_tcp_conn_destroy`.
-/// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` when the system has no descriptor left, `BW_ENULL`.
+/// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_accept(
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn bw_tcp_accept(
     timeout_ms: u32,
     conn: *mut *mut bw_tcp_conn,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(conn, || {
             let listener = &get(listener, "listener")?.listener;
@@ -182,11 +182,11 @@ pub unsafe extern "C" fn bw_tcp_accept(
     }
 }
 
-/// Connects to the peer that listens on a port of a host, within so many milliseconds.
+/// Connects to the peer that listens on a port of a host, within `timeout_ms` milliseconds.
 ///
 /// Owner: the caller, until `bw_tcp_conn_destroy`.
-/// Errors: `BW_ECONN` (nobody listens there, or the host is not known), `BW_ETIMEDOUT`, `BW_EINVAL`
-/// (no port), `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ECONN` (nothing listens there, or the host is unknown), `BW_ETIMEDOUT`, `BW_EINVAL` (no
+/// port), `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_connect(
@@ -202,17 +202,17 @@ pub unsafe extern "C" fn bw_tcp_connect(
         let connection = Connection::connect(&host, port, milliseconds(timeout_ms))?;
         Ok(bw_tcp_conn::new(connection))
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(conn, make) }
 }
 
-/// Tells the peer of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and of memory, and
-/// gives what the peer tells, within so many milliseconds. What the peer tells is checked: its
-/// numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no memory. Set `peer->size` and
-/// `peer_info->size` before. For each further queue pair, or region of memory, both ends call it once
-/// more.
+/// Sends the endpoint of a queue pair (`bw_qp_endpoint`, `bw_xrc_target_endpoint`) and the description
+/// of memory to the peer, and returns what the peer sends, within `timeout_ms` milliseconds. What the
+/// peer sends is checked: its numbers are in their ranges. `info` may be NULL: BW_MTU_4096, and no
+/// memory. Set `peer->size` and `peer_info->size` before the call. For each further queue pair, or
+/// region of memory, both ends call it again.
 ///
-/// When it fails the two ends may be at different steps: destroy the connection, and connect again.
+/// If it fails the two ends may be at different steps: destroy the connection, and connect again.
 ///
 /// Errors: `BW_ETIMEDOUT`, `BW_ECONN` (the peer has gone), `BW_EPROTO`, `BW_EINVAL`, `BW_EOTHER`,
 /// `BW_ENULL`, `BW_ESIZE`.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn bw_tcp_exchange(
     peer_info: *mut bw_conn_info,
     timeout_ms: u32,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let connection = get_mut(conn, "connection")?.connection()?;
         let ours = sized::read_or_default(info)?.checked(&sized::read(endpoint)?)?;
@@ -238,36 +238,36 @@ pub unsafe extern "C" fn bw_tcp_exchange(
     })
 }
 
-/// Waits, for so many milliseconds at the most, until the peer has come here too. Before an end sends
-/// it has to know that the other's queue pair is connected.
+/// Waits, up to `timeout_ms` milliseconds, until the peer calls it too. An end must not send before it
+/// knows that the other end's queue pair is connected.
 ///
-/// Errors: as `bw_tcp_exchange`.
+/// Errors: those of `bw_tcp_exchange`.
 /// Thread: the connection's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_barrier(conn: *mut bw_tcp_conn, timeout_ms: u32) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let connection = get_mut(conn, "connection")?.connection()?;
         Ok(connection.barrier(milliseconds(timeout_ms))?)
     })
 }
 
-/// Closes a connection. Queue pairs do not need it any more once they are connected.
+/// Closes a connection. Queue pairs do not need it once they are connected.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the connection's owner; no other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_conn_destroy(conn: *mut bw_tcp_conn) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(conn, "connection", |_| Ok(())) })
 }
 
-/// Stops listening. Connections that were accepted stay.
+/// Stops listening. Connections that were accepted remain.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any; no other call on the listener may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_tcp_listener_destroy(listener: *mut bw_tcp_listener) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(listener, "listener", |_| Ok(())) })
 }

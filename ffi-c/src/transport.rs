@@ -1,5 +1,5 @@
-//! Queue pairs of every transport, told apart by an enum: the data path is one match, and no call
-//! through a pointer.
+//! Queue pairs of every transport in one enum: the data path uses a match instead of a call through a
+//! pointer.
 
 use crate::code::{BW_EINVAL, BW_ETRANSPORT};
 use crate::failure::Failure;
@@ -7,7 +7,7 @@ use crate::number::bw_qp_type;
 use hw::wqe::{Rc, Uc, Ud, Xrc};
 use hw::{Cqs, Error, Pd, Qp, QpInit, QpRecvQueue, QpSendQueue, QpTransport, Srq};
 
-/// What a `bw_qp_type` says that can be created.
+/// The transports that a queue pair can be created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rc,
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// Entries that a queue pair reserves in its completion queues.
+    /// Entries that a queue pair reserves in its completion queues, for sends and for receives.
     pub fn cq_entries(self, init: &QpInit) -> (u32, u32) {
         match self {
             Self::Rc => init.cq_entries_of::<Rc>(),
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// A queue pair.
+/// A queue pair of any transport.
 #[derive(Debug)]
 pub(crate) enum AnyQp {
     Rc(Qp<Rc>),
@@ -65,16 +65,16 @@ pub(crate) enum AnyQp {
     Xrc(Qp<Xrc>),
 }
 
-/// The send queue within one.
-#[derive(Clone, Copy, Debug)]
+/// The send queue of such a queue pair.
+#[derive(Debug)]
 pub(crate) enum AnySq {
-    Rc(*mut QpSendQueue<Rc>),
-    Uc(*mut QpSendQueue<Uc>),
-    Ud(*mut QpSendQueue<Ud>),
-    Xrc(*mut QpSendQueue<Xrc>),
+    Rc(QpSendQueue<'static, Rc>),
+    Uc(QpSendQueue<'static, Uc>),
+    Ud(QpSendQueue<'static, Ud>),
+    Xrc(QpSendQueue<'static, Xrc>),
 }
 
-/// Does the same with a queue pair, or a send queue, of any transport.
+/// Runs the same code for a queue pair, or a send queue, of any transport.
 macro_rules! each {
     ($enum:ident, $any:expr, $one:ident => $does:expr) => {
         match $any {
@@ -124,12 +124,12 @@ impl AnyQp {
         }
     }
 
-    /// Both queues, for two threads.
-    pub fn split(&mut self) -> (AnySq, *mut QpRecvQueue) {
+    /// Both queues, to be used by two threads.
+    pub fn split(&'static mut self) -> (AnySq, QpRecvQueue<'static>) {
         fn halves<T: QpTransport>(
-            qp: &mut Qp<T>,
-            any: fn(*mut QpSendQueue<T>) -> AnySq,
-        ) -> (AnySq, *mut QpRecvQueue) {
+            qp: &'static mut Qp<T>,
+            any: fn(QpSendQueue<'static, T>) -> AnySq,
+        ) -> (AnySq, QpRecvQueue<'static>) {
             let (sq, rq) = qp.split();
             (any(sq), rq)
         }
@@ -141,14 +141,14 @@ impl AnyQp {
         }
     }
 
-    /// The queue pair, which has to be of datagrams.
+    /// The queue pair, if it is one for datagrams.
     pub fn datagrams(&mut self) -> Result<&mut Qp<Ud>, Failure> {
         match self {
             Self::Ud(qp) => Ok(qp),
             other => Err(Failure::new(
                 BW_ETRANSPORT,
                 format!(
-                    "the queue pair is {:?}: only those of BW_QPT_UD have this",
+                    "the queue pair is {:?}: only those of BW_QPT_UD support this",
                     other.kind().number()
                 ),
             )),

@@ -1,14 +1,14 @@
-//! Who uses a handle, so that it is not destroyed under them.
+//! Counts the users of a handle, so that it is not destroyed while it is in use.
 
 use crate::code::BW_EBUSY;
 use crate::failure::Failure;
 use std::sync::Arc;
 
-/// Within a handle that others use.
+/// Part of a handle that other objects use.
 #[derive(Debug, Default)]
 pub(crate) struct Used(Arc<()>);
 
-/// Within a handle that uses another: goes with it.
+/// Part of a handle that uses another one, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct User {
     _of: Arc<()>,
@@ -23,7 +23,7 @@ impl Used {
 
     /// Fails while there are users.
     pub fn check(&mut self, what: &str, users: &str) -> Result<(), Failure> {
-        // Acquires what users did before they went, on whichever thread.
+        // `get_mut` acquires what the users did before they were dropped, on any thread.
         match Arc::get_mut(&mut self.0) {
             Some(()) => Ok(()),
             None => Err(Failure::new(

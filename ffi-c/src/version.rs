@@ -1,16 +1,16 @@
-//! Which version of the interface this is.
+//! The version of the interface.
 
 use crate::code::BW_EVERSION;
 use crate::failure::{Failure, guard};
 use std::ffi::c_int;
 
-/// Version of this header: its major part.
+/// Major version of this header.
 pub const BW_VERSION_MAJOR: u32 = 0;
-/// Its minor part.
+/// Minor version of this header.
 pub const BW_VERSION_MINOR: u32 = 1;
-/// Its patch part.
+/// Patch version of this header.
 pub const BW_VERSION_PATCH: u32 = 0;
-/// All three, as 0x00MMmmpp.
+/// All three versions, as 0x00MMmmpp.
 pub const BW_VERSION: u32 = BW_VERSION_MAJOR << 16 | BW_VERSION_MINOR << 8 | BW_VERSION_PATCH;
 
 /// Version of the library that the program runs with, in the form of `BW_VERSION`.
@@ -21,10 +21,9 @@ pub extern "C" fn bw_version() -> u32 {
     BW_VERSION
 }
 
-/// Whether the library can serve a program that was compiled with the header of version `header`:
-/// call `bw_version_check(BW_VERSION)` before anything else. It can when the major version is the
-/// same and the library not older; while the major version is 0, when the minor version is the same
-/// too.
+/// Whether the library can serve a program that was compiled with the header of version `header`: call
+/// `bw_version_check(BW_VERSION)` before anything else. It can if the major versions are equal and the
+/// library is not older; while the major version is 0, the minor versions have to be equal too.
 ///
 /// Errors: `BW_EVERSION`.
 /// Thread: any.

@@ -1,17 +1,19 @@
-//! What a poll tells.
+//! Polling work completions.
 
+use crate::array::{Element, poll_older};
 use crate::code::BW_ENULL;
 use crate::cq::bw_cq;
 use crate::number::bw_wc_flags::{BW_WC_GRH, BW_WC_WITH_IMM, BW_WC_WITH_INV};
 use hw::cqe::Source;
 use hw::queue::{Completion, Imm, Plain, Success};
 use std::ffi::c_int;
+use std::mem::offset_of;
 
-/// What became of a request (`ibv_wc`). Every request that was posted and rung is told exactly once:
-/// by an entry of its own, or as one of those that a later entry retires.
+/// A work completion (`ibv_wc`). Every posted request is reported exactly once: by a completion of its
+/// own, as one of those that a later completion retires, or by `bw_qp_reset`.
 ///
-/// When `status` is not BW_WC_SUCCESS the verbs define no more than `wr_id`, `status`, `vendor_err`
-/// and `qp_num`: of the others only `retired`, which is bellwire's, is set, the rest is 0.
+/// If `status` is not BW_WC_SUCCESS the verbs define only `wr_id`, `status`, `vendor_err` and `qp_num`.
+/// Of the other fields only `retired`, which is bellwire's, is set; the rest is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct bw_wc {
@@ -21,19 +23,22 @@ pub struct bw_wc {
     pub status: u32,
     /// What completed: a `bw_wc_opcode`.
     pub opcode: u32,
-    /// Bytes received, or brought by a READ or atomic; otherwise 0.
+    /// Bytes received, or returned by a READ or an atomic; otherwise 0.
     pub byte_len: u32,
     /// With BW_WC_WITH_IMM: immediate data, in network byte order. With BW_WC_WITH_INV: the key that
     /// the peer has invalidated. Otherwise 0.
     pub imm_data: u32,
     /// Number of the local queue pair.
     pub qp_num: u32,
-    /// The device's own code of an error.
+    /// The device's own error code.
     pub vendor_err: u32,
     /// `bw_wc_flags`.
     pub wc_flags: u32,
-    /// Requests that this entry tells of: itself, and the unsignalled ones of the same queue that
-    /// were posted before it and not yet told. Those succeeded, whatever became of this one.
+    /// How many requests this completion retires: its own, and the unsignalled ones of the same queue
+    /// that were posted before it and not reported yet. Those succeeded, whatever the status of this
+    /// one. On a queue pair with `bw_qp_init_attr.suppress_flush`, however, those before a
+    /// BW_WC_WR_FLUSH_ERR were flushed as well, or executed if they were posted before the first
+    /// failure.
     pub retired: u32,
     /// The sender's queue pair of a received datagram; otherwise 0.
     pub src_qp: u32,
@@ -41,11 +46,17 @@ pub struct bw_wc {
     pub slid: u16,
     /// Its service level.
     pub sl: u8,
-    /// Which of the port's local identifiers it was sent to.
+    /// The port's local identifier, path bits, to which it was sent.
     pub dlid_path_bits: u8,
 }
 
-/// Where a completion came from that is not of a received message.
+// SAFETY: repr(C), integers only.
+unsafe impl Element for bw_wc {
+    // The first size is that of a program that knows no datagrams.
+    const SIZES: &'static [usize] = &[offset_of!(Self, src_qp), size_of::<Self>()];
+}
+
+/// The source in a completion that is not of a received message.
 const NOBODY: Source = Source {
     qpn: 0,
     slid: 0,
@@ -54,7 +65,7 @@ const NOBODY: Source = Source {
     grh: false,
 };
 
-/// `imm_data` of a completion, and what of `wc_flags` says what it is.
+/// `imm_data` of a completion, and the flag in `wc_flags` that says what it holds.
 #[inline(always)]
 pub(crate) fn came(success: &Success) -> (u32, u32) {
     match success.imm() {
@@ -65,17 +76,17 @@ pub(crate) fn came(success: &Success) -> (u32, u32) {
 }
 
 impl bw_wc {
-    /// Of an executed request.
+    /// Adds the fields of an executed request.
     #[inline(always)]
     pub(crate) fn of_success(self, success: &Success) -> Self {
-        let told = Self {
+        let common = Self {
             opcode: success.opcode.number().into(),
             byte_len: success.byte_len().unwrap_or(0),
             ..self
         };
         if !success.opcode.is_recv() {
-            // Nothing came with it.
-            return told;
+            // Only receives have the fields below.
+            return common;
         }
         let (imm_data, came) = came(success);
         let from = success.source().unwrap_or(NOBODY);
@@ -87,7 +98,7 @@ impl bw_wc {
             slid: from.slid,
             sl: from.sl,
             dlid_path_bits: from.dlid_path_bits,
-            ..told
+            ..common
         }
     }
 }
@@ -95,68 +106,69 @@ impl bw_wc {
 impl From<Completion<'_>> for bw_wc {
     #[inline(always)]
     fn from(completion: Completion<'_>) -> Self {
-        // What C posts has no block of a slab.
+        // Requests posted from C have no block of a slab.
         std::mem::forget(completion.block);
-        let told = Self {
+        let common = Self {
             wr_id: completion.wr_id,
             qp_num: completion.qp_num,
             retired: completion.retired,
             ..Self::default()
         };
         match completion.result {
-            Ok(success) => told.of_success(&success),
+            Ok(success) => common.of_success(&success),
             Err(failure) => Self {
                 status: failure.status.number().into(),
                 vendor_err: failure.vendor_err.into(),
-                ..told
+                ..common
             },
         }
     }
 }
 
-/// The form in which completions are told.
-pub(crate) trait Told: for<'c> From<Completion<'c>> {
-    /// Writes a plain one.
+/// A form in which completions are written for the program.
+pub(crate) trait Report: Element + for<'c> From<Completion<'c>> {
+    /// Writes a completion that retires only its own request.
     ///
     /// # Safety
-    /// `to` is a place for one.
+    /// `to` points to writable memory for one completion.
     unsafe fn put(to: *mut Self, plain: &Plain<'_, '_>);
 }
 
-impl Told for bw_wc {
+impl Report for bw_wc {
     #[inline(always)]
     unsafe fn put(to: *mut Self, plain: &Plain<'_, '_>) {
-        let told = Self {
+        let common = Self {
             wr_id: plain.wr_id(),
             qp_num: plain.qp_num(),
             retired: 1,
             ..Self::default()
         };
-        // SAFETY: the caller's promise.
-        unsafe { to.write(told.of_success(&plain.success())) }
+        // SAFETY: the caller guarantees that `to` may be written.
+        unsafe { to.write(common.of_success(&plain.success())) }
     }
 }
 
-/// Takes up to `max` completions into the array `to`, in the form of its elements.
+/// Polls up to `max` completions into the array `to`, in the form of its elements.
 ///
 /// # Safety
-/// The header on handles and arrays; the caller owns the completion queue.
+/// The caller keeps the header's conventions on handles and arrays, and owns the completion queue.
 #[inline(always)]
-pub(crate) unsafe fn poll<W: Told>(cq: *mut bw_cq, mut to: *mut W, max: c_int) -> c_int {
+pub(crate) unsafe fn poll<W: Report>(cq: *mut bw_cq, mut to: *mut W, max: c_int) -> c_int {
     if cq.is_null() || to.is_null() {
         return BW_ENULL as c_int;
     }
     let limit = usize::try_from(max).unwrap_or(0);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on handles and arrays, and owns the completion
+    // queue.
     let (entered, cq) = unsafe { (&(*cq).entered, &raw mut (*cq).cq) };
     let _inside = match entered.enter() {
         Ok(inside) => inside,
         Err(code) => return code as c_int,
     };
-    // SAFETY: as above.
+    // SAFETY: the caller owns the completion queue.
     let cq = unsafe { &mut *cq };
     let count = cq.poll(limit, |completion| {
-        // SAFETY: the array has `max` places, and the queue gives no more.
+        // SAFETY: the array has room for `max` completions, and the queue returns no more.
         unsafe {
             to.write(completion.into());
             to = to.add(1);
@@ -165,46 +177,46 @@ pub(crate) unsafe fn poll<W: Told>(cq: *mut bw_cq, mut to: *mut W, max: c_int) -
     count as c_int
 }
 
-/// Takes one completion into `to`, in its form: 1, or 0 when there is none. What most polls find is
-/// taken without a call, so that no register is saved for it; the rest is one function's, which has the
-/// same arguments and is jumped to.
+/// Polls one completion into `to`, in its form: returns 1, or 0 if there is none. The most frequent
+/// completions are written without a call, so that no register is saved for them; the rest is done by
+/// one function with the same arguments, which is reached by a jump.
 ///
 /// # Safety
-/// As [`poll`].
+/// That of [`poll`].
 #[inline(always)]
-pub(crate) unsafe fn poll_one<W: Told>(cq: *mut bw_cq, to: *mut W) -> c_int {
-    // Builds with debug assertions tell where two threads meet.
+pub(crate) unsafe fn poll_one<W: Report>(cq: *mut bw_cq, to: *mut W) -> c_int {
+    // Builds with debug assertions check here that two threads do not meet.
     if cfg!(not(debug_assertions)) && !cq.is_null() && !to.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the header's conventions on handles, and owns the completion queue.
         if let Some(plain) = unsafe { (*cq).cq.plain() } {
-            // SAFETY: a place for one.
+            // SAFETY: not NULL; points to one completion.
             unsafe { W::put(to, &plain) };
             plain.take();
             return 1;
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees what [`poll`] requires.
     unsafe { poll_any(cq, to) }
 }
 
-/// As [`poll_one`].
+/// Does what [`poll_one`] does, for completions of any kind.
 ///
 /// # Safety
-/// As there.
+/// That of [`poll`].
 #[inline(never)]
-unsafe extern "C" fn poll_any<W: Told>(cq: *mut bw_cq, to: *mut W) -> c_int {
+unsafe extern "C" fn poll_any<W: Report>(cq: *mut bw_cq, to: *mut W) -> c_int {
     if cq.is_null() || to.is_null() {
         return BW_ENULL as c_int;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not NULL, and a handle by the header's conventions.
     let _inside = match unsafe { &(*cq).entered }.enter() {
         Ok(inside) => inside,
         Err(code) => return code as c_int,
     };
-    // SAFETY: as above.
+    // SAFETY: the caller owns the completion queue.
     match unsafe { (*cq).cq.poll_one() } {
         Some(completion) => {
-            // SAFETY: a place for one.
+            // SAFETY: not NULL; points to one completion.
             unsafe { to.write(completion.into()) };
             1
         }
@@ -212,22 +224,35 @@ unsafe extern "C" fn poll_any<W: Told>(cq: *mut bw_cq, to: *mut W) -> c_int {
     }
 }
 
-/// Takes one completion: 1 when there was one, 0 when there was none.
+/// Polls one completion: returns 1, or 0 if there is none. It has no size: when `bw_wc` grows, a program
+/// that is compiled with the header of that version calls another function by this name.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the completion queue's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_poll_one(cq: *mut bw_cq, wc: *mut bw_wc) -> c_int {
-    // SAFETY: the header on handles; the caller owns the completion queue.
+    // SAFETY: the header's conventions on handles; the caller owns the completion queue.
     unsafe { poll_one(cq, wc) }
 }
 
-/// Takes up to `max` completions into the array `wc`, and answers how many there were.
+/// `bw_poll` for completions of `size` bytes: polls up to `max` completions into the array `wc`, and
+/// returns how many there were.
 ///
-/// Errors: `BW_ENULL`. A `max` of 0 or less takes none.
+/// Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
 /// Thread: the completion queue's owner. Data path.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_poll(cq: *mut bw_cq, wc: *mut bw_wc, max: c_int) -> c_int {
-    // SAFETY: the header on handles and arrays; the caller owns the completion queue.
+pub unsafe extern "C" fn bw_poll_sized(
+    cq: *mut bw_cq,
+    wc: *mut bw_wc,
+    size: usize,
+    max: c_int,
+) -> c_int {
+    if size != size_of::<bw_wc>() {
+        // SAFETY: the header's conventions on handles; the caller owns the completion queue.
+        let mut poll = |wc, max| unsafe { bw_poll_sized(cq, wc, size_of::<bw_wc>(), max) };
+        // SAFETY: the header's conventions on arrays.
+        return unsafe { poll_older(wc, size, max, &mut poll) };
+    }
+    // SAFETY: the header's conventions on handles and arrays; the caller owns the completion queue.
     unsafe { poll(cq, wc, max) }
 }

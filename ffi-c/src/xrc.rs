@@ -1,4 +1,4 @@
-//! Extended reliable connections: domains, and the targets within them.
+//! Extended reliable connections: XRC domains and targets.
 
 use crate::code::BW_EINVAL;
 use crate::device::bw_device;
@@ -14,7 +14,7 @@ use hw::{XrcTarget, Xrcd, XrcdMode};
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
-/// An XRC domain: its targets reach its shared receive queues, and no others.
+/// An XRC domain: its targets reach only the shared receive queues in it.
 #[derive(Debug)]
 pub struct bw_xrcd {
     pub(crate) xrcd: Xrcd,
@@ -22,8 +22,8 @@ pub struct bw_xrcd {
     _device: User,
 }
 
-/// The receiving end of an extended reliable connection. It has no queues: each request names a shared
-/// receive queue of its domain.
+/// An XRC target: the responder of an extended reliable connection. It has no queues: each request
+/// names a shared receive queue of its domain.
 #[derive(Debug)]
 pub struct bw_xrc_target {
     target: XrcTarget,
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn bw_xrcd_create(
     device: *const bw_device,
     xrcd: *mut *mut bw_xrcd,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(xrcd, || {
             let device = get(device, "device")?;
@@ -53,14 +53,14 @@ pub unsafe extern "C" fn bw_xrcd_create(
     }
 }
 
-/// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): whoever names the same file on the device has
-/// the same domain, on devices of libibverbs other processes too. `mode` is of `bw_xrcd_mode`. The file's
-/// contents do not matter, and it may be closed afterwards.
+/// Opens the XRC domain of the file `fd` (`ibv_open_xrcd`): all that open it on this device with the
+/// same file share the domain, on devices of libibverbs also across processes. `mode` is a
+/// `bw_xrcd_mode`. The file's contents do not matter, and it may be closed afterwards.
 ///
 /// Owner: the caller, until `bw_xrcd_destroy`. It keeps the device open.
-/// Errors: `BW_EBUSY` where there is one and it was to be new, `BW_EINVAL` (there is none, and it was to
-/// be there; another mode; no descriptor), `BW_EUNSUPPORTED` on a device without XRC, `BW_EOTHER`,
-/// `BW_ENULL`.
+/// Errors: `BW_EBUSY` if the domain exists and a new one was requested, `BW_EINVAL` (the domain does
+/// not exist, and BW_XRCD_OPEN was requested; an unknown mode; no descriptor), `BW_EUNSUPPORTED` on a
+/// device without XRC, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_xrcd_open(
@@ -70,14 +70,14 @@ pub unsafe extern "C" fn bw_xrcd_open(
     xrcd: *mut *mut bw_xrcd,
 ) -> c_int {
     let open = || {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
         let mode = self::mode(mode)?;
         if fd < 0 {
             let text = format!("fd is {fd}, which is no descriptor (bw_xrcd_create needs none)");
             return Err(Failure::new(BW_EINVAL, text));
         }
-        // SAFETY: not -1; used during this call only, and by the kernel, which looks whether it is open.
+        // SAFETY: not -1; used only during this call, and by the kernel, which checks that it is open.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         Ok(bw_xrcd {
             xrcd: device.device.open_xrcd_of(file, mode)?,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn bw_xrcd_open(
             _device: device.used.by(),
         })
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(xrcd, open) }
 }
 
@@ -107,11 +107,11 @@ fn mode(number: u32) -> Result<XrcdMode, Failure> {
 
 /// Destroys an XRC domain.
 ///
-/// Errors: `BW_EBUSY` while there are targets or shared receive queues in it, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while targets or shared receive queues are in it, `BW_ENULL`.
 /// Thread: any; no other call on the domain may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_xrcd_destroy(xrcd: *mut bw_xrcd) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         take(xrcd, "XRC domain", |xrcd| {
             xrcd.used
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn bw_xrc_target_create(
     xrcd: *const bw_xrcd,
     target: *mut *mut bw_xrc_target,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(target, || {
             let xrcd = get(xrcd, "XRC domain")?;
@@ -142,12 +142,12 @@ pub unsafe extern "C" fn bw_xrc_target_create(
     }
 }
 
-/// Opens a target of the domain that somebody else created (`ibv_open_qp`), by its number: by who has
-/// opened the domain of the same file, in this process or another. Both have the same target then, which
-/// goes with the last of them; only who created it takes it to RESET.
+/// Opens an existing target of the domain by its number (`ibv_open_qp`). It may have been created by
+/// this process or by another one that has opened the domain of the same file. All openers share the
+/// target, which is destroyed with its last handle; only its creator can move it to RESET.
 ///
 /// Owner: the caller, until `bw_xrc_target_destroy`. It keeps the XRC domain.
-/// Errors: `BW_EINVAL` where the domain has no target of this number, `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_EINVAL` if the domain has no target of this number, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_xrc_target_open(
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn bw_xrc_target_open(
     qp_num: u32,
     target: *mut *mut bw_xrc_target,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(target, || {
             let xrcd = get(xrcd, "XRC domain")?;
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn bw_xrc_target_open(
     }
 }
 
-/// What to bring to the initiator, by any means. Set `endpoint->size` before.
+/// Returns the endpoint to send to the initiator, by any means. Set `endpoint->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -176,14 +176,14 @@ pub unsafe extern "C" fn bw_xrc_target_endpoint(
     target: *const bw_xrc_target,
     endpoint: *mut bw_endpoint,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let ours = get(target, "XRC target")?.target.endpoint();
         sized::write(endpoint, &ours.into())
     })
 }
 
-/// From RESET to INIT. `attr` may be NULL: the default.
+/// Moves the target from RESET to INIT. If `attr` is NULL the defaults are used.
 ///
 /// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -192,14 +192,15 @@ pub unsafe extern "C" fn bw_xrc_target_init(
     target: *const bw_xrc_target,
     attr: *const bw_connect_attr,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let attr = sized::read_or_default(attr)?.checked()?;
         Ok(get(target, "XRC target")?.target.init(&attr)?)
     })
 }
 
-/// From INIT to RTS, connected with the initiator `peer`. `attr` may be NULL: the default.
+/// Moves the target from INIT to RTS, connected with the initiator `peer`. If `attr` is NULL the
+/// defaults are used.
 ///
 /// Errors: `BW_ESTATE`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn bw_xrc_target_connect(
     peer: *const bw_endpoint,
     attr: *const bw_connect_attr,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let attr = sized::read_or_default(attr)?.checked()?;
         let peer = sized::read(peer)?.checked()?;
@@ -217,9 +218,9 @@ pub unsafe extern "C" fn bw_xrc_target_connect(
     })
 }
 
-/// Changes state and attributes, as `bw_qp_modify`; RESET too, unless it was opened.
+/// Changes state and attributes, as `bw_qp_modify` does; also to RESET, unless the target was opened.
 ///
-/// Errors: those of `bw_qp_modify`; `BW_ESTATE` for RESET of one that was opened.
+/// Errors: those of `bw_qp_modify`; `BW_ESTATE` for RESET of a target that was opened.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_xrc_target_modify(
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn bw_xrc_target_modify(
     attr: *const bw_qp_attr,
     mask: u32,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let target = get(target, "XRC target")?;
         let (attr, mask) = change(attr, mask)?;
@@ -235,7 +236,7 @@ pub unsafe extern "C" fn bw_xrc_target_modify(
     })
 }
 
-/// State and attributes, as the device has them. Set `attr->size` before.
+/// Queries state and attributes, as the device has them. Set `attr->size` before the call.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -244,7 +245,7 @@ pub unsafe extern "C" fn bw_xrc_target_query(
     target: *const bw_xrc_target,
     attr: *mut bw_qp_attr,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let target = &get(target, "XRC target")?.target;
         let found = bw_qp_attr::new(target.qp_num(), BW_QPT_XRC_RECV as u32, &target.query());
@@ -252,12 +253,12 @@ pub unsafe extern "C" fn bw_xrc_target_query(
     })
 }
 
-/// Destroys a target. Waits until its asynchronous events that were got are acknowledged.
+/// Destroys a target. Waits until the asynchronous events that were taken for it are acknowledged.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any; no other call on the target may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_xrc_target_destroy(target: *mut bw_xrc_target) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(target, "XRC target", |_| Ok(())) })
 }

@@ -146,6 +146,15 @@ fn programs_run_as_c() {
     }
 }
 
+/// Where the system has no more of something. Not under sanitizers and Valgrind, which need it themselves.
+#[test]
+fn programs_go_on_under_limits() {
+    let Some(bench) = bench() else { return };
+    for source in sources("ffi-c/tests/c/limits") {
+        run(&mut bench.shared(&source, "c"));
+    }
+}
+
 /// What only a library with debug assertions notices.
 #[test]
 #[cfg(debug_assertions)]
@@ -187,6 +196,25 @@ fn the_header_is_good_cpp() {
     run(Command::new("c++")
         .args(["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
         .args(["-fsyntax-only", "-x", "c++"])
+        .arg(root().join("include/bellwire.h")));
+}
+
+/// None of its structs has bytes that no field names, which would come to mean something when a field
+/// is appended.
+#[test]
+fn structs_have_no_padding() {
+    if !there_is("cc") {
+        return;
+    }
+    run(Command::new("cc")
+        .args([
+            "-std=c11",
+            "-Wpadded",
+            "-Werror",
+            "-fsyntax-only",
+            "-x",
+            "c",
+        ])
         .arg(root().join("include/bellwire.h")));
 }
 
@@ -237,6 +265,12 @@ fn declared() -> Vec<String> {
     declarations().into_iter().map(|(name, _)| name).collect()
 }
 
+/// The name by which programs call a function: for one that takes the size of its elements that of the
+/// header's inline function.
+fn called(function: &str) -> &str {
+    function.strip_suffix("_sized").unwrap_or(function)
+}
+
 /// What a source says to the compiler. (None of them has a `/*` in a string.)
 fn without_comments(text: &str) -> String {
     let mut parts = text.split("/*");
@@ -268,13 +302,69 @@ fn each_function_is_called_from_c() {
     let mut missing = declarations();
     assert!(missing.len() > 40);
     missing.retain(|(function, arguments)| {
-        let with_null = !arguments.contains('*') || calls(&null, function);
-        !(with_null && calls(&others, function))
+        let with_null = !arguments.contains('*') || calls(&null, called(function));
+        !(with_null && calls(&others, called(function)))
     });
     assert!(
         missing.is_empty(),
         "no C test calls {missing:?}, with good or with NULL pointers"
     );
+}
+
+/// The structs of the header that begin with their size, and come from programs.
+fn sized() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("include/bellwire.h")).unwrap();
+    let structs = text.split("typedef struct ").skip(1).filter_map(|part| {
+        let (name, fields) = part.split_once(" {")?;
+        let first = fields
+            .lines()
+            .map(str::trim)
+            .find(|line| !(line.is_empty() || line.starts_with("//")))?;
+        (first == "uint32_t size;").then(|| name.to_owned())
+    });
+    structs.collect()
+}
+
+/// By `sizes`, with a size that the struct cannot have.
+#[test]
+fn each_struct_of_each_function_is_given_a_wrong_size() {
+    let source = root().join("ffi-c/tests/c/sizes.c");
+    let code = without_comments(&std::fs::read_to_string(source).unwrap());
+    let sized = sized();
+    assert!(sized.len() > 20);
+    let tried = |name: &str, function: &str| {
+        ["REFUSES(", "FILLS("].iter().any(|how| {
+            code.match_indices(&format!("{how}{name},"))
+                .any(|(at, _)| calls(&code[at..code[at..].find(';').unwrap() + at], function))
+        })
+    };
+    let mut found = 0;
+    for (function, arguments) in declarations() {
+        for name in &sized {
+            if arguments.contains(&format!("struct {name} *")) {
+                found += 1;
+                assert!(tried(name, &function), "{function} with a {name}");
+            }
+        }
+    }
+    assert!(found > 50, "{found}");
+}
+
+/// By `away`, with a queue pair that is on an id.
+#[test]
+fn each_function_of_queue_pairs_is_given_one_that_is_elsewhere() {
+    let source = root().join("ffi-c/tests/c/away.c");
+    let code = without_comments(&std::fs::read_to_string(source).unwrap());
+    let refused = code.split_once("static void refused(").unwrap().1;
+    let refused = refused.split_once("\n}\n").unwrap().0;
+    let mut missing = declarations();
+    missing.retain(|(function, arguments)| {
+        let takes = arguments.contains("struct bw_qp *") && !arguments.contains("struct bw_qp **");
+        let takes = takes && function != "bw_qp_destroy";
+        takes && !calls(refused, called(function))
+    });
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(refused.matches("AWAY(").count() > 30);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //!
 //! `cargo test -p bellwire-tests --test conformance -- rc::` puts the rules whose names have `rc::`
 //! in them; the page is checked when all are put. `cargo xtask conformance` writes it.
+//!
+//! `provider.rs` lists the providers, and what each of them lacks.
 
 mod matrix;
 mod provider;

@@ -1,6 +1,5 @@
 //! The providers under judgement, and what each of them lacks.
 
-#[cfg(feature = "verbs")]
 mod verbs;
 
 use bellwire::soft::{ClockKind, HcaConfig, Mode};
@@ -142,7 +141,6 @@ pub type Page = (&'static str, &'static str);
 
 /// Where the verdicts are kept.
 pub fn page() -> Option<Page> {
-    #[cfg(feature = "verbs")]
     if verbs::providers().is_some() {
         return verbs::page();
     }
@@ -151,7 +149,6 @@ pub fn page() -> Option<Page> {
 
 /// Who is judged.
 pub fn providers() -> &'static [Provider] {
-    #[cfg(feature = "verbs")]
     if let Some(providers) = verbs::providers() {
         return providers;
     }

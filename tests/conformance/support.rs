@@ -136,6 +136,8 @@ pub fn drain_started(end: &mut End) {
 pub fn strike(device: &Device, fault: Fault) {
     let at_once = Trigger::After(Duration::ZERO);
     device
+        .as_soft()
+        .unwrap()
         .inject(&Script::default().with(at_once, fault))
         .expect("a good script");
     device.progress();

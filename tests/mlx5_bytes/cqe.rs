@@ -168,7 +168,7 @@ impl Entry {
     }
 
     /// Makes another error of a page fault in a shared receive queue's entry: libmlx5 posts that receive
-    /// again and tells nobody. bellwire tells it (`mlx5_cqe` compares that).
+    /// again and tells nobody. bellwire tells it (`mlx5_rings::cqe` compares that).
     pub fn is_no_page_fault(&mut self) {
         const PAGE_FAULT: u8 = 0x93;
         let aborted = self.body[SYNDROME] == Syndrome::REMOTE_ABORTED.0;

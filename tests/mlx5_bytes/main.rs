@@ -6,6 +6,10 @@
 //! it alone; `BELLWIRE_BYTES_WORLDS` asks for more of each kind.
 //!
 //! [`differ::Difference`] says in what both may differ, and why.
+//!
+//! Compared are, for random requests on RC, UC, UD and shared receive queues, the ring, the doorbell records
+//! and the writes to the registers; for random completion entries of both sizes every field, and the bytes
+//! that they scatter, with `ibv_poll_cq` and with `ibv_start_poll` of the libmlx5 that is installed.
 
 mod cqe;
 mod differ;
@@ -19,7 +23,7 @@ mod world;
 
 use bellwire::state::{AhAttr, GlobalRoute};
 use bellwire::wqe::{Rc, Uc, Ud};
-use bellwire::{Device, Pd, ProviderKind, Qp, QpInit, SendDoorbell};
+use bellwire::{Device, Pd, ProviderKind, Qp, QpInit};
 use bellwire_tests::stand_in::StandIn;
 use libtest_mimic::{Arguments, Failed, Trial};
 use ours::{Compared, Named};
@@ -64,6 +68,11 @@ fn main() -> ExitCode {
     trials.push(Trial::test("everything was met", || {
         Ok(everything_was_met()?)
     }));
+    // There is no device to compare elsewhere.
+    let on_stand_in = StandIn::find().is_some();
+    let trials = (trials.into_iter())
+        .map(|trial| trial.with_ignored_flag(!on_stand_in))
+        .collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
 
@@ -123,7 +132,7 @@ fn crowd(pd: &Pd) -> Check<Vec<Qp>> {
     let mut crowd = Vec::new();
     loop {
         let mut qp = pd.create_qp(&mut cq, &init)?;
-        let last = matches!(qp.sq().doorbell(), SendDoorbell::Mlx5Shared(_));
+        let last = qp.sq().shares_register();
         crowd.push(qp);
         if last {
             return Ok(crowd);

@@ -28,7 +28,7 @@ pub trait Compared: QpTransport + Sized + 'static {
 
     /// Stages a request.
     fn post(
-        sq: &mut QpSendQueue<Self>,
+        sq: &mut QpSendQueue<'_, Self>,
         request: &Request,
         arena: &Arena,
         named: &Named,
@@ -43,7 +43,7 @@ fn connect<T: Connected>(qp: &mut Qp<T>) -> Check {
 
 /// Stages an operation with the request's data, by the call that a program would take.
 fn carry<T: QpTransport + Supports<O>, O: Operation>(
-    sq: &mut QpSendQueue<T>,
+    sq: &mut QpSendQueue<'_, T>,
     request: &Request,
     arena: &Arena,
     address: Address<'_, T>,
@@ -75,7 +75,7 @@ macro_rules! connected {
             }
 
             fn post(
-                sq: &mut QpSendQueue<Self>,
+                sq: &mut QpSendQueue<'_, Self>,
                 request: &Request,
                 arena: &Arena,
                 named: &Named,
@@ -106,7 +106,7 @@ macro_rules! connected {
 }
 
 /// Binds a window, or unbinds it.
-fn bind<T>(sq: &mut QpSendQueue<T>, request: &Request, named: &Named) -> Result<(), PostError>
+fn bind<T>(sq: &mut QpSendQueue<'_, T>, request: &Request, named: &Named) -> Result<(), PostError>
 where
     T: for<'a> QpTransport<Address<'a> = ()> + Supports<BindMw> + Supports<UnbindMw>,
 {
@@ -160,7 +160,7 @@ impl Compared for Ud {
     }
 
     fn post(
-        sq: &mut QpSendQueue<Self>,
+        sq: &mut QpSendQueue<'_, Self>,
         request: &Request,
         arena: &Arena,
         named: &Named,

@@ -17,7 +17,7 @@ pub fn clients() {
     let storm = Storm {
         place: Place {
             provider: format!("soft:{fabric}"),
-            host: "storm".to_owned(),
+            host: "127.0.0.1".to_owned(),
             port: 7471,
         },
         processes: 10,

@@ -3,9 +3,10 @@
 
 use crate::noise;
 use crate::prey::place;
+use crate::shared::Shared;
 use crate::wire::{
-    self, ANSWER, DATAGRAM, FACE, FACES, HEADER, Header, REQUEST, SPEAKING, face, line, section,
-    sequence,
+    self, ANSWER, DATAGRAM, FACE, FACES, HEADER, Header, PART, PULLED, REQUEST, SPEAKING, face,
+    line, section, sequence,
 };
 use bellwire::memory::Mapping;
 use bellwire::wqe::{RdmaRead, RdmaWrite, Send, opcode};
@@ -22,55 +23,8 @@ pub const ROLE: &str = "hostile";
 /// Bytes of its own memory.
 const BYTES: usize = 1 << 16;
 
-/// A mapping that is shared with a peer.
-#[derive(Clone, Copy, Debug)]
-struct Shared {
-    at: usize,
-    bytes: usize,
-}
-
-impl Shared {
-    /// Those of this name that may be written to, or only read.
-    fn all(name: &str, writable: bool) -> Vec<Self> {
-        let access = if writable { "rw-s" } else { "r--s" };
-        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-        let named = maps
-            .lines()
-            .filter(|line| line.contains(name) && line.contains(access));
-        let number = |text: &str| usize::from_str_radix(text, 16).expect("an address");
-        let of = |line: &str| {
-            let (from, to) = line.split(' ').next()?.split_once('-')?;
-            let at = number(from);
-            let bytes = number(to) - at;
-            Some(Self { at, bytes })
-        };
-        named.filter_map(of).collect()
-    }
-
-    fn word(&self, at: usize) -> *mut u32 {
-        let at = (at % self.bytes) & !3;
-        std::ptr::with_exposed_provenance_mut(self.at + at)
-    }
-
-    fn read(&self, at: usize) -> u32 {
-        // SAFETY: within the mapping, or what stands there since its peer is gone; aligned.
-        unsafe { self.word(at).read_volatile() }
-    }
-
-    fn write(&self, at: usize, value: u32) {
-        // SAFETY: as above; found writable, and what takes its place is so too.
-        unsafe { self.word(at).write_volatile(value) };
-    }
-
-    /// Puts bytes, of which the first stands at a word.
-    fn put(&self, at: usize, bytes: &[u8]) {
-        for (index, word) in bytes.chunks(4).enumerate() {
-            let mut whole = [0; 4];
-            whole[..word.len()].copy_from_slice(word);
-            self.write(at + 4 * index, u32::from_le_bytes(whole));
-        }
-    }
-}
+/// How often it looks whether a packet was read.
+const GLANCES: usize = 10;
 
 struct Hostile {
     qps: Vec<Qp>,
@@ -166,7 +120,10 @@ impl Hostile {
             opcode::UMR,
             opcode::NOP,
         ];
+        // What a peer in order might send, so that some of it is executed.
+        let proper = self.random.below(2) == 0;
         let op = match self.random.below(12) {
+            _ if proper => opcode::RDMA_WRITE,
             0 => self.random.below(256) as u8,
             _ => known[self.random.below(known.len() as u64) as usize],
         };
@@ -177,19 +134,23 @@ impl Hostile {
             _ => 0,
         };
         let mut segments = 2 + between;
-        if self.random.below(8) == 0 {
+        if !proper && self.random.below(8) == 0 {
             segments = self.random.below(64) as usize;
         }
         let mut bytes = vec![0; 16 * segments.max(1)];
         bytes[3] = op;
         bytes[4..8].copy_from_slice(&(src << 8 | segments as u32).to_be_bytes());
         bytes[11] = 8;
-        let to = self.target(card);
+        let to = match proper {
+            true => read_card(card).1,
+            false => self.target(card),
+        };
         if between != 0 && bytes.len() >= 32 {
             bytes[16..24].copy_from_slice(&to.addr.to_be_bytes());
             bytes[24..28].copy_from_slice(&to.rkey.to_be_bytes());
         }
         let length = match self.random.below(8) {
+            _ if proper => 8 + self.random.below(300) as u32,
             0 => self.word(),
             1..4 => self.random.below(300) as u32,
             _ => self.random.below(5000) as u32,
@@ -199,6 +160,10 @@ impl Hostile {
         let count = if inline { length | 1 << 31 } else { length };
         bytes[last..last + 4].copy_from_slice(&count.to_be_bytes());
         let flags = match self.random.below(6) {
+            _ if proper => {
+                bytes.extend(self.random.bytes(length as usize));
+                1
+            }
             0 => self.random.below(256) as u8,
             1 => 0,
             // Behind it: the data, or where the data is.
@@ -213,8 +178,18 @@ impl Hostile {
                     bytes.extend(addr.to_ne_bytes());
                     bytes.extend(length.to_ne_bytes());
                 }
-                // As memory that the peer may map, too.
-                self.pick(&[2, 2 | 16]) as u8
+                PULLED
+            }
+            // A part of it, often all.
+            3 => {
+                let data = self.random.below(u64::from(length).min(4096) + 1);
+                let wild = self.random.number();
+                let at = self.pick(&[0, 0, 0, 4096, wild]);
+                let total = self.pick(&[data, data, 8192, wild]);
+                bytes.extend(at.to_ne_bytes());
+                bytes.extend(total.to_ne_bytes());
+                bytes.extend(self.random.bytes(data as usize));
+                PART
             }
             _ => {
                 let data = self.random.below(u64::from(length).min(4500) + 1) as usize;
@@ -290,6 +265,13 @@ impl Hostile {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         link.write(start, sequence(position));
         self.packets += 1;
+        // The victim has to get at it, before another stands in its place.
+        for _ in 0..GLANCES {
+            if reader.read(0) != position {
+                break;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// One bad thing.
@@ -355,6 +337,8 @@ impl Hostile {
         let (at, card) = self.card();
         let (endpoint, _) = read_card(&card);
         let attr = ConnectAttr::default();
+        // A queue pair that is gone keeps its place there until its completions were polled.
+        self.cq.poll(usize::MAX, drop);
         let mut qp = self
             .pd
             .create_qp(&mut self.cq, &init())
@@ -414,6 +398,9 @@ pub fn play() {
         packets: 0,
         relinks: 0,
     };
+    // What is written from there is seen.
+    let noise = hostile.random.bytes(BYTES);
+    hostile.region.write(0, &noise);
     let attr = ConnectAttr::default();
     for (qp, card) in hostile.qps.iter_mut().zip(&hostile.cards) {
         qp.init(&attr).expect("INIT");
@@ -435,8 +422,6 @@ pub fn play() {
             hostile.relink();
             hostile.look();
         }
-        // The victims have to get at what was written.
-        std::thread::yield_now();
     }
     let secrets = order["secrets"].as_array().expect("a list");
     let seen = (secrets.iter().flat_map(Value::as_u64)).any(|secret| hostile.sees(secret));

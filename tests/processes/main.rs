@@ -10,19 +10,26 @@
 //!
 //! and the same for `fuzz`.
 
+mod attacker;
 mod fence;
 mod flow;
 mod fuzz;
 mod gale;
+mod heir;
 mod hostile;
 mod kill;
+mod kinds;
 mod many;
 mod noise;
 mod prey;
 mod script;
+mod shared;
 mod side;
+mod siege;
+mod starved;
 #[path = "../storm/mod.rs"]
 mod storm;
+mod target;
 mod victim;
 mod wire;
 mod worker;
@@ -36,6 +43,11 @@ fn main() -> ExitCode {
             worker::ROLE => worker::play(),
             victim::ROLE => victim::play(),
             hostile::ROLE => hostile::play(),
+            attacker::ROLE => attacker::play(),
+            target::ROLE => target::play(),
+            target::FRIEND => target::play_friend(),
+            heir::ROLE => heir::play(),
+            starved::ROLE => starved::play(),
             side::ROLE => side::play(),
             storm::ROLE => storm::play(),
             _ => panic!("no such role: {role}"),
@@ -54,8 +66,11 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("kill", kill::rounds),
         trial("fuzz", fuzz::rounds),
+        trial("siege", siege::attacks),
         trial("many_connections", many::connections),
         trial("storm_of_clients", gale::clients),
+        trial("killed_with_an_heir", heir::killed),
+        trial("without_descriptors", starved::descriptors),
     ];
     libtest_mimic::run(&args, trials).exit_code()
 }

@@ -15,7 +15,7 @@ const MANY: u64 = 2000;
 /// Nonsense that is said.
 const WORDS: u64 = 60;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"bellwr01");
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwr02");
 
 fn connect(fabric: &str, slot: u64) -> Option<UnixStream> {
     // SAFETY: a plain system call.
@@ -78,7 +78,7 @@ fn hello(random: &mut Random) -> Vec<u8> {
     // Places where nobody is, or that are none.
     let slot = [7, 63, 64, u64::MAX][random.below(4) as usize];
     let mut bytes = Vec::new();
-    for word in [magic, slot, random.number(), 0, 0] {
+    for word in [magic, slot, random.number(), 0, 0, 0] {
         bytes.extend(word.to_le_bytes());
     }
     let cut = random.below(60) as usize;
@@ -102,7 +102,7 @@ fn files(random: &mut Random) -> Vec<OwnedFd> {
 /// Says that it is in another node's place, with memory as it should be.
 fn pose(stream: &UnixStream, random: &mut Random, slot: u64, sizes: &[u64]) {
     let mut bytes = Vec::new();
-    for word in [MAGIC, slot, random.number(), 0, 0] {
+    for word in [MAGIC, slot, random.number(), 0, 0, 0] {
         bytes.extend(word.to_le_bytes());
     }
     let files: Vec<OwnedFd> = sizes.iter().map(|size| memory(*size, true)).collect();

@@ -1,4 +1,4 @@
-//! What two nodes share, as `hw/src/fabric/wire.rs` has it: a copy, so that one that means ill can
+//! What two nodes share, as `hw/soft/src/fabric/wire.rs` has it: a copy, so that one that means ill can
 //! write what looks right.
 
 /// Bytes of a line.
@@ -77,3 +77,14 @@ pub fn face(qpn: u32) -> usize {
 pub fn section(qpn: u32) -> usize {
     SECTIONS + (qpn as usize & 0xffff) * SECTION
 }
+
+/// In a request's flags: where its data is, in memory of the requester's, follows the entry.
+pub const PULLED: u8 = 2;
+/// As well: a part of its data does, behind where that starts and how much there is in all.
+pub const PART: u8 = 16;
+
+/// What a node shows of its memory: bytes of its table of keys, of a key's entry, and of that of a
+/// piece of memory behind it.
+pub const KEYS: usize = 32 << 16;
+pub const KEY: usize = 32;
+pub const MEMORY: usize = 32;

@@ -153,8 +153,8 @@ impl World {
             36..44 => Fault::Rnr,
             44..48 => Fault::Status(WcStatus::GeneralErr),
             48..52 => Fault::QpFatal(qpn),
-            52..60 => return self.device.set_port_up(false),
-            60..78 => return self.device.set_port_up(true),
+            52..60 => return self.device.as_soft().unwrap().set_port_up(false),
+            60..78 => return self.device.as_soft().unwrap().set_port_up(true),
             78 => {
                 self.ended = true;
                 match self.random.below(2) {
@@ -174,9 +174,16 @@ impl World {
             packet
         };
         let script = Script::default().with(trigger, fault);
-        self.device.inject(&script).expect("a good script");
+        self.device
+            .as_soft()
+            .unwrap()
+            .inject(&script)
+            .expect("a good script");
         if self.ended {
-            self.device.advance(Duration::from_nanos(1));
+            self.device
+                .as_soft()
+                .unwrap()
+                .advance(Duration::from_nanos(1));
         }
     }
 

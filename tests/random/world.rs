@@ -6,7 +6,7 @@ use super::tally::Tally;
 use bellwire::state::AhAttr;
 use bellwire::wr::{Remote, Sge};
 use bellwire::{Ah, ClassLayout, ConnectAttr, Cq, Device, Region, Slab, Srq, SrqInit, XrcTarget};
-use bellwire_tests::fixture::{Random, region, virtual_device};
+use bellwire_tests::fixture::{Random, region, slab, virtual_device};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -92,8 +92,7 @@ impl World {
             size: 256,
             count: 64,
         }];
-        let bytes = Slab::bytes(&layout).expect("a layout");
-        let slab = Slab::new(region(&pd, bytes), &layout).expect("a slab");
+        let slab = slab(&pd, &layout);
         let memory = region(&pd, WORDS + 64 * 32);
         let connect = ConnectAttr {
             timeout: 8 + random.below(3) as u8,
@@ -174,7 +173,7 @@ impl World {
             82..86 => self.actors[at].qp.ring(),
             86..89 => {
                 let time = Duration::from_micros(1 << self.random.below(12));
-                self.device.advance(time);
+                self.device.as_soft().unwrap().advance(time);
             }
             89..91 => self.watch(),
             91..95 => self.mend(at),

@@ -6,15 +6,20 @@ use bellwire::connect::cm::{Connector, Listener, Retry};
 use bellwire::event::EventType;
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::fault::plan::EndReason;
+use bellwire::link::{Exchange, Link, LinkEnd, LinkInit, LinkState};
 use bellwire::memory::Mapping;
-use bellwire::recovery::{Exchange, Link, LinkInit, LinkState};
 use bellwire::wqe::Send;
 use bellwire::{AccessFlags, ClassLayout, Device, Region, Slab};
 use bellwire_tests::ends::{ALONE, open};
-use bellwire_tests::fixture::{SIGNALED, init, until};
-use std::time::Duration;
+use bellwire_tests::fixture::{DEADLINE, SIGNALED, init, until};
+use bellwire_tests::mute::Mute;
 
-tests! { links_recover, a_link_whose_peer_goes_ends }
+tests! {
+    links_recover,
+    a_link_whose_peer_goes_ends,
+    a_peer_that_dies_is_lost_and_one_that_comes_back_has_restarted,
+}
 
 struct End {
     link: Link,
@@ -70,10 +75,10 @@ impl End {
     }
 }
 
-/// Waits for a peer that has gone as long as all attempts may take: some four seconds.
-fn retry() -> Retry {
+/// As long as this suite waits for anything: the guest may be slow.
+fn patient() -> Retry {
     Retry {
-        step: Duration::from_secs(1),
+        step: DEADLINE,
         attempts: 4,
         ..Retry::default()
     }
@@ -102,11 +107,17 @@ fn works(a: &mut End, b: &mut End, epoch: u64, byte: u8) {
     });
 }
 
-fn pair(listener: &mut Listener) -> (End, End) {
+fn pair(listener: &mut Listener, retry: Retry) -> (End, End) {
     let device = open(ALONE);
     let peer = address(HERE, listener.port());
-    let connector = Connector::new(&device, peer, retry());
-    let mut asked = End::new(&device, connector.exchange().expect("a channel"));
+    let connector = Connector::new(&device, peer, retry);
+    connected(listener, connector.exchange().expect("a channel"))
+}
+
+/// The link with this exchange, and the listener's, connected.
+fn connected(listener: &mut Listener, exchange: impl Exchange + 'static) -> (End, End) {
+    let device = open(ALONE);
+    let mut asked = End::new(&device, exchange);
     let mut incoming = None;
     until("a link", || {
         asked.poll();
@@ -118,15 +129,15 @@ fn pair(listener: &mut Listener) -> (End, End) {
     (asked, took)
 }
 
-fn listener() -> Listener {
+fn listener(retry: Retry) -> Listener {
     let device = open(ALONE);
-    Listener::bind(&device, address(HERE, 0), 4, retry()).expect("a free port")
+    Listener::bind(&device, address(HERE, 0), 4, retry).expect("a free port")
 }
 
 /// A fault at either end, or at both.
 fn links_recover() {
-    let mut listener = listener();
-    let (mut asked, mut took) = pair(&mut listener);
+    let mut listener = listener(patient());
+    let (mut asked, mut took) = pair(&mut listener, patient());
     for (round, [first, second]) in (1..).zip([[true, false], [false, true], [true, true]]) {
         let epoch = asked.link.epoch();
         for (end, fails) in [(&mut asked, first), (&mut took, second)] {
@@ -145,20 +156,46 @@ fn links_recover() {
     });
 }
 
-fn a_link_whose_peer_goes_ends() {
-    let mut listener = listener();
-    let (asked, mut took) = pair(&mut listener);
-    drop(asked);
+fn end_of(end: &mut End, mut meanwhile: impl FnMut()) -> EndReason {
+    let mut why = None;
     until("the end", || {
-        took.link.poll(16, |_| ());
-        matches!(took.link.state(), LinkState::Ended(_))
+        meanwhile();
+        end.link.poll(16, |_| ());
+        if let LinkState::Ended(LinkEnd::GaveUp(reason)) = end.link.state() {
+            why = Some(reason);
+        }
+        why.is_some()
     });
-    let (mut asked, took) = pair(&mut listener);
+    why.expect("it ended")
+}
+
+/// Nobody is waited for who has gone, though both would wait for longer than this test.
+fn a_link_whose_peer_goes_ends() {
+    let mut listener = listener(patient());
+    let (asked, mut took) = pair(&mut listener, patient());
+    drop(asked);
+    assert_eq!(end_of(&mut took, || ()), EndReason::PeerClosed);
+    let (mut asked, took) = pair(&mut listener, patient());
     drop(took);
     // It asks, and hears from the listener that nobody is there, which somebody has to look after.
-    until("the end", || {
-        assert!(listener.accept().expect("a channel").is_none());
-        asked.link.poll(16, |_| ());
-        matches!(asked.link.state(), LinkState::Ended(_))
-    });
+    let look = || assert!(listener.accept().expect("a channel").is_none());
+    assert_eq!(end_of(&mut asked, look), EndReason::PeerClosed);
+}
+
+/// A process that ends without closing its links, and one that has its place.
+fn a_peer_that_dies_is_lost_and_one_that_comes_back_has_restarted() {
+    let mut listener = listener(patient());
+    let device = open(ALONE);
+    let port = listener.port();
+    let connector = Connector::new(&device, address(HERE, port), patient());
+    let exchange = connector.exchange().expect("a channel");
+    let (asked, mut took) = connected(&mut listener, Mute(exchange));
+    drop(asked);
+    assert_eq!(end_of(&mut took, || ()), EndReason::PeerLost);
+    let (mut asked, took) = pair(&mut listener, patient());
+    drop((took, listener));
+    let mut listener =
+        Listener::bind(&device, address(HERE, port), 4, patient()).expect("its port");
+    let look = || assert!(listener.accept().expect("a channel").is_none());
+    assert_eq!(end_of(&mut asked, look), EndReason::PeerRestarted);
 }

@@ -2,16 +2,17 @@
 
 use crate::support::*;
 use crate::tests;
-use bellwire::SrqInit;
 use bellwire::connect::cm::{ConnParam, EventKind, PortSpace};
 use bellwire::fault::CmEvent;
 use bellwire::wqe::{NoPayload, Send};
 use bellwire::wr::WcStatus::Success;
+use bellwire::{PathAttr, SrqInit};
 use bellwire_tests::ends::RECEIVES;
 use bellwire_tests::fixture::*;
 
 tests! {
     options_reach_the_queue_pair,
+    paths_reach_the_queue_pair,
     families_share_a_port,
     addresses_are_reused,
     a_queue_pair_on_a_shared_receive_queue,
@@ -48,6 +49,72 @@ fn options_reach_the_queue_pair() {
     assert_eq!(attr.ah_attr.grh.traffic_class, TOS);
     assert_eq!(attr.timeout, TIMEOUT);
     expect(&channel, CmEvent::Established).ack();
+}
+
+/// Each end has a path of its own; the accepting end takes the traffic class from the request, unless it
+/// has one.
+fn paths_reach_the_queue_pair() {
+    let path = PathAttr {
+        traffic_class: 0x68,
+        udp_sport: Some(0xc123),
+        ..PathAttr::default()
+    };
+    for theirs in [0, 0x20] {
+        let channel = channel();
+        let (_listener, port) = listen(&channel, PortSpace::Tcp, HERE);
+        let id = channel.id(PortSpace::Tcp).expect("an id");
+        id.set_path(&path).expect("in time");
+        id.resolve_addr(None, address(HERE, port), STEP)
+            .expect("a step");
+        expect(&channel, CmEvent::AddrResolved).ack();
+        id.resolve_route(STEP).expect("a step");
+        expect(&channel, CmEvent::RouteResolved).ack();
+        let mut end = end_for(&id);
+        id.connect(&end.qp, &ConnParam::default()).expect("a step");
+        let EventKind::ConnectRequest { id: request, .. } =
+            expect(&channel, CmEvent::ConnectRequest).ack()
+        else {
+            panic!("another kind");
+        };
+        request
+            .set_path(&PathAttr {
+                traffic_class: theirs,
+                flow_label: 0xa_bcde,
+                ..PathAttr::default()
+            })
+            .expect("in time");
+        let mut server = end_for(&request);
+        request
+            .accept(&mut server.qp, &ConnParam::default())
+            .expect("a step");
+        expect(&channel, CmEvent::ConnectResponse).ack();
+        id.establish(&mut end.qp).expect("a step");
+        expect(&channel, CmEvent::Established).ack();
+        let (ours, answered) = (end.qp.query(), server.qp.query());
+        assert_eq!(ours.ah_attr.grh.traffic_class, path.traffic_class);
+        // Of which Soft-RoCE makes the port.
+        assert_eq!(ours.ah_attr.grh.flow_label, 0x123);
+        assert_eq!(ours.udp_sport, path.udp_sport);
+        let class = if theirs == 0 {
+            path.traffic_class
+        } else {
+            theirs
+        };
+        assert_eq!(answered.ah_attr.grh.traffic_class, class);
+        assert_eq!(answered.ah_attr.grh.flow_label, 0xa_bcde);
+        assert_eq!(answered.udp_sport, None);
+        server.receive(RECEIVES, &[]);
+        end.go(1, Send {}, NoPayload);
+        assert_eq!(end.outcome(), (1, Success));
+        assert_eq!(server.outcome(), (RECEIVES, Success));
+    }
+    let channel = channel();
+    let id = channel.id(PortSpace::Tcp).expect("an id");
+    let level = PathAttr {
+        sl: 16,
+        ..PathAttr::default()
+    };
+    assert!(id.set_path(&level).is_err());
 }
 
 /// A listener of IPv6 leaves IPv4's port to another when it is told to.

@@ -14,10 +14,15 @@ tests! { an_address_is_a_gid_that_can_be_connected_by }
 const ADDED: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 9);
 
 /// Where an address stands in the GID table.
-fn index_of(device: &Device, address: Ipv4Addr) -> Option<u16> {
-    let gid = address.to_ipv6_mapped().octets();
+pub fn index_of(device: &Device, address: Ipv4Addr) -> Option<u16> {
     let table = device.query_port(1).expect("port 1").gid_tbl_len;
-    (0..table).find(|&index| device.query_gid(1, index).is_ok_and(|there| there == gid))
+    (0..table).find(|&index| is_at(device, index, address))
+}
+
+/// Whether it stands there.
+pub fn is_at(device: &Device, index: u16, address: Ipv4Addr) -> bool {
+    let gid = address.to_ipv6_mapped().octets();
+    (device.query_gid(1, index)).is_ok_and(|there| there == gid)
 }
 
 fn an_address_is_a_gid_that_can_be_connected_by() {

@@ -1,11 +1,12 @@
 //! What a user may lack: an error says what to do, at once.
 //!
 //! Without libibverbs-dev: the step `lacking` of `cargo xtask test`. A peer that vanishes in the
-//! exchange: `hw/src/connect/tcp/tests.rs` and `examples/tests/pingpong/exchange.rs`. A limit on
-//! locked memory without a device: `hw/tests/memlock.rs`.
+//! exchange: `hw/bellwire/src/connect/tcp/tests.rs` and `examples/tests/pingpong/exchange.rs`. A limit on
+//! locked memory without a device: `hw/memory/tests/memlock.rs`.
 
 use crate::tests;
 use bellwire::memory::{Mapping, memlock_limit};
+use bellwire::sources::{Cause, Choice};
 use bellwire::wqe::Xrc;
 use bellwire::{Device, Region, XrcdMode};
 use bellwire_tests::cable::Undo;
@@ -115,14 +116,18 @@ fn no_device_at_all() {
     assert_eq!(
         refused(ALONE),
         "no device \"rxe0\": there is \"soft\" (or \"auto\"), and \"soft:NAME\" for a fabric of \
-         processes; libibverbs has none: load the device's driver (`rdma link` shows devices)"
+         processes; verbs: the kernel has no RDMA device: load the device's driver (`rdma link` shows \
+         devices)"
     );
-    assert_eq!(
-        Device::open("auto").expect("the software HCA").name(),
-        "soft"
-    );
-    let listed: Vec<_> = Device::list().into_iter().map(|info| info.name).collect();
+    let auto = Device::open("auto").expect("the software HCA");
+    assert_eq!(auto.name(), "soft");
+    let list = Device::list();
+    let listed: Vec<_> = list.devices.iter().map(|info| &*info.name).collect();
     assert_eq!(listed, ["soft"]);
+    assert_eq!(list.absent.len(), 1);
+    assert_eq!(list.absent[0].cause, Cause::NoDevice);
+    let before = list.absent;
+    assert_eq!(auto.choice(), Some(&Choice::Fallback { before }));
     removed.into_iter().for_each(Undo::now);
     for (name, _) in links {
         until("a port that is up", || {

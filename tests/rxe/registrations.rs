@@ -95,7 +95,7 @@ fn what_the_driver_does_not_have_is_told() {
     let refused = unsafe { there.mr.reregister(&change) };
     assert_eq!(
         refused.expect_err("rxe has none of it").to_string(),
-        "the device cannot re-register memory: drop the region, and register the memory anew"
+        "the device cannot re-register memory: destroy the region, and register the memory anew"
     );
     // It is as it was.
     assert_eq!((there.mr.lkey(), there.mr.rkey()), keys);

@@ -132,11 +132,11 @@ impl World {
             assert!(told.is_some(), "{at}: receive {number} was never told");
         }
         let posted = (end.requests.len() + end.receives.len()) as u64;
-        let retired = end.retired + u64::from(end.link.untold());
+        let retired = end.retired + u64::from(end.link.unreported());
         assert_eq!(retired, posted, "{at}: told of so many, of so many posted");
         assert_eq!(end.slab.outstanding(), 0, "{at}: blocks were lost");
         let counters = end.link.counters().expect("nothing is in a thread");
-        let (longest, bound) = (counters.longest, self.limits.bound());
+        let (longest, bound) = (counters.longest, self.limits.max_duration());
         assert!(longest <= bound, "a recovery took {longest:?} of {bound:?}");
         self.tally.recovered(&counters);
     }

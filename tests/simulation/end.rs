@@ -4,12 +4,12 @@ use super::exchange::Slow;
 use super::request::{BLOCK, Id, Kind, MEMORY, REQUESTS, Request, SHARED, opened};
 use bellwire::connect::RemoteMemory;
 use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::link::{Link, LinkCompletion, LinkError, LinkInit, LinkState};
 use bellwire::memory::{Mapping, Pages};
 use bellwire::queue::Imm;
-use bellwire::recovery::{Link, LinkError, LinkInit, LinkState, Told};
 use bellwire::wr::SendFlags;
 use bellwire::{ClassLayout, Pd, Region, Slab};
-use bellwire_tests::fixture::{ALL, Random};
+use bellwire_tests::fixture::{ALL, Random, slab};
 
 /// Receives have this bit in their identifier, and their number below it.
 const RECEIVE: u64 = 1 << 32;
@@ -42,7 +42,6 @@ impl End {
             size: BLOCK as u32,
             count: 96,
         }];
-        let blocks = memory(pd, Slab::bytes(&layout).expect("a small layout"));
         let region = memory(pd, MEMORY);
         let init = LinkInit {
             memory: opened(&region),
@@ -51,7 +50,7 @@ impl End {
         Self {
             at,
             link: Link::new(pd, init, exchange).expect("a link"),
-            slab: Slab::new(blocks, &layout).expect("a slab"),
+            slab: slab(pd, &layout),
             region,
             requests: Vec::new(),
             receives: Vec::new(),
@@ -142,7 +141,7 @@ impl End {
     }
 
     /// Takes what was told; of messages that came, whose each is.
-    pub fn take(&mut self, told: Told) -> Option<Id> {
+    pub fn take(&mut self, told: LinkCompletion) -> Option<Id> {
         self.retired += u64::from(told.retired);
         if told.wr_id & RECEIVE == 0 {
             assert!(!told.is_recv(), "told as a receive: {told:?}");
@@ -179,7 +178,7 @@ impl End {
         Some(id)
     }
 
-    fn take_send(&mut self, told: Told) {
+    fn take_send(&mut self, told: LinkCompletion) {
         let request = &mut self.requests[told.wr_id as usize];
         let before = request.told.replace(told.outcome);
         assert_eq!(before, None, "told before: {request:?}");

@@ -1,6 +1,6 @@
 //! An exchange that takes its time, and that may be cut, or lose messages.
 
-use bellwire::recovery::{Exchange, ExchangeError, LocalExchange};
+use bellwire::link::{Exchange, ExchangeError, LocalExchange};
 use bellwire_tests::fixture::Random;
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub struct Slow {
     waiting: VecDeque<(u64, Vec<u8>)>,
     /// Messages that can still be sent until the exchange is cut; `None`: it is not.
     left: Option<u64>,
-    /// One message in so many is lost, which a [`Link`](bellwire::recovery::Link) does not ask an
+    /// One message in so many is lost, which a [`Link`](bellwire::link::Link) does not ask an
     /// exchange to do; it may then be given up, and no more.
     lost_one_in: Option<u64>,
 }

@@ -78,6 +78,7 @@ impl Hca {
                 ..limits
             },
             false => Limits {
+                recovery: 5 * SECOND,
                 drain: 50 * MS,
                 timewait: 100 * MS,
                 port: 200 * MS,
@@ -94,7 +95,7 @@ impl Hca {
     pub fn advance(&self, now: Duration, by: Duration) -> Duration {
         match &self.real {
             None => {
-                self.device.advance(by);
+                self.device.as_soft().unwrap().advance(by);
                 now + by
             }
             Some((_, start)) => {
@@ -122,21 +123,26 @@ impl Hca {
         cq_of: impl Fn(u32) -> Option<u32>,
     ) -> std::io::Result<()> {
         match &self.real {
-            None => self.device.inject(script).map_err(std::io::Error::other),
+            None => self
+                .device
+                .as_soft()
+                .unwrap()
+                .inject(script)
+                .map_err(std::io::Error::other),
             Some((stand_in, _)) => stand_in.inject(script, cq_of),
         }
     }
 
     pub fn clear_faults(&self) {
         match &self.real {
-            None => self.device.clear_faults(),
+            None => self.device.as_soft().unwrap().clear_faults(),
             Some((stand_in, _)) => order(stand_in, "clear"),
         }
     }
 
     pub fn port_up(&self) {
         match &self.real {
-            None => self.device.set_port_up(true),
+            None => self.device.as_soft().unwrap().set_port_up(true),
             Some((stand_in, _)) => order(stand_in, "now port-up"),
         }
     }
@@ -146,7 +152,12 @@ impl Hca {
         if let Some((stand_in, _)) = &self.real {
             return stand_in.journal().expect("it was asked to keep one");
         }
-        let entries = self.device.journal().expect("it was asked to keep one");
+        let entries = self
+            .device
+            .as_soft()
+            .unwrap()
+            .journal()
+            .expect("it was asked to keep one");
         let executed = entries.into_iter().filter_map(|entry| match entry {
             JournalEntry::Executed {
                 request,

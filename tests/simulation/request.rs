@@ -8,7 +8,7 @@ use bellwire::Region;
 use bellwire::be::Be32;
 use bellwire::connect::RemoteMemory;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::{Link, LinkError};
+use bellwire::link::{Link, LinkError};
 use bellwire::wqe::*;
 use bellwire::wr::{Remote, SendFlags};
 

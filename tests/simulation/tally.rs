@@ -2,7 +2,7 @@
 
 use super::request::Request;
 use bellwire::fault::outcome::Outcome;
-use bellwire::recovery::{Counters, LinkEnd, LinkState, Told};
+use bellwire::link::{Counters, LinkCompletion, LinkEnd, LinkState};
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn told(&mut self, told: &Told) {
+    pub fn told(&mut self, told: &LinkCompletion) {
         self.receives += u64::from(told.is_recv());
     }
 

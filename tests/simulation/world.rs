@@ -6,9 +6,9 @@ use super::hca::Hca;
 use super::request::{Kind, MEMORY, Request, opened};
 use super::tally::Tally;
 use bellwire::fault::outcome::Replay;
-use bellwire::fault::plan::{Limits, Step, Why};
+use bellwire::fault::plan::{EndReason, Limits, Step};
+use bellwire::link::{LinkEnd, LinkInit, LinkState, pair};
 use bellwire::recorder::DumpOptions;
-use bellwire::recovery::{LinkEnd, LinkInit, LinkState, pair};
 use bellwire::{ConnectAttr, QpInit};
 use bellwire_tests::fixture::{Random, SIGNALED};
 use std::collections::HashMap;
@@ -42,8 +42,8 @@ pub struct World {
 #[derive(Clone, Copy)]
 pub struct Shape {
     /// Of a recovery, in a poll.
-    steps_at_once: u32,
-    look_every: u32,
+    max_steps_per_poll: u32,
+    check_every: u32,
     /// Looks until a message of the exchange is seen, at the most.
     delay: u64,
     /// Entries of completion queues that are too small.
@@ -58,8 +58,8 @@ pub struct Shape {
 
 impl Shape {
     pub const PLAIN: Self = Self {
-        steps_at_once: u32::MAX,
-        look_every: 1,
+        max_steps_per_poll: u32::MAX,
+        check_every: 1,
         delay: 0,
         cq_entries: [None; 2],
         cut_after: [None; 2],
@@ -78,8 +78,8 @@ impl Shape {
             _ => None,
         });
         Self {
-            steps_at_once: [1, 2, u32::MAX][random.below(3) as usize],
-            look_every: 1 + random.below(3) as u32,
+            max_steps_per_poll: [1, 2, u32::MAX][random.below(3) as usize],
+            check_every: 1 + random.below(3) as u32,
             delay: [0, 0, 3, 20][random.below(4) as usize],
             cq_entries,
             cut_after,
@@ -134,8 +134,8 @@ impl World {
                     seed: random.number(),
                     ..limits
                 },
-                steps_at_once: shape.steps_at_once,
-                look_every: shape.look_every,
+                max_steps_per_poll: shape.max_steps_per_poll,
+                check_every: shape.check_every,
                 cq_entries: shape.cq_entries[at],
                 dump: shape.dumps.then(DumpOptions::default),
                 ..LinkInit::default()
@@ -344,7 +344,7 @@ impl World {
 
     /// Polls both, and moves the clock on where nothing happens at the present time.
     fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        let end = self.now + 2 * self.limits.bound();
+        let end = self.now + 2 * self.limits.max_duration();
         let mut pause = Duration::from_micros(100);
         while !done(self) {
             let told = (0..8).map(|_| self.poll_both()).sum::<usize>();
@@ -402,13 +402,14 @@ impl World {
     }
 
     pub fn close(&mut self) {
-        let within = [Duration::ZERO, 10 * MS, self.limits.bound()][self.random.below(3) as usize];
+        let within =
+            [Duration::ZERO, 10 * MS, self.limits.max_duration()][self.random.below(3) as usize];
         for at in 0..2 {
             let state = self.ends[at].state();
             // What was posted fits the queue that it is posted to again.
             let full = matches!(
                 state,
-                LinkState::Ended(LinkEnd::GaveUp(Why::Failed(Step::RepostReceives, _)))
+                LinkState::Ended(LinkEnd::GaveUp(EndReason::Failed(Step::RepostReceives, _)))
             );
             assert!(!full, "{state:?}");
             self.tally.state(state, self.seed);

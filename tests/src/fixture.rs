@@ -1,11 +1,11 @@
 //! What tests of queue pairs share: connected ends on a software HCA, and waiting with a deadline.
 
-use bellwire::memory::Mapping;
+use bellwire::memory::{Mapping, Pages};
 use bellwire::queue::{Completion, PostError};
 use bellwire::soft::{ClockKind, HcaConfig, Mode};
 use bellwire::wqe::{Operation, Payload, Rc, Supports};
 use bellwire::wr::{SendFlags, Sge, WcStatus};
-use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
+use bellwire::{AccessFlags, ClassLayout, ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region, Slab};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -92,6 +92,14 @@ pub fn region_with(pd: &Pd, bytes: usize, access: AccessFlags) -> Region {
         .build()
         .expect("memory");
     Region::new(pd, mapping, access).expect("a region")
+}
+
+/// A slab, of a region that nobody else reaches.
+pub fn slab(pd: &Pd, layout: &[ClassLayout]) -> Slab {
+    let bytes = Slab::bytes(layout).expect("a layout");
+    let mapping = pd.device().mapping(bytes).pages(Pages::Base).build();
+    let region = Region::new(pd, mapping.expect("memory"), AccessFlags::LOCAL_WRITE);
+    Slab::new(region.expect("a region"), layout).expect("a slab")
 }
 
 /// A queue pair, its completion queue, and memory.
@@ -347,5 +355,22 @@ impl Random {
     /// As many bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| (self.number() >> 32) as u8).collect()
+    }
+}
+
+/// Lets this process, and those that it starts, have as many descriptors as the system allows.
+///
+/// # Panics
+/// When the system refuses.
+pub fn raise_descriptors() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: one entry, read and written.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        limit.rlim_cur = limit.rlim_max;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
     }
 }

@@ -1,8 +1,9 @@
 //! What a process holds of the system, and what of a fabric can be seen from outside.
 
-use crate::fixture::until;
+use crate::fixture::DEADLINE;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What a process holds that a device may have asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,19 +38,33 @@ impl Holdings {
         }
     }
 
-    /// Waits until a process holds just this; a thread that was joined is still listed for a moment.
+    /// Waits until a process holds nothing beside this. A thread that was joined is still listed for a
+    /// moment: now, or when this was looked at.
     pub fn are_all_of(&self, pid: u32) {
-        until(
-            &format!("the end of what a device held, beside {self:#?},"),
-            || {
-                let now = Self::of(pid);
-                let all = now == *self;
-                if !all {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
-                all
-            },
-        );
+        let start = Instant::now();
+        loop {
+            let now = Self::of(pid);
+            if now.is_within(self) {
+                return;
+            }
+            assert!(
+                start.elapsed() < DEADLINE,
+                "a device left something behind: {now:#?}, where there was {self:#?}"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether each of these is there too, as many times.
+    fn is_within(&self, other: &Self) -> bool {
+        fn within<T: PartialEq>(some: &[T], all: &[T]) -> bool {
+            let count = |of: &[T], item: &T| of.iter().filter(|other| *other == item).count();
+            some.iter()
+                .all(|item| count(some, item) <= count(all, item))
+        }
+        within(&self.descriptors, &other.descriptors)
+            && within(&self.mappings, &other.mappings)
+            && within(&self.threads, &other.threads)
     }
 
     /// Whether it holds everything that a node of a fabric needs.
@@ -109,5 +124,29 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         let _gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(descriptors: &[&str]) -> Holdings {
+        Holdings {
+            descriptors: descriptors.iter().map(PathBuf::from).collect(),
+            mappings: Vec::new(),
+            threads: vec!["main".to_owned()],
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_seen_however_often_it_was_there() {
+        let before = with(&["/dev/null", "socket"]);
+        assert!(before.is_within(&before) && with(&["socket"]).is_within(&before));
+        assert!(!with(&["/dev/null", "/dev/null"]).is_within(&before));
+        assert!(!with(&["/dev/null", "socket", "memfd"]).is_within(&before));
+        let mut more = before.clone();
+        more.threads.push("worker".to_owned());
+        assert!(!more.is_within(&before));
     }
 }

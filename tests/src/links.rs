@@ -1,7 +1,7 @@
 //! Two links that work, for tests of what they cost.
 
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::{Link, LinkInit, LinkState, pair};
+use bellwire::link::{Link, LinkInit, LinkState, pair};
 use bellwire::soft::Mode;
 use bellwire::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
 use bellwire::wr::SendFlags;
@@ -19,7 +19,7 @@ pub struct LinkEnd {
 }
 
 impl LinkEnd {
-    fn new(pd: &Pd, exchange: impl bellwire::recovery::Exchange + 'static) -> Self {
+    fn new(pd: &Pd, exchange: impl bellwire::link::Exchange + 'static) -> Self {
         let init = LinkInit {
             qp: init(),
             ..LinkInit::default()

@@ -3,9 +3,10 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::ffi::{OsStrExt, OsStringExt},
-    process::{Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
     time::Duration,
 };
 
@@ -80,22 +81,53 @@ pub fn quoted(word: &OsStr) -> OsString {
 ///
 /// # Errors
 /// The program could not be started, or its output not be read.
-pub fn stream(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<ExitStatus> {
+pub fn stream(command: &mut Command, on_line: impl FnMut(&str)) -> Result<ExitStatus> {
+    let mut child = start(command.stderr(Stdio::inherit()))?;
+    let from = child.stdout.take().context("no pipe to the child")?;
+    each_line(from, |text| print!("{text}"), on_line)?;
+    Ok(child.wait()?)
+}
+
+/// As [`stream`], and gives each line of its standard error to `on_error`, from another thread.
+///
+/// # Errors
+/// As there.
+pub fn stream_both(
+    command: &mut Command,
+    on_line: impl FnMut(&str),
+    on_error: impl FnMut(&str) + Send,
+) -> Result<ExitStatus> {
+    let mut child = start(command.stderr(Stdio::piped()))?;
+    let from = child.stdout.take().context("no pipe to the child")?;
+    let errors = child.stderr.take().context("no pipe to the child")?;
+    thread::scope(|scope| {
+        let errors = scope.spawn(|| each_line(errors, |text| eprint!("{text}"), on_error));
+        each_line(from, |text| print!("{text}"), on_line)?;
+        errors.join().expect("lines are read without a panic")
+    })?;
+    Ok(child.wait()?)
+}
+
+fn start(command: &mut Command) -> Result<Child> {
     let name = command.get_program().display().to_string();
-    let mut child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start {name}"))?;
-    let mut from = BufReader::new(child.stdout.take().context("no pipe to the child")?);
+        .with_context(|| format!("cannot start {name}"))
+}
+
+/// Shows what comes, and gives each line to `on_line`. By `print`, which tests capture.
+fn each_line(from: impl Read, show: fn(&str), mut on_line: impl FnMut(&str)) -> Result<()> {
+    let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line)? > 0 {
         let text = String::from_utf8_lossy(&line);
-        print!("{text}");
+        show(&text);
         on_line(&text);
         line.clear();
     }
-    Ok(child.wait()?)
+    Ok(())
 }
 
 /// What the command prints on its standard output, or `None` when it fails or cannot be started.
@@ -165,6 +197,26 @@ mod tests {
         let status = stream(&mut shell, |line| lines.push(line.to_owned())).unwrap();
         assert_eq!(lines, ["one\n", "two"]);
         assert_eq!(status.code(), Some(3));
+    }
+
+    #[test]
+    fn lines_of_both_outputs_are_read() {
+        let (mut lines, mut errors) = (Vec::new(), Vec::new());
+        let mut shell = command("sh -c");
+        shell.arg("echo one; echo bad >&2; echo two");
+        let status = stream_both(
+            &mut shell,
+            |line| lines.push(line.to_owned()),
+            |line| errors.push(line.to_owned()),
+        );
+        assert!(status.unwrap().success());
+        assert_eq!(
+            (lines, errors),
+            (
+                vec!["one\n".to_owned(), "two\n".to_owned()],
+                vec!["bad\n".to_owned()]
+            )
+        );
     }
 
     #[test]

@@ -23,8 +23,8 @@ mod soname;
 /// native-static-libs` says, but for the compiler's own.
 const PRIVATE: [&str; 5] = ["util", "rt", "pthread", "dl", "m"];
 
-/// The like, with devices of libibverbs.
-const PRIVATE_VERBS: [&str; 2] = ["rdmacm", "ibverbs"];
+/// Those that are loaded at run time, where they are linked instead.
+const PRIVATE_SYSTEM: [&str; 3] = ["rdmacm", "mlx5", "ibverbs"];
 
 const NO_PACKAGE: &str = "there is no package bellwire-ffi";
 
@@ -52,9 +52,10 @@ pub struct Place {
 pub struct Options {
     #[command(flatten)]
     place: Place,
-    /// With devices of libibverbs, ConnectX ones by their rings (needs libibverbs-dev, librdmacm-dev and libclang-dev)
+    /// Links libibverbs, librdmacm and libmlx5, which are loaded at run time otherwise: for packages that
+    /// must depend on them (needs libibverbs-dev and librdmacm-dev)
     #[arg(long)]
-    verbs: bool,
+    link_system: bool,
 }
 
 /// Relative to where the command was given.
@@ -141,7 +142,7 @@ pub fn soname(workspace: &Workspace) -> Result<String> {
 /// It does not build, or a file could not be written.
 pub fn install(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let place = &options.place;
-    put(workspace, place, options.verbs)?;
+    put(workspace, place, options.link_system)?;
     let libdir = place.libdir();
     println!("installed in {}", place.staged(&libdir).display());
     if place.destdir.is_none() {
@@ -158,17 +159,19 @@ pub fn install(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 ///
 /// # Errors
 /// As [`install`].
-pub fn put(workspace: &Workspace, place: &Place, verbs: bool) -> Result<()> {
+pub fn put(workspace: &Workspace, place: &Place, link_system: bool) -> Result<()> {
     place.check()?;
-    let features = if verbs { " --features mlx5" } else { "" };
-    let mut build = command(&format!("cargo build --release -p bellwire-ffi{features}"));
+    let mut build = command("cargo build --release -p bellwire-ffi");
+    if link_system {
+        build.args(["--features", "link-system"]);
+    }
     ensure!(Run::default().command(&mut build), "it does not build");
     let built = workspace.target("release");
     let version = workspace
         .locked_version("bellwire-ffi")
         .context(NO_PACKAGE)?;
     remove(place)?;
-    Installation::new(place).all(workspace.root(), &built, &version, verbs)
+    Installation::new(place).all(workspace.root(), &built, &version, link_system)
 }
 
 /// An installation that is being made.
@@ -185,7 +188,7 @@ impl<'a> Installation<'a> {
     }
 
     /// `root` is the workspace, `built` has the libraries.
-    fn all(mut self, root: &Path, built: &Path, version: &str, verbs: bool) -> Result<()> {
+    fn all(mut self, root: &Path, built: &Path, version: &str, link_system: bool) -> Result<()> {
         let (libdir, includedir) = (self.place.libdir(), self.place.includedir());
         let abi = soname::abi(version);
         let names = [
@@ -206,8 +209,8 @@ impl<'a> Installation<'a> {
         }
 
         let mut private = PRIVATE.to_vec();
-        if verbs {
-            private.splice(0..0, PRIVATE_VERBS);
+        if link_system {
+            private.splice(0..0, PRIVATE_SYSTEM);
         }
         let flags: Vec<String> = private.iter().map(|name| format!("-l{name}")).collect();
         let fill = |template: &str| {

@@ -4,10 +4,13 @@
 //! races it against UCX, `cargo xtask cost` compares it with libibverbs, `cargo xtask vm` runs
 //! programs where there are real RDMA devices.
 
+mod bare;
 mod c_cost;
 mod callgrind;
 mod command;
 mod cost;
+mod crates;
+mod excerpt;
 mod install;
 mod latency;
 mod libtest;
@@ -17,6 +20,7 @@ mod race;
 mod report;
 mod run;
 mod steps;
+mod sys;
 mod vm;
 mod workspace;
 
@@ -25,7 +29,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
-use crate::{steps::STEPS, workspace::Workspace};
+use crate::workspace::Workspace;
 
 /// bellwire's own commands.
 #[derive(Parser)]
@@ -39,8 +43,9 @@ struct Cli {
 enum Job {
     /// Run the whole test command, or only the steps that are named.
     Test {
-        /// Steps to run, in the order of `--list`; all when none is named.
-        #[arg(value_parser = PossibleValuesParser::new(STEPS.iter().map(|step| step.name)), hide_possible_values = true)]
+        /// Steps to run, in the order of `--list`; all when none is named. `quick` is none of those: what
+        /// finds most in a few minutes, before a commit.
+        #[arg(value_parser = PossibleValuesParser::new(steps::list().map(|(name, _)| name)), hide_possible_values = true)]
         step: Vec<String>,
         /// List the steps and run nothing.
         #[arg(long)]
@@ -78,6 +83,15 @@ enum Job {
     /// Time and count posting and polling on a ConnectX device by its rings, beside libmlx5's own ways, on the
     /// stand-in for the kernel, and write docs/performance.md's table. For a quiet machine.
     Mlx5Cost,
+    /// Write ARCHITECTURE.md's picture of the crates.
+    Crates,
+    /// Write the declarations of libibverbs and librdmacm in hw/sys, from rdma-sys. Needs libibverbs-dev,
+    /// librdmacm-dev, and libclang-dev of a version before 16.
+    Sys {
+        /// Write nothing: fail if they are not what would be written.
+        #[arg(long)]
+        check: bool,
+    },
     /// Build the C library, and install it: libraries, headers, and files for pkg-config and CMake.
     Install(install::Options),
     /// Remove what `install` with the same options has put down.
@@ -89,8 +103,8 @@ enum Job {
 fn main() -> Result<ExitCode> {
     match Cli::parse().job {
         Job::Test { list: true, .. } => {
-            for step in &STEPS {
-                println!("{:14}{}", step.name, step.about);
+            for (name, about) in steps::list() {
+                println!("{name:14}{about}");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -101,7 +115,7 @@ fn main() -> Result<ExitCode> {
         Job::Conformance { .. } => steps::bless("cargo test -p bellwire-tests --test conformance"),
         Job::Faults { mlx5: true } => steps::bless_mlx5_faults(&Workspace::load()?),
         Job::Faults { .. } => {
-            steps::bless("cargo test -p bellwire-tests --test faults --test simulation fresh")
+            steps::bless("cargo test -p bellwire-tests --test soft --test simulation fresh")
         }
         Job::Race => {
             Workspace::load()?;
@@ -110,6 +124,19 @@ fn main() -> Result<ExitCode> {
         Job::Cost => cost::cost(&Workspace::load()?),
         Job::CCost => c_cost::c_cost(&Workspace::load()?),
         Job::Mlx5Cost => mlx5_cost::mlx5_cost(&Workspace::load()?),
+        Job::Crates => {
+            let picture = crates::picture(Workspace::load()?.metadata())?;
+            crates::PAGE.write(&picture)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Job::Sys { check: false } => {
+            sys::write(&Workspace::load()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Job::Sys { check: true } => Ok(match sys::are_fresh(&Workspace::load()?)? {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        }),
         Job::Install(options) => install::install(&Workspace::load()?, &options),
         Job::Uninstall(place) => install::uninstall(&place),
         Job::Vm(options) => Ok(vm::vm(&Workspace::load()?, &options)),

@@ -43,13 +43,7 @@ type Figures = BTreeMap<(String, String), [f64; 2]>;
 /// # Errors
 /// What is lacking or does not build, or a program that failed.
 pub fn mlx5_cost(workspace: &Workspace) -> Result<ExitCode> {
-    need_packages(&[
-        "gcc",
-        "ibverbs-providers",
-        "libclang-dev",
-        "libibverbs-dev",
-        "valgrind",
-    ])?;
+    need_packages(&["gcc", "ibverbs-providers", "libibverbs-dev", "valgrind"])?;
     let folder = workspace.target("mlx5-cost");
     std::fs::create_dir_all(&folder)?;
     let theirs = workspace.root().join(folder.join("libtheirs.so"));
@@ -57,8 +51,7 @@ pub fn mlx5_cost(workspace: &Workspace) -> Result<ExitCode> {
     let mut cc = command(
         "cc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC benches/mlx5/theirs.c -libverbs -o",
     );
-    let mut ours =
-        command("cargo build --release -p bellwire-benches --features mlx5 --bin mlx5-cost");
+    let mut ours = command("cargo build --release -p bellwire-benches --bin mlx5-cost");
     let mut preload = command("cargo build --release -p bellwire-uverbs-preload");
     let built = run.command(cc.arg(&theirs)) && run.command(&mut ours) && run.command(&mut preload);
     ensure!(built, "it does not build");

@@ -81,6 +81,22 @@ pub fn warnings(rows: &[Row]) -> String {
     text
 }
 
+/// Why steps failed, in the words of the programs that did.
+pub fn excerpts(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        if let Outcome::Ran(run) = &row.outcome
+            && run.excerpt.lines().next().is_some()
+        {
+            writeln!(text, "== why {} failed ==", row.step).expect("writing to a String");
+            for line in run.excerpt.lines() {
+                writeln!(text, "{line}").expect("writing to a String");
+            }
+        }
+    }
+    text
+}
+
 fn result(outcome: &Outcome) -> String {
     let run = match outcome {
         Outcome::Skipped(skip) => return skip.to_string(),
@@ -130,7 +146,7 @@ mod tests {
         Outcome::Ran(Run {
             tests,
             problems,
-            notes: Vec::new(),
+            ..Run::default()
         })
     }
 

@@ -1,16 +1,26 @@
 //! One step under way: the commands that it ran, the tests they held, what went wrong.
 
-use std::{fmt, process::Command, thread, time::Duration};
+use std::{
+    fmt,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
 use crate::{
-    command::{limited, shown, stream, unattended},
+    command::{limited, shown, stream_both, unattended},
+    excerpt::Excerpt,
     libtest::Counts,
 };
 
 /// With nobody there to interrupt it, a command that hangs must not take the later steps with it.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// How long a command took is told from here on.
+const WORTH_TELLING: Duration = Duration::from_secs(5);
 
 /// What a step has done so far. A command that fails is noted, and the step goes on.
 #[derive(Debug, Default)]
@@ -21,6 +31,8 @@ pub struct Run {
     pub problems: Vec<String>,
     /// What the reader of a passed step should still know.
     pub notes: Vec<String>,
+    /// The lines that say why commands failed.
+    pub excerpt: Excerpt,
 }
 
 impl Run {
@@ -31,12 +43,20 @@ impl Run {
         println!("$ {line}");
         let mut guarded = unattended().then(|| limited(command, COMMAND_LIMIT));
         let failed_before = self.tests.failed();
-        let status = stream(guarded.as_mut().unwrap_or(command), |line| {
-            self.tests.read(line);
-            if let Some(note) = line.trim_end().strip_prefix("report: ") {
-                self.notes.push(note.to_owned());
-            }
-        });
+        let begun = Instant::now();
+        let (mut excerpt, mut errors) = (Excerpt::default(), Excerpt::default());
+        let status = stream_both(
+            guarded.as_mut().unwrap_or(command),
+            |line| {
+                self.read(line);
+                excerpt.read(line);
+            },
+            |line| errors.read(line),
+        );
+        let took = begun.elapsed();
+        if took > WORTH_TELLING {
+            println!("took {:.1} s: {line}", took.as_secs_f64());
+        }
         let failed = self.tests.failed() - failed_before;
         match status {
             Ok(status) if status.success() && failed == 0 => return true,
@@ -44,7 +64,17 @@ impl Run {
             Ok(status) => self.problems.push(format!("`{line}`: {status}")),
             Err(error) => self.problems.push(format!("`{line}`: {error:#}")),
         }
+        self.excerpt.add(errors);
+        self.excerpt.add(excerpt);
         false
+    }
+
+    /// Reads a line that a command has printed.
+    pub fn read(&mut self, line: &str) {
+        self.tests.read(line);
+        if let Some(note) = line.trim_end().strip_prefix("report: ") {
+            self.notes.push(note.to_owned());
+        }
     }
 
     /// Runs commands at the same time, each as [`command`](Self::command) does: for those that use one
@@ -65,10 +95,46 @@ impl Run {
                 .collect::<Vec<_>>()
         });
         for run in runs {
-            self.tests.add(run.tests);
-            self.problems.extend(run.problems);
-            self.notes.extend(run.notes);
+            self.add(run);
         }
+    }
+
+    /// Does the same for each item, as many at a time as there are cores, in a run of its own.
+    ///
+    /// # Errors
+    /// The first of `work`'s; the rest of that core's items are left out.
+    pub fn on_each_core<T: Sync>(
+        &mut self,
+        items: &[T],
+        work: impl Fn(&T, &mut Self) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let next = AtomicUsize::new(0);
+        let on_one = || {
+            let mut run = Self::default();
+            // Relaxed: only the number counts.
+            while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                work(item, &mut run)?;
+            }
+            Ok(run)
+        };
+        let runs: Vec<Result<Self>> = thread::scope(|scope| {
+            let started: Vec<_> = (0..cores).map(|_| scope.spawn(on_one)).collect();
+            (started.into_iter())
+                .map(|one| one.join().expect("the work does not panic"))
+                .collect()
+        });
+        for run in runs {
+            self.add(run?);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, run: Self) {
+        self.tests.add(run.tests);
+        self.problems.extend(run.problems);
+        self.notes.extend(run.notes);
+        self.excerpt.add(run.excerpt);
     }
 
     /// Makes "no test ran" a failure: a filter or a path that matches nothing proves nothing.
@@ -140,6 +206,7 @@ impl From<Result<Run>> for Outcome {
 mod tests {
     use super::*;
     use crate::command::command;
+    use anyhow::Context;
 
     fn shell(script: &str) -> Command {
         let mut shell = command("sh -c");
@@ -172,6 +239,18 @@ mod tests {
         assert!(!run.command(&mut shell(&format!("echo running 6 tests; echo '{line}'"))));
         assert_eq!((run.tests.passed, run.tests.failed()), (4, 2));
         assert!(run.problems[0].starts_with("2 failed in"));
+        assert_eq!(run.excerpt.lines().count(), 0);
+    }
+
+    #[test]
+    fn why_a_command_failed_is_kept() {
+        let mut run = Run::default();
+        let panic = "echo \"thread 'x' panicked at a.rs:1:2:\" >&2; echo why >&2; exit";
+        assert!(run.command(&mut shell(&format!("{panic} 0"))));
+        assert_eq!(run.excerpt.lines().count(), 0);
+        assert!(!run.command(&mut shell(&format!("{panic} 101"))));
+        let lines: Vec<_> = run.excerpt.lines().collect();
+        assert_eq!(lines, ["thread 'x' panicked at a.rs:1:2:", "why"]);
     }
 
     #[test]
@@ -199,6 +278,31 @@ mod tests {
         assert_eq!(run.problems.len(), 2, "{:?}", run.problems);
         assert!(run.problems[0].contains("exit"), "{:?}", run.problems);
         assert!(run.problems[1].starts_with("no test"), "{:?}", run.problems);
+    }
+
+    #[test]
+    fn each_item_is_done_once() {
+        let mut run = Run::default();
+        let items: Vec<u32> = (0..20).collect();
+        let done = run.on_each_core(&items, |item, run| {
+            run.command(&mut shell(&format!(
+                "echo report: {item}; exit {}",
+                item % 2
+            )));
+            Ok(())
+        });
+        done.unwrap();
+        run.notes.sort_by_key(|note| note.parse::<u32>().unwrap());
+        assert!(
+            run.notes
+                .iter()
+                .eq(items.iter().map(u32::to_string).collect::<Vec<_>>().iter())
+        );
+        assert_eq!(run.problems.len(), 10);
+        let failed = run.on_each_core(&items, |item, _| {
+            (*item != 7).then_some(()).context("seven")
+        });
+        assert!(failed.is_err());
     }
 
     #[test]

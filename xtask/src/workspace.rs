@@ -16,7 +16,7 @@ pub struct Workspace {
     metadata: Metadata,
 }
 
-/// A bench or example target, and the package that holds it.
+/// A bench or a test program, and the package that holds it.
 #[derive(Debug)]
 pub struct Target {
     /// Package name.
@@ -38,6 +38,11 @@ impl Workspace {
         Ok(Self { metadata })
     }
 
+    /// What cargo says of it.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
     /// The folder that holds the workspace's Cargo.toml.
     pub fn root(&self) -> &Path {
         self.metadata.workspace_root.as_std_path()
@@ -57,19 +62,19 @@ impl Workspace {
 
     /// The members' bench targets.
     pub fn benches(&self) -> Vec<Target> {
-        self.targets(TargetKind::Bench)
+        self.targets(|target| target.kind.contains(&TargetKind::Bench))
     }
 
-    /// The members' example targets.
-    pub fn examples(&self) -> Vec<Target> {
-        self.targets(TargetKind::Example)
+    /// The members' test targets that `cargo test` runs.
+    pub fn tests(&self) -> Vec<Target> {
+        self.targets(|target| target.test && target.kind.contains(&TargetKind::Test))
     }
 
-    fn targets(&self, kind: TargetKind) -> Vec<Target> {
+    fn targets(&self, wanted: impl Fn(&cargo_metadata::Target) -> bool) -> Vec<Target> {
         let mut found = Vec::new();
         for package in self.metadata.workspace_packages() {
             for target in &package.targets {
-                if target.kind.contains(&kind) {
+                if wanted(target) {
                     found.push(Target {
                         package: package.name.to_string(),
                         name: target.name.clone(),

@@ -1,34 +1,34 @@
-//! Making entries: what a device (the software one, or a test) writes.
+//! Building CQEs, as a device (the software one, or a test) writes them.
 
 use super::entry::{LOW_24, STATUS_MARK, head};
 use super::{Cqe64, Cqe128, CqeFormat, CqeOpcode, Syndrome};
 use crate::be::{Be16, Be32, Be64};
 use crate::wr::WcStatus;
 
-/// The request that an entry tells of.
+/// The request that a CQE is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompletedWqe {
-    /// The local queue pair (24 bits).
+    /// The number of the local queue pair (24 bits).
     pub qpn: u32,
-    /// What the queue's owner gave as its user index (24 bits).
+    /// The user index that was configured for the queue (24 bits).
     pub user_index: u32,
-    /// Of a send queue the counter of the request's first basic block, of a shared receive queue
-    /// the slot.
+    /// For a send queue: the counter of the request's first basic block. For a shared receive
+    /// queue: the slot.
     pub wqe_counter: u16,
 }
 
-/// Where a message came from.
+/// The source of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// The sender's queue pair (24 bits).
+    /// The source QP number (24 bits).
     pub qpn: u32,
-    /// The source's local identifier.
+    /// The source LID.
     pub slid: u16,
     /// Service level (4 bits).
     pub sl: u8,
-    /// Which of the port's local identifiers it was sent to (7 bits).
+    /// The destination path bits: which of the port's LIDs the message was sent to (7 bits).
     pub dlid_path_bits: u8,
-    /// Whether a global routing header came with it.
+    /// Whether the message came with a GRH.
     pub grh: bool,
 }
 
@@ -51,7 +51,7 @@ impl Cqe64 {
         }
     }
 
-    /// The completion queue goes on in another ring: the last entry of this one.
+    /// The last CQE of this ring: the completion queue continues in another one.
     pub const fn resized() -> Self {
         let nothing = CompletedWqe {
             qpn: 0,
@@ -61,8 +61,8 @@ impl Cqe64 {
         Self::new(CqeOpcode::ResizeCq, nothing, 0)
     }
 
-    /// A send request was executed. `send_opcode` is the send entry's operation code, `byte_cnt` the
-    /// bytes moved.
+    /// A send request was executed. `send_opcode` is the opcode of the send WQE, `byte_cnt` the
+    /// number of bytes moved.
     #[inline(always)]
     pub const fn requester(wqe: CompletedWqe, send_opcode: u8, byte_cnt: u32) -> Self {
         let mut cqe = Self::new(CqeOpcode::Req, wqe, send_opcode);
@@ -93,8 +93,8 @@ impl Cqe64 {
         cqe
     }
 
-    /// A request failed with this status, where the status is known and not a syndrome. The few that
-    /// have no syndrome stand in the error entry's reserved bytes.
+    /// A request failed with this status, for callers that have a status and not a syndrome. The
+    /// few statuses without a syndrome are stored in reserved bytes of the error CQE.
     #[inline]
     pub fn failed(
         opcode: CqeOpcode,
@@ -113,30 +113,29 @@ impl Cqe64 {
         cqe
     }
 
-    /// With immediate data, or (as a host value in a [`Be32`]) the key that was invalidated, or the
-    /// index of the partition key.
+    /// Sets the immediate data, or (as a host value in a [`Be32`]) the invalidated rkey or the
+    /// P_Key index.
     #[inline(always)]
     pub const fn with_imm(mut self, imm: Be32) -> Self {
         self.imm_inval_pkey = imm;
         self
     }
 
-    /// With the sender's wish for an event.
+    /// Sets whether the sender requested a solicited event.
     #[inline(always)]
     pub const fn with_solicited(mut self, solicited: bool) -> Self {
         self.op_own = self.op_own & !2 | (solicited as u8) << 1;
         self
     }
 
-    /// With the time of completion. Not for errors, whose syndrome stands in the same place.
+    /// Sets the time of completion. Not for errors, whose syndrome is in the same field.
     #[inline(always)]
     pub const fn with_timestamp(mut self, ticks: u64) -> Self {
         self.timestamp = Be64::new(ticks);
         self
     }
 
-    /// With the sender's address. Shares its place with the payload of
-    /// [`with_inline`](Self::with_inline).
+    /// Sets the source. Shares its bytes with the payload of [`with_inline`](Self::with_inline).
     #[inline(always)]
     pub fn with_source(mut self, source: Source) -> Self {
         let flags = u32::from(source.grh) << 28 | u32::from(source.sl & 0xf) << 24;
@@ -147,7 +146,7 @@ impl Cqe64 {
         self
     }
 
-    /// With the payload in the first half. `None` if it is longer than 32 bytes.
+    /// Sets the inline payload in the first half. `None` if it is longer than 32 bytes.
     #[inline(always)]
     pub fn with_inline(mut self, payload: &[u8]) -> Option<Self> {
         self.head.get_mut(..payload.len())?.copy_from_slice(payload);
@@ -155,15 +154,15 @@ impl Cqe64 {
         Some(self)
     }
 
-    /// With more bytes than it was made with: of a datagram the route header counts.
+    /// Increases the byte count: for a datagram, the GRH counts too.
     #[inline(always)]
     pub const fn add_bytes(mut self, bytes: u32) -> Self {
         self.byte_cnt = Be32::new(self.byte_cnt.get().wrapping_add(bytes));
         self
     }
 
-    /// The first half, for payload of as many bytes as the entry says already: to be filled before
-    /// the entry is published.
+    /// The first half, for inline payload of as many bytes as the CQE already counts. Fill it
+    /// before the CQE is published.
     #[inline(always)]
     pub fn inline_room(&mut self) -> &mut [u8; 32] {
         self.op_own = self.op_own & !0xc | (CqeFormat::Inline32 as u8) << 2;
@@ -178,7 +177,7 @@ impl Cqe64 {
 }
 
 impl Cqe128 {
-    /// The entry with its payload in front. `None` if it is longer than 64 bytes.
+    /// The CQE with its inline payload in front. `None` if it is longer than 64 bytes.
     #[inline(always)]
     pub fn with_inline(mut cqe: Cqe64, data: &[u8]) -> Option<Self> {
         let mut payload = [0; 64];

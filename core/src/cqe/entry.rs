@@ -1,4 +1,4 @@
-//! The 64 bytes that describe a completion.
+//! The 64-byte descriptor of a completion.
 
 use super::{CqeFormat, CqeOpcode, Syndrome, WcFlags, opcode};
 use crate::be::{Be16, Be32, Be64};
@@ -6,16 +6,16 @@ use crate::wr::{WcOpcode, WcStatus};
 use core::fmt;
 use static_assertions::{assert_impl_all, const_assert_eq};
 
-/// The low 24 bits: queue numbers and user indices.
+/// The low 24 bits, which hold queue numbers and user indices.
 pub(super) const LOW_24: u32 = 0xff_ffff;
 
-/// The same bits, in the order that they have in memory.
+/// The low 24 bits in the byte order of the memory.
 #[inline(always)]
 fn raw_low_24(word: Be32) -> u32 {
     word.to_raw().to_le() >> 8
 }
 
-/// A completion entry (`mlx5_cqe64`; `mlx5_err_cqe` where the opcode is an error).
+/// A CQE (`mlx5_cqe64`; `mlx5_err_cqe` where the opcode is an error).
 ///
 /// ```text
 ///        +0          +4            +8            +12
@@ -31,12 +31,12 @@ fn raw_low_24(word: Be32) -> u32 {
 ///  op_own       7‥4 opcode   3‥2 format   1 solicited   0 owner
 /// ```
 ///
-/// Every bit pattern is a valid value: what the entry says is for the reader to judge. All
-/// accessors are a load and a mask.
+/// Every bit pattern is valid; the reader has to check the contents. All accessors are a load and a
+/// mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Cqe64 {
-    /// Three layouts share these bytes in C, so they are kept raw.
+    /// Raw, because three layouts share these bytes in C.
     pub(super) head: [u8; 32],
     pub(super) srqn_uidx: Be32,
     pub(super) imm_inval_pkey: Be32,
@@ -65,12 +65,11 @@ const_assert_eq!(core::mem::offset_of!(Cqe64, signature), 62);
 const_assert_eq!(core::mem::offset_of!(Cqe64, op_own), 63);
 assert_impl_all!(Cqe64: Send, Sync);
 
-/// Stands before a status in an error entry of a software device, whose status has no syndrome.
+/// Precedes the status in an error CQE of a software device, where the status has no syndrome.
 pub(super) const STATUS_MARK: [u8; 8] = *b"bellwire";
 
-/// Offsets within the first half.
+/// Byte offsets within the first half.
 pub(super) mod head {
-    pub const WQE_ID: usize = 2;
     pub const RSS_HASH: usize = 12;
     pub const RSS_HASH_TYPE: usize = 16;
     pub const ML_PATH: usize = 17;
@@ -83,7 +82,7 @@ pub(super) mod head {
 }
 
 impl Cqe64 {
-    /// The entry with these bytes in memory.
+    /// The CQE with these bytes in memory.
     #[inline(always)]
     pub const fn from_bytes(bytes: [u8; 64]) -> Self {
         // SAFETY: both are 64 bytes without padding, and every bit pattern of each is valid.
@@ -93,7 +92,7 @@ impl Cqe64 {
     /// The bytes in memory.
     #[inline(always)]
     pub const fn to_bytes(self) -> [u8; 64] {
-        // SAFETY: as in `from_bytes`.
+        // SAFETY: both are 64 bytes without padding, and every bit pattern of each is valid.
         unsafe { core::mem::transmute(self) }
     }
 
@@ -114,13 +113,13 @@ impl Cqe64 {
         self.op_own
     }
 
-    /// What kind of completion this is.
+    /// The kind of completion.
     #[inline(always)]
     pub fn opcode(&self) -> CqeOpcode {
         CqeOpcode::from_bits(self.op_own >> 4)
     }
 
-    /// What the entry carries beside the description.
+    /// What the CQE contains in addition to the descriptor.
     #[inline(always)]
     pub fn format(&self) -> CqeFormat {
         CqeFormat::from_bits(self.op_own >> 2)
@@ -132,26 +131,27 @@ impl Cqe64 {
         self.op_own & 2 != 0
     }
 
-    /// The lap bit; see [`is_sw_owned`](super::is_sw_owned).
+    /// The owner bit, which alternates with each lap; see [`is_sw_owned`](super::is_sw_owned).
     #[inline(always)]
     pub fn owner(&self) -> u8 {
         self.op_own & 1
     }
 
-    /// Of a send queue: the free-running counter of the request's first basic block. Of a shared
-    /// receive queue: the slot. To be masked and checked before use as an index.
+    /// For a send queue: the free-running counter of the request's first basic block. For a shared
+    /// receive queue: the slot. Mask and check it before using it as an index.
     #[inline(always)]
     pub fn wqe_counter(&self) -> u16 {
         self.wqe_counter.get()
     }
 
-    /// Bytes moved, as the device puts it. [`byte_len`](Self::byte_len) tells when it has a meaning.
+    /// Byte count, as the device wrote it. [`byte_len`](Self::byte_len) returns it only where it is
+    /// valid.
     #[inline(always)]
     pub fn byte_cnt(&self) -> u32 {
         self.byte_cnt.get()
     }
 
-    /// The 24-bit index that was given to the device with the queue pair or shared receive queue.
+    /// The 24-bit user index that was configured for the queue pair or shared receive queue.
     #[inline(always)]
     pub fn user_index(&self) -> u32 {
         self.srqn_uidx.get() & LOW_24
@@ -163,50 +163,50 @@ impl Cqe64 {
         self.sop_drop_qpn.get() & LOW_24
     }
 
-    /// [`user_index`](Self::user_index) in the order of its bytes: to be compared, not counted with.
+    /// [`user_index`](Self::user_index) in the byte order of the memory, for comparisons only.
     #[inline(always)]
     pub(crate) fn raw_user_index(&self) -> u32 {
         raw_low_24(self.srqn_uidx)
     }
 
-    /// [`qpn`](Self::qpn), likewise.
+    /// [`qpn`](Self::qpn) in the byte order of the memory, for comparisons only.
     #[inline(always)]
     pub(crate) fn raw_qpn(&self) -> u32 {
         raw_low_24(self.sop_drop_qpn)
     }
 
-    /// The tag of the steering rule that matched, for raw packets. Shares the place of
+    /// The tag of the steering rule that matched, for raw packets. Shares its field with
     /// [`qpn`](Self::qpn).
     #[inline(always)]
     pub fn flow_tag(&self) -> u32 {
         self.qpn()
     }
 
-    /// Of a requester's entry: the operation code of the send entry that completed.
+    /// In a requester's CQE: the opcode of the send WQE that completed.
     #[inline(always)]
     pub fn send_opcode(&self) -> u8 {
         (self.sop_drop_qpn.get() >> 24) as u8
     }
 
-    /// Immediate data, as it was on the wire.
+    /// Immediate data, in network byte order.
     #[inline(always)]
     pub fn imm(&self) -> Be32 {
         self.imm_inval_pkey
     }
 
-    /// The key that the message invalidated. Shares the place of [`imm`](Self::imm).
+    /// The rkey that the message invalidated. Shares its field with [`imm`](Self::imm).
     #[inline(always)]
     pub fn inval_rkey(&self) -> u32 {
         self.imm_inval_pkey.get()
     }
 
-    /// Index of the partition key. Shares the place of [`imm`](Self::imm).
+    /// The P_Key index. Shares its field with [`imm`](Self::imm).
     #[inline(always)]
     pub fn pkey_index(&self) -> u16 {
         self.imm_inval_pkey.get() as u16
     }
 
-    /// The application that the entry belongs to: 1 is tag matching (`MLX5_CQE_APP_TAG_MATCHING`).
+    /// The application of the CQE: 1 is tag matching (`MLX5_CQE_APP_TAG_MATCHING`).
     #[inline(always)]
     pub fn app(&self) -> u8 {
         self.app
@@ -224,55 +224,44 @@ impl Cqe64 {
         self.app_info.get()
     }
 
-    /// When the device finished, in ticks of its clock (or nanoseconds, where it keeps real time).
+    /// When the request completed, in ticks of the device's clock (nanoseconds for a real-time
+    /// clock).
     #[inline(always)]
     pub fn timestamp(&self) -> u64 {
         self.timestamp.get()
     }
 
-    /// The first half: payload where the [`format`](Self::format) is `Inline32`.
-    #[inline(always)]
-    pub fn first_half(&self) -> &[u8; 32] {
-        &self.head
-    }
-
-    /// Which receive entry, for receive queues whose entries are cut into strides.
-    #[inline(always)]
-    pub fn wqe_id(&self) -> u16 {
-        self.head_be16(head::WQE_ID)
-    }
-
-    /// The receive-side-scaling hash.
+    /// The receive side scaling (RSS) hash.
     #[inline(always)]
     pub fn rss_hash(&self) -> u32 {
         self.head_be32(head::RSS_HASH)
     }
 
-    /// What the hash was made of; 0 is nothing.
+    /// The fields over which the hash was computed; 0 is none.
     #[inline(always)]
     pub fn rss_hash_type(&self) -> u8 {
         self.head[head::RSS_HASH_TYPE]
     }
 
-    /// The one's complement sum over the packet.
+    /// The one's complement checksum of the packet.
     #[inline(always)]
     pub fn check_sum(&self) -> u16 {
         self.head_be16(head::CHECK_SUM)
     }
 
-    /// The source's local identifier.
+    /// The source LID.
     #[inline(always)]
     pub fn slid(&self) -> u16 {
         self.head_be16(head::SLID)
     }
 
-    /// Which of the port's local identifiers the packet was sent to (7 bits).
+    /// The destination path bits: which of the port's LIDs the packet was sent to (7 bits).
     #[inline(always)]
     pub fn dlid_path_bits(&self) -> u8 {
         self.head[head::ML_PATH] & 0x7f
     }
 
-    /// Route header bits, service level and the sender's queue pair, as they stand.
+    /// GRH bits, service level and source QP number, in the byte order of the CQE.
     #[inline(always)]
     pub fn flags_rqpn(&self) -> Be32 {
         const AT: usize = head::FLAGS_RQPN;
@@ -280,74 +269,62 @@ impl Cqe64 {
         Be32::from_bytes([head[AT], head[AT + 1], head[AT + 2], head[AT + 3]])
     }
 
-    /// The sender's queue pair.
+    /// The source QP number.
     #[inline(always)]
     pub fn src_qpn(&self) -> u32 {
         self.head_be32(head::FLAGS_RQPN) & LOW_24
     }
 
-    /// Service level (over Ethernet: the kind of packet).
+    /// Service level (over Ethernet: the packet type).
     #[inline(always)]
     pub fn sl(&self) -> u8 {
         self.head[head::FLAGS_RQPN] & 0xf
     }
 
-    /// Two bits; not zero where a global routing header came with the message.
+    /// Two bits; not zero where the message came with a GRH.
     #[inline(always)]
     pub fn grh(&self) -> u8 {
         self.head[head::FLAGS_RQPN] >> 4 & 3
     }
 
-    /// Checks that the device made and found right: bit 0 link, 1 network, 2 transport header.
+    /// The header checks that passed: bit 0 link, 1 network, 2 transport.
     #[inline(always)]
     pub fn headers_ok(&self) -> u8 {
         self.head[head::HDS_IP_EXT] & 7
     }
 
-    /// Kind of network header: 0 none, 1 IPv6, 2 IPv4.
+    /// Type of network header: 0 none, 1 IPv6, 2 IPv4.
     #[inline(always)]
     pub fn l3_hdr_type(&self) -> u8 {
         self.head[head::L4_HDR_TYPE_ETC] >> 2 & 3
     }
 
-    /// Whether the IPv4 and the transport checksum were found right. Means something only for queue
-    /// pairs for which the device checks them (raw packets).
+    /// Whether the IPv4 and the transport checksum are correct. Valid only for queue pairs for
+    /// which the device checks them (raw packets).
     #[inline(always)]
     pub fn checksum_ok(&self) -> bool {
         self.headers_ok() & 6 == 6 && self.l3_hdr_type() == 2
     }
 
-    /// The customer VLAN tag that was taken off.
+    /// The customer VLAN tag that was stripped.
     #[inline(always)]
     pub fn vlan(&self) -> u16 {
         self.head_be16(head::VLAN)
     }
 
-    /// Of an error entry: what went wrong.
+    /// In an error CQE: the error syndrome.
     #[inline(always)]
     pub fn syndrome(&self) -> Syndrome {
         Syndrome(self.timestamp.to_bytes()[7])
     }
 
-    /// Of an error entry: the vendor's code.
+    /// In an error CQE: the vendor's error code.
     #[inline(always)]
     pub fn vendor_err_synd(&self) -> u8 {
         self.timestamp.to_bytes()[6]
     }
 
-    /// Of an error entry: the hardware's code. Its meaning is not public.
-    #[inline(always)]
-    pub fn hw_err_synd(&self) -> u8 {
-        self.timestamp.to_bytes()[4]
-    }
-
-    /// Of an error entry: which table [`hw_err_synd`](Self::hw_err_synd) is from.
-    #[inline(always)]
-    pub fn hw_synd_type(&self) -> u8 {
-        self.timestamp.to_bytes()[5]
-    }
-
-    /// What became of the request. `None` where the opcode is not one of a completed request.
+    /// The status of the request. `None` where the opcode is not that of a completed request.
     #[inline(always)]
     pub fn status(&self) -> Option<WcStatus> {
         let opcode = self.opcode();
@@ -360,7 +337,7 @@ impl Cqe64 {
         }
     }
 
-    /// What an error entry tells. ConnectX devices leave its first bytes zero.
+    /// The status of an error CQE. ConnectX devices leave its first bytes zero.
     pub(crate) fn failure(&self) -> WcStatus {
         let marked = self.head[..8] == STATUS_MARK && self.syndrome() == Syndrome::NONE;
         marked
@@ -369,8 +346,9 @@ impl Cqe64 {
             .unwrap_or(self.syndrome().status())
     }
 
-    /// What completed. `None` for errors (the queue knows what it posted), for send opcodes that
-    /// are not known, and for UMR, which carries both LOCAL_INV and BIND_MW (again, the queue knows).
+    /// The operation that completed. `None` for errors (the queue knows what was posted), for
+    /// unknown send opcodes, and for UMR, which is used for both LOCAL_INV and BIND_MW (again, the
+    /// queue knows).
     #[inline(always)]
     pub fn wc_opcode(&self) -> Option<WcOpcode> {
         match self.opcode() {
@@ -383,21 +361,15 @@ impl Cqe64 {
         }
     }
 
-    /// Bytes received, read, or fetched (8, whatever the entry says). `None` where the verbs
-    /// define no length: SEND, WRITE, errors.
+    /// Bytes received, or returned by an RDMA READ or atomic (always 8 for an atomic). `None` where
+    /// the verbs define no length: SEND, RDMA WRITE, errors.
     #[inline(always)]
     pub fn byte_len(&self) -> Option<u32> {
-        match self.wc_opcode()? {
-            WcOpcode::Recv | WcOpcode::RecvRdmaWithImm | WcOpcode::RdmaRead => {
-                Some(self.byte_cnt())
-            }
-            WcOpcode::CompSwap | WcOpcode::FetchAdd => Some(8),
-            _ => None,
-        }
+        self.wc_opcode()?.byte_len(self.byte_cnt())
     }
 
-    /// Which of the other fields have a meaning. Without `IP_CSUM_OK`, which is the queue pair's to
-    /// add from [`checksum_ok`](Self::checksum_ok).
+    /// Which of the other fields are valid. Without `IP_CSUM_OK`, which the queue pair adds
+    /// according to [`checksum_ok`](Self::checksum_ok).
     #[inline(always)]
     pub fn wc_flags(&self) -> WcFlags {
         let opcode = self.opcode();
@@ -437,7 +409,7 @@ impl fmt::Debug for Cqe64 {
 mod tests {
     use super::*;
 
-    /// An entry whose byte at offset `i` is `i`.
+    /// A CQE whose byte at offset `i` is `i`.
     fn counting() -> Cqe64 {
         Cqe64::from_bytes(core::array::from_fn(|i| i as u8))
     }
@@ -445,7 +417,6 @@ mod tests {
     #[test]
     fn every_field_stands_where_the_picture_says() {
         let cqe = counting();
-        assert_eq!(cqe.wqe_id(), 0x0203);
         assert_eq!(cqe.rss_hash(), 0x0c0d_0e0f);
         assert_eq!(cqe.rss_hash_type(), 16);
         assert_eq!(cqe.dlid_path_bits(), 17);
@@ -460,7 +431,6 @@ mod tests {
         assert_eq!((cqe.app(), cqe.app_op(), cqe.app_info()), (40, 41, 0x2a2b));
         assert_eq!(cqe.byte_cnt(), 0x2c2d_2e2f);
         assert_eq!(cqe.timestamp(), 0x3031_3233_3435_3637);
-        assert_eq!((cqe.hw_err_synd(), cqe.hw_synd_type()), (52, 53));
         assert_eq!((cqe.vendor_err_synd(), cqe.syndrome()), (54, Syndrome(55)));
         assert_eq!((cqe.send_opcode(), cqe.qpn()), (56, 0x39_3a3b));
         assert_eq!(cqe.wqe_counter(), 0x3c3d);

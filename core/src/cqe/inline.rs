@@ -1,4 +1,4 @@
-//! Payload that comes within the entry, instead of by the device's own store to memory.
+//! Payload that a device writes inline in the CQE instead of to the request's memory.
 
 use super::{Cqe64, CqeFormat};
 use crate::wqe::LIST_END_LKEY;
@@ -6,7 +6,7 @@ use crate::wr::Sge;
 use core::ptr::NonNull;
 use static_assertions::const_assert_eq;
 
-/// An entry of 128 bytes.
+/// A CQE of 128 bytes.
 ///
 /// ```text
 ///    0  │ 64 bytes of payload (format Inline64)               │
@@ -15,7 +15,7 @@ use static_assertions::const_assert_eq;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Cqe128 {
-    /// Payload, if the descriptor says so.
+    /// Inline payload, if the format of the descriptor is `Inline64`.
     pub payload: [u8; 64],
     /// The descriptor.
     pub cqe: Cqe64,
@@ -25,19 +25,19 @@ const_assert_eq!(size_of::<Cqe128>(), 128);
 const_assert_eq!(core::mem::offset_of!(Cqe128, cqe), 64);
 
 impl Cqe128 {
-    /// The whole entry around the descriptor in `slot`.
+    /// The whole CQE whose descriptor is at `slot`.
     ///
     /// # Safety
-    /// `slot` points into a ring of 128-byte entries, may be used for all of its entry, and the
-    /// entry is the caller's: handed over by the device and not yet given back.
+    /// `slot` points into a ring of 128-byte CQEs and is valid for the whole CQE. The device has
+    /// handed this CQE over, and it was not returned yet.
     #[inline(always)]
     pub unsafe fn around<'a>(slot: NonNull<Cqe64>) -> &'a Self {
-        // SAFETY: by the caller's promise the 64 bytes before belong to the same entry, and nobody
-        // writes them.
+        // SAFETY: the caller guarantees that the 64 bytes before belong to the same CQE, and that
+        // nobody writes them.
         unsafe { slot.sub(1).cast().as_ref() }
     }
 
-    /// As [`Cqe64::inline_data`], for an entry of 128 bytes.
+    /// The inline payload, like [`Cqe64::inline_data`], of a CQE of 128 bytes.
     #[inline(always)]
     pub fn inline_data(&self) -> &[u8] {
         match self.cqe.format() {
@@ -48,12 +48,13 @@ impl Cqe128 {
 }
 
 impl Cqe64 {
-    /// The payload that an entry of 64 bytes carries: what a receive, READ or atomic brought.
-    /// Empty when it carries none.
+    /// The inline payload of a CQE of 64 bytes: the data of a receive, RDMA READ or atomic. Empty
+    /// when there is none.
     ///
-    /// Never more than the entry has room for, whatever it claims. When it is shorter than
-    /// [`byte_len`](Self::byte_len), the device has claimed more: the rest is not to be had, and the
-    /// request failed (`LOC_LEN_ERR`). This includes `Inline64`, for which there is no room here.
+    /// Never longer than the room in the CQE, whatever it claims. When it is shorter than
+    /// [`byte_len`](Self::byte_len), the device has claimed more: the rest does not exist, and the
+    /// request failed (`LOC_LEN_ERR`). This includes `Inline64`, for which a CQE of 64 bytes has no
+    /// room.
     #[inline(always)]
     pub fn inline_data(&self) -> &[u8] {
         match self.format() {
@@ -69,9 +70,9 @@ impl Cqe64 {
     }
 }
 
-/// Distributes `data` over the scatter list of the request that it answers: calls `copy` with each
-/// element and the bytes for it, in order. Stops at the end of the data or of the list, be that its
-/// last element or the terminator. Returns how many bytes found no place: not 0 means that the
+/// Distributes `data` over the scatter/gather list of its request: calls `copy` with each element
+/// and the bytes for it, in order. Stops at the end of the data or of the list, which is its last
+/// element or the terminator. Returns the number of bytes that did not fit: not 0 means that the
 /// request failed (`LOC_LEN_ERR`).
 #[inline(always)]
 #[must_use = "bytes without a place mean that the request failed"]

@@ -1,14 +1,17 @@
-//! ConnectX completion entry (CQE): who owns it, what it says, and how a device writes one.
+//! ConnectX completion queue entries (CQEs): their ownership, their contents, and how a device
+//! writes them.
 //!
 //! A completion queue is a ring of `cqe_cnt` (a power of two) entries of 64 or 128 bytes. The
-//! device fills them in order; the lowest bit of an entry's last byte says on which lap it was
-//! written, so that the consumer sees without any other message whether the entry that its counter
-//! `ci` falls on is new. Both sides count freely and mask on access.
+//! device fills them in order. The lowest bit of an entry's last byte says on which lap it was
+//! written, from which the consumer sees whether the entry at its counter `ci` is new. Both sides
+//! use free-running counters and mask them on access.
 //!
-//! A slot is named by a pointer to its [`Cqe64`]; in entries of 128 bytes that is the second half.
+//! A slot is identified by a pointer to its [`Cqe64`], which in entries of 128 bytes is the second
+//! half.
 //!
-//! Sources: `mlx5dv.h` and `providers/mlx5` of rdma-core; for compressed entries see
-//! [`expand_in_place`]. `tests/data/mlx5` holds entries with what rdma-core made of them.
+//! Sources: `mlx5dv.h` and `providers/mlx5` of rdma-core; for compressed CQEs see
+//! [`expand_in_place`]. `tests/data/mlx5` holds CQEs with the completions that rdma-core made of
+//! them.
 
 mod compressed;
 mod device;

@@ -1,27 +1,27 @@
-//! What kind of completion an entry tells of.
+//! The opcode, format and flags of a CQE.
 
-use crate::wqe::opcode;
+use crate::op::{ImmField, WrOpcode, opcode};
 use crate::wr::WcOpcode;
 use bitflags::bitflags;
 
-/// The opcode of a completion entry: four bits, each of whose values has a name here, so that what
-/// a device writes is kept by its number whether it is known or not.
+/// The opcode of a CQE. All values of its four bits have a name here, so that any opcode that a
+/// device writes keeps its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CqeOpcode {
     /// A send request was executed.
     Req = 0,
-    /// An RDMA WRITE with immediate consumed a receive.
+    /// An RDMA WRITE with immediate data consumed a receive.
     RespWrImm = 1,
     /// A SEND consumed a receive.
     RespSend = 2,
-    /// A SEND with immediate consumed a receive.
+    /// A SEND with immediate data consumed a receive.
     RespSendImm = 3,
     /// A SEND with invalidate consumed a receive.
     RespSendInv = 4,
-    /// From here on entries stand in the new ring. Tells of no request.
+    /// The following CQEs are in the new ring. Completes no request.
     ResizeCq = 5,
-    /// Tag matching took note of something. Tells of no message.
+    /// A tag matching operation of the device. Reports no message.
     NoPacket = 6,
     /// Not assigned.
     Unknown7 = 7,
@@ -33,7 +33,7 @@ pub enum CqeOpcode {
     Unknown10 = 10,
     /// Not assigned.
     Unknown11 = 11,
-    /// A memory signature did not match. The request's own entry follows.
+    /// A memory signature did not match. The CQE of the request follows.
     SigErr = 12,
     /// A send request failed.
     ReqErr = 13,
@@ -44,7 +44,7 @@ pub enum CqeOpcode {
 }
 
 impl CqeOpcode {
-    /// The opcode with this number; bits above the fourth are not looked at.
+    /// The opcode with this number; only the low four bits are used.
     #[inline(always)]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 0xf {
@@ -73,35 +73,49 @@ impl CqeOpcode {
         self as u8
     }
 
+    /// The opcode with which the peer's receive completes that this operation consumes. `None`: it
+    /// consumes none.
+    #[inline(always)]
+    pub const fn of_receive(operation: WrOpcode) -> Option<Self> {
+        let row = operation.row();
+        match (row.receive, row.imm) {
+            (None, _) => None,
+            (Some(WcOpcode::RecvRdmaWithImm), _) => Some(Self::RespWrImm),
+            (Some(_), ImmField::Immediate) => Some(Self::RespSendImm),
+            (Some(_), ImmField::RemoteKey) => Some(Self::RespSendInv),
+            (Some(_), ImmField::Unused | ImmField::LocalKey) => Some(Self::RespSend),
+        }
+    }
+
     /// Whether a message consumed a receive.
     #[inline(always)]
     pub const fn is_received(self) -> bool {
         matches!(self.number(), 1..=4)
     }
 
-    /// Whether a request failed, at this end or at the other.
+    /// Whether a request failed, as requester or responder.
     #[inline(always)]
     pub const fn is_error(self) -> bool {
         matches!(self, Self::ReqErr | Self::RespErr)
     }
 }
 
-/// What a completion entry carries beside the description.
+/// What a CQE contains in addition to the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CqeFormat {
     /// Nothing.
     None = 0,
-    /// Up to 32 bytes of payload, in its first half.
+    /// Up to 32 bytes of inline payload, in its first half.
     Inline32 = 1,
-    /// Up to 64 bytes of payload, in the 64 bytes before it (entries of 128 bytes only).
+    /// Up to 64 bytes of inline payload, in the 64 bytes before it (entries of 128 bytes only).
     Inline64 = 2,
-    /// It heads a compressed block. See [`expand_in_place`](super::expand_in_place).
+    /// The CQE is the title of a compressed block. See [`expand_in_place`](super::expand_in_place).
     Compressed = 3,
 }
 
 impl CqeFormat {
-    /// The format with this number; bits above the second are not looked at.
+    /// The format with this number; only the low two bits are used.
     #[inline(always)]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 3 {
@@ -114,41 +128,39 @@ impl CqeFormat {
 }
 
 bitflags! {
-    /// Which fields of a completion have a meaning (`ibv_wc_flags`).
+    /// Which fields of a completion are valid (`ibv_wc_flags`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WcFlags: u8 {
-        /// A global routing header came with the message.
+        /// The message came with a GRH.
         const GRH = 1 << 0;
         /// There is immediate data.
         const WITH_IMM = 1 << 1;
-        /// The checksums of IPv4 and transport header are right.
+        /// The checksums of the IPv4 and the transport header are correct.
         const IP_CSUM_OK = 1 << 2;
         /// A key was invalidated.
         const WITH_INV = 1 << 3;
     }
 }
 
-/// What the completion of a send entry with this operation code (`MLX5_OPCODE_*`) is. UMR is absent
-/// on purpose: both LOCAL_INV and BIND_MW are posted as one.
+/// The completion opcode of a send WQE with this opcode (`MLX5_OPCODE_*`). UMR is absent because
+/// both LOCAL_INV and BIND_MW are posted as UMR.
 #[inline(always)]
 pub(super) const fn of_send(send_opcode: u8) -> Option<WcOpcode> {
-    Some(match send_opcode {
-        opcode::NOP => WcOpcode::Nop,
-        opcode::SEND_INVAL | opcode::SEND | opcode::SEND_IMM => WcOpcode::Send,
-        opcode::RDMA_WRITE | opcode::RDMA_WRITE_IMM => WcOpcode::RdmaWrite,
-        opcode::TSO => WcOpcode::Tso,
-        opcode::RDMA_READ => WcOpcode::RdmaRead,
-        opcode::ATOMIC_CS => WcOpcode::CompSwap,
-        opcode::ATOMIC_FA => WcOpcode::FetchAdd,
-        opcode::LOCAL_INVAL => WcOpcode::LocalInv,
-        _ => return None,
-    })
+    match WrOpcode::of_opcode(send_opcode) {
+        Some(operation) if operation.is_registration() => None,
+        Some(operation) => Some(operation.completes_as()),
+        None if send_opcode == opcode::LOCAL_INVAL => Some(WcOpcode::LocalInv),
+        None => None,
+    }
 }
 
-/// Whether a send entry with this operation code carried immediate data.
+/// Whether a send WQE with this opcode carried immediate data.
 #[inline(always)]
 pub(super) const fn send_has_imm(send_opcode: u8) -> bool {
-    matches!(send_opcode, opcode::RDMA_WRITE_IMM | opcode::SEND_IMM)
+    match WrOpcode::of_opcode(send_opcode) {
+        Some(operation) => matches!(operation.row().imm, ImmField::Immediate),
+        None => false,
+    }
 }
 
 #[cfg(test)]

@@ -1,143 +1,164 @@
-//! Entries in the ring that the device and the consumer share.
+//! CQEs in the ring that the device and the consumer share.
 
 use super::{Cqe64, Cqe128, CqeOpcode};
 use crate::barrier;
-// Not `crate::sync`: the words lie in memory that a device shares, where loom's cannot.
+// Not `crate::sync`: the words lie in memory shared with a device, where loom's atomics cannot.
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The last byte of an entry that no lap takes for written.
+/// The last byte of a CQE that is not written, whatever the lap.
 const NOT_WRITTEN: u8 = CqeOpcode::Invalid.number() << 4;
 
 /// The index of the 8-byte word that ends with `op_own`.
 const LAST_WORD: usize = size_of::<Cqe64>() / 8 - 1;
 
-/// The owner bit that the device writes in the entry with free-running index `index`: 0 on the
-/// first lap, 1 on the second, and so on. `cqe_cnt` is a power of two.
+/// The owner bit that the device writes in the CQE with free-running index `index`: 0 on the first
+/// lap, 1 on the second, and so on. `cqe_cnt` is a power of two.
 #[inline(always)]
 pub const fn owner_bit(index: u32, cqe_cnt: u32) -> u8 {
     (index & cqe_cnt != 0) as u8
 }
 
-/// Whether the device has written the entry that `ci` falls on, so that it is the consumer's.
-/// `cqe_cnt` is a power of two.
+/// Whether the device has written the CQE at `ci`, so that it belongs to the consumer. `cqe_cnt` is
+/// a power of two.
 #[inline(always)]
 pub const fn is_sw_owned(op_own: u8, ci: u32, cqe_cnt: u32) -> bool {
     op_own & 0xf0 != NOT_WRITTEN && op_own & 1 == owner_bit(ci, cqe_cnt)
 }
 
-/// The word that ends with `op_own`. Both sides use this one size: atomics of different sizes over
-/// the same memory are a race.
+/// The ordering of loads of the last word. Relaxed: together with the barrier in [`Cqe64::read`] it
+/// pairs with the Release in [`Cqe64::publish`]. ThreadSanitizer does not support barriers (the
+/// step `tsan` sets `cfg(tsan)`), so there the load itself is Acquire.
+const SIGN: Ordering = match cfg!(tsan) {
+    true => Ordering::Acquire,
+    false => Ordering::Relaxed,
+};
+
+/// The word that ends with `op_own`. Both sides access it in this one size: atomics of different
+/// sizes over the same memory are a race.
 ///
 /// # Safety
-/// `slot` is valid for reads and writes for `'a`, and all others use the word by this function, or
-/// at times that are ordered.
+/// `slot` is valid for reads and writes for `'a`. All others access the word by this function, or
+/// are ordered before or after its use.
 #[inline(always)]
 unsafe fn last_word<'a>(slot: NonNull<Cqe64>) -> &'a AtomicU64 {
-    // SAFETY: within the entry and aligned; validity and the others' use are the caller's promise.
+    // SAFETY: within the CQE and aligned; the caller guarantees validity and how others access it.
     unsafe { AtomicU64::from_ptr(slot.cast::<u64>().add(LAST_WORD).as_ptr()) }
 }
 
 impl Cqe64 {
-    /// Marks the entry as not written. To be done to every entry of a fresh ring.
+    /// Marks the CQE as not written. Do this for every CQE of a new ring.
     ///
     /// # Safety
-    /// `slot` is valid for writes, and the entry is not the device's: it does not use the ring yet, or
-    /// has handed the entry over and did not get it back.
+    /// `slot` is valid for writes, and the CQE does not belong to the device: it does not use the
+    /// ring yet, or has handed the CQE over and it was not returned.
     #[inline(always)]
     pub unsafe fn init(slot: NonNull<Self>) {
         let mut bytes = [0; 64];
         bytes[63] = NOT_WRITTEN;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the slot is valid and does not belong to the device.
         unsafe { slot.write(Self::from_bytes(bytes)) };
     }
 
-    /// The entry that `ci` falls on, if the device has written it. Costs a load of the last word.
+    /// The CQE at `ci`, if the device has written it. Costs a load of the last word.
     ///
     /// # Safety
-    /// - `slot` is entry `ci & (cqe_cnt - 1)` of a ring of `cqe_cnt` (a power of two) entries, all of
-    ///   which were once [`init`](Self::init)ialised, and is valid for `'a`.
-    /// - The reference is not used once the entry is given back, by a consumer record past `ci`:
-    ///   from then on the device may write it.
+    /// - `slot` is entry `ci & (cqe_cnt - 1)` of a ring of `cqe_cnt` (a power of two) entries, all
+    ///   of which were [`init`](Self::init)ialised, and is valid for `'a`.
+    /// - The reference is not used after the CQE is returned by a consumer index past `ci`: from
+    ///   then on the device may write it.
     #[inline(always)]
     pub unsafe fn read_owned<'a>(slot: NonNull<Self>, ci: u32, cqe_cnt: u32) -> Option<&'a Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the slot is a valid, initialised entry.
         let op_own = unsafe { Self::peek(slot) };
-        // SAFETY: as above, and owned.
+        // SAFETY: the slot is valid, and the owner bit says that the device has handed it over.
         is_sw_owned(op_own, ci, cqe_cnt).then(|| unsafe { Self::read(slot) })
     }
 
-    /// The last byte of an entry, which says whether it was written: a load of the last word.
+    /// The last byte of a CQE, which says whether it was written. Costs a load of the last word.
     ///
     /// # Safety
-    /// As [`read_owned`](Self::read_owned).
+    /// The requirements of [`read_owned`](Self::read_owned).
     #[inline(always)]
     pub(crate) unsafe fn peek(slot: NonNull<Self>) -> u8 {
         // SAFETY: valid, and the device writes the word as a whole.
         let word = unsafe { last_word(slot) };
-        // Relaxed: the barrier in `read` makes it the partner of the Release store in `publish`.
-        word.load(Ordering::Relaxed).to_ne_bytes()[7]
+        word.load(SIGN).to_ne_bytes()[7]
     }
 
-    /// An entry that was found written.
+    /// A CQE that is known to be written.
     ///
     /// # Safety
-    /// As [`read_owned`](Self::read_owned), and [`is_sw_owned`] said so of what [`peek`](Self::peek) gave.
+    /// The requirements of [`read_owned`](Self::read_owned); and [`is_sw_owned`] returned `true`
+    /// for the result of [`peek`](Self::peek).
     #[inline(always)]
     pub(crate) unsafe fn read<'a>(slot: NonNull<Self>) -> &'a Self {
         barrier::from_device();
-        // SAFETY: the device does not write what it has handed over until it gets it back.
+        // SAFETY: the device does not write a CQE that it has handed over until it is returned.
         unsafe { slot.as_ref() }
     }
 
-    /// Writes `entry` as a device does: its last word, with `op_own` in place of the entry's own
-    /// last byte, after all else. `op_own` is `entry.op_own() | owner_bit(index, cqe_cnt)`.
+    /// Writes `entry` as a device does: its last word, with `op_own` in place of its own last byte,
+    /// after everything else. `op_own` is `entry.op_own() | owner_bit(index, cqe_cnt)`.
     ///
     /// # Safety
-    /// `slot` is valid for writes, and the device's: never written, or given back by a consumer
-    /// record that was read with Acquire. One thread writes it at a time.
+    /// `slot` is valid for writes and belongs to the device: it was never written, or was returned
+    /// by a consumer index that was loaded with Acquire. Only one thread writes it at a time.
     #[inline(always)]
     pub unsafe fn publish(slot: NonNull<Self>, entry: &Self, op_own: u8) {
         let mut entry = *entry;
         entry.op_own = op_own;
         // SAFETY: 64 bytes without padding, of which every bit pattern is valid.
         let words: [u64; 8] = unsafe { core::mem::transmute(entry) };
-        // SAFETY: the caller's promise; the consumer does not read the body before the last word.
+        // SAFETY: the caller guarantees that the slot belongs to the device; the consumer does not
+        // read the body before the last word.
         unsafe {
             slot.cast::<u64>()
                 .as_ptr()
                 .copy_from_nonoverlapping(words.as_ptr(), LAST_WORD);
         }
-        // SAFETY: as above; the consumer reads the word as a whole.
-        // Release: partner of the load and barrier in `read_owned`.
+        // SAFETY: the slot belongs to the device; the consumer reads the word as a whole.
+        // Release: pairs with the load and barrier in `read_owned`.
         unsafe { last_word(slot) }.store(words[LAST_WORD], Ordering::Release);
     }
 
-    /// Copies the descriptor in `from` to `to`, with the owner bit that `index` needs in its new
-    /// place.
+    /// Copies the descriptor in `from` to `to`, with the owner bit for `index`, its new place.
     ///
     /// # Safety
-    /// Both slots are valid, and the caller's: handed over by the device and not given back.
+    /// Both slots are valid, and belong to the caller: handed over by the device and not returned.
     #[inline(always)]
     pub unsafe fn move_entry(from: NonNull<Self>, to: NonNull<Self>, index: u32, cqe_cnt: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that both slots are valid and belong to it.
         let mut entry = unsafe { from.read() };
         entry.op_own = entry.op_own & !1 | owner_bit(index, cqe_cnt);
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that both slots are valid and belong to it.
         unsafe { to.write(entry) };
+    }
+
+    /// Changes a CQE to an opcode that pollers drop. Its owner bit and the queue that it names do
+    /// not change.
+    ///
+    /// # Safety
+    /// `slot` is a CQE that is known to be written and was not returned; no reference to it exists.
+    pub(crate) unsafe fn make_void(slot: NonNull<Self>) {
+        // SAFETY: the caller guarantees that the CQE belongs to it and is not referenced.
+        unsafe {
+            let op_own = &raw mut (*slot.as_ptr()).op_own;
+            op_own.write(op_own.read() & 1 | CqeOpcode::Unknown11.number() << 4);
+        }
     }
 }
 
 impl Cqe128 {
-    /// As [`Cqe64::publish`], for an entry of 128 bytes, whose descriptor is `slot`.
+    /// Writes a CQE of 128 bytes, whose descriptor is `slot`, like [`Cqe64::publish`].
     ///
     /// # Safety
-    /// As there, for the whole entry.
+    /// The requirements of [`Cqe64::publish`], for the whole CQE.
     #[inline(always)]
     pub unsafe fn publish(slot: NonNull<Cqe64>, entry: &Self, op_own: u8) {
-        // SAFETY: the 64 bytes before the descriptor are the entry's, by the caller's promise.
+        // SAFETY: the caller guarantees that the 64 bytes before the descriptor belong to the CQE.
         unsafe { slot.sub(1).cast().write(entry.payload) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the slot belongs to the device.
         unsafe { Cqe64::publish(slot, &entry.cqe, op_own) };
     }
 }
@@ -149,10 +170,10 @@ mod tests {
     use core::sync::atomic::AtomicU32;
     use std::{boxed::Box, thread, vec, vec::Vec};
 
-    /// A ring of 128-byte entries of which only the descriptors may be in use.
+    /// A ring of 128-byte CQEs, of which a test may use only the descriptors.
     #[derive(Clone, Copy)]
     struct Ring(NonNull<Cqe128>, u32);
-    // SAFETY: the tests use an entry from one thread at a time, as the owner bit says.
+    // SAFETY: the tests use a CQE from one thread at a time, according to the owner bit.
     unsafe impl Send for Ring {}
 
     impl Ring {
@@ -164,7 +185,7 @@ mod tests {
             let entries = Box::leak(vec![fill; cqe_cnt as usize].into_boxed_slice());
             let ring = Self(NonNull::from(entries).cast(), cqe_cnt);
             for index in 0..cqe_cnt {
-                // SAFETY: nobody else uses the ring yet.
+                // SAFETY: nothing else uses the ring yet.
                 unsafe { Cqe64::init(ring.slot(index)) };
             }
             ring
@@ -218,7 +239,7 @@ mod tests {
         for index in 0..64 {
             let slot = ring.slot(index);
             let cqe = entry(index);
-            // SAFETY: one thread, which writes each entry when it is the device's.
+            // SAFETY: a single thread, which writes each CQE only when it belongs to the device.
             unsafe {
                 assert_eq!(Cqe64::read_owned(slot, index, 4), None, "last lap's entry");
                 Cqe64::publish(slot, &cqe, cqe.op_own() | owner_bit(index, 4));
@@ -226,9 +247,9 @@ mod tests {
                 assert_eq!((read.qpn(), read.owner()), (index, owner_bit(index, 4)));
             }
         }
-        // Entries 60 to 63 are unread. 62 and 63 close up as if 64 and 65 had been written too.
+        // CQEs 60 to 63 are unread. 62 and 63 are moved as if 64 and 65 had been written too.
         for (from, to) in [(63, 65), (62, 64)] {
-            // SAFETY: one thread.
+            // SAFETY: a single thread uses the ring.
             unsafe {
                 Cqe64::move_entry(ring.slot(from), ring.slot(to), to, 4);
                 let moved = Cqe64::read_owned(ring.slot(to), to, 4).expect("of the next lap");
@@ -250,21 +271,21 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(move || {
                 for index in 0..COUNT {
-                    // Acquire: partner of the reader's Release, which gives entries back.
+                    // Acquire: pairs with the Release below, by which the reader returns CQEs.
                     while index.wrapping_sub(given_back.load(Ordering::Acquire)) >= CQE_CNT {
                         thread::yield_now();
                     }
                     let data: Vec<u8> = (0..index % 65).map(|i| (i ^ index) as u8).collect();
                     let cqe = Cqe128::with_inline(entry(index), &data).expect("fits");
                     let op_own = cqe.cqe.op_own() | owner_bit(index, CQE_CNT);
-                    // SAFETY: the record says that the entry is the writer's.
+                    // SAFETY: the consumer index says that the CQE belongs to the writer.
                     unsafe { Cqe128::publish(ring.slot(index), &cqe, op_own) };
                 }
             });
             for ci in 0..COUNT {
                 let slot = ring.slot(ci);
                 let cqe = loop {
-                    // SAFETY: in the ring; not used past the store below.
+                    // SAFETY: in the ring; not used after the store below.
                     match unsafe { Cqe64::read_owned(slot, ci, CQE_CNT) } {
                         Some(cqe) => break cqe,
                         None => thread::yield_now(),
@@ -273,11 +294,11 @@ mod tests {
                 assert_eq!((cqe.qpn(), cqe.wqe_counter()), (ci, ci as u16));
                 assert_eq!(cqe.timestamp(), u64::from(ci) << 20);
                 assert_eq!(cqe.user_index(), ci ^ 0xff_ffff);
-                // SAFETY: the entry is the reader's, and the ring's entries are of 128 bytes.
+                // SAFETY: the CQE belongs to the reader, and the ring's CQEs have 128 bytes.
                 let data = unsafe { Cqe128::around(slot) }.inline_data();
                 assert_eq!(data.len() as u32, ci % 65);
                 assert!((0..).zip(data).all(|(i, &byte)| byte == (i ^ ci) as u8));
-                // Release: partner of the writer's Acquire.
+                // Release: pairs with the Acquire in the writer.
                 record.store(ci + 1, Ordering::Release);
             }
         });

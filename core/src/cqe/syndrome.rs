@@ -1,9 +1,9 @@
-//! Why a request failed, in the device's terms.
+//! Error syndromes: why a request failed, in the device's codes.
 
 use crate::wr::WcStatus;
 
-/// The syndrome of an error entry (`MLX5_CQE_SYNDROME_*`). A number that has no name here is kept
-/// as it is.
+/// The syndrome of an error CQE (`MLX5_CQE_SYNDROME_*`). Numbers without a name are kept as they
+/// are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Syndrome(pub u8);
@@ -18,7 +18,7 @@ macro_rules! syndromes {
             /// Every syndrome that has a name.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The syndrome of this status; `None` where no syndrome says it.
+            /// The syndrome for this status; `None` where there is none.
             #[inline]
             pub const fn of(status: WcStatus) -> Option<Self> {
                 match status {
@@ -27,7 +27,7 @@ macro_rules! syndromes {
                 }
             }
 
-            /// What the verbs call it; syndromes without a name are general errors.
+            /// Its verbs status; syndromes without a name are general errors.
             #[inline]
             pub const fn status(self) -> WcStatus {
                 match self.0 {

@@ -6,43 +6,45 @@ use crate::queue::Failure;
 use crate::wr::{QpType, WrOpcode};
 use core::fmt;
 
-/// A fault, with what its class depends on.
+/// A fault, with the circumstances that its class depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A completion.
+    /// The status of a completion.
     Status {
-        /// Its status.
+        /// The status.
         status: WcStatus,
-        /// The transport of its queue pair.
+        /// The transport of the queue pair.
         transport: QpType,
-        /// The queue it was posted to.
+        /// The queue that the request was posted to.
         queue: WorkQueue,
-        /// The device's own code, where the device is known.
+        /// The vendor error code, where the device is known.
         vendor: Option<Vendor>,
     },
     /// An asynchronous event.
     Event(EventType),
-    /// An asynchronous event that has no name here (`ibv_event_type`).
+    /// An asynchronous event whose number (`ibv_event_type`) has no name here.
     UnknownEvent(u32),
     /// An event of the communication manager.
     Cm(CmEvent),
-    /// An event of the communication manager that has no name here (`rdma_cm_event_type`).
+    /// An event of the communication manager whose number (`rdma_cm_event_type`) has no name here.
     UnknownCm(u32),
-    /// The error number of a verbs call. Its sign does not matter: an `rdma_cm_event` has it negated.
+    /// The error number of a verbs call. The sign is ignored: `rdma_cm_event` carries it negated.
     Errno(i32),
     /// The peer asks for a recovery.
-    Peer,
-    /// The peer has closed its end, in good order.
+    PeerRecovery,
+    /// The peer has closed its end in an orderly way.
     PeerClosed,
-    /// The peer cannot be reached any more, or makes no sense.
+    /// The peer cannot be reached any more, or its messages are invalid.
     PeerLost,
+    /// Another process replies in place of the peer.
+    PeerRestarted,
 }
 
 /// The queue that a completed request was posted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkQueue {
-    /// The send queue, and which operation it was, where that is known: a READ or an atomic may fail
-    /// after it was executed.
+    /// The send queue, and the operation where it is known: a READ or an atomic may fail after it was
+    /// executed.
     Send(Option<WrOpcode>),
     /// The queue pair's own receive queue.
     Recv,
@@ -50,14 +52,14 @@ pub enum WorkQueue {
     SharedRecv,
 }
 
-/// A device's own code of an error, which has a meaning on its devices only.
+/// A vendor error code, whose meaning depends on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vendor {
-    /// ConnectX: `ibv_wc.vendor_err`, the vendor syndrome of the error entry.
+    /// ConnectX: `ibv_wc.vendor_err`, the vendor syndrome of the error CQE.
     ConnectX(u8),
 }
 
-/// The value of a family with this number, if it has one.
+/// The variant of a family with this number, if there is one.
 macro_rules! known {
     ($family:ident, $number:expr) => {
         if $number <= u8::MAX as u32 {
@@ -69,8 +71,8 @@ macro_rules! known {
 }
 
 impl Fault {
-    /// A completion with the status of this number (`ibv_wc_status`). One that has no name here is a
-    /// general error.
+    /// A completion with this status number (`ibv_wc_status`). A number without a name here is classified as
+    /// a general error.
     pub const fn status(
         number: u32,
         transport: QpType,
@@ -89,7 +91,7 @@ impl Fault {
         }
     }
 
-    /// What a poll told, of a queue pair of this transport.
+    /// A failed completion that a poll reported, on a queue pair of this transport.
     pub const fn completion(failure: &Failure, transport: QpType, queue: WorkQueue) -> Self {
         Self::Status {
             status: failure.status,
@@ -99,7 +101,7 @@ impl Fault {
         }
     }
 
-    /// The asynchronous event of this number (`ibv_event_type`).
+    /// The asynchronous event with this number (`ibv_event_type`).
     pub const fn event(number: u32) -> Self {
         match known!(EventType, number) {
             Some(event) => Self::Event(event),
@@ -107,7 +109,7 @@ impl Fault {
         }
     }
 
-    /// The event of the communication manager of this number (`rdma_cm_event_type`).
+    /// The event of the communication manager with this number (`rdma_cm_event_type`).
     pub const fn cm(number: u32) -> Self {
         match known!(CmEvent, number) {
             Some(event) => Self::Cm(event),
@@ -115,12 +117,15 @@ impl Fault {
         }
     }
 
-    /// Whether it was learnt from the peer.
+    /// Whether the fault concerns the peer itself.
     pub(super) const fn is_of_peer(self) -> bool {
-        matches!(self, Self::Peer | Self::PeerClosed | Self::PeerLost)
+        matches!(
+            self,
+            Self::PeerRecovery | Self::PeerClosed | Self::PeerLost | Self::PeerRestarted
+        )
     }
 
-    /// Its name in the verbs, and what happened.
+    /// The verbs name, and what happened.
     const fn told(self) -> (Text, Text) {
         macro_rules! of {
             ($row:expr) => {
@@ -139,10 +144,16 @@ impl Fault {
             Self::UnknownEvent(_) | Self::UnknownCm(_) => {
                 (text!("UNKNOWN"), text!("An unknown event."))
             }
-            Self::Peer => (text!("PEER"), text!("The peer asks for a recovery.")),
+            Self::PeerRecovery => (text!("PEER"), text!("The peer asks for a recovery.")),
             Self::PeerClosed => (
                 text!("PEER_CLOSED"),
                 text!("The peer has closed its end, in good order."),
+            ),
+            Self::PeerRestarted => (
+                text!("PEER_RESTARTED"),
+                text!(
+                    "Another process answers in the peer's place, and knows nothing of the link."
+                ),
             ),
             Self::PeerLost => (
                 text!("PEER_LOST"),
@@ -151,18 +162,18 @@ impl Fault {
         }
     }
 
-    /// Its name in the verbs, without the prefix; `UNKNOWN` for a number that has none.
+    /// The verbs name without its prefix; `UNKNOWN` for a number without a name.
     pub const fn name(self) -> Text {
         self.told().0
     }
 
-    /// What happened, in a sentence.
+    /// What happened, in one sentence.
     pub const fn text(self) -> Text {
         self.told().1
     }
 }
 
-/// `CQ_ERR`, or `UNKNOWN (77)`.
+/// Prints, for example, `CQ_ERR` or `UNKNOWN (77)`.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())?;
@@ -177,7 +188,7 @@ impl fmt::Display for Fault {
 }
 
 impl Errno {
-    /// The error with this number, or with this number negated.
+    /// The error with this number, given positive or negated.
     pub const fn from_errno(errno: i32) -> Option<Self> {
         known!(Errno, errno.unsigned_abs())
     }

@@ -1,4 +1,4 @@
-//! What is said of every fault.
+//! The classification of a fault.
 
 use super::Text;
 use super::table::terms;
@@ -10,13 +10,13 @@ pub struct Class {
     pub scope: Scope,
     /// What causes it.
     pub cause: Text,
-    /// Who most likely has to mend it.
+    /// Which party most likely has to fix it.
     pub blame: Blame,
-    /// Whether the same request, or call, can succeed if it is tried again.
+    /// Whether the same request or call can succeed if it is repeated.
     pub retry: Retry,
-    /// What it says of the request at the peer.
+    /// What it says about the execution of the request at the peer.
     pub execution: Execution,
-    /// What makes work possible again.
+    /// How to recover.
     pub recovery: Recovery,
     /// What the operator should look at.
     pub advice: Text,
@@ -38,9 +38,9 @@ terms! {
 }
 
 terms! {
-    /// Who most likely caused a fault.
+    /// What most likely caused a fault.
     Blame {
-        Nobody = 0, "NOBODY", "Nobody: it is news, or it follows from another fault.";
+        Nobody = 0, "NONE", "Nobody: it is news, or it follows from another fault.";
         LocalProgram = 1, "LOCAL_PROGRAM", "This program.";
         RemoteProgram = 2, "REMOTE_PROGRAM", "The program at the peer.";
         Fabric = 3, "FABRIC", "Cables, switches, the subnet manager; or the peer is gone.";
@@ -51,28 +51,28 @@ terms! {
 }
 
 terms! {
-    /// Whether the same request, or call, can succeed if it is tried again after the recovery.
+    /// Whether the same request or call can succeed if it is repeated after the recovery.
     Retry {
         Helps = 0, "HELPS", "It can succeed, as it is.";
         AfterRepair = 1, "AFTER_REPAIR", "It can succeed when something else was mended first.";
         Never = 2, "NEVER", "It cannot succeed as it is: change it.";
-        DoesNotApply = 3, "DOES_NOT_APPLY", "There is nothing to try again.";
+        DoesNotApply = 3, "NOT_APPLICABLE", "There is nothing to try again.";
     }
 }
 
 terms! {
-    /// What a fault says of the request at the peer.
+    /// What a fault says about the execution of the request at the peer.
     Execution {
         Executed = 0, "EXECUTED", "It was executed.";
         NotExecuted = 1, "NOT_EXECUTED", "It was not executed as a whole. A WRITE may have changed a \
                                           part of its target.";
         Unknown = 2, "UNKNOWN", "It may have been executed or not.";
-        DoesNotApply = 3, "DOES_NOT_APPLY", "Nothing: it is not about a request to the peer.";
+        DoesNotApply = 3, "NOT_APPLICABLE", "Nothing: it is not about a request to the peer.";
     }
 }
 
 terms! {
-    /// What makes work possible again.
+    /// How to recover from a fault.
     Recovery {
         None = 0, "NONE", "Nothing has to be recovered.";
         SqeToRts = 1, "SQE_TO_RTS", "Poll the flushed sends, then take the queue pair from SQE to RTS. \

@@ -1,4 +1,4 @@
-//! Which class a fault has.
+//! The class of each fault.
 
 use super::table::text;
 use super::{
@@ -6,14 +6,14 @@ use super::{
 };
 use crate::wr::{QpType, WrOpcode};
 
-/// What a fault means and what to do about it. Every number has a class.
+/// Returns what a fault means and how to recover from it. Every number has a class.
 ///
 /// # Examples
 /// ```
 /// use bellwire_core::fault::{Fault, Recovery, Scope, WcStatus, WorkQueue, classify};
 /// use bellwire_core::wr::QpType;
 ///
-/// // What a poll told: the failure of a completion.
+/// // The status of a failed completion that a poll reported.
 /// let status = WcStatus::RnrRetryExcErr;
 /// let class = classify(Fault::Status {
 ///     status,
@@ -46,9 +46,10 @@ pub const fn classify(fault: Fault) -> Class {
             Some(errno) => errno.row(),
             None => UNKNOWN_ERRNO,
         },
-        Fault::Peer => PEER,
+        Fault::PeerRecovery => PEER,
         Fault::PeerClosed => PEER_CLOSED,
         Fault::PeerLost => PEER_LOST,
+        Fault::PeerRestarted => PEER_RESTARTED,
     }
 }
 
@@ -84,22 +85,23 @@ const fn completion(
     class
 }
 
-/// Whether data comes back to the requester, or may.
+/// Whether the operation returns data to the requester, or may.
 const fn brings_data(opcode: Option<WrOpcode>) -> bool {
-    matches!(
-        opcode,
-        None | Some(WrOpcode::RdmaRead | WrOpcode::AtomicCmpAndSwp | WrOpcode::AtomicFetchAndAdd)
-    )
+    match opcode {
+        Some(operation) => operation.has_result(),
+        None => true,
+    }
 }
 
-/// What is known of ConnectX's vendor syndromes: rdma-core's mlx5dv.h names 0x93
-/// (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`), UCX both; no other is documented.
+/// The documented vendor syndromes of ConnectX: rdma-core's mlx5dv.h names 0x93
+/// (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`), and UCX names both; no other is documented.
 mod connectx {
     use super::*;
 
-    /// A message was aborted at its receiver, which has its receive back, and the sender tries again.
+    /// Whether the responder aborted a message and returned its receive; the requester sends the message
+    /// again.
     pub(super) const fn receive_comes_back(code: u8) -> bool {
-        /// A page of the receive was not there.
+        /// A page of the receive was not resident.
         const ODP_PAGE_FAULT: u8 = 0x93;
         /// A packet was out of sequence.
         const PSN: u8 = 0x99;
@@ -171,6 +173,20 @@ const PEER_CLOSED: Class = Class {
     execution: Execution::Unknown,
     recovery: Recovery::Reconnect,
     advice: text!("Nothing, if the peer was to end; otherwise its program's log."),
+};
+
+const PEER_RESTARTED: Class = Class {
+    scope: Scope::Connection,
+    cause: text!(
+        "The peer's process ended, and another one has its place: what the first had not stored is gone."
+    ),
+    blame: Blame::RemoteProgram,
+    retry: Retry::AfterRepair,
+    execution: Execution::Unknown,
+    recovery: Recovery::Reconnect,
+    advice: text!(
+        "Why the peer's program ended. Make a new link, and have both sides compare what they have."
+    ),
 };
 
 const PEER_LOST: Class = Class {

@@ -3,7 +3,7 @@
 use super::table::faults;
 
 faults! {
-    /// What the communication manager tells (`rdma_cm_event_type`).
+    /// An event of the communication manager (`rdma_cm_event_type`).
     CmEvent {
         AddrResolved = 0, "ADDR_RESOLVED", "The address was resolved.",
             None Nobody DoesNotApply DoesNotApply None,

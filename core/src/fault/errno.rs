@@ -1,6 +1,6 @@
-//! Error numbers that calls of libibverbs and librdmacm return or leave in `errno`: those that their
-//! manual pages name, and those that the libraries and the kernel's RDMA code return besides.
-//! Numbers are Linux's, as most machines have them (asm-generic/errno.h).
+//! Error numbers that calls of libibverbs and librdmacm return or leave in `errno`: those that their manual
+//! pages list, and others that the libraries and the kernel's RDMA code return. The numbers are those of
+//! Linux on most architectures (asm-generic/errno.h).
 
 use super::table::faults;
 

@@ -1,10 +1,10 @@
-//! Asynchronous events. What each means is in ibv_get_async_event(3) and the IBTA specification,
+//! Asynchronous events. Their meanings are defined in ibv_get_async_event(3) and the IBTA specification,
 //! 11.6.3.
 
 use super::table::faults;
 
 faults! {
-    /// What happened that no completion tells (`ibv_event_type`).
+    /// An event that is not reported by a completion (`ibv_event_type`).
     EventType {
         CqErr = 0, "CQ_ERR", "A completion queue failed: it overran, or its memory could not be written.",
             Cq LocalProgram Helps Unknown RebuildCq,

@@ -1,12 +1,15 @@
-//! Faults: what went wrong, how far it reaches, and what to do about it.
+//! Faults: what went wrong, how far it reaches, and how to recover from it.
 //!
-//! One table for each family of faults, with a row for each fault: completion statuses
-//! ([`WcStatus`]), asynchronous events ([`EventType`]), events of the communication manager
-//! ([`CmEvent`]), and the error numbers of verbs calls ([`Errno`]). From a row come the enum, its
-//! number and name, its texts, its [`Class`], its part of `docs/faults.md` and its constant in
-//! `include/bellwire.h`. [`classify`] answers for every number, also for those that no row has.
+//! Each family of faults has a table with one row per fault: completion statuses ([`WcStatus`]), asynchronous
+//! events ([`EventType`]), events of the communication manager ([`CmEvent`]) and error numbers of verbs calls
+//! ([`Errno`]). The row defines the enum variant, its number and name, its texts, its [`Class`], its part of
+//! `docs/faults.md` and its constant in `include/bellwire.h`. [`classify`] returns a class for every number,
+//! including numbers that have no row.
 //!
-//! Nothing here runs unless it is called: the data path tells statuses, and no more.
+//! Nothing here runs unless the program calls it: the data path reports statuses only.
+
+// Miri leaves these tests out: there is nothing for it to find.
+#![forbid(unsafe_code)]
 
 mod any;
 mod class;

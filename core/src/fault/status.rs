@@ -1,12 +1,11 @@
-//! Completion statuses. What each means is in the IBTA specification, 11.6.2, and in ibv_poll_cq(3).
+//! Completion statuses. Their meanings are defined in the IBTA specification, 11.6.2, and in ibv_poll_cq(3).
 //!
-//! The rows are for a send request on a reliable connection; `classify` has what is different
-//! elsewhere.
+//! The rows describe a send request on a reliable connection; `classify` handles the other cases.
 
 use super::table::faults;
 
 faults! {
-    /// What became of a request (`ibv_wc_status`).
+    /// The status of a completed request (`ibv_wc_status`).
     WcStatus {
         Success = 0, "SUCCESS", "Executed.",
             None Nobody DoesNotApply Executed None,

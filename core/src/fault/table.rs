@@ -1,14 +1,14 @@
-//! The macros that make of a table all that is said of its rows.
+//! The macros that generate enums, texts and classes from the tables.
 
 use core::ffi::CStr;
 use core::{fmt, ops::Deref};
 
-/// A text of the tables: a `str` for Rust, and a string that ends with NUL for C.
+/// A text of the tables: a `str` for Rust and a NUL-terminated string for C.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text(&'static CStr);
 
 impl Text {
-    /// Of a literal that ends with NUL.
+    /// Wraps a literal that ends with NUL.
     pub(super) const fn new(with_nul: &'static str) -> Self {
         match CStr::from_bytes_with_nul(with_nul.as_bytes()) {
             Ok(text) => Self(text),
@@ -16,7 +16,7 @@ impl Text {
         }
     }
 
-    /// For Rust.
+    /// The text as a `str`.
     pub const fn as_str(self) -> &'static str {
         match self.0.to_str() {
             Ok(text) => text,
@@ -24,7 +24,7 @@ impl Text {
         }
     }
 
-    /// For C.
+    /// The text as a C string.
     pub const fn as_c_str(self) -> &'static CStr {
         self.0
     }
@@ -50,14 +50,14 @@ impl fmt::Debug for Text {
     }
 }
 
-/// A [`Text`] of literals.
+/// Makes a [`Text`] of string literals.
 macro_rules! text {
     ($($part:expr),+) => {
         const { $crate::fault::Text::new(concat!($($part,)+ "\0")) }
     };
 }
 
-/// An enum whose values have a number, a name and a text.
+/// An enum whose variants have a number, a name and a text.
 macro_rules! terms {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $value:literal, $verbs:literal, $text:literal;)* }) => {
         $crate::wr::numbered! {
@@ -66,12 +66,12 @@ macro_rules! terms {
         }
 
         impl $name {
-            /// What it means, in a sentence.
+            /// The meaning of the value, in one sentence.
             pub const fn text(self) -> $crate::fault::Text {
                 match self { $($name::$variant => $crate::fault::table::text!($text),)* }
             }
 
-            /// Its [`name`](Self::name), for C too.
+            /// Its [`name`](Self::name), also as a C string.
             pub const fn c_name(self) -> $crate::fault::Text {
                 match self { $($name::$variant => $crate::fault::table::text!($verbs),)* }
             }
@@ -79,9 +79,8 @@ macro_rules! terms {
     };
 }
 
-/// A family of faults. A row: the value, its number and its name in the verbs; what happened; what it
-/// breaks, who caused it, whether trying again helps, what it says of execution, and what recovers;
-/// the cause; what to look at.
+/// A family of faults. Each row has: the variant, its number and its verbs name; what happened; the scope,
+/// the blame, whether a retry helps, what it says about execution, and the recovery; the cause; the advice.
 macro_rules! faults {
     ($(#[$doc:meta])* $name:ident { $(
         $variant:ident = $value:literal, $verbs:literal, $text:literal,
@@ -95,7 +94,7 @@ macro_rules! faults {
         }
 
         impl $name {
-            /// Its row of the table, which [`classify`](crate::fault::classify) refines.
+            /// The row of the table for this fault; [`classify`](crate::fault::classify) refines it.
             pub(super) const fn row(self) -> $crate::fault::Class {
                 use $crate::fault::{Blame, Class, Execution, Recovery, Retry, Scope};
                 match self { $(

@@ -1,4 +1,4 @@
-//! The rules, said again in other words than the tables', and put to every row.
+//! The rules of the tables, stated independently and checked for every row.
 
 use super::*;
 use crate::wr::{QpType, WrOpcode};
@@ -57,7 +57,12 @@ fn every_fault() -> Vec<Fault> {
     faults.extend(CmEvent::ALL.iter().map(|&event| Fault::Cm(event)));
     faults.extend((0..140).map(Fault::Errno));
     faults.extend([Fault::UnknownEvent(20), Fault::UnknownCm(16)]);
-    faults.extend([Fault::Peer, Fault::PeerClosed, Fault::PeerLost]);
+    faults.extend([
+        Fault::PeerRecovery,
+        Fault::PeerClosed,
+        Fault::PeerLost,
+        Fault::PeerRestarted,
+    ]);
     faults
 }
 
@@ -78,7 +83,6 @@ fn families_have_as_many_values_as_the_verbs() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn every_text_is_a_sentence() {
     for fault in every_fault() {
         let class = classify(fault);
@@ -106,9 +110,8 @@ fn every_text_is_a_sentence() {
     }
 }
 
-/// Whatever the fault, what its class says goes together.
+/// The fields of every class are consistent with each other.
 #[test]
-#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn classes_are_consistent() {
     for fault in every_fault() {
         let class = classify(fault);
@@ -134,7 +137,7 @@ fn classes_are_consistent() {
             let quiet = matches!(class.blame, Blame::Nobody | Blame::Unknown);
             assert!(quiet && class.retry == Retry::DoesNotApply, "{what}");
         }
-        // What can never succeed is somebody's mistake here.
+        // Only a mistake of this side makes a request fail in every case.
         if class.retry == Retry::Never {
             let mistake = matches!(class.blame, Blame::LocalProgram | Blame::Configuration);
             assert!(mistake, "{what}");
@@ -152,8 +155,8 @@ fn classes_are_consistent() {
     }
 }
 
-/// A failed request is its queue pair's matter, on every queue of every transport; the completion
-/// queue stays. Only failed sends of UC and UD stop at SQE.
+/// A failed request affects its queue pair, on every queue of every transport; the completion queue keeps
+/// working. Only failed sends of UC and UD take the queue pair to SQE.
 #[test]
 fn failed_requests_are_the_queue_pairs_matter() {
     for &status in WcStatus::ALL {
@@ -215,7 +218,7 @@ fn events_reach_as_far_as_the_rules_say() {
             let event = *named.next().expect(name);
             let class = classify(Fault::Event(event));
             assert_eq!((class.scope, class.recovery), (scope, recovery), "{event}");
-            // Somebody waits for each event that breaks nothing.
+            // Every event that breaks nothing ends a wait.
             let unblocks = class.cause.contains("may go on");
             assert_eq!(unblocks, scope == Scope::None, "{event}");
             seen += 1;
@@ -243,7 +246,7 @@ fn cm_events_reach_as_far_as_the_rules_say() {
     assert_eq!(flushed.execution, Execution::Unknown);
 }
 
-/// What a status says of the peer, for sends of reliable connections.
+/// What a status proves about the execution at the peer, for sends of reliable connections.
 #[test]
 fn execution_is_claimed_only_where_the_status_proves_it() {
     use WcStatus::*;
@@ -261,11 +264,11 @@ fn execution_is_claimed_only_where_the_status_proves_it() {
             );
             let expected = match status {
                 Success => Execution::Executed,
-                // The peer said no, before it did anything.
+                // The peer refused the request before it executed anything.
                 RemAccessErr | RemInvReqErr | RnrRetryExcErr => Execution::NotExecuted,
-                // Found here, before it left.
+                // Detected locally, before the request was sent.
                 LocQpOpErr | MwBindErr => Execution::NotExecuted,
-                // Found here: before it left, or when the answer came.
+                // Detected locally: before the request was sent, or when the response arrived.
                 LocLenErr | LocProtErr if answered => Execution::Unknown,
                 LocLenErr | LocProtErr => Execution::NotExecuted,
                 _ => Execution::Unknown,
@@ -275,7 +278,7 @@ fn execution_is_claimed_only_where_the_status_proves_it() {
     }
 }
 
-/// Nobody acknowledges what UC and UD send.
+/// Sends of UC and UD are not acknowledged.
 #[test]
 fn a_send_of_an_unreliable_transport_is_not_known_to_have_arrived() {
     for transport in [QpType::Uc, QpType::Ud] {
@@ -284,7 +287,7 @@ fn a_send_of_an_unreliable_transport_is_not_known_to_have_arrived() {
     }
 }
 
-/// What needs nothing but time or a recovery may be tried again; what is wrong in itself may not.
+/// Requests that need only time or a recovery may be repeated; invalid requests may not.
 #[test]
 fn trying_again_helps_against_what_passes() {
     use WcStatus::*;
@@ -309,7 +312,7 @@ fn trying_again_helps_against_what_passes() {
     }
 }
 
-/// Both ends blame the one who asked for what is not allowed.
+/// Both ends blame the requester for an access that is not allowed.
 #[test]
 fn both_ends_blame_the_requester() {
     for (here, there) in [
@@ -322,7 +325,7 @@ fn both_ends_blame_the_requester() {
     }
 }
 
-/// ConnectX's vendor syndrome matters in the one case that is documented.
+/// ConnectX's vendor syndrome changes the class only in the documented case.
 #[test]
 fn a_vendors_code_changes_nothing_but_what_is_known_of_it() {
     for &status in WcStatus::ALL {
@@ -386,7 +389,7 @@ fn error_numbers_may_be_negated() {
     }
 }
 
-/// It is there at compile time, so it can neither panic nor depend on anything.
+/// `classify` can be evaluated at compile time, so it cannot panic or depend on run-time state.
 #[test]
 fn classes_are_constants() {
     const CLASS: Class = classify(Fault::event(0));

@@ -1,4 +1,4 @@
-//! The attributes of a queue pair, in the verbs' names and units.
+//! The attributes of a queue pair, with the names and units of the verbs.
 
 use super::QpState;
 use crate::access::AccessFlags;
@@ -7,14 +7,14 @@ use core::fmt;
 use core::time::Duration;
 
 bitflags! {
-    /// Which fields of a [`QpAttr`] are meant (`ibv_qp_attr_mask`, the same bits).
+    /// Which fields of a [`QpAttr`] are valid (`ibv_qp_attr_mask`, the same bits).
     ///
     /// Displayed as the names, separated by commas.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QpAttrMask: u32 {
-        /// `qp_state`: go to this state. Without it the state stays.
+        /// `qp_state`: the target state. Without this bit the state does not change.
         const STATE = 1 << 0;
-        /// `cur_qp_state`: the state the caller takes the queue pair to be in.
+        /// `cur_qp_state`: the state in which the caller assumes the queue pair to be.
         const CUR_STATE = 1 << 1;
         /// `en_sqd_async_notify`.
         const EN_SQD_ASYNC_NOTIFY = 1 << 2;
@@ -78,7 +78,7 @@ impl fmt::Display for QpAttrMask {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Mtu {
-    /// 256 bytes, which every port can do.
+    /// 256 bytes, which every port supports.
     #[default]
     Mtu256 = 1,
     /// 512 bytes.
@@ -104,7 +104,7 @@ impl Mtu {
         })
     }
 
-    /// The number that the verbs give it.
+    /// Its number in the verbs.
     pub const fn number(self) -> u8 {
         self as u8
     }
@@ -116,16 +116,16 @@ impl Mtu {
     }
 }
 
-/// Where automatic path migration stands (`ibv_mig_state`, the same numbers).
+/// The state of automatic path migration (`ibv_mig_state`, the same numbers).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MigState {
-    /// On the alternate path, or migration was never armed.
+    /// Migrated to the alternate path, or migration was never armed.
     #[default]
     Migrated = 0,
-    /// Arming, together with the peer.
+    /// Being armed, together with the peer.
     Rearm = 1,
-    /// Ready to migrate.
+    /// Armed: ready to migrate.
     Armed = 2,
 }
 
@@ -140,40 +140,40 @@ impl MigState {
         })
     }
 
-    /// The number that the verbs give it.
+    /// Its number in the verbs.
     pub const fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// The global part of an address (`ibv_global_route`): what the GRH, or RoCE's IP header, is made
-/// of.
+/// The global part of an address (`ibv_global_route`), from which the GRH, or RoCE's IP header, is
+/// built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GlobalRoute {
-    /// Destination GID, in the order of the wire.
+    /// Destination GID, in network byte order.
     pub dgid: [u8; 16],
     /// Flow label, 20 bits.
     pub flow_label: u32,
     /// Index of the source GID in the port's table.
     pub sgid_index: u8,
-    /// Routers the packet may pass.
+    /// Number of routers that the packet may pass.
     pub hop_limit: u8,
     /// Traffic class.
     pub traffic_class: u8,
 }
 
-/// An address vector (`ibv_ah_attr`): the way to the peer.
+/// An address vector (`ibv_ah_attr`): the path to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AhAttr {
-    /// Used when `is_global`; RoCE always does.
+    /// Valid when `is_global`, which RoCE requires.
     pub grh: GlobalRoute,
     /// Destination LID (InfiniBand).
     pub dlid: u16,
     /// Service level, 4 bits.
     pub sl: u8,
-    /// Source path bits, 7 bits: which of the port's LIDs is the source.
+    /// Source path bits, 7 bits: selects the source LID among those of the port.
     pub src_path_bits: u8,
-    /// Upper bound of the rate (`ibv_rate`; 0 is the port's own).
+    /// Upper bound of the rate (`ibv_rate`; 0 is the rate of the port).
     pub static_rate: u8,
     /// Whether `grh` is used.
     pub is_global: bool,
@@ -181,45 +181,45 @@ pub struct AhAttr {
     pub port_num: u8,
 }
 
-/// The sizes of a queue pair (`ibv_qp_cap`).
+/// The capacities of a queue pair (`ibv_qp_cap`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCap {
-    /// Send requests outstanding at most.
+    /// Most outstanding send requests.
     pub max_send_wr: u32,
-    /// Receive requests outstanding at most.
+    /// Most outstanding receive requests.
     pub max_recv_wr: u32,
-    /// Scatter/gather elements of a send request at most.
+    /// Most scatter/gather elements in a send request.
     pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive request at most.
+    /// Most scatter/gather elements in a receive request.
     pub max_recv_sge: u32,
-    /// Bytes of inline payload at most.
+    /// Most bytes of inline payload in a send request.
     pub max_inline_data: u32,
 }
 
-/// The attributes of a queue pair (`ibv_qp_attr`). A [`QpAttrMask`] tells which fields count.
+/// The attributes of a queue pair (`ibv_qp_attr`). A [`QpAttrMask`] says which fields are valid.
 ///
 /// The default is the zeroed struct of C, with the smallest `path_mtu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttr {
-    /// The state to go to.
+    /// The target state.
     pub qp_state: QpState,
-    /// The state the caller takes the queue pair to be in.
+    /// The state in which the caller assumes the queue pair to be.
     pub cur_qp_state: QpState,
     /// Path MTU (connected transports).
     pub path_mtu: Mtu,
-    /// Path migration.
+    /// Path migration state.
     pub path_mig_state: MigState,
     /// Q_Key (UD).
     pub qkey: u32,
-    /// First packet sequence number expected, 24 bits (connected transports).
+    /// First PSN expected, 24 bits (connected transports).
     pub rq_psn: u32,
-    /// First packet sequence number sent, 24 bits.
+    /// First PSN sent, 24 bits.
     pub sq_psn: u32,
     /// The peer's queue pair number, 24 bits (connected transports).
     pub dest_qp_num: u32,
-    /// What the peer may do (connected transports).
+    /// The access that the peer has (connected transports).
     pub qp_access_flags: AccessFlags,
-    /// Sizes, as queried. No transition of these transports sets them.
+    /// Capacities, as queried. No transition of these transports sets them.
     pub cap: QpCap,
     /// Primary path (connected transports).
     pub ah_attr: AhAttr,
@@ -231,35 +231,38 @@ pub struct QpAttr {
     pub alt_pkey_index: u16,
     /// Raise `IBV_EVENT_SQ_DRAINED` when the send queue has drained.
     pub en_sqd_async_notify: bool,
-    /// As queried in SQD: started sends have not all finished yet. Modifying ignores it.
+    /// As queried in SQD: not all started sends have finished yet. Ignored when modifying.
     pub sq_draining: bool,
-    /// READs and atomics in flight to the peer at most (RC, XRC initiator).
+    /// Most RDMA READs and atomics in flight as requester (RC, XRC initiator).
     pub max_rd_atomic: u8,
-    /// READs and atomics in flight from the peer at most (RC, XRC target).
+    /// Most RDMA READs and atomics in flight as responder (RC, XRC target).
     pub max_dest_rd_atomic: u8,
-    /// How long the peer is told to wait for a receive to be posted: a code of 5 bits, see
+    /// The time in an RNR NAK, for which the peer waits before it retries: a 5-bit code, see
     /// [`rnr_timer`] (RC, XRC target).
     pub min_rnr_timer: u8,
     /// Physical port, from 1.
     pub port_num: u8,
-    /// How long to wait for an acknowledgement: a code of 5 bits, see [`ack_timeout`] (reliable
+    /// How long to wait for an acknowledgement: a 5-bit code, see [`ack_timeout`] (reliable
     /// transports).
     pub timeout: u8,
     /// Retries after a missing acknowledgement or a sequence error, 3 bits (RC, XRC initiator).
     pub retry_cnt: u8,
-    /// Retries while the peer has no receive posted, 3 bits; [`RNR_RETRY_INFINITE`] never gives up
-    /// (RC, XRC initiator).
+    /// RNR retries, while the peer has no receive posted, 3 bits; [`RNR_RETRY_INFINITE`] retries
+    /// for ever (RC, XRC initiator).
     pub rnr_retry: u8,
     /// Physical port of the alternate path, from 1.
     pub alt_port_num: u8,
     /// `timeout` of the alternate path.
     pub alt_timeout: u8,
-    /// Pacing in kbit/s. No transition of these transports sets it.
+    /// Rate limit in kbit/s. No transition of these transports sets it.
     pub rate_limit: u32,
+    /// UDP source port of RoCE v2 packets, as queried, where one was set. The verbs have no such
+    /// attribute; ignored when modifying.
+    pub udp_sport: Option<u16>,
 }
 
 impl QpAttr {
-    /// Takes over from `other` the attributes that `mask` names.
+    /// Copies from `other` the attributes selected by `mask`.
     pub fn update(&mut self, other: &QpAttr, mask: QpAttrMask) {
         macro_rules! take {
             ($($bit:ident: $($field:ident),*;)*) => {$(
@@ -295,7 +298,7 @@ impl QpAttr {
     }
 }
 
-/// The `rnr_retry` that retries for ever.
+/// The `rnr_retry` that means infinite retries.
 pub const RNR_RETRY_INFINITE: u8 = 7;
 
 /// How long a requester waits for an acknowledgement.
@@ -307,7 +310,7 @@ pub enum AckTimeout {
     After(Duration),
 }
 
-/// What a `timeout` or `alt_timeout` stands for: code 0 is infinite, code t is 4.096 µs · 2^t
+/// The time of a `timeout` or `alt_timeout` code: code 0 is infinite, code t is 4.096 µs · 2^t
 /// (IBTA volume 1, chapter 9, Local ACK Timeout). `None` above 31, the largest code.
 pub const fn ack_timeout(code: u8) -> Option<AckTimeout> {
     match code {
@@ -317,8 +320,8 @@ pub const fn ack_timeout(code: u8) -> Option<AckTimeout> {
     }
 }
 
-/// What a `min_rnr_timer` stands for (IBTA volume 1, chapter 9, RNR NAK timer): from 0.01 ms
-/// (code 1) to 491.52 ms (code 31), and 655.36 ms for code 0. `None` above 31, the largest code.
+/// The time of a `min_rnr_timer` code (IBTA volume 1, chapter 9, RNR NAK timer): from 0.01 ms (code
+/// 1) to 491.52 ms (code 31), and 655.36 ms for code 0. `None` above 31, the largest code.
 pub const fn rnr_timer(code: u8) -> Option<Duration> {
     // Hundredths of a millisecond.
     const TABLE: [u64; 32] = [

@@ -1,4 +1,4 @@
-//! The states of a queue pair, and what it does in each.
+//! The states of a queue pair, and its behaviour in each.
 
 use crate::wr::QpType;
 use core::fmt;
@@ -7,21 +7,21 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum QpState {
-    /// As created: nothing may be posted.
+    /// As created: no requests may be posted.
     #[default]
     Reset = 0,
-    /// Receives may be posted; none is used yet.
+    /// Receives may be posted; none is consumed yet.
     Init = 1,
     /// Ready to receive.
     Rtr = 2,
-    /// Ready to send: the working state.
+    /// Ready to send: the normal operating state.
     Rts = 3,
     /// Send queue drain: started sends finish, later ones wait. Whether the started ones have
-    /// finished is a fact beside the state (`sq_draining` of ibv_query_qp(3)).
+    /// finished is not part of the state (`sq_draining` of ibv_query_qp(3)).
     Sqd = 4,
-    /// Send queue error (UC and UD only): a send failed, receiving goes on.
+    /// Send queue error (UC and UD only): a send failed; receives still work.
     Sqe = 5,
-    /// Error: everything outstanding completes as flushed.
+    /// Error: all outstanding requests are flushed.
     Err = 6,
 }
 
@@ -37,7 +37,7 @@ impl QpState {
         QpState::Err,
     ];
 
-    /// The state with this number; `None` for others, `IBV_QPS_UNKNOWN` (7) among them.
+    /// The state with this number; `None` for other numbers, including `IBV_QPS_UNKNOWN` (7).
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0 => QpState::Reset,
@@ -51,7 +51,7 @@ impl QpState {
         })
     }
 
-    /// The number that the verbs give it.
+    /// Its number in the verbs.
     pub const fn number(self) -> u8 {
         self as u8
     }
@@ -76,71 +76,71 @@ impl fmt::Display for QpState {
     }
 }
 
-/// What becomes of an attempt to post a request.
+/// Whether requests may be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Post {
-    /// Refused at once; the request has no outcome to wait for.
+    /// Refused at once; the request has no completion.
     Refused,
-    /// Taken. [`Processing`] tells what becomes of it.
+    /// Accepted. [`Processing`] says how the request is processed.
     Allowed,
 }
 
-/// What becomes of the requests that a queue holds.
+/// How the requests in a queue are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processing {
     /// They wait.
     None,
     /// They are executed.
     All,
-    /// Those already started are finished; the others wait.
+    /// Those already started finish; the others wait.
     StartedOnly,
-    /// They complete with `WR_FLUSH_ERR`, unexecuted, those posted from now on too.
+    /// They complete with `WR_FLUSH_ERR`, unexecuted, including those posted from now on.
     Flush,
 }
 
-/// What becomes of packets that arrive.
+/// How incoming packets are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// Dropped, without an answer.
+    /// Dropped, without a reply.
     Dropped,
-    /// Handled.
+    /// Processed.
     Handled,
 }
 
-/// Which packets leave.
+/// Which packets are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing {
     /// None.
     None,
-    /// Answers to the peer only: acknowledgements, READ and atomic responses.
+    /// Only responses to the peer: acknowledgements, RDMA READ and atomic responses.
     Responses,
-    /// Answers, and what is left of the requests already started.
+    /// Responses, and the remaining packets of requests already started.
     ResponsesAndStarted,
-    /// Answers and requests.
+    /// Responses and requests.
     All,
 }
 
-/// What a queue pair does in one state: the specification's six answers.
+/// The behaviour of a queue pair in one state, in the specification's six categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// May receives be posted?
+    /// Whether receives may be posted.
     pub post_recv: Post,
-    /// May sends be posted?
+    /// Whether sends may be posted.
     pub post_send: Post,
-    /// What becomes of posted receives?
+    /// How posted receives are processed.
     pub recv_processing: Processing,
-    /// What becomes of posted sends?
+    /// How posted sends are processed.
     pub send_processing: Processing,
-    /// What becomes of arriving packets?
+    /// How incoming packets are handled.
     pub incoming: Incoming,
-    /// Which packets leave?
+    /// Which packets are sent.
     pub outgoing: Outgoing,
 }
 
-/// What a queue pair does in `state` (IBTA volume 1, section 10.3.1).
+/// The behaviour of a queue pair in `state` (IBTA volume 1, section 10.3.1).
 ///
-/// Speaks of the queues the transport has: an XRC initiator has no receive queue, an XRC target has
-/// neither, so posting there fails in every state.
+/// Applies to the queues that the transport has: an XRC initiator has no receive queue and an XRC
+/// target has neither queue, so posting to these fails in every state.
 #[inline]
 pub const fn behaviour(state: QpState) -> Behaviour {
     use Post::*;
@@ -193,8 +193,8 @@ pub const fn behaviour(state: QpState) -> Behaviour {
     }
 }
 
-/// The state a send that completes in error leaves its queue pair in: SQE for UC and UD, ERR for
-/// the reliable transports, which cannot skip a lost message.
+/// The state of a queue pair after a send completed in error: SQE for UC and UD, ERR for the
+/// reliable transports, which cannot skip a lost message.
 pub const fn state_after_send_error(transport: QpType) -> QpState {
     match transport {
         QpType::Uc | QpType::Ud => QpState::Sqe,

@@ -1,4 +1,4 @@
-//! The transition table cell by cell against tables written out on their own, and every complaint.
+//! The transition table compared cell by cell with tables written independently, and every error.
 
 use super::*;
 use crate::wr::QpType;
@@ -14,7 +14,7 @@ const TRANSPORTS: [(&str, QpType); 5] = [
     ("XRC_RECV", QpType::XrcRecv),
 ];
 
-/// Required attributes of the way up, as in ibv_modify_qp(3), which has no table for XRC.
+/// Required attributes from RESET to RTS, as in ibv_modify_qp(3), which has no table for XRC.
 const MAN_PAGE: &str = "
 UD INIT: STATE PKEY_INDEX PORT QKEY
 UD RTR: STATE
@@ -27,8 +27,8 @@ RC RTR: STATE AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER
 RC RTS: STATE SQ_PSN MAX_QP_RD_ATOMIC RETRY_CNT RNR_RETRY TIMEOUT
 ";
 
-/// Every cell but those into RESET and ERR: `transport from to: required / optional`, STATE left
-/// out. What is not here is illegal.
+/// Every legal transition except those to RESET and ERR: `transport from to: required / optional`,
+/// without STATE. Transitions that are not listed are illegal.
 const CELLS: &str = "
 RC RESET INIT: PKEY_INDEX PORT ACCESS_FLAGS /
 RC INIT INIT: / PKEY_INDEX PORT ACCESS_FLAGS
@@ -92,7 +92,7 @@ fn rows(table: &'static str) -> impl Iterator<Item = (Vec<&'static str>, &'stati
         .map(|(key, masks)| (key.split_whitespace().collect(), masks))
 }
 
-/// Required and optional attributes, STATE left out.
+/// Required and optional attributes, without STATE.
 fn expected(transport: &str, from: QpState, to: QpState) -> Option<(M, M)> {
     if matches!(to, QpState::Reset | QpState::Err) {
         return Some((M::empty(), M::empty()));
@@ -118,7 +118,7 @@ fn every_step() -> impl Iterator<Item = (&'static str, Step)> {
     })
 }
 
-/// Values that are in range, for this step.
+/// Attributes with values in range for this step.
 fn attr_for(step: Step) -> QpAttr {
     let ah = AhAttr {
         port_num: 1,
@@ -140,7 +140,6 @@ fn check(step: Step, mask: M) -> Result<QpState, ModifyError> {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn table_cell_by_cell() {
     let (mut legal, mut steps) = (0, 0);
     for (name, step) in every_step() {
@@ -154,7 +153,7 @@ fn table_cell_by_cell() {
         }
         steps += 1;
     }
-    // Every row above stands for a cell, beside the 14 into RESET and ERR per transport.
+    // Every row above is a cell, in addition to the 14 to RESET and ERR per transport.
     assert_eq!(
         (steps, legal),
         (5 * 49, 5 * 14 + rows(CELLS).count()),
@@ -175,7 +174,6 @@ fn required_attributes_are_the_man_pages() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn illegal_steps_are_refused_and_the_legal_ones_named() {
     let mut refused = 0;
     for (name, step) in every_step() {
@@ -207,7 +205,6 @@ fn illegal_steps_are_refused_and_the_legal_ones_named() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn each_attribute_is_required_optional_or_refused() {
     for (name, step) in every_step() {
         let Some((required, optional)) = expected(name, step.from, step.to) else {
@@ -373,7 +370,7 @@ fn values_are_held_to_their_fields() {
         assert_eq!(with(min), Ok(step.to), "{attribute}");
         assert_eq!(with(max), Ok(step.to), "{attribute}");
         let below = min.checked_sub(1);
-        // A port number fills its byte: nothing is above.
+        // The port number uses its whole byte: there is no larger value.
         let above = (max != 255).then(|| max + 1);
         let outside: Vec<u32> = below.into_iter().chain(above).collect();
         assert!(!outside.is_empty());
@@ -416,7 +413,7 @@ fn fields_outside_the_mask_are_not_looked_at() {
     };
     let result = check_modify(QpType::Rc, QpState::Rts, false, &attr, M::STATE);
     assert_eq!(result, Ok(QpState::Err));
-    // Nor is a flow label that no header will carry.
+    // A flow label that is not sent in any header is not checked either.
     let step = Step {
         transport: QpType::Uc,
         from: QpState::Init,

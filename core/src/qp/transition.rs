@@ -1,17 +1,16 @@
-//! Which changes of state are legal, with which attributes, and what is wrong with those that are
-//! not.
+//! Which transitions are legal, with which attributes, and the errors of illegal ones.
 
 use super::{AhAttr, QpAttr, QpAttrMask, QpState};
 use crate::wr::QpType;
 use QpAttrMask as M;
 use core::fmt;
 
-/// The attributes of one legal change of state.
+/// The attributes of one legal transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// What the mask must have. `STATE` is among them where the state changes.
+    /// The bits that the mask must have. `STATE` is among them where the state changes.
     pub required: QpAttrMask,
-    /// What the mask may have beside.
+    /// The bits that the mask may have in addition.
     pub optional: QpAttrMask,
 }
 
@@ -27,17 +26,17 @@ const fn set(flags: &[M]) -> M {
 
 const NONE: M = M::empty();
 
-// RESET to INIT requires these; INIT to INIT takes them.
+// Required from RESET to INIT, optional from INIT to INIT.
 const INIT_UD: M = set(&[M::PKEY_INDEX, M::PORT, M::QKEY]);
 const INIT_CONNECTED: M = set(&[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]);
 
-// INIT to RTR: the responder's side.
+// INIT to RTR: the attributes of the responder.
 const RTR: M = set(&[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN]);
 const RTR_RELIABLE: M = set(&[RTR, M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]);
 const RTR_OPTIONAL_UD: M = set(&[M::PKEY_INDEX, M::QKEY]);
 const RTR_OPTIONAL: M = set(&[M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX]);
 
-// RTR to RTS: the requester's side, of which an XRC target has next to nothing.
+// RTR to RTS: the attributes of the requester; an XRC target has hardly any of them.
 const RTS_REQUESTER: M = set(&[
     M::SQ_PSN,
     M::TIMEOUT,
@@ -47,7 +46,7 @@ const RTS_REQUESTER: M = set(&[
 ]);
 const RTS_XRC_RECV: M = set(&[M::SQ_PSN, M::TIMEOUT]);
 
-// What every way into RTS takes.
+// Optional in every transition to RTS.
 const LIVE_UD: M = set(&[M::CUR_STATE, M::QKEY]);
 const LIVE: M = set(&[
     M::CUR_STATE,
@@ -58,7 +57,7 @@ const LIVE: M = set(&[
 const LIVE_RESPONDER: M = set(&[LIVE, M::MIN_RNR_TIMER]);
 const LIVE_FROM_SQE_UC: M = set(&[M::CUR_STATE, M::ACCESS_FLAGS]);
 
-// SQD to SQD: a drained queue can take a new path.
+// SQD to SQD: a drained queue can change its path.
 const SQD_UD: M = set(&[M::PKEY_INDEX, M::QKEY]);
 const SQD_UC: M = set(&[
     M::AV,
@@ -77,13 +76,14 @@ const SQD_XRC_SEND: M = set(&[
 const SQD_XRC_RECV: M = set(&[SQD_RELIABLE, M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]);
 const SQD_RC: M = set(&[SQD_XRC_SEND, SQD_XRC_RECV]);
 
-/// What `transport` needs to go from `from` to `to`; `None` where it cannot.
+/// The attributes that `transport` needs to go from `from` to `to`; `None` where the transition is
+/// illegal.
 ///
-/// The table of IBTA volume 1, chapter 11, Modify Queue Pair, with the attributes that Linux takes
-/// (so `CAP`, which resizes the queues, is in no cell). Linux differs in two places: it refuses
-/// RESET to ERR with EINVAL, which the specification allows; and it lets the reliable transports
-/// go from SQE, where they never are, to RTS. DCI, which the specification does not know, only goes to
-/// RESET and ERR here.
+/// This is the table of IBTA volume 1, chapter 11, Modify Queue Pair, with the attributes that
+/// Linux accepts (so `CAP`, which resizes the queues, is never accepted). Linux differs in two
+/// transitions: it refuses RESET to ERR with EINVAL, which the specification allows; and it lets
+/// the reliable transports, which are never in SQE, go from SQE to RTS. The specification does not
+/// define DCI; here it can only go to RESET and ERR.
 pub const fn transition(transport: QpType, from: QpState, to: QpState) -> Option<Transition> {
     use QpState::*;
     use QpType::*;
@@ -148,22 +148,22 @@ pub const fn transition(transport: QpType, from: QpState, to: QpState) -> Option
     })
 }
 
-/// The states that a queue pair of `transport` can go to from `from`. From SQD, RTS is open only
-/// once the send queue has drained.
+/// The states to which a queue pair of `transport` can go from `from`. From SQD, it can go to RTS
+/// only once the send queue has drained.
 pub fn legal_targets(transport: QpType, from: QpState) -> impl Iterator<Item = QpState> {
     QpState::ALL
         .into_iter()
         .filter(move |&to| transition(transport, from, to).is_some())
 }
 
-/// A change of state that was asked for.
+/// A requested transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The transport service of the queue pair.
     pub transport: QpType,
-    /// The state it is in.
+    /// The current state.
     pub from: QpState,
-    /// The state it was to go to.
+    /// The requested state.
     pub to: QpState,
 }
 
@@ -178,35 +178,35 @@ impl fmt::Display for Step {
     }
 }
 
-/// Why a queue pair cannot be modified so. Nothing of the request has been carried out.
+/// Why a queue pair cannot be modified. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifyError {
-    /// The state has no such way out; [`legal_targets`] are those it has.
+    /// The state cannot go to the requested one; [`legal_targets`] lists those to which it can.
     IllegalTransition(Step),
-    /// The mask lacks attributes that the step requires.
+    /// The mask lacks attributes that the transition requires.
     Missing {
-        /// The step.
+        /// The requested transition.
         step: Step,
-        /// What the mask lacks.
+        /// The attributes that the mask lacks.
         attributes: QpAttrMask,
     },
-    /// The mask has attributes that the step does not take.
+    /// The mask has attributes that the transition does not accept.
     NotAllowed {
-        /// The step.
+        /// The requested transition.
         step: Step,
-        /// What is too much, unknown bits among them.
+        /// The attributes that are not accepted, including unknown bits.
         attributes: QpAttrMask,
     },
-    /// The queue pair is in another state than `cur_qp_state` says.
+    /// The queue pair is in a state other than `cur_qp_state`.
     CurStateMismatch {
         /// `cur_qp_state`.
         given: QpState,
-        /// The state it is in.
+        /// The current state.
         actual: QpState,
     },
-    /// SQD to RTS, while started sends have not all finished.
+    /// SQD to RTS while not all started sends have finished.
     NotDrained,
-    /// An attribute has a value that its field on the wire cannot carry.
+    /// The value of an attribute does not fit into its field on the wire.
     OutOfRange {
         /// The field of [`QpAttr`].
         attribute: &'static str,
@@ -265,16 +265,16 @@ impl fmt::Display for ModifyError {
 
 impl core::error::Error for ModifyError {}
 
-/// Checks a request to modify a queue pair of `transport` that is in state `current`, and gives the
-/// state it goes to: `attr.qp_state`, or `current` when the mask has no `STATE`.
+/// Checks a request to modify a queue pair of `transport` that is in state `current`, and returns
+/// its new state: `attr.qp_state`, or `current` when the mask has no `STATE`.
 ///
-/// `drained` counts only in SQD: whether all started sends have finished (true for an XRC target,
+/// `drained` matters only in SQD: whether all started sends have finished (true for an XRC target,
 /// which has none).
 ///
 /// # Errors
-/// The first thing wrong, in the order CUR_STATE, transition, draining, missing attributes,
-/// attributes not allowed, values. Limits of the device (ports, table sizes, READ depth) are the
-/// device's to check.
+/// The first error found, in the order CUR_STATE, transition, draining, missing attributes,
+/// attributes not allowed, values. The limits of the device (ports, table sizes, RDMA READ depth)
+/// are left to the device.
 pub fn check_modify(
     transport: QpType,
     current: QpState,
@@ -341,7 +341,7 @@ fn check_values(attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
         small(flag, names[0], ah.sl, 15)?;
         small(flag, names[1], ah.src_path_bits, 127)?;
         port(flag, names[2], ah.port_num)?;
-        // Without a GRH nobody reads it.
+        // Without a GRH the flow label is not used.
         let flow_label = if ah.is_global { ah.grh.flow_label } else { 0 };
         check(flag, names[3], flow_label, 0, (1 << 20) - 1)
     };

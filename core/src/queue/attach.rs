@@ -1,31 +1,32 @@
-//! Which queue pairs complete on a completion queue, and room for all that they can have in flight.
+//! Which queue pairs complete on a completion queue, and reserving CQEs for all their requests in
+//! flight.
 
 use super::cq::{CompletionQueue, Recent};
 use super::ledger::Ledger;
 use super::naming::Naming;
-use super::srq::SrqLedger;
+use super::srq::{Consumed, SrqLedger};
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode};
 use crate::slab::Block;
 use crate::wqe::{RecvRing, SendRing};
 use crate::wr::QpType;
 use core::fmt;
 
-/// What a device puts into a completion entry to name the queue: slot and generation, 24 bits.
+/// The user index by which CQEs identify a queue pair: slot and generation, 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserIndex(pub(super) u32);
 
 impl UserIndex {
     pub(super) const SLOT_BITS: u32 = 16;
-    /// More than 24 bits: no entry can name it.
+    /// More than 24 bits, so that no CQE contains it.
     const NONE: u32 = u32::MAX;
 
-    /// As a number.
+    /// The index as a number.
     #[inline(always)]
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// The slot: below the number of slots that the completion queue has.
+    /// The slot number, less than the number of slots of the completion queue.
     pub fn slot(self) -> usize {
         (self.0 & ((1 << Self::SLOT_BITS) - 1)) as usize
     }
@@ -35,20 +36,24 @@ impl UserIndex {
     }
 }
 
-/// Where received bytes go.
+/// The receive queue of an attached queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RecvSide<'m> {
     None,
+    /// Receives complete in order; the counter in the CQE is ignored.
     Own(&'m Ledger<'m>, RecvRing<'m>),
+    /// The counter in the CQE identifies the receive.
+    Counted(&'m Ledger<'m>, RecvRing<'m>),
     Shared(&'m SrqLedger<'m>, SrqUser),
 }
 
-/// Who receives through an attached shared receive queue: the number that completions bear.
+/// The queue pairs behind an attached shared receive queue, which determine the QP number of
+/// completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SrqUser {
-    /// The one queue pair of this number.
+    /// The one queue pair with this number.
     Qp(u32),
-    /// XRC: many targets through one attachment. Each entry says which.
+    /// XRC: many target queue pairs through one attachment. Each CQE has the number.
     Xrc,
 }
 
@@ -63,25 +68,25 @@ impl SrqUser {
 }
 
 /// One queue pair attached to a completion queue. Created by [`Default`] in memory that the caller
-/// gives to [`CompletionQueue::new`].
+/// passes to [`CompletionQueue::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct QueueSlot<'m> {
-    /// The user index that was given to it; [`UserIndex::NONE`] while nothing is attached.
+    /// Its user index; [`UserIndex::NONE`] while nothing is attached.
     pub(super) current: u32,
-    /// What entries call it; [`UserIndex::NONE`] as well.
+    /// Its name in CQEs; [`UserIndex::NONE`] while nothing is attached.
     pub(super) name: u32,
     generation: u8,
-    /// Entries reserved for its own queues; those of a shared one are reserved once for all.
+    /// CQEs reserved for its own queues; those of a shared receive queue are reserved only once.
     reserved: u32,
     reserves_shared: bool,
-    /// The next slot to take when this one is, while nothing is attached.
+    /// The next slot of the free list, while nothing is attached.
     pub(super) next_free: u32,
     pub(super) send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
     pub(super) recv: RecvSide<'m>,
 }
 
 impl QueueSlot<'_> {
-    /// Whether entries are reserved for what is attached.
+    /// Whether CQEs are reserved for this queue pair.
     fn reserves(&self) -> bool {
         self.reserved != 0 || self.reserves_shared
     }
@@ -110,19 +115,19 @@ pub enum AttachError {
         /// Slots.
         slots: usize,
     },
-    /// Entries name queue pairs by number, and completions of an earlier one of this number have not
-    /// been polled.
+    /// CQEs identify queue pairs by number, and completions of an earlier queue pair with this
+    /// number were not polled yet.
     NumberTaken {
         /// Number of the queue pair.
         qp_num: u32,
     },
-    /// Entries name queue pairs by number, and what is to be attached has none.
+    /// CQEs identify queue pairs by number, and the queues to be attached have none.
     Unnamed,
-    /// A flush of everything attached could overrun the completion queue.
+    /// Flushing all attached queues could overrun the completion queue.
     CqTooSmall {
-        /// Entries that the queues need.
+        /// CQEs that the queues need.
         needed: u32,
-        /// Entries that are not reserved.
+        /// CQEs that are not reserved.
         free: u32,
     },
 }
@@ -132,8 +137,8 @@ impl fmt::Display for AttachError {
         match *self {
             Self::TooManyQueues { slots } => write!(
                 f,
-                "the completion queue has slots for {slots} queue pairs and all are taken: \
-                 use another one"
+                "the completion queue has slots for {slots} queue pairs and all are taken: use another \
+                 one, or, if queue pairs were destroyed, poll it until it is empty"
             ),
             Self::NumberTaken { qp_num } => write!(
                 f,
@@ -155,26 +160,32 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-/// What of a queue pair completes here.
+/// The queues of a queue pair that complete on one completion queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attach<'m> {
-    /// Its send queue's ledger and ring, and the transport.
+    /// The ledger and ring of its send queue, and the transport.
     pub send: Option<(&'m Ledger<'m>, SendRing<'m>, QpType)>,
-    /// Its own receive queue's ledger and ring.
+    /// The ledger and ring of its own receive queue.
     pub recv: Option<(&'m Ledger<'m>, RecvRing<'m>)>,
-    /// The shared receive queue that it receives from, or one for XRC.
+    /// Whether the counter of a CQE identifies the receive that completed. If it is not the oldest
+    /// one, the CQE is dropped as stale, because completions before it were lost. It and all
+    /// receives behind it wait for [`RecvQueue::clear`](super::RecvQueue::clear), which returns
+    /// them as unfinished. Otherwise receives complete in order, as devices consume them, and the
+    /// counter is ignored.
+    pub recv_counted: bool,
+    /// The shared receive queue that it receives from; also a shared receive queue for XRC.
     pub srq: Option<(&'m SrqLedger<'m>, SrqUser)>,
 }
 
 impl Attach<'_> {
-    /// Entries that a flush of the queue pair's own queues can write.
+    /// CQEs that flushing the queue pair's own queues can write.
     fn entries(&self) -> u32 {
         let send = self.send.map_or(0, |(ledger, ..)| ledger.capacity());
         let recv = self.recv.map_or(0, |(ledger, _)| ledger.capacity());
         send + recv
     }
 
-    /// Number of the queue pair; `None` of a shared receive queue for XRC.
+    /// Number of the queue pair; `None` for an XRC shared receive queue.
     pub(super) fn qp_num(&self) -> Option<u32> {
         let send = self.send.map(|(ledger, ..)| ledger.qp_num());
         let recv = || self.recv.map(|(ledger, _)| ledger.qp_num());
@@ -187,12 +198,12 @@ impl Attach<'_> {
 }
 
 impl<'m, N: Naming> CompletionQueue<'m, N> {
-    /// Attaches the queues of a queue pair, and reserves an entry for each of their slots; for those
-    /// of a shared receive queue once, however many queue pairs receive from it. The device is to
-    /// name them by the index returned.
+    /// Attaches the queues of a queue pair and reserves one CQE for each of their slots. The slots
+    /// of a shared receive queue are reserved once for all queue pairs that receive from it.
+    /// Configure the device to use the returned index as the user index of the queue pair.
     ///
     /// # Errors
-    /// [`AttachError`].
+    /// [`AttachError`], if a queue cannot be attached.
     ///
     /// # Safety
     /// This completion queue is the only poller of the ledgers (of a shared receive queue: one of
@@ -204,7 +215,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         if needed > free {
             return Err(AttachError::CqTooSmall { needed, free });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that this completion queue polls the ledgers.
         let index = unsafe { self.attach_unreserved(queues)? };
         let slot = &mut self.slots[index.slot()];
         slot.reserved = own;
@@ -215,14 +226,15 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         Ok(index)
     }
 
-    /// As [`attach`](Self::attach), but reserves nothing: if the queues complete more than is polled
-    /// the completion queue overruns, which ends it and every queue pair on it.
+    /// Attaches queues like [`attach`](Self::attach), but reserves nothing: if they complete faster
+    /// than the completion queue is polled, it overruns, which is fatal to it and to every queue
+    /// pair on it.
     ///
     /// # Errors
-    /// [`AttachError`], but for a completion queue that is too small.
+    /// [`AttachError`], except [`AttachError::CqTooSmall`].
     ///
     /// # Safety
-    /// As there.
+    /// The requirements of [`attach`](Self::attach).
     pub unsafe fn attach_unreserved(
         &mut self,
         queues: Attach<'m>,
@@ -240,6 +252,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         slot.send = queues.send;
         slot.recv = match (queues.recv, queues.srq) {
             (_, Some((ledger, user))) => RecvSide::Shared(ledger, user),
+            (Some((ledger, ring)), None) if queues.recv_counted => RecvSide::Counted(ledger, ring),
             (Some((ledger, ring)), None) => RecvSide::Own(ledger, ring),
             (None, None) => RecvSide::None,
         };
@@ -247,7 +260,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         Ok(user_index)
     }
 
-    /// Entries of a shared receive queue, unless they are reserved already.
+    /// CQEs needed for a shared receive queue; zero if they are reserved already.
     fn not_reserved_for(&self, srq: &SrqLedger<'m>) -> u32 {
         let reserved = self.slots.iter().any(|slot| {
             slot.reserves_shared
@@ -256,15 +269,24 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         if reserved { 0 } else { srq.ring().count() }
     }
 
-    /// Detaches the queues of `user_index` and removes their entries. Later entries that name them
-    /// are dropped. Does nothing when the index is not (or no longer) attached.
+    /// Detaches the queues of `user_index` and removes their CQEs. Later CQEs for them are dropped.
+    /// Does nothing when the index is not (or no longer) attached.
     ///
-    /// Requests of a shared receive queue that were completed and not polled go to `each`, oldest
-    /// first: that queue goes on, and nobody else would tell them. Those of the queue pair's own
-    /// queues are told by their `clear`.
+    /// Requests of a shared receive queue that completed and were not polled are passed to `each`,
+    /// oldest first: that queue goes on, and nothing else would report them. Those of the queue
+    /// pair's own queues are reported by `clear` of these queues.
     ///
-    /// The device must have stopped writing entries of these queues.
-    pub fn detach(&mut self, user_index: UserIndex, each: impl FnMut(u64, Option<Block<'m>>)) {
+    /// # Panics
+    /// When `each` panics: the queues then stay attached, with the CQEs for which it was not
+    /// called.
+    ///
+    /// # Safety
+    /// The device writes no more CQEs of these queues.
+    pub unsafe fn detach(
+        &mut self,
+        user_index: UserIndex,
+        each: impl FnMut(u64, Option<Block<'m>>),
+    ) {
         if self.attached(user_index).is_none() {
             return;
         }
@@ -289,23 +311,51 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         self.count_spare();
     }
 
-    /// Removes the entries that name `user_index`, closing up the others towards the producer, as
-    /// the device's own rules of a reset have it. Producers may go on behind them meanwhile.
+    /// Starts the next life of queues that stay attached and keep their reserved CQEs: removes
+    /// their CQEs like [`detach`](Self::detach), and returns the user index that the device has to
+    /// use from here on. `None` when the index is not (or no longer) attached.
+    ///
+    /// # Panics
+    /// When `each` panics, like [`detach`](Self::detach).
+    ///
+    /// # Safety
+    /// The device has stopped writing CQEs of these queues.
+    pub unsafe fn renew(
+        &mut self,
+        user_index: UserIndex,
+        each: impl FnMut(u64, Option<Block<'m>>),
+    ) -> Option<UserIndex> {
+        self.attached(user_index)?;
+        self.purge(user_index, each);
+        let slot = &mut self.slots[user_index.slot()];
+        slot.generation = slot.generation.wrapping_add(1);
+        let next = UserIndex::new(user_index.slot(), slot.generation);
+        slot.name = self.naming.renew(slot.name, next);
+        slot.current = next.get();
+        self.recent = Recent::default();
+        Some(next)
+    }
+
+    /// Removes the CQEs of `user_index` and moves the others together towards the producer, as
+    /// ConnectX requires after a reset. Producers may append CQEs meanwhile.
     fn purge(&mut self, user_index: UserIndex, mut each: impl FnMut(u64, Option<Block<'m>>)) {
         let mut end = self.ci;
         while end.wrapping_sub(self.ci) < self.memory.count() {
             let entry = self.memory.entry(end);
-            // SAFETY: the entries are ours from `ci` on as long as their owner bit says so.
-            let format = match unsafe { Cqe64::read_owned(entry, end, self.memory.count()) } {
-                Some(cqe) => {
-                    if let Some((wr_id, block)) = self.shared_request(user_index, cqe) {
-                        each(wr_id, block);
-                    }
-                    cqe.format()
-                }
-                None => break,
+            // SAFETY: from `ci` on, the owner bit says whether the entry is the program's.
+            let found = unsafe { Cqe64::read_owned(entry, end, self.memory.count()) };
+            let Some(cqe) = found else {
+                break;
             };
-            // What a block stands for can be moved, the block cannot.
+            let format = cqe.format();
+            if let Some((wr_id, block)) = self.shared_request(user_index, cqe) {
+                // The slot of the request may be posted again, so the CQE is voided in case `each`
+                // panics.
+                // SAFETY: the entry is the program's; what was read of it is not used any more.
+                unsafe { Cqe64::make_void(entry) };
+                each(wr_id, block);
+            }
+            // A compressed block is expanded: its mini CQEs can be moved, the block itself cannot.
             if format != CqeFormat::Compressed {
                 end = end.wrapping_add(1);
             } else if self.expand(end).is_none() {
@@ -317,13 +367,13 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         while at != self.ci {
             at = at.wrapping_sub(1);
             let from = self.memory.entry(at);
-            // SAFETY: owned by us, as found above.
+            // SAFETY: the entry is the program's, as found by the loop above.
             let named = unsafe { self.is_of(from.as_ref(), user_index) };
             if named {
                 removed += 1;
             } else if removed != 0 {
                 let to = at.wrapping_add(removed);
-                // SAFETY: both are owned by us.
+                // SAFETY: both entries are the program's.
                 unsafe { Cqe64::move_entry(from, self.memory.entry(to), to, self.memory.count()) };
                 if self.memory.cqe_size() == 128 {
                     // SAFETY: the half before the descriptor belongs to the same entry.
@@ -337,16 +387,16 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                 }
             }
         }
-        // What was moved is not to be found at its old place too.
+        // The old places of moved CQEs must not be found again.
         for at in 0..removed {
-            // SAFETY: owned by us until the record below gives them back.
+            // SAFETY: the entries are the program's until the consumer index below returns them.
             unsafe { Cqe64::init(self.memory.entry(self.ci.wrapping_add(at))) };
         }
         self.ci = self.ci.wrapping_add(removed);
         self.record.store(self.ci & 0xff_ffff);
     }
 
-    /// The request of a shared receive queue that an entry of `user_index` tells of.
+    /// Retires the request of a shared receive queue that a CQE of `user_index` is for.
     fn shared_request(
         &self,
         user_index: UserIndex,
@@ -360,7 +410,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         let RecvSide::Shared(srq, _) = self.attached(user_index)?.recv else {
             return None;
         };
-        let (wr_id, block, ()) = srq.retire(cqe.wqe_counter(), |_| ())?;
-        Some((wr_id, block))
+        srq.locate(cqe.wqe_counter()).map(Consumed::release)
     }
 }

@@ -1,4 +1,4 @@
-//! What a poll tells.
+//! Completions, as a poll returns them.
 
 use crate::be::Be32;
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Source, Syndrome};
@@ -8,10 +8,10 @@ use core::fmt;
 use core::hint::black_box;
 use core::mem::ManuallyDrop;
 
-/// What became of one request.
+/// The outcome of one request.
 ///
-/// On an error the verbs define no more than `wr_id`, `qp_num`, status and vendor code; the rest is
-/// in [`Success`] and cannot be reached then.
+/// On an error the verbs define only `wr_id`, `qp_num`, the status and the vendor code. Everything
+/// else is in [`Success`], which is absent then.
 #[derive(Debug)]
 #[must_use = "a completion holds the request's outcome and its buffer"]
 pub struct Completion<'m> {
@@ -19,12 +19,20 @@ pub struct Completion<'m> {
     pub wr_id: u64,
     /// Number of the local queue pair.
     pub qp_num: u32,
-    /// Requests that this completion tells of: itself, and the unsignalled ones before it, which
-    /// succeeded; or, where this one was flushed on a queue pair that
-    /// [suppresses](super::SendQueue::suppress_flush) their completions, were flushed as well. (Those that
-    /// were posted before the first failure, or before the state ERR, may have been executed.)
+    /// Number of requests that this completion reports: its own, and the unsignalled ones before
+    /// it. Those succeeded; or, where this request was flushed on a queue pair that
+    /// [suppresses](super::SendQueue::suppress_flush) their flush completions, were flushed as
+    /// well. (Those posted before the first failure, or before the ERR state, may have been
+    /// executed.)
+    ///
+    /// Where a device's completions are reported by [`complete`](super::CompletionQueue::complete), a flush
+    /// behind a signalled request that was not reported means that the completion of that request
+    /// was lost. The flush is dropped as [stale](super::CompletionQueue::stale), and
+    /// [`clear`](super::SendQueue::clear) reports all requests from the signalled one on. For the
+    /// case that the failure of an unsignalled request may be among the lost completions, see
+    /// [`entries_lost`](super::CompletionQueue::entries_lost).
     pub retired: u32,
-    /// Executed or not.
+    /// Success or failure.
     pub result: Result<Success, Failure>,
     /// The buffer that a safe post moved in.
     pub block: Option<Block<'m>>,
@@ -33,15 +41,14 @@ pub struct Completion<'m> {
 static_assertions::const_assert!(size_of::<Completion<'static>>() <= 40);
 
 impl Completion<'_> {
-    /// The same, read field by field, by an address that the compiler knows nothing of. What a function
-    /// that is not inlined gives is in memory; moved as a whole, it would keep there, too, what inlined
-    /// code gives in its stead.
-    #[doc(hidden)]
+    /// Copies the completion field by field, through a pointer that is opaque to the compiler. A
+    /// function that is not inlined returns its result in memory; moved as a whole, it would force
+    /// the results of inlined code in other branches into memory too.
     #[inline(always)]
-    pub fn unpacked(self) -> Self {
+    pub(super) fn unpacked(self) -> Self {
         let told = ManuallyDrop::new(self);
         let told = black_box(&raw const *told);
-        // SAFETY: of the local above; each field is read once, and the whole is not dropped.
+        // SAFETY: points to the local above; each field is read once, and the whole is not dropped.
         unsafe {
             Self {
                 wr_id: (&raw const (*told).wr_id).read(),
@@ -53,7 +60,7 @@ impl Completion<'_> {
         }
     }
 
-    /// The status as the verbs number it.
+    /// The status, by its verbs number.
     #[inline]
     pub fn status(&self) -> WcStatus {
         match &self.result {
@@ -63,13 +70,13 @@ impl Completion<'_> {
     }
 }
 
-/// What is known of an executed request. Read from the entry when it is asked for.
+/// The outcome of an executed request. Its fields are decoded when they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Success {
-    /// What completed.
+    /// The operation that completed.
     pub opcode: WcOpcode,
-    /// The entry's last byte: opcode, format, solicited, owner.
+    /// The last byte of the CQE: opcode, format, solicited, owner.
     op_own: u8,
     slid: u16,
     byte_cnt: Be32,
@@ -90,7 +97,7 @@ impl Success {
         }
     }
 
-    /// Of what brings nothing but bytes.
+    /// The outcome of a request whose completion has only a byte count.
     #[inline(always)]
     pub(super) fn plain(entry: CqeOpcode, opcode: WcOpcode, byte_cnt: u32) -> Self {
         Self {
@@ -103,9 +110,9 @@ impl Success {
         }
     }
 
-    /// All of it, for who keeps it in a form of their own: the number of the opcode, the last byte of
-    /// the entry, the sender's local identifier; the bytes in big-endian order, what came with them, and
-    /// the sender's queue pair and more, as the entry has them.
+    /// Returns all fields, for callers that store them in a format of their own: opcode number,
+    /// last byte of the CQE, source LID; then the byte count in big-endian order, the immediate
+    /// data or invalidated key, and the word with the source QP number, both as in the CQE.
     #[inline(always)]
     pub fn to_raw(self) -> (u8, u8, u16, [u32; 3]) {
         let Self {
@@ -120,7 +127,7 @@ impl Success {
         (opcode.number(), op_own, slid, words)
     }
 
-    /// What [`to_raw`](Self::to_raw) gave. `None`: there is no such opcode.
+    /// Rebuilds what [`to_raw`](Self::to_raw) returned. `None`: there is no such opcode.
     pub fn from_raw(opcode: u8, op_own: u8, slid: u16, words: [u32; 3]) -> Option<Self> {
         let [byte_cnt, imm, flags_rqpn] = words.map(Be32::from_raw);
         Some(Self {
@@ -133,20 +140,13 @@ impl Success {
         })
     }
 
-    /// Bytes received, or brought by a READ or atomic. SENDs and WRITEs have none.
+    /// Bytes received, or returned by an RDMA READ or atomic. `None` for SENDs and RDMA WRITEs.
     #[inline]
     pub fn byte_len(&self) -> Option<u32> {
-        match self.opcode {
-            WcOpcode::Recv | WcOpcode::RecvRdmaWithImm | WcOpcode::RdmaRead => {
-                Some(self.byte_cnt.get())
-            }
-            // Whatever the entry says.
-            WcOpcode::CompSwap | WcOpcode::FetchAdd => Some(8),
-            _ => None,
-        }
+        self.opcode.byte_len(self.byte_cnt.get())
     }
 
-    /// What came with a received message.
+    /// The immediate data or invalidated key of a received message.
     #[inline]
     pub fn imm(&self) -> Imm {
         match CqeOpcode::from_bits(self.op_own >> 4) {
@@ -168,18 +168,19 @@ impl Success {
         self.source().is_some_and(|source| source.grh)
     }
 
-    /// The sender's queue pair of a received message; not known where payload stands in its place.
+    /// The source QP number of a received message. `None` where inline payload takes its place in
+    /// the CQE.
     #[inline]
     pub fn src_qp(&self) -> Option<u32> {
         self.source().map(|source| source.qpn)
     }
 
-    /// Where a received message came from; not known where payload stands in its place. Devices tell
-    /// it of datagrams, and of no others the whole of it. The path bits are not kept: zero, which
-    /// they are on ports of one local identifier.
+    /// The source of a received message. `None` where inline payload takes its place in the CQE.
+    /// Devices report the full source only for datagrams. The destination path bits are not kept:
+    /// they read as zero, which they are on ports with a single LID.
     #[inline]
     pub fn source(&self) -> Option<Source> {
-        // Payload in the descriptor stands where the source would be.
+        // Payload inline in the CQE overwrites the source fields.
         let sourced = CqeFormat::from_bits(self.op_own >> 2) != CqeFormat::Inline32;
         (sourced && self.opcode.is_recv()).then(|| {
             let flags_rqpn = self.flags_rqpn.get();
@@ -194,40 +195,41 @@ impl Success {
     }
 }
 
-/// What came with a received message.
+/// The immediate data or invalidated key of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imm {
     /// Nothing.
     None,
-    /// Immediate data, as the sender's memory had it.
+    /// Immediate data, in the byte order of the sender's memory.
     Data(Be32),
-    /// This key of ours was invalidated.
+    /// The local key that was invalidated.
     Invalidated(u32),
 }
 
-/// What is known of a failed request.
+/// The outcome of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The verbs' status.
+    /// The verbs status.
     pub status: WcStatus,
-    /// The device's own code for it.
+    /// The device's own error code.
     pub vendor_err: u8,
-    /// What the status was made from, kept because it may tell more.
+    /// The syndrome from which the status was derived, which may be more precise.
     pub syndrome: Syndrome,
-    /// The request's counter in its send or receive queue: its entry can be read by it
-    /// ([`SendQueue::entry`](super::SendQueue::entry)). Of a shared receive queue the entry's index.
+    /// The request's counter in its send or receive queue, by which its entry can be read
+    /// ([`SendQueue::entry`](super::SendQueue::entry)). In a shared receive queue, the index of the
+    /// entry.
     pub counter: u32,
-    /// Whether it is of a receive queue.
+    /// Whether it is a receive request.
     pub is_recv: bool,
 }
 
-/// A request that was not told when the life of its queue ended.
+/// A request that was not reported when the life of its queue ended.
 #[derive(Debug)]
 #[must_use = "it holds the request's buffer"]
 pub struct Unfinished<'m> {
     /// The caller's identifier of the request.
     pub wr_id: u64,
-    /// Its counter in its queue: its entry can be read by it up to the next post.
+    /// Its counter in its queue, by which its entry can be read until the next post.
     pub counter: u32,
     /// The buffer that a safe post moved in.
     pub block: Option<Block<'m>>,

@@ -1,40 +1,40 @@
-//! Why a request was not posted.
+//! Why posts are refused.
 
 use core::fmt;
 
-/// Why a request was refused. Nothing of it has reached the queue.
+/// Why a request was refused. Nothing of it was written to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
     /// All entries are in flight.
     QueueFull,
-    /// The queue pair's state does not allow it.
+    /// The state of the queue pair does not allow the post.
     WrongState,
     /// The queue pair has no receive queue of its own.
     NoRecvQueue,
-    /// More scatter/gather elements than an entry of this queue holds.
+    /// More scatter/gather elements than a WQE of this queue holds.
     TooManySges {
         /// Elements given.
         given: usize,
         /// Elements that fit.
         max: u32,
     },
-    /// More inline bytes than an entry of this queue holds.
+    /// More inline bytes than a WQE of this queue holds.
     InlineTooLong {
         /// Bytes given.
         given: usize,
         /// Bytes that fit.
         max: u32,
     },
-    /// An element of 2 GiB or more.
+    /// A scatter/gather element of 2 GiB or more.
     SgeTooLong {
         /// Bytes given.
         length: u32,
     },
-    /// Bytes that are no entry of a send queue: not what was read from one.
+    /// The bytes are no WQE that was read from a send queue.
     NoEntry,
     /// More bytes than the block has.
     BlockTooShort {
-        /// Bytes asked for.
+        /// Bytes of the request.
         given: u32,
         /// Bytes of the block.
         capacity: u32,
@@ -83,8 +83,8 @@ impl fmt::Display for PostError {
 
 impl core::error::Error for PostError {}
 
-/// Why a list of requests was not posted to its end. Those before `index` were; it and those behind
-/// it were not.
+/// Why a list of requests was not posted to its end. The requests before `index` were posted; it
+/// and those behind it were not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRequest {
     /// Which request was refused, counted from zero.
@@ -106,7 +106,7 @@ impl core::error::Error for BadRequest {}
 pub struct Rejected<B> {
     /// Why.
     pub error: PostError,
-    /// The caller's again.
+    /// The block, which is the caller's again.
     pub block: B,
 }
 

@@ -1,5 +1,9 @@
-//! Looking back: what the rings still hold of the requests that were posted, and of what became of
-//! them. Entries stay until they are written over, so that nothing has to be kept for this.
+//! Looking back: which posted requests the rings still hold, and how they completed. Entries stay
+//! in their rings until they are overwritten, so no extra record is kept for this; this module
+//! finds those that are whole.
+//!
+//! A request is still in its ring while its counter is less than a ring behind the counter of the
+//! next request. A CQE is still in its ring while its owner bit is that of its lap.
 
 use super::cq::CompletionQueue;
 use super::ledger::Ledger;
@@ -11,42 +15,43 @@ use crate::port::{RecvDoorbell, SendDoorbell};
 use crate::wqe::{SendWqe, Transport};
 use crate::wr::{Sge, WcOpcode};
 
-/// How far a request has come.
+/// How far a request has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// Posted; the device has not been told.
+    /// Posted, but the doorbell was not rung for it.
     Staged,
-    /// Posted and rung, and not told yet.
+    /// Posted and rung, and not reported yet.
     InFlight,
-    /// Told, by its own completion or by a later one.
+    /// Reported, by its own completion or by a later one.
     Told,
 }
 
 /// A request whose entry is still in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Past {
-    /// The caller's.
+    /// The caller's identifier.
     pub wr_id: u64,
     /// Counter of its first slot.
     pub counter: u32,
-    /// Slots that it takes.
+    /// Slots that the request takes.
     pub slots: u16,
-    /// What its completion is called.
+    /// The opcode of its completion.
     pub opcode: WcOpcode,
-    /// How far it has come.
+    /// How far it has got.
     pub standing: Standing,
 }
 
 impl Ledger<'_> {
-    /// The requests whose slots were not written again, oldest first.
+    /// Visits the requests whose slots were not overwritten, oldest first.
     ///
     /// # Safety
-    /// The caller is poster and poller at once.
+    /// The caller is both poster and poller.
     unsafe fn history(&self, head: u32, mut each: impl FnMut(Past)) {
         let (posted, retired) = (self.posted(), self.retired());
         let mut at = head.wrapping_sub(self.slots());
         while at != head {
-            // Slots from there up to the head; what is staged or in flight is never more than the ring.
+            // Slots from a counter up to the head; what is staged or in flight never exceeds the
+            // ring.
             let behind = |counter: u32| head.wrapping_sub(counter);
             let standing = if behind(at) <= behind(posted) {
                 Standing::Staged
@@ -55,7 +60,7 @@ impl Ledger<'_> {
             } else {
                 Standing::Told
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller is both poster and poller.
             let past = unsafe { self.past(at, standing) };
             at = at.wrapping_add(past.map_or(1, |past| past.slots.into()));
             if let Some(past) = past {
@@ -66,17 +71,19 @@ impl Ledger<'_> {
 }
 
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
-    /// Gives each request whose entry was not written over yet to `each`, oldest first, with the
-    /// entry. Of an earlier life of the queue only what its counters follow on directly.
+    /// Passes each request whose entry was not overwritten yet to `each`, oldest first, with the
+    /// entry. Requests of an earlier life of the queue are included only where the counters are
+    /// contiguous.
     ///
     /// # Safety
     /// Nobody polls the queue's completion queue meanwhile.
     pub unsafe fn history(&self, mut each: impl FnMut(Past, SendWqe<'_>)) {
         let (ledger, ring) = self.recorded();
-        // SAFETY: poster, because nobody posts by `&mut self` meanwhile; poller by the caller's promise.
+        // SAFETY: nobody posts meanwhile, because that takes `&mut self`; the caller guarantees
+        // that nobody polls.
         unsafe {
             ledger.history(self.counter(), |past| {
-                // SAFETY: posted, and not written over.
+                // SAFETY: posted and not overwritten.
                 each(past, SendWqe::read(ring, past.counter));
             });
         }
@@ -84,23 +91,25 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
 }
 
 impl<D: RecvDoorbell> RecvQueue<'_, D> {
-    /// As [`SendQueue::history`]; with each receive's elements.
+    /// Passes each receive whose entry was not overwritten yet to `each`, like
+    /// [`SendQueue::history`], with its scatter/gather elements.
     ///
     /// # Safety
-    /// As there.
+    /// Nobody polls the queue's completion queue meanwhile.
     pub unsafe fn history(&self, mut each: impl FnMut(Past, &mut dyn Iterator<Item = Sge>)) {
         let (ledger, ring) = self.recorded();
-        // SAFETY: as in `SendQueue::history`.
+        // SAFETY: nobody posts meanwhile, because that takes `&mut self`; the caller guarantees
+        // that nobody polls.
         unsafe {
             ledger.history(self.counter(), |past| {
-                // SAFETY: posted, and not written over.
+                // SAFETY: posted and not overwritten.
                 each(past, &mut ring.read(past.counter));
             });
         }
     }
 }
 
-/// A completion entry that is still in its ring.
+/// A CQE that is still in its ring.
 #[derive(Clone, Copy, Debug)]
 pub struct PastCqe<'c> {
     /// Its free-running index.
@@ -109,7 +118,7 @@ pub struct PastCqe<'c> {
     pub polled: bool,
     /// The entry.
     pub cqe: &'c Cqe64,
-    /// The payload that came within it.
+    /// The payload that it carries inline.
     pub data: &'c [u8],
 }
 
@@ -119,19 +128,20 @@ impl<N: Naming> CompletionQueue<'_, N> {
         self.ci
     }
 
-    /// Gives each entry that was not written over yet to `each`, oldest first: those that were polled,
-    /// then those that were not.
+    /// Passes each CQE that was not overwritten yet to `each`, oldest first: those that were
+    /// polled, then those that were not.
     ///
     /// # Safety
-    /// The device writes no entry meanwhile.
+    /// The device writes no CQE meanwhile.
     pub unsafe fn history(&mut self, mut each: impl FnMut(PastCqe<'_>)) {
         let count = self.memory.count();
         let mut end = self.ci;
         while end.wrapping_sub(self.ci) < count {
             let entry = self.memory.entry(end);
-            // SAFETY: ours from `ci` on as long as the owner bit says so.
+            // SAFETY: from `ci` on, the owner bit says whether the entry is the program's.
             match unsafe { Cqe64::read_owned(entry, end, count) } {
-                // What a block stands for can be shown, the block cannot.
+                // A compressed block is expanded: its mini CQEs can be shown, the block itself
+                // cannot.
                 Some(cqe) if cqe.format() == CqeFormat::Compressed => {
                     if self.expand(end).is_none() {
                         break;
@@ -143,11 +153,12 @@ impl<N: Naming> CompletionQueue<'_, N> {
         }
         for index in (0..count).map(|at| end.wrapping_sub(count).wrapping_add(at)) {
             let entry = self.memory.entry(index);
-            // SAFETY: nobody writes, by the caller's promise; what was never written says so.
+            // SAFETY: the caller guarantees that the device writes no CQE; an entry that was never
+            // written is marked invalid.
             let Some(cqe) = (unsafe { Cqe64::read_owned(entry, index, count) }) else {
                 continue;
             };
-            // Before the first lap there was none.
+            // The invalid opcode: never written, before the end of the first lap.
             if cqe.opcode() == CqeOpcode::Invalid || cqe.format() == CqeFormat::Compressed {
                 continue;
             }

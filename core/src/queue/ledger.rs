@@ -1,4 +1,4 @@
-//! What is in flight: one record per ring slot, written by the poster, taken by the poller.
+//! The requests in flight: one record per ring slot, written by the poster, taken by the poller.
 //!
 //! ```text
 //!            retired                posted        head (the poster's own)
@@ -6,12 +6,16 @@
 //!  ───────────┴──────────────────────┴─────────────┴──────
 //! ```
 //!
-//! Counters run freely over 32 bits; the device sees their low 16. A record carries its whole
-//! counter, so that one left from an earlier lap or an earlier life of the queue is told from a live
-//! one. A queue that starts a new life moves on to the next multiple of 65536: the device starts
+//! Counters are free-running, 32 bits wide; the device sees their low 16. A record carries its full
+//! counter, which distinguishes it from one left over from an earlier lap or an earlier life of the
+//! queue. A queue that starts a new life moves on to the next multiple of 65536: the device starts
 //! from zero again, and the upper half is the generation.
+//!
+//! The unsignalled requests that a completion retires are counted from two records: the number of
+//! slots between them, less the additional slots of long requests. The records between the two are
+//! visited only where one of them may hold a block.
 
-use super::completion::{Completion, Failure, Success, Unfinished};
+use super::completion::Unfinished;
 use super::history::{Past, Standing};
 use crate::slab::Block;
 use crate::sync::{
@@ -21,46 +25,28 @@ use crate::sync::{
 use crate::wr::WcOpcode;
 use crossbeam_utils::CachePadded;
 
-/// One request in flight. Created by [`Default`] in memory that the caller gives to [`Ledger::new`].
+/// The record of one request in flight. Created by [`Default`] in memory that the caller passes to
+/// [`Ledger::new`].
 #[derive(Debug)]
 #[repr(align(32))]
 pub struct LedgerSlot<'m>(UnsafeCell<Record<'m>>);
 
-/// What is known of a request in flight.
+/// One request in flight.
 #[derive(Debug)]
 pub(super) struct Record<'m> {
-    /// The caller's.
+    /// The caller's identifier.
     pub wr_id: u64,
     /// The buffer that a safe post moved in.
     pub block: Option<Block<'m>>,
     /// The counter at which it was posted.
     pub counter: u32,
-    /// How many slots the requests before it took beside the first one of each: what a completion passes
-    /// over is counted by it, without looking at each.
+    /// Slots that the requests before it took in addition to their first one. Lets a completion
+    /// count the requests that it retires without looking at each.
     pub extra: u32,
-    /// Ring slots that it takes: no entry has more than 16.
+    /// Ring slots that the request takes, at most 16.
     pub slots: u8,
-    /// What its completion is called.
+    /// The opcode of its completion.
     pub opcode: WcOpcode,
-}
-
-impl<'m> Record<'m> {
-    /// What the request is told as.
-    #[inline(always)]
-    pub fn told(
-        self,
-        ledger: &Ledger<'m>,
-        retired: u32,
-        result: Result<Success, Failure>,
-    ) -> Completion<'m> {
-        Completion {
-            wr_id: self.wr_id,
-            qp_num: ledger.qp_num(),
-            retired,
-            result,
-            block: self.block,
-        }
-    }
 }
 
 static_assertions::const_assert!(cfg!(loom) || size_of::<LedgerSlot<'static>>() == 32);
@@ -70,7 +56,7 @@ impl Default for LedgerSlot<'_> {
         Self(UnsafeCell::new(Record {
             wr_id: 0,
             block: None,
-            // No counter of a first lap falls on a slot with this value but the last one of all.
+            // On the first lap, only the very last counter could have this value on its slot.
             counter: u32::MAX,
             extra: 0,
             slots: 0,
@@ -79,7 +65,7 @@ impl Default for LedgerSlot<'_> {
     }
 }
 
-/// A request that the poller has found in flight.
+/// A request that the poller found in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located<'m> {
     pub counter: u32,
@@ -99,19 +85,19 @@ pub struct Ledger<'m> {
 #[derive(Debug)]
 struct Poster<'m> {
     side: Side<'m>,
-    /// Counter behind the first slot of the last request that has a block. What is passed over and lies
-    /// behind it has nothing to give back, and is not looked at.
+    /// Counter of the last request that has a block, plus one. Retired requests behind it have no
+    /// block to return and are not looked at.
     behind_block: AtomicU32,
 }
 
-/// Slots that a ring has at the most.
+/// Most slots of a ring.
 const MAX_SLOTS: u32 = 1 << 15;
 
-/// What one side writes, and what both read: each side has the latter beside its own counter.
+/// One side's own counter, with a copy of what both sides read.
 #[derive(Debug)]
 struct Side<'m> {
-    /// The poster's: behind the last request that the device was told of. The poller's: the oldest
-    /// request not yet told.
+    /// On the poster's side: behind the last request that was rung. On the poller's side: the
+    /// oldest request not yet reported.
     counter: AtomicU32,
     mask: u32,
     slots: &'m [LedgerSlot<'m>],
@@ -128,29 +114,30 @@ impl<'m> Side<'m> {
 
     #[inline(always)]
     fn slot(&self, counter: u32) -> &'m UnsafeCell<Record<'m>> {
-        // SAFETY: `Ledger::new` took a power of two of slots, so that the mask keeps within them.
+        // SAFETY: `Ledger::new` requires a power of two of slots, so the mask keeps the index
+        // within them.
         unsafe { &self.slots.get_unchecked((counter & self.mask) as usize).0 }
     }
 }
 
-// SAFETY: a record is written by the poster alone while its counter is not below `posted`, and read
-// by the poller alone once it is; the release store and acquire load of `posted` hand it over, those
-// of `retired` hand it back. Who poster and poller are is the queues' contract: one of each.
+// SAFETY: the poster alone writes a record while its counter is not below `posted`; the poller
+// alone reads it after that. The release store and acquire load of `posted` hand the record over,
+// those of `retired` hand it back. The contract of the queues guarantees one poster and one poller.
 unsafe impl Sync for Ledger<'_> {}
-// SAFETY: blocks may be sent.
+// SAFETY: blocks are `Send`.
 unsafe impl Send for Ledger<'_> {}
 
 impl<'m> Ledger<'m> {
-    /// A ledger over `slots`, one for each slot of the ring; `None` unless they are a power of two
-    /// and at most 32768.
+    /// Creates a ledger over `slots`, one for each slot of the ring. `None` unless their number is
+    /// a power of two and at most 32768.
     pub fn new(slots: &'m mut [LedgerSlot<'m>], qp_num: u32) -> Option<Self> {
         let capacity = u32::try_from(slots.len()).ok()?;
         Self::with_capacity(slots, capacity, qp_num)
     }
 
-    /// As [`new`](Self::new), for a ring of which no more than `capacity` slots are to be in flight:
-    /// devices' own rings may be larger than what was asked for. `None` also when it is more than
-    /// there are, or zero.
+    /// Creates a ledger like [`new`](Self::new) for a ring of which at most `capacity` slots may be
+    /// in flight: a device's ring may be larger than requested. `None` also when `capacity` is zero
+    /// or larger than the number of slots.
     pub fn with_capacity(
         slots: &'m mut [LedgerSlot<'m>],
         capacity: u32,
@@ -171,13 +158,13 @@ impl<'m> Ledger<'m> {
         })
     }
 
-    /// Slots that can be in flight.
+    /// Most slots that can be in flight.
     #[inline(always)]
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Ring slots: at least as many.
+    /// Ring slots: at least `capacity`.
     #[inline(always)]
     pub fn slots(&self) -> u32 {
         self.poster.side.slots.len() as u32
@@ -197,44 +184,49 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     pub(super) unsafe fn record(&self, record: Record<'m>) {
         if record.block.is_some() {
-            // Relaxed: `publish` makes it known with the record.
+            // Relaxed: the Release in `publish` makes it visible together with the record.
             let behind = record.counter.wrapping_add(1);
             self.poster.behind_block.store(behind, Ordering::Relaxed);
         }
-        self.poster.side.slot(record.counter).with_mut(|slot| {
-            // SAFETY: the slot is the poster's by the caller's promise.
-            let slot = unsafe { &mut *slot };
-            // The old record has no block: the poller took it when it retired the slot.
-            if record.block.is_some() {
-                slot.block = record.block;
-            }
-            slot.wr_id = record.wr_id;
-            slot.counter = record.counter;
-            slot.extra = record.extra;
-            slot.slots = record.slots;
-            slot.opcode = record.opcode;
-        });
+        self.poster.side.slot(record.counter).with_mut(
+            // Inlined: as a function of its own, which it was in the C library, it took 36 more
+            // instructions.
+            #[inline(always)]
+            |slot| {
+                // SAFETY: the caller guarantees that it is the poster and that the slot is free.
+                let slot = unsafe { &mut *slot };
+                // The old record has no block: the poller took it when it retired the slot.
+                if record.block.is_some() {
+                    slot.block = record.block;
+                }
+                slot.wr_id = record.wr_id;
+                slot.counter = record.counter;
+                slot.extra = record.extra;
+                slot.slots = record.slots;
+                slot.opcode = record.opcode;
+            },
+        );
     }
 
-    /// Hands everything below `counter` to the poller.
+    /// Hands every request below `counter` to the poller.
     #[inline(always)]
     pub(super) fn publish(&self, counter: u32) {
-        // Release: the poller's acquire in `locate` sees the records.
+        // Release: pairs with the Acquire in `locate`, so that the poller sees the records.
         self.poster.side.counter.store(counter, Ordering::Release);
     }
 
-    /// Counter of the oldest request not yet told.
+    /// Counter of the oldest request not yet reported.
     #[inline(always)]
     pub(super) fn retired(&self) -> u32 {
-        // Acquire: partner of the poller's release in `release`; its reads of the slots that are
-        // written again come before.
+        // Acquire: pairs with the Release in `release`, so that the poller's reads of the slots
+        // come before the poster overwrites them.
         self.poller.counter.load(Ordering::Acquire)
     }
 
-    /// Requests posted and not yet told, in slots.
+    /// Slots of the requests posted and not yet reported.
     pub fn in_flight(&self) -> u32 {
         let retired = self.retired();
-        // Acquire: not older than what `retired` was loaded from.
+        // Acquire: so that the value is not older than the load of `retired`.
         self.poster
             .side
             .counter
@@ -242,7 +234,7 @@ impl<'m> Ledger<'m> {
             .wrapping_sub(retired)
     }
 
-    /// What begins at `counter`, and the oldest in flight.
+    /// The request that begins at `counter`, where the oldest in flight is `retired`.
     #[inline(always)]
     pub(super) fn at(&self, counter: u32, retired: u32) -> Located<'m> {
         Located {
@@ -252,8 +244,8 @@ impl<'m> Ledger<'m> {
         }
     }
 
-    /// The request in flight whose counter has these low 16 bits. `None`: there is no such request, the
-    /// entry is stale or the device wrong.
+    /// The request in flight whose counter has these low 16 bits. `None`: there is none; the CQE is
+    /// stale or the device faulty.
     ///
     /// # Safety
     /// The caller is the poller.
@@ -261,14 +253,15 @@ impl<'m> Ledger<'m> {
     pub(super) unsafe fn locate(&self, counter: u16) -> Option<Located<'m>> {
         // Relaxed: only the poller writes it.
         let retired = self.poller.counter.load(Ordering::Relaxed);
-        // Acquire: partner of the poster's release in `publish`.
+        // Acquire: pairs with the Release in `publish`.
         let posted = self.poster.side.counter.load(Ordering::Acquire);
         let ahead = u32::from(counter.wrapping_sub(retired as u16));
         let located = self.at(retired.wrapping_add(ahead), retired);
         let live = ahead < posted.wrapping_sub(retired)
             && located
                 .slot
-                // SAFETY: below `posted`, so the poster does not write it until it is released.
+                // SAFETY: the slot is below `posted`, so the poster does not write it until it is
+                // released.
                 .with(|slot| unsafe { (*slot).counter == located.counter });
         live.then_some(located)
     }
@@ -279,9 +272,9 @@ impl<'m> Ledger<'m> {
     /// The caller is the poller.
     #[inline(always)]
     pub(super) unsafe fn oldest_is(&self, counter: u32) -> Option<Located<'m>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that it is the poller.
         let oldest = unsafe { self.next()? };
-        // The same, so that nothing is passed over.
+        // Counter and `retired` are equal, so no older request is retired with it.
         (oldest.counter == counter).then(|| self.at(counter, counter))
     }
 
@@ -293,7 +286,7 @@ impl<'m> Ledger<'m> {
     pub(super) unsafe fn next(&self) -> Option<Located<'m>> {
         // Relaxed: only the poller writes it.
         let retired = self.poller.counter.load(Ordering::Relaxed);
-        // Acquire: partner of the poster's release in `publish`.
+        // Acquire: pairs with the Release in `publish`.
         let posted = self.poster.side.counter.load(Ordering::Acquire);
         (posted != retired).then(|| self.at(retired, retired))
     }
@@ -304,23 +297,22 @@ impl<'m> Ledger<'m> {
     /// The caller is the poller.
     #[inline(always)]
     pub(super) unsafe fn oldest_called(&self, counter: u16) -> Option<Located<'m>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that it is the poller.
         let oldest = unsafe { self.next()? };
         (oldest.counter as u16 == counter).then_some(oldest)
     }
 
-    /// Takes one request, the oldest, or one whose elders are taken care of. Its slots stay the poller's
-    /// until [`release`](Self::release).
+    /// Takes one request, whose predecessors the caller handles.
     ///
     /// # Safety
     /// The caller is the poller, and has taken nothing since it located the request.
     #[inline(always)]
-    pub(super) unsafe fn take_one(&self, oldest: Located<'m>) -> Record<'m> {
+    unsafe fn take_one(&self, oldest: Located<'m>) -> Record<'m> {
         oldest.slot.with_mut(|slot| {
-            // SAFETY: in flight, so the poster does not write it. The block is taken out once: `retired`
-            // moves past it.
+            // SAFETY: in flight, so the poster does not write the slot. The block is taken once,
+            // because `retired` moves past it.
             let slot = unsafe { &mut *slot };
-            // Field by field, so that the compiler knows what an opcode can be.
+            // Field by field, so that the compiler knows the range of `opcode`.
             Record {
                 wr_id: slot.wr_id,
                 block: slot.block.take(),
@@ -332,21 +324,21 @@ impl<'m> Ledger<'m> {
         })
     }
 
-    /// What is known of the oldest request in flight, which stays there.
+    /// The record of the oldest request in flight, which stays in flight.
     ///
     /// # Safety
-    /// The caller is the poller, and releases nothing while it looks.
+    /// The caller is the poller, and releases nothing while the record is borrowed.
     #[inline(always)]
     pub(super) unsafe fn oldest(&self) -> Option<&Record<'m>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that it is the poller.
         let oldest = unsafe { self.next()? };
         // SAFETY: in flight, so the poster does not write it until it is released.
         (self.poller.slot(oldest.counter)).with(|slot| Some(unsafe { &*slot }))
     }
 
-    /// Takes a located request, and passes over all before it, whose buffers go back to their slabs;
-    /// gives how many they are in all. Their slots stay the poller's until
-    /// [`release`](Self::release).
+    /// Takes a located request and retires all requests before it, whose buffers go back to their
+    /// slabs. Returns the record, and how many requests these are in all. Their slots stay with the
+    /// poller until [`release`](Self::release).
     ///
     /// # Safety
     /// The caller is the poller, and has taken nothing since it located the request.
@@ -355,45 +347,64 @@ impl<'m> Ledger<'m> {
         let Located {
             counter, retired, ..
         } = located;
-        // SAFETY: the caller's promise; what is older is taken care of below.
+        // SAFETY: the caller is the poller and has located the request; older requests are handled
+        // below.
         let record = unsafe { self.take_one(located) };
         let mut count = 1;
         if counter != retired {
             let slot = self.poller.slot(retired);
-            // SAFETY: the oldest in flight is a record's first slot, and the poster does not write it.
+            // SAFETY: the slot is the first one of the oldest request in flight, so the poster does
+            // not write it.
             let extra = slot.with(|slot| unsafe { record.extra.wrapping_sub((*slot).extra) });
             count += counter.wrapping_sub(retired).wrapping_sub(extra);
-            // Relaxed: the acquire by which the request was located has made it known.
+            // Relaxed: the Acquire that located the request has made it visible.
             let behind_block = self.poster.behind_block.load(Ordering::Relaxed);
             if behind_block.wrapping_sub(retired).wrapping_sub(1) < MAX_SLOTS {
-                // SAFETY: all these are in flight, as the one behind them is.
+                // SAFETY: all of these are in flight, since the located request behind them is.
                 unsafe { self.give_back(retired, counter) };
             }
         }
         (record, count)
     }
 
-    /// Gives the slots of a taken request, and of all before it, back to the poster.
+    /// Counters of the requests in flight before a located one, oldest first.
     ///
     /// # Safety
-    /// The caller is the poller, and `record` is what it took last.
+    /// The caller is the poller, and takes nothing meanwhile.
+    pub(super) unsafe fn before(&self, located: Located<'m>) -> impl Iterator<Item = u32> {
+        let mut at = located.retired;
+        core::iter::from_fn(move || {
+            let counter = at;
+            // SAFETY: in flight, since the located request behind it is.
+            let slots = (self.poller.slot(counter)).with(|slot| unsafe { (*slot).slots });
+            let is_before = located.counter.wrapping_sub(counter) as i32 > 0;
+            at = counter.wrapping_add(u32::from(slots.max(1)));
+            is_before.then_some(counter)
+        })
+    }
+
+    /// Returns the slots of a taken request, and of all before it, to the poster.
+    ///
+    /// # Safety
+    /// The caller is the poller, and `record` is the last one that it took.
     #[inline(always)]
     pub(super) unsafe fn release(&self, record: &Record<'m>) {
         let end = record.counter.wrapping_add(u32::from(record.slots));
-        // Release: partner of the poster's acquire in `retired`.
+        // Release: pairs with the Acquire in `retired`.
         self.poller.counter.store(end, Ordering::Release);
     }
 
-    /// Gives the blocks of the unsignalled requests from `from` up to `to` back to their slabs.
+    /// Returns the blocks of the unsignalled requests from `from` up to `to` to their slabs.
     ///
     /// # Safety
-    /// The caller is the poller, and all of them are in flight.
+    /// The caller is the poller, and all of these requests are in flight.
     #[inline(never)]
     unsafe fn give_back(&self, mut from: u32, to: u32) {
-        // Slots of a record are at least one, and at most what the poster staged.
+        // A record has at least one slot, and at most as many as the poster staged.
         while to.wrapping_sub(from) as i32 > 0 {
             let slots = self.poller.slot(from).with_mut(|slot| {
-                // SAFETY: the caller's promise; the block is dropped once, and None left behind.
+                // SAFETY: the caller is the poller and the request is in flight; the block is
+                // dropped once and `None` stored in its place.
                 unsafe {
                     drop((*slot).block.take());
                     (*slot).slots
@@ -403,21 +414,21 @@ impl<'m> Ledger<'m> {
         }
     }
 
-    /// Behind the last request that the device was told of.
+    /// Counter behind the last request that was rung.
     pub(super) fn posted(&self) -> u32 {
-        // Acquire: partner of the poster's release in `publish`.
+        // Acquire: pairs with the Release in `publish`.
         self.poster.side.counter.load(Ordering::Acquire)
     }
 
-    /// What was recorded at this counter, if nothing was recorded over it.
+    /// The request recorded at this counter, unless another was recorded over it.
     ///
     /// # Safety
-    /// The caller is poster and poller at once.
+    /// The caller is both poster and poller.
     pub(super) unsafe fn past(&self, counter: u32, standing: Standing) -> Option<Past> {
         self.poller.slot(counter).with(|slot| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller is both poster and poller, so nobody writes the slot.
             let record = unsafe { &*slot };
-            // A slot in which nothing was ever recorded counts none.
+            // An unused slot has `slots` 0.
             (record.counter == counter && record.slots != 0).then_some(Past {
                 wr_id: record.wr_id,
                 counter,
@@ -428,28 +439,34 @@ impl<'m> Ledger<'m> {
         })
     }
 
-    /// Ends this life of the queue: hands every request not yet told to `each`, oldest first, and
-    /// gives the counter at which the next life starts.
+    /// Ends this life of the queue: passes every request not yet reported to `each`, oldest first,
+    /// and returns the counter at which the next life starts. If `each` panics, the requests that
+    /// it was not passed are in flight, those only staged included.
     ///
     /// # Safety
-    /// The caller is poster and poller at once, and the device has stopped.
+    /// The caller is both poster and poller, and the device has stopped.
     pub(super) unsafe fn clear(&self, head: u32, mut each: impl FnMut(Unfinished<'m>)) -> u32 {
         let mut at = self.poller.counter.load(Ordering::Relaxed);
+        // Relaxed would suffice here and below: no other thread uses the ledger.
+        self.poster.side.counter.store(head, Ordering::Release);
         while at != head {
-            // SAFETY: the caller's promise; each record is read once, and its block taken.
+            // SAFETY: the caller is both poster and poller; each record is read once and its block
+            // taken.
             let (wr_id, block, slots) = self
                 .poller
                 .slot(at)
                 .with_mut(|slot| unsafe { ((*slot).wr_id, (*slot).block.take(), (*slot).slots) });
+            let counter = at;
+            at = at.wrapping_add(u32::from(slots.max(1)));
+            // Before the call, which may panic: the request must be reported only once.
+            self.poller.counter.store(at, Ordering::Release);
             each(Unfinished {
                 wr_id,
-                counter: at,
+                counter,
                 block,
             });
-            at = at.wrapping_add(u32::from(slots.max(1)));
         }
         let next = (head | 0xffff).wrapping_add(1);
-        // Relaxed would do: nobody else is there.
         self.poller.counter.store(next, Ordering::Release);
         self.poster.side.counter.store(next, Ordering::Release);
         next

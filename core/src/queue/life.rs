@@ -1,17 +1,17 @@
-//! Which entries of a ring still hold a request: what was posted in the present life of the queue, or,
-//! until something is, in the last one.
+//! Which entries of a ring still hold a request: those posted in the present life of the queue, or
+//! in the previous one as long as nothing is posted in the present one.
 
-/// The counters of two lives of a queue.
+/// The counters of the present and the previous life of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lives {
-    /// Where the present one began.
+    /// Where the present life began.
     born: u32,
-    /// Where the last one began and ended.
+    /// Where the previous life began and ended.
     last: (u32, u32),
 }
 
 impl Lives {
-    /// The next life begins at `born`; this one ended at `end`.
+    /// Starts the next life at `born`; this one ended at `end`.
     pub fn renew(&mut self, end: u32, born: u32) {
         // A life in which nothing was posted has overwritten nothing.
         if end != self.born {
@@ -20,8 +20,8 @@ impl Lives {
         self.born = born;
     }
 
-    /// How many counters from `counter` up to the end of its life, where the entry at it was not
-    /// overwritten yet: at most `capacity`. `None`: it was, or there was none.
+    /// Number of counters from `counter` up to the end of its life, at most `capacity`. `None`: the
+    /// entry at `counter` was overwritten, or there was none.
     pub fn left(&self, counter: u32, head: u32, capacity: u32) -> Option<u32> {
         let (born, end) = if head == self.born {
             self.last

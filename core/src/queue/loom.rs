@@ -1,7 +1,7 @@
-//! Models of what poster and pollers share, in every interleaving.
+//! Loom models of the state shared by the poster and the pollers, in every interleaving.
 
 use super::ledger::{Ledger, LedgerSlot, Record};
-use super::srq::{SharedRecvQueue, SrqLedger, SrqSlot};
+use super::srq::{Consumed, SharedRecvQueue, SrqLedger, SrqSlot};
 use super::srq_device::{Popped, SrqConsumer};
 use crate::port::DoorbellRecord;
 use crate::wqe::SrqRing;
@@ -12,7 +12,7 @@ use loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// A value and what it borrows, which goes after it.
+/// A value and the memory that it borrows, which is dropped after it.
 struct Owner<T, S> {
     value: Option<T>,
     slots: *mut S,
@@ -20,7 +20,7 @@ struct Owner<T, S> {
 
 // SAFETY: the pointer is only used when the owner is dropped.
 unsafe impl<T: Send, S> Send for Owner<T, S> {}
-// SAFETY: as above.
+// SAFETY: the pointer is only used when the owner is dropped.
 unsafe impl<T: Sync, S> Sync for Owner<T, S> {}
 
 impl<T, S> Owner<T, S> {
@@ -35,10 +35,10 @@ impl<T, S> Owner<T, S> {
     }
 
     /// # Safety
-    /// Not used when the owner is gone or moved.
+    /// The reference is not used after the owner is dropped or moved.
     unsafe fn get(&self) -> &'static T {
         let value = self.value.as_ref().expect("until it is dropped");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the owner outlives the reference.
         unsafe { &*core::ptr::from_ref(value) }
     }
 }
@@ -46,13 +46,13 @@ impl<T, S> Owner<T, S> {
 impl<T, S> Drop for Owner<T, S> {
     fn drop(&mut self) {
         self.value = None;
-        // SAFETY: from `Box::into_raw`; what borrowed it is gone.
+        // SAFETY: from `Box::into_raw`; the value that borrowed it is dropped.
         drop(unsafe { Box::from_raw(self.slots) });
     }
 }
 
 fn post(ledger: &Ledger<'_>, counter: u32, publish: bool) {
-    // SAFETY: the models have one poster, which keeps to the capacity.
+    // SAFETY: the models have one poster, which respects the capacity.
     unsafe {
         ledger.record(Record {
             wr_id: u64::from(counter) + 10,
@@ -68,7 +68,7 @@ fn post(ledger: &Ledger<'_>, counter: u32, publish: bool) {
     }
 }
 
-/// What a poller finds at `counter`, and how many that retires.
+/// Polls a completion with `counter`; returns the `wr_id`, and how many requests it retires.
 fn poll(ledger: &Ledger<'_>, counter: u16) -> Option<(u64, u32)> {
     // SAFETY: the models have one poller.
     unsafe {
@@ -79,14 +79,14 @@ fn poll(ledger: &Ledger<'_>, counter: u16) -> Option<(u64, u32)> {
     }
 }
 
-/// The poster goes on over slots that the poller gives back; the poller reads whole records only.
+/// The poster reuses slots that the poller releases; the poller reads only complete records.
 #[test]
 fn loom_ledger_hands_records_over_and_slots_back() {
     loom::model(|| {
         let slots = [LedgerSlot::default(), LedgerSlot::default()];
         let owner = Owner::new(slots, |slots| Ledger::new(slots, 1).expect("two slots"));
         let owner = Arc::new(owner);
-        // SAFETY: the owner lives on in this model.
+        // SAFETY: the owner outlives the reference in this model.
         let ledger = unsafe { owner.get() };
         let poller = {
             let owner = owner.clone();
@@ -94,7 +94,7 @@ fn loom_ledger_hands_records_over_and_slots_back() {
                 // SAFETY: the thread holds the owner.
                 let ledger = unsafe { owner.get() };
                 let mut told = Vec::new();
-                // The second is unsignalled; the third stands in the slot of the first.
+                // The second request is unsignalled; the third is in the slot of the first.
                 for counter in [0, 2, 0] {
                     told.extend(poll(ledger, counter));
                 }
@@ -110,7 +110,7 @@ fn loom_ledger_hands_records_over_and_slots_back() {
             head = 3;
         }
         let mut told = poller.join().expect("no panic");
-        // What the poller missed.
+        // Completions that the poller missed.
         for counter in 0..head {
             told.extend(poll(ledger, counter as u16));
         }
@@ -123,7 +123,7 @@ fn loom_ledger_hands_records_over_and_slots_back() {
     });
 }
 
-/// A receive queue's poller takes the oldest, by its order alone.
+/// The poller of a receive queue takes the oldest request, without a counter.
 #[test]
 fn loom_ledger_gives_the_oldest_in_order() {
     loom::model(|| {
@@ -143,10 +143,10 @@ fn loom_ledger_gives_the_oldest_in_order() {
                 posted
             })
         };
-        // SAFETY: the owner lives on in this model.
+        // SAFETY: the owner outlives the reference in this model.
         let ledger = unsafe { owner.get() };
         let take = || {
-            // SAFETY: the only poller.
+            // SAFETY: this is the only poller.
             unsafe {
                 let counter = ledger.next()?;
                 let (record, _) = ledger.take(counter);
@@ -184,12 +184,12 @@ fn shared() -> (Arc<Shared>, SharedRecvQueue<'static>) {
     );
     let owner = Owner::new(slots, |(entries, slots, record)| {
         let memory = NonNull::from(&mut entries.0).cast();
-        // SAFETY: the entries live as long as the owner, and nobody else uses them.
+        // SAFETY: the entries live as long as the owner, and nothing else uses them.
         let ring = unsafe { SrqRing::new(memory, 4, 32) }.expect("sizes");
         (SrqLedger::new(ring, slots).expect("four slots"), &*record)
     });
     let owner = Arc::new(owner);
-    // SAFETY: the models keep the owner as long as the queue, and it stays where it is.
+    // SAFETY: the models keep the owner as long as the queue, and do not move it.
     let (ledger, record) = unsafe { owner.get() };
     // SAFETY: the only queue on the ledger.
     let queue = unsafe { SharedRecvQueue::new(ledger, record) }.expect("four entries");
@@ -202,17 +202,17 @@ fn receive(queue: &mut SharedRecvQueue<'_>, wr_id: u64) -> bool {
         length: 1,
         lkey: 1,
     };
-    // SAFETY: no device writes there.
+    // SAFETY: no device writes to this memory.
     unsafe { queue.post(wr_id, &[sge]) }.is_ok()
 }
 
-/// A poller that is told of these slots, rightly or not: the requests that it takes.
+/// A poller of completions for these slots, correct or not; returns the requests that it retires.
 fn poller<const N: usize>(owner: &Arc<Shared>, slots: [u16; N]) -> thread::JoinHandle<Vec<u64>> {
     let owner = owner.clone();
     thread::spawn(move || {
         // SAFETY: the thread holds the owner.
         let (ledger, _) = unsafe { owner.get() };
-        let told = slots.map(|slot| ledger.retire(slot, |_| ()));
+        let told = slots.map(|slot| ledger.locate(slot).map(Consumed::release));
         told.into_iter()
             .flatten()
             .map(|(wr_id, ..)| wr_id)
@@ -220,15 +220,15 @@ fn poller<const N: usize>(owner: &Arc<Shared>, slots: [u16; N]) -> thread::JoinH
     })
 }
 
-/// Two pollers give slots back while the poster collects them: each request is told once, no slot is
-/// lost, and none is given out twice.
+/// Two pollers return slots while the poster collects them: each request is reported once, no slot
+/// is lost, and none is posted twice.
 #[test]
 fn loom_srq_slots_come_back_from_two_pollers() {
     loom::model(|| {
         let (owner, mut queue) = shared();
         let mut posted = (0..3).filter(|wr_id| receive(&mut queue, *wr_id)).count() as u64;
         assert_eq!(posted, 3);
-        // Both are told of slot 0, one of them wrongly.
+        // Both complete slot 0, one of them wrongly.
         let (a, b) = (poller(&owner, [0, 1]), poller(&owner, [0, 2]));
         posted += u64::from(receive(&mut queue, posted));
         let mut told = a.join().expect("no panic");
@@ -237,17 +237,18 @@ fn loom_srq_slots_come_back_from_two_pollers() {
             posted += 1;
         }
         assert_eq!(posted, 3 + told.len() as u64, "slots were lost");
-        // SAFETY: the owner lives on in this model.
+        // SAFETY: the owner outlives the reference in this model.
         let (ledger, _) = unsafe { owner.get() };
-        let late = (0..4).filter_map(|slot| ledger.retire(slot, |_| ()));
+        let late = (0..4).filter_map(|slot| ledger.locate(slot).map(Consumed::release));
         told.extend(late.map(|(wr_id, ..)| wr_id));
         told.sort_unstable();
         assert!(told.iter().copied().eq(0..posted), "{told:?} of {posted}");
     });
 }
 
-/// A device tells of a slot that is just being posted: nothing, or the whole request. (What the slot
-/// says after that is not asked: loom lets a store be followed by an exchange that did not see it.)
+/// A device completes a slot that is just being posted: the poller finds nothing, or the whole
+/// request. (The state of the slot after that is not checked: loom allows a store to be followed by
+/// an exchange that did not see it.)
 #[test]
 fn loom_srq_tells_a_whole_request() {
     loom::model(|| {
@@ -259,7 +260,7 @@ fn loom_srq_tells_a_whole_request() {
     });
 }
 
-/// A device's thread: takes an entry, and completes it.
+/// A thread of the device: consumes an entry, and completes it.
 fn popper(
     owner: &Arc<Shared>,
     device: &Arc<SrqConsumer<'static>>,
@@ -272,17 +273,18 @@ fn popper(
     })
 }
 
-/// Completes what was taken; panics when it was not posted, or is somebody else's too.
+/// Completes a consumed entry; panics when it was not posted, or was consumed by another thread
+/// too.
 fn complete(ledger: &SrqLedger<'_>, device: &SrqConsumer<'_>, popped: Popped) -> (u64, bool) {
-    // SAFETY: taken, and not given back yet.
+    // SAFETY: consumed, and not returned yet.
     let sge = unsafe { device.ring().read(popped.index.into()).next() };
-    let (wr_id, ..) = ledger.retire(popped.index, |_| ()).expect("taken once");
+    let (wr_id, _) = (ledger.locate(popped.index).map(Consumed::release)).expect("taken once");
     assert_eq!(sge.map(|sge| sge.addr), Some(wr_id), "another request's");
     (wr_id, popped.limit_reached)
 }
 
-/// Two threads take entries while the poster links those given back behind the tail, and posts them
-/// again: no entry is taken twice, none is lost, and the limit is reported once.
+/// Two threads consume entries while the poster links the returned ones behind the tail and posts
+/// them again: no entry is consumed twice, none is lost, and the limit is reported once.
 #[test]
 fn loom_srq_entries_are_taken_once() {
     loom::model(|| {
@@ -294,7 +296,7 @@ fn loom_srq_entries_are_taken_once() {
         queue.ring();
         device.set_limit(2);
         let (a, b) = (popper(&owner, &device), popper(&owner, &device));
-        // Where something has come back this is the second round of an entry.
+        // Where a slot was returned already, this is the second round of an entry.
         posted += u64::from(receive(&mut queue, posted));
         queue.ring();
         let told = [a, b].map(|thread| thread.join().expect("no panic"));

@@ -1,8 +1,12 @@
-//! How completion entries name the queue pair that they tell of.
+//! How CQEs identify their queue pair.
 //!
-//! The device is given a user index with a queue pair where the program makes it by itself; a driver's
-//! library gives an index of its own, and tells nobody which. There the queue pair's number is what is
-//! known on both sides.
+//! Where the program creates the queue pair itself, it passes the device a user index with it. A
+//! driver's library passes a user index of its own, which it does not publish; the queue pair
+//! number is then what both sides know.
+//!
+//! A device may assign the number of a destroyed queue pair to a new one while completions of the
+//! old one are still to be polled. Attaching the new one then fails with
+//! [`AttachError::NumberTaken`]; the provider sets it aside and creates another.
 
 use super::attach::{Attach, AttachError, UserIndex};
 use crate::cqe::Cqe64;
@@ -11,30 +15,34 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// How entries name queue pairs. Sealed.
+/// How CQEs identify queue pairs. Sealed.
 pub trait Naming: sealed::Sealed {
-    /// What an entry calls its queue pair.
+    /// The name of the queue pair in a CQE.
     #[doc(hidden)]
     fn name(cqe: &Cqe64) -> u32;
 
-    /// The same, in the order of the entry's bytes, to be compared.
+    /// The same in the byte order of the CQE, for comparisons.
     #[doc(hidden)]
     fn raw_name(cqe: &Cqe64) -> u32;
 
-    /// The slot of what is called so; any other number when nothing is.
+    /// The slot with this name; some other number when there is none.
     #[doc(hidden)]
     fn slot(&self, name: u32) -> usize;
 
-    /// What entries will call what is attached under `index`.
+    /// The name in CQEs of the queues attached under `index`.
     #[doc(hidden)]
     fn admit(&mut self, index: UserIndex, queues: &Attach<'_>) -> Result<u32, AttachError>;
 
-    /// Nothing is called so any more.
+    /// The new name in CQEs of the queues with the name `name`, when their index becomes `index`.
+    #[doc(hidden)]
+    fn renew(&mut self, name: u32, index: UserIndex) -> u32;
+
+    /// Removes a name.
     #[doc(hidden)]
     fn forget(&mut self, name: u32);
 }
 
-/// By the user index that the completion queue gave.
+/// By the user index that the completion queue assigned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByUserIndex;
 
@@ -60,17 +68,21 @@ impl Naming for ByUserIndex {
         Ok(index.get())
     }
 
+    fn renew(&mut self, _: u32, index: UserIndex) -> u32 {
+        index.get()
+    }
+
     fn forget(&mut self, _: u32) {}
 }
 
-/// A place of the table of [`ByQpNum`]. Created by [`Default`] in memory that the caller gives.
+/// An entry of the table of [`ByQpNum`]. Created by [`Default`] in memory that the caller provides.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberSlot {
     qp_num: u32,
     slot: u32,
 }
 
-/// No number: they have 24 bits.
+/// A free entry: queue pair numbers have 24 bits.
 const FREE: u32 = u32::MAX;
 
 impl Default for NumberSlot {
@@ -82,10 +94,11 @@ impl Default for NumberSlot {
     }
 }
 
-/// By the queue pair's number.
+/// By the queue pair number.
 ///
-/// A hash table with linear probing, half empty at the least. Devices count numbers up, so that the
-/// first place looked at is nearly always the right one: one line more is read than by user index.
+/// A hash table with linear probing, at least half empty. Devices assign ascending numbers, so that
+/// the first probe is nearly always the right one: this reads one cache line more than the user
+/// index.
 #[derive(Debug)]
 pub struct ByQpNum<'m> {
     table: &'m mut [NumberSlot],
@@ -93,20 +106,20 @@ pub struct ByQpNum<'m> {
 }
 
 impl<'m> ByQpNum<'m> {
-    /// Over a table of places that are free. `None` unless they are a power of two, and at least two.
-    /// Half as many queue pairs can be attached.
+    /// Creates it over a table of free entries. `None` unless their number is a power of two and at
+    /// least two. At most half as many queue pairs can be attached.
     pub fn new(table: &'m mut [NumberSlot]) -> Option<Self> {
         (table.len() >= 2 && table.len().is_power_of_two()).then_some(Self { table, used: 0 })
     }
 
-    /// Where `qp_num` is, or the free place where it would be.
+    /// The index of `qp_num`, or of the free entry where it would be.
     #[inline(always)]
     fn find(&self, qp_num: u32) -> usize {
         let mask = self.table.len() - 1;
         let mut at = qp_num as usize & mask;
-        // Ends: half of the places are free.
+        // The loop ends: at least half of the entries are free.
         loop {
-            // SAFETY: there are a power of two of places, so that the mask keeps within them.
+            // SAFETY: the table length is a power of two, so the mask keeps the index within it.
             let there = unsafe { self.table.get_unchecked(at) }.qp_num;
             if there == qp_num || there == FREE {
                 return at;
@@ -131,7 +144,7 @@ impl Naming for ByQpNum<'_> {
 
     #[inline(always)]
     fn slot(&self, name: u32) -> usize {
-        // SAFETY: `find` gives a place within the table.
+        // SAFETY: `find` returns an index within the table.
         unsafe { self.table.get_unchecked(self.find(name)) }.slot as usize
     }
 
@@ -153,6 +166,10 @@ impl Naming for ByQpNum<'_> {
         Ok(qp_num)
     }
 
+    fn renew(&mut self, name: u32, _: UserIndex) -> u32 {
+        name
+    }
+
     fn forget(&mut self, name: u32) {
         let mask = self.table.len() - 1;
         let mut gap = self.find(name);
@@ -160,7 +177,7 @@ impl Naming for ByQpNum<'_> {
             return;
         }
         self.used -= 1;
-        // What probing passed over the gap for moves into it (Knuth, vol. 3, 6.4, algorithm R).
+        // Entries whose probing passed over the gap move into it (Knuth, vol. 3, 6.4, algorithm R).
         let mut at = gap;
         loop {
             at = (at + 1) & mask;

@@ -1,4 +1,4 @@
-//! The posting half of a receive queue.
+//! The posting side of a receive queue.
 
 use super::completion::Unfinished;
 use super::error::{PostError, Rejected};
@@ -9,10 +9,10 @@ use crate::slab::Block;
 use crate::wqe::RecvRing;
 use crate::wr::{Sge, WcOpcode};
 
-/// The posting half of a queue pair's own receive queue.
+/// The posting side of a queue pair's own receive queue.
 ///
-/// Posting is refused until [`set_postable`](Self::set_postable) says that the queue pair's state
-/// allows it.
+/// Posts are refused until [`set_postable`](Self::set_postable) is called with `true`, once the
+/// state of the queue pair allows them.
 #[derive(Debug)]
 pub struct RecvQueue<'m, D: RecvDoorbell> {
     ring: RecvRing<'m>,
@@ -20,7 +20,7 @@ pub struct RecvQueue<'m, D: RecvDoorbell> {
     doorbell: D,
     head: u32,
     rung: u32,
-    /// Elements of the last entry.
+    /// Scatter/gather elements of the last entry.
     last_sges: u32,
     limit: u32,
     refusal: Option<PostError>,
@@ -28,11 +28,13 @@ pub struct RecvQueue<'m, D: RecvDoorbell> {
 }
 
 impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
-    /// A queue in its first life; `None` when the ledger's size differs from the ring's.
+    /// Creates a queue with all counters at zero. `None` when the ledger's size differs from the
+    /// ring's.
     ///
     /// # Safety
-    /// This is the only queue on the ring, and the only poster of the ledger. The
-    /// device reads posted entries only, in order, and writes a completion entry for each.
+    /// This is the only queue on the ring and the only poster of the ledger; nothing else rings
+    /// this doorbell or writes its doorbell record. The device reads only posted entries, in order,
+    /// and writes one CQE for each.
     pub unsafe fn new(ring: RecvRing<'m>, ledger: &'m Ledger<'m>, doorbell: D) -> Option<Self> {
         (ledger.slots() == ring.count()).then_some(Self {
             ring,
@@ -47,18 +49,18 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         })
     }
 
-    /// Scatter/gather elements of one request.
+    /// Most scatter/gather elements in one request.
     #[inline(always)]
     pub fn max_sge(&self) -> u32 {
         self.ring.max_sge()
     }
 
-    /// Requests that can be in flight.
+    /// Most requests that can be in flight.
     pub fn slots(&self) -> u32 {
         self.ledger.capacity()
     }
 
-    /// Requests that were rung and not told yet.
+    /// Requests that were rung and are not reported yet.
     pub fn in_flight(&self) -> u32 {
         self.ledger.in_flight()
     }
@@ -68,17 +70,17 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         self.head
     }
 
-    /// Requests that can be staged before something has to complete.
+    /// Requests that can be staged before one has to complete.
     pub fn free(&self) -> u32 {
         self.ledger.capacity() - self.head.wrapping_sub(self.ledger.retired())
     }
 
-    /// What is known of its requests.
+    /// The ledger and the ring of its requests.
     pub(super) fn recorded(&self) -> (&'m Ledger<'m>, RecvRing<'m>) {
         (self.ledger, self.ring)
     }
 
-    /// Allows or forbids posting: to be called at each change of the queue pair's state.
+    /// Allows or forbids posting. Call it at each change of the queue pair's state.
     pub fn set_postable(&mut self, postable: bool) {
         if self.refusal != Some(PostError::NoRecvQueue) {
             self.refusal = (!postable).then_some(PostError::WrongState);
@@ -86,55 +88,69 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         self.limit = self.head;
     }
 
-    /// Refuses every post from here on: the queue pair does not receive by a queue of its own.
+    /// Refuses every post from here on: the queue pair has no receive queue of its own.
     pub fn set_absent(&mut self) {
         self.refusal = Some(PostError::NoRecvQueue);
         self.limit = self.head;
     }
 
-    /// Ends this life of the queue, as [`SendQueue::clear`](super::SendQueue::clear).
+    /// Ends this life of the queue, like [`SendQueue::clear`](super::SendQueue::clear).
+    ///
+    /// # Panics
+    /// When `each` panics, with the state that [`SendQueue::clear`](super::SendQueue::clear)
+    /// describes.
     ///
     /// # Safety
-    /// As there.
+    /// The requirements of [`SendQueue::clear`](super::SendQueue::clear).
     pub unsafe fn clear(&mut self, each: impl FnMut(Unfinished<'m>)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the device has stopped and that nobody polls.
         unsafe { self.abandon(each) };
-        self.doorbell.ring(&StagedReceives {
+        let none = StagedReceives {
             counter: self.head,
             count: 0,
             sges: 0,
-        });
+        };
+        // SAFETY: nothing is in flight, and the device has stopped.
+        unsafe { self.doorbell.ring(&none) };
     }
 
-    /// As [`clear`](Self::clear), of a queue pair that is destroyed: there is no life to come, and
-    /// nobody to tell of it.
+    /// Ends the queue like [`clear`](Self::clear), for a queue pair that is destroyed: does not
+    /// ring the doorbell, because no new life follows.
+    ///
+    /// # Panics
+    /// When `each` panics, like [`clear`](Self::clear).
     ///
     /// # Safety
-    /// As there.
+    /// The requirements of [`clear`](Self::clear).
     pub unsafe fn abandon(&mut self, each: impl FnMut(Unfinished<'m>)) {
         let end = self.head;
-        // SAFETY: poster by `&mut self`, poller by the caller's promise.
+        // Nothing is left to ring.
+        self.rung = end;
+        self.set_postable(false);
+        // SAFETY: `&mut self` makes this the poster; the caller guarantees that nobody polls.
         self.head = unsafe { self.ledger.clear(end, each) };
         self.lives.renew(end, self.head);
         self.rung = self.head;
+        // Again, so that `limit` equals the new `head`.
         self.set_postable(false);
     }
 
-    /// The memory of a receive that was posted earlier, by its counter
-    /// ([`Failure::counter`](super::Failure), [`Unfinished`]), to post it again. An entry stays in the
-    /// ring until it is overwritten: as long as nothing is posted every receive that was in flight can
-    /// be read, before [`clear`](Self::clear) and after it. `None`: it is not there any more.
+    /// Returns the scatter/gather elements of a receive that was posted earlier, by its counter
+    /// ([`Failure::counter`](super::Failure), [`Unfinished`]), so that it can be posted again. An
+    /// entry stays in the ring until it is overwritten: as long as nothing is posted, every receive
+    /// that was in flight can be read, before [`clear`](Self::clear) and after it. `None`: the
+    /// entry is overwritten.
     pub fn entry(&self, counter: u32) -> Option<impl Iterator<Item = Sge>> {
         self.lives.left(counter, self.head, self.ring.count())?;
-        // SAFETY: posted, as its life has it; `&self` keeps the poster from writing while the ring is
-        // read, and the elements are copied.
+        // SAFETY: `lives` says that this counter was posted; `&self` keeps the poster from writing
+        // while the ring is read, and the elements are copied.
         Some(unsafe { self.ring.read(counter) })
     }
 
-    /// Stages a receive into a whole block, which comes back with the completion.
+    /// Stages a receive into a whole block, which the completion returns.
     ///
     /// # Errors
-    /// [`Rejected`], with the block.
+    /// [`Rejected`], which returns the block.
     #[inline(always)]
     pub fn post_block(&mut self, wr_id: u64, block: Block<'m>) -> Result<(), Rejected<Block<'m>>> {
         let sge = Sge {
@@ -143,8 +159,8 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
             lkey: block.lkey(),
         };
         match self.reserve() {
-            // SAFETY: reserved; the ledger holds the block while the device may write to it. One
-            // element of a block's size always fits.
+            // SAFETY: `reserve` found room; the ledger holds the block while the device may write
+            // to it. One element of a block's size always fits.
             Ok(()) => unsafe {
                 let head = self.head;
                 let written = self.ring.write(head, &[sge]);
@@ -156,18 +172,20 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         }
     }
 
-    /// Stages a receive. This is the raw path, [`post_block`](Self::post_block) the safe one.
+    /// Stages a receive. The memory is the caller's responsibility;
+    /// [`post_block`](Self::post_block) is the safe variant.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was staged.
+    /// [`PostError`]; nothing was staged then.
     ///
     /// # Safety
-    /// The memory that `sges` point to stays valid, and is not touched by the program until the
-    /// request is told.
+    /// The memory that `sges` refer to stays valid, and the program does not touch it until the
+    /// request is reported.
     #[inline(always)]
     pub unsafe fn post(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         self.reserve()?;
-        // SAFETY: reserved; the memory is the caller's promise.
+        // SAFETY: `reserve` found room; the caller guarantees that the memory stays valid until the
+        // request is reported.
         unsafe {
             let head = self.head;
             let sges = self.ring.write(head, sges)?;
@@ -198,10 +216,10 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     }
 
     /// # Safety
-    /// `reserve` has said yes and the entry is written, at `head`, with so many elements.
+    /// `reserve` has succeeded, and the entry at `head` is written with `sges` elements.
     #[inline(always)]
     unsafe fn record(&mut self, head: u32, wr_id: u64, block: Option<Block<'m>>, sges: u32) {
-        // SAFETY: only poster by `&mut self`; the slot is free.
+        // SAFETY: `&mut self` makes this the only poster; the slot is free.
         unsafe {
             self.ledger.record(Record {
                 wr_id,
@@ -216,10 +234,10 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         self.last_sges = sges;
     }
 
-    /// Makes everything staged known to the device.
+    /// Rings the doorbell for everything staged.
     #[inline(always)]
     pub fn ring(&mut self) {
-        // As the send queue: looked at before others can see the receives.
+        // Read before the receives are published, like in the send queue.
         let staged = StagedReceives {
             counter: self.head,
             count: self.head.wrapping_sub(self.rung),
@@ -228,7 +246,8 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         if staged.count != 0 {
             self.rung = staged.counter;
             self.ledger.publish(staged.counter);
-            self.doorbell.ring(&staged);
+            // SAFETY: these receives are staged and in the ledger.
+            unsafe { self.doorbell.ring(&staged) };
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The posting half of a send queue.
+//! The posting side of a send queue.
 
 mod list;
 mod repost;
@@ -20,14 +20,14 @@ use core::marker::PhantomData;
 
 const SEGMENTS_PER_BLOCK: u32 = (BASIC_BLOCK / SEGMENT) as u32;
 
-/// Segments that an entry's 6-bit size can name.
+/// Largest number of 16-byte segments that the 6-bit size field of a WQE can hold.
 const MAX_DS: usize = 63;
 
-/// How entries are flagged, by the lowest bits of [`SendFlags`]: all but INLINE, which is a matter of the
-/// payload.
+/// The `fm_ce_se` byte for each combination of the lowest bits of [`SendFlags`]. INLINE is not
+/// among them: it depends on the payload.
 type Marks = [u8; SendFlags::INLINE.bits() as usize];
 
-/// `unsignaled`: of requests that ask for no completion.
+/// `unsignaled`: the byte of requests that ask for no completion.
 const fn marks(unsignaled: u8) -> Marks {
     let mut marks = [0; size_of::<Marks>()];
     let mut bits = 0;
@@ -49,44 +49,44 @@ const fn marks(unsignaled: u8) -> Marks {
     marks
 }
 
-/// What a send queue is made of.
+/// The parts of a send queue.
 #[derive(Debug)]
 pub struct SendQueueInit<'m, D> {
-    /// Its memory.
+    /// The memory of its WQEs.
     pub ring: SendRing<'m>,
     /// Its ledger, with as many slots as the ring has blocks.
     pub ledger: &'m Ledger<'m>,
-    /// How the device is told.
+    /// How the device is notified.
     pub doorbell: D,
-    /// Scatter/gather elements of one request.
+    /// Most scatter/gather elements in one request.
     pub max_sge: u32,
-    /// Inline bytes of one request.
+    /// Most inline bytes in one request.
     pub max_inline: u32,
-    /// Every request completes with an entry, signalled or not.
+    /// Every request generates a CQE, signalled or not.
     pub signal_all: bool,
 }
 
-/// The posting half of a send queue on transport `T`.
+/// The posting side of a send queue on transport `T`.
 ///
-/// Posting is refused until [`set_postable`](Self::set_postable) says that the queue pair's state
-/// allows it.
+/// Posts are refused until [`set_postable`](Self::set_postable) is called with `true`, once the
+/// state of the queue pair allows them.
 #[derive(Debug)]
 pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     ring: SendRing<'m>,
     ledger: &'m Ledger<'m>,
     /// Counter of the next entry.
     head: u32,
-    /// `head` may not pass this; equal to it while posting is not allowed.
+    /// `head` may not pass this counter. Equal to `head` while posting is not allowed.
     limit: u32,
-    /// Requests staged and not rung.
+    /// Requests staged since the doorbell was last rung.
     staged: u32,
-    /// Basic blocks that all requests took beside the first one of each.
+    /// Basic blocks that all requests so far took in addition to their first one.
     extra: u32,
-    /// The last one.
+    /// The last entry staged.
     last: LastEntry,
     limits: PayloadLimits,
     next_fence: u8,
-    /// How an entry is flagged, by its request's flags.
+    /// The `fm_ce_se` byte of an entry, indexed by the flags of its request.
     marks: Marks,
     postable: bool,
     lives: Lives,
@@ -95,12 +95,13 @@ pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
 }
 
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
-    /// A queue in its first life. `None` when the ledger's size differs from the ring's, or an entry
-    /// with `max_sge` elements or `max_inline` bytes would be longer than the format can say or
-    /// than what can be in flight.
+    /// Creates a queue with all counters at zero. `None` when the ledger's size differs from the
+    /// ring's, or when an entry with `max_sge` elements or `max_inline` bytes would be longer than
+    /// the format allows or than the blocks that can be in flight.
     ///
     /// # Safety
-    /// This is the only queue on the ring, and the only poster of the ledger.
+    /// This is the only queue on the ring and the only poster of the ledger. Nothing else rings
+    /// this doorbell or writes its doorbell record.
     pub unsafe fn new(init: SendQueueInit<'m, D>) -> Option<Self> {
         let SendQueueInit {
             ring,
@@ -133,11 +134,11 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         })
     }
 
-    /// Bytes of the longest entry that a request of these limits makes.
+    /// Bytes of the longest entry that a request within these limits takes.
     pub const fn longest_entry(max_sge: u32, max_inline: u32) -> usize {
         let sges = max_sge as usize * SEGMENT;
         let inline = (max_inline as usize + 4).next_multiple_of(SEGMENT);
-        // Requests with registration work carry no payload.
+        // Requests that do registration work carry no payload.
         SEGMENT + T::SEGMENTS + T::LONGEST_OPERATION + if sges > inline { sges } else { inline }
     }
 
@@ -153,18 +154,18 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.ledger.qp_num()
     }
 
-    /// Basic blocks that can be staged before something has to complete.
+    /// Basic blocks that can be staged before a request has to complete.
     pub fn free_blocks(&self) -> u32 {
         let in_flight = self.head.wrapping_sub(self.ledger.retired());
         self.ledger.capacity() - in_flight
     }
 
-    /// Basic blocks that can be in flight.
+    /// Most basic blocks that can be in flight.
     pub fn slots(&self) -> u32 {
         self.ledger.capacity()
     }
 
-    /// Basic blocks of what was rung and not told yet.
+    /// Basic blocks of the requests that were rung and are not reported yet.
     pub fn in_flight(&self) -> u32 {
         self.ledger.in_flight()
     }
@@ -175,7 +176,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.head
     }
 
-    /// Counter behind the last entry that the device was told of.
+    /// Counter behind the last entry for which the doorbell was rung.
     pub fn rung(&self) -> u32 {
         self.ledger.posted()
     }
@@ -186,7 +187,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         self.staged
     }
 
-    /// What is known of its requests.
+    /// The ledger and the ring of its requests.
     pub(super) fn recorded(&self) -> (&'m Ledger<'m>, SendRing<'m>) {
         (self.ledger, self.ring)
     }
@@ -196,53 +197,61 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         &self.doorbell
     }
 
-    /// Allows or forbids posting: to be called at each change of the queue pair's state.
+    /// Allows or forbids posting. Call it at each change of the queue pair's state.
     pub fn set_postable(&mut self, postable: bool) {
         self.postable = postable;
         self.limit = self.head;
     }
 
-    /// Unsignalled requests that are flushed make no completion entry from here on, but for the last of
-    /// those that are rung together: its completion tells of those before it. Without effect where every
-    /// request completes with an entry.
+    /// From here on, unsignalled requests that are flushed generate no CQE, except for the last of
+    /// those rung together: its completion also reports those before it. Has no effect where every
+    /// request generates a CQE.
     ///
-    /// A completion that says "flushed" then tells no more of the unsignalled requests before it than that
-    /// none of them failed: they were flushed, or executed while nothing had failed yet.
+    /// A completion with a flush error then says of the unsignalled requests before it only that
+    /// none of them failed: each was flushed, or executed before the first failure.
     pub fn suppress_flush(&mut self) {
         if self.marks == marks(0) {
             self.marks = marks(fm_ce_se::NO_FLUSH);
         }
     }
 
-    /// The last entry is to tell of the requests rung with it, should they be flushed.
+    /// Clears `NO_FLUSH` of the last entry, so that its completion reports the requests rung with
+    /// it if they are flushed.
     #[cold]
     fn end_suppressed(&mut self) {
         self.last.fm_ce_se &= !fm_ce_se::NO_FLUSH;
-        // SAFETY: only poster by `&mut self`; staged, and not rung.
+        // SAFETY: `&mut self` makes this the only poster; the entry is staged and not rung.
         unsafe { set_fm_ce_se(&self.ring, self.last.counter, self.last.fm_ce_se) };
     }
 
-    /// Ends this life of the queue, after the queue pair has gone to RESET: every request not yet
-    /// told goes to `each` with its buffer, oldest first. Posting is refused from here on.
+    /// Ends this life of the queue after the queue pair has gone to RESET: passes every request not
+    /// yet reported to `each` with its buffer, oldest first. Posts are refused from here on.
+    ///
+    /// # Panics
+    /// When `each` panics. This life of the queue has not ended then, and the requests that were
+    /// not passed to `each` are still in flight: call this again.
     ///
     /// # Safety
-    /// The device has stopped, and nobody polls the completion queue meanwhile; its entries of this
-    /// queue are purged before it is polled again.
+    /// The device has stopped and reads nothing from the queue before this function has returned
+    /// without a panic. Nobody polls the completion queue meanwhile, and its CQEs of this queue are
+    /// purged before it is polled again.
     pub unsafe fn clear(&mut self, each: impl FnMut(Unfinished<'m>)) {
-        let end = self.head;
-        // SAFETY: poster by `&mut self`, poller by the caller's promise.
-        self.head = unsafe { self.ledger.clear(end, each) };
-        self.lives.renew(end, self.head);
         self.staged = 0;
         self.next_fence = 0;
         self.set_postable(false);
+        let end = self.head;
+        // SAFETY: `&mut self` makes this the poster; the caller guarantees that nobody polls.
+        self.head = unsafe { self.ledger.clear(end, each) };
+        self.lives.renew(end, self.head);
+        // Again, so that `limit` equals the new `head`.
+        self.set_postable(false);
     }
 
-    /// Stages a request that carries its bytes, or has none. The memory of `payload` is free again
-    /// when this returns.
+    /// Stages a request that carries its bytes inline, or has none. The memory of `payload` may be
+    /// reused when this returns.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was staged.
+    /// [`PostError`]; nothing was staged then.
     #[inline(always)]
     pub fn post_inline<O: Operation>(
         &mut self,
@@ -255,14 +264,14 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     where
         T: Supports<O>,
     {
-        // SAFETY: an inline entry names no local memory.
+        // SAFETY: an inline entry refers to no local memory.
         unsafe { self.post(wr_id, address, operation, Inline(payload), flags) }
     }
 
-    /// Stages a request without data: a NOP, an invalidation, an empty SEND or WRITE.
+    /// Stages a request without data: a NOP, an invalidation, an empty SEND or RDMA WRITE.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was staged.
+    /// [`PostError`]; nothing was staged then.
     #[inline(always)]
     pub fn post_empty<O: Operation>(
         &mut self,
@@ -274,15 +283,16 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     where
         T: Supports<O>,
     {
-        // SAFETY: the entry names no local memory.
+        // SAFETY: the entry refers to no local memory.
         unsafe { self.post(wr_id, address, operation, NoPayload, flags) }
     }
 
-    /// Stages a request on the first `length` bytes of a block, which comes back with the completion
-    /// (or goes back to its slab when a later completion retires an unsignalled request).
+    /// Stages a request on the first `length` bytes of a block. The completion returns the block;
+    /// if the request is unsignalled and a later completion retires it, the block goes back to its
+    /// slab.
     ///
     /// # Errors
-    /// [`Rejected`], with the block.
+    /// [`Rejected`], which returns the block.
     #[inline(always)]
     pub fn post_block<O: Operation>(
         &mut self,
@@ -312,7 +322,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             Ok(()) => Some(block),
             Err(error) => return Err(Rejected { error, block }),
         };
-        // SAFETY: reserved; the block's memory stays untouched while the ledger holds it.
+        // SAFETY: `reserve` found room; the block's memory stays untouched while the ledger holds
+        // the block.
         unsafe {
             let request = SendRequest {
                 wr_id,
@@ -326,17 +337,18 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         Ok(())
     }
 
-    /// Stages a request. This is the raw path; [`post_inline`](Self::post_inline),
-    /// [`post_block`](Self::post_block) and [`post_empty`](Self::post_empty) are the safe ones.
+    /// Stages a request. The memory is the caller's responsibility;
+    /// [`post_inline`](Self::post_inline), [`post_block`](Self::post_block) and
+    /// [`post_empty`](Self::post_empty) are the safe variants.
     ///
-    /// Cost: writes the entry (one cache line up to 64 bytes) and half a line of ledger.
+    /// Cost: writes the WQE (one cache line up to 64 bytes) and half a cache line of the ledger.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was staged.
+    /// [`PostError`]; nothing was staged then.
     ///
     /// # Safety
-    /// The local memory that `payload` points to stays valid, and is not written (for a READ or
-    /// atomic: not touched) by the program until the request is told.
+    /// The local memory that `payload` refers to stays valid, and the program does not write it
+    /// (for an RDMA READ or atomic: does not touch it) until the request is reported.
     #[inline(always)]
     pub unsafe fn post<O: Operation, P: Payload>(
         &mut self,
@@ -350,7 +362,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         T: Supports<O>,
     {
         self.reserve::<O, _>(&payload)?;
-        // SAFETY: reserved; the memory is the caller's promise.
+        // SAFETY: `reserve` found room; the caller guarantees that the payload's memory stays valid
+        // until the request is reported.
         unsafe {
             let request = SendRequest {
                 wr_id,
@@ -364,7 +377,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         Ok(())
     }
 
-    /// Checks a request against the queue's limits, and gives the blocks that it needs at the most.
+    /// Checks a request against the queue's limits, and returns the most blocks that it may take.
     #[inline(always)]
     fn blocks<O: Operation, P: Payload>(&self, payload: &P) -> Result<u32, PostError> {
         const {
@@ -375,7 +388,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         };
         payload.check(&self.limits)?;
         let bytes = const { prefix::<T, O>() } + payload.bound();
-        // Shifts: `div_ceil` would test the remainder.
+        // Shifts, because `div_ceil` would test the remainder.
         Ok(((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32)
     }
 
@@ -389,7 +402,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         Ok(())
     }
 
-    /// Looks again at what has been retired since.
+    /// Reloads how far requests are retired, and checks again.
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, blocks: u32) -> Result<(), PostError> {
@@ -404,24 +417,28 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     }
 
     /// # Safety
-    /// `reserve` has just said yes; the memory that `payload` points to is as [`Self::post`] says.
+    /// `reserve` has just succeeded for this request. The memory that `payload` refers to meets the
+    /// requirements of [`Self::post`].
     #[inline(always)]
     unsafe fn write<O: Operation, P: Payload>(
         &mut self,
         request: SendRequest<'_, T, O, P>,
         block: Option<Block<'m>>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has reserved the blocks and guarantees that the payload's memory stays
+        // valid.
         self.last = unsafe { self.write_entry(request, block) };
-        // SAFETY: each has a slot of its own, of at most 32768. So told, the compiler knows of a request that
-        // is rung where it was posted that there is one.
+        // SAFETY: no overflow, because each staged request has a slot of its own and there are at
+        // most 32768. The unchecked addition lets the compiler see that `staged` is not zero where
+        // a request is rung right after it was posted.
         self.staged = unsafe { self.staged.unchecked_add(1) };
     }
 
-    /// As [`write`](Self::write), but that it is not counted, and not known as the last.
+    /// Writes a request like [`write`](Self::write), but neither counts it as staged nor sets
+    /// `last`.
     ///
     /// # Safety
-    /// As there.
+    /// The requirements of [`write`](Self::write).
     #[inline(always)]
     unsafe fn write_entry<O: Operation, P: Payload>(
         &mut self,
@@ -435,7 +452,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             payload,
             flags,
         } = request;
-        // A table, for flags are rarely known when this is compiled.
+        // A table lookup, because the flags are rarely known at compile time.
         let mut fm_ce_se = self.marks[usize::from(flags.bits()) % self.marks.len()];
         if !flags.contains(SendFlags::FENCE) {
             fm_ce_se |= self.next_fence;
@@ -446,7 +463,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             0
         };
         let counter = self.head;
-        // SAFETY: only poster by `&mut self`; `reserve` found the blocks free.
+        // SAFETY: `&mut self` makes this the only poster; `reserve` found the blocks free.
         let ds = unsafe {
             build::<T, O, P>(
                 &self.ring,
@@ -459,7 +476,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             )
         };
         let blocks = (ds + SEGMENTS_PER_BLOCK - 1) >> SEGMENTS_PER_BLOCK.ilog2();
-        // SAFETY: as above; the ledger has a slot for each block.
+        // SAFETY: only poster, blocks reserved; the ledger has a slot for each block.
         unsafe {
             self.ledger.record(Record {
                 wr_id,
@@ -481,13 +498,13 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         }
     }
 
-    /// What the entry at `counter` says of itself.
+    /// Reads the description of the entry at `counter` back from the ring.
     ///
     /// # Safety
-    /// It is staged, or in flight.
+    /// The entry is staged or in flight.
     #[inline(always)]
     unsafe fn read_back(&self, counter: u32) -> LastEntry {
-        // SAFETY: the caller's promise: nobody writes it.
+        // SAFETY: the caller guarantees that the entry is staged or in flight, so nobody writes it.
         let wqe = unsafe { SendWqe::read(self.ring, counter) };
         LastEntry {
             counter,
@@ -498,24 +515,27 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         }
     }
 
-    /// Posts and rings an entry that is no request: a NOP, signalled, behind all that was posted; gives its
-    /// counter. The device completes it last; what polls the completion drops it as
-    /// [stale](super::CompletionQueue::stale). Without room for it the counter is that of the last
-    /// request.
+    /// Posts and rings a signalled NOP that is not in the ledger, behind everything posted so far,
+    /// and returns its counter. The device completes it last, and the poll that finds its CQE drops
+    /// it as [stale](super::CompletionQueue::stale). If there is no room for it, returns the
+    /// counter of the last request.
     ///
-    /// For who ends the queue, and looks for it among the completions that were not polled: nothing is to
-    /// be posted from here on, before [`clear`](Self::clear).
+    /// For a caller that ends the queue and looks for this counter among the CQEs that were not
+    /// polled.
+    ///
+    /// # Safety
+    /// Nothing is posted from here on until [`clear`](Self::clear): it would overwrite the NOP.
     #[cold]
-    pub fn mark(&mut self) -> u16 {
+    pub unsafe fn mark(&mut self) -> u16 {
         self.ring();
         if self.free_blocks() == 0 {
             return self.last.counter as u16;
         }
         let counter = self.head;
         let flags = fm_ce_se::SIGNALED;
-        // SAFETY: only poster by `&mut self`; the block is free.
+        // SAFETY: `&mut self` makes this the only poster; the block is free.
         let ds = unsafe { build_nop(&self.ring, counter, self.ledger.qp_num(), flags) };
-        self.doorbell.ring(&Staged {
+        let staged = Staged {
             counter: counter.wrapping_add(1),
             count: 1,
             last: self.ring.block(counter),
@@ -526,11 +546,13 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
                 inline: 0,
                 fm_ce_se: flags,
             },
-        });
+        };
+        // SAFETY: the entry was written above; the ledger has no request in its slot.
+        unsafe { self.doorbell.ring(&staged) };
         counter as u16
     }
 
-    /// Tells the device of everything staged. Does nothing when nothing is.
+    /// Rings the doorbell for everything staged. Does nothing when nothing is staged.
     #[inline(always)]
     pub fn ring(&mut self) {
         if self.staged == 0 {
@@ -539,8 +561,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         if self.last.fm_ce_se & fm_ce_se::NO_FLUSH != 0 {
             self.end_suppressed();
         }
-        // Looked at before others can see the requests: where they were posted in the same place, the
-        // compiler knows all of it.
+        // Read before the requests are published: where they were posted in the same function, the
+        // compiler still knows all of these values.
         let staged = Staged {
             counter: self.head,
             count: self.staged,
@@ -548,7 +570,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             known: self.last,
         };
         self.ledger.publish(staged.counter);
-        self.doorbell.ring(&staged);
+        // SAFETY: these requests are staged and in the ledger.
+        unsafe { self.doorbell.ring(&staged) };
         self.staged = 0;
     }
 }

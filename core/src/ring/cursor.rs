@@ -7,10 +7,10 @@ use core::fmt;
 #[repr(transparent)]
 pub struct RingSize(u32);
 
-/// A ring cannot have this many slots.
+/// A number of slots that a ring cannot have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSizeError {
-    /// The slots that were asked for.
+    /// The requested number of slots.
     pub slots: usize,
 }
 
@@ -28,8 +28,8 @@ impl fmt::Display for RingSizeError {
 impl core::error::Error for RingSizeError {}
 
 impl RingSize {
-    /// The most slots: with more, a full ring could not be told from an empty one after the indexes
-    /// have wrapped.
+    /// The most slots. With more, a full ring could not be distinguished from an empty one after
+    /// the indexes have wrapped.
     pub const MAX: u32 = 1 << 31;
 
     /// The size of a ring of `slots` slots.
@@ -51,16 +51,16 @@ impl RingSize {
     }
 }
 
-/// An index that counts every slot ever passed, modulo 2³², and is cut down to a slot only where it
-/// is used.
+/// A free-running index: counts every slot passed, modulo 2³², and is masked to a slot number only
+/// where it is used.
 ///
 /// ```text
 /// index    31 ........ n+1 | n      | n-1 ...... 0
 ///          further laps    | lap    | slot               ring of 2ⁿ slots
 /// ```
 ///
-/// Device counters are such indexes cut to their low 16 bits (`wqe_counter`, the send doorbell
-/// record) or 24 bits (the completion queue's consumer record).
+/// Device counters are such indexes truncated to their low 16 bits (`wqe_counter`, the send
+/// doorbell record) or 24 bits (the consumer index of a completion queue).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Cursor(u32);
@@ -78,49 +78,47 @@ impl Cursor {
         self.0
     }
 
-    /// The cursor `slots` further on.
+    /// The cursor advanced by `slots`.
     #[inline(always)]
     #[must_use]
     pub const fn advance(self, slots: u32) -> Self {
         Self(self.0.wrapping_add(slots))
     }
 
-    /// The slot that this stands on: always below the ring's size.
+    /// The slot number, which is less than the ring's size.
     #[inline(always)]
     pub const fn slot(self, size: RingSize) -> usize {
         (self.0 & (size.0 - 1)) as usize
     }
 
-    /// Whether this lap around the ring is an odd one, the first being lap 0. A completion entry
-    /// belongs to software when its owner bit equals this (rdma-core, `providers/mlx5/cq.c`,
-    /// `get_sw_cqe`).
+    /// Whether this lap around the ring is an odd one; the first is lap 0. A CQE belongs to
+    /// software when its owner bit equals this (rdma-core, `providers/mlx5/cq.c`, `get_sw_cqe`).
     #[inline(always)]
     pub const fn odd_lap(self, size: RingSize) -> bool {
         self.0 & size.0 != 0
     }
 
-    /// The number of slots from `earlier` up to this.
+    /// The number of slots from `earlier` up to this cursor.
     #[inline(always)]
     pub const fn distance(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// The number of slots from this one to the end of the ring's memory, itself included: at least
-    /// one.
+    /// The number of slots from this one, inclusive, to the end of the ring's memory: at least one.
     #[inline(always)]
     pub const fn run(self, size: RingSize) -> u32 {
         size.0 - (self.0 & (size.0 - 1))
     }
 
-    /// The low `BITS` bits of the index, as a device's counter of that width shows it.
+    /// The low `BITS` bits of the index, as in a device's counter of that width.
     #[inline(always)]
     pub const fn low<const BITS: u32>(self) -> u32 {
         self.0 & low_mask::<BITS>()
     }
 
-    /// The first cursor at or after this one whose low `BITS` bits are those of `counter`: what a
-    /// device's counter means, if it is less than 2^`BITS` ahead of this. Check the distance before
-    /// believing it.
+    /// The first cursor at or after this one whose low `BITS` bits are those of `counter`: the
+    /// index that a device's counter stands for, if it is less than 2^`BITS` ahead of this cursor.
+    /// Check the distance before using it.
     #[inline(always)]
     #[must_use]
     pub const fn first_at<const BITS: u32>(self, counter: u32) -> Self {
@@ -211,7 +209,8 @@ mod tests {
         }
         assert_eq!(Cursor::new(0x1234_5678).low::<16>(), 0x5678);
         assert_eq!(Cursor::new(0x1234_5678).low::<24>(), 0x34_5678);
-        // One behind reads as almost a whole turn ahead: the caller's distance check catches it.
+        // A counter that is one behind reads as almost a whole turn ahead, which the caller's
+        // distance check rejects.
         assert_eq!(
             Cursor::new(9).first_at::<16>(8).distance(Cursor::new(9)),
             0xffff

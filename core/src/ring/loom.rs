@@ -1,5 +1,5 @@
-//! The rings under loom: every interleaving, and every value that the memory model lets a load
-//! return. Loom's cells fail a model that lets two threads into one slot.
+//! Loom models of the rings: every interleaving, and every value that the memory model lets a load
+//! return. Loom's cells fail a model that lets two threads access one slot.
 
 use super::tests::Counted;
 use super::{Full, mpsc, spsc};
@@ -8,7 +8,7 @@ use loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// The halves of a ring that `'static` threads can have, and what frees it when they are gone.
+/// The halves of a ring for `'static` threads, and a closure that frees the ring afterwards.
 macro_rules! leaked {
     ($ring:ident, $slots:expr, $start:expr) => {{
         let slots = Box::into_raw(
@@ -16,10 +16,11 @@ macro_rules! leaked {
                 .map(|_| $ring::Slot::new())
                 .collect::<Box<[_]>>(),
         );
-        // SAFETY: the memory is freed by the last lines of the model only, after the ring.
+        // SAFETY: the memory is freed only by the last lines of the model, after the ring.
         let memory = unsafe { &mut *slots };
         let ring = Box::into_raw(Box::new($ring::Ring::starting_at(memory, $start).unwrap()));
-        // SAFETY: as above; the threads that have the halves are joined before.
+        // SAFETY: freed only by the last lines of the model, after the threads that use the halves
+        // are joined.
         let (producer, consumer) = unsafe { &mut *ring }.split();
         let free = move || {
             // SAFETY: both came from `Box::into_raw`, and nothing borrows them any more.
@@ -81,7 +82,7 @@ fn loom_spsc_drops_what_is_left() {
         let pushing = thread::spawn(move || producer.push_iter(items));
         let popped = usize::from(consumer.pop().is_some());
         let pushed = pushing.join().unwrap();
-        // Those that did not fit went with the iterator.
+        // Elements that did not fit were dropped with the iterator.
         assert_eq!(counted.dropped(), popped + 3 - pushed);
         free();
         assert_eq!((counted.made(), counted.dropped()), (3, 3));
@@ -109,8 +110,8 @@ fn loom_mpsc_two_producers_across_the_wrap() {
     });
 }
 
-/// The slots are given back while both producers find the ring full, so that one of them may learn
-/// of it from the other.
+/// The slots are freed while both producers find the ring full, so that one of them may see the new
+/// head through the other.
 #[test]
 fn loom_mpsc_reuses_slots() {
     loom::model(|| {
@@ -133,8 +134,7 @@ fn loom_mpsc_reuses_slots() {
     });
 }
 
-/// A batch lies side by side, takes what fits or nothing, and whoever is refused really met a full
-/// ring.
+/// A batch is adjacent, pushes what fits or nothing, and is refused only when the ring was full.
 #[test]
 fn loom_mpsc_batches() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Bounded rings over memory that the caller gives: nothing here allocates, blocks or calls the
+//! Bounded rings over memory that the caller provides: nothing here allocates, blocks or calls the
 //! operating system.
 //!
 //! ```text
@@ -13,11 +13,11 @@
 //!          Consumer             Producer (spsc: one; mpsc: as many as there are clones)
 //! ```
 //!
-//! [`spsc`] joins two threads. [`mpsc`] is how many threads feed the one owner of a queue.
-//! [`Cursor`] is the index that both use, and that device queues use as well.
+//! [`spsc`] connects two threads. [`mpsc`] lets many threads feed the one owner of a queue.
+//! [`Cursor`] is the index type of both rings, and of the device queues.
 //!
-//! What an operation costs when the ring is neither full nor empty. "Shared lines" are the cache
-//! lines that the other side writes too, beside the line of the slot itself:
+//! The cost of an operation when the ring is neither full nor empty. "Shared lines" are the cache
+//! lines that the other side writes too, except the line of the slot itself:
 //!
 //! | operation              | read-modify-writes | shared lines             | progress            |
 //! |------------------------|--------------------|--------------------------|---------------------|
@@ -29,12 +29,12 @@
 //! | mpsc push, seeming full | one (tail)        | tail, head               | lock-free, see there |
 //! | mpsc pop, batch pop    | none               | head, stored once        | wait-free, see there |
 //!
-//! A ring's two indexes stand on cache lines of their own; the consumer of an [`mpsc`] ring never
-//! touches the line of the tail.
+//! The two indexes of a ring are on cache lines of their own; the consumer of an [`mpsc`] ring
+//! never accesses the line of the tail.
 //!
 //! A pop that finds nothing still fetches the line that the producer is writing. A consumer that
-//! does nothing but poll makes the producer fetch it back for every element, so a thread that only
-//! waits should pause between polls; one that has other work has that pause already.
+//! only polls makes the producer fetch it back for every element. A thread that only waits should
+//! therefore pause between polls; one with other work to do pauses anyway.
 
 mod cursor;
 #[cfg(all(loom, test))]
@@ -47,11 +47,11 @@ pub use cursor::{Cursor, RingSize, RingSizeError};
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// Takes no room, but aligns a half to cache lines: two halves that lie side by side, say on one
-/// stack, would otherwise pass the line of their private indexes to and fro.
+/// Has no size, but aligns a ring half to cache lines. Otherwise two halves in adjacent memory,
+/// such as one stack, could share a cache line with their private indexes.
 type OwnLine = CachePadded<()>;
 
-/// The ring was full. What was to be pushed comes back.
+/// The ring was full. Contains the element that was not pushed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
@@ -74,11 +74,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Indexes to start at: the first, and some from which a short run wraps.
+    /// Start indexes: the first, and some from which a short run wraps.
     #[cfg(not(loom))]
     pub(super) const STARTS: [u32; 4] = [0, 5, u32::MAX - 6, u32::MAX];
 
-    /// Counts elements made and dropped.
+    /// Counts elements created and dropped.
     #[derive(Default)]
     pub(super) struct Counted(Arc<[AtomicUsize; 2]>);
 

@@ -1,10 +1,10 @@
-//! A bounded ring from many threads to one owner.
+//! A bounded ring from many threads to a single owner.
 //!
 //! Each slot carries a stamp that says when it is filled, as in D. Vyukov's bounded MPMC queue
-//! (<https://www.1024cores.net/home/lock-free-algorithms/queues/bounded-mpmc-queue>). As there is
-//! one consumer, slots are given back in order, by one index for the whole ring instead of by a
-//! stamp each: popping needs no read-modify-write, and one look at that index tells a producer that
-//! a run of slots is free, so that it takes them all with one compare-and-swap.
+//! (<https://www.1024cores.net/home/lock-free-algorithms/queues/bounded-mpmc-queue>). Because there
+//! is one consumer, slots are freed in order, by one index for the whole ring instead of a stamp
+//! each: popping needs no read-modify-write, and by reading that index once a producer finds a run
+//! of free slots, which it takes with one compare-and-swap.
 //!
 //! ```text
 //! push:  tail ── compare-and-swap ──▶ positions are mine ─▶ write elements ─▶ stamp = position + 1
@@ -13,13 +13,14 @@
 //!
 //! # What lock-free means here
 //!
-//! Producers never wait for one another: a push tries again only when another one's has succeeded
-//! (after a few pause instructions, of a bounded number), and a full ring is told at once. A pop never waits. But elements come out in the order of their
-//! positions: a producer that is stopped between taking its positions and stamping them (a few
-//! stores, no call and nothing that panics in between) hides its own elements and all later ones
-//! from the consumer, until it runs again. Meanwhile other producers can push until the ring is
-//! full, and [`Consumer::pop`] says `None`. So the ring as a whole is not lock-free, in the way that
-//! Vyukov's is not; do not kill a thread that may be pushing.
+//! Producers never wait for one another: a push retries only when another one has succeeded (after
+//! a bounded number of pause instructions), and fails at once when the ring is full. A pop never
+//! waits. But elements are popped in the order of their positions: a producer that is preempted
+//! between taking its positions and stamping them (a few stores, with no call and no panic in
+//! between) hides its own elements and all later ones from the consumer until it runs again.
+//! Meanwhile other producers can push until the ring is full, and [`Consumer::pop`] returns `None`.
+//! So, like Vyukov's queue, the ring as a whole is not lock-free; do not kill a thread that may be
+//! pushing.
 //!
 //! ```
 //! use bellwire_core::ring::mpsc::{Ring, Slot};
@@ -56,10 +57,10 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::mem::MaybeUninit;
 use crossbeam_utils::{Backoff, CachePadded};
 
-/// Room for one element, and its stamp. Any initialised bytes are a valid slot, so memory from
-/// elsewhere (zeroed, say) may be cast to slots if it is aligned for them.
+/// Room for one element, and its stamp. Any initialised bytes are a valid slot, so other memory
+/// (zeroed, for example) may be cast to slots if it is aligned for them.
 pub struct Slot<T> {
-    /// The low half of the position that was last written here, plus one.
+    /// The low half of the last position written to this slot, plus one.
     stamp: AtomicU32,
     item: UnsafeCell<MaybeUninit<T>>,
 }
@@ -74,7 +75,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// An empty slot (loom's cells cannot be made in constants).
+    /// An empty slot (loom's cells cannot be created in constants).
     #[cfg(loom)]
     pub fn new() -> Self {
         Self {
@@ -90,24 +91,25 @@ impl<T> Default for Slot<T> {
     }
 }
 
-/// Positions are indexes of 64 bits, which never come round: a producer that sleeps between reading
-/// the tail and swapping it can take no later tail for the one that it read.
+/// Positions are 64-bit indexes, which never wrap: a producer that is preempted between reading the
+/// tail and swapping it cannot mistake a later tail for the one that it read.
 struct Positions {
     /// The next position to pop. Stored by the consumer.
     head: CachePadded<AtomicU64>,
     producers: CachePadded<Producers>,
 }
 
-/// What the producers share among themselves, on one line.
+/// The indexes shared by the producers, on one cache line.
 struct Producers {
     /// The next position to push.
     tail: AtomicU64,
-    /// A head that some producer has read: it spares the others the line that the consumer writes.
-    /// It may lag, also behind its own past, and then is read anew.
+    /// A head that some producer has read: it saves the others fetching the line that the consumer
+    /// writes. It may be older than the head, even older than its own earlier values; a producer
+    /// that finds too little room reads the head itself.
     head_seen: AtomicU64,
 }
 
-/// A ring over the caller's memory. Split it to use it; dropping it drops the elements left in it.
+/// A ring over the caller's memory. Split it to use it. Dropping it drops the elements left in it.
 pub struct Ring<'m, T> {
     positions: Positions,
     slots: &'m mut [Slot<T>],
@@ -115,7 +117,7 @@ pub struct Ring<'m, T> {
 }
 
 impl<'m, T> Ring<'m, T> {
-    /// An empty ring that holds as many elements as there are slots.
+    /// Creates an empty ring that holds as many elements as there are slots.
     ///
     /// # Errors
     /// When the number of slots is zero, not a power of two, or above [`RingSize::MAX`].
@@ -123,12 +125,12 @@ impl<'m, T> Ring<'m, T> {
         Self::starting_at(slots, 0)
     }
 
-    /// An empty ring whose first position is `start`.
+    /// Creates an empty ring whose first position is `start`.
     pub(super) fn starting_at(slots: &'m mut [Slot<T>], start: u64) -> Result<Self, RingSizeError> {
         let size = RingSize::new(slots.len())?;
         for ahead in 0..size.get() {
             let position = Cursor::new(start as u32).advance(ahead);
-            // Any stamp but the one that says "filled". Relaxed: nobody shares the slots yet.
+            // Any stamp except the one that means "filled". Relaxed: the slots are not shared yet.
             slots[position.slot(size)]
                 .stamp
                 .store(position.index(), Ordering::Relaxed);
@@ -148,18 +150,19 @@ impl<'m, T> Ring<'m, T> {
         })
     }
 
-    /// The two halves; the producer can be cloned. They go on where an earlier pair stopped.
+    /// Returns the two halves; the producer can be cloned. They continue where an earlier pair
+    /// stopped.
     ///
     /// The halves borrow the ring. Where they must live apart from it (behind a C handle), put the
-    /// ring in memory that stays and borrow it through a pointer: the borrow then is the caller's
-    /// promise.
+    /// ring in memory that outlives them and borrow it through a pointer: the caller then
+    /// guarantees the borrow.
     pub fn split(&mut self) -> (Producer<'_, T>, Consumer<'_, T>) {
         let Self {
             positions,
             slots,
             size,
         } = self;
-        // Relaxed: whoever has `&mut self` is ordered after everything that earlier halves did.
+        // Relaxed: `&mut self` is ordered after everything that earlier halves did.
         let head = positions.head.load(Ordering::Relaxed);
         (
             Producer {
@@ -191,17 +194,17 @@ impl<T> Drop for Ring<'_, T> {
     }
 }
 
-/// A pushing half of a [`Ring`]: clone it, or share it between threads.
+/// The pushing half of a [`Ring`]. Clone it, or share it between threads.
 pub struct Producer<'r, T> {
     positions: &'r Positions,
     slots: &'r [Slot<T>],
     size: RingSize,
 }
 
-// SAFETY: a producer writes only slots whose positions it took from the shared tail; elements cross
+// SAFETY: a producer writes only slots whose positions it took from the shared tail. Elements cross
 // threads, so they must be Send.
 unsafe impl<T: Send> Send for Producer<'_, T> {}
-// SAFETY: as above; `push` through one reference is no different from `push` through two clones.
+// SAFETY: two calls of `push` through one reference are no different from calls through two clones.
 unsafe impl<T: Send> Sync for Producer<'_, T> {}
 
 impl<T> Clone for Producer<'_, T> {
@@ -214,7 +217,7 @@ impl<T> Producer<'_, T> {
     /// Pushes one element.
     ///
     /// # Errors
-    /// [`Full`] gives the element back.
+    /// [`Full`], which returns the element.
     #[inline]
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
         let Some((position, _)) = self.reserve(1, 1) else {
@@ -225,10 +228,10 @@ impl<T> Producer<'_, T> {
         Ok(())
     }
 
-    /// Pushes all of `items`, side by side, or none.
+    /// Pushes all of `items`, adjacent to each other, or none.
     ///
     /// # Errors
-    /// [`Full`] gives them back when they do not all fit.
+    /// [`Full`], which returns them, when they do not all fit.
     #[inline]
     pub fn push_all<const N: usize>(&self, items: [T; N]) -> Result<(), Full<[T; N]>> {
         let Some((first, _)) = self.reserve(N, N) else {
@@ -241,7 +244,8 @@ impl<T> Producer<'_, T> {
         Ok(())
     }
 
-    /// Pushes as many of `items` as fit, from the first on and side by side, and returns how many.
+    /// Pushes as many of `items` as fit, starting with the first, adjacent to each other, and
+    /// returns how many.
     #[inline]
     pub fn push_slice(&self, items: &[T]) -> usize
     where
@@ -257,27 +261,28 @@ impl<T> Producer<'_, T> {
         count
     }
 
-    /// Takes at least `least` and at most `most` positions; returns the first, and how many.
+    /// Takes at least `least` and at most `most` positions; returns the first one and their number.
     #[inline(always)]
     fn reserve(&self, least: usize, most: usize) -> Option<(u64, usize)> {
         let Producers {
             tail: shared_tail,
             head_seen,
         } = &*self.positions.producers;
-        // Relaxed: no element is read or written on the tail's word. Slots are free by the head, and
-        // filled by their stamps.
+        // Relaxed: the tail orders no access to elements. The head says which slots are free, the
+        // stamps say which are filled.
         let mut tail = shared_tail.load(Ordering::Relaxed);
         let backoff = Backoff::new();
         loop {
-            // Acquire, with the Release below.
+            // Acquire: pairs with the Release below.
             let seen = head_seen.load(Ordering::Acquire);
             let mut room = self.room(seen, tail);
             if room < most {
-                // Acquire, with the Release in `Consumer::publish`: the consumer has read the slots
-                // before they are written again.
+                // Acquire: pairs with the Release in `Consumer::publish`, so that the consumer has
+                // read the slots before they are overwritten.
                 let head = self.positions.head.load(Ordering::Acquire);
                 if head != seen {
-                    // Release, with the Acquire above: passes on what that Acquire has seen.
+                    // Release: pairs with the Acquire above; passes on what the Acquire of the head
+                    // has seen.
                     head_seen.store(head, Ordering::Release);
                 }
                 room = self.room(head, tail);
@@ -286,8 +291,8 @@ impl<T> Producer<'_, T> {
             if count < least {
                 return None;
             }
-            // Relaxed, as for the load. A tail older than the head makes too much room, but it is
-            // not the tail any more, and the swap fails.
+            // Relaxed, like the load of the tail. A tail older than the head yields too much room,
+            // but then the tail has changed and the swap fails.
             match shared_tail.compare_exchange_weak(
                 tail,
                 tail.wrapping_add(count as u64),
@@ -296,9 +301,9 @@ impl<T> Producer<'_, T> {
             ) {
                 Ok(_) => return Some((tail, count)),
                 Err(now) => {
-                    // Let the other one get its next push done while it has the line. The tail is
-                    // not loaded anew: that would fetch the line for reading, and then once more
-                    // for the swap.
+                    // Lets the other producer complete its next push while it has the cache line.
+                    // The tail is not loaded again, because that would fetch the line for reading,
+                    // and then once more for the swap.
                     backoff.spin();
                     tail = now;
                 }
@@ -306,27 +311,28 @@ impl<T> Producer<'_, T> {
         }
     }
 
-    /// The free slots between a head and a tail. An old head can lie more than the ring's size
-    /// behind: no room.
+    /// The number of free slots between a head and a tail; zero if an old head is more than the
+    /// ring's size behind.
     #[inline(always)]
     fn room(&self, head: u64, tail: u64) -> usize {
         let end = head.wrapping_add(u64::from(self.size.get()));
         (end.wrapping_sub(tail) as i64).max(0) as usize
     }
 
-    /// Writes the element of a position, and stamps it filled.
+    /// Writes the element at a position, and stamps it as filled.
     ///
     /// # Safety
-    /// The position must come from `reserve`, and be filled once.
+    /// The position comes from `reserve`, and is filled only once.
     #[inline(always)]
     unsafe fn fill(&self, position: u64, item: T) {
         let position = Cursor::new(position as u32);
-        // SAFETY: a slot's number is below the ring's size.
+        // SAFETY: a slot's number is less than the ring's size.
         let slot = unsafe { self.slots.get_unchecked(position.slot(self.size)) };
-        // SAFETY: the slot is this producer's until it is stamped.
+        // SAFETY: the slot belongs to this producer until it is stamped.
         slot.item
             .with_mut(|cell| unsafe { cell.write(MaybeUninit::new(item)) });
-        // Release, with the Acquire in `Consumer::take`: the element is written before it is seen.
+        // Release: pairs with the Acquire in `Consumer::take`, so that the element is written
+        // before it is visible.
         slot.stamp
             .store(position.advance(1).index(), Ordering::Release);
     }
@@ -341,13 +347,13 @@ pub struct Consumer<'r, T> {
     _own_line: OwnLine,
 }
 
-// SAFETY: one consumer exists, and the slots that it reads are a producer's only after `publish`;
-// elements cross threads, so they must be Send.
+// SAFETY: there is only one consumer, and the slots that it reads belong to a producer only after
+// `publish`. Elements cross threads, so they must be Send.
 unsafe impl<T: Send> Send for Consumer<'_, T> {}
 
 impl<T> Consumer<'_, T> {
-    /// Pops the oldest element. `None` when the ring is empty, or the producer of the oldest is
-    /// still writing it.
+    /// Pops the oldest element. `None` when the ring is empty, or while the producer of the oldest
+    /// element is still writing it.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let item = self.take()?;
@@ -355,8 +361,8 @@ impl<T> Consumer<'_, T> {
         Some(item)
     }
 
-    /// Pops as many elements as are ready and `out` has room for, oldest first, and returns them:
-    /// the first part of `out`. They are the caller's to drop.
+    /// Pops as many elements as are ready and fit into `out`, oldest first, and returns them as the
+    /// first part of `out`. The caller has to drop them.
     #[inline]
     pub fn pop_slice<'o>(&mut self, out: &'o mut [MaybeUninit<T>]) -> &'o mut [T] {
         let mut count = 0;
@@ -368,15 +374,16 @@ impl<T> Consumer<'_, T> {
         if count > 0 {
             self.publish();
         }
-        // SAFETY: `count` is at most the length of `out`, and as many elements have been moved in.
+        // SAFETY: `count` is at most the length of `out`, and that many elements have been moved
+        // into it.
         unsafe { core::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), count) }
     }
 
-    /// Pops at most `most` elements, oldest first, hands each to `each`, and returns how many there
-    /// were. Their slots are free again when this returns.
+    /// Pops at most `most` elements, oldest first, passes each to `each`, and returns how many
+    /// there were. Their slots are free when this returns.
     #[inline]
     pub fn pop_each(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
-        /// Publishes when it goes, so that a panic in the closure pops nothing twice.
+        /// Publishes when dropped, so that a panic of the closure pops nothing twice.
         struct Taking<'a, 'r, T> {
             consumer: &'a mut Consumer<'r, T>,
             count: usize,
@@ -404,25 +411,26 @@ impl<T> Consumer<'_, T> {
         taking.count
     }
 
-    /// Moves the next element out of its slot, which `publish` then gives back.
+    /// Moves the next element out of its slot, which `publish` then returns to the producers.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         let position = Cursor::new(self.head as u32);
-        // SAFETY: a slot's number is below the ring's size.
+        // SAFETY: a slot's number is less than the ring's size.
         let slot = unsafe { self.slots.get_unchecked(position.slot(self.size)) };
-        // Acquire, with the Release in `Producer::fill`: the element is written before it is read.
+        // Acquire: pairs with the Release in `Producer::fill`, so that the element is written
+        // before it is read.
         if slot.stamp.load(Ordering::Acquire) != position.advance(1).index() {
             return None;
         }
         self.head = self.head.wrapping_add(1);
-        // SAFETY: the slot is filled, so it is the consumer's, and the head has left it behind.
+        // SAFETY: the slot is filled, so it belongs to the consumer, and `head` has moved past it.
         Some(slot.item.with(|cell| unsafe { cell.read().assume_init() }))
     }
 
     #[inline(always)]
     fn publish(&mut self) {
-        // Release, with the Acquire in `Producer::reserve`: the slots are read before they are
-        // written again.
+        // Release: pairs with the Acquire in `Producer::reserve`, so that the slots are read before
+        // they are overwritten.
         self.published.store(self.head, Ordering::Release);
     }
 }

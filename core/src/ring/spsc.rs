@@ -1,7 +1,7 @@
-//! A bounded ring from one thread to one other.
+//! A bounded ring from one thread to one other thread.
 //!
-//! Each side keeps its own index to itself and publishes it with one store; it reads the other's
-//! only when its last reading says that the ring is full, or empty (P. P. C. Lee, T. Bu,
+//! Each side keeps a private index and publishes it with one store. It reads the other side's index
+//! only when the last value that it read says that the ring is full, or empty (P. P. C. Lee, T. Bu,
 //! G. Chandranmenon, "A Lock-Free, Cache-Efficient Multi-Core Synchronization Mechanism for
 //! Line-Rate Network Traffic Monitoring", IPDPS 2010). Every operation is wait-free.
 //!
@@ -24,7 +24,7 @@
 //! # Ok::<(), bellwire_core::ring::RingSizeError>(())
 //! ```
 //!
-//! There is one producer and one consumer at a time. A second pair cannot be had:
+//! There is one producer and one consumer at a time. A second pair cannot be created:
 //!
 //! ```compile_fail,E0499
 //! # use bellwire_core::ring::spsc::{Ring, Slot};
@@ -35,7 +35,7 @@
 //! let _ = (producer.push(1), second.push(2));
 //! ```
 //!
-//! nor can a half be cloned:
+//! A half cannot be cloned:
 //!
 //! ```compile_fail,E0599
 //! # use bellwire_core::ring::spsc::{Ring, Slot};
@@ -45,7 +45,7 @@
 //! let second = producer.clone();
 //! ```
 //!
-//! and no half outlives the ring or its memory:
+//! No half outlives the ring or its memory:
 //!
 //! ```compile_fail,E0597
 //! # use bellwire_core::ring::spsc::{Ring, Slot};
@@ -63,8 +63,8 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 use core::mem::MaybeUninit;
 use crossbeam_utils::CachePadded;
 
-/// Room for one element. Any bytes are a valid slot, so memory from elsewhere may be cast to slots
-/// if it is aligned for `T`.
+/// Room for one element. Any bytes are a valid slot, so other memory may be cast to slots if it is
+/// aligned for `T`.
 #[repr(transparent)]
 pub struct Slot<T>(UnsafeCell<MaybeUninit<T>>);
 
@@ -75,27 +75,26 @@ impl<T> Slot<T> {
         Self(UnsafeCell::new(MaybeUninit::uninit()))
     }
 
-    /// An empty slot (loom's cells cannot be made in constants).
+    /// An empty slot (loom's cells cannot be created in constants).
     #[cfg(loom)]
     pub fn new() -> Self {
         Self(UnsafeCell::new(MaybeUninit::uninit()))
     }
 
     /// # Safety
-    /// No other thread may use the slot meanwhile.
+    /// No other thread uses the slot meanwhile.
     #[inline(always)]
     unsafe fn write(&self, item: T) {
-        // SAFETY: the pointer is the cell's own, and the caller has the slot to itself.
+        // SAFETY: the pointer is the cell's own, and the caller guarantees exclusive access.
         self.0
             .with_mut(|cell| unsafe { cell.write(MaybeUninit::new(item)) });
     }
 
     /// # Safety
-    /// No other thread may write the slot meanwhile. What is initialised in it may be taken over
-    /// once.
+    /// No other thread writes the slot meanwhile. An initialised element is moved out at most once.
     #[inline(always)]
     unsafe fn read(&self) -> MaybeUninit<T> {
-        // SAFETY: the pointer is the cell's own, and nobody writes.
+        // SAFETY: the pointer is the cell's own, and the caller guarantees that nobody writes.
         self.0.with(|cell| unsafe { cell.read() })
     }
 }
@@ -114,7 +113,7 @@ struct Indexes {
     tail: CachePadded<AtomicU32>,
 }
 
-/// A ring over the caller's memory. Split it to use it; dropping it drops the elements left in it.
+/// A ring over the caller's memory. Split it to use it. Dropping it drops the elements left in it.
 pub struct Ring<'m, T> {
     indexes: Indexes,
     slots: &'m mut [Slot<T>],
@@ -122,7 +121,7 @@ pub struct Ring<'m, T> {
 }
 
 impl<'m, T> Ring<'m, T> {
-    /// An empty ring that holds as many elements as there are slots.
+    /// Creates an empty ring that holds as many elements as there are slots.
     ///
     /// # Errors
     /// When the number of slots is zero, not a power of two, or above [`RingSize::MAX`].
@@ -130,7 +129,7 @@ impl<'m, T> Ring<'m, T> {
         Self::starting_at(slots, 0)
     }
 
-    /// An empty ring whose first index is `start`.
+    /// Creates an empty ring whose first index is `start`.
     pub(super) fn starting_at(slots: &'m mut [Slot<T>], start: u32) -> Result<Self, RingSizeError> {
         let size = RingSize::new(slots.len())?;
         let index = || CachePadded::new(AtomicU32::new(start));
@@ -144,18 +143,18 @@ impl<'m, T> Ring<'m, T> {
         })
     }
 
-    /// The two halves. They go on where an earlier pair stopped.
+    /// Returns the two halves. They continue where an earlier pair stopped.
     ///
     /// The halves borrow the ring. Where they must live apart from it (behind a C handle), put the
-    /// ring in memory that stays and borrow it through a pointer: the borrow then is the caller's
-    /// promise.
+    /// ring in memory that outlives them and borrow it through a pointer: the caller then
+    /// guarantees the borrow.
     pub fn split(&mut self) -> (Producer<'_, T>, Consumer<'_, T>) {
         let Self {
             indexes,
             slots,
             size,
         } = self;
-        // Relaxed: whoever has `&mut self` is ordered after everything that earlier halves did.
+        // Relaxed: `&mut self` is ordered after everything that earlier halves did.
         let head = Cursor::new(indexes.head.load(Ordering::Relaxed));
         let tail = Cursor::new(indexes.tail.load(Ordering::Relaxed));
         (
@@ -202,15 +201,15 @@ pub struct Producer<'r, T> {
     _own_line: OwnLine,
 }
 
-// SAFETY: one producer exists, and the slots that it writes are the consumer's only after `publish`;
-// elements cross threads, so they must be Send.
+// SAFETY: there is only one producer, and the slots that it writes belong to the consumer only
+// after `publish`. Elements cross threads, so they must be Send.
 unsafe impl<T: Send> Send for Producer<'_, T> {}
 
 impl<T> Producer<'_, T> {
     /// Pushes one element.
     ///
     /// # Errors
-    /// [`Full`] gives the element back.
+    /// [`Full`], which returns the element.
     #[inline]
     pub fn push(&mut self, item: T) -> Result<(), Full<T>> {
         if self.room(1) == 0 {
@@ -222,8 +221,8 @@ impl<T> Producer<'_, T> {
         Ok(())
     }
 
-    /// Pushes as many of `items` as fit, from the first on, and returns how many. The consumer sees
-    /// them all at once.
+    /// Pushes as many of `items` as fit, starting with the first, and returns how many. The
+    /// consumer sees them all at once.
     #[inline]
     pub fn push_slice(&mut self, items: &[T]) -> usize
     where
@@ -246,13 +245,14 @@ impl<T> Producer<'_, T> {
         count
     }
 
-    /// Pushes what `items` gives until it ends or the ring is full, and returns how many. The
+    /// Pushes the elements of `items` until it ends or the ring is full, and returns how many. The
     /// consumer sees them all at once.
     ///
-    /// Nothing is taken from `items` that does not fit: give `items.by_ref()` to keep the rest.
+    /// Takes no element from `items` that does not fit: pass `items.by_ref()` to keep the rest.
     #[inline]
     pub fn push_iter(&mut self, items: impl IntoIterator<Item = T>) -> usize {
-        /// Publishes when it goes, so that a panic in the iterator loses nothing pushed before it.
+        /// Publishes when dropped, so that elements pushed before a panic of the iterator are not
+        /// lost.
         struct Staging<'a, 'r, T>(&'a mut Producer<'r, T>);
         impl<T> Drop for Staging<'_, '_, T> {
             #[inline(always)]
@@ -269,34 +269,34 @@ impl<T> Producer<'_, T> {
         let staging = Staging(self);
         let mut count = 0;
         for item in items.take(room) {
-            // SAFETY: `take` ends when the room does.
+            // SAFETY: `take` ends when there is no more room.
             unsafe { staging.0.stage(item) };
             count += 1;
         }
         count
     }
 
-    /// The free slots, exactly if there seem to be fewer than `wanted`.
+    /// The number of free slots; exact if it seems to be less than `wanted`.
     #[inline(always)]
     fn room(&mut self, wanted: usize) -> usize {
         let room = (self.size.get() - self.tail.distance(self.head_seen)) as usize;
         if room >= wanted {
             return room;
         }
-        // Acquire, with the Release in `Consumer::publish`: the consumer has read the slots before
-        // they are written again.
+        // Acquire: pairs with the Release in `Consumer::publish`, so that the consumer has read the
+        // slots before they are overwritten.
         self.head_seen = Cursor::new(self.indexes.head.load(Ordering::Acquire));
         (self.size.get() - self.tail.distance(self.head_seen)) as usize
     }
 
-    /// Writes the next slot, which `publish` then shows to the consumer.
+    /// Writes the next slot, which `publish` then makes visible to the consumer.
     ///
     /// # Safety
-    /// There must be room.
+    /// There is room.
     #[inline(always)]
     unsafe fn stage(&mut self, item: T) {
-        // SAFETY: a slot's number is below the ring's size; the slot is free, so it is the
-        // producer's.
+        // SAFETY: a slot's number is less than the ring's size; the slot is free, so it belongs to
+        // the producer.
         unsafe {
             self.slots
                 .get_unchecked(self.tail.slot(self.size))
@@ -307,8 +307,8 @@ impl<T> Producer<'_, T> {
 
     #[inline(always)]
     fn publish(&mut self) {
-        // Release, with the Acquire in `Consumer::filled`: the slots are written before they are
-        // seen.
+        // Release: pairs with the Acquire in `Consumer::filled`, so that the slots are written
+        // before they are visible.
         self.indexes
             .tail
             .store(self.tail.index(), Ordering::Release);
@@ -325,8 +325,8 @@ pub struct Consumer<'r, T> {
     _own_line: OwnLine,
 }
 
-// SAFETY: one consumer exists, and the slots that it reads are the producer's only after `publish`;
-// elements cross threads, so they must be Send.
+// SAFETY: there is only one consumer, and the slots that it reads belong to the producer only after
+// `publish`. Elements cross threads, so they must be Send.
 unsafe impl<T: Send> Send for Consumer<'_, T> {}
 
 impl<T> Consumer<'_, T> {
@@ -342,8 +342,8 @@ impl<T> Consumer<'_, T> {
         Some(item)
     }
 
-    /// Pops as many elements as there are and `out` has room for, oldest first, and returns them:
-    /// the first part of `out`. They are the caller's to drop.
+    /// Pops as many elements as there are and as fit into `out`, oldest first, and returns them as
+    /// the first part of `out`. The caller has to drop them.
     #[inline]
     pub fn pop_slice<'o>(&mut self, out: &'o mut [MaybeUninit<T>]) -> &'o mut [T] {
         let count = out.len().min(self.filled(out.len()));
@@ -355,21 +355,21 @@ impl<T> Consumer<'_, T> {
         let (places, more) = out.split_at_mut(run.len());
         for (slots, places) in [(run, places), (rest, more)] {
             for (slot, place) in slots.iter().zip(places) {
-                // SAFETY: these are `count` filled slots, and are not read again.
+                // SAFETY: these are `count` filled slots, which are not read again.
                 *place = unsafe { slot.read() };
             }
         }
         self.head = self.head.advance(count as u32);
         self.publish();
-        // SAFETY: an element has been moved into every place of `out`.
+        // SAFETY: an element has been moved into each place of `out`.
         unsafe { core::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), count) }
     }
 
-    /// Pops at most `most` elements, oldest first, hands each to `each`, and returns how many there
-    /// were. Their slots are free again when this returns.
+    /// Pops at most `most` elements, oldest first, passes each to `each`, and returns how many
+    /// there were. Their slots are free when this returns.
     #[inline]
     pub fn pop_each(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
-        /// Publishes when it goes, so that a panic in the closure pops nothing twice.
+        /// Publishes when dropped, so that a panic of the closure pops nothing twice.
         struct Taking<'a, 'r, T>(&'a mut Consumer<'r, T>);
         impl<T> Drop for Taking<'_, '_, T> {
             #[inline(always)]
@@ -384,33 +384,33 @@ impl<T> Consumer<'_, T> {
         }
         let taking = Taking(self);
         for _ in 0..count {
-            // SAFETY: `count` elements are there.
+            // SAFETY: there are `count` elements.
             each(unsafe { taking.0.take() });
         }
         count
     }
 
-    /// The elements in the ring, exactly if there seem to be fewer than `wanted`.
+    /// The number of elements in the ring; exact if it seems to be less than `wanted`.
     #[inline(always)]
     fn filled(&mut self, wanted: usize) -> usize {
         let filled = self.tail_seen.distance(self.head) as usize;
         if filled >= wanted {
             return filled;
         }
-        // Acquire, with the Release in `Producer::publish`: the slots are written before they are
-        // read.
+        // Acquire: pairs with the Release in `Producer::publish`, so that the slots are written
+        // before they are read.
         self.tail_seen = Cursor::new(self.indexes.tail.load(Ordering::Acquire));
         self.tail_seen.distance(self.head) as usize
     }
 
-    /// Moves the next element out of its slot, which `publish` then gives back.
+    /// Moves the next element out of its slot, which `publish` then returns to the producer.
     ///
     /// # Safety
-    /// There must be an element.
+    /// There is an element.
     #[inline(always)]
     unsafe fn take(&mut self) -> T {
-        // SAFETY: a slot's number is below the ring's size; the slot is filled, so it is the
-        // consumer's, and the head leaves it behind.
+        // SAFETY: a slot's number is less than the ring's size; the slot is filled, so it belongs
+        // to the consumer, and `head` moves past it.
         let item = unsafe {
             self.slots
                 .get_unchecked(self.head.slot(self.size))
@@ -423,15 +423,15 @@ impl<T> Consumer<'_, T> {
 
     #[inline(always)]
     fn publish(&mut self) {
-        // Release, with the Acquire in `Producer::room`: the slots are read before they are written
-        // again.
+        // Release: pairs with the Acquire in `Producer::room`, so that the slots are read before
+        // they are overwritten.
         self.indexes
             .head
             .store(self.head.index(), Ordering::Release);
     }
 }
 
-/// The `count` slots from `at` on, cut in two where the memory ends. `count` is at most the size.
+/// The `count` slots from `at` on, in two slices where they wrap. `count` is at most the size.
 #[inline(always)]
 fn runs<T>(
     slots: &[Slot<T>],

@@ -1,4 +1,4 @@
-//! A block, and the record behind it.
+//! A block, and its record.
 
 use super::SlabRegion;
 use super::class::SlabClass;
@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use static_assertions::const_assert;
 
-/// The record of one block. Created by [`Default`] in memory that the caller gives to
+/// The record of one block. Created by [`Default`] in memory that the caller passes to
 /// [`Slab::new`](super::Slab::new).
 #[derive(Debug)]
 #[repr(align(64))]
@@ -21,7 +21,7 @@ pub struct BlockMeta {
     rkey: u32,
     capacity: u32,
     index: u32,
-    /// The free block below this one in the stack.
+    /// The next free block down in the stack.
     next: AtomicU32,
     state: AtomicU32,
 }
@@ -29,7 +29,7 @@ pub struct BlockMeta {
 const_assert!(cfg!(loom) || size_of::<BlockMeta>() == 64);
 const_assert!(size_of::<Option<Block<'static>>>() == size_of::<usize>());
 
-// SAFETY: all but the atomics is written once, before the slab is made.
+// SAFETY: everything except the atomics is written once, before the slab is created.
 unsafe impl Sync for BlockMeta {}
 // SAFETY: the pointers are to memory that outlives the slab.
 unsafe impl Send for BlockMeta {}
@@ -57,7 +57,7 @@ impl BlockMeta {
     pub(super) const TAKEN: u32 = 1;
 
     /// # Safety
-    /// `class` is set up, and lives as long as this record.
+    /// `class` is initialised, and lives as long as this record.
     pub(super) unsafe fn set_up(
         &mut self,
         place: NonNull<u8>,
@@ -71,14 +71,14 @@ impl BlockMeta {
         self.offset = offset as u64;
         self.lkey = region.lkey;
         self.rkey = region.rkey;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `class` is initialised.
         self.capacity = unsafe { (*class).size() };
         self.index = index;
     }
 
     #[inline(always)]
     pub(super) fn class(&self) -> &SlabClass {
-        // SAFETY: set when the slab was made; the class has the same lifetime as this record.
+        // SAFETY: set when the slab was created; the class has the same lifetime as this record.
         unsafe { &*self.class }
     }
 
@@ -98,8 +98,14 @@ impl BlockMeta {
     }
 }
 
-/// A block of registered memory, and its only owner. Returns to its slab when dropped, from any
+/// A block of registered memory and its unique owner. Returns to its slab when dropped, from any
 /// thread.
+///
+/// While this value exists, only the program accesses its bytes, which are therefore available as
+/// slices: no device and no peer reads or writes them. Posting moves it into the queue; then only
+/// the device accesses them, until the completion returns the block. Memory that peers may access
+/// at any time is not a block: it is copied, or read by words. A slab whose creator makes other
+/// guarantees can expose its blocks to peers by [`expose`](Self::expose).
 ///
 /// ```compile_fail
 /// fn twice(block: bellwire_core::slab::Block<'_>) {
@@ -130,41 +136,42 @@ impl fmt::Debug for Block<'_> {
 impl<'m> Block<'m> {
     #[inline(always)]
     pub(super) fn meta(&self) -> &'m BlockMeta {
-        // SAFETY: from a slab's records, which live for `'m`.
+        // SAFETY: one of the slab's records, which live for `'m`.
         unsafe { self.meta.as_ref() }
     }
 
-    /// Where it starts, as requests name it.
+    /// Its start address, for work requests.
     #[inline(always)]
     pub fn addr(&self) -> u64 {
         self.meta().place.as_ptr().addr() as u64
     }
 
-    /// Where it starts.
+    /// A pointer to its start.
     #[inline(always)]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.meta().place
     }
 
-    /// Its bytes.
+    /// Its size in bytes.
     #[inline(always)]
     pub fn capacity(&self) -> u32 {
         self.meta().capacity
     }
 
-    /// Bytes from the region's start.
+    /// Its offset in bytes from the start of the region.
     #[inline(always)]
     pub fn offset(&self) -> u64 {
         self.meta().offset
     }
 
-    /// The key for requests of this side.
+    /// The lkey, for local requests.
     #[inline(always)]
     pub fn lkey(&self) -> u32 {
         self.meta().lkey
     }
 
-    /// An element of its first `length` bytes (at the most all) for the raw posting path.
+    /// A scatter/gather element of its first `length` bytes (at most all) for the raw `post`
+    /// functions.
     #[inline(always)]
     pub fn sge(&self, length: u32) -> Sge {
         Sge {
@@ -177,24 +184,26 @@ impl<'m> Block<'m> {
     /// Its bytes.
     #[inline(always)]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: valid and initialised by the slab's contract; this owner is the only one.
+        // SAFETY: the contract of the slab guarantees valid and initialised memory; this is its
+        // only owner.
         unsafe { NonNull::slice_from_raw_parts(self.as_ptr(), self.capacity() as usize).as_ref() }
     }
 
     /// Its bytes, to write.
     #[inline(always)]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
+        // SAFETY: valid and initialised memory by the contract of the slab; this is its only owner,
+        // borrowed mutably.
         unsafe { NonNull::slice_from_raw_parts(self.as_ptr(), self.capacity() as usize).as_mut() }
     }
 
-    /// What a peer needs to reach the block.
+    /// The address and rkey by which a peer can access the block.
     ///
     /// # Safety
-    /// The key opens the whole region. As long as a peer that has it may write to this block, or to
-    /// another of the slab, these are accessed only by [`load_u64`](Self::load_u64) and
-    /// [`read_volatile`](Self::read_volatile), and are not given back while the peer may still use
-    /// them.
+    /// The rkey covers the whole region. As long as a peer that has it may write to this block, or
+    /// to another one of the slab, these blocks are accessed only by [`load_u64`](Self::load_u64)
+    /// and [`read_volatile`](Self::read_volatile), and are not returned while they may still be
+    /// accessed. As long as a peer may read them, they are not written.
     #[inline(always)]
     pub unsafe fn expose(&self) -> Remote {
         Remote {
@@ -203,15 +212,15 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// The word at byte `offset`, as a peer's WRITE leaves it. `None` when it is not aligned to 8, or
-    /// not within the block.
+    /// Loads the word at byte `offset`, which a peer's RDMA WRITE may change. `None` when the
+    /// offset is not aligned to 8, or not within the block.
     #[inline(always)]
     pub fn load_u64(&self, offset: u32, ordering: core::sync::atomic::Ordering) -> Option<u64> {
         let last = self.capacity().checked_sub(size_of::<u64>() as u32)?;
         if offset > last || !offset.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: within the block, and aligned as blocks are.
+        // SAFETY: within the block, and aligned because blocks are.
         let word = unsafe {
             core::sync::atomic::AtomicU64::from_ptr(
                 self.as_ptr().add(offset as usize).cast().as_ptr(),
@@ -220,33 +229,33 @@ impl<'m> Block<'m> {
         Some(word.load(ordering))
     }
 
-    /// Copies bytes that a peer may be writing: each is what it was at some time. `false`, and nothing
-    /// copied, when they do not lie within the block.
+    /// Copies bytes that a peer may be writing. Each byte has a value that it had at some time
+    /// during the call. Returns `false`, and copies nothing, when they are not within the block.
     pub fn read_volatile(&self, offset: u32, to: &mut [u8]) -> bool {
         let room = (self.capacity() as usize).checked_sub(offset as usize);
         if room.is_none_or(|room| to.len() > room) {
             return false;
         }
-        for (at, byte) in to.iter_mut().enumerate() {
-            // SAFETY: within the block.
-            *byte = unsafe { self.as_ptr().add(offset as usize + at).read_volatile() };
-        }
+        // SAFETY: within the block, which consists of whole words. `to` does not overlap it,
+        // because the block is borrowed shared; only peers to which it was exposed write it
+        // meanwhile.
+        unsafe { crate::shared::load(self.as_ptr().add(offset as usize).as_ptr(), to) };
         true
     }
 
-    /// Gives up ownership without returning the block: [`from_raw`](Self::from_raw),
-    /// [`Slab::block_at`](super::Slab::block_at) or
-    /// [`Slab::give_back_raw`](super::Slab::give_back_raw) end that.
+    /// Gives up ownership without returning the block to its slab. [`from_raw`](Self::from_raw),
+    /// [`Slab::block_at`](super::Slab::block_at) and
+    /// [`Slab::give_back_raw`](super::Slab::give_back_raw) are the inverse.
     #[inline(always)]
     pub fn into_raw(self) -> NonNull<BlockMeta> {
         core::mem::ManuallyDrop::new(self).meta
     }
 
-    /// The block of a record.
+    /// The block of this record.
     ///
     /// # Safety
-    /// The record is from [`into_raw`](Self::into_raw), of a slab that lives for `'m`, and is used
-    /// once.
+    /// The record comes from [`into_raw`](Self::into_raw), of a slab that lives for `'m`, and is
+    /// used only once.
     #[inline(always)]
     pub unsafe fn from_raw(meta: NonNull<BlockMeta>) -> Self {
         Self {
@@ -260,14 +269,14 @@ impl Drop for Block<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let meta = self.meta();
-        // Relaxed: published by the push; the owner is the only one to turn it.
+        // Relaxed: published by the push; only the owner changes the state.
         meta.state().store(BlockMeta::FREE, Ordering::Relaxed);
         // SAFETY: owned until here, and not used any more.
         unsafe { meta.class().push(meta) };
     }
 }
 
-/// Tag and index of a stack's head.
+/// Head of a stack: tag and index.
 #[derive(Debug)]
 pub(super) struct Head(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! A thread's own front on a class.
+//! A thread's cache of free blocks.
 
 use super::block::{Block, BlockMeta};
 use super::class::SlabClass;
@@ -6,17 +6,17 @@ use super::error::TakeError;
 use crate::sync::atomic::Ordering;
 use core::marker::PhantomData;
 
-/// Blocks that go between a cache and its class at once.
+/// Number of blocks moved between a cache and its class at a time.
 const BATCH: usize = 32;
 
-/// Free blocks of one class for one thread: taking and putting costs no atomic read-modify-write
-/// until it runs empty or full. Gives everything back when dropped. `Send`, not `Sync`.
+/// Free blocks of one class for one thread: take and put need no atomic read-modify-write until the
+/// cache is empty or full. Returns all its blocks when dropped. `Send`, not `Sync`.
 #[derive(Debug)]
 pub struct SlabCache<'m> {
     class: &'m SlabClass,
     count: usize,
     indexes: [u32; 2 * BATCH],
-    /// One owner at a time.
+    /// Not `Sync`, because it has one owner at a time.
     not_sync: PhantomData<core::cell::Cell<()>>,
 }
 
@@ -30,18 +30,18 @@ impl<'m> SlabCache<'m> {
         }
     }
 
-    /// A block.
+    /// Takes a block.
     ///
     /// # Errors
-    /// [`TakeError::Empty`]: neither the cache nor the slab has one.
+    /// [`TakeError::Empty`], if neither the cache nor the slab has one.
     #[inline(always)]
     pub fn take(&mut self) -> Result<Block<'m>, TakeError> {
         if self.count == 0 {
             self.refill()?;
         }
         self.count -= 1;
-        // SAFETY: popped from the class, and nobody else's since. The index stays below the array's
-        // length, by `refill` and `put`.
+        // SAFETY: popped from the class, and not owned by anyone else since. `refill` and `put`
+        // keep the index less than the array's length.
         Ok(unsafe { self.class.own(*self.indexes.get_unchecked(self.count)) })
     }
 
@@ -57,7 +57,7 @@ impl<'m> SlabCache<'m> {
         Ok(())
     }
 
-    /// Takes a block back. One of another class goes to its own slab.
+    /// Returns a block to the cache. One of another class goes to its own slab.
     #[inline(always)]
     pub fn put(&mut self, block: Block<'m>) {
         if !core::ptr::eq(block.meta().class(), self.class) {
@@ -67,18 +67,18 @@ impl<'m> SlabCache<'m> {
             self.spill();
         }
         let meta = block.meta();
-        // Relaxed: the owner is the only one to turn it.
+        // Relaxed: only the owner changes the state.
         meta.state().store(BlockMeta::FREE, Ordering::Relaxed);
         let _not_dropped = block.into_raw();
         self.indexes[self.count] = meta.index();
         self.count += 1;
     }
 
-    /// Gives the older half back to the class.
+    /// Returns the older half to the class.
     #[cold]
     #[inline(never)]
     fn spill(&mut self) {
-        // SAFETY: the cache's own.
+        // SAFETY: these blocks belong to the cache.
         unsafe { self.class.push_many(&self.indexes[..BATCH]) };
         self.indexes.copy_within(BATCH.., 0);
         self.count -= BATCH;
@@ -87,7 +87,7 @@ impl<'m> SlabCache<'m> {
 
 impl Drop for SlabCache<'_> {
     fn drop(&mut self) {
-        // SAFETY: the cache's own.
+        // SAFETY: these blocks belong to the cache.
         unsafe { self.class.push_many(&self.indexes[..self.count]) };
     }
 }

@@ -6,12 +6,12 @@ use crate::sync::atomic::Ordering;
 use core::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
-/// The free blocks of one size. Created by [`Default`] in memory that the caller gives to
+/// The free blocks of one size. Created by [`Default`] in memory that the caller passes to
 /// [`Slab::new`](super::Slab::new).
 #[derive(Debug)]
 pub struct SlabClass {
     head: CachePadded<Head>,
-    /// The slab's first record; indexes count from it.
+    /// The first record of the slab, to which indexes are relative.
     metas: *const BlockMeta,
     size: u32,
     count: u32,
@@ -19,7 +19,7 @@ pub struct SlabClass {
     start: usize,
 }
 
-// SAFETY: all but the head is written once, before the slab is made.
+// SAFETY: everything except the head is written once, before the slab is created.
 unsafe impl Sync for SlabClass {}
 // SAFETY: the pointer is to memory that outlives the slab.
 unsafe impl Send for SlabClass {}
@@ -53,10 +53,10 @@ impl SlabClass {
         self.start = start;
     }
 
-    /// Puts all blocks onto the stack, the first on top.
+    /// Pushes all blocks onto the stack, the first one last.
     pub(super) fn fill(&self, metas: &[BlockMeta]) {
         for index in (self.first..self.first + self.count).rev() {
-            // SAFETY: made a moment ago, and owned by nobody.
+            // SAFETY: the block was just created, and is not owned.
             unsafe { self.push(&metas[index as usize]) };
         }
     }
@@ -79,26 +79,26 @@ impl SlabClass {
     }
 
     /// # Safety
-    /// `index` is one of the slab's records.
+    /// `index` is the index of one of the slab's records.
     #[inline(always)]
     unsafe fn meta(&self, index: u32) -> &BlockMeta {
-        // SAFETY: the caller's promise; records live as long as the class.
+        // SAFETY: the caller guarantees that the index is valid; records live as long as the class.
         unsafe { &*self.metas.add(index as usize) }
     }
 
     /// # Safety
-    /// `index` has just been popped by the caller.
+    /// The caller has just popped `index`.
     #[inline(always)]
     pub(super) unsafe fn own<'m>(&self, index: u32) -> Block<'m> {
-        // SAFETY: a popped index is one of the slab's.
+        // SAFETY: a popped index is the index of a record.
         let meta = unsafe { self.meta(index) };
-        // Relaxed: the owner is the only one to turn it.
+        // Relaxed: only the owner changes the state.
         meta.state().store(BlockMeta::TAKEN, Ordering::Relaxed);
-        // SAFETY: popped, so owned by nobody else.
+        // SAFETY: popped, so not owned by anyone else.
         unsafe { Block::from_raw(NonNull::from_ref(meta)) }
     }
 
-    /// Takes the topmost block.
+    /// Pops a block.
     #[inline(always)]
     pub(super) fn pop<'m>(&self) -> Option<Block<'m>> {
         let mut popped = [0];
@@ -106,27 +106,29 @@ impl SlabClass {
         (self.pop_many(&mut popped) == 1).then(|| unsafe { self.own(popped[0]) })
     }
 
-    /// Takes up to as many blocks as `to` has room for, and gives how many.
+    /// Pops at most as many blocks as `to` has room for, and returns how many.
     #[inline(always)]
     pub(super) fn pop_many(&self, to: &mut [u32]) -> usize {
-        // Acquire: partner of the release in `push_chain`; links and the blocks' memory are seen.
+        // Acquire: pairs with the Release in `push_chain`, so that links and the memory of blocks
+        // are visible.
         let mut head = self.head.word().load(Ordering::Acquire);
         loop {
             let (mut next, mut count) = (Head::index(head), 0);
-            // A stale chain may lead anywhere among the records. It is bounded by `to`, and thrown
-            // away by the exchange, for whoever made it stale changed the tag.
+            // A stale chain may lead to any of the records. Its length is bounded by `to`, and the
+            // exchange discards it, because the pop that made it stale has changed the tag.
             while count < to.len() && next != BlockMeta::NONE {
                 to[count] = next;
                 count += 1;
-                // SAFETY: links are indexes of records, or none.
-                // Relaxed: if the head has not changed, it was published before it.
+                // SAFETY: links are indexes of records, or `NONE`.
+                // Relaxed: if the head has not changed, the link was published before the head.
                 next = unsafe { self.meta(next) }.next().load(Ordering::Relaxed);
             }
             if count == 0 {
                 return 0;
             }
             let new = Head::pack(Head::tag(head).wrapping_add(1), next);
-            // Acquire: as the load. The exchange carries on the pushers' releases.
+            // Acquire: like the load. As a read-modify-write the exchange continues the release
+            // sequences of the pushers.
             match self.head.word().compare_exchange_weak(
                 head,
                 new,
@@ -139,37 +141,37 @@ impl SlabClass {
         }
     }
 
-    /// Puts a block onto the stack.
+    /// Pushes a block onto the stack.
     ///
     /// # Safety
-    /// `meta` is of this class, was the caller's, and is not used any more.
+    /// `meta` is of this class, was owned by the caller, and is not used any more.
     #[inline(always)]
     pub(super) unsafe fn push(&self, meta: &BlockMeta) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that it owned the block.
         unsafe { self.push_chain(meta.index(), meta) };
     }
 
-    /// Puts several blocks onto the stack at once.
+    /// Pushes several blocks onto the stack at once.
     ///
     /// # Safety
-    /// As [`push`](Self::push), for each.
+    /// The requirements of [`push`](Self::push), for each.
     pub(super) unsafe fn push_many(&self, indexes: &[u32]) {
         let (Some(first), Some(last)) = (indexes.first(), indexes.last()) else {
             return;
         };
         for pair in indexes.windows(2) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees that it owned these blocks.
             // Relaxed: published by the exchange.
             unsafe { self.meta(pair[0]) }
                 .next()
                 .store(pair[1], Ordering::Relaxed);
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees that it owned these blocks.
         unsafe { self.push_chain(*first, self.meta(*last)) };
     }
 
     /// # Safety
-    /// The chain from `first` to `last` is the caller's.
+    /// The caller owns the blocks of the chain from `first` to `last`.
     #[inline(always)]
     unsafe fn push_chain(&self, first: u32, last: &BlockMeta) {
         // Relaxed: only a guess for the exchange below.
@@ -178,7 +180,7 @@ impl SlabClass {
             // Relaxed: published by the exchange.
             last.next().store(Head::index(head), Ordering::Relaxed);
             let new = Head::pack(Head::tag(head), first);
-            // Release: partner of the acquire in `pop_many`.
+            // Release: pairs with the Acquire in `pop_many`.
             match self.head.word().compare_exchange_weak(
                 head,
                 new,
@@ -191,12 +193,12 @@ impl SlabClass {
         }
     }
 
-    /// Counts the stack.
+    /// Counts the blocks on the stack.
     pub(super) fn walk(&self, metas: &[BlockMeta]) -> usize {
-        // Acquire: as in `pop_many`.
+        // Acquire: pairs with the Release in `push_chain`.
         let mut next = Head::index(self.head.word().load(Ordering::Acquire));
         let mut count = 0;
-        // Bounded, should somebody change it meanwhile.
+        // Bounded, in case the stack changes meanwhile.
         while next != BlockMeta::NONE && count < self.count as usize {
             count += 1;
             // Relaxed: published by the head.

@@ -1,16 +1,16 @@
-//! What can be wrong with a slab, or with what it is asked for.
+//! Errors of slabs.
 
 use super::ClassLayout;
 use core::fmt;
 
-/// Why a region cannot be cut.
+/// Why a slab cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutError {
     /// No classes at all.
     NoClasses,
     /// A class of no blocks, or whose size is not a positive multiple of 64.
     BadClass(ClassLayout),
-    /// Each class's blocks must be larger than those of the one before.
+    /// The block sizes of the classes are not ascending.
     NotAscending,
     /// Too few records for the blocks or the classes.
     TooFewRecords {
@@ -65,17 +65,17 @@ impl fmt::Display for LayoutError {
 
 impl core::error::Error for LayoutError {}
 
-/// Why there is no block.
+/// Why there is no block to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeError {
-    /// All blocks of the class are out.
+    /// All blocks of the class are taken.
     Empty {
         /// Bytes of its blocks.
         size: u32,
     },
     /// No class has blocks of this length.
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         length: u32,
         /// Bytes of the largest blocks.
         max: u32,
@@ -101,15 +101,15 @@ impl fmt::Display for TakeError {
 
 impl core::error::Error for TakeError {}
 
-/// Why a block was not given back.
+/// Why a block was not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawFreeError {
     /// It is free already.
     DoubleFree {
-        /// Where it starts.
+        /// The address at which it starts.
         addr: u64,
     },
-    /// Not in this slab.
+    /// No block of this slab.
     Foreign {
         /// The address.
         addr: u64,

@@ -1,4 +1,4 @@
-//! Models of the free stack: every interleaving, every value that the orderings admit.
+//! Loom models of the free stack: every interleaving, and every value that the orderings allow.
 
 use super::*;
 use ::loom::sync::Arc;
@@ -20,16 +20,16 @@ fn slab(count: u32) -> Arc<Slab<'static>> {
         rkey: 0,
     };
     let layout = [ClassLayout { size: 64, count }];
-    // SAFETY: leaked memory of the model's own.
+    // SAFETY: leaked memory that only this model uses.
     Arc::new(unsafe {
         Slab::new(Box::leak(metas), Box::leak(classes), region, &layout).expect("fits")
     })
 }
 
-/// The memory of a block is its owner's alone: a plain write and read of each must not race. The
-/// record stands for the memory, which loom does not see.
+/// Only the owner of a block accesses its memory: plain writes and reads of it must not race. A
+/// loom cell stands for the memory, which loom does not see.
 fn own(block: &Block<'_>, owners: &[::loom::cell::UnsafeCell<u32>]) {
-    // SAFETY: that nobody else does this meanwhile is what the model checks.
+    // SAFETY: the model checks that no other thread does this meanwhile.
     owners[block.offset() as usize / 64].with_mut(|count| unsafe { *count += 1 });
 }
 
@@ -41,8 +41,8 @@ fn owners(count: usize) -> Arc<std::vec::Vec<::loom::cell::UnsafeCell<u32>>> {
     )
 }
 
-/// One thread pops while another pops two and puts them back in the other order: without the tag the
-/// first would take a head for unchanged whose link has changed.
+/// One thread pops while another pops two blocks and pushes them in the other order: without the
+/// tag the first would take the head for unchanged although its link has changed.
 #[test]
 fn a_stalled_pop_does_not_take_an_old_link() {
     ::loom::model(|| {
@@ -99,10 +99,10 @@ fn of_two_raw_frees_one_succeeds() {
         let _raw = block.into_raw();
         let other = {
             let slab = slab.clone();
-            // SAFETY: used by nobody; that it is given back twice is what is to be found out.
+            // SAFETY: nothing uses the block; the model checks that returning it twice is detected.
             thread::spawn(move || unsafe { slab.give_back_raw(addr) }.is_ok())
         };
-        // SAFETY: as above.
+        // SAFETY: nothing uses the block; the model checks that returning it twice is detected.
         let mine = unsafe { slab.give_back_raw(addr) }.is_ok();
         assert!(mine != other.join().expect("no panic"));
         assert_eq!(slab.outstanding(), 0);

@@ -1,4 +1,4 @@
-//! Fixed-size blocks cut from one registered region.
+//! Fixed-size blocks of one registered memory region.
 //!
 //! ```text
 //! region   │ class 0: 64 B × 4 │ class 1: 4 KiB × 2          │
@@ -6,11 +6,11 @@
 //! class    head ─► 2 ─► 0 ─► ∎   head ─► 5 ─► ∎                 free blocks, a stack of indexes
 //! ```
 //!
-//! A [`Block`] is one pointer, the unique owner of its memory, and returns itself when dropped, from
-//! any thread. Free blocks are a stack (R. K. Treiber, *Systems Programming: Coping with
-//! Parallelism*, 1986) whose head carries a tag: each removal changes it, so that a head seen before
-//! a removal is never taken for the one after. Its 32 bits would have to come round within one
-//! stalled removal.
+//! A [`Block`] is one pointer, the unique owner of its memory, and returns to its slab when
+//! dropped, from any thread. Free blocks are a stack (R. K. Treiber, *Systems Programming: Coping
+//! with Parallelism*, 1986) whose head carries a tag: each removal changes it, so that a head read
+//! before a removal never equals one after it. For that to fail, the 32 bits of the tag would have
+//! to wrap within one stalled removal.
 //!
 //! | operation | atomic read-modify-writes |
 //! |---|---|
@@ -40,7 +40,7 @@ use core::ptr::NonNull;
 pub struct ClassLayout {
     /// Bytes of a block: a multiple of 64.
     pub size: u32,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct ClassLayout {
 const PAGE: usize = 4096;
 
 impl ClassLayout {
-    /// The alignment of the class's blocks: their size where it is a power of two, up to a page.
+    /// The alignment of the blocks: their size where it is a power of two, at most a page.
     const fn align(self) -> usize {
         let size = self.size as usize;
         if !size.is_power_of_two() {
@@ -60,7 +60,7 @@ impl ClassLayout {
         }
     }
 
-    /// Where the class starts and ends when it follows `offset`.
+    /// Start and end of the class when it follows `offset`.
     fn place(self, offset: usize) -> Option<(usize, usize)> {
         let start = offset.checked_next_multiple_of(self.align())?;
         let bytes = (self.size as usize).checked_mul(self.count as usize)?;
@@ -68,34 +68,34 @@ impl ClassLayout {
     }
 }
 
-/// Bytes of region that a layout needs; `None` when they overflow.
+/// Bytes of the region that a layout needs; `None` when they overflow.
 pub fn region_bytes(layout: &[ClassLayout]) -> Option<usize> {
     layout
         .iter()
         .try_fold(0, |end, class| class.place(end).map(|(_, end)| end))
 }
 
-/// Blocks of a layout: the records that it needs.
+/// Number of blocks of a layout, and of the records that it needs.
 pub fn block_count(layout: &[ClassLayout]) -> usize {
     layout
         .iter()
         .fold(0, |sum, class| sum.saturating_add(class.count as usize))
 }
 
-/// The region that blocks are cut from.
+/// The memory region that is divided into blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct SlabRegion {
-    /// Where it starts, aligned to 4096.
+    /// Its start, aligned to 4096.
     pub start: NonNull<u8>,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: usize,
-    /// The key for requests of this side.
+    /// The lkey, for local requests.
     pub lkey: u32,
-    /// The key for the peer's.
+    /// The rkey, for requests of peers.
     pub rkey: u32,
 }
 
-/// Blocks of one region. May be shared by all threads.
+/// The blocks of one region. May be shared by all threads.
 #[derive(Debug)]
 pub struct Slab<'m> {
     metas: &'m [BlockMeta],
@@ -104,15 +104,17 @@ pub struct Slab<'m> {
 }
 
 impl<'m> Slab<'m> {
-    /// Cuts `region` as `layout` says, smallest blocks first. `metas` and `classes` are the caller's
-    /// memory for at least [`block_count`] and `layout.len()` records, made by [`Default`].
+    /// Divides `region` into blocks as `layout` says, smallest blocks first. `metas` and `classes`
+    /// are the caller's memory for at least [`block_count`] and `layout.len()` records, created by
+    /// [`Default`].
     ///
     /// # Errors
-    /// [`LayoutError`].
+    /// [`LayoutError`], if the layout is invalid or does not fit.
     ///
     /// # Safety
-    /// For `'m` the region is valid, initialised memory that nobody reads or writes but through its
-    /// blocks and the devices that these are posted to.
+    /// For `'m` the region is valid, initialised memory. It is only accessed through its blocks, by
+    /// the devices to which these are posted, and by peers that were given a block by
+    /// [`Block::expose`]: there is no other mapping of it, and no other request uses its keys.
     pub unsafe fn new(
         metas: &'m mut [BlockMeta],
         classes: &'m mut [SlabClass],
@@ -120,14 +122,15 @@ impl<'m> Slab<'m> {
         layout: &[ClassLayout],
     ) -> Result<Self, LayoutError> {
         check(metas.len(), classes.len(), region, layout)?;
-        // Blocks reach the device by address.
+        // The device accesses blocks by address.
         let address = region.start.as_ptr().expose_provenance();
         let (metas, classes) = (metas.as_mut_ptr(), classes.as_mut_ptr());
         let (mut end, mut first) = (0, 0);
         for (at, shape) in layout.iter().enumerate() {
-            // `check` has found that it fits.
+            // `check` has verified that it fits.
             let (start, next) = shape.place(end).unwrap_or((end, end));
-            // SAFETY: `check` has found enough records of both kinds, and they are ours for `'m`.
+            // SAFETY: `check` has found enough records of both kinds, and they are borrowed
+            // exclusively for `'m`.
             unsafe {
                 let class = classes.add(at);
                 (*class).set_up(*shape, start, first, metas);
@@ -141,7 +144,7 @@ impl<'m> Slab<'m> {
             end = next;
             first += shape.count;
         }
-        // SAFETY: as above; written through these pointers, and only shared from here on.
+        // SAFETY: written through these pointers above, and only shared from here on.
         let (metas, classes) = unsafe {
             (
                 core::slice::from_raw_parts(metas, first as usize),
@@ -158,21 +161,22 @@ impl<'m> Slab<'m> {
         })
     }
 
-    /// A block of the smallest class whose blocks have `length` bytes. Other classes are not tried
-    /// when it is empty: what a request costs does not depend on what others do.
+    /// Takes a block of the smallest class whose blocks have at least `length` bytes. When that
+    /// class is empty, larger ones are not tried, so that the cost of a request does not depend on
+    /// other threads.
     ///
     /// # Errors
-    /// [`TakeError`].
+    /// [`TakeError`], if there is no block.
     #[inline]
     pub fn take(&self, length: u32) -> Result<Block<'m>, TakeError> {
         let class = self.class(length)?;
         class.pop().ok_or(TakeError::Empty { size: class.size() })
     }
 
-    /// A front for one thread on the class that [`take`](Self::take) would use.
+    /// Creates a cache for one thread of the class that [`take`](Self::take) would use.
     ///
     /// # Errors
-    /// [`TakeError::TooLarge`].
+    /// [`TakeError::TooLarge`], if no class has blocks of `length` bytes.
     pub fn cache(&self, length: u32) -> Result<SlabCache<'m>, TakeError> {
         Ok(SlabCache::new(self.class(length)?))
     }
@@ -188,17 +192,18 @@ impl<'m> Slab<'m> {
             })
     }
 
-    /// Gives back the block that starts at `addr` and was made raw by [`Block::into_raw`].
+    /// Returns the block that starts at `addr` and was made raw by [`Block::into_raw`].
     ///
     /// # Errors
-    /// [`RawFreeError`]: nothing was given back. A block that is free already is found out, of two
-    /// threads that give back the same one exactly one succeeds.
+    /// [`RawFreeError`]; nothing was returned then. A block that is free already is detected: of
+    /// two threads that return the same block exactly one succeeds.
     ///
     /// # Safety
-    /// Nobody uses the block any more, and no request with it is in flight.
+    /// Nothing uses the block any more, and no request on it is in flight.
     pub unsafe fn give_back_raw(&self, addr: u64) -> Result<(), RawFreeError> {
         let meta = self.meta_at(addr)?;
-        // AcqRel: of two threads one sees TAKEN; what the loser did comes before.
+        // AcqRel: of two threads only one sees TAKEN, and its accesses come after those of the
+        // other.
         let turned = meta.state().compare_exchange(
             BlockMeta::TAKEN,
             BlockMeta::FREE,
@@ -208,25 +213,26 @@ impl<'m> Slab<'m> {
         if turned.is_err() {
             return Err(RawFreeError::DoubleFree { addr });
         }
-        // SAFETY: taken until just now, and by the caller's promise used by nobody.
+        // SAFETY: taken until just now, and the caller guarantees that nothing uses it.
         unsafe { meta.class().push(meta) };
         Ok(())
     }
 
-    /// The block that starts at `addr`, made raw by [`Block::into_raw`].
+    /// Returns ownership of the block that starts at `addr` and was made raw by
+    /// [`Block::into_raw`].
     ///
     /// # Errors
-    /// [`RawFreeError`], `DoubleFree` for a free one.
+    /// [`RawFreeError`]; `DoubleFree` if it is free.
     ///
     /// # Safety
-    /// The caller owns it.
+    /// The caller owns the block.
     pub unsafe fn block_at(&self, addr: u64) -> Result<Block<'m>, RawFreeError> {
         let meta = self.meta_at(addr)?;
-        // Relaxed: the caller owns it, so that nobody turns it.
+        // Relaxed: the caller owns the block, so nobody changes its state.
         if meta.state().load(Ordering::Relaxed) != BlockMeta::TAKEN {
             return Err(RawFreeError::DoubleFree { addr });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that it owns the block.
         Ok(unsafe { Block::from_raw(NonNull::from_ref(meta)) })
     }
 
@@ -247,12 +253,13 @@ impl<'m> Slab<'m> {
         self.metas.get(index).ok_or(foreign)
     }
 
-    /// Blocks of all classes.
+    /// Number of blocks of all classes.
     pub fn capacity(&self) -> usize {
         self.metas.len()
     }
 
-    /// Free blocks that no [`SlabCache`] holds. Exact when nobody takes or returns meanwhile.
+    /// Number of free blocks that are in no [`SlabCache`]. Exact when no block is taken or returned
+    /// meanwhile.
     pub fn free(&self) -> usize {
         self.classes
             .iter()
@@ -260,8 +267,9 @@ impl<'m> Slab<'m> {
             .sum()
     }
 
-    /// Blocks that are out, or in a [`SlabCache`]. Exact when nobody takes or returns meanwhile: zero
-    /// then means that nobody can reach the region's memory through a block any more.
+    /// Number of blocks that are taken or in a [`SlabCache`]. Exact when no block is taken or
+    /// returned meanwhile: zero then means that the region can no longer be accessed through a
+    /// block.
     pub fn outstanding(&self) -> usize {
         self.capacity() - self.free()
     }

@@ -38,7 +38,7 @@ fn records<T: Default>(count: usize) -> &'static mut [T] {
 }
 
 fn slab() -> Slab<'static> {
-    // SAFETY: leaked memory of the test's own.
+    // SAFETY: leaked memory that only this test uses.
     unsafe { Slab::new(records(45), records(3), region(4), LAYOUT).expect("fits") }
 }
 
@@ -84,7 +84,7 @@ fn blocks_are_apart_aligned_and_within() {
 #[test]
 fn layouts_that_cannot_be_are_refused() {
     let make = |metas, classes, region, layout: &[ClassLayout]| {
-        // SAFETY: leaked memory of the test's own.
+        // SAFETY: leaked memory that only this test uses.
         unsafe { Slab::new(records(metas), records(classes), region, layout) }.map(|_| ())
     };
     let class = |size, count| ClassLayout { size, count };
@@ -134,7 +134,7 @@ fn the_raw_path_tells_what_is_wrong() {
     let block = slab.take(64).expect("not empty");
     let addr = block.addr();
     let _raw = block.into_raw();
-    // SAFETY: the block is the test's own, and used by nobody.
+    // SAFETY: the block belongs to the test, and nothing else uses it.
     unsafe {
         assert_eq!(
             slab.give_back_raw(addr + 8),
@@ -167,7 +167,7 @@ fn a_caches_free_blocks_are_free_to_the_raw_path() {
     let block = cache.take().expect("not empty");
     let addr = block.addr();
     cache.put(block);
-    // SAFETY: free, which is what is to be found out.
+    // SAFETY: the block is free; the test checks that this is detected.
     let again = unsafe { slab.give_back_raw(addr) };
     assert_eq!(again, Err(RawFreeError::DoubleFree { addr }));
     let larger = slab.take(192).expect("not empty");
@@ -195,7 +195,7 @@ fn caches_refill_spill_and_give_everything_back() {
     assert_eq!(slab.outstanding(), 0);
 }
 
-/// Against a model: whatever the order, no block is out twice, and none is lost.
+/// Compares with a model: whatever the order, no block is taken twice and none is lost.
 #[test]
 fn random_use_loses_and_doubles_nothing() {
     let slab = slab();

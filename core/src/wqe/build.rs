@@ -1,40 +1,42 @@
-//! The one builder that every operation, transport and payload is stamped out of.
+//! The WQE builder, generic over operation, transport and payload.
 
 use super::operation::Operation;
 use super::payload::Payload;
-use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT, fm_ce_se, opcode};
+use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT, fm_ce_se};
 use super::transport::Transport;
 use super::umr::Umr;
 use super::view::SendWqe;
 use crate::be::Be32;
-use crate::wr::WrOpcode;
+use crate::op::{WrOpcode, opcode};
+use crate::wr::QpType;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A send queue's memory: basic blocks, a power of two of them.
+/// A send queue's memory: a ring of basic blocks, whose number is a power of two.
 ///
-/// Only pointers: the device reads the same memory.
+/// Holds only pointers, because the device accesses the same memory.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRing<'m> {
     base: NonNull<u8>,
-    /// Basic blocks but one.
+    /// Number of basic blocks, minus one.
     mask: u32,
     memory: PhantomData<&'m [u8]>,
 }
 
-// SAFETY: the ring is memory, reached only through the unsafe functions of this module, whose
-// callers promise who writes when.
+// SAFETY: the memory is reached only by the unsafe functions of this module, whose callers
+// guarantee who writes it when.
 unsafe impl Send for SendRing<'_> {}
-// SAFETY: as above.
+// SAFETY: the memory is reached only by the unsafe functions of this module, whose callers
+// guarantee who writes it when.
 unsafe impl Sync for SendRing<'_> {}
 
 impl<'m> SendRing<'m> {
-    /// A ring over `blocks` basic blocks at `base`; `None` unless `blocks` is a power of two of at
-    /// most 32768 (the device's counter has 16 bits) and `base` is aligned to 64.
+    /// Creates a ring over `blocks` basic blocks at `base`. `None` unless `blocks` is a power of
+    /// two of at most 32768 (the device's counter has 16 bits) and `base` is aligned to 64.
     ///
     /// # Safety
-    /// The memory is valid for reads and writes for `'m`, and is used by nobody but the one queue
-    /// that posts to it and the device.
+    /// The memory is valid for reads and writes for `'m`, and used only by the one queue that posts
+    /// to it and the device.
     pub unsafe fn new(base: NonNull<u8>, blocks: u32) -> Option<Self> {
         let fits = blocks.is_power_of_two() && blocks <= 1 << 15;
         let aligned = base.as_ptr().addr().is_multiple_of(BASIC_BLOCK);
@@ -51,7 +53,7 @@ impl<'m> SendRing<'m> {
         self.mask + 1
     }
 
-    /// The basic block that counter `counter` falls on.
+    /// The basic block at counter `counter`.
     #[inline(always)]
     pub fn block(&self, counter: u32) -> NonNull<u8> {
         let offset = (counter & self.mask) as usize * BASIC_BLOCK;
@@ -59,10 +61,10 @@ impl<'m> SendRing<'m> {
         unsafe { self.base.add(offset) }
     }
 
-    /// A writer for the entry that starts at `counter`.
+    /// A writer for the WQE that starts at `counter`.
     ///
     /// # Safety
-    /// The caller is the ring's poster, and the blocks that it will write are not in flight.
+    /// The caller is the ring's poster, and the blocks that it writes are not in flight.
     #[inline(always)]
     pub unsafe fn writer(&self, counter: u32) -> EntryWriter {
         EntryWriter {
@@ -74,10 +76,10 @@ impl<'m> SendRing<'m> {
     }
 }
 
-/// Writes one entry, over the ring's end where it has to.
+/// Writes one WQE, wrapping around the end of the ring where needed.
 ///
-/// The first basic block is contiguous, so that what lies in it is written at constant offsets; all
-/// later segments find their place by mask.
+/// The first basic block is contiguous and is written at constant offsets; the addresses of later
+/// segments are computed with a mask.
 #[derive(Debug)]
 pub struct EntryWriter {
     first: NonNull<u8>,
@@ -98,31 +100,32 @@ impl EntryWriter {
         }
     }
 
-    /// Writes a structure of whole segments. It must not cross a basic block's end: everything that
-    /// has more than one segment is laid out so.
+    /// Writes a structure of whole segments. It must not cross the end of a basic block, which the
+    /// layout of all multi-segment structures guarantees.
     #[inline(always)]
     pub(super) fn put<S: Copy>(&mut self, offset: usize, segment: S) {
         const { assert!(size_of::<S>().is_multiple_of(SEGMENT) && size_of::<S>() <= BASIC_BLOCK) };
         debug_assert!(offset % BASIC_BLOCK + size_of::<S>() <= BASIC_BLOCK);
-        // SAFETY: the place lies within one block of the ring, which `SendRing::writer`'s caller
-        // gave to us; segments are aligned to 16 and so is the place.
+        // SAFETY: the address lies within one block of the ring, which the caller of
+        // `SendRing::writer` guarantees to be free; segments are aligned to 16 and so is the
+        // address.
         unsafe { self.at(offset).cast::<S>().write(segment) }
     }
 
-    /// Writes bytes, over the ring's end where they reach it.
+    /// Writes bytes, wrapping around the end of the ring where needed.
     #[inline(always)]
     pub(super) fn bytes(&mut self, offset: usize, bytes: &[u8]) {
         let place = self.at(offset);
-        // Where they reach no block's end they do not reach the ring's either.
+        // Bytes that do not reach the end of a block do not reach the end of the ring.
         if bytes.len() > BASIC_BLOCK - offset % BASIC_BLOCK {
             let room = self.mask + 1 - ((self.start + offset) & self.mask);
             if bytes.len() > room {
-                // SAFETY: `room` bytes are left up to the ring's end; the rest is shorter than the ring,
-                // for the caller checked the entry's size against the free blocks.
+                // SAFETY: `room` bytes are left up to the end of the ring; the rest is shorter than
+                // the ring, because the caller checked the size of the WQE against the free blocks.
                 return unsafe { copy_over_end(bytes, place, room, self.base) };
             }
         }
-        // SAFETY: so many bytes are left up to the ring's end.
+        // SAFETY: `bytes.len()` bytes are left up to the end of the ring.
         unsafe { copy_short(bytes, place) }
     }
 
@@ -134,22 +137,23 @@ impl EntryWriter {
     }
 }
 
-/// Copies what the ring's end divides: so many bytes before it, the rest from its start on.
+/// Copies bytes across the end of the ring: `room` bytes before it, the rest from its start on.
 ///
 /// # Safety
-/// `to` is valid for writes of `room` bytes, fewer than there are, and `start` for the rest.
+/// `to` is valid for writes of `room` bytes, which is less than `from.len()`, and `start` for the
+/// rest.
 #[cold]
 #[inline(never)]
 unsafe fn copy_over_end(from: &[u8], to: NonNull<u8>, room: usize, start: NonNull<u8>) {
     let (head, tail) = from.split_at(room);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `to` and `start` have room for the two parts.
     unsafe {
         to.copy_from_nonoverlapping(NonNull::from_ref(head).cast(), head.len());
         start.copy_from_nonoverlapping(NonNull::from_ref(tail).cast(), tail.len());
     }
 }
 
-/// Copies short strings with two overlapping moves instead of a call.
+/// Copies short slices by two overlapping moves instead of a call.
 ///
 /// # Safety
 /// `to` is valid for writes of `from.len()` bytes.
@@ -158,7 +162,7 @@ unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
     #[inline(always)]
     unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
         let last = len - size_of::<T>();
-        // SAFETY: `len` is at least the size of T, so both moves lie within both strings.
+        // SAFETY: `len` is at least the size of T, so both moves lie within both slices.
         unsafe {
             let head = from.cast::<T>().read_unaligned();
             let tail = from.add(last).cast::<T>().read_unaligned();
@@ -167,7 +171,7 @@ unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
         }
     }
     let (source, to, len) = (from.as_ptr(), to.as_ptr(), from.len());
-    // SAFETY: each arm passes a length of at least the size of the type it moves by.
+    // SAFETY: each arm passes a length of at least the size of the type that it moves.
     unsafe {
         match len {
             0 => {}
@@ -184,19 +188,19 @@ unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
     }
 }
 
-/// Bytes of an entry before its payload.
+/// Bytes of a WQE before its payload.
 pub(crate) const fn prefix<T: Transport, O: Operation>() -> usize {
     let address = if O::ADDRESSED { T::SEGMENTS } else { 0 };
     SEGMENT + address + O::SEGMENTS
 }
 
-/// Writes one entry at `counter` and gives its size in segments.
+/// Writes one WQE at `counter` and returns its size in segments.
 ///
-/// `fm_ce_se` is the control segment's flag byte, `qpn` the sender's queue pair number.
+/// `fm_ce_se` is the flag byte of the control segment, `qpn` the number of the local queue pair.
 ///
 /// # Safety
-/// As for [`SendRing::writer`]; the blocks from `counter` on that
-/// [`Payload::bound`] and the operation's and transport's segments need are free.
+/// The requirements of [`SendRing::writer`]. The blocks from `counter` on that [`Payload::bound`]
+/// and the segments of the operation and the transport need are free.
 #[inline(always)]
 pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
     ring: &SendRing<'_>,
@@ -207,7 +211,7 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
     operation: O,
     payload: P,
 ) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that it is the poster and that the blocks are free.
     let mut entry = unsafe { ring.writer(counter) };
     if O::ADDRESSED {
         T::write(address, &mut entry, SEGMENT);
@@ -229,13 +233,13 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
     ds
 }
 
-/// Writes a NOP at `counter`, of a queue pair on any transport, and gives its size in segments.
+/// Writes a NOP at `counter`, for a queue pair on any transport, and returns its size in segments.
 ///
 /// # Safety
-/// As for [`SendRing::writer`]; the block is free.
+/// The requirements of [`SendRing::writer`]; the block is free.
 pub(crate) unsafe fn build_nop(ring: &SendRing<'_>, counter: u32, qpn: u32, fm_ce_se: u8) -> u32 {
     const DS: u32 = 1;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that it is the poster and that the block is free.
     let mut entry = unsafe { ring.writer(counter) };
     entry.put(
         0,
@@ -249,58 +253,58 @@ pub(crate) unsafe fn build_nop(ring: &SendRing<'_>, counter: u32, qpn: u32, fm_c
     DS
 }
 
-/// Writes the flag byte of the entry at `counter` anew.
+/// Overwrites the flag byte of the WQE at `counter`.
 ///
 /// # Safety
-/// The caller is the ring's poster, and the device was not told of the entry.
+/// The caller is the ring's poster, and the doorbell was not rung for the WQE.
 #[inline(always)]
 pub(crate) unsafe fn set_fm_ce_se(ring: &SendRing<'_>, counter: u32, fm_ce_se: u8) {
     const SIGNATURE_FLAGS: usize = core::mem::offset_of!(CtrlSegment, signature_flags);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that it is the poster and that the WQE is not in flight.
     let mut entry = unsafe { ring.writer(counter) };
     entry.word(SIGNATURE_FLAGS, Be32::new(u32::from(fm_ce_se)));
 }
 
-/// Writes the bytes of an earlier entry at `counter`, with this counter and queue pair number, and
-/// `flags` beside its own; gives its operation. `None`: they are no entry that [`build`] makes, and
-/// what was written is of no meaning.
+/// Writes the bytes of an earlier WQE at `counter`, with this counter and queue pair number, and
+/// with `flags` in addition to its own. Returns its operation. `None`: the bytes are no WQE that
+/// [`build`] makes for this transport, and what was written is meaningless.
 ///
 /// # Safety
-/// As for [`SendRing::writer`]; the blocks from `counter` on that the bytes need are free, and fewer
-/// than the ring has, or as many.
+/// The requirements of [`SendRing::writer`]. The blocks from `counter` on that the bytes need are
+/// free, and at most as many as the ring has.
 pub(crate) unsafe fn rebuild(
     ring: &SendRing<'_>,
     counter: u32,
     qpn: u32,
     flags: u8,
+    transport: QpType,
     bytes: &[u8],
 ) -> Option<WrOpcode> {
     if bytes.is_empty() || !bytes.len().is_multiple_of(SEGMENT) {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that it is the poster and that the blocks are free.
     let mut entry = unsafe { ring.writer(counter) };
     entry.bytes(0, bytes);
-    // SAFETY: just written, by the poster, which does not write while the view is used.
+    // SAFETY: just written by the poster, which does not write while the view is used.
     let wqe = unsafe { SendWqe::read(*ring, counter) };
     let ds = wqe.ds();
     if ds as usize * SEGMENT != bytes.len() {
         return None;
     }
-    let operation = wqe.operation()?;
-    let owner = wqe.umr().as_ref().and_then(Umr::owner_offset);
+    let request = wqe.request(transport).ok()?;
+    let owner = request.registration().as_ref().and_then(Umr::owner_offset);
     let ctrl = wqe.ctrl();
     let modifier_and_opcode = ctrl.opmod_idx_opcode.get() & 0xff00_00ff;
     let own = ctrl.signature_flags.get();
-    // A fence for everything waits for registration work too.
-    let fenced = own as u8 & fm_ce_se::FENCE != 0;
-    let flags = if fenced {
+    // A full fence also waits for UMR work.
+    let flags = if request.is_fenced() {
         flags & !fm_ce_se::INITIATOR_SMALL_FENCE
     } else {
         flags
     };
     if let Some(offset) = owner {
-        // The queue pair that a window is bound to, and the low byte of its key.
+        // The number of the queue pair that owns the window, and the low byte of the key.
         let key = u32::from(bytes[offset + 3]);
         entry.word(offset, Be32::new(qpn << 8 | key));
     }
@@ -313,5 +317,5 @@ pub(crate) unsafe fn rebuild(
             imm: ctrl.imm,
         },
     );
-    Some(operation)
+    Some(request.operation())
 }

@@ -1,7 +1,7 @@
-//! Work-queue entries in the ConnectX format: what the poster writes and the device reads.
+//! Work queue entries (WQEs) in the ConnectX format: what the poster writes and the device reads.
 //!
-//! A send queue is a ring of 64-byte basic blocks. An entry starts at a block, is made of 16-byte
-//! segments, and may run over the ring's end:
+//! A send queue is a ring of 64-byte basic blocks. A WQE starts at a block, consists of 16-byte
+//! segments, and may wrap around the end of the ring:
 //!
 //! ```text
 //!        0        16                              64
@@ -13,13 +13,15 @@
 //! any    │ ctrl   │ umr control (48)              │ mkey context (64) │ klm (64)   LOCAL_INV, BIND_MW
 //! ```
 //!
-//! Data is either a pointer (`byte_count lkey addr`) or inline (`len | 1<<31`, the bytes, padding to
-//! 16). Which combinations exist is a matter of types: [`Transport`] `: Supports<Operation>`.
+//! Data is either a pointer (`byte_count lkey addr`) or inline (`len | 1<<31`, the bytes, padding
+//! to 16). The type system allows only the valid combinations: [`Transport`] `:
+//! Supports<Operation>`.
 //!
-//! Sources: the ConnectX programmer's reference manual, `mlx5dv.h`; the bytes are compared with
-//! entries recorded from rdma-core's provider.
+//! Sources: the ConnectX programmer's reference manual, `mlx5dv.h`. The bytes are compared with
+//! WQEs recorded from rdma-core's provider.
 
 mod build;
+mod decode;
 mod operation;
 mod payload;
 mod receive;
@@ -30,17 +32,16 @@ mod transport;
 mod umr;
 mod view;
 
+pub use crate::op::opcode;
 pub use build::{EntryWriter, SendRing, build};
 pub(crate) use build::{build_nop, prefix, rebuild, set_fm_ce_se};
-pub use operation::{
-    AtomicCmpAndSwp, AtomicFetchAndAdd, LocalInv, Nop, Operation, RdmaRead, RdmaWrite,
-    RdmaWriteWithImm, Send, SendWithImm, SendWithInv,
-};
+pub use decode::{Atomic, Destination, Malformed, Request, data_offset, operation_offset};
+pub use operation::*;
 pub use payload::{Inline, InlineList, NoPayload, Payload, PayloadLimits};
 pub use receive::{LIST_END_LKEY, RecvRing, SrqRing};
 pub use segment::{
     AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment,
-    SEGMENT, XrcSegment, fm_ce_se, opcode,
+    SEGMENT, XrcSegment, fm_ce_se,
 };
 pub use transport::{Address, DcAddress, Dci, Rc, Supports, Transport, Uc, Ud, UdAddress, Xrc};
 pub use umr::{BindMw, BindMwInfo, BindMwType1, Umr, UnbindMw, UnbindMwType1};

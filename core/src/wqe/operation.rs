@@ -1,9 +1,10 @@
-//! The operations of a send queue, each a type: what it adds to the entry is settled at compile
-//! time.
+//! The operations of a send queue. Each is a type, so that the layout of its WQE is known at
+//! compile time.
 
 use super::build::EntryWriter;
-use super::segment::{AtomicSegment, RaddrSegment, SEGMENT, opcode};
+use super::segment::{AtomicSegment, RaddrSegment, SEGMENT};
 use crate::be::{Be32, Be64};
+use crate::op::WrOpcode;
 use crate::wr::{Remote, WcOpcode};
 
 mod sealed {
@@ -11,24 +12,26 @@ mod sealed {
 }
 pub(super) use sealed::Sealed;
 
-/// A send operation. Sealed: the device knows no others.
+/// A send operation. Sealed.
 pub trait Operation: Sealed + Copy {
-    /// The entry's operation code.
-    const OPCODE: u8;
-    /// What its completion is called.
-    const WC: WcOpcode;
-    /// Bytes of its own segments, behind the transport's.
-    const SEGMENTS: usize;
-    /// Whether the transport's address segments stand before its own. Registration work and NOPs
-    /// go to nobody.
-    const ADDRESSED: bool = true;
-    /// Whether data may follow. Posting registration work with a payload other than
+    /// Its row of the table of operations.
+    const OPERATION: WrOpcode;
+    /// The opcode of its WQE.
+    const OPCODE: u8 = Self::OPERATION.row().opcode;
+    /// The opcode of its completion.
+    const WC: WcOpcode = Self::OPERATION.completes_as();
+    /// Bytes of its own segments, which follow those of the transport.
+    const SEGMENTS: usize = Self::OPERATION.row().layout.segments() * SEGMENT;
+    /// Whether the transport's address segments come before its own. UMR work and NOPs have no
+    /// destination.
+    const ADDRESSED: bool = !Self::OPERATION.row().layout.is_local();
+    /// Whether data may follow. Posting UMR work with a payload other than
     /// [`NoPayload`](super::NoPayload) does not compile.
-    const CARRIES_DATA: bool = true;
-    /// Registration work: the next entry waits for it.
-    const FENCES_NEXT: bool = false;
+    const CARRIES_DATA: bool = !Self::OPERATION.is_registration();
+    /// Whether the next WQE has to wait for it, as for UMR work.
+    const FENCES_NEXT: bool = Self::OPERATION.is_registration();
 
-    /// Immediate data or key to invalidate, in the control segment.
+    /// Immediate data or key to invalidate, for the control segment.
     #[inline(always)]
     fn imm(&self) -> Be32 {
         Be32::default()
@@ -51,7 +54,7 @@ fn raddr(remote: Remote) -> [Be64; 2] {
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty),* }
-        = $opcode:ident, $wc:ident, $segments:literal, imm $imm:expr, |$op:ident, $entry:ident, $offset:ident| $write:block;)*) => {$(
+        = imm $imm:expr, |$op:ident, $entry:ident, $offset:ident| $write:block;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name { $($(#[$fdoc])* pub $field: $ty),* }
@@ -59,9 +62,7 @@ macro_rules! operations {
         impl Sealed for $name {}
 
         impl Operation for $name {
-            const OPCODE: u8 = opcode::$opcode;
-            const WC: WcOpcode = WcOpcode::$wc;
-            const SEGMENTS: usize = $segments * SEGMENT;
+            const OPERATION: WrOpcode = WrOpcode::$name;
 
             #[inline(always)]
             fn imm(&self) -> Be32 {
@@ -81,56 +82,56 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Send into the peer's next receive.
-    Send {} = SEND, Send, 0, imm Be32::default(), |op, entry, offset| {};
+    /// Send to the peer's next receive.
+    Send {} = imm Be32::default(), |op, entry, offset| {};
 
     /// Send with immediate data.
     SendWithImm {
-        /// Immediate data, in the order in which it is to arrive.
+        /// Immediate data, in network byte order.
         imm: Be32
-    } = SEND_IMM, Send, 0, imm op.imm, |op, entry, offset| {};
+    } = imm op.imm, |op, entry, offset| {};
 
-    /// Send, and invalidate the peer's key.
+    /// Send, and invalidate a key at the peer.
     SendWithInv {
         /// The peer's key.
         rkey: u32
-    } = SEND_INVAL, Send, 0, imm Be32::new(op.rkey), |op, entry, offset| {};
+    } = imm Be32::new(op.rkey), |op, entry, offset| {};
 
     /// Write to the peer's memory.
     RdmaWrite {
-        /// Where.
+        /// The peer's memory.
         remote: Remote
-    } = RDMA_WRITE, RdmaWrite, 1, imm Be32::default(), |op, entry, offset| {
+    } = imm Be32::default(), |op, entry, offset| {
         entry.put(offset, raddr(op.remote));
     };
 
-    /// Write to the peer's memory, and complete its next receive.
+    /// Write to the peer's memory, and consume its next receive.
     RdmaWriteWithImm {
-        /// Where.
+        /// The peer's memory.
         remote: Remote,
-        /// Immediate data, in the order in which it is to arrive.
+        /// Immediate data, in network byte order.
         imm: Be32
-    } = RDMA_WRITE_IMM, RdmaWrite, 1, imm op.imm, |op, entry, offset| {
+    } = imm op.imm, |op, entry, offset| {
         entry.put(offset, raddr(op.remote));
     };
 
     /// Read the peer's memory.
     RdmaRead {
-        /// From where.
+        /// The peer's memory.
         remote: Remote
-    } = RDMA_READ, RdmaRead, 1, imm Be32::default(), |op, entry, offset| {
+    } = imm Be32::default(), |op, entry, offset| {
         entry.put(offset, raddr(op.remote));
     };
 
-    /// Replace eight bytes of the peer's memory if they equal `compare`; the old value comes back.
+    /// Replace eight bytes of the peer's memory if they equal `compare`; returns the old value.
     AtomicCmpAndSwp {
-        /// Where, aligned to eight.
+        /// The peer's memory, aligned to eight.
         remote: Remote,
-        /// The value expected.
+        /// The value to compare with.
         compare: u64,
-        /// The value to put in its place.
+        /// The value to write.
         swap: u64
-    } = ATOMIC_CS, CompSwap, 2, imm Be32::default(), |op, entry, offset| {
+    } = imm Be32::default(), |op, entry, offset| {
         entry.put(offset, raddr(op.remote));
         entry.put(offset + SEGMENT, AtomicSegment {
             swap_add: Be64::new(op.swap),
@@ -138,38 +139,25 @@ operations! {
         });
     };
 
-    /// Add to eight bytes of the peer's memory; the old value comes back.
+    /// Add to eight bytes of the peer's memory; returns the old value.
     AtomicFetchAndAdd {
-        /// Where, aligned to eight.
+        /// The peer's memory, aligned to eight.
         remote: Remote,
-        /// What to add, wrapping.
+        /// The number to add, wrapping.
         add: u64
-    } = ATOMIC_FA, FetchAdd, 2, imm Be32::default(), |op, entry, offset| {
+    } = imm Be32::default(), |op, entry, offset| {
         entry.put(offset, raddr(op.remote));
         entry.put(offset + SEGMENT, AtomicSegment {
             swap_add: Be64::new(op.add),
             compare: Be64::default(),
         });
     };
+
+    /// Do nothing, and complete.
+    Nop {} = imm Be32::default(), |op, entry, offset| {};
 }
 
-/// Do nothing, and complete.
-#[derive(Clone, Copy, Debug)]
-pub struct Nop {}
-
-impl Sealed for Nop {}
-
-impl Operation for Nop {
-    const OPCODE: u8 = opcode::NOP;
-    const WC: WcOpcode = WcOpcode::Nop;
-    const SEGMENTS: usize = 0;
-    const ADDRESSED: bool = false;
-
-    #[inline(always)]
-    fn write(&self, _qpn: u32, _: &mut EntryWriter, _: usize) {}
-}
-
-/// Invalidate a key of this side.
+/// Invalidate a local key.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalInv {
     /// The key.

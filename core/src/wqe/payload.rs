@@ -1,4 +1,4 @@
-//! What an entry carries: pointers to local memory, or the bytes themselves.
+//! The payload of a send WQE: pointers to local memory, or inline bytes.
 
 use super::build::EntryWriter;
 use super::segment::{DataSegment, INLINE_FLAG, SEGMENT};
@@ -7,35 +7,35 @@ use crate::port::LastEntry;
 use crate::queue::PostError;
 use crate::wr::Sge;
 
-/// Limits of a send queue that a payload is checked against.
+/// The limits of a send queue against which payloads are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadLimits {
-    /// Scatter/gather elements of one request.
+    /// Most scatter/gather elements in one request.
     pub max_sge: u32,
-    /// Inline bytes of one request.
+    /// Most inline bytes in one request.
     pub max_inline: u32,
 }
 
-/// A request's data. Implemented for one [`Sge`], a slice of them, [`Inline`] bytes, and nothing.
+/// A request's data: one [`Sge`], a slice of them, [`Inline`] bytes, or nothing.
 pub trait Payload: Copy {
-    /// There is never any data.
+    /// Whether there is never any data.
     const EMPTY: bool = false;
 
-    /// The most bytes of entry that it takes; of the last segment they may be a part.
+    /// Most bytes that it takes in the WQE, not rounded up to whole segments.
     fn bound(&self) -> usize;
 
-    /// Whether the queue can carry it.
+    /// Checks it against the limits of the queue.
     fn check(&self, limits: &PayloadLimits) -> Result<(), PostError>;
 
-    /// Bytes that the entry carries itself; [`UNKNOWN`](crate::port::LastEntry::UNKNOWN) where that
-    /// would have to be counted.
+    /// Number of inline bytes; [`UNKNOWN`](crate::port::LastEntry::UNKNOWN) where they would have
+    /// to be counted.
     #[doc(hidden)]
     #[inline(always)]
     fn inline(&self) -> u16 {
         0
     }
 
-    /// Writes its segments from `offset` on and gives the offset behind them.
+    /// Writes its segments from `offset` on and returns the offset behind them.
     #[doc(hidden)]
     fn write(&self, entry: &mut EntryWriter, offset: usize) -> usize;
 }
@@ -63,7 +63,7 @@ impl Payload for NoPayload {
     }
 }
 
-/// Refuses a length whose top bit would read as the inline flag.
+/// Refuses a length whose top bit would be read as the inline flag.
 #[inline(always)]
 pub(super) fn check_length(sge: &Sge) -> Result<(), PostError> {
     if sge.length & INLINE_FLAG != 0 {
@@ -72,7 +72,7 @@ pub(super) fn check_length(sge: &Sge) -> Result<(), PostError> {
     Ok(())
 }
 
-/// An element of length zero is left out of the entry: to the device zero would mean 2 GiB.
+/// Leaves out an element of length zero, because zero means 2 GiB to the device.
 #[inline(always)]
 fn write_sge(entry: &mut EntryWriter, offset: usize, sge: &Sge) -> usize {
     if sge.length == 0 {
@@ -128,11 +128,11 @@ impl Payload for &[Sge] {
     }
 }
 
-/// Bytes that travel within the entry; their memory is free again once they are staged.
+/// Bytes that are copied into the WQE; their memory may be reused once the request is staged.
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 
-/// Several strings of bytes that travel within the entry, one behind the other.
+/// Several byte slices that are copied into the WQE, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineList<'a>(pub &'a [&'a [u8]]);
 
@@ -157,7 +157,7 @@ fn inline_bound(len: usize) -> usize {
     }
 }
 
-/// The offset behind so many bytes of data.
+/// The offset behind `len` bytes of inline data at `offset`.
 #[inline(always)]
 fn behind(offset: usize, len: usize) -> usize {
     // `next_multiple_of` would divide; lengths are far from overflowing.
@@ -177,7 +177,7 @@ impl Payload for Inline<'_> {
 
     #[inline(always)]
     fn inline(&self) -> u16 {
-        // Less than an entry's 1008 bytes.
+        // Less than the 1008 bytes of the longest WQE.
         self.0.len() as u16
     }
 

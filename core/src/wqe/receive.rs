@@ -1,4 +1,4 @@
-//! Receive entries: of a queue pair's own receive queue, and of a shared one.
+//! Receive WQEs, of a queue pair's own receive queue and of a shared one.
 
 use super::payload::check_length;
 use super::segment::{DataSegment, SEGMENT};
@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering};
 use static_assertions::const_assert_eq;
 
-/// The local key that ends a list of elements shorter than the entry (`MLX5_INVALID_LKEY`).
+/// The lkey that ends a scatter/gather list shorter than the WQE (`MLX5_INVALID_LKEY`).
 pub const LIST_END_LKEY: u32 = 0x100;
 
 const LIST_END: DataSegment = DataSegment {
@@ -19,7 +19,7 @@ const LIST_END: DataSegment = DataSegment {
     addr: Be64::new(0),
 };
 
-/// A receive queue's memory: `count` entries of `stride` bytes, both powers of two.
+/// A receive queue's memory: `count` WQEs of `stride` bytes, both powers of two.
 ///
 /// ```text
 ///  0        16                    stride
@@ -28,26 +28,27 @@ const LIST_END: DataSegment = DataSegment {
 #[derive(Clone, Copy, Debug)]
 pub struct RecvRing<'m> {
     base: NonNull<u8>,
-    /// Entries but one.
+    /// Number of WQEs, minus one.
     mask: u32,
     stride: u32,
     max_sge: u32,
     memory: PhantomData<&'m [u8]>,
 }
 
-// SAFETY: the ring is memory, reached only through unsafe functions whose callers promise who
-// writes when.
+// SAFETY: the memory is reached only by unsafe functions, whose callers guarantee who writes it
+// when.
 unsafe impl Send for RecvRing<'_> {}
-// SAFETY: as above.
+// SAFETY: the memory is reached only by unsafe functions, whose callers guarantee who writes it
+// when.
 unsafe impl Sync for RecvRing<'_> {}
 
 impl<'m> RecvRing<'m> {
-    /// A ring over `count` entries of `stride` bytes at `base`; `None` unless both are powers of
-    /// two, `count` is at most 32768, `stride` between 16 and 2048, and `base` aligned to 16.
+    /// Creates a ring over `count` WQEs of `stride` bytes at `base`. `None` unless both are powers
+    /// of two, `count` is at most 32768, `stride` between 16 and 2048, and `base` aligned to 16.
     ///
     /// # Safety
-    /// The memory is valid for reads and writes for `'m`, and is used by nobody but the one queue
-    /// that posts to it and the device.
+    /// The memory is valid for reads and writes for `'m`, and used only by the one queue that posts
+    /// to it and the device.
     pub unsafe fn new(base: NonNull<u8>, count: u32, stride: u32) -> Option<Self> {
         let fits = count.is_power_of_two()
             && count <= 1 << 15
@@ -63,13 +64,13 @@ impl<'m> RecvRing<'m> {
         })
     }
 
-    /// Entries.
+    /// Number of WQEs.
     #[inline(always)]
     pub fn count(&self) -> u32 {
         self.mask + 1
     }
 
-    /// Elements that an entry has room for.
+    /// Most scatter/gather elements in a WQE.
     #[inline(always)]
     pub fn max_sge(&self) -> u32 {
         self.max_sge
@@ -83,56 +84,56 @@ impl<'m> RecvRing<'m> {
         unsafe { self.base.add(offset).cast() }
     }
 
-    /// Writes the entry of `index`, and gives how many elements it has: those of length zero are left
-    /// out.
+    /// Writes the WQE at `index` and returns its number of scatter/gather elements: those of length
+    /// zero are left out.
     ///
     /// # Errors
-    /// More elements than the entry holds, or one of 2 GiB and more: nothing is written.
+    /// More elements than the WQE holds, or one of 2 GiB or more: nothing is written then.
     ///
     /// # Safety
-    /// The caller is the ring's poster, and the entry is not in flight.
+    /// The caller is the ring's poster, and the WQE is not in flight.
     #[inline(always)]
     pub unsafe fn write(&self, index: u32, sges: &[Sge]) -> Result<u32, PostError> {
         check(sges, self.max_sge())?;
         let mut at = 0;
         for sge in sges {
             if sge.length != 0 {
-                // SAFETY: within the entry, which is the caller's to write.
+                // SAFETY: within the WQE, which the caller guarantees not to be in flight.
                 unsafe { self.segment(index, at).write(DataSegment::from(sge)) }
                 at += 1;
             }
         }
         if at < self.max_sge() {
-            // SAFETY: as above.
+            // SAFETY: within the WQE, which the caller guarantees not to be in flight.
             unsafe { self.segment(index, at).write(LIST_END) }
         }
         Ok(at)
     }
 
-    /// The first element of the entry of `index`, which has one at least.
+    /// The first scatter/gather element of the WQE at `index`, which must have one.
     ///
     /// # Safety
-    /// The entry has been posted, and is not written meanwhile.
+    /// The WQE has been posted, and is not written meanwhile.
     #[inline(always)]
     pub unsafe fn first(&self, index: u32) -> Sge {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the WQE is posted and not written.
         unsafe { self.segment(index, 0).read() }.into()
     }
 
-    /// The elements of the entry of `index`, up to the list's end.
+    /// The scatter/gather elements of the WQE at `index`, up to the end of its list.
     ///
     /// # Safety
-    /// As [`first`](Self::first).
+    /// The requirements of [`first`](Self::first).
     #[inline(always)]
     pub unsafe fn read(&self, index: u32) -> impl Iterator<Item = Sge> + use<'m> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the WQE is posted and not written.
         unsafe { read_list(self.segment(index, 0), self.max_sge()) }
     }
 }
 
-/// A shared receive queue's memory: `count` entries of `stride` bytes, linked by index. Links are
-/// accessed as atomics: a device may look at one that the poster is writing anew, and then finds
-/// that somebody else was faster (see [`SrqConsumer`](crate::queue::SrqConsumer)).
+/// A shared receive queue's memory: `count` WQEs of `stride` bytes, linked by index. Links are
+/// accessed by atomics: a device may read a link that the poster is overwriting, and then finds
+/// that another thread has consumed the WQE (see [`SrqConsumer`](crate::queue::SrqConsumer)).
 ///
 /// ```text
 ///  0   2                  16       32
@@ -143,7 +144,7 @@ pub struct SrqRing<'m> {
     ring: RecvRing<'m>,
 }
 
-/// The first segment of a shared receive queue's entry.
+/// The first segment of a shared receive queue's WQE.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
 struct NextSegment {
@@ -156,32 +157,33 @@ struct NextSegment {
 const_assert_eq!(size_of::<NextSegment>(), SEGMENT);
 
 impl<'m> SrqRing<'m> {
-    /// As [`RecvRing::new`]; a stride is at least 32.
+    /// Creates a ring like [`RecvRing::new`], with a stride of at least 32.
     ///
     /// # Safety
-    /// As there.
+    /// The requirements of [`RecvRing::new`].
     pub unsafe fn new(base: NonNull<u8>, count: u32, stride: u32) -> Option<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the memory is valid and used only by one queue and the
+        // device.
         let ring = unsafe { RecvRing::new(base, count, stride)? };
         (stride >= 2 * SEGMENT as u32).then_some(Self { ring })
     }
 
-    /// Entries.
+    /// Number of WQEs.
     #[inline(always)]
     pub fn count(&self) -> u32 {
         self.ring.count()
     }
 
-    /// Elements that an entry has room for.
+    /// Most scatter/gather elements in a WQE.
     #[inline(always)]
     pub fn max_sge(&self) -> u32 {
         self.ring.max_sge() - 1
     }
 
-    /// Writes which entry follows `index`.
+    /// Links the WQE at `index` to its successor `next`.
     ///
     /// # Safety
-    /// The caller is the ring's poster, and the device has not been told of a successor of `index`.
+    /// The caller is the ring's poster, and no successor of `index` was made known to the device.
     #[inline(always)]
     pub unsafe fn link(&self, index: u32, next: u32) {
         // Relaxed: published by the doorbell record.
@@ -189,10 +191,10 @@ impl<'m> SrqRing<'m> {
             .store(Be16::new(next as u16).to_raw(), Ordering::Relaxed);
     }
 
-    /// Which entry follows `index`; masked to the ring, whatever stands there.
+    /// The successor of the WQE at `index`, masked to the ring whatever its link contains.
     #[inline(always)]
     pub fn next(&self, index: u32) -> u32 {
-        // Relaxed: whoever goes along the links has loaded the doorbell record before.
+        // Relaxed: code that follows the links has loaded the doorbell record before.
         let next = Be16::from_raw(self.next_link(index).load(Ordering::Relaxed));
         u32::from(next.get()) & self.ring.mask
     }
@@ -200,27 +202,28 @@ impl<'m> SrqRing<'m> {
     #[inline(always)]
     fn next_link(&self, index: u32) -> &'m AtomicU16 {
         let place = self.ring.segment(index, 0).cast::<NextSegment>();
-        // SAFETY: within an entry, which is valid for `'m`; the field is aligned, and accessed by
-        // nothing else.
+        // SAFETY: within a WQE, which is valid for `'m`; the field is aligned and only accessed
+        // here.
         unsafe { AtomicU16::from_ptr((&raw mut (*place.as_ptr()).next_wqe_index).cast()) }
     }
 
-    /// Writes the elements of entry `index`; those of length zero are kept, as rdma-core keeps them.
+    /// Writes the scatter/gather elements of the WQE at `index`. Those of length zero are kept, as
+    /// in rdma-core.
     ///
     /// # Errors
-    /// As [`RecvRing::write`].
+    /// Those of [`RecvRing::write`].
     ///
     /// # Safety
-    /// As there.
+    /// The requirements of [`RecvRing::write`].
     #[inline(always)]
     pub unsafe fn write(&self, index: u32, sges: &[Sge]) -> Result<(), PostError> {
         check(sges, self.max_sge())?;
         for (at, sge) in (1..).zip(sges) {
-            // SAFETY: within the entry, which is the caller's to write.
+            // SAFETY: within the WQE, which the caller guarantees not to be in flight.
             unsafe { self.ring.segment(index, at).write(DataSegment::from(sge)) }
         }
         if (sges.len() as u32) < self.max_sge() {
-            // SAFETY: as above.
+            // SAFETY: within the WQE, which the caller guarantees not to be in flight.
             unsafe {
                 self.ring
                     .segment(index, 1 + sges.len() as u32)
@@ -230,13 +233,13 @@ impl<'m> SrqRing<'m> {
         Ok(())
     }
 
-    /// The elements of entry `index`, up to the list's end.
+    /// The scatter/gather elements of the WQE at `index`, up to the end of its list.
     ///
     /// # Safety
-    /// As [`RecvRing::read`].
+    /// The requirements of [`RecvRing::read`].
     #[inline(always)]
     pub unsafe fn read(&self, index: u32) -> impl Iterator<Item = Sge> + use<'m> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the WQE is posted and not written.
         unsafe { read_list(self.ring.segment(index, 1), self.max_sge()) }
     }
 }
@@ -257,7 +260,7 @@ fn check(sges: &[Sge], max: u32) -> Result<(), PostError> {
 #[inline(always)]
 unsafe fn read_list(first: NonNull<DataSegment>, max: u32) -> impl Iterator<Item = Sge> {
     (0..max as usize).map_while(move |at| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `max` segments are readable and not written.
         let segment = unsafe { first.add(at).read() };
         (segment.lkey.get() != LIST_END_LKEY).then(|| segment.into())
     })

@@ -1,77 +1,30 @@
-//! The 16-byte segments that entries are made of, laid out as the device reads them.
+//! The segments of a WQE, in the layout that the device reads.
 
 use crate::be::{Be16, Be32, Be64};
 use crate::wr::{Remote, Sge};
 use static_assertions::const_assert_eq;
 
-/// Bytes of a basic block, the unit in which a send queue is counted.
+/// Bytes of a basic block, the unit of a send queue's counters.
 pub const BASIC_BLOCK: usize = 64;
 
-/// Bytes of a segment, the unit of the entry's `ds` field.
+/// Bytes of a segment, the unit of a WQE's `ds` field.
 pub const SEGMENT: usize = 16;
 
-/// In `byte_count`: the bytes follow in the entry.
+/// Flag in `byte_count`: the bytes follow inline.
 pub const INLINE_FLAG: u32 = 1 << 31;
-
-/// Operation codes of send entries (`MLX5_OPCODE_*`).
-pub mod opcode {
-    use crate::wr::WrOpcode;
-
-    /// Does nothing.
-    pub const NOP: u8 = 0x00;
-    /// SEND with invalidate.
-    pub const SEND_INVAL: u8 = 0x01;
-    /// RDMA WRITE.
-    pub const RDMA_WRITE: u8 = 0x08;
-    /// RDMA WRITE with immediate.
-    pub const RDMA_WRITE_IMM: u8 = 0x09;
-    /// SEND.
-    pub const SEND: u8 = 0x0a;
-    /// SEND with immediate.
-    pub const SEND_IMM: u8 = 0x0b;
-    /// TCP segmentation; not posted by bellwire.
-    pub const TSO: u8 = 0x0e;
-    /// RDMA READ.
-    pub const RDMA_READ: u8 = 0x10;
-    /// Compare and swap.
-    pub const ATOMIC_CS: u8 = 0x11;
-    /// Fetch and add.
-    pub const ATOMIC_FA: u8 = 0x12;
-    /// Invalidation of a key in the form of older devices; bellwire posts UMR.
-    pub const LOCAL_INVAL: u8 = 0x1b;
-    /// Memory registration: LOCAL_INV and BIND_MW.
-    pub const UMR: u8 = 0x25;
-
-    /// The operation, as the verbs call it. `None` for what this crate does not post, and for [`UMR`],
-    /// whose entry says which it is.
-    pub const fn operation(code: u8) -> Option<WrOpcode> {
-        Some(match code {
-            NOP => WrOpcode::Nop,
-            SEND_INVAL => WrOpcode::SendWithInv,
-            RDMA_WRITE => WrOpcode::RdmaWrite,
-            RDMA_WRITE_IMM => WrOpcode::RdmaWriteWithImm,
-            SEND => WrOpcode::Send,
-            SEND_IMM => WrOpcode::SendWithImm,
-            RDMA_READ => WrOpcode::RdmaRead,
-            ATOMIC_CS => WrOpcode::AtomicCmpAndSwp,
-            ATOMIC_FA => WrOpcode::AtomicFetchAndAdd,
-            _ => return None,
-        })
-    }
-}
 
 /// Bits of the control segment's `fm_ce_se`.
 pub mod fm_ce_se {
-    /// Solicited event at the receiver.
+    /// Raise a solicited event at the receiver.
     pub const SOLICITED: u8 = 1 << 1;
-    /// Completion mode 1: an entry when the request fails, but none when it is flushed. (Mode 0 writes one
-    /// then, too.) SPDK calls it `CE_CQ_NO_FLUSH_ERROR`.
+    /// Completion mode 1: write a CQE when the request fails, but not when it is flushed. (Mode 0
+    /// writes one then, too.) SPDK calls it `CE_CQ_NO_FLUSH_ERROR`.
     pub const NO_FLUSH: u8 = 1 << 2;
-    /// Completion mode 2: write a completion entry.
+    /// Completion mode 2: always write a CQE.
     pub const SIGNALED: u8 = 2 << 2;
-    /// Wait for registration work before this entry.
+    /// Wait for earlier UMR work before this WQE.
     pub const INITIATOR_SMALL_FENCE: u8 = 1 << 5;
-    /// Wait for all earlier READs and atomics.
+    /// Wait for all earlier RDMA READs and atomics.
     pub const FENCE: u8 = 4 << 5;
 }
 
@@ -83,17 +36,17 @@ pub mod fm_ce_se {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
 pub struct CtrlSegment {
-    /// Modifier, free-running 16-bit block counter, operation code.
+    /// Modifier, free-running 16-bit block counter, opcode.
     pub opmod_idx_opcode: Be32,
-    /// Queue pair number, and the entry's size in segments.
+    /// Queue pair number, and the size of the WQE in segments.
     pub qpn_ds: Be32,
-    /// Entry checksum (unused), 16 reserved bits, and [`fm_ce_se`].
+    /// WQE checksum (unused), 16 reserved bits, and [`fm_ce_se`].
     pub signature_flags: Be32,
-    /// Immediate, or key to invalidate.
+    /// Immediate data, or key to invalidate.
     pub imm: Be32,
 }
 
-/// Target of a WRITE, READ or atomic.
+/// Target of an RDMA WRITE, RDMA READ or atomic.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
 pub struct RaddrSegment {
@@ -127,14 +80,15 @@ pub struct DataSegment {
     pub addr: Be64,
 }
 
-/// Two words that follow each other, to be stored at once: a post is bound by how many stores it makes.
+/// Joins two adjacent words so that they are stored at once: the number of stores limits how fast
+/// requests are posted.
 #[inline(always)]
 fn pair(first: Be32, second: Be32) -> Be64 {
     Be64::new(u64::from(first.get()) << 32 | u64::from(second.get()))
 }
 
 impl CtrlSegment {
-    /// The same, to be written in two stores.
+    /// The segment as two words, to be written by two stores.
     #[inline(always)]
     pub(super) fn words(self) -> [Be64; 2] {
         let flags_imm = pair(self.signature_flags, self.imm);
@@ -143,7 +97,7 @@ impl CtrlSegment {
 }
 
 impl RaddrSegment {
-    /// As [`CtrlSegment::words`].
+    /// The segment as two words, to be written by two stores.
     #[inline(always)]
     pub(super) fn words(self) -> [Be64; 2] {
         [self.raddr, pair(self.rkey, self.reserved)]
@@ -151,7 +105,7 @@ impl RaddrSegment {
 }
 
 impl DataSegment {
-    /// As [`CtrlSegment::words`].
+    /// The segment as two words, to be written by two stores.
     #[inline(always)]
     pub(super) fn words(self) -> [Be64; 2] {
         [pair(self.byte_count, self.lkey), self.addr]
@@ -190,7 +144,7 @@ impl From<DataSegment> for Sge {
     }
 }
 
-/// The shared receive queue that an XRC request goes to.
+/// The shared receive queue that an XRC request is for.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
 pub struct XrcSegment {
@@ -200,7 +154,7 @@ pub struct XrcSegment {
     pub reserved: [u8; 12],
 }
 
-/// Where a datagram goes (`mlx5_wqe_av`): key, queue pair, path, global route.
+/// The destination of a datagram (`mlx5_wqe_av`): Q_Key, queue pair, path, global route.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
 pub struct AddressVector {
@@ -212,9 +166,9 @@ pub struct AddressVector {
     pub dqp_dct: Be32,
     /// Static rate and service level.
     pub stat_rate_sl: u8,
-    /// Path bits of the source LID; on Ethernet bits of the source port.
+    /// Path bits of the source LID; on Ethernet, bits of the UDP source port.
     pub fl_mlid: u8,
-    /// Destination LID; on Ethernet the source UDP port.
+    /// Destination LID; on Ethernet, the UDP source port.
     pub rlid: Be16,
     /// Zero.
     pub reserved0: [u8; 4],
@@ -231,7 +185,7 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
-    /// In `dqp_dct`: the vector has its full 48 bytes.
+    /// Flag in `dqp_dct`: the vector has its full 48 bytes.
     pub const EXTENDED: u32 = 1 << 31;
 }
 

@@ -1,11 +1,13 @@
-//! What recorded entries cannot show: every length over the ring's end, what a view makes of what was
-//! written, and of garbage. Under Miri an access outside of a ring is an error of its own.
+//! What recorded WQEs cannot show: every length across the end of the ring, and how views decode
+//! both what was written and garbage. Under Miri any access outside a ring is an error.
+
+mod decode;
 
 use super::*;
 use crate::be::Be32;
 use crate::queue::PostError;
 use crate::random::Random;
-use crate::wr::{MwType, QpType, Remote, Sge};
+use crate::wr::{MwType, Remote, Sge};
 use core::ptr::NonNull;
 use std::{boxed::Box, vec, vec::Vec};
 
@@ -25,7 +27,7 @@ struct Block([u8; 64]);
 
 const GUARD: Block = Block([0xcc; 64]);
 
-/// Ring memory between two guards.
+/// Ring memory between two guard blocks.
 struct Memory(Box<[Block]>);
 
 impl Memory {
@@ -37,7 +39,7 @@ impl Memory {
         NonNull::from(&mut self.0[1]).cast()
     }
 
-    /// The whole, for pointers that may reach all of the ring and nothing else.
+    /// The whole ring, by a pointer that is valid for all of the ring and nothing else.
     fn blocks(&mut self) -> (NonNull<u8>, u32) {
         let last = self.0.len() - 1;
         let ring = &mut self.0[1..last];
@@ -84,7 +86,7 @@ fn inline_data_of_every_length_survives_the_end_of_the_ring() {
             let ring = memory.send();
             let payload = Inline(&data[..len]);
             let write = RdmaWrite { remote: REMOTE };
-            // SAFETY: only poster; nothing is in flight.
+            // SAFETY: this is the only poster; nothing is in flight.
             let ds = unsafe { build::<Rc, _, _>(&ring, counter, 7, 0, (), write, payload) };
             let room = if len == 0 { 0 } else { (len + 4).div_ceil(16) };
             assert_eq!(ds as usize, 2 + room);
@@ -96,14 +98,14 @@ fn inline_data_of_every_length_survives_the_end_of_the_ring() {
                 inline_of(wqe, 32) == data[..len],
                 "{len} bytes at {counter}"
             );
-            // In several pieces it is the same.
+            // The same in several pieces.
             let (a, b) = data[..len].split_at(len / 3);
             let pieces = [a, &[], b];
             let payload = InlineList(&pieces);
             let write = RdmaWrite { remote: REMOTE };
-            // SAFETY: as above.
+            // SAFETY: this is the only poster; nothing is in flight.
             let again = unsafe { build::<Rc, _, _>(&ring, counter, 7, 0, (), write, payload) };
-            // SAFETY: as above.
+            // SAFETY: posted, and not written again.
             let wqe = unsafe { SendWqe::read(ring, counter) };
             assert!(again == ds && inline_of(wqe, 32) == data[..len]);
             assert!(memory.guarded());
@@ -111,7 +113,7 @@ fn inline_data_of_every_length_survives_the_end_of_the_ring() {
     }
 }
 
-/// An entry of random data, read back.
+/// Builds a WQE from random data and reads it back.
 fn round_trip<T: Transport, O: Operation>(
     random: &mut Random,
     address: Address<'_, T>,
@@ -133,7 +135,7 @@ fn round_trip<T: Transport, O: Operation>(
         if empty {
             list[0].length = 0;
         }
-        // SAFETY: only poster; nothing is in flight.
+        // SAFETY: this is the only poster; nothing is in flight.
         let ds =
             unsafe { build::<T, O, _>(&ring, counter, qpn, flags, address, operation, &list[..]) };
         // SAFETY: posted, and not written again.
@@ -148,7 +150,7 @@ fn round_trip<T: Transport, O: Operation>(
     } else {
         let len = random.below(max * 16 - 3);
         let data = random.bytes(len);
-        // SAFETY: as above.
+        // SAFETY: this is the only poster; nothing is in flight.
         let ds = unsafe {
             build::<T, O, _>(
                 &ring,
@@ -160,22 +162,25 @@ fn round_trip<T: Transport, O: Operation>(
                 Inline(&data),
             )
         };
-        // SAFETY: as above.
+        // SAFETY: posted, and not written again.
         let wqe = unsafe { SendWqe::read(ring, counter) };
         assert_eq!(wqe.ds(), ds);
         assert_eq!(wqe.data(prefix).total(), len as u64);
         assert!(inline_of(wqe, prefix) == data);
         check(wqe, own);
     }
-    // SAFETY: as above.
+    // SAFETY: posted, and not written again.
     let wqe = unsafe { SendWqe::read(ring, counter) };
     assert_eq!((wqe.opcode(), wqe.imm()), (O::OPCODE, operation.imm()));
+    let request = wqe.request(T::TYPE).expect("built for this transport");
+    assert_eq!(request.operation(), O::OPERATION);
+    assert_eq!(request.data_offset(), prefix);
     assert_eq!((wqe.qpn(), wqe.fm_ce_se()), (qpn, flags));
     assert_eq!(wqe.blocks(), wqe.ds().div_ceil(4));
     assert!(memory.guarded());
 }
 
-fn every_operation<T>(random: &mut Random, address: Address<'_, T>, transport: QpType)
+fn every_operation<T>(random: &mut Random, address: Address<'_, T>)
 where
     T: Supports<Send>
         + Supports<RdmaRead>
@@ -196,10 +201,7 @@ where
     let write = RdmaWriteWithImm { remote, imm };
     round_trip::<T, _>(random, address, write, remote_is);
     let read = RdmaRead { remote };
-    round_trip::<T, _>(random, address, read, move |wqe, at| {
-        remote_is(wqe, at);
-        assert_eq!(wqe.result_offset(transport), Some(at + 16));
-    });
+    round_trip::<T, _>(random, address, read, remote_is);
     let swap = AtomicCmpAndSwp {
         remote,
         compare: a,
@@ -208,12 +210,10 @@ where
     round_trip::<T, _>(random, address, swap, move |wqe, at| {
         remote_is(wqe, at);
         assert_eq!(wqe.atomic(at + 16), (b, a));
-        assert_eq!(wqe.result_offset(transport), Some(at + 32));
     });
     let add = AtomicFetchAndAdd { remote, add: a };
     round_trip::<T, _>(random, address, add, move |wqe, at| {
         assert_eq!(wqe.atomic(at + 16).0, a);
-        assert_eq!(wqe.result_offset(transport), Some(at + 32));
     });
 }
 
@@ -222,8 +222,8 @@ fn a_view_reads_what_was_written() {
     let mut random = Random(1);
     for _ in 0..if cfg!(miri) { 2 } else { 400 } {
         let number = random.next() as u32 & 0xff_ffff;
-        every_operation::<Rc>(&mut random, (), QpType::Rc);
-        every_operation::<Xrc>(&mut random, number, QpType::XrcSend);
+        every_operation::<Rc>(&mut random, ());
+        every_operation::<Xrc>(&mut random, number);
         round_trip::<Xrc, _>(&mut random, number, Send {}, |wqe, _| {
             assert_eq!(wqe.xrc_srqn(), number);
         });
@@ -236,7 +236,7 @@ fn a_view_reads_what_was_written() {
             dctn: number,
             dc_key: random.next(),
         };
-        every_operation::<Dci>(&mut random, address, QpType::Dci);
+        every_operation::<Dci>(&mut random, address);
         let extended = number | AddressVector::EXTENDED;
         let datagram = UdAddress {
             av: &av,
@@ -257,8 +257,8 @@ fn a_view_reads_what_was_written() {
     }
 }
 
-/// Writes registration work, and gives what a device reads, and what it makes of the same entry with
-/// some bytes changed.
+/// Writes UMR work and returns what a device decodes; also decodes the same WQE with some bytes
+/// changed.
 fn read_umr<O: Operation>(random: &mut Random, qpn: u32, operation: O) -> Option<Umr>
 where
     Rc: Supports<O>,
@@ -266,15 +266,15 @@ where
     let mut memory = Memory::new(1 << (2 + random.below(3)));
     let ring = memory.send();
     let counter = random.next() as u32;
-    // SAFETY: only poster; nothing is in flight.
+    // SAFETY: this is the only poster; nothing is in flight.
     unsafe { build::<Rc, O, _>(&ring, counter, qpn, 0, (), operation, NoPayload) };
     // SAFETY: posted, and not written again.
     let read = unsafe { SendWqe::read(ring, counter) }.umr();
     for _ in 0..20 {
         let place = ring.block(counter.wrapping_add(random.below(3) as u32));
-        // SAFETY: within a block of the ring, which nobody else looks at.
+        // SAFETY: within a block of the ring, which nothing else accesses.
         unsafe { place.add(random.below(64)).write(random.next() as u8) };
-        // SAFETY: as above.
+        // SAFETY: posted, and not written while the view is used.
         let mutated = unsafe { SendWqe::read(ring, counter) }.umr();
         match mutated {
             Some(Umr::Bind {
@@ -342,7 +342,7 @@ fn registration_work_is_read_back() {
         let invalidated = Some(Umr::LocalInv { rkey: mw_rkey });
         let invalidate = LocalInv { rkey: mw_rkey };
         assert_eq!(read_umr(&mut random, qpn, invalidate), invalidated);
-        // What cannot be told from it.
+        // The WQE is the same as that of an invalidation.
         let unbind = UnbindMw {
             mw_rkey,
             new_rkey: mw_rkey & !0xff,
@@ -360,7 +360,7 @@ fn a_view_of_garbage_stays_within_the_ring() {
         let mut memory = Memory::new(blocks);
         for block in &mut memory.0[1..=blocks] {
             for byte in &mut block.0 {
-                // Zeros, ones and lengths with the inline bit, more often than chance has them.
+                // Zeros, ones and lengths with the inline bit, more often than by chance.
                 *byte = match random.below(4) {
                     0 => 0x80,
                     1 => 0,
@@ -373,7 +373,7 @@ fn a_view_of_garbage_stays_within_the_ring() {
         let end = start + blocks * 64;
         let ring = memory.send();
         let counter = random.next() as u32;
-        // SAFETY: the ring is initialised, and nobody writes to it.
+        // SAFETY: the ring is initialised, and nothing writes to it.
         let wqe = unsafe { SendWqe::read(ring, counter) };
         assert!(wqe.ds() < 64 && wqe.blocks() <= 16);
         let mut most = 0;
@@ -426,7 +426,7 @@ fn receive_entries_are_read_back() {
         if len > 1 {
             list[random.below(len)].length = 0;
         }
-        // SAFETY: only poster; the entry is posted when it is read.
+        // SAFETY: this is the only poster; the WQE is posted when it is read.
         let read: Vec<Sge> = unsafe {
             ring.write(index, &list).expect("fits");
             ring.read(index).collect()
@@ -438,7 +438,7 @@ fn receive_entries_are_read_back() {
             length: 1 << 31,
             ..Sge::default()
         }];
-        // SAFETY: as above; nothing is written.
+        // SAFETY: this is the only poster; nothing is written.
         unsafe {
             let (given, max) = (refused.len(), ring.max_sge());
             let error = PostError::TooManySges { given, max };
@@ -468,11 +468,11 @@ fn shared_receive_entries_are_read_back_and_linked() {
         if let Some(sge) = list.first_mut() {
             sge.length = 0;
         }
-        // SAFETY: only poster; the entry is posted when it is read.
+        // SAFETY: this is the only poster; the WQE is posted when it is read.
         unsafe {
             ring.link(index, next);
             ring.write(index, &list).expect("fits");
-            // Elements of length zero stay, and links do not lead out of the ring.
+            // Elements of length zero are kept, and links do not lead out of the ring.
             assert!(ring.read(index).eq(list));
             assert_eq!(ring.next(index), next & 0xffff & (count as u32 - 1));
         }

@@ -1,14 +1,12 @@
-//! Transports, each a type: what a request has to name beside its operation, and which operations
-//! exist on it.
+//! The transports. Each is a type that determines the address of its requests and which operations
+//! it supports.
 
 use super::build::EntryWriter;
-use super::operation::{
-    AtomicCmpAndSwp, AtomicFetchAndAdd, LocalInv, Nop, Operation, RdmaRead, RdmaWrite,
-    RdmaWriteWithImm, Sealed, Send, SendWithImm, SendWithInv,
-};
+use super::operation::*;
 use super::segment::{AddressVector, SEGMENT, XrcSegment};
 use super::umr::{BindMw, BindMwType1, UnbindMw, UnbindMwType1};
 use crate::be::Be32;
+use crate::op::{WrOpcode, most_segments, operations};
 use crate::wr::QpType;
 
 /// A transport service. Sealed.
@@ -16,10 +14,10 @@ pub trait Transport: Sealed {
     /// Its number in the verbs.
     const TYPE: QpType;
     /// Bytes of its address segments.
-    const SEGMENTS: usize;
+    const SEGMENTS: usize = address_bytes(Self::TYPE);
     /// Bytes of the longest operation's segments, behind the address.
-    const LONGEST_OPERATION: usize;
-    /// What each request names: nothing on connected transports.
+    const LONGEST_OPERATION: usize = most_segments(Self::TYPE) * SEGMENT;
+    /// The address of each request: nothing on connected transports.
     type Address<'a>: Copy;
 
     /// Writes the address segments at `offset`.
@@ -27,10 +25,20 @@ pub trait Transport: Sealed {
     fn write(address: Self::Address<'_>, entry: &mut EntryWriter, offset: usize);
 }
 
-/// Implemented where the transport has the operation (IBTA vol. 1, table "QP transport services").
+/// Bytes of the address segments of requests on a transport.
+pub(super) const fn address_bytes(transport: QpType) -> usize {
+    match transport {
+        QpType::Rc | QpType::Uc | QpType::XrcRecv => 0,
+        QpType::XrcSend => size_of::<XrcSegment>(),
+        QpType::Ud | QpType::Dci => size_of::<AddressVector>(),
+    }
+}
+
+/// Implemented where the transport supports the operation (IBTA vol. 1, table "QP transport
+/// services").
 pub trait Supports<O: Operation>: Transport {}
 
-/// The address that requests of transport `T` name.
+/// The address of requests on transport `T`.
 pub type Address<'a, T> = <T as Transport>::Address<'a>;
 
 /// Reliable connection.
@@ -53,10 +61,10 @@ pub struct Xrc;
 #[derive(Clone, Copy, Debug)]
 pub struct Dci;
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct UdAddress<'a> {
-    /// The path, from an address handle; its own queue pair and key fields are replaced.
+    /// The path, from an address handle; its queue pair and Q_Key fields are replaced.
     pub av: &'a AddressVector,
     /// The receiver's queue pair number.
     pub remote_qpn: u32,
@@ -67,7 +75,7 @@ pub struct UdAddress<'a> {
 /// The target of a dynamically connected request.
 #[derive(Clone, Copy, Debug)]
 pub struct DcAddress<'a> {
-    /// The path, from an address handle; its own target and key fields are replaced.
+    /// The path, from an address handle; its target and key fields are replaced.
     pub av: &'a AddressVector,
     /// The target's number.
     pub dctn: u32,
@@ -82,11 +90,9 @@ impl Sealed for Xrc {}
 impl Sealed for Dci {}
 
 macro_rules! connected {
-    ($($name:ident = $ty:ident, $longest:literal;)*) => {$(
+    ($($name:ident)*) => {$(
         impl Transport for $name {
-            const TYPE: QpType = QpType::$ty;
-            const SEGMENTS: usize = 0;
-            const LONGEST_OPERATION: usize = $longest * SEGMENT;
+            const TYPE: QpType = QpType::$name;
             type Address<'a> = ();
 
             #[inline(always)]
@@ -95,15 +101,10 @@ macro_rules! connected {
     )*};
 }
 
-connected! {
-    Rc = Rc, 2;
-    Uc = Uc, 1;
-}
+connected! { Rc Uc }
 
 impl Transport for Ud {
     const TYPE: QpType = QpType::Ud;
-    const SEGMENTS: usize = 3 * SEGMENT;
-    const LONGEST_OPERATION: usize = 0;
     type Address<'a> = UdAddress<'a>;
 
     #[inline(always)]
@@ -122,8 +123,6 @@ impl Transport for Ud {
 
 impl Transport for Dci {
     const TYPE: QpType = QpType::Dci;
-    const SEGMENTS: usize = 3 * SEGMENT;
-    const LONGEST_OPERATION: usize = 2 * SEGMENT;
     type Address<'a> = DcAddress<'a>;
 
     #[inline(always)]
@@ -142,8 +141,6 @@ impl Transport for Dci {
 
 impl Transport for Xrc {
     const TYPE: QpType = QpType::XrcSend;
-    const SEGMENTS: usize = SEGMENT;
-    const LONGEST_OPERATION: usize = 2 * SEGMENT;
     /// The number of the shared receive queue at the target.
     type Address<'a> = u32;
 
@@ -160,19 +157,18 @@ impl Transport for Xrc {
 }
 
 macro_rules! supports {
-    ($($transport:ty: $($operation:ty),*;)*) => {$($(impl Supports<$operation> for $transport {})*)*};
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $verbs:literal, $opcode:ident;
+        $layout:ident, $carries:ident, $imm:ident; $completes:ident, $receive:expr, $repeat:ident;
+        [$($transport:ident)*], $types:tt;)*) => {
+        $(supports!(@posts $name $types);)*
+        $($(supports!(@on $transport $types);)*)*
+    };
+    (@posts $name:ident [$($operation:ty)*]) => {
+        $(const _: () = assert!(<$operation>::OPERATION as u8 == WrOpcode::$name as u8);)*
+    };
+    (@on $transport:ident [$($operation:ty)*]) => {
+        $(impl Supports<$operation> for $transport {})*
+    };
 }
 
-supports! {
-    Rc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
-        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, BindMwType1,
-        UnbindMwType1, Nop;
-    Xrc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
-        AtomicFetchAndAdd, LocalInv, BindMw, UnbindMw, BindMwType1,
-        UnbindMwType1, Nop;
-    Dci: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, AtomicCmpAndSwp,
-        AtomicFetchAndAdd, Nop;
-    Uc: Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, LocalInv, BindMw, UnbindMw, BindMwType1,
-        UnbindMwType1, Nop;
-    Ud: Send, SendWithImm, Nop;
-}
+operations!(supports);

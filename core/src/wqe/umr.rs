@@ -1,11 +1,12 @@
-//! LOCAL_INV and BIND_MW: the device takes both as memory registration work (UMR).
+//! LOCAL_INV and BIND_MW, which the device executes as memory registration work (UMR).
 
 use super::build::EntryWriter;
 use super::operation::{LocalInv, Operation, Sealed};
-use super::segment::{BASIC_BLOCK, DataSegment, SEGMENT, opcode};
+use super::segment::{BASIC_BLOCK, DataSegment, SEGMENT};
 use super::view::SendWqe;
 use crate::be::{Be16, Be32, Be64};
-use crate::wr::{MwType, WcOpcode};
+use crate::op::{WrOpcode, opcode};
+use crate::wr::MwType;
 use core::mem::offset_of;
 use static_assertions::const_assert_eq;
 
@@ -21,18 +22,18 @@ const MASK_QPN: u64 = 1 << 14;
 const MASK_ACCESS: u64 = 0b1111 << 18;
 const MASK_FREE: u64 = 1 << 29;
 
-/// What an unbind of either type changes, and what a bind does beside that.
+/// The fields that an unbind of either type changes, and those that a bind changes.
 const MASK_UNBIND: u64 = MASK_FREE | MASK_MKEY;
 const MASK_BIND: u64 = MASK_UNBIND | MASK_LEN | MASK_START_ADDR | MASK_ACCESS;
 
 const FLAGS: u8 = FLAG_INLINE | FLAG_TRANSLATION_OFFSET;
 
-/// `IBV_ACCESS_ZERO_BASED`: addresses within the window count from its start.
+/// `IBV_ACCESS_ZERO_BASED`: addresses are offsets from the start of the window.
 const ZERO_BASED: u32 = 1 << 5;
 
 const MKEY_FREE: u8 = 1 << 6;
 
-/// What is to change in the key.
+/// The fields of the memory key that the UMR changes.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(16))]
 struct UmrCtrlSegment {
@@ -44,7 +45,7 @@ struct UmrCtrlSegment {
     reserved1: [u8; 32],
 }
 
-/// The key's new content.
+/// The new values of these fields.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(16))]
 struct MkeyContextSegment {
@@ -65,7 +66,7 @@ struct MkeyContextSegment {
     reserved: Be32,
 }
 
-/// What the window lies in, padded to a block.
+/// The memory that the window covers, padded to a block.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(16))]
 struct KlmSegment {
@@ -77,24 +78,20 @@ const_assert_eq!(size_of::<UmrCtrlSegment>(), 3 * SEGMENT);
 const_assert_eq!(size_of::<MkeyContextSegment>(), BASIC_BLOCK);
 const_assert_eq!(size_of::<KlmSegment>(), BASIC_BLOCK);
 
-/// Bytes of what takes a key away.
+/// Bytes of the segments of an unbind or invalidation.
 const UNBIND_SEGMENTS: usize = size_of::<UmrCtrlSegment>() + size_of::<MkeyContextSegment>();
 
-/// What an entry says of the size of its KLM, padded.
+/// Size of the KLM as given in the WQE, padded.
 const KLM_OCTOWORDS: u16 = 4;
 
-/// The bits of `qpn_mkey` that say "bound to no queue pair".
+/// The bits of `qpn_mkey` that mean "bound to no queue pair".
 const NO_QPN: u32 = 0xffff_ff00;
 
 impl Sealed for LocalInv {}
 
 impl Operation for LocalInv {
-    const OPCODE: u8 = opcode::UMR;
-    const WC: WcOpcode = WcOpcode::LocalInv;
+    const OPERATION: WrOpcode = WrOpcode::LocalInv;
     const SEGMENTS: usize = UNBIND_SEGMENTS;
-    const ADDRESSED: bool = false;
-    const CARRIES_DATA: bool = false;
-    const FENCES_NEXT: bool = true;
 
     #[inline(always)]
     fn imm(&self) -> Be32 {
@@ -107,7 +104,7 @@ impl Operation for LocalInv {
     }
 }
 
-/// Only windows of type 2 belong to a queue pair.
+/// Only type 2 windows belong to a queue pair.
 const fn mask_qpn(mw_type: MwType) -> u64 {
     match mw_type {
         MwType::Type1 => 0,
@@ -115,7 +112,7 @@ const fn mask_qpn(mw_type: MwType) -> u64 {
     }
 }
 
-/// The device's flags when it is to check, of windows of type 2, what `check` says.
+/// The UMR flags: for type 2 windows with the check `check` by the device.
 const fn flags(mw_type: MwType, check: u8) -> u8 {
     match mw_type {
         MwType::Type1 => FLAGS,
@@ -189,14 +186,14 @@ fn write_bind(
     );
 }
 
-/// What a memory window is bound to.
+/// The memory to which a memory window is bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BindMwInfo {
-    /// Local key of the region that the window lies in.
+    /// The lkey of the memory region that contains the window.
     pub lkey: u32,
-    /// Where the window starts.
+    /// Start address of the window.
     pub addr: u64,
-    /// Its bytes, 1 to 2 GiB.
+    /// Bytes of the window, 1 to 2 GiB.
     pub length: u32,
     /// LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and ZERO_BASED in the bits of
     /// `ibv_access_flags` (1, 4, 2, 8 and 32); others are ignored.
@@ -208,23 +205,19 @@ macro_rules! windows {
         #[doc = $bind_doc]
         #[derive(Clone, Copy, Debug)]
         pub struct $bind {
-            /// The window's present key.
+            /// The window's current rkey.
             pub mw_rkey: u32,
-            /// The key that it is to have: the same but for the low byte.
+            /// Its new rkey, which differs only in the low byte.
             pub new_rkey: u32,
-            /// What it is bound to.
+            /// The memory to which it is bound.
             pub info: BindMwInfo,
         }
 
         impl Sealed for $bind {}
 
         impl Operation for $bind {
-            const OPCODE: u8 = opcode::UMR;
-            const WC: WcOpcode = WcOpcode::BindMw;
+            const OPERATION: WrOpcode = WrOpcode::BindMw;
             const SEGMENTS: usize = UNBIND_SEGMENTS + size_of::<KlmSegment>();
-            const ADDRESSED: bool = false;
-            const CARRIES_DATA: bool = false;
-            const FENCES_NEXT: bool = true;
 
             #[inline(always)]
             fn imm(&self) -> Be32 {
@@ -240,21 +233,17 @@ macro_rules! windows {
         #[doc = $unbind_doc]
         #[derive(Clone, Copy, Debug)]
         pub struct $unbind {
-            /// The window's present key.
+            /// The window's current rkey.
             pub mw_rkey: u32,
-            /// The key that it is to have: the same but for the low byte.
+            /// Its new rkey, which differs only in the low byte.
             pub new_rkey: u32,
         }
 
         impl Sealed for $unbind {}
 
         impl Operation for $unbind {
-            const OPCODE: u8 = opcode::UMR;
-            const WC: WcOpcode = WcOpcode::BindMw;
+            const OPERATION: WrOpcode = WrOpcode::BindMw;
             const SEGMENTS: usize = UNBIND_SEGMENTS;
-            const ADDRESSED: bool = false;
-            const CARRIES_DATA: bool = false;
-            const FENCES_NEXT: bool = true;
 
             #[inline(always)]
             fn imm(&self) -> Be32 {
@@ -279,7 +268,7 @@ windows! {
         "Unbind a type 1 memory window (`ibv_bind_mw` of length zero).";
 }
 
-/// `ibv_access_flags` in the bits of the key context.
+/// Converts `ibv_access_flags` to the access bits of the key context.
 const fn mkey_access(access: u32) -> u8 {
     ((access & 1) << 3 | (access & 4) << 2 | (access & 2) << 4 | (access & 8) << 3) as u8
 }
@@ -290,10 +279,10 @@ const fn verbs_access(mkey: u8) -> u32 {
     mkey >> 3 & 1 | mkey >> 2 & 4 | mkey >> 4 & 2 | mkey >> 3 & 8
 }
 
-/// All bits that [`mkey_access`] can set.
+/// All access bits that [`mkey_access`] can set.
 const MKEY_ACCESS: u8 = mkey_access(0b1111);
 
-/// What memory registration work is, as a device reads it.
+/// UMR work, as decoded by a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Umr {
     /// [`LocalInv`].
@@ -303,29 +292,38 @@ pub enum Umr {
     },
     /// [`BindMw`], [`BindMwType1`].
     Bind {
-        /// Which of both.
+        /// The type of the window.
         mw_type: MwType,
-        /// The window's present key.
+        /// The window's current rkey.
         mw_rkey: u32,
-        /// The key that it is to have: differs in the low byte at the most.
+        /// Its new rkey, which differs at most in the low byte.
         new_rkey: u32,
-        /// What it is to be bound to. Nothing of it is checked; of the access only the five bits
-        /// that a window can have may be set.
+        /// The memory to which it is bound. Not checked, except that only the five access bits that
+        /// a window can have are set.
         info: BindMwInfo,
     },
     /// [`UnbindMw`], [`UnbindMwType1`].
     Unbind {
-        /// Which of both.
+        /// The type of the window.
         mw_type: MwType,
-        /// The window's present key.
+        /// The window's current rkey.
         mw_rkey: u32,
-        /// The key that it is to have: differs in the low byte at the most.
+        /// Its new rkey, which differs at most in the low byte.
         new_rkey: u32,
     },
 }
 
 impl Umr {
-    /// Where in the entry the number of the posting queue pair stands, beside the control segment.
+    /// The operation that it is.
+    pub const fn operation(&self) -> WrOpcode {
+        match self {
+            Self::LocalInv { .. } => WrOpcode::LocalInv,
+            Self::Bind { .. } | Self::Unbind { .. } => WrOpcode::BindMw,
+        }
+    }
+
+    /// Byte offset of the posting queue pair's number in the WQE, where it is also outside the
+    /// control segment.
     pub(super) fn owner_offset(&self) -> Option<usize> {
         let owned = matches!(
             self,
@@ -338,13 +336,13 @@ impl Umr {
         owned.then_some(context + offset_of!(MkeyContextSegment, qpn_mkey))
     }
 
-    /// What the entry asks for; `None` where it is none that the builders here make.
+    /// Decodes a WQE; `None` where it is none that the builders of this module make.
     pub(super) fn read(wqe: &SendWqe<'_>) -> Option<Self> {
         if wqe.opcode() != opcode::UMR || (wqe.ds() as usize) * SEGMENT < SEGMENT + UNBIND_SEGMENTS
         {
             return None;
         }
-        // SAFETY: both segments are plain numbers, which any bytes make.
+        // SAFETY: both segments are plain integers, for which every bit pattern is valid.
         let (ctrl, mkey) = unsafe {
             let ctrl: UmrCtrlSegment = wqe.segment(SEGMENT);
             let mkey: MkeyContextSegment = wqe.segment(SEGMENT + size_of::<UmrCtrlSegment>());
@@ -375,7 +373,7 @@ impl Umr {
         if (wqe.ds() as usize) * SEGMENT < SEGMENT + UNBIND_SEGMENTS + size_of::<KlmSegment>() {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: the segment is plain integers, for which every bit pattern is valid.
         let klm = unsafe { wqe.segment::<KlmSegment>(SEGMENT + UNBIND_SEGMENTS) }.klm;
         let (addr, start) = (klm.addr.get(), mkey.start_addr.get());
         let expected = match mw_type {

@@ -1,16 +1,16 @@
-//! Reading send entries, as a device does. What an entry says of itself is bounded by the ring.
+//! Reading send WQEs, as a device does. Sizes found in a WQE never lead outside the ring.
 
 use super::build::SendRing;
 use super::segment::{
     AddressVector, AtomicSegment, BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment,
-    SEGMENT, XrcSegment, opcode,
+    SEGMENT, XrcSegment,
 };
 use super::umr::Umr;
 use crate::be::Be32;
-use crate::wr::{QpType, Remote, Sge, WrOpcode};
+use crate::wr::{Remote, Sge};
 use core::ptr::NonNull;
 
-/// One send entry in its ring.
+/// A send WQE in its ring.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWqe<'m> {
     ring: SendRing<'m>,
@@ -18,23 +18,25 @@ pub struct SendWqe<'m> {
     ctrl: CtrlSegment,
 }
 
-/// A piece of a request's data.
+/// One data segment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'m> {
     /// Local memory.
     Pointer(Sge),
-    /// Bytes in the entry; the second string is not empty where they run over the ring's end.
+    /// Bytes inline in the WQE; the second slice is not empty where they wrap around the end of the
+    /// ring.
     Inline(&'m [u8], &'m [u8]),
 }
 
 impl<'m> SendWqe<'m> {
-    /// The entry that starts at `counter`.
+    /// The WQE that starts at `counter`.
     ///
     /// # Safety
-    /// The entry has been posted, and the poster does not write to it as long as the view lives.
+    /// The WQE has been posted, and the poster does not write to it as long as the view lives.
     #[inline(always)]
     pub unsafe fn read(ring: SendRing<'m>, counter: u32) -> Self {
-        // SAFETY: a block starts with a control segment, and is the caller's to read.
+        // SAFETY: a block starts with a control segment, and the caller guarantees that nobody
+        // writes it.
         let ctrl = unsafe { ring.block(counter).cast::<CtrlSegment>().read() };
         Self {
             ring,
@@ -43,7 +45,7 @@ impl<'m> SendWqe<'m> {
         }
     }
 
-    /// Operation code, [`opcode`](super::opcode).
+    /// Its opcode, one of [`opcode`](super::opcode).
     #[inline(always)]
     pub fn opcode(&self) -> u8 {
         self.ctrl.opmod_idx_opcode.get() as u8
@@ -55,7 +57,7 @@ impl<'m> SendWqe<'m> {
         (self.ctrl.opmod_idx_opcode.get() >> 8) as u16
     }
 
-    /// Number of the queue pair that posted it.
+    /// Number of the queue pair to which it was posted.
     #[inline(always)]
     pub fn qpn(&self) -> u32 {
         self.ctrl.qpn_ds.get() >> 8
@@ -71,7 +73,7 @@ impl<'m> SendWqe<'m> {
     #[inline(always)]
     pub fn blocks(&self) -> u32 {
         const SEGMENTS: u32 = (BASIC_BLOCK / SEGMENT) as u32;
-        // A shift: `div_ceil` would test the remainder.
+        // A shift, because `div_ceil` would test the remainder.
         (self.ds() + SEGMENTS - 1) >> SEGMENTS.ilog2()
     }
 
@@ -81,7 +83,7 @@ impl<'m> SendWqe<'m> {
         self.ctrl.signature_flags.get() as u8
     }
 
-    /// Immediate data or key.
+    /// Immediate data, or key to invalidate.
     #[inline(always)]
     pub fn imm(&self) -> Be32 {
         self.ctrl.imm
@@ -97,30 +99,31 @@ impl<'m> SendWqe<'m> {
         let block = self
             .ring
             .block(self.counter.wrapping_add((offset / BASIC_BLOCK) as u32));
-        // SAFETY: within that block of the ring.
+        // SAFETY: within this block of the ring.
         unsafe { block.add(offset % BASIC_BLOCK) }
     }
 
     /// # Safety
-    /// S is one of the segments, which any bytes make.
+    /// S is one of the segment types, for which every bit pattern is valid.
     #[inline(always)]
     pub(super) unsafe fn segment<S: Copy>(&self, offset: usize) -> S {
         debug_assert!(offset % BASIC_BLOCK + size_of::<S>() <= BASIC_BLOCK);
-        // SAFETY: within one block, whose memory is the ring's and initialised; S takes any bytes.
+        // SAFETY: within one block, whose memory is the ring's and initialised; every bit pattern
+        // is a valid S.
         unsafe { self.place(offset).cast::<S>().read() }
     }
 
     /// The remote address segment at byte `offset`.
     #[inline(always)]
     pub fn remote(&self, offset: usize) -> Remote {
-        // SAFETY: raddr segments take any bytes.
+        // SAFETY: every bit pattern is a valid remote address segment.
         unsafe { self.segment::<RaddrSegment>(offset) }.into()
     }
 
-    /// The atomic segment at byte `offset`: swap or add, and compare.
+    /// The atomic segment at byte `offset`: swap or add operand, and compare operand.
     #[inline(always)]
     pub fn atomic(&self, offset: usize) -> (u64, u64) {
-        // SAFETY: atomic segments take any bytes.
+        // SAFETY: every bit pattern is a valid atomic segment.
         let atomic = unsafe { self.segment::<AtomicSegment>(offset) };
         (atomic.swap_add.get(), atomic.compare.get())
     }
@@ -128,19 +131,19 @@ impl<'m> SendWqe<'m> {
     /// The address vector of a datagram.
     #[inline(always)]
     pub fn address_vector(&self) -> AddressVector {
-        // SAFETY: address vectors take any bytes.
+        // SAFETY: every bit pattern is a valid address vector.
         unsafe { self.segment(SEGMENT) }
     }
 
-    /// The shared receive queue's number of an XRC request.
+    /// The number of the shared receive queue of an XRC request.
     #[inline(always)]
     pub fn xrc_srqn(&self) -> u32 {
-        // SAFETY: XRC segments take any bytes.
+        // SAFETY: every bit pattern is a valid XRC segment.
         let xrc = unsafe { self.segment::<XrcSegment>(SEGMENT) };
         xrc.xrc_srqn.get() & 0xff_ffff
     }
 
-    /// Its bytes; the second string is not empty where it runs over the ring's end.
+    /// Its bytes; the second slice is not empty where it wraps around the end of the ring.
     pub fn bytes(&self) -> (&'m [u8], &'m [u8]) {
         self.span(0, self.ds() as usize * SEGMENT)
     }
@@ -153,9 +156,9 @@ impl<'m> SendWqe<'m> {
         let first = self.ring.block(0);
         let room = ring_bytes - (place.addr().get() - first.addr().get());
         let head = len.min(room);
-        // SAFETY: `head` bytes from `place` on, and the rest from the ring's start on, lie in the
-        // ring; an entry of at most 63 segments is shorter than any ring that holds it, and
-        // `read`'s caller promises that nobody writes to it.
+        // SAFETY: `head` bytes from `place` on, and the rest from the start of the ring on, lie in
+        // the ring; a WQE of at most 63 segments is shorter than any ring that holds it, and the
+        // caller of `read` guarantees that nobody writes to it.
         unsafe {
             (
                 NonNull::slice_from_raw_parts(place, head).as_ref(),
@@ -164,39 +167,19 @@ impl<'m> SendWqe<'m> {
         }
     }
 
-    /// The operation, as the verbs call it; `None` for entries that this crate does not make.
-    pub fn operation(&self) -> Option<WrOpcode> {
-        match self.opcode() {
-            opcode::UMR => Some(match self.umr()? {
-                Umr::LocalInv { .. } => WrOpcode::LocalInv,
-                Umr::Bind { .. } | Umr::Unbind { .. } => WrOpcode::BindMw,
-            }),
-            code => opcode::operation(code),
-        }
+    /// Whether it has a size, and fits into its ring.
+    #[inline(always)]
+    pub(super) fn is_in_ring(&self) -> bool {
+        (1..=self.ring.blocks()).contains(&self.blocks())
     }
 
-    /// What memory registration work asks for; `None` for other entries, and for such work as this
-    /// crate does not post. Nothing of it is checked against anything but itself.
+    /// The decoded UMR work; `None` for other WQEs, and for UMR work that this crate does not post.
+    /// Checked only for consistency with itself.
     pub fn umr(&self) -> Option<Umr> {
         Umr::read(self)
     }
 
-    /// Byte offset of the segments that name memory for a READ's or an atomic's result; `None` for
-    /// other operations.
-    pub fn result_offset(&self, transport: QpType) -> Option<usize> {
-        let address = match transport {
-            QpType::XrcSend => SEGMENT,
-            QpType::Dci => 3 * SEGMENT,
-            _ => 0,
-        };
-        match self.opcode() {
-            opcode::RDMA_READ => Some(2 * SEGMENT + address),
-            opcode::ATOMIC_CS | opcode::ATOMIC_FA => Some(3 * SEGMENT + address),
-            _ => None,
-        }
-    }
-
-    /// The data from byte `offset` to the entry's end.
+    /// The data from byte `offset` to the end of the WQE.
     #[inline(always)]
     pub fn data(&self, offset: usize) -> SgeList<'m> {
         SgeList {
@@ -207,7 +190,7 @@ impl<'m> SendWqe<'m> {
     }
 }
 
-/// Iterator over an entry's data.
+/// Iterator over the data of a WQE.
 #[derive(Clone, Copy, Debug)]
 pub struct SgeList<'m> {
     wqe: SendWqe<'m>,
@@ -216,13 +199,13 @@ pub struct SgeList<'m> {
 }
 
 impl<'m> SgeList<'m> {
-    /// Whether nothing comes any more.
+    /// Whether no more data follows.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.offset >= self.end
     }
 
-    /// Bytes in all; `u64`, because nothing bounds their sum.
+    /// Total number of bytes; `u64`, because the sum is unbounded.
     #[inline]
     pub fn total(self) -> u64 {
         self.map(|data| match data {
@@ -241,7 +224,7 @@ impl<'m> Iterator for SgeList<'m> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: data segments take any bytes.
+        // SAFETY: every bit pattern is a valid data segment.
         let segment = unsafe { self.wqe.segment::<DataSegment>(self.offset) };
         let byte_count = segment.byte_count.get();
         if byte_count & INLINE_FLAG == 0 {
@@ -253,7 +236,8 @@ impl<'m> Iterator for SgeList<'m> {
         self.offset = (start + len).next_multiple_of(SEGMENT);
         if start + len <= BASIC_BLOCK {
             let place = self.wqe.place(start);
-            // SAFETY: within the first block; `read`'s caller promises that nobody writes to it.
+            // SAFETY: within the first block; the caller of `read` guarantees that nobody writes to
+            // it.
             let bytes = unsafe { NonNull::slice_from_raw_parts(place, len).as_ref() };
             return Some(Data::Inline(bytes, &[]));
         }

@@ -1,5 +1,5 @@
 //! An echo service by the communication manager: a server of many clients, and a client. Both run on
-//! the software HCA, and with the feature `cm` on devices of librdmacm.
+//! the software HCA, and on devices of librdmacm.
 
 mod client;
 mod server;

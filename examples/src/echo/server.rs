@@ -253,13 +253,13 @@ impl Server {
         let posted = if completion.wr_id & SEND == 0 {
             let (length, flags) = (done.byte_len().unwrap_or(0), SendFlags::SIGNALED);
             let wr_id = place as u64 | SEND;
-            let sq = connection.qp.sq();
+            let mut sq = connection.qp.sq();
             let posted = sq.post_block(wr_id, (), Send {}, block, length, flags);
             sq.ring();
             self.served.messages += 1;
             posted.is_ok()
         } else {
-            let rq = connection.qp.rq();
+            let mut rq = connection.qp.rq();
             let posted = rq.post_block(place as u64, block);
             rq.ring();
             posted.is_ok()

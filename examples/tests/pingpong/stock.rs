@@ -118,7 +118,7 @@ impl Stock {
 
     pub fn send(&mut self) {
         let message = self.region.sge(0, self.size as u32);
-        let sq = self.qp.sq();
+        let mut sq = self.qp.sq();
         // SAFETY: as above.
         unsafe {
             sq.post(SEND, (), Send {}, message, SendFlags::SIGNALED)

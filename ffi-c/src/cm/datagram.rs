@@ -16,13 +16,13 @@ use std::ffi::{c_char, c_int, c_void};
 /// Runs a call with an id and a queue pair for datagrams.
 ///
 /// # Safety
-/// The header on handles; the call is alone on the queue pair.
+/// The caller keeps the header's conventions on handles; the call is alone on the queue pair.
 unsafe fn with(
     id: *const bw_cm_id,
     qp: *mut bw_qp,
     call: impl FnOnce(&Id, &mut Qp<Ud>) -> Result<(), Failure>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on handles; the call is alone on the queue pair.
     guard(|| unsafe {
         let id = &get(id, "id")?.id;
         get_mut(qp, "queue pair")?.alone(|qp| match qp {
@@ -35,19 +35,20 @@ unsafe fn with(
     })
 }
 
-/// Takes a queue pair, of BW_QPT_UD and on the id's device, from RESET to RTS, with the id's port and
-/// key.
+/// Moves a queue pair, of BW_QPT_UD and on the id's device, from RESET to RTS, with the id's port and
+/// Q_Key.
 ///
 /// Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_start_qp(id: *const bw_cm_id, qp: *mut bw_qp) -> c_int {
-    // SAFETY: the header on handles and threads.
+    // SAFETY: the header's conventions on handles and threads.
     unsafe { with(id, qp, |id, qp| Ok(id.start_qp(qp)?)) }
 }
 
-/// Looks for a datagram service, with private data of 180 bytes at the most (`rdma_connect` of an id of
-/// datagrams): BW_CM_EVENT_ESTABLISHED tells where it is, _REJECTED or _UNREACHABLE that it is not.
+/// Looks up a datagram service, with at most 180 bytes of private data (`rdma_connect` of an id for
+/// datagrams). BW_CM_EVENT_ESTABLISHED reports its address; _REJECTED or _UNREACHABLE reports that
+/// there is none.
 ///
 /// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
@@ -57,23 +58,23 @@ pub unsafe extern "C" fn bw_cm_lookup(
     data: *const c_void,
     length: u32,
 ) -> c_int {
-    // SAFETY: the header on handles and memory.
+    // SAFETY: the header's conventions on handles and memory.
     guard(|| unsafe { Ok(get(id, "id")?.id.lookup(private_data(data, length)?)?) })
 }
 
-/// Answers a lookup, with private data of 136 bytes at the most: the service is this queue pair's
-/// (`rdma_accept` of an id of datagrams).
+/// Replies to a lookup, with at most 136 bytes of private data: this queue pair provides the service
+/// (`rdma_accept` of an id for datagrams).
 ///
-/// Errors: as `bw_cm_lookup`, and `BW_EFOREIGN`.
+/// Errors: those of `bw_cm_lookup`, and `BW_EFOREIGN`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_cm_answer(
+pub unsafe extern "C" fn bw_cm_reply(
     id: *const bw_cm_id,
     qp: *mut bw_qp,
     data: *const c_void,
     length: u32,
 ) -> c_int {
-    // SAFETY: the header on handles, threads and memory.
+    // SAFETY: the header's conventions on handles, threads and memory.
     unsafe {
         with(id, qp, |id, qp| {
             Ok(id.answer(qp, private_data(data, length)?)?)
@@ -81,11 +82,11 @@ pub unsafe extern "C" fn bw_cm_answer(
     }
 }
 
-/// Joins a multicast group, by its address (`rdma_join_multicast`); when `send_only` is not 0, only to
-/// send. BW_CM_EVENT_MULTICAST_JOIN or _MULTICAST_ERROR tells; `bw_qp_attach_mcast` attaches the queue pair
-/// then.
+/// Joins a multicast group by its address (`rdma_join_multicast`); if `send_only` is not 0, only to
+/// send. The outcome is reported by BW_CM_EVENT_MULTICAST_JOIN or _MULTICAST_ERROR; then attach the
+/// queue pair by `bw_qp_attach_mcast`.
 ///
-/// Errors: `BW_ESTATE` when the id is not bound to a device, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ESTATE` if the id is not bound to a device, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_join(
@@ -97,16 +98,16 @@ pub unsafe extern "C" fn bw_cm_join(
         0 => Membership::Full,
         _ => Membership::SendOnly,
     };
-    // SAFETY: the header on handles and strings.
+    // SAFETY: the header's conventions on handles and strings.
     guard(|| unsafe { Ok(get(id, "id")?.id.join(literal(group)?, membership)?) })
 }
 
-/// Leaves a group (`rdma_leave_multicast`).
+/// Leaves a multicast group (`rdma_leave_multicast`).
 ///
-/// Errors: `BW_EINVAL`, `BW_ECONN` when it was not joined, `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_EINVAL`, `BW_ECONN` if it was not joined, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_leave(id: *const bw_cm_id, group: *const c_char) -> c_int {
-    // SAFETY: the header on handles and strings.
+    // SAFETY: the header's conventions on handles and strings.
     guard(|| unsafe { Ok(get(id, "id")?.id.leave(literal(group)?)?) })
 }

@@ -11,51 +11,50 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::time::Instant;
 
-/// Bytes of private data in an event, at the most.
+/// Maximum bytes of private data in an event.
 pub const BW_CM_PRIVATE_MAX: usize = 256;
 
-/// An event (`rdma_cm_event`): a copy, there is nothing to acknowledge. What an event has not is 0.
+/// An event (`rdma_cm_event`). It is a copy, and need not be acknowledged. Fields that it does not have
+/// are 0.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_cm_event {
     /// `sizeof(bw_cm_event)`.
     pub size: u32,
-    /// What happened: a `bw_cm_event_type`. `bw_classify` tells what it means, `bw_cm_event_str` its
-    /// text.
+    /// The event: a `bw_cm_event_type`. `bw_classify` returns its meaning, `bw_cm_event_str` its text.
     pub event: u32,
-    /// 0 where nothing went wrong, else a negative error number, or the reason of a rejection: 28 is
-    /// the peer's program, 8 that nobody listens.
+    /// 0 if nothing failed, otherwise a negative error number, or the reason of a rejection: 28 is a
+    /// rejection by the peer's program, 8 means that nothing listens.
     pub status: i32,
     /// Bytes of private data.
     pub private_data_len: u32,
-    /// Of the id that it happened to; of a request: of the listener.
+    /// The context of the id that it is for; for a request, that of the listener.
     pub context: *mut c_void,
-    /// Of a request: the id that it came with, the caller's until `bw_cm_id_destroy`; accept or reject
-    /// it. Else NULL.
+    /// For a request: the id that it arrived with, the caller's until `bw_cm_id_destroy`; accept or
+    /// reject it. Otherwise NULL.
     pub request: *mut bw_cm_id,
-    /// The peer's queue pair; of a multicast group the one that requests have to name.
+    /// The peer's queue pair number; for a multicast group the number that requests have to name.
     pub qp_num: u32,
-    /// Of datagrams: the key that requests have to name.
+    /// Datagrams only: the Q_Key that requests have to name.
     pub qkey: u32,
-    /// Of datagrams: the way, for `bw_ah_create`. Of a multicast group `dgid` and `dlid` are its own,
-    /// for `bw_qp_attach_mcast`.
+    /// Datagrams only: the path, for `bw_ah_create`. For a multicast group `dgid` and `dlid` are those
+    /// of the group, for `bw_qp_attach_mcast`.
     pub ah_attr: bw_ah_attr,
-    /// READs and atomics in flight that the peer wants answered by this side.
+    /// READs and atomics in flight that the peer wants this side to respond to.
     pub responder_resources: u8,
-    /// READs and atomics in flight that the peer answers.
+    /// READs and atomics in flight that the peer responds to.
     pub initiator_depth: u8,
-    /// Not 0: the peer has flow control by the hardware.
+    /// Not 0: the peer has hardware flow control.
     pub flow_control: u8,
-    /// Retries without an acknowledgement.
+    /// Transport retries (no acknowledgement).
     pub retry_count: u8,
-    /// Retries without a receive.
+    /// RNR retries (no receive posted).
     pub rnr_retry_count: u8,
-    /// Not 0: the peer receives from a shared receive queue.
+    /// Not 0: the peer uses a shared receive queue.
     pub srq: u8,
     /// 0.
     pub reserved: u16,
-    /// The peer's private data, as it came: perhaps with zeroes behind what the peer gave, and not to
-    /// be trusted.
+    /// The peer's private data as received: it may be followed by zeroes, and must not be trusted.
     pub private_data: [u8; BW_CM_PRIVATE_MAX],
 }
 
@@ -85,7 +84,7 @@ impl Default for bw_cm_event {
 
 // SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
 unsafe impl Versioned for bw_cm_event {
-    const FIRST: usize = 64 + BW_CM_PRIVATE_MAX + 2 * size_of::<*mut c_void>();
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 impl bw_cm_event {
@@ -99,47 +98,47 @@ impl bw_cm_event {
         self.rnr_retry_count = conn.param.rnr_retry_count;
     }
 
-    /// But for the context.
+    /// All fields except for the context.
     fn of(event: &Event, channel: &bw_cm_channel) -> Self {
         let kind = event.kind();
-        let mut told = Self {
+        let mut filled = Self {
             event: kind.event().number().into(),
             status: kind.status(),
             ..Self::default()
         };
         let data = kind.private_data();
         let length = data.len().min(BW_CM_PRIVATE_MAX);
-        told.private_data[..length].copy_from_slice(&data[..length]);
-        told.private_data_len = length as u32;
+        filled.private_data[..length].copy_from_slice(&data[..length]);
+        filled.private_data_len = length as u32;
         match kind {
             EventKind::ConnectRequest { conn, .. }
             | EventKind::ConnectResponse { conn }
             | EventKind::Connected { conn } => {
-                told.connection(conn);
+                filled.connection(conn);
             }
             EventKind::Found { peer } => {
-                (told.qp_num, told.qkey) = (peer.qp_num, peer.qkey);
-                told.ah_attr = (&peer.ah_attr).into();
+                (filled.qp_num, filled.qkey) = (peer.qp_num, peer.qkey);
+                filled.ah_attr = (&peer.ah_attr).into();
             }
             EventKind::MulticastJoin { group } => {
-                (told.qp_num, told.qkey) = (group.qp_num, group.qkey);
-                told.ah_attr = (&group.ah_attr).into();
+                (filled.qp_num, filled.qkey) = (group.qp_num, group.qkey);
+                filled.ah_attr = (&group.ah_attr).into();
             }
             _ => {}
         }
         if let EventKind::ConnectRequest { id, .. } | EventKind::LookupRequest { id, .. } = kind {
             let request = bw_cm_id::new(id.clone(), channel, null_mut());
-            told.request = Box::into_raw(Box::new(request));
+            filled.request = Box::into_raw(Box::new(request));
         }
-        told
+        filled
     }
 }
 
-/// Takes the channel's oldest event, and waits for one for so many milliseconds if need be; 0 waits
-/// for none, UINT32_MAX for ever. Set `event->size` before.
+/// Takes the channel's oldest event, and waits for one up to `timeout_ms` milliseconds; 0 does not
+/// wait, UINT32_MAX waits forever. Set `event->size` before the call.
 ///
-/// Errors: `BW_EAGAIN` when there is none, `BW_EOTHER` for one that a newer librdmacm has, `BW_ENULL`,
-/// `BW_ESIZE`.
+/// Errors: `BW_EAGAIN` if there is none, `BW_EOTHER` for an event that only a newer librdmacm has,
+/// `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_get_event(
@@ -148,7 +147,7 @@ pub unsafe extern "C" fn bw_cm_get_event(
     timeout_ms: u32,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles and sized structs.
+        // SAFETY: the header's conventions on handles and sized structs.
         let channel = unsafe {
             sized::check(event)?;
             get(channel, "event channel")?
@@ -161,12 +160,12 @@ pub unsafe extern "C" fn bw_cm_get_event(
             let got =
                 got.ok_or_else(|| Failure::new(BW_EAGAIN, "no event has come in this time"))?;
             let context = contexts().get(got.id()).copied();
-            // Of one that was destroyed meanwhile nobody wants to hear.
+            // The id was destroyed meanwhile: its event is dropped.
             let Some(context) = context else { continue };
-            let mut told = bw_cm_event::of(&got, channel);
-            told.context = with_exposed_provenance_mut(context);
-            // SAFETY: checked above.
-            return unsafe { sized::write(event, &told) };
+            let mut filled = bw_cm_event::of(&got, channel);
+            filled.context = with_exposed_provenance_mut(context);
+            // SAFETY: `sized::check` has checked `event`.
+            return unsafe { sized::write(event, &filled) };
         }
     })
 }

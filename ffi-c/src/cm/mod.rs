@@ -1,5 +1,5 @@
-//! Connections by the communication manager: channels and ids. What goes between them is in `event`
-//! and `param`, the steps of a connection in `step`, datagrams in `datagram`.
+//! Connections by the communication manager: channels and ids. Events and connection parameters are in
+//! `event` and `param`, the steps of a connection in `step`, datagrams in `datagram`.
 
 pub mod event;
 
@@ -12,45 +12,49 @@ pub mod on_id;
 pub mod datagram;
 
 use crate::code::{BW_EINVAL, BW_ESTATE};
-use crate::device::bw_device;
+use crate::device::{self, bw_device};
 use crate::failure::{Failure, guard};
 use crate::handle::{get, give, take};
 use crate::port::small;
+use crate::qp_attr::udp_sport;
 use crate::used::{Used, User};
 use hw::connect::cm::{EventChannel, Id, Peer, PortSpace};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Where the events of ids come from (`rdma_event_channel`).
+/// An event channel for ids (`rdma_event_channel`).
 #[derive(Debug)]
 pub struct bw_cm_channel {
     channel: EventChannel,
     used: Used,
 }
 
-/// An end of a connection, a listener, or a user of datagram services and multicast groups
-/// (`rdma_cm_id`).
+/// A communication identifier (`rdma_cm_id`): an end of a connection, a listener, or a user of datagram
+/// services and multicast groups.
 #[derive(Debug)]
 pub struct bw_cm_id {
     id: Id,
     channel: Mutex<User>,
+    /// The users of what the queue pair on the id depends on. Declared after the id, which is dropped
+    /// first.
+    qp_users: Mutex<Option<Arc<Vec<User>>>>,
 }
 
-/// What the connections of an id are (`rdma_port_space`).
+/// The port space of an id (`rdma_port_space`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_port_space {
-    /// Datagrams that share their groups and their key with IP over InfiniBand.
+    /// Datagrams that share the multicast groups and the Q_Key of IP over InfiniBand.
     BW_PS_IPOIB = 0x0002,
     /// Reliable connections.
     BW_PS_TCP = 0x0106,
     /// Datagrams, and multicast.
     BW_PS_UDP = 0x0111,
-    /// Reliable connections, of services apart from those of BW_PS_TCP.
+    /// Reliable connections, of other services than those of BW_PS_TCP.
     BW_PS_IB = 0x013f,
 }
 
@@ -58,24 +62,37 @@ pub enum bw_port_space {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_cm_option {
-    /// Type of service of its packets, up to 255, before the address is resolved.
+    /// Type of service of its packets, up to 255; set before the address is resolved. It is the traffic
+    /// class of the connection's packets; an accepting end has that of its peer unless it sets one.
     BW_CM_TOS = 0,
-    /// Not 0: others may be bound to the same port. Before it is bound.
+    /// Not 0: other ids may be bound to the same port. Set before the id is bound.
     BW_CM_REUSEADDR = 1,
-    /// Not 0: a listener of IPv6 leaves IPv4 to others. Before it is bound.
+    /// Not 0: a listener on IPv6 does not listen on IPv4. Set before the id is bound.
     BW_CM_AFONLY = 2,
-    /// Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 is for ever. Before
-    /// it is connected.
+    /// Acknowledgement timeout of its connection, a 5-bit code: 4.096 µs · 2^t, 0 means infinite. Set
+    /// before it is connected.
     BW_CM_ACK_TIMEOUT = 3,
+    /// Service level of this end's packets, up to 15. This and the following options apply to the queue
+    /// pair of this end, and are set before `bw_cm_init_qp`; 0, the default: as the communication
+    /// manager determines.
+    BW_CM_SL = 4,
+    /// Flow label, up to 20 bits.
+    BW_CM_FLOW_LABEL = 5,
+    /// The index of the partition key in the port's table; also for datagrams.
+    BW_CM_PKEY_INDEX = 6,
+    /// Hop limit, up to 255.
+    BW_CM_HOP_LIMIT = 7,
+    /// UDP source port of RoCE v2 packets, as `udp_sport` of `bw_connect_attr`.
+    BW_CM_UDP_SPORT = 8,
 }
 
-/// Characters of an address, its end included.
+/// Characters of an address, including its NUL.
 pub const BW_ADDR_MAX: usize = 64;
 
-/// What programs gave to their ids. An id is in it for as long as its handle is.
+/// The contexts that programs gave to their ids. An id has an entry for as long as its handle exists.
 fn contexts() -> MutexGuard<'static, HashMap<Id, usize>> {
     static CONTEXTS: LazyLock<Mutex<HashMap<Id, usize>>> = LazyLock::new(Mutex::default);
-    // Each change is whole.
+    // A lock poisoned by a panic is usable: each change is complete.
     CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -83,7 +100,17 @@ impl bw_cm_id {
     fn new(id: Id, channel: &bw_cm_channel, context: *mut c_void) -> Self {
         contexts().insert(id.clone(), context.expose_provenance());
         let channel = Mutex::new(channel.used.by());
-        Self { id, channel }
+        Self {
+            id,
+            channel,
+            qp_users: Mutex::default(),
+        }
+    }
+
+    /// Locked while a queue pair is put on the id or taken from it.
+    fn qp_users(&self) -> MutexGuard<'_, Option<Arc<Vec<User>>>> {
+        // A lock poisoned by a panic is usable: each change is complete.
+        self.qp_users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,12 +118,12 @@ impl Drop for bw_cm_id {
     fn drop(&mut self) {
         let mut contexts = contexts();
         let last = contexts.remove_entry(&self.id);
-        // A program that has given everything back is to have nothing left.
+        // Once all handles are destroyed no memory is kept.
         if contexts.is_empty() {
             contexts.shrink_to_fit();
         }
         drop(contexts);
-        // Its end is not to be under the lock.
+        // Dropped after the lock has been released.
         drop(last);
     }
 }
@@ -130,15 +157,15 @@ pub(crate) unsafe fn peer(host: *const c_char, port: u32) -> Result<Peer, Failur
     if host.is_null() {
         return Err(Failure::null("the host"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: not NULL; the caller guarantees a C string.
     let host = unsafe { CStr::from_ptr(host) }.to_string_lossy();
     Ok(Peer::from((&*host, small("port", port)?)))
 }
 
 /// # Safety
-/// As [`peer`].
+/// `host` is NULL or a C string.
 unsafe fn literal(host: *const c_char) -> Result<SocketAddr, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `host` is NULL or a C string.
     match unsafe { peer(host, 0)? } {
         Peer::Addr(addr) => Ok(addr),
         Peer::Name { name, .. } => {
@@ -148,12 +175,12 @@ unsafe fn literal(host: *const c_char) -> Result<SocketAddr, Failure> {
     }
 }
 
-/// Opens an event channel of the provider of this name: "rdma" is librdmacm's, of a library built with
-/// it; "soft" and "soft:NAME" are the software device's, as for `bw_device_open`; "auto" is "rdma"
-/// where there is an RDMA device, else "soft".
+/// Opens an event channel of the named provider: "rdma" is librdmacm's, in a library built with it;
+/// "soft" and "soft:NAME" are those of the software device, as for `bw_device_open`; "auto" is "rdma"
+/// if there is an RDMA device, otherwise "soft".
 ///
 /// Owner: the caller, until `bw_cm_channel_destroy`.
-/// Errors: `BW_ENODEV`, `BW_EUNSUPPORTED`, `BW_EOTHER` when the system has no descriptor left, or no
+/// Errors: `BW_ENODEV`, `BW_EUNSUPPORTED`, `BW_EOTHER` if the system has no descriptor left, or no
 /// rdma_cm, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
@@ -172,22 +199,23 @@ pub unsafe extern "C" fn bw_cm_channel_create(
             used: Used::default(),
         })
     };
-    // SAFETY: the header on results.
+    // SAFETY: the header's conventions on results.
     unsafe { give(channel, make) }
 }
 
-/// As `bw_cm_channel_create`; its ids use this device: what is created on it, and on what
-/// `bw_cm_id_device` gives, works together. Of librdmacm: where an address leads to it.
+/// As `bw_cm_channel_create`, but the channel's ids use this device: objects that are created on it,
+/// and on handles from `bw_cm_id_device`, can be combined. With librdmacm this holds if an address
+/// leads to the device.
 ///
 /// Owner: the caller, until `bw_cm_channel_destroy`. It keeps the device open, and not its handle.
-/// Errors: as there.
+/// Errors: those of `bw_cm_channel_create`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_channel_create_on(
     device: *const bw_device,
     channel: *mut *mut bw_cm_channel,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(channel, || {
             Ok(bw_cm_channel {
@@ -198,14 +226,14 @@ pub unsafe extern "C" fn bw_cm_channel_create_on(
     }
 }
 
-/// The channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll, not to
-/// be read or closed.
+/// Returns the channel's descriptor, 0 or more: readable while an event is queued. For poll and epoll;
+/// it must not be read or closed.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_channel_fd(channel: *const bw_cm_channel) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let channel = get(channel, "event channel")?;
         Ok(channel.channel.as_fd().as_raw_fd())
@@ -214,11 +242,11 @@ pub unsafe extern "C" fn bw_cm_channel_fd(channel: *const bw_cm_channel) -> c_in
 
 /// Destroys an event channel.
 ///
-/// Errors: `BW_EBUSY` while there are ids on it, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while ids use it, `BW_ENULL`.
 /// Thread: any; no other call on the channel may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_channel_destroy(channel: *mut bw_cm_channel) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         take(channel, "event channel", |channel| {
             channel.used.check("event channel", "ids")
@@ -226,7 +254,7 @@ pub unsafe extern "C" fn bw_cm_channel_destroy(channel: *mut bw_cm_channel) -> c
     })
 }
 
-/// Creates an id of a `bw_port_space`, whose events come by this channel, and bear `context`.
+/// Creates an id of a `bw_port_space`, whose events are delivered to this channel, with `context`.
 ///
 /// Owner: the caller, until `bw_cm_id_destroy`. It keeps the channel.
 /// Errors: `BW_EINVAL`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`.
@@ -238,7 +266,7 @@ pub unsafe extern "C" fn bw_cm_id_create(
     context: *mut c_void,
     id: *mut *mut bw_cm_id,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(id, || {
             let channel = get(channel, "event channel")?;
@@ -248,13 +276,14 @@ pub unsafe extern "C" fn bw_cm_id_create(
     }
 }
 
-/// Changes the context that the id's events bear. Of an id that a request came with it is NULL.
+/// Changes the context that the id's events carry. For an id that arrived with a request it is NULL at
+/// first.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_id_set_context(id: *const bw_cm_id, context: *mut c_void) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let id = get(id, "id")?.id.clone();
         let _same = contexts().insert(id, context.expose_provenance());
@@ -262,29 +291,29 @@ pub unsafe extern "C" fn bw_cm_id_set_context(id: *const bw_cm_id, context: *mut
     })
 }
 
-/// Destroys an id: what is connected is disconnected, what was asked for is rejected; events of it that
-/// were not got are gone. It waits for nothing, and may be called between an event and the next.
+/// Destroys an id: a connection is disconnected, an open request is rejected, and events that were not
+/// taken are removed. It does not wait, and may be called between two events.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any; no other call on the id may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_id_destroy(id: *mut bw_cm_id) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(id, "id", |_| Ok(())) })
 }
 
-/// The device that the id is bound to, another handle of it for each call. Of one channel all ids that
-/// are bound to one device give the same context.
+/// Returns a new handle to the device that the id is bound to. All ids of one channel that are bound to
+/// the same device return the same context.
 ///
 /// Owner: the caller, until `bw_device_close`.
-/// Errors: `BW_ESTATE` when the id is bound to none yet, `BW_ENODEV`, `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ESTATE` if the id is not bound to a device yet, `BW_ENODEV`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_id_device(
     id: *const bw_cm_id,
     device: *mut *mut bw_device,
 ) -> c_int {
-    // SAFETY: the header on handles and results.
+    // SAFETY: the header's conventions on handles and results.
     unsafe {
         give(device, || {
             let device = get(id, "id")?.id.device()?;
@@ -293,22 +322,19 @@ pub unsafe extern "C" fn bw_cm_id_device(
                     "the id is bound to no device yet: resolve an address, or bind it to one";
                 Failure::new(BW_ESTATE, text)
             })?;
-            Ok(bw_device {
-                device,
-                used: Used::default(),
-            })
+            Ok(device::handle(device))
         })
     }
 }
 
-/// Has the id's events come by another channel of the same provider (`rdma_migrate_id`), those that
-/// were not got yet among them.
+/// Moves the id to another channel of the same provider (`rdma_migrate_id`), along with its events that
+/// were not taken yet.
 ///
 /// Errors: `BW_EFOREIGN` for a channel of another provider, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_migrate(id: *const bw_cm_id, to: *const bw_cm_channel) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let (id, to) = (get(id, "id")?, get(to, "event channel")?);
         let mut user = id.channel.lock().unwrap_or_else(PoisonError::into_inner);
@@ -320,13 +346,13 @@ pub unsafe extern "C" fn bw_cm_migrate(id: *const bw_cm_id, to: *const bw_cm_cha
 
 /// Sets a `bw_cm_option` of an id.
 ///
-/// Errors: `BW_EINVAL`, `BW_ESTATE` when it is too late, `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_EINVAL`, `BW_ESTATE` if it is too late, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_set_option(id: *const bw_cm_id, option: u32, value: u32) -> c_int {
     use bw_cm_option::*;
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let id = unsafe { &get(id, "id")?.id };
         match option {
             o if o == BW_CM_TOS as u32 => id.set_tos(small("the type of service", value)?)?,
@@ -335,35 +361,52 @@ pub unsafe extern "C" fn bw_cm_set_option(id: *const bw_cm_id, option: u32, valu
             o if o == BW_CM_ACK_TIMEOUT as u32 => {
                 id.set_ack_timeout(small("the timeout", value)?)?;
             }
-            other => {
-                let text = format!("{other} is not a bw_cm_option");
-                return Err(Failure::new(BW_EINVAL, text));
-            }
+            other => set_path(id, other, value)?,
         }
         Ok(())
     })
 }
 
+/// Sets an option of the path to the peer.
+fn set_path(id: &Id, option: u32, value: u32) -> Result<(), Failure> {
+    use bw_cm_option::*;
+    let mut path = id.path();
+    match option {
+        o if o == BW_CM_SL as u32 => path.sl = small("sl", value)?,
+        o if o == BW_CM_FLOW_LABEL as u32 => path.flow_label = value,
+        o if o == BW_CM_PKEY_INDEX as u32 => path.pkey_index = small("pkey_index", value)?,
+        o if o == BW_CM_HOP_LIMIT as u32 => path.hop_limit = small("hop_limit", value)?,
+        o if o == BW_CM_UDP_SPORT as u32 => path.udp_sport = udp_sport(value)?,
+        other => {
+            let text = format!("{other} is not a bw_cm_option");
+            return Err(Failure::new(BW_EINVAL, text));
+        }
+    }
+    Ok(id.set_path(&path)?)
+}
+
 /// # Safety
-/// `host` is NULL, or a place for `BW_ADDR_MAX` characters; `port` is NULL or a place.
+/// `host` is NULL or has room for `BW_ADDR_MAX` characters; `port` is NULL or may be written.
 unsafe fn tell(addr: Option<SocketAddr>, host: *mut c_char, port: *mut u32) -> Result<(), Failure> {
     if host.is_null() || port.is_null() {
         return Err(Failure::null("the place for the address, or for the port,"));
     }
     let addr = addr.ok_or_else(|| Failure::new(BW_ESTATE, "the id has no such address yet"))?;
     let text = crate::device::text::<BW_ADDR_MAX>(&addr.ip().to_string());
-    // SAFETY: the caller's promise.
+    // The NUL is always there: `text` leaves room for it.
+    let length = text.iter().take_while(|byte| **byte != 0).count() + 1;
+    // SAFETY: not NULL; the caller guarantees that both may be written.
     unsafe {
-        host.copy_from_nonoverlapping(text.as_ptr(), BW_ADDR_MAX);
+        host.copy_from_nonoverlapping(text.as_ptr(), length);
         port.write(addr.port().into());
     }
     Ok(())
 }
 
-/// Writes the id's address on this side, of `BW_ADDR_MAX` characters at the most, and its port
+/// Writes the id's local address, of at most `BW_ADDR_MAX` characters including its NUL, and its port
 /// (`rdma_get_local_addr`).
 ///
-/// Errors: `BW_ESTATE` when it has none yet, `BW_ENULL`.
+/// Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_local_addr(
@@ -371,13 +414,14 @@ pub unsafe extern "C" fn bw_cm_local_addr(
     host: *mut c_char,
     port: *mut u32,
 ) -> c_int {
-    // SAFETY: the header on handles, and the places as the text says.
+    // SAFETY: the header's conventions on handles; the function's documentation on `host` and `port`.
     guard(|| unsafe { tell(get(id, "id")?.id.local_addr(), host, port) })
 }
 
-/// Writes the address of the id's peer, likewise (`rdma_get_peer_addr`).
+/// Writes the address of the id's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its
+/// port (`rdma_get_peer_addr`).
 ///
-/// Errors: `BW_ESTATE` when it has none yet, `BW_ENULL`.
+/// Errors: `BW_ESTATE` if it has none yet, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_peer_addr(
@@ -385,6 +429,6 @@ pub unsafe extern "C" fn bw_cm_peer_addr(
     host: *mut c_char,
     port: *mut u32,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the header's conventions on handles; the function's documentation on `host` and `port`.
     guard(|| unsafe { tell(get(id, "id")?.id.peer_addr(), host, port) })
 }

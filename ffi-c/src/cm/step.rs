@@ -13,12 +13,13 @@ use hw::Qp;
 use hw::connect::cm::Id;
 use std::ffi::{c_char, c_int, c_void};
 
-/// Finds the device by which the peer is reached, and binds the id to it (`rdma_resolve_addr`):
-/// BW_CM_EVENT_ADDR_RESOLVED or _ADDR_ERROR tells. The peer is an address of IPv4 or IPv6, or a name: of
-/// a host, with the software device one of the programs' choosing. `source` is an address of this side,
-/// or NULL.
+/// Finds the device through which the peer is reached, and binds the id to it (`rdma_resolve_addr`).
+/// The outcome is reported by BW_CM_EVENT_ADDR_RESOLVED or _ADDR_ERROR. The peer is an IPv4 or IPv6
+/// address, or a host name, which is resolved within this call and the timeout. `source` is a local
+/// address, or NULL.
 ///
-/// Errors: `BW_ECONN` when there is no route, `BW_ESTATE`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ECONN` if there is no route, or `source` is not an address of this host; `BW_ESTATE`,
+/// `BW_EINVAL`, `BW_EOTHER` (also for a name that is not resolved), `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_resolve_addr(
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn bw_cm_resolve_addr(
     port: u32,
     timeout_ms: u32,
 ) -> c_int {
-    // SAFETY: the header on handles and strings.
+    // SAFETY: the header's conventions on handles and strings.
     guard(|| unsafe {
         let id = &get(id, "id")?.id;
         let source = match source.is_null() {
@@ -39,49 +40,50 @@ pub unsafe extern "C" fn bw_cm_resolve_addr(
     })
 }
 
-/// Finds the path to the peer (`rdma_resolve_route`): BW_CM_EVENT_ROUTE_RESOLVED or _ROUTE_ERROR tells.
+/// Finds the path to the peer (`rdma_resolve_route`). The outcome is reported by
+/// BW_CM_EVENT_ROUTE_RESOLVED or _ROUTE_ERROR.
 ///
-/// Errors: `BW_ESTATE` when the address has not been resolved, `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ESTATE` if the address has not been resolved, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_resolve_route(id: *const bw_cm_id, timeout_ms: u32) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(get(id, "id")?.id.resolve_route(milliseconds(timeout_ms))?) })
 }
 
-/// Gives the id an address of this side (`rdma_bind_addr`): "0.0.0.0" or "::" is all there are, port 0
-/// one that is free.
+/// Binds the id to a local address (`rdma_bind_addr`): "0.0.0.0" or "::" means all addresses, port 0 a
+/// free one.
 ///
-/// Errors: `BW_ECONN` (the port is in use, or the address none of this host's), `BW_ESTATE`,
+/// Errors: `BW_ECONN` (the port is in use, or the address is not one of this host), `BW_ESTATE`,
 /// `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_bind(id: *const bw_cm_id, host: *const c_char, port: u32) -> c_int {
-    // SAFETY: the header on handles and strings.
+    // SAFETY: the header's conventions on handles and strings.
     guard(|| unsafe { Ok(get(id, "id")?.id.bind(peer(host, port)?)?) })
 }
 
-/// Waits for peers (`rdma_listen`): each is a BW_CM_EVENT_CONNECT_REQUEST. Those that wait to be got
-/// beyond `backlog` are rejected.
+/// Listens for peers (`rdma_listen`): each raises BW_CM_EVENT_CONNECT_REQUEST. Requests that wait to be
+/// taken beyond `backlog` are rejected.
 ///
 /// Errors: `BW_ESTATE`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_listen(id: *const bw_cm_id, backlog: u32) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(get(id, "id")?.id.listen(backlog)?) })
 }
 
 /// Runs a call with an id and a queue pair of a reliable connection.
 ///
 /// # Safety
-/// The header on handles; the call is alone on the queue pair.
+/// The caller keeps the header's conventions on handles; the call is alone on the queue pair.
 unsafe fn with(
     id: *const bw_cm_id,
     qp: *mut bw_qp,
     call: impl FnOnce(&Id, &mut Qp) -> Result<(), Failure>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on handles; the call is alone on the queue pair.
     unsafe {
         with_or_own(id, qp, |id, qp| {
             call(id, qp.ok_or_else(|| Failure::null("queue pair"))?)
@@ -89,16 +91,16 @@ unsafe fn with(
     }
 }
 
-/// As [`with`]; NULL is the queue pair on the id.
+/// As [`with`], but NULL means the queue pair on the id.
 ///
 /// # Safety
-/// As there.
+/// That of [`with`].
 unsafe fn with_or_own(
     id: *const bw_cm_id,
     qp: *mut bw_qp,
     call: impl FnOnce(&Id, Option<&mut Qp>) -> Result<(), Failure>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees valid handles, and that nothing else uses the queue pair meanwhile.
     guard(|| unsafe {
         let id = &get(id, "id")?.id;
         if qp.is_null() {
@@ -114,8 +116,8 @@ unsafe fn with_or_own(
     })
 }
 
-/// Takes a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT: receives may be posted
-/// from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` are what the
+/// Moves a queue pair, of BW_QPT_RC and on the id's device, from RESET to INIT: receives may be posted
+/// from here on, and should be before `bw_cm_connect` or `bw_cm_accept`. `access_flags` say what the
 /// peer may do.
 ///
 /// Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
@@ -126,13 +128,14 @@ pub unsafe extern "C" fn bw_cm_init_qp(
     qp: *mut bw_qp,
     access_flags: u32,
 ) -> c_int {
-    // SAFETY: the header on handles and threads.
+    // SAFETY: the header's conventions on handles and threads.
     unsafe { with(id, qp, |id, qp| Ok(id.init_qp(qp, access(access_flags)?)?)) }
 }
 
-/// Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`).
-/// BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR tells. `param` may be NULL:
-/// the default. `qp` may be NULL: the one on the id (`bw_cm_put_qp`), of which _ESTABLISHED tells.
+/// Asks the peer to connect with a queue pair that stays in INIT (`rdma_connect`). The outcome is
+/// reported by BW_CM_EVENT_CONNECT_RESPONSE, _REJECTED, _UNREACHABLE or _CONNECT_ERROR. If `param` is
+/// NULL the defaults are used. If `qp` is NULL the queue pair on the id is used (`bw_cm_attach_qp`), and
+/// success is reported by _ESTABLISHED.
 ///
 /// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`,
 /// `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
@@ -143,7 +146,7 @@ pub unsafe extern "C" fn bw_cm_connect(
     qp: *mut bw_qp,
     param: *const bw_cm_param,
 ) -> c_int {
-    // SAFETY: the header on handles, threads and sized structs.
+    // SAFETY: the header's conventions on handles, threads and sized structs.
     unsafe {
         with_or_own(id, qp, |id, qp| {
             Ok(id.connect(qp.map(|qp| &*qp), &read(param)?)?)
@@ -151,23 +154,23 @@ pub unsafe extern "C" fn bw_cm_connect(
     }
 }
 
-/// After BW_CM_EVENT_CONNECT_RESPONSE: takes the queue pair to RTS, and tells the peer, whose
-/// BW_CM_EVENT_ESTABLISHED it is (`rdma_establish`).
+/// Moves the queue pair to RTS after BW_CM_EVENT_CONNECT_RESPONSE, and informs the peer, which gets
+/// BW_CM_EVENT_ESTABLISHED (`rdma_establish`).
 ///
 /// Errors: `BW_ESTATE`, `BW_ETRANSPORT`, `BW_EFOREIGN`, `BW_EINVAL`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_establish(id: *const bw_cm_id, qp: *mut bw_qp) -> c_int {
-    // SAFETY: the header on handles and threads.
+    // SAFETY: the header's conventions on handles and threads.
     unsafe { with(id, qp, |id, qp| Ok(id.establish(qp)?)) }
 }
 
-/// Accepts the request that the id came with (`rdma_accept`), and takes the queue pair from INIT to RTS.
-/// BW_CM_EVENT_ESTABLISHED tells that the peer is ready, too: send nothing before. `param` may be NULL:
-/// the default; and `qp`: the one on the id.
+/// Accepts the request that the id arrived with (`rdma_accept`), and moves the queue pair from INIT to
+/// RTS. BW_CM_EVENT_ESTABLISHED reports that the peer is ready, too: do not send before. If `param` is
+/// NULL the defaults are used; if `qp` is NULL the queue pair on the id is used.
 ///
-/// Errors: as `bw_cm_connect`; `BW_ESTATE` when it was accepted or rejected before, or the peer has
-/// gone.
+/// Errors: those of `bw_cm_connect`; `BW_ESTATE` if the request was accepted or rejected before, or the
+/// peer has gone.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_accept(
@@ -175,15 +178,15 @@ pub unsafe extern "C" fn bw_cm_accept(
     qp: *mut bw_qp,
     param: *const bw_cm_param,
 ) -> c_int {
-    // SAFETY: the header on handles, threads and sized structs.
+    // SAFETY: the header's conventions on handles, threads and sized structs.
     unsafe { with_or_own(id, qp, |id, qp| Ok(id.accept(qp, &read(param)?)?)) }
 }
 
-/// Refuses the request that the id came with, and says why by private data, 148 bytes of it at the most
-/// (`rdma_reject`).
+/// Rejects the request that the id arrived with (`rdma_reject`). The private data, at most 148 bytes,
+/// can say why.
 ///
-/// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE` when it was accepted or rejected before,
-/// `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ELIMIT` (private data too long), `BW_ESTATE` if the request was accepted or rejected
+/// before, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_reject(
@@ -191,20 +194,20 @@ pub unsafe extern "C" fn bw_cm_reject(
     data: *const c_void,
     length: u32,
 ) -> c_int {
-    // SAFETY: the header on handles and memory.
+    // SAFETY: the header's conventions on handles and memory.
     guard(|| unsafe { Ok(get(id, "id")?.id.reject(private_data(data, length)?)?) })
 }
 
-/// Ends the connection, or this end of one whose peer has ended it (`rdma_disconnect`): the queue pair
-/// goes to ERR, where everything in flight is flushed and told. BW_CM_EVENT_DISCONNECTED tells when the
-/// peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT when the queue pair can be connected again. `qp`
-/// may be NULL: the one on the id.
+/// Ends the connection, or this end of one that the peer has ended (`rdma_disconnect`): the queue pair
+/// is moved to ERR, where everything in flight is flushed and reported. BW_CM_EVENT_DISCONNECTED
+/// reports that the peer has ended it, too, BW_CM_EVENT_TIMEWAIT_EXIT that the queue pair can be
+/// connected again. If `qp` is NULL the queue pair on the id is used.
 ///
-/// Errors: `BW_ESTATE` when it is not connected: the queue pair is in ERR all the same. `BW_ETRANSPORT`,
-/// `BW_EOTHER`, `BW_ENULL`.
+/// Errors: `BW_ESTATE` if it is not connected: the queue pair is moved to ERR all the same.
+/// `BW_ETRANSPORT`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: the queue pair's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_cm_disconnect(id: *const bw_cm_id, qp: *mut bw_qp) -> c_int {
-    // SAFETY: the header on handles and threads.
+    // SAFETY: the header's conventions on handles and threads.
     unsafe { with_or_own(id, qp, |id, qp| Ok(id.disconnect(qp)?)) }
 }

@@ -1,4 +1,4 @@
-//! Links whose connection the communication manager makes, and makes again.
+//! Links that connect, and reconnect, by the communication manager.
 
 use super::bw_link;
 use super::init::{bw_link_init, nanoseconds};
@@ -16,7 +16,7 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// Makes links with those who listen at one address.
+/// Creates links with the listener at one address.
 #[derive(Debug)]
 pub struct bw_connector {
     connector: Connector,
@@ -24,7 +24,7 @@ pub struct bw_connector {
     _device: User,
 }
 
-/// Takes the links that connectors make.
+/// Accepts the links that connectors create.
 #[derive(Debug)]
 pub struct bw_listener {
     listener: Listener,
@@ -32,18 +32,21 @@ pub struct bw_listener {
     _device: User,
 }
 
-/// How long to try to reach the peer of a link, and how often. `bw_link_retry_default` fills it. Times
-/// are nanoseconds.
+/// How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it. Times
+/// are nanoseconds. If attempts fail at once, for instance because nothing listens, further ones follow
+/// until the time that all of them may take has passed: `attempts` times `step_ns`, and the pauses.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_link_retry {
     /// `sizeof(bw_link_retry)`.
     pub size: u32,
-    /// Attempts, one after the other, that may fail; the link is given up after that. At least 1.
+    /// Number of successive attempts that may fail, each after `step_ns`; then the link is given up. At
+    /// least 1.
     pub attempts: u32,
-    /// How long each step of a connection may take: finding the address, finding the route, the answer.
+    /// How long each step of a connection may take: resolving the address, resolving the route, the
+    /// reply.
     pub step_ns: u64,
-    /// The pause after the first attempt that fails; each that follows is twice as long.
+    /// The pause after the first failed attempt; each further pause is twice as long.
     pub pause_ns: u64,
     /// The longest pause.
     pub longest_ns: u64,
@@ -64,7 +67,7 @@ impl Default for bw_link_retry {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_retry {
-    const FIRST: usize = 32;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 impl bw_link_retry {
@@ -91,11 +94,11 @@ impl bw_link_retry {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_retry_default(retry: *mut bw_link_retry, size: usize) -> c_int {
-    // SAFETY: the header on sized structs.
+    // SAFETY: the header's conventions on sized structs.
     guard(|| unsafe { sized::fill(retry, size) })
 }
 
-/// Of another device no address would lead to the queue pair.
+/// No address on another device leads to the queue pair.
 fn same_device(of: &Device, pd: &bw_pd) -> Result<(), Failure> {
     if of.is_same_context(pd.pd.device()) {
         return Ok(());
@@ -106,8 +109,9 @@ fn same_device(of: &Device, pd: &bw_pd) -> Result<(), Failure> {
     ))
 }
 
-/// Makes a connector for links on this device with those of the `bw_listener` at an address of IPv4 or
-/// IPv6, or a name, and a port. It looks for nobody yet. `retry` may be NULL: the default.
+/// Creates a connector for links on this device with the `bw_listener` at an IPv4 or IPv6 address, or a
+/// host name, and a port. It does not contact the peer yet: bw_link_connect resolves a name. If `retry`
+/// is NULL the defaults are used.
 ///
 /// Owner: the caller, until `bw_connector_destroy`. It keeps the device.
 /// Errors: `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
@@ -120,7 +124,7 @@ pub unsafe extern "C" fn bw_connector_create(
     retry: *const bw_link_retry,
     connector: *mut *mut bw_connector,
 ) -> c_int {
-    // SAFETY: the header on handles, strings, sized structs and results.
+    // SAFETY: the header's conventions on handles, strings, sized structs and results.
     unsafe {
         give(connector, || {
             let device = get(device, "device")?;
@@ -134,19 +138,20 @@ pub unsafe extern "C" fn bw_connector_create(
     }
 }
 
-/// Destroys a connector. Its links stay, and go on connecting where they have to.
+/// Destroys a connector. Its links remain, and can still connect and reconnect.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any; no other call on the connector may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_connector_destroy(connector: *mut bw_connector) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(connector, "connector", |_| Ok(())) })
 }
 
-/// Makes a link, as `bw_link_create` does, whose connection the communication manager makes, and makes
-/// again after a failure. It asks the connector's peer for it as it is polled: whether somebody is there
-/// shows in `bw_link_get_state`, and when all attempts have failed in `bw_link_query`.
+/// Creates a link, as `bw_link_create` does, that connects by the communication manager, and reconnects
+/// by it after a failure. It asks the connector's peer as it is polled: `bw_link_get_state` shows
+/// whether the peer replies, and `bw_link_query` whether all attempts have failed. Receives may be
+/// posted meanwhile.
 ///
 /// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 /// Errors: `BW_EFOREIGN` (a protection domain of another device), `BW_EUNSUPPORTED` (a device of
@@ -160,7 +165,7 @@ pub unsafe extern "C" fn bw_link_connect(
     init: *const bw_link_init,
     link: *mut *mut bw_link,
 ) -> c_int {
-    // SAFETY: the header on handles, sized structs and results.
+    // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
         give(link, || {
             let connector = get(connector, "connector")?;
@@ -172,15 +177,18 @@ pub unsafe extern "C" fn bw_link_connect(
     }
 }
 
-/// Listens for links on this device, at a port of an address of IPv4 or IPv6, or of a name; "0.0.0.0"
-/// is all addresses of this host, port 0 one that is free. Up to `backlog` links wait to be accepted,
-/// at least one: those that come then are to try again. `retry` is how long a link waits for a peer that
-/// has gone, which should be what the peer has; NULL: the default. A connector's end goes without a word,
-/// also when it is closed: the link here is given up after that time. The peer of a link that is closed
-/// here is told when it asks again, by whoever accepts or polls another link of the listener.
+/// Listens for links on this device, on a port of an IPv4 or IPv6 address, or of a host name; "0.0.0.0"
+/// means all addresses of this host, port 0 a free one. Up to `backlog` links, at least one, wait to be
+/// accepted; peers beyond that have to try again. `retry` says how long a link waits for a peer that
+/// does not connect, and should be the same as the peer's; if it is NULL the defaults are used. When
+/// the connecting end closes its link, the accepted one becomes BW_LINK_PEER_CLOSED; when its process
+/// ends without closing it, the peer is lost (BW_PEER_LOST). The peer of a link that was closed here is
+/// informed when it asks again, by a call that accepts a link or polls another link of the listener. A
+/// peer that asks after this process was restarted gives its link up with BW_PEER_RESTARTED. The port
+/// is also used for datagrams, by which connecting ends announce that they close.
 ///
 /// Owner: the caller, until `bw_listener_destroy`. It keeps the device.
-/// Errors: `BW_ECONN` (somebody has the port, or the address is not this host's), `BW_EINVAL`,
+/// Errors: `BW_ECONN` (the port is taken, or the address is not one of this host), `BW_EINVAL`,
 /// `BW_EUNSUPPORTED` (a device of libibverbs, in a library without librdmacm), `BW_EEXHAUSTED`,
 /// `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
@@ -193,7 +201,7 @@ pub unsafe extern "C" fn bw_listener_create(
     retry: *const bw_link_retry,
     listener: *mut *mut bw_listener,
 ) -> c_int {
-    // SAFETY: the header on handles, strings, sized structs and results.
+    // SAFETY: the header's conventions on handles, strings, sized structs and results.
     unsafe {
         give(listener, || {
             let device = get(device, "device")?;
@@ -207,34 +215,34 @@ pub unsafe extern "C" fn bw_listener_create(
     }
 }
 
-/// The port that is listened at, more than 0.
+/// Returns the port that it listens on, more than 0.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the listener's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_listener_port(listener: *const bw_listener) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.port()) })
 }
 
-/// The descriptor that is readable when `bw_link_accept` should be called, 0 or more: for poll and
-/// epoll, not to be read or closed. It is that of the listener's links, too: it may be readable and
-/// nobody has come.
+/// Returns the descriptor that is readable when `bw_link_accept` should be called, 0 or more: for poll
+/// and epoll; it must not be read or closed. It may be readable although no peer is there to be
+/// accepted, for instance if a link of the listener took what arrived.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the listener's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_listener_fd(listener: *const bw_listener) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.as_fd().as_raw_fd()) })
 }
 
-/// Makes a link with the next peer that has asked for one, and waits for it for so many milliseconds if
-/// need be; 0 waits for none, UINT32_MAX for ever. The link connects as it is polled. When it cannot be
-/// made although a peer has come, that one asks again.
+/// Creates a link with the next peer that has asked for one, and waits for one up to `timeout_ms`
+/// milliseconds; 0 does not wait, UINT32_MAX waits forever. The link connects as it is polled. If a
+/// peer is there, but the link cannot be created, the peer asks again.
 ///
 /// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
-/// Errors: `BW_EAGAIN` when nobody has come in this time, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
+/// Errors: `BW_EAGAIN` if no peer has asked in this time, `BW_EFOREIGN`, `BW_ELIMIT`, `BW_EINVAL`,
 /// `BW_ETRANSPORT`, `BW_EEXHAUSTED`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the listener's owner. Its links may have other owners.
 #[unsafe(no_mangle)]
@@ -245,7 +253,7 @@ pub unsafe extern "C" fn bw_link_accept(
     timeout_ms: u32,
     link: *mut *mut bw_link,
 ) -> c_int {
-    // SAFETY: the header on handles, sized structs and results.
+    // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
         give(link, || {
             let listener = get_mut(listener, "listener")?;
@@ -260,13 +268,13 @@ pub unsafe extern "C" fn bw_link_accept(
     }
 }
 
-/// Stops listening. Links that were accepted stay, and work as long as nothing fails: they can be
-/// connected again only while the listener is there.
+/// Stops listening. Links that were accepted remain, and work as long as nothing fails: they can
+/// reconnect only while the listener exists.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the listener's owner; no other call on the listener may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_listener_destroy(listener: *mut bw_listener) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(listener, "listener", |_| Ok(())) })
 }

@@ -1,8 +1,8 @@
-//! The codes of what a link refuses.
+//! The codes of calls that a link refuses.
 
 use crate::code::{BW_EENDED, BW_ERECOVERING, bw_error};
 use crate::failure::{Failure, post_code};
-use hw::recovery::LinkError;
+use hw::link::LinkError;
 
 #[inline(always)]
 pub(super) fn link_code(error: LinkError) -> bw_error {
@@ -13,7 +13,7 @@ pub(super) fn link_code(error: LinkError) -> bw_error {
     }
 }
 
-/// A thread has the link's inside.
+/// The failure while a thread recovers the link.
 pub(super) fn away() -> Failure {
     Failure::new(
         BW_ERECOVERING,

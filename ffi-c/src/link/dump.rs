@@ -1,4 +1,4 @@
-//! What a link's queue pair did last.
+//! State and record of a link's queue pair.
 
 use super::bw_link;
 use super::code::away;
@@ -6,14 +6,35 @@ use super::hook::at_home;
 use crate::code::BW_ESTATE;
 use crate::dump::{Place, bw_dump_attr};
 use crate::failure::{Failure, guard};
+use crate::modify::bw_qp_attr;
+use crate::number::bw_qp_type;
 use crate::sized;
 use std::ffi::{c_char, c_int};
 
-/// Writes what the link's queue pair did last, as `bw_qp_dump` does; faults of the link are among its
-/// notes. Of a queue pair that has failed and was reset or replaced since little is left:
-/// `bw_link_dump_failure` is for that.
+/// Queries state and attributes of the link's queue pair, as the device has them, as `bw_qp_query`
+/// does. Set `attr->size` before the call.
 ///
-/// Errors: `BW_ERECOVERING` while a thread recovers the link, or it has no queue pair, `BW_ELIMIT`,
+/// Errors: `BW_ERECOVERING` while a thread recovers the link, or if it has no queue pair, `BW_ENULL`,
+/// `BW_ESIZE`.
+/// Thread: the link's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_query_qp(link: *mut bw_link, attr: *mut bw_qp_attr) -> c_int {
+    // SAFETY: the header's conventions on handles and sized structs.
+    guard(|| unsafe {
+        let link = at_home(link)?;
+        sized::check(attr)?;
+        let qp_num = link.qp_num().ok_or_else(away)?;
+        let found = link.qp_attr().ok_or_else(away)?;
+        let kind = bw_qp_type::BW_QPT_RC as u32;
+        sized::write(attr, &bw_qp_attr::new(qp_num, kind, &found))
+    })
+}
+
+/// Writes what the link's queue pair did last, as `bw_qp_dump` does; faults of the link are among its
+/// notes. Little is left of a queue pair that has failed and was reset or replaced since: use
+/// `bw_link_dump_failure` for that.
+///
+/// Errors: `BW_ERECOVERING` while a thread recovers the link, or if it has no queue pair, `BW_ELIMIT`,
 /// `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
@@ -24,7 +45,7 @@ pub unsafe extern "C" fn bw_link_dump(
     capacity: usize,
     length: *mut usize,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let link = at_home(link)?;
         let attr = sized::read_or_default(attr)?;
@@ -34,11 +55,11 @@ pub unsafe extern "C" fn bw_link_dump(
     })
 }
 
-/// Writes what the queue pair of the connection that failed last had done by then. With
-/// `bw_link_init.dump_entries` such a dump is kept; of `attr` the format alone is looked at. Otherwise as
+/// Writes what the queue pair of the connection that failed last had done until it failed. With
+/// `bw_link_init.dump_entries` such a dump is kept; only the format in `attr` is used. Otherwise as
 /// `bw_qp_dump`.
 ///
-/// Errors: `BW_ESTATE` when none is kept: no connection has failed, or `dump_entries` is 0;
+/// Errors: `BW_ESTATE` if none is kept: no connection has failed, or `dump_entries` is 0;
 /// `BW_ERECOVERING` while a thread recovers the link, `BW_ELIMIT`, `BW_EINVAL`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
@@ -49,7 +70,7 @@ pub unsafe extern "C" fn bw_link_dump_failure(
     capacity: usize,
     length: *mut usize,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let link = at_home(link)?;
         let attr = sized::read_or_default(attr)?;

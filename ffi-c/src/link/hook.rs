@@ -1,4 +1,4 @@
-//! What a link calls the program for.
+//! The program's functions that a link calls.
 
 use super::bw_link;
 use super::code::away;
@@ -9,11 +9,11 @@ use crate::failure::{Failure, guard};
 use crate::fault::{bw_class, bw_fault};
 use crate::handle::{get, get_mut, take_with};
 use hw::fault::plan::End;
-use hw::recovery::{DeviceEvent, Link, RecoveryReport};
+use hw::link::{DeviceEvent, Link, RecoveryReport};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null;
 
-/// The program's own pointer, which comes back with each call.
+/// The program's own pointer, which is passed to each call.
 struct Context(*mut c_void);
 
 // SAFETY: only passed on; the header says which threads call.
@@ -25,8 +25,8 @@ impl Context {
     }
 }
 
-/// Called at each fault of a link: what happened, what it means, and to which of its connections, as
-/// `bw_link_info.epoch` counts them. All that is pointed to is there for the time of the call.
+/// Called at each fault of a link, with the fault, its meaning, and the number of the connection, as
+/// `bw_link_info.epoch` counts. The pointers are valid during the call.
 pub type bw_fault_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -42,7 +42,7 @@ pub type bw_fault_fn = Option<
 pub enum bw_recovery_end {
     /// Everything works again.
     BW_END_RECOVERED = 0,
-    /// It works, but for `bw_recovery_report.why`.
+    /// The link works, except for what `bw_recovery_report.why` says.
     BW_END_DEGRADED = 1,
     /// It cannot be recovered: the link has ended.
     BW_END_GAVE_UP = 2,
@@ -52,53 +52,53 @@ pub enum bw_recovery_end {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_recovery_report {
-    /// Its size, as the library knows it.
+    /// The size of the struct in this version of the library.
     pub size: u32,
-    /// How: a `bw_recovery_end`.
+    /// How it ended: a `bw_recovery_end`.
     pub end: u32,
     /// Requests that were posted again.
     pub replayed: u32,
-    /// Requests that are told because of it, and not as executed.
-    pub surfaced: u32,
-    /// The number of the connection from here on.
+    /// Requests that are reported because of it, other than as executed.
+    pub reported: u32,
+    /// The number of the new connection.
     pub epoch: u64,
-    /// Nanoseconds from the first fault on.
+    /// Nanoseconds since the first fault.
     pub took_ns: u64,
-    /// Why, unless BW_END_RECOVERED: then NULL.
+    /// The reason; NULL with BW_END_RECOVERED.
     pub why: *const c_char,
 }
 
-/// Called when a recovery of a link has ended, well or not. What is pointed to is there for the time of
-/// the call.
+/// Called when a recovery of a link has ended, whether it succeeded or not. The pointers are valid
+/// during the call.
 pub type bw_recovered_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, report: *const bw_recovery_report)>;
 
-/// Calls with the report as C has it.
+/// Passes the report to `call`, in its C form.
 fn report(from: &RecoveryReport, call: impl FnOnce(*const bw_recovery_report)) {
     let (end, why) = match from.end {
         End::Recovered => (bw_recovery_end::BW_END_RECOVERED, None),
         End::Degraded(why) => (bw_recovery_end::BW_END_DEGRADED, Some(why)),
         End::GaveUp(why) => (bw_recovery_end::BW_END_GAVE_UP, Some(why)),
     };
-    // No text of ours has a NUL.
+    // The library's texts contain no NUL.
     let why = why.map(|why| CString::new(why.to_string()).unwrap_or_default());
     call(&bw_recovery_report {
         size: size_of::<bw_recovery_report>() as u32,
         end: end as u32,
         replayed: from.replayed,
-        surfaced: from.surfaced,
+        reported: from.reported,
         epoch: from.epoch,
         took_ns: nanoseconds(from.took),
         why: why.as_ref().map_or(null(), |why| why.as_ptr()),
     });
 }
 
-/// The link behind the handle, when no thread has its inside.
+/// The link behind the handle, unless a thread is recovering it.
 ///
 /// # Safety
-/// The header on handles.
+/// The caller keeps the header's conventions on handles.
 pub(super) unsafe fn at_home<'a>(link: *mut bw_link) -> Result<&'a mut Link, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the header's conventions on handles.
     let link = unsafe { &mut get_mut(link, "link")?.link };
     match link.pd() {
         Some(_) => Ok(link),
@@ -106,11 +106,12 @@ pub(super) unsafe fn at_home<'a>(link: *mut bw_link) -> Result<&'a mut Link, Fai
     }
 }
 
-/// Has `hook` called, with `context`, at each fault of the link, as it is met; NULL: nothing any more. A
-/// peer that closes its link in good order is none. It is called under no lock, within `bw_link_poll`, `bw_link_report` and `bw_link_drain`, or by the
-/// recovery's thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a
-/// thread recovers the link the hook before may still be called until the thread has looked; `context`
-/// of that has to be good until the link is BW_LINK_READY or has ended.
+/// Sets the function `hook` that is called, with `context`, at each fault of the link when it is found;
+/// NULL: none. A peer that closes its link in an orderly shutdown is not a fault. The hook is called
+/// without a lock held, within `bw_link_poll`, `bw_link_report_fault` and `bw_link_drain`, or by the recovery
+/// thread with BW_RECOVER_IN_THREAD. It must not use the link, and has to return. While a thread
+/// recovers the link the previous hook may still be called until the thread checks; its `context` has
+/// to stay valid until the link is BW_LINK_READY or has ended.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
@@ -121,13 +122,13 @@ pub unsafe extern "C" fn bw_link_on_fault(
     context: *mut c_void,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let link = unsafe { &mut get_mut(link, "link")?.link };
         let context = Context(context);
         link.on_fault(move |report| {
             if let Some(hook) = hook {
                 let (fault, class) = (report.fault.into(), report.fault.into());
-                // SAFETY: the program's own.
+                // SAFETY: the program's callback, with the context that it gave.
                 unsafe { hook(context.get(), &fault, &class, report.epoch) }
             }
         });
@@ -135,9 +136,10 @@ pub unsafe extern "C" fn bw_link_on_fault(
     })
 }
 
-/// Has `hook` called, with `context`, when a recovery of the link has ended, well or not, and when it
-/// is connected for the first time; NULL: nothing any more. Not when the peer closes a link that works:
-/// `bw_link_get_state` is BW_LINK_PEER_CLOSED then. Otherwise as `bw_link_on_fault`.
+/// Sets the function `hook` that is called, with `context`, when a recovery of the link has ended,
+/// whether it succeeded or not, and when the link is connected for the first time; NULL: none. It is
+/// not called when the peer closes a link that works: `bw_link_get_state` then returns
+/// BW_LINK_PEER_CLOSED. Otherwise as `bw_link_on_fault`.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
@@ -148,12 +150,12 @@ pub unsafe extern "C" fn bw_link_on_recovered(
     context: *mut c_void,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let link = unsafe { &mut get_mut(link, "link")?.link };
         let context = Context(context);
         link.on_recovered(move |from| {
             if let Some(hook) = hook {
-                // SAFETY: the program's own.
+                // SAFETY: the program's callback, with the context that it gave.
                 report(from, |report| unsafe { hook(context.get(), report) });
             }
         });
@@ -162,26 +164,26 @@ pub unsafe extern "C" fn bw_link_on_recovered(
 }
 
 /// Called with an asynchronous event that concerns no link: its number (`bw_event_type`, or one that
-/// this library does not know), what it is about (`bw_element`) and the number of that. It has been
-/// acknowledged. Of an unknown event the latter are 0.
+/// this library does not know), the kind of object that it is about (`bw_element`) and the object's
+/// number. It has been acknowledged. For an unknown event the last two are 0.
 pub type bw_event_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, event_type: u32, element: u32, number: u32)>;
 
-/// Has `hook` called, with `context`, with each asynchronous event of the device that concerns none of
-/// its links; NULL: nothing any more. The links of a device take all its events: whoever polls one
-/// calls the hook, under no lock. `context` has to be good until the device is closed, or another hook
-/// set and no link polled by others meanwhile.
+/// Sets the function `hook` that is called, with `context`, for each asynchronous event of the device
+/// that concerns none of its links; NULL: none. The links of a device take all its events: a poll of
+/// any of them calls the hook, without a lock held. `context` has to stay valid until the device is
+/// closed, or until another hook has been set while no other thread polled a link.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_set_event_hook(
+pub unsafe extern "C" fn bw_device_set_event_hook(
     device: *const bw_device,
     hook: bw_event_fn,
     context: *mut c_void,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { &get(device, "device")?.device };
         let context = Context(context);
         device.set_event_hook(move |event| {
@@ -192,7 +194,7 @@ pub unsafe extern "C" fn bw_set_event_hook(
                 DeviceEvent::Unknown(number) => (number, (0, 0)),
             };
             if let Some(hook) = hook {
-                // SAFETY: the program's own.
+                // SAFETY: the program's callback, with the context that it gave.
                 unsafe { hook(context.get(), number, of.0, of.1) }
             }
         });
@@ -200,20 +202,21 @@ pub unsafe extern "C" fn bw_set_event_hook(
     })
 }
 
-/// Acknowledges an event that the program got itself, by `bw_get_async_event`, and tells the links of
-/// the device whom it concerns; others go to the hook of `bw_set_event_hook`. The handle is gone then.
+/// Acknowledges an event that the program took itself by `bw_get_async_event`, and passes it to the
+/// links of the device that it concerns; other events go to the hook of `bw_device_set_event_hook`. The handle
+/// is destroyed.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_dispatch_async_event(
+pub unsafe extern "C" fn bw_device_dispatch_async_event(
     device: *const bw_device,
     event: *mut bw_async_event,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the header on handles.
+        // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
-        // SAFETY: as above.
+        // SAFETY: the header's conventions on handles.
         let event = unsafe { take_with(event, "asynchronous event", |_| Ok(()))? };
         device.device.dispatch(event.event);
         Ok(())

@@ -1,4 +1,4 @@
-//! What a link is made with.
+//! Attributes that a link is created with.
 
 use crate::code::{BW_EINVAL, BW_ETRANSPORT};
 use crate::dump::bw_dump_attr;
@@ -6,27 +6,27 @@ use crate::failure::{Failure, guard};
 use crate::number::bw_qp_type::BW_QPT_RC;
 use crate::qp_attr::{bw_connect_attr, bw_qp_init_attr};
 use crate::sized::{self, Versioned};
-use hw::QpInit;
 use hw::connect::RemoteMemory;
 use hw::fault::plan::Limits;
-use hw::recovery::{LinkInit, RecoverIn};
+use hw::link::{LinkInit, RecoverIn};
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::ptr::null;
 use std::time::Duration;
 
-/// Who carries a link's recovery out.
+/// Where a link's recovery runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_recover_in {
-    /// Whoever polls the link: a poll does what can be done at once, and never waits.
+    /// In the polls of the link: a poll does what can be done at once, and never waits.
     BW_RECOVER_IN_POLLER = 0,
-    /// A thread that lives for as long as the recovery: polls return at once meanwhile, and find
-    /// nothing. Calls on the link that need more than its queues answer BW_ERECOVERING meanwhile.
+    /// In a thread that exists for as long as the recovery: meanwhile polls return at once and find
+    /// nothing. Calls on the link that need more than its queues then return BW_ERECOVERING.
     BW_RECOVER_IN_THREAD = 1,
 }
 
-/// What a link is made with. `bw_link_init_default` fills it. Times are nanoseconds of the device's
-/// clock.
+/// Attributes that a link is created with. `bw_link_init_default` fills it. Times are nanoseconds of
+/// the device's clock.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_link_init {
@@ -34,57 +34,65 @@ pub struct bw_link_init {
     pub size: u32,
     /// A `bw_recover_in`.
     pub recover_in: u32,
-    /// What its queue pair is to be able to do; `qp_type` BW_QPT_RC, no `srq`, and `reserve_cq` not
-    /// looked at. NULL: the default. Like `connect`, read when the link is created.
+    /// Attributes of its queue pair; `qp_type` is BW_QPT_RC, there is no `srq`, and `reserve_cq` is
+    /// ignored. NULL: the defaults. Like `connect`, it is read when the link is created.
     pub qp: *const bw_qp_init_attr,
-    /// How it connects; the MTU is the lesser of both ends'. NULL: the default.
+    /// Attributes of its connection; the path MTU is the smaller of both ends'. NULL: the defaults.
     pub connect: *const bw_connect_attr,
-    /// Memory that the peer may work on, told to it with each connection: where it starts.
+    /// First address of the memory that the peer may access, which it learns with each connection.
     pub memory_addr: u64,
-    /// Its bytes; 0: there is none.
+    /// Length of that memory in bytes; 0: there is none.
     pub memory_length: u64,
-    /// Its key.
+    /// Its rkey.
     pub memory_rkey: u32,
-    /// Polls that find nothing until the exchange and the asynchronous events are looked at, which
-    /// takes system calls: once in so many. 0 is 1.
-    pub look_every: u32,
-    /// Steps of a recovery that one poll takes at the most: each may be a call of the device's driver.
-    /// 0 is 1.
-    pub steps_at_once: u32,
-    /// Entries of the completion queue; 0: room for everything that can be in flight. Fewer overrun it
-    /// when the program does not poll in time, which is a fault to recover from.
+    /// Number of polls that find nothing between two checks of the exchange and of the asynchronous
+    /// events, which take system calls. 0 means 1.
+    pub check_every: u32,
+    /// Maximum number of recovery steps in one poll: each may be a call of the device's driver. 0 means
+    /// 1.
+    pub steps_per_poll: u32,
+    /// Entries of the completion queue; 0: enough for everything that can be in flight. With fewer it
+    /// overruns if the program does not poll in time, which is a fault that the link recovers from.
     pub cq_entries: u32,
-    /// How often a recovery is tried, at least 1.
+    /// How often a recovery is attempted, at least 1, within `recovery_ns`.
     pub attempts: u32,
-    /// Whether the program sleeps where there is nothing to poll, by `bw_link_arm` and `bw_link_fd`: 0 or 1.
+    /// Whether the program sleeps while there is nothing to poll, by `bw_link_arm` and `bw_link_fd`: 0
+    /// or 1.
     pub sleeps: u32,
-    /// How long a recovery has to last for the faults before it to be forgotten.
-    pub settle_ns: u64,
-    /// How long flushed requests are waited for.
+    /// How long a recovered link has to work until earlier faults are forgotten.
+    pub stable_ns: u64,
+    /// How long to wait for flushed requests.
     pub drain_ns: u64,
-    /// How long BW_EVENT_QP_LAST_WQE_REACHED is waited for.
+    /// How long to wait for BW_EVENT_QP_LAST_WQE_REACHED.
     pub last_wqe_ns: u64,
-    /// How long BW_CM_EVENT_TIMEWAIT_EXIT is waited for.
+    /// How long to wait for BW_CM_EVENT_TIMEWAIT_EXIT.
     pub timewait_ns: u64,
-    /// How long a port that is down is waited for.
+    /// How long to wait for a port that is down.
     pub port_ns: u64,
-    /// How long the peer's answer is waited for.
+    /// How long to wait for the peer's reply.
     pub exchange_ns: u64,
-    /// How long the peer may take from there on to be ready.
+    /// How long the peer may take after its reply until it is ready.
     pub ready_ns: u64,
     /// How long any other step may take.
     pub step_ns: u64,
-    /// The delay before the second attempt; it doubles with each.
+    /// The delay before the second attempt; each further delay is twice as long.
     pub backoff_first_ns: u64,
     /// The longest delay.
     pub backoff_max_ns: u64,
-    /// Seed of the delays' jitter: two ends should not have the same.
+    /// Seed of the delays' jitter: the two ends should have different ones.
     pub seed: u64,
-    /// Send entries, receives and completions, each, of a queue pair whose connection fails that are kept
-    /// for `bw_link_dump_failure`; 0: none.
+    /// How many send requests, receives and completions, each, of the queue pair of a failed connection
+    /// are kept for `bw_link_dump_failure`; 0: none.
     pub dump_entries: u32,
-    /// Bits of `bw_dump_flags` for that.
+    /// Bits of `bw_dump_flags` for that dump.
     pub dump_flags: u32,
+    /// How long a recovery may take in total, with all attempts and delays: after that the link is
+    /// given up, even if the times above would allow more. Within `recovery_ns + step_ns`, 20 s by
+    /// default, after the fault the link is BW_LINK_READY again, or has ended and every outcome can be
+    /// polled, provided that it is polled meanwhile, or recovers in a thread, and that no hook blocks.
+    /// A request is not posted again later than `recovery_ns` after a connection first failed with it
+    /// in flight.
+    pub recovery_ns: u64,
 }
 
 pub(super) fn nanoseconds(time: Duration) -> u64 {
@@ -103,12 +111,12 @@ impl Default for bw_link_init {
             memory_addr: 0,
             memory_length: 0,
             memory_rkey: 0,
-            look_every: init.look_every,
-            steps_at_once: init.steps_at_once,
+            check_every: init.check_every,
+            steps_per_poll: init.max_steps_per_poll,
             cq_entries: init.cq_entries.unwrap_or(0),
             attempts: limits.attempts,
             sleeps: 0,
-            settle_ns: nanoseconds(limits.settle),
+            stable_ns: nanoseconds(limits.settle),
             drain_ns: nanoseconds(limits.drain),
             last_wqe_ns: nanoseconds(limits.last_wqe),
             timewait_ns: nanoseconds(limits.timewait),
@@ -121,21 +129,26 @@ impl Default for bw_link_init {
             seed: limits.seed,
             dump_entries: 0,
             dump_flags: 0,
+            recovery_ns: nanoseconds(limits.recovery),
         }
     }
 }
 
 // SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_init {
-    const FIRST: usize = 136 + 2 * size_of::<*const bw_qp_init_attr>();
+    const SIZES: &'static [usize] = &[
+        offset_of!(Self, dump_entries),
+        offset_of!(Self, recovery_ns),
+        size_of::<Self>(),
+    ];
 }
 
-/// What the library takes.
+/// The checked attributes, in the library's form.
 pub(super) struct Checked(pub LinkInit);
 
 impl bw_link_init {
     /// # Safety
-    /// Both pointers are NULL, or point to such structs.
+    /// Both pointers in it are NULL, or point to structs as their types say.
     pub(super) unsafe fn checked(&self) -> Result<Checked, Failure> {
         if self.sleeps > 1 {
             let text = format!("sleeps is {}, and has to be 0 or 1", self.sleeps);
@@ -147,20 +160,20 @@ impl bw_link_init {
                 "attempts is 0, and has to be at least 1: bw_link_init_default fills the struct",
             ));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that both pointers are NULL or point to sized structs.
         let (qp, connect) = unsafe {
             (
                 sized::read_or_default(self.qp)?,
                 sized::read_or_default(self.connect)?,
             )
         };
-        sized::zero("reserved", qp.reserved | qp.reserved1)?;
         if qp.qp_type != BW_QPT_RC as u32 || !qp.srq.is_null() {
             return Err(Failure::new(
                 BW_ETRANSPORT,
                 "a link's queue pair is BW_QPT_RC, with a receive queue of its own",
             ));
         }
+        let (_, qp_init) = qp.checked()?;
         let dump = bw_dump_attr {
             entries: self.dump_entries,
             flags: self.dump_flags,
@@ -169,7 +182,7 @@ impl bw_link_init {
         let dump = dump.options()?;
         let nanos = Duration::from_nanos;
         Ok(Checked(LinkInit {
-            qp: QpInit::from(qp),
+            qp: qp_init,
             connect: connect.checked()?,
             memory: RemoteMemory {
                 addr: self.memory_addr,
@@ -178,7 +191,8 @@ impl bw_link_init {
             },
             limits: Limits {
                 attempts: self.attempts,
-                settle: nanos(self.settle_ns),
+                recovery: nanos(self.recovery_ns),
+                settle: nanos(self.stable_ns),
                 drain: nanos(self.drain_ns),
                 last_wqe: nanos(self.last_wqe_ns),
                 timewait: nanos(self.timewait_ns),
@@ -191,17 +205,17 @@ impl bw_link_init {
                 seed: self.seed,
             },
             recover_in: match self.recover_in {
-                r if r == bw_recover_in::BW_RECOVER_IN_POLLER as u32 => RecoverIn::Poller,
+                r if r == bw_recover_in::BW_RECOVER_IN_POLLER as u32 => RecoverIn::Poll,
                 r if r == bw_recover_in::BW_RECOVER_IN_THREAD as u32 => RecoverIn::Thread,
                 other => {
                     let text = format!("recover_in is {other}, which is not a bw_recover_in");
                     return Err(Failure::new(BW_EINVAL, text));
                 }
             },
-            steps_at_once: self.steps_at_once,
-            look_every: self.look_every,
+            max_steps_per_poll: self.steps_per_poll,
+            check_every: self.check_every,
             cq_entries: (self.cq_entries != 0).then_some(self.cq_entries),
-            sleeps: self.sleeps != 0,
+            waitable: self.sleeps != 0,
             dump: (self.dump_entries != 0).then_some(dump),
         }))
     }
@@ -214,6 +228,6 @@ impl bw_link_init {
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_init_default(init: *mut bw_link_init, size: usize) -> c_int {
-    // SAFETY: the header on sized structs.
+    // SAFETY: the header's conventions on sized structs.
     guard(|| unsafe { sized::fill(init, size) })
 }

@@ -1,4 +1,4 @@
-//! How a link stands, and how it ends.
+//! The state of a link, and its end.
 
 use super::bw_link;
 use super::code::away;
@@ -10,24 +10,26 @@ use crate::failure::{Failure, guard};
 use crate::fault::bw_fault;
 use crate::handle::{get, get_mut};
 use crate::sized::{self, Versioned};
-use hw::fault::plan::Why;
-use hw::recovery::{Counters, Link, LinkEnd, LinkState};
+use hw::fault::Scope;
+use hw::fault::plan::EndReason;
+use hw::link::{Counters, Link, LinkEnd, LinkState};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-/// What a link does.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_link_state {
-    /// It connects, for the first time or again. Posts are refused; poll it.
+    /// It is connecting, for the first time or again. Posts are refused, except for receives while it
+    /// connects for the first time; poll it.
     BW_LINK_RECOVERING = 0,
-    /// It works.
+    /// It is connected.
     BW_LINK_READY = 1,
     /// The program has closed it.
     BW_LINK_CLOSED = 2,
-    /// The peer has closed it, in good order.
+    /// The peer has closed it, in an orderly shutdown.
     BW_LINK_PEER_CLOSED = 3,
-    /// It could not be recovered: `bw_link_query` tells why.
+    /// It could not be recovered: `bw_link_query` gives the reason.
     BW_LINK_GAVE_UP = 4,
 }
 
@@ -36,48 +38,51 @@ fn state(link: &Link) -> bw_link_state {
         LinkState::Recovering => bw_link_state::BW_LINK_RECOVERING,
         LinkState::Ready => bw_link_state::BW_LINK_READY,
         LinkState::Ended(LinkEnd::Closed) => bw_link_state::BW_LINK_CLOSED,
-        LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed)) => bw_link_state::BW_LINK_PEER_CLOSED,
+        LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed)) => {
+            bw_link_state::BW_LINK_PEER_CLOSED
+        }
         LinkState::Ended(LinkEnd::GaveUp(_)) => bw_link_state::BW_LINK_GAVE_UP,
     }
 }
 
-/// What the link does: a `bw_link_state`, 0 or more. Changes in polls, and when it is closed.
+/// Returns the link's state: a `bw_link_state`, 0 or more. It changes in polls, and when the link is
+/// closed.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_get_state(link: *const bw_link) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { Ok(state(&get(link, "link")?.link) as c_int) })
 }
 
 /// Bytes of `bw_link_info.why`.
 pub const BW_WHY_MAX: usize = 256;
 
-/// How a link stands.
+/// State of a link.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct bw_link_info {
     /// `sizeof(bw_link_info)`.
     pub size: u32,
-    /// What it does: a `bw_link_state`.
+    /// Its state: a `bw_link_state`.
     pub state: u32,
-    /// Number of its queue pair, 0 while there is none. It may be another after each recovery.
+    /// Number of its queue pair, 0 while there is none. It may change with each recovery.
     pub qp_num: u32,
-    /// Number of its completion queue, likewise.
+    /// Number of its completion queue. It may change with each recovery.
     pub cqn: u32,
-    /// The number of the connection, from 1: each recovery makes another one.
+    /// The number of the connection, from 1: each recovery makes a new one.
     pub epoch: u64,
-    /// Memory that the peer has opened to this end, as it said at the last connection: where it starts.
+    /// First address of the memory that the peer lets this end access, as of the last connection.
     pub peer_addr: u64,
-    /// Its bytes; 0: there is none, or the link was not connected yet.
+    /// Length of that memory in bytes; 0: there is none, or the link has not been connected yet.
     pub peer_length: u64,
-    /// Its key.
+    /// Its rkey.
     pub peer_rkey: u32,
-    /// Requests that were executed, and that nothing was told after: unsignalled ones. They count as
+    /// Unsignalled requests that were executed, and that no later outcome has retired. They count as
     /// retired when the link has ended.
-    pub untold: u32,
-    /// Why it has ended; empty while it has not.
+    pub unreported: u32,
+    /// Why the link has ended; empty while it has not.
     pub why: [c_char; BW_WHY_MAX],
 }
 
@@ -92,7 +97,7 @@ impl Default for bw_link_info {
             peer_addr: 0,
             peer_length: 0,
             peer_rkey: 0,
-            untold: 0,
+            unreported: 0,
             why: [0; BW_WHY_MAX],
         }
     }
@@ -100,7 +105,7 @@ impl Default for bw_link_info {
 
 // SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_info {
-    const FIRST: usize = 48 + BW_WHY_MAX;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
 fn why(link: &Link) -> String {
@@ -113,17 +118,17 @@ fn why(link: &Link) -> String {
     }
 }
 
-/// Tells how a link stands. Set `info->size` before.
+/// Returns the state of a link. Set `info->size` before the call.
 ///
 /// Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_query(link: *mut bw_link, info: *mut bw_link_info) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let link = at_home(link)?;
         let memory = link.peer_memory().unwrap_or_default();
-        let told = bw_link_info {
+        let filled = bw_link_info {
             state: state(link) as u32,
             qp_num: link.qp_num().unwrap_or(0),
             cqn: link.cqn().unwrap_or(0),
@@ -131,15 +136,18 @@ pub unsafe extern "C" fn bw_link_query(link: *mut bw_link, info: *mut bw_link_in
             peer_addr: memory.addr,
             peer_length: memory.length,
             peer_rkey: memory.rkey,
-            untold: link.untold(),
+            unreported: link.unreported(),
             why: text(&why(link)),
             ..Default::default()
         };
-        sized::write(info, &told)
+        sized::write(info, &filled)
     })
 }
 
-/// How often what happened to a link. What ends well at once is not counted: that would cost the data
+/// Entries of `bw_link_counters.faults`: more than there are scopes, so that scopes can be added.
+pub const BW_SCOPE_MAX: usize = 16;
+
+/// Counters of a link. Requests that succeed at once are not counted, because that would slow the data
 /// path.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -148,11 +156,11 @@ pub struct bw_link_counters {
     pub size: u32,
     /// 0.
     pub reserved: u32,
-    /// Recoveries after which the link works; the first connection is one.
+    /// Recoveries after which the link works; the first connection counts as one.
     pub recovered: u64,
-    /// Of these, with something that is not as it was.
+    /// Those after which something is not as it was before.
     pub degraded: u64,
-    /// One, when the link was given up.
+    /// 1 if the link was given up, which it is not if the peer closed a link that worked.
     pub gave_up: u64,
     /// Requests that were posted again.
     pub replayed: u64,
@@ -160,35 +168,39 @@ pub struct bw_link_counters {
     pub reposted: u64,
     /// Sends of a failed connection that turned out to have been executed.
     pub done: u64,
-    /// Sends told as failed.
+    /// Sends reported as failed.
     pub failed: u64,
-    /// Sends told as not executed.
+    /// Sends reported as not executed.
     pub not_executed: u64,
-    /// Sends told as in doubt.
+    /// Sends reported as in doubt.
     pub in_doubt: u64,
     /// Nanoseconds that the last recovery took, from its first fault on.
     pub last_ns: u64,
-    /// What the longest took.
+    /// Nanoseconds that the longest recovery took.
     pub longest_ns: u64,
-    /// What all took.
+    /// Nanoseconds that all recoveries took together.
     pub total_ns: u64,
-    /// Faults, by `bw_scope`.
-    pub faults: [u64; 9],
-    /// Receives told as failed.
+    /// Number of faults by `bw_scope`; 0 for numbers that are no scope.
+    pub faults: [u64; BW_SCOPE_MAX],
+    /// Receives reported as failed.
     pub recv_failed: u64,
-    /// Receives told as not executed, at the end: no message came for them.
+    /// Receives reported as not executed when the link ended: no message arrived for them.
     pub recv_not_executed: u64,
-    /// Receives told as in doubt: a message may have come for them, and its completion was lost.
+    /// Receives reported as in doubt: a message may have arrived for them, and its completion was lost.
     pub recv_in_doubt: u64,
 }
 
-// SAFETY: as above.
+// SAFETY: repr(C), integers only, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_counters {
-    const FIRST: usize = 176;
+    const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
+
+const _: () = assert!(Scope::ALL.len() <= BW_SCOPE_MAX);
 
 impl From<Counters> for bw_link_counters {
     fn from(counters: Counters) -> Self {
+        let mut faults = [0; BW_SCOPE_MAX];
+        faults[..counters.faults.len()].copy_from_slice(&counters.faults);
         Self {
             size: 0,
             reserved: 0,
@@ -204,7 +216,7 @@ impl From<Counters> for bw_link_counters {
             last_ns: nanoseconds(counters.last),
             longest_ns: nanoseconds(counters.longest),
             total_ns: nanoseconds(counters.total),
-            faults: counters.faults,
+            faults,
             recv_failed: counters.recv_failed,
             recv_not_executed: counters.recv_not_executed,
             recv_in_doubt: counters.recv_in_doubt,
@@ -212,7 +224,7 @@ impl From<Counters> for bw_link_counters {
     }
 }
 
-/// Tells how often what happened to a link. Set `counters->size` before.
+/// Returns the counters of a link. Set `counters->size` before the call.
 ///
 /// Errors: `BW_ERECOVERING` while a thread recovers it, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
@@ -221,22 +233,22 @@ pub unsafe extern "C" fn bw_link_query_counters(
     link: *const bw_link,
     counters: *mut bw_link_counters,
 ) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
-        let told = get(link, "link")?.link.counters().ok_or_else(away)?;
-        sized::write(counters, &told.into())
+        let found = get(link, "link")?.link.counters().ok_or_else(away)?;
+        sized::write(counters, &found.into())
     })
 }
 
-/// The descriptor by which the peer is heard, 0 or more: readable when it says something. For poll and
-/// epoll, beside `bw_async_fd`; not to be read or closed.
+/// Returns the descriptor on which messages of the peer arrive, 0 or more: readable when there is one.
+/// For poll and epoll, along with `bw_device_async_fd`; it must not be read or closed.
 ///
 /// Errors: `BW_EUNSUPPORTED` for a link of `bw_link_create_pair`, `BW_ERECOVERING` while a thread
 /// recovers it, `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_exchange_fd(link: *mut bw_link) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         at_home(link)?.exchange_fd().ok_or_else(|| {
             Failure::new(
@@ -247,30 +259,30 @@ pub unsafe extern "C" fn bw_link_exchange_fd(link: *mut bw_link) -> c_int {
     })
 }
 
-/// The descriptor that is readable when the link wants to be polled, 0 or more, with
-/// `bw_link_init.sleeps`: for poll and epoll, not to be read or closed. The same for as long as the link
-/// lives, whatever it recovers from.
+/// Returns the descriptor that becomes readable when the link has to be polled, 0 or more. It requires
+/// `bw_link_init.sleeps`, and the link has to be armed by `bw_link_arm`. For poll and epoll; it must
+/// not be read or closed. It stays the same for as long as the link exists, across recoveries. Any
+/// number of links may be in one epoll instance, which may itself be in others.
 ///
 /// Errors: `BW_EUNSUPPORTED` without `sleeps`, `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_fd(link: *const bw_link) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { get(link, "link")?.link.fd().ok_or_else(sleepless) })
 }
 
-/// Before the program sleeps: from here on the link's next completion makes the descriptor of
-/// `bw_link_fd` readable, as do asynchronous events of its device and what the peer says over TCP. What is
-/// there already does not. So arm it, poll it until it finds nothing, and sleep if it is BW_LINK_READY
-/// then; with BW_RECOVER_IN_THREAD also while it recovers, but not in polls. While it recovers in polls,
-/// sleep no longer than `bw_link_time_left` says. The peer of
-/// `bw_link_create_pair` says things without a wake-up: sleep for a limited time only.
-///
+/// Arms the link, so that the program can sleep: arm it, poll it until a poll finds nothing, then sleep
+/// until the descriptor of `bw_link_fd` is readable, whatever the link's state. What concerns the link
+/// after this call makes the descriptor readable, or is found by those polls: completions, messages of
+/// the peer, asynchronous events, the end of a recovery in a thread; a poll that leaves something to
+/// do, such as the one in which the link becomes BW_LINK_READY; and, unless the device's clock is
+/// virtual, a deadline that has passed (`bw_link_time_left`). What was there before the call does not.
 /// Errors: `BW_EUNSUPPORTED` without `bw_link_init.sleeps`, `BW_EOTHER`, `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_arm(link: *mut bw_link) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let link = &mut get_mut(link, "link")?.link;
         if link.fd().is_none() {
@@ -281,15 +293,16 @@ pub unsafe extern "C" fn bw_link_arm(link: *mut bw_link) -> c_int {
     })
 }
 
-/// Writes for how many nanoseconds of the device's clock the program may sleep at the most before it
-/// polls the link: a step of a recovery has to be given up by then, or tried again. UINT64_MAX while
-/// there is nothing of the kind, as for a link that is BW_LINK_READY or that a thread recovers.
+/// Writes for how many nanoseconds of the device's clock the program may sleep at most before it polls
+/// the link, if it sleeps on something other than `bw_link_fd`: by then a step of a recovery has to be
+/// given up or retried, or the device needs attention. UINT64_MAX if there is no such deadline, as for
+/// a link that a thread recovers.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_time_left(link: *const bw_link, time_left_ns: *mut u64) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let left = get(link, "link")?.link.time_left();
         if time_left_ns.is_null() {
@@ -307,15 +320,15 @@ fn sleepless() -> Failure {
     )
 }
 
-/// Has the link recover as if `fault` had been seen: what a program knows that the link does not, such
-/// as an event of the communication manager. Also while a thread recovers it, which takes it in at its
-/// next look.
+/// Makes the link recover as if it had found `fault` itself: for what the program knows and the link
+/// does not, such as an event of the communication manager. While a thread recovers the link, that
+/// thread takes the fault into account when it next checks.
 ///
-/// Errors: `BW_EINVAL` as `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL` as for `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_link_report(link: *mut bw_link, fault: *const bw_fault) -> c_int {
-    // SAFETY: the header on handles and sized structs.
+pub unsafe extern "C" fn bw_link_report_fault(link: *mut bw_link, fault: *const bw_fault) -> c_int {
+    // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let link = &mut get_mut(link, "link")?.link;
         link.report(sized::read(fault)?.checked()?);
@@ -323,16 +336,16 @@ pub unsafe extern "C" fn bw_link_report(link: *mut bw_link, fault: *const bw_fau
     })
 }
 
-/// Closes a link: posts are refused from here on. What was posted may go on for so many milliseconds, of
-/// the device's time, a recovery included; then it is flushed. Poll until the state is BW_LINK_CLOSED, or
-/// more, and a poll finds nothing: everything is told by then, receives as
-/// BW_OUTCOME_NOT_EXECUTED. Waits for the recovery's thread to stop, if there is one.
+/// Closes a link: posts are refused from here on. Posted requests may continue for `timeout_ms`
+/// milliseconds of the device's time, including a recovery; then they are flushed. Poll until the state
+/// is BW_LINK_CLOSED or a greater one and a poll finds nothing: everything has been reported by then,
+/// receives as BW_OUTCOME_NOT_EXECUTED. Waits for the recovery thread to stop, if there is one.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_close(link: *mut bw_link, timeout_ms: u32) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe {
         let link = &mut get_mut(link, "link")?.link;
         link.close(Duration::from_millis(timeout_ms.into()));

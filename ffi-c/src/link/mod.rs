@@ -1,10 +1,15 @@
-//! Links: reliable connections that recover from faults under the running program.
+//! Links: reliable connections that recover from faults while the program runs.
+//!
+//! Lists of requests are posted as by `bw_post_send`: the trait `Stage` of `post.rs` has an
+//! implementation for a queue pair and one for a link with its replay policy. `bw_link_poll` takes the
+//! size of an element, so that `bw_link_wc` can grow. It is the only poll that runs in `guard`, because it
+//! may recover the link.
 
 pub mod init;
 
 pub mod cm;
 
-pub mod told;
+pub mod outcome;
 
 pub mod post;
 
@@ -23,18 +28,18 @@ use crate::memory::bw_pd;
 use crate::sized;
 use crate::tcp::bw_tcp_conn;
 use crate::used::User;
-use hw::recovery::{Exchange, Link, pair};
+use hw::link::{Exchange, Link, pair};
 use init::{Checked, bw_link_init};
 use std::ffi::c_int;
 
 /// A reliable connection with its queue pair and completion queue, which recovers from faults together
-/// with the link at its other end, and tells of every request once what became of it.
+/// with the link at its other end, and reports the outcome of every request once.
 #[derive(Debug)]
 pub struct bw_link {
     pub(crate) link: Link,
-    /// Scatter/gather elements of a send request.
+    /// Maximum number of scatter/gather elements of a send request.
     pub(crate) max_send_sge: u32,
-    // Behind the link, which goes first.
+    // Declared after the link, which is dropped first.
     _pd: User,
 }
 
@@ -49,14 +54,16 @@ impl bw_link {
     }
 }
 
-/// Makes a link with the one that the peer makes of the other end of the TCP connection. It takes the
-/// connection over, and connects as it is polled. Receives may be posted at once, and should be. Both
-/// ends of the connection have to be at the same step. `init` may be NULL: the default.
+/// Creates a link with the one that the peer creates from the other end of the TCP connection. It takes
+/// the connection over, and connects as it is polled. Receives may be posted at once, and should be, or
+/// at any time until it is connected. Both ends of the connection have to be at the same step. If
+/// `init` is NULL the defaults are used.
 ///
-/// `conn` is an empty handle from here on, which still has to be destroyed; also when this fails, but
-/// with BW_ENULL, BW_ESIZE and BW_EINVAL: those leave it as it was.
+/// `conn` is an empty handle from here on, which still has to be destroyed: other calls on it return
+/// `BW_ECONN`. This may also be so when the call fails: destroy it then, too, and connect again.
 ///
-/// Links take the asynchronous events of their device: `bw_set_event_hook` is for the rest.
+/// Links take the asynchronous events of their device; `bw_device_set_event_hook` delivers the others to the
+/// program.
 ///
 /// Owner: the caller, until `bw_link_destroy`. It keeps the protection domain.
 /// Errors: `BW_ECONN` (a link has the connection already), `BW_ELIMIT`, `BW_EINVAL`, `BW_ETRANSPORT`
@@ -69,7 +76,7 @@ pub unsafe extern "C" fn bw_link_create(
     conn: *mut bw_tcp_conn,
     link: *mut *mut bw_link,
 ) -> c_int {
-    // SAFETY: the header on handles, sized structs and results.
+    // SAFETY: the header's conventions on handles, sized structs and results.
     unsafe {
         give(link, || {
             let pd = get(pd, "protection domain")?;
@@ -80,12 +87,12 @@ pub unsafe extern "C" fn bw_link_create(
     }
 }
 
-/// Makes two links of one process that are connected with each other, as `bw_link_create` does without
-/// TCP: each connects as it is polled, by one thread or by two. Both inits may be NULL: the default.
-/// When it fails both handles are NULL.
+/// Creates two links in one process that are connected with each other, as `bw_link_create` does, but
+/// without TCP: each connects as it is polled, by one thread or by two. Where an init is NULL the
+/// defaults are used. When the call fails both handles are NULL.
 ///
 /// Owner: the caller, of both, until `bw_link_destroy`. They keep their protection domains.
-/// Errors: as `bw_link_create`.
+/// Errors: those of `bw_link_create`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_create_pair(
@@ -100,7 +107,8 @@ pub unsafe extern "C" fn bw_link_create_pair(
         if link.is_null() || peer.is_null() {
             return Err(Failure::new(BW_ENULL, "a place for a handle is NULL"));
         }
-        // SAFETY: the header on handles and sized structs; the places are not NULL.
+        // SAFETY: the header's conventions on handles and sized structs; `link` and `peer` are not
+        // NULL.
         unsafe {
             link.write(std::ptr::null_mut());
             peer.write(std::ptr::null_mut());
@@ -120,13 +128,14 @@ pub unsafe extern "C" fn bw_link_create_pair(
     })
 }
 
-/// Destroys a link, and tells the peer, whose link ends. What was not told then is not told any more:
-/// `bw_link_drain` before is for that. Waits for the recovery's thread to stop, if there is one.
+/// Destroys a link, and informs the peer, whose link ends. Outcomes that were not reported yet are
+/// lost: call `bw_link_drain` first to get them. Waits for the recovery thread to stop, if there is
+/// one.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner; no other call on it may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_destroy(link: *mut bw_link) -> c_int {
-    // SAFETY: the header on handles.
+    // SAFETY: the header's conventions on handles.
     guard(|| unsafe { take(link, "link", |_| Ok(())) })
 }

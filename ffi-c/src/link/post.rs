@@ -2,29 +2,30 @@
 
 use super::bw_link;
 use super::code::link_code;
+use crate::array::post_older;
 use crate::code::*;
 use crate::direct::{at, element};
 use crate::post::{Stage, bytes, flags, list, post_all, post_each};
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::Mw;
 use hw::fault::outcome::Replay;
-use hw::recovery::Link;
+use hw::link::Link;
 use hw::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
 use hw::wr::SendFlags;
 use std::ffi::{c_int, c_void};
 
-/// What is to be done with a request that did not end well, when the link works again. What was
-/// executed is told as BW_OUTCOME_DONE, whatever it is.
+/// What to do, once the link works again, with a request that did not complete successfully. A request
+/// that was executed is reported as BW_OUTCOME_EXECUTED in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_replay {
-    /// Tell the program.
-    BW_REPLAY_SURFACE = 0,
-    /// Post it again where that cannot be told from posting it once: what was not executed, and READs
-    /// in doubt behind which nothing was executed.
+    /// Report its outcome to the program.
+    BW_REPLAY_NEVER = 0,
+    /// Post it again if posting it twice has the same effect as posting it once: requests that were not
+    /// executed, and READs in doubt after which nothing was executed.
     BW_REPLAY_IF_SAFE = 1,
-    /// As BW_REPLAY_IF_SAFE, and WRITEs and READs in doubt as well: their target and source do not
-    /// change under them, or that does no harm. SENDs, WRITEs with immediate data, and atomics that may
+    /// As BW_REPLAY_IF_SAFE, and also WRITEs and READs in doubt: their target and source do not change
+    /// meanwhile, or a change does no harm. SENDs, WRITEs with immediate data, and atomics that may
     /// have been executed are never posted again.
     BW_REPLAY_ANYWAY = 2,
 }
@@ -32,14 +33,14 @@ pub enum bw_replay {
 #[inline(always)]
 fn policy(number: u32) -> Option<Replay> {
     match number {
-        n if n == bw_replay::BW_REPLAY_SURFACE as u32 => Some(Replay::Surface),
+        n if n == bw_replay::BW_REPLAY_NEVER as u32 => Some(Replay::Surface),
         n if n == bw_replay::BW_REPLAY_IF_SAFE as u32 => Some(Replay::IfSafe),
         n if n == bw_replay::BW_REPLAY_ANYWAY as u32 => Some(Replay::Anyway),
         _ => None,
     }
 }
 
-/// A link, and what is to become of the requests that are posted to it.
+/// A link, and the replay policy of the requests that are posted to it.
 struct Staging<'a> {
     link: &'a mut Link,
     max_send_sge: u32,
@@ -61,7 +62,7 @@ impl Stage for Staging<'_> {
     where
         Rc: Supports<O>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees what [`Stage::stage`] requires of the memory.
         let posted = unsafe {
             self.link
                 .post(wr_id, operation, payload, flags, self.replay)
@@ -82,25 +83,35 @@ impl Stage for Staging<'_> {
     }
 }
 
-/// Posts the `num` send requests of the array `wr`, in order, as `bw_post_send` does. `replay`, a
-/// `bw_replay`, is for all of them. A window that is bound by BIND_MW belongs to the queue pair, which a
-/// recovery resets or replaces: create another one then, bind it, and tell the peer its key. So after a
-/// bind that is told as anything but BW_OUTCOME_DONE, which leaves it open which key the window has.
+/// `bw_link_post_send` for requests of `size` bytes: posts the `num` send requests of the array `wr`, in
+/// order, as `bw_post_send` does. `replay`, a `bw_replay`, applies to all of them. A window bound by BIND_MW belongs to the queue pair, which a
+/// recovery resets or replaces: create another window then, bind it, and send the peer its key. Do the
+/// same after a bind whose outcome is not BW_OUTCOME_EXECUTED, as the window's key is then unknown.
 ///
 /// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_EINLINE`, `BW_ESGELENGTH`,
-/// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE of an operation that sends no
-/// data; elements of one that has none; BIND_MW of a window of type 1), `BW_ENULL` (also: a BIND_MW
-/// without `mw`).
+/// `BW_EOPCODE`, `BW_EINVAL` (unknown flags or `replay`; BW_SEND_INLINE with an operation that sends no
+/// data; elements with an operation that has none; BIND_MW of a window of type 1; `reserved`, or that
+/// of a bind, is not 0), `BW_ENULL` (also: a BIND_MW without `mw`), `BW_ESIZE`.
 /// Thread: the link's owner. Data path.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_link_post_send(
+pub unsafe extern "C" fn bw_link_post_send_sized(
     link: *mut bw_link,
     wr: *const bw_send_wr,
+    size: usize,
     num: u32,
     replay: u32,
     bad_wr: *mut *const bw_send_wr,
 ) -> c_int {
-    // SAFETY: the header on handles; the caller owns the link.
+    if size != size_of::<bw_send_wr>() {
+        let size_of = size_of::<bw_send_wr>();
+        // SAFETY: the header's conventions on handles and posting.
+        let post = |wr, num, bad_wr| unsafe {
+            bw_link_post_send_sized(link, wr, size_of, num, replay, bad_wr)
+        };
+        // SAFETY: the header's conventions on posting.
+        return unsafe { post_older(wr, size, num, bad_wr, &post) };
+    }
+    // SAFETY: the header's conventions on handles; the caller owns the link.
     let Some(link) = (unsafe { link.as_mut() }) else {
         return BW_ENULL as c_int;
     };
@@ -112,7 +123,7 @@ pub unsafe extern "C" fn bw_link_post_send(
         max_send_sge: link.max_send_sge,
         replay,
     };
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     let code = unsafe { post_each(wr, num, bad_wr, |wr| post_all(&mut staging, wr)) };
     link.link.ring();
     code
@@ -121,7 +132,7 @@ pub unsafe extern "C" fn bw_link_post_send(
 /// Posts one request.
 ///
 /// # Safety
-/// The header on posting.
+/// The caller keeps the header's conventions on posting.
 #[inline(always)]
 unsafe fn post<O: Operation, P: Payload>(
     link: *mut bw_link,
@@ -134,23 +145,23 @@ unsafe fn post<O: Operation, P: Payload>(
 where
     Rc: Supports<O>,
 {
-    // SAFETY: the header on handles; the caller owns the link.
+    // SAFETY: the header's conventions on handles; the caller owns the link.
     let (Some(link), Some(payload)) = (unsafe { link.as_mut() }, payload) else {
         return BW_ENULL as c_int;
     };
     let (Some(flags), Some(replay)) = (flags(send_flags), policy(replay)) else {
         return BW_EINVAL as c_int;
     };
-    // SAFETY: the caller's promise, about the memory too.
+    // SAFETY: the caller keeps the header's conventions on posting, also for the memory of the request.
     match unsafe { link.link.post(wr_id, operation, payload, flags, replay) } {
         Ok(()) => BW_OK as c_int,
         Err(error) => link_code(error) as c_int,
     }
 }
 
-/// Posts an RDMA WRITE of the memory that `sge` names; nothing is sent before `bw_link_ring_sq`.
-/// `replay` is a `bw_replay`. Of the `bw_send_flags` BW_SEND_INLINE has no effect on this and the next
-/// functions: their names say it.
+/// Posts an RDMA WRITE of the memory that `sge` names; the device is not notified before
+/// `bw_link_ring_sq`. `replay` is a `bw_replay`. BW_SEND_INLINE in `send_flags` has no effect on this
+/// and the following functions: the function decides whether the data is inline.
 ///
 /// Errors: those of `bw_link_post_send`.
 /// Thread: the link's owner. Data path.
@@ -166,12 +177,12 @@ pub unsafe extern "C" fn bw_link_post_write(
 ) -> c_int {
     let remote = at(remote_addr, rkey);
     let write = RdmaWrite { remote };
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe { post(link, wr_id, write, element(sge), send_flags, replay) }
 }
 
-/// Posts an RDMA WRITE of `length` bytes at `data`, which travel within the request: the memory need
-/// not be registered, and may be reused when this returns.
+/// Posts an RDMA WRITE of `length` bytes at `data` inline: the memory need not be registered, and may
+/// be reused when this returns.
 ///
 /// Errors: those of `bw_link_post_send`.
 /// Thread: the link's owner. Data path.
@@ -188,7 +199,7 @@ pub unsafe extern "C" fn bw_link_post_write_inline(
 ) -> c_int {
     let remote = at(remote_addr, rkey);
     let write = RdmaWrite { remote };
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe {
         let payload = bytes(data, length).map(Inline);
         post(link, wr_id, write, payload, send_flags, replay)
@@ -211,7 +222,7 @@ pub unsafe extern "C" fn bw_link_post_read(
 ) -> c_int {
     let remote = at(remote_addr, rkey);
     let read = RdmaRead { remote };
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe { post(link, wr_id, read, element(sge), send_flags, replay) }
 }
 
@@ -227,11 +238,11 @@ pub unsafe extern "C" fn bw_link_post_send_one(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe { post(link, wr_id, Send {}, element(sge), send_flags, replay) }
 }
 
-/// Posts a SEND of `length` bytes at `data`, as `bw_link_post_write_inline` does.
+/// Posts a SEND of `length` bytes at `data` inline, as `bw_link_post_write_inline` does.
 ///
 /// Errors: those of `bw_link_post_send`.
 /// Thread: the link's owner. Data path.
@@ -244,21 +255,21 @@ pub unsafe extern "C" fn bw_link_post_send_inline(
     send_flags: u32,
     replay: u32,
 ) -> c_int {
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     unsafe {
         let payload = bytes(data, length).map(Inline);
         post(link, wr_id, Send {}, payload, send_flags, replay)
     }
 }
 
-/// Tells the device of the send requests that were posted one by one. Does nothing while the link
-/// recovers: what was posted before is told.
+/// Notifies the device of the send requests that were posted one by one. Does nothing while the link
+/// recovers: requests posted before are reported.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_ring_sq(link: *mut bw_link) -> c_int {
-    // SAFETY: the header on handles; the caller owns the link.
+    // SAFETY: the header's conventions on handles; the caller owns the link.
     let Some(link) = (unsafe { link.as_mut() }) else {
         return BW_ENULL as c_int;
     };
@@ -266,25 +277,38 @@ pub unsafe extern "C" fn bw_link_ring_sq(link: *mut bw_link) -> c_int {
     BW_OK as c_int
 }
 
-/// Posts the `num` receives of the array `wr`, in order, as `bw_post_recv` does. A link posts them
-/// again when it recovers: each is told once, when a message has come, or when the link ends. They
-/// may be posted before the link is connected, and should be.
+/// `bw_link_post_recv` for requests of `size` bytes: posts the `num` receives of the array `wr`, in
+/// order, as `bw_post_recv` does. A link posts them
+/// again when it recovers: each is reported once, when a message has arrived, or when the link ends.
+/// They may be posted before the link is connected for the first time, and should be: at any time, even
+/// after it has been polled, and as many as the receive queue has room for. Until then the link rings
+/// the doorbell for them itself. During later recoveries they are refused, as sends are.
 ///
-/// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_ENULL`.
+/// Errors: `BW_ERECOVERING`, `BW_EENDED`, `BW_EFULL`, `BW_ETOOMANYSGE`, `BW_ESGELENGTH`, `BW_EINVAL`
+/// (`reserved` is not 0), `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the link's owner. Data path.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bw_link_post_recv(
+pub unsafe extern "C" fn bw_link_post_recv_sized(
     link: *mut bw_link,
     wr: *const bw_recv_wr,
+    size: usize,
     num: u32,
     bad_wr: *mut *const bw_recv_wr,
 ) -> c_int {
-    // SAFETY: the header on handles; the caller owns the link.
+    if size != size_of::<bw_recv_wr>() {
+        let size_of = size_of::<bw_recv_wr>();
+        // SAFETY: the header's conventions on handles and posting.
+        let post =
+            |wr, num, bad_wr| unsafe { bw_link_post_recv_sized(link, wr, size_of, num, bad_wr) };
+        // SAFETY: the header's conventions on posting.
+        return unsafe { post_older(wr, size, num, bad_wr, &post) };
+    }
+    // SAFETY: the header's conventions on handles; the caller owns the link.
     let Some(link) = (unsafe { link.as_mut() }) else {
         return BW_ENULL as c_int;
     };
     let link = &mut link.link;
-    // SAFETY: the header on posting.
+    // SAFETY: the header's conventions on posting.
     let code = unsafe {
         post_each(wr, num, bad_wr, |wr| {
             let list = list(wr.sg_list, wr.num_sge)?;
@@ -295,7 +319,8 @@ pub unsafe extern "C" fn bw_link_post_recv(
     code
 }
 
-/// Posts a receive into the memory that `sge` names; of no use to the peer before `bw_link_ring_rq`.
+/// Posts a receive into the memory that `sge` names; the device is not notified before
+/// `bw_link_ring_rq`.
 ///
 /// Errors: those of `bw_link_post_recv`.
 /// Thread: the link's owner. Data path.
@@ -305,24 +330,24 @@ pub unsafe extern "C" fn bw_link_post_recv_one(
     wr_id: u64,
     sge: *const bw_sge,
 ) -> c_int {
-    // SAFETY: the header on handles and posting; the caller owns the link.
+    // SAFETY: the header's conventions on handles and posting; the caller owns the link.
     let (Some(link), Some(sge)) = (unsafe { (link.as_mut(), element(sge)) }) else {
         return BW_ENULL as c_int;
     };
-    // SAFETY: as above.
+    // SAFETY: the header's conventions on handles and posting; the caller owns the link.
     match unsafe { link.link.post_recv(wr_id, &[sge]) } {
         Ok(()) => BW_OK as c_int,
         Err(error) => link_code(error) as c_int,
     }
 }
 
-/// Tells the device of the receives that were posted one by one.
+/// Notifies the device of the receives that were posted one by one.
 ///
 /// Errors: `BW_ENULL`.
 /// Thread: the link's owner. Data path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_link_ring_rq(link: *mut bw_link) -> c_int {
-    // SAFETY: the header on handles; the caller owns the link.
+    // SAFETY: the header's conventions on handles; the caller owns the link.
     let Some(link) = (unsafe { link.as_mut() }) else {
         return BW_ENULL as c_int;
     };

@@ -1,4 +1,4 @@
-//! Bad input: each gets its code, a text that says what to do, and changes nothing.
+//! Invalid arguments: each gets its code and a text that says what to do, and changes nothing.
 
 use super::*;
 use crate::code::*;
@@ -6,7 +6,6 @@ use crate::direct::*;
 use crate::failure::{Failure, guard};
 use crate::modify::*;
 use crate::number::{bw_qp_state::*, bw_send_flags::*, bw_wr_opcode::*};
-use crate::post::*;
 use crate::version::*;
 use std::collections::HashSet;
 
@@ -24,7 +23,7 @@ fn null_is_told() {
     let cq_attr = sized!(bw_cq_attr { entries: 8 });
     let region_attr = sized!(bw_region_attr { length: 8 });
     let mut out = 0u32;
-    // SAFETY: what is not NULL is good.
+    // SAFETY: every pointer is NULL or valid.
     let codes = unsafe {
         [
             bw_device_at(0, null_mut()),
@@ -97,7 +96,7 @@ fn null_is_told() {
     for (at, code) in codes.into_iter().enumerate() {
         assert_eq!(code, null_of, "call {at}");
     }
-    // Nothing of it reached the queues.
+    // No request reached the queues.
     assert_eq!((a.poll(), a.state()), (None, BW_QPS_RTS as c_int));
     world.destroy();
 }
@@ -152,13 +151,13 @@ fn bad_requests_are_refused_one_by_one() {
         (list(BW_WR_LOCAL_INV as u32, &[], inline), BW_EINVAL),
         (list(BW_WR_BIND_MW as u32, &[], 0), BW_ENULL),
         (list(BW_WR_BIND_MW as u32, &sges[..1], 0), BW_EINVAL),
-        // TSO, DRIVER1, nothing at all, and SEND with a bit beyond eight.
+        // TSO, DRIVER1, an unknown opcode, and SEND with a bit above the lowest eight.
         (list(10, &[], 0), BW_EOPCODE),
         (list(11, &[], 0), BW_EOPCODE),
         (list(u32::MAX, &[], 0), BW_EOPCODE),
         (list(256 + send, &[], 0), BW_EOPCODE),
     ];
-    // SAFETY: good handles; the lists are as long as they say, but where NULL.
+    // SAFETY: valid handles; the arrays are NULL or as long as they say.
     unsafe {
         for (at, (wr, code)) in bad.iter().enumerate() {
             let mut refused = null();
@@ -194,7 +193,7 @@ fn a_queue_takes_what_it_holds() {
     let world = World::plain();
     let a = &world.a;
     let mut taken = 0;
-    // SAFETY: good handles.
+    // SAFETY: valid handles.
     unsafe {
         let full = loop {
             match bw_post_send(a.qp, &nop(), 1, null_mut()) {
@@ -222,7 +221,7 @@ fn states_are_kept_to() {
     let world = World::new(&sized!(bw_soft_config {}));
     let a = &world.a;
     let peer = sized!(bw_endpoint { qp_num: 77 });
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         fails(bw_post_send(a.qp, &nop(), 1, null_mut()), BW_ESTATE);
         fails(bw_post_recv_one(a.qp, 1, &a.sge(0, 8)), BW_ESTATE);
@@ -243,15 +242,33 @@ fn states_are_kept_to() {
 fn attributes_out_of_range_are_named() {
     let world = World::new(&sized!(bw_soft_config {}));
     let a = &world.a;
-    let mut bad = [bw_connect_attr::default(); 5];
+    let mut bad = [bw_connect_attr::default(); 11];
     bad[0].path_mtu = 6;
     bad[1].access = 1 << 30;
     bad[2].timeout = 256;
     bad[3].retry_cnt = 8;
     bad[4].rnr_retry = 300;
-    let names = ["path_mtu", "access", "timeout", "retry_cnt", "rnr_retry"];
+    bad[5].sl = 16;
+    bad[6].traffic_class = 256;
+    bad[7].flow_label = u32::MAX;
+    bad[8].pkey_index = 1;
+    bad[9].hop_limit = 256;
+    bad[10].udp_sport = 1;
+    let names = [
+        "path_mtu",
+        "access",
+        "timeout",
+        "retry_cnt",
+        "rnr_retry",
+        "sl",
+        "traffic_class",
+        "flow_label",
+        "pkey_index",
+        "hop_limit",
+        "udp_sport",
+    ];
     let peer = sized!(bw_endpoint { qp_num: 77 });
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         for (attr, name) in bad.iter().zip(names) {
             ok(bw_qp_init(a.qp, null()));
@@ -288,14 +305,18 @@ fn limits_are_told() {
             max_inline_data: 4096
         }),
     ];
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
-        for (count, qps) in [(0, 0), (u32::MAX, 0), (8, 65537)] {
+        for (count, qps, code) in [
+            (0, 0, BW_EINVAL),
+            (u32::MAX, 0, BW_ELIMIT),
+            (8, 65537, BW_ELIMIT),
+        ] {
             let attr = sized!(bw_cq_attr {
                 entries: count,
                 max_qp: qps
             });
-            fails(bw_cq_create(device, &attr, &mut cq), BW_ELIMIT);
+            fails(bw_cq_create(device, &attr, &mut cq), code);
             assert!(cq.is_null());
         }
         let later = sized!(bw_cq_attr {
@@ -321,7 +342,7 @@ fn queues_of_another_device_are_foreign() {
     let (ours, theirs) = (World::plain(), World::plain());
     let attr = sized!(bw_cq_attr { entries: 1024 });
     let mut qp = null_mut();
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let cq = made(|cq| bw_cq_create(ours.device, &attr, cq));
         let foreign = made(|cq| bw_cq_create(theirs.device, &attr, cq));
@@ -333,7 +354,7 @@ fn queues_of_another_device_are_foreign() {
             bw_qp_create(ours.pd, foreign, foreign, null(), &mut qp),
             BW_EFOREIGN,
         );
-        // It left neither of them in use.
+        // The failed calls left neither of them in use.
         ok(bw_cq_destroy(foreign));
         ok(bw_cq_destroy(cq));
     }
@@ -349,7 +370,7 @@ fn memory_that_cannot_be_registered() {
     let start = memory.as_mut_ptr().cast();
     let mut mr = null_mut();
     let mut region = null_mut();
-    // SAFETY: good handles; nothing is registered.
+    // SAFETY: valid handles; nothing is registered.
     unsafe {
         fails(bw_mr_create(pd, start, 0, 0, &mut mr), BW_EINVAL);
         fails(bw_mr_create(pd, start, usize::MAX, 0, &mut mr), BW_EINVAL);
@@ -357,7 +378,7 @@ fn memory_that_cannot_be_registered() {
         assert!(last_error().contains("LOCAL_WRITE"), "{}", last_error());
         fails(bw_mr_create(pd, start, 32, 1 << 31, &mut mr), BW_EINVAL);
         let bad = [
-            (sized!(bw_region_attr { length: 0 }), BW_EMEMORY),
+            (sized!(bw_region_attr { length: 0 }), BW_EINVAL),
             (sized!(bw_region_attr { length: u64::MAX }), BW_EMEMORY),
             (
                 sized!(bw_region_attr {
@@ -385,7 +406,7 @@ fn memory_that_cannot_be_registered() {
                     length: 8,
                     numa_node: 4000
                 }),
-                BW_EMEMORY,
+                BW_EINVAL,
             ),
         ];
         for (attr, code) in &bad {
@@ -405,7 +426,7 @@ fn devices_that_cannot_be_opened() {
         (sized!(bw_soft_config { threads: 65 }), BW_ELIMIT),
         (bw_soft_config::default(), BW_ESIZE),
     ];
-    // SAFETY: good structs.
+    // SAFETY: valid structs.
     unsafe {
         fails(bw_device_open(c"mlx9_9".as_ptr(), &mut device), BW_ENODEV);
         assert!(last_error().contains("mlx9_9"), "{}", last_error());
@@ -421,7 +442,7 @@ fn sizes_are_checked_at_every_struct() {
     let world = World::plain();
     let a = &world.a;
     let unset = 0;
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let mut mr = null_mut();
         ok(bw_mr_create(world.pd, a.at(0).cast(), 8, 0, &mut mr));
@@ -512,11 +533,11 @@ fn each_thread_has_a_last_error_of_its_own() {
         .join()
         .unwrap();
     assert_eq!(last_error(), "mine");
-    // A success leaves it; a text that is too long is cut, between characters.
+    // A success leaves it unchanged; a text that is too long is cut between characters.
     ok(guard(|| Ok(())));
     assert_eq!(last_error(), "mine");
-    guard(|| Err::<(), _>(Failure::new(BW_EOTHER, "µ".repeat(1000))));
-    assert_eq!(last_error(), "µ".repeat(255));
+    guard(|| Err::<(), _>(Failure::new(BW_EOTHER, "µ".repeat(2000))));
+    assert_eq!(last_error(), "µ".repeat(1023));
 }
 
 #[test]

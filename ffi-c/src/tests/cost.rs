@@ -5,14 +5,13 @@ use crate::ah::*;
 use crate::code::*;
 use crate::direct::*;
 use crate::link::life::*;
+use crate::link::outcome::*;
 use crate::link::post::*;
-use crate::link::told::*;
 use crate::link::*;
 use crate::modify::*;
 use crate::number::bw_qp_type;
 use crate::number::bw_send_flags::BW_SEND_SIGNALED;
 use crate::number::bw_wr_opcode::{BW_WR_RDMA_WRITE, BW_WR_SEND};
-use crate::post::*;
 use crate::slab::*;
 use crate::srq::*;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -26,21 +25,21 @@ thread_local! {
 struct Counting;
 
 fn count() {
-    // At the end of a thread nobody counts any more.
+    // While a thread exits its allocations are no longer counted.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: the system's allocator does it all.
+// SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -79,7 +78,7 @@ fn the_data_path_allocates_nothing() {
     let mut told = 0;
     let made = allocations(|| {
         for _ in 0..1000 {
-            // SAFETY: good handles and memory.
+            // SAFETY: valid handles and memory.
             unsafe {
                 bw_post_recv_one(b.qp, 1, &place);
                 bw_ring_rq(b.qp);
@@ -90,7 +89,7 @@ fn the_data_path_allocates_nothing() {
                 bw_post_send(a.qp, &wr, 1, null_mut());
                 told += bw_poll(a.cq, wcs.as_mut_ptr(), 4);
                 told += bw_poll_one(b.cq, wcs.as_mut_ptr());
-                // Refused, and none there.
+                // A refused post, and a poll that finds nothing.
                 bw_post_send_inline(a.qp, 1, null(), 8, 0);
                 bw_poll_one(b.cq, wcs.as_mut_ptr());
             }
@@ -100,7 +99,7 @@ fn the_data_path_allocates_nothing() {
     world.destroy();
 }
 
-/// Nor do slabs, whether or not there is a block.
+/// Slabs allocate nothing either, whether or not a block is free.
 #[test]
 fn slabs_allocate_nothing() {
     let world = World::plain();
@@ -109,7 +108,7 @@ fn slabs_allocate_nothing() {
         count: 1,
     };
     let mut refused = 0;
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let slab = made(|slab| bw_slab_create(world.a.region, &class, 1, slab));
         let made = allocations(|| {
@@ -131,7 +130,7 @@ fn slabs_allocate_nothing() {
     world.destroy();
 }
 
-/// Nor do links, while nothing fails.
+/// Links allocate nothing either, while nothing fails.
 #[test]
 fn links_allocate_nothing() {
     let world = World::plain();
@@ -150,10 +149,9 @@ fn links_allocate_nothing() {
     };
     let data = [0u8; 8];
     let data = data.as_ptr().cast();
-    let mut outcomes = [bw_told::default(); 4];
-    let size = size_of::<bw_told>();
+    let mut outcomes = [bw_link_wc::default(); 4];
     let to = outcomes.as_mut_ptr();
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
         ok(bw_link_create_pair(
             world.pd,
@@ -165,14 +163,14 @@ fn links_allocate_nothing() {
         ));
         let ready = |link| bw_link_get_state(link) == bw_link_state::BW_LINK_READY as c_int;
         while !(ready(a) && ready(b)) {
-            ok(bw_link_poll(a, to, size, 4));
-            ok(bw_link_poll(b, to, size, 4));
+            ok(bw_link_poll(a, to, 4));
+            ok(bw_link_poll(b, to, 4));
         }
     }
     let mut told = 0;
     let made = allocations(|| {
         for _ in 0..1000 {
-            // SAFETY: good handles and memory.
+            // SAFETY: valid handles and memory.
             unsafe {
                 bw_link_post_recv_one(b, 1, &place);
                 bw_link_ring_rq(b);
@@ -181,13 +179,13 @@ fn links_allocate_nothing() {
                 bw_link_post_send_one(a, 4, &sge, 0, 0);
                 bw_link_ring_sq(a);
                 bw_link_post_send(a, &wr, 1, 2, null_mut());
-                told += bw_link_poll(a, to, size, 4);
-                told += bw_link_poll(b, to, size, 4);
+                told += bw_link_poll(a, to, 4);
+                told += bw_link_poll(b, to, 4);
             }
         }
     });
     assert_eq!((told, made), (2000, 0));
-    // SAFETY: good handles, used by nobody any more.
+    // SAFETY: valid handles, which nothing uses any more.
     unsafe {
         ok(bw_link_destroy(a));
         ok(bw_link_destroy(b));
@@ -195,7 +193,7 @@ fn links_allocate_nothing() {
     world.destroy();
 }
 
-/// Nor does what other transports and shared receive queues bring.
+/// Other transports and shared receive queues allocate nothing either.
 #[test]
 fn datagrams_and_shared_queues_allocate_nothing() {
     let world = World::plain();
@@ -210,7 +208,7 @@ fn datagrams_and_shared_queues_allocate_nothing() {
     let mut attr = sized!(bw_qp_attr {});
     let mut wcs = [bw_wc::default(); 4];
     let mut told = 0;
-    // SAFETY: good handles, structs and memory.
+    // SAFETY: valid handles, structs and memory.
     unsafe {
         let srq = made(|srq| bw_srq_create(world.pd, null(), srq));
         let on_srq = bw_qp_init_attr { srq, ..init };

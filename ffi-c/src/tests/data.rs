@@ -1,4 +1,4 @@
-//! What is posted arrives, and is told.
+//! Posted requests arrive, and are reported.
 
 use super::*;
 use crate::code::*;
@@ -7,7 +7,6 @@ use crate::fault_number::bw_wc_status::*;
 use crate::modify::*;
 use crate::number::bw_wr_opcode::*;
 use crate::number::{bw_qp_state::*, bw_send_flags::*, bw_wc_flags::*, bw_wc_opcode::*};
-use crate::post::*;
 use std::ffi::c_void;
 
 const SIGNALED: u32 = BW_SEND_SIGNALED as u32;
@@ -23,7 +22,7 @@ fn wr(wr_id: u64, opcode: crate::number::bw_wr_opcode, sges: &[bw_sge]) -> bw_se
     }
 }
 
-/// The peer's memory at `offset`.
+/// Sets the request's target: the peer's memory at `offset`.
 fn to(wr: bw_send_wr, peer: &End, offset: u64) -> bw_send_wr {
     bw_send_wr {
         remote_addr: peer.memory.addr + offset,
@@ -34,7 +33,7 @@ fn to(wr: bw_send_wr, peer: &End, offset: u64) -> bw_send_wr {
 
 #[track_caller]
 fn send(end: &End, wr: &bw_send_wr) {
-    // SAFETY: a good handle and request; its memory stays.
+    // SAFETY: a valid handle and request, whose memory stays.
     ok(unsafe { bw_post_send(end.qp, wr, 1, null_mut()) });
 }
 
@@ -45,7 +44,7 @@ fn receive(end: &End, wr_id: u64, sges: &[bw_sge]) {
         num_sge: sges.len() as u32,
         reserved: 0,
     };
-    // SAFETY: as above.
+    // SAFETY: a valid handle and request, whose memory stays.
     ok(unsafe { bw_post_recv(end.qp, &wr, 1, null_mut()) });
 }
 
@@ -59,7 +58,7 @@ fn every_operation(config: &bw_soft_config) {
     let wc = a.succeeded(1);
     let (op, len, flags) = (wc.opcode, wc.byte_len, wc.wc_flags);
     assert_eq!((op, len, flags), (BW_WC_RDMA_WRITE as u32, 0, 0));
-    // SAFETY: a good handle.
+    // SAFETY: a valid handle.
     assert_eq!((wc.qp_num, wc.retired), (qp_num(a), 1));
     assert_eq!(b.bytes(64, 6), b"from a");
 
@@ -140,7 +139,7 @@ fn every_operation(config: &bw_soft_config) {
 
 fn qp_num(end: &End) -> u32 {
     let mut info = sized!(bw_qp_attr {});
-    // SAFETY: a good handle.
+    // SAFETY: a valid handle.
     ok(unsafe { bw_qp_query(end.qp, &mut info) });
     info.qp_num
 }
@@ -165,7 +164,7 @@ fn direct_calls_do_the_same() {
     let (addr, rkey) = (b.memory.addr, b.memory.rkey);
     a.put(0, b"memory");
     let inline = b"inline";
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
         let data = inline.as_ptr().cast::<c_void>();
         ok(bw_post_write_inline(a.qp, 1, data, 6, addr, rkey, 0));
@@ -232,15 +231,15 @@ fn a_list_is_posted_up_to_the_bad_one() {
         reserved: 0,
     });
     let (mut bad_send, mut bad_recv) = (null(), null());
-    // SAFETY: good handles and lists.
+    // SAFETY: valid handles and lists.
     unsafe {
         let code = bw_post_send(a.qp, list.as_ptr(), 3, &mut bad_send);
         fails(code, BW_ETOOMANYSGE);
         assert!(std::ptr::eq(bad_send, &list[1]));
-        // Rung: an inline device has executed it.
+        // The doorbell was rung, so an inline device has executed it.
         a.succeeded(1);
         assert_eq!(a.poll(), None);
-        // Of no requests nothing is looked at.
+        // With no requests nothing is read.
         ok(bw_post_send(a.qp, null(), 0, &mut bad_send));
         ok(bw_post_recv(b.qp, null(), 0, &mut bad_recv));
 
@@ -259,7 +258,7 @@ fn poll_takes_up_to_what_it_is_asked_for() {
     let world = World::plain();
     let a = &world.a;
     let mut wcs = [bw_wc::default(); 8];
-    // SAFETY: good handles, and places enough.
+    // SAFETY: valid handles, and enough room for results.
     unsafe {
         for n in 0..5 {
             ok(bw_post_send(a.qp, &wr(n, BW_WR_NOP, &[]), 1, null_mut()));
@@ -297,7 +296,7 @@ fn a_failure_has_the_fields_that_the_verbs_define() {
     };
     assert_eq!(wc, told);
     assert_eq!(a.state(), BW_QPS_ERR as c_int);
-    // Posting goes on until somebody looks at the state; such requests are flushed.
+    // Posting succeeds until the state is queried; such requests are flushed.
     send(a, &wr(3, BW_WR_NOP, &[]));
     let wc = a.wait();
     assert_eq!((wc.wr_id, wc.status), (3, BW_WC_WR_FLUSH_ERR as u32));
@@ -308,25 +307,25 @@ fn a_failure_has_the_fields_that_the_verbs_define() {
 fn two_threads_own_the_two_queues() {
     const COUNT: u64 = 2000;
     struct Owned<T>(T);
-    // SAFETY: the tests hand queues over by spawning and joining.
+    // SAFETY: the tests hand queues over by spawning and joining threads.
     unsafe impl<T> Send for Owned<T> {}
     let world = World::plain();
     let (a, b) = (&world.a, &world.b);
     std::thread::scope(|scope| {
-        // b's receive queue and completions: another thread than b's send queue.
+        // b's receive queue and completion queue, which another thread owns than b's send queue.
         let receiver = Owned((b.qp, b.cq, b.sge(0, 8)));
         scope.spawn(move || {
             let receiver = receiver;
             let (qp, cq, sge) = receiver.0;
             let mut wc = bw_wc::default();
             let (mut got, mut sent) = (0, 0);
-            // SAFETY: good handles; this thread owns the receive and the completion queue.
+            // SAFETY: valid handles; this thread owns the receive and the completion queue.
             unsafe {
                 for n in 0..64 {
                     ok(bw_post_recv_one(qp, n, &sge));
                 }
                 ok(bw_ring_rq(qp));
-                // To the last of both: only polling frees the sender's slots.
+                // Until both are complete: only polling frees entries of the send queue.
                 while got < COUNT || sent < COUNT {
                     if bw_poll_one(cq, &mut wc) == 0 {
                         continue;
@@ -347,7 +346,7 @@ fn two_threads_own_the_two_queues() {
             let sender = sender;
             let nop = wr(1, BW_WR_NOP, &[]);
             let mut left = COUNT;
-            // SAFETY: good handles; this thread owns the send queue.
+            // SAFETY: valid handles; this thread owns the send queue.
             unsafe {
                 while left > 0 {
                     let code = bw_post_send(sender.0, &nop, 1, null_mut());
@@ -362,7 +361,7 @@ fn two_threads_own_the_two_queues() {
             }
         });
         for n in 0..COUNT {
-            // SAFETY: good handles; this thread owns all of `a`.
+            // SAFETY: valid handles; this thread owns all of `a`.
             unsafe {
                 ok(bw_post_send_inline(
                     a.qp,
@@ -379,7 +378,7 @@ fn two_threads_own_the_two_queues() {
     world.destroy();
 }
 
-/// Of requests that are flushed, those that ask for a completion have one, and the last that was rung.
+/// A flushed request has a completion only if it is signalled, or the last that was rung.
 #[test]
 fn flushed_requests_need_no_completions() {
     let init = sized!(bw_qp_init_attr { suppress_flush: 1 });
@@ -390,9 +389,9 @@ fn flushed_requests_need_no_completions() {
     b.connect(a, &attr);
     let (addr, rkey) = (b.memory.addr, b.memory.rkey);
     let data = b"inline".as_ptr().cast::<c_void>();
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
-        // The first has a key of nobody.
+        // The first has an rkey that does not exist.
         ok(bw_post_write_inline(a.qp, 1, data, 6, addr, !rkey, 0));
         ok(bw_post_write_inline(a.qp, 2, data, 6, addr, rkey, 0));
         ok(bw_post_write_inline(a.qp, 3, data, 6, addr, rkey, SIGNALED));

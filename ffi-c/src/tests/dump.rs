@@ -9,17 +9,17 @@ use crate::dump::*;
 use crate::fault_number::bw_wc_status::*;
 use std::ffi::CStr;
 
-/// A dump, asked for its length first.
+/// A dump; its length is queried first.
 fn dump(end: &End, attr: *const bw_dump_attr) -> String {
     let mut length = 0;
-    // SAFETY: good handles and structs; the buffer has room for the NUL.
+    // SAFETY: valid handles and structs; the buffer has room for the NUL.
     unsafe {
         fails(
             bw_qp_dump(end.qp, attr, null_mut(), 0, &mut length),
             BW_ELIMIT,
         );
         let mut buffer = vec![0x7f; length + 1];
-        // One byte short.
+        // The buffer is one byte too short.
         let mut again = 0;
         let code = bw_qp_dump(end.qp, attr, buffer.as_mut_ptr(), length, &mut again);
         fails(code, BW_ELIMIT);
@@ -41,7 +41,7 @@ fn what_failed_is_in_the_text_and_in_the_json() {
     let world = World::plain();
     let (a, memory) = (&world.a, &world.b.memory);
     let note = c"about to \"fail\"";
-    // SAFETY: good handles and places.
+    // SAFETY: valid handles and pointers.
     unsafe {
         for (wr_id, rkey) in [
             (1, memory.rkey),
@@ -89,11 +89,11 @@ fn what_failed_is_in_the_text_and_in_the_json() {
     assert_eq!(json["completions"].as_array().map(Vec::len), Some(2));
     let notes = json["notes"].as_array().expect("a list");
     assert!(notes.iter().any(|note| note["what"] == "about to \"fail\""));
-    // Nothing was taken away.
+    // The dump took no completion.
     assert_eq!(a.wait().status, BW_WC_WR_FLUSH_ERR as u32);
 
     let mut room = [0; 8];
-    // SAFETY: good handles, structs and places, but for what the calls are to find.
+    // SAFETY: valid handles, structs and pointers, except where the calls have to find NULL.
     unsafe {
         let mut bad = |attr: &bw_dump_attr, code| {
             fails(
@@ -122,7 +122,7 @@ fn what_failed_is_in_the_text_and_in_the_json() {
         );
         fails(bw_qp_note(null_mut(), note.as_ptr()), BW_ENULL);
         fails(bw_qp_note(a.qp, null()), BW_ENULL);
-        // What is not UTF-8 is told as far as it can be.
+        // Text that is not UTF-8 is converted as far as possible.
         ok(bw_qp_note(a.qp, c"\xff!".as_ptr()));
     }
     assert_eq!(room, [0; 8]);

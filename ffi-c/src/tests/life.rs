@@ -1,4 +1,4 @@
-//! States, clocks, and the ends of things.
+//! States, clocks, and destruction.
 
 use super::*;
 use crate::code::*;
@@ -27,7 +27,7 @@ fn states_are_told() {
     assert_eq!(a.state(), BW_QPS_RTS as c_int);
     let mut info = sized!(bw_qp_attr {});
     let mut peer = sized!(bw_endpoint {});
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         ok(bw_qp_query(a.qp, &mut info));
         ok(bw_qp_endpoint(world.b.qp, &mut peer));
@@ -48,7 +48,7 @@ fn a_virtual_clock_moves_when_told() {
     });
     let world = World::connected(&on_virtual_clock(), &attr);
     let a = &world.a;
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
         ok(bw_post_send_inline(a.qp, 1, null(), 0, SIGNALED));
         ok(bw_ring_sq(a.qp));
@@ -67,7 +67,7 @@ fn a_virtual_clock_moves_when_told() {
 
 #[test]
 fn a_real_clock_cannot_be_moved() {
-    // SAFETY: a good handle.
+    // SAFETY: a valid handle.
     unsafe {
         let device = made(|device| bw_device_open(c"soft".as_ptr(), device));
         fails(bw_device_advance(device, 1), BW_ECLOCK);
@@ -81,7 +81,7 @@ fn a_real_clock_cannot_be_moved() {
 }
 
 unsafe extern "C" fn collect(context: *mut c_void, wr_id: u64) {
-    // SAFETY: the test gives a vector.
+    // SAFETY: the test passes a vector.
     unsafe { &mut *context.cast::<Vec<u64>>() }.push(wr_id);
 }
 
@@ -91,7 +91,7 @@ fn reset_tells_what_was_not_told() {
     let world = World::connected(&on_virtual_clock(), &attr);
     let (a, b) = (&world.a, &world.b);
     let mut cleared: Vec<u64> = Vec::new();
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
         for n in 1..=3 {
             ok(bw_post_send_inline(a.qp, n, null(), 0, SIGNALED));
@@ -102,10 +102,10 @@ fn reset_tells_what_was_not_told() {
         ok(bw_qp_reset(a.qp, Some(collect), (&raw mut cleared).cast()));
         assert_eq!(cleared, [1, 2, 3, 11, 12, 13]);
         assert_eq!((a.poll(), a.state()), (None, BW_QPS_RESET as c_int));
-        // Nothing is left to tell, and nobody needs to be told.
+        // Nothing is left to report, and no callback is needed.
         ok(bw_qp_reset(a.qp, None, null_mut()));
         ok(bw_qp_reset(b.qp, None, null_mut()));
-        // It lives again.
+        // The queue pair works again.
         a.connect(b, &attr);
         b.connect(a, &attr);
         ok(bw_post_recv_one(b.qp, 4, &b.sge(0, 8)));
@@ -122,7 +122,7 @@ fn reset_tells_what_was_not_told() {
 fn a_destroyed_queue_pair_is_told_to_the_end() {
     let world = World::connected(&on_virtual_clock(), &sized!(bw_connect_attr {}));
     let World { device, pd, a, b } = world;
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
         ok(bw_post_send_inline(a.qp, 1, null(), 0, SIGNALED));
         ok(bw_ring_sq(a.qp));
@@ -146,7 +146,7 @@ fn a_destroyed_queue_pair_is_told_to_the_end() {
 #[test]
 fn what_is_in_use_is_not_destroyed() {
     let world = World::new(&sized!(bw_soft_config {}));
-    // SAFETY: good handles.
+    // SAFETY: valid handles.
     unsafe {
         fails(bw_device_close(world.device), BW_EBUSY);
         fails(bw_pd_destroy(world.pd), BW_EBUSY);
@@ -173,7 +173,7 @@ fn memory_says_what_it_is() {
     let (a, b) = (&world.a, &world.b);
     let mut memory = [7u64; 4];
     let mut info = sized!(bw_mr_info {});
-    // SAFETY: good handles; the memory stays until the end.
+    // SAFETY: valid handles; the memory stays until the end.
     unsafe {
         let start = memory.as_mut_ptr();
         let mr = made(|mr| bw_mr_create(world.pd, start.cast(), 32, ALL_ACCESS, mr));
@@ -190,7 +190,7 @@ fn memory_says_what_it_is() {
         ok(bw_ring_sq(a.qp));
         a.succeeded(1);
         assert_eq!(b.bytes(0, 8), 7u64.to_ne_bytes());
-        // The key is taken back.
+        // The keys are invalidated.
         ok(bw_mr_destroy(mr));
         ok(bw_post_write(a.qp, 2, &sge, addr, rkey, SIGNALED));
         ok(bw_ring_sq(a.qp));
@@ -217,7 +217,7 @@ fn memory_says_what_it_is() {
 fn a_completion_queue_tells_how_it_stands() {
     let world = World::new(&sized!(bw_soft_config {}));
     let mut info = sized!(bw_cq_info {});
-    // SAFETY: good handles.
+    // SAFETY: valid handles.
     ok(unsafe { bw_cq_query(world.a.cq, &mut info) });
     assert!(info.entries.is_power_of_two() && info.unreserved < info.entries);
     assert_eq!((info.overrun, info.stale), (0, 0));
@@ -228,7 +228,7 @@ fn a_completion_queue_tells_how_it_stands() {
 fn devices_are_listed_and_opened_by_name() {
     let mut info = sized!(bw_device_info {});
     let mut names = Vec::new();
-    // SAFETY: good structs and handles.
+    // SAFETY: valid structs and handles.
     unsafe {
         while bw_device_at(names.len() as u32, &mut info) == BW_OK as c_int {
             names.push(CStr::from_ptr(info.name.as_ptr()).to_owned());
@@ -240,9 +240,26 @@ fn devices_are_listed_and_opened_by_name() {
             ok(bw_device_close(device));
         }
         fails(bw_device_at(names.len() as u32, &mut info), BW_ENODEV);
-        ok(bw_device_close(made(|device| {
-            bw_device_open(c"auto".as_ptr(), device)
-        })));
+        let why = CStr::from_ptr(bw_last_error()).to_str().unwrap();
+        let has_others = names.len() > 1;
+        assert!(
+            has_others || why.contains(": there are 1; verbs: "),
+            "{why}"
+        );
+
+        let text = |device| CStr::from_ptr(bw_device_choice(device)).to_str().unwrap();
+        let auto = made(|device| bw_device_open(c"auto".as_ptr(), device));
+        let choice = text(auto);
+        assert!(
+            has_others || choice.starts_with("there is no other device"),
+            "{choice}"
+        );
+        assert!(choice.contains("an active port"), "{choice}");
+        ok(bw_device_close(auto));
+        let named = made(|device| bw_device_open(c"soft".as_ptr(), device));
+        assert_eq!(text(named), "");
+        ok(bw_device_close(named));
+        assert_eq!(text(null_mut()), "");
     }
     assert!(names.contains(&c"soft".to_owned()));
 }

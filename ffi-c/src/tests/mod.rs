@@ -1,15 +1,17 @@
-//! The functions as C calls them, from Rust.
+//! The functions as C calls them, but from Rust.
 
 mod abuse;
 mod cost;
 mod data;
 mod dump;
 mod grow;
+mod inline;
 mod life;
 mod null;
 mod registration;
 mod srq;
 mod tcp;
+mod texts;
 mod transport;
 mod wake;
 mod window;
@@ -26,6 +28,7 @@ use crate::qp::*;
 use crate::qp_attr::*;
 use crate::wc::*;
 use crate::wr::*;
+use inline::*;
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -35,7 +38,7 @@ const ALL_ACCESS: u32 = BW_ACCESS_LOCAL_WRITE as u32
     | BW_ACCESS_REMOTE_READ as u32
     | BW_ACCESS_REMOTE_ATOMIC as u32;
 
-/// A struct whose first field is its size, with that set.
+/// A struct whose first field is its size, with the size set.
 macro_rules! sized {
     ($type:ident { $($field:ident: $value:expr),* $(,)? }) => {
         $type { size: size_of::<$type>() as u32, $($field: $value,)* ..Default::default() }
@@ -54,12 +57,12 @@ fn fails(code: c_int, with: bw_error) {
 }
 
 fn last_error() -> String {
-    // SAFETY: a static text or this thread's.
+    // SAFETY: a text that is static or belongs to this thread.
     let text = unsafe { CStr::from_ptr(bw_last_error()) };
     text.to_str().unwrap().to_owned()
 }
 
-/// A NOP of no flags.
+/// A NOP without flags.
 const NOP: bw_send_wr = bw_send_wr {
     wr_id: 0,
     sg_list: null(),
@@ -87,7 +90,7 @@ const NOP: bw_send_wr = bw_send_wr {
     },
 };
 
-/// What `create` gives.
+/// The handle that `create` writes.
 #[track_caller]
 fn made<T>(create: impl FnOnce(*mut *mut T) -> c_int) -> *mut T {
     let mut handle = null_mut();
@@ -112,7 +115,7 @@ impl End {
             access: ALL_ACCESS,
         });
         let mut memory = sized!(bw_region_info {});
-        // SAFETY: good handles and structs.
+        // SAFETY: valid handles and structs.
         unsafe {
             ok(bw_qp_cq_entries(init, &mut sends, &mut recvs));
             let cq_attr = sized!(bw_cq_attr {
@@ -134,7 +137,7 @@ impl End {
     /// Brings the queue pair to RTS.
     fn connect(&self, peer: &End, attr: &bw_connect_attr) {
         let mut endpoint = sized!(bw_endpoint {});
-        // SAFETY: good handles and structs.
+        // SAFETY: valid handles and structs.
         unsafe {
             ok(bw_qp_endpoint(peer.qp, &mut endpoint));
             ok(bw_qp_init(self.qp, attr));
@@ -155,23 +158,23 @@ impl End {
     }
 
     fn put(&self, offset: u64, bytes: &[u8]) {
-        // SAFETY: within the region, by the tests; nothing else uses these bytes now.
+        // SAFETY: the tests stay within the region; nothing else uses these bytes now.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
     }
 
     fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
-        // SAFETY: as above.
+        // SAFETY: the tests stay within the region; nothing else uses these bytes now.
         unsafe { std::slice::from_raw_parts(self.at(offset), length).to_vec() }
     }
 
     fn state(&self) -> c_int {
-        // SAFETY: a good handle.
+        // SAFETY: a valid handle.
         unsafe { bw_qp_get_state(self.qp) }
     }
 
     fn poll(&self) -> Option<bw_wc> {
         let mut wc = bw_wc::default();
-        // SAFETY: a good handle, and a place for one.
+        // SAFETY: a valid handle, and room for one completion.
         match unsafe { bw_poll_one(self.cq, &mut wc) } {
             0 => None,
             1 => Some(wc),
@@ -198,7 +201,7 @@ impl End {
     }
 
     fn destroy(self) {
-        // SAFETY: good handles, used by nobody any more.
+        // SAFETY: valid handles, which nothing uses any more.
         unsafe {
             ok(bw_qp_destroy(self.qp));
             ok(bw_cq_destroy(self.cq));
@@ -216,7 +219,7 @@ struct World {
 }
 
 impl World {
-    /// In RESET.
+    /// The queue pairs are in RESET.
     fn new(config: &bw_soft_config) -> Self {
         let init = sized!(bw_qp_init_attr {
             max_send_sge: 4,
@@ -226,9 +229,9 @@ impl World {
         Self::of(config, &init)
     }
 
-    /// In RESET, of queue pairs that are made so.
+    /// The queue pairs have these attributes, and are in RESET.
     fn of(config: &bw_soft_config, init: &bw_qp_init_attr) -> Self {
-        // SAFETY: good handles and structs.
+        // SAFETY: valid handles and structs.
         let (device, pd) = unsafe {
             let device = made(|device| bw_device_open_soft(config, device));
             (device, made(|pd| bw_pd_create(device, pd)))
@@ -248,7 +251,7 @@ impl World {
         world
     }
 
-    /// Inline, on the real clock.
+    /// An inline device on the real clock.
     fn plain() -> Self {
         Self::connected(&sized!(bw_soft_config {}), &sized!(bw_connect_attr {}))
     }
@@ -256,7 +259,7 @@ impl World {
     fn destroy(self) {
         self.a.destroy();
         self.b.destroy();
-        // SAFETY: good handles, used by nobody any more.
+        // SAFETY: valid handles, which nothing uses any more.
         unsafe {
             ok(bw_pd_destroy(self.pd));
             ok(bw_device_close(self.device));

@@ -1,4 +1,4 @@
-//! NULL at what the queue pairs of other transports, events and faults brought.
+//! NULL in calls for the queue pairs of other transports, events and faults.
 
 use super::*;
 use crate::ah::*;
@@ -8,7 +8,6 @@ use crate::event::*;
 use crate::modify::*;
 use crate::mw::*;
 use crate::port::*;
-use crate::post::*;
 use crate::soft::*;
 use crate::srq::*;
 use crate::xrc::*;
@@ -24,7 +23,7 @@ fn null_is_told_here_too() {
     let bind = bw_mw_bind_info::default();
     let mut info = sized!(bw_async_event_info {});
     let mut number = 0;
-    // SAFETY: what is not NULL is good.
+    // SAFETY: every pointer is NULL or valid.
     let codes = unsafe {
         let xrcd = made(|xrcd| bw_xrcd_create(device, xrcd));
         let codes = [
@@ -59,8 +58,8 @@ fn null_is_told_here_too() {
             bw_get_cq_event(null(), &mut number, null_mut()),
             bw_ack_cq_events(null(), 1, 1),
             bw_cq_req_notify(null_mut(), 0),
-            bw_async_fd(null()),
-            bw_async_set_nonblocking(null(), 1),
+            bw_device_async_fd(null()),
+            bw_device_async_set_nonblocking(null(), 1),
             bw_get_async_event(null(), &mut info, &mut null_mut()),
             bw_get_async_event(device, null_mut(), &mut null_mut()),
             bw_get_async_event(device, &mut info, null_mut()),

@@ -1,4 +1,5 @@
-//! What only devices of libibverbs have: a software HCA says so. Which port and GID to connect by.
+//! Registrations that only devices of libibverbs support: a software HCA refuses them. The port and the
+//! GID to connect through.
 
 use super::*;
 use crate::code::*;
@@ -13,12 +14,16 @@ fn a_software_hca_says_that_it_has_none_of_it() {
     let mut bytes = [0_u8; 64];
     let addr = (&raw mut bytes).cast();
     let file = std::fs::File::open("/dev/null").unwrap();
-    // SAFETY: good handles and places; the memory stays.
+    // SAFETY: valid handles and pointers; the memory stays.
     unsafe {
         let mut none = null_mut();
-        let at = bw_mr_create_at(pd, addr, 64, 0x1000, ALL_ACCESS, &mut none);
+        let at = bw_mr_create_iova(pd, addr, 64, 0x1000, ALL_ACCESS, &mut none);
         fails(at, BW_EUNSUPPORTED);
-        assert!(last_error().contains("Pd::register"), "{}", last_error());
+        assert!(
+            last_error().contains("register it under its own"),
+            "{}",
+            last_error()
+        );
         let fd = file.as_raw_fd();
         let dmabuf = bw_mr_create_dmabuf(pd, fd, 0, 64, 0, ALL_ACCESS, &mut none);
         fails(dmabuf, BW_EUNSUPPORTED);
@@ -45,22 +50,25 @@ fn what_cannot_be_is_told_first() {
     let mut bytes = [0_u8; 64];
     let addr = (&raw mut bytes).cast();
     let mut none = null_mut();
-    // SAFETY: what is not NULL is good; the memory stays.
+    // SAFETY: every pointer is NULL or valid; the memory stays.
     unsafe {
         for (code, error) in [
-            (bw_mr_create_at(null(), addr, 64, 0, 0, &mut none), BW_ENULL),
             (
-                bw_mr_create_at(pd, null_mut(), 64, 0, 0, &mut none),
+                bw_mr_create_iova(null(), addr, 64, 0, 0, &mut none),
                 BW_ENULL,
             ),
-            (bw_mr_create_at(pd, addr, 64, 0, 0, null_mut()), BW_ENULL),
-            (bw_mr_create_at(pd, addr, 0, 0, 0, &mut none), BW_EINVAL),
             (
-                bw_mr_create_at(pd, addr, 64, u64::MAX, 0, &mut none),
+                bw_mr_create_iova(pd, null_mut(), 64, 0, 0, &mut none),
+                BW_ENULL,
+            ),
+            (bw_mr_create_iova(pd, addr, 64, 0, 0, null_mut()), BW_ENULL),
+            (bw_mr_create_iova(pd, addr, 0, 0, 0, &mut none), BW_EINVAL),
+            (
+                bw_mr_create_iova(pd, addr, 64, u64::MAX, 0, &mut none),
                 BW_EINVAL,
             ),
             (
-                bw_mr_create_at(pd, addr, 64, 0, 1 << 30, &mut none),
+                bw_mr_create_iova(pd, addr, 64, 0, 1 << 30, &mut none),
                 BW_EINVAL,
             ),
             (
@@ -110,7 +118,7 @@ fn a_port_and_its_gid_are_chosen() {
         (by(1, -1).port_num, bw_connect_attr::default().gid_index),
         (1, -1)
     );
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         ok(bw_qp_endpoint(a.qp, &mut usual));
         for attr in [by(1, 0), by(1, -1)] {

@@ -5,12 +5,11 @@ use crate::code::*;
 use crate::direct::*;
 use crate::event::*;
 use crate::number::bw_send_flags::*;
-use crate::post::*;
 use crate::srq::*;
 use std::ffi::c_void;
 
 unsafe extern "C" fn gather(context: *mut c_void, wr_id: u64) {
-    // SAFETY: as the tests give it.
+    // SAFETY: the test passes a vector.
     unsafe { (*context.cast::<Vec<u64>>()).push(wr_id) };
 }
 
@@ -24,14 +23,15 @@ fn receives(sge: &bw_sge, count: u64) -> Vec<bw_recv_wr> {
     (0..count).map(recv).collect()
 }
 
-/// Two queue pairs that receive from one queue, which tells when it runs low and what is left.
+/// Two queue pairs receive from one shared receive queue, which raises its limit event and reports what
+/// is left.
 #[test]
 fn queue_pairs_take_from_one_queue() {
     let world = World::new(&sized!(bw_soft_config {}));
     let (device, pd) = (world.device, world.pd);
     let mut info = sized!(bw_srq_info {});
     let mut left: Vec<u64> = Vec::new();
-    // SAFETY: good handles, structs and memory.
+    // SAFETY: valid handles, structs and memory.
     unsafe {
         let attr = sized!(bw_srq_init_attr { max_wr: 15 });
         let srq = made(|srq| bw_srq_create(pd, &attr, srq));
@@ -72,7 +72,7 @@ fn queue_pairs_take_from_one_queue() {
             from.succeeded(1);
             assert_eq!(to.wait().byte_len, 1);
         }
-        // The second left fewer than one.
+        // The second message left fewer than one.
         let mut told = sized!(bw_async_event_info {});
         let event = made(|event| bw_get_async_event(device, &mut told, event));
         assert_eq!(
@@ -104,16 +104,16 @@ fn a_shared_queue_takes_what_it_holds() {
     let world = World::new(&sized!(bw_soft_config {}));
     let sge = world.a.sge(0, 8);
     let mut bad = null();
-    // SAFETY: good handles, structs and memory.
+    // SAFETY: valid handles, structs and memory.
     unsafe {
-        for attr in [
-            sized!(bw_srq_init_attr { max_wr: 0 }),
-            sized!(bw_srq_init_attr { max_wr: u32::MAX }),
-            sized!(bw_srq_init_attr { max_sge: 1000 }),
-            sized!(bw_srq_init_attr { srq_limit: 1000 }),
+        for (attr, code) in [
+            (sized!(bw_srq_init_attr { max_wr: 0 }), BW_EINVAL),
+            (sized!(bw_srq_init_attr { max_wr: u32::MAX }), BW_ELIMIT),
+            (sized!(bw_srq_init_attr { max_sge: 1000 }), BW_ELIMIT),
+            (sized!(bw_srq_init_attr { srq_limit: 1000 }), BW_ELIMIT),
         ] {
             let mut srq = null_mut();
-            fails(bw_srq_create(world.pd, &attr, &mut srq), BW_ELIMIT);
+            fails(bw_srq_create(world.pd, &attr, &mut srq), code);
         }
         let srq = made(|srq| bw_srq_create(world.pd, &sized!(bw_srq_init_attr { max_wr: 7 }), srq));
         let list = receives(&sge, 8);
@@ -127,7 +127,7 @@ fn a_shared_queue_takes_what_it_holds() {
 #[test]
 fn a_queue_of_another_domain_is_foreign() {
     let (ours, theirs) = (World::plain(), World::plain());
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let srq = made(|srq| bw_srq_create(theirs.pd, null(), srq));
         let init = sized!(bw_qp_init_attr { srq: srq });

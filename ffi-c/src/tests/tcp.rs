@@ -7,14 +7,14 @@ use crate::tcp::*;
 use std::io::Write;
 use std::net::TcpStream;
 
-/// Milliseconds: far longer than anything takes that is not to time out, and a short time.
+/// Milliseconds: a timeout that never expires here, and one that is meant to expire.
 const LONG: u32 = 60_000;
 const SHORT: u32 = 50;
 
 const LOCALHOST: *const std::ffi::c_char = c"127.0.0.1".as_ptr();
 
 fn listener() -> (*mut bw_tcp_listener, u32) {
-    // SAFETY: a good string.
+    // SAFETY: a valid string.
     unsafe {
         let listener = made(|listener| bw_tcp_listener_create(LOCALHOST, 0, listener));
         let port = bw_tcp_listener_port(listener);
@@ -25,7 +25,7 @@ fn listener() -> (*mut bw_tcp_listener, u32) {
 /// A connection whose other end is a plain socket.
 fn with_plain(listener: *mut bw_tcp_listener, port: u32) -> (*mut bw_tcp_conn, TcpStream) {
     let plain = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
-    // SAFETY: a good handle.
+    // SAFETY: a valid handle.
     let conn = made(|conn| unsafe { bw_tcp_accept(listener, LONG, conn) });
     (conn, plain)
 }
@@ -53,7 +53,7 @@ fn ends_tell_each_other_what_queue_pairs_need() {
     let (listener, port) = listener();
     let client = std::thread::spawn(move || {
         let (mut peer, mut peer_info) = (endpoint(0), info());
-        // SAFETY: good strings and structs; the connection is this thread's.
+        // SAFETY: valid strings and structs; the connection is this thread's.
         unsafe {
             let conn = made(|conn| bw_tcp_connect(LOCALHOST, port, LONG, conn));
             let ours = endpoint(10);
@@ -79,11 +79,11 @@ fn ends_tell_each_other_what_queue_pairs_need() {
         assert_eq!(peer_info.length, 7);
     });
     let (mut peer, mut peer_info) = (endpoint(0), info());
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let conn = made(|conn| bw_tcp_accept(listener, LONG, conn));
         let ours = endpoint(20);
-        // Nothing is sent before all is known to be good.
+        // Nothing is sent before all arguments have been checked.
         let mut short = bw_endpoint { size: 4, ..ours };
         fails(
             bw_tcp_exchange(conn, &ours, &info(), &mut short, &mut peer_info, LONG),
@@ -114,7 +114,7 @@ fn what_a_peer_does_wrong_has_a_number() {
     let (listener, port) = listener();
     let exchange = |conn| {
         let (mut peer, mut peer_info) = (endpoint(0), info());
-        // SAFETY: good handles and structs.
+        // SAFETY: valid handles and structs.
         unsafe { bw_tcp_exchange(conn, &endpoint(1), null(), &mut peer, &mut peer_info, SHORT) }
     };
     let (silent, plain) = with_plain(listener, port);
@@ -126,7 +126,7 @@ fn what_a_peer_does_wrong_has_a_number() {
     let (garbled, mut plain) = with_plain(listener, port);
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     fails(exchange(garbled), BW_EPROTO);
-    // SAFETY: good handles.
+    // SAFETY: valid handles.
     unsafe {
         fails(bw_tcp_barrier(gone, SHORT), BW_ECONN);
         for conn in [silent, gone, garbled] {
@@ -153,7 +153,7 @@ fn what_the_program_gives_is_checked_before_it_is_sent() {
     let (mut peer, mut peer_info) = (endpoint(0), info());
     let (ours, good) = (endpoint(1), info());
     let mut exchange = |endpoint: &bw_endpoint, info: &bw_conn_info| {
-        // SAFETY: good handles and structs.
+        // SAFETY: valid handles and structs.
         unsafe { bw_tcp_exchange(conn, endpoint, info, &mut peer, &mut peer_info, LONG) }
     };
     let wrong = bw_conn_info { mtu: 0, ..good };
@@ -168,7 +168,7 @@ fn what_the_program_gives_is_checked_before_it_is_sent() {
         ..ours
     };
     fails(exchange(&wrong, &good), BW_EINVAL);
-    // SAFETY: what is not NULL is good.
+    // SAFETY: every pointer is NULL or valid.
     unsafe {
         let mut none = null_mut();
         let mut nobody = null_mut();

@@ -1,4 +1,4 @@
-//! Queue pairs of every transport: what each has, and what it refuses.
+//! Queue pairs of every transport: what each supports, and what it refuses.
 
 use super::*;
 use crate::ah::*;
@@ -8,7 +8,6 @@ use crate::fault_number::bw_wc_status::*;
 use crate::modify::*;
 use crate::number::bw_wr_opcode::*;
 use crate::number::{bw_qp_attr_mask::*, bw_qp_state::*, bw_qp_type::*, bw_send_flags::*};
-use crate::post::*;
 use crate::srq::*;
 use crate::xrc::*;
 
@@ -21,7 +20,7 @@ fn init_of(qp_type: crate::number::bw_qp_type) -> bw_qp_init_attr {
 }
 
 fn post(end: &End, wr: bw_send_wr) -> c_int {
-    // SAFETY: a good handle; what requests name stays.
+    // SAFETY: a valid handle; what requests name stays.
     unsafe { bw_post_send(end.qp, &wr, 1, null_mut()) }
 }
 
@@ -31,7 +30,7 @@ fn of(opcode: crate::number::bw_wr_opcode, end: &End, peer: &End) -> bw_send_wr 
         send_flags: SIGNALED,
         remote_addr: peer.memory.addr,
         rkey: peer.memory.rkey,
-        // Leaked: eight bytes are read when it is posted.
+        // Leaked: the element is read when the request is posted.
         sg_list: Box::leak(Box::new(end.sge(0, 8))),
         num_sge: 1,
         ..NOP
@@ -59,7 +58,7 @@ fn unreliable_connections_lack_what_needs_an_answer() {
     a.succeeded(0);
     assert_eq!(b.bytes(0, 8), b"eight by");
     let (addr, rkey) = (b.memory.addr, b.memory.rkey);
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
         fails(
             bw_post_read(a.qp, 1, &a.sge(0, 8), addr, rkey, 0),
@@ -89,7 +88,7 @@ fn datagrams_take_messages_that_name_a_path() {
         port_num: 1,
         ..Default::default()
     };
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         ok(bw_qp_init(a.qp, null()));
         fails(
@@ -112,7 +111,7 @@ fn datagrams_take_messages_that_name_a_path() {
             fails(post(&a, of(opcode, &a, &a)), BW_EOPCODE);
         }
         fails(post(&a, of(BW_WR_SEND, &a, &a)), BW_ENULL);
-        // Which goes to nobody.
+        // Without a destination.
         let nop = bw_send_wr {
             send_flags: SIGNALED,
             ..NOP
@@ -131,7 +130,7 @@ fn datagrams_take_messages_that_name_a_path() {
             ..of(BW_WR_SEND, &a, &a)
         };
         ok(post(&a, to_none));
-        // Lost, and nobody knows.
+        // The datagram is lost; the send completes successfully.
         a.succeeded(0);
         ok(bw_ah_destroy(ah));
     }
@@ -156,12 +155,12 @@ fn paths_and_groups_that_cannot_be() {
     bad[5].reserved = 1;
     let group = [0xff; 16];
     let mut ah = null_mut();
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         for attr in &bad {
             fails(bw_ah_create(world.pd, attr, &mut ah), BW_EINVAL);
         }
-        // Of a send, of a failure, and of a header that is none.
+        // The completion of a send, of a failure, and an invalid header.
         let recv = bw_wc {
             opcode: 128,
             ..Default::default()
@@ -201,9 +200,9 @@ fn paths_and_groups_that_cannot_be() {
 fn types_that_there_are_not() {
     let world = World::new(&sized!(bw_soft_config {}));
     let (a, mut qp) = (&world.a, null_mut());
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
-        // RAW_PACKET, a target, and nothing at all.
+        // RAW_PACKET, an XRC target, and unknown numbers.
         for qp_type in [0, 8, 10, u32::MAX] {
             let init = sized!(bw_qp_init_attr { qp_type: qp_type });
             fails(
@@ -226,7 +225,7 @@ fn types_that_there_are_not() {
     world.destroy();
 }
 
-/// Step by step, with what is missing or wrong named.
+/// Attribute by attribute; the error names what is missing or wrong.
 #[test]
 fn modify_names_what_is_wrong() {
     let world = World::new(&sized!(bw_soft_config {}));
@@ -241,7 +240,7 @@ fn modify_names_what_is_wrong() {
     let (state, port) = (BW_QP_STATE as u32, BW_QP_PORT as u32);
     let init = state | port | BW_QP_PKEY_INDEX as u32 | BW_QP_ACCESS_FLAGS as u32;
     let mut found = sized!(bw_qp_attr {});
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         fails(bw_qp_modify(qp, &to(BW_QPS_INIT), state), BW_EINVAL);
         assert!(last_error().contains("PORT"), "{}", last_error());
@@ -258,7 +257,7 @@ fn modify_names_what_is_wrong() {
         fails(bw_qp_modify(qp, &wide, init), BW_EINVAL);
         assert!(last_error().contains("port_num"), "{}", last_error());
         fails(bw_qp_modify(qp, &bw_qp_attr::default(), init), BW_ESIZE);
-        // What is not meant is not looked at: the MTU is 0.
+        // Fields that the mask does not name are ignored: the MTU is 0.
         ok(bw_qp_modify(qp, &to(BW_QPS_INIT), init));
         let wrong = bw_qp_attr {
             cur_qp_state: BW_QPS_RTR as u32,
@@ -275,7 +274,7 @@ fn modify_names_what_is_wrong() {
     world.destroy();
 }
 
-/// An initiator, a target, and two shared receive queues that requests choose among.
+/// An initiator, a target, and two shared receive queues, one of which each request names.
 #[test]
 fn xrc_requests_name_a_shared_receive_queue() {
     let world = World::new(&sized!(bw_soft_config {}));
@@ -285,14 +284,14 @@ fn xrc_requests_name_a_shared_receive_queue() {
     let mut endpoint = sized!(bw_endpoint {});
     let mut info = sized!(bw_srq_info {});
     let mut wc = bw_wc::default();
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let cq_attr = sized!(bw_cq_attr { entries: 1024 });
         let cq = made(|cq| bw_cq_create(device, &cq_attr, cq));
         let xrcd = made(|xrcd| bw_xrcd_create(device, xrcd));
         let target = made(|target| bw_xrc_target_create(xrcd, target));
         let srqs = [(); 2].map(|()| made(|srq| bw_srq_create_xrc(pd, xrcd, cq, null(), srq)));
-        // An SRQ for XRC is no queue pair's.
+        // A shared receive queue for XRC cannot be used by a queue pair.
         let on_it = sized!(bw_qp_init_attr { srq: srqs[0] });
         fails(bw_qp_create(pd, cq, cq, &on_it, &mut null_mut()), BW_EINVAL);
         ok(bw_xrc_target_endpoint(target, &mut endpoint));
@@ -374,7 +373,7 @@ fn a_failed_send_of_an_unreliable_connection_can_be_mended() {
     let on = sized!(bw_qp_attr {
         qp_state: BW_QPS_RTS as u32
     });
-    // SAFETY: a good handle and struct.
+    // SAFETY: a valid handle and struct.
     ok(unsafe { bw_qp_modify(a.qp, &on, BW_QP_STATE as u32) });
     ok(post(&a, of(BW_WR_SEND, &a, &a)));
     a.succeeded(0);

@@ -1,4 +1,4 @@
-//! Events, channels, and what a script lets go wrong.
+//! Events, channels, and faults injected by scripts.
 
 use super::*;
 use crate::channel::*;
@@ -20,9 +20,9 @@ const SIGNALED: u32 = BW_SEND_SIGNALED as u32;
 fn event(device: *const bw_device) -> Option<(u32, u32, u32)> {
     let mut info = sized!(bw_async_event_info {});
     let mut event = null_mut();
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
-        ok(bw_async_set_nonblocking(device, 1));
+        ok(bw_device_async_set_nonblocking(device, 1));
         match bw_get_async_event(device, &mut info, &mut event) {
             code if code == BW_EAGAIN as c_int => None,
             code => {
@@ -34,9 +34,9 @@ fn event(device: *const bw_device) -> Option<(u32, u32, u32)> {
     }
 }
 
-/// How a WRITE of a's ends.
+/// The status of a WRITE by a.
 fn outcome(world: &World) -> u32 {
-    // SAFETY: a good handle.
+    // SAFETY: a valid handle.
     unsafe {
         let data = b"data".as_ptr().cast();
         let (addr, rkey) = (world.b.memory.addr, world.b.memory.rkey);
@@ -58,14 +58,14 @@ fn every_event_has_a_text_of_its_own() {
     assert_eq!(text(20), text(256), "only the low byte is an event");
 }
 
-/// Each raised about what it is about, and nothing else.
+/// Each event is raised for its object, and no other is raised.
 #[test]
 fn every_event_can_be_raised() {
     let world = World::plain();
     let device = world.device;
     let mut cq = sized!(bw_cq_info {});
     let mut qp = sized!(bw_qp_attr {});
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         ok(bw_cq_query(world.a.cq, &mut cq));
         ok(bw_qp_query(world.a.qp, &mut qp));
@@ -80,7 +80,7 @@ fn every_event_can_be_raised() {
             ok(bw_soft_raise(device, kind as u32, number));
             let told = Some((kind as u32, about as u32, number));
             assert_eq!(event(device), told);
-            // Only what all have comes to all.
+            // Only events that concern all contexts are delivered to all.
             let all = matches!(kind, BW_EVENT_PORT_ERR | BW_EVENT_DEVICE_FATAL);
             assert_eq!(event(again), told.filter(|_| all));
         }
@@ -101,14 +101,14 @@ fn every_event_can_be_raised() {
     world.destroy();
 }
 
-/// Two completion queues on one channel, told apart by number and context.
+/// Two completion queues on one channel, distinguished by number and context.
 #[test]
 fn a_channel_tells_which_queue() {
     let world = World::plain();
     let device = world.device;
     let (mut number, mut context) = (0, null_mut());
     let contexts = [1u8, 2];
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let channel = made(|channel| bw_comp_channel_create(device, channel));
         ok(bw_comp_channel_set_nonblocking(channel, 1));
@@ -127,7 +127,7 @@ fn a_channel_tells_which_queue() {
             ok(bw_post_recv_one(qp, 1, &world.a.sge(0, 8)));
             ok(bw_ring_rq(qp));
             ok(bw_cq_req_notify(cq, 1));
-            // A flush is an error, which is solicited.
+            // A flush is an error, which counts as solicited.
             ok(bw_qp_to_error(qp));
             ok(bw_get_cq_event(channel, &mut number, &mut context));
             assert!(std::ptr::eq(context.cast(), context_of));
@@ -157,7 +157,7 @@ fn a_channel_tells_which_queue() {
 #[test]
 fn a_channel_of_another_device_is_foreign() {
     let (ours, theirs) = (World::plain(), World::plain());
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let channel = made(|channel| bw_comp_channel_create(theirs.device, channel));
         let attr = sized!(bw_cq_attr {
@@ -174,12 +174,12 @@ fn a_channel_of_another_device_is_foreign() {
     theirs.destroy();
 }
 
-/// Whoever destroys a completion queue waits for who has its event.
+/// Destroying a completion queue waits until its events are acknowledged.
 #[test]
 fn destroying_waits_for_the_acknowledgement() {
     let world = World::plain();
     let mut number = 0;
-    // SAFETY: good handles and structs; the two threads use what any thread may.
+    // SAFETY: valid handles and structs; the two threads use what any thread may.
     unsafe {
         let channel = made(|channel| bw_comp_channel_create(world.device, channel));
         let attr = sized!(bw_cq_attr {
@@ -199,7 +199,7 @@ fn destroying_waits_for_the_acknowledgement() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(50));
-                // SeqCst: nothing here is fast.
+                // SeqCst: speed does not matter here.
                 acknowledged.store(true, std::sync::atomic::Ordering::SeqCst);
                 ok(bw_ack_cq_events(shared, number, 1));
             });
@@ -223,24 +223,28 @@ fn scripts_strike_when_they_say() {
         ..Default::default()
     };
     let script = [
-        step(BW_AT_ENTRY, 2, BW_FAULT_DROP_ACK, 0),
-        step(BW_AT_ENTRY, 3, BW_FAULT_STATUS, BW_WC_GENERAL_ERR as u64),
+        step(BW_AT_REQUEST, 2, BW_FAULT_DROP_ACK, 0),
+        step(BW_AT_REQUEST, 3, BW_FAULT_STATUS, BW_WC_GENERAL_ERR as u64),
     ];
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         ok(bw_soft_inject(device, script.as_ptr(), 2));
         assert_eq!(outcome(&world), BW_WC_SUCCESS as u32);
         ok(bw_soft_clear(device));
         assert_eq!(outcome(&world), BW_WC_SUCCESS as u32);
         assert_eq!(outcome(&world), BW_WC_SUCCESS as u32, "it was cleared");
-        // Those of another queue pair do not count.
+        // Requests of other queue pairs do not count, and the queue pair has to exist.
         let mut aimed = step(
-            BW_AT_ENTRY,
+            BW_AT_REQUEST,
             1,
             BW_FAULT_STATUS_AFTER,
             BW_WC_REM_OP_ERR as u64,
         );
         aimed.qp_num = u32::MAX;
+        fails(bw_soft_inject(device, &aimed, 1), BW_EINVAL);
+        let mut other = sized!(bw_endpoint {});
+        ok(bw_qp_endpoint(world.b.qp, &mut other));
+        aimed.qp_num = other.qp_num;
         ok(bw_soft_inject(device, &aimed, 1));
         assert_eq!(outcome(&world), BW_WC_SUCCESS as u32);
         ok(bw_soft_clear(device));
@@ -249,7 +253,7 @@ fn scripts_strike_when_they_say() {
         for expected in [BW_WC_SUCCESS, BW_WC_SUCCESS, BW_WC_GENERAL_ERR] {
             assert_eq!(outcome(&world), expected as u32);
         }
-        let kinds = [step(BW_AT_ENTRY, 0, BW_FAULT_DELAY, 1)];
+        let kinds = [step(BW_AT_REQUEST, 0, BW_FAULT_DELAY, 1)];
         ok(bw_soft_inject_seeded(device, 1, 10, 3, kinds.as_ptr(), 1));
         ok(bw_soft_clear(device));
         let mut port = sized!(bw_port_info {});
@@ -266,7 +270,7 @@ fn scripts_strike_when_they_say() {
         bad[2].trigger = BW_AFTER as u32;
         bad[3].trigger = BW_AT_MODIFY as u32;
         bad[3].qp_num = 1;
-        bad[4] = step(BW_AT_ENTRY, 1, BW_FAULT_STATUS, 24);
+        bad[4] = step(BW_AT_REQUEST, 1, BW_FAULT_STATUS, 24);
         bad[5] = step(BW_AFTER, 1, BW_FAULT_QP_FATAL, 1 << 32);
         bad[6] = step(BW_AFTER, 1, BW_FAULT_RAISE, 1);
         bad[6].event_type = 20;
@@ -274,12 +278,12 @@ fn scripts_strike_when_they_say() {
         bad[7].event_type = BW_EVENT_PORT_ERR as u32;
         bad[8] = step(BW_AT_MODIFY, 1, BW_FAULT_SEND_CQ_OVERRUN, 0);
         bad[9] = step(BW_AFTER, 1, BW_FAULT_RECV_CQ_OVERRUN, 0);
-        bad[10] = step(BW_AT_ENTRY, 1, BW_FAULT_STATUS_AFTER, 0);
-        bad[11] = step(BW_AT_ENTRY, 1, BW_FAULT_REFUSE_MODIFY, 0);
+        bad[10] = step(BW_AT_REQUEST, 1, BW_FAULT_STATUS_AFTER, 0);
+        bad[11] = step(BW_AT_REQUEST, 1, BW_FAULT_REFUSE_MODIFY, 0);
         bad[12] = step(BW_AFTER, 1, BW_FAULT_CM, BW_CM_EVENT_ESTABLISHED as u64);
         bad[13] = step(BW_AFTER, 1, BW_FAULT_CM, 16);
         for (at, step) in bad.iter().enumerate() {
-            // A good one before it is not taken either.
+            // A valid step before it is not taken either.
             let script = [script[1], *step];
             let code = bw_soft_inject(device, script.as_ptr(), 2);
             assert_eq!(code, BW_EINVAL as c_int, "step {at}");
@@ -298,7 +302,7 @@ fn tables_of_the_port() {
     let device = world.device;
     let (mut gid, mut pkey) = ([0u8; 16], 0);
     let mut port = sized!(bw_port_info {});
-    // SAFETY: good handles, structs and places.
+    // SAFETY: valid handles, structs and pointers.
     unsafe {
         ok(bw_query_port(device, 1, &mut port));
         assert_eq!((port.gid_tbl_len, port.pkey_tbl_len), (1, 1));

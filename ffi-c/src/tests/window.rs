@@ -7,7 +7,6 @@ use crate::fault_number::bw_wc_status::*;
 use crate::mw::*;
 use crate::number::bw_mw_type::*;
 use crate::number::{bw_send_flags::*, bw_wr_opcode::*};
-use crate::post::*;
 
 const SIGNALED: u32 = BW_SEND_SIGNALED as u32;
 
@@ -17,7 +16,7 @@ fn bindable(world: &World) -> (*mut bw_mr, bw_mw_bind_info) {
     let addr = memory.as_mut_ptr();
     let access = BW_ACCESS_LOCAL_WRITE as u32 | BW_ACCESS_MW_BIND as u32;
     let mut info = sized!(bw_mr_info {});
-    // SAFETY: good handles; the memory stays.
+    // SAFETY: valid handles; the memory stays.
     let mr = unsafe {
         let mr = made(|mr| bw_mr_create(world.pd, addr.cast(), 64, access, mr));
         ok(bw_mr_query(mr, &mut info));
@@ -33,9 +32,9 @@ fn bindable(world: &World) -> (*mut bw_mr, bw_mw_bind_info) {
     (mr, bind)
 }
 
-/// How a's WRITE through the key ends.
+/// The status of a WRITE by a through the key.
 fn write_through(world: &World, addr: u64, rkey: u32) -> u32 {
-    // SAFETY: good handles and memory.
+    // SAFETY: valid handles and memory.
     unsafe {
         let data = b"through!".as_ptr().cast();
         ok(bw_post_write_inline(
@@ -51,7 +50,7 @@ fn windows_of_type_1_are_bound_by_a_call() {
     let world = World::plain();
     let (mr, bind) = bindable(&world);
     let b = &world.b;
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let mw = made(|mw| bw_mw_create(world.pd, BW_MW_TYPE_1 as u32, mw));
         let before = bw_mw_rkey(mw);
@@ -80,7 +79,7 @@ fn windows_of_type_2_are_bound_by_requests() {
     let world = World::plain();
     let (mr, bind) = bindable(&world);
     let b = &world.b;
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let mw = made(|mw| bw_mw_create(world.pd, BW_MW_TYPE_2 as u32, mw));
         let wr = bw_send_wr {
@@ -120,7 +119,7 @@ fn binds_that_cannot_be_leave_the_key() {
     let ud = sized!(bw_qp_init_attr {
         qp_type: crate::number::bw_qp_type::BW_QPT_UD as u32
     });
-    // SAFETY: good handles and structs.
+    // SAFETY: valid handles and structs.
     unsafe {
         let datagrams = End::new(world.device, world.pd, &ud);
         for mw_type in [0, 3] {
@@ -149,7 +148,7 @@ fn binds_that_cannot_be_leave_the_key() {
             ..NOP
         };
         fails(bw_post_send(a.qp, &wr(one), 1, null_mut()), BW_EINVAL);
-        // Not in RTS.
+        // The queue pair is not in RTS.
         fails(bw_post_send(other.a.qp, &wr(two), 1, null_mut()), BW_ESTATE);
         assert_eq!([bw_mw_rkey(one), bw_mw_rkey(two)], keys);
         fails(bw_pd_destroy(world.pd), BW_EBUSY);

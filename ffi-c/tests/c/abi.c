@@ -139,24 +139,25 @@ SAME(BW_EPROTO, -27);
 SAME(BW_EUNSUPPORTED, -28);
 SAME(BW_ERECOVERING, -29);
 SAME(BW_EENDED, -30);
-SAME(BW_ETHREADS, -31);
+SAME(BW_ECONCURRENT, -31);
 SAME(BW_ENOBLOCK, -32);
 SAME(BW_ERETURNED, -33);
 SAME(BW_WR_NOP, 255);
 SAME(BW_WC_NOP, 127);
 SAME(BW_SCOPE_CONNECTION, 8);
 SAME(BW_BLAME_UNKNOWN, 6);
-SAME(BW_RETRY_DOES_NOT_APPLY, 3);
-SAME(BW_EXECUTION_DOES_NOT_APPLY, 3);
+SAME(BW_RETRY_NOT_APPLICABLE, 3);
+SAME(BW_EXECUTION_NOT_APPLICABLE, 3);
 SAME(BW_RECOVERY_DESTROY_ID, 12);
 SAME(BW_FAMILY_ERRNO, 3);
 SAME(BW_FAMILY_PEER, 4);
 SAME(BW_PEER_RECOVERS, 0);
 SAME(BW_PEER_CLOSED, 1);
 SAME(BW_PEER_LOST, 2);
+SAME(BW_PEER_RESTARTED, 3);
 SAME(BW_QUEUE_SRQ, 2);
 SAME(BW_VENDOR_CONNECTX, 1);
-SAME(BW_OUTCOME_DONE, 0);
+SAME(BW_OUTCOME_EXECUTED, 0);
 SAME(BW_OUTCOME_IN_DOUBT, 3);
 SAME(BW_DOUBT_NONE, 0);
 SAME(BW_DOUBT_LOCAL, 6);
@@ -186,6 +187,7 @@ SAME(offsetof(bw_completion, opcode), 24);
 SAME(offsetof(bw_completion, byte_cnt), 28);
 SAME(sizeof(bw_rdma_wr), 40);
 SAME(offsetof(bw_rdma_wr, remote_addr), 24);
+SAME(sizeof(bw_mw_bind_info), 24);
 SAME(sizeof(bw_ah_attr), 32);
 SAME(offsetof(bw_ah_attr, dlid), 24);
 SAME(sizeof(bw_soft_step), 32);
@@ -201,7 +203,8 @@ SAME(sizeof(bw_recv_wr), 24);
 SAME(offsetof(bw_recv_wr, num_sge), 16);
 #endif
 
-/* Structs that grow: what they had in the first version stays where it was. */
+/* Structs that grow: what they had in the first version stays where it was. A size that changes is
+   added to `SIZES` of the struct, and the one before stays there. */
 SAME(offsetof(bw_soft_config, seed), 16);
 SAME(offsetof(bw_device_info, max_msg_sz), 232);
 SAME(offsetof(bw_mr_info, rkey), 28);
@@ -217,24 +220,57 @@ SAME(offsetof(bw_cq_info, stale), 16);
 SAME(offsetof(bw_qp_init_attr, reserve_cq), 28);
 SAME(offsetof(bw_connect_attr, max_rd_atomic), 28);
 SAME(offsetof(bw_connect_attr, gid_index), 40);
+SAME(offsetof(bw_connect_attr, sl), 44);
 SAME(offsetof(bw_endpoint, reserved), 12);
 SAME(offsetof(bw_conn_info, length), 24);
 SAME(offsetof(bw_qp_attr, ah_attr), 60);
 SAME(offsetof(bw_qp_attr, qp_type), 184);
+SAME(offsetof(bw_qp_attr, udp_sport), 188);
 SAME(offsetof(bw_srq_init_attr, srq_limit), 12);
 SAME(offsetof(bw_srq_info, srq_limit), 16);
 SAME(offsetof(bw_port_info, max_msg_sz), 32);
 SAME(offsetof(bw_async_event_info, number), 12);
 SAME(offsetof(bw_fault, vendor_err), 32);
 SAME(offsetof(bw_class, recovery), 20);
-SAME(offsetof(bw_told, status), 16);
-SAME(offsetof(bw_told, retired), 36);
-SAME(offsetof(bw_link_info, untold), 44);
+SAME(offsetof(bw_link_wc, status), 16);
+SAME(offsetof(bw_link_wc, retired), 36);
+SAME(offsetof(bw_link_info, unreported), 44);
 SAME(offsetof(bw_link_info, why), 48);
 SAME(offsetof(bw_link_counters, recovered), 8);
+SAME(BW_SCOPE_MAX, 16);
 SAME(offsetof(bw_link_counters, faults), 104);
+SAME(offsetof(bw_link_counters, recv_failed), 232);
 SAME(offsetof(bw_recovery_report, took_ns), 24);
+SAME(sizeof(bw_soft_config), 24);
+SAME(sizeof(bw_device_info), 272);
+SAME(sizeof(bw_resources), 32);
+SAME(sizeof(bw_mr_info), 32);
+SAME(sizeof(bw_region_attr), 32);
+SAME(sizeof(bw_region_info), 176);
+SAME(sizeof(bw_slab_info), 24);
+SAME(sizeof(bw_port_info), 40);
+SAME(sizeof(bw_cq_info), 32);
+SAME(sizeof(bw_srq_init_attr), 16);
+SAME(sizeof(bw_srq_info), 20);
+SAME(sizeof(bw_connect_attr), 68);
+SAME(sizeof(bw_endpoint), 36);
+SAME(sizeof(bw_conn_info), 32);
+SAME(sizeof(bw_qp_attr), 192);
+SAME(sizeof(bw_async_event_info), 16);
+SAME(sizeof(bw_dump_attr), 16);
+SAME(sizeof(bw_fault), 36);
+SAME(sizeof(bw_link_retry), 32);
+SAME(sizeof(bw_link_wc), 40);
+SAME(sizeof(bw_link_info), 304);
+SAME(sizeof(bw_link_counters), 256);
 #if UINTPTR_MAX == UINT64_MAX
+SAME(sizeof(bw_cq_attr), 32);
+SAME(sizeof(bw_qp_init_attr), 56);
+SAME(sizeof(bw_cm_event), 336);
+SAME(sizeof(bw_cm_param), 24);
+SAME(sizeof(bw_class), 56);
+SAME(sizeof(bw_link_init), 168);
+SAME(sizeof(bw_recovery_report), 40);
 SAME(offsetof(bw_class, advice), 48);
 SAME(offsetof(bw_link_init, memory_addr), 24);
 SAME(offsetof(bw_link_init, seed), 144);
@@ -249,7 +285,6 @@ SAME(offsetof(bw_link_init, seed), 144);
 int main(void)
 {
     bw_device *device = NULL;
-    bw_device_info info;
 
     EXPECT(bw_version() == BW_VERSION);
     EXPECT(bw_version_check(BW_VERSION) == BW_OK);
@@ -259,16 +294,21 @@ int main(void)
     EXPECT(strstr(bw_last_error(), "no such device") != NULL);
     EXPECT(strcmp(bw_strerror(BW_EFULL), bw_strerror(BW_ESTATE)) != 0);
 
-    /* A struct that nobody initialised, and one of a program that is newer than the library. */
-    memset(&info, 0xaa, sizeof info);
-    EXPECT(bw_device_at(0, &info) == BW_ESIZE);
+    /* Structs of a program that is older than the library, and of a newer one. */
     struct {
-        bw_soft_config known;
+        bw_device_info known;
         uint64_t later;
-    } newer = {.known = {.size = sizeof newer}, .later = 1};
-    EXPECT(bw_device_open_soft(&newer.known, &device) == BW_ESIZE);
-    newer.later = 0;
-    EXPECT(bw_device_open_soft(&newer.known, &device) == BW_OK);
+    } of;
+    memset(&of, 0xaa, sizeof of);
+    of.known.size = offsetof(bw_device_info, max_srq);
+    EXPECT(bw_device_at(0, &of.known) == BW_OK && of.known.size == offsetof(bw_device_info, max_srq));
+    EXPECT(of.known.name[0] != (char)0xaa && of.known.max_srq == 0xaaaaaaaa);
+    of.known.size = sizeof of;
+    of.later = 0;
+    EXPECT(bw_device_at(0, &of.known) == BW_ESIZE);
+    of.known.size = sizeof of.known;
+    EXPECT(bw_device_at(0, &of.known) == BW_OK && of.known.max_srq != 0xaaaaaaaa && of.later == 0);
+    EXPECT(bw_device_open_soft(NULL, &device) == BW_OK);
     EXPECT(bw_device_advance(device, 1) == BW_ECLOCK);
     EXPECT(bw_device_close(device) == BW_OK);
     return 0;

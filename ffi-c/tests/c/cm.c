@@ -29,7 +29,7 @@ static bw_cm_event next(uint32_t expected, int *context)
     return event;
 }
 
-/* As told(), of a device that takes its time. */
+/* As expect_wc(), of a device that takes its time. */
 static void comes(struct end *end, uint64_t wr_id, uint32_t status)
 {
     time_t begun = time(NULL);
@@ -110,6 +110,8 @@ static void connections(void)
 
     bw_cm_id *client = route(BW_PS_TCP, &contexts[1], port);
     struct end a = end_of(client, &devices[0], &pds[0], BW_QPT_RC);
+    OK(bw_cm_set_option(client, BW_CM_TOS, 104));
+    OK(bw_cm_set_option(client, BW_CM_UDP_SPORT, 0xc123));
     OK(bw_cm_init_qp(client, a.qp, BW_ACCESS_REMOTE_WRITE));
     OK(bw_cm_param_default(&param, sizeof param));
     static const char who[57] = "who?";
@@ -124,6 +126,8 @@ static void connections(void)
     EXPECT(event.qp_num == end_number(&a) && event.responder_resources == 2);
     bw_cm_id *server = event.request;
     OK(bw_cm_id_set_context(server, &contexts[2]));
+    OK(bw_cm_set_option(server, BW_CM_TOS, 32));
+    OK(bw_cm_set_option(server, BW_CM_FLOW_LABEL, 0xabcde));
 
     struct end b = end_of(server, &devices[1], &pds[1], BW_QPT_RC);
     OK(bw_cm_init_qp(server, b.qp, BW_ACCESS_REMOTE_WRITE));
@@ -132,6 +136,14 @@ static void connections(void)
     event = next(BW_CM_EVENT_CONNECT_RESPONSE, &contexts[1]);
     EXPECT(event.qp_num == end_number(&b));
     OK(bw_cm_establish(client, a.qp));
+    bw_qp_attr attr;
+    attr.size = sizeof attr;
+    OK(bw_qp_query(a.qp, &attr));
+    EXPECT(attr.ah_attr.is_global && attr.ah_attr.traffic_class == 104);
+    EXPECT(attr.udp_sport == 0xc123);
+    OK(bw_qp_query(b.qp, &attr));
+    EXPECT(attr.ah_attr.is_global && attr.ah_attr.traffic_class == 32);
+    EXPECT(attr.ah_attr.flow_label == 0xabcde && attr.udp_sport == 0);
     next(BW_CM_EVENT_ESTABLISHED, &contexts[2]);
     OK(bw_cm_peer_addr(client, host, &number));
     EXPECT(strcmp(host, address) == 0 && number == port);
@@ -149,7 +161,7 @@ static void connections(void)
     OK(bw_post_recv(b.qp, &receive, 1, NULL));
     OK(bw_cm_disconnect(client, a.qp));
     next(BW_CM_EVENT_DISCONNECTED, &contexts[2]);
-    nothing_told(&b);
+    expect_none(&b);
     OK(bw_cm_disconnect(server, b.qp));
     comes(&b, 1, BW_WC_WR_FLUSH_ERR);
     next(BW_CM_EVENT_DISCONNECTED, &contexts[1]);
@@ -198,25 +210,28 @@ static void on_ids(void)
     EXPECT(now.qp == before.qp + 1 && now.cq == before.cq + 1);
     EXPECT(now.mr == before.mr + 1 && now.pd == before.pd && now.srq == before.srq);
     OK(bw_qp_reset(b.qp, NULL, NULL));
-    EXPECT(bw_cm_take_qp(client, a.qp) == BW_ESTATE);
+    EXPECT(bw_cm_detach_qp(client, a.qp) == BW_ESTATE);
     EXPECT(bw_cm_connect(client, NULL, NULL) == BW_ENULL);
     OK(bw_cm_init_qp(client, a.qp, 0));
-    OK(bw_cm_put_qp(client, a.qp));
-    EXPECT(bw_cm_put_qp(client, b.qp) == BW_EBUSY);
-    EXPECT(bw_cm_put_qp(listener, a.qp) == BW_ESTATE);
+    OK(bw_cm_attach_qp(client, a.qp));
+    EXPECT(bw_cm_attach_qp(client, b.qp) == BW_EBUSY);
+    EXPECT(bw_cm_attach_qp(listener, a.qp) == BW_ESTATE);
     EXPECT(bw_qp_to_error(a.qp) == BW_ESTATE);
-    EXPECT(bw_cm_take_qp(client, b.qp) == BW_EFOREIGN);
+    EXPECT(bw_post_send_inline(a.qp, 1, "away", 5, BW_SEND_SIGNALED) == BW_ESTATE);
+    EXPECT(bw_post_recv(a.qp, NULL, 0, NULL) == BW_ESTATE);
+    EXPECT(bw_ring_sq(a.qp) == BW_ESTATE && bw_ring_rq(a.qp) == BW_ESTATE);
+    EXPECT(bw_cm_detach_qp(client, b.qp) == BW_EFOREIGN);
     OK(bw_cm_connect(client, NULL, NULL));
     bw_cm_id *server = next(BW_CM_EVENT_CONNECT_REQUEST, &contexts[0]).request;
     OK(bw_cm_id_set_context(server, &contexts[2]));
     OK(bw_cm_init_qp(server, b.qp, 0));
-    OK(bw_cm_put_qp(server, b.qp));
+    OK(bw_cm_attach_qp(server, b.qp));
     OK(bw_cm_accept(server, NULL, NULL));
     event = next(BW_CM_EVENT_ESTABLISHED, &contexts[1]);
-    OK(bw_cm_take_qp(server, b.qp));
+    OK(bw_cm_detach_qp(server, b.qp));
     EXPECT(event.qp_num == end_number(&b));
     next(BW_CM_EVENT_ESTABLISHED, &contexts[2]);
-    OK(bw_cm_take_qp(client, a.qp));
+    OK(bw_cm_detach_qp(client, a.qp));
     bw_sge place = end_sge(&b, 0, 64);
     bw_recv_wr receive = recv_of(1, &place);
     OK(bw_post_recv(b.qp, &receive, 1, NULL));
@@ -224,12 +239,12 @@ static void on_ids(void)
     OK(bw_ring_sq(a.qp));
     comes(&a, 2, BW_WC_SUCCESS);
     comes(&b, 1, BW_WC_SUCCESS);
-    OK(bw_cm_put_qp(client, a.qp));
+    OK(bw_cm_attach_qp(client, a.qp));
     OK(bw_cm_disconnect(client, NULL));
     next(BW_CM_EVENT_DISCONNECTED, &contexts[2]);
     OK(bw_cm_disconnect(server, b.qp));
     next(BW_CM_EVENT_DISCONNECTED, &contexts[1]);
-    OK(bw_cm_take_qp(client, a.qp));
+    OK(bw_cm_detach_qp(client, a.qp));
     EXPECT(bw_qp_get_state(a.qp) == BW_QPS_ERR);
     OK(bw_cm_id_destroy(client));
     OK(bw_cm_id_destroy(server));
@@ -240,7 +255,7 @@ static void on_ids(void)
     OK(bw_qp_reset(b.qp, NULL, NULL));
     OK(bw_cm_init_qp(client, a.qp, 0));
     OK(bw_qp_to_error(a.qp));
-    OK(bw_cm_put_qp(client, a.qp));
+    OK(bw_cm_attach_qp(client, a.qp));
     OK(bw_cm_connect(client, NULL, NULL));
     server = next(BW_CM_EVENT_CONNECT_REQUEST, &contexts[0]).request;
     OK(bw_cm_id_set_context(server, &contexts[2]));
@@ -275,7 +290,7 @@ static void datagrams(void)
     struct end end = end_of(event.request, &device, &pd, BW_QPT_UD);
     EXPECT(bw_cm_init_qp(event.request, end.qp, 0) == BW_ETRANSPORT);
     OK(bw_cm_start_qp(event.request, end.qp));
-    OK(bw_cm_answer(event.request, end.qp, "me", 2));
+    OK(bw_cm_reply(event.request, end.qp, "me", 2));
     bw_cm_id *server = event.request;
     event = next(BW_CM_EVENT_ESTABLISHED, &contexts[1]);
     EXPECT(event.qp_num == end_number(&end) && memcmp(event.private_data, "me", 2) == 0);
@@ -318,6 +333,16 @@ static void channels(void)
     EXPECT(bw_cm_set_option(id, BW_CM_ACK_TIMEOUT, 32) == BW_EINVAL);
     EXPECT(bw_cm_set_option(id, BW_CM_TOS, 256) == BW_EINVAL);
     EXPECT(bw_cm_set_option(id, 99, 0) == BW_EINVAL);
+    OK(bw_cm_set_option(id, BW_CM_SL, 15));
+    EXPECT(bw_cm_set_option(id, BW_CM_SL, 16) == BW_EINVAL);
+    EXPECT(bw_cm_set_option(id, BW_CM_FLOW_LABEL, 1 << 20) == BW_EINVAL);
+    OK(bw_cm_set_option(id, BW_CM_PKEY_INDEX, 1));
+    EXPECT(bw_cm_set_option(id, BW_CM_PKEY_INDEX, 65536) == BW_EINVAL);
+    OK(bw_cm_set_option(id, BW_CM_HOP_LIMIT, 255));
+    EXPECT(bw_cm_set_option(id, BW_CM_HOP_LIMIT, 256) == BW_EINVAL);
+    EXPECT(bw_cm_set_option(id, BW_CM_UDP_SPORT, 4791) == BW_EINVAL);
+    EXPECT(bw_cm_set_option(id, BW_CM_UDP_SPORT, 65536) == BW_EINVAL);
+    OK(bw_cm_set_option(id, BW_CM_UDP_SPORT, 0));
     EXPECT(bw_cm_channel_destroy(one) == BW_EBUSY);
     OK(bw_cm_migrate(id, other));
     OK(bw_cm_channel_destroy(one));

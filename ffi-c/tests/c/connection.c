@@ -49,7 +49,7 @@ static void data_path(bw_pd *pd, struct end *a, struct end *b)
     EXPECT(bw_poll(a->cq, wcs, 2) == 2 && wcs[0].wr_id == 3 && wcs[1].wr_id == 4);
     EXPECT(bw_poll(a->cq, wcs, 8) == 1 && wcs[0].wr_id == 6 && wcs[0].retired == 2);
     EXPECT(bw_poll(a->cq, wcs, 0) == 0 && bw_poll(a->cq, wcs, -1) == 0);
-    EXPECT(told(b, 1, BW_WC_SUCCESS).byte_len == 16 && told(b, 2, BW_WC_SUCCESS).byte_len == 16);
+    EXPECT(expect_wc(b, 1, BW_WC_SUCCESS).byte_len == 16 && expect_wc(b, 2, BW_WC_SUCCESS).byte_len == 16);
     EXPECT(memcmp(end_bytes(b, 0), "from the memory\0from the request", 32) == 0);
     EXPECT(strcmp(end_bytes(b, 128), "from the memory") == 0);
     EXPECT(strcmp(end_bytes(b, 256), "from the memory") == 0);
@@ -62,16 +62,16 @@ static void data_path(bw_pd *pd, struct end *a, struct end *b)
     EXPECT(info.addr == (uint64_t)(uintptr_t)&word && info.length == sizeof word);
     OK(bw_post_read(a->qp, 7, &back, info.addr, info.rkey, BW_SEND_SIGNALED));
     OK(bw_ring_sq(a->qp));
-    EXPECT(told(a, 7, BW_WC_SUCCESS).opcode == BW_WC_RDMA_READ);
+    EXPECT(expect_wc(a, 7, BW_WC_SUCCESS).opcode == BW_WC_RDMA_READ);
     EXPECT(memcmp(end_bytes(a, 64), &word, sizeof word) == 0);
     OK(bw_mr_destroy(mr));
     OK(bw_post_read(a->qp, 8, &back, info.addr, info.rkey, BW_SEND_SIGNALED));
     OK(bw_ring_sq(a->qp));
-    told(a, 8, BW_WC_REM_ACCESS_ERR);
+    expect_wc(a, 8, BW_WC_REM_ACCESS_ERR);
     EXPECT(bw_qp_get_state(a->qp) == BW_QPS_ERR);
     OK(bw_post_send_one(a->qp, 9, &data, 0));
     OK(bw_ring_sq(a->qp));
-    told(a, 9, BW_WC_WR_FLUSH_ERR);
+    expect_wc(a, 9, BW_WC_WR_FLUSH_ERR);
 }
 
 /* Anew: to RESET, which tells what was not told, and connected once more. */
@@ -85,7 +85,7 @@ static void life(struct end *a, struct end *b)
     OK(bw_ring_rq(b->qp));
     OK(bw_qp_reset(b->qp, cleared, &sum));
     EXPECT(sum == 30);
-    nothing_told(b);
+    expect_none(b);
     OK(bw_qp_reset(a->qp, NULL, NULL));
     EXPECT(bw_qp_get_state(a->qp) == BW_QPS_RESET && bw_qp_get_state(b->qp) == BW_QPS_RESET);
     OK(bw_qp_init(a->qp, NULL));
@@ -110,12 +110,12 @@ static void life(struct end *a, struct end *b)
     OK(bw_ring_rq(b->qp));
     OK(bw_post_send_inline(a->qp, 12, "again", 5, BW_SEND_SIGNALED));
     OK(bw_ring_sq(a->qp));
-    told(a, 12, BW_WC_SUCCESS);
-    told(b, 11, BW_WC_SUCCESS);
+    expect_wc(a, 12, BW_WC_SUCCESS);
+    expect_wc(b, 11, BW_WC_SUCCESS);
     OK(bw_post_recv_one(b->qp, 13, &place));
     OK(bw_ring_rq(b->qp));
     OK(bw_qp_to_error(b->qp));
-    told(b, 13, BW_WC_WR_FLUSH_ERR);
+    expect_wc(b, 13, BW_WC_WR_FLUSH_ERR);
 }
 
 /* A shared queue's limit, and what queue pairs on it reserve. */
@@ -176,16 +176,16 @@ static void multicast(bw_device *device, bw_pd *pd)
     send.remote_qpn = 0xffffff;
     send.remote_qkey = defaults.qkey;
     OK(bw_post_send(a.qp, &send, 1, NULL));
-    told(&a, 1, BW_WC_SUCCESS);
-    told(&b, 2, BW_WC_SUCCESS);
+    expect_wc(&a, 1, BW_WC_SUCCESS);
+    expect_wc(&b, 2, BW_WC_SUCCESS);
 
     OK(bw_qp_detach_mcast(b.qp, group, 0xc007));
     EXPECT(bw_qp_detach_mcast(b.qp, group, 0xc007) == BW_EINVAL);
     OK(bw_post_recv_one(b.qp, 3, &place));
     OK(bw_ring_rq(b.qp));
     OK(bw_post_send(a.qp, &send, 1, NULL));
-    told(&a, 1, BW_WC_SUCCESS);
-    nothing_told(&b);
+    expect_wc(&a, 1, BW_WC_SUCCESS);
+    expect_none(&b);
     OK(bw_ah_destroy(ah));
     end_destroy(&a);
     end_destroy(&b);

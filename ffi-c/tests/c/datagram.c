@@ -46,8 +46,8 @@ int main(void)
     send.remote_qkey = defaults.qkey;
     OK(bw_post_send(a.qp, &send, 1, NULL));
     OK(bw_ah_destroy(to_b));
-    told(&a, 2, BW_WC_SUCCESS);
-    bw_wc wc = told(&b, 1, BW_WC_SUCCESS);
+    expect_wc(&a, 2, BW_WC_SUCCESS);
+    bw_wc wc = expect_wc(&b, 1, BW_WC_SUCCESS);
     EXPECT(wc.byte_len == GRH + sizeof question && (wc.wc_flags & BW_WC_GRH));
     EXPECT(strcmp(end_bytes(&b, GRH), question) == 0);
 
@@ -67,8 +67,8 @@ int main(void)
     response.remote_qpn = wc.src_qp;
     response.remote_qkey = defaults.qkey;
     OK(bw_post_send(b.qp, &response, 1, NULL));
-    told(&b, 4, BW_WC_SUCCESS);
-    wc = told(&a, 3, BW_WC_SUCCESS);
+    expect_wc(&b, 4, BW_WC_SUCCESS);
+    wc = expect_wc(&a, 3, BW_WC_SUCCESS);
     EXPECT(wc.src_qp == end_number(&b));
     EXPECT(strcmp(end_bytes(&a, 1024 + GRH), answer) == 0);
 

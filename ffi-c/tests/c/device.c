@@ -39,6 +39,8 @@ int main(int argc, char **argv)
     OK(bw_connect_attr_default(&by, sizeof by));
     EXPECT(by.port_num == 1 && by.gid_index == -1);
     by.gid_index = argc > 2 ? atoi(argv[2]) : 0;
+    by.traffic_class = 104;
+    by.flow_label = 0xabcde;
     OK(bw_device_open(name, &device));
     OK(bw_pd_create(device, &pd));
     struct end a = end_create(device, pd, BW_QPT_RC, NULL, NULL);
@@ -52,7 +54,9 @@ int main(int argc, char **argv)
     memset(&attr, 0, sizeof attr);
     attr.size = sizeof attr;
     OK(bw_qp_query(a.qp, &attr));
-    EXPECT(is_soft || (attr.ah_attr.is_global && attr.ah_attr.sgid_index == by.gid_index));
+    EXPECT(attr.ah_attr.is_global && attr.ah_attr.sgid_index == by.gid_index);
+    EXPECT(attr.ah_attr.traffic_class == by.traffic_class);
+    EXPECT(attr.ah_attr.flow_label == by.flow_label);
 
     bw_sge to = end_sge(&b, 0, 64), from = end_sge(&a, 0, 8);
     bw_recv_wr receive = recv_of(7, &to);
@@ -67,13 +71,31 @@ int main(int argc, char **argv)
     /* An rxe device is no ConnectX. */
     EXPECT(bw_device_provider(device) == (is_soft ? BW_PROVIDER_SOFT : BW_PROVIDER_VERBS));
 
+    /* It was opened by its name; the best is one with an active port, or there is a reason. */
+    EXPECT(*bw_device_choice(device) == '\0');
+    bw_device *best = NULL;
+    OK(bw_device_open("auto", &best));
+    EXPECT(strstr(bw_device_choice(best), "active port") != NULL);
+    OK(bw_device_close(best));
+
+    /* The list ends, and says why there is no more. */
+    bw_device_info info;
+    uint32_t count = 0;
+    memset(&info, 0, sizeof info);
+    info.size = sizeof info;
+    while (bw_device_at(count, &info) == BW_OK)
+        count++;
+    EXPECT(bw_device_at(count, &info) == BW_ENODEV);
+    const char *why = strchr(bw_last_error(), ';');
+    EXPECT(count > 1 || (why != NULL && strstr(why, "verbs: ") != NULL));
+
     /* Memory that is named by addresses from 64 KiB on. */
     const uint64_t iova = 65536;
     const uint32_t rights = BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE;
     char *memory = (char *)aligned_alloc(4096, 4096);
     bw_mr *mr = NULL;
     EXPECT(memory != NULL);
-    int code = bw_mr_create_at(pd, memory, 4096, iova, rights, &mr);
+    int code = bw_mr_create_iova(pd, memory, 4096, iova, rights, &mr);
     if (is_soft) {
         EXPECT(code == BW_EUNSUPPORTED && mr == NULL);
         OK(bw_mr_create(pd, memory, 4096, rights, &mr));

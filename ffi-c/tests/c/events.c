@@ -7,7 +7,7 @@ static int queued(bw_device *device)
     struct pollfd fd;
 
     memset(&fd, 0, sizeof fd);
-    fd.fd = bw_async_fd(device);
+    fd.fd = bw_device_async_fd(device);
     EXPECT(fd.fd >= 0);
     fd.events = POLLIN;
     return poll(&fd, 1, 0);
@@ -56,7 +56,7 @@ int main(void)
     bw_device *device = soft(BW_CLOCK_VIRTUAL);
     bw_pd *pd;
     OK(bw_pd_create(device, &pd));
-    OK(bw_async_set_nonblocking(device, 1));
+    OK(bw_device_async_set_nonblocking(device, 1));
     struct end a = end_create(device, pd, BW_QPT_RC, NULL, NULL);
     struct end b = end_create(device, pd, BW_QPT_RC, NULL, NULL);
     end_connect(&a, &b);
@@ -88,7 +88,7 @@ int main(void)
     OK(bw_device_advance(device, 1));
     expect_event(device, BW_EVENT_QP_FATAL, BW_ELEMENT_QP, end_number(&a));
     EXPECT(bw_qp_get_state(a.qp) == BW_QPS_ERR);
-    told(&a, 7, BW_WC_WR_FLUSH_ERR);
+    expect_wc(&a, 7, BW_WC_WR_FLUSH_ERR);
     OK(bw_qp_note(a.qp, bw_event_type_str(BW_EVENT_QP_FATAL)));
     expect_dump(&a);
 

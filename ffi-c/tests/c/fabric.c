@@ -7,7 +7,7 @@ static bw_device *nodes[2];
 static bw_pd *pds[2];
 static struct end ends[2];
 
-/* As told(), of a peer that has to look. */
+/* As expect_wc(), of a peer that has to look. */
 static void comes(struct end *end, struct end *other, uint64_t wr_id)
 {
     time_t begun = time(NULL);

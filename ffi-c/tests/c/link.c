@@ -16,7 +16,7 @@ static void make(void)
     here.dump_flags = BW_DUMP_NO_INLINE;
     OK(bw_link_create_pair(pd, &here, &a.link, pd, &there, &b.link));
     EXPECT(bw_link_get_state(a.link) == BW_LINK_RECOVERING);
-    EXPECT(bw_link_post_send_inline(a.link, 0, "x", 1, 0, BW_REPLAY_SURFACE) == BW_ERECOVERING);
+    EXPECT(bw_link_post_send_inline(a.link, 0, "x", 1, 0, BW_REPLAY_NEVER) == BW_ERECOVERING);
     for (unsigned count = 0; count < 32; count++)
         side_receive(&b);
     both_ready(&a, &b);
@@ -49,22 +49,22 @@ static void operations(void)
     *side_word(&a, 0) = 1;
     OK(bw_link_post_send_one(a.link, 1, &data, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
     OK(bw_link_ring_sq(a.link));
-    until_told(1, BW_OUTCOME_DONE);
+    until_told(1, BW_OUTCOME_EXECUTED);
     OK(bw_link_post_write(a.link, 2, &data, to, rkey, 0, BW_REPLAY_ANYWAY));
     OK(bw_link_post_write_inline(a.link, 3, &inlined, 8, to + SLOT, rkey, BW_SEND_SIGNALED,
                                  BW_REPLAY_ANYWAY));
     OK(bw_link_ring_sq(a.link));
-    until_told(3, BW_OUTCOME_DONE);
+    until_told(3, BW_OUTCOME_EXECUTED);
     EXPECT(a.last[3].retired == 2 && !a.told[2] && a.last[3].opcode == BW_WC_RDMA_WRITE);
     EXPECT(*side_word(&b, 40) == 1 && *side_word(&b, 41) == inlined);
     OK(bw_link_post_read(a.link, 4, &back, to + SLOT, rkey, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
     OK(bw_link_ring_sq(a.link));
-    until_told(4, BW_OUTCOME_DONE);
+    until_told(4, BW_OUTCOME_EXECUTED);
     EXPECT(*side_word(&a, 1) == inlined && a.last[4].byte_len == 8);
     const uint64_t number = 5;
-    OK(bw_link_post_send_inline(a.link, 5, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_SURFACE));
+    OK(bw_link_post_send_inline(a.link, 5, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_NEVER));
     OK(bw_link_ring_sq(a.link));
-    until_told(5, BW_OUTCOME_DONE);
+    until_told(5, BW_OUTCOME_EXECUTED);
 
     /* An array: an atomic, a WRITE with immediate data, and one that cannot be posted. */
     for (unsigned at = 0; at < 4; at++)
@@ -79,9 +79,9 @@ static void operations(void)
     wrs[1].rkey = rkey;
     wrs[1].imm_data = 0x12345678;
     wrs[2].opcode = 99;
-    EXPECT(bw_link_post_send(a.link, wrs, 4, BW_REPLAY_SURFACE, &bad) == BW_EOPCODE);
+    EXPECT(bw_link_post_send(a.link, wrs, 4, BW_REPLAY_NEVER, &bad) == BW_EOPCODE);
     EXPECT(bad == &wrs[2]);
-    until_told(7, BW_OUTCOME_DONE);
+    until_told(7, BW_OUTCOME_EXECUTED);
     EXPECT(a.told[6] == 1 && !a.told[8]);
     EXPECT(*side_word(&a, 1) == 1 && *side_word(&b, 40) == 10 && *side_word(&b, 42) == 1);
     a.posted += 7;
@@ -116,16 +116,16 @@ static void window(void)
     bind.bind.length = SLOT;
     bind.bind.lkey = b.memory.lkey;
     bind.bind.access = BW_ACCESS_REMOTE_WRITE;
-    OK(bw_link_post_send(b.link, &bind, 1, BW_REPLAY_SURFACE, NULL));
+    OK(bw_link_post_send(b.link, &bind, 1, BW_REPLAY_NEVER, NULL));
     b.posted++;
     while (!b.told[1])
         side_poll(&b);
-    EXPECT(b.last[1].outcome == BW_OUTCOME_DONE && b.last[1].opcode == BW_WC_BIND_MW);
+    EXPECT(b.last[1].outcome == BW_OUTCOME_EXECUTED && b.last[1].opcode == BW_WC_BIND_MW);
     OK(bw_link_post_write_inline(a.link, 20, &word, 8, bind.bind.addr, bw_mw_rkey(window),
-                                 BW_SEND_SIGNALED, BW_REPLAY_SURFACE));
+                                 BW_SEND_SIGNALED, BW_REPLAY_NEVER));
     OK(bw_link_ring_sq(a.link));
     a.posted++;
-    until_told(20, BW_OUTCOME_DONE);
+    until_told(20, BW_OUTCOME_EXECUTED);
     EXPECT(*side_word(&b, 50) == word);
     OK(bw_mw_destroy(window));
 }
@@ -135,7 +135,7 @@ static void strike(uint32_t fault, uint32_t value)
     bw_soft_step step;
 
     memset(&step, 0, sizeof step);
-    step.trigger = BW_AT_ENTRY;
+    step.trigger = BW_AT_REQUEST;
     step.at = 5;
     step.fault = fault;
     step.value = value;
@@ -172,7 +172,7 @@ static unsigned through_a_fault(unsigned first, uint32_t fault, uint32_t value, 
         side_poll(&b);
     for (unsigned number = first; number < first + 16; number++) {
         switch (a.last[number].outcome) {
-        case BW_OUTCOME_DONE:
+        case BW_OUTCOME_EXECUTED:
             done++;
             EXPECT(b.received[number] == 1);
             break;
@@ -211,7 +211,7 @@ int main(void)
 
     /* Replayed, all arrive; else those behind the fault are told as not executed. */
     EXPECT(through_a_fault(100, BW_FAULT_QP_FATAL, side_info(&a).qp_num, BW_REPLAY_IF_SAFE) == 16);
-    EXPECT(through_a_fault(200, BW_FAULT_QP_FATAL, side_info(&a).qp_num, BW_REPLAY_SURFACE) < 16);
+    EXPECT(through_a_fault(200, BW_FAULT_QP_FATAL, side_info(&a).qp_num, BW_REPLAY_NEVER) < 16);
     EXPECT(through_a_fault(300, BW_FAULT_CQ_OVERRUN, side_info(&a).cqn, BW_REPLAY_IF_SAFE) == 16);
     EXPECT(through_a_fault(400, BW_FAULT_QP_FATAL, side_info(&b).qp_num, BW_REPLAY_IF_SAFE) == 16);
 

@@ -17,7 +17,7 @@ struct side {
     bw_region_info memory;
     /* How often each request was told, with which outcome the last time. */
     unsigned told[REQUESTS];
-    bw_told last[REQUESTS];
+    bw_link_wc last[REQUESTS];
     /* Requests of both queues, and those that were told of. */
     uint64_t posted, retired;
     /* The next receive, and what was received: how often each number. */
@@ -41,7 +41,7 @@ static inline void side_memory(struct side *side, bw_pd *pd, bw_link_init *init)
     init->memory_addr = side->memory.addr;
     init->memory_length = side->memory.length;
     init->memory_rkey = side->memory.rkey;
-    init->look_every = 1;
+    init->check_every = 1;
 }
 
 static inline bw_sge side_sge(struct side *side, unsigned slot, uint32_t length)
@@ -72,7 +72,7 @@ static inline void side_receive(struct side *side)
 }
 
 /* Exactly once: nothing is told that was told before. */
-static inline void side_tell(struct side *side, const bw_told *told)
+static inline void side_tell(struct side *side, const bw_link_wc *told)
 {
     EXPECT(told->wr_id < REQUESTS);
     EXPECT(side->told[told->wr_id]++ == 0);
@@ -81,7 +81,7 @@ static inline void side_tell(struct side *side, const bw_told *told)
     EXPECT((told->wr_id >= RECEIVES) == ((told->opcode & BW_WC_RECV) != 0));
     side->last[told->wr_id] = *told;
     side->retired += told->retired;
-    if (told->wr_id >= RECEIVES && told->outcome == BW_OUTCOME_DONE && told->byte_len == sizeof(uint64_t)) {
+    if (told->wr_id >= RECEIVES && told->outcome == BW_OUTCOME_EXECUTED && told->byte_len == sizeof(uint64_t)) {
         uint64_t number = *side_word(side, (unsigned)told->wr_id % SLOTS);
 
         EXPECT(number < REQUESTS);
@@ -91,8 +91,8 @@ static inline void side_tell(struct side *side, const bw_told *told)
 
 static inline void side_poll(struct side *side)
 {
-    bw_told told[8];
-    int count = bw_link_poll(side->link, told, sizeof told[0], 8);
+    bw_link_wc told[8];
+    int count = bw_link_poll(side->link, told, 8);
 
     EXPECT(count >= 0);
     for (int at = 0; at < count; at++)
@@ -131,7 +131,7 @@ static inline void both_ready(struct side *a, struct side *b)
     }
 }
 
-static inline void side_count(void *side, const bw_told *told)
+static inline void side_count(void *side, const bw_link_wc *told)
 {
     side_tell((struct side *)side, told);
 }
@@ -143,7 +143,7 @@ static inline void side_end(struct side *side)
 
     OK(bw_link_drain(side->link, SOON, side_count, side, &retired));
     EXPECT(bw_link_get_state(side->link) >= BW_LINK_CLOSED);
-    side->retired += side_info(side).untold;
+    side->retired += side_info(side).unreported;
     EXPECT(side->retired == side->posted && retired == side->retired - before);
     for (unsigned number = 0; number < side->receives; number++)
         EXPECT(side->told[RECEIVES + number] == 1);

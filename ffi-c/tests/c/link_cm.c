@@ -25,6 +25,25 @@ static bw_link_retry retry_of(uint32_t attempts)
     return retry;
 }
 
+/* Receives of a link that has been polled, and is not connected: what does not fit is refused at once. */
+static void early(struct side *side)
+{
+    bw_sge sges[64];
+    bw_recv_wr many;
+    const bw_recv_wr *bad = NULL;
+
+    for (unsigned at = 0; at < 64; at++)
+        sges[at] = side_sge(side, at, 1);
+    memset(&many, 0, sizeof many);
+    many.sg_list = sges;
+    many.num_sge = 64;
+    EXPECT(bw_link_get_state(side->link) == BW_LINK_RECOVERING);
+    EXPECT(bw_link_post_recv(side->link, &many, 1, &bad) == BW_ETOOMANYSGE && bad == &many);
+    side_receive(side);
+    side_receive(side);
+    EXPECT(bw_link_get_state(side->link) == BW_LINK_RECOVERING);
+}
+
 /* A link that asks, and the one that is made for it. */
 static void meet(bw_connector *connector, bw_listener *listener, struct side *client,
                  struct side *server)
@@ -41,6 +60,9 @@ static void meet(bw_connector *connector, bw_listener *listener, struct side *cl
         EXPECT((server->link == NULL) == (code != BW_OK));
     } while (code == BW_EAGAIN);
     EXPECT(code == BW_OK);
+    side_poll(server);
+    early(client);
+    early(server);
     both_ready(client, server);
     uint64_t left = 0;
     OK(bw_link_time_left(server->link, &left));
@@ -59,7 +81,7 @@ static void say(struct side *from, struct side *to, uint64_t number)
         side_poll(from);
         side_poll(to);
     }
-    EXPECT(from->last[number].outcome == BW_OUTCOME_DONE && to->received[number] == 1);
+    EXPECT(from->last[number].outcome == BW_OUTCOME_EXECUTED && to->received[number] == 1);
 }
 
 /* The connection is made again when one end says that it has failed. */
@@ -72,7 +94,7 @@ static void again(struct side *fails, struct side *other)
     fault.size = sizeof fault;
     fault.family = BW_FAMILY_EVENT;
     fault.number = BW_EVENT_QP_FATAL;
-    OK(bw_link_report(fails->link, &fault));
+    OK(bw_link_report_fault(fails->link, &fault));
     while (side_info(fails).epoch == epochs[0] || side_info(other).epoch == epochs[1]) {
         side_poll(fails);
         side_poll(other);
@@ -92,6 +114,7 @@ static void given_up(bw_connector *connector)
     side_memory(&alone, pd, &init);
     OK(bw_link_connect(connector, pd, &init, &alone.link));
     side_poll(&alone);
+    early(&alone);
     /* Somebody has to answer in this time. */
     OK(bw_link_time_left(alone.link, &left));
     EXPECT(left <= init.exchange_ns);
@@ -99,6 +122,10 @@ static void given_up(bw_connector *connector)
         side_poll(&alone);
     EXPECT(bw_link_get_state(alone.link) == BW_LINK_GAVE_UP);
     EXPECT(strlen(side_info(&alone).why) > 0);
+    while (alone.retired < alone.posted)
+        side_poll(&alone);
+    EXPECT(alone.last[RECEIVES].outcome == BW_OUTCOME_NOT_EXECUTED);
+    EXPECT(alone.last[RECEIVES + 1].outcome == BW_OUTCOME_NOT_EXECUTED);
     side_end(&alone);
 }
 
@@ -176,14 +203,14 @@ static void sleeps(bw_connector *connector, bw_listener *listener)
     side_end(&c);
 }
 
-/* The connector's end goes without a word: it is waited for, and no longer than was said. */
+/* The connector's end is destroyed: the listener's hears it, though it would wait for an hour. */
 static void gone(void)
 {
     bw_link_retry retry = retry_of(1);
     bw_connector *connector;
     bw_listener *listener;
 
-    retry.step_ns = 50000000;
+    retry.step_ns = 3600000000000;
     OK(bw_listener_create(device, address, 0, 1, &retry, &listener));
     OK(bw_connector_create(device, address, (uint32_t)bw_listener_port(listener), NULL, &connector));
     meet(connector, listener, &a, &b);
@@ -191,7 +218,7 @@ static void gone(void)
     side_end(&a);
     while (bw_link_get_state(b.link) < BW_LINK_CLOSED)
         side_poll(&b);
-    EXPECT(bw_link_get_state(b.link) == BW_LINK_GAVE_UP);
+    EXPECT(bw_link_get_state(b.link) == BW_LINK_PEER_CLOSED);
     side_end(&b);
     OK(bw_connector_destroy(connector));
     OK(bw_listener_destroy(listener));

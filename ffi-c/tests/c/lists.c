@@ -32,18 +32,18 @@ int main(void)
     sends[1].opcode = BW_WR_RDMA_READ;
     EXPECT(bw_post_send(a.qp, sends, 4, &bad_send) == BW_EOPCODE);
     EXPECT(bad_send == &sends[1]);
-    told(&a, 10, BW_WC_SUCCESS);
-    nothing_told(&a);
-    told(&b, 0, BW_WC_SUCCESS);
-    nothing_told(&b);
+    expect_wc(&a, 10, BW_WC_SUCCESS);
+    expect_none(&a);
+    expect_wc(&b, 0, BW_WC_SUCCESS);
+    expect_none(&b);
 
     /* Posted again from the bad one on, corrected. The last finds no receive, and is lost. */
     sends[1].opcode = BW_WR_SEND;
     OK(bw_post_send(a.qp, bad_send, 3, NULL));
     for (uint64_t n = 11; n < 14; n++)
-        told(&a, n, BW_WC_SUCCESS);
-    told(&b, 1, BW_WC_SUCCESS);
-    nothing_told(&b);
+        expect_wc(&a, n, BW_WC_SUCCESS);
+    expect_wc(&b, 1, BW_WC_SUCCESS);
+    expect_none(&b);
 
     /* Nothing is nothing. */
     OK(bw_post_send(a.qp, NULL, 0, NULL));

@@ -49,7 +49,7 @@ static void *other(void *nothing)
     EXPECT(theirs.mtu == BW_MTU_1024 && theirs.length == 4096);
     OK(bw_post_write_inline(end.qp, 1, "met", 4, theirs.addr, theirs.rkey, BW_SEND_SIGNALED));
     OK(bw_ring_sq(end.qp));
-    told(&end, 1, BW_WC_SUCCESS);
+    expect_wc(&end, 1, BW_WC_SUCCESS);
     OK(bw_tcp_barrier(conn, SOON));
     OK(bw_tcp_conn_destroy(conn));
     end_destroy(&end);

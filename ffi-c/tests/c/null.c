@@ -51,6 +51,7 @@ static void devices(void)
     NUL(bw_device_query(device, NULL));
     SIZE(bw_device_query(device, &info));
     NUL(bw_device_provider(NULL));
+    EXPECT(*bw_device_choice(NULL) == '\0');
     NUL(bw_device_resources(NULL, &resources));
     NUL(bw_device_resources(device, NULL));
     resources.size = 8;
@@ -83,9 +84,9 @@ static void memory(void)
     MADE_NONE(bw_mr, bw_mr_create(NULL, bytes, sizeof bytes, 0, &made));
     MADE_NONE(bw_mr, bw_mr_create(pd, NULL, sizeof bytes, 0, &made));
     NUL(bw_mr_create(pd, bytes, sizeof bytes, 0, NULL));
-    MADE_NONE(bw_mr, bw_mr_create_at(NULL, bytes, sizeof bytes, 0, 0, &made));
-    MADE_NONE(bw_mr, bw_mr_create_at(pd, NULL, sizeof bytes, 0, 0, &made));
-    NUL(bw_mr_create_at(pd, bytes, sizeof bytes, 0, 0, NULL));
+    MADE_NONE(bw_mr, bw_mr_create_iova(NULL, bytes, sizeof bytes, 0, 0, &made));
+    MADE_NONE(bw_mr, bw_mr_create_iova(pd, NULL, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_iova(pd, bytes, sizeof bytes, 0, 0, NULL));
     MADE_NONE(bw_mr, bw_mr_create_dmabuf(NULL, 0, 0, sizeof bytes, 0, 0, &made));
     NUL(bw_mr_create_dmabuf(pd, 0, 0, sizeof bytes, 0, 0, NULL));
     NUL(bw_mr_reregister(NULL, BW_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0));
@@ -98,9 +99,9 @@ static void memory(void)
     NUL(bw_mr_reregister(good, BW_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0));
     OK(bw_mr_destroy(good));
     NUL(bw_mr_destroy(NULL));
-    MADE_NONE(bw_mr, bw_mr_create_at(NULL, bytes, sizeof bytes, 0, 0, &made));
-    MADE_NONE(bw_mr, bw_mr_create_at(pd, NULL, sizeof bytes, 0, 0, &made));
-    NUL(bw_mr_create_at(pd, bytes, sizeof bytes, 0, 0, NULL));
+    MADE_NONE(bw_mr, bw_mr_create_iova(NULL, bytes, sizeof bytes, 0, 0, &made));
+    MADE_NONE(bw_mr, bw_mr_create_iova(pd, NULL, sizeof bytes, 0, 0, &made));
+    NUL(bw_mr_create_iova(pd, bytes, sizeof bytes, 0, 0, NULL));
     MADE_NONE(bw_mr, bw_mr_create_dmabuf(NULL, 0, 0, sizeof bytes, 0, 0, &made));
     NUL(bw_mr_create_dmabuf(pd, 0, 0, sizeof bytes, 0, 0, NULL));
     NUL(bw_region_attr_default(NULL, sizeof attr));
@@ -405,7 +406,7 @@ static void posting(void)
     NUL(bw_ring_rq(NULL));
     OK(bw_ring_sq(a.qp));
     OK(bw_ring_rq(a.qp));
-    nothing_told(&a);
+    expect_none(&a);
 }
 
 static void meeting(void)
@@ -471,8 +472,8 @@ static void events(void)
     NUL(bw_classify(&fault, NULL));
     memset(&info, 0, sizeof info);
     memset(&step, 0, sizeof step);
-    NUL(bw_async_fd(NULL));
-    NUL(bw_async_set_nonblocking(NULL, 1));
+    NUL(bw_device_async_fd(NULL));
+    NUL(bw_device_async_set_nonblocking(NULL, 1));
     MADE_NONE(bw_async_event, bw_get_async_event(NULL, &info, &made));
     MADE_NONE(bw_async_event, bw_get_async_event(device, NULL, &made));
     NUL(bw_get_async_event(device, &info, NULL));
@@ -492,13 +493,15 @@ static void links(void)
     bw_link_info info;
     bw_link_counters counters;
     bw_fault fault;
-    bw_told told;
+    bw_link_wc told;
     bw_sge sge = end_sge(&a, 0, 8);
     bw_send_wr send = send_of(1, NULL);
     bw_recv_wr receive = recv_of(1, NULL);
+    bw_qp_attr qp_attr;
     bw_link *link, *peer;
     uint64_t left_ns;
 
+    memset(&qp_attr, 0, sizeof qp_attr);
     memset(&init, 0, sizeof init);
     memset(&info, 0, sizeof info);
     memset(&counters, 0, sizeof counters);
@@ -544,8 +547,8 @@ static void links(void)
     NUL(bw_link_post_recv_one(NULL, 1, &sge));
     NUL(bw_link_post_recv_one(link, 1, NULL));
     NUL(bw_link_ring_rq(NULL));
-    NUL(bw_link_poll(NULL, &told, sizeof told, 1));
-    NUL(bw_link_poll(link, NULL, sizeof told, 1));
+    NUL(bw_link_poll(NULL, &told, 1));
+    NUL(bw_link_poll(link, NULL, 1));
     NUL(bw_link_get_state(NULL));
     NUL(bw_link_query(NULL, &info));
     NUL(bw_link_query(link, NULL));
@@ -558,15 +561,18 @@ static void links(void)
     NUL(bw_link_arm(NULL));
     NUL(bw_link_time_left(NULL, &left_ns));
     NUL(bw_link_time_left(link, NULL));
+    NUL(bw_link_query_qp(NULL, &qp_attr));
+    NUL(bw_link_query_qp(link, NULL));
+    SIZE(bw_link_query_qp(link, &qp_attr));
     NUL(bw_link_dump(NULL, NULL, NULL, 0, NULL));
     NUL(bw_link_dump(link, NULL, NULL, 64, NULL));
     NUL(bw_link_dump_failure(NULL, NULL, NULL, 0, NULL));
     NUL(bw_link_dump_failure(link, NULL, NULL, 64, NULL));
     NUL(bw_link_on_fault(NULL, NULL, NULL));
     NUL(bw_link_on_recovered(NULL, NULL, NULL));
-    NUL(bw_link_report(NULL, &fault));
-    NUL(bw_link_report(link, NULL));
-    SIZE(bw_link_report(link, &fault));
+    NUL(bw_link_report_fault(NULL, &fault));
+    NUL(bw_link_report_fault(link, NULL));
+    SIZE(bw_link_report_fault(link, &fault));
     NUL(bw_link_close(NULL, 1));
     NUL(bw_link_drain(NULL, 1, NULL, NULL, NULL));
     NUL(bw_link_destroy(NULL));
@@ -604,9 +610,9 @@ static void links(void)
     OK(bw_connector_destroy(connector));
     NUL(bw_listener_destroy(NULL));
     OK(bw_listener_destroy(host));
-    NUL(bw_set_event_hook(NULL, NULL, NULL));
-    NUL(bw_dispatch_async_event(NULL, NULL));
-    NUL(bw_dispatch_async_event(device, NULL));
+    NUL(bw_device_set_event_hook(NULL, NULL, NULL));
+    NUL(bw_device_dispatch_async_event(NULL, NULL));
+    NUL(bw_device_dispatch_async_event(device, NULL));
 }
 
 static void managed(void)
@@ -670,16 +676,16 @@ static void managed(void)
     NUL(bw_cm_reject(id, NULL, 1));
     NUL(bw_cm_disconnect(NULL, a.qp));
     NUL(bw_cm_disconnect(id, NULL));
-    NUL(bw_cm_put_qp(NULL, a.qp));
-    NUL(bw_cm_put_qp(id, NULL));
-    NUL(bw_cm_take_qp(NULL, a.qp));
-    NUL(bw_cm_take_qp(id, NULL));
+    NUL(bw_cm_attach_qp(NULL, a.qp));
+    NUL(bw_cm_attach_qp(id, NULL));
+    NUL(bw_cm_detach_qp(NULL, a.qp));
+    NUL(bw_cm_detach_qp(id, NULL));
     NUL(bw_cm_start_qp(NULL, a.qp));
     NUL(bw_cm_start_qp(id, NULL));
     NUL(bw_cm_lookup(NULL, NULL, 0));
     NUL(bw_cm_lookup(id, NULL, 1));
-    NUL(bw_cm_answer(NULL, a.qp, NULL, 0));
-    NUL(bw_cm_answer(id, NULL, NULL, 0));
+    NUL(bw_cm_reply(NULL, a.qp, NULL, 0));
+    NUL(bw_cm_reply(id, NULL, NULL, 0));
     NUL(bw_cm_join(NULL, "239.1.2.3", 0));
     NUL(bw_cm_join(id, NULL, 0));
     NUL(bw_cm_leave(NULL, "239.1.2.3"));

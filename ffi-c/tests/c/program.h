@@ -140,7 +140,7 @@ static inline bw_recv_wr recv_of(uint64_t wr_id, const bw_sge *sge)
 }
 
 /* The next completion, which has to be there: an inline device is done when the post returns. */
-static inline bw_wc told(struct end *end, uint64_t wr_id, uint32_t status)
+static inline bw_wc expect_wc(struct end *end, uint64_t wr_id, uint32_t status)
 {
     bw_wc wc;
 
@@ -149,7 +149,7 @@ static inline bw_wc told(struct end *end, uint64_t wr_id, uint32_t status)
     return wc;
 }
 
-static inline void nothing_told(struct end *end)
+static inline void expect_none(struct end *end)
 {
     bw_wc wc;
 

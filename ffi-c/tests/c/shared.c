@@ -54,15 +54,15 @@ int main(void)
     bw_send_wr send = send_of(1, &data);
     send.remote_srqn = info.srq_num;
     OK(bw_post_send(initiator.qp, &send, 1, NULL));
-    told(&initiator, 1, BW_WC_SUCCESS);
-    bw_wc wc = told(&arrivals, 100, BW_WC_SUCCESS);
+    expect_wc(&initiator, 1, BW_WC_SUCCESS);
+    bw_wc wc = expect_wc(&arrivals, 100, BW_WC_SUCCESS);
     EXPECT(wc.byte_len == 12 && memcmp(end_bytes(&here, 0), "to the queue", 12) == 0);
 
     /* A queue that there is not: refused, and the initiator is told so. */
     OK(bw_srq_destroy(srq, NULL, NULL));
     send.wr_id = 2;
     OK(bw_post_send(initiator.qp, &send, 1, NULL));
-    told(&initiator, 2, BW_WC_REM_INV_REQ_ERR);
+    expect_wc(&initiator, 2, BW_WC_REM_INV_REQ_ERR);
 
     /* A window of type 1, on memory that allows it. */
     struct end peer = end_create(device, pd, BW_QPT_RC, NULL, NULL);
@@ -87,17 +87,17 @@ int main(void)
     part.access = BW_ACCESS_REMOTE_WRITE;
     OK(bw_mw_create(pd, BW_MW_TYPE_1, &window));
     OK(bw_mw_bind(here.qp, window, 3, &part, BW_SEND_SIGNALED));
-    told(&here, 3, BW_WC_SUCCESS);
+    expect_wc(&here, 3, BW_WC_SUCCESS);
     OK(bw_post_write_inline(peer.qp, 4, "through it", 10, part.addr, bw_mw_rkey(window),
                             BW_SEND_SIGNALED));
     OK(bw_ring_sq(peer.qp));
-    told(&peer, 4, BW_WC_SUCCESS);
+    expect_wc(&peer, 4, BW_WC_SUCCESS);
     EXPECT(memcmp((const char *)(uintptr_t)part.addr, "through it", 10) == 0);
     uint32_t gone = bw_mw_rkey(window);
     OK(bw_mw_destroy(window));
     OK(bw_post_write_inline(peer.qp, 5, "too late", 8, part.addr, gone, BW_SEND_SIGNALED));
     OK(bw_ring_sq(peer.qp));
-    told(&peer, 5, BW_WC_REM_ACCESS_ERR);
+    expect_wc(&peer, 5, BW_WC_REM_ACCESS_ERR);
 
     /* A shared queue tells at its end what nobody took. */
     uint64_t sum = 0;

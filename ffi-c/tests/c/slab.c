@@ -89,7 +89,7 @@ static void used_by_requests(bw_device *device, bw_pd *pd)
     sge.lkey = from.lkey;
     OK(bw_post_write(a.qp, 1, &sge, b.memory.addr, b.memory.rkey, BW_SEND_SIGNALED));
     OK(bw_ring_sq(a.qp));
-    told(&a, 1, BW_WC_SUCCESS);
+    expect_wc(&a, 1, BW_WC_SUCCESS);
     OK(bw_slab_return(slab, &from));
     EXPECT(strcmp(end_bytes(&b, 0), "out of a block") == 0);
 
@@ -101,8 +101,8 @@ static void used_by_requests(bw_device *device, bw_pd *pd)
     OK(bw_ring_rq(a.qp));
     OK(bw_post_send_one(b.qp, 3, &sge, BW_SEND_SIGNALED));
     OK(bw_ring_sq(b.qp));
-    told(&b, 3, BW_WC_SUCCESS);
-    told(&a, 2, BW_WC_SUCCESS);
+    expect_wc(&b, 3, BW_WC_SUCCESS);
+    expect_wc(&a, 2, BW_WC_SUCCESS);
     EXPECT(strcmp(bytes_of(&to), "out of a block") == 0);
     OK(bw_slab_return(slab, &to));
     end_destroy(&a);

@@ -70,7 +70,7 @@ int main(void)
     EXPECT(bw_ack_cq_events(channel, number, 3) == BW_EINVAL);
     OK(bw_ack_cq_events(channel, number, 2));
     for (uint64_t n = 0; n < 4; n++)
-        told(&b, n, BW_WC_SUCCESS);
+        expect_wc(&b, n, BW_WC_SUCCESS);
     EXPECT(bw_comp_channel_destroy(channel) == BW_EBUSY);
     end_destroy(&a);
     end_destroy(&b);

@@ -65,7 +65,7 @@ fn reset_by_modify_names_the_call_for_it(p: &Provider) {
     let (mut a, _b) = p.pair();
     let error = a.qp.modify(&QpAttr::default(), M::STATE).unwrap_err();
     assert!(matches!(error, Error::ResetByModify), "{error}");
-    assert!(error.to_string().contains("Qp::reset"), "{error}");
+    assert!(error.to_string().contains("use the reset call"), "{error}");
     assert_eq!(a.qp.state(), Rts);
 }
 

@@ -311,23 +311,23 @@ fn a_batch_leaves_room_for_what_is_posted_meanwhile(p: &Provider) {
     let (mut a, b) = p.pair();
     let remote = b.region.remote(0);
     let (mut posted, mut told) = (0, 0);
-    let mut post = |sq: &mut QpSendQueue<Rc>| {
+    let mut post = |sq: &mut QpSendQueue<'_, Rc>| {
         let bytes = Inline(&[1; 8]);
         // SAFETY: inline.
         let result = unsafe { sq.post(posted, (), RdmaWrite { remote }, bytes, SIGNALED) };
         posted += u64::from(result.is_ok());
         result
     };
-    while post(a.qp.sq()).is_ok() {}
+    while post(&mut a.qp.sq()).is_ok() {}
     a.qp.sq().ring();
     until("everything to be told", || {
-        let sq = a.qp.sq();
+        let mut sq = a.qp.sq();
         a.cq.poll(100, |completion| {
             assert!(completion.result.is_ok(), "{completion:?}");
             assert_eq!(completion.wr_id, told);
             told += 1;
             if told <= ALL {
-                post(sq).expect("the room of what is told");
+                post(&mut sq).expect("the room of what is told");
                 sq.ring();
             }
         });

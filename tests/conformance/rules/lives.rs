@@ -280,9 +280,9 @@ fn sqd_drains_what_was_started(p: &Provider) {
     for wr_id in 70..73 {
         b.receive(wr_id, &[]);
     }
-    device.advance(step);
+    device.as_soft().unwrap().advance(step);
     told(&mut a, 1, WcStatus::Success);
-    device.advance(step * 10);
+    device.as_soft().unwrap().advance(step * 10);
     a.nothing();
     assert_eq!(a.qp.state(), QpState::Sqd);
     go_to(&mut a, QpState::Rts);
@@ -294,10 +294,10 @@ fn sqd_says_that_it_is_draining(p: &Provider) {
     let (device, a, mut b) = draining(p, 7);
     let step = rnr_timer(CODE).unwrap();
     assert!(a.qp.query().sq_draining);
-    device.advance(step * 10);
+    device.as_soft().unwrap().advance(step * 10);
     assert!(a.qp.query().sq_draining);
     b.receive(70, &[]);
-    device.advance(step);
+    device.as_soft().unwrap().advance(step);
     assert!(!a.qp.query().sq_draining);
 }
 
@@ -312,13 +312,16 @@ fn sqd_to_rts_waits_for_the_drain(p: &Provider) {
         other => panic!("{other:?}"),
     }
     b.receive(70, &[]);
-    device.advance(rnr_timer(CODE).unwrap());
+    device.as_soft().unwrap().advance(rnr_timer(CODE).unwrap());
     go_to(&mut a, QpState::Rts);
 }
 
 fn sqd_gives_up_what_was_started(p: &Provider) {
     let (device, mut a, _b) = draining(p, 2);
-    device.advance(rnr_timer(CODE).unwrap() * 2);
+    device
+        .as_soft()
+        .unwrap()
+        .advance(rnr_timer(CODE).unwrap() * 2);
     told(&mut a, 1, WcStatus::RnrRetryExcErr);
     told(&mut a, 2, WcStatus::WrFlushErr);
     told(&mut a, 3, WcStatus::WrFlushErr);

@@ -377,8 +377,7 @@ fn a_queue_pair_talks_both_ways(p: &Provider) {
 }
 
 fn blocks_go_out_and_come_back(p: &Provider) {
-    use bellwire::memory::Mapping;
-    use bellwire::{ClassLayout, Region, Slab};
+    use bellwire::ClassLayout;
 
     let device = p.device();
     let pd = device.alloc_pd();
@@ -386,10 +385,7 @@ fn blocks_go_out_and_come_back(p: &Provider) {
         size: 4096,
         count: 2,
     }];
-    let mapping = Mapping::anonymous(Slab::bytes(&layout).unwrap())
-        .build()
-        .unwrap();
-    let slab = Slab::new(Region::new(&pd, mapping, ALL).unwrap(), &layout).unwrap();
+    let slab = slab(&pd, &layout);
     let (mut a, mut b) = (
         End::new(&pd, p.quiet, &QpInit::default()),
         End::new(&pd, p.quiet, &QpInit::default()),

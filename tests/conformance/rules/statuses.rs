@@ -327,7 +327,7 @@ fn judge(p: &Provider, status: WcStatus, cause: &Cause, on_demand: bool) {
 /// The next request fails with this status.
 fn fail_next(device: &Device, status: WcStatus) {
     let script = Script::default().with(Trigger::Entry(1), Fault::Status(status));
-    device.inject(&script).unwrap();
+    device.as_soft().unwrap().inject(&script).unwrap();
 }
 
 /// A queue pair of any service, in RESET.

@@ -51,9 +51,9 @@ const NS: Duration = Duration::from_nanos(1);
 /// Asserts that the end's next outcome comes `after` from now, and not a nanosecond earlier.
 fn after(device: &Device, end: &mut End, after: Duration, expected: (u64, WcStatus)) {
     end.nothing();
-    assert!(device.advance(after - NS));
+    assert!(device.as_soft().unwrap().advance(after - NS));
     end.nothing();
-    assert!(device.advance(NS));
+    assert!(device.as_soft().unwrap().advance(NS));
     assert_eq!(end.outcome(), expected);
 }
 
@@ -173,7 +173,10 @@ fn waiting(p: &Provider, write: bool) -> (Device, End, End) {
     }
     let remote = b.region.remote(8);
     a.go(2, RdmaWrite { remote }, NoPayload);
-    device.advance(rnr_timer(14).unwrap() * 100_000);
+    device
+        .as_soft()
+        .unwrap()
+        .advance(rnr_timer(14).unwrap() * 100_000);
     a.nothing();
     (device, a, b)
 }
@@ -217,7 +220,7 @@ fn rnr_retries_start_anew_for_the_next_request(p: &Provider) {
     let step = rnr_timer(14).unwrap();
     for wr_id in 0..10 {
         a.go(wr_id, Send {}, NoPayload);
-        device.advance(step * 3 - NS);
+        device.as_soft().unwrap().advance(step * 3 - NS);
         a.nothing();
         b.receive(70, &[]);
         after(&device, &mut a, NS, (wr_id, WcStatus::Success));
@@ -227,7 +230,7 @@ fn rnr_retries_start_anew_for_the_next_request(p: &Provider) {
     a.post(1, Send {}, NoPayload, SIGNALED).unwrap();
     a.post(2, Send {}, NoPayload, SIGNALED).unwrap();
     a.qp.sq().ring();
-    device.advance(step * 3 - NS);
+    device.as_soft().unwrap().advance(step * 3 - NS);
     b.receive(70, &[]);
     after(&device, &mut a, NS, (1, WcStatus::Success));
     after(&device, &mut a, step * 3, (2, WcStatus::RnrRetryExcErr));
@@ -262,7 +265,10 @@ fn timeout_0_waits_for_ever(p: &Provider) {
     let device = p.virtual_device();
     let mut a = alone(p, &device, &attr);
     a.go(1, Send {}, NoPayload);
-    device.advance(Duration::from_secs(1 << 30));
+    device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_secs(1 << 30));
     a.nothing();
     a.qp.to_error().unwrap();
     told(&mut a, 1, WcStatus::WrFlushErr);
@@ -288,7 +294,7 @@ fn every_operation_waits_for_a_peer_that_is_late(p: &Provider) {
             3 => a.go(1, AtomicFetchAndAdd { remote, add: 1 }, here),
             _ => a.go(1, RdmaRead { remote }, NoPayload),
         }
-        device.advance(timeout_of(10) * 5);
+        device.as_soft().unwrap().advance(timeout_of(10) * 5);
         a.nothing();
         b.qp.connect(&a.qp.endpoint(), &attr).unwrap();
         after(&device, &mut a, timeout_of(10), (1, WcStatus::Success));
@@ -304,7 +310,10 @@ fn a_wait_goes_from_no_receive_to_no_answer(p: &Provider) {
     };
     let (device, mut a, b) = p.virtual_pair(&attr);
     a.go(1, Send {}, NoPayload);
-    device.advance(rnr_timer(20).unwrap() / 2);
+    device
+        .as_soft()
+        .unwrap()
+        .advance(rnr_timer(20).unwrap() / 2);
     drop(b);
     let total = rnr_timer(20).unwrap() / 2 + timeout_of(14) * 3;
     after(&device, &mut a, total, (1, WcStatus::RetryExcErr));
@@ -334,7 +343,10 @@ fn those_that_wait_go_on_in_the_order_of_their_times(p: &Provider) {
         qps.push(qp);
     }
     nothing(&mut cq, p.quiet);
-    device.advance(Duration::from_secs(100_000));
+    device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_secs(100_000));
     let order: Vec<u64> = codes.iter().map(|_| wait(&mut cq).wr_id).collect();
     assert_eq!(order, [7, 4, 5, 3, 1, 2, 0, 6]);
 }

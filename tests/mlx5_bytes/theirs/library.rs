@@ -3,7 +3,7 @@
 use super::made;
 use crate::Check;
 use bellwire::state::AhAttr;
-use rdma_sys::*;
+use bellwire_sys::ibverbs::*;
 use std::ffi::{CStr, c_int};
 use std::ptr::{NonNull, null_mut};
 
@@ -19,6 +19,7 @@ pub struct Library {
 impl Library {
     /// Opens the device of this name.
     pub fn open(name: &str, addresses: &[AhAttr], windows: usize) -> Check<Self> {
+        bellwire_sys::load()?;
         // SAFETY: the list is there until it is freed, which it never is; the calls are libibverbs'.
         unsafe {
             let list = ibv_get_device_list(null_mut());
@@ -41,7 +42,7 @@ impl Library {
             let mr = made("ibv_reg_mr", mr)?;
             let window = |_| {
                 let made_one = ibv_alloc_mw(pd.as_ptr(), ibv_mw_type::IBV_MW_TYPE_2);
-                made("ibv_alloc_mw", made_one.unwrap_or(null_mut()))
+                made("ibv_alloc_mw", made_one)
             };
             let handle = |attr: &AhAttr| {
                 let mut attr = address(attr);

@@ -11,9 +11,9 @@ pub use poll::{Polled, UNSET, Wc};
 use crate::Check;
 use crate::request::{Arena, Op, Request};
 use bellwire::wr::{QpType, SendFlags, Sge};
-use rdma_sys::*;
+use bellwire_sys::ibverbs::*;
 use std::ffi::{c_int, c_void};
-use std::mem::{offset_of, zeroed};
+use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 
 /// How libmlx5 is called.
@@ -37,6 +37,7 @@ pub struct Shape {
     pub cqes: u32,
 }
 
+/// What a call made that has an error number in errno, or null.
 fn made<T>(what: &str, object: *mut T) -> Check<NonNull<T>> {
     let error = std::io::Error::last_os_error();
     NonNull::new(object).ok_or_else(|| format!("{what}: {error}").into())
@@ -47,16 +48,6 @@ fn done(what: &str, answer: c_int) -> Check {
         0 => Ok(()),
         error => Err(format!("{what}: {error}").into()),
     }
-}
-
-/// A call of the table in front of the context, which `rdma-sys` does not find. In an unsafe block: the
-/// context is open, and the last part of a table, for libibverbs is no older than that.
-macro_rules! newer {
-    ($context:expr, $verb:ident) => {{
-        let offset = offset_of!(verbs_context, context);
-        let table: *mut verbs_context = $context.as_ptr().byte_sub(offset).cast();
-        (*table).$verb.ok_or(concat!("no ", stringify!($verb)))?
-    }};
 }
 
 /// A queue pair and its queues.
@@ -126,7 +117,7 @@ impl<'l> Theirs<'l> {
                         | F::IBV_WC_EX_WITH_DLID_PATH_BITS)
                         .0
                         .into();
-                    newer!(context, create_cq_ex)(context.as_ptr(), &raw mut attr).cast()
+                    create_cq_ex(context, &mut attr)?.as_ptr().cast()
                 }
             };
             let cq = made("create a completion queue", cq)?;
@@ -161,11 +152,10 @@ impl<'l> Theirs<'l> {
                 attr.comp_mask |= ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
                 attr.send_ops_flags = operations(transport);
             }
-            let qp = newer!(context, create_qp_ex)(context.as_ptr(), &raw mut attr);
             let theirs = Self {
                 library,
                 way,
-                qp: made("ibv_create_qp_ex", qp)?,
+                qp: create_qp_ex(context, &mut attr)?,
                 cq,
                 srq,
             };

@@ -128,10 +128,11 @@ impl Theirs<'_> {
     }
 
     fn wr(&self, requests: &[Request], arena: &Arena) -> Check {
+        let to_extended = ibv_qp_to_qp_ex()?;
         // SAFETY: an extended queue pair; requests that it has, between start and completion; nothing is
         // executed.
         unsafe {
-            let qp = ibv_qp_to_qp_ex(self.qp.as_ptr());
+            let qp = to_extended(self.qp.as_ptr());
             ibv_wr_start(qp);
             for request in requests {
                 (*qp).wr_id = request.wr_id;

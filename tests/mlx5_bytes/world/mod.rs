@@ -16,7 +16,7 @@ use crate::theirs::{Library, Shape, Theirs, Way};
 use crate::told::{self, Case};
 use bellwire::cqe::{Cqe64, CqeFormat};
 use bellwire::queue::PostError;
-use bellwire::{Cq, Pd, Qp, QpInit, SendDoorbell, Srq, SrqInit};
+use bellwire::{Cq, Pd, Qp, QpInit, Srq, SrqInit};
 use bellwire_tests::fixture::Random;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -217,7 +217,7 @@ impl<'g, T: Compared> World<'g, T> {
                 return Err(format!("{shape:?}: of other sizes, {ours:?} {other:?}").into());
             }
         }
-        let shares = matches!(qp.sq().doorbell(), SendDoorbell::Mlx5Shared(_));
+        let shares = qp.sq().shares_register();
         same("a shared register", shares, !ground.crowd.is_empty())?;
         tally.world(&shape, shares);
         Ok(Self {

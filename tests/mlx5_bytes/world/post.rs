@@ -25,7 +25,7 @@ impl<T: Compared> World<'_, T> {
         self.sides[OURS].sends.blank_registers();
         for _ in 0..wanted.min(free) {
             let request = Request::random(&mut self.random, &self.limits, arena);
-            match T::post(self.qp.sq(), &request, arena, named) {
+            match T::post(&mut self.qp.sq(), &request, arena, named) {
                 Ok(()) => requests.push(request),
                 Err(PostError::QueueFull) => break,
                 Err(error) => return Err(format!("{request:?} is refused: {error}").into()),

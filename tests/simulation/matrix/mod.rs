@@ -11,7 +11,7 @@ use super::world::World;
 use bellwire::event::{Element, ElementKind, EventType};
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::{self, CmEvent, Recovery, WorkQueue, classify};
-use bellwire::recovery::{LinkEnd, LinkState};
+use bellwire::link::{LinkEnd, LinkState};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wr::{QpType, SendFlags, WcStatus, WrOpcode};
 use bellwire_tests::fixture::SIGNALED;

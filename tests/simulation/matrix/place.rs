@@ -18,7 +18,7 @@ pub enum Place {
 }
 
 const SOFT: &str = "# Fault matrix\n\n\
-         Every fault that the software HCA can be made to have, met by two [links](../hw/src/recovery/mod.rs) \
+         Every fault that the software HCA can be made to have, met by two [links](../hw/bellwire/src/link/mod.rs) \
          with traffic both ways. Written by `cargo xtask faults`; a test holds it to what happens.\n\n\
          Six requests are posted at once, and the fault befalls the third: a SEND, a WRITE, a READ or \
          an atomic. Told is what became of it, and of a SEND, a WRITE and a READ behind it where the \

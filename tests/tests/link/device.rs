@@ -12,9 +12,9 @@ use bellwire::event::EventType;
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
 use bellwire::fault::plan::Limits;
-use bellwire::recovery::{LinkInit, pair};
+use bellwire::link::{LinkInit, pair};
 use bellwire::wqe::Send;
-use bellwire::{ConnectAttr, Device};
+use bellwire::{ConnectAttr, Device, PathAttr};
 use std::time::Duration;
 
 fn device() -> Device {
@@ -59,7 +59,7 @@ fn queue_pairs_are_reset_and_traffic_flows_again() {
         for wr_id in 0..3 {
             a.go(100 * round + wr_id, Send {}, Replay::IfSafe);
         }
-        a.link.report(Fault::Peer);
+        a.link.report(Fault::PeerRecovery);
         until(&mut a, &mut b, |a, b| {
             ready(a, b) && a.link.epoch() > epoch && b.log.len() == heard + 3
         });
@@ -122,7 +122,7 @@ fn a_completion_queue_that_overruns_is_rebuilt() {
 fn a_message_wakes_through_recoveries() {
     let (mut a, mut b) = ends(
         LinkInit {
-            sleeps: true,
+            waitable: true,
             ..patient()
         },
         16,
@@ -139,5 +139,51 @@ fn a_message_wakes_through_recoveries() {
         b.link.report(Fault::Event(EventType::CqErr));
         until(&mut a, &mut b, |a, b| ready(a, b) && b.link.epoch() > epoch);
         assert_ne!(b.link.cqn(), cqn);
+    }
+}
+
+/// How packets go to the peer is read back from the device, of each connection.
+#[test]
+#[ignore = "on a device: cargo xtask test vm uverbs"]
+fn paths_are_read_back() {
+    let path = PathAttr {
+        sl: 3,
+        traffic_class: 104,
+        flow_label: 0xa_bcde,
+        hop_limit: 9,
+        ..PathAttr::default()
+    };
+    let (mut a, mut b) = ends(
+        LinkInit {
+            connect: ConnectAttr {
+                path,
+                ..ConnectAttr::default()
+            },
+            ..patient()
+        },
+        16,
+    );
+    // rxe keeps no service level, and of RoCE Linux takes the hop limit from the route.
+    let is_rxe = device().name().starts_with("rxe");
+    let (sl, hop_limit) = if is_rxe { (0, 64) } else { (3, 9) };
+    for epoch in 1..3 {
+        until(&mut a, &mut b, |a, b| {
+            ready(a, b) && [a, b].iter().all(|end| end.link.epoch() == epoch)
+        });
+        for end in [&a, &b] {
+            let attr = end.link.qp_attr().expect("a queue pair");
+            let (way, grh) = (attr.ah_attr, attr.ah_attr.grh);
+            assert!(way.is_global);
+            assert_eq!(
+                (way.sl, grh.traffic_class, grh.flow_label, grh.hop_limit),
+                (sl, path.traffic_class, path.flow_label, hop_limit)
+            );
+            assert_eq!(attr.pkey_index, 0);
+        }
+        a.go(epoch, Send {}, Replay::Surface);
+        until(&mut a, &mut b, |a, b| {
+            (u64::from(a.told()), b.log.len() as u64) == (epoch, epoch)
+        });
+        b.link.report(Fault::PeerRecovery);
     }
 }

@@ -3,13 +3,15 @@
 use crate::world::{End as Side, World, init};
 use bellwire::connect::{Message, RecoveryInfo};
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
-use bellwire::fault::plan::{End, Limits, Why};
-use bellwire::recovery::{Exchange, LinkEnd, LinkError, LinkInit, LinkState, LocalExchange, pair};
+use bellwire::fault::plan::{End, EndReason, Limits};
+use bellwire::link::{Exchange, LinkEnd, LinkError, LinkInit, LinkState, LocalExchange, pair};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::{SendFlags, WcStatus};
 use bellwire_tests::fixture::virtual_device;
 use std::time::Duration;
+
+const POLLED_EVERY: Duration = Duration::from_millis(10);
 
 /// Polls one end, and moves the clock on, until it has ended.
 fn ended(world: &mut World, end: fn(&mut World) -> &mut Side) -> LinkEnd {
@@ -19,7 +21,7 @@ fn ended(world: &mut World, end: fn(&mut World) -> &mut Side) -> LinkEnd {
             while end(world).poll() != 0 {}
             return why;
         }
-        world.device.advance(Duration::from_millis(10));
+        world.device.as_soft().unwrap().advance(POLLED_EVERY);
     }
     panic!("no end");
 }
@@ -34,12 +36,19 @@ fn the_device_breaks() {
         .a
         .stage(11, Send {}, SendFlags::empty(), Replay::Anyway);
     let script = Script::default().with(Trigger::After(Duration::ZERO), Fault::DeviceFatal);
-    world.device.inject(&script).unwrap();
-    world.device.advance(Duration::from_nanos(1));
+    world.device.as_soft().unwrap().inject(&script).unwrap();
+    world
+        .device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_nanos(1));
     world.settle();
     for state in world.states() {
         assert!(
-            matches!(state, LinkState::Ended(LinkEnd::GaveUp(Why::Fault(_)))),
+            matches!(
+                state,
+                LinkState::Ended(LinkEnd::GaveUp(EndReason::Fault(_)))
+            ),
             "{state:?}"
         );
     }
@@ -78,7 +87,7 @@ fn the_peer_goes() {
         Side::new(&pd, init(), gone),
     ));
     let end = ended(&mut world, |world| &mut world.a);
-    assert_eq!(end, LinkEnd::GaveUp(Why::PeerClosed));
+    assert_eq!(end, LinkEnd::GaveUp(EndReason::PeerClosed));
     assert_eq!(
         world.a.sends(),
         [(10, Outcome::Done), (11, Outcome::NotExecuted)]
@@ -108,14 +117,88 @@ fn a_peer_that_never_comes_back() {
             Trigger::After(Duration::from_micros(1)),
             Fault::QpFatal(qpn),
         );
-    world.device.inject(&script).unwrap();
+    world.device.as_soft().unwrap().inject(&script).unwrap();
     world.a.go(10, RdmaWrite { remote }, Replay::IfSafe);
     world.a.go(11, Send {}, Replay::IfSafe);
-    world.device.advance(Duration::from_micros(2));
+    world
+        .device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_micros(2));
     let end = ended(&mut world, |world| &mut world.a);
-    assert!(matches!(end, LinkEnd::GaveUp(Why::TimedOut(_))), "{end:?}");
+    assert!(
+        matches!(end, LinkEnd::GaveUp(EndReason::TimedOut(_))),
+        "{end:?}"
+    );
     let doubt = Outcome::InDoubt(Doubt::PeerGone);
     assert_eq!(world.a.sends(), [(10, doubt), (11, doubt)]);
+    world.all_told([0, 0]);
+}
+
+/// As [`a_peer_that_never_comes_back`], or a port that does not, with the limits that links have if nobody
+/// sets them: everything is told within the bound, and that is 20 s.
+#[test]
+fn whoever_waits_is_told_within_the_bound() {
+    let bound = Limits::default().max_duration();
+    assert_eq!(bound, Duration::from_secs(20));
+    for port_down in [false, true] {
+        let mut world = World::new();
+        world.a.receive(0..3);
+        let remote = world.b.memory();
+        world.a.go(10, RdmaWrite { remote }, Replay::IfSafe);
+        let fault = match port_down {
+            false => bellwire::event::EventType::QpFatal,
+            true => bellwire::event::EventType::PortErr,
+        };
+        let down = Script::default().with(Trigger::After(Duration::ZERO), Fault::PortDown);
+        if port_down {
+            world.device.as_soft().unwrap().inject(&down).unwrap();
+        }
+        let (send, took) = std::sync::mpsc::channel();
+        (world.a.link).on_recovered(move |report| send.send(report.took).unwrap());
+        world.a.link.report(bellwire::fault::Fault::Event(fault));
+        let end = ended(&mut world, |world| &mut world.a);
+        assert!(
+            matches!(end, LinkEnd::GaveUp(EndReason::TimedOut(_))),
+            "{end:?}"
+        );
+        let took = took.recv().unwrap();
+        assert!(took <= bound + POLLED_EVERY, "{took:?}");
+        assert_eq!((world.a.told(), world.a.slab.outstanding()), (4, 0));
+    }
+}
+
+/// Every connection fails before a SEND finds its receive: it is told when it has been posted again for as
+/// long as a recovery may take, and not posted for ever.
+#[test]
+fn what_is_posted_again_has_its_end() {
+    let mut world = World::with(&LinkInit {
+        connect: bellwire::ConnectAttr {
+            // Without an end.
+            rnr_retry: 7,
+            ..init().connect
+        },
+        ..init()
+    });
+    world.a.go(10, Send {}, Replay::IfSafe);
+    let limit = Limits::default().recovery.as_secs();
+    let mut seconds = 0;
+    let qp_fatal = bellwire::fault::Fault::Event(bellwire::event::EventType::QpFatal);
+    while world.a.sends().is_empty() {
+        world
+            .device
+            .as_soft()
+            .unwrap()
+            .advance(Duration::from_secs(1));
+        world.a.link.report(qp_fatal);
+        world.settle();
+        assert_eq!(world.states(), [LinkState::Ready; 2]);
+        seconds += 1;
+        assert!(seconds < 2 * limit, "posted again after {seconds} s");
+    }
+    assert_eq!(world.a.sends(), [(10, Outcome::NotExecuted)]);
+    assert!(seconds >= limit, "{seconds}");
+    world.talk();
     world.all_told([0, 0]);
 }
 
@@ -139,7 +222,10 @@ fn alone() -> (World, LocalExchange) {
 fn a_peer_that_never_came() {
     let (mut world, _silent) = alone();
     let end = ended(&mut world, |world| &mut world.a);
-    assert!(matches!(end, LinkEnd::GaveUp(Why::TimedOut(_))), "{end:?}");
+    assert!(
+        matches!(end, LinkEnd::GaveUp(EndReason::TimedOut(_))),
+        "{end:?}"
+    );
     world.all_told([0, 0]);
 }
 
@@ -164,7 +250,7 @@ fn hears(messages: &[Vec<u8>]) -> (World, LinkEnd) {
 #[test]
 fn garbage_ends_the_link() {
     let (world, end) = hears(&[b"GET / HTTP/1.1\r\n\r\n".to_vec()]);
-    assert_eq!(end, LinkEnd::GaveUp(Why::PeerLost));
+    assert_eq!(end, LinkEnd::GaveUp(EndReason::PeerLost));
     let error = world.a.link.exchange_error().unwrap().to_string();
     assert!(error.contains("speaks another protocol"), "{error}");
 }
@@ -188,8 +274,8 @@ fn a_peer_that_lies_gets_nowhere() {
             exact: epoch % 2 == 0,
         };
         [
-            Message::Info(info).to_bytes(),
-            Message::Ready { epoch }.to_bytes(),
+            Message::Info(info).to_bytes().to_vec(),
+            Message::Ready { epoch }.to_bytes().to_vec(),
         ]
     });
     let (_, end) = hears(&lies.collect::<Vec<_>>());
@@ -216,14 +302,14 @@ fn drain() {
     assert_eq!(world.a.state(), LinkState::Ended(LinkEnd::Closed));
     let not = Outcome::NotExecuted;
     assert_eq!(told, [(11, Outcome::Done), (0, not), (1, not), (2, not)]);
-    assert_eq!((drained.told, drained.retired), (4, 6));
+    assert_eq!((drained.reported, drained.retired), (4, 6));
     let counters = world.a.link.counters().unwrap();
     assert_eq!((counters.not_executed, counters.recv_not_executed), (0, 3));
     assert_eq!(world.a.slab.outstanding(), 0);
     world.settle();
     assert_eq!(
         world.b.state(),
-        LinkState::Ended(LinkEnd::GaveUp(Why::PeerClosed))
+        LinkState::Ended(LinkEnd::GaveUp(EndReason::PeerClosed))
     );
     let words: Vec<_> = world.b.received().iter().map(|&(.., word)| word).collect();
     assert_eq!(words, [10, 11, 12]);
@@ -265,7 +351,7 @@ fn a_drain_recovers_first() {
     world.b.receive(0..3);
     world.a.go(10, Send {}, Replay::Surface);
     let script = Script::default().with(Trigger::Entry(1), Fault::Status(WcStatus::LocQpOpErr));
-    world.device.inject(&script).unwrap();
+    world.device.as_soft().unwrap().inject(&script).unwrap();
     world.a.go(11, Send {}, Replay::Surface);
     world.a.go(12, Send {}, Replay::IfSafe);
     world.a.link.close(Duration::from_secs(1));
@@ -315,9 +401,9 @@ fn a_peer_that_closes_and_one_that_is_lost() {
         }
         drop(peer);
         let why = if orderly {
-            Why::PeerClosed
+            EndReason::PeerClosed
         } else {
-            Why::PeerLost
+            EndReason::PeerLost
         };
         assert_eq!(
             ended(&mut world, |world| &mut world.a),

@@ -2,7 +2,7 @@
 
 use crate::world::{World, init};
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::{LinkState, RecoveryReport};
+use bellwire::link::{LinkState, RecoveryReport};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::SendFlags;
@@ -15,8 +15,17 @@ fn at_once(fault: Fault) -> Script {
 
 /// Lets a fault strike now.
 fn strike(world: &World, fault: Fault) {
-    world.device.inject(&at_once(fault)).unwrap();
-    world.device.advance(Duration::from_nanos(1));
+    world
+        .device
+        .as_soft()
+        .unwrap()
+        .inject(&at_once(fault))
+        .unwrap();
+    world
+        .device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_nanos(1));
 }
 
 #[test]
@@ -53,7 +62,7 @@ fn qp_fatal() {
     assert_eq!(world.states(), [LinkState::Ready; 2]);
     assert_eq!((world.a.link.epoch(), world.b.link.epoch()), (2, 2));
     let report = reports.try_recv().unwrap();
-    assert_eq!((report.epoch, report.surfaced), (2, 0));
+    assert_eq!((report.epoch, report.reported), (2, 0));
 
     world.b.go(7, Send {}, Replay::Surface);
     world.a.go(8, Send {}, Replay::Surface);
@@ -184,8 +193,12 @@ fn every_fault_of_queues() {
                     script = script.with(Trigger::After(Duration::ZERO), fault);
                 }
             }
-            world.device.inject(&script).unwrap();
-            world.device.advance(Duration::from_nanos(1));
+            world.device.as_soft().unwrap().inject(&script).unwrap();
+            world
+                .device
+                .as_soft()
+                .unwrap()
+                .advance(Duration::from_nanos(1));
             world.settle();
             assert_eq!(world.states(), [LinkState::Ready; 2], "{name} at {ends:?}");
             // The program rings what it staged, or the recovery did.
@@ -212,7 +225,7 @@ fn every_status() {
         let mut world = World::new();
         world.b.receive(0..4);
         let script = Script::default().with(Trigger::Entry(2), Fault::Status(status));
-        world.device.inject(&script).unwrap();
+        world.device.as_soft().unwrap().inject(&script).unwrap();
         world.a.go(10, Send {}, Replay::Surface);
         world.a.go(11, Send {}, Replay::Surface);
         world.a.go(12, Send {}, Replay::IfSafe);
@@ -246,12 +259,16 @@ fn a_port_that_goes_down_and_comes_up() {
     world.b.receive(0..4);
     world.a.receive(0..4);
     let script = Script::default().with(Trigger::Entry(1), Fault::DropAck);
-    world.device.inject(&script).unwrap();
+    world.device.as_soft().unwrap().inject(&script).unwrap();
     world.a.go(10, Send {}, Replay::IfSafe);
-    world.device.set_port_up(false);
+    world.device.as_soft().unwrap().set_port_up(false);
     world.a.go(11, Send {}, Replay::IfSafe);
     for _ in 0..100 {
-        world.device.advance(Duration::from_millis(5));
+        world
+            .device
+            .as_soft()
+            .unwrap()
+            .advance(Duration::from_millis(5));
         world.poll();
     }
     assert_eq!(world.states(), [LinkState::Recovering; 2]);
@@ -259,8 +276,8 @@ fn a_port_that_goes_down_and_comes_up() {
         .a
         .link
         .post_empty(1, Send {}, SendFlags::SIGNALED, Replay::Surface);
-    assert_eq!(refused, Err(bellwire::recovery::LinkError::Recovering));
-    world.device.set_port_up(true);
+    assert_eq!(refused, Err(bellwire::link::LinkError::Recovering));
+    world.device.as_soft().unwrap().set_port_up(true);
     world.settle();
     assert_eq!(world.states(), [LinkState::Ready; 2]);
     world.poll();
@@ -275,9 +292,9 @@ fn a_port_that_goes_down_and_comes_up() {
 #[test]
 fn a_port_that_flaps() {
     let mut world = World::new();
-    world.device.set_port_up(false);
+    world.device.as_soft().unwrap().set_port_up(false);
     world.poll();
-    world.device.set_port_up(true);
+    world.device.as_soft().unwrap().set_port_up(true);
     world.settle();
     assert_eq!(world.states(), [LinkState::Ready; 2]);
     world.talk();
@@ -324,7 +341,7 @@ fn what_a_queue_pair_did_last_is_kept() {
     use bellwire::recorder::DumpOptions;
     let options = DumpOptions::default();
     for dump in [None, Some(options)] {
-        let mut world = World::with(&bellwire::recovery::LinkInit { dump, ..init() });
+        let mut world = World::with(&bellwire::link::LinkInit { dump, ..init() });
         assert!(world.a.link.failure().is_none(), "none has failed");
         world.b.receive([1]);
         world.a.go(77, Send {}, Replay::Surface);

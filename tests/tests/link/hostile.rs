@@ -5,7 +5,7 @@ use crate::world::{End, World, init};
 use bellwire::connect::Message;
 use bellwire::fault::outcome::Replay;
 use bellwire::fault::plan::Limits;
-use bellwire::recovery::{Exchange, ExchangeError, LinkInit, LinkState, LocalExchange, pair};
+use bellwire::link::{Exchange, ExchangeError, LinkInit, LinkState, LocalExchange, pair};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::SendFlags;
@@ -47,7 +47,7 @@ impl Exchange for Mangling {
             }
             _ => {
                 let epoch = 1 + self.random.below(6);
-                changed = Message::Ready { epoch }.to_bytes();
+                changed = Message::Ready { epoch }.to_bytes().to_vec();
             }
         }
         self.inner.send(&changed)
@@ -116,10 +116,14 @@ fn run(seed: u64) -> bool {
         };
         if let Some(fault) = fault {
             let script = Script::default().with(Trigger::After(Duration::ZERO), fault);
-            world.device.inject(&script).unwrap();
+            world.device.as_soft().unwrap().inject(&script).unwrap();
         }
         for _ in 0..random.below(40) {
-            world.device.advance(Duration::from_micros(100));
+            world
+                .device
+                .as_soft()
+                .unwrap()
+                .advance(Duration::from_micros(100));
             world.a.poll();
             world.b.poll();
         }
@@ -132,7 +136,7 @@ fn run(seed: u64) -> bool {
             log.push(crate::world::line(told))
         });
         assert_eq!(
-            end.told() + end.link.untold(),
+            end.told() + end.link.unreported(),
             end.posted,
             "{seed}: {:?}",
             end.log

@@ -2,8 +2,8 @@
 
 use crate::world::{BLOCK, World, init};
 use bellwire::fault::outcome::Replay;
+use bellwire::link::LinkError;
 use bellwire::queue::PostError;
-use bellwire::recovery::LinkError;
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::SendFlags;
@@ -53,11 +53,15 @@ fn a_full_queue() {
     // A full queue recovers too, and has room for what it had.
     let qpn = world.a.link.qp_num().unwrap();
     let script = Script::default().with(Trigger::After(Duration::ZERO), Fault::QpFatal(qpn));
-    world.device.inject(&script).unwrap();
-    world.device.advance(Duration::from_nanos(1));
+    world.device.as_soft().unwrap().inject(&script).unwrap();
+    world
+        .device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_nanos(1));
     world.settle();
     assert_eq!(world.a.told(), world.a.posted);
-    world.b.link.report(bellwire::fault::Fault::Peer);
+    world.b.link.report(bellwire::fault::Fault::PeerRecovery);
     world.settle();
     world.all_told([0, 16]);
 }

@@ -1,10 +1,10 @@
 //! Real time: the device's own threads, recovery in a thread, and an exchange over TCP.
 
 use crate::world::{End, init};
-use bellwire::connect::tcp::{Connection, Listener};
+use bellwire::connect::tcp::{Connection, Listener, TcpExchange};
 use bellwire::fault::Scope;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::{Exchange, LinkInit, LinkState, RecoverIn, pair};
+use bellwire::link::{Exchange, LinkInit, LinkState, RecoverIn, pair};
 use bellwire::soft::{Fault, Mode, Script, Trigger};
 use bellwire::wqe::Send;
 use bellwire_tests::fixture::{ENGINE, device};
@@ -53,7 +53,7 @@ fn recover(
         };
         let epoch = a.link.epoch();
         let script = Script::default().with(Trigger::After(Duration::ZERO), fault);
-        device.inject(&script).unwrap();
+        device.as_soft().unwrap().inject(&script).unwrap();
         device.progress();
         until(&mut a, &mut b, |a, b| {
             ready(a, b) && a.link.epoch() > epoch && a.log.len() > round as usize
@@ -78,14 +78,14 @@ fn recover(
         );
     }
     let drained = a.link.drain(SOON, drop);
-    assert_eq!(drained.told, 0);
+    assert_eq!(drained.reported, 0);
     b.link.drain(SOON, drop);
     assert_eq!((a.slab.outstanding(), b.slab.outstanding()), (0, 0));
 }
 
 #[test]
 fn by_the_poller() {
-    recover(Mode::Inline, RecoverIn::Poller, pair());
+    recover(Mode::Inline, RecoverIn::Poll, pair());
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn in_a_thread() {
 
 #[test]
 fn on_an_engine() {
-    recover(ENGINE, RecoverIn::Poller, pair());
+    recover(ENGINE, RecoverIn::Poll, pair());
 }
 
 #[test]
@@ -103,16 +103,20 @@ fn on_an_engine_in_a_thread() {
     recover(ENGINE, RecoverIn::Thread, pair());
 }
 
-#[test]
-fn over_tcp() {
+/// The two ends of a connection.
+pub fn over_tcp_ends() -> (TcpExchange, TcpExchange) {
     let listener = Listener::bind(Some("localhost"), 0).unwrap();
     let port = listener.port();
     let client = std::thread::spawn(move || Connection::connect("localhost", port, SOON).unwrap());
-    let ends = (
+    (
         listener.accept(SOON).unwrap().into_exchange().unwrap(),
         client.join().unwrap().into_exchange().unwrap(),
-    );
-    recover(Mode::Inline, RecoverIn::Poller, ends);
+    )
+}
+
+#[test]
+fn over_tcp() {
+    recover(Mode::Inline, RecoverIn::Poll, over_tcp_ends());
 }
 
 /// The peer does not answer, so that the thread would go on for long.
@@ -129,7 +133,7 @@ fn a_link_that_a_thread_recovers_can_be_closed_and_dropped() {
         let mut b = End::new(&pd, init, there);
         a.receive(0..3);
         until(&mut a, &mut b, ready);
-        a.link.report(bellwire::fault::Fault::Peer);
+        a.link.report(bellwire::fault::Fault::PeerRecovery);
         a.poll();
         assert_eq!(a.state(), LinkState::Recovering);
         // Away.
@@ -165,7 +169,7 @@ fn the_program_is_called_while_a_thread_recovers() {
     let said = send.clone();
     a.link
         .on_recovered(move |report| said.send((format!("{:?}", report.end), caller())).unwrap());
-    a.link.report(bellwire::fault::Fault::Peer);
+    a.link.report(bellwire::fault::Fault::PeerRecovery);
     a.poll();
     assert_eq!(a.link.counters(), None, "away");
     // The peer is not polled, so that the thread goes on.

@@ -2,20 +2,25 @@
 
 use crate::modes::{ready, until};
 use crate::world::{End, World, init};
-use bellwire::Error;
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::{LinkInit, LinkState, RecoverIn, pair};
+use bellwire::link::{LinkInit, LinkState, RecoverIn, pair};
 use bellwire::soft::{self, Mode, Script, Trigger};
 use bellwire::wqe::Send;
+use bellwire::{Device, Error};
 use bellwire_tests::fixture::device;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Whether the descriptor of a link is readable, or gets so within `milliseconds`.
 pub fn wakes(end: &End, milliseconds: i32) -> bool {
+    is_readable(end.link.fd().unwrap(), milliseconds)
+}
+
+/// Whether a descriptor is readable, or gets so within `milliseconds`.
+pub fn is_readable(fd: BorrowedFd<'_>, milliseconds: i32) -> bool {
     let mut entry = libc::pollfd {
-        fd: end.link.fd().unwrap().as_raw_fd(),
+        fd: fd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
@@ -31,19 +36,29 @@ pub fn falls_asleep(end: &mut End) {
     assert!(!wakes(end, 0), "there is nothing to wake for");
 }
 
-fn sleepers() -> LinkInit {
+pub fn sleepers() -> LinkInit {
     LinkInit {
-        sleeps: true,
+        waitable: true,
         // What is looked at is looked at because it was armed.
-        look_every: 1 << 20,
+        check_every: 1 << 20,
         ..init()
     }
 }
 
 fn strike(world: &World, fault: soft::Fault) {
+    strike_on(&world.device, fault);
+    world
+        .device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_nanos(1));
+}
+
+/// A fault, at once.
+pub fn strike_on(device: &Device, fault: soft::Fault) {
     let script = Script::default().with(Trigger::After(Duration::ZERO), fault);
-    world.device.inject(&script).unwrap();
-    world.device.advance(Duration::from_nanos(1));
+    device.as_soft().unwrap().inject(&script).unwrap();
+    device.progress();
 }
 
 /// A message wakes, also through another completion queue, by the same descriptor.
@@ -105,7 +120,7 @@ fn the_end_of_a_recovery_wakes() {
     let mut a = End::new(&pd, init(), here);
     let mut b = End::new(&pd, threaded, there);
     until(&mut a, &mut b, ready);
-    b.link.report(Fault::Peer);
+    b.link.report(Fault::PeerRecovery);
     b.link.arm().unwrap();
     b.poll();
     assert_eq!(b.link.counters(), None, "a thread has it");
@@ -130,6 +145,6 @@ fn a_link_that_was_not_made_for_it_cannot_be_armed() {
         refused
             .unwrap_err()
             .to_string()
-            .contains("LinkInit::sleeps")
+            .contains("the link as one that sleeps")
     );
 }

@@ -2,7 +2,7 @@
 
 use crate::world::{World, init};
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
-use bellwire::recovery::{LinkInit, LinkState};
+use bellwire::link::{LinkInit, LinkState};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{RdmaRead, RdmaWrite, Send};
 use bellwire::wr::{SendFlags, WcStatus};
@@ -22,15 +22,19 @@ fn breaks(world: &World, of_b: bool, cq: bool) -> Option<Fault> {
 fn strike(world: &World, fault: Option<Fault>) {
     if let Some(fault) = fault {
         let script = Script::default().with(Trigger::After(Duration::ZERO), fault);
-        world.device.inject(&script).unwrap();
+        world.device.as_soft().unwrap().inject(&script).unwrap();
     }
-    world.device.advance(Duration::from_nanos(1));
+    world
+        .device
+        .as_soft()
+        .unwrap()
+        .advance(Duration::from_nanos(1));
 }
 
 #[test]
 fn a_fault_after_each_step_of_another() {
     let init = LinkInit {
-        steps_at_once: 1,
+        max_steps_per_poll: 1,
         ..init()
     };
     let mut epochs = BTreeSet::new();
@@ -111,10 +115,14 @@ fn a_doubt_outlasts_what_was_posted_again() {
         script.with(at(nth), Fault::DropAck)
     });
     let script = script.with(at(4), Fault::Status(WcStatus::MwBindErr));
-    world.device.inject(&script).unwrap();
+    world.device.as_soft().unwrap().inject(&script).unwrap();
     world.a.go(1, RdmaWrite { remote }, Replay::Anyway);
     for _ in 0..20 {
-        world.device.advance(Duration::from_millis(5));
+        world
+            .device
+            .as_soft()
+            .unwrap()
+            .advance(Duration::from_millis(5));
         world.settle();
     }
     assert_eq!(world.a.link.epoch(), 3);
@@ -127,7 +135,7 @@ fn a_doubt_outlasts_what_was_posted_again() {
 #[test]
 fn whatever_fails_just_before_the_link_opens() {
     let init = LinkInit {
-        steps_at_once: 1,
+        max_steps_per_poll: 1,
         ..init()
     };
     for &status in &WcStatus::ALL[1..] {
@@ -139,7 +147,7 @@ fn whatever_fails_just_before_the_link_opens() {
         let script = Script::default()
             .with(at(1), Fault::Status(WcStatus::WrFlushErr))
             .with(at(2), Fault::Status(status));
-        world.device.inject(&script).unwrap();
+        world.device.as_soft().unwrap().inject(&script).unwrap();
         world.a.go(10, Send {}, Replay::IfSafe);
         world.settle();
         assert_eq!(world.states(), [LinkState::Ready; 2], "{status}");

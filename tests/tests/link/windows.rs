@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::LinkState;
+use bellwire::link::LinkState;
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wqe::{BindMwInfo, RdmaWrite};
 use bellwire::wr::{MwType, Remote, WcStatus};
@@ -59,8 +59,12 @@ fn windows_through_a_recovery() {
         let rebuilt = Fault::CqOverrun(link.cqn().unwrap());
         for (wr_id, fault) in [(3, reset), (4, rebuilt)] {
             let script = Script::default().with(Trigger::After(Duration::ZERO), fault);
-            world.device.inject(&script).unwrap();
-            world.device.advance(Duration::from_nanos(1));
+            world.device.as_soft().unwrap().inject(&script).unwrap();
+            world
+                .device
+                .as_soft()
+                .unwrap()
+                .advance(Duration::from_nanos(1));
             world.settle();
             let expected = match kind {
                 MwType::Type2 if fault == rebuilt => Outcome::Failed(WcStatus::RemAccessErr),

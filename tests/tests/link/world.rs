@@ -2,12 +2,11 @@
 
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::plan::Limits;
-use bellwire::memory::Mapping;
-use bellwire::recovery::{Link, LinkInit, LinkState, Told, pair};
+use bellwire::link::{Link, LinkCompletion, LinkInit, LinkState, pair};
 use bellwire::wqe::{Operation, Rc, Supports};
 use bellwire::wr::{Remote, SendFlags};
 use bellwire::{ClassLayout, ConnectAttr, Device, Pd, QpInit, Region, Slab};
-use bellwire_tests::fixture::{ALL, SIGNALED, region, virtual_device};
+use bellwire_tests::fixture::{SIGNALED, region, slab, virtual_device};
 use std::time::Duration;
 
 pub const BLOCK: u32 = 256;
@@ -52,27 +51,20 @@ pub fn init() -> LinkInit {
             settle: Duration::ZERO,
             ..Limits::default()
         },
-        look_every: 1,
+        check_every: 1,
         ..LinkInit::default()
     }
 }
 
 impl End {
-    pub fn new(
-        pd: &Pd,
-        init: LinkInit,
-        exchange: impl bellwire::recovery::Exchange + 'static,
-    ) -> Self {
+    pub fn new(pd: &Pd, init: LinkInit, exchange: impl bellwire::link::Exchange + 'static) -> Self {
         let layout = [ClassLayout {
             size: BLOCK,
             count: 64,
         }];
-        let bytes = Slab::bytes(&layout).unwrap();
-        let mapping = Mapping::anonymous(bytes).build().unwrap();
-        let slab = Slab::new(Region::new(pd, mapping, ALL).unwrap(), &layout).unwrap();
         Self {
             link: Link::new(pd, init, exchange).unwrap(),
-            slab,
+            slab: slab(pd, &layout),
             region: region(pd, 4096),
             log: Vec::new(),
             posted: 0,
@@ -153,7 +145,7 @@ impl End {
     }
 }
 
-pub fn line(told: Told) -> Line {
+pub fn line(told: LinkCompletion) -> Line {
     let word = told.block.as_ref().map(|block| {
         let word = block.as_slice()[..8].try_into().unwrap();
         u64::from_le_bytes(word)
@@ -218,7 +210,10 @@ impl World {
             if !self.states().contains(&LinkState::Recovering) {
                 return;
             }
-            self.device.advance(Duration::from_millis(5));
+            self.device
+                .as_soft()
+                .unwrap()
+                .advance(Duration::from_millis(5));
         }
         panic!("neither end nor recovery: {:?}", self.states());
     }
@@ -230,7 +225,10 @@ impl World {
             if self.a.state() != LinkState::Recovering {
                 return;
             }
-            self.device.advance(Duration::from_millis(5));
+            self.device
+                .as_soft()
+                .unwrap()
+                .advance(Duration::from_millis(5));
         }
         panic!("neither end nor recovery: {:?}", self.states());
     }

@@ -62,10 +62,11 @@ pub unsafe extern "C" fn uverbs_preload_control(command: *const c_char) -> c_int
 
 fn order(text: &str) -> Result<(), Errno> {
     let device = engine::device().map_err(errno)?;
+    let soft = device.as_soft().ok_or(Errno::OPNOTSUPP)?;
     let mut words = text.split_whitespace();
     let first = words.next().ok_or(Errno::INVAL)?;
     match first {
-        "clear" => device.clear_faults(),
+        "clear" => soft.clear_faults(),
         "settle" => engine::settle(),
         "reset" => engine::reset().map_err(errno)?,
         "pause" => engine::pause(true),
@@ -73,8 +74,7 @@ fn order(text: &str) -> Result<(), Errno> {
         _ => {
             let trigger = trigger(first, &mut words)?;
             let fault = fault(&mut words)?;
-            device
-                .inject(&Script::default().with(trigger, fault))
+            soft.inject(&Script::default().with(trigger, fault))
                 .map_err(errno)?;
         }
     }

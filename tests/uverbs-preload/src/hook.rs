@@ -1,10 +1,10 @@
-//! libc's functions that libibverbs and libmlx5 call, and what is ours of them.
+//! libc's functions that libibverbs, libmlx5 and Rust's library call, and what is ours of them.
 //!
 //! Each is called by the whole process, so that what is none of ours is passed on after one look.
 
 use crate::descriptors::{self, Descriptor};
 use crate::{command, events, memory, real, sysfs, uar};
-use libc::{c_char, c_int, c_ulong, c_void, off_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, off_t, size_t, ssize_t};
 use rustix::io::Errno;
 use std::ffi::CStr;
 
@@ -127,6 +127,27 @@ pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int
         }
         look_at(path);
         real::stat(path, to)
+    }
+}
+
+/// `statx(2)`. The folder is not made for it: who makes that calls it.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn statx(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut libc::statx,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_device(path) {
+            return real::statx(dir, sysfs::STANDS_IN.as_ptr(), flags, mask, to);
+        }
+        real::statx(dir, path, flags, mask, to)
     }
 }
 

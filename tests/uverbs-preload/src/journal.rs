@@ -22,7 +22,11 @@ pub unsafe extern "C" fn uverbs_preload_journal(each: Option<Each>, of: *mut c_v
     let take = || {
         let each = each.ok_or(Errno::INVAL)?;
         let device = engine::device().map_err(errno)?;
-        let entries = device.journal().map_err(errno)?;
+        let entries = device
+            .as_soft()
+            .ok_or(Errno::OPNOTSUPP)?
+            .journal()
+            .map_err(errno)?;
         Ok((each, entries))
     };
     let (each, entries) = match crate::hook::guarded(take) {

@@ -34,6 +34,27 @@
 //! registered or has rings in it, and it does not know descriptors that were duplicated. A child that
 //! is forked after the device was opened cannot use it. A process that is killed leaves its folder of
 //! sysfs behind, in the folder for temporary files. Needs Linux 5.14 (`MADV_POPULATE_WRITE`).
+//!
+//! # As on a NIC, and not
+//! - **Rings.** `CREATE_CQ`, `CREATE_QP` and `CREATE_SRQ` carry their addresses. The pages are
+//!   populated once, as pinning them would do.
+//! - **Registers** are memory. A doorbell record alone executes nothing: a program that does not ring
+//!   the doorbell is not served, as by a NIC.
+//! - **Resizing** a completion queue is announced by the last entry of its old ring, as by a NIC; the
+//!   HCA is paused meanwhile.
+//! - **Arming** is noticed late. So completions that are already in the queue behind the index that it
+//!   names raise an event at once, as on a NIC.
+//! - **Commands** and their responses are copied by process_vm_readv(2) and process_vm_writev(2), so
+//!   that a bad address is `EFAULT`. Handles, lengths and sizes are checked: `tests/c/bad.c` passes
+//!   invalid ones.
+//! - **Events** that were read are counted for the responses of the commands that destroy an object,
+//!   because libibverbs waits until it has acknowledged as many.
+//! - **Faults.** A device that failed stays failed for each process that has it open. After `reset`,
+//!   processes that open it find another one. After `pause` the device looks at no ring and no register
+//!   until `resume`.
+//!
+//! `tests/stock` runs the C programs of `tests/c` and those of rdma-core; those that need two processes
+//! run on a fabric of the software HCA.
 
 mod abi;
 mod command;

@@ -71,8 +71,7 @@ pub fn errno(error: Error) -> Errno {
         Error::Exhausted { .. } => Errno::NOMEM,
         Error::Busy { .. } | Error::WindowsBound { .. } => Errno::BUSY,
         Error::DeviceFatal => Errno::IO,
-        Error::FabricMemory { .. } => Errno::PERM,
-        Error::Unsupported { .. } | Error::SoftOnly { .. } => Errno::OPNOTSUPP,
+        Error::Unsupported { .. } => Errno::OPNOTSUPP,
         _ => Errno::INVAL,
     }
 }

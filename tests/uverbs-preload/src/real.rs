@@ -1,6 +1,6 @@
 //! libc's own functions, of which ours take the place.
 
-use libc::{c_char, c_int, c_ulong, c_void, off_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, off_t, size_t, ssize_t};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -46,6 +46,9 @@ real! {
     openat: c"openat" (dir: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
     opendir: c"opendir" (path: *const c_char) -> *mut libc::DIR;
     stat: c"stat" (path: *const c_char, to: *mut libc::stat) -> c_int;
+    statx: c"statx" (
+        dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx
+    ) -> c_int;
     close: c"close" (fd: c_int) -> c_int;
     read: c"read" (fd: c_int, to: *mut c_void, count: size_t) -> ssize_t;
     write: c"write" (fd: c_int, from: *const c_void, count: size_t) -> ssize_t;

@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use tempfile::TempDir;
@@ -116,5 +117,7 @@ fn make(root: &Path) -> io::Result<TempDir> {
         fs::create_dir_all(path.parent().ok_or_else(missing)?)?;
         fs::write(path, format!("{text}\n"))?;
     }
+    let driver = folder.path().join(device).join("device/driver");
+    symlink("../../../../bus/pci/drivers/mlx5_core", driver)?;
     Ok(folder)
 }

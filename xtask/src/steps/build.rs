@@ -1,16 +1,13 @@
 //! Steps that build for another purpose than tests, and run what comes out: the bare target,
-//! benches, examples; and one that has to fail.
+//! benches, examples.
 
-use std::{
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::tools;
 use crate::{
-    command::{command, limited, shown},
+    command::{command, limited},
     run::{Run, Skip},
     workspace::Workspace,
 };
@@ -21,13 +18,16 @@ const INSTRUCTIONS: &str = "instructions";
 /// The bench that counts cache lines, by Valgrind too.
 const LINES: &str = "lines";
 
+/// Builds the examples for every step that runs them: as fast as a release, in less time.
+pub const EXAMPLES: &str = "cargo build --profile optimized -p bellwire-examples --examples";
+
+/// Where [`EXAMPLES`] puts them, in the target folder.
+pub const EXAMPLES_BUILT: &str = "optimized/examples";
+
 /// Examples that end by themselves, with arguments that make them short.
-const EXAMPLES: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
+const SHORT: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
 
-/// Far more than building what `rdma-sys` is built by takes.
-const BUILD_LIMIT: Duration = Duration::from_secs(900);
-
-/// Far more than any of [`EXAMPLES`] takes.
+/// Far more than any of [`SHORT`] takes.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 
 pub fn no_std(_: &Workspace) -> Result<Run> {
@@ -47,60 +47,17 @@ pub fn no_std(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// What a build with the feature `verbs` has to say where libibverbs-dev is not installed.
-const ADVICE: &str = "please install libibverbs-dev";
-
-/// Builds the feature `verbs` as if libibverbs-dev were not there: pkg-config finds nothing.
-pub fn lacking(workspace: &Workspace) -> Result<Run> {
-    let mut build = command("cargo build -p bellwire --features verbs");
-    build
-        .env("PKG_CONFIG_LIBDIR", "/nonexistent")
-        .env_remove("PKG_CONFIG_PATH");
-    workspace.build_apart(&mut build, "lacking");
-    let line = shown(&build);
-    println!("$ {line}");
-    let output = limited(&build, BUILD_LIMIT)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start cargo")?;
-    let text = String::from_utf8_lossy(&output.stderr);
+/// Runs the benches that measure time in criterion's test mode: once, unmeasured, and in the profile that is
+/// built soonest. The others are built and run by the step `instructions`.
+pub fn benches(workspace: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    let told = text.lines().find(|line| line.contains(ADVICE));
-    match told {
-        Some(told) if !output.status.success() => println!("it says: {}", told.trim()),
-        _ => {
-            print!("{text}");
-            run.problems.push(format!(
-                "`{line}`: {}, and has to fail and say `{ADVICE}`",
-                output.status
-            ));
+    let mut once = command("cargo bench --profile optimized");
+    for bench in workspace.benches() {
+        if ![INSTRUCTIONS, LINES].contains(&bench.name.as_str()) {
+            once.args(["-p", &bench.package, "--bench", &bench.name]);
         }
     }
-    Ok(run)
-}
-
-/// Builds every bench, and runs those that measure time in criterion's test mode: once, unmeasured.
-pub fn benches(workspace: &Workspace) -> Result<Run> {
-    let benches = workspace.benches();
-    if benches.is_empty() {
-        return Err(Skip::not_there_yet("no package has a bench yet"));
-    }
-    let mut run = Run::default();
-    // Packages by name: with `--workspace`, dependencies would get the features of all members,
-    // and be built anew for the runs below.
-    let mut build = command("cargo bench --no-run");
-    for bench in &benches {
-        build.args(["-p", &bench.package, "--bench", &bench.name]);
-    }
-    run.command(&mut build);
-    for bench in benches
-        .iter()
-        .filter(|bench| ![INSTRUCTIONS, LINES].contains(&bench.name.as_str()))
-    {
-        let mut once = command("cargo bench");
-        once.args(["-p", &bench.package, "--bench", &bench.name, "--", "--test"]);
-        run.command(&mut once);
-    }
+    run.command(once.args(["--", "--test"]));
     Ok(run)
 }
 
@@ -127,25 +84,12 @@ pub fn instructions(workspace: &Workspace) -> Result<Run> {
 }
 
 pub fn examples(workspace: &Workspace) -> Result<Run> {
-    let present = workspace.examples();
     let mut run = Run::default();
-    let mut any = false;
-    for (name, args) in EXAMPLES {
-        let Some(example) = present.iter().find(|example| example.name == name) else {
-            run.notes.push(format!("not there yet: {name}"));
-            continue;
-        };
-        any = true;
-        let mut build = command("cargo build --release");
-        build.args(["-p", &example.package, "--example", name]);
-        if run.command(&mut build) {
-            let mut program = Command::new(workspace.target("release/examples").join(name));
+    if run.command(&mut command(EXAMPLES)) {
+        for (name, args) in SHORT {
+            let mut program = Command::new(workspace.target(EXAMPLES_BUILT).join(name));
             run.command(&mut limited(program.args(args), EXAMPLE_LIMIT));
         }
     }
-    if any {
-        Ok(run)
-    } else {
-        Err(Skip::not_there_yet("none of these examples is there yet"))
-    }
+    Ok(run)
 }

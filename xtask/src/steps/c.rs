@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -25,7 +26,7 @@ use crate::{
 /// A compiler of C, and the one of C++ that comes with it.
 const COMPILERS: [(&str, &str); 2] = [("gcc", "g++"), ("clang", "clang++")];
 
-const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
+pub const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
 /// All programs: examples, and tests that each are about one thing.
 const FOLDERS: [&str; 4] = [
@@ -39,7 +40,7 @@ const FOLDERS: [&str; 4] = [
 const SHORT: [(&str, &str); 1] = [("perf_write", "1000")];
 
 /// Far more than any of them takes, also under Valgrind on a busy machine.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
+pub const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
 
 /// How a program is linked with bellwire.
 #[derive(Clone, Copy)]
@@ -59,19 +60,19 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     let prefix = dir.path().join("prefix");
     let place = Place::in_prefix(&prefix);
     install::put(workspace, &place, false)?;
-    let mut bench = Bench::new(dir.path(), &place);
+    let bench = Bench::new(dir.path(), &place);
     let sanitized = dir.path().join("asan");
-    let linkings: &[Linking<'_>] = match sanitized_library(workspace, &sanitized, &mut bench.run)? {
+    let mut run = Run::default();
+    let linkings: &[Linking<'_>] = match sanitized_library(workspace, &sanitized, &mut run)? {
         true => &[Linking::Shared, Linking::Sanitized(&sanitized)],
         false => &[Linking::Shared],
     };
-    for source in programs()? {
-        bench.with_each_compiler(&source)?;
-        bench.with_sanitizers(&source, linkings)?;
-        bench.with_valgrind(&source)?;
-    }
-    bench.with_cmake(&prefix)?;
-    let mut run = bench.run;
+    run.on_each_core(&programs()?, |source, run| {
+        bench.with_each_compiler(source, run)?;
+        bench.with_sanitizers(source, linkings, run)?;
+        bench.with_valgrind(source, run)
+    })?;
+    bench.with_cmake(&prefix, &mut run);
     install::remove(&place)?;
     if prefix.exists() {
         run.command(command("find").arg(&prefix));
@@ -86,7 +87,9 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
 /// `run`.
 fn sanitized_library(workspace: &Workspace, dir: &Path, run: &mut Run) -> Result<bool> {
     let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-    let mut build = command(&format!("cargo build --target {target} -p bellwire-ffi"));
+    let mut build = command(&format!(
+        "cargo build --profile sanitized --target {target} -p bellwire-ffi"
+    ));
     build
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "-Zsanitizer=address");
@@ -97,7 +100,7 @@ fn sanitized_library(workspace: &Workspace, dir: &Path, run: &mut Run) -> Result
     let built = workspace
         .target("asan")
         .join(target)
-        .join("debug/libbellwire.so");
+        .join("sanitized/libbellwire.so");
     fs::create_dir_all(dir)?;
     for name in ["libbellwire.so".to_owned(), install::soname(workspace)?] {
         symlink(workspace.root().join(&built), dir.join(name))?;
@@ -105,20 +108,20 @@ fn sanitized_library(workspace: &Workspace, dir: &Path, run: &mut Run) -> Result
     Ok(true)
 }
 
-/// Builds C programs against a library with devices of libibverbs. Those for the guest are below the target
+/// Builds C programs against an installed library, for other steps. Those for the guest are below the target
 /// folder, which it sees.
-pub struct WithVerbs<'a> {
+pub struct Installed<'a> {
     bench: Bench<'a>,
 }
 
-impl<'a> WithVerbs<'a> {
+impl<'a> Installed<'a> {
     /// Installs the library in `dir`, an absolute path.
     ///
     /// # Errors
     /// Those of installing.
-    pub fn install(workspace: &Workspace, dir: &'a Path) -> Result<Self> {
+    pub fn in_folder(workspace: &Workspace, dir: &'a Path) -> Result<Self> {
         let place = Place::in_prefix(&dir.join("prefix"));
-        install::put(workspace, &place, true)?;
+        install::put(workspace, &place, false)?;
         let bench = Bench::new(dir, &place);
         Ok(Self { bench })
     }
@@ -127,16 +130,18 @@ impl<'a> WithVerbs<'a> {
     ///
     /// # Errors
     /// pkg-config does not find the library.
-    pub fn program(&mut self, source: &str, run: &mut Run) -> Result<Option<PathBuf>> {
-        let program = self
-            .bench
-            .build("gcc -std=c11 -O2", Path::new(source), Linking::Shared)?;
-        run.problems.append(&mut self.bench.run.problems);
-        Ok(program)
+    pub fn program(&self, source: &str, run: &mut Run) -> Result<Option<PathBuf>> {
+        let compiler = "gcc -std=c11 -O2";
+        self.bench
+            .build(compiler, Path::new(source), Linking::Shared, run)
     }
 }
 
-fn programs() -> Result<Vec<PathBuf>> {
+/// Their sources.
+///
+/// # Errors
+/// There are none.
+pub fn programs() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in FOLDERS {
         for entry in fs::read_dir(folder).context(folder)? {
@@ -151,30 +156,29 @@ fn programs() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn is_cpp(source: &Path) -> bool {
+/// Whether it is a source of C++, rather than C.
+pub fn is_cpp(source: &Path) -> bool {
     source.extension() == Some(OsStr::new("cpp"))
 }
 
 /// What the programs are built and run with.
 struct Bench<'a> {
-    run: Run,
     dir: &'a Path,
     libdir: PathBuf,
     /// Programs built so far.
-    built: usize,
+    built: AtomicUsize,
 }
 
 impl<'a> Bench<'a> {
     fn new(dir: &'a Path, place: &Place) -> Self {
         Self {
-            run: Run::default(),
             dir,
             libdir: place.libdir(),
-            built: 0,
+            built: AtomicUsize::new(0),
         }
     }
 
-    fn with_each_compiler(&mut self, source: &Path) -> Result<()> {
+    fn with_each_compiler(&self, source: &Path, run: &mut Run) -> Result<()> {
         for (cc, cxx) in COMPILERS {
             let compilers = match is_cpp(source) {
                 true => vec![format!("{cxx} -std=c++17"), format!("{cxx} -std=c++20")],
@@ -182,8 +186,8 @@ impl<'a> Bench<'a> {
             };
             for compiler in compilers {
                 for linking in [Linking::Shared, Linking::Static] {
-                    if let Some(program) = self.build(&compiler, source, linking)? {
-                        self.run.command(&mut self.ready(&program, source));
+                    if let Some(program) = self.build(&compiler, source, linking, run)? {
+                        run.command(&mut self.ready(&program, source));
                     }
                 }
             }
@@ -193,7 +197,12 @@ impl<'a> Bench<'a> {
 
     /// The program under sanitizers: with the library as it is, of which is seen what it allocates and
     /// copies, and with one that is under AddressSanitizer itself.
-    fn with_sanitizers(&mut self, source: &Path, linkings: &[Linking<'_>]) -> Result<()> {
+    fn with_sanitizers(
+        &self,
+        source: &Path,
+        linkings: &[Linking<'_>],
+        run: &mut Run,
+    ) -> Result<()> {
         let compiler = match is_cpp(source) {
             true => "g++ -std=c++17",
             false => "gcc -std=c11",
@@ -201,30 +210,30 @@ impl<'a> Bench<'a> {
         let compiler =
             format!("{compiler} -g -fsanitize=address,undefined -fno-sanitize-recover=all");
         for linking in linkings {
-            if let Some(program) = self.build(&compiler, source, *linking)? {
-                self.run.command(&mut self.ready(&program, source));
+            if let Some(program) = self.build(&compiler, source, *linking, run)? {
+                run.command(&mut self.ready(&program, source));
             }
         }
         Ok(())
     }
 
-    fn with_valgrind(&mut self, source: &Path) -> Result<()> {
+    fn with_valgrind(&self, source: &Path, run: &mut Run) -> Result<()> {
         let compiler = match is_cpp(source) {
             true => "g++ -std=c++17 -g",
             false => "gcc -std=c11 -g",
         };
-        if let Some(program) = self.build(compiler, source, Linking::Shared)? {
+        if let Some(program) = self.build(compiler, source, Linking::Shared, run)? {
             let mut valgrind = command(
                 "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check=full \
                  --suppressions=xtask/valgrind.supp",
             );
             valgrind.arg(program).args(args(source));
-            self.run.command(&mut limited(&valgrind, PROGRAM_LIMIT));
+            run.command(&mut limited(&valgrind, PROGRAM_LIMIT));
         }
         Ok(())
     }
 
-    fn with_cmake(&mut self, prefix: &Path) -> Result<()> {
+    fn with_cmake(&self, prefix: &Path, run: &mut Run) {
         for (cc, cxx) in COMPILERS {
             let build = self.dir.join(format!("cmake-{cc}"));
             let mut configure = command("cmake -S examples -B");
@@ -233,25 +242,24 @@ impl<'a> Bench<'a> {
                 format!("-DCMAKE_C_COMPILER={cc}"),
                 format!("-DCMAKE_CXX_COMPILER={cxx}"),
             ]);
-            if self.run.command(&mut configure)
-                && self.run.command(command("cmake --build").arg(&build))
-            {
+            if run.command(&mut configure) && run.command(command("cmake --build").arg(&build)) {
                 let mut test = command("ctest --output-on-failure --test-dir");
-                self.run.command(test.arg(&build));
+                run.command(test.arg(&build));
             }
         }
-        Ok(())
     }
 
     /// Builds a program, by what pkg-config says.
     fn build(
-        &mut self,
+        &self,
         compiler: &str,
         source: &Path,
         linking: Linking<'_>,
+        run: &mut Run,
     ) -> Result<Option<PathBuf>> {
-        self.built += 1;
-        let program = self.dir.join(format!("program-{}", self.built));
+        // Relaxed: only the number counts.
+        let number = self.built.fetch_add(1, Ordering::Relaxed);
+        let program = self.dir.join(format!("program-{number}"));
         let by_name = format!(
             "env PKG_CONFIG_PATH={}/pkgconfig pkg-config --cflags --libs",
             self.libdir.display()
@@ -264,7 +272,7 @@ impl<'a> Bench<'a> {
                 output_of(&format!("{by_name} bellwire"))
             }
             Linking::Static => {
-                // The linker warns of getaddrinfo, which wants the libc that it was linked with.
+                // The linker warns of getaddrinfo and dlopen, which want the libc that it was linked with.
                 cc.arg("-static");
                 output_of(&format!("{by_name} --static bellwire"))
             }
@@ -276,7 +284,7 @@ impl<'a> Bench<'a> {
         };
         let flags = flags.context("pkg-config does not find what was installed")?;
         cc.args(flags.split_whitespace()).arg("-pthread");
-        Ok(self.run.command(&mut cc).then_some(program))
+        Ok(run.command(&mut cc).then_some(program))
     }
 
     fn ready(&self, program: &Path, source: &Path) -> Command {
@@ -286,7 +294,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn args(source: &Path) -> Option<&'static str> {
+/// What makes the program of this source do little, where that takes an argument.
+pub fn args(source: &Path) -> Option<&'static str> {
     let name = source.file_stem()?;
     let mut short = SHORT.iter().filter(|(of, _)| name == OsStr::new(of));
     short.next().map(|(_, arg)| *arg)

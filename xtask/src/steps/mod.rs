@@ -1,10 +1,12 @@
 //! The steps of `cargo xtask test`, in their order.
 
+mod bare;
 mod bless;
 mod build;
 mod c;
 mod deep;
 mod style;
+mod sys;
 mod tests;
 mod tools;
 mod vm;
@@ -42,17 +44,21 @@ const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Re
 }
 
 /// Every step; they run in this order.
-pub const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
     step("tools", "install what the other steps need", tools::tools),
     step("fmt", "formatting", style::fmt),
-    step("clippy", "lints, default and all features", style::clippy),
-    step("features", "lints, every set of features", style::features),
+    step("clippy", "lints", style::clippy),
+    step(
+        "bare",
+        "every set of features, perf, C: Rust and a linker alone",
+        bare::bare,
+    ),
     step(
         "unit",
         "tests of each crate, C programs included",
         tests::unit,
     ),
-    step("release", "bellwire-tests, release profile", tests::release),
+    step("release", "bellwire-tests, optimized", tests::release),
     step(
         "simulation",
         "links through 100,000 schedules of faults",
@@ -62,8 +68,17 @@ pub const STEPS: [Step; 20] = [
     step("loom", "models of what is lock-free", deep::loom),
     step("miri", "core under Miri", deep::miri),
     step("asan", "all tests under AddressSanitizer", deep::asan),
+    step(
+        "tsan",
+        "tests of many threads under ThreadSanitizer",
+        deep::tsan,
+    ),
     step("no-std", "core for a bare machine", build::no_std),
-    step("lacking", "verbs without libibverbs-dev", build::lacking),
+    step(
+        "sys",
+        "libibverbs: declared as by rdma-sys; linked",
+        sys::sys,
+    ),
     step("benches", "build, and run each once", build::benches),
     step("instructions", "instruction counts", build::instructions),
     step("examples", "build and run examples", build::examples),
@@ -77,17 +92,41 @@ pub const STEPS: [Step; 20] = [
     step("hygiene", "what must not be committed", style::hygiene),
 ];
 
+/// What one types for [`QUICK_STEPS`], and what they do.
+const QUICK: (&str, &str) = (
+    "quick",
+    "before a commit, only when named: fmt, clippy, most tests, in minutes",
+);
+
+/// Parts of steps above, which run those again: they are not part of the whole.
+const QUICK_STEPS: [Step; 3] = [
+    step("fmt", "formatting", style::fmt),
+    step("clippy", "lints", style::clippy),
+    step(
+        "tests",
+        "core, bellwire, ffi-c, the software HCA",
+        tests::quick,
+    ),
+];
+
+/// What can be named, and what it does.
+pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let steps = STEPS.iter().map(|step| (step.name, step.about));
+    steps.chain([QUICK])
+}
+
 /// Runs the steps that are named, or all when none is, and reports.
 ///
 /// # Errors
 /// None of a step's own: those are in the report and in the exit code.
 pub fn test(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
-    let mut rows = Vec::new();
-    for step in &STEPS {
-        if names.is_empty() || names.iter().any(|name| name == step.name) {
-            rows.push(carry_out(step, || (step.run)(workspace)));
-        }
-    }
+    let named = |name: &str| names.iter().any(|one| one == name);
+    let quick = QUICK_STEPS.iter().filter(|_| named(QUICK.0));
+    let steps = (STEPS.iter()).filter(|step| names.is_empty() || named(step.name));
+    let rows: Vec<_> = quick
+        .chain(steps)
+        .map(|step| carry_out(step, || (step.run)(workspace)))
+        .collect();
     Ok(report(&rows))
 }
 
@@ -99,6 +138,7 @@ pub fn test_in(guest: &Guest, workspace: &Workspace) -> ExitCode {
 /// Prints how the steps ended, and gives the exit code.
 fn report(rows: &[Row]) -> ExitCode {
     let totals = Totals::of(rows);
+    print!("\n{}", report::excerpts(rows));
     println!("\n== results ==\n{}", report::table(rows));
     let warnings = report::warnings(rows);
     if !warnings.is_empty() {

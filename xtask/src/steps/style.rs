@@ -9,14 +9,6 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Packages that no one depends on: their features are nobody's interface.
-const INTERNAL: [&str; 4] = [
-    "bellwire-benches",
-    "bellwire-examples",
-    "bellwire-tests",
-    "xtask",
-];
-
 /// Paths of one person's machine, and code that is not finished.
 const LEFTOVERS: [&str; 2] = [
     r"(^|[^[:alnum:]_.~/-])/(root|home|work)/",
@@ -30,28 +22,13 @@ pub fn fmt(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
+/// With the features that the members have of each other; the step `bare` has every set.
 pub fn clippy(_: &Workspace) -> Result<Run> {
     tools::clippy().need()?;
     let mut run = Run::default();
-    for features in ["", "--all-features"] {
-        run.command(&mut command(&format!(
-            "cargo clippy --workspace --all-targets {features} -- -D warnings"
-        )));
-    }
-    Ok(run)
-}
-
-/// Clippy rather than `check`, because it takes `-D warnings` without RUSTFLAGS, which would make
-/// every dependency build anew.
-pub fn features(_: &Workspace) -> Result<Run> {
-    tools::clippy().need()?;
-    tools::cargo_hack().need()?;
-    let mut hack = command("cargo hack clippy --workspace --feature-powerset --keep-going");
-    for package in INTERNAL {
-        hack.args(["--exclude", package]);
-    }
-    let mut run = Run::default();
-    run.command(hack.args(["--", "-D", "warnings"]));
+    run.command(&mut command(
+        "cargo clippy --workspace --all-targets -- -D warnings",
+    ));
     Ok(run)
 }
 

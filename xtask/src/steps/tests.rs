@@ -8,7 +8,11 @@ use std::{
 
 use anyhow::Result;
 
-use super::{c::WithVerbs, tools};
+use super::{
+    build::{EXAMPLES, EXAMPLES_BUILT},
+    c::Installed,
+    tools,
+};
 use crate::{
     command::{command, limited},
     run::Run,
@@ -18,13 +22,51 @@ use crate::{
 /// Far more than any example takes that ends by itself.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 
-/// `bellwire-tests` is left to the steps `release` and `asan`; bench targets to `benches`; the
-/// stand-in for the kernel to `uverbs`.
-pub fn unit(_: &Workspace) -> Result<Run> {
+/// Packages that have no tests, or whose tests other steps run.
+const NOT_IN_UNIT: [&str; 3] = [
+    "bellwire-benches",
+    "bellwire-tests",
+    "bellwire-uverbs-preload",
+];
+
+/// Test programs that mostly wait, for timers, programs that they start, or a compiler: they run beside the
+/// others.
+const WAITING: [&str; 4] = ["c", "echo", "perf", "pingpong"];
+
+pub fn unit(workspace: &Workspace) -> Result<Run> {
+    let mut run = Run::default();
+    // The packages are the same in each command: cargo would give them other features else, and build anew.
+    let mut test = "cargo test --workspace --no-fail-fast".to_owned();
+    for package in NOT_IN_UNIT {
+        test += &format!(" --exclude {package}");
+    }
+    if !run.command(&mut command(&format!(
+        "{test} --lib --bins --tests --examples --no-run"
+    ))) {
+        return Ok(run);
+    }
+    let (mut waiting, mut others) = (command(&test), command(&test));
+    others.args(["--lib", "--bins", "--examples"]);
+    for target in workspace.tests() {
+        if WAITING.contains(&target.name.as_str()) {
+            waiting.args(["--test", &target.name]);
+        } else if !NOT_IN_UNIT.contains(&target.package.as_str()) {
+            others.args(["--test", &target.name]);
+        }
+    }
+    run.side_by_side(&mut [waiting, others]);
+    Ok(run)
+}
+
+/// What finds most in the time that one waits before a commit. One command: cargo builds for it with both
+/// cores, and features are the same for all.
+pub fn quick(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
     run.command(&mut command(
-        "cargo test --workspace --exclude bellwire-tests --exclude bellwire-uverbs-preload \
-         --lib --bins --tests --examples --no-fail-fast",
+        "cargo test -p bellwire-core -p bellwire-memory -p bellwire-provider -p bellwire-soft \
+         -p bellwire-verbs -p bellwire-mlx5 -p bellwire -p bellwire-ffi -p bellwire-tests --lib \
+         --test header --test soft --test concurrent --test mlx5_rings --test no_alloc \
+         --test no_syscalls --no-fail-fast",
     ));
     run.must_have_found_tests();
     Ok(run)
@@ -33,7 +75,7 @@ pub fn unit(_: &Workspace) -> Result<Run> {
 pub fn release(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
     run.command(&mut command(
-        "cargo test --release -p bellwire-tests --lib --bins --tests --no-fail-fast",
+        "cargo test --profile optimized -p bellwire-tests --lib --bins --tests --no-fail-fast",
     ));
     run.must_have_found_tests();
     Ok(run)
@@ -44,8 +86,9 @@ const SCHEDULES: &str = "100000";
 
 pub fn simulation(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    let mut test =
-        command("cargo test --release -p bellwire-tests --test simulation -- --nocapture");
+    let mut test = command(
+        "cargo test --profile optimized -p bellwire-tests --test simulation -- --nocapture",
+    );
     run.command(test.env("BELLWIRE_SCHEDULES", SCHEDULES));
     run.must_have_found_tests();
     Ok(run)
@@ -70,10 +113,10 @@ const WAYS: [&[&str]; 3] = [
 /// The conformance suite on ConnectX devices. They are one device, whose groups and ports rules would
 /// share: one rule at a time.
 fn mlx5_conformance(workspace: &Workspace, run: &mut Run, way: &[&str], bless: bool) -> bool {
-    let build = run.command(&mut command("cargo build -p bellwire-uverbs-preload"));
+    let build = run.command(&mut command(PRELOAD));
     let mut suite = on_connectx(
         workspace,
-        "cargo test -p bellwire-tests --features mlx5 --test conformance -- --test-threads 1",
+        "cargo test --profile optimized -p bellwire-tests --test conformance -- --test-threads 1",
     );
     for name in way {
         suite.env(name, "1");
@@ -91,7 +134,7 @@ const JOURNAL: (&str, &str) = ("UVERBS_PRELOAD_JOURNAL", "1");
 fn mlx5_links(workspace: &Workspace, run: &mut Run) {
     let mut tests = on_connectx(
         workspace,
-        "cargo test -p bellwire-tests --features mlx5 --test link --test simulation -- --ignored \
+        "cargo test --profile optimized -p bellwire-tests --test link --test simulation -- --ignored \
          --test-threads 1 --nocapture --skip device::ip::",
     );
     run.command(tests.env(JOURNAL.0, JOURNAL.1));
@@ -100,7 +143,7 @@ fn mlx5_links(workspace: &Workspace, run: &mut Run) {
 /// XRC in C: by libibverbs both ways; the rings do not have it.
 fn mlx5_c(workspace: &Workspace, run: &mut Run) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let mut library = WithVerbs::install(workspace, dir.path())?;
+    let library = Installed::in_folder(workspace, dir.path())?;
     let Some(program) = library.program("ffi-c/tests/c/xrc.c", run)? else {
         return Ok(());
     };
@@ -132,22 +175,25 @@ fn on_connectx(workspace: &Workspace, test: &str) -> Command {
 
 /// What is posted and polled on rings, beside what libmlx5 posts and polls there.
 fn mlx5_bytes(workspace: &Workspace, run: &mut Run) {
-    let test = "cargo test -p bellwire-tests --features mlx5 --test mlx5_bytes";
+    let test = "cargo test --profile optimized -p bellwire-tests --test mlx5_bytes";
+    run.command(&mut on_connectx(workspace, test));
+}
+
+/// What is said where libibverbs lacks something.
+fn sources(workspace: &Workspace, run: &mut Run) {
+    let test = "cargo test --profile optimized -p bellwire-tests --test sources";
     run.command(&mut on_connectx(workspace, test));
 }
 
 /// The examples on ConnectX devices: pingpong also with rdma-core's, mover through an overrun.
 fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
-    let built = run.command(&mut command(
-        "cargo build -p bellwire-examples --features mlx5 --example perf --example mover --example pingpong",
-    ));
-    if !built {
+    if !run.command(&mut command(EXAMPLES)) {
         return;
     }
-    let target = workspace.root().join(workspace.target("debug"));
+    let examples = workspace.root().join(workspace.target(EXAMPLES_BUILT));
     let on_it = runner(&preload(workspace));
     let on_it = format!("{on_it} UVERBS_PRELOAD_FABRIC=examples");
-    let example = |name: &str| target.join("examples").join(name).display().to_string();
+    let example = |name: &str| examples.join(name).display().to_string();
     let pingpong = format!("{on_it} {} -d mlx5_0 -n 20", example("pingpong"));
     let theirs = format!("{on_it} ibv_rc_pingpong -d mlx5_0 -n 20");
     let pair = |server: &str, client: &str| {
@@ -169,9 +215,12 @@ fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
     }
 }
 
+/// Builds the stand-in for the kernel.
+const PRELOAD: &str = "cargo build --profile optimized -p bellwire-uverbs-preload";
+
 /// The stand-in for the kernel.
 fn preload(workspace: &Workspace) -> PathBuf {
-    let built = workspace.target("debug/libuverbs_preload.so");
+    let built = workspace.target("optimized/libuverbs_preload.so");
     workspace.root().join(built)
 }
 
@@ -204,9 +253,9 @@ pub fn bless_mlx5_faults(workspace: &Workspace) -> Result<ExitCode> {
     let mut run = Run::default();
     let mut matrix = on_connectx(
         workspace,
-        "cargo test -p bellwire-tests --features mlx5 --test simulation -- --ignored matrix",
+        "cargo test --profile optimized -p bellwire-tests --test simulation -- --ignored matrix",
     );
-    let written = run.command(&mut command("cargo build -p bellwire-uverbs-preload"))
+    let written = run.command(&mut command(PRELOAD))
         && run.command(matrix.env(JOURNAL.0, JOURNAL.1).env("BELLWIRE_BLESS", "1"));
     Ok(match written {
         true => ExitCode::SUCCESS,
@@ -215,16 +264,13 @@ pub fn bless_mlx5_faults(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// Runs what needs libibverbs and libmlx5 as the distribution has them: stock programs on the stand-in for
-/// the kernel; layouts beside the headers; ConnectX devices by their rings, these beside libmlx5's, and by
+/// the kernel; ConnectX devices by their rings, these beside libmlx5's, and by
 /// libibverbs.
 pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::UVERBS)?;
     let mut run = Run::default();
     run.command(&mut command(
-        "cargo test -p bellwire-uverbs-preload --no-fail-fast",
-    ));
-    run.command(&mut command(
-        "cargo test -p bellwire --features mlx5 --lib -- mlx5 verbs",
+        "cargo test --profile optimized -p bellwire-uverbs-preload --no-fail-fast",
     ));
     let mut follows = true;
     for way in WAYS {
@@ -236,6 +282,7 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
         mlx5_examples(workspace, &mut run);
     }
     mlx5_bytes(workspace, &mut run);
+    sources(workspace, &mut run);
     run.must_have_found_tests();
     Ok(run)
 }

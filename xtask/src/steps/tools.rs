@@ -10,8 +10,10 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Debian packages that building and testing needs. This, [`UVERBS`] and [`GUEST`] are the places that name them.
-const APT: [&str; 12] = [
+/// Debian packages that building and testing needs. This, [`BARE`], [`UVERBS`], [`GUEST`] and [`RDMA_SYS`] are the
+/// places that name them.
+const APT: [&str; 13] = [
+    "bubblewrap",
     "clang",
     "cmake",
     "g++",
@@ -40,12 +42,23 @@ pub const GUEST: [&str; 10] = [
     "xz-utils",
 ];
 
+/// Debian packages of which a host is made that has Rust and a C linker alone, and what runs programs there.
+pub const BARE: [&str; 3] = ["bubblewrap", "gcc", "libc6-dev"];
+
 /// Debian packages whose programs and libraries run on the stand-in for the kernel.
 pub const UVERBS: [&str; 4] = [
     "gcc",
     "ibverbs-providers",
     "ibverbs-utils",
     "libibverbs-dev",
+];
+
+/// Debian packages that `rdma-sys` is built with.
+pub const RDMA_SYS: [&str; 4] = [
+    "libclang-dev",
+    "libibverbs-dev",
+    "librdmacm-dev",
+    "pkg-config",
 ];
 
 const CARGO_HACK: &str = "0.6.46";
@@ -187,32 +200,38 @@ fn cargo_program(name: &str, version: &str) -> Tool {
         format!("{name} {version}"),
         "cargo install --list",
         format!("{name} v{version}:"),
-        format!("cargo install {name} --locked --version ={version}"),
+        format!("cargo install {name} --debug --locked --version ={version}"),
     )
 }
 
 pub fn for_miri() -> [Tool; 3] {
-    let components = "rustup +nightly component list --installed";
     [
-        Tool::new(
-            "a nightly toolchain",
-            "rustup toolchain list",
-            "nightly",
-            "rustup toolchain install nightly --profile minimal",
-        ),
-        Tool::new(
-            "Miri",
-            components,
-            "miri",
-            "rustup +nightly component add miri",
-        ),
-        Tool::new(
-            "rust-src",
-            components,
-            "rust-src",
-            "rustup +nightly component add rust-src",
-        ),
+        nightly(),
+        nightly_component("miri"),
+        nightly_component("rust-src"),
     ]
+}
+
+pub fn for_tsan() -> [Tool; 2] {
+    [nightly(), nightly_component("rust-src")]
+}
+
+fn nightly() -> Tool {
+    Tool::new(
+        "a nightly toolchain",
+        "rustup toolchain list",
+        "nightly",
+        "rustup toolchain install nightly --profile minimal",
+    )
+}
+
+fn nightly_component(name: &str) -> Tool {
+    Tool::new(
+        name,
+        "rustup +nightly component list --installed",
+        name,
+        format!("rustup +nightly component add {name}"),
+    )
 }
 
 /// Installs what is missing, and says what is there. What cannot be installed makes the step

@@ -9,10 +9,14 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::c::WithVerbs;
+use super::{
+    build::{EXAMPLES, EXAMPLES_BUILT},
+    c::Installed,
+};
 use crate::{
     command::{command, limited, shown},
-    run::Run,
+    excerpt::Excerpt,
+    run::{Run, Skip},
     vm::{Guest, Status, need_guest},
     workspace::Workspace,
 };
@@ -52,7 +56,7 @@ const PLAIN: (&str, &str) = ("BELLWIRE_VERBS_PLAIN", "1");
 
 /// The conformance of libibverbs, on rxe, and whether its page is fresh.
 const CONFORMANCE: Tests = Tests {
-    selection: "-p bellwire-tests --features verbs --test conformance",
+    selection: "--profile optimized -p bellwire-tests --test conformance",
     args: &["--test-threads=4"],
     env: &[DEVICE],
 };
@@ -60,7 +64,7 @@ const CONFORMANCE: Tests = Tests {
 /// Faults by what causes them in life. They cut cables, and take devices away and bring them again:
 /// nothing runs beside them.
 const CAUSES: Tests = Tests {
-    selection: "-p bellwire-tests --features verbs --test rxe",
+    selection: "--profile optimized -p bellwire-tests --test rxe",
     args: &[],
     env: &[],
 };
@@ -68,8 +72,8 @@ const CAUSES: Tests = Tests {
 const TESTS: [Tests; 7] = [
     // Under Debian's kernel, with hugepages.
     Tests {
-        selection: "-p bellwire --lib",
-        args: &["memory::"],
+        selection: "--profile optimized -p bellwire-memory --lib",
+        args: &[],
         env: &[],
     },
     CONFORMANCE,
@@ -86,12 +90,12 @@ const TESTS: [Tests; 7] = [
     },
     // Connections by the communication manager. They take devices away, too.
     Tests {
-        selection: "-p bellwire-tests --features cm --test rdmacm",
+        selection: "--profile optimized -p bellwire-tests --test rdmacm",
         ..CAUSES
     },
     // Links that recover. They cut the cable, too.
     Tests {
-        selection: "-p bellwire-tests --features verbs --test link",
+        selection: "--profile optimized -p bellwire-tests --test link",
         args: &[
             "device::",
             "--ignored",
@@ -102,28 +106,16 @@ const TESTS: [Tests; 7] = [
     },
 ];
 
-/// Examples and scripts that run them: how the example is built here, and the script there.
-const SCRIPTS: [(&str, &str); 4] = [
+/// Scripts that run examples in the guest.
+const SCRIPTS: [&str; 4] = [
     // pingpong against rdma-core's programs.
-    (
-        "cargo build --release -p bellwire-examples --features cm --example pingpong",
-        "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1",
-    ),
+    "sh examples/pingpong/interop.sh rxe0 1 10.77.0.1",
     // mover through an overrun, and a cable that is cut.
-    (
-        "cargo build --release -p bellwire-examples --features cm --example mover",
-        "sh examples/mover/rxe.sh",
-    ),
+    "sh examples/mover/rxe.sh",
     // rping and datagrams against rdma-core's rping, udaddy and mckey.
-    (
-        "cargo build --release -p bellwire-examples --features cm --example rping --example datagrams",
-        "sh examples/rping/interop.sh",
-    ),
+    "sh examples/rping/interop.sh",
     // echo by librdmacm.
-    (
-        "cargo build --release -p bellwire-examples --features cm --example echo",
-        "sh examples/echo/rxe.sh",
-    ),
+    "sh examples/echo/rxe.sh",
 ];
 
 /// Far more than any of the commands takes, also on a busy machine.
@@ -137,9 +129,12 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     need_guest()?;
     let mut run = Run::default();
     let mut checks = checks();
-    for (build, script) in SCRIPTS {
-        if run.command(&mut command(build)) {
-            checks.push((command(script), Status(0)));
+    if run.command(&mut command(EXAMPLES)) {
+        let built = workspace.root().join(workspace.target(EXAMPLES_BUILT));
+        for script in SCRIPTS {
+            let mut script = command(script);
+            script.env("BELLWIRE_EXAMPLES", &built);
+            checks.push((script, Status(0)));
         }
     }
     checks.extend(c_programs(workspace, &mut run)?);
@@ -150,7 +145,21 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     let commands: Vec<_> = (checks.iter())
         .map(|(command, _)| limited(command, CHECK_LIMIT))
         .collect();
-    let statuses = guest.run(workspace, &commands, |line| run.tests.read(line))?;
+    let mut excerpt = Excerpt::default();
+    let read = |line: &str| {
+        run.read(line);
+        excerpt.read(line);
+    };
+    let statuses = match guest.run(workspace, &commands, read) {
+        Ok(statuses) => statuses,
+        Err(error) if error.is::<Skip>() => return Err(error),
+        Err(error) => {
+            // What is known of the guest until then is part of the result.
+            run.problems.push(format!("{error:#}"));
+            run.excerpt.add(excerpt);
+            return Ok(run);
+        }
+    };
     for ((command, expected), status) in checks.iter().zip(statuses) {
         let line = shown(command);
         println!("in the guest: {line}: {status}");
@@ -158,6 +167,9 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
             let problem = format!("in the guest: `{line}`: {status}, not {expected}");
             run.problems.push(problem);
         }
+    }
+    if !run.problems.is_empty() {
+        run.excerpt.add(excerpt);
     }
     run.must_have_found_tests();
     run.notes
@@ -169,7 +181,7 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
 fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
     let dir = workspace.root().join(workspace.target("vm/c"));
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let mut library = WithVerbs::install(workspace, &dir)?;
+    let library = Installed::in_folder(workspace, &dir)?;
     let mut build = |source| {
         let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
@@ -253,6 +265,7 @@ fn checks() -> Vec<(Command, Status)> {
         (sh, Status(status))
     };
     vec![
+        sh("echo report: the guest runs $(uname -sr)", 0),
         (command("ibv_devices"), Status(0)),
         (command("sh xtask/src/vm/check.sh"), Status(0)),
         pingpongs("rxe0", "rxe0 10.77.0.1"),

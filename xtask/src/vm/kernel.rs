@@ -20,7 +20,7 @@ use crate::{
 const META_PACKAGE: &str = "linux-image-amd64";
 
 /// What the guest needs; what these depend on is found.
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 11] = [
     "virtio_pci",
     "virtio_console",
     "9pnet_virtio",
@@ -28,6 +28,7 @@ const MODULES: [&str; 10] = [
     "dummy",
     "bonding",
     "veth",
+    "macvlan",
     "rdma_rxe",
     "rdma_ucm",
     "ib_umad",

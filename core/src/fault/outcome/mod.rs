@@ -1,76 +1,76 @@
-//! What became of the requests that were in flight when a reliable connection failed.
+//! The outcome of each request that was in flight when a reliable connection failed.
 //!
-//! [`Verdict`] answers from evidence alone: the order of posting, the first completion with an error,
-//! and how many receives the peer's completions say were consumed. It holds for RC and XRC. On UC and
-//! UD a completion says that a message left, and nothing says more.
+//! A [`Verdict`] is derived from three facts only: the order of posting, the first completion with an error,
+//! and the number of receives that the peer's completions report as consumed. It applies to RC and XRC. On UC
+//! and UD a completion only reports that the message was sent, and there is no further evidence.
 //!
-//! # What order says
+//! # What follows from the order
 //!
-//! - The peer executes requests in the order in which they were posted, and acknowledges in that
-//!   order; an acknowledgement, a READ's response too, stands for everything before it (IBTA volume 1,
-//!   9.7.5.1, 9.4.4). So completions come in the order of posting, and the first one with an error
-//!   divides the queue: everything before it was executed and acknowledged. [`Outcome::Done`].
-//! - **The peer's count.** SENDs and WRITE_WITH_IMM consume a receive each. When both ends have been
-//!   reset nothing is under way any more, and the peer's count of receives that ended well is final.
-//!   Let it be `n`. The `n`-th request that consumes a receive was executed, so everything before it
-//!   was. The next one was not, so nothing behind it was. Only WRITEs, READs and atomics between the
-//!   two stay in doubt.
-//! - **A fence.** A request with FENCE is not begun before all READs and atomics before it have their
-//!   results, and the device keeps no more than `max_rd_atomic` of them outstanding. When the result
-//!   of one never came, because it was flushed or the count shows that it was not executed, the first
-//!   request that had to wait for it was not begun, and nothing behind it.
-//! - Both ends reset with fresh packet numbers, so that no late packet is executed afterwards.
+//! - The peer executes requests in the order in which they were posted and acknowledges them in that order.
+//!   An acknowledgement, including a READ response, also acknowledges all earlier requests (IBTA volume 1,
+//!   9.7.5.1, 9.4.4). So completions arrive in the order of posting, and the first one with an error divides
+//!   the queue: all requests before it were executed and acknowledged ([`Outcome::Done`]).
+//! - **The peer's count.** Each SEND and WRITE_WITH_IMM consumes a receive. When both ends have been reset
+//!   nothing is in flight any more, and the peer's count of receives that completed successfully is final.
+//!   Let it be `n`. The `n`-th request that consumes a receive was executed, so all requests before it were
+//!   executed too. The next one was not executed, so no request behind it was. Only WRITEs, READs and atomics
+//!   between the two stay in doubt.
+//! - **A fence.** A request with FENCE is not begun until all READs and atomics before it have their results,
+//!   and the device keeps at most `max_rd_atomic` of those outstanding. If one of their results never
+//!   arrived, because the request was flushed or the count shows that it was not executed, then the first
+//!   request that had to wait for it was not begun, nor was any request behind that one.
+//! - Both ends are reset with new PSNs, so no late packet is executed afterwards.
 //!
-//! # Status by status, of the first failed completion
+//! # By status of the first failed completion
 //!
 //! | status | its request | those behind it |
 //! |---|---|---|
-//! | LOC_QP_OP, MW_BIND; LOC_LEN, LOC_PROT of all but READs and atomics | not executed: found before it left as a whole | not begun |
-//! | LOC_LEN, LOC_PROT of READs and atomics | may have been executed: the result's memory is touched when the response comes | unknown |
-//! | REM_INV_REQ, REM_ACCESS | not executed: a NAK | not executed by the peer |
-//! | RNR_RETRY_EXC | not executed: every try met a peer without a receive | not executed by the peer |
-//! | REM_OP | unknown: the peer had begun it | not executed by the peer: a NAK |
-//! | RETRY_EXC, RESP_TIMEOUT | unknown: request or acknowledgement was lost | unknown: they may have been under way with it |
-//! | LOC_ACCESS, BAD_RESP | unknown: an answer came, and could not be used | unknown |
+//! | LOC_QP_OP, MW_BIND; LOC_LEN, LOC_PROT of all but READs and atomics | not executed: the error is detected before the whole request has been sent | not begun |
+//! | LOC_LEN, LOC_PROT of READs and atomics | may have been executed: the memory of the result is accessed when the response arrives | unknown |
+//! | REM_INV_REQ, REM_ACCESS | not executed: NAK | not executed by the peer |
+//! | RNR_RETRY_EXC | not executed: no receive was posted at the peer on any retry | not executed by the peer |
+//! | REM_OP | unknown: the peer had begun to execute it | not executed by the peer: NAK |
+//! | RETRY_EXC, RESP_TIMEOUT | unknown: the request or its acknowledgement was lost | unknown: they may have been in flight with it |
+//! | LOC_ACCESS, BAD_RESP | unknown: a response arrived and could not be used | unknown |
 //! | WR_FLUSH, FATAL | unknown: the queue pair stopped for another reason | unknown |
 //! | GENERAL, REM_ABORT, TM, TM_RNDV_INCOMPLETE, and the obsolete ones (EEC, RDD, RD) | unknown | unknown |
 //!
-//! A flush behind another failure says nothing by itself: requests are sent while earlier ones are
-//! not acknowledged yet, so that one which is flushed may have been executed. RNR and the NAKs are the
-//! exception, for they refuse the packets behind their own, and so are errors found before the
-//! request left, for the device works its queue off in order.
+//! A flushed request behind another failure proves nothing by itself: requests are sent before earlier ones
+//! are acknowledged, so a flushed request may have been executed. There are two exceptions: an RNR or other
+//! NAK also rejects the packets behind its own, and an error that is detected before the request is sent
+//! stops the device, which processes its queue in order.
 //!
-//! # Operation by operation
+//! # By operation
 //!
-//! | operation | executed means | not executed, yet |
+//! | operation | executed means | not executed, but |
 //! |---|---|---|
-//! | SEND, SEND_WITH_IMM, SEND_WITH_INV | its receive completed well | a receive that was flushed may hold a part of the message |
-//! | WRITE_WITH_IMM | data written, its receive completed well | the first one refused may have written a part of its data, or all |
+//! | SEND, SEND_WITH_IMM, SEND_WITH_INV | its receive completed successfully | a flushed receive may hold a part of the message |
+//! | WRITE_WITH_IMM | data written, its receive completed successfully | the first one refused may have written a part of its data, or all |
 //! | WRITE | data written | one that failed, or is in doubt, may have written a part |
-//! | READ | the peer answered; nothing there changes | its local memory may hold a part |
+//! | READ | the peer responded; nothing changes there | its local memory may hold a part |
 //! | atomics | the peer's memory changed | — |
-//! | LOCAL_INV, BIND_MW | the local key changed; no peer is asked | may be done while earlier requests wait for their acknowledgement |
+//! | LOCAL_INV, BIND_MW | the local key changed; the peer is not involved | may be done while earlier requests wait for their acknowledgement |
 //! | NOP | nothing | — |
 //!
-//! Inline requests have no local key that could fail; apart from that inline data changes nothing: the
-//! entry keeps it, so that it can be posted again.
+//! Inline requests have no lkey that could fail. Otherwise inline data makes no difference: the WQE holds the
+//! data, so the request can be posted again.
 //!
-//! # When counts cannot be had
+//! # When no exact count is available
 //!
-//! A peer whose receive completion queue died knows a lower bound: what is below it was executed, the
-//! rest stays in doubt ([`Doubt::PeerLostCount`]). A count that contradicts what was acknowledged,
-//! refused or posted is not used at all ([`Doubt::CountContradicts`]). Where the own completion queue
-//! lost entries, a flush is not taken for the first failure: the failure may be among those lost. It
-//! still says that its request, and those behind it, have no result.
+//! If the peer's receive completion queue failed, the peer knows only a lower bound: requests below it were
+//! executed, the others stay in doubt ([`Doubt::PeerLostCount`]). A count that contradicts what was
+//! acknowledged, refused or posted is ignored ([`Doubt::CountContradicts`]). If the local completion queue
+//! lost entries, a flush is not taken as the first failure, because the first failure may be among the lost
+//! entries. The flush still proves that its request, and those behind it, have no result.
 //!
-//! # How it is used
+//! # Example
 //!
 //! ```
 //! use bellwire_core::fault::WcStatus;
 //! use bellwire_core::fault::outcome::*;
 //! use bellwire_core::wr::WrOpcode;
 //!
-//! // A WRITE, a SEND, a WRITE, a SEND; none acknowledged. Ten receives were consumed before.
+//! // A WRITE, a SEND, a WRITE, a SEND; none acknowledged. Ten receives were consumed earlier.
 //! let operations = [WrOpcode::RdmaWrite, WrOpcode::Send, WrOpcode::RdmaWrite, WrOpcode::Send];
 //! let mut ordinal = 10;
 //! let requests: Vec<Request> = (100..).zip(operations).map(|(sequence, operation)| {
@@ -82,7 +82,7 @@
 //!     completed: 100,
 //!     failed: Some(FirstFailure { sequence: 100, status: WcStatus::RetryExcErr }),
 //!     entries_lost: false,
-//!     // The peer has one more.
+//!     // The peer has consumed one more.
 //!     consumed: Consumed::Exactly(11),
 //!     read_depth: Some(16),
 //! };
@@ -108,35 +108,36 @@ pub use verdict::{Consumed, Evidence, FirstFailure, Request, Verdict, consumes_r
 use super::{Fault, Retry, WorkQueue, classify};
 use crate::wr::{QpType, WcStatus, WrOpcode};
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Executed; the result of a READ or atomic has come.
+    /// Executed; the result of a READ or atomic has arrived.
     Done,
-    /// Failed with this status, and not executed as a whole. A WRITE may have changed a part of its
-    /// target; a READ may have been executed, which leaves nothing.
+    /// Failed with this status, and not executed as a whole. A WRITE may have changed a part of its target; a
+    /// READ may have been executed, which changes nothing at the peer.
     Failed(WcStatus),
-    /// Not executed, by no fault of its own.
+    /// Not executed, and not itself the cause of the failure.
     NotExecuted,
-    /// It cannot be known, or its result is lost.
+    /// The outcome cannot be determined, or the result is lost.
     InDoubt(Doubt),
 }
 
 /// Why an outcome stays in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doubt {
-    /// Executed or not: no acknowledgement came, and it stands behind the last request known to be
-    /// executed and before the first known not to be.
+    /// May have been executed: no acknowledgement arrived, and the request lies between the last request
+    /// known to be executed and the first known not to be.
     NoAnswer,
-    /// A READ or atomic that was executed. Its result did not arrive, and an atomic's is lost for good.
+    /// A READ or atomic that was executed, but whose result did not arrive. The result of an atomic is lost
+    /// for good.
     ResultLost,
-    /// Executed or not: completions of the peer were lost, so that its count is a lower bound.
+    /// May have been executed: the peer lost completions, so its count is a lower bound.
     PeerLostCount,
-    /// Executed or not: the peer's count contradicts what is known at this end.
+    /// May have been executed: the peer's count contradicts what is known at this end.
     CountContradicts,
-    /// Executed or not: the peer cannot be asked any more.
+    /// May have been executed: the peer cannot be asked any more.
     PeerGone,
-    /// A local operation that was done or not before the queue pair stopped.
+    /// A local operation that may have been done before the queue pair stopped.
     Local,
 }
 
@@ -151,7 +152,7 @@ impl Doubt {
         Self::Local,
     ];
 
-    /// In words.
+    /// The reason in words.
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoAnswer => {
@@ -168,34 +169,34 @@ impl Doubt {
     }
 }
 
-/// What is to be done with a request that did not end well, when the connection works again.
+/// What to do with a request that did not complete successfully, once the connection works again.
 ///
 /// | outcome | Surface | IfSafe | Anyway |
 /// |---|---|---|---|
-/// | Done | tell | tell | tell |
-/// | NotExecuted | tell | again | again |
-/// | Failed, can succeed later | tell | again | again |
-/// | Failed, cannot | tell | tell | tell |
-/// | InDoubt: READ | tell | again, if no SEND, WRITE or atomic behind it may have been executed | again |
-/// | InDoubt: WRITE | tell | tell: the peer may have seen it, and changed the memory since | again |
-/// | InDoubt: SENDs, WRITE_WITH_IMM, atomics, LOCAL_INV, BIND_MW | tell | tell | tell |
+/// | Done | report | report | report |
+/// | NotExecuted | report | replay | replay |
+/// | Failed, can succeed later | report | replay | replay |
+/// | Failed, cannot succeed | report | report | report |
+/// | InDoubt: READ | report | replay, if no SEND, WRITE or atomic behind it may have been executed | replay |
+/// | InDoubt: WRITE | report | report: the peer may have seen it, and changed the memory since | replay |
+/// | InDoubt: SENDs, WRITE_WITH_IMM, atomics, LOCAL_INV, BIND_MW | report | report | report |
 ///
-/// A SEND behind a READ may be what tells the peer that the memory is free: reading it again then
-/// gives something else. So a READ whose [result was lost](Doubt::ResultLost), which a later request
-/// shows to have been executed, is run again under [`Anyway`](Self::Anyway) only.
+/// A SEND behind a READ may inform the peer that the memory is free; a repeated READ would then return
+/// different data. So a READ whose [result was lost](Doubt::ResultLost), and which a later request shows to
+/// have been executed, is replayed under [`Anyway`](Self::Anyway) only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Replay {
-    /// Tell the program.
+    /// Report the outcome to the program.
     #[default]
     Surface,
-    /// Post it again where that cannot be told from posting it once.
+    /// Post it again where the effect cannot be distinguished from posting it once.
     IfSafe,
-    /// As [`IfSafe`](Self::IfSafe), and WRITEs and READs in doubt as well: their target and source do
-    /// not change under them, or that does no harm.
+    /// Like [`IfSafe`](Self::IfSafe), and also replay WRITEs and READs in doubt: the program guarantees that
+    /// their target and source do not change meanwhile, or that such a change does no harm.
     Anyway,
 }
 
-/// Whether a send request that failed with this status can succeed later as it is.
+/// Whether a send request that failed with this status can succeed later without a change.
 fn may_succeed(status: WcStatus, operation: WrOpcode) -> bool {
     let fault = Fault::Status {
         status,

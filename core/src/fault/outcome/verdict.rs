@@ -1,18 +1,22 @@
-//! From what is known at the end of a life of the connection to what became of each request.
+//! Derives the outcome of each request from the evidence that is left when a connection ends.
+//!
+//! Nothing is allocated: [`Verdict::new`] iterates three times over the requests in flight, and
+//! [`Verdict::of`] is a pure function of a request.
 
 use super::status::{Behind, Itself, Kind, says};
 use super::{Doubt, Outcome, Replay};
-use crate::wr::{WcStatus, WrOpcode};
+use crate::op::{Repeat, WrOpcode};
+use crate::wr::WcStatus;
 
 /// A send request, and its place in the order of posting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Greater than that of every request posted before it.
+    /// Sequence number; greater than that of every request posted earlier.
     pub sequence: u64,
     /// How many requests that [consume a receive](consumes_receive) were posted before it since the
-    /// connection began: the number, from zero, of the receive that it would consume.
+    /// connection began: the index, from zero, of the receive that it would consume.
     pub ordinal: u64,
-    /// What it asks for.
+    /// The operation.
     pub operation: WrOpcode,
     /// Posted with [`SendFlags::FENCE`](crate::wr::SendFlags::FENCE).
     pub fenced: bool,
@@ -20,16 +24,16 @@ pub struct Request {
 
 /// Whether an operation consumes a receive at the peer.
 pub const fn consumes_receive(operation: WrOpcode) -> bool {
-    matches!(Kind::of(operation), Kind::Consuming)
+    operation.consumes_receive()
 }
 
-/// How many receives of the peer its completions say were consumed, of those that ended well, since
-/// the connection began.
+/// How many receives of the peer were consumed and completed successfully since the connection began,
+/// according to the peer's completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consumed {
-    /// So many.
+    /// Exactly this many.
     Exactly(u64),
-    /// So many, or more: completions of the peer were lost.
+    /// This many or more: the peer lost completions.
     AtLeast(u64),
     /// The peer cannot be asked any more.
     Unknown,
@@ -38,52 +42,51 @@ pub enum Consumed {
 /// The first completion with an error of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FirstFailure {
-    /// Of which request.
+    /// The sequence number of its request.
     pub sequence: u64,
-    /// Its status; not SUCCESS.
+    /// The status; not SUCCESS.
     pub status: WcStatus,
 }
 
 /// What is known when the queue pairs at both ends have been reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Evidence {
-    /// Every request below this sequence was told to have ended well: by a completion of its own, or
-    /// by one behind it that ended well.
+    /// Every request below this sequence number was reported as successful: by a completion of its own, or by
+    /// a later successful one.
     pub completed: u64,
     /// The first completion with an error; `None` when there was none.
     pub failed: Option<FirstFailure>,
-    /// The completion queue lost entries, or cannot be trusted: it overran.
+    /// Whether the completion queue overran: it lost entries, or cannot be trusted.
     pub entries_lost: bool,
-    /// What the peer says.
+    /// The count that the peer reports.
     pub consumed: Consumed,
-    /// READs and atomics that the queue pair has outstanding at the most
-    /// ([`QpAttr::max_rd_atomic`](crate::qp::QpAttr)); `None` where the device is not known to hold
-    /// to it.
+    /// The maximum number of outstanding READs and atomics of the queue pair
+    /// ([`QpAttr::max_rd_atomic`](crate::qp::QpAttr)); `None` if the device is not known to respect it.
     pub read_depth: Option<u8>,
 }
 
-/// What the evidence says of every request of one life of the connection.
+/// What the evidence proves about every request of one life of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
-    /// Everything below was executed and acknowledged.
+    /// Every request below this was executed and acknowledged.
     settled: u64,
     failed: Option<FirstFailure>,
-    /// The device has begun nothing from here on.
+    /// The device began no request from this one on.
     not_begun: u64,
-    /// The peer has executed nothing from here on.
+    /// The peer executed no request from this one on.
     not_at_peer: u64,
     consumed: Consumed,
     contradicted: bool,
-    /// The last request that may have been executed and that others can notice.
+    /// The last request that may have been executed and whose effect others can notice.
     noticeable: Option<u64>,
 }
 
-/// No request has this sequence.
+/// A sequence number that no request has.
 const NEVER: u64 = u64::MAX;
 
 impl Verdict {
-    /// The verdict over `requests`: all that were posted and are not below
-    /// [`completed`](Evidence::completed), oldest first. Goes over them three times.
+    /// Computes the verdict for `requests`: all posted requests that are not below
+    /// [`completed`](Evidence::completed), oldest first. Iterates over them three times.
     pub fn new<I>(evidence: &Evidence, requests: I) -> Self
     where
         I: IntoIterator<Item = Request>,
@@ -91,8 +94,8 @@ impl Verdict {
     {
         let requests = requests.into_iter();
         let told = evidence.failed.filter(|failed| {
-            // Where entries were lost, the one that says why the queue pair failed may be among
-            // them, and a flush is not the first failure.
+            // If entries were lost, the one with the cause of the queue pair's failure may be among them, and
+            // a flush is not the first failure.
             !evidence.entries_lost
                 || !matches!(failed.status, WcStatus::WrFlushErr | WcStatus::FatalErr)
         });
@@ -107,7 +110,7 @@ impl Verdict {
             contradicted: false,
             noticeable: None,
         };
-        // A count that is believed may show more fences that did not open.
+        // A count that is accepted may show further requests that were held back by a fence.
         let bounds = verdict.survey(evidence, requests.clone(), Consumed::Unknown);
         verdict.check_count(bounds);
         verdict.survey(evidence, requests.clone(), verdict.consumed);
@@ -121,16 +124,16 @@ impl Verdict {
         verdict
     }
 
-    /// Finds from where on nothing was begun or executed, and between which numbers the peer's count
-    /// has to be.
+    /// Finds the requests from which on nothing was begun or executed, and the range in which the peer's
+    /// count has to be.
     fn survey(
         &mut self,
         evidence: &Evidence,
         requests: impl Iterator<Item = Request>,
         consumed: Consumed,
     ) -> (u64, u64) {
-        // An entry that was lost may tell of the result that opened a fence: but not of a request that
-        // was flushed, nor of one behind it.
+        // A lost entry may have reported the result that a fence waited for, but not the result of a flushed
+        // request or of one behind it.
         let unfinished = match (evidence.entries_lost, evidence.failed) {
             (false, _) => self.settled,
             (true, Some(failed)) => failed.sequence,
@@ -177,7 +180,7 @@ impl Verdict {
         (least.unwrap_or(posted), most.unwrap_or(posted).min(posted))
     }
 
-    /// A count that cannot be is not used: nothing that a peer writes is trusted.
+    /// Discards a count that is impossible: data from the peer is not trusted.
     fn check_count(&mut self, (least, most): (u64, u64)) {
         let possible = match self.consumed {
             Consumed::Exactly(count) => (least..=most).contains(&count),
@@ -190,13 +193,12 @@ impl Verdict {
         }
     }
 
-    /// Whether the peer's count contradicts what was acknowledged, refused or posted, and was left
-    /// out of account.
+    /// Whether the peer's count contradicted what was acknowledged, refused or posted, and was ignored.
     pub fn contradicted(&self) -> bool {
         self.contradicted
     }
 
-    /// What became of a request.
+    /// The outcome of a request.
     pub fn of(&self, request: &Request) -> Outcome {
         if request.sequence < self.settled {
             return Outcome::Done;
@@ -208,7 +210,7 @@ impl Verdict {
         let kind = Kind::of(request.operation);
         match says(failed.status, kind).0 {
             Itself::NotExecuted => Outcome::Failed(failed.status),
-            // It has no result and never will, and leaves nothing at the peer.
+            // A READ that failed has no result and never will, and changes nothing at the peer.
             Itself::Unknown if kind == Kind::Read => Outcome::Failed(failed.status),
             Itself::Unknown | Itself::Silent => match by_order {
                 Outcome::NotExecuted if failed.status != WcStatus::WrFlushErr => {
@@ -219,7 +221,7 @@ impl Verdict {
         }
     }
 
-    /// What became of a request by its place alone.
+    /// The outcome of a request derived from its position alone.
     fn by_order(&self, request: &Request) -> Outcome {
         let kind = Kind::of(request.operation);
         let passed = match self.consumed {
@@ -242,7 +244,7 @@ impl Verdict {
             _ => {}
         }
         match self.consumed {
-            // The first receive that was not consumed is this request's, or an earlier one's.
+            // The first receive that was not consumed belongs to this request or to an earlier one.
             Consumed::Exactly(count) if kind == Kind::Consuming || count < request.ordinal => {
                 Outcome::NotExecuted
             }
@@ -253,25 +255,25 @@ impl Verdict {
         }
     }
 
-    /// Whether the request is to be posted again, in its old place among those that are, rather than
-    /// told. See [`Replay`].
+    /// Whether the request is to be posted again, in its old position among the replayed requests, rather
+    /// than reported. See [`Replay`].
     pub fn replays(&self, request: &Request, policy: Replay) -> bool {
         if policy == Replay::Surface {
             return false;
         }
-        let kind = Kind::of(request.operation);
-        // What a READ brings now is what it would have brought, as far as this end can tell.
+        // As far as this end can tell, a repeated READ returns what the first one would have returned.
         let undisturbed = policy == Replay::Anyway
-            || kind != Kind::Read
+            || request.operation.row().repeat != Repeat::IfUndisturbed
             || self.noticeable.is_none_or(|last| last < request.sequence);
         match self.of(request) {
             Outcome::Done => false,
             Outcome::NotExecuted => true,
             Outcome::Failed(status) => undisturbed && super::may_succeed(status, request.operation),
-            Outcome::InDoubt(_) => match kind {
-                Kind::Read => undisturbed,
-                Kind::Write => policy == Replay::Anyway,
-                _ => false,
+            Outcome::InDoubt(_) => match request.operation.row().repeat {
+                Repeat::Harmless => true,
+                Repeat::IfUndisturbed => undisturbed,
+                Repeat::IfAllowed => policy == Replay::Anyway,
+                Repeat::Never => false,
             },
         }
     }

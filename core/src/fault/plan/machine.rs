@@ -1,19 +1,24 @@
 //! The state machine.
+//!
+//! The steps have one order, and a set of bits says which of them are still to be taken. The set follows from
+//! what the faults so far need and from which queues exist: the queue pairs live, in RESET or destroyed, the
+//! completion queue present or not. So a further fault is merged by adding its needs and computing the set
+//! again.
 
 use super::needs::{Needs, QpIs, Queues};
 use super::step::Steps;
-use super::{End, Limits, Next, Setup, Step, StepResult, Why};
-use crate::fault::{CmEvent, EventType, Fault, Recovery, classify};
+use super::{End, EndReason, Limits, Next, Setup, Step, StepResult};
+use crate::fault::{Blame, CmEvent, EventType, Fault, Recovery, classify};
 use core::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
     Running,
-    /// The end, to be told once.
+    /// The end, which [`Plan::next`] returns once.
     Ended(End),
-    GivingUp(Why),
-    GivenUp(Why),
+    GivingUp(EndReason),
+    GivenUp(EndReason),
 }
 
 /// A recovery, step by step. See the [module](super).
@@ -24,27 +29,33 @@ pub struct Plan {
     random: u64,
     phase: Phase,
     todo: Steps,
-    /// The step that was named last, and when first.
+    /// When [`next`](Plan::next) was first called in this run or, after giving up, since then.
+    since: Option<Duration>,
+    /// The step that was returned last, and when it was first returned.
     current: Option<(Step, Duration)>,
+    /// The program has attempted the current step at least once.
+    pending: bool,
     /// End of the delay before the next attempt.
     not_before: Option<Duration>,
     needs: Needs,
-    /// What this run has needed so far.
+    /// All that this run has needed so far.
     ever: Needs,
-    /// What came too late for this run: the next one's.
+    /// Needs that came too late for this run, for the next one.
     later: Needs,
     queues: Queues,
     attempts: u32,
     side_tries: u32,
-    /// Runs that followed one another too soon.
+    /// The number of runs that followed the previous one too soon.
     relapses: u32,
     recovered_at: Option<Duration>,
-    degraded: Option<Why>,
+    degraded: Option<EndReason>,
+    /// The reason for the current further attempt.
+    failed: Option<EndReason>,
     last: Fault,
 }
 
 impl Plan {
-    /// A plan for queue pairs that work.
+    /// A plan for working queue pairs.
     pub fn new(setup: Setup, limits: Limits) -> Self {
         Self {
             setup,
@@ -52,7 +63,9 @@ impl Plan {
             random: limits.seed,
             phase: Phase::Idle,
             todo: Steps::default(),
+            since: None,
             current: None,
+            pending: false,
             not_before: None,
             needs: Needs::empty(),
             ever: Needs::empty(),
@@ -63,32 +76,46 @@ impl Plan {
             relapses: 0,
             recovered_at: None,
             degraded: None,
-            last: Fault::Peer,
+            failed: None,
+            last: Fault::PeerRecovery,
         }
     }
 
-    /// Whether there is something to do, or to tell.
+    /// Whether there is a step to take or an end to report.
     pub fn running(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::GivenUp(_)) || !self.later.is_empty()
     }
 
-    /// Which attempt of this run it is, counted from one.
+    /// The number of the current attempt in this run, counted from one.
     pub fn attempt(&self) -> u32 {
         self.attempts
     }
 
-    /// When [`next`](Self::next) has another answer at the latest, should nothing happen: for who
-    /// sleeps.
+    /// The latest time at which [`next`](Self::next) changes its result if no fault occurs: the time until
+    /// which the caller may sleep.
     pub fn deadline(&self) -> Option<Duration> {
-        match (self.not_before, self.current) {
-            (Some(time), _) => Some(time),
-            (None, Some((step, since))) => Some(since.saturating_add(self.limits.of(step))),
-            (None, None) => None,
+        let next = match (self.not_before, self.current) {
+            (Some(time), _) => time,
+            (None, Some((step, since))) => self.step_ends(step, since),
+            (None, None) => return None,
+        };
+        Some(self.run_ends().map_or(next, |end| end.min(next)))
+    }
+
+    /// The latest time at which the run, or giving it up, ends.
+    fn run_ends(&self) -> Option<Duration> {
+        Some(self.since?.saturating_add(self.run_limit()))
+    }
+
+    fn run_limit(&self) -> Duration {
+        match self.phase {
+            Phase::GivingUp(_) => self.limits.step,
+            _ => self.limits.recovery,
         }
     }
 
-    /// Tells of a fault. Faults that ask for nothing, or for what is to be done anyway, change nothing;
-    /// nor does any after it was given up.
+    /// Reports a fault. Faults that need no recovery, or only steps that are still ahead, change nothing; nor
+    /// does any fault after the recovery was given up.
     pub fn fault(&mut self, fault: Fault, now: Duration) {
         if matches!(self.phase, Phase::GivingUp(_) | Phase::GivenUp(_)) {
             return;
@@ -99,13 +126,13 @@ impl Plan {
             Fault::Event(EventType::QpLastWqeReached) => self.queues.last_wqe = true,
             Fault::Cm(CmEvent::Disconnected) => self.queues.timewait = true,
             Fault::Cm(CmEvent::TimewaitExit) => self.queues.timewait = false,
-            // It is there, and waits for us; or is not waited for.
+            // The peer is there and waits for this end, or is not waited for.
             _ if fault.is_of_peer() => self.not_before = None,
             _ => {}
         }
         let recovery = classify(fault).recovery;
         if closes(recovery) {
-            return self.give_up(Why::Fault(fault));
+            return self.give_up(EndReason::Fault(fault));
         }
         let needs = Needs::of(recovery, self.setup);
         if needs.is_empty() {
@@ -115,12 +142,19 @@ impl Plan {
         match self.phase {
             Phase::Running => self.merge(needs, now),
             Phase::Idle => self.begin(needs, now),
-            // The end is told first.
+            // The end is returned first.
             _ => self.later |= needs,
         }
     }
 
-    /// What to do now.
+    /// Begins a recovery like [`fault`](Self::fault), for queue pairs that are to be connected for the first
+    /// time: the peer does not know them yet.
+    pub fn connect(&mut self, now: Duration) {
+        self.queues.told = false;
+        self.fault(Fault::PeerRecovery, now);
+    }
+
+    /// Returns what to do now.
     pub fn next(&mut self, now: Duration) -> Next {
         loop {
             match self.phase {
@@ -136,44 +170,65 @@ impl Plan {
                 Phase::GivenUp(why) => return Next::Ended(End::GaveUp(why)),
                 Phase::Running | Phase::GivingUp(_) => {}
             }
+            let since = *self.since.get_or_insert(now);
+            let end = since.saturating_add(self.run_limit());
+            if self.phase == Phase::Running && self.is_past(end, since, now) {
+                self.expire(now);
+                continue;
+            }
             match self.not_before {
-                Some(time) if now < time => return Next::WaitUntil(time),
+                Some(time) if now < time => return Next::WaitUntil(time.min(end)),
                 _ => self.not_before = None,
             }
             match self.current.or_else(|| self.name(now)) {
                 None => self.end(now),
                 Some((step, _)) if self.queues.is_over(step) => self.finish(step, false, now),
-                Some((step, since)) if since < now && now - since >= self.limits.of(step) => {
-                    self.stumble(step, Why::TimedOut(step), now);
+                Some((step, since)) if self.is_past(self.step_ends(step, since), since, now) => {
+                    self.stumble(step, EndReason::TimedOut(step), now);
                 }
                 Some((step, _)) => return Next::Step(step),
             }
         }
     }
 
-    /// Tells how the step went that [`next`](Self::next) named last. An answer to another one is late,
-    /// and left out of account.
+    /// Whether the deadline `end` of what began at `since` has passed, and at least one attempt was made: a
+    /// limit may be zero.
+    fn is_past(&self, end: Duration, since: Duration, now: Duration) -> bool {
+        now >= end && (since < now || self.pending)
+    }
+
+    /// The deadline of a step that was first returned at `since`.
+    fn step_ends(&self, step: Step, since: Duration) -> Duration {
+        let end = since.saturating_add(self.limits.deadline(step));
+        self.run_ends().map_or(end, |run| end.min(run))
+    }
+
+    /// Reports the result of the step that [`next`](Self::next) returned last. The result of any other step
+    /// is late and ignored.
     pub fn done(&mut self, step: Step, result: StepResult, now: Duration) {
         if self.current.is_none_or(|(current, _)| current != step) {
             return;
         }
         match result {
-            StepResult::Pending => {}
+            StepResult::Pending => self.pending = true,
             StepResult::Done => self.finish(step, false, now),
             StepResult::Changed => self.finish(step, step == Step::Resolve, now),
-            StepResult::PeerClosed | StepResult::PeerLost => match self.phase {
+            StepResult::PeerClosed | StepResult::PeerLost | StepResult::PeerRestarted => match self
+                .phase
+            {
                 Phase::GivingUp(_) => self.finish(step, false, now),
-                _ if result == StepResult::PeerClosed => self.give_up(Why::PeerClosed),
-                _ => self.give_up(Why::PeerLost),
+                _ if result == StepResult::PeerClosed => self.give_up(EndReason::PeerClosed),
+                _ if result == StepResult::PeerRestarted => self.give_up(EndReason::PeerRestarted),
+                _ => self.give_up(EndReason::PeerLost),
             },
             StepResult::Failed(fault) => {
-                // The error of a call is about the step, unless the device is gone.
+                // An error number concerns only the step, unless it means that the device is gone.
                 if !matches!(fault, Fault::Errno(_)) || closes(classify(fault).recovery) {
                     self.fault(fault, now);
                 }
-                // Unless that made the step a thing of the past.
+                // `fault` may have replaced the current step.
                 if self.current.is_some_and(|(current, _)| current == step) {
-                    self.stumble(step, Why::Failed(step, fault), now);
+                    self.stumble(step, EndReason::Failed(step, fault), now);
                 }
             }
         }
@@ -182,6 +237,9 @@ impl Plan {
     /// Starts a run.
     fn begin(&mut self, needs: Needs, now: Duration) {
         self.phase = Phase::Running;
+        self.since = None;
+        self.pending = false;
+        self.failed = None;
         self.attempts = 1;
         self.side_tries = 0;
         self.degraded = None;
@@ -190,7 +248,7 @@ impl Plan {
         self.free_pass(needs, now);
     }
 
-    /// Adds what a fault asks for to what is under way.
+    /// Adds the needs of a fault to the current run.
     fn merge(&mut self, needs: Needs, now: Duration) {
         let again = self.ever.contains(needs);
         let current = self.current.map(|(step, _)| step);
@@ -239,7 +297,7 @@ impl Plan {
             (false, true) => {
                 self.want(needs);
                 self.again(
-                    Why::FaultsKeepComing(self.last),
+                    EndReason::FaultsKeepComing(self.last),
                     !self.last.is_of_peer(),
                     now,
                 );
@@ -247,7 +305,7 @@ impl Plan {
         }
     }
 
-    /// Nothing of the present life of the queue pairs lasts: they are to be reset, or are.
+    /// Whether the queue pairs are in RESET or destroyed, or will be: nothing of their present life lasts.
     fn before_connect(&self) -> bool {
         self.queues.qp != QpIs::Live || self.will_quiesce()
     }
@@ -256,12 +314,21 @@ impl Plan {
         self.todo.has(Step::Reset) || self.todo.has(Step::DestroyQp)
     }
 
+    /// Whether messages of the peer are used later in this run, or not any more: they are no faults.
+    pub(crate) fn will_exchange(&self) -> bool {
+        match self.phase {
+            Phase::Running => self.will_quiesce() || self.todo.has(Step::Exchange),
+            Phase::GivingUp(_) | Phase::GivenUp(_) => true,
+            Phase::Idle | Phase::Ended(_) => false,
+        }
+    }
+
     fn want(&mut self, needs: Needs) {
         self.needs |= needs;
         self.ever |= needs;
     }
 
-    /// A pass that a fault of a new kind calls for, which does not count as an attempt.
+    /// A pass that the first fault of a new kind needs. It does not count as an attempt.
     fn free_pass(&mut self, needs: Needs, now: Duration) {
         let breaks = Needs::BREAK | Needs::SEND;
         let first_break = needs.intersects(breaks) && !self.ever.intersects(breaks);
@@ -270,23 +337,26 @@ impl Plan {
             let settled = self
                 .recovered_at
                 .is_none_or(|time| now.saturating_sub(time) >= self.limits.settle);
-            self.relapses = if settled { 0 } else { self.relapses + 1 };
-            if self.relapses >= self.limits.attempts.max(1) {
-                return self.give_up(Why::FaultsKeepComing(self.last));
-            }
-            if self.relapses > 0 && !self.last.is_of_peer() {
+            if settled {
+                self.relapses = 0;
+            } else if !is_of_program(self.last) {
+                self.relapses += 1;
+                if self.relapses >= self.limits.attempts.max(1) {
+                    return self.give_up(EndReason::FaultsKeepComing(self.last));
+                }
                 self.delay(self.relapses + 1, now);
             }
         }
         self.restart();
     }
 
-    /// The next attempt, if there is one.
-    fn again(&mut self, why: Why, delayed: bool, now: Duration) {
+    /// Begins the next attempt, if any is left.
+    fn again(&mut self, why: EndReason, delayed: bool, now: Duration) {
         self.attempts += 1;
         if self.attempts > self.limits.attempts {
             return self.give_up(why);
         }
+        self.failed = Some(why);
         if delayed {
             self.delay(self.attempts, now);
         }
@@ -294,7 +364,7 @@ impl Plan {
     }
 
     fn delay(&mut self, attempt: u32, now: Duration) {
-        // Weyl sequence and a multiply: enough to keep two ends from marching in step.
+        // A Weyl sequence and a multiplication are enough to keep the two ends from retrying in step.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ self.random >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         self.not_before = Some(now.saturating_add(self.limits.backoff(attempt, mixed >> 32)));
@@ -305,10 +375,11 @@ impl Plan {
         self.current = None;
     }
 
-    /// Names the first step that is to be taken.
+    /// Selects the first step to take.
     fn name(&mut self, now: Duration) -> Option<(Step, Duration)> {
         let step = self.todo.first()?;
         self.queues.named(step);
+        self.pending = false;
         self.current = Some((step, now));
         self.current
     }
@@ -324,18 +395,18 @@ impl Plan {
     }
 
     /// A step failed, or did not end in time.
-    fn stumble(&mut self, step: Step, why: Why, now: Duration) {
+    fn stumble(&mut self, step: Step, why: EndReason, now: Duration) {
         if matches!(self.phase, Phase::GivingUp(_)) {
             return self.finish(step, false, now);
         }
         match step {
-            // Nothing more can be learnt by waiting.
+            // Waiting longer gives no further information.
             Step::Drain | Step::DrainSend | Step::AwaitLastWqe | Step::AwaitTimewait
-            // Nor can this fail.
+            // This step cannot fail.
             | Step::StopPosting => {
                 return self.finish(step, false, now);
             }
-            Step::AwaitPort if matches!(why, Why::TimedOut(_)) => return self.give_up(why),
+            Step::AwaitPort if matches!(why, EndReason::TimedOut(_)) => return self.give_up(why),
             Step::LoadAlternatePath | Step::RejoinMulticast | Step::RefillSrq => {
                 return self.side_failed(step, why, now);
             }
@@ -346,8 +417,8 @@ impl Plan {
         self.again(why, true, now);
     }
 
-    /// The connection works, but for this.
-    fn side_failed(&mut self, step: Step, why: Why, now: Duration) {
+    /// A step failed that the connection works without.
+    fn side_failed(&mut self, step: Step, why: EndReason, now: Duration) {
         self.side_tries += 1;
         self.current = None;
         if self.side_tries < self.limits.attempts {
@@ -358,9 +429,33 @@ impl Plan {
         self.finish(step, false, now);
     }
 
-    fn give_up(&mut self, why: Why) {
+    /// The time for all attempts has elapsed.
+    fn expire(&mut self, now: Duration) {
+        let why = match self.current {
+            Some((step, _)) => EndReason::TimedOut(step),
+            None => self
+                .failed
+                .unwrap_or(EndReason::FaultsKeepComing(self.last)),
+        };
+        self.not_before = None;
+        if !self.todo.is_within(Steps::SIDE) {
+            return self.give_up(why);
+        }
+        // The connection works without the remaining steps.
+        if self.todo != Steps::default() {
+            self.degraded = Some(why);
+        }
+        while let Some(step) = self.todo.first() {
+            self.finish(step, false, now);
+        }
+        self.end(now);
+    }
+
+    fn give_up(&mut self, why: EndReason) {
         self.phase = Phase::GivingUp(why);
-        self.todo = Steps::of(&[Step::AckEvents, Step::Close, Step::Surface]);
+        self.since = None;
+        self.pending = false;
+        self.todo = Steps::of(&[Step::AckEvents, Step::Close, Step::ReportOutcomes]);
         if !self.queues.stopped {
             self.todo.add(&[Step::StopPosting]);
         }
@@ -369,7 +464,7 @@ impl Plan {
         self.later = Needs::empty();
     }
 
-    /// Nothing is left to do.
+    /// No step is left.
     fn end(&mut self, now: Duration) {
         if let Phase::GivingUp(why) = self.phase {
             self.phase = Phase::GivenUp(why);
@@ -382,7 +477,13 @@ impl Plan {
     }
 }
 
-/// Whether nothing but closing is left.
+/// Whether a program caused the fault, or the peer, which counts its own faults.
+const fn is_of_program(fault: Fault) -> bool {
+    let blame = classify(fault).blame;
+    fault.is_of_peer() || matches!(blame, Blame::LocalProgram | Blame::RemoteProgram)
+}
+
+/// Whether closing is the only recovery.
 const fn closes(recovery: Recovery) -> bool {
     matches!(recovery, Recovery::CloseDevice | Recovery::DestroyId)
 }

@@ -1,15 +1,15 @@
-//! What is to be done about faults, step by step: a state machine without input and output.
+//! Recovery from faults, step by step: a state machine that performs no I/O itself.
 //!
 //! ```text
 //!         fault()               done()                      nothing is left to do
 //!   Idle ─────────► Step ───────────────────► Step … ─────────────────────────────► Ended ──► Idle
 //!                    │ failed, timed out, or a fault again
 //!                    ├──► WaitUntil ──► Step …
-//!                    └──► too often, DEVICE_FATAL, peer closed: Close, Surface ──► Ended, for good
+//!                    └──► too often, DEVICE_FATAL, peer closed: Close, ReportOutcomes ──► Ended, for good
 //! ```
 //!
-//! The program asks for the [`next`](Plan::next) step, takes it, and answers with
-//! [`done`](Plan::done). Faults are told as they come, also in the midst of it.
+//! The program asks for the [`next`](Plan::next) step, carries it out and reports the result with
+//! [`done`](Plan::done). It reports faults with [`fault`](Plan::fault) as they occur, also during a recovery.
 //!
 //! | recovery | steps |
 //! |---|---|
@@ -18,24 +18,28 @@
 //! | shared receive queue | StopPosting, ToError, AwaitLastWqe, Drain, AckEvents, DestroyQp, RebuildSrq, CreateQp, Exchange … |
 //! | UC, UD: a send failed | StopPosting, DrainSend, ResumeSend, Replay, Open |
 //! | port | StopPosting, AwaitPort, Resolve, Probe, Open |
-//! | addresses | Resolve; if they changed, as a queue pair |
+//! | addresses | Resolve; if they changed, the steps of a queue pair |
 //! | others | RejoinMulticast; LoadAlternatePath; RefillSrq |
-//! | device | StopPosting, AckEvents, Close, Surface |
+//! | device | StopPosting, AckEvents, Close, ReportOutcomes |
 //!
-//! Faults that come while it runs add what they need. What is behind the present step anyway is
-//! not done twice: a QP_FATAL during the drain changes nothing, a CQ_ERR then makes it a rebuild, and
-//! a port that goes down during the exchange is waited for first. Faults of a queue pair in RESET are
-//! late news of its last life, and change nothing.
+//! Faults that occur during a recovery add the steps that they need. Steps that are still ahead are not taken
+//! twice: a QP_FATAL during the drain changes nothing, a CQ_ERR then turns the recovery into a rebuild, and a
+//! port that goes down during the exchange is first waited for. Faults of a queue pair in RESET are late
+//! reports about its previous life, and change nothing.
 //!
-//! A shared receive queue cannot be destroyed while queue pairs receive from it (EBUSY), so these are
-//! destroyed, not reset.
+//! With [`Setup::new_qp_per_connection`], a queue pair whose number the peer has received is destroyed and created wherever
+//! the table says Reset: a communication manager refuses a number that already had a connection.
+//!
+//! A shared receive queue cannot be destroyed while queue pairs receive from it (EBUSY), so these queue pairs
+//! are destroyed, not reset.
 //!
 //! # Bounds
-//! Every step has a deadline, a failed pass is tried again a limited number of times, with a delay
-//! that grows and has jitter, and so is one that a fault which came before interrupts. So every run
-//! ends within [`Limits::bound`]. Runs that follow one another within [`Limits::settle`] are counted
-//! too: a request that breaks its connection each time it is replayed ends with
-//! [`Why::FaultsKeepComing`].
+//! A run always ends within [`Limits::max_duration`] of the fault that began it, 20 s by default: by then the queue
+//! pairs work again, or the recovery has been given up and every outcome reported. Within that time every
+//! step has a deadline. A pass that failed is repeated a limited number of times, with a growing delay and
+//! jitter; so is a pass that was interrupted by a fault of a kind that had occurred before. Runs that follow
+//! one another within [`Limits::settle`] are counted too: a request that breaks its connection each time it
+//! is replayed ends with [`EndReason::FaultsKeepComing`].
 //!
 //! # Example
 //!
@@ -44,7 +48,7 @@
 //! use bellwire_core::fault::{EventType, Fault};
 //! use core::time::Duration;
 //!
-//! let setup = Setup { peer: true, srq: false };
+//! let setup = Setup { peer: true, ..Setup::default() };
 //! let mut plan = Plan::new(setup, Limits { seed: 4711, ..Limits::default() });
 //! let mut now = Duration::ZERO;
 //! plan.fault(Fault::Event(EventType::QpFatal), now);
@@ -52,7 +56,7 @@
 //! let end = loop {
 //!     match plan.next(now) {
 //!         Next::Step(step) => {
-//!             // Here it is carried out.
+//!             // Carry out the step here.
 //!             taken.push(step);
 //!             plan.done(step, StepResult::Done, now);
 //!         }
@@ -66,8 +70,9 @@
 //! assert_eq!(taken.last(), Some(&Step::Open));
 //! ```
 //!
-//! # Threads
-//! None, and no clock: the caller gives the time, from any origin, never going back.
+//! # Threads and time
+//! The plan starts no threads and reads no clock: the caller passes the time, counted from any origin and
+//! never decreasing.
 
 mod limits;
 mod machine;
@@ -84,44 +89,49 @@ use super::Fault;
 use core::fmt;
 use core::time::Duration;
 
-/// What there is to recover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The objects to recover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// The queue pairs have a peer that recovers with them: Exchange and Ready are steps.
+    /// The queue pairs have a peer that recovers together with them: Exchange and Ready are steps.
     pub peer: bool,
     /// They receive from a shared receive queue.
     pub srq: bool,
+    /// Each connection with the peer needs queue pairs with new numbers.
+    pub new_qp_per_connection: bool,
 }
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Next {
-    /// Nothing: nothing is broken.
+    /// Nothing: there is no fault to recover from.
     Idle,
-    /// Take this step, or see whether it has ended, then call [`Plan::done`].
+    /// Carry out this step, or check whether it has ended, then call [`Plan::done`].
     Step(Step),
-    /// Nothing before this time, unless a fault comes.
+    /// Nothing until this time, unless a fault occurs.
     WaitUntil(Duration),
-    /// The recovery is over. Recovered and Degraded are told once.
+    /// The recovery is over. Recovered and Degraded are returned once.
     Ended(End),
 }
 
-/// How a step went.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepResult {
     /// Done.
     Done,
-    /// [`Step::Resolve`]: done, and the addresses are others than before.
+    /// [`Step::Resolve`]: done, and the addresses have changed.
     Changed,
-    /// Not yet: it is named again. After its deadline the plan goes on without it, or tries again.
+    /// Not finished: the plan returns the step again. After its deadline the plan continues without it or
+    /// retries.
     Pending,
     /// It failed.
     Failed(Fault),
-    /// The peer has closed the connection, in good order.
+    /// The peer has closed the connection in an orderly way.
     PeerClosed,
-    /// The peer cannot be reached any more, or makes no sense.
+    /// The peer cannot be reached any more, or its messages are invalid.
     PeerLost,
+    /// Another process replies in place of the peer.
+    PeerRestarted,
 }
 
 /// How a recovery ended.
@@ -129,40 +139,50 @@ pub enum StepResult {
 pub enum End {
     /// Everything works again.
     Recovered,
-    /// It works, but for this.
-    Degraded(Why),
-    /// It cannot be recovered: everything was told and closed.
-    GaveUp(Why),
+    /// The connection works, with this restriction.
+    Degraded(EndReason),
+    /// Recovery is impossible: every outcome was reported and everything closed.
+    GaveUp(EndReason),
 }
 
 /// The reason of an [`End`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum EndReason {
     /// This fault cannot be recovered from.
     Fault(Fault),
-    /// This step failed as often as is tried; the last time with this fault.
+    /// This step failed as often as it may be tried; the last time with this fault.
     Failed(Step, Fault),
-    /// This step did not end within its deadline, as often as is tried.
+    /// This step did not end in time: within its own deadline as often as it may be tried, or within
+    /// [`Limits::recovery`].
     TimedOut(Step),
-    /// Recovery was interrupted by, or followed by, faults as often as is tried; this was the last.
+    /// Recovery was interrupted or followed by faults as often as it may be tried; this was the last one.
     FaultsKeepComing(Fault),
-    /// The peer has closed the connection, in good order.
+    /// The peer has closed the connection in an orderly way.
     PeerClosed,
-    /// The peer cannot be reached any more, or makes no sense.
+    /// The peer cannot be reached any more, or its messages are invalid.
     PeerLost,
+    /// Another process replies in place of the peer.
+    PeerRestarted,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fault(fault) => write!(f, "{fault:?} cannot be recovered from"),
-            Self::Failed(step, fault) => write!(f, "the step \"{step}\" failed: {fault:?}"),
+            Self::Fault(fault) => write!(f, "{fault} cannot be recovered from: {}", fault.text()),
+            Self::Failed(step, fault) => {
+                write!(f, "the step \"{step}\" failed: {fault}: {}", fault.text())
+            }
             Self::TimedOut(step) => write!(f, "the step \"{step}\" did not end in time"),
             Self::FaultsKeepComing(fault) => {
-                write!(f, "faults keep coming, the last one {fault:?}")
+                write!(
+                    f,
+                    "faults keep coming, the last one {fault}: {}",
+                    fault.text()
+                )
             }
             Self::PeerClosed => f.write_str("the peer has closed the connection"),
             Self::PeerLost => f.write_str("the peer cannot be reached any more"),
+            Self::PeerRestarted => f.write_str("another process answers in the peer's place"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What faults ask for, what there is, and the steps from the one to the other.
+//! What faults need, the state of the queues, and the steps that lead to working queues.
 
 use super::step::Steps;
 use super::{Setup, Step};
@@ -6,18 +6,18 @@ use crate::fault::Recovery;
 use bitflags::bitflags;
 
 bitflags! {
-    /// What faults ask for.
+    /// What faults need.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(super) struct Needs: u16 {
-        /// The queue pairs are to be reset, and connected again.
+        /// The queue pairs have to be reset and connected again.
         const RESET = 1 << 0;
-        /// They are to be destroyed and created instead.
+        /// The queue pairs have to be destroyed and created instead.
         const QP = 1 << 1;
-        /// The completion queue is to be rebuilt.
+        /// The completion queue has to be rebuilt.
         const CQ = 1 << 2;
-        /// The shared receive queue is to be rebuilt.
+        /// The shared receive queue has to be rebuilt.
         const SRQ = 1 << 3;
-        /// The send queue stopped, and is to be resumed.
+        /// The send queue has stopped and has to be resumed.
         const SEND = 1 << 4;
         /// The port went down.
         const PORT = 1 << 5;
@@ -28,15 +28,15 @@ bitflags! {
         const REFILL = 1 << 9;
 
         const REBUILD = Self::QP.bits() | Self::CQ.bits() | Self::SRQ.bits();
-        /// The connection is gone.
+        /// The connection is lost.
         const BREAK = Self::REBUILD.bits() | Self::RESET.bits();
-        /// The connection works, but for this.
+        /// Needs that the connection works without.
         const SIDE = Self::ALTERNATE.bits() | Self::MULTICAST.bits() | Self::REFILL.bits();
     }
 }
 
 impl Needs {
-    /// What a recovery needs of what there is.
+    /// The needs of a recovery, with these objects.
     pub fn of(recovery: Recovery, setup: Setup) -> Self {
         let needs = match recovery {
             Recovery::None | Recovery::CloseDevice | Recovery::DestroyId => Self::empty(),
@@ -56,7 +56,7 @@ impl Needs {
         needs - (Self::SRQ | Self::REFILL)
     }
 
-    /// The need that a step meets by itself.
+    /// The need that is met once the step has succeeded.
     pub const fn met_by(step: Step) -> Self {
         match step {
             Step::CreateQp => Self::QP,
@@ -70,7 +70,7 @@ impl Needs {
         }
     }
 
-    /// The step that meets the first of these side needs.
+    /// The step for the first of these side needs.
     pub fn side_step(self) -> Step {
         if self.contains(Self::ALTERNATE) {
             Step::LoadAlternatePath
@@ -82,18 +82,18 @@ impl Needs {
     }
 }
 
-/// What the plan knows of the queue pairs.
+/// The state of the queue pairs, as far as the plan knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QpIs {
     /// In some state other than RESET.
     Live,
-    /// In RESET: nothing is in flight, nothing can fail.
+    /// In RESET: no request is in flight, and none can fail.
     Quiet,
     /// Destroyed.
     Gone,
 }
 
-/// What there is.
+/// The state of the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queues {
     pub qp: QpIs,
@@ -101,10 +101,12 @@ pub(super) struct Queues {
     /// Posts are refused.
     pub stopped: bool,
     pub port_down: bool,
-    /// LAST_WQE_REACHED has come for this life of the queue pairs.
+    /// LAST_WQE_REACHED was reported in this life of the queue pairs.
     pub last_wqe: bool,
-    /// DISCONNECTED has come for it, and TIMEWAIT_EXIT has not.
+    /// DISCONNECTED was reported in this life, and TIMEWAIT_EXIT was not.
     pub timewait: bool,
+    /// The peer knows these queue pairs.
+    pub told: bool,
 }
 
 impl Queues {
@@ -115,24 +117,28 @@ impl Queues {
         port_down: false,
         last_wqe: false,
         timewait: false,
+        told: true,
     };
 
-    /// The step is about to be taken.
+    /// Called before the step is taken.
     pub fn named(&mut self, step: Step) {
-        if step == Step::Init {
-            // What comes late of the last life does not count for this one.
-            (self.qp, self.last_wqe, self.timewait) = (QpIs::Live, false, false);
+        match step {
+            Step::Exchange => self.told = true,
+            // Late events of the previous life do not count for this one.
+            Step::Init => (self.qp, self.last_wqe, self.timewait) = (QpIs::Live, false, false),
+            _ => {}
         }
     }
 
-    /// The step was taken.
+    /// Called after the step was taken.
     pub fn finished(&mut self, step: Step) {
         match step {
             Step::StopPosting => self.stopped = true,
             Step::Open => self.stopped = false,
             Step::AwaitPort => self.port_down = false,
             Step::AwaitTimewait => self.timewait = false,
-            Step::Reset | Step::CreateQp => self.qp = QpIs::Quiet,
+            Step::Reset => self.qp = QpIs::Quiet,
+            Step::CreateQp => (self.qp, self.told) = (QpIs::Quiet, false),
             Step::DestroyQp => self.qp = QpIs::Gone,
             Step::DestroyCq => self.cq_gone = true,
             Step::CreateCq => self.cq_gone = false,
@@ -150,7 +156,7 @@ impl Queues {
         }
     }
 
-    /// The steps from here to where everything works.
+    /// The steps from the current state to working queues.
     pub fn steps(&self, needs: Needs, setup: Setup) -> Steps {
         use Step::*;
         let mut todo = Steps::default();
@@ -181,16 +187,16 @@ impl Queues {
         todo
     }
 
-    /// The steps to queue pairs in RESET, on queues that work.
+    /// The steps that lead to queue pairs in RESET on working queues.
     fn disconnect(&self, needs: Needs, setup: Setup, todo: &mut Steps) {
         use Step::*;
-        let rebuild = needs.intersects(Needs::REBUILD);
+        let rebuild = needs.intersects(Needs::REBUILD) || setup.new_qp_per_connection && self.told;
         if self.qp == QpIs::Live {
             todo.add(&[StopPosting, ToError, AckEvents]);
             if setup.srq {
                 todo.add(&[AwaitLastWqe]);
             }
-            // Nothing that a dead completion queue holds can be trusted.
+            // The entries of a failed completion queue cannot be trusted.
             if !needs.contains(Needs::CQ) {
                 todo.add(&[Drain]);
             }

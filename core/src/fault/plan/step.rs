@@ -1,11 +1,11 @@
-//! The steps of a recovery, in their order, and sets of them.
+//! The steps of a recovery in their order, and sets of them.
 
 use core::fmt;
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// A step of a recovery. Steps that are wanted are taken in this order. Each may be named
-        /// again after it failed, or after a fault, and has to bear that.
+        /// A step of a recovery. The steps that are needed are taken in this order. A step may be returned
+        /// again after it failed or after another fault, and has to tolerate that.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Step {
@@ -16,7 +16,7 @@ macro_rules! steps {
             /// Every step, in order.
             pub const ALL: &[Step] = &[$(Step::$name),*];
 
-            /// In words.
+            /// The step in words.
             pub const fn name(self) -> &'static str {
                 match self { $(Step::$name => $text,)* }
             }
@@ -27,23 +27,24 @@ macro_rules! steps {
 steps! {
     /// Refuse new posts.
     StopPosting = "stop posting";
-    /// Take the queue pairs to ERR, so that everything posted is flushed.
+    /// Take the queue pairs to ERR, so that all posted requests are flushed.
     ToError = "to ERR";
-    /// Wait until each queue pair takes no more receives from the shared receive queue: its
-    /// LAST_WQE_REACHED, as a fault or as the answer. Not every device raises it: past the deadline the
-    /// plan goes on.
+    /// Wait until each queue pair takes no more receives from the shared receive queue: LAST_WQE_REACHED ends
+    /// the step, reported as a fault or as the step's result. Not every device raises it: after the deadline
+    /// the plan continues.
     AwaitLastWqe = "wait for LAST_WQE_REACHED";
-    /// Poll until everything posted was told: signalled requests posted last on both queues came back.
-    /// Past the deadline the plan goes on; what was not told by then is accounted for by the ring.
+    /// Poll until every posted request was reported: signalled requests posted last on both queues have
+    /// completed. After the deadline the plan continues, and the ring accounts for the requests that were not
+    /// reported.
     Drain = "drain";
-    /// Poll until everything in the send queue of a queue pair in SQE was told.
+    /// Poll until every request in the send queue of a queue pair in SQE was reported.
     DrainSend = "drain the send queue";
-    /// Wait until late packets of the connection have died out: TIMEWAIT_EXIT. Past the deadline the
-    /// plan goes on.
+    /// Wait for TIMEWAIT_EXIT, after which no late packets of the connection can arrive. After the deadline
+    /// the plan continues.
     AwaitTimewait = "wait for TIMEWAIT_EXIT";
-    /// Acknowledge every event that was got: a queue cannot be destroyed before.
+    /// Acknowledge every event that was read: a queue cannot be destroyed while it has unacknowledged events.
     AckEvents = "acknowledge events";
-    /// Take the queue pairs to RESET; what the completion queue still holds of them is purged.
+    /// Take the queue pairs to RESET, and remove their entries from the completion queue.
     Reset = "RESET";
     /// Destroy all queue pairs on the completion queue, or on the shared receive queue.
     DestroyQp = "destroy queue pairs";
@@ -55,30 +56,30 @@ steps! {
     CreateCq = "create the completion queue";
     /// Create the queue pairs.
     CreateQp = "create queue pairs";
-    /// Wait until the port is up: PORT_ACTIVE as a fault, or as the answer.
+    /// Wait until the port is active: PORT_ACTIVE, reported as a fault or as the step's result.
     AwaitPort = "wait for the port";
-    /// Forget addresses that were looked up (GID index, LID, partition key, route), and look them up
-    /// again. [`StepResult::Changed`](super::StepResult::Changed) if they are others than before.
+    /// Forget addresses that were looked up (GID index, LID, P_Key, route), and look them up again. The
+    /// result is [`StepResult::Changed`](super::StepResult::Changed) if they have changed.
     Resolve = "resolve addresses";
-    /// Tell the peer the new endpoint and the count of consumed receives, and get its own.
+    /// Send the peer the new endpoint and the count of consumed receives, and receive those of the peer.
     Exchange = "exchange with the peer";
     /// Take the queue pairs to INIT.
     Init = "INIT";
-    /// Post the receives again that were not consumed.
+    /// Post the receives that were not consumed again.
     RepostReceives = "post receives again";
     /// Take the queue pairs to RTR and RTS.
     Connect = "RTR, RTS";
-    /// Tell the peer that this end is ready, and wait until it is.
+    /// Report to the peer that this end is ready, and wait until the peer is.
     Ready = "wait until the peer is ready";
     /// Take the send queue from SQE to RTS.
     ResumeSend = "SQE to RTS";
-    /// See whether the path works: an empty WRITE, or what the program has for it. The port is up
-    /// before the path is.
+    /// Check that the path works, by an empty WRITE or a check of the program's own. The port becomes active
+    /// before the path works.
     Probe = "probe the path";
-    /// Settle the outcomes of what was in flight; post again, in the old order, what is to be; tell
-    /// the rest.
+    /// Determine the outcomes of the requests that were in flight, post again those that are to be replayed,
+    /// in their old order, and report the others.
     Replay = "replay";
-    /// Take posts again.
+    /// Accept posts again.
     Open = "open";
     /// Load a new alternate path, and arm it.
     LoadAlternatePath = "load an alternate path";
@@ -86,11 +87,11 @@ steps! {
     RejoinMulticast = "join multicast groups again";
     /// Post receives to the shared receive queue, and set its limit again.
     RefillSrq = "refill the shared receive queue";
-    /// Giving up: destroy what there is. It may fail or hang: past its deadline the plan goes on.
+    /// Giving up: destroy the objects. This may fail or hang: after its deadline the plan continues.
     Close = "close";
-    /// Giving up: settle and tell the outcomes of everything that was not told, and give all buffers
-    /// back.
-    Surface = "tell all outcomes";
+    /// Giving up: determine and report the outcomes of all requests that were not reported, and return all
+    /// buffers.
+    ReportOutcomes = "report all outcomes";
 }
 
 impl fmt::Display for Step {
@@ -99,13 +100,24 @@ impl fmt::Display for Step {
     }
 }
 
-/// Steps to take.
+/// A set of steps to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Steps(u32);
 
 static_assertions::const_assert!(Step::ALL.len() <= 32);
 
 impl Steps {
+    /// The steps that the connection works without.
+    pub const SIDE: Self = Self::of(&[
+        Step::LoadAlternatePath,
+        Step::RejoinMulticast,
+        Step::RefillSrq,
+    ]);
+
+    pub fn is_within(self, of: Self) -> bool {
+        self.0 & !of.0 == 0
+    }
+
     pub const fn of(steps: &[Step]) -> Self {
         let mut set = 0;
         let mut at = 0;

@@ -1,11 +1,19 @@
-//! Polling several at once: the device gets their entries back together where it can wait for them.
+//! Polling several completions at once: their CQEs are returned to the device together where it can
+//! wait for them.
+//!
+//! Only the CQEs of successful sends wait; every other CQE is returned with its completion. As many
+//! may wait as no queue has reserved: then requests that the program posts while its completions
+//! are being reported find both a slot and a CQE. So that some can wait, `bellwire` adds up to
+//! 32 entries to those requested where the device writes the ring itself. If a queue pair reserves
+//! no CQEs and relies on the device's overrun check, each CQE is returned before its completion is
+//! reported.
 
 use super::{Completion, CompletionQueue, Naming};
 use core::mem::ManuallyDrop;
 
 impl<'m, N: Naming> CompletionQueue<'m, N> {
-    /// Takes up to `limit` completions, gives each to `each`, and returns how many there were. Requests
-    /// posted by `each` find the room of those that it was given.
+    /// Polls up to `limit` completions, passes each to `each`, and returns how many there were.
+    /// `each` may post: the slots of the completions that it was passed are free.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(Completion<'m>)) -> usize {
         match limit <= self.spare {
@@ -14,7 +22,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         }
     }
 
-    /// As [`poll`](Self::poll): all entries go back at the end.
+    /// Polls like [`poll`](Self::poll), and returns all CQEs to the device at the end.
     #[inline(always)]
     fn poll_batch(&mut self, limit: usize, each: &mut impl FnMut(Completion<'m>)) -> usize {
         let batch = Batch(self);
@@ -23,14 +31,16 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             count += 1;
         }
         let queue = ManuallyDrop::new(batch);
-        // The record is in a line of its own, which polls that find nothing leave alone.
+        // The consumer index is in a cache line of its own, which polls that find nothing do not
+        // touch.
         if count != 0 {
             queue.0.give_back();
         }
         count
     }
 
-    /// As [`poll`](Self::poll), of more than can be kept: in parts, or one by one where nothing can.
+    /// Polls like [`poll`](Self::poll) with a `limit` above the spare CQEs: in parts, or one by one
+    /// where there are none to spare.
     #[inline(never)]
     fn poll_parts(&mut self, limit: usize, mut each: impl FnMut(Completion<'m>)) -> usize {
         let mut count = 0;
@@ -48,7 +58,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         count
     }
 
-    /// Finds out how many entries are spare: what is attached has changed.
+    /// Recomputes `spare`, after an attachment has changed.
     pub(in crate::queue) fn count_spare(&mut self) {
         self.spare = match self.unreserving {
             0 => self.unreserved() as usize,
@@ -57,7 +67,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     }
 }
 
-/// Who is given completions may panic: then the device gets back what was taken.
+/// Returns the polled CQEs to the device when the function that is passed the completions panics.
 struct Batch<'q, 'm, N: Naming>(&'q mut CompletionQueue<'m, N>);
 
 impl<N: Naming> Drop for Batch<'_, '_, N> {

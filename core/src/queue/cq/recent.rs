@@ -1,16 +1,15 @@
-//! The queue pair that is told of most often: the last one.
+//! A cache of the queue pair of the last CQE.
 
 use crate::queue::ledger::Ledger;
 
-/// The queue pair that the last entry told of, which the next one most often tells of too: its own
-/// queues.
+/// The queues of the queue pair that the last CQE was for. The next one is most often for the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::queue) struct Recent<'m> {
     pub(super) sends: Named<'m>,
     pub(super) receives: Named<'m>,
 }
 
-/// A queue, and what entries call it.
+/// A queue, and its name in CQEs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named<'m> {
     raw_name: u32,
@@ -20,7 +19,7 @@ pub(super) struct Named<'m> {
 impl Default for Named<'_> {
     fn default() -> Self {
         Self {
-            // No entry has a name of more than 24 bits.
+            // Names in CQEs have at most 24 bits.
             raw_name: u32::MAX,
             ledger: None,
         }
@@ -35,7 +34,7 @@ impl<'m> Named<'m> {
         }
     }
 
-    /// Whether it is called so: then there is a ledger, by `new`.
+    /// Whether this is its name; if so there is a ledger, by `new`.
     #[inline(always)]
     pub(super) fn is(&self, raw_name: u32) -> bool {
         self.raw_name == raw_name

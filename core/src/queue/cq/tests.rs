@@ -1,10 +1,11 @@
-//! The completion queue: what it tells of whom, what it drops, and what a device cannot make it do.
+//! The completion queue: what it reports for which queue pair, what it drops, and its behaviour
+//! with a faulty device.
 
 use super::super::tests::{keep, keep_all, memory};
 use super::*;
-use crate::cqe::{CompletedWqe, Cqe128, Syndrome};
+use crate::cqe::{CompletedWqe, Cqe128, CqeOpcode, Syndrome, owner_bit};
 use crate::port::{SendDoorbell, Staged};
-use crate::queue::{Attach, AttachError, Ledger, SrqLedger, SrqUser};
+use crate::queue::{Attach, AttachError, Failure, Ledger, SrqLedger, SrqUser};
 use crate::queue::{LedgerSlot, RecvQueue, SendQueue, SendQueueInit, SharedRecvQueue, SrqSlot};
 use crate::random::Random;
 use crate::slab::Block;
@@ -19,16 +20,17 @@ mod detaching;
 mod history;
 mod hostile;
 mod naming;
+mod panics;
 mod plain;
 mod shared;
 mod telling;
 
-/// A doorbell that nobody hears.
+/// A doorbell without a device.
 struct Silent;
 
 // SAFETY: there is no device.
 unsafe impl SendDoorbell for Silent {
-    fn ring(&mut self, _: &Staged) {}
+    unsafe fn ring(&mut self, _: &Staged) {}
 }
 
 /// A completion queue, and the device that writes to it.
@@ -41,12 +43,12 @@ struct Cq {
 
 impl Cq {
     fn new(count: u32, cqe_size: u32, slots: usize) -> Self {
-        // SAFETY: kept, and used by this queue alone.
+        // SAFETY: kept, and used only by this queue.
         let memory = unsafe { CqMemory::new(memory((count * cqe_size) as usize), count, cqe_size) };
         let memory = memory.expect("sizes");
         let records = &*keep(<[DoorbellRecord; 2]>::default());
         let slots = keep_all(slots, QueueSlot::default);
-        // SAFETY: the only consumer.
+        // SAFETY: this is the only consumer.
         let queue = unsafe { CompletionQueue::new(memory, slots, records) };
         Self {
             queue,
@@ -56,13 +58,13 @@ impl Cq {
         }
     }
 
-    /// Begins at an index that the device would take long to reach.
+    /// Starts at an index that the device would take long to reach.
     fn start_at(&mut self, index: u32) {
         (self.queue.ci, self.written) = (index, index);
         let count = self.memory.count();
         for at in 0..count {
             let at = index.wrapping_add(at);
-            // What the lap before has left: read, and not written again.
+            // A CQE of the previous lap: read, and not overwritten.
             let mut entry = Cqe64::requester(CompletedWqe::default(), 0, 0).to_bytes();
             entry[63] |= owner_bit(at, count) ^ 1;
             // SAFETY: within the ring, before anything is polled.
@@ -91,7 +93,7 @@ impl Cq {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// The send request at `counter` is done; `mark` is in the entry's other half.
+    /// Completes the send request at `counter`; `mark` is in the other half of the CQE.
     fn sent(&mut self, user_index: UserIndex, counter: u32, mark: u8) {
         let entry = Cqe64::requester(wqe(user_index, counter), opcode::SEND, 0);
         self.write(&[mark; 64], &entry);
@@ -112,7 +114,7 @@ fn wqe(user_index: UserIndex, counter: u32) -> CompletedWqe {
     }
 }
 
-/// A queue pair of 8 send blocks and 8 receives, whose requests' `wr_id`s are counters.
+/// A queue pair of 8 send blocks and 8 receives. The `wr_id`s of its requests are their counters.
 struct Qp {
     send: SendQueue<'static, Rc, Silent>,
     recv: RecvQueue<'static, &'static DoorbellRecord>,
@@ -122,7 +124,7 @@ struct Qp {
 fn qp(qp_num: u32) -> Qp {
     let ledger = || &*keep(Ledger::new(keep_all(8, LedgerSlot::default), qp_num).expect("8"));
     let (send_ledger, recv_ledger) = (ledger(), ledger());
-    // SAFETY: kept, and used by this queue pair alone.
+    // SAFETY: kept, and used only by this queue pair.
     unsafe {
         let ring = SendRing::new(memory(8 * 64), 8).expect("sizes");
         let recv_ring = RecvRing::new(memory(8 * 64), 8, 64).expect("sizes");
@@ -132,7 +134,7 @@ fn qp(qp_num: u32) -> Qp {
             doorbell: Silent,
             max_sge: 4,
             max_inline: 0,
-            signal_all: true,
+            signal_all: false,
         })
         .expect("a queue");
         let record: &DoorbellRecord = keep(DoorbellRecord::default());
@@ -145,26 +147,28 @@ fn qp(qp_num: u32) -> Qp {
             attach: Attach {
                 send: Some((send_ledger, ring, QpType::Rc)),
                 recv: Some((recv_ledger, recv_ring)),
-                srq: None,
+                ..Attach::default()
             },
         }
     }
 }
 
 impl Qp {
-    /// Posts a SEND, and gives its counter.
+    /// Posts a signalled SEND, and returns its counter.
     fn post(&mut self) -> u32 {
+        self.post_with(SendFlags::SIGNALED)
+    }
+
+    fn post_with(&mut self, flags: SendFlags) -> u32 {
         let counter = self.send.counter();
-        let posted = self
-            .send
-            .post_empty(u64::from(counter), (), Send {}, SendFlags::empty());
+        let posted = self.send.post_empty(u64::from(counter), (), Send {}, flags);
         posted.expect("room");
         self.send.ring();
         counter
     }
 }
 
-/// Queue pairs with receive queues of their own have nothing to tell when they are detached.
+/// For queue pairs with their own receive queues, where detaching reports nothing.
 fn nothing(wr_id: u64, _: Option<Block<'static>>) {
     panic!("{wr_id}");
 }

@@ -1,4 +1,7 @@
-//! Doorbell registers: those of one owner, and those that several queues ring.
+//! Doorbell registers: those with a single owner, and those shared by several queues.
+//!
+//! Queues that share a register take its lock, and flush the write-combining buffer before they
+//! release it.
 
 use crate::barrier;
 use crate::sync::{
@@ -14,33 +17,35 @@ mod sealed {
 
 /// A doorbell register: two halves of [`size`](Self::size) bytes, used in turn. Sealed.
 pub trait Register: sealed::Sealed {
-    /// Bytes of a half; zero where the device takes no entries.
+    /// Bytes of a half; zero where the device takes no WQEs by BlueFlame.
     fn size(&self) -> usize;
 
-    /// Runs `write` on the half that is next, which nobody else writes meanwhile. `flush`: what it
-    /// writes is not whole lines.
+    /// Runs `write` on the next half, which nothing else writes meanwhile. `flush`: it writes less
+    /// than whole cache lines.
     #[doc(hidden)]
     fn write(&mut self, flush: bool, write: impl FnOnce(NonNull<u64>));
 }
 
-/// A register of one owner.
+/// A register with a single owner.
 #[derive(Debug)]
 pub struct Private {
     register: NonNull<u64>,
-    /// Byte offset of the half that is next.
+    /// Byte offset of the next half.
     half: usize,
     size: usize,
 }
 
-// SAFETY: the register belongs to this owner alone, by `new`'s contract.
+// SAFETY: `new` requires that the register belongs to this owner alone.
 unsafe impl Send for Private {}
-// SAFETY: nothing is done by a shared reference.
+// SAFETY: nothing is done through a shared reference.
 unsafe impl Sync for Private {}
 
 impl Private {
+    /// Creates a register with halves of `size` bytes.
+    ///
     /// # Safety
-    /// `register` is aligned to 8 and valid for writes of `2 * size` bytes (at least 8) as long as it is
-    /// rung, and nobody else rings it meanwhile.
+    /// `register` is aligned to 8 and valid for writes of `2 * size` bytes (at least 8) as long as
+    /// it is rung, and nothing else rings it meanwhile.
     pub unsafe fn new(register: NonNull<u64>, size: usize) -> Self {
         Self {
             register,
@@ -69,24 +74,27 @@ impl Register for Private {
     }
 }
 
-/// A register that several queues ring, from any threads: what they have in common.
+/// The state of a register that several queues ring from any threads.
 #[derive(Debug)]
 pub struct SharedRegister {
     locked: AtomicBool,
-    /// Byte offset of the half that is next: of whoever has locked.
+    /// Byte offset of the next half. Accessed only with the lock held.
     half: UnsafeCell<usize>,
     register: NonNull<u64>,
     size: usize,
 }
 
-// SAFETY: the half and the register are of whoever has locked.
+// SAFETY: the half and the register are accessed only with the lock held.
 unsafe impl Send for SharedRegister {}
-// SAFETY: as above.
+// SAFETY: the half and the register are accessed only with the lock held.
 unsafe impl Sync for SharedRegister {}
 
 impl SharedRegister {
+    /// Creates a shared register with halves of `size` bytes.
+    ///
     /// # Safety
-    /// As [`Private::new`], but that all who ring it do so by this.
+    /// The requirements of [`Private::new`], except that several queues may ring it, all through
+    /// this value.
     pub unsafe fn new(register: NonNull<u64>, size: usize) -> Self {
         Self {
             locked: AtomicBool::new(false),
@@ -97,7 +105,7 @@ impl SharedRegister {
     }
 }
 
-/// One queue's way to a register that it shares with others.
+/// A queue's reference to a register that it shares with other queues.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<'m>(pub &'m SharedRegister);
 
@@ -109,12 +117,12 @@ impl Register for Shared<'_> {
         self.0.size
     }
 
-    /// Nobody else's bytes come between these in the write-combining buffer: they leave it before the
-    /// lock is given up.
+    /// Flushes the write-combining buffer before the lock is released, so that bytes of other
+    /// threads cannot mix with these.
     #[inline(always)]
     fn write(&mut self, _: bool, write: impl FnOnce(NonNull<u64>)) {
         let shared = self.0;
-        // Acquire: partner of the release below. Relaxed: nothing was taken.
+        // Acquire: pairs with the Release below. Relaxed: the lock was not taken.
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
         while (shared.locked)
             .compare_exchange(false, true, acquire, relaxed)
@@ -123,14 +131,14 @@ impl Register for Shared<'_> {
             spin();
         }
         shared.half.with_mut(|half| {
-            // SAFETY: locked; the half lies within the register.
+            // SAFETY: the lock is held; the half lies within the register.
             unsafe {
                 write(shared.register.byte_add(*half));
                 *half ^= shared.size;
             }
         });
         barrier::flush_write_combining();
-        // Release: partner of the acquire above.
+        // Release: pairs with the Acquire above.
         shared.locked.store(false, Ordering::Release);
     }
 }
@@ -141,7 +149,7 @@ mod loom_models {
     use loom::sync::Arc;
     use std::boxed::Box;
 
-    /// Nobody writes the half that another writes, and the halves alternate.
+    /// No two threads write the same half at once, and the halves alternate.
     #[test]
     fn one_at_a_time_writes_a_half() {
         loom::model(|| {
@@ -150,10 +158,10 @@ mod loom_models {
             // SAFETY: two halves of 256 bytes, freed below.
             let shared = Arc::new(unsafe { SharedRegister::new(register, 256) });
             let ring = |shared: Arc<SharedRegister>, value: u64| {
-                // SAFETY: the model's threads end before it is gone.
+                // SAFETY: the model's threads end before it is dropped.
                 let shared: &'static SharedRegister = unsafe { &*Arc::as_ptr(&shared) };
                 Shared(shared).write(true, |half| {
-                    // SAFETY: within the register, and locked.
+                    // SAFETY: within the register, and the lock is held.
                     unsafe { half.write(half.read() + value) };
                 });
             };
@@ -161,7 +169,7 @@ mod loom_models {
             let thread = loom::thread::spawn(move || ring(other, 1));
             ring(shared.clone(), 2);
             thread.join().expect("it ends");
-            // SAFETY: nobody writes any more.
+            // SAFETY: nothing writes it any more.
             let memory = unsafe { Box::from_raw(memory) };
             assert_eq!(memory[0] + memory[32], 3);
             assert!(memory[0] != 0 && memory[32] != 0, "one half each");
@@ -180,7 +188,7 @@ mod tests {
         const ROUNDS: u64 = if cfg!(miri) { 50 } else { 10_000 };
         let mut memory = vec![0_u64; 64];
         let register = NonNull::new(memory.as_mut_ptr()).expect("a vector");
-        // SAFETY: two halves of 256 bytes, which stay.
+        // SAFETY: two halves of 256 bytes, which outlive the threads.
         let shared = unsafe { SharedRegister::new(register, 256) };
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -188,7 +196,7 @@ mod tests {
                     let mut way = Shared(&shared);
                     for _ in 0..ROUNDS {
                         way.write(true, |half| {
-                            // SAFETY: within the register, and locked.
+                            // SAFETY: within the register, and the lock is held.
                             unsafe { half.write(half.read() + 1) };
                         });
                     }

@@ -1,4 +1,4 @@
-//! Posting several requests of one operation.
+//! Posting a list of requests of one operation.
 
 use super::SendQueue;
 use crate::port::SendDoorbell;
@@ -6,33 +6,33 @@ use crate::queue::error::BadRequest;
 use crate::wqe::{Address, Operation, Payload, Supports, Transport};
 use crate::wr::SendFlags;
 
-/// A request of a list: what [`SendQueue::post`] takes.
+/// One request of a list: the arguments of [`SendQueue::post`].
 pub struct SendRequest<'a, T: Transport, O, P> {
-    /// The caller's identifier, which the completion has.
+    /// The caller's identifier, returned in the completion.
     pub wr_id: u64,
-    /// Where it goes: `()` on connections.
+    /// The destination: `()` on connected transports.
     pub address: Address<'a, T>,
-    /// What is asked for.
+    /// The operation.
     pub operation: O,
     /// The local memory.
     pub payload: P,
-    /// How.
+    /// Its flags.
     pub flags: SendFlags,
 }
 
 impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
-    /// Stages a list of requests in order: of each element what `request` makes of it. It may be asked for
-    /// an element twice. Gives how many were staged: all, or those before the first element of which it
-    /// makes none.
+    /// Stages a list of requests in order. `request` builds the request of an element; it may be
+    /// called twice for the same element. Returns how many were staged: all, or those before the
+    /// first element for which `request` returned `None`.
     ///
     /// # Errors
-    /// [`BadRequest`] says which was refused and why; those before it are staged.
+    /// [`BadRequest`] says which request was refused and why; those before it are staged.
     ///
     /// # Panics
-    /// When `request` does; those before are staged.
+    /// When `request` panics; the requests before it are staged.
     ///
     /// # Safety
-    /// Of each as [`post`](Self::post) says.
+    /// The requirements of [`post`](Self::post) hold for each request.
     #[inline(always)]
     pub unsafe fn post_list<'a, R, O: Operation, P: Payload>(
         &mut self,
@@ -57,7 +57,8 @@ impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
                 }
             };
             if queue.limit.wrapping_sub(queue.head) < blocks {
-                // The request is made anew behind this call: so no register is saved for it.
+                // `request` is called again after `refresh`, so that no register has to be saved
+                // across that call.
                 match queue.refresh(blocks) {
                     Ok(()) => continue,
                     Err(error) => {
@@ -66,7 +67,8 @@ impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
                     }
                 }
             }
-            // SAFETY: there is room; the memory is the caller's promise.
+            // SAFETY: there is room; the caller guarantees that the payload's memory stays valid
+            // until the request is reported.
             let entry = unsafe { queue.write_entry(request, None) };
             listed.last = entry.counter;
             left.next();
@@ -79,12 +81,13 @@ impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
     }
 }
 
-/// What of a list is staged. The queue is told of all at once: posting is bound by how many stores it makes.
+/// The staged part of a list. The queue's counts are updated once for all of it, because the number
+/// of stores limits how fast requests are posted.
 struct Listed<'q, 'm, T: Transport, D: SendDoorbell> {
     queue: &'q mut SendQueue<'m, T, D>,
-    /// Requests staged before, as the queue's counters have them.
+    /// Requests staged before, by the queue's counters.
     before: u32,
-    /// Counter of the last.
+    /// Counter of the last request staged.
     last: u32,
 }
 
@@ -100,16 +103,16 @@ impl<'q, 'm, T: Transport, D: SendDoorbell> Listed<'q, 'm, T, D> {
     }
 }
 
-/// Also when the program's function panics: what was staged before stays so.
+/// Runs also when the caller's function panics: what was staged before stays staged.
 impl<T: Transport, D: SendDoorbell> Drop for Listed<'_, '_, T, D> {
     #[inline(always)]
     fn drop(&mut self) {
         let queue = &mut *self.queue;
-        // Each request takes one block beside its extra ones.
+        // Each request takes one block in addition to its extra ones.
         let count = (queue.head.wrapping_sub(queue.extra)).wrapping_sub(self.before);
         if count != 0 {
             queue.staged += count;
-            // SAFETY: staged.
+            // SAFETY: the entry is staged.
             queue.last = unsafe { queue.read_back(self.last) };
         }
     }

@@ -1,4 +1,4 @@
-//! Reading entries back after a failure, and posting them again.
+//! Reading WQEs back after a failure and posting them again.
 
 use super::{MAX_DS, SendQueue};
 use crate::port::SendDoorbell;
@@ -6,33 +6,33 @@ use crate::queue::error::{PostError, Rejected};
 use crate::queue::ledger::Record;
 use crate::slab::Block;
 use crate::wqe::{BASIC_BLOCK, SEGMENT, SendWqe, Transport, fm_ce_se, rebuild};
-use crate::wr::WrOpcode;
 
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
-    /// The entry of a request that was posted earlier, by its counter
-    /// ([`Failure::counter`](crate::queue::Failure), [`Unfinished`](crate::queue::Unfinished)). It stays in the ring until it is
-    /// overwritten: as long as nothing is posted every request that was in flight can be read, before
-    /// [`clear`](Self::clear) and after it. `None`: it is not there any more, or no entry began there.
+    /// Returns the entry of a request that was posted earlier, by its counter
+    /// ([`Failure::counter`](crate::queue::Failure), [`Unfinished`](crate::queue::Unfinished)). An
+    /// entry stays in the ring until it is overwritten: as long as nothing is posted, every request
+    /// that was in flight can be read, before [`clear`](Self::clear) and after it. `None`: the
+    /// entry is overwritten, or no entry began at this counter.
     pub fn entry(&self, counter: u32) -> Option<SendWqe<'_>> {
         let left = self.lives.left(counter, self.head, self.ring.blocks())?;
-        // SAFETY: posted, as its life has it; `&self` keeps the poster from writing as long as the
-        // view lives.
+        // SAFETY: `lives` says that this counter was posted; `&self` keeps the poster from writing
+        // as long as the view lives.
         let entry = unsafe { SendWqe::read(self.ring, counter) };
         let whole = entry.index() == counter as u16 && (1..=left).contains(&entry.blocks());
         whole.then_some(entry)
     }
 
-    /// Stages an earlier request again: `entry` are its bytes, as [`SendWqe::bytes`] gives them. All of
-    /// it stays as it was, but for its counter and the queue pair's number. To be read before anything
-    /// is posted, for this may overwrite entries that are still to be read.
+    /// Stages an earlier request again. `entry` holds its bytes as [`SendWqe::bytes`] returns them;
+    /// only its counter and the queue pair number are changed. Read all entries that are to be
+    /// reposted before posting anything, because a post may overwrite them.
     ///
     /// # Errors
-    /// [`Rejected`], with the block; [`PostError::NoEntry`] where the bytes are no entry that this
-    /// crate makes. Nothing was staged.
+    /// [`Rejected`], which returns the block; [`PostError::NoEntry`] where the bytes are no entry
+    /// that this crate builds for the queue's transport. Nothing was staged then.
     ///
     /// # Safety
-    /// As [`post`](Self::post); the memory is what the entry names. It was made by a queue of this
-    /// transport.
+    /// The requirements of [`post`](Self::post) for the memory that the entry refers to. The entry
+    /// was built by a queue of the same transport.
     #[cold]
     pub unsafe fn repost(
         &mut self,
@@ -49,13 +49,14 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             Ok(())
         };
         let (counter, qpn) = (self.head, self.ledger.qp_num());
-        // SAFETY: only poster by `&mut self`; the blocks are free.
+        // SAFETY: `&mut self` makes this the only poster; the blocks are free.
         let copied = free.and_then(|()| unsafe {
             rebuild(
                 &self.ring,
                 counter,
                 qpn,
                 self.next_fence | self.marks[0] & fm_ce_se::SIGNALED,
+                T::TYPE,
                 entry,
             )
             .ok_or(PostError::NoEntry)
@@ -64,11 +65,12 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             Ok(operation) => operation,
             Err(error) => return Err(Rejected { error, block }),
         };
-        self.next_fence = match operation {
-            WrOpcode::LocalInv | WrOpcode::BindMw => fm_ce_se::INITIATOR_SMALL_FENCE,
-            _ => 0,
+        self.next_fence = if operation.is_registration() {
+            fm_ce_se::INITIATOR_SMALL_FENCE
+        } else {
+            0
         };
-        // SAFETY: as above; the ledger has a slot for each block.
+        // SAFETY: only poster, blocks free; the ledger has a slot for each block.
         unsafe {
             self.ledger.record(Record {
                 wr_id,
@@ -80,7 +82,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             });
         }
         self.head = counter.wrapping_add(blocks);
-        // SAFETY: just written.
+        // SAFETY: the entry was just written.
         self.last = unsafe { self.read_back(counter) };
         self.staged += 1;
         self.extra = self.extra.wrapping_add(blocks - 1);

@@ -1,4 +1,4 @@
-//! The ledger: who is in flight, and who only seems to be.
+//! The ledger: which requests are in flight, and which counters only look like one.
 
 use super::{keep, keep_all, memory};
 use crate::queue::ledger::{Ledger, LedgerSlot, Record};
@@ -19,7 +19,7 @@ impl Poster {
     fn new(slots: usize) -> Self {
         let slots = keep_all(slots, LedgerSlot::default);
         let ledger = keep(Ledger::new(slots, 7).expect("a power of two"));
-        // This count, too, goes over the end of its bits.
+        // This count wraps in the test, too.
         let extra = u32::MAX - 2;
         Self {
             ledger,
@@ -28,14 +28,14 @@ impl Poster {
         }
     }
 
-    /// Posts a request of so many slots, and gives its counter.
+    /// Posts a request of `slots` slots, and returns its counter.
     fn post(&mut self, slots: u8) -> u32 {
         self.post_with(slots, None)
     }
 
     fn post_with(&mut self, slots: u8, block: Option<Block<'static>>) -> u32 {
         let counter = self.head;
-        // SAFETY: only poster; the tests leave room.
+        // SAFETY: this is the only poster; the tests leave room.
         unsafe {
             self.ledger.record(Record {
                 wr_id: u64::from(counter) + 1000,
@@ -53,14 +53,14 @@ impl Poster {
     }
 
     fn locate(&self, counter: u16) -> Option<u32> {
-        // SAFETY: only poller.
+        // SAFETY: this is the only poller.
         unsafe { self.ledger.locate(counter) }.map(|located| located.counter)
     }
 
-    /// Retires the request in flight at `counter`: its `wr_id`, and how many were retired.
+    /// Retires the request in flight at `counter`; returns its `wr_id`, and how many were retired.
     fn retire(&self, counter: u32) -> (u64, u32) {
         assert_eq!(self.locate(counter as u16), Some(counter));
-        // SAFETY: only poller; just located.
+        // SAFETY: this is the only poller; the request was just located.
         let (record, count) = unsafe {
             let located = self.ledger.locate(counter as u16).expect("in flight");
             let taken = self.ledger.take(located);
@@ -73,7 +73,7 @@ impl Poster {
     /// Ends this life of the queue.
     fn clear(&mut self) -> Vec<u64> {
         let mut told = Vec::new();
-        // SAFETY: poster and poller.
+        // SAFETY: this is the only poster and the only poller.
         self.head = unsafe {
             self.ledger
                 .clear(self.head, |request| told.push(request.wr_id))
@@ -88,7 +88,7 @@ fn nothing_is_in_flight_before_the_first_post() {
     for counter in 0..=u16::MAX {
         assert_eq!(poster.locate(counter), None);
     }
-    // SAFETY: only poller.
+    // SAFETY: this is the only poller.
     assert!(unsafe { poster.ledger.next() }.is_none());
 }
 
@@ -109,7 +109,7 @@ fn an_entry_of_an_earlier_lap_is_stale() {
 fn what_was_staged_and_not_published_is_not_in_flight() {
     let mut poster = Poster::new(8);
     poster.post(1);
-    // SAFETY: only poster.
+    // SAFETY: this is the only poster.
     unsafe {
         poster.ledger.record(Record {
             wr_id: 1,
@@ -127,7 +127,7 @@ fn what_was_staged_and_not_published_is_not_in_flight() {
 #[test]
 fn the_middle_of_an_entry_of_several_blocks_is_no_request() {
     let mut poster = Poster::new(8);
-    // On the first lap nothing else was in these slots, on the second other requests were.
+    // On the first lap these slots were unused, on the second they held other requests.
     for lap in 0..3 {
         let counter = poster.post(4);
         for middle in 1..4 {
@@ -156,7 +156,7 @@ fn an_entry_of_an_earlier_life_is_stale() {
     for counter in 0..8 {
         assert_eq!(poster.locate(counter), None);
     }
-    // The device starts from zero; the slots of an entry of four still hold 1 to 3.
+    // The device starts from zero; the slots of a request of four slots still hold 1 to 3.
     assert_eq!(poster.post(4), 1 << 16);
     assert_eq!(poster.locate(0), Some(1 << 16));
     for counter in 1..8 {
@@ -183,8 +183,8 @@ fn a_completion_retires_the_unsignalled_ones_before_it() {
     );
 }
 
-/// The blocks of what is passed over go back, whether few requests have one or most, and in every life:
-/// as many are out as are in flight.
+/// The blocks of retired requests go back to the slab, whether few requests have one or most, and
+/// in every life of the queue: as many blocks are taken as are in flight.
 #[test]
 fn blocks_that_are_passed_over_come_back() {
     const LAYOUT: &[ClassLayout] = &[ClassLayout {
@@ -193,7 +193,7 @@ fn blocks_that_are_passed_over_come_back() {
     }];
     let start = memory(8192);
     let region = SlabRegion {
-        // SAFETY: to the page that lies within.
+        // SAFETY: the aligned page lies within the memory.
         start: unsafe { start.add(start.as_ptr().align_offset(4096)) },
         length: 4096,
         lkey: 1,
@@ -203,12 +203,12 @@ fn blocks_that_are_passed_over_come_back() {
         keep_all(40, Default::default),
         keep_all(1, Default::default),
     );
-    // SAFETY: kept, and used by the slab alone.
+    // SAFETY: kept, and used only by the slab.
     let slab = keep(unsafe { Slab::new(metas, classes, region, LAYOUT) }.expect("fits"));
     let mut random = Random(11);
     for one_in in [1, 2, 40] {
         let mut poster = Poster::new(32);
-        // Beside each: whether it has a block.
+        // The flag says whether the request has a block.
         let mut flying: VecDeque<(u32, u8, bool)> = VecDeque::new();
         for _ in 0..if cfg!(miri) { 60 } else { 3000 } {
             let slots = 1 + random.below(4) as u8;
@@ -236,16 +236,16 @@ fn blocks_that_are_passed_over_come_back() {
     assert_eq!(slab.outstanding(), 0);
 }
 
-/// Against a queue of what is in flight; with counters over the end of 16 and of 32 bits.
+/// Compares with a queue of the requests in flight, with counters that wrap at 16 and at 32 bits.
 #[test]
 fn exactly_what_is_in_flight_is_found() {
     let mut random = Random(5);
     for start in [0, 0xfff0, 0xffff_fff0] {
         let mut poster = Poster::new(32);
-        // Brings both sides to `start`.
+        // Moves both sides to `start`.
         poster.head = start;
         poster.ledger.publish(start);
-        // SAFETY: only poller; the record before `start` says that the next is there.
+        // SAFETY: this is the only poller; the record before `start` leads to the next one.
         unsafe {
             poster.ledger.record(Record {
                 wr_id: 0,
@@ -283,7 +283,7 @@ fn exactly_what_is_in_flight_is_found() {
                 used -= flying.drain(..=last).map(|(_, slots)| slots).sum::<u8>();
             }
             assert_eq!(poster.ledger.in_flight(), u32::from(used));
-            // SAFETY: only poller.
+            // SAFETY: this is the only poller.
             let next = unsafe { poster.ledger.next() }.map(|next| next.counter);
             assert_eq!(next, flying.front().map(|(counter, _)| *counter));
         }

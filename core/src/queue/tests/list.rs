@@ -1,4 +1,4 @@
-//! Lists are staged as requests one by one are.
+//! Requests are staged by a list like one by one.
 
 use super::send::{BLOCKS, Queue};
 use crate::queue::{BadRequest, PostError, SendRequest};
@@ -7,7 +7,7 @@ use crate::wqe::{Inline, Rc, RdmaWrite};
 use crate::wr::{Remote, SendFlags, Sge};
 use std::vec::Vec;
 
-/// Bytes within a request: more than the queue takes are refused.
+/// Inline bytes of a request: more than the queue takes are refused.
 const MAX_INLINE: usize = 300;
 
 struct Wr {
@@ -45,7 +45,7 @@ impl Wr {
     }
 }
 
-/// What stands in the ring and the ledger.
+/// The contents of the ring and the ledger.
 #[derive(Debug, PartialEq)]
 struct Staged {
     blocks: u32,
@@ -79,7 +79,7 @@ fn a_list_is_staged_as_its_requests_one_by_one() {
                 .post_inline(wr.wr_id, (), operation, &wr.bytes, wr.flags)
                 .map_err(|error| BadRequest { index, error })
         });
-        // SAFETY: inline.
+        // SAFETY: inline requests refer to no memory.
         let posted = unsafe { listed.send.post_list(&list, Wr::request) };
         assert_eq!(posted, expected.map(|()| list.len()));
         assert_eq!(listed.send.staged(), one_by_one.send.staged());
@@ -98,24 +98,24 @@ fn a_list_ends_with_what_is_refused() {
         given: MAX_INLINE + 1,
         max: MAX_INLINE as u32,
     };
-    // SAFETY: inline.
+    // SAFETY: inline requests refer to no memory.
     let posted = unsafe { queue.send.post_list(&list, Wr::request) };
     assert_eq!(posted, Err(BadRequest { index: 2, error }));
     assert_eq!(queue.send.staged(), 2);
-    // Where no request is made the list ends, too.
+    // The list also ends where `request` returns `None`.
     let request = |wr: &'static Wr| wr.request().filter(|_| wr.wr_id != 1);
     let list: &'static [Wr] = list.leak();
-    // SAFETY: as above.
+    // SAFETY: inline requests refer to no memory.
     let posted = unsafe { queue.send.post_list(list, request) };
     assert_eq!((posted, queue.send.staged()), (Ok(1), 3));
     queue.send.set_postable(false);
     let error = PostError::WrongState;
-    // SAFETY: as above.
+    // SAFETY: inline requests refer to no memory.
     let posted = unsafe { queue.send.post_list(list, Wr::request) };
     assert_eq!(posted, Err(BadRequest { index: 0, error }));
 }
 
-/// Room that has come free since the queue was looked at last is found in the middle of a list.
+/// Room that was freed since the queue last looked is found in the middle of a list.
 #[test]
 fn a_list_finds_room_that_has_come_free() {
     let mut queue = Queue::new(7);
@@ -138,16 +138,16 @@ fn a_list_finds_room_that_has_come_free() {
             flags: SendFlags::SIGNALED,
         })
     };
-    // SAFETY: no device reaches for the memory.
+    // SAFETY: no device accesses the memory.
     let posted = unsafe { queue.send.post_list(&list, request) };
     assert_eq!(posted, Ok(list.len()));
     queue.retire(4);
-    // SAFETY: as above.
+    // SAFETY: no device accesses the memory.
     let posted = unsafe { queue.send.post_list(&list, request) };
     let error = PostError::QueueFull;
     assert_eq!(posted, Err(BadRequest { index: 5, error }));
     queue.retire(BLOCKS + 4);
-    // SAFETY: as above.
+    // SAFETY: no device accesses the memory.
     let posted = unsafe { queue.send.post_list(&list, request) };
     assert_eq!(posted, Ok(list.len()));
 }

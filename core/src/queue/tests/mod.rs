@@ -1,4 +1,4 @@
-//! Tests of the queues without a device: the tests write what a device would.
+//! Tests of the queues without a device: the tests write what a device would write.
 
 mod ledger;
 mod list;
@@ -11,7 +11,7 @@ use std::boxed::Box;
 use std::sync::Mutex;
 use std::vec::Vec;
 
-/// What [`keep`] keeps, so that it is not lost, as leak checkers have it.
+/// The values of [`keep`], so that leak checkers still find them.
 static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
 struct Kept(#[expect(dead_code, reason = "only to be reachable")] *mut u8);
@@ -19,22 +19,22 @@ struct Kept(#[expect(dead_code, reason = "only to be reachable")] *mut u8);
 // SAFETY: never used.
 unsafe impl Send for Kept {}
 
-/// Keeps a value up to the process' end: queues borrow for as long as they live.
+/// Keeps a value until the process ends, because queues borrow their memory for their whole life.
 pub(super) fn keep<T: 'static>(value: T) -> &'static mut T {
     let value = Box::into_raw(Box::new(value));
     KEPT.lock()
         .expect("no panic there")
         .push(Kept(value.cast()));
-    // SAFETY: from `Box::into_raw`, and never used otherwise.
+    // SAFETY: from `Box::into_raw`, and used only through this reference.
     unsafe { &mut *value }
 }
 
-/// As [`keep`], for as many values as asked for.
+/// Keeps `count` values, like [`keep`].
 pub(super) fn keep_all<T: 'static>(count: usize, value: impl Fn() -> T) -> &'static mut [T] {
     keep((0..count).map(|_| value()).collect::<Box<[T]>>())
 }
 
-/// Memory of the ring of a queue.
+/// Memory for the ring of a queue.
 #[derive(Clone, Copy)]
 #[repr(align(128))]
 pub(super) struct Chunk(#[expect(dead_code, reason = "memory")] [u8; 128]);

@@ -1,5 +1,5 @@
-//! Entries that are read back and posted again: what the device then reads is what it would have
-//! read of the request posted anew.
+//! Entries that are read back and reposted: the device reads the same as if the request had been
+//! posted from scratch.
 
 use super::send::{BLOCKS, Queue};
 use super::{keep, keep_all, memory};
@@ -9,7 +9,7 @@ use crate::queue::{Ledger, LedgerSlot, PostError, RecvQueue};
 use crate::random::Random;
 use crate::slab::Block;
 use crate::wqe::*;
-use crate::wr::{Remote, SendFlags, Sge, WrOpcode};
+use crate::wr::{QpType, Remote, SendFlags, Sge, WrOpcode};
 use std::vec::Vec;
 
 const REMOTE: Remote = Remote {
@@ -17,9 +17,9 @@ const REMOTE: Remote = Remote {
     rkey: 0x99aa_bbcc,
 };
 
-/// An unsignalled request of a queue that suppresses flush completions is flagged so, but for the last
-/// that is rung; posted again elsewhere it keeps its flags, and a signalled one is not told in a mode of
-/// its own.
+/// An unsignalled request of a queue that suppresses flush completions has `NO_FLUSH`, except for
+/// the last one that is rung. Reposted and rung alone it has no `NO_FLUSH` either, and a signalled
+/// one stays signalled.
 #[test]
 fn only_the_last_that_is_rung_completes_when_it_is_flushed() {
     let (mut quiet, mut other) = (Queue::new(1), Queue::new(2));
@@ -42,17 +42,17 @@ fn only_the_last_that_is_rung_completes_when_it_is_flushed() {
     quiet.send.ring();
     let rung = [first, fenced, told, last].map(|at| flags(&quiet, at));
     assert_eq!(rung, [NO_FLUSH, fence, fm_ce_se::SIGNALED, 0]);
-    // A signalled one at the end is left as it is.
+    // A signalled last request keeps its flags.
     let told_again = post(&mut quiet, signaled);
     quiet.send.ring();
     assert_eq!(flags(&quiet, told_again), fm_ce_se::SIGNALED);
-    // Elsewhere, and here.
+    // Reposted to another queue, and to this one.
     for (at, expected) in [(told, fm_ce_se::SIGNALED), (first, 0), (last, 0)] {
         let (head, tail) = quiet.send.entry(at).expect("there").bytes();
         let bytes = [head, tail].concat();
         for queue in [&mut other, &mut quiet] {
             let again = queue.send.counter();
-            // SAFETY: a NOP names no memory.
+            // SAFETY: a NOP refers to no memory.
             unsafe { queue.send.repost(0, &bytes, None) }.expect("room");
             queue.send.ring();
             assert_eq!(flags(queue, again), expected);
@@ -60,7 +60,7 @@ fn only_the_last_that_is_rung_completes_when_it_is_flushed() {
     }
 }
 
-/// Posts the request of this number, and gives its operation; `None`: there are no more.
+/// Posts the request with this number, and returns its operation; `None`: there are no more.
 fn post(queue: &mut Queue, number: usize, flags: SendFlags) -> Option<WrOpcode> {
     let imm = Be32::new(0xaabb_ccdd);
     let (remote, rkey) = (REMOTE, 0x1234_5678);
@@ -80,7 +80,7 @@ fn post(queue: &mut Queue, number: usize, flags: SendFlags) -> Option<WrOpcode> 
     let (mw_rkey, new_rkey) = (0x4242_4200, 0x4242_4203);
     macro_rules! post {
         ($operation:ident, $made:expr, $payload:expr) => {{
-            // SAFETY: no device reaches for the memory.
+            // SAFETY: no device accesses the memory.
             let posted = unsafe { queue.send.post(number as u64, (), $made, $payload, flags) };
             posted.expect("room");
             Some(WrOpcode::$operation)
@@ -148,7 +148,7 @@ fn an_entry_posted_again_is_that_of_the_request_posted_anew() {
         SendFlags::FENCE.union(SendFlags::SOLICITED),
     ];
     for number in 0..REQUESTS {
-        // Everywhere in the ring, over its end too.
+        // At every place in the ring, including across its end.
         for from in (0..BLOCKS).step_by(if cfg!(miri) { 5 } else { 1 }) {
             let flags = flags[from as usize % 3];
             let (mut first, mut again, mut anew) = (Queue::new(7), Queue::new(9), Queue::new(9));
@@ -156,19 +156,20 @@ fn an_entry_posted_again_is_that_of_the_request_posted_anew() {
             let counter = first.send.counter();
             let operation = post(&mut first, number, flags).expect("a request");
             let entry = first.send.entry(counter).expect("posted");
-            assert_eq!((entry.operation(), entry.qpn()), (Some(operation), 7));
+            let request = entry.request(QpType::Rc).expect("posted");
+            assert_eq!((request.operation(), entry.qpn()), (operation, 7));
             let bytes = first.bytes(counter).expect("posted");
 
             let to = (from * 7 + 3) % BLOCKS;
             again.advance(to);
             anew.advance(to);
-            // SAFETY: no device reaches for the memory.
+            // SAFETY: no device accesses the memory.
             unsafe { again.send.repost(5, &bytes, None) }.expect("room");
             post(&mut anew, number, flags);
             assert_eq!(again.bytes(to), anew.bytes(to), "{operation} from {from}");
             assert_eq!(again.send.counter(), anew.send.counter());
             assert_eq!(again.send.staged(), 1);
-            // The next one waits for registration work, as it does anew.
+            // The next request waits for UMR work, as after an ordinary post.
             let (next, flags) = (again.send.counter(), SendFlags::empty());
             post(&mut again, 0, flags);
             post(&mut anew, 0, flags);
@@ -194,7 +195,7 @@ fn what_is_posted_again_behind_registration_work_waits_for_it() {
     ] {
         post(&mut queue, 13, SendFlags::empty());
         let counter = queue.send.counter();
-        // SAFETY: no device reaches for the memory.
+        // SAFETY: no device accesses the memory.
         unsafe { queue.send.repost(0, &bytes, None) }.expect("room");
         let flags = queue.send.entry(counter).expect("posted").fm_ce_se();
         assert_eq!(flags, fence);
@@ -206,7 +207,7 @@ fn entries_are_there_until_they_are_overwritten() {
     let mut queue = Queue::new(7);
     assert!(queue.send.entry(0).is_none() && queue.send.entry(u32::MAX).is_none());
     queue.advance(3);
-    // Three entries of four blocks each: the last over the ring's end.
+    // Three entries of four blocks each, the last one across the end of the ring.
     let counters = [(); 3].map(|()| {
         let counter = queue.send.counter();
         post(&mut queue, 9, SendFlags::empty());
@@ -216,7 +217,7 @@ fn entries_are_there_until_they_are_overwritten() {
     queue.send.ring();
     for counter in 0..20 {
         let began = counter < 3 || counters.contains(&counter);
-        // Blocks within an entry have no control segment of their own.
+        // The later blocks of an entry have no control segment of their own.
         assert_eq!(queue.send.entry(counter).is_some(), began, "{counter}");
     }
     let bytes = queue.bytes(11);
@@ -226,7 +227,7 @@ fn entries_are_there_until_they_are_overwritten() {
     // The next life has begun, and nothing is posted yet.
     assert_eq!(queue.send.counter(), 0x1_0000);
     assert_eq!(queue.bytes(11), bytes);
-    // Nor has a life in which nothing was posted taken anything away.
+    // A life in which nothing was posted has overwritten nothing either.
     assert!(queue.clear().is_empty());
     assert_eq!(queue.send.counter(), 0x2_0000);
     assert_eq!(queue.bytes(11), bytes);
@@ -256,20 +257,20 @@ fn what_is_no_entry_is_refused() {
     for _ in 0..if cfg!(miri) { 20 } else { 10_000 } {
         let len = 16 * (1 + random.below(12));
         let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
-        // Of the right length, and no operation.
+        // The length is right, but the opcode is none.
         (bytes[3], bytes[7]) = (0x30 | bytes[3] & 0x4f, (len / 16) as u8);
         bad.push(bytes);
     }
     for bytes in bad {
         let before = queue.send.counter();
-        // SAFETY: no device reaches for the memory.
+        // SAFETY: no device accesses the memory.
         let refused = unsafe { queue.send.repost(1, &bytes, None) };
         assert_eq!(refused.map_err(|r| r.error), Err(PostError::NoEntry));
         assert_eq!((queue.send.counter(), queue.send.staged()), (before, 1));
     }
     // The queue's own limits.
     let entry = |queue: &mut Queue| {
-        // SAFETY: as above.
+        // SAFETY: no device accesses the memory.
         unsafe { queue.send.repost(1, &good, None::<Block<'static>>) }.map_err(|r| r.error)
     };
     while entry(&mut queue).is_ok() {}
@@ -283,7 +284,7 @@ fn receives_are_read_back() {
     let slots = keep_all(4, LedgerSlot::default);
     let ledger = &*keep(Ledger::new(slots, 7).expect("a power of two"));
     let record: &DoorbellRecord = keep(DoorbellRecord::default());
-    // SAFETY: kept, and used by this queue alone.
+    // SAFETY: kept, and used only by this queue.
     let queue = unsafe {
         let ring = RecvRing::new(memory(4 * 64), 4, 64).expect("sizes");
         RecvQueue::new(ring, ledger, record)
@@ -300,12 +301,12 @@ fn receives_are_read_back() {
     };
     assert!(queue.entry(0).is_none());
     for number in 0..4 {
-        // SAFETY: no device reaches for the memory.
+        // SAFETY: no device accesses the memory.
         unsafe { queue.post(u64::from(number), &list(number)) }.expect("room");
     }
     queue.ring();
     let mut unfinished = Vec::new();
-    // SAFETY: poster and poller; there is no device.
+    // SAFETY: the only poster and poller; there is no device.
     unsafe { queue.clear(|request| unfinished.push((request.wr_id, request.counter))) };
     assert_eq!(unfinished, [(0, 0), (1, 1), (2, 2), (3, 3)]);
     let read: Vec<Vec<Sge>> = (0..4)
@@ -315,7 +316,7 @@ fn receives_are_read_back() {
     assert!(queue.entry(4).is_none());
     queue.set_postable(true);
     for sges in &read {
-        // SAFETY: as above.
+        // SAFETY: no device accesses the memory.
         unsafe { queue.post(0, sges) }.expect("room");
     }
     assert!(queue.entry(3).is_none());

@@ -7,15 +7,15 @@ use crate::wqe::{BASIC_BLOCK, Nop, Rc, SendRing};
 use crate::wr::SendFlags;
 use std::vec::Vec;
 
-/// Of the ring.
+/// Basic blocks of the ring.
 pub const BLOCKS: u32 = 16;
 
-/// A doorbell that nobody hears.
+/// A doorbell without a device.
 pub struct Silent;
 
 // SAFETY: there is no device.
 unsafe impl SendDoorbell for Silent {
-    fn ring(&mut self, _: &Staged) {}
+    unsafe fn ring(&mut self, _: &Staged) {}
 }
 
 pub struct Queue {
@@ -27,7 +27,7 @@ impl Queue {
     pub fn new(qp_num: u32) -> Self {
         let slots = keep_all(BLOCKS as usize, LedgerSlot::default);
         let ledger = &*keep(Ledger::new(slots, qp_num).expect("a power of two"));
-        // SAFETY: kept, and used by this queue alone.
+        // SAFETY: kept, and used only by this queue.
         let send = unsafe {
             let ring = SendRing::new(memory(BLOCKS as usize * BASIC_BLOCK), BLOCKS);
             SendQueue::new(SendQueueInit {
@@ -44,7 +44,7 @@ impl Queue {
         Self { send, ledger }
     }
 
-    /// Moves the head on by so many blocks, of requests that are done.
+    /// Advances the head by `blocks`, as requests that have completed.
     pub fn advance(&mut self, blocks: u32) {
         for _ in 0..blocks {
             let counter = self.send.counter();
@@ -54,10 +54,10 @@ impl Queue {
         }
     }
 
-    /// The request at `counter` is told.
+    /// Completes the request at `counter`.
     pub fn retire(&mut self, counter: u32) {
         self.send.ring();
-        // SAFETY: the only poller.
+        // SAFETY: this is the only poller.
         unsafe {
             let located = self.ledger.locate(counter as u16).expect("in flight");
             self.ledger.release(&self.ledger.take(located).0);
@@ -66,7 +66,7 @@ impl Queue {
 
     pub fn clear(&mut self) -> Vec<(u64, u32)> {
         let mut unfinished = Vec::new();
-        // SAFETY: poster and poller; there is no device.
+        // SAFETY: the only poster and poller; there is no device.
         unsafe {
             self.send
                 .clear(|request| unfinished.push((request.wr_id, request.counter)));

@@ -1,4 +1,4 @@
-//! The shared receive queue: what is posted comes back once, in whatever order it completes.
+//! The shared receive queue: each posted request completes once, in any order.
 
 use super::{keep, keep_all, memory};
 use crate::port::DoorbellRecord;
@@ -17,7 +17,7 @@ pub(super) struct Fixture {
 }
 
 pub(super) fn fixture(count: u32) -> Fixture {
-    // SAFETY: kept, and used by this queue alone.
+    // SAFETY: kept, and used only by this queue.
     let ring = unsafe { SrqRing::new(memory(count as usize * 32), count, 32) }.expect("sizes");
     let slots = keep_all(count as usize, SrqSlot::default);
     let ledger = keep(SrqLedger::new(ring, slots).expect("as many slots"));
@@ -39,19 +39,19 @@ impl Fixture {
             length: 1,
             lkey: 1,
         };
-        // SAFETY: no device writes there.
+        // SAFETY: no device writes to this memory.
         unsafe { self.queue.post(wr_id, &[sge]) }
     }
 
     pub fn retire(&self, slot: u16) -> Option<u64> {
-        let told = self.ledger.retire(slot, |index| index);
-        told.map(|(wr_id, block, index)| {
-            assert!(block.is_none() && index == u32::from(slot));
-            wr_id
-        })
+        let located = self.ledger.locate(slot)?;
+        assert_eq!(located.index(), u32::from(slot));
+        let (wr_id, block) = located.release();
+        assert!(block.is_none());
+        Some(wr_id)
     }
 
-    /// The slots of the posted requests, as a device finds them: along the links.
+    /// The slots of the posted requests, in the order of the links that a device follows.
     fn walk(&self, mut slot: u32, count: usize) -> Vec<(u32, u64)> {
         let mut found = Vec::new();
         for _ in 0..count {
@@ -76,12 +76,12 @@ fn one_entry_is_never_posted() {
     f.queue.ring();
     assert_eq!(f.record.load(), 3);
     assert_eq!(f.walk(0, 3), [(0, 0), (1, 1), (2, 2)]);
-    // SAFETY: no queue.
+    // SAFETY: the queue is not used.
     assert!(unsafe { SharedRecvQueue::new(fixture(1 << 4).ledger, f.record) }.is_some());
-    // SAFETY: kept, and used by nobody.
+    // SAFETY: kept, and not used.
     let ring = unsafe { SrqRing::new(memory(32), 1, 32) }.expect("sizes");
     let ledger = keep(SrqLedger::new(ring, keep_all(1, SrqSlot::default)).expect("one slot"));
-    // SAFETY: the only queue on it.
+    // SAFETY: the only queue on this ledger.
     assert!(unsafe { SharedRecvQueue::new(ledger, f.record) }.is_none());
     assert!(SrqLedger::new(ring, keep_all(2, SrqSlot::default)).is_none());
 }
@@ -96,7 +96,7 @@ fn a_receive_is_told_once() {
     assert_eq!(f.retire(u16::MAX), None, "no such slot");
     assert_eq!((f.retire(1), f.retire(1)), (Some(11), None));
     assert_eq!((f.retire(0), f.retire(0)), (Some(10), None));
-    // Free entries go first, then what came back, the last one first.
+    // Entries that were never posted come first, then returned ones, the last returned first.
     for wr_id in 12..15 {
         f.post(wr_id).expect("room");
     }
@@ -109,7 +109,7 @@ fn a_refused_receive_takes_no_entry() {
     let mut f = fixture(2);
     let sges = [Sge::default(); 2];
     let given = sges.len();
-    // SAFETY: refused.
+    // SAFETY: the post is refused.
     let result = unsafe { f.queue.post(1, &sges) };
     assert_eq!(result, Err(PostError::TooManySges { given, max: 1 }));
     f.queue.ring();
@@ -124,7 +124,7 @@ fn a_list_is_posted_up_to_the_first_that_is_refused() {
     let (good, bad) = ([Sge::default(); 1], [Sge::default(); 2]);
     let lists: [&[Sge]; 4] = [&good, &[], &bad, &good];
     let mut requests = (10..).zip(lists);
-    // SAFETY: no device writes there.
+    // SAFETY: no device writes to this memory.
     let result = unsafe { f.queue.post_list(&mut requests) };
     let error = PostError::TooManySges { given: 2, max: 1 };
     assert_eq!(result, Err(BadRequest { index: 2, error }));
@@ -133,7 +133,7 @@ fn a_list_is_posted_up_to_the_first_that_is_refused() {
     assert_eq!((f.record.load(), f.queue.free()), (2, 5));
     assert_eq!((f.retire(0), f.retire(1)), (Some(10), Some(11)));
     assert_eq!(f.queue.free(), 7);
-    // SAFETY: no device writes there.
+    // SAFETY: no device writes to this memory.
     let result = unsafe { f.queue.post_list((0..9).map(|wr_id| (wr_id, &good[..]))) };
     let error = PostError::QueueFull;
     assert_eq!(result, Err(BadRequest { index: 7, error }));
@@ -160,12 +160,12 @@ fn clearing_tells_what_was_not_told() {
     told.sort_unstable();
     assert_eq!(told, [0, 1, 2, 4, 5]);
     for slot in 0..8 {
-        assert_eq!(f.ledger.retire(slot, |_| ()).map(|told| told.0), None);
+        assert!(f.ledger.locate(slot).is_none());
     }
 }
 
-/// Against a map of what is in flight, which the device finds along the links and completes in any
-/// order.
+/// Compares with a map of the requests in flight, which the device finds along the links and
+/// completes in any order.
 #[test]
 fn what_is_posted_comes_back_in_any_order() {
     let mut random = Random(6);

@@ -1,4 +1,4 @@
-//! The device's side of a shared receive queue: entries are taken once, in order, and the limit is
+//! The device side of a shared receive queue: entries are consumed once, in order, and the limit is
 //! reported once.
 
 use super::keep;
@@ -46,7 +46,7 @@ fn the_limit_is_reported_once() {
     assert_eq!(device.limit(), 4);
     assert_eq!(device.pop(), popped(1, true), "three are");
     assert_eq!((device.pop(), device.limit()), (popped(2, false), 0));
-    // Set when there are fewer already: the next pop says so.
+    // Set when there are fewer already: the next pop reports it.
     device.set_limit(0x7fff);
     assert_eq!(device.limit(), 0x7fff);
     assert_eq!(device.pop(), popped(3, true));
@@ -68,7 +68,7 @@ fn a_failed_queue_gives_nothing() {
     assert_eq!((device.limit(), device.available()), (3, 1));
 }
 
-/// A link is a place that anything may be written to: what follows it is an entry of the ring.
+/// A link may contain anything: the successor is always an entry of the ring.
 #[test]
 fn a_wild_link_stays_within_the_ring() {
     let mut f = fixture(4);
@@ -76,13 +76,13 @@ fn a_wild_link_stays_within_the_ring() {
     f.post(1).expect("room");
     f.post(2).expect("room");
     f.queue.ring();
-    // SAFETY: nobody goes along it meanwhile.
+    // SAFETY: nothing follows the links meanwhile.
     unsafe { f.ring.link(0, 0xfffe) };
     assert_eq!(device.pop(), popped(0, false));
     assert_eq!(device.pop(), popped(2, false));
 }
 
-/// More than the record's 16 bits can count, completed in any order.
+/// More entries than the 16 bits of the doorbell record can count, completed in any order.
 #[test]
 fn what_is_posted_is_taken_in_order() {
     let mut random = Random(9);
@@ -119,7 +119,7 @@ fn what_is_posted_is_taken_in_order() {
     assert!(cfg!(miri) || taken > 1 << 16, "{taken}");
 }
 
-/// Threads take and complete while the poster goes on posting: each request is told once.
+/// Threads consume and complete while the poster goes on posting: each request is reported once.
 #[test]
 fn threads_take_each_entry_once() {
     let total = if cfg!(miri) { 30 } else { 100_000 };
@@ -139,9 +139,9 @@ fn threads_take_each_entry_once() {
                         std::thread::yield_now();
                         continue;
                     };
-                    // SAFETY: taken, and not given back yet.
+                    // SAFETY: consumed, and not returned yet.
                     let sge = unsafe { ring.read(index.into()).next() };
-                    let told = ledger.retire(index, |_| ()).map(|(wr_id, ..)| wr_id);
+                    let told = ledger.locate(index).map(|request| request.release().0);
                     assert_eq!(told, sge.map(|sge| sge.addr), "taken twice, or torn");
                     mine.extend(told);
                     left_ref.fetch_sub(1, Relaxed);

@@ -116,7 +116,7 @@ fn every_element_is_dropped_once() {
         drop(consumer.pop());
         let mut out = [const { MaybeUninit::uninit() }; 2];
         for item in consumer.pop_slice(&mut out) {
-            // SAFETY: the popped elements are ours to drop, and `out` does not.
+            // SAFETY: the popped elements belong to the caller, and `out` does not drop them.
             unsafe { core::ptr::drop_in_place(item) };
         }
         assert_eq!(consumer.pop_each(1, drop), 1);

@@ -24,8 +24,8 @@ static void *again_and_again(void *none)
     for (int i = 0; i < MOST && !met; i++) {
         int code = enter();
 
-        EXPECT(code == 0 || code == BW_ETHREADS);
-        if (code == BW_ETHREADS)
+        EXPECT(code == 0 || code == BW_ECONCURRENT);
+        if (code == BW_ECONCURRENT)
             met = 1;
     }
     return none;

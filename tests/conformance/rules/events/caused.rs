@@ -426,16 +426,16 @@ fn no_last_wqe_without_a_shared_queue(p: &Provider) {
 
 fn port_err(p: &Provider) {
     let w = World::new(p);
-    w.own.set_port_up(false);
+    w.own.as_soft().unwrap().set_port_up(false);
     w.all_told(&[(EventType::PortErr, PORT)]);
     assert_eq!(w.other.query_port(1).unwrap().state, PortState::Down);
 }
 
 fn port_active(p: &Provider) {
     let w = World::new(p);
-    w.own.set_port_up(false);
+    w.own.as_soft().unwrap().set_port_up(false);
     w.all_told(&[(EventType::PortErr, PORT)]);
-    w.other.set_port_up(true);
+    w.other.as_soft().unwrap().set_port_up(true);
     w.all_told(&[(EventType::PortActive, PORT)]);
     assert_eq!(w.own.query_port(1).unwrap().state, PortState::Active);
 }
@@ -443,7 +443,7 @@ fn port_active(p: &Provider) {
 fn a_port_tells_of_changes(p: &Provider) {
     let w = World::new(p);
     for up in [true, false, false, true, true] {
-        w.own.set_port_up(up);
+        w.own.as_soft().unwrap().set_port_up(up);
     }
     w.all_told(&[(EventType::PortErr, PORT), (EventType::PortActive, PORT)]);
 }

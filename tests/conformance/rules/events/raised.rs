@@ -58,7 +58,11 @@ fn raised(p: &Provider, event: EventType) {
         if by_script {
             strike(&w.own, Fault::Raise(event, element));
         } else {
-            w.own.raise(event, element).expect("a good event");
+            w.own
+                .as_soft()
+                .unwrap()
+                .raise(event, element)
+                .expect("a good event");
         }
         if event.element_kind() == ElementKind::Port {
             w.all_told(&[(event, element)]);

@@ -65,8 +65,16 @@ fn each_context_is_told_of_its_own(p: &Provider) {
     for raiser in [&w.own, &w.other] {
         for (context, (qp, cq)) in [(&w.own, &a), (&w.other, &b)] {
             let (qp, cq) = (Element::Qp(qp.qp_num()), Element::Cq(cq.cqn()));
-            raiser.raise(EventType::CommEst, qp).unwrap();
-            raiser.raise(EventType::CqErr, cq).unwrap();
+            raiser
+                .as_soft()
+                .unwrap()
+                .raise(EventType::CommEst, qp)
+                .unwrap();
+            raiser
+                .as_soft()
+                .unwrap()
+                .raise(EventType::CqErr, cq)
+                .unwrap();
             assert_eq!(event(context), (EventType::CommEst, qp));
             assert_eq!(event(context), (EventType::CqErr, cq));
             w.silent();
@@ -84,7 +92,7 @@ fn every_context_is_told_of_device_and_ports(p: &Provider) {
         (EventType::DeviceFatal, Element::Device),
     ];
     for (raiser, (event, element)) in [&w.own, &w.other, &w.own].into_iter().zip(events) {
-        raiser.raise(event, element).unwrap();
+        raiser.as_soft().unwrap().raise(event, element).unwrap();
     }
     w.all_told(&events);
 }
@@ -92,12 +100,20 @@ fn every_context_is_told_of_device_and_ports(p: &Provider) {
 fn who_comes_later_is_told_nothing(p: &Provider) {
     let w = World::new(p);
     let stranger = p.device();
-    w.own.raise(EventType::PortErr, PORT).unwrap();
+    w.own
+        .as_soft()
+        .unwrap()
+        .raise(EventType::PortErr, PORT)
+        .unwrap();
     let later = w.own.reopen().unwrap();
     w.all_told(&[(EventType::PortErr, PORT)]);
     no_event(&stranger, p.quiet);
     no_event(&later, p.quiet);
-    w.own.raise(EventType::PortActive, PORT).unwrap();
+    w.own
+        .as_soft()
+        .unwrap()
+        .raise(EventType::PortActive, PORT)
+        .unwrap();
     assert_eq!(event(&later), (EventType::PortActive, PORT));
 }
 
@@ -106,7 +122,11 @@ fn poll_tells_of_events(p: &Provider) {
     let (qp, _cq) = lone(&w.other);
     let element = Element::Qp(qp.qp_num());
     for _ in 0..2 {
-        w.own.raise(EventType::PathMig, element).unwrap();
+        w.own
+            .as_soft()
+            .unwrap()
+            .raise(EventType::PathMig, element)
+            .unwrap();
     }
     for _ in 0..2 {
         assert!(readable(w.other.async_fd(), DEADLINE));
@@ -123,7 +143,11 @@ fn level_triggered_epoll_tells_while_there_are_events(p: &Provider) {
     epoll.add(w.own.async_fd(), 1, Trigger::Level);
     epoll.add(w.other.async_fd(), 2, Trigger::Level);
     assert!(epoll.wait(AT_ONCE).is_empty());
-    w.own.raise(EventType::GidChange, PORT).unwrap();
+    w.own
+        .as_soft()
+        .unwrap()
+        .raise(EventType::GidChange, PORT)
+        .unwrap();
     assert_eq!(epoll.wait(DEADLINE), [1, 2]);
     assert_eq!(epoll.wait(DEADLINE), [1, 2]);
     event(&w.own);
@@ -137,7 +161,11 @@ fn edge_triggered_epoll_tells_of_each_event(p: &Provider) {
     let epoll = Epoll::new();
     epoll.add(device.async_fd(), 5, Trigger::Edge);
     for _ in 0..3 {
-        device.raise(EventType::SmChange, PORT).unwrap();
+        device
+            .as_soft()
+            .unwrap()
+            .raise(EventType::SmChange, PORT)
+            .unwrap();
         assert_eq!(epoll.wait(DEADLINE), [5]);
         assert!(epoll.wait(p.quiet.0).is_empty());
     }
@@ -153,7 +181,11 @@ fn who_sleeps_is_woken(p: &Provider) {
         scope.spawn(|| {
             std::thread::sleep(WHILE);
             let element = Element::Qp(qp.qp_num());
-            w.own.raise(EventType::PathMig, element).unwrap();
+            w.own
+                .as_soft()
+                .unwrap()
+                .raise(EventType::PathMig, element)
+                .unwrap();
         });
         assert_eq!(epoll.wait(DEADLINE), [2]);
     });
@@ -170,7 +202,11 @@ fn a_get_blocks_until_there_is_one(p: &Provider) {
         std::thread::sleep(WHILE);
         assert!(!getter.is_finished());
         raised.store(true, Ordering::Release);
-        device.raise(EventType::SmChange, PORT).unwrap();
+        device
+            .as_soft()
+            .unwrap()
+            .raise(EventType::SmChange, PORT)
+            .unwrap();
         assert_eq!(getter.join().unwrap(), (EventType::SmChange, true));
     });
 }
@@ -188,7 +224,7 @@ fn a_get_does_not_block_when_told_not_to(p: &Provider) {
     for kind in [EventType::LidChange, EventType::PkeyChange] {
         let none = device.get_async_event();
         assert!(matches!(none, Err(Error::WouldBlock)), "{none:?}");
-        device.raise(kind, PORT).unwrap();
+        device.as_soft().unwrap().raise(kind, PORT).unwrap();
         assert_eq!(event(&device), (kind, PORT));
     }
     device.set_async_nonblocking(false).unwrap();
@@ -220,7 +256,11 @@ fn many_threads_get_each_event_once(p: &Provider) {
             });
         }
         for _ in 0..EACH * THREADS {
-            device.raise(EventType::PathMigErr, element).unwrap();
+            device
+                .as_soft()
+                .unwrap()
+                .raise(EventType::PathMigErr, element)
+                .unwrap();
         }
     });
     no_event(&device, p.quiet);
@@ -228,8 +268,8 @@ fn many_threads_get_each_event_once(p: &Provider) {
 
 /// Two events are got; destroying waits for both acknowledgements.
 fn waits<T: Send>(device: &bellwire::Device, kind: EventType, element: Element, object: T) {
-    device.raise(kind, element).unwrap();
-    device.raise(kind, element).unwrap();
+    device.as_soft().unwrap().raise(kind, element).unwrap();
+    device.as_soft().unwrap().raise(kind, element).unwrap();
     let [first, second] = [(); 2].map(|()| device.get_async_event().unwrap());
     std::thread::scope(|scope| {
         let destroyer = scope.spawn(|| drop(object));
@@ -239,7 +279,7 @@ fn waits<T: Send>(device: &bellwire::Device, kind: EventType, element: Element, 
         second.ack();
         destroyer.join().unwrap();
     });
-    let error = device.raise(kind, element).unwrap_err();
+    let error = device.as_soft().unwrap().raise(kind, element).unwrap_err();
     assert!(matches!(error, Error::UnknownElement { .. }), "{error}");
 }
 
@@ -271,7 +311,7 @@ fn events_of_others_hold_up_nobody(p: &Provider) {
         (EventType::DeviceFatal, Element::Device),
     ];
     for (event, element) in events {
-        device.raise(event, element).unwrap();
+        device.as_soft().unwrap().raise(event, element).unwrap();
     }
     let held = [(); 3].map(|()| device.get_async_event().unwrap());
     // Does not hang.
@@ -283,12 +323,20 @@ fn nothing_is_raised_while_it_is_destroyed(p: &Provider) {
     let device = p.device();
     let (qp, _cq) = lone(&device);
     let element = Element::Qp(qp.qp_num());
-    device.raise(EventType::QpReqErr, element).unwrap();
+    device
+        .as_soft()
+        .unwrap()
+        .raise(EventType::QpReqErr, element)
+        .unwrap();
     let held = device.get_async_event().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| drop(qp));
         until("the destruction", || {
-            device.raise(EventType::QpFatal, element).is_err()
+            device
+                .as_soft()
+                .unwrap()
+                .raise(EventType::QpFatal, element)
+                .is_err()
         });
         no_event(&device, p.quiet);
         held.ack();
@@ -308,7 +356,7 @@ fn destroying_removes_what_was_not_got(p: &Provider) {
         (EventType::CqErr, cq),
         (EventType::PathMigErr, kept),
     ] {
-        device.raise(kind, element).unwrap();
+        device.as_soft().unwrap().raise(kind, element).unwrap();
     }
     drop(a);
     drop(a_cq);
@@ -324,7 +372,11 @@ fn a_number_that_is_used_again_has_no_old_events(p: &Provider) {
         let (qp, _cq) = lone(&device);
         assert!(!readable(device.async_fd(), AT_ONCE));
         let element = Element::Qp(qp.qp_num());
-        device.raise(EventType::QpFatal, element).unwrap();
+        device
+            .as_soft()
+            .unwrap()
+            .raise(EventType::QpFatal, element)
+            .unwrap();
         !numbers.insert(element)
     });
     no_event(&device, p.quiet);

@@ -1,5 +1,6 @@
 //! Faults of the device and of what is on it: each kind, at an entry, at a packet, and at a time.
 
+use super::scripts::refused;
 use super::{SOURCE, World, connect};
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
@@ -109,6 +110,14 @@ pub fn group() -> Group {
         &[Feature::Rc, Feature::AsyncEvents, Feature::FaultInjection],
         what_is_gone_is_not_hit,
     ));
+    rules.push(Rule::new(
+        "faults::device",
+        "what_is_not_there_is_refused",
+        SOURCE,
+        "A fault that names what does not exist is refused, and nothing of its script is taken.",
+        &[Feature::Rc, Feature::FaultInjection],
+        what_is_not_there_is_refused,
+    ));
     Group {
         name: "faults::device",
         about: "Faults of queues, ports and the device: every kind, by the number of an entry, of a \
@@ -216,7 +225,7 @@ fn port_down(w: &mut World, striker: &mut Striker) {
 }
 
 fn port_up(w: &mut World, striker: &mut Striker) {
-    w.device.set_port_up(false);
+    w.device.as_soft().unwrap().set_port_up(false);
     assert_eq!(event(&w.device), (EventType::PortErr, PORT));
     striker.strike(w, Fault::PortUp);
     assert_eq!(event(&w.device), (EventType::PortActive, PORT));
@@ -275,25 +284,54 @@ fn port_flaps_lose_nothing(p: &Provider) {
 
 fn what_is_gone_is_not_hit(p: &Provider) {
     let mut w = World::new(p);
-    let (mut gone, cqn, srqn) = {
-        let (gone, _peer) = ends(&w.device, p.quiet);
-        let srq = gone.qp.pd().create_srq(&SrqInit::default()).unwrap();
-        let numbers = (gone.cq.cqn(), srq.srq_num());
-        (vec![gone.qp.qp_num()], numbers.0, numbers.1)
-    };
-    gone.push(u32::MAX);
-    let mut steps = vec![
-        (Trigger::Packet(1), Fault::CqOverrun(cqn)),
-        (Trigger::Packet(1), Fault::SrqErr(srqn)),
-        (
-            Trigger::Packet(1),
-            Fault::Raise(EventType::CqErr, Element::Cq(cqn)),
-        ),
-    ];
-    for qpn in gone {
-        steps.push((Trigger::Packet(1), Fault::QpFatal(qpn)));
+    let (gone, peer) = ends(&w.device, p.quiet);
+    let srq = gone.qp.pd().create_srq(&SrqInit::default()).unwrap();
+    for fault in named(gone.qp.qp_num(), gone.cq.cqn(), srq.srq_num()) {
+        w.inject(&[(Trigger::Packet(1), fault)]);
     }
-    w.inject(&steps);
+    drop((gone, peer, srq));
     w.works();
     no_event(&w.device, p.quiet);
+}
+
+fn what_is_not_there_is_refused(p: &Provider) {
+    let mut w = World::new(p);
+    let (qpn, cqn, srqn) = {
+        let (gone, _peer) = ends(&w.device, p.quiet);
+        let srq = gone.qp.pd().create_srq(&SrqInit::default()).unwrap();
+        (gone.qp.qp_num(), gone.cq.cqn(), srq.srq_num())
+    };
+    let mut steps: Vec<_> = named(qpn, cqn, srqn)
+        .into_iter()
+        .chain(named(u32::MAX, u32::MAX, u32::MAX))
+        .map(|fault| (Trigger::Packet(1), fault))
+        .collect();
+    let of_it = Trigger::EntryOf {
+        qp_num: qpn,
+        nth: 1,
+    };
+    steps.push((of_it, Fault::DropRequest));
+    let of_it = Trigger::PacketOf {
+        qp_num: qpn,
+        nth: 1,
+    };
+    steps.push((of_it, Fault::DropRequest));
+    let port = Element::Port(0);
+    steps.push((Trigger::Packet(1), Fault::Raise(EventType::PortErr, port)));
+    for (trigger, fault) in steps {
+        let error = refused(&mut w, trigger, fault);
+        assert!(matches!(error, Error::UnknownElement { .. }), "{error}");
+    }
+    w.works();
+    no_event(&w.device, p.quiet);
+}
+
+/// A fault of each thing that is named by its number.
+fn named(qpn: u32, cqn: u32, srqn: u32) -> [Fault; 4] {
+    [
+        Fault::QpFatal(qpn),
+        Fault::CqOverrun(cqn),
+        Fault::SrqErr(srqn),
+        Fault::Raise(EventType::CqErr, Element::Cq(cqn)),
+    ]
 }

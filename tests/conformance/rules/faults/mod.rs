@@ -14,7 +14,7 @@ use bellwire::{ConnectAttr, Device};
 use bellwire_tests::fixture::*;
 use std::time::Duration;
 
-const SOURCE: &str = "Device::inject";
+const SOURCE: &str = "SoftDevice::inject";
 
 /// Sends again after a millisecond, three times; looks for a receive every 0.01 ms, three times.
 fn connect() -> ConnectAttr {
@@ -58,7 +58,11 @@ impl World {
             .fold(Script::default(), |script, &(trigger, fault)| {
                 script.with(trigger, fault)
             });
-        self.device.inject(&script).expect("a good script");
+        self.device
+            .as_soft()
+            .unwrap()
+            .inject(&script)
+            .expect("a good script");
     }
 
     /// A request that can be executed once only, and tells how often it was.

@@ -197,9 +197,9 @@ fn still(p: &Provider) -> World {
 /// The end's next outcome comes `time` from now, and not a nanosecond earlier.
 fn after(device: &Device, end: &mut End, time: Duration, outcome: (u64, WcStatus)) {
     end.nothing();
-    device.advance(time - NS);
+    device.as_soft().unwrap().advance(time - NS);
     end.nothing();
-    device.advance(NS);
+    device.as_soft().unwrap().advance(NS);
     assert_eq!(end.outcome(), outcome);
 }
 
@@ -207,7 +207,7 @@ fn drop_request_takes_a_timeout(p: &Provider, nth: Nth) {
     let mut w = still(p);
     w.inject(&[(nth(1), Fault::DropRequest)]);
     w.add(1);
-    w.device.advance(timeout() - NS);
+    w.device.as_soft().unwrap().advance(timeout() - NS);
     assert_eq!(w.added(), 0);
     after(&w.device, &mut w.a, NS, (1, WcStatus::Success));
     assert_eq!(w.added(), 1);

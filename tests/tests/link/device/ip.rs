@@ -1,15 +1,16 @@
 //! What an administrator does to the network of Soft-RoCE devices: rxe1 and rxe2 are on the ends of a
 //! cable.
 
-use super::{ends, patient};
+use super::{device, ends, patient};
 use crate::modes::{ready, until};
 use crate::world::End;
-use bellwire::Device;
 use bellwire::event::EventType;
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::{LinkState, pair};
+use bellwire::link::{LinkInit, LinkState, pair};
 use bellwire::wqe::{RdmaWrite, Send};
+use bellwire::{ConnectAttr, Device};
+use std::net::Ipv4Addr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,69 @@ fn an_address_is_added_and_removed() {
     let done = |(_, outcome)| outcome == Outcome::Done;
     assert!(a.sends().into_iter().all(done), "{:?}", a.log);
     assert_eq!([a.link.epoch(), b.link.epoch()], epochs);
+}
+
+/// Where an address of dummy0 stands in the GID table.
+fn index_of(device: &Device, address: Ipv4Addr) -> Option<u8> {
+    let gid = address.to_ipv6_mapped().octets();
+    (0..u8::MAX).find(|&index| (device.query_gid(1, index.into())).is_ok_and(|there| there == gid))
+}
+
+/// The GID that the program named by its index is lost, and comes again at another one: the link is
+/// connected by it again, and by no other.
+#[test]
+#[ignore = "in the guest: cargo xtask test vm"]
+fn a_named_gid_moves() {
+    let device = device();
+    let [first, named] = [8, 9].map(|last| Ipv4Addr::new(10, 77, 0, last));
+    let there = |address| {
+        let start = Instant::now();
+        while index_of(&device, address).is_none() {
+            assert!(start.elapsed() < Duration::from_secs(10), "no {address}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        index_of(&device, address)
+    };
+    for address in [first, named] {
+        ip(&format!("addr add {address}/24 dev dummy0"));
+        there(address);
+    }
+    let before = index_of(&device, named);
+    let init = LinkInit {
+        connect: ConnectAttr {
+            gid_index: before,
+            ..ConnectAttr::default()
+        },
+        ..patient()
+    };
+    let (mut a, mut b) = ends(init, 16);
+    let index = |end: &End| {
+        let attr = end.link.qp_attr();
+        attr.map(|attr| (attr.ah_attr.grh.sgid_index, attr.ah_attr.grh.dgid))
+    };
+    let gid = named.to_ipv6_mapped().octets();
+    assert_eq!(index(&a), before.map(|index| (index, gid)));
+    for address in [named, first] {
+        ip(&format!("addr del {address}/24 dev dummy0"));
+    }
+    // It sees that it is gone, and waits for longer than it would try to connect again.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1000) {
+        a.poll();
+        b.poll();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ip(&format!("addr add {named}/24 dev dummy0"));
+    let after = there(named);
+    assert_ne!(after, before);
+    let by = after.map(|index| (index, gid));
+    until(&mut a, &mut b, |a, b| {
+        ready(a, b) && [a, b].map(index) == [by; 2]
+    });
+    a.go(1, Send {}, Replay::Surface);
+    until(&mut a, &mut b, |a, b| a.told() == 1 && b.log.len() == 1);
+    assert_eq!(a.sends(), [(1, Outcome::Done)]);
+    ip(&format!("addr del {named}/24 dev dummy0"));
 }
 
 const GID_CHANGE: Fault = Fault::Event(EventType::GidChange);

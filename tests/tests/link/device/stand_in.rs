@@ -1,13 +1,16 @@
 //! What does not happen to a device by itself: the stand-in for the kernel is told to have it.
 
-use super::{ends, patient};
+use super::{device, ends, patient};
 use crate::world::End;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
-use bellwire::recovery::LinkState;
+use bellwire::link::LinkState;
+use bellwire::state::QpState;
 use bellwire::wqe::{RdmaRead, RdmaWrite, Send};
 use bellwire::wr::WcOpcode;
-use bellwire_tests::fixture::until;
+use bellwire::{ConnectAttr, Error, PathAttr};
+use bellwire_tests::fixture::{self, Quiet, until};
 use bellwire_tests::stand_in::StandIn;
+use std::time::Duration;
 
 fn order(command: &str) {
     let stand_in = StandIn::find().expect("the stand-in");
@@ -51,4 +54,29 @@ fn entries_are_read_back_from_a_device_that_failed() {
     );
     assert_eq!(told.len(), 4, "{told:?}");
     assert_eq!(a.slab.outstanding(), 0);
+}
+
+/// libmlx5 can set a UDP source port, but not of a port of InfiniBand: the device says so when it is to.
+#[test]
+#[ignore = "on the stand-in for the kernel: cargo xtask test uverbs"]
+fn a_udp_source_port_is_refused_by_the_device() {
+    let quiet = Quiet(Duration::from_millis(20));
+    let (mut a, mut b) = fixture::ends(&device(), quiet);
+    let connect = ConnectAttr {
+        path: PathAttr {
+            udp_sport: Some(0xc000),
+            ..PathAttr::default()
+        },
+        ..ConnectAttr::default()
+    };
+    a.qp.init(&connect).expect("INIT");
+    let refused = a.qp.connect(&b.qp.endpoint(), &connect);
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    let attr = a.qp.query();
+    assert_eq!((attr.qp_state, attr.udp_sport), (QpState::Err, None));
+    a.reset();
+    fixture::connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
 }

@@ -6,7 +6,7 @@ use crate::modes::{ready, until};
 use crate::world::End;
 use bellwire::fault::Fault;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::recovery::LinkInit;
+use bellwire::link::LinkInit;
 use bellwire::wqe::{
     AtomicFetchAndAdd, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports,
 };

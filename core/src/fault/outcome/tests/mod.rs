@@ -1,5 +1,6 @@
-//! The verdict against a connection that really executes: it is never wrong, and in doubt only where
-//! the same evidence comes of a request that was executed and of one that was not.
+//! Tests of the verdict against a model of a connection that executes requests: the verdict is never wrong,
+//! and it is in doubt only where the same evidence results from a run that executed the request and from one
+//! that did not.
 
 mod model;
 
@@ -32,7 +33,7 @@ const REMOTE: [WrOpcode; 8] = [
     WrOpcode::AtomicFetchAndAdd,
 ];
 
-/// Every state that the connection can get into.
+/// Every reachable state of the connection.
 fn reachable(posted: &Posted) -> HashSet<State> {
     let mut seen = HashSet::from([State::default()]);
     let mut open = Vec::from([State::default()]);
@@ -46,7 +47,7 @@ fn reachable(posted: &Posted) -> HashSet<State> {
     seen
 }
 
-/// What the verdict may not say of what happened.
+/// Checks that the verdict does not contradict what happened.
 fn sound(posted: &Posted, state: &State, known: &Known) -> Result<Verdict, std::string::String> {
     let pending = &posted.requests[known.unresolved..];
     let verdict = Verdict::new(&known.evidence, pending.iter().copied());
@@ -56,7 +57,7 @@ fn sound(posted: &Posted, state: &State, known: &Known) -> Result<Verdict, std::
         let outcome = verdict.of(request);
         let right = match outcome {
             Outcome::Done => executed && (answered || !kind.has_result()),
-            // A NOP leaves nothing that could be run twice, and a READ nothing at the peer.
+            // A NOP has no effect that could occur twice, and a READ has none at the peer.
             Outcome::NotExecuted => !executed || kind == Kind::Nothing,
             Outcome::Failed(_) => !executed || kind == Kind::Read,
             Outcome::InDoubt(Doubt::ResultLost) => executed && kind.has_result(),
@@ -86,9 +87,9 @@ fn sound(posted: &Posted, state: &State, known: &Known) -> Result<Verdict, std::
     Ok(verdict)
 }
 
-/// Checks everything that can become of these requests; gives how often the verdict was in doubt.
+/// Checks every possible outcome of these requests; returns how often the verdict was in doubt.
 fn check_all(posted: &Posted) -> Result<usize, std::string::String> {
-    // Of each evidence, for each request: seen executed, seen not executed.
+    // For each evidence and each request: whether a run executed it, and whether one did not.
     let mut worlds: HashMap<Evidence, (Verdict, Vec<[bool; 2]>)> = HashMap::new();
     for state in reachable(posted) {
         for known in posted.known(&state) {
@@ -133,9 +134,8 @@ fn lists(length: u32) -> impl Iterator<Item = Vec<(WrOpcode, bool)>> {
     })
 }
 
-/// All lists of two requests, and of three as many as there is time for: all of them take a minute.
+/// All lists of two requests, and as many lists of three as time permits: all of them would take a minute.
 #[test]
-#[cfg_attr(miri, ignore = "safe code, which takes too long there")]
 fn in_every_way_that_a_few_requests_can_go_the_verdict_is_right_and_knows_what_can_be_known() {
     let mut doubts = 0;
     let all = (0..=2).flat_map(lists).chain(lists(3).step_by(11));
@@ -162,9 +162,8 @@ fn cases(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(60))]
 
-    /// All operations, and every way in which up to four of them can go.
+    /// All operations, and every possible run of up to four of them.
     #[test]
-    #[cfg_attr(miri, ignore = "safe code, which takes too long there")]
     fn no_doubt_remains_that_evidence_could_settle(
         list in operations(4),
         depth in prop::option::of(1u8..3),
@@ -176,9 +175,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// Long queues, one path through each.
+    /// Long queues, with one random run of each.
     #[test]
-    #[cfg_attr(miri, ignore = "safe code, which takes too long there")]
     fn the_verdict_is_never_wrong(
         list in operations(24),
         depth in prop::option::of(1u8..5),
@@ -188,7 +186,7 @@ proptest! {
         let mut state = State::default();
         for step in path {
             let next = posted.successors(&state);
-            // Failures end it: fewer of them let it go far.
+            // Failures end the run: making them rarer makes the runs longer.
             let running: Vec<_> = next.iter().filter(|s| posted.runs_well(s)).collect();
             state = match (next.len(), running.len()) {
                 (0, _) => break,
@@ -208,10 +206,9 @@ proptest! {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// Nothing that the peer says of its count makes a request done that was refused, or one not
-    /// executed that was acknowledged.
+    /// Whatever count the peer reports, the verdict never says that a refused request was done, or that an
+    /// acknowledged one was not executed.
     #[test]
-    #[cfg_attr(miri, ignore = "safe code, which takes too long there")]
     fn a_count_that_cannot_be_is_not_believed(list in operations(12), count in 90u64..130) {
         let list: Vec<_> = list.into_iter().map(|(operation, _)| (operation, false)).collect();
         let posted = Posted::new(&list, None);
@@ -248,7 +245,7 @@ proptest! {
     }
 }
 
-/// The table of faults, and what is concluded here, do not contradict each other.
+/// The tables of faults and the verdict do not contradict each other.
 #[test]
 fn the_table_says_the_same_of_the_request_that_failed() {
     for &status in WcStatus::ALL {
@@ -267,7 +264,7 @@ fn the_table_says_the_same_of_the_request_that_failed() {
                     assert_eq!(status, WcStatus::Success);
                     continue;
                 }
-                // Of receives.
+                // Statuses of receives.
                 Execution::DoesNotApply => {
                     assert_ne!(class.scope, Scope::None, "{status}");
                     continue;
@@ -321,10 +318,10 @@ fn a_lost_acknowledgement_is_settled_by_the_count() {
     // The first SEND was executed, the second was not.
     let between = [done, lost, done, unknown, unknown, unknown, not, not];
     assert_eq!(outcomes(Consumed::Exactly(101)), between);
-    // Neither was: what stands before the first may have been.
+    // Neither SEND was executed: requests before the first may have been.
     let before = [unknown, unknown, not, not, not, not, not, not];
     assert_eq!(outcomes(Consumed::Exactly(100)), before);
-    // Both: only what stands behind them stays in doubt.
+    // Both SENDs were executed: only the requests behind them stay in doubt.
     let behind = [done, lost, done, done, lost, lost, done, unknown];
     assert_eq!(outcomes(Consumed::Exactly(102)), behind);
     let peer_lost = Outcome::InDoubt(Doubt::PeerLostCount);

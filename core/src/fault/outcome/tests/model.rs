@@ -1,53 +1,54 @@
-//! A reliable connection in the small, that executes what it is asked to: every way in which it can
-//! go is a path through its states.
+//! A small model of a reliable connection that executes its requests: each possible run is a path through the
+//! model's states, and for few requests the tests visit all of them.
 
 use super::super::status::Kind;
 use super::super::{Consumed, Evidence, FirstFailure, Request, consumes_receive};
 use crate::wr::{WcStatus, WrOpcode};
 use std::vec::Vec;
 
-/// The requests of one life, and the depth of READs that the device holds to.
+/// The requests of one life of the connection, and the maximum number of outstanding READs and atomics that
+/// the device respects.
 #[derive(Clone, Debug)]
 pub struct Posted {
     pub requests: Vec<Request>,
     pub read_depth: Option<u8>,
 }
 
-/// Where the connection stands. Bits and indices are of requests.
+/// The state of the connection. Bits and indices are those of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
-    /// Begun by the requester's device; local operations are done when they begin.
+    /// Requests that the requester's device has begun; local operations are executed when they begin.
     started: usize,
-    /// The next that reaches the responder.
+    /// The next request to arrive at the responder.
     arriving: usize,
     executed: u32,
-    /// Completed by the requester's device, all below.
+    /// All requests below this index were completed by the requester's device.
     answered: usize,
-    /// The responder refused this one, and executes nothing more.
+    /// The responder refused this request, and executes no further ones.
     refused: Option<(usize, WcStatus)>,
-    /// The requester's device found this one bad, and begins nothing more.
+    /// The requester's device found this request invalid, and begins no further ones.
     bad: Option<(usize, WcStatus)>,
-    /// The requester's queue pair failed: the entry of the first failure, if one was written.
+    /// The requester's queue pair failed: the CQE of the first failure, if one was written.
     failed: Option<Option<(usize, WcStatus)>>,
 }
 
-/// How it came out, and what is known of it.
+/// The evidence that a run leaves.
 #[derive(Clone, Debug)]
 pub struct Known {
     pub evidence: Evidence,
-    /// The request's place in the connection.
+    /// The index of the oldest request that the evidence does not report as completed.
     pub unresolved: usize,
 }
 
 impl Posted {
-    /// From operations, with FENCE or without; the connection is not new.
+    /// Requests of these operations, each with or without FENCE; the connection is not new.
     pub fn new(operations: &[(WrOpcode, bool)], read_depth: Option<u8>) -> Self {
         let mut ordinal = 100;
         let requests = (0..)
             .zip(operations)
             .map(|(at, &(operation, fenced))| {
                 let request = Request {
-                    // Numbers of blocks, not of requests.
+                    // Sequence numbers count blocks of the send queue, not requests.
                     sequence: 1000 + 3 * at,
                     ordinal,
                     operation,
@@ -76,7 +77,7 @@ impl Posted {
         self.requests.get(at).map_or(last + 3, |r| r.sequence)
     }
 
-    /// Every state that may come next.
+    /// Every possible next state.
     pub fn successors(&self, state: &State) -> Vec<State> {
         let mut next = Vec::new();
         if state.failed.is_none() {
@@ -118,7 +119,7 @@ impl Posted {
         }));
     }
 
-    /// What the requester hears, or does not, of the oldest request that has not completed.
+    /// The completions of the oldest request that has not completed, including none.
     fn answer(&self, state: &State, next: &mut Vec<State>) {
         let at = state.answered;
         let mut fail = |failed| {
@@ -144,14 +145,14 @@ impl Posted {
         if self.remote(at) {
             fail(Some((at, WcStatus::RetryExcErr)));
             fail(Some((at, WcStatus::GeneralErr)));
-            // Nonsense proves nothing.
+            // An invalid response proves nothing.
             fail(Some((at, WcStatus::BadRespErr)));
         }
         if state.executed & 1 << at != 0 {
             if self.kind(at).has_result() {
                 fail(Some((at, WcStatus::LocProtErr)));
             }
-            // A refused request is not acknowledged, executed or not.
+            // A refused request is not acknowledged, whether executed or not.
             if state.refused.is_none_or(|(of, _)| of != at) {
                 next.push(State {
                     answered: at + 1,
@@ -161,7 +162,7 @@ impl Posted {
         }
     }
 
-    /// What reaches the responder, also while the requester has failed and does not know it yet.
+    /// A request arrives at the responder; this may also happen after the requester has failed.
     fn arrive(&self, state: &State, next: &mut Vec<State>) {
         let at = state.arriving;
         if at == state.started || state.refused.is_some() {
@@ -192,7 +193,7 @@ impl Posted {
         next.push(executed);
     }
 
-    /// Neither end has failed.
+    /// Whether neither end has failed.
     pub fn runs_well(&self, state: &State) -> bool {
         state.failed.is_none() && state.bad.is_none() && state.refused.is_none()
     }
@@ -201,12 +202,12 @@ impl Posted {
         state.executed & 1 << at != 0
     }
 
-    /// Whether the requester has what comes back.
+    /// Whether the requester has the response.
     pub fn answered(&self, state: &State, at: usize) -> bool {
         at < state.answered
     }
 
-    /// Everything that may be known when it ends here: with completions lost at either end, or not.
+    /// All evidence that is possible if the run ends here: with completions lost at either end, or not.
     pub fn known(&self, state: &State) -> Vec<Known> {
         let Some(failed) = state.failed else {
             return Vec::new();
@@ -239,7 +240,7 @@ impl Posted {
             for completed in 0..=state.answered {
                 push(completed, None, true);
                 push(completed, failed, true);
-                // The entry that says why is lost, one behind it is not.
+                // The CQE with the cause is lost, a later one is not.
                 for at in failed.map_or(state.answered, |(at, _)| at)..self.requests.len() {
                     push(completed, Some((at, WcStatus::WrFlushErr)), true);
                 }

@@ -1,4 +1,4 @@
-//! Queues that know what may be done with them, and panic when a plan does otherwise.
+//! A model of the queues that checks the legality of each step, and panics if a step is illegal.
 
 use super::super::{End, Limits, Next, Plan, Setup, Step, StepResult};
 use crate::fault::{EventType, Fault, Recovery, classify};
@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Qp {
-    /// Connected, or thought to be.
+    /// Connected, as far as this end knows.
     Live,
     Error,
     Reset,
@@ -15,7 +15,10 @@ enum Qp {
     Gone,
 }
 
-/// A plan, and what it works on.
+/// The number of kinds of faults, each of which may interrupt a pass once without counting as an attempt.
+const FREE_PASSES: u32 = 7;
+
+/// A plan, and the queues that it recovers.
 pub struct World {
     pub plan: Plan,
     pub setup: Setup,
@@ -30,17 +33,19 @@ pub struct World {
     send_drained: bool,
     acked: bool,
     exchanged: bool,
+    /// The peer has received the number of this queue pair.
+    told: bool,
     reposted: bool,
     ready: bool,
     replayed: bool,
     closed: bool,
     pub port_down: bool,
-    /// Faults whose recovery has not been seen.
+    /// Faults that have not been recovered from yet.
     owed_cq: bool,
     owed_srq: bool,
     owed_qp: bool,
     owed_send: bool,
-    /// Start and named steps of the present run.
+    /// The start of the current run, and the index of its first step in `trace`.
     started: Option<(Duration, usize)>,
 }
 
@@ -60,6 +65,7 @@ impl World {
             send_drained: false,
             acked: false,
             exchanged: false,
+            told: true,
             reposted: false,
             ready: true,
             replayed: true,
@@ -78,6 +84,12 @@ impl World {
         self.plan.fault(fault, self.now);
     }
 
+    /// Connects for the first time.
+    pub fn connect(&mut self) {
+        self.told = false;
+        self.plan.connect(self.now);
+    }
+
     fn owe(&mut self, fault: Fault) {
         match fault {
             Fault::Event(EventType::PortErr) => self.port_down = true,
@@ -93,7 +105,7 @@ impl World {
                 self.owed_srq = true;
                 self.owed_qp |= self.qp != Qp::Gone;
             }
-            // In RESET, or not there, it is late news of what was.
+            // A late fault of a queue pair that is in RESET or destroyed.
             Recovery::ResetQp | Recovery::Reconnect => {
                 self.owed_qp |= !matches!(self.qp, Qp::Reset | Qp::Gone);
             }
@@ -102,7 +114,7 @@ impl World {
         }
     }
 
-    /// Asks the plan, and holds its answer against the state of the queues.
+    /// Asks the plan for the next step, and checks it against the state of the queues.
     pub fn next(&mut self) -> Next {
         let next = self.plan.next(self.now);
         let named = match next {
@@ -112,7 +124,7 @@ impl World {
         if let Some((step, since)) = self.current
             && named != Some(step)
         {
-            let expired = self.now - since >= self.limits.of(step);
+            let expired = self.now - since >= self.limits.deadline(step);
             self.left(step, expired);
             self.current = None;
         }
@@ -123,14 +135,9 @@ impl World {
                     self.current = Some((step, self.now));
                 }
                 let (start, from) = *self.started.get_or_insert((self.now, self.trace.len() - 1));
-                let elapsed = self.now - start;
-                assert!(
-                    elapsed <= self.limits.bound(),
-                    "{:?} {elapsed:?}",
-                    self.trace
-                );
+                self.in_time(start);
                 let steps = self.trace.len() - from;
-                let passes = 2 * self.limits.attempts + super::super::limits::FREE_PASSES + 1;
+                let passes = 2 * self.limits.attempts + FREE_PASSES + 1;
                 assert!(
                     steps <= passes as usize * Step::ALL.len(),
                     "{:?}",
@@ -161,7 +168,7 @@ impl World {
         self.plan.done(step, result, self.now);
     }
 
-    /// A step that was named anew has to be legal.
+    /// Checks that a newly returned step is legal.
     fn named(&mut self, step: Step) {
         self.trace.push(step);
         let trace = &self.trace;
@@ -173,7 +180,10 @@ impl World {
             Step::DrainSend => !self.open && self.qp == Qp::Live,
             Step::AwaitTimewait => self.qp == Qp::Error,
             Step::AckEvents => !self.open,
-            Step::Reset => self.qp == Qp::Error && self.drained && self.acked && !self.owed_cq,
+            Step::Reset => {
+                let stays = !(self.setup.new_qp_per_connection && self.told);
+                self.qp == Qp::Error && self.drained && self.acked && !self.owed_cq && stays
+            }
             Step::DestroyQp => {
                 let srq_quiet = self.qp == Qp::Reset || self.drained || self.owed_cq;
                 matches!(self.qp, Qp::Error | Qp::Reset) && self.acked && srq_quiet
@@ -197,28 +207,30 @@ impl World {
                 self.open && self.qp == Qp::Live
             }
             Step::Close => !self.open && self.acked,
-            Step::Surface => self.closed,
+            Step::ReportOutcomes => self.closed,
         };
         assert!(legal, "{step:?} of {:?}: {trace:?}", self.qp);
         match step {
-            // Whatever becomes of it, it is not in its old state any more.
+            // Whether or not the step succeeds, these no longer hold.
             Step::ToError => (self.drained, self.acked, self.replayed) = (false, false, false),
             Step::Init => {
                 self.qp = Qp::Init;
                 (self.ready, self.reposted, self.replayed) = (!self.setup.peer, false, false);
             }
+            Step::Exchange => self.told = true,
             Step::DrainSend => (self.send_drained, self.replayed) = (false, false),
             Step::Close => self.closed = true,
             _ => {}
         }
     }
 
-    /// The plan went on without an answer that it was done, or left it for another.
+    /// The plan left the step without the result that it was done; `for_good` if it failed or its deadline
+    /// had passed.
     fn left(&mut self, step: Step, for_good: bool) {
         match step {
             Step::Drain => self.drained |= for_good,
             Step::DrainSend => self.send_drained |= for_good,
-            // Giving up goes on, come what may.
+            // Giving up continues regardless.
             Step::StopPosting => self.open &= !for_good,
             Step::AckEvents => self.acked |= for_good,
             _ => {}
@@ -237,7 +249,7 @@ impl World {
             Step::DestroyCq => self.cq = false,
             Step::CreateCq => (self.cq, self.owed_cq) = (true, false),
             Step::RebuildSrq => self.owed_srq = false,
-            Step::CreateQp => self.qp = Qp::Reset,
+            Step::CreateQp => (self.qp, self.told) = (Qp::Reset, false),
             Step::AwaitPort => self.port_down = false,
             Step::Exchange => self.exchanged = true,
             Step::RepostReceives => self.reposted = true,
@@ -255,12 +267,23 @@ impl World {
         (self.exchanged, self.owed_qp, self.owed_send) = (false, false, false);
     }
 
+    fn in_time(&self, start: Duration) {
+        let elapsed = self.now - start;
+        assert!(
+            elapsed <= self.limits.max_duration(),
+            "{:?} {elapsed:?}",
+            self.trace
+        );
+    }
+
     fn ended(&mut self, end: End) {
         let trace = &self.trace;
-        self.started = None;
+        if let Some((start, _)) = self.started.take() {
+            self.in_time(start);
+        }
         if let End::GaveUp(_) = end {
             assert!(
-                self.closed && trace.last() == Some(&Step::Surface),
+                self.closed && trace.last() == Some(&Step::ReportOutcomes),
                 "{trace:?}"
             );
             return;

@@ -1,13 +1,13 @@
-//! When the device gets back what a poll of several has read.
+//! When the CQEs of a poll of several completions are returned to the device.
 
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Queue pairs on a completion queue of `count` entries, each with what is attached of it.
+/// Attaches queue pairs to a completion queue of `count` entries.
 fn attached(count: u32, pairs: &[&Attach<'static>], reserve: bool) -> (Cq, Vec<UserIndex>) {
     let mut cq = Cq::new(count, 64, pairs.len());
     let attach = |&queues: &&Attach<'static>| {
-        // SAFETY: the only poller of these.
+        // SAFETY: the only poller of these queues.
         let index = unsafe {
             match reserve {
                 true => cq.queue.attach(*queues),
@@ -28,7 +28,7 @@ fn sends(pair: &Qp) -> Attach<'static> {
 }
 
 impl Cq {
-    /// The record at each completion of a poll of `limit`, and behind it.
+    /// The consumer index at each completion of a poll of `limit`, and after it.
     fn records_seen(&mut self, limit: usize) -> (Vec<u32>, u32) {
         let (records, mut seen) = (self.records, Vec::new());
         let polled = self.queue.poll(limit, |completion| {
@@ -53,14 +53,14 @@ fn sends_are_given_back_together_as_far_as_entries_are_spare() {
         }
         cq
     };
-    // Of 32 entries 16 are spare, and all go back at the end.
+    // 16 of 32 CQEs are spare, so all are returned at the end.
     let mut cq = both(32);
     assert_eq!(cq.records_seen(3), ([0; 3].into(), 3));
     assert_eq!(cq.records_seen(usize::MAX), ([3; 13].into(), 16));
-    // A poll that finds nothing does not touch the record.
+    // A poll that finds nothing does not write the consumer index.
     cq.records[0].store(77);
     assert_eq!(cq.records_seen(5), ([].into(), 77));
-    // None is spare: each goes back before its completion is told.
+    // None is spare: each CQE is returned before its completion is reported.
     let mut cq = both(16);
     assert_eq!(cq.records_seen(usize::MAX), ((1..=16).collect(), 16));
 }
@@ -73,7 +73,7 @@ fn no_more_are_kept_than_are_spare() {
         ..Attach::default()
     };
     let (mut cq, indices) = attached(32, &[&sends(&a), &sends(&b), &recv], true);
-    // Of 32 entries 8 are spare.
+    // 8 of 32 CQEs are spare.
     for (pair, &index) in [&mut a, &mut b].into_iter().zip(&indices) {
         for _ in 0..8 {
             let counter = pair.post();
@@ -82,8 +82,9 @@ fn no_more_are_kept_than_are_spare() {
     }
     let seen = [[0; 8], [8; 8]].concat();
     assert_eq!(cq.records_seen(usize::MAX), (seen, 16));
-    // What is detached is spare again.
-    cq.queue.detach(indices[2], nothing);
+    // The CQEs of a detached queue pair are spare again.
+    // SAFETY: no device writes CQEs.
+    unsafe { cq.queue.detach(indices[2], nothing) };
     assert_eq!(cq.queue.spare, 16);
 }
 
@@ -91,7 +92,7 @@ fn no_more_are_kept_than_are_spare() {
 fn nothing_is_spare_where_something_is_not_reserved() {
     let (a, b) = (qp(1), qp(2));
     let mut cq = Cq::new(64, 64, 2);
-    // SAFETY: the only poller of these.
+    // SAFETY: the only poller of these queues.
     unsafe {
         cq.queue.attach(sends(&a)).expect("8 of 64");
         assert_eq!(cq.queue.spare, 56);
@@ -111,7 +112,7 @@ fn receives_are_given_back_each() {
     let mut a = qp(1);
     let (mut cq, indices) = attached(64, &[&a.attach], true);
     for wr_id in 0..4 {
-        // SAFETY: no memory is named.
+        // SAFETY: the request refers to no memory.
         unsafe { a.recv.post(wr_id, &[]) }.expect("room");
         a.recv.ring();
         let counter = a.post();
@@ -119,13 +120,13 @@ fn receives_are_given_back_each() {
         let receive = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[0], 0), 0);
         cq.write(&[0; 64], &receive);
     }
-    // With the send before it.
+    // Together with the send before it.
     let (seen, behind) = cq.records_seen(usize::MAX);
     assert_eq!((seen, behind), ([0, 2, 2, 4, 4, 6, 6, 8].into(), 8));
 }
 
-/// Requests that are posted and executed while completions are told never find the ring full, whatever is
-/// reserved of it.
+/// Requests that are posted and executed while completions are reported never find the ring full,
+/// however much of it is reserved.
 #[test]
 fn posts_of_the_program_do_not_overrun() {
     let polls = if cfg!(miri) { 100 } else { 1000 };

@@ -1,4 +1,4 @@
-//! Queues that are taken away.
+//! Detaching queue pairs.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn detaching_removes_the_queue_pairs_entries_and_no_others() {
     for round in 0..if cfg!(miri) { 4 } else { 500 } {
         let cqe_size = 64 << (round % 2);
         let mut cq = Cq::new(16, cqe_size, 4);
-        // Anywhere in a lap, and over the end of the indices.
+        // Anywhere in a lap, and across the wrap of the indexes.
         cq.start_at((random.next() as u32 & 63).wrapping_sub(32));
         let mut pairs = [qp(0), qp(1), qp(2)];
         // SAFETY: the only poller.
@@ -31,15 +31,16 @@ fn detaching_removes_the_queue_pairs_entries_and_no_others() {
                 assert_eq!(cq.poll(), Some(expected.remove(0)));
             }
             let gone = random.below(3);
-            cq.queue.detach(indices[gone], nothing);
+            // SAFETY: no device writes CQEs.
+            unsafe { cq.queue.detach(indices[gone], nothing) };
             let left = |(of, _): &(u32, u64)| *of as usize != gone;
             let lost: Vec<u64> = expected.iter().filter(|e| !left(e)).map(|e| e.1).collect();
             expected.retain(left);
             for &(of, counter) in &expected {
-                // In wide entries the other half comes along.
+                // In 128-byte CQEs the other half is moved too.
                 if cqe_size == 128 {
                     let entry = cq.memory.entry(cq.queue.ci);
-                    // SAFETY: written by the device, and not given back.
+                    // SAFETY: written by the device, and not returned.
                     let front = unsafe { Cqe128::around(entry) }.payload;
                     assert_eq!(front, [counter as u8; 64]);
                 }
@@ -52,9 +53,9 @@ fn detaching_removes_the_queue_pairs_entries_and_no_others() {
                 expected.len()
             );
             assert_eq!(cq.records[0].load(), cq.written & 0xff_ffff);
-            // The next life: what was not told comes back from the queue itself.
+            // The next life: requests that were not reported are returned by the queue itself.
             let mut cleared = Vec::new();
-            // SAFETY: poster and poller; there is no device.
+            // SAFETY: the only poster and poller; there is no device.
             unsafe {
                 pairs[gone]
                     .send
@@ -80,7 +81,8 @@ fn detaching_leaves_the_compressed_blocks_of_others() {
             .map(|qp| unsafe { cq.queue.attach_unreserved(qp.attach) }.expect("a slot"));
         let counter = pairs[1].post();
         cq.sent(indices[1], counter, 0);
-        // Three entries of the first, in one block; all of it is there before its title is.
+        // Three CQEs of the first queue pair, in one compressed block; all of it is written before
+        // its title.
         let counters = [(); 3].map(|()| pairs[0].post());
         let mut minis = [0; 64];
         for (counter, mini) in counters.iter().zip(minis.chunks_exact_mut(8)) {
@@ -92,14 +94,15 @@ fn detaching_leaves_the_compressed_blocks_of_others() {
             title[at] | if at == 63 { 3 << 2 } else { 0 }
         }));
         let array = cq.memory.entry(cq.written + 1);
-        // SAFETY: the device's.
+        // SAFETY: the entry belongs to the device.
         unsafe { array.write(Cqe64::from_bytes(minis)) };
         cq.write(&[0; 64], &title);
         cq.written += 2;
         let counter = pairs[1].post();
         cq.sent(indices[1], counter, 0);
 
-        cq.queue.detach(indices[gone], nothing);
+        // SAFETY: no device writes CQEs.
+        unsafe { cq.queue.detach(indices[gone], nothing) };
         let told: Vec<_> = core::iter::from_fn(|| cq.poll()).collect();
         let expected = [&[(1, 0), (1, 1)][..], &[(0, 0), (0, 1), (0, 2)]][gone];
         assert_eq!((&told[..], cq.queue.stale()), (expected, 0));
@@ -107,32 +110,32 @@ fn detaching_leaves_the_compressed_blocks_of_others() {
     }
 }
 
-/// The shared receive queue goes on when one of those that receive from it is detached, so that its
-/// requests are told there and then, and those of others by a poll.
+/// The shared receive queue goes on when one of its queue pairs is detached, so the requests of
+/// that one are reported at once, and those of the others by a poll.
 #[test]
 fn detaching_tells_the_shared_requests_that_were_not_polled() {
     let mut cq = Cq::new(16, 64, 2);
-    // SAFETY: kept, and used by this queue alone.
+    // SAFETY: kept, and used only by this queue.
     let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
     let ledger = keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"));
     let record = keep(DoorbellRecord::default());
     // SAFETY: the only queue on ring and ledger.
     let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
-    // SAFETY: nothing is placed.
+    // SAFETY: the receives have no memory.
     let posted = unsafe { srq.post_list((10..17).map(|wr_id| (wr_id, &[][..]))) };
     assert_eq!(posted, Ok(()));
     let mut pairs = [qp(1), qp(2)];
     let indices = [0, 1].map(|of: usize| {
         pairs[of].attach.recv = None;
         pairs[of].attach.srq = Some((ledger, SrqUser::Qp(of as u32 + 1)));
-        // SAFETY: one of the pollers of the ledger, and the only one of the rest.
+        // SAFETY: one of the pollers of the shared ledger, and the only poller of the others.
         unsafe { cq.queue.attach_unreserved(pairs[of].attach) }.expect("a slot")
     });
     for (slot, of) in [(0, 0), (1, 1), (2, 0), (3, 0), (4, 1)] {
         let entry = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[of], slot), 0);
         cq.write(&[0; 64], &entry);
     }
-    // A send whose counter is that of a receive in flight.
+    // A send with the same counter as a receive in flight.
     let counter = pairs[0].post();
     cq.sent(indices[0], counter, 0);
     let lost = wqe(indices[0], 5);
@@ -140,7 +143,8 @@ fn detaching_tells_the_shared_requests_that_were_not_polled() {
     cq.write(&[0; 64], &lost);
     assert_eq!(cq.poll(), Some((1, 10)));
     let mut told = Vec::new();
-    cq.queue.detach(indices[0], |wr_id, _| told.push(wr_id));
+    // SAFETY: no device writes CQEs.
+    unsafe { cq.queue.detach(indices[0], |wr_id, _| told.push(wr_id)) };
     assert_eq!(told, [12, 13, 15]);
     assert_eq!(
         [cq.poll(), cq.poll(), cq.poll()],
@@ -151,9 +155,10 @@ fn detaching_tells_the_shared_requests_that_were_not_polled() {
         (0, 6),
         "one is posted still"
     );
-    // One that is not read back.
+    // A CQE that is not read from the ring.
     let entry = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[1], 6), 3);
-    let completion = cq.queue.tell(entry).expect("told");
+    // SAFETY: no device has access to the memory.
+    let completion = unsafe { cq.queue.complete(&entry) }.expect("told");
     assert_eq!((completion.qp_num, completion.wr_id), (2, 16));
     assert_eq!(srq.free(), 7);
 }

@@ -1,12 +1,12 @@
-//! Looking back: what is found in the rings, and for how long.
+//! Looking back: what the rings still hold, and for how long.
 
 use super::*;
 use crate::queue::Standing;
 
-/// Index, whether it was polled, and the counter that it names.
+/// Index, whether it was polled, and its WQE counter.
 fn history(cq: &mut Cq) -> Vec<(u32, bool, u16)> {
     let mut seen = Vec::new();
-    // SAFETY: the device is this thread.
+    // SAFETY: this thread is the device.
     unsafe {
         (cq.queue).history(|past| seen.push((past.index, past.polled, past.cqe.wqe_counter())));
     }
@@ -37,7 +37,7 @@ fn entries_are_found_again_until_they_are_written_over() {
                 expected.remove(0);
             }
             assert_eq!(history(&mut cq), expected);
-            // Each second time two are polled.
+            // In every second round two are polled.
             if round % 2 == 1 {
                 while cq.poll().is_some() {}
                 expected.iter_mut().for_each(|of| of.1 = true);
@@ -61,7 +61,8 @@ fn what_a_detached_queue_left_is_found_nowhere_and_what_others_left_once() {
             cq.sent(index, counter, 0);
         }
     }
-    cq.queue.detach(indices[0], nothing);
+    // SAFETY: no device writes CQEs.
+    unsafe { cq.queue.detach(indices[0], nothing) };
     assert_eq!(
         history(&mut cq),
         [(3, false, 0), (4, false, 1), (5, false, 2)]
@@ -69,7 +70,7 @@ fn what_a_detached_queue_left_is_found_nowhere_and_what_others_left_once() {
     for wr_id in 0..3 {
         assert_eq!(cq.poll(), Some((8, wr_id)));
     }
-    // The places that were freed are written again in their turn.
+    // The entries that were freed are overwritten when it is their turn.
     for counter in 3..8 {
         pairs[1].post();
         cq.sent(indices[1], counter, 0);
@@ -78,7 +79,7 @@ fn what_a_detached_queue_left_is_found_nowhere_and_what_others_left_once() {
     assert_eq!(history(&mut cq).len(), 8);
 }
 
-/// Counter, identifier and how far it has come.
+/// Counter, `wr_id` and how far the request has got.
 fn requests(pair: &Qp) -> Vec<(u32, u64, Standing)> {
     let mut seen = Vec::new();
     // SAFETY: nobody polls.
@@ -102,11 +103,11 @@ fn requests_are_found_again_until_they_are_posted_over() {
     for counter in 0..20 {
         assert_eq!(pair.post(), counter);
         if counter % 3 == 2 {
-            // Takes the two before it along.
+            // Also retires the two before it.
             cq.sent(index, counter, 0);
             assert!(cq.poll().is_some());
         }
-        // Those up to the last that completed, which is each third.
+        // All up to the last one that completed, which is every third.
         let told = counter + 1 - (counter + 1) % 3;
         let standing = |at| match at < told {
             true => Standing::Told,

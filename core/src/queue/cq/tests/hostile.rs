@@ -1,8 +1,8 @@
-//! What a faulty device cannot make it do.
+//! Faulty devices.
 
 use super::*;
 
-/// Guarded memory that receives and READs may write to.
+/// Guarded memory for receives and RDMA READs.
 struct Buffer(*mut u8);
 
 impl Buffer {
@@ -32,7 +32,7 @@ impl Buffer {
     }
 }
 
-/// Bytes as a faulty device could write them, near enough to right ones to be looked at.
+/// Bytes that a faulty device could write, similar enough to valid CQEs to be processed.
 fn garbage(random: &mut Random, indices: &[UserIndex], near: u32) -> ([u8; 64], Cqe64) {
     let mut bytes = [0; 64];
     for byte in &mut bytes {
@@ -55,7 +55,7 @@ fn garbage(random: &mut Random, indices: &[UserIndex], near: u32) -> ([u8; 64], 
         bytes[56] = [0x10, 0x11, 0x12, 0x0a][random.below(4)];
     }
     if random.below(64) != 0 && bytes[63] >> 2 & 3 == 3 {
-        // Seldom compressed: that mostly ends the queue.
+        // Seldom compressed, because that mostly ends polling.
         bytes[63] ^= 4;
     }
     if bytes[63] >> 4 == 15 {
@@ -64,8 +64,8 @@ fn garbage(random: &mut Random, indices: &[UserIndex], near: u32) -> ([u8; 64], 
     (front, Cqe64::from_bytes(bytes))
 }
 
-/// Whatever a device writes: each completion is of a request in flight, each request is told at most
-/// once, memory outside of the requests' buffers is left alone, and nothing panics.
+/// Whatever a device writes: each completion is of a request in flight, each request is reported at
+/// most once, memory outside the requests' buffers is not written, and nothing panics.
 #[test]
 fn garbage_tells_of_nothing_that_is_not_in_flight() {
     let mut random = Random(8);
@@ -73,7 +73,7 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
     for round in 0..if cfg!(miri) { 3 } else { 300 } {
         let mut cq = Cq::new(16, 64 << (round % 2), 4);
         let mut pair = qp(77);
-        // SAFETY: kept, and used by this queue alone.
+        // SAFETY: kept, and used only by this queue.
         let ring = unsafe { SrqRing::new(memory(8 * 64), 8, 64) }.expect("sizes");
         let slots = keep_all(8, SrqSlot::default);
         let ledger = keep(SrqLedger::new(ring, slots).expect("eight"));
@@ -125,7 +125,8 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
                     cq.write(&front, &entry);
                     None
                 }
-                _ => cq.queue.tell(entry),
+                // SAFETY: no device has access to the memory.
+                _ => unsafe { cq.queue.complete(&entry) },
             };
             while let Some(completion) = first.take().or_else(|| cq.queue.poll_one()) {
                 assert!(flying.remove(&completion.wr_id), "{completion:?}");
@@ -133,7 +134,7 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
                 let sent = completion.wr_id.is_multiple_of(3);
                 assert!(sent || completion.retired == 1);
                 if sent {
-                    // What was before it in the send queue went with it.
+                    // The requests before it in the send queue were retired with it.
                     let before = flying.range(..completion.wr_id);
                     let before: Vec<u64> =
                         before.filter(|id| id.is_multiple_of(3)).copied().collect();
@@ -145,7 +146,7 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
                 told += 1;
             }
             assert!(buffers.iter().all(Buffer::guarded));
-            // A compressed block takes as many places as it stands for.
+            // A compressed block takes as many entries as it stands for.
             cq.written = cq.queue.ci;
             dropped = cq.queue.stale();
             if cq.queue.malformed() {

@@ -1,15 +1,15 @@
-//! Queue pairs by number, and rings that are larger than what may be in flight.
+//! Queue pairs identified by number, and rings that are larger than what may be in flight.
 
 use super::*;
 use crate::queue::{ByQpNum, NumberSlot, PostError};
 
 #[test]
 fn entries_name_queue_pairs_by_number_where_the_device_has_no_index_of_ours() {
-    // SAFETY: kept, and used by this queue alone.
+    // SAFETY: kept, and used only by this queue.
     let memory = unsafe { CqMemory::new(memory(16 * 64), 16, 64) }.expect("sizes");
     let records = &*keep(<[DoorbellRecord; 2]>::default());
     let naming = ByQpNum::new(keep_all(8, NumberSlot::default)).expect("eight places");
-    // SAFETY: the only consumer.
+    // SAFETY: this is the only consumer.
     let mut queue = unsafe {
         let slots = keep_all(4, QueueSlot::default);
         CompletionQueue::with_naming(memory, slots, records, naming)
@@ -21,13 +21,13 @@ fn entries_name_queue_pairs_by_number_where_the_device_has_no_index_of_ours() {
         (first, queue.attach_unreserved(b.attach).expect("a slot"))
     };
     let taken = AttachError::NumberTaken { qp_num: 0x10_0008 };
-    // SAFETY: refused.
+    // SAFETY: the attachment is refused.
     assert_eq!(unsafe { queue.attach_unreserved(a.attach) }, Err(taken));
     let mut written = 0;
     let mut sent = |qp_num, counter: u32| {
         let wqe = CompletedWqe {
             qpn: qp_num,
-            // The driver's own, which may be that of another queue pair here.
+            // The driver's own index, which may be that of another queue pair here.
             user_index: 1,
             wqe_counter: counter as u16,
         };
@@ -46,13 +46,14 @@ fn entries_name_queue_pairs_by_number_where_the_device_has_no_index_of_ours() {
     assert_eq!(queue.poll_one().map(told), None);
     assert_eq!(queue.stale(), 1, "of nobody");
 
-    // A purge goes by the same name, and the number is free then.
+    // A purge uses the same name, and the number is free afterwards.
     sent(0x10_0008, a.post());
     sent(0x20_0008, b.post());
-    queue.detach(first, nothing);
+    // SAFETY: no device writes CQEs.
+    unsafe { queue.detach(first, nothing) };
     assert_eq!(queue.poll_one().map(told), Some((0x20_0008, 1)));
     assert_eq!(queue.poll_one().map(told), None);
-    // SAFETY: as above.
+    // SAFETY: the only poller.
     let again = unsafe { queue.attach_unreserved(a.attach) };
     assert_ne!(again.expect("a slot"), first);
 }
@@ -66,9 +67,9 @@ fn no_more_is_in_flight_than_asked_for_whatever_the_ring_has() {
         assert!(ledger(slots, capacity).is_none(), "{slots} {capacity}");
     }
     let send_ledger = &*keep(ledger(8, 3).expect("3 of 8"));
-    // SAFETY: kept, and used by this queue alone.
+    // SAFETY: kept, and used only by this queue.
     let ring = unsafe { SendRing::new(memory(8 * 64), 8) }.expect("sizes");
-    // SAFETY: as above.
+    // SAFETY: the only queue on the ring and the ledger.
     let queue = unsafe {
         SendQueue::<Rc, _>::new(SendQueueInit {
             ring,

@@ -1,9 +1,9 @@
-//! Plain completions: which are, and that they are told as by `poll_one`.
+//! Plain completions: which ones are plain, and that they report the same as `poll_one`.
 
 use super::*;
 use crate::slab::{ClassLayout, Slab, SlabClass, SlabRegion};
 
-/// A queue pair on a completion queue of its own.
+/// A queue pair on its own completion queue.
 struct World {
     cq: Cq,
     qp: Qp,
@@ -21,7 +21,7 @@ fn world(cqe_size: u32) -> World {
 impl World {
     fn receive(&mut self) -> u32 {
         let counter = self.qp.recv.counter();
-        // SAFETY: names no memory.
+        // SAFETY: the request refers to no memory.
         unsafe { self.qp.recv.post(counter.into(), &[]) }.expect("room");
         self.qp.recv.ring();
         counter
@@ -32,10 +32,10 @@ impl World {
         self.cq.write(&[0; 64], &entry);
     }
 
-    /// Posts and executes something; the number says what.
+    /// Posts and executes requests; `what` selects them.
     fn step(&mut self, what: usize) {
         match what {
-            // Nothing was told since: the next is plain only if it is the oldest.
+            // Not completed yet: the next one is plain only if it is the oldest.
             0 => _ = self.qp.post(),
             1 | 2 => {
                 let counter = self.qp.post();
@@ -53,7 +53,7 @@ impl World {
                 let entry = Cqe64::error(CqeOpcode::ReqErr, wqe, opcode::SEND, error, 9);
                 self.cq.write(&[0; 64], &entry);
             }
-            // Of no request in flight.
+            // A CQE of no request in flight.
             _ => {
                 let counter = self.qp.send.counter().wrapping_add(3);
                 self.cq.sent(self.index, counter, 3);
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// What is told next, by the completions that are plain if they are wanted so, else by the others.
+    /// Polls the next completion; with `plain` as a plain one where it is one.
     fn poll(&mut self, plain: bool) -> Option<(u64, u32, u32, Result<Success, Failure>)> {
         if plain && let Some(next) = self.cq.queue.plain() {
             let (success, told) = (next.success(), (next.wr_id(), next.qp_num(), 1));
@@ -95,7 +95,7 @@ fn they_are_told_as_all_others() {
         let mut random = Random(7);
         let (mut one, mut other) = (world(cqe_size), world(cqe_size));
         for round in 0..if cfg!(miri) { 100 } else { 5000 } {
-            // Blocks for all of a round.
+            // Enough blocks for a round.
             for _ in 0..1 + random.below(4) {
                 let what = random.below(7);
                 if what < 3 && one.qp.send.free_blocks() < 2 {
@@ -112,7 +112,7 @@ fn they_are_told_as_all_others() {
                     break;
                 }
             }
-            // Nobody is told of what was not signalled: the next round's is.
+            // Unsignalled requests are not reported until the next round's completion.
             while one.qp.send.free_blocks() < 6 {
                 one.step(1);
                 other.step(1);
@@ -135,7 +135,7 @@ fn only_the_oldest_that_was_executed_is_plain() {
         assert_ne!(world.stands(), before);
         assert!(world.cq.queue.plain().is_none(), "it is gone");
     }
-    // An error; one of no request; one behind another that was not signalled.
+    // An error; a CQE of no request; a completion behind an unsignalled request.
     for steps in [&[5][..], &[6], &[0, 1]] {
         steps.iter().for_each(|&what| world.step(what));
         let before = world.stands();
@@ -145,7 +145,7 @@ fn only_the_oldest_that_was_executed_is_plain() {
     }
 }
 
-/// A buffer goes to who polls in full.
+/// A block is returned only by a full poll.
 #[test]
 fn what_has_a_block_is_not_plain() {
     let layout = [ClassLayout { size: 64, count: 1 }];
@@ -156,13 +156,13 @@ fn what_has_a_block_is_not_plain() {
     let twice = memory(2 * 4096);
     let start = twice.as_ptr().addr().next_multiple_of(4096) - twice.as_ptr().addr();
     let region = SlabRegion {
-        // SAFETY: one page of the two is whole.
+        // SAFETY: the memory of two pages contains a whole one.
         start: unsafe { twice.add(start) },
         length: 4096,
         lkey: 1,
         rkey: 2,
     };
-    // SAFETY: kept, and used by the slab alone.
+    // SAFETY: kept, and used only by the slab.
     let slab = unsafe { Slab::new(metas, classes, region, &layout) }.expect("fits");
     let slab = keep(slab);
     let mut world = world(64);

@@ -1,18 +1,19 @@
-//! Queues that several receive from.
+//! Shared receive queues.
 
 use super::*;
 
-/// Two targets of an XRC receive queue complete through one attachment: each entry names its own.
+/// Two target queue pairs of an XRC shared receive queue complete through one attachment: each CQE
+/// has the number of its own.
 #[test]
 fn an_xrc_completion_bears_its_targets_number() {
     let mut cq = Cq::new(8, 64, 1);
-    // SAFETY: kept, and used by this queue alone.
+    // SAFETY: kept, and used only by this queue.
     let ring = unsafe { SrqRing::new(memory(4 * 32), 4, 32) }.expect("sizes");
     let ledger = keep(SrqLedger::new(ring, keep_all(4, SrqSlot::default)).expect("four"));
     let record = keep(DoorbellRecord::default());
     // SAFETY: the only queue on ring and ledger.
     let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
-    // SAFETY: nothing is placed.
+    // SAFETY: the receives have no memory.
     let posted = unsafe { srq.post_list((0..3).map(|wr_id| (wr_id, &[][..]))) };
     assert_eq!(posted, Ok(()));
     let xrc = Attach {
@@ -49,7 +50,7 @@ fn an_xrc_completion_bears_its_targets_number() {
 fn room_for_a_shared_queue_is_reserved_once() {
     let mut cq = Cq::new(16, 64, 4);
     let shared = || {
-        // SAFETY: kept, and used by nobody.
+        // SAFETY: kept, and not used.
         let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
         &*keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"))
     };

@@ -1,4 +1,4 @@
-//! What it tells of whom, and in which order.
+//! What the completion queue reports for which queue pair, and in which order.
 
 use super::*;
 
@@ -13,9 +13,10 @@ fn each_slot_is_found_again() {
     for order in [[1, 2, 0], [2, 0, 1], [0, 1, 2]] {
         for slot in order {
             let current = cq.queue.slots[slot].current;
-            cq.queue.detach(UserIndex(current), |_, _| ());
+            // SAFETY: no device writes CQEs.
+            unsafe { cq.queue.detach(UserIndex(current), |_, _| ()) };
         }
-        // SAFETY: as above.
+        // SAFETY: nothing is polled.
         let mut attach = || unsafe { cq.queue.attach_unreserved(a.attach) };
         let mut slots: Vec<_> = (0..3).map(|_| attach().expect("a slot").slot()).collect();
         assert!(attach().is_err());
@@ -35,7 +36,7 @@ fn attached_queues_have_their_entries_reserved() {
         send: a.attach.send,
         ..Attach::default()
     };
-    // SAFETY: the only poller of these.
+    // SAFETY: the only poller of these queues.
     unsafe {
         let first = cq.queue.attach(a.attach).expect("16 of 32");
         assert_eq!((first.get(), cq.queue.unreserved()), (0, 16));
@@ -58,7 +59,7 @@ fn attached_queues_have_their_entries_reserved() {
         assert_eq!(cq.queue.unreserved(), 8, "of an earlier life");
     }
     assert_eq!(cq.queue.capacity(), 32);
-    // SAFETY: not used.
+    // SAFETY: the queues are not used.
     unsafe {
         assert!(CqMemory::new(memory(64), 1, 64).is_some());
         assert!(CqMemory::new(memory(64), 3, 64).is_none());
@@ -96,13 +97,13 @@ fn unsignalled_requests_are_told_with_the_next() {
     let mut qp = qp(5);
     // SAFETY: the only poller.
     let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
-    let counters = [(); 3].map(|()| qp.post());
+    let counters = [(); 3].map(|()| qp.post_with(SendFlags::empty()));
     cq.sent(index, counters[2], 0);
     let completion = cq.queue.poll_one().expect("told");
     assert_eq!((completion.wr_id, completion.retired), (2, 3));
     assert_eq!(qp.send.free_blocks(), 8);
-    // An error too: what was before it succeeded.
-    let counters = [(); 2].map(|()| qp.post());
+    // Also for an error: the requests before it succeeded.
+    let counters = [(); 2].map(|()| qp.post_with(SendFlags::empty()));
     let wqe = wqe(index, counters[1]);
     let entry = Cqe64::error(
         CqeOpcode::ReqErr,
@@ -121,7 +122,7 @@ fn unsignalled_requests_are_told_with_the_next() {
     );
 }
 
-/// By it the entry is found again, in whichever life and lap.
+/// By the counter the entry is found again, in any life and lap.
 #[test]
 fn failures_tell_the_whole_counter() {
     let mut cq = Cq::new(32, 64, 2);
@@ -133,7 +134,7 @@ fn failures_tell_the_whole_counter() {
             let counter = qp.post();
             assert_eq!(counter, life << 16 | lap);
             let wr_id = u64::from(lap);
-            // SAFETY: no device writes there.
+            // SAFETY: no device writes to this memory.
             unsafe { qp.recv.post(wr_id, &[]) }.expect("room");
             qp.recv.ring();
             for (opcode, syndrome) in [
@@ -148,8 +149,9 @@ fn failures_tell_the_whole_counter() {
             }
             assert!(qp.send.entry(counter).is_some() && qp.recv.entry(counter).is_some());
         }
-        cq.queue.detach(index, nothing);
-        // SAFETY: poster and poller; there is no device.
+        // SAFETY: no device writes CQEs.
+        unsafe { cq.queue.detach(index, nothing) };
+        // SAFETY: the only poster and poller; there is no device.
         unsafe {
             qp.send.clear(|request| panic!("{request:?}"));
             qp.recv.clear(|request| panic!("{request:?}"));
@@ -184,10 +186,11 @@ fn entries_of_nobody_are_dropped_and_counted() {
 
     // A queue pair that was detached with requests in flight.
     let counter = qp.post();
-    cq.queue.detach(index, nothing);
+    // SAFETY: no device writes CQEs.
+    unsafe { cq.queue.detach(index, nothing) };
     cq.sent(index, counter, 0);
     assert_eq!((cq.poll(), cq.queue.stale()), (None, 7));
-    // Its slot's next owner is not told of it.
+    // The next queue pair in its slot does not get its completion.
     // SAFETY: the only poller.
     let next = unsafe { cq.queue.attach(qp.attach) }.expect("room");
     cq.sent(index, counter, 0);
@@ -207,14 +210,16 @@ fn entries_beside_the_ring_are_told_as_those_in_it() {
     assert_eq!(cq.queue.next_index(), 0);
     assert_eq!((cq.poll(), cq.queue.next_index()), (Some((5, 0)), 1));
 
-    let completion = cq.queue.tell(sent(index, counters[2])).expect("told");
+    // SAFETY: no device has access to the memory.
+    let completion = unsafe { cq.queue.complete(&sent(index, counters[2])) }.expect("told");
     assert_eq!((completion.wr_id, completion.retired), (2, 2));
     assert!(completion.result.is_ok());
     assert_eq!(qp.send.free_blocks(), 8);
-    // It took its place in the ring, and gave it back.
+    // It used its index in the ring, and returned it.
     assert_eq!((cq.queue.next_index(), cq.records[0].load()), (2, 2));
 
-    // Told already, of no queue pair, of another generation; and what only a ring can hold.
+    // Reported already, of no queue pair, of another generation; and formats that only a ring can
+    // hold.
     let counter = qp.post();
     let with_payload = sent(index, counter).with_inline(&[1]).expect("a byte");
     let nobodys = [
@@ -224,22 +229,27 @@ fn entries_beside_the_ring_are_told_as_those_in_it() {
         with_payload,
     ];
     for (count, entry) in (1..).zip(nobodys) {
-        assert!(cq.queue.tell(entry).is_none());
+        // SAFETY: no device has access to the memory.
+        assert!(unsafe { cq.queue.complete(&entry) }.is_none());
         assert_eq!(cq.queue.stale(), count);
     }
     let wqe = wqe(index, counter);
     let entry = Cqe64::failed(CqeOpcode::ReqErr, wqe, 0, WcStatus::RetryExcErr, 7);
-    let completion = cq.queue.tell(entry).expect("told");
+    // SAFETY: no device has access to the memory.
+    let completion = unsafe { cq.queue.complete(&entry) }.expect("told");
     let failure = completion.result.expect_err("failed");
     assert_eq!((completion.wr_id, failure.vendor_err), (3, 7));
     assert_eq!(failure.status, WcStatus::RetryExcErr);
 
     let received = Cqe64::responder(CqeOpcode::RespSend, wqe, 9);
-    assert!(cq.queue.tell(received).is_none(), "none is posted");
-    // SAFETY: nothing is placed.
+    // SAFETY: no device has access to the memory.
+    let told = unsafe { cq.queue.complete(&received) };
+    assert!(told.is_none(), "none is posted");
+    // SAFETY: the receive has no memory.
     unsafe { qp.recv.post(77, &[]) }.expect("room");
     qp.recv.ring();
-    let completion = cq.queue.tell(received).expect("told");
+    // SAFETY: no device has access to the memory.
+    let completion = unsafe { cq.queue.complete(&received) }.expect("told");
     let success = completion.result.expect("placed");
     assert_eq!((completion.wr_id, success.byte_len()), (77, Some(9)));
     assert_eq!(cq.queue.stale(), 5);
@@ -253,12 +263,8 @@ fn reports_without_entries_are_told_with_the_same_checks() {
     let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
     let counters = [(); 3].map(|()| qp.post());
     let mut sent = |index: UserIndex, counter, bytes| {
-        let mut refused = 0;
-        let told = (cq.queue).tell_sent(index.get(), counter, bytes, |_| {
-            refused += 1;
-            None
-        });
-        assert_eq!(refused, u64::from(told.is_none()));
+        // SAFETY: no device has access to the memory.
+        let told = unsafe { (cq.queue).complete_send(index.get(), counter, bytes) };
         told.map(|told| {
             (
                 told.wr_id,
@@ -267,10 +273,10 @@ fn reports_without_entries_are_told_with_the_same_checks() {
             )
         })
     };
-    // The oldest, and one that tells of another before it.
+    // The oldest request, and one that also reports another one before it.
     assert_eq!(sent(index, counters[0], 7), Some((0, 1, None)));
     assert_eq!(sent(index, counters[2], 0), Some((2, 2, None)));
-    // Told already, of an earlier lap, of no queue pair, of another generation.
+    // Reported already, of an earlier lap, of no queue pair, of another generation.
     let counter = qp.post();
     assert_eq!(sent(index, counters[2], 0), None);
     assert_eq!(sent(index, counter.wrapping_sub(1 << 16), 0), None);
@@ -280,17 +286,176 @@ fn reports_without_entries_are_told_with_the_same_checks() {
     assert_eq!(qp.send.free_blocks(), 8);
     assert_eq!(cq.queue.stale(), 4);
 
-    let mut received = |index: UserIndex, bytes| {
-        let told = cq.queue.tell_received(index.get(), bytes, |_| None);
+    let mut received = |index: UserIndex, counter, bytes| {
+        // SAFETY: no device has access to the memory.
+        let told = unsafe { (cq.queue).complete_recv(index.get(), counter, bytes) };
         told.map(|told| (told.wr_id, told.result.expect("placed").byte_len()))
     };
-    assert_eq!(received(index, 9), None, "none is posted");
-    // SAFETY: nothing is placed.
+    let counter = qp.recv.counter();
+    assert_eq!(received(index, counter, 9), None, "none is posted");
+    // SAFETY: the receive has no memory.
     unsafe { qp.recv.post(77, &[]) }.expect("room");
     qp.recv.ring();
-    assert_eq!(received(UserIndex::new(0, 1), 9), None);
-    assert_eq!(received(index, 9), Some((77, Some(9))));
-    assert_eq!(cq.queue.stale(), 6);
-    // The ring was left alone.
+    assert_eq!(received(UserIndex::new(0, 1), counter, 9), None);
+    // Of an earlier lap, and not the oldest.
+    assert_eq!(received(index, counter.wrapping_sub(1 << 16), 9), None);
+    assert_eq!(received(index, counter + 1, 9), None);
+    assert_eq!(received(index, counter, 9), Some((77, Some(9))));
+    assert_eq!(received(index, counter, 9), None, "told already");
+    assert_eq!(cq.queue.stale(), 9);
+    // The ring was not touched.
     assert_eq!((cq.queue.next_index(), cq.records[0].load()), (0, 0));
+}
+
+/// Completions of receives are lost and later ones arrive. These are not of the oldest receive, so
+/// no receive is reported before the queue is cleared.
+#[test]
+fn a_receive_behind_lost_completions_is_not_told_in_their_place() {
+    /// How a completion arrives.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Way {
+        Received,
+        Told,
+        Polled,
+    }
+    for way in [Way::Received, Way::Told, Way::Polled] {
+        for failed in [false, true] {
+            if failed && way == Way::Received {
+                continue;
+            }
+            let mut cq = Cq::new(32, 64, 2);
+            let mut qp = qp(5);
+            let counted = Attach {
+                recv_counted: true,
+                ..qp.attach
+            };
+            // SAFETY: the only poller.
+            let index = unsafe { cq.queue.attach(counted) }.expect("room");
+            let first = qp.recv.counter();
+            for wr_id in 70..76 {
+                // SAFETY: the receive has no memory.
+                unsafe { qp.recv.post(wr_id, &[]) }.expect("room");
+            }
+            qp.recv.ring();
+            let mut comes = |of: u32| {
+                let counter = first + of;
+                let wqe = wqe(index, counter);
+                let entry = match failed {
+                    true => Cqe64::failed(CqeOpcode::RespErr, wqe, 0, WcStatus::WrFlushErr, 0),
+                    false => Cqe64::responder(CqeOpcode::RespSendImm, wqe, 9),
+                };
+                let told = match way {
+                    // SAFETY: no device has access to the memory.
+                    Way::Received => unsafe { (cq.queue).complete_recv(index.get(), counter, 9) },
+                    // SAFETY: no device has access to the memory.
+                    Way::Told => unsafe { cq.queue.complete(&entry) },
+                    Way::Polled => {
+                        cq.write(&[0; 64], &entry);
+                        cq.queue.poll_one()
+                    }
+                };
+                told.map(|told| (told.wr_id, told.retired, told.result.is_err()))
+            };
+            assert_eq!(comes(0), Some((70, 1, failed)), "{way:?}");
+            assert_eq!(comes(1), Some((71, 1, failed)), "{way:?}");
+            // The completion of 72 is lost.
+            assert_eq!(comes(3), None, "{way:?}");
+            assert_eq!(comes(4), None, "{way:?}");
+            assert_eq!(cq.queue.stale(), 2);
+            let mut left = Vec::new();
+            // SAFETY: this thread is the poller, and there is no device.
+            unsafe { qp.recv.clear(|unfinished| left.push(unfinished.wr_id)) };
+            assert_eq!(left, [72, 73, 74, 75], "{way:?}");
+        }
+    }
+}
+
+/// Completions of sends are lost and a later one arrives. A request that succeeded, or that failed
+/// first, proves that all before it succeeded. A flush does not, and is reported only where no
+/// request before it can have had a completion that was lost.
+#[test]
+fn a_flush_behind_lost_completions_tells_of_no_success() {
+    use WcStatus::*;
+    const SIGNALLED: SendFlags = SendFlags::SIGNALED;
+    const UNSIGNALLED: SendFlags = SendFlags::empty();
+    // Arguments: whether the completions are polled, whether losses were reported, the flags of a
+    // request before them, and their status. Returns what was reported, and what `clear` returned.
+    let told = |polled: bool, known: bool, before: SendFlags, status: WcStatus| {
+        let mut cq = Cq::new(32, 64, 2);
+        let mut qp = qp(5);
+        // SAFETY: the only poller.
+        let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
+        let first = qp.post();
+        cq.sent(index, first, 0);
+        assert_eq!(cq.poll(), Some((5, 0)));
+        let flags = [UNSIGNALLED, before, UNSIGNALLED, UNSIGNALLED, SIGNALLED];
+        let counters = flags.map(|flags| qp.post_with(flags));
+        if known {
+            cq.queue.entries_lost();
+        }
+        let mut comes = |counter: u32| {
+            let wqe = wqe(index, counter);
+            let entry = match status {
+                Success => Cqe64::requester(wqe, opcode::SEND, 0),
+                _ => Cqe64::failed(CqeOpcode::ReqErr, wqe, 0, status, 0),
+            };
+            let told = match polled {
+                true => {
+                    cq.write(&[0; 64], &entry);
+                    cq.queue.poll_one()
+                }
+                // SAFETY: no device has access to the memory.
+                false => unsafe { cq.queue.complete(&entry) },
+            };
+            told.map(|told| (told.wr_id, told.retired, told.status()))
+        };
+        let told = [counters[3], counters[4]].map(&mut comes);
+        let stale = cq.queue.stale();
+        assert_eq!(
+            stale,
+            told.iter().filter(|told| told.is_none()).count() as u64
+        );
+        let mut left = Vec::new();
+        // SAFETY: this thread is the poller, and there is no device.
+        unsafe { qp.send.clear(|unfinished| left.push(unfinished.wr_id)) };
+        (told, left)
+    };
+    for polled in [true, false] {
+        for known in [true, false] {
+            let told = |before, status| told(polled, known, before, status);
+            for status in [Success, RetryExcErr, RemAccessErr] {
+                for before in [SIGNALLED, UNSIGNALLED] {
+                    let both = [Some((4, 4, status)), Some((5, 1, status))];
+                    assert_eq!(told(before, status), (both, Vec::new()));
+                }
+            }
+            for status in [WrFlushErr, FatalErr, LocQpOpErr, MwBindErr] {
+                let both = || ([Some((4, 4, status)), Some((5, 1, status))], Vec::new());
+                let neither = || ([None, None], (1..=5).collect());
+                // A ring receives no more CQEs once some were lost: those in it are correct.
+                let of_signalled = if polled { both() } else { neither() };
+                assert_eq!(told(SIGNALLED, status), of_signalled);
+                // A failure would have been reported by a completion, unless that was lost.
+                let of_unsignalled = if polled || !known { both() } else { neither() };
+                assert_eq!(told(UNSIGNALLED, status), of_unsignalled);
+            }
+        }
+    }
+}
+
+/// A flush with no request before it is reported, whatever was lost.
+#[test]
+fn the_oldest_is_told_as_flushed_whatever_was_lost() {
+    let mut cq = Cq::new(32, 64, 2);
+    let mut qp = qp(5);
+    // SAFETY: the only poller.
+    let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
+    cq.queue.entries_lost();
+    for wr_id in 0..3 {
+        let wqe = wqe(index, qp.post());
+        let entry = Cqe64::failed(CqeOpcode::ReqErr, wqe, 0, WcStatus::WrFlushErr, 0);
+        // SAFETY: no device has access to the memory.
+        let told = unsafe { cq.queue.complete(&entry) }.expect("told");
+        assert_eq!((told.wr_id, told.retired), (wr_id, 1));
+    }
 }

@@ -1,0 +1,301 @@
+//! The most frequent completions: successful requests of a queue pair's own queues. Those without
+//! payload in the CQE by code that is inlined into the caller and calls nothing, receives with
+//! payload by one call. It decides nothing that [`steps`](super::steps) does not: whatever it does
+//! not handle stays in the ring for those.
+//!
+//! By Valgrind, per completion, with this and by the steps alone: a polled send 63 instructions and
+//! 210, a receive 65 and 213, a poll that finds nothing 17 and 41. A receive of 8 bytes of payload in
+//! the CQE takes 76 fewer.
+
+use super::payload::put;
+use super::recent::{Named, Recent};
+use super::steps::{Settled, Side, opcode};
+use super::{Completion, CompletionQueue, Naming, QueueSlot, RecvSide};
+use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, owner_bit};
+use crate::port::DoorbellRecord;
+use crate::queue::completion::Success;
+use crate::queue::ledger::{Ledger, Located, Record};
+use crate::wr::WcOpcode;
+
+/// Opcode and format bits of the last byte of a CQE, for a successful request without payload in
+/// it.
+const SENT: u8 = CqeOpcode::Req.number() << 4;
+const RECEIVED: u8 = CqeOpcode::RespWrImm.number() << 4;
+const RECEIVED_SEND: u8 = CqeOpcode::RespSend.number() << 4;
+const RECEIVED_IMM: u8 = CqeOpcode::RespSendImm.number() << 4;
+const LAST_RECEIVED: u8 = CqeOpcode::RespSendInv.number() << 4;
+
+/// A CQE whose last byte is at least this was not written, whatever the lap.
+const NOT_WRITTEN: u8 = CqeOpcode::Invalid.number() << 4;
+
+/// The same of receives with payload in the CQE, or in the 64 bytes before it.
+const RECEIVED_32: u8 = RECEIVED | INLINE_32;
+const SEND_32: u8 = RECEIVED_SEND | INLINE_32;
+const IMM_32: u8 = RECEIVED_IMM | INLINE_32;
+const LAST_32: u8 = LAST_RECEIVED | INLINE_32;
+const RECEIVED_64: u8 = RECEIVED | INLINE_64;
+const SEND_64: u8 = RECEIVED_SEND | INLINE_64;
+const IMM_64: u8 = RECEIVED_IMM | INLINE_64;
+const LAST_64: u8 = LAST_RECEIVED | INLINE_64;
+const INLINE_32: u8 = (CqeFormat::Inline32 as u8) << 2;
+const INLINE_64: u8 = (CqeFormat::Inline64 as u8) << 2;
+
+/// The solicited bit of the last byte, which says nothing about the owner or the kind of CQE.
+const SOLICITED: u8 = 2;
+
+impl<'m, N: Naming> CompletionQueue<'m, N> {
+    /// Polls one completion and passes it to `each`. With `AT_ONCE` its CQE is returned to the
+    /// device before that; otherwise the CQE of a plain send is returned later, by
+    /// [`give_back`](Self::give_back).
+    #[inline(always)]
+    pub(super) fn take_one<const AT_ONCE: bool, R>(
+        &mut self,
+        each: impl FnOnce(Completion<'m>) -> R,
+    ) -> Option<R> {
+        let entry = self.memory.entry(self.ci);
+        // SAFETY: within the ring, whose entries are initialised.
+        let op_own = unsafe { Cqe64::peek(entry) };
+        // Checked first: most polls find nothing.
+        if op_own >= NOT_WRITTEN {
+            return None;
+        }
+        // Owner, opcode and format in one comparison: most CQEs are of successful requests without
+        // inline payload.
+        let kind = (op_own ^ owner_bit(self.ci, self.memory.count())) & !SOLICITED;
+        if kind == SENT {
+            // SAFETY: the CQE is written, and the device does not overwrite it before the consumer
+            // index passes it.
+            let cqe = unsafe { Cqe64::read(entry) };
+            if self.recent.sends.is(N::raw_name(cqe)) || self.find(cqe).sends.ledger.is_some() {
+                // SAFETY: the recent ledger exists: `is` matched, or `find` has just set it.
+                let ledger = unsafe { self.recent.sends.ledger.unwrap_unchecked() };
+                // In most cases this request is the oldest. Both branches have their own copy of
+                // the code, so that this one contains nothing of the other.
+                // SAFETY: this queue is the attached ledger's poller.
+                if let Some(oldest) = unsafe { ledger.oldest_called(cqe.wqe_counter()) } {
+                    // SAFETY: just located.
+                    let sent = unsafe { self.finish::<AT_ONCE>(Side::Send, ledger, oldest, cqe) };
+                    return Some(each(sent));
+                }
+                // SAFETY: this queue is the attached ledger's poller.
+                if let Some(located) = unsafe { ledger.locate(cqe.wqe_counter()) } {
+                    // SAFETY: just located.
+                    let sent = unsafe { self.finish::<AT_ONCE>(Side::Send, ledger, located, cqe) };
+                    return Some(each(sent));
+                }
+            }
+        } else if kind & 1 != 0 {
+            return None;
+        } else if matches!(
+            kind,
+            RECEIVED | RECEIVED_SEND | RECEIVED_IMM | LAST_RECEIVED
+        ) {
+            // SAFETY: the CQE is written, and not overwritten before the consumer index passes it.
+            let cqe = unsafe { Cqe64::read(entry) };
+            if self.recent.receives.is(N::raw_name(cqe)) || self.find(cqe).receives.ledger.is_some()
+            {
+                // SAFETY: the recent ledger exists: `is` matched, or `find` has just set it.
+                let ledger = unsafe { self.recent.receives.ledger.unwrap_unchecked() };
+                // Receives complete in order; the counter in the CQE is ignored.
+                // SAFETY: this queue is the attached ledger's poller.
+                if let Some(oldest) = unsafe { ledger.next() } {
+                    // Always returned at once: code that ends a queue pair counts which receives
+                    // were not polled.
+                    // SAFETY: just located.
+                    let received = unsafe { self.finish::<true>(Side::Recv, ledger, oldest, cqe) };
+                    return Some(each(received));
+                }
+            }
+        }
+        let completion = self.take_written();
+        completion.map(|completion| each(completion.unpacked()))
+    }
+
+    /// Polls the next completion, whose CQE is written. Tuned for a successful receive of a queue
+    /// pair's own queue with payload in the CQE.
+    #[inline(never)]
+    fn take_written(&mut self) -> Option<Completion<'m>> {
+        let entry = self.memory.entry(self.ci);
+        // SAFETY: the CQE is written, and the device does not overwrite it before the consumer
+        // index passes it.
+        let cqe = unsafe { Cqe64::read(entry) };
+        if matches!(
+            cqe.op_own() & !3,
+            RECEIVED_32 | SEND_32 | IMM_32 | LAST_32 | RECEIVED_64 | SEND_64 | IMM_64 | LAST_64
+        )
+            && let Some(QueueSlot {
+                recv: RecvSide::Own(ledger, ring),
+                ..
+            }) = self.slot(cqe).copied()
+            // SAFETY: this queue is the attached ledger's poller.
+            && let Some(oldest) = unsafe { ledger.next() }
+            // SAFETY: the receive is in flight and not reported yet; its poster guarantees that the
+            // memory is writable until then.
+            && unsafe { put(cqe, self.inline_data(entry, cqe), ring.read(oldest.counter)) }
+        {
+            // SAFETY: just located.
+            return Some(unsafe { self.finish::<true>(Side::Recv, ledger, oldest, cqe) });
+        }
+        self.poll_steps()
+    }
+
+    /// Settles and delivers a successful request.
+    ///
+    /// # Safety
+    /// The request was just located in the ledger, whose poller this queue is; the CQE is the next.
+    #[inline(always)]
+    unsafe fn finish<const AT_ONCE: bool>(
+        &mut self,
+        side: Side,
+        ledger: &'m Ledger<'m>,
+        located: Located<'m>,
+        cqe: &Cqe64,
+    ) -> Completion<'m> {
+        self.ci = self.ci.wrapping_add(1);
+        // SAFETY: the caller guarantees that this queue is the poller, and that the request was
+        // just located; so it is the last one taken.
+        unsafe {
+            let request = Settled::take(ledger, located);
+            let success = Success::new(opcode(side, cqe, || request.posted()), cqe);
+            self.deliver::<AT_ONCE>(request, Ok(success))
+        }
+    }
+
+    /// Makes the queue pair that a CQE is for the recent one.
+    #[inline(never)]
+    fn find(&mut self, cqe: &Cqe64) -> Recent<'m> {
+        let name = N::raw_name(cqe);
+        self.recent = match self.slot(cqe) {
+            Some(slot) => Recent {
+                sends: Named::new(name, slot.send.map(|(ledger, ..)| ledger)),
+                receives: match slot.recv {
+                    RecvSide::Own(ledger, _) => Named::new(name, Some(ledger)),
+                    RecvSide::Counted(..) | RecvSide::Shared(..) | RecvSide::None => {
+                        Named::default()
+                    }
+                },
+            },
+            None => Recent::default(),
+        };
+        self.recent
+    }
+
+    /// Returns the next completion if it is a [`Plain`] one. Otherwise [`poll_one`](Self::poll_one)
+    /// returns what there is.
+    ///
+    /// Calls nothing and holds few values at once, so that a function that does no more than this
+    /// saves no registers.
+    #[inline(always)]
+    pub fn plain(&mut self) -> Option<Plain<'_, 'm>> {
+        let entry = self.memory.entry(self.ci);
+        // SAFETY: within the ring; the device does not overwrite a CQE before the consumer index
+        // passes it.
+        let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count())? };
+        let slot = self.slot(cqe)?;
+        let kind = cqe.op_own() & !3;
+        let (ledger, record) = match kind {
+            SENT => {
+                let ledger = slot.send?.0;
+                // SAFETY: this queue is the attached ledger's poller, and is borrowed as long as
+                // the record.
+                let record = unsafe { ledger.oldest()? };
+                if record.counter as u16 != cqe.wqe_counter() {
+                    return None;
+                }
+                (ledger, record)
+            }
+            // These receives complete in order; the counter in the CQE is ignored.
+            RECEIVED..=LAST_RECEIVED if cqe.format() == CqeFormat::None => match slot.recv {
+                // SAFETY: this queue is the poller, and is borrowed as long as the record.
+                RecvSide::Own(ledger, _) => (ledger, unsafe { ledger.oldest()? }),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        if record.block.is_some() {
+            return None;
+        }
+        let is_send = kind == SENT;
+        Some(Plain {
+            cqe,
+            ledger,
+            record,
+            ci: &mut self.ci,
+            consumer: self.record,
+            side: if is_send { Side::Send } else { Side::Recv },
+        })
+    }
+}
+
+/// The next completion, where it is of a successful request without a block and with no unreported
+/// request before it in its queue. It stays in the completion queue until [`take`](Self::take).
+#[derive(Debug)]
+pub struct Plain<'q, 'm> {
+    cqe: &'q Cqe64,
+    ledger: &'q Ledger<'m>,
+    record: &'q Record<'m>,
+    ci: &'q mut u32,
+    consumer: &'q DoorbellRecord,
+    side: Side,
+}
+
+impl Plain<'_, '_> {
+    /// The caller's identifier of the request.
+    #[inline(always)]
+    pub fn wr_id(&self) -> u64 {
+        self.record.wr_id
+    }
+
+    /// Number of the local queue pair.
+    #[inline(always)]
+    pub fn qp_num(&self) -> u32 {
+        self.ledger.qp_num()
+    }
+
+    #[inline(always)]
+    fn opcode(&self) -> WcOpcode {
+        opcode(self.side, self.cqe, || self.record.opcode)
+    }
+
+    /// The outcome of the request.
+    #[inline(always)]
+    pub fn success(&self) -> Success {
+        Success::new(self.opcode(), self.cqe)
+    }
+
+    /// The first fields of [`Success::to_raw`]: opcode number, last byte of the CQE, source LID.
+    /// Each is read from the CQE by this call.
+    #[inline(always)]
+    pub fn raw_head(&self) -> (u8, u8, u16) {
+        (self.opcode().number(), self.cqe.op_own(), self.cqe.slid())
+    }
+
+    /// The first of the three words of [`Success::to_raw`]: the byte count.
+    #[inline(always)]
+    pub fn raw_byte_cnt(&self) -> u32 {
+        self.cqe.byte_cnt().to_be()
+    }
+
+    /// The second word: the immediate data or invalidated key.
+    #[inline(always)]
+    pub fn raw_imm(&self) -> u32 {
+        self.cqe.imm().to_raw()
+    }
+
+    /// The third word: the source QP number and flags.
+    #[inline(always)]
+    pub fn raw_source(&self) -> u32 {
+        self.cqe.flags_rqpn().to_raw()
+    }
+
+    /// Takes the completion: returns the CQE to the device and the request's slot to the poster.
+    #[inline(always)]
+    pub fn take(self) {
+        *self.ci = self.ci.wrapping_add(1);
+        // For every completion, before the slot is returned to the poster.
+        self.consumer.store(*self.ci & 0xff_ffff);
+        // SAFETY: the request is the oldest in flight, of a ledger whose poller is the queue that
+        // this borrows.
+        unsafe { self.ledger.release(self.record) };
+    }
+}

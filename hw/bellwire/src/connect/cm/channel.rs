@@ -1,0 +1,101 @@
+//! Event channels.
+
+use super::event::Event;
+use super::id::Id;
+use super::param::PortSpace;
+use super::rdma;
+use super::soft;
+use crate::device::Device;
+use crate::error::Error;
+use crate::event::wait;
+use crate::provider::{Provider, each};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A channel that delivers the events of its ids (`rdma_event_channel`). Clones refer to the same
+/// channel. Any thread may use it.
+#[derive(Clone, Debug)]
+pub struct EventChannel(pub(super) Provider<Arc<soft::Channel>, Arc<rdma::Channel>>);
+
+impl EventChannel {
+    /// Opens a channel of the provider of this name: `"soft"` and `"soft:NAME"` are those of the software
+    /// HCA, within the process and on the fabric of that name, as for [`Device::open`]; `"rdma"` is
+    /// librdmacm. `"auto"` selects librdmacm if there is an RDMA device, otherwise `"soft"`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`]; [`Error::Library`] when librdmacm is not installed; [`Error::Io`] when
+    /// the system has no descriptor left, or no rdma_cm.
+    pub fn open(provider: &str) -> Result<Self, Error> {
+        match provider {
+            "rdma" => Ok(Self(Provider::Verbs(rdma::Channel::open(None)?))),
+            _ => Self::on(&Device::open(provider)?),
+        }
+    }
+
+    /// Opens a channel whose ids use this device: resources created on it can be combined with those
+    /// created on the device that [`Id::device`] returns. With librdmacm: only for addresses that lead to
+    /// this device.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn on(device: &Device) -> Result<Self, Error> {
+        Ok(Self(match device.hca.soft() {
+            Some(hca) => Provider::Soft(soft::Channel::open(device, hca)?),
+            None => Provider::Verbs(rdma::Channel::open(Some(device))?),
+        }))
+    }
+
+    /// Takes the oldest event; `None` if there is none. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::UnknownEvent`] for an event that only a newer librdmacm defines; it was
+    /// acknowledged.
+    pub fn try_get(&self) -> Result<Option<Event>, Error> {
+        let event = each!(&self.0, channel => channel.try_get())?;
+        Ok(event.map(Event::driven))
+    }
+
+    /// Takes the oldest event, waiting for one if necessary; `None` if none came within this time.
+    /// [`Duration::MAX`] waits forever.
+    ///
+    /// # Errors
+    /// Those of [`try_get`](Self::try_get).
+    pub fn get(&self, timeout: Duration) -> Result<Option<Event>, Error> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(event) = self.try_get()? {
+                return Ok(Some(event));
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            let bound = match (left, self.idle()) {
+                (Some(left), Some(idle)) => Some(left.min(idle)),
+                (left, idle) => left.or(idle),
+            };
+            wait(self.as_fd(), bound).map_err(|error| Error::io("wait for an event", error))?;
+        }
+    }
+
+    /// How long this thread may sleep before it has to check again.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        self.0.soft()?.device().idle()
+    }
+
+    /// Creates an id whose events are delivered here (`rdma_create_id`).
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Exhausted`].
+    pub fn id(&self, space: PortSpace) -> Result<Id, Error> {
+        each!(&self.0, channel => channel.id(space).map(Id::from))
+    }
+}
+
+/// Readable while an event is queued. For poll and epoll, not to be read.
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        each!(&self.0, channel => channel.fd())
+    }
+}

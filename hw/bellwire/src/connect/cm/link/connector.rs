@@ -1,0 +1,387 @@
+//! The end that requests connections.
+
+use super::Retry;
+use super::inbox::Inbox;
+use super::private_data::{Notice, PrivateData, Refusal};
+use crate::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, Peer, PortSpace};
+use crate::connect::{Message, RecoveryInfo};
+use crate::device::Device;
+use crate::error::Error;
+use crate::link::{Exchange, ExchangeError};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Reason of a REJ message: the queue pair number has a connection already (IBTA 12.6.7.2).
+const STALE_CONN: i32 = 10;
+
+/// Makes exchanges for [`Link`](crate::link::Link)s with those of a
+/// [`Listener`](super::Listener). Any thread may use it.
+///
+/// ```
+/// use bellwire::connect::cm::{Connector, Listener, Retry};
+/// use bellwire::link::{Link, LinkInit, LinkState};
+///
+/// let device = bellwire::Device::open("soft")?;
+/// let pd = device.alloc_pd();
+/// let mut listener = Listener::bind(&device, ("127.0.0.1", 7471), 16, Retry::default())?;
+/// let connector = Connector::new(&device, ("127.0.0.1", 7471), Retry::default());
+/// let mut client = Link::new(&pd, LinkInit::default(), connector.exchange()?)?;
+/// let mut server = None;
+/// while client.state() != LinkState::Ready {
+///     client.poll(16, |_| ());
+///     match &mut server {
+///         Some(server) => _ = Link::poll(server, 16, |_| ()),
+///         None => {
+///             if let Some(incoming) = listener.accept()? {
+///                 server = Some(Link::new(&pd, LinkInit::default(), incoming)?);
+///             }
+///         }
+///     }
+/// }
+/// # Ok::<(), bellwire::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Connector {
+    device: Device,
+    peer: Peer,
+    retry: Retry,
+}
+
+impl Connector {
+    /// A connector for links on this device, to the listener at this address.
+    pub fn new(device: &Device, peer: impl Into<Peer>, retry: Retry) -> Self {
+        Self {
+            device: device.clone(),
+            peer: peer.into(),
+            retry,
+        }
+    }
+
+    /// Makes the exchange of one link, which connects as the link is polled. A name is resolved here,
+    /// once.
+    ///
+    /// # Errors
+    /// Those of [`EventChannel::on`]; [`Error::Io`] when a name is not resolved within [`Retry::step`].
+    pub fn exchange(&self) -> Result<Outgoing, Error> {
+        Ok(Outgoing {
+            channel: EventChannel::on(&self.device)?,
+            peer: self.peer.resolve(self.retry.step)?,
+            retry: self.retry,
+            // The operating system seeds the standard library's hasher.
+            session: std::hash::RandomState::new().build_hasher().finish(),
+            ours: None,
+            ready: None,
+            inbox: Inbox::default(),
+            step: Step::Idle,
+            id: None,
+            held: None,
+            notice: None,
+            listener: None,
+            at: Instant::now(),
+            failed: 0,
+            over: None,
+            again: false,
+        })
+    }
+}
+
+/// The exchange of a link that requests its connections.
+#[derive(Debug)]
+pub struct Outgoing {
+    channel: EventChannel,
+    peer: SocketAddr,
+    retry: Retry,
+    session: u64,
+    /// The last Info of our link.
+    ours: Option<RecoveryInfo>,
+    ready: Option<u64>,
+    /// Messages for our link.
+    inbox: Inbox,
+    step: Step,
+    id: Option<Id>,
+    /// The last connection, while the next one is requested: closing it first would mean that this end is
+    /// gone.
+    held: Option<Id>,
+    /// The id that notifies the peer when the link is closed, and whether its route is resolved.
+    notice: Option<(Id, bool)>,
+    /// The number of the listener that responded.
+    listener: Option<u64>,
+    /// When to start the next attempt, or to give up this step.
+    at: Instant,
+    /// Failed attempts since the peer last responded, and when to stop trying.
+    failed: u32,
+    over: Option<Instant>,
+    /// The two links have been connected before.
+    again: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Idle,
+    Addr,
+    Route,
+    Asked,
+    /// The peer has responded; with the epoch in which it is connected, if it is.
+    Answered(Option<u64>),
+    Established,
+}
+
+/// The instant after this time.
+fn after(time: Duration) -> Instant {
+    const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now + FOR_EVER)
+}
+
+/// Turns an error of this end into the link's error.
+pub(super) fn lost(error: Error) -> ExchangeError {
+    match error {
+        Error::Io { error, .. } => ExchangeError::Io(error),
+        error => ExchangeError::Io(io::Error::other(error.to_string())),
+    }
+}
+
+impl Outgoing {
+    /// Handles the events that have come, and carries on as far as possible without waiting.
+    fn go_on(&mut self) -> Result<(), ExchangeError> {
+        while let Some(event) = self.channel.try_get().map_err(lost)? {
+            let is = |id: &Option<Id>| id.as_ref().is_some_and(|id| id == event.id());
+            if is(&self.id) {
+                let done = self.hear(event.ack())?;
+                done.or_else(|_| self.fail())?;
+            } else if is(&self.held) {
+                if let EventKind::Disconnected = event.ack() {
+                    self.held = None;
+                }
+            } else {
+                self.prepare_notice(&event);
+            }
+        }
+        let due = Instant::now() >= self.at;
+        match self.step {
+            Step::Idle if due && self.ours.is_some() => self.begin().or_else(|_| self.fail()),
+            Step::Addr | Step::Route | Step::Asked if due => self.fail(),
+            Step::Answered(theirs)
+                if theirs.is_some() && theirs == self.ready && self.can_close() =>
+            {
+                let id = self.id.as_ref().map_or(Ok(()), Id::establish_alone);
+                if id.is_err() {
+                    return self.fail();
+                }
+                self.step = Step::Established;
+                self.again = true;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        let resolve = |space| {
+            let id = self.channel.id(space)?;
+            id.resolve_addr(None, self.peer, self.retry.step)?;
+            Ok::<_, Error>(id)
+        };
+        let id = resolve(PortSpace::Tcp)?;
+        if self.notice.is_none() {
+            self.notice = Some((resolve(PortSpace::Udp)?, false));
+        }
+        self.id = Some(id);
+        self.goes(Step::Addr);
+        Ok(())
+    }
+
+    /// Resolves the route of the notice in advance: nothing waits for it when the link is closed.
+    fn prepare_notice(&mut self, event: &Event) {
+        let Some((id, ready)) = &mut self.notice else {
+            return;
+        };
+        if id != event.id() {
+            return;
+        }
+        let found = match event.kind() {
+            EventKind::AddrResolved => id.resolve_route(self.retry.step).is_ok(),
+            EventKind::RouteResolved => {
+                *ready = true;
+                true
+            }
+            EventKind::AddrChange => true,
+            _ => false,
+        };
+        if !found {
+            self.notice = None;
+        }
+    }
+
+    /// Whether the notice can be sent to the peer, or is known to be impossible.
+    fn can_close(&self) -> bool {
+        self.notice.as_ref().is_none_or(|(_, ready)| *ready)
+    }
+
+    fn goes(&mut self, step: Step) {
+        self.step = step;
+        self.at = after(self.retry.step).min(self.over());
+    }
+
+    /// The time at which all attempts end.
+    fn over(&mut self) -> Instant {
+        *self.over.get_or_insert_with(|| after(self.retry.all()))
+    }
+
+    /// Takes in a failed attempt: another follows after a pause, unless the time of all attempts is over.
+    /// Attempts that fail at once leave their time to others.
+    fn fail(&mut self) -> Result<(), ExchangeError> {
+        let over = self.over();
+        if Instant::now() >= over {
+            return Err(ExchangeError::Closed);
+        }
+        self.failed += 1;
+        self.leave();
+        self.at = after(self.retry.pause_after(self.failed)).min(over);
+        Ok(())
+    }
+
+    /// The peer, or its system, has responded.
+    fn answers(&mut self) {
+        self.failed = 0;
+        self.over = None;
+    }
+
+    /// Closes the connection.
+    fn leave(&mut self) {
+        self.id = None;
+        self.step = Step::Idle;
+        self.at = Instant::now();
+    }
+
+    /// Handles an event of the connection. The inner result says whether the attempt has failed.
+    fn hear(&mut self, event: EventKind) -> Result<Result<(), Error>, ExchangeError> {
+        let (Some(id), Some(info)) = (&self.id, self.ours) else {
+            return Ok(Ok(()));
+        };
+        match event {
+            EventKind::AddrResolved => {
+                let asked = id.resolve_route(self.retry.step);
+                self.goes(Step::Route);
+                Ok(asked)
+            }
+            EventKind::RouteResolved => {
+                let said = PrivateData {
+                    session: self.session,
+                    info,
+                    ready: false,
+                    again: self.again,
+                };
+                let param = ConnParam {
+                    private_data: said.to_bytes(),
+                    ..ConnParam::default()
+                };
+                let asked = id.connect_alone(info.conn.endpoint.qp_num, &param);
+                self.goes(Step::Asked);
+                Ok(asked)
+            }
+            EventKind::ConnectResponse { conn } => {
+                let (lid, gid) = id.peer_port().map_err(lost)?;
+                let said = PrivateData::from_bytes(&conn.param.private_data, lid, gid)?;
+                if self.again && self.listener != Some(said.session) {
+                    return Err(ExchangeError::Restarted);
+                }
+                self.listener = Some(said.session);
+                self.held = None;
+                self.answers();
+                self.step = Step::Answered(said.ready.then_some(said.info.epoch));
+                self.inbox.put(Message::Info(said.info));
+                if said.ready {
+                    let epoch = said.info.epoch;
+                    self.inbox.put(Message::Ready { epoch });
+                }
+                Ok(Ok(()))
+            }
+            EventKind::Rejected { private_data, .. }
+                if let Some(Refusal { listener }) = Refusal::from_bytes(&private_data) =>
+            {
+                if self.listener.is_some_and(|known| known != listener) {
+                    return Err(ExchangeError::Restarted);
+                }
+                self.inbox.put(Message::Closing);
+                // There is no peer left to ask.
+                self.ours = None;
+                self.leave();
+                Ok(Ok(()))
+            }
+            EventKind::Rejected {
+                reason: STALE_CONN, ..
+            } => {
+                // The peer's system has not ended the last connection yet, because the peer's program has
+                // not.
+                self.answers();
+                Ok(Err(Error::WouldBlock))
+            }
+            EventKind::Disconnected => {
+                // The peer has a new message, or is gone: the next request finds out.
+                self.leave();
+                Ok(Ok(()))
+            }
+            EventKind::AddrError { .. }
+            | EventKind::RouteError { .. }
+            | EventKind::Unreachable { .. }
+            | EventKind::ConnectError { .. }
+            | EventKind::Rejected { .. }
+            | EventKind::DeviceRemoval => Ok(Err(Error::WouldBlock)),
+            _ => Ok(Ok(())),
+        }
+    }
+}
+
+impl Exchange for Outgoing {
+    fn send(&mut self, message: &[u8]) -> Result<(), ExchangeError> {
+        match Message::from_bytes(message)? {
+            Message::Info(info) => {
+                self.ours = Some(info);
+                self.ready = None;
+                // A request made with an older Info is out of date.
+                if self.step == Step::Established {
+                    self.held = self.id.take();
+                }
+                self.leave();
+            }
+            Message::Ready { epoch } => self.ready = Some(epoch),
+            Message::Closing => {
+                self.ours = None;
+                if let Some((id, true)) = self.notice.take() {
+                    let session = self.session;
+                    let _lost = id.lookup(&Notice { session }.to_bytes());
+                }
+                self.leave();
+                self.held = None;
+            }
+        }
+        self.go_on()
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, ExchangeError> {
+        if self.inbox.is_empty() {
+            self.go_on()?;
+        }
+        self.inbox.give(into)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.as_fd())
+    }
+
+    fn needs_new_qp(&self) -> bool {
+        true
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.step {
+            Step::Idle => self.ours.map(|_| self.at),
+            Step::Addr | Step::Route | Step::Asked => Some(self.at),
+            Step::Answered(_) | Step::Established => None,
+        }
+    }
+}

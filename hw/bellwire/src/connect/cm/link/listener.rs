@@ -1,0 +1,472 @@
+//! The end that accepts connections.
+//!
+//! Its descriptor is an epoll of the channel's descriptor and of a bell. The bell rings when a link of
+//! the listener, or the thread that waits for the channel while links sleep, has taken a request:
+//! otherwise nothing would wake the thread that accepts.
+
+use super::Retry;
+use super::connector::lost;
+use super::inbox::Inbox;
+use super::private_data::{Notice, PrivateData, Refusal};
+use crate::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, Peer, PortSpace};
+use crate::connect::{Message, RecoveryInfo};
+use crate::device::Device;
+use crate::error::Error;
+use crate::event::{Bell, Watcher, wait};
+use crate::link::{Exchange, ExchangeError};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// How long to wait after the system failed to return events.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Accepts the links of many [`Connector`](super::Connector)s. Each [`Incoming`] is the exchange of one
+/// [`Link`](crate::link::Link). Polling any of these links, or accepting, handles the events of all.
+#[derive(Debug)]
+pub struct Listener {
+    channel: EventChannel,
+    desk: Arc<Mutex<Desk>>,
+    listener: Id,
+    /// An epoll of the channel's descriptor, and of the bell that rings when a link has taken the events.
+    all: OwnedFd,
+    /// An id at the same port for datagrams, by which connectors say that links are closed.
+    _notices: Id,
+}
+
+/// State shared by all links of a listener.
+#[derive(Debug)]
+struct Desk {
+    /// Distinguishes it from every other listener, in this process or another one.
+    number: u64,
+    /// Keyed by the session number that the connector chose.
+    sessions: HashMap<u64, Session>,
+    /// Sessions that have not been accepted, and the bell that rings when there are some.
+    new: VecDeque<u64>,
+    arrived: Bell,
+    /// Handles events while links sleep.
+    watcher: Option<Watcher>,
+    backlog: usize,
+    /// The listener is gone: new links are refused.
+    closed: bool,
+    retry: Retry,
+}
+
+/// A link of this end, and what is known of its peer.
+#[derive(Debug, Default)]
+struct Session {
+    /// The listener's number.
+    listener: u64,
+    /// The last Info of our link.
+    ours: Option<RecoveryInfo>,
+    ready: Option<u64>,
+    /// Messages for our link.
+    inbox: Inbox,
+    /// The request or connection, and the epoch that the peer requested.
+    id: Option<(Id, u64)>,
+    answered: bool,
+    /// The id is connected.
+    established: bool,
+    /// The peer is gone: no messages follow.
+    gone: bool,
+    /// Our link has closed: requests for it are refused.
+    closed: bool,
+    /// When the connection was lost, while there is none.
+    lost: Option<Instant>,
+    /// Wakes a program that sleeps until the next message.
+    waker: Option<Waker>,
+}
+
+impl Listener {
+    /// Listens on an address, or a name, for connections and for datagrams (of [`PortSpace::Udp`]), by
+    /// which connectors say that they close a link. Up to `backlog` links wait to be accepted; further
+    /// ones are rejected and try again. `retry` is how long a link waits for a peer that is gone.
+    ///
+    /// # Errors
+    /// Those of [`EventChannel::on`], [`Id::bind`] and [`Id::listen`].
+    pub fn bind(
+        device: &Device,
+        at: impl Into<Peer>,
+        backlog: u32,
+        retry: Retry,
+    ) -> Result<Self, Error> {
+        let channel = EventChannel::on(device)?;
+        let (listener, notices) = bound(&channel, &at.into())?;
+        listener.listen(backlog)?;
+        // As many as the system supports.
+        notices.listen(0)?;
+        let desk = Desk {
+            // The operating system seeds the standard library's hasher.
+            number: std::hash::RandomState::new().build_hasher().finish(),
+            sessions: HashMap::new(),
+            new: VecDeque::new(),
+            arrived: Bell::new()?,
+            watcher: None,
+            backlog: backlog.max(1) as usize,
+            closed: false,
+            retry,
+        };
+        let failed = |error: Errno| Error::io("make an epoll descriptor", error.into());
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        for fd in [channel.as_fd(), desk.arrived.as_fd()] {
+            let nothing = epoll::EventData::new_u64(0);
+            epoll::add(&all, fd, nothing, epoll::EventFlags::IN).map_err(failed)?;
+        }
+        Ok(Self {
+            channel,
+            desk: Arc::new(Mutex::new(desk)),
+            listener,
+            all,
+            _notices: notices,
+        })
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.listener.port()
+    }
+
+    /// Accepts the next link that wants to connect; `None` if there is none yet. Never blocks; the
+    /// descriptor of [`AsFd`] is readable when a call may succeed.
+    ///
+    /// # Errors
+    /// Those of [`EventChannel::try_get`].
+    pub fn accept(&mut self) -> Result<Option<Incoming>, Error> {
+        let mut desk = see_to(&self.desk, &self.channel)?;
+        let next = desk.new.pop_front();
+        if desk.new.is_empty() {
+            desk.arrived.silence();
+        }
+        Ok(next.map(|session| Incoming {
+            session,
+            channel: self.channel.clone(),
+            desk: self.desk.clone(),
+        }))
+    }
+
+    /// [Accepts](Self::accept) the next link, waiting for one if necessary; `None` if none came within
+    /// this time.
+    ///
+    /// # Errors
+    /// Those of [`accept`](Self::accept).
+    pub fn accept_within(&mut self, timeout: Duration) -> Result<Option<Incoming>, Error> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(incoming) = self.accept()? {
+                return Ok(Some(incoming));
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            let bound = left.into_iter().chain(self.channel.idle()).min();
+            wait(self.as_fd(), bound).map_err(|error| Error::io("wait for a peer", error))?;
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        lock(&self.desk).closed = true;
+    }
+}
+
+/// Readable while events may have come, also when a link took them. For poll and epoll, not to be read.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.all.as_fd()
+    }
+}
+
+/// Binds ids of both port spaces to the same port.
+fn bound(channel: &EventChannel, at: &Peer) -> Result<(Id, Id), Error> {
+    /// Free ports to try: a port that is free in one space may be in use in the other.
+    const PORTS: u32 = 16;
+    let mut tries = if at.port() == 0 { PORTS } else { 1 };
+    loop {
+        let listener = channel.id(PortSpace::Tcp)?;
+        listener.bind(at.clone())?;
+        let notices = channel.id(PortSpace::Udp)?;
+        tries -= 1;
+        match notices.bind(at.with_port(listener.port())) {
+            Ok(()) => return Ok((listener, notices)),
+            Err(error) if tries == 0 => return Err(error),
+            Err(_) => {}
+        }
+    }
+}
+
+fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+    // A panic never leaves a session half changed.
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Handles the events that have come, for all links.
+fn see_to<'a>(
+    desk: &'a Mutex<Desk>,
+    channel: &EventChannel,
+) -> Result<MutexGuard<'a, Desk>, Error> {
+    let mut desk = lock(desk);
+    while let Some(event) = channel.try_get()? {
+        desk.handle(event);
+    }
+    Ok(desk)
+}
+
+impl Desk {
+    fn handle(&mut self, event: Event) {
+        if let EventKind::LookupRequest { private_data, .. } = event.kind() {
+            // Dropping its id rejects the lookup; the sender does not wait for a response.
+            let session = Notice::from_bytes(private_data).map(|notice| notice.session);
+            if let Some(session) = session.and_then(|number| self.sessions.get_mut(&number)) {
+                session.inbox.put(Message::Closing);
+                session.gone = true;
+                session.wake();
+            }
+            return;
+        }
+        if !matches!(event.kind(), EventKind::ConnectRequest { .. }) {
+            let found = (self.sessions.values_mut())
+                .find(|session| (session.id.as_ref()).is_some_and(|(id, _)| id == event.id()));
+            if let Some(session) = found {
+                session.hear(event.ack());
+            }
+            return;
+        }
+        if let EventKind::ConnectRequest { id, conn } = event.ack() {
+            self.request(id, &conn.param.private_data);
+        }
+    }
+
+    /// Handles a connection request. Returning drops the id, which rejects the request: so for invalid
+    /// ones.
+    fn request(&mut self, id: Id, private_data: &[u8]) {
+        let Ok((lid, gid)) = id.peer_port() else {
+            return;
+        };
+        let Ok(said) = PrivateData::from_bytes(private_data, lid, gid) else {
+            return;
+        };
+        let listener = self.number;
+        let refusal = Refusal { listener }.to_bytes();
+        if !self.sessions.contains_key(&said.session) {
+            // A link that was connected once, and was dropped here, cannot start over.
+            if self.closed || said.again {
+                let _gone = id.reject(&refusal);
+                return;
+            }
+            if self.new.len() >= self.backlog {
+                return;
+            }
+            self.new.push_back(said.session);
+            self.arrived.ring();
+        }
+        let session = self.sessions.entry(said.session).or_default();
+        if session.closed {
+            let _gone = id.reject(&refusal);
+            return;
+        }
+        session.listener = listener;
+        session.inbox.put(Message::Info(said.info));
+        session.id = Some((id, said.info.epoch));
+        session.answered = false;
+        session.established = false;
+        session.gone = false;
+        session.lost = None;
+        session.answer();
+        session.wake();
+    }
+}
+
+impl Session {
+    /// Responds to the pending request, if there is something to say.
+    fn answer(&mut self) {
+        let (Some((id, asked)), Some(info), false) = (&self.id, self.ours, self.answered) else {
+            return;
+        };
+        let ready = self.ready == Some(info.epoch) && info.epoch == *asked;
+        // Without being ready: only a peer whose epoch is behind has to know at once.
+        if !ready && info.epoch <= *asked {
+            return;
+        }
+        let said = PrivateData {
+            session: self.listener,
+            info,
+            ready,
+            again: false,
+        };
+        let param = ConnParam {
+            private_data: said.to_bytes(),
+            ..ConnParam::default()
+        };
+        self.answered = true;
+        if id.accept_alone(info.conn.endpoint.qp_num, &param).is_err() {
+            self.lose();
+        }
+    }
+
+    /// Wakes a sleeping program for a message or a deadline.
+    fn wake(&self) {
+        self.waker.iter().for_each(Waker::wake_by_ref);
+    }
+
+    fn lose(&mut self) {
+        self.id = None;
+        self.answered = false;
+        self.established = false;
+        self.lost = Some(Instant::now());
+    }
+
+    fn hear(&mut self, event: EventKind) {
+        match event {
+            EventKind::Established => {
+                self.established = true;
+                if let Some((_, epoch)) = self.id {
+                    self.inbox.put(Message::Ready { epoch });
+                }
+            }
+            // A peer that wants to connect again requests that before it closes the connection.
+            EventKind::Disconnected if self.established => {
+                self.id = None;
+                self.gone = true;
+            }
+            EventKind::Disconnected
+            | EventKind::Rejected { .. }
+            | EventKind::Unreachable { .. }
+            | EventKind::ConnectError { .. }
+            | EventKind::DeviceRemoval => self.lose(),
+            _ => {}
+        }
+        self.wake();
+    }
+
+    fn say(&mut self, message: Message) {
+        match message {
+            Message::Info(info) => {
+                self.ours = Some(info);
+                self.ready = None;
+                if self.answered {
+                    // The response is out of date: the peer has to request again.
+                    self.lose();
+                }
+            }
+            Message::Ready { epoch } => self.ready = Some(epoch),
+            Message::Closing => {
+                self.closed = true;
+                if let Some((id, _)) = self.id.take()
+                    && !self.answered
+                {
+                    let listener = self.listener;
+                    let _gone = id.reject(&Refusal { listener }.to_bytes());
+                }
+                return;
+            }
+        }
+        self.answer();
+    }
+}
+
+/// The exchange of a link that accepts its connections.
+#[derive(Debug)]
+pub struct Incoming {
+    session: u64,
+    channel: EventChannel,
+    desk: Arc<Mutex<Desk>>,
+}
+
+impl Incoming {
+    /// Handles the events that have come, and then calls `act` for our session.
+    fn with<R>(
+        &mut self,
+        act: impl FnOnce(&mut Session) -> Result<R, ExchangeError>,
+    ) -> Result<R, ExchangeError> {
+        let mut desk = see_to(&self.desk, &self.channel).map_err(lost)?;
+        let patience = desk.retry.all();
+        let session = desk.sessions.get_mut(&self.session);
+        let session = session.ok_or(ExchangeError::Closed)?;
+        if session.lost.is_some_and(|since| since.elapsed() > patience) {
+            return Err(ExchangeError::Closed);
+        }
+        act(session)
+    }
+}
+
+impl Exchange for Incoming {
+    fn send(&mut self, message: &[u8]) -> Result<(), ExchangeError> {
+        let message = Message::from_bytes(message)?;
+        self.with(|session| {
+            if session.gone {
+                return Err(ExchangeError::Closed);
+            }
+            session.say(message);
+            Ok(())
+        })
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, ExchangeError> {
+        self.with(|session| match session.inbox.give(into)? {
+            None if session.gone => Err(ExchangeError::Closed),
+            message => Ok(message),
+        })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.as_fd())
+    }
+
+    fn needs_new_qp(&self) -> bool {
+        true
+    }
+
+    /// The descriptor is the listener's: a thread waits for it, for all links of the listener that sleep.
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        let mut desk = lock(&self.desk);
+        if desk.watcher.is_none() {
+            let (channel, of_all) = (self.channel.clone(), Arc::downgrade(&self.desk));
+            let source = channel.clone();
+            let watcher = Watcher::start("bellwire-links", source, move || {
+                let Some(desk) = of_all.upgrade() else {
+                    return false;
+                };
+                if see_to(&desk, &channel).is_err() {
+                    // Each link gets the error from a poll. The system may recover from it later.
+                    lock(&desk).sessions.values().for_each(Session::wake);
+                    std::thread::sleep(PAUSE);
+                }
+                true
+            });
+            let Ok(watcher) = watcher else {
+                // Without a thread the links wait for the descriptor, as many as can.
+                return false;
+            };
+            desk.watcher = Some(watcher);
+        }
+        let session = desk.sessions.get_mut(&self.session);
+        let _replaced = session.and_then(|session| session.waker.replace(waker));
+        true
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let desk = lock(&self.desk);
+        let lost = desk.sessions.get(&self.session)?.lost?;
+        lost.checked_add(desk.retry.all())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let mut desk = lock(&self.desk);
+        let ours = desk.sessions.remove(&self.session);
+        let some_sleep = (desk.sessions.values()).any(|session| session.waker.is_some());
+        let over = desk.watcher.take_if(|_| !some_sleep);
+        drop(desk);
+        // Waits until the thread has handled the current event, and no longer.
+        drop(over);
+        drop(ours);
+    }
+}

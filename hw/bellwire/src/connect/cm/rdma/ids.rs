@@ -1,0 +1,33 @@
+//! Maps librdmacm's ids to ours, and holds the lock around librdmacm's calls.
+
+use super::id::Id;
+use bellwire_sys::rdmacm::rdma_cm_id;
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Ids by their address, without those that are being destroyed.
+#[derive(Default)]
+pub(super) struct Ids(HashMap<usize, Weak<Id>>);
+
+/// Takes the lock. No [`Id`] may be dropped while it is held: dropping the last handle takes it again.
+pub(super) fn lock() -> MutexGuard<'static, Ids> {
+    static IDS: LazyLock<Mutex<Ids>> = LazyLock::new(Mutex::default);
+    // A panic never leaves the map half changed.
+    IDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ids {
+    pub fn insert(&mut self, id: &Arc<Id>) {
+        self.0.insert(id.handle().addr().get(), Arc::downgrade(id));
+    }
+
+    pub fn remove(&mut self, handle: NonNull<rdma_cm_id>) {
+        self.0.remove(&handle.addr().get());
+    }
+
+    /// The id at this address, unless its last handle has been dropped.
+    pub fn get(&self, handle: *mut rdma_cm_id) -> Option<Arc<Id>> {
+        self.0.get(&handle.addr())?.upgrade()
+    }
+}

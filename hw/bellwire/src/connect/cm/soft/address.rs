@@ -1,0 +1,180 @@
+//! Addresses of ends: which addresses belong to this host, and the sockets that stand for them. As with
+//! rdma_cm (rdma_bind_addr(3)), each address has its own ports, and the unspecified address stands for
+//! all addresses.
+
+use super::super::PortSpace;
+use crate::error::Error;
+use rustix::net::SocketAddrUnix;
+use rustix::process::getuid;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+/// Longest address in the abstract namespace, in bytes.
+const MAX_BYTES: usize = 107;
+
+/// The addresses that an end is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    One(IpAddr),
+    /// All IPv4 addresses.
+    Any4,
+    /// All IPv6 addresses.
+    Any6,
+    /// All addresses.
+    Any,
+}
+
+impl At {
+    /// `only_v6`: the unspecified IPv6 address does not include IPv4 (`RDMA_OPTION_ID_AFONLY`).
+    pub fn new(ip: IpAddr, only_v6: bool) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Self::Any4,
+            IpAddr::V6(ip) if ip.is_unspecified() && only_v6 => Self::Any6,
+            IpAddr::V6(ip) if ip.is_unspecified() => Self::Any,
+            ip => Self::One(ip),
+        }
+    }
+
+    /// The bindings whose listener accepts requests to an address: the most specific first.
+    pub fn found_at(ip: IpAddr) -> [Self; 3] {
+        let ip = ip.to_canonical();
+        let family = if ip.is_ipv4() { Self::Any4 } else { Self::Any6 };
+        [Self::One(ip), family, Self::Any]
+    }
+
+    /// The bindings that exclude this one from the same port.
+    pub fn rivals(self) -> io::Result<Vec<Self>> {
+        let of_family = |v4: bool| -> io::Result<Vec<Self>> {
+            let here = if_addrs::get_if_addrs()?.into_iter().map(|of| of.ip());
+            Ok(here
+                .filter(|ip| ip.is_ipv4() == v4)
+                .map(Self::One)
+                .collect())
+        };
+        Ok(match self {
+            Self::One(IpAddr::V4(_)) => vec![Self::Any4, Self::Any],
+            Self::One(IpAddr::V6(_)) => vec![Self::Any6, Self::Any],
+            Self::Any4 => [vec![Self::Any], of_family(true)?].concat(),
+            Self::Any6 => [vec![Self::Any], of_family(false)?].concat(),
+            Self::Any => [
+                vec![Self::Any4, Self::Any6],
+                of_family(true)?,
+                of_family(false)?,
+            ]
+            .concat(),
+        })
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::One(IpAddr::V4(ip)) => format!("{:08x}", ip.to_bits()),
+            Self::One(IpAddr::V6(ip)) => format!("{:032x}", ip.to_bits()),
+            Self::Any4 => "any4".to_owned(),
+            Self::Any6 => "any6".to_owned(),
+            Self::Any => "any".to_owned(),
+        }
+    }
+}
+
+/// The socket address of an end, within a scope of devices that can reach each other.
+///
+/// # Errors
+/// [`Error::TooLarge`]: the fabric's name is too long for it.
+pub(super) fn socket_of(
+    scope: &str,
+    space: PortSpace,
+    at: At,
+    port: u16,
+) -> Result<SocketAddrUnix, Error> {
+    let (user, space) = (getuid().as_raw(), space as u32);
+    let name = format!("bellwire/{user}/{scope}/cm/{space}/{port}/{}", at.text());
+    if name.len() > MAX_BYTES {
+        let rest = name.len() - scope.len();
+        return Err(Error::TooLarge {
+            what: "the length of the fabric's name, for a connection manager at such an address,",
+            given: scope.len() as u64,
+            max: MAX_BYTES.saturating_sub(rest) as u64,
+        });
+    }
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+        .map_err(|error| Error::io("name a socket", error.into()))
+}
+
+/// Whether an address belongs to this host, or is unspecified.
+pub(super) fn is_here(address: SocketAddr) -> io::Result<bool> {
+    let ip = address.ip().to_canonical();
+    let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    if ip.is_multicast() || broadcast {
+        return Ok(false);
+    }
+    let mut any_port = address;
+    any_port.set_port(0);
+    match UdpSocket::bind(any_port) {
+        Ok(_) => Ok(true),
+        Err(error) => match error.raw_os_error() {
+            // Also for a family that this host does not have, and for a missing interface.
+            Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT | libc::EINVAL | libc::ENODEV) => {
+                Ok(false)
+            }
+            _ => Err(error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ip: &str) -> At {
+        At::new(ip.parse().unwrap(), false)
+    }
+
+    #[test]
+    fn the_unspecified_address_is_all_of_its_family() {
+        assert_eq!(at("0.0.0.0"), At::Any4);
+        assert_eq!(at("::"), At::Any);
+        assert_eq!(At::new("::".parse().unwrap(), true), At::Any6);
+        assert_eq!(at("::ffff:10.1.2.3"), at("10.1.2.3"));
+        let found = At::found_at("10.1.2.3".parse().unwrap());
+        assert_eq!(found, [at("10.1.2.3"), At::Any4, At::Any]);
+        let found = At::found_at("::1".parse().unwrap());
+        assert_eq!(found, [at("::1"), At::Any6, At::Any]);
+    }
+
+    #[test]
+    fn who_is_found_at_one_address_has_its_port_alone() {
+        let all = ["127.0.0.1", "::1", "0.0.0.0", "::"].map(at);
+        for one in all.into_iter().chain([At::Any6]) {
+            for other in one.rivals().unwrap() {
+                assert!(other.rivals().unwrap().contains(&one), "{one:?} {other:?}");
+            }
+        }
+        assert!(!at("127.0.0.1").rivals().unwrap().contains(&at("::1")));
+    }
+
+    #[test]
+    fn names_have_room() {
+        let name = "x".repeat(40);
+        let ip = At::One("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap());
+        socket_of(&name, PortSpace::Ipoib, ip, u16::MAX).unwrap();
+        let long = socket_of(&"x".repeat(64), PortSpace::Ipoib, ip, u16::MAX);
+        assert!(matches!(long, Err(Error::TooLarge { .. })), "{long:?}");
+        socket_of(&"x".repeat(64), PortSpace::Tcp, at("10.1.2.3"), 1).unwrap();
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn addresses_of_this_host_are_here() {
+        let is_here = |ip: &str| super::is_here((ip.parse::<IpAddr>().unwrap(), 9).into()).unwrap();
+        assert!(is_here("127.0.0.1") && is_here("127.1.2.3") && is_here("0.0.0.0"));
+        for not in [
+            "8.8.8.8",
+            "224.0.0.1",
+            "255.255.255.255",
+            "ff02::1",
+            "2001:db8::1",
+        ] {
+            assert!(!is_here(not), "{not}");
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! The inside of a channel: its ids, the queued events, and one descriptor for everything that may raise
+//! an event.
+//!
+//! ```text
+//!  epoll ── wake: an event is queued
+//!        ├─ timer: a timeout of an id
+//!        ├─ sockets: listeners, and one for each connection
+//!        └─ processes of the peers
+//! ```
+//!
+//! There is no thread: a call that asks for an event checks what is ready.
+
+use super::super::EventKind;
+use super::address::{self, At};
+use super::entry::{AGAIN, Entry, NO_SERVICE, Outcome, SIDR_NO_SERVICE, Stage};
+use super::message::Message;
+use super::peers::{Peers, process_of};
+use super::socket::{self, Met, Waiting};
+use crate::device::Device;
+use crate::error::Error;
+use crate::event::{Bell, Timer};
+use bellwire_core::fault::CmEvent;
+use bellwire_soft::Listener;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Keys of the channel's own descriptors.
+const WAKE: u64 = 0;
+const TIMER: u64 = 1;
+
+/// A key for an id, unique within the process.
+pub(super) fn new_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(TIMER + 1);
+    // Relaxed: the number orders no other data.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The inside of a channel. It has no reference to a device, so that a device can deliver an event to it
+/// at any time.
+#[derive(Debug)]
+pub(super) struct Hub {
+    epoll: Arc<OwnedFd>,
+    wake: Bell,
+    timer: Timer,
+    peers: Peers,
+    /// No call blocks while this lock is held, and no other lock is taken except that of the peers.
+    state: Mutex<State>,
+}
+
+/// A queued event of an id.
+#[derive(Debug)]
+pub(super) enum What {
+    Kind(EventKind),
+    /// A request, whose id has this key.
+    Request(u64, Box<Message>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    queue: VecDeque<(u64, What)>,
+    pub ids: HashMap<u64, Entry>,
+    /// The times of the ids' next timeouts.
+    deadlines: BTreeSet<(Instant, u64)>,
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> Error {
+    move |error| Error::io(what, error.into())
+}
+
+impl Hub {
+    pub fn new() -> Result<Self, Error> {
+        const MAKE: &str = "make an event channel of the connection manager";
+        let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC).map_err(failed(MAKE))?);
+        let hub = Self {
+            peers: Peers::new(epoll.clone()),
+            epoll,
+            wake: Bell::new()?,
+            timer: Timer::new().map_err(|error| Error::io(MAKE, error))?,
+            state: Mutex::default(),
+        };
+        hub.watch(&hub.wake, WAKE)?;
+        hub.watch(&hub.timer, TIMER)?;
+        Ok(hub)
+    }
+
+    /// Readable while an event may be available.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        // A panic never leaves an id half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a socket from here on. Closing the socket ends that.
+    pub fn watch(&self, socket: &impl AsFd, key: u64) -> Result<(), Error> {
+        epoll::add(&self.epoll, socket, EventData::new_u64(key), EventFlags::IN)
+            .map_err(failed("watch a socket of the connection manager"))
+    }
+
+    /// Stops watching a socket.
+    pub fn forget(&self, socket: &OwnedFd) {
+        let _not_watched = epoll::delete(&self.epoll, socket);
+    }
+
+    /// Watches a listener's socket, unless its backlog is full.
+    fn set_listening(&self, entry: &Entry, key: u64) {
+        let flags = if entry.waiting < entry.backlog {
+            EventFlags::IN
+        } else {
+            EventFlags::empty()
+        };
+        if let Some(socket) = &entry.socket {
+            let _watched = epoll::modify(&self.epoll, socket, EventData::new_u64(key), flags);
+        }
+    }
+
+    /// Queues an event of an id.
+    pub fn push(&self, state: &mut State, key: u64, what: What) {
+        state.queue.push_back((key, what));
+        self.set_readable();
+    }
+
+    fn set_readable(&self) {
+        self.wake.ring();
+    }
+
+    /// Delivers an event to all ids that are bound to the device; the loss of a group to its members.
+    pub fn tell_all(&self, kind: &EventKind) {
+        let mut state = self.state();
+        let multicast = matches!(kind, EventKind::MulticastError { .. });
+        let keys = state.ids.iter_mut().filter_map(|(key, entry)| {
+            // An id whose request was not delivered yet gets no other event.
+            let concerned = match multicast {
+                true => !std::mem::take(&mut entry.groups).is_empty(),
+                false => entry.local.is_some() && entry.listener.is_none(),
+            };
+            concerned.then_some(*key)
+        });
+        let keys: Vec<u64> = keys.collect();
+        for key in keys {
+            self.push(&mut state, key, What::Kind(kind.clone()));
+        }
+    }
+
+    /// Changes an id, and updates the timer; `None` if there is no such id.
+    pub fn change<R>(
+        &self,
+        state: &mut State,
+        key: u64,
+        change: impl FnOnce(&mut Entry) -> R,
+    ) -> Option<R> {
+        let State { ids, deadlines, .. } = state;
+        let entry = ids.get_mut(&key)?;
+        let before = entry.deadline;
+        let answer = change(entry);
+        let after = entry.deadline;
+        if before != after {
+            let first = deadlines.first().copied();
+            before.map(|at| deadlines.remove(&(at, key)));
+            after.map(|at| deadlines.insert((at, key)));
+            if first != deadlines.first().copied() {
+                self.set_timer(deadlines);
+            }
+        }
+        Some(answer)
+    }
+
+    fn set_timer(&self, deadlines: &BTreeSet<(Instant, u64)>) {
+        self.timer.set(deadlines.first().map(|(at, _)| *at));
+    }
+
+    /// Adds an id, which may come from another channel.
+    pub fn insert(&self, state: &mut State, key: u64, entry: Entry) {
+        let deadline = entry.deadline;
+        state.ids.insert(key, entry);
+        if let Some(deadline) = deadline {
+            state.deadlines.insert((deadline, key));
+            self.set_timer(&state.deadlines);
+        }
+    }
+
+    /// Removes an id, and returns it with its queued events.
+    pub fn remove(&self, state: &mut State, key: u64) -> Option<(Entry, Vec<What>)> {
+        let entry = state.ids.remove(&key)?;
+        if let Some(deadline) = entry.deadline {
+            state.deadlines.remove(&(deadline, key));
+        }
+        let (of_it, others) = std::mem::take(&mut state.queue)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|(of, _)| *of == key);
+        state.queue = others;
+        Some((entry, of_it.into_iter().map(|(_, what)| what).collect()))
+    }
+
+    /// Takes the oldest queued event.
+    pub fn pop(&self, state: &mut State) -> Option<(u64, What)> {
+        let next = state.queue.pop_front();
+        if state.queue.is_empty() {
+            self.wake.silence();
+        }
+        next
+    }
+
+    /// A listener's request was taken, or is gone.
+    pub fn request_is_off(&self, state: &mut State, listener: u64) {
+        if let Some(entry) = state.ids.get_mut(&listener) {
+            entry.waiting = entry.waiting.saturating_sub(1);
+            if entry.waiting + 1 == entry.backlog {
+                self.set_listening(entry, listener);
+            }
+        }
+    }
+
+    /// Watches a listener again after it was moved from another channel.
+    pub fn listen_again(&self, state: &mut State, key: u64) {
+        if let Some(entry) = state.ids.get(&key)
+            && entry.stage == Stage::Listening
+        {
+            self.set_listening(entry, key);
+        }
+    }
+
+    /// Handles everything that is ready. Returns `false` if nothing was.
+    pub fn attend(&self, state: &mut State, device: &Device, scope: &str) -> Result<bool, Error> {
+        const AT_A_TIME: usize = 32;
+        let mut ready = Vec::with_capacity(AT_A_TIME);
+        let at_once = Timespec::default();
+        match epoll::wait(&self.epoll, spare_capacity(&mut ready), Some(&at_once)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(failed("look at an event channel")(error)),
+        }
+        // Requests come before other messages: they were sent earlier.
+        let listens = |event: &epoll::Event| {
+            (state.ids.get(&event.data.u64())).is_some_and(|entry| entry.stage == Stage::Listening)
+        };
+        ready.sort_by_key(|event| !listens(event));
+        for event in &ready {
+            match event.data.u64() {
+                WAKE => {
+                    if state.queue.is_empty() {
+                        self.wake.silence();
+                    }
+                }
+                TIMER => {
+                    self.timer.silence();
+                    self.expire(state, scope);
+                }
+                key => match process_of(key) {
+                    Some(pid) => self.ended(state, pid, device, scope),
+                    None => self.look_at(state, key, device, scope),
+                },
+            }
+        }
+        Ok(!ready.is_empty())
+    }
+
+    fn look_at(&self, state: &mut State, key: u64, device: &Device, scope: &str) {
+        let listens = (state.ids.get(&key)).is_some_and(|entry| entry.stage == Stage::Listening);
+        if listens {
+            if let Some(new) = self.receive(state, key) {
+                // Usually its request has arrived already.
+                self.look_at(state, new, device, scope);
+            }
+            return;
+        }
+        loop {
+            let outcome = self.change(state, key, |entry| match &entry.socket {
+                Some(socket) => {
+                    let heard = socket::hear(socket);
+                    entry.heard(heard, device, scope)
+                }
+                None => Outcome::Nothing,
+            });
+            // The peer may have gone since: the request must not be delivered then.
+            let again = matches!(outcome, Some(Outcome::Request(_)));
+            self.follow(state, key, outcome);
+            if !again {
+                return;
+            }
+        }
+    }
+
+    /// Handles the end of the process of this number, and of its connections.
+    fn ended(&self, state: &mut State, pid: i32, device: &Device, scope: &str) {
+        let with_it = |entry: &Entry| {
+            let process = entry.process.as_ref();
+            process.is_some_and(|process| process.has_ended(pid))
+        };
+        let ids = state.ids.iter().filter(|(_, entry)| with_it(entry));
+        let keys: Vec<u64> = ids.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.with_peer_gone(state, key, device, scope);
+        }
+    }
+
+    fn with_peer_gone(&self, state: &mut State, key: u64, device: &Device, scope: &str) {
+        let outcome = self.change(state, key, |entry| entry.peer_ended(device, scope));
+        self.follow(state, key, outcome);
+    }
+
+    /// Watches the peer of an id that was moved from another channel.
+    pub fn watch_peer(&self, state: &mut State, key: u64, device: &Device, scope: &str) {
+        let gone = self.change(state, key, |entry| {
+            let Some(socket) = entry.socket.as_ref().filter(|_| entry.process.is_some()) else {
+                return false;
+            };
+            // A peer that cannot be watched counts as gone, too.
+            let process = self.peers.behind(socket);
+            let gone = process.is_err();
+            entry.process = process.ok().flatten();
+            gone
+        });
+        if gone == Some(true) {
+            self.with_peer_gone(state, key, device, scope);
+        }
+    }
+
+    /// Accepts a peer that has connected to a listener, and returns the new key.
+    fn receive(&self, state: &mut State, listener: u64) -> Option<u64> {
+        let entry = state.ids.get_mut(&listener)?;
+        let waiting = (entry.socket.as_ref()).map_or(Waiting::Nobody, socket::take_next);
+        let socket = match waiting {
+            Waiting::Somebody(socket) => socket,
+            Waiting::Nobody => return None,
+            // A peer that cannot be accepted stays in the socket's queue. The socket is not watched
+            // meanwhile: otherwise it would be reported as ready again and again.
+            Waiting::NoRoom => {
+                if let Some(socket) = &entry.socket {
+                    let key = EventData::new_u64(listener);
+                    let _watched = epoll::modify(&self.epoll, socket, key, EventFlags::empty());
+                }
+                self.change(state, listener, Entry::pause);
+                return None;
+            }
+        };
+        // On an error (the peer is another user's, or gone already, or cannot be watched) the socket is
+        // closed, which the peer notices.
+        let key = new_key();
+        let process = self.peers.behind(&socket).ok()?;
+        self.watch(&socket, key).ok()?;
+        entry.waiting += 1;
+        if entry.waiting == entry.backlog {
+            self.set_listening(entry, listener);
+        }
+        let greeting = entry.greeting(listener, socket, process);
+        self.insert(state, key, greeting);
+        Some(key)
+    }
+
+    /// Carries out the result of a change of an id.
+    pub fn follow(&self, state: &mut State, key: u64, outcome: Option<Outcome>) {
+        let listener = state.ids.get(&key).and_then(|entry| entry.listener);
+        match (outcome, listener) {
+            (None | Some(Outcome::Nothing), _) => {}
+            (Some(Outcome::Event(kind)), None) => self.push(state, key, What::Kind(kind)),
+            (Some(Outcome::Request(message)), Some(listener)) => {
+                self.push(state, listener, What::Request(key, message));
+            }
+            // The request was not delivered, and never will be.
+            (Some(_), Some(listener)) => {
+                self.remove(state, key);
+                (state.queue)
+                    .retain(|(_, what)| !matches!(what, What::Request(of, _) if *of == key));
+                self.request_is_off(state, listener);
+            }
+            (Some(Outcome::Request(_) | Outcome::Forget), None) => {
+                self.remove(state, key);
+            }
+        }
+    }
+
+    /// Handles the timeouts that are due.
+    fn expire(&self, state: &mut State, scope: &str) {
+        let now = Instant::now();
+        while let Some(&(at, key)) = state.deadlines.first() {
+            if at > now {
+                break;
+            }
+            let outcome = self.change(state, key, |entry| match entry.stage {
+                Stage::Knocking(until) if now < until => self.knock(entry, key, scope),
+                // The pause of a listener is over.
+                Stage::Listening => {
+                    entry.deadline = None;
+                    self.set_listening(entry, key);
+                    Outcome::Nothing
+                }
+                _ => entry.expired(),
+            });
+            self.follow(state, key, outcome);
+        }
+        self.set_timer(&state.deadlines);
+    }
+
+    /// Tries to connect to the peer of an id that has a request to send.
+    pub fn knock(&self, entry: &mut Entry, key: u64, scope: &str) -> Outcome {
+        entry.deadline = Some(Instant::now() + AGAIN);
+        let (Some(socket), Some(peer)) = (&entry.socket, entry.peer) else {
+            return Outcome::Nothing;
+        };
+        let mut met = Ok(Met::Nobody);
+        for at in At::found_at(peer.ip()) {
+            if matches!(met, Ok(Met::Nobody)) {
+                met = address::socket_of(scope, entry.space, at, peer.port())
+                    .and_then(|address| socket::meet(socket, &address));
+            }
+        }
+        let met = match met {
+            Ok(Met::There) => match self.peers.behind(socket) {
+                Ok(process) => {
+                    entry.process = process;
+                    Ok(Met::There)
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(Met::Foreign),
+                // The listener's process has ended, though its socket still exists.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(Met::Nobody),
+                Err(_) => Ok(Met::NoRoom),
+            },
+            met => met,
+        };
+        match met {
+            Ok(Met::There) => {
+                let Some(request) = entry.request.take() else {
+                    return Outcome::Nothing;
+                };
+                if self.watch(socket, key).is_err() {
+                    let status = -libc::ENOMEM;
+                    return entry.end(EventKind::ConnectError { status });
+                }
+                entry.say(&request);
+                entry.await_answer(Stage::Asked);
+                Outcome::Nothing
+            }
+            Ok(Met::Crowded) => Outcome::Nothing,
+            Ok(Met::Nobody) if entry.space.is_datagram() => {
+                entry.refused(SIDR_NO_SERVICE, Vec::new())
+            }
+            Ok(Met::Nobody) => entry.refused(NO_SERVICE, Vec::new()),
+            Ok(Met::NoRoom) => {
+                let status = -libc::ENOMEM;
+                entry.end(EventKind::ConnectError { status })
+            }
+            Ok(Met::Foreign) => {
+                let status = -libc::EACCES;
+                entry.end(EventKind::ConnectError { status })
+            }
+            Err(_) => {
+                let status = -libc::ECONNABORTED;
+                entry.end(EventKind::ConnectError { status })
+            }
+        }
+    }
+}
+
+impl Listener for Hub {
+    fn befallen(&self, event: CmEvent) {
+        let kind = match event {
+            CmEvent::AddrChange => EventKind::AddrChange,
+            CmEvent::DeviceRemoval => EventKind::DeviceRemoval,
+            _ => EventKind::MulticastError {
+                status: -libc::ENETRESET,
+            },
+        };
+        self.tell_all(&kind);
+    }
+}

@@ -1,0 +1,42 @@
+//! Queue pairs of peers that have a connection with this process. As in Linux
+//! (drivers/infiniband/core/cm.c) such a queue pair cannot have another connection until the program has
+//! ended the first: packets of the first could be taken for those of the second.
+
+use crate::qp::Endpoint;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The scope, the port's LID and GID, and the queue pair number.
+type Key = (String, u16, [u8; 16], u32);
+
+/// The queue pair of a peer, reserved for as long as no other connection may be made with it.
+#[derive(Debug)]
+pub(super) struct RemoteQp(Key);
+
+/// Taken after the channels' locks; no other lock is taken while it is held.
+fn connected() -> MutexGuard<'static, BTreeSet<Key>> {
+    // Uses no memory while it is empty.
+    static CONNECTED: Mutex<BTreeSet<Key>> = Mutex::new(BTreeSet::new());
+    // A panic never leaves the set half changed.
+    CONNECTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RemoteQp {
+    /// `None` if it has a connection.
+    pub fn new(scope: &str, endpoint: &Endpoint) -> Option<Self> {
+        let key = (
+            scope.to_owned(),
+            endpoint.lid,
+            endpoint.gid,
+            endpoint.qp_num,
+        );
+        let free = connected().insert(key.clone());
+        free.then(|| Self(key))
+    }
+}
+
+impl Drop for RemoteQp {
+    fn drop(&mut self) {
+        connected().remove(&self.0);
+    }
+}

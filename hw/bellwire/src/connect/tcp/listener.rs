@@ -1,0 +1,96 @@
+//! Accepting connections of peers.
+
+use super::Connection;
+use super::deadline::Deadline;
+use super::error::{TcpError, Waited};
+use super::resolve::resolve;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+/// A port on which peers are accepted. Any thread may use it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    port: u16,
+}
+
+/// Time limit for resolving the name of the address, which belongs to this host.
+const RESOLVE: Duration = Duration::from_secs(10);
+
+impl Listener {
+    /// Listens on a port of the host's address, or of all addresses of this host when it is `None`. Port
+    /// 0 selects a free port.
+    ///
+    /// # Errors
+    /// [`TcpError::Listen`] when the port is in use, or not permitted; [`TcpError::UnknownHost`].
+    pub fn bind(host: Option<&str>, port: u16) -> Result<Self, TcpError> {
+        let addresses = match host {
+            Some(host) => resolve(host, port, &Deadline::new(RESOLVE))?,
+            None => any(port),
+        };
+        let failed = |error| {
+            let all = "all addresses".to_owned();
+            let host = host.map_or(all, |host| format!("{host:?}"));
+            TcpError::Listen {
+                address: format!("port {port} of {host}"),
+                error,
+            }
+        };
+        let socket = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
+        // Accept must not block if the peer has left after the poll.
+        socket.set_nonblocking(true).map_err(failed)?;
+        let port = socket.local_addr().map_err(failed)?.port();
+        Ok(Self { socket, port })
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Accepts the next peer that connects.
+    ///
+    /// # Errors
+    /// [`TcpError::TimedOut`]; [`TcpError::Io`] when the system has no descriptor left.
+    pub fn accept(&self, within: Duration) -> Result<Connection, TcpError> {
+        let deadline = Deadline::new(within);
+        let failed = |error| TcpError::Io {
+            what: "wait for a peer",
+            error,
+        };
+        loop {
+            let left = deadline.left(|| Waited::Accept { port: self.port })?;
+            // A time longer than the system supports means no limit.
+            let left = Timespec::try_from(left).ok();
+            match poll(
+                &mut [PollFd::new(&self.socket, PollFlags::IN)],
+                left.as_ref(),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+            match self.socket.accept() {
+                Ok((stream, _)) => return Connection::new(stream),
+                // No peer yet, or one that has left again.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock
+                            | io::ErrorKind::Interrupted
+                            | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+}
+
+/// The IPv6 address covers both families; the IPv4 address is for hosts without IPv6.
+fn any(port: u16) -> Vec<SocketAddr> {
+    vec![
+        (Ipv6Addr::UNSPECIFIED, port).into(),
+        (Ipv4Addr::UNSPECIFIED, port).into(),
+    ]
+}

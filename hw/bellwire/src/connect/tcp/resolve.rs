@@ -1,0 +1,61 @@
+//! Addresses of hosts, in bounded time.
+
+use super::deadline::Deadline;
+use super::error::{TcpError, Waited};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
+/// A host's first address.
+pub(in crate::connect) fn first_address(
+    host: &str,
+    port: u16,
+    within: std::time::Duration,
+) -> Result<SocketAddr, TcpError> {
+    Ok(resolve(host, port, &Deadline::new(within))?[0])
+}
+
+/// The addresses of a host, at least one.
+///
+/// getaddrinfo(3) has no time limit, so it runs in a thread. A thread that is given up ends when the
+/// resolver returns.
+pub(super) fn resolve(
+    host: &str,
+    port: u16,
+    deadline: &Deadline,
+) -> Result<Vec<SocketAddr>, TcpError> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let waited = || Waited::Resolve {
+        host: host.to_owned(),
+    };
+    let unknown = |error| TcpError::UnknownHost {
+        host: host.to_owned(),
+        error,
+    };
+    let (sender, answer) = sync_channel(1);
+    let query = (host.to_owned(), port);
+    std::thread::Builder::new()
+        .name("resolver".to_owned())
+        .spawn(move || {
+            let found = query.to_socket_addrs().map(Vec::from_iter);
+            // If the receiver is gone, it has given up.
+            let _ = sender.send(found);
+        })
+        .map_err(|error| TcpError::Io {
+            what: "start a thread",
+            error,
+        })?;
+    let found = match answer.recv_timeout(deadline.left(waited)?) {
+        Ok(found) => found.map_err(unknown)?,
+        Err(RecvTimeoutError::Timeout) => return Err(deadline.passed(waited())),
+        Err(RecvTimeoutError::Disconnected) => {
+            return Err(unknown(io::Error::other("the resolver has panicked")));
+        }
+    };
+    if found.is_empty() {
+        return Err(unknown(io::ErrorKind::NotFound.into()));
+    }
+    Ok(found)
+}

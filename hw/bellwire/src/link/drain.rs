@@ -1,0 +1,206 @@
+//! Requests that complete while a link recovers, and requests that do not.
+
+use super::active_queues::done;
+use super::repost;
+use super::state::RecoveryState;
+use super::steps::when;
+use crate::qp::Untold;
+use bellwire_core::fault::outcome::Outcome;
+use bellwire_core::fault::plan::StepResult;
+use bellwire_core::fault::{Fault, WorkQueue};
+use bellwire_core::queue::{Completion, Failure, PostError};
+use bellwire_core::wqe::RdmaWrite;
+use bellwire_core::wr::{QpType, Remote, SendFlags, WcStatus};
+
+/// Whether a status says only that the queue pair stopped.
+const fn is_flush(status: WcStatus) -> bool {
+    matches!(status, WcStatus::WrFlushErr | WcStatus::FatalErr)
+}
+
+impl RecoveryState {
+    /// Polls all completions. A failure that this end did not cause itself is a fault.
+    pub fn collect(&mut self) -> Option<Fault> {
+        let mut fault = None;
+        while let Some(completion) = self
+            .queues
+            .as_mut()
+            .and_then(|queues| queues.cq.as_mut())
+            .and_then(|cq| cq.poll_one())
+        {
+            let found = self.take(completion);
+            fault = fault.or(found);
+        }
+        fault
+    }
+
+    /// Takes in one completion.
+    pub fn take(&mut self, completion: Completion<'static>) -> Option<Fault> {
+        match completion.result {
+            Ok(success) if success.opcode.is_recv() => {
+                self.consumed += 1;
+                self.report(done(completion, success));
+                None
+            }
+            Ok(success) => {
+                if self.own_completed() {
+                    self.carried += completion.retired - 1;
+                } else {
+                    self.report(done(completion, success));
+                }
+                None
+            }
+            Err(failure) => self.take_failure(completion, failure),
+        }
+    }
+
+    fn own_completed(&mut self) -> bool {
+        self.queues
+            .as_mut()
+            .is_some_and(|queues| queues.own_completed())
+    }
+
+    fn take_failure(&mut self, completion: Completion<'static>, failure: Failure) -> Option<Fault> {
+        let Completion {
+            wr_id,
+            block,
+            retired,
+            ..
+        } = completion;
+        let Failure {
+            status, counter, ..
+        } = failure;
+        self.carried += retired - 1;
+        let queues = self.queues.as_mut()?;
+        let ordered = queues.in_error;
+        let queue = if failure.is_recv {
+            let receive = repost::receive(queues, counter, wr_id, block, true);
+            if is_flush(status) {
+                self.receives.push_back(receive);
+            } else {
+                self.report_outcome(receive.completion(Outcome::Failed(status)));
+            }
+            WorkQueue::Recv
+        } else if queues.is_own(counter) {
+            WorkQueue::Send(None)
+        } else {
+            let pending = repost::pending(queues, counter, wr_id, block, Some(status));
+            let operation = pending.operation;
+            self.in_flight.requests.push_back(pending);
+            WorkQueue::Send(Some(operation))
+        };
+        (!ordered).then_some(Fault::Status {
+            status,
+            transport: QpType::Rc,
+            queue,
+            vendor: None,
+        })
+    }
+
+    /// Whether completions may have been lost.
+    fn cq_failed(&self) -> bool {
+        let cq = self.queues.as_ref().and_then(|queues| queues.cq.as_ref());
+        self.cq_failed || cq.is_some_and(|cq| cq.overrun())
+    }
+
+    /// Flushes everything that was posted. A send of the recovery's own, posted last, retires executed
+    /// requests that have no completion of their own.
+    pub fn drain(&mut self) -> StepResult {
+        self.collect();
+        if self.cq_failed() {
+            // No more completions will come.
+            return StepResult::Done;
+        }
+        if self
+            .queues
+            .as_ref()
+            .is_some_and(|queues| !queues.beacon && queues.in_error)
+        {
+            match self.post_own() {
+                Ok(()) => {}
+                Err(PostError::QueueFull) => return StepResult::Pending,
+                Err(_) => return StepResult::Done,
+            }
+            if let Some(queues) = &mut self.queues {
+                queues.beacon = true;
+            }
+            self.collect();
+        }
+        let empty = self.queues.as_mut().is_none_or(|queues| queues.is_empty());
+        when(empty)
+    }
+
+    /// Posts a send of the recovery's own behind all others: an empty WRITE, which needs no rkey and has
+    /// no effect at the peer if it is executed.
+    fn post_own(&mut self) -> Result<(), PostError> {
+        let Some(queues) = &mut self.queues else {
+            return Ok(());
+        };
+        queues.posts_own();
+        let Some(qp) = &mut queues.qp else {
+            return Ok(());
+        };
+        let remote = Remote::default();
+        let write = RdmaWrite { remote };
+        qp.sq().post_empty(0, (), write, SendFlags::SIGNALED)?;
+        qp.sq().ring();
+        if !queues.in_error {
+            queues.rung = qp.sq().rung();
+        }
+        Ok(())
+    }
+
+    /// Posts a send of the recovery's own, and checks whether it was acknowledged.
+    pub fn probe(&mut self) -> StepResult {
+        if let Some(fault) = self.collect() {
+            self.broke(fault, self.now);
+            return StepResult::Failed(fault);
+        }
+        if self.queues.as_ref().is_some_and(|queues| !queues.probe) {
+            match self.post_own() {
+                Ok(()) => {}
+                Err(PostError::QueueFull) => return StepResult::Pending,
+                Err(_) => return StepResult::Failed(Fault::Errno(libc::EINVAL)),
+            }
+            if let Some(queues) = &mut self.queues {
+                queues.probe = true;
+            }
+        }
+        if let Some(fault) = self.collect() {
+            self.broke(fault, self.now);
+            return StepResult::Failed(fault);
+        }
+        let answered = self.own_completed();
+        if answered && let Some(queues) = &mut self.queues {
+            queues.forget_own();
+        }
+        when(answered)
+    }
+
+    /// Takes in the requests without a completion, when the queue pair is reset or destroyed.
+    pub fn account(&mut self, untold: Vec<Untold>) {
+        let Some(queues) = &mut self.queues else {
+            return;
+        };
+        for request in untold {
+            match request {
+                Untold::Send(send) if queues.is_own(send.counter) => {}
+                Untold::Send(send) => {
+                    let pending =
+                        repost::pending(queues, send.counter, send.wr_id, send.block, None);
+                    self.in_flight.entries_lost |= pending.rung;
+                    self.in_flight.requests.push_back(pending);
+                }
+                Untold::Recv(lost) => {
+                    // It may have been consumed.
+                    self.exact = false;
+                    let receive =
+                        repost::receive(queues, lost.counter, lost.wr_id, lost.block, false);
+                    self.receives.push_back(receive);
+                }
+                // A link has no shared receive queue.
+                Untold::Shared(..) => {}
+            }
+        }
+        queues.renew();
+    }
+}

@@ -1,0 +1,213 @@
+//! A callback of the program that receives each event once, and in order.
+
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::PoisonError;
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
+
+type Hook<E> = Box<dyn FnMut(E) + Send>;
+
+/// Events that wait to be delivered, and the hook that receives them.
+///
+/// The hook is called without holding the lock: it may call back into this type, set another hook, or
+/// panic. It is taken out while it is called. A thread that finds it taken out leaves its events to the
+/// thread that took it, which looks again after putting it back.
+pub(super) struct EventHook<E>(Mutex<State<E>>);
+
+struct State<E> {
+    /// Oldest first.
+    events: VecDeque<E>,
+    hook: Option<Hook<E>>,
+}
+
+impl<E> Default for EventHook<E> {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            events: VecDeque::new(),
+            hook: None,
+        }))
+    }
+}
+
+impl<E> fmt::Debug for EventHook<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.state().events.len();
+        f.debug_struct("EventHook")
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E> EventHook<E> {
+    fn state(&self) -> MutexGuard<'_, State<E>> {
+        // A panic never leaves the state half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the hook; the new one receives the events not yet delivered.
+    pub fn set(&self, hook: impl FnMut(E) + Send + 'static) {
+        // The replaced hook is the program's, and is dropped after the lock is released.
+        let _replaced = self.state().hook.replace(Box::new(hook));
+    }
+
+    /// Adds an event, to be delivered by the next [`deliver`](Self::deliver).
+    pub fn push(&self, event: E) {
+        self.state().events.push_back(event);
+    }
+
+    /// Delivers the waiting events, if there is a hook and no other thread is delivering.
+    pub fn deliver(&self) {
+        while let Some((hook, event)) = self.next() {
+            let mut call = Call {
+                of: self,
+                hook: Some(hook),
+            };
+            if let Some(hook) = &mut call.hook {
+                hook(event);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(Hook<E>, E)> {
+        let mut state = self.state();
+        let State { events, hook } = &mut *state;
+        let hook = hook.take_if(|_| !events.is_empty())?;
+        Some((hook, events.pop_front()?))
+    }
+}
+
+/// A call of the hook. Dropping it puts the hook back, also after a panic.
+struct Call<'a, E> {
+    of: &'a EventHook<E>,
+    hook: Option<Hook<E>>,
+}
+
+impl<E> Drop for Call<'_, E> {
+    fn drop(&mut self) {
+        let mut state = self.of.state();
+        // If another hook was set meanwhile it stays, and ours is dropped after the lock is released.
+        if state.hook.is_none() {
+            state.hook = self.hook.take();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
+    #[test]
+    fn what_came_before_the_hook_is_told() {
+        let hook = EventHook::default();
+        hook.push(1);
+        hook.deliver();
+        let (send, delivered) = mpsc::channel();
+        hook.set(move |event| send.send(event).unwrap());
+        hook.push(2);
+        hook.deliver();
+        hook.deliver();
+        assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    /// Another thread finds the hook busy; the thread that calls the hook delivers its event.
+    #[test]
+    fn what_comes_while_the_hook_is_called_is_told() {
+        let hook = Arc::new(EventHook::default());
+        let ((entered, is_in), (leave, may_leave)) = (mpsc::channel(), mpsc::channel());
+        let (send, delivered) = mpsc::channel();
+        hook.set(move |event| {
+            entered.send(()).unwrap();
+            may_leave.recv().unwrap();
+            send.send(event).unwrap();
+        });
+        hook.push(1);
+        let at_it = thread::spawn({
+            let hook = hook.clone();
+            move || hook.deliver()
+        });
+        is_in.recv().unwrap();
+        hook.push(2);
+        hook.deliver();
+        assert!(delivered.try_recv().is_err(), "both are still to be told");
+        leave.send(()).unwrap();
+        leave.send(()).unwrap();
+        at_it.join().unwrap();
+        assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_hook_may_come_back_and_set_another() {
+        let hook = Arc::new(EventHook::default());
+        let (send, delivered) = mpsc::channel();
+        let (again, other) = (Arc::downgrade(&hook), send.clone());
+        hook.set(move |event| {
+            let here = again.upgrade().unwrap();
+            send.send(event).unwrap();
+            if event == 1 {
+                here.push(2);
+                here.deliver();
+                assert_eq!(here.state().events.len(), 1, "not within this call");
+            } else {
+                let other = other.clone();
+                here.set(move |event| other.send(10 * event).unwrap());
+                here.push(3);
+                here.deliver();
+            }
+        });
+        hook.push(1);
+        hook.deliver();
+        assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1, 2, 30]);
+    }
+
+    #[test]
+    fn a_hook_that_panics_loses_nothing_else() {
+        let hook = EventHook::default();
+        let (send, delivered) = mpsc::channel();
+        hook.set(move |event| {
+            send.send(event).unwrap();
+            assert_ne!(event, 1);
+        });
+        (1..=3).for_each(|event| hook.push(event));
+        catch_unwind(AssertUnwindSafe(|| hook.deliver())).unwrap_err();
+        hook.deliver();
+        assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    use loom::thread;
+
+    #[test]
+    fn loom_each_event_is_told_once_by_whoever_is_there() {
+        loom::model(|| {
+            let hook = Arc::new(EventHook::default());
+            let delivered = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            hook.set({
+                let delivered = delivered.clone();
+                move |event: usize| _ = delivered[event].fetch_add(1, Ordering::Relaxed)
+            });
+            let other = thread::spawn({
+                let hook = hook.clone();
+                move || {
+                    hook.push(1);
+                    hook.deliver();
+                }
+            });
+            hook.push(0);
+            hook.deliver();
+            other.join().unwrap();
+            let delivered = [0, 1].map(|event: usize| delivered[event].load(Ordering::Relaxed));
+            assert_eq!(delivered, [1, 1]);
+        });
+    }
+}

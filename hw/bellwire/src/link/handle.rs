@@ -1,0 +1,467 @@
+//! The connection as programs hold it.
+
+use super::active_queues::{ActiveQueues, done};
+use super::completion::{LinkCompletion, LinkEnd};
+use super::exchange::{Exchange, ExchangeError};
+use super::init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
+use super::state::RecoveryState;
+use super::wake::Sleep;
+use super::worker::{Command, Worker};
+use crate::error::Error;
+use crate::pd::Pd;
+use bellwire_core::fault::Fault;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// State of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// It connects, for the first time or again, or has ended with outcomes still to be reported. Posts
+    /// are refused, except receives during the first connection. Poll it.
+    Recovering,
+    /// It is connected.
+    Ready,
+    /// It has been given up or closed, and everything has been reported.
+    Ended(LinkEnd),
+}
+
+/// A reliable connection that recovers from faults under the running program. See the [module](super).
+/// One owner at a time: `Send`, not `Sync`.
+///
+/// Dropping it sends the peer a closing message. Outcomes not yet reported are lost; blocks go back to
+/// their slabs.
+#[derive(Debug)]
+pub struct Link {
+    pub(super) active: Option<ActiveQueues>,
+    /// Empty polls since the exchange and the events were last checked.
+    misses: u32,
+    check_every: u32,
+    sleep: Option<Sleep>,
+    pub(super) recovery: StateOwner,
+}
+
+#[derive(Debug)]
+pub(super) enum StateOwner {
+    Here(Box<RecoveryState>),
+    /// A recovery thread has it.
+    Thread(Worker),
+    /// Only while it is moved between the two.
+    Moving,
+}
+
+impl Link {
+    /// Makes a link that connects, as it is polled, with the link at the other end of `exchange`.
+    /// Receives may be posted at any time until it is connected, and should be posted at once.
+    ///
+    /// # Errors
+    /// Those of [`Device::create_cq`](crate::Device::create_cq) and [`Pd::create_qp`].
+    pub fn new(
+        pd: &Pd,
+        init: LinkInit,
+        mut exchange: impl Exchange + 'static,
+    ) -> Result<Self, Error> {
+        let check_every = init.check_every.max(1);
+        let sleep = match init.waitable {
+            true => Some(Sleep::new(pd.device(), &mut exchange)?),
+            false => None,
+        };
+        let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
+        let active = ActiveQueues::new(pd, &init, wake.as_ref())?;
+        let mut state = Box::new(RecoveryState::new(pd, init, Box::new(exchange), wake)?);
+        state.watch(active.qp.qp_num(), active.cq.cqn());
+        // The first connection is made like every other.
+        state.connect_first(pd.device().now());
+        Ok(Self {
+            active: Some(active),
+            misses: check_every,
+            check_every,
+            sleep,
+            recovery: StateOwner::Here(state),
+        })
+    }
+
+    /// The link's state. It changes only in polls.
+    pub fn state(&self) -> LinkState {
+        match &self.recovery {
+            StateOwner::Here(state) => match state.protocol.ended() {
+                Some(end) if state.outbox.is_empty() => LinkState::Ended(end),
+                None if self.active.is_some() && state.protocol.connected() => LinkState::Ready,
+                _ => LinkState::Recovering,
+            },
+            _ => LinkState::Recovering,
+        }
+    }
+
+    /// Passes up to `limit` outcomes to `each`, and returns their number. Advances a recovery that is
+    /// under way, and never blocks; while the link recovers it has to be called from time to time.
+    ///
+    /// # Panics
+    /// When `each` panics: the outcomes that it was not given are reported by the next poll. When a hook
+    /// or the exchange panicked, in this poll or in the recovery's thread. The link goes on in either
+    /// case; an exchange that panicked is not called again, and its peer is lost.
+    #[inline(always)]
+    pub fn poll(&mut self, limit: usize, mut each: impl FnMut(LinkCompletion)) -> usize {
+        if let Some(active) = &mut self.active {
+            let ActiveQueues {
+                cq,
+                received,
+                failed,
+                ..
+            } = active;
+            // If `each` panicked in an earlier poll, some are left.
+            let before = failed.len();
+            let count = cq.poll(limit, |completion| match completion.result {
+                Ok(success) => {
+                    *received += u64::from(success.opcode.is_recv());
+                    each(done(completion, success));
+                }
+                Err(_) => failed.push(completion),
+            });
+            if !failed.is_empty() {
+                let reported = count - (failed.len() - before);
+                self.fails();
+                return reported + self.poll_slow(limit - reported, &mut each);
+            }
+            if count != 0 || limit == 0 {
+                return count;
+            }
+            self.misses += 1;
+            if self.misses < self.check_every {
+                return 0;
+            }
+        }
+        self.poll_slow(limit, &mut each)
+    }
+
+    /// Starts a recovery after requests failed.
+    #[cold]
+    #[inline(never)]
+    fn fails(&mut self) {
+        if let (StateOwner::Here(state), Some(active)) = (&mut self.recovery, self.active.take()) {
+            state.begin(active);
+        }
+    }
+
+    /// The slow path of a poll.
+    #[cold]
+    #[inline(never)]
+    fn poll_slow(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
+        let before = self.state();
+        let count = self.advance(limit, each);
+        self.update_sleep(before);
+        self.resume_panics();
+        count
+    }
+
+    /// Resumes a panic of a hook or of the exchange, now that the link is consistent.
+    fn resume_panics(&mut self) {
+        if let StateOwner::Here(state) = &mut self.recovery {
+            state.resume_panics();
+        }
+    }
+
+    /// After a poll: if the program armed the link, makes sure that it wakes for what this poll leaves to
+    /// do. The completion queue that it armed may have been replaced, and the state may have changed.
+    fn update_sleep(&mut self, before: LinkState) {
+        let changed = self.state() != before;
+        let (Some(sleep), StateOwner::Here(state)) = (&mut self.sleep, &mut self.recovery) else {
+            // The recovery thread rings the bell when it is done.
+            return;
+        };
+        if !sleep.is_armed() {
+            return;
+        }
+        if state.wants_poll() || changed {
+            sleep.poll_again();
+        }
+        let time_left = match state.pd.device().has_virtual_time() {
+            // A real timer cannot follow a virtual clock.
+            true => None,
+            false => state.time_left(),
+        };
+        sleep.wake_at(time_left.and_then(|left| Instant::now().checked_add(left)));
+    }
+
+    fn advance(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
+        self.misses = 0;
+        self.fetch_state();
+        let StateOwner::Here(state) = &mut self.recovery else {
+            return 0;
+        };
+        let now = state.pd.device().now();
+        if self.active.is_some() {
+            if !state.look(now) {
+                return 0;
+            }
+            if let Some(active) = self.active.take() {
+                state.begin(active);
+            }
+        }
+        if state.protocol.busy() && state.init.recover_in == RecoverIn::Thread {
+            self.start_thread();
+            return 0;
+        }
+        state.drive(now);
+        let count = state.deliver(limit, each);
+        self.active = state.resume();
+        count
+    }
+
+    /// Takes the state back from a thread that is done.
+    fn fetch_state(&mut self) {
+        self.recovery = match std::mem::replace(&mut self.recovery, StateOwner::Moving) {
+            StateOwner::Thread(worker) => match worker.fetch() {
+                Ok(state) => StateOwner::Here(state),
+                Err(worker) => StateOwner::Thread(worker),
+            },
+            other => other,
+        };
+    }
+
+    fn start_thread(&mut self) {
+        self.recovery = match std::mem::replace(&mut self.recovery, StateOwner::Moving) {
+            StateOwner::Here(state) => match Worker::start(state) {
+                Ok(worker) => StateOwner::Thread(worker),
+                Err(mut state) => {
+                    // The system has no thread: polls carry out the recovery.
+                    state.init.recover_in = RecoverIn::Poll;
+                    StateOwner::Here(state)
+                }
+            },
+            other => other,
+        };
+    }
+
+    /// Stops the recovery's thread, if there is one, and waits for it.
+    fn stop_thread(&mut self) {
+        self.recovery = match std::mem::replace(&mut self.recovery, StateOwner::Moving) {
+            StateOwner::Thread(worker) => StateOwner::Here(worker.stop()),
+            other => other,
+        };
+    }
+
+    pub(super) fn recovery_state(&self) -> Option<&RecoveryState> {
+        match &self.recovery {
+            StateOwner::Here(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Sets the function that is called at each fault when it is detected, under no lock: from a poll, or
+    /// from the recovery's thread. Events that break nothing (`PORT_ACTIVE`, `COMM_EST`) are not faults,
+    /// nor is a peer that closes its link in good order. Replaces the function set before; if a thread
+    /// recovers the link, at the thread's next check. The hook cannot use the link.
+    pub fn on_fault(&mut self, hook: impl FnMut(&FaultReport) + Send + 'static) {
+        self.ask(Command::OnFault(Box::new(hook)));
+    }
+
+    /// Sets the function that is called when a recovery has ended, successfully or not, and when the
+    /// first connection is made; otherwise like [`on_fault`](Self::on_fault). It is not called when the
+    /// peer closes a link that works: polls then find the link [`Ended`](LinkState::Ended) with
+    /// [`EndReason::PeerClosed`](bellwire_core::fault::plan::EndReason::PeerClosed).
+    pub fn on_recovered(&mut self, hook: impl FnMut(&RecoveryReport) + Send + 'static) {
+        self.ask(Command::OnRecovered(Box::new(hook)));
+    }
+
+    /// Has the command carried out where the state is: here, or by the recovery's thread.
+    fn ask(&mut self, command: Command) {
+        match &mut self.recovery {
+            StateOwner::Here(state) => {
+                // Setting a hook does not disturb the queues: only a reported fault takes them from the
+                // program.
+                let reported = matches!(command, Command::Report(_));
+                state.execute(command);
+                if reported
+                    && state.protocol.recovering()
+                    && let Some(active) = self.active.take()
+                {
+                    state.begin(active);
+                }
+                state.resume_panics();
+            }
+            StateOwner::Thread(worker) => worker.send(command),
+            StateOwner::Moving => {}
+        }
+    }
+
+    /// Makes the link recover as if it had detected `fault` itself: for what the program knows and the
+    /// link does not, such as an event of the communication manager. Also while a thread recovers the
+    /// link, which takes the fault at its next check.
+    pub fn report(&mut self, fault: Fault) {
+        self.ask(Command::Report(fault));
+        self.sleep.iter().for_each(Sleep::poll_again);
+    }
+
+    /// Closes the link: posts are refused from here on. What was posted may continue for `within`, in the
+    /// device's time, a recovery included; then it is flushed. Poll until the state is
+    /// [`Ended`](LinkState::Ended): everything has been reported by then, unconsumed receives as not
+    /// executed.
+    ///
+    /// Stops the recovery's thread, if there is one, and waits for it.
+    pub fn close(&mut self, within: Duration) {
+        self.stop_thread();
+        if let StateOwner::Here(state) = &mut self.recovery {
+            let now = state.pd.device().now();
+            state.protocol.close(now.saturating_add(within));
+            // Polls carry out the rest.
+            state.init.recover_in = RecoverIn::Poll;
+            if state.protocol.busy()
+                && let Some(active) = self.active.take()
+            {
+                state.begin(active);
+            }
+        }
+        self.sleep.iter().for_each(Sleep::poll_again);
+    }
+
+    /// [Closes](Self::close) the link, and polls until everything has been reported or the time is up:
+    /// then it ends at once, and reports what it knows. When this returns all buffers have come back:
+    /// those of reported requests were passed to `each` with the outcome, and those of executed
+    /// unsignalled requests went back to their slabs.
+    ///
+    /// The time is both the machine's and the device's: a virtual clock stands still meanwhile.
+    ///
+    /// # Panics
+    /// Those of [`poll`](Self::poll): call it again for the rest.
+    pub fn drain(&mut self, within: Duration, mut each: impl FnMut(LinkCompletion)) -> Drained {
+        let start = Instant::now();
+        // The last quarter is for the flush.
+        self.close(within / 4 * 3);
+        let mut drained = Drained::default();
+        let mut count = |completion: LinkCompletion| {
+            drained.reported += 1;
+            drained.retired += u64::from(completion.retired);
+            each(completion);
+        };
+        loop {
+            let ended = matches!(self.state(), LinkState::Ended(_));
+            if self.poll(usize::MAX, &mut count) == 0 && ended {
+                break;
+            }
+            if start.elapsed() >= within
+                && let StateOwner::Here(state) = &mut self.recovery
+            {
+                state.protocol.close_now();
+            }
+            std::thread::yield_now();
+        }
+        drained.retired += u64::from(self.unreported());
+        drained
+    }
+
+    /// Number of unsignalled requests that were executed but are covered by no reported outcome, because
+    /// nothing was reported after them. They count as retired.
+    pub fn unreported(&self) -> u32 {
+        self.recovery_state().map_or(0, |state| state.carried)
+    }
+
+    /// Why the peer cannot be reached any more; `None` if it can, or if it has closed its link.
+    pub fn exchange_error(&self) -> Option<&ExchangeError> {
+        self.recovery_state()?.peer.error()
+    }
+
+    /// A descriptor that is readable when a message of the peer arrives, if the exchange has one: for
+    /// poll and epoll, beside [`Device::async_fd`](crate::Device::async_fd).
+    pub fn exchange_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.recovery_state()?.peer.fd()
+    }
+
+    /// A descriptor for poll(2) and epoll(7), not to be read: with [`LinkInit::waitable`], and once the
+    /// link was [armed](Self::arm), it is readable when the link has to be polled. It stays the same for
+    /// the life of the link, through all recoveries. Any number of links may be in one epoll, and that
+    /// epoll in others.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sleep.as_ref().map(Sleep::fd)
+    }
+
+    /// Prepares the link for sleep: arm it, poll it until a poll finds nothing, and sleep until
+    /// [`fd`](Self::fd) is readable, whatever state the link is in. Everything that concerns the link
+    /// after this call makes the descriptor readable, or is found by those polls: completions, messages
+    /// of the peer, asynchronous events, the end of a recovery in a thread, a poll that leaves something
+    /// to do, such as the one in which the link becomes [`Ready`](LinkState::Ready), and, unless the
+    /// device's clock is virtual, the expiry of the link's [time](Self::time_left). What happened before
+    /// this call does not make it readable. Makes system calls; not for the data path.
+    ///
+    /// An exchange that the program implements wakes the link by its descriptor, or by
+    /// [`set_waker`](Exchange::set_waker).
+    ///
+    /// ```
+    /// # use bellwire::fault::outcome::Replay;
+    /// # use bellwire::link::{Link, LinkInit, LinkState, pair};
+    /// # use bellwire::wqe::Nop;
+    /// # use bellwire::wr::SendFlags;
+    /// # let pd = bellwire::Device::soft(Default::default()).alloc_pd();
+    /// let init = LinkInit { waitable: true, ..LinkInit::default() };
+    /// # let (here, there) = pair();
+    /// let mut link = Link::new(&pd, init, here)?;
+    /// # let mut peer = Link::new(&pd, LinkInit::default(), there)?;
+    /// # while [link.state(), peer.state()] != [LinkState::Ready; 2] {
+    /// #     link.poll(16, |_| ());
+    /// #     peer.poll(16, |_| ());
+    /// # }
+    /// # link.post_empty(1, Nop {}, SendFlags::SIGNALED, Replay::Surface)?;
+    /// # link.ring();
+    /// let mut completions = 0;
+    /// while completions == 0 {
+    ///     link.arm()?;
+    ///     if link.poll(16, |_| completions += 1) == 0 {
+    ///         let mut wait = libc::pollfd {
+    ///             fd: std::os::fd::AsRawFd::as_raw_fd(&link.fd().expect("asked for")),
+    ///             events: libc::POLLIN,
+    ///             revents: 0,
+    ///         };
+    ///         // SAFETY: one entry.
+    ///         unsafe { libc::poll(&mut wait, 1, 100) };
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`] without [`LinkInit::waitable`]; [`Error::Io`].
+    pub fn arm(&mut self) -> Result<(), Error> {
+        let Some(sleep) = &mut self.sleep else {
+            let cqn = self.cqn().unwrap_or(0);
+            return Err(Error::NoChannel { cqn });
+        };
+        // The next poll that finds nothing checks everything.
+        self.misses = self.check_every;
+        let recovering = match &mut self.recovery {
+            StateOwner::Here(state) => {
+                // The polls that follow find what is already there.
+                state.poll_again = false;
+                state.queues.as_mut().and_then(|queues| queues.cq.as_mut())
+            }
+            _ => None,
+        };
+        let working = self.active.as_mut().map(|active| &mut active.cq);
+        sleep.arm(working.or(recovering))
+    }
+
+    /// The device time by which the link has to be polled again; `None` while nothing has a deadline.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.recovery_state()?.deadline()
+    }
+
+    /// How long a program that sleeps on something other than [`fd`](Self::fd) may sleep before it polls:
+    /// until the [`deadline`](Self::deadline), or until the exchange or the device needs attention.
+    /// `None` while neither has a deadline, and while a thread recovers the link.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.recovery_state()?.time_left()
+    }
+}
+
+/// What [`Link::drain`] has reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Outcomes that were reported.
+    pub reported: u64,
+    /// Requests that these covered: all that were posted and not reported before.
+    pub retired: u64,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stop_thread();
+    }
+}

@@ -1,0 +1,208 @@
+//! The peer, through the exchange.
+
+use super::exchange::{Exchange, ExchangeError};
+use crate::panics::Panics;
+use bellwire_core::link::{Message, PeerError, Protocol};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+/// Messages received in one check, at most.
+const AT_ONCE: usize = 64;
+
+/// Carries messages between the protocol and the exchange.
+pub(super) struct Peer {
+    exchange: Box<dyn Exchange>,
+    /// Why the peer cannot be reached any more.
+    error: Option<ExchangeError>,
+    /// Panics of the exchange.
+    pub panics: Panics,
+    /// The last check ended before all messages were received.
+    more: bool,
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<PeerError> for ExchangeError {
+    fn from(error: PeerError) -> Self {
+        match error {
+            PeerError::Restarted => Self::Restarted,
+            PeerError::Format(error) => Self::Format(error),
+        }
+    }
+}
+
+impl Peer {
+    pub fn new(exchange: Box<dyn Exchange>) -> Self {
+        Self {
+            exchange,
+            error: None,
+            panics: Panics::default(),
+            more: false,
+        }
+    }
+
+    /// Calls the exchange, which may be implemented by the program. One that panics counts as failed.
+    fn call<R>(
+        &mut self,
+        call: impl FnOnce(&mut dyn Exchange) -> Result<R, ExchangeError>,
+    ) -> Result<R, ExchangeError> {
+        let Self {
+            exchange, panics, ..
+        } = self;
+        let panicked = || Err(ExchangeError::Io(io::Error::other("the exchange panicked")));
+        panics
+            .catch(|| call(&mut **exchange))
+            .unwrap_or_else(panicked)
+    }
+
+    /// Why the peer cannot be reached any more.
+    pub fn error(&self) -> Option<&ExchangeError> {
+        self.error.as_ref()
+    }
+
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.exchange.fd()
+    }
+
+    /// See [`Exchange::needs_new_qp`].
+    pub fn needs_new_qp(&self) -> bool {
+        self.exchange.needs_new_qp()
+    }
+
+    /// The time by which the exchange has to be asked again.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.exchange.deadline()
+    }
+
+    /// Whether there may be more messages than were received.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: &Message, protocol: &mut Protocol) {
+        if let Err(error) = self.call(|exchange| exchange.send(&message.to_bytes())) {
+            // Messages that it sent before can still be received, such as the closing message.
+            self.receive_all(protocol);
+            if !protocol.peer_gone() {
+                self.fail(error, protocol);
+            }
+        }
+    }
+
+    /// Passes the messages that have come to the protocol.
+    pub fn receive_all(&mut self, protocol: &mut Protocol) {
+        self.more = false;
+        for _ in 0..AT_ONCE {
+            if protocol.peer_gone() {
+                return;
+            }
+            match self.receive() {
+                Ok(Some(message)) => {
+                    if let Err(error) = protocol.receive(message) {
+                        self.error = Some(error.into());
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => self.fail(error, protocol),
+            }
+        }
+        self.more = true;
+    }
+
+    fn receive(&mut self) -> Result<Option<Message>, ExchangeError> {
+        let mut bytes = [0; Message::MAX_BYTES];
+        let Some(length) = self.call(|exchange| exchange.receive(&mut bytes))? else {
+            return Ok(None);
+        };
+        let bytes = bytes.get(..length).ok_or(ExchangeError::TooLong)?;
+        Ok(Some(Message::from_bytes(bytes)?))
+    }
+
+    fn fail(&mut self, error: ExchangeError, protocol: &mut Protocol) {
+        protocol.lost(matches!(error, ExchangeError::Restarted));
+        self.error = Some(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::exchange::{LocalExchange, pair};
+    use super::*;
+    use bellwire_core::fault::Fault;
+    use bellwire_core::fault::plan::Limits;
+    use bellwire_core::link::{ConnInfo, Endpoint, RecoveryInfo};
+
+    fn info(epoch: u64) -> Message {
+        let endpoint = Endpoint {
+            qp_num: 7,
+            ..Endpoint::default()
+        };
+        Message::Info(RecoveryInfo {
+            epoch,
+            conn: ConnInfo {
+                endpoint,
+                ..ConnInfo::default()
+            },
+            exact: true,
+            ..RecoveryInfo::default()
+        })
+    }
+
+    fn end(exchange: LocalExchange) -> (Peer, Protocol) {
+        let protocol = Protocol::new(false, Limits::default());
+        (Peer::new(Box::new(exchange)), protocol)
+    }
+
+    #[test]
+    fn what_makes_no_sense_ends_it() {
+        let messages = [
+            b"bellwire, or so".to_vec(),
+            vec![],
+            vec![0; Message::MAX_BYTES],
+            vec![0; Message::MAX_BYTES + 1],
+            info(u64::MAX).to_bytes().to_vec(),
+        ];
+        for message in messages {
+            let (mut there, b) = pair();
+            let (mut b, mut protocol) = end(b);
+            there.send(&message).unwrap();
+            there.send(&info(1).to_bytes()).unwrap();
+            b.receive_all(&mut protocol);
+            assert!(protocol.peer_gone());
+            assert_eq!(protocol.peer_fault(), Some(Fault::PeerLost));
+            assert!(b.error().is_some());
+        }
+    }
+
+    /// When a peer has closed its end and is gone, its last message is still received, whether this end
+    /// sends or receives first.
+    #[test]
+    fn the_last_word_counts() {
+        for speaks in [false, true] {
+            let (mut there, b) = pair();
+            let (mut b, mut protocol) = end(b);
+            there.send(&Message::Closing.to_bytes()).unwrap();
+            drop(there);
+            match speaks {
+                true => b.send(&info(1), &mut protocol),
+                false => b.receive_all(&mut protocol),
+            }
+            assert_eq!(protocol.peer_fault(), Some(Fault::PeerClosed), "{speaks}");
+            assert!(b.error().is_none());
+        }
+        let (there, b) = pair();
+        let (mut b, mut protocol) = end(b);
+        drop(there);
+        b.receive_all(&mut protocol);
+        assert_eq!(protocol.peer_fault(), Some(Fault::PeerLost));
+    }
+}

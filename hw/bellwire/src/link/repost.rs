@@ -1,0 +1,189 @@
+//! Requests that are read back from the rings, and posted again.
+//!
+//! An entry stays in its ring until a later post overwrites it, and nothing is posted while a link
+//! recovers: so nothing is copied before something has failed. Receives that are posted during the first
+//! connection overwrite only entries of requests that were reported, which were read when they were.
+
+use super::completion::LinkCompletion;
+use super::in_flight::Pending;
+use super::recovering_queues::RecoveringQueues;
+use crate::qp::Qp;
+use bellwire_core::fault::outcome::Outcome;
+use bellwire_core::queue::PostError;
+use bellwire_core::slab::Block;
+use bellwire_core::wr::{QpType, Sge, WcOpcode, WcStatus, WrOpcode};
+
+/// A receive that was not consumed, with everything that is needed to post it.
+#[derive(Debug)]
+pub(super) struct Receive {
+    pub wr_id: u64,
+    pub block: Option<Block<'static>>,
+    /// Its memory, if it has no block.
+    sges: Vec<Sge>,
+    /// The device reported that it was not consumed, or never had it. Otherwise its completion is
+    /// missing.
+    pub unconsumed: bool,
+}
+
+impl Receive {
+    /// A receive that was never in a queue.
+    pub fn of_block(wr_id: u64, block: Block<'static>) -> Self {
+        Self {
+            wr_id,
+            block: Some(block),
+            sges: Vec::new(),
+            unconsumed: true,
+        }
+    }
+
+    /// A receive that was never in a queue, without a block.
+    ///
+    /// # Safety
+    /// The memory that `sges` refer to stays valid, and the program does not access it until the receive
+    /// is reported.
+    pub unsafe fn of_memory(wr_id: u64, sges: &[Sge]) -> Self {
+        Self {
+            wr_id,
+            block: None,
+            sges: sges.to_vec(),
+            unconsumed: true,
+        }
+    }
+
+    pub fn completion(self, outcome: Outcome) -> LinkCompletion {
+        LinkCompletion {
+            wr_id: self.wr_id,
+            opcode: WcOpcode::Recv,
+            outcome,
+            retired: 1,
+            block: self.block,
+            success: None,
+        }
+    }
+}
+
+/// Reads back the send whose entry is at `counter`. Call it before anything is posted.
+pub(super) fn pending(
+    queues: &mut RecoveringQueues,
+    counter: u32,
+    wr_id: u64,
+    block: Option<Block<'static>>,
+    status: Option<WcStatus>,
+) -> Pending {
+    let slot = counter as usize & (queues.policies.len() - 1);
+    let policy = queues.policies[slot];
+    let rung = queues.rung.wrapping_sub(counter) as i32 > 0;
+    let entry = queues.qp.as_mut().and_then(|qp| {
+        let sq = qp.sq();
+        let wqe = sq.entry(counter)?;
+        let (head, tail) = wqe.bytes();
+        let request = wqe.request(QpType::Rc).ok()?;
+        let entry = [head, tail].concat();
+        Some((request.operation(), request.is_fenced(), entry))
+    });
+    debug_assert!(entry.is_some(), "nobody posts while a link recovers");
+    // An entry that cannot be read cannot be posted again either.
+    let (operation, fenced, entry) = entry.unwrap_or((WrOpcode::Send, false, Vec::new()));
+    Pending {
+        wr_id,
+        block,
+        operation,
+        fenced,
+        policy,
+        before: queues.again.get(&counter).copied(),
+        status,
+        rung,
+        entry,
+    }
+}
+
+/// Reads back the receive whose entry is at `counter`. Call it before anything is posted.
+pub(super) fn receive(
+    queues: &mut RecoveringQueues,
+    counter: u32,
+    wr_id: u64,
+    block: Option<Block<'static>>,
+    unconsumed: bool,
+) -> Receive {
+    let sges = match (&block, &mut queues.qp) {
+        (None, Some(qp)) => qp
+            .rq()
+            .entry(counter)
+            .map_or_else(Vec::new, Iterator::collect),
+        _ => Vec::new(),
+    };
+    Receive {
+        wr_id,
+        block,
+        sges,
+        unconsumed,
+    }
+}
+
+/// Stages a send again.
+///
+/// # Errors
+/// Returns the send if the queue refuses it.
+pub(super) fn repost_send(
+    queues: &mut RecoveringQueues,
+    pending: Pending,
+) -> Result<(), (PostError, Pending)> {
+    let Some(qp) = &mut queues.qp else {
+        return Err((PostError::WrongState, pending));
+    };
+    let Pending {
+        wr_id,
+        block,
+        entry,
+        ..
+    } = pending;
+    let counter = qp.sq().counter();
+    // SAFETY: the entry was read from this link's queue, where it had been posted; its poster guaranteed
+    // that the memory it refers to stays valid until the request is reported, which has not happened yet.
+    let answer = unsafe { qp.sq().repost(wr_id, &entry, block) };
+    match answer {
+        Ok(()) => {
+            let slot = counter as usize & (queues.policies.len() - 1);
+            queues.policies[slot] = pending.policy;
+            if let Some(again) = pending.before {
+                queues.again.insert(counter, again);
+            }
+            Ok(())
+        }
+        Err(rejected) => Err((
+            rejected.error,
+            Pending {
+                block: rejected.block,
+                entry,
+                ..pending
+            },
+        )),
+    }
+}
+
+/// Stages a receive, again or for the first time.
+///
+/// # Errors
+/// Returns the receive if the queue refuses it.
+pub(super) fn post_receive(qp: &mut Qp, receive: Receive) -> Result<(), Receive> {
+    let Receive {
+        wr_id,
+        block,
+        sges,
+        unconsumed,
+    } = receive;
+    let block = match block {
+        Some(block) => qp
+            .rq()
+            .post_block(wr_id, block)
+            .map_err(|it| Some(it.block)),
+        // SAFETY: the poster guaranteed that the memory stays valid until the receive is reported.
+        None => unsafe { qp.rq().post(wr_id, &sges) }.map_err(|_| None),
+    };
+    block.map_err(|block| Receive {
+        wr_id,
+        block,
+        sges,
+        unconsumed,
+    })
+}

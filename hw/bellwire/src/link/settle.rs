@@ -1,0 +1,117 @@
+//! Decides for everything that was in flight whether it is reported or posted again.
+
+use super::in_flight::Again;
+use super::repost;
+use super::state::RecoveryState;
+use bellwire_core::fault::Fault;
+use bellwire_core::fault::outcome::{Doubt, Outcome, Replay};
+use bellwire_core::fault::plan::StepResult;
+use bellwire_core::queue::PostError;
+
+impl RecoveryState {
+    /// Settles what was in flight: reports it, or keeps it to be posted again.
+    fn settle(&mut self) {
+        let consumed = self.protocol.consumed();
+        self.in_flight.expire(self.now, self.init.limits.recovery);
+        let Self {
+            in_flight, again, ..
+        } = self;
+        let mut reported = Vec::new();
+        in_flight.resolve(
+            consumed,
+            |completion| reported.push(completion),
+            |pending, outcome| again.push_back((pending, outcome)),
+        );
+        reported
+            .into_iter()
+            .for_each(|completion| self.report_outcome(completion));
+    }
+
+    pub fn replay(&mut self) -> StepResult {
+        self.settle();
+        let Some(queues) = &mut self.queues else {
+            return StepResult::Done;
+        };
+        // They were read together with the requests.
+        queues.again.clear();
+        let mut unread = Vec::new();
+        while let Some((mut pending, outcome)) = self.again.pop_front() {
+            if let Outcome::Failed(_) = outcome {
+                // Only once: otherwise it would break every connection.
+                pending.policy = Replay::Surface;
+            }
+            let mut known = pending.before.unwrap_or(Again {
+                since: self.now,
+                doubt: None,
+            });
+            if let Outcome::InDoubt(doubt) = outcome {
+                known.doubt = Some(doubt);
+            }
+            pending.before = Some(known);
+            let consumes = pending.consumes();
+            match repost::repost_send(queues, pending) {
+                Ok(()) => {}
+                Err((PostError::NoEntry, pending)) => {
+                    unread.push(pending.completion(outcome));
+                    continue;
+                }
+                // They were in the queue before, so there is room.
+                Err((_, pending)) => {
+                    self.again.push_front((pending, outcome));
+                    return StepResult::Failed(Fault::Errno(libc::ENOMEM));
+                }
+            }
+            self.in_flight.consuming += u64::from(consumes);
+            self.counters.replayed += 1;
+            self.replayed += 1;
+        }
+        if let Some(qp) = &mut queues.qp {
+            qp.sq().ring();
+            queues.rung = qp.sq().rung();
+        }
+        unread
+            .into_iter()
+            .for_each(|completion| self.report_outcome(completion));
+        StepResult::Done
+    }
+
+    pub fn close(&mut self) -> StepResult {
+        // If the queue pair cannot go to ERR, it is destroyed as it is.
+        let _ = self.enter_error();
+        self.drain();
+        self.destroy_qp();
+        self.destroy_cq();
+        self.queues = None;
+        StepResult::Done
+    }
+
+    pub fn report_all(&mut self) -> StepResult {
+        for pending in &mut self.in_flight.requests {
+            pending.policy = Replay::Surface;
+        }
+        // These are older than those in flight.
+        let again = std::mem::take(&mut self.again);
+        for (pending, outcome) in again {
+            self.report_outcome(pending.completion(outcome));
+        }
+        self.settle();
+        self.report_receives();
+        if let Some(last) = self.outbox.back_mut() {
+            last.retired += std::mem::take(&mut self.carried);
+        }
+        StepResult::Done
+    }
+
+    /// Reports the remaining receives when the link has ended.
+    pub fn report_receives(&mut self) {
+        self.receives.append(&mut self.early);
+        for receive in std::mem::take(&mut self.receives) {
+            let outcome = if receive.unconsumed {
+                Outcome::NotExecuted
+            } else {
+                Outcome::InDoubt(Doubt::NoAnswer)
+            };
+            self.report_outcome(receive.completion(outcome));
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The parts of a link that are used while it recovers, and how a recovery is driven.
+
+use super::active_queues::ActiveQueues;
+use super::completion::LinkCompletion;
+use super::counters::Counters;
+use super::exchange::Exchange;
+use super::in_flight::{InFlight, Pending};
+use super::init::{FaultReport, Hooks, LinkInit, RecoveryReport};
+use super::peer::Peer;
+use super::recovering_queues::RecoveringQueues;
+use super::repost::Receive;
+use super::wake::Wake;
+use super::worker::Command;
+use crate::error::Error;
+use crate::event::{Element, EventType};
+use crate::panics::Panics;
+use crate::pd::Pd;
+use crate::recorder::Record;
+use bellwire_core::fault::outcome::Outcome;
+use bellwire_core::fault::plan::{End, EndReason, StepResult};
+use bellwire_core::fault::{Fault, Recovery, Scope, classify};
+use bellwire_core::link::{Action, Protocol};
+use bellwire_core::wr::QpType;
+use bellwire_provider::attr::GidEntry;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Everything of a link except what the data path uses.
+#[derive(Debug)]
+pub(super) struct RecoveryState {
+    pub pd: Pd,
+    pub init: LinkInit,
+    /// What this end and the peer have said, and what is to be done next.
+    pub protocol: Protocol,
+    pub peer: Peer,
+    /// The queues, while the link recovers.
+    pub queues: Option<RecoveringQueues>,
+    /// Receives that were consumed on the last connection, and whether that count is complete.
+    pub consumed: u64,
+    pub exact: bool,
+    /// Sends whose outcome is not known yet.
+    pub in_flight: InFlight,
+    /// Sends that are to be posted again, each with the outcome it had.
+    pub again: VecDeque<(Pending, Outcome)>,
+    /// Receives that are to be posted again.
+    pub receives: VecDeque<Receive>,
+    /// Receives posted by the program during the first connection, not yet in the queue pair.
+    pub early: VecDeque<Receive>,
+    /// The link has worked once: from then on all posts are refused while it recovers.
+    pub opened: bool,
+    /// Executed requests without an outcome of their own: the next outcome retires them.
+    pub carried: u32,
+    /// Outcomes not yet reported to the program.
+    pub outbox: VecDeque<LinkCompletion>,
+    pub mailbox: u64,
+    pub wake: Option<Wake>,
+    pub hooks: Hooks,
+    /// Panics of the hooks.
+    pub panics: Panics,
+    pub counters: Counters,
+    /// When the first fault occurred, while the link recovers.
+    since: Option<Duration>,
+    /// Counts of this recovery.
+    pub replayed: u32,
+    reported: u32,
+    /// The completion queue overran, or was reported as failed.
+    pub cq_failed: bool,
+    /// The GID table entry that the program named, as it was when the link was made; zero if it named
+    /// none, or the entry was empty.
+    pub named_gid: GidEntry,
+    /// The port's LID and GID that the peer was sent for this end, and the GID's index.
+    pub address: (u16, [u8; 16], u8),
+    /// The starting PSN that the peer was sent.
+    pub psn: u32,
+    /// Device time of the last check.
+    pub now: Duration,
+    /// Faults to be noted with the queue pair, which is not here yet.
+    unnoted: Vec<Fault>,
+    /// The record of the queue pair of the last connection that failed, if the program asked for it.
+    pub failure: Option<Record>,
+    /// The queues were changed, or a poll stopped before all possible steps were taken: the program has
+    /// to poll again before it sleeps.
+    pub poll_again: bool,
+}
+
+impl RecoveryState {
+    /// # Errors
+    /// Those of [`Dispatcher::join_asleep`](super::Dispatcher::join_asleep); [`Error::OutOfRange`] and
+    /// [`Error::Unsupported`] for attributes by which no queue pair of the device can be connected.
+    pub fn new(
+        pd: &Pd,
+        init: LinkInit,
+        exchange: Box<dyn Exchange>,
+        wake: Option<Wake>,
+    ) -> Result<Self, Error> {
+        let device = pd.device();
+        init.connect.check(device, QpType::Rc)?;
+        let (port, named) = (init.connect.port_num, init.connect.gid_index);
+        let named_gid = named.map_or_else(GidEntry::default, |at| device.hca.gid_entry(port, at));
+        let links = &device.links;
+        let mailbox = match &wake {
+            Some(wake) => links.join_asleep(device, wake.bell.clone())?,
+            None => links.join(),
+        };
+        let peer = Peer::new(exchange);
+        let in_flight = InFlight {
+            // Devices round it up.
+            read_depth: init.connect.max_rd_atomic.checked_next_power_of_two(),
+            ..InFlight::default()
+        };
+        Ok(Self {
+            pd: pd.clone(),
+            protocol: Protocol::new(peer.needs_new_qp(), init.limits),
+            init,
+            peer,
+            queues: None,
+            consumed: 0,
+            exact: true,
+            in_flight,
+            again: VecDeque::new(),
+            receives: VecDeque::new(),
+            early: VecDeque::new(),
+            opened: false,
+            carried: 0,
+            outbox: VecDeque::new(),
+            mailbox,
+            wake,
+            hooks: Hooks::default(),
+            panics: Panics::default(),
+            counters: Counters::default(),
+            since: None,
+            replayed: 0,
+            reported: 0,
+            cq_failed: false,
+            named_gid,
+            address: (0, [0; 16], 0),
+            psn: 0,
+            now: Duration::ZERO,
+            unnoted: Vec::new(),
+            failure: None,
+            poll_again: false,
+        })
+    }
+
+    /// Whether a poll would find something to do at once.
+    pub fn wants_poll(&mut self) -> bool {
+        std::mem::take(&mut self.poll_again) || self.peer.has_more()
+    }
+
+    /// The device time by which the link has to be polled again.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.protocol.deadline()
+    }
+
+    /// Time until that deadline, or until the exchange or the device needs attention.
+    pub fn time_left(&self) -> Option<Duration> {
+        let device = self.pd.device();
+        let own = (self.deadline()).map(|deadline| deadline.saturating_sub(device.now()));
+        let exchange = (self.peer.deadline())
+            .filter(|_| !self.protocol.peer_gone())
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        [own, exchange, device.has_to_be_polled()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Subscribes to the device's events on these queues, the port and the device.
+    pub fn watch(&self, qpn: u32, cqn: u32) {
+        let elements = [
+            Element::Qp(qpn),
+            Element::Cq(cqn),
+            Element::Port(self.init.connect.port_num),
+            Element::Device,
+        ];
+        self.pd.device().links.watch(self.mailbox, &elements);
+    }
+
+    /// Checks the events and the exchange while the link works. Returns whether it has to recover.
+    pub fn look(&mut self, now: Duration) -> bool {
+        self.take_events(now);
+        self.take_messages(now);
+        self.protocol.recovering()
+    }
+
+    /// Takes the events that were delivered to this link.
+    pub fn take_events(&mut self, now: Duration) {
+        let device = self.pd.device();
+        for (event, _) in device.links.collect(device, self.mailbox) {
+            self.fault(Fault::Event(event), now);
+        }
+    }
+
+    fn take_messages(&mut self, now: Duration) {
+        self.peer.receive_all(&mut self.protocol);
+        if let Some(fault) = self.protocol.peer_fault() {
+            self.fault(fault, now);
+        }
+    }
+
+    /// Takes in a fault, or an event that breaks nothing.
+    pub fn fault(&mut self, fault: Fault, now: Duration) {
+        self.cq_failed |= fault == Fault::Event(EventType::CqErr);
+        self.in_flight.port_failed |= fault == Fault::Event(EventType::PortErr);
+        self.protocol.fault(fault, now);
+        if fault == Fault::PeerClosed {
+            // A link is ended this way: it is not a failure.
+            return;
+        }
+        if self.protocol.recovering() {
+            self.since.get_or_insert(now);
+        }
+        let class = classify(fault);
+        if class.scope == Scope::None {
+            return;
+        }
+        self.counters.fault(class.scope);
+        match self.queues.as_mut().and_then(|queues| queues.qp.as_mut()) {
+            Some(qp) => qp.note(fault.to_string()),
+            None => self.unnoted.push(fault),
+        }
+        if let Some(hook) = &mut self.hooks.on_fault {
+            let report = FaultReport {
+                fault,
+                class,
+                epoch: self.protocol.epoch(),
+            };
+            self.panics.catch(|| hook(&report));
+        }
+    }
+
+    /// Takes in the failure of a request that this end did not flush itself. Whatever recovery the status
+    /// itself calls for, the queue pair is in ERR: every failed request breaks a reliable connection.
+    pub fn broke(&mut self, fault: Fault, now: Duration) {
+        self.fault(fault, now);
+        if classify(fault).recovery == Recovery::None {
+            self.fault(Fault::Event(EventType::QpFatal), now);
+        }
+    }
+
+    /// Carries out a request of the program.
+    pub fn execute(&mut self, command: Command) {
+        match command {
+            Command::OnFault(hook) => {
+                let replaced = self.hooks.on_fault.replace(hook);
+                self.panics.catch(|| drop(replaced));
+            }
+            Command::OnRecovered(hook) => {
+                let replaced = self.hooks.on_recovered.replace(hook);
+                self.panics.catch(|| drop(replaced));
+            }
+            Command::Report(fault) => self.fault(fault, self.pd.device().now()),
+            Command::Receive(receive) => self.receive(receive),
+        }
+    }
+
+    /// Stops the queues to recover them; a request that failed on them is a fault.
+    pub fn begin(&mut self, mut active: ActiveQueues) {
+        self.poll_again = true;
+        let failed = std::mem::take(&mut active.failed);
+        self.consumed = active.received;
+        self.in_flight.consuming = active.sent;
+        let mut queues = RecoveringQueues::new(active);
+        for fault in self.unnoted.drain(..) {
+            if let Some(qp) = &mut queues.qp {
+                qp.note(fault.to_string());
+            }
+        }
+        self.queues = Some(queues);
+        let faults: Vec<_> = failed
+            .into_iter()
+            .filter_map(|completion| self.take(completion))
+            .collect();
+        // The other failures follow from the first.
+        if let Some(&fault) = faults.first() {
+            self.broke(fault, self.pd.device().now());
+        }
+    }
+
+    /// Does what the protocol asks for, until it has to wait.
+    pub fn drive(&mut self, now: Duration) {
+        if self.protocol.ended().is_some() {
+            return;
+        }
+        self.now = now;
+        if let Some(fault) = self.collect() {
+            self.broke(fault, now);
+        }
+        self.take_events(now);
+        self.take_messages(now);
+        let mut steps_left = self.init.max_steps_per_poll.max(1);
+        while steps_left != 0 {
+            match self.protocol.next(now) {
+                Action::Step(step) => {
+                    let result = self.carry_out(step);
+                    self.protocol.done(step, result, now);
+                    if result == StepResult::Pending {
+                        return;
+                    }
+                    steps_left -= 1;
+                }
+                Action::Describe => self.describe(),
+                Action::Send(message) => self.peer.send(&message, &mut self.protocol),
+                Action::Wait => return,
+                Action::Ended(end) => return self.end(end, now),
+            }
+        }
+        self.poll_again = true;
+    }
+
+    fn end(&mut self, end: End, now: Duration) {
+        let since = self.since.take();
+        if end == End::GaveUp(EndReason::PeerClosed) && since.is_none() {
+            // Nothing had failed.
+            return;
+        }
+        let took = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.in_flight.port_failed = false;
+        self.counters.ended(end, took);
+        let report = RecoveryReport {
+            end,
+            took,
+            epoch: self.protocol.epoch(),
+            replayed: std::mem::take(&mut self.replayed),
+            reported: std::mem::take(&mut self.reported),
+        };
+        if let Some(hook) = &mut self.hooks.on_recovered {
+            self.panics.catch(|| hook(&report));
+        }
+    }
+
+    /// Queues an outcome for the program.
+    pub fn report(&mut self, mut completion: LinkCompletion) {
+        completion.retired += std::mem::take(&mut self.carried);
+        self.outbox.push_back(completion);
+    }
+
+    /// Queues the outcome of a request of a failed connection.
+    pub fn report_outcome(&mut self, completion: LinkCompletion) {
+        self.counters.outcome(&completion);
+        if completion.outcome != Outcome::Done {
+            self.reported += 1;
+        }
+        self.report(completion);
+    }
+
+    /// The first connection is made like every other.
+    pub fn connect_first(&mut self, now: Duration) {
+        self.protocol.connect(now);
+        self.since = Some(now);
+    }
+
+    /// Passes queued outcomes to the program.
+    pub fn deliver(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
+        let mut count = 0;
+        // One by one: if `each` panics, the rest stays queued.
+        while count < limit
+            && let Some(completion) = self.outbox.pop_front()
+        {
+            count += 1;
+            each(completion);
+        }
+        count
+    }
+
+    /// Resumes a panic of a hook or of the exchange, if there was one.
+    pub fn resume_panics(&mut self) {
+        self.panics.resume();
+        self.peer.panics.resume();
+    }
+
+    /// The queues, when they work and everything has been reported.
+    pub fn resume(&mut self) -> Option<ActiveQueues> {
+        if self.protocol.busy() || self.protocol.ended().is_some() || !self.outbox.is_empty() {
+            return None;
+        }
+        // Otherwise: flushed receives of a queue pair whose failure went unnoticed.
+        debug_assert!(
+            self.receives.is_empty() && self.early.is_empty(),
+            "opened without its receives"
+        );
+        let (sent, received) = (self.in_flight.consuming, self.consumed);
+        let active = self.queues.take()?.into_active(sent, received);
+        self.opened |= active.is_some();
+        active
+    }
+
+    /// The fault that a failed call of the device amounts to.
+    pub fn fault_of(error: &Error) -> Fault {
+        match error {
+            Error::DeviceFatal => Fault::Event(EventType::DeviceFatal),
+            Error::Io { error, .. } => Fault::Errno(error.raw_os_error().unwrap_or(libc::EIO)),
+            Error::Exhausted { .. } | Error::Attach(_) => Fault::Errno(libc::ENOMEM),
+            _ => Fault::Errno(libc::EINVAL),
+        }
+    }
+}
+
+impl Drop for RecoveryState {
+    fn drop(&mut self) {
+        if let Some(message) = self.protocol.leave() {
+            self.peer.send(&message, &mut self.protocol);
+        }
+        self.pd.device().links.leave(self.mailbox);
+    }
+}

@@ -1,0 +1,181 @@
+//! A recovery in a thread of its own.
+
+use super::early::Room;
+use super::init::{FaultReport, Hook, RecoverIn, RecoveryReport};
+use super::repost::Receive;
+use super::state::RecoveryState;
+use crate::event::Bell;
+use bellwire_core::fault::Fault;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Time between two checks.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// A request of the program for a link that a thread recovers.
+pub(super) enum Command {
+    OnFault(Hook<FaultReport>),
+    OnRecovered(Hook<RecoveryReport>),
+    Report(Fault),
+    Receive(Receive),
+}
+
+/// State shared with the thread.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// The thread is about to end: joining it does not take long.
+    done: AtomicBool,
+    /// The list is taken out before its commands are carried out: hooks are called without holding the
+    /// lock.
+    commands: Mutex<Vec<Command>>,
+}
+
+impl Shared {
+    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
+        // A panic never leaves the list half changed.
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out the commands received so far.
+    fn answer(&self, state: &mut RecoveryState) {
+        let commands = std::mem::take(&mut *self.commands());
+        for command in commands {
+            state.execute(command);
+        }
+    }
+}
+
+/// A thread that owns the state of a link until the link works again, or has ended.
+pub(super) struct Worker {
+    thread: JoinHandle<Box<RecoveryState>>,
+    shared: Arc<Shared>,
+    /// Room for receives, as [`RecoveryState::room`] returned it.
+    pub room: Option<Room>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("thread", &self.thread)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// # Errors
+    /// The state, when the system has no thread.
+    pub fn start(mut state: Box<RecoveryState>) -> Result<Self, Box<RecoveryState>> {
+        let room = state.room();
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        // If the thread cannot be started, its closure is dropped with everything it owns.
+        let handover = Arc::new(Mutex::new(Some(state)));
+        let opened = handover.clone();
+        let spawned = Builder::new()
+            .name("bellwire-recovery".to_owned())
+            .spawn(move || recover(take(&opened).expect("put there before"), &theirs));
+        match spawned {
+            Ok(thread) => Ok(Self {
+                thread,
+                shared,
+                room,
+            }),
+            Err(_) => Err(take(&handover).expect("not started, so not taken")),
+        }
+    }
+
+    /// Queues a command: the thread carries it out at its next check, or the owner does when it gets the
+    /// state back.
+    pub fn send(&self, command: Command) {
+        self.shared.commands().push(command);
+    }
+
+    /// Queues a receive for which there is room.
+    pub fn receive(&mut self, receive: Receive) {
+        if let Some(room) = &mut self.room {
+            room.receives -= 1;
+        }
+        self.send(Command::Receive(receive));
+    }
+
+    /// Returns the state when the thread is done.
+    ///
+    /// # Errors
+    /// Returns the worker when it is not.
+    pub fn fetch(self) -> Result<Box<RecoveryState>, Self> {
+        // Acquire: pairs with the Release in `Done`, which rings the bell after it: a poller woken by the
+        // bell finds the thread done.
+        if self.shared.done.load(Ordering::Acquire) {
+            Ok(self.join())
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Stops the thread, and returns the state whether or not it was done.
+    pub fn stop(self) -> Box<RecoveryState> {
+        // Relaxed: joining orders everything else.
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.join()
+    }
+
+    fn join(self) -> Box<RecoveryState> {
+        match self.thread.join() {
+            Ok(mut state) => {
+                // Letters that came after the thread's last check.
+                self.shared.answer(&mut state);
+                state
+            }
+            // Unexpected: the thread catches panics of everything that it calls.
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+fn take(handover: &Mutex<Option<Box<RecoveryState>>>) -> Option<Box<RecoveryState>> {
+    handover
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+}
+
+/// Marks the thread as done when it ends, also by a panic.
+struct Done<'a>(&'a Shared, Option<Arc<Bell>>);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `Worker::fetch`.
+        self.0.done.store(true, Ordering::Release);
+        self.1.iter().for_each(|bell| bell.ring());
+    }
+}
+
+fn recover(mut state: Box<RecoveryState>, shared: &Shared) -> Box<RecoveryState> {
+    let _done = Done(shared, state.wake.as_ref().map(|wake| wake.bell.clone()));
+    // Relaxed: the flag publishes no other data.
+    while !shared.stop.load(Ordering::Relaxed) {
+        let look = AssertUnwindSafe(|| {
+            shared.answer(&mut state);
+            let now = state.pd.device().now();
+            state.drive(now);
+        });
+        if let Err(panic) = catch_unwind(look) {
+            // Not a panic of the program's functions, which are caught where they are called. The poller
+            // resumes it, and carries out the recovery itself: the link's state is not lost with the
+            // thread.
+            state.panics.keep(panic);
+            state.init.recover_in = RecoverIn::Poll;
+            break;
+        }
+        if !state.protocol.busy() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    state
+}

@@ -1,0 +1,17 @@
+//! The common base of bellwire's providers: errors, events, the sources of devices, memory whose size the
+//! program chooses, and waiting for the data path.
+//!
+//! Programs depend on `bellwire`, which re-exports the public parts. Providers are built on this crate, which
+//! does not depend on any of them.
+
+pub mod attr;
+pub mod error;
+pub mod event;
+pub mod history;
+pub mod life;
+pub mod limits;
+pub mod numbers;
+pub mod path;
+pub mod pinned;
+pub mod quiesce;
+pub mod source;

@@ -1,0 +1,155 @@
+//! Memory for rings, and for other objects whose size the program chooses: if no memory is available, that is
+//! an error and not a panic.
+
+use crate::error::Error;
+use bellwire_memory::MemoryError;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io;
+use std::iter::repeat_with;
+use std::ptr::NonNull;
+
+const PAGE: usize = 4096;
+
+/// Two cache lines, which processors fetch together.
+const LINES: usize = 128;
+
+/// Zeroed memory at a fixed address. It shares no cache line with other memory and, if it is at least a page
+/// long, no page; smaller memory is not rounded up to a page, as thousands of small rings would cost a page
+/// each.
+#[derive(Debug)]
+pub struct Pinned {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a `Pinned` is only an address range and gives out no references; its users synchronize access to
+// the memory.
+unsafe impl Send for Pinned {}
+// SAFETY: like Send: its users synchronize access to the memory.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// Allocates at least `bytes` bytes, rounded up.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn zeroed(bytes: usize) -> Result<Self, Error> {
+        Self::aligned(bytes, LINES).ok_or_else(|| no_memory(bytes))
+    }
+
+    /// Like [`zeroed`](Self::zeroed), aligned to at least `align`. `None`: there is not enough memory.
+    pub fn aligned(bytes: usize, align: usize) -> Option<Self> {
+        let align = align.max(if bytes < PAGE { LINES } else { PAGE });
+        let bytes = bytes.max(1).checked_next_multiple_of(align)?;
+        let layout = Layout::from_size_align(bytes, align).ok()?;
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout })
+    }
+
+    /// The size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// The address of the first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: the memory was allocated with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// `count` default values.
+///
+/// # Errors
+/// There is not enough memory for them.
+pub fn defaults<T: Default>(count: usize) -> Result<Box<[T]>, Error> {
+    Ok(collected(repeat_with(T::default).take(count))?.into())
+}
+
+/// Collects the items into a vector.
+///
+/// # Errors
+/// There is not enough memory for them.
+pub fn collected<T>(mut items: impl Iterator<Item = T>) -> Result<Vec<T>, Error> {
+    let count = items.size_hint().0;
+    let mut all = with_room(count)?;
+    all.extend(items.by_ref().take(count));
+    for item in items {
+        push(&mut all, item)?;
+    }
+    Ok(all)
+}
+
+/// An empty vector with room for `count` items.
+///
+/// # Errors
+/// There is not enough memory for them.
+pub fn with_room<T>(count: usize) -> Result<Vec<T>, Error> {
+    let mut none = Vec::new();
+    let reserved = none.try_reserve_exact(count);
+    reserved.map_err(|_| no_memory(count.saturating_mul(size_of::<T>())))?;
+    Ok(none)
+}
+
+/// Appends an item.
+///
+/// # Errors
+/// There is not enough memory for it.
+pub fn push<T>(items: &mut Vec<T>, item: T) -> Result<(), Error> {
+    room_for(items, items.len() + 1)?;
+    items.push(item);
+    Ok(())
+}
+
+/// Reserves room for `count` items in total, including those already in the vector.
+///
+/// # Errors
+/// There is not enough memory for them.
+pub fn room_for<T>(items: &mut Vec<T>, count: usize) -> Result<(), Error> {
+    let reserved = items.try_reserve(count.saturating_sub(items.len()));
+    reserved.map_err(|_| no_memory(count.saturating_mul(size_of::<T>())))
+}
+
+/// Reserves room for one more entry in a table.
+///
+/// # Errors
+/// There is not enough memory for it.
+pub fn room_in<K: Eq + Hash, V>(table: &mut HashMap<K, V>) -> Result<(), Error> {
+    let reserved = table.try_reserve(1);
+    reserved.map_err(|_| no_memory((table.len() + 1).saturating_mul(size_of::<(K, V)>())))
+}
+
+/// The error that `bytes` bytes of memory are not available.
+pub fn no_memory(bytes: usize) -> Error {
+    Error::Memory(MemoryError::Os {
+        doing: format!("take {bytes} bytes of memory"),
+        source: io::Error::from_raw_os_error(libc::ENOMEM),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_there_is_not_is_an_error() {
+        // More than an address space holds, and more than the maximum size of an allocation.
+        for bytes in [1 << 62, usize::MAX] {
+            let pinned = Pinned::zeroed(bytes).map(drop);
+            let many = defaults::<u8>(bytes).map(drop);
+            for refused in [pinned, many] {
+                assert!(matches!(refused, Err(Error::Memory(_))), "{refused:?}");
+            }
+        }
+        assert!(Pinned::zeroed(0).is_ok() && defaults::<u64>(0).is_ok());
+    }
+}

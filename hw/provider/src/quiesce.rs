@@ -1,0 +1,254 @@
+//! Waiting until the data path no longer uses what the control path revokes, at no cost to the data path.
+//!
+//! A thread that executes WQEs of a queue pair enters its [`Section`] before and leaves it afterwards. A
+//! thread that revokes something (a key, a connection, a queue pair) first publishes the revocation, then
+//! waits until every section that may have seen the old state has been left:
+//!
+//! ```text
+//! data path                       control path
+//! section.enter()   store         revoke          store
+//! light barrier                   heavy barrier   membarrier(2)
+//! check what may be revoked       section.wait()
+//! ```
+//!
+//! Each side stores before it loads, which requires a full barrier on both sides. membarrier(2) executes one
+//! on every processor that runs this process, so a compiler barrier is sufficient on the data path. If the
+//! kernel refuses membarrier(2), both sides use real barriers. The loom models cover real barriers only,
+//! because loom does not model the effect of the kernel on other processors.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, fence};
+use std::sync::OnceLock;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, fence};
+use std::sync::atomic::{Ordering, compiler_fence};
+
+/// The kind of barriers that this process uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Barriers {
+    asymmetric: bool,
+}
+
+const MEMBARRIER_CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
+const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
+const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    if cfg!(any(miri, loom)) {
+        return false;
+    }
+    // SAFETY: the call takes numbers and accesses no memory of this process.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+impl Barriers {
+    /// Registers with the kernel, once per process, and returns the kind of barriers to use.
+    pub fn get() -> Self {
+        static ASYMMETRIC: OnceLock<bool> = OnceLock::new();
+        let asymmetric =
+            *ASYMMETRIC.get_or_init(|| membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED));
+        Self { asymmetric }
+    }
+
+    /// Whether the light barrier is only a compiler barrier.
+    pub fn is_asymmetric(self) -> bool {
+        self.asymmetric
+    }
+
+    /// The barrier of the data path: orders its earlier stores before its later loads.
+    #[inline(always)]
+    pub fn light(self) {
+        if self.asymmetric {
+            // Pairs with the system call in `heavy`.
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            // Pairs with the fence in `heavy`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Like [`heavy`](Self::heavy), also for the other processes of the fabric.
+    pub fn heavy_everywhere(self) {
+        self.heavy();
+        // If the kernel refuses this call it also refuses `join`, and every process of the fabric uses
+        // real light barriers.
+        membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    }
+
+    /// Registers this process for [`heavy_everywhere`](Self::heavy_everywhere) of other processes. `false`:
+    /// the kernel refuses.
+    pub fn join() -> bool {
+        membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
+    }
+
+    /// The barrier of the control path: pairs with every [`light`](Self::light) of this process.
+    pub fn heavy(self) {
+        fence(Ordering::SeqCst);
+        if self.asymmetric && !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+            // The process is registered, so the kernel has no reason to refuse; continuing would be unsound.
+            std::process::abort();
+        }
+    }
+}
+
+/// A counter that is odd while its only writer executes on the data path.
+#[derive(Debug, Default)]
+pub struct Section(AtomicU32);
+
+impl Section {
+    /// Enters the section. Check what may be revoked only after this.
+    #[inline(always)]
+    pub fn enter(&self, barriers: Barriers) {
+        // Relaxed: only this thread writes the counter.
+        let count = self.0.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `wait`, which may see this entry instead of the end of the
+        // previous section. The barrier orders the store before the loads that follow.
+        self.0.store(count.wrapping_add(1), Ordering::Release);
+        barriers.light();
+    }
+
+    /// Leaves the section.
+    #[inline(always)]
+    pub fn leave(&self) {
+        // Relaxed: only this thread writes the counter.
+        let count = self.0.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `wait`; everything done in the section is ordered before it.
+        self.0.store(count.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Waits until the current section, if any, has been left. Call it after [`Barriers::heavy`], and never
+    /// within a section.
+    pub fn wait(&self) {
+        // Acquire: pairs with the Release in `leave` and `enter`.
+        let seen = self.0.load(Ordering::Acquire);
+        if seen.is_multiple_of(2) {
+            return;
+        }
+        let mut spins = 0u32;
+        // Acquire: pairs with the Release in `leave` and `enter`.
+        while self.0.load(Ordering::Acquire) == seen {
+            spins += 1;
+            pause(spins);
+        }
+    }
+}
+
+/// Like [`Section::wait`], for sections of other processes. Waits for all of them together no longer than
+/// `bound`.
+pub fn wait_until_left(sections: &[&Section], bound: std::time::Duration) {
+    // Acquire: pairs with the Release in `leave` and `enter`.
+    let count = |section: &Section| section.0.load(Ordering::Acquire);
+    let mut entered: Vec<(&Section, u32)> = (sections.iter())
+        .map(|section| (*section, count(section)))
+        .filter(|(_, seen)| !seen.is_multiple_of(2))
+        .collect();
+    let start = std::time::Instant::now();
+    let mut spins = 0u32;
+    while !entered.is_empty() && start.elapsed() <= bound {
+        entered.retain(|(section, seen)| count(section) == *seen);
+        spins += 1;
+        pause(spins);
+    }
+}
+
+/// Waits briefly for another thread.
+#[cfg(not(loom))]
+pub fn pause(spins: u32) {
+    if spins.is_multiple_of(64) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+/// Lets another thread of the model go on.
+#[cfg(loom)]
+pub fn pause(_: u32) {
+    loom::thread::yield_now();
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Memory that can be revoked.
+    #[derive(Default)]
+    struct World {
+        section: Section,
+        revoked: AtomicU32,
+        memory: UnsafeCell<u32>,
+    }
+
+    // SAFETY: the models check that accesses do not conflict.
+    unsafe impl Sync for World {}
+
+    impl World {
+        /// Executes once on the data path.
+        fn execute(&self, enter: impl FnOnce(&Section)) {
+            enter(&self.section);
+            if self.revoked.load(Ordering::Relaxed) == 0 {
+                // SAFETY: the models check that this access does not conflict.
+                self.memory.with_mut(|memory| unsafe { *memory += 1 });
+            }
+            self.section.leave();
+        }
+
+        fn revoke(&self) {
+            self.revoked.store(1, Ordering::Relaxed);
+            Barriers::get().heavy();
+            self.section.wait();
+            // SAFETY: the models check that this access does not conflict.
+            self.memory.with_mut(|memory| unsafe { *memory = 100 });
+        }
+    }
+
+    fn revoked_under(rounds: u32, enter: impl Fn(&Section) + Copy + Send + Sync + 'static) {
+        loom::model(move || {
+            let world = Arc::new(World::default());
+            let data_path = {
+                let world = world.clone();
+                thread::spawn(move || (0..rounds).for_each(|_| world.execute(enter)))
+            };
+            world.revoke();
+            // SAFETY: after the revocation no other thread accesses the memory.
+            assert_eq!(world.memory.with(|memory| unsafe { *memory }), 100);
+            data_path.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_nobody_uses_what_was_revoked() {
+        revoked_under(2, |section| section.enter(Barriers::get()));
+    }
+
+    /// The model fails if the data path has no barrier.
+    #[test]
+    #[should_panic]
+    fn loom_entering_needs_its_barrier() {
+        revoked_under(1, |section| section.0.store(1, Ordering::Relaxed));
+    }
+
+    /// A receive posted while the queue pair goes to ERR is flushed by one side or the other.
+    #[test]
+    fn loom_a_post_meets_the_flush() {
+        loom::model(|| {
+            let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+            let poster = {
+                let words = words.clone();
+                thread::spawn(move || {
+                    words.0.store(1, Ordering::Release);
+                    Barriers::get().light();
+                    words.1.load(Ordering::Relaxed)
+                })
+            };
+            words.1.store(1, Ordering::Relaxed);
+            Barriers::get().heavy();
+            let posted = words.0.load(Ordering::Acquire);
+            assert_eq!(posted | poster.join().unwrap(), 1);
+        });
+    }
+}

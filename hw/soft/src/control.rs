@@ -1,0 +1,284 @@
+//! What the device's lock protects: the records of the queue pairs, timers, and free numbers. The verbs for
+//! memory are here, those for queue pairs in [`lifecycle`](super::lifecycle).
+
+use super::cq::CqCtx;
+use super::fault::Pending;
+use super::hca::Hca;
+use super::mr::{LOCAL_READ, MAX_MR, Opening};
+use super::multicast::Groups;
+use super::qp::{MAX_QP, QpCtx};
+use super::random::Random;
+use super::record::{QpRecord, Stall};
+use super::remote::Scratch;
+use super::srq::SrqNumbers;
+use super::window::Window;
+use super::xrcd::{FileId, XrcDomain};
+use crate::error::Error;
+use crate::fabric::MAX_PACKET;
+use crate::pinned::room_for;
+use bellwire_core::access::AccessFlags;
+use bellwire_provider::attr::Resources;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, Weak};
+
+#[derive(Debug)]
+pub(super) struct Control {
+    pub qps: Vec<Option<QpRecord>>,
+    pub free_qps: Vec<u16>,
+    pub generations: Vec<u8>,
+    free_mrs: Vec<u16>,
+    used_mrs: usize,
+    next_pd: u32,
+    random: Random,
+    next_timer: u64,
+    pub(super) next_xrcd: u32,
+    /// XRC domains by the files that name them.
+    pub(super) xrcds: HashMap<FileId, Weak<XrcDomain>>,
+    pub srqs: SrqNumbers,
+    /// (due, stall, queue pair): the earliest on top, and among equal times the first added.
+    pub timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    pub groups: Groups,
+    /// By their keys without the low byte.
+    pub windows: HashMap<u32, Window>,
+    pub faults: Pending,
+    /// Responders that owe a response to another process.
+    pub owing: Vec<u32>,
+    /// Some requester waits for its response.
+    pub asked: bool,
+    /// Requesters that wait for a response, or for room.
+    pub halted: Vec<u32>,
+    /// Buffer that packets are copied to; taken while in use.
+    pub inbox: Option<Box<[u8; MAX_PACKET]>>,
+    /// How many more packets of the current peer are read before the other peers' turn. Data that is fetched
+    /// from the peer's memory counts as the packets that it would have needed.
+    pub turn: usize,
+    /// Buffers in which requests of other processes are executed; taken while in use.
+    pub scratch: Option<Scratch>,
+    /// Every entry is executed under the lock, because a fault may affect it or a journal is kept.
+    pub gated: bool,
+    /// Nothing is executed while `hold_still` runs.
+    pub held: bool,
+    /// The device has had a fatal error.
+    pub dead: bool,
+}
+
+impl Control {
+    pub fn new(seed: u64, gated: bool) -> Self {
+        Self {
+            // Index 0 is not used: no queue pair has the number zero.
+            qps: vec![None],
+            free_qps: Vec::new(),
+            generations: vec![0],
+            free_mrs: Vec::new(),
+            used_mrs: 0,
+            next_pd: 1,
+            random: Random::new(seed),
+            next_timer: 0,
+            next_xrcd: 1,
+            xrcds: HashMap::new(),
+            srqs: SrqNumbers::default(),
+            timers: BinaryHeap::new(),
+            groups: Groups::default(),
+            windows: HashMap::new(),
+            faults: Pending::default(),
+            owing: Vec::new(),
+            asked: false,
+            halted: Vec::new(),
+            inbox: None,
+            turn: 0,
+            scratch: None,
+            gated,
+            held: false,
+            dead: false,
+        }
+    }
+
+    pub fn record(&mut self, qpn: u32) -> Option<&mut QpRecord> {
+        self.qps
+            .get_mut(qpn as usize & (MAX_QP - 1))?
+            .as_mut()
+            .filter(|record| record.qpn == qpn)
+    }
+
+    /// The record of the queue pair that has this context now.
+    pub fn record_of(&mut self, ctx: &QpCtx) -> Option<&mut QpRecord> {
+        self.qps.get_mut(ctx.sender.index)?.as_mut()
+    }
+
+    /// The queue pairs that complete on this completion queue.
+    pub fn qps_on(&self, cq: &CqCtx) -> Vec<u32> {
+        let on = |record: &QpRecord| {
+            (record.parts.cqs().into_iter().flatten()).any(|of| std::ptr::eq(of, cq))
+        };
+        let records = self.qps.iter().flatten();
+        records
+            .filter(|record| on(record))
+            .map(|record| record.qpn)
+            .collect()
+    }
+
+    /// Entries of the table of queue pairs that were ever used.
+    pub fn slots(&self) -> usize {
+        self.qps.len()
+    }
+
+    /// The first queue pair for which `like` holds.
+    pub fn find(&self, like: impl Fn(&QpRecord) -> bool) -> Option<u32> {
+        let mut records = self.qps.iter().flatten();
+        records.find(|record| like(record)).map(|record| record.qpn)
+    }
+
+    /// The stall of the entry that a closed queue pair is to execute next, if there is such an entry.
+    pub fn stall_at_hand(&mut self, qpn: u32) -> Option<Stall> {
+        let record = self.record(qpn)?;
+        let (work, end) = record.runnable()?;
+        let at = work.consumer;
+        (at != end).then(|| record.stall_at(at))
+    }
+
+    /// The numbers of all queue pairs.
+    pub fn qpns(&self) -> Vec<u32> {
+        self.qps.iter().flatten().map(|record| record.qpn).collect()
+    }
+
+    /// A timer number that is not in use.
+    pub fn next_timer(&mut self) -> u64 {
+        self.next_timer += 1;
+        self.next_timer
+    }
+
+    /// Takes a free index of the key table.
+    pub fn take_key(&mut self) -> Result<usize, Error> {
+        match self.free_mrs.pop() {
+            Some(index) => Ok(usize::from(index)),
+            None if self.used_mrs < MAX_MR => {
+                // Reserved now, so that `give_key` needs no memory.
+                room_for(&mut self.free_mrs, self.used_mrs + 1)?;
+                self.used_mrs += 1;
+                Ok(self.used_mrs - 1)
+            }
+            None => Err(Error::Exhausted {
+                what: "memory keys",
+                max: MAX_MR,
+            }),
+        }
+    }
+
+    /// Gives an index back, whose key has been revoked.
+    pub fn give_key(&mut self, index: usize) {
+        self.free_mrs.push(index as u16);
+    }
+
+    /// How many objects exist, without the device's own.
+    pub fn resources(&self) -> Resources {
+        let mw = self.windows.len();
+        let keys = self.used_mrs - self.free_mrs.len();
+        let mut there = Resources::default();
+        there.qp = self.qps.iter().flatten().count() as u32;
+        there.mr = (keys - mw - usize::from(self.scratch.is_some())) as u32;
+        there.mw = mw as u32;
+        there.srq = self.srqs.used() as u32;
+        there
+    }
+
+    pub fn random(&mut self) -> u32 {
+        self.random.draw() as u32
+    }
+
+    /// # Errors
+    /// [`Error::DeviceFatal`].
+    pub fn alive(&self) -> Result<(), Error> {
+        if self.dead {
+            return Err(Error::DeviceFatal);
+        }
+        Ok(())
+    }
+}
+
+impl Hca {
+    /// # Errors
+    /// [`Error::DeviceFatal`].
+    pub fn check_alive(&self) -> Result<(), Error> {
+        self.control().alive()
+    }
+
+    pub fn alloc_pd(&self) -> u32 {
+        let mut control = self.control();
+        control.next_pd += 1;
+        control.next_pd - 1
+    }
+
+    pub fn resources(&self) -> Resources {
+        let mut there = self.control().resources();
+        // Relaxed: counters that order no other data.
+        there.pd = self.pds.load(Ordering::Relaxed);
+        there.cq = self.cqns.used();
+        there
+    }
+
+    /// Waits until each thread of this process has left the section in which it may have seen what was
+    /// revoked before this call.
+    pub(super) fn drain(&self, control: &Control) {
+        self.barriers.heavy();
+        self.qps.wait_for_all(control.qps.len());
+    }
+
+    /// Allows peers of the fabric to map a region's memory.
+    pub fn set_shown(&self, key: u32) {
+        self.mrs.set_shown(key);
+    }
+
+    /// Registers memory. One key serves as lkey and rkey.
+    ///
+    /// # Safety
+    /// The memory is valid until the key is revoked, its provenance is exposed, and the program accesses it
+    /// only as the access flags permit.
+    pub unsafe fn register_mr(
+        &self,
+        pd: u32,
+        addr: u64,
+        length: u64,
+        access: AccessFlags,
+    ) -> Result<u32, Error> {
+        let mut control = self.control();
+        control.alive()?;
+        let index = control.take_key()?;
+        let random = control.random();
+        let key = self.mrs.reserve(index, random);
+        let opening = Opening {
+            owner: pd,
+            access: access.bits() | LOCAL_READ,
+            addr,
+            length,
+        };
+        self.mrs.open(key, opening);
+        Ok(key)
+    }
+
+    /// Revokes a key, and those of the windows that are bound to its region. After this returns, the device
+    /// no longer accesses the memory.
+    pub fn deregister_mr(&self, key: u32) -> Result<(), Error> {
+        let mut control = self.control();
+        self.unbind_all(&mut control, key);
+        self.revoke_mr(control, key)
+    }
+
+    /// Revokes a region's key, and releases the lock.
+    pub(super) fn revoke_mr(
+        &self,
+        control: MutexGuard<'_, Control>,
+        key: u32,
+    ) -> Result<(), Error> {
+        let index = self.mrs.revoke(key)?;
+        self.drain(&control);
+        let records = control.qps.iter().flatten();
+        let requesters: Vec<_> = records.filter_map(|of| self.requester_of(of)).collect();
+        drop(control);
+        self.wait_for_requesters(requesters);
+        // They may still read the key's entry, so it is not reused before.
+        self.control().give_key(index);
+        Ok(())
+    }
+}

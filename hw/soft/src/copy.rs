@@ -1,0 +1,158 @@
+//! Copies between registered memory, with a device's guarantees: the last bytes are written last, and aligned
+//! words are written whole, so that a peer may poll for them.
+//!
+//! These copies stand for a NIC's DMA, which is not a thread of the program: concurrent access by both is not
+//! a data race; it only decides which bytes are seen. The program accesses such memory as the bytes of a
+//! `Region`, never as a slice, and by atomics.
+
+use std::sync::atomic::Ordering;
+#[cfg(not(tsan))]
+use std::sync::atomic::fence;
+
+/// Bytes that stay readable while this is used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    from: *const u8,
+    len: usize,
+}
+
+impl Span {
+    /// # Safety
+    /// The bytes are readable as long as this is used.
+    pub unsafe fn new(from: *const u8, len: usize) -> Self {
+        Self { from, len }
+    }
+
+    pub fn start(&self) -> *const u8 {
+        self.from
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Copies `len` bytes. Source and destination may overlap.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes. Meanwhile, the program accesses `to` only by
+/// atomics (`bellwire_core::shared`), and writes `from` only by atomics.
+#[cfg(not(tsan))]
+#[inline(always)]
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: each arm stays within the `len` bytes for which the caller guarantees both pointers.
+    unsafe {
+        match len {
+            0 => {}
+            1 => word::<u8>(from, to),
+            2 => word::<u16>(from, to),
+            4 => word::<u32>(from, to),
+            8 => word::<u64>(from, to),
+            3 | 5..=7 => {
+                let mut bytes = [0u8; 8];
+                bytes.as_mut_ptr().copy_from_nonoverlapping(from, len);
+                for (at, byte) in bytes[..len].iter().enumerate() {
+                    to.add(at).write_volatile(*byte);
+                }
+            }
+            9..=16 => ends::<u64>(from, to, len),
+            17..=32 => ends::<[u64; 2]>(from, to, len),
+            _ => {
+                // The last word separately, after all others.
+                let last = (from.add(len - 8)).cast::<u64>().read_unaligned();
+                to.copy_from(from, len - 8);
+                // Release: pairs with the Acquire of a peer that polls the last word.
+                fence(Ordering::Release);
+                to.add(len - 8).cast::<u64>().write_unaligned(last);
+            }
+        }
+    }
+}
+
+/// The same for ThreadSanitizer, which regards the device as a thread: copies use atomics, so that two
+/// concurrent copies of the same bytes are not a race. A copy and a non-atomic access by the program still
+/// are.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes. Meanwhile, the program accesses `to`, and
+/// writes `from`, only by atomics.
+#[cfg(tsan)]
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    use std::sync::atomic::{AtomicU8, AtomicU64};
+    const WORD: usize = size_of::<u64>();
+    // SAFETY: within the `len` bytes for which the caller guarantees `from`.
+    let byte =
+        |at: usize| unsafe { AtomicU8::from_ptr(from.cast_mut().add(at)).load(Ordering::Relaxed) };
+    let bytes: Vec<u8> = (0..len).map(byte).collect();
+    let mut rest = len;
+    let last = bytes.last_chunk::<WORD>().copied();
+    let last = last.filter(|_| to.addr().wrapping_add(len).is_multiple_of(WORD));
+    if last.is_some() {
+        rest -= WORD;
+    }
+    for (at, byte) in bytes[..rest].iter().enumerate() {
+        // SAFETY: within the `len` bytes for which the caller guarantees `to`.
+        unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Ordering::Release);
+    }
+    if let Some(last) = last {
+        // SAFETY: within the `len` bytes for which the caller guarantees `to`, and aligned.
+        let word = unsafe { AtomicU64::from_ptr(to.add(rest).cast()) };
+        // Release: pairs with the Acquire of a peer that polls the last word.
+        word.store(u64::from_ne_bytes(last), Ordering::Release);
+    }
+}
+
+/// # Safety
+/// The conditions of [`copy`], for the size of T.
+#[cfg(not(tsan))]
+#[inline(always)]
+unsafe fn word<T: Copy>(from: *const u8, to: *mut u8) {
+    // SAFETY: the caller guarantees both pointers for the size of T. A volatile store of an aligned word is a
+    // single store.
+    unsafe {
+        let value = from.cast::<T>().read_unaligned();
+        fence(Ordering::Release);
+        if to.cast::<T>().is_aligned() {
+            to.cast::<T>().write_volatile(value);
+        } else {
+            to.cast::<T>().write_unaligned(value);
+        }
+    }
+}
+
+/// # Safety
+/// The conditions of [`copy`]; `len` is at least the size of T and at most twice that.
+#[cfg(not(tsan))]
+#[inline(always)]
+unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let at = len - size_of::<T>();
+    // SAFETY: the caller guarantees both pointers for `len` bytes, in which head and tail lie.
+    unsafe {
+        let head = from.cast::<T>().read_unaligned();
+        let tail = from.add(at).cast::<T>().read_unaligned();
+        to.cast::<T>().write_unaligned(head);
+        // Release: pairs with the Acquire of a peer that polls the last word.
+        fence(Ordering::Release);
+        to.add(at).cast::<T>().write_unaligned(tail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_and_overlap() {
+        for len in 0..200 {
+            for shift in 0..3 {
+                let mut memory: Vec<u8> = (0..250).map(|b| b as u8).collect();
+                let expected: Vec<u8> = memory[..len].to_vec();
+                let base = memory.as_mut_ptr();
+                // SAFETY: source and destination lie within the 250 bytes.
+                unsafe { copy(base, base.add(shift), len) };
+                assert_eq!(&memory[shift..shift + len], &expected[..], "{len} {shift}");
+                assert_eq!(memory[shift + len], (shift + len) as u8);
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The device's side of a completion queue, which writes its entries.
+
+use super::arm::Arm;
+use crate::error::Error;
+use crate::event::{AsyncQueue, Element, EventQueue, EventType};
+use crate::fabric::Attention;
+use bellwire_core::be::Be64;
+use bellwire_core::cqe::{Cqe64, CqeOpcode, owner_bit};
+use bellwire_core::port::DoorbellRecord;
+use bellwire_core::queue::CqMemory;
+use bellwire_provider::quiesce::Barriers;
+use crossbeam_utils::CachePadded;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// The device's state of a completion queue. Many threads write entries.
+#[derive(Debug)]
+pub struct CqCtx {
+    /// Changed only by `resize`, while no other thread uses the queue.
+    memory: UnsafeCell<CqMemory<'static>>,
+    consumer: &'static DoorbellRecord,
+    /// Producer index, free-running: a thread claims an entry by incrementing it.
+    producer: CachePadded<AtomicU32>,
+    /// The consumer index that was read last.
+    seen: AtomicU32,
+    overrun: AtomicBool,
+    arm: Arm,
+    /// Whether it is counted among the node's armed completion queues.
+    counted: AtomicBool,
+    attention: Option<Arc<Attention>>,
+    cqn: u32,
+    /// The event queue of the context that it was created in.
+    events: Arc<AsyncQueue>,
+    /// The event queue of its completion channel.
+    channel: Option<Arc<EventQueue<()>>>,
+}
+
+// SAFETY: `resize` alone changes the cell, and its caller guarantees that no other thread reads it meanwhile.
+unsafe impl Sync for CqCtx {}
+
+const CI_MASK: u32 = 0xff_ffff;
+
+impl CqCtx {
+    /// The device's side of a completion queue with entries in `memory`. `consumer` is the doorbell record
+    /// with the consumer index. `events` receives the asynchronous event of an overrun; `channel` receives
+    /// completion events while the queue is armed; `attention` counts the armed queues, for which other
+    /// processes wake this one.
+    ///
+    /// # Errors
+    /// There is no memory to register its number with the event queues.
+    pub fn new(
+        memory: CqMemory<'static>,
+        consumer: &'static DoorbellRecord,
+        cqn: u32,
+        events: Arc<AsyncQueue>,
+        channel: Option<Arc<EventQueue<()>>>,
+        attention: Option<Arc<Attention>>,
+    ) -> Result<Self, Error> {
+        let element = Element::Cq(cqn);
+        events.admit(element)?;
+        if let Some(channel) = &channel {
+            (channel.admit(element)).inspect_err(|_| events.retire(element))?;
+        }
+        Ok(Self {
+            memory: UnsafeCell::new(memory),
+            consumer,
+            producer: CachePadded::new(AtomicU32::new(0)),
+            seen: AtomicU32::new(0),
+            overrun: AtomicBool::new(false),
+            arm: Arm::new(Barriers::get()),
+            counted: AtomicBool::new(false),
+            attention,
+            cqn,
+            events,
+            channel,
+        })
+    }
+
+    #[inline(always)]
+    fn memory(&self) -> CqMemory<'static> {
+        // SAFETY: `resize`, the only writer, requires that no other thread reads it meanwhile.
+        unsafe { *self.memory.get() }
+    }
+
+    /// Bytes of an entry.
+    pub fn cqe_size(&self) -> u32 {
+        self.memory().cqe_size()
+    }
+
+    /// Continues in another ring, whose entries have the same size. The last entry of the old ring is a
+    /// resize CQE; the consumer moves the entries that it has not polled to the new ring, each one place
+    /// further on. `false`: they do not fit, or there is no room for the resize CQE, and nothing has changed.
+    ///
+    /// # Safety
+    /// While this runs, no thread writes an entry or calls [`arm_and_look`](Self::arm_and_look).
+    #[must_use]
+    pub unsafe fn resize(&self, to: CqMemory<'static>) -> bool {
+        let memory = self.memory();
+        let index = self.produced();
+        let waiting = index.wrapping_sub(self.consumer.load()) & CI_MASK;
+        if waiting >= memory.count() || waiting >= to.count() || self.overrun() {
+            return false;
+        }
+        let entry = Cqe64::resized();
+        let op_own = entry.op_own() | owner_bit(index, memory.count());
+        // Relaxed: no other thread increments it meanwhile.
+        (self.producer).store(index.wrapping_add(1), Ordering::Relaxed);
+        // SAFETY: the consumer has polled the entry's last use, and no other thread writes.
+        unsafe {
+            Cqe64::publish(memory.entry(index), &entry, op_own);
+            *self.memory.get() = to;
+        }
+        true
+    }
+
+    /// Its number.
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// The event queue of its completion channel.
+    pub fn channel(&self) -> Option<&EventQueue<()>> {
+        self.channel.as_deref()
+    }
+
+    /// The arm doorbell, with the same 8-byte word as on a ConnectX device. From here on, every completion is
+    /// either found by the consumer's next poll, or raises an event.
+    pub fn arm(&self, word: Be64) {
+        const SOLICITED_ONLY: u32 = 1 << 24;
+        let command = (word.get() >> 32) as u32;
+        let solicited_only = command & SOLICITED_ONLY != 0;
+        // Relaxed: a producer that decrements after this has yet to raise its event, after which the consumer
+        // arms again.
+        if let Some(attention) = &self.attention
+            && !self.counted.swap(true, Ordering::Relaxed)
+        {
+            attention.count_up();
+        }
+        self.arm.arm(command, solicited_only);
+    }
+
+    /// Like [`arm`](Self::arm), for a consumer that does not poll again afterwards: unpolled entries that are
+    /// already in the ring raise the event now.
+    pub fn arm_and_look(&self, word: Be64) {
+        self.arm(word);
+        let next = (word.get() >> 32) as u32;
+        let end = self.produced();
+        let memory = self.memory();
+        let count = memory.count();
+        let left = end.wrapping_sub(next) & CI_MASK;
+        // Entries that are published later see that the queue is armed.
+        for index in (1..=left.min(count))
+            .rev()
+            .map(|back| end.wrapping_sub(back))
+        {
+            // SAFETY: an entry of the ring, which is initialised. An unpolled entry is not overwritten,
+            // unless the consumer's doorbell record is wrong. Only its last byte is read.
+            let entry = unsafe { Cqe64::read_owned(memory.entry(index), index, count) };
+            if let Some(entry) = entry {
+                self.notify(index, entry.op_own());
+            }
+        }
+    }
+
+    /// The queue is no longer armed.
+    fn disarmed(&self) {
+        // Relaxed: the event is raised after this, and the consumer arms again after the event.
+        if let Some(attention) = &self.attention
+            && self.counted.swap(false, Ordering::Relaxed)
+        {
+            attention.count_down();
+        }
+    }
+
+    /// The program has destroyed the queue. After this returns, no event names it.
+    pub fn retire(&self) {
+        let element = Element::Cq(self.cqn);
+        self.disarmed();
+        if let Some(channel) = &self.channel {
+            channel.retire(element);
+        }
+        self.events.retire(element);
+    }
+
+    /// Whether an entry was lost because the queue was full. The queue then takes no more entries.
+    pub fn overrun(&self) -> bool {
+        // Relaxed: the flag orders no other data.
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    /// Index behind the last entry.
+    pub fn produced(&self) -> u32 {
+        // Relaxed: the relevant increments were made before, by this thread or under the device's lock.
+        self.producer.load(Ordering::Relaxed)
+    }
+
+    /// Whether everything before `index` has been polled.
+    pub fn polled(&self, index: u32) -> bool {
+        self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
+    }
+
+    /// Writes an entry. `false`: the queue was full, and has now failed.
+    #[inline(always)]
+    #[must_use]
+    pub fn produce(&self, entry: &Cqe64) -> bool {
+        // Relaxed: the increment claims the index for this thread; the owner bit publishes the entry.
+        let index = self.producer.fetch_add(1, Ordering::Relaxed);
+        // Acquire: pairs with the Release in `room_for`, so that the consumer's last read of the entry comes
+        // before. An old value only makes this thread check again.
+        let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
+        let memory = self.memory();
+        if ahead >= memory.count() && !self.room_for(index) {
+            return false;
+        }
+        let op_own = entry.op_own() | owner_bit(index, memory.count());
+        // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
+        unsafe {
+            Cqe64::publish(memory.entry(index), entry, op_own);
+        }
+        if self.arm.may_fire() {
+            self.notify(index, op_own);
+        }
+        true
+    }
+
+    /// Takes the entry's last byte, so that the caller need not keep the entry.
+    #[cold]
+    #[inline(never)]
+    fn notify(&self, index: u32, op_own: u8) {
+        const SOLICITED: u8 = 1 << 1;
+        let solicited = op_own & SOLICITED != 0 || CqeOpcode::from_bits(op_own >> 4).is_error();
+        if let Some(channel) = &self.channel
+            && self.arm.fire(index, solicited)
+        {
+            self.disarmed();
+            // Not delivered if the queue is being destroyed.
+            let _known = channel.push(Element::Cq(self.cqn), ());
+        }
+    }
+
+    #[cold]
+    fn room_for(&self, index: u32) -> bool {
+        let consumer = self.consumer.load();
+        // Release: pairs with the Acquire in `produce`.
+        self.seen.store(consumer, Ordering::Release);
+        let room = index.wrapping_sub(consumer) & CI_MASK < self.memory().count();
+        if !room {
+            self.fail();
+        }
+        // Checked after the store, which could otherwise undo a concurrent failure.
+        if self.overrun() {
+            self.shut(index);
+            return false;
+        }
+        true
+    }
+
+    /// An entry is lost: the queue fails and raises its asynchronous event.
+    #[cold]
+    pub fn fail(&self) {
+        // Relaxed: the swap selects the one producer that raises the event; the flag orders no other data.
+        if !self.overrun.swap(true, Ordering::Relaxed) {
+            let _known = self.events.push(Element::Cq(self.cqn), EventType::CqErr);
+        }
+        self.shut(self.produced());
+    }
+
+    /// Makes every entry from this one on check for room and find none.
+    fn shut(&self, index: u32) {
+        // Half the index range behind, so that no number of attempts wraps round to a free entry.
+        let far = index.wrapping_sub(CI_MASK.div_ceil(2));
+        // Release: pairs with the Acquire in `produce`.
+        self.seen.store(far, Ordering::Release);
+    }
+}

@@ -1,0 +1,123 @@
+//! Addresses on which the nodes of a fabric listen: names in the abstract namespace of Unix sockets, which
+//! disappear with the process that uses them.
+
+use super::MAX_NODES;
+use crate::error::Error;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::process::getuid;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+/// Longest name of a fabric; a socket's address has room for 107 bytes.
+const MAX_NAME: usize = 64;
+
+/// # Errors
+/// [`Error::FabricName`].
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(Error::FabricName {
+        name: name.to_owned(),
+        max: MAX_NAME,
+    })
+}
+
+fn place(name: &str, slot: usize) -> String {
+    format!("bellwire/{}/{name}/{slot}", getuid().as_raw())
+}
+
+fn address(name: &str, slot: usize) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(place(name, slot))
+}
+
+/// Binds to the first free place.
+pub(super) fn claim(name: &str) -> Result<(usize, UnixListener), Error> {
+    let failed = |error| Error::io("listen for peers of the fabric", error);
+    for slot in 0..MAX_NODES {
+        match UnixListener::bind_addr(&address(name, slot).map_err(failed)?) {
+            Ok(listener) => {
+                listener.set_nonblocking(true).map_err(failed)?;
+                return Ok((slot, listener));
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(Error::Exhausted {
+        what: "nodes of the fabric",
+        max: MAX_NODES,
+    })
+}
+
+/// Outcome of a connection attempt.
+#[derive(Debug)]
+pub(super) enum Called {
+    There(UnixStream),
+    Nobody,
+    /// The listener's backlog is full: try again later.
+    Crowded,
+}
+
+/// Connects to the node in this place. Neither the call nor the socket blocks.
+pub(super) fn connect(name: &str, slot: usize) -> io::Result<Called> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let place = SocketAddrUnix::new_abstract_name(place(name, slot).as_bytes())?;
+    match rustix::net::connect(&socket, &place) {
+        Ok(()) => Ok(Called::There(socket.into())),
+        Err(Errno::CONNREFUSED) => Ok(Called::Nobody),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Called::Crowded),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["a", "storage-1.east_2", &"x".repeat(MAX_NAME)] {
+            check_name(good).unwrap();
+        }
+        for bad in ["", "a/b", "a b", "\0", "ü", &"x".repeat(MAX_NAME + 1)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn places_are_taken_in_order_and_given_back() {
+        let name = format!("address-test-{}", std::process::id());
+        let first = claim(&name).unwrap();
+        let second = claim(&name).unwrap();
+        assert_eq!((first.0, second.0), (0, 1));
+        assert!(matches!(connect(&name, 1), Ok(Called::There(_))));
+        assert!(matches!(connect(&name, 2), Ok(Called::Nobody)));
+        drop(first);
+        assert!(matches!(connect(&name, 0), Ok(Called::Nobody)));
+        assert_eq!(claim(&name).unwrap().0, 0);
+    }
+
+    /// connect(2) would block while the backlog is full.
+    #[test]
+    fn a_crowd_is_not_waited_for() {
+        let name = format!("address-crowd-{}", std::process::id());
+        let (slot, listener) = claim(&name).unwrap();
+        rustix::net::listen(&listener, 2).unwrap();
+        let mut waiting = Vec::new();
+        let crowded = loop {
+            match connect(&name, slot).unwrap() {
+                Called::There(stream) => waiting.push(stream),
+                other => break other,
+            }
+            assert!(waiting.len() < 100);
+        };
+        assert!(matches!(crowded, Called::Crowded), "{crowded:?}");
+        listener.accept().unwrap();
+        assert!(matches!(connect(&name, slot), Ok(Called::There(_))));
+    }
+}

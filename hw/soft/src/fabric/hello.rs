@@ -1,0 +1,215 @@
+//! The handshake message of two nodes: the identity of each, and the descriptors of the memory that it
+//! writes.
+
+use super::export::EXPORT;
+use super::segment::SEGMENT;
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
+};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// Version of all formats that two processes share.
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwr02");
+
+/// Size of a hello message in bytes.
+const BYTES: usize = 8 + 8 + 8 + 16 + 8;
+
+/// The identity of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// Its place in the fabric.
+    pub slot: usize,
+    /// A number that no other node of this place has; zero: the link is refused.
+    pub incarnation: u64,
+    pub gid: [u8; 16],
+    /// Start time of its process.
+    pub began: u64,
+    /// Which barriers it uses: processes that use different kinds cannot synchronize.
+    pub asymmetric: bool,
+}
+
+impl Hello {
+    fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        let slot = self.slot as u64 | u64::from(self.asymmetric) << 63;
+        bytes[8..16].copy_from_slice(&slot.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.gid);
+        bytes[40..].copy_from_slice(&self.began.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; BYTES]) -> Option<Self> {
+        let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        let mut gid = [0; 16];
+        gid.copy_from_slice(&bytes[24..40]);
+        let asymmetric = word(8)? >> 63 != 0;
+        let slot = usize::try_from(word(8)? & u64::MAX >> 1).ok()?;
+        (word(0)? == MAGIC && slot < super::MAX_NODES).then_some(Self {
+            slot,
+            incarnation: word(16)?,
+            gid,
+            began: word(40)?,
+            asymmetric,
+        })
+    }
+}
+
+/// A file that only this process can write, once it is mapped and sealed: see [`seal`].
+pub(super) fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&fd, len as u64)?;
+    Ok(fd)
+}
+
+/// Seals: the length is fixed, and only existing mappings can write.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE);
+
+/// Makes a file that is passed to peers read-only for them.
+pub(super) fn seal(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_add_seals(fd, SEALS)?)
+}
+
+/// Whether a peer's file can be mapped safely: its length is fixed and its holes read as zeroes. Accessing a
+/// hole of a huge-page file raises a signal when no huge pages are left.
+fn is_safe(fd: BorrowedFd<'_>, len: usize) -> io::Result<bool> {
+    let fixed = SealFlags::SHRINK | SealFlags::GROW;
+    // Checks the seals first, which only memfds have: querying other files might have to wait for another
+    // process.
+    Ok(fcntl_get_seals(fd)?.contains(fixed)
+        && fstatfs(fd)?.f_type != libc::HUGETLBFS_MAGIC
+        && fstat(fd)?.st_size == len as i64)
+}
+
+/// Sends our identity, and the descriptors of the memory that we write.
+pub(super) fn say(stream: &UnixStream, hello: &Hello, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = hello.encode();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let sent = sendmsg(
+        stream,
+        &[IoSlice::new(&bytes)],
+        &mut ancillary,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?;
+    if sent == BYTES {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+/// The hello message of a peer.
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub hello: Hello,
+    /// The memory that it writes: a segment, and its export.
+    pub files: Option<[OwnedFd; 2]>,
+}
+
+/// Receives the peer's hello message; `None`: it has not arrived.
+pub(super) fn hear(stream: &UnixStream) -> io::Result<Option<Heard>> {
+    let mut bytes = [0; BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let into = &mut [IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let got = match recvmsg(stream.as_fd(), into, &mut ancillary, flags) {
+        Ok(got) => got,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            files.extend(passed);
+        }
+    }
+    let strange = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the peer speaks another language",
+        )
+    };
+    if got.bytes != BYTES {
+        return Err(strange());
+    }
+    let hello = Hello::decode(&bytes).ok_or_else(strange)?;
+    if files.is_empty() {
+        return Ok(Some(Heard { hello, files: None }));
+    }
+    // Fewer arrive than were passed if this process has reached its descriptor limit.
+    let files = <[OwnedFd; 2]>::try_from(files).map_err(|_| strange())?;
+    if !is_safe(files[0].as_fd(), SEGMENT)? || !is_safe(files[1].as_fd(), EXPORT)? {
+        return Err(strange());
+    }
+    let files = Some(files);
+    Ok(Some(Heard { hello, files }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELLO: Hello = Hello {
+        slot: 7,
+        incarnation: 0x0123_4567_89ab_cdef,
+        gid: *b"0123456789abcdef",
+        began: 0xfedc_ba98,
+        asymmetric: true,
+    };
+
+    fn sealed(len: usize) -> OwnedFd {
+        let fd = file("bellwire-test", len).unwrap();
+        seal(fd.as_fd()).unwrap();
+        fd
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let files = [sealed(SEGMENT), sealed(EXPORT)];
+        say(&a, &HELLO, &[files[0].as_fd(), files[1].as_fd()]).unwrap();
+        let heard = hear(&b).unwrap().unwrap();
+        assert_eq!(heard.hello, HELLO);
+        assert!(heard.files.is_some());
+        // Nothing more has arrived, and the call does not block.
+        assert!(hear(&b).unwrap().is_none());
+    }
+
+    #[test]
+    fn strange_peers_are_refused() {
+        let refused = |hello: Hello, files: &[OwnedFd]| {
+            let (a, b) = UnixStream::pair().unwrap();
+            let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+            say(&a, &hello, &files).unwrap();
+            hear(&b).is_err()
+        };
+        let good = || [sealed(SEGMENT), sealed(EXPORT)];
+        assert!(!refused(HELLO, &good()));
+        let open = file("bellwire-test", SEGMENT).unwrap();
+        assert!(refused(HELLO, &[open, sealed(EXPORT)]));
+        assert!(refused(HELLO, &[sealed(SEGMENT - 4096), sealed(EXPORT)]));
+        assert!(refused(HELLO, &[sealed(SEGMENT), sealed(EXPORT - 4096)]));
+        assert!(refused(HELLO, &[sealed(SEGMENT)]));
+        assert!(refused(Hello { slot: 64, ..HELLO }, &good()));
+        let (a, b) = UnixStream::pair().unwrap();
+        drop(a);
+        assert!(hear(&b).is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! Nodes of a fabric: software HCAs in several processes that find each other by the fabric's name, and the
+//! memory that each pair of them shares.
+//!
+//! ```text
+//!  process A                                     process B
+//!  Node ── listens at "…/NAME/0" ◄── connects ── Node (next free place)
+//!    │            hello, descriptors (SCM_RIGHTS), the peer's user checked
+//!    ├─ segment that A writes and B reads: lines of packets, how far A has read B's
+//!    └─ segment that B writes and A reads: the same the other way round
+//! ```
+//!
+//! Shared memory contains no pointers. Each segment is sealed, so that only its owner can write it. What is
+//! read from a peer's segment is copied first, then checked, then used.
+//!
+//! Addresses are in the kernel's abstract namespace and memory is in memfds, so nothing is left behind,
+//! however a process ends.
+
+mod address;
+mod attention;
+mod export;
+mod hello;
+mod meeting;
+mod node;
+mod open;
+mod peer;
+mod segment;
+mod window;
+mod wire;
+
+pub use attention::Attention;
+pub use export::{Export, MEMORIES, Memory, Shown};
+pub use meeting::Meetings;
+pub use node::{Agreed, Node, lid};
+pub use open::{Refusal, open_memory};
+pub use peer::Peer;
+pub use segment::Face;
+pub use window::Mapped;
+pub use wire::{Header, Kind, MAX_PACKET, Packet, Room, Send};
+
+/// Maximum number of nodes in a fabric.
+pub const MAX_NODES: usize = 64;

@@ -1,0 +1,391 @@
+//! A process's own place in a fabric.
+
+use super::MAX_NODES;
+use super::address;
+use super::attention::Attention;
+use super::export::{EXPORT, Export};
+use super::hello::{self, Hello};
+use super::meeting::{Calls, FIRST_KEY, Meetings};
+use super::peer::{Link, Peer};
+use super::segment::SEGMENT;
+use super::window::{Mapped, Windows};
+use crate::error::Error;
+use crate::pinned::collected;
+use crate::process::began_here;
+use bellwire_provider::quiesce::Barriers;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Keys of the descriptors in a node's epoll: each place has two, of its link's socket and of its process;
+/// handshakes use the keys from [`FIRST_KEY`] on.
+const PROCESSES: u64 = MAX_NODES as u64;
+const WAKE: u64 = 2 * PROCESSES;
+const LISTENER: u64 = WAKE + 1;
+
+/// Descriptors that are handled per wait.
+const AT_ONCE: usize = 32;
+
+/// A node of a fabric.
+#[derive(Debug)]
+pub struct Node {
+    pub(super) name: String,
+    pub(super) slot: usize,
+    /// Distinguishes this node from others that have had its place.
+    pub(super) incarnation: u64,
+    gid: [u8; 16],
+    peers: Box<[Peer]>,
+    /// A bit for each peer with which there is a link.
+    live: AtomicU64,
+    pub(super) calls: Calls,
+    pub(super) listener: UnixListener,
+    /// Everything that the node's thread waits for.
+    pub(super) epoll: OwnedFd,
+    wake: OwnedFd,
+    stop: AtomicBool,
+    /// Something waits for a peer: the node's thread has to check again soon.
+    waiting: AtomicBool,
+    /// Some peer is owed a response.
+    owing: AtomicBool,
+    /// The node's thread polls at intervals.
+    awake: AtomicBool,
+    /// Whether peers have to wake us.
+    pub attention: Arc<Attention>,
+    /// Count of polls that found nothing.
+    pub idle: AtomicU32,
+    ours: Windows,
+    theirs: Windows,
+    shown: Windows,
+    export: Arc<Export>,
+}
+
+/// A link on which two nodes have agreed.
+#[derive(Debug)]
+pub struct Agreed {
+    pub(super) slot: usize,
+    pub(super) link: Link,
+    pub(super) ours: Mapped,
+    pub(super) theirs: Mapped,
+    pub(super) shown: Mapped,
+    /// File of our segment, for the reply that the peer waits for; sent when the link is set up.
+    pub(super) reply: Option<OwnedFd>,
+}
+
+/// What woke a node's thread.
+#[derive(Debug, Default)]
+pub struct Woken {
+    /// Links that were agreed upon.
+    pub agreed: Vec<Agreed>,
+    /// Links whose other end is closed, and their places.
+    pub gone: Vec<(usize, Arc<Link>)>,
+}
+
+impl Node {
+    /// Takes a place in the fabric of this name. No links exist yet.
+    ///
+    /// # Errors
+    /// [`Error::FabricName`], [`Error::Exhausted`], [`Error::Io`].
+    pub fn claim(name: &str, incarnation: u64, export: Arc<Export>) -> Result<Self, Error> {
+        address::check_name(name)?;
+        let (slot, listener) = address::claim(name)?;
+        let failed = |what| move |error: io::Error| Error::io(what, error);
+        let reserve = || Windows::reserve(MAX_NODES, SEGMENT);
+        let ours = reserve().map_err(failed("reserve addresses for peers"))?;
+        let theirs = reserve().map_err(failed("reserve addresses for peers"))?;
+        let shown =
+            Windows::reserve(MAX_NODES, EXPORT).map_err(failed("reserve addresses for peers"))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::io("make an event descriptor", error.into()))?;
+        let watch = |epoll: &OwnedFd| {
+            let add =
+                |fd: &dyn AsFd, key| epoll::add(epoll, fd, EventData::new_u64(key), EventFlags::IN);
+            add(&wake, WAKE)?;
+            add(&listener, LISTENER)
+        };
+        let epoll = epoll::create(CreateFlags::CLOEXEC)
+            .and_then(|epoll| watch(&epoll).map(|()| epoll))
+            .map_err(|error| Error::io("wait for peers of the fabric", error.into()))?;
+        let peer = |slot| Peer::new(&ours, &theirs, &shown, slot);
+        Ok(Self {
+            name: name.to_owned(),
+            slot,
+            incarnation: incarnation.max(1),
+            gid: [0; 16],
+            peers: collected((0..MAX_NODES).map(peer))?.into(),
+            live: AtomicU64::new(0),
+            calls: Calls::default(),
+            listener,
+            epoll,
+            wake,
+            stop: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
+            owing: AtomicBool::new(false),
+            awake: AtomicBool::new(false),
+            attention: Arc::default(),
+            idle: AtomicU32::new(0),
+            ours,
+            theirs,
+            shown,
+            export,
+        })
+    }
+
+    pub fn set_gid(&mut self, gid: [u8; 16]) {
+        self.gid = gid;
+    }
+
+    /// The node's LID, which is never zero.
+    pub fn lid(&self) -> u16 {
+        lid(self.slot)
+    }
+
+    /// The memory that peers read to access ours.
+    pub fn export(&self) -> &Arc<Export> {
+        &self.export
+    }
+
+    /// The name of the fabric.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The place that a LID stands for; `None`: no place, or our own.
+    pub fn slot_of(&self, lid: u16) -> Option<usize> {
+        let slot = usize::from(lid).checked_sub(1)?;
+        (slot < MAX_NODES && slot != self.slot).then_some(slot)
+    }
+
+    pub fn peer(&self, slot: usize) -> &Peer {
+        &self.peers[slot]
+    }
+
+    /// The places with which there is a link.
+    #[inline(always)]
+    pub fn live(&self) -> impl Iterator<Item = usize> + use<> {
+        // Relaxed: callers find out from the peer whether the link still exists.
+        let mut live = self.live.load(Ordering::Relaxed);
+        std::iter::from_fn(move || {
+            (live != 0).then(|| {
+                let slot = live.trailing_zeros() as usize;
+                live &= live - 1;
+                slot
+            })
+        })
+    }
+
+    pub(super) fn hello(&self) -> Hello {
+        Hello {
+            slot: self.slot,
+            incarnation: self.incarnation,
+            gid: self.gid,
+            began: began_here(),
+            asymmetric: Barriers::get().is_asymmetric(),
+        }
+    }
+
+    /// Requests a link with the node in a place, if one is there. Returns at once; the node's thread makes
+    /// the link.
+    pub fn call(&self, slot: usize) {
+        let linked = self.peers[slot].incarnation() != 0;
+        if slot != self.slot && !linked && self.calls.want(1 << slot) {
+            self.wake();
+        }
+    }
+
+    /// Like [`call`](Self::call), for all places.
+    pub fn call_all(&self) {
+        (0..MAX_NODES).for_each(|slot| self.call(slot));
+    }
+
+    /// Whether a link is being made.
+    pub fn is_calling(&self, slot: usize) -> bool {
+        self.calls.is_under_way(slot)
+    }
+
+    /// Waits until no link is being made, at most for this long.
+    pub fn await_links(&self, within: Duration) {
+        self.calls.wait(within);
+    }
+
+    /// Sets up a link. Under the device's lock.
+    pub fn link(&self, agreed: Agreed) -> io::Result<usize> {
+        let slot = agreed.slot;
+        let linked = self.begin(agreed);
+        self.calls.end(slot);
+        linked.map(|()| slot)
+    }
+
+    fn begin(&self, agreed: Agreed) -> io::Result<()> {
+        let slot = agreed.slot;
+        self.unlink(slot);
+        self.watch(slot, &agreed.link)?;
+        self.ours.show(slot, agreed.ours)?;
+        self.theirs.show(slot, agreed.theirs)?;
+        self.shown.show(slot, agreed.shown)?;
+        self.peers[slot].set_link(Some(agreed.link));
+        if let (Some(file), Some(link)) = (&agreed.reply, self.peers[slot].link()) {
+            // If the peer has stopped waiting for it, it will be found to be gone.
+            let files = [file.as_fd(), self.export.file()];
+            let _gone = hello::say(&link.stream, &self.hello(), &files);
+        }
+        // Relaxed: readers of `live` find out from the peer whether the link exists.
+        self.live.fetch_or(1 << slot, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// From here on, the thread waits for the end of the link and of the peer's process. The socket was used
+    /// for a handshake, so its key changes.
+    fn watch(&self, slot: usize, link: &Link) -> io::Result<()> {
+        let key = EventData::new_u64(slot as u64);
+        epoll::modify(&self.epoll, &link.stream, key, EventFlags::IN)?;
+        let key = EventData::new_u64(PROCESSES + slot as u64);
+        epoll::add(&self.epoll, &link.process, key, EventFlags::IN)?;
+        Ok(())
+    }
+
+    /// Accepts connections, or leaves them in the backlog.
+    pub(super) fn listen(&self, flags: EventFlags) {
+        let key = EventData::new_u64(LISTENER);
+        let _watched = epoll::modify(&self.epoll, &self.listener, key, flags);
+    }
+
+    /// Ends a link whose other end is closed, unless another link has replaced it. Under the device's lock.
+    pub fn unlink_gone(&self, slot: usize, gone: &Arc<Link>) {
+        if (self.peers[slot].link()).is_some_and(|link| Arc::ptr_eq(&link, gone)) {
+            self.unlink(slot);
+        }
+    }
+
+    /// Ends a link, if there is one. Under the device's lock.
+    pub fn unlink(&self, slot: usize) {
+        if self.peers[slot].incarnation() == 0 {
+            return;
+        }
+        // Relaxed: readers of `live` find out from the peer whether the link exists.
+        self.live.fetch_and(!(1 << slot), Ordering::Relaxed);
+        if let Some(link) = self.peers[slot].link() {
+            // Closing is not sufficient if a child of this process has the descriptors, too.
+            let _watched = epoll::delete(&self.epoll, &link.stream);
+            let _watched = epoll::delete(&self.epoll, &link.process);
+        }
+        self.peers[slot].set_link(None);
+        // If a window cannot be cleared, it keeps the peer's memory, which is no longer used.
+        let _cleared = self.ours.clear(slot);
+        let _cleared = self.theirs.clear(slot);
+        let _cleared = self.shown.clear(slot);
+    }
+
+    /// Waits until a peer needs attention, another thread calls [`wake`](Self::wake), or the time is over,
+    /// and continues the handshakes. Called by the node's thread.
+    pub fn wait(&self, bound: Option<Duration>, meetings: &mut Meetings) -> Woken {
+        let mut woken = Woken::default();
+        meetings.go_on(self, &mut woken.agreed);
+        let due = (meetings.due()).map(|at| at.saturating_duration_since(Instant::now()));
+        let bound = match woken.agreed.is_empty() {
+            true => bound.into_iter().chain(due).min(),
+            false => Some(Duration::ZERO),
+        };
+        let bound = bound.map(|bound| Timespec {
+            tv_sec: bound.as_secs() as i64,
+            tv_nsec: bound.subsec_nanos().into(),
+        });
+        let mut ready = Vec::with_capacity(AT_ONCE);
+        // Interrupted: the caller calls again.
+        if epoll::wait(&self.epoll, spare_capacity(&mut ready), bound.as_ref()).is_err() {
+            return woken;
+        }
+        for event in &ready {
+            match event.data.u64() {
+                WAKE => {
+                    let _drained = rustix::io::read(&self.wake, &mut [0; 8]);
+                }
+                LISTENER => meetings.accept(self, &mut woken.agreed),
+                key @ FIRST_KEY.. => meetings.ready(self, key, &mut woken.agreed),
+                key => {
+                    let slot = key as usize % MAX_NODES;
+                    let gone = self.peers[slot].link().filter(|link| link.is_gone());
+                    woken.gone.extend(gone.map(|link| (slot, link)));
+                }
+            }
+        }
+        woken
+    }
+
+    /// Wakes the node's thread. A system call.
+    pub fn wake(&self) {
+        let _full = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Whether something waits for a peer.
+    pub fn is_waiting(&self) -> bool {
+        // Relaxed: a hint; where it matters, it is read under the device's lock.
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn set_waiting(&self, waiting: bool) {
+        // Relaxed: a hint, as in `is_waiting`.
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Whether some peer is owed a response.
+    #[inline(always)]
+    pub fn is_owing(&self) -> bool {
+        // Relaxed: a hint; where it matters, it is read under the device's lock.
+        self.owing.load(Ordering::Relaxed)
+    }
+
+    pub fn set_owing(&self, owing: bool) {
+        // Relaxed: a hint, as in `is_owing`.
+        self.owing.store(owing, Ordering::Relaxed);
+    }
+
+    /// Whether the node's thread polls at intervals, so that packets are answered even if no other thread
+    /// polls.
+    #[inline(always)]
+    pub fn is_awake(&self) -> bool {
+        // Relaxed: ordered by the callers' barriers.
+        self.awake.load(Ordering::Relaxed)
+    }
+
+    pub fn set_awake(&self, awake: bool) {
+        // Relaxed: ordered by the callers' barriers.
+        self.awake.store(awake, Ordering::Relaxed);
+    }
+
+    /// Makes the thread poll at intervals. A system call.
+    #[cold]
+    pub fn rouse(&self) {
+        self.set_awake(true);
+        self.wake();
+    }
+
+    pub fn stop(&self) {
+        // Relaxed: the flag orders no other data.
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        // Relaxed: the flag orders no other data.
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// The LID of the node in a place.
+pub fn lid(slot: usize) -> u16 {
+    slot as u16 + 1
+}
+
+/// Makes a segment, which we write and a peer reads.
+pub(super) fn segment() -> io::Result<(OwnedFd, Mapped)> {
+    let file = hello::file("bellwire-link", SEGMENT)?;
+    let ours = Mapped::new(file.as_fd(), SEGMENT, true)?;
+    hello::seal(file.as_fd())?;
+    Ok((file, ours))
+}

@@ -1,0 +1,137 @@
+//! What a node knows of one of its peers.
+
+use super::export::Shown;
+use super::segment::Segments;
+use super::window::Windows;
+use super::wire::{Reader, Writer};
+use crate::process::Process;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a peer may leave packets unread before it is woken, and how often it is woken again.
+const PATIENCE: Duration = Duration::from_micros(20);
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// A place of the fabric, as another node sees it.
+#[derive(Debug)]
+pub struct Peer {
+    /// The incarnation of the node there; zero: there is no link with any.
+    incarnation: AtomicU64,
+    shown: Shown,
+    /// The shared words and packets of both directions.
+    pub segments: Segments,
+    pub writer: Writer,
+    /// Only the holder of the device's lock reads packets; any thread may check whether there are any.
+    pub reader: Reader,
+    link: Mutex<Option<Arc<Link>>>,
+    /// Time at which the peer left packets unread, or until which it need not be woken again; zero: nothing
+    /// is unread.
+    unread_since: AtomicU64,
+    /// How far the peer had read at the last check.
+    seen: AtomicU32,
+}
+
+/// What a link has besides its shared memory.
+#[derive(Debug)]
+pub struct Link {
+    pub stream: UnixStream,
+    /// Reports when the peer's process has ended: its end of the socket may be kept open by other processes.
+    pub process: Process,
+    pub pid: i32,
+    pub gid: [u8; 16],
+    pub incarnation: u64,
+}
+
+impl Link {
+    /// Discards the bytes that woke us. Returns whether the peer, or this link, has ended.
+    pub fn is_gone(&self) -> bool {
+        let mut kicks = [0; 256];
+        loop {
+            match rustix::io::read(&self.stream, &mut kicks) {
+                Ok(0) => return true,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return self.process.has_ended(),
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+impl Peer {
+    pub(super) fn new(ours: &Windows, theirs: &Windows, shown: &Windows, slot: usize) -> Self {
+        let segments = Segments::new(ours, theirs, slot);
+        Self {
+            incarnation: AtomicU64::new(0),
+            shown: Shown(shown.at(slot)),
+            segments,
+            writer: Writer::new(segments),
+            reader: Reader::new(segments),
+            link: Mutex::new(None),
+            unread_since: AtomicU64::new(0),
+            seen: AtomicU32::new(0),
+        }
+    }
+
+    /// The incarnation of the node there; zero: none.
+    pub fn incarnation(&self) -> u64 {
+        // Relaxed: sending fails if it is another one by then.
+        self.incarnation.load(Ordering::Relaxed)
+    }
+
+    pub fn link(&self) -> Option<Arc<Link>> {
+        self.link
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Begins a link, whose windows are mapped, or ends one. Under the device's lock.
+    pub(super) fn set_link(&self, link: Option<Link>) {
+        let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
+        self.reader.restart();
+        self.writer.restart(incarnation);
+        self.incarnation.store(incarnation, Ordering::Relaxed);
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.map(Arc::new);
+    }
+
+    /// The peer's export; empty while there is no link.
+    #[inline(always)]
+    pub fn shown(&self) -> Shown {
+        self.shown
+    }
+
+    /// Checks whether the peer has read its packets, and wakes it if it has not for some time. `true`: it has
+    /// read everything. Under the device's lock.
+    pub fn see_to_it(&self, now: u64) -> bool {
+        // Relaxed: changed only under the device's lock, which is held.
+        if self.writer.all_read() {
+            self.unread_since.store(0, Ordering::Relaxed);
+            return true;
+        }
+        let read = self.writer.read_so_far();
+        let goes_on = self.seen.swap(read, Ordering::Relaxed) != read;
+        let since = self.unread_since.load(Ordering::Relaxed);
+        if since == 0 || goes_on {
+            self.unread_since.store(now.max(1), Ordering::Relaxed);
+        } else if now >= since.saturating_add(PATIENCE.as_nanos() as u64) {
+            self.kick();
+            let again = AGAIN.saturating_sub(PATIENCE).as_nanos() as u64;
+            self.unread_since.store(now + again, Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Wakes the peer's thread. A system call. Errors are ignored: if the socket is full, the peer is being
+    /// woken already; if the peer is gone, its end of the socket shows it.
+    #[cold]
+    pub fn kick(&self) {
+        if let Some(link) = self.link() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _full_or_gone = send(&link.stream, &[0], flags);
+        }
+    }
+}

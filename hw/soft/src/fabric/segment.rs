@@ -1,0 +1,182 @@
+//! The segments of a link: memory that one node writes and the other reads.
+//!
+//! ```text
+//!     0  how far the writer has read the peer's lines
+//!   128  whether the writer wants to be woken
+//!   256  whether the writer's port is down
+//!  4096  lines of 64 bytes: packets, see `wire`
+//!   end  the faces of queue pairs, and their sections
+//! ```
+
+use super::window::Windows;
+use bellwire_provider::quiesce::Section;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes of a line.
+pub const LINE: usize = 64;
+
+/// Lines of a ring.
+pub(super) const LINES: u32 = 4096;
+
+/// Where the lines start, after a page for the header.
+pub(super) const HEADER: usize = 4096;
+const READ: usize = 0;
+const ATTENTION: usize = 128;
+const DOWN: usize = 256;
+
+/// Where the lines end and the faces start: one face for each index of a queue pair.
+pub(super) const END: usize = HEADER + LINES as usize * LINE;
+const FACES: usize = 1 << 16;
+
+const SECTIONS: usize = END + FACES * size_of::<Face>();
+
+/// Size of a segment in bytes.
+pub(super) const SEGMENT: usize = SECTIONS + FACES * size_of::<Busy>();
+
+pub(super) fn word(segment: NonNull<u8>, offset: usize) -> &'static AtomicU32 {
+    debug_assert!(offset < SEGMENT && offset.is_multiple_of(4));
+    // SAFETY: within a window, which lives as long as its node; aligned. Shared memory is accessed by
+    // atomics, and by copies whose contents are checked.
+    unsafe { segment.add(offset).cast::<AtomicU32>().as_ref() }
+}
+
+/// Like [`word`], for eight bytes.
+pub(super) fn wide(segment: NonNull<u8>, offset: usize) -> &'static AtomicU64 {
+    debug_assert!(offset < SEGMENT && offset.is_multiple_of(8));
+    // SAFETY: within a window, which lives as long as its node; aligned.
+    unsafe { segment.add(offset).cast::<AtomicU64>().as_ref() }
+}
+
+pub(super) fn line(position: u32) -> usize {
+    HEADER + (position & (LINES - 1)) as usize * LINE
+}
+
+/// What a peer may know of a queue pair that is connected to one of its own.
+#[derive(Debug)]
+#[repr(C, align(32))]
+pub struct Face {
+    /// The life in which it sends, with flags; zero: none.
+    pub life: AtomicU32,
+    /// Whose requests it accepts, as on its own side: see `soft::qp::Face`.
+    pub accepts: AtomicU64,
+    pub pd: AtomicU32,
+    pub access: AtomicU32,
+}
+
+/// Odd while a queue pair accesses the peer's memory. It has a cache line of its own, because it is written
+/// at each request, and the peer reads the faces at each of its requests.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Busy(Section);
+
+fn busy(segment: NonNull<u8>, qpn: u32) -> &'static Section {
+    let at = SECTIONS + (qpn as usize & (FACES - 1)) * size_of::<Busy>();
+    // SAFETY: within a window, which lives as long as its node; any bits are a section.
+    &unsafe { segment.add(at).cast::<Busy>().as_ref() }.0
+}
+
+fn face(segment: NonNull<u8>, qpn: u32) -> &'static Face {
+    let at = END + (qpn as usize & (FACES - 1)) * size_of::<Face>();
+    // SAFETY: within a window, which lives as long as its node; any bits are a face.
+    unsafe { segment.add(at).cast::<Face>().as_ref() }
+}
+
+/// The two segments of a link with one peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments {
+    pub(super) ours: NonNull<u8>,
+    pub(super) theirs: NonNull<u8>,
+}
+
+// SAFETY: addresses of windows.
+unsafe impl Send for Segments {}
+// SAFETY: addresses of windows.
+unsafe impl Sync for Segments {}
+
+impl Segments {
+    pub(super) fn new(ours: &Windows, theirs: &Windows, slot: usize) -> Self {
+        Self {
+            ours: ours.at(slot),
+            theirs: theirs.at(slot),
+        }
+    }
+
+    /// How far the peer has read the lines that we have written.
+    #[inline(always)]
+    pub(super) fn read_by_peer(&self) -> u32 {
+        // Acquire: pairs with the Release in `tell_read`.
+        word(self.theirs, READ).load(Ordering::Acquire)
+    }
+
+    /// Publishes how far we have read the lines that the peer has written.
+    pub(super) fn tell_read(&self, position: u32) {
+        // Release: pairs with the Acquire in `read_by_peer`; the copies come before it.
+        word(self.ours, READ).store(position, Ordering::Release);
+    }
+
+    /// The life of a peer's queue pair, as the peer publishes it; zero: none that sends.
+    pub fn life(&self, qpn: u32) -> u32 {
+        // Acquire: pairs with the Release in `set_life`. The fence orders earlier reads of the peer's memory
+        // before this load.
+        fence(Ordering::Acquire);
+        self.their_face(qpn).life.load(Ordering::Acquire)
+    }
+
+    /// Publishes the life of our queue pair.
+    pub fn set_life(&self, qpn: u32, value: u32) {
+        // Release: pairs with the Acquire in `life`. The fence orders the store before the completions that
+        // follow.
+        self.our_face(qpn).life.store(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// What the peer publishes of its queue pair.
+    #[inline(always)]
+    pub fn their_face(&self, qpn: u32) -> &'static Face {
+        face(self.theirs, qpn)
+    }
+
+    /// The section of one of our queue pairs that accesses the peer's memory.
+    #[inline(always)]
+    pub fn our_section(&self, qpn: u32) -> &'static Section {
+        busy(self.ours, qpn)
+    }
+
+    /// The section of one of the peer's queue pairs.
+    pub fn their_section(&self, qpn: u32) -> &'static Section {
+        busy(self.theirs, qpn)
+    }
+
+    /// What we publish of our queue pair to the peer.
+    #[inline(always)]
+    pub fn our_face(&self, qpn: u32) -> &'static Face {
+        face(self.ours, qpn)
+    }
+
+    /// Whether the peer accepts no packets because its port is down.
+    #[inline(always)]
+    pub fn is_down(&self) -> bool {
+        // Relaxed: the flag orders no other data.
+        word(self.theirs, DOWN).load(Ordering::Relaxed) != 0
+    }
+
+    /// Publishes whether our port is down, so that we accept no packets.
+    pub fn set_down(&self, down: bool) {
+        // Relaxed: the flag orders no other data.
+        word(self.ours, DOWN).store(down.into(), Ordering::Relaxed);
+    }
+
+    /// Whether the peer wants to be woken for packets.
+    #[inline(always)]
+    pub fn wants_attention(&self) -> bool {
+        // Relaxed: ordered by the caller's barrier, which pairs with the heavy one in `Hca::attend`.
+        word(self.theirs, ATTENTION).load(Ordering::Relaxed) != 0
+    }
+
+    /// Publishes whether we want to be woken for packets.
+    pub fn set_attention(&self, wanted: bool) {
+        // Relaxed: ordered by the caller's barrier.
+        word(self.ours, ATTENTION).store(wanted.into(), Ordering::Relaxed);
+    }
+}

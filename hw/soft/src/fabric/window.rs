@@ -1,0 +1,126 @@
+//! Places in the address space at which peers' memory is mapped and unmapped.
+//!
+//! A window's address never changes. When the peer is gone, reads of the window return zeroes, and writes go
+//! to memory that is never read. So the data path needs no reference count to use a window.
+
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+/// Windows of the same size, side by side.
+#[derive(Debug)]
+pub(super) struct Windows {
+    base: NonNull<u8>,
+    size: usize,
+    count: usize,
+}
+
+// SAFETY: addresses; their users decide when the memory is accessed.
+unsafe impl Send for Windows {}
+// SAFETY: addresses; their users decide when the memory is accessed.
+unsafe impl Sync for Windows {}
+
+/// A mapping of a file: one to be moved into a window, or of a peer's memory.
+#[derive(Debug)]
+pub struct Mapped {
+    at: NonNull<u8>,
+    size: usize,
+    writable: bool,
+}
+
+// SAFETY: an address.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    /// Maps the whole of a file of `size` bytes that cannot shrink. The memory is not accessed.
+    pub fn new(file: BorrowedFd<'_>, size: usize, writable: bool) -> io::Result<Self> {
+        let access = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        // SAFETY: new memory, at an address that the kernel chooses.
+        let at = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                size,
+                access,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
+        };
+        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { at, size, writable })
+    }
+}
+
+// SAFETY: an address.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Whether it can be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    pub fn start(&self) -> NonNull<u8> {
+        self.at
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping belongs to this object and is no longer used.
+        let _unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.size) };
+    }
+}
+
+impl Windows {
+    /// Reserves empty windows. `size` is a whole number of pages.
+    pub fn reserve(count: usize, size: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: new memory, at an address that the kernel chooses.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), count * size, access, flags)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, size, count })
+    }
+
+    /// The address of a window.
+    pub fn at(&self, index: usize) -> NonNull<u8> {
+        assert!(index < self.count, "window {index} of {}", self.count);
+        // SAFETY: within the reservation.
+        unsafe { self.base.add(index * self.size) }
+    }
+
+    /// Moves a mapping into a window, in place of what was there.
+    pub fn show(&self, index: usize, mapped: Mapped) -> io::Result<()> {
+        assert_eq!(mapped.size, self.size, "of another size than the window");
+        let (from, to) = (mapped.at.as_ptr().cast(), self.at(index).as_ptr().cast());
+        // SAFETY: the mapping belongs to the caller and replaces a window of ours, to which there are only
+        // references to shared memory.
+        unsafe { mremap_fixed(from, self.size, self.size, MremapFlags::MAYMOVE, to)? };
+        // It has moved, so it must not be unmapped.
+        std::mem::forget(mapped);
+        Ok(())
+    }
+
+    /// Replaces a window by writable zeroes.
+    pub fn clear(&self, index: usize) -> io::Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let at = self.at(index).as_ptr().cast();
+        // SAFETY: replaces a window of ours, to which there are only references to shared memory.
+        unsafe { mmap_anonymous(at, self.size, access, flags)? };
+        Ok(())
+    }
+}
+
+impl Drop for Windows {
+    fn drop(&mut self) {
+        // SAFETY: the reservation is no longer used.
+        let _unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.count * self.size) };
+    }
+}

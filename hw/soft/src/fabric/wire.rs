@@ -1,0 +1,401 @@
+//! Packets between two processes: a ring of cache lines that one process writes and the other reads.
+//!
+//! ```text
+//!  a packet: whole lines of the writer's segment
+//!   0  sequence   4  dst, kind   8  msn, life
+//!  12  length, flags, whether it carries an acknowledgement
+//!  16  acknowledgement of the other direction's requests
+//!  24  length bytes
+//! ```
+//!
+//! A packet is present when its sequence word has the expected value. That word is written last, and the
+//! first word of the next packet's place is zeroed before. A packet of up to 40 bytes moves only one cache
+//! line between processors.
+
+use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
+use crate::turn::Turn;
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// In the word with a packet's length: the packet carries an acknowledgement of the other direction.
+const TOLD: u32 = 1 << 24;
+
+/// Size of a packet's header in bytes.
+const FRONT: usize = 24;
+
+/// Largest payload of a packet in bytes: a send WQE, a GRH, and one MTU of data.
+pub const MAX_PACKET: usize = 1024 + 64 + 4096;
+
+/// Lines that only responses may use, so that requests cannot block them.
+const FOR_ANSWERS: u32 = 256;
+
+/// The kind of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A request of a connected queue pair.
+    Request = 1,
+    /// A datagram.
+    Datagram = 2,
+    /// The response to a request.
+    Answer = 3,
+    /// Requests the responses that are owed, now.
+    Probe = 4,
+    /// Data of a READ response.
+    Data = 5,
+}
+
+impl Kind {
+    fn from_bits(bits: u8) -> Option<Self> {
+        [
+            Self::Request,
+            Self::Datagram,
+            Self::Answer,
+            Self::Probe,
+            Self::Data,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == bits)
+    }
+}
+
+/// Header of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    pub kind: Kind,
+    /// Destination queue pair.
+    pub dst: u32,
+    /// Number of the request in its life.
+    pub msn: u16,
+    /// Life of the requester's queue pair to which it belongs.
+    pub life: u16,
+    /// Acknowledgement, if it carries one: life and number of the last request of the other direction that
+    /// was taken.
+    pub taken: Option<(u16, u16)>,
+    pub flags: u8,
+}
+
+/// A packet that arrived: a copy, of which only length and kind have been checked.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    pub header: Header,
+    pub bytes: &'a [u8],
+}
+
+/// The peer wrote invalid data.
+#[derive(Clone, Copy, Debug)]
+pub struct Garbage;
+
+/// Never zero, and different each time that the ring wraps round.
+fn sequence(position: u32) -> u32 {
+    position | 1 << 31
+}
+
+fn lines_of(bytes: usize) -> u32 {
+    (FRONT + bytes).div_ceil(LINE) as u32
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct Writer {
+    segments: Segments,
+    turn: Turn,
+    /// Owned by the thread that has the turn.
+    at: UnsafeCell<At>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct At {
+    position: u32,
+    /// How far the reader had read at the last check.
+    seen: u32,
+    /// Up to here, no line looks like the first of a packet.
+    cleared: u32,
+    /// The incarnation of the link's peer; zero while there is none.
+    incarnation: u64,
+}
+
+// SAFETY: the thread that has the turn owns the cell; the rest are addresses of windows.
+unsafe impl std::marker::Send for Writer {}
+// SAFETY: the thread that has the turn owns the cell; the rest are addresses of windows.
+unsafe impl Sync for Writer {}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Send {
+    /// The reader is behind.
+    Full,
+    /// The peer is gone, or another one has its place.
+    Gone,
+}
+
+/// Room for a packet's bytes. Its first line is assembled elsewhere and then written in one go, because the
+/// reader polls that line all the time.
+pub struct Room {
+    first: First,
+    /// Bytes of the first line that are filled.
+    filled: usize,
+    ours: NonNull<u8>,
+    offset: usize,
+    left: usize,
+}
+
+/// The first line of a packet.
+#[repr(C, align(64))]
+struct First([u8; LINE]);
+
+impl Room {
+    /// Appends bytes; those that exceed the packet's length are dropped.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `len` bytes.
+    #[inline(always)]
+    pub unsafe fn put(&mut self, mut from: *const u8, len: usize) {
+        let mut len = len.min(self.left);
+        self.left -= len;
+        let now = len.min(LINE - self.filled);
+        // SAFETY: within the line; the caller guarantees that `from` is readable for `len` bytes.
+        unsafe {
+            let to = self.first.0.as_mut_ptr().add(self.filled);
+            to.copy_from_nonoverlapping(from, now);
+            from = from.add(now);
+        }
+        self.filled += now;
+        len -= now;
+        if len != 0 {
+            // SAFETY: the rest of the caller's bytes; `len` was limited to what is left of the packet.
+            unsafe { self.put_behind(from, len) };
+        }
+    }
+
+    /// # Safety
+    /// `from` is valid for reads of `len` bytes, which are no more than is left of the packet.
+    #[inline(never)]
+    unsafe fn put_behind(&mut self, mut from: *const u8, mut len: usize) {
+        while len != 0 {
+            let now = len.min(END - self.offset);
+            // SAFETY: within the window's lines; the caller guarantees that `from` is readable for `len`
+            // bytes.
+            unsafe {
+                let to = self.ours.add(self.offset).as_ptr();
+                to.copy_from_nonoverlapping(from, now);
+                from = from.add(now);
+            }
+            self.offset += now;
+            if self.offset == END {
+                self.offset = HEADER;
+            }
+            len -= now;
+        }
+    }
+
+    /// Two words of the first line.
+    fn pair(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.first.0[at..at + 8]);
+        u64::from_ne_bytes(bytes)
+    }
+}
+
+impl Writer {
+    pub fn new(segments: Segments) -> Self {
+        Self {
+            segments,
+            turn: Turn::default(),
+            at: UnsafeCell::default(),
+        }
+    }
+
+    /// Begins a link, or ends it if `incarnation` is zero.
+    pub fn restart(&self, incarnation: u64) {
+        let _turn = self.turn.take();
+        // SAFETY: this thread has the turn.
+        unsafe {
+            *self.at.get() = At {
+                incarnation,
+                ..At::default()
+            };
+        }
+    }
+
+    /// Sends a packet of `len` bytes, which `fill` writes.
+    #[inline(always)]
+    pub fn send(
+        &self,
+        incarnation: u64,
+        header: Header,
+        len: usize,
+        fill: impl FnOnce(&mut Room),
+    ) -> Result<(), Send> {
+        debug_assert!(len <= MAX_PACKET);
+        let _turn = self.turn.take();
+        // SAFETY: this thread has the turn.
+        let at = unsafe { &mut *self.at.get() };
+        if at.incarnation != incarnation || incarnation == 0 {
+            return Err(Send::Gone);
+        }
+        let lines = lines_of(len);
+        let kept = match header.kind {
+            Kind::Answer => 1,
+            Kind::Request | Kind::Datagram | Kind::Probe | Kind::Data => 1 + FOR_ANSWERS,
+        };
+        let fits = |seen: u32| at.position.wrapping_sub(seen).saturating_add(lines + kept) <= LINES;
+        if !fits(at.seen) {
+            at.seen = self.segments.read_by_peer();
+            if !fits(at.seen) {
+                return Err(Send::Full);
+            }
+        }
+        let (start, next) = (line(at.position), at.position.wrapping_add(lines));
+        let mut room = Room {
+            first: First([0; LINE]),
+            filled: FRONT,
+            ours: self.segments.ours,
+            offset: line(at.position.wrapping_add(1)),
+            left: len,
+        };
+        fill(&mut room);
+        // The line that is read next must not look like a packet. Relaxed: published with this packet.
+        if next.wrapping_sub(at.cleared) as i32 >= 0 {
+            word(self.segments.ours, line(next)).store(0, Ordering::Relaxed);
+            at.cleared = next.wrapping_add(1);
+        }
+        let (taken, told) = match header.taken {
+            Some((life, msn)) => (u32::from(life) << 16 | u32::from(msn), TOLD),
+            None => (0, 0),
+        };
+        let size = len as u32 | u32::from(header.flags) << 16 | told;
+        let number = u32::from(header.msn) | u32::from(header.life) << 16;
+        let to = header.dst & 0xff_ffff | u32::from(header.kind as u8) << 24;
+        // Relaxed: published by the sequence word.
+        for at in (FRONT..LINE).step_by(8) {
+            wide(self.segments.ours, start + at).store(room.pair(at), Ordering::Relaxed);
+        }
+        word(self.segments.ours, start + 16).store(taken, Ordering::Relaxed);
+        word(self.segments.ours, start + 12).store(size, Ordering::Relaxed);
+        word(self.segments.ours, start + 8).store(number, Ordering::Relaxed);
+        word(self.segments.ours, start + 4).store(to, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `Reader::next`.
+        word(self.segments.ours, start).store(sequence(at.position), Ordering::Release);
+        at.position = next;
+        // Clears the line after the next already now, so that the next packet need not wait for it: small
+        // packets often follow each other.
+        if at.cleared == next.wrapping_add(1) && next.wrapping_add(2).wrapping_sub(at.seen) < LINES
+        {
+            word(self.segments.ours, line(at.cleared)).store(0, Ordering::Relaxed);
+            at.cleared = at.cleared.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// How far the reader has read.
+    pub fn read_so_far(&self) -> u32 {
+        self.segments.read_by_peer()
+    }
+
+    /// Whether the reader has read everything.
+    pub fn all_read(&self) -> bool {
+        let _turn = self.turn.take();
+        // SAFETY: this thread has the turn.
+        let position = unsafe { (*self.at.get()).position };
+        self.read_so_far() == position
+    }
+}
+
+/// The reading end. Only one thread at a time may use it.
+#[derive(Debug)]
+pub struct Reader {
+    segments: Segments,
+    /// Written by the owner; other threads only read it.
+    position: AtomicU32,
+}
+
+impl Reader {
+    pub fn new(segments: Segments) -> Self {
+        Self {
+            segments,
+            position: AtomicU32::new(0),
+        }
+    }
+
+    pub fn restart(&self) {
+        // Relaxed: a hint for other threads; only the owner changes it.
+        self.position.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether there is something to read. A hint, which any thread may take.
+    #[inline(always)]
+    pub fn ready(&self) -> bool {
+        // Relaxed: a hint.
+        let position = self.position.load(Ordering::Relaxed);
+        // Relaxed: `next` checks again.
+        word(self.segments.theirs, line(position)).load(Ordering::Relaxed) == sequence(position)
+    }
+
+    /// Copies the next packet, if there is one.
+    pub fn next<'a>(&self, into: &'a mut [u8; MAX_PACKET]) -> Result<Option<Packet<'a>>, Garbage> {
+        // Relaxed: only the owner changes it.
+        let position = self.position.load(Ordering::Relaxed);
+        let start = line(position);
+        // Acquire: pairs with the Release in `Writer::send`.
+        if word(self.segments.theirs, start).load(Ordering::Acquire) != sequence(position) {
+            return Ok(None);
+        }
+        // Relaxed: ordered by the Acquire. Each word is read only once.
+        let [to, number, size, taken] =
+            [4, 8, 12, 16].map(|at| word(self.segments.theirs, start + at).load(Ordering::Relaxed));
+        let len = (size & 0xffff) as usize;
+        let kind = Kind::from_bits((to >> 24) as u8).ok_or(Garbage)?;
+        let (mut offset, mut done) = (start + FRONT, 0);
+        if let Some(all) = into
+            .first_chunk_mut::<{ LINE - FRONT }>()
+            .filter(|all| len <= all.len())
+        {
+            // A length that is known at compile time.
+            // SAFETY: the rest of the line; any bits are valid bytes.
+            *all = unsafe { self.segments.theirs.add(offset).cast().read() };
+            done = len;
+        }
+        let bytes = into.get_mut(..len).ok_or(Garbage)?;
+        while done != len {
+            let now = (len - done).min(END - offset);
+            // SAFETY: within the window's lines, and within `bytes`, which is borrowed exclusively.
+            unsafe {
+                let from = self.segments.theirs.add(offset).as_ptr();
+                from.copy_to_nonoverlapping(bytes.as_mut_ptr().add(done), now);
+            }
+            done += now;
+            offset = HEADER;
+        }
+        let header = Header {
+            kind,
+            dst: to & 0xff_ffff,
+            msn: number as u16,
+            life: (number >> 16) as u16,
+            taken: (size & TOLD != 0).then_some(((taken >> 16) as u16, taken as u16)),
+            flags: (size >> 16) as u8,
+        };
+        Ok(Some(Packet { header, bytes }))
+    }
+
+    /// Releases the packet of `len` bytes that `next` returned. `told`: publishes the position to the writer,
+    /// which moves a cache line to it; doing so now and then is sufficient.
+    pub fn done(&self, len: usize, told: bool) {
+        // Relaxed: only the owner changes it.
+        let next = (self.position.load(Ordering::Relaxed)).wrapping_add(lines_of(len));
+        self.position.store(next, Ordering::Relaxed);
+        if told {
+            self.tell();
+        }
+    }
+
+    /// Publishes our position to the writer.
+    pub fn tell(&self) {
+        // Relaxed: only the owner changes it.
+        (self.segments).tell_read(self.position.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

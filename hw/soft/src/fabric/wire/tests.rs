@@ -1,0 +1,138 @@
+//! Tests of the wire: two ends over memory of this process.
+
+use super::super::segment::SEGMENT;
+use super::super::window::Windows;
+use super::*;
+
+/// Both ends of a wire, over memory of this process.
+fn wire() -> (Windows, Windows, Writer, Reader) {
+    let windows = || Windows::reserve(1, SEGMENT).unwrap();
+    let (ours, theirs) = (windows(), windows());
+    let writer = Writer::new(Segments::new(&ours, &theirs, 0));
+    let reader = Reader::new(Segments::new(&theirs, &ours, 0));
+    writer.restart(1);
+    (ours, theirs, writer, reader)
+}
+
+fn header(msn: u16) -> Header {
+    Header {
+        kind: Kind::Request,
+        dst: 0x12_3456,
+        msn,
+        life: 0x8765,
+        taken: (!msn.is_multiple_of(3)).then_some((msn, !msn)),
+        flags: msn as u8,
+    }
+}
+
+/// The contents of the packet of this number.
+fn bytes(msn: u16) -> Vec<u8> {
+    let len = match msn % 8 {
+        0 => MAX_PACKET - usize::from(msn % 100),
+        _ => usize::from(msn % 97),
+    };
+    (0..len).map(|at| (at as u16 ^ msn) as u8).collect()
+}
+
+fn send(writer: &Writer, msn: u16) -> Result<(), Send> {
+    let bytes = bytes(msn);
+    let (head, tail) = bytes.split_at(bytes.len() / 3);
+    writer.send(1, header(msn), bytes.len(), |room| {
+        for part in [head, tail] {
+            // SAFETY: a slice.
+            unsafe { room.put(part.as_ptr(), part.len()) };
+        }
+    })
+}
+
+fn assert_next(reader: &Reader, msn: u16) -> bool {
+    let mut copy = [0; MAX_PACKET];
+    let Some(packet) = reader.next(&mut copy).unwrap() else {
+        return false;
+    };
+    let expected = header(msn);
+    assert_eq!(packet.bytes, bytes(msn), "{msn}");
+    assert_eq!(packet.header.msn, msn);
+    assert_eq!(packet.header.dst, expected.dst);
+    assert_eq!(packet.header.life, expected.life);
+    assert_eq!(packet.header.taken, expected.taken);
+    assert_eq!(packet.header.flags, expected.flags);
+    let len = packet.bytes.len();
+    reader.done(len, msn.is_multiple_of(5));
+    true
+}
+
+#[test]
+fn packets_arrive_whole_and_in_order() {
+    let (_ours, _theirs, writer, reader) = wire();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for msn in 0..u16::MAX {
+                while send(&writer, msn) == Err(Send::Full) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for msn in 0..u16::MAX {
+            while !assert_next(&reader, msn) {
+                reader.tell();
+                std::thread::yield_now();
+            }
+        }
+    });
+    reader.tell();
+    assert!(!reader.ready() && writer.all_read());
+}
+
+#[test]
+fn requests_leave_room_for_answers() {
+    let (_ours, _theirs, writer, reader) = wire();
+    let mut sent = 0;
+    while send(&writer, 1).is_ok() {
+        sent += 1;
+    }
+    assert!(sent > 1000);
+    let answer = Header {
+        kind: Kind::Answer,
+        ..header(0)
+    };
+    for _ in 0..FOR_ANSWERS {
+        assert_eq!(writer.send(1, answer, 0, |_| {}), Ok(()));
+    }
+    assert_eq!(writer.send(1, answer, 0, |_| {}), Err(Send::Full));
+    assert!(!writer.all_read());
+    let mut copy = [0; MAX_PACKET];
+    while let Some(packet) = reader.next(&mut copy).unwrap() {
+        let len = packet.bytes.len();
+        reader.done(len, true);
+    }
+    assert_eq!(send(&writer, 1), Ok(()));
+}
+
+#[test]
+fn another_link_gets_nothing() {
+    let (_ours, _theirs, writer, reader) = wire();
+    assert_eq!(writer.send(2, header(0), 0, |_| {}), Err(Send::Gone));
+    writer.restart(0);
+    assert_eq!(writer.send(0, header(0), 0, |_| {}), Err(Send::Gone));
+    assert!(!reader.ready());
+}
+
+#[test]
+fn garbage_is_refused() {
+    for (at, value) in [
+        (4, 0),
+        (4, 9 << 24),
+        (12, MAX_PACKET as u32 + 1),
+        (12, 0xffff),
+    ] {
+        let (ours, _theirs, writer, reader) = wire();
+        send(&writer, 1).unwrap();
+        // Relaxed: one thread.
+        word(ours.at(0), line(0) + at).store(value, Ordering::Relaxed);
+        assert!(
+            reader.next(&mut [0; MAX_PACKET]).is_err(),
+            "{at} {value:#x}"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! The software HCA: a verbs device that needs neither a NIC nor a kernel module. It connects queue pairs
+//! within one process and between the processes of one host.
+//!
+//! It reads and writes the same WQE and CQE formats as ConnectX devices, in the memory of core's queues.
+//!
+//! ```text
+//!            data path: no lock, no system call                 control path: one lock
+//!  ring ──► hca::execute ──► run ──► respond ──┐                lifecycle: create, modify, destroy
+//!               │             │                ├─► receive      slow: wait, retry   fail: flush
+//!               │             └────► datagram ─┘      │         under_lock: window, multicast
+//!            quiesce         mr     qp, turn      srq, cq, copy inject, clock
+//!               └────────────── when it cannot go on ──────────► slow
+//! ```
+//!
+//! Execution is synchronous: by the time `run` goes on to the next request, the responder has executed and
+//! acknowledged this one. Before a memory key or a connection is taken away, `quiesce` waits until no
+//! execution uses it.
+//!
+//! Requests to another process leave `run` through `remote`; requests from another process arrive there.
+
+mod arm;
+mod attempt;
+mod clock;
+mod control;
+mod copy;
+mod cq;
+mod datagram;
+mod doorbell;
+mod elsewhere;
+mod engine;
+mod fabric;
+mod fail;
+mod fault;
+mod hca;
+mod inject;
+mod journal;
+mod lifecycle;
+mod managers;
+mod mr;
+mod multicast;
+mod port;
+pub mod process;
+mod qp;
+pub mod random;
+mod receive;
+mod record;
+mod remote;
+mod respond;
+mod run;
+mod slow;
+mod srq;
+mod target;
+mod turn;
+mod under_lock;
+mod window;
+mod xrcd;
+
+pub use clock::ClockKind;
+pub use cq::CqCtx;
+pub use doorbell::{RecvDoorbell, SendDoorbell};
+pub use fault::{Fault, Script, Trigger};
+pub use hca::Running;
+pub use hca::{HcaConfig, Mode};
+pub use journal::{JournalEntry, ReceiveTold, RequestId};
+pub use managers::{Listener, Managers};
+pub use port::address_vector;
+pub use record::{QpParts, RecvParts};
+pub use remote::ShownMemory;
+pub use srq::{SrqCtx, XrcSrq};
+pub use target::XrcTarget;
+pub use xrcd::XrcDomain;
+
+use bellwire_provider::attr::{DeviceAttr, of_rings};
+use bellwire_provider::{error, event, pinned};
+
+/// Ports of a software HCA.
+pub const PORTS: u8 = 1;
+
+/// The device attributes of a software HCA.
+pub fn limits() -> DeviceAttr {
+    let mut attr = of_rings();
+    attr.max_qp = qp::MAX_QP as u32 - 1;
+    attr.max_qp_wr = 1 << 14;
+    attr.max_mr = mr::MAX_MR as u32;
+    attr.max_mw = window::MAX_MW as u32;
+    attr.max_mr_size = u64::MAX;
+    attr.max_msg_sz = run::MAX_MESSAGE;
+    attr.max_qp_rd_atom = 16;
+    attr.max_mcast_qp_attach = multicast::MAX_MEMBERS as u32;
+    attr.max_pkeys = 1;
+    attr.phys_port_cnt = port::NUMBER;
+    attr.max_srq = srq::MAX_SRQ as u32 - 1;
+    attr
+}

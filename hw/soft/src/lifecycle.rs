@@ -1,0 +1,498 @@
+//! The verbs that create, modify, query and destroy queue pairs. Under the device's lock.
+
+use super::control::Control;
+use super::hca::Hca;
+use super::limits;
+use super::qp::{MAX_QP, QpCtx, SendWork};
+use super::receive::{OwnQueue, Receives, RecvWork};
+use super::record::{
+    QpParts, QpRecord, RecvParts, UNTRIED, connection, connection_with, datagrams, requester,
+};
+use super::remote::{self, Door, Remote};
+use crate::error::Error;
+use crate::fabric;
+use crate::pinned::{push, room_for};
+use bellwire_core::access::AccessFlags;
+use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
+use bellwire_core::wr::{QpType, WcStatus};
+use bellwire_provider::life::Life;
+use bellwire_provider::limits::check_limits;
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
+
+impl Hca {
+    /// Creates a queue pair in RESET. `parts` returns its resources and its first life, given its number.
+    pub fn create_qp(
+        &self,
+        parts: impl FnOnce(u32) -> Result<(QpParts, Life), Error>,
+    ) -> Result<(u32, &'static QpCtx), Error> {
+        let mut control = self.control();
+        control.alive()?;
+        let index = match control.free_qps.pop() {
+            Some(index) => usize::from(index),
+            None if control.qps.len() < MAX_QP => {
+                let Control {
+                    qps,
+                    generations,
+                    free_qps,
+                    ..
+                } = &mut *control;
+                // Including the room to give the index back later.
+                room_for(free_qps, qps.len() + 1)?;
+                room_for(generations, qps.len() + 1)?;
+                push(qps, None)?;
+                generations.push(0);
+                qps.len() - 1
+            }
+            None => {
+                return Err(Error::Exhausted {
+                    what: "queue pairs",
+                    max: MAX_QP - 1,
+                });
+            }
+        };
+        let generation = control.generations[index].wrapping_add(1);
+        control.generations[index] = generation;
+        let qpn = u32::from(generation) << 16 | index as u32;
+        let (parts, life) = match parts(qpn) {
+            Ok(made) => made,
+            Err(error) => {
+                control.free_qps.push(index as u16);
+                return Err(error);
+            }
+        };
+        // SAFETY: the record that holds it is dropped with the device, at the latest.
+        let ctx = unsafe { self.qps.get(qpn) };
+        control.qps[index] = Some(QpRecord {
+            qpn,
+            ctx,
+            parts,
+            life,
+            state: QpState::Reset,
+            attr: QpAttr::default(),
+            stall: None,
+            dead_cqs: [None; 2],
+            flush_status: WcStatus::WrFlushErr,
+            lives: 0,
+            requester: None,
+            responder: None,
+        });
+        Ok((qpn, ctx))
+    }
+
+    /// Runs `end`, which ends a queue pair's connection, and waits until its requester in another process no
+    /// longer accesses its memory. If a connection ends because of the peer, there is no such wait.
+    fn end_connection<T>(&self, qpn: u32, end: impl FnOnce(&mut Control) -> T) -> T {
+        let mut control = self.control();
+        let requester = control
+            .record(qpn)
+            .and_then(|record| self.requester_of(record));
+        let ended = end(&mut control);
+        drop(control);
+        self.wait_for_requesters(requester);
+        ended
+    }
+
+    /// Moves a queue pair to ERR, regardless of injected faults.
+    pub fn stop_qp(&self, qpn: u32) {
+        self.end_connection(qpn, |control| {
+            let used = |record: &mut QpRecord| record.state != QpState::Reset;
+            if control.record(qpn).is_some_and(used) {
+                self.to_error(control, qpn);
+            }
+        });
+    }
+
+    /// Destroys a queue pair: everything posted is flushed and reported, then its number is free. After this
+    /// returns, the device no longer accesses its rings.
+    pub fn destroy_qp(&self, qpn: u32) {
+        let index = qpn as usize & (MAX_QP - 1);
+        let destroyed = self.end_connection(qpn, |control| {
+            let Some(record) = control.record(qpn) else {
+                return false;
+            };
+            if record.state != QpState::Reset {
+                self.to_error(control, qpn);
+            }
+            if let Some(record) = control.record(qpn) {
+                // Entries that were posted in ERR, which no worker has handled yet.
+                self.flush(record);
+            }
+            self.forget(control, qpn);
+            control.groups.leave(qpn);
+            self.unbind_of(control, qpn);
+            control.qps[index] = None;
+            true
+        });
+        if destroyed {
+            self.control().free_qps.push(index as u16);
+        }
+    }
+
+    /// Closes a queue pair and removes its work, so that no thread can execute it.
+    fn forget(&self, control: &mut Control, qpn: u32) {
+        let in_error = |record: &mut QpRecord| record.state == QpState::Err;
+        if !control.record(qpn).is_some_and(in_error) {
+            self.close(control, qpn);
+            self.shut(control, qpn);
+        }
+        // Otherwise `to_error` has done both, and a queue pair in ERR is not opened. A barrier interrupts
+        // every processor that runs this process, so unnecessary ones are avoided.
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        self.fall_silent(record);
+        // Relaxed: the next poster learns of the new life by other means.
+        record.ctx.receiver.flushing.store(false, Ordering::Relaxed);
+        // SAFETY: the queue pair is shut and the lock is held, so this thread owns both works.
+        unsafe {
+            *record.ctx.sender.work.get() = None;
+            *record.ctx.receiver.work.get() = None;
+        }
+        record.requester = None;
+        record.responder = None;
+    }
+
+    /// Keeps the data path out of a queue pair's sends, waits until it has left, and handles the entry at
+    /// which it stopped, if that is still to be done. `true`: requests to another process were outstanding,
+    /// and now count as not sent.
+    pub(super) fn close(&self, control: &mut Control, qpn: u32) -> bool {
+        let mut rewound = false;
+        while let Some(record) = control.record(qpn) {
+            // Relaxed: the barrier orders it before what follows.
+            record.ctx.sender.closed.store(true, Ordering::Relaxed);
+            self.barriers.heavy();
+            record.ctx.sender.section.wait();
+            rewound |= record.rewind();
+            // If the entry was the last, nothing was left to wait for, and the queue pair is open again.
+            let opened = self.settle(control, qpn)
+                && control
+                    .record(qpn)
+                    // Relaxed: changed under the lock, or by the data path, which has left.
+                    .is_some_and(|record| !record.ctx.sender.closed.load(Ordering::Relaxed));
+            if !opened {
+                break;
+            }
+        }
+        rewound
+    }
+
+    /// Keeps the peer out of a closed queue pair, and waits until it has left. Its stall and its timers are
+    /// removed.
+    pub(super) fn shut(&self, control: &mut Control, qpn: u32) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        record.stall = None;
+        let ctx = record.ctx;
+        // Relaxed: the barrier orders it before what follows.
+        let accepted = record.ctx.face.accepts.swap(0, Ordering::Relaxed);
+        self.show_responder(record);
+        self.barriers.heavy();
+        if accepted == datagrams(qpn) {
+            self.qps.wait_for_all(control.qps.len());
+        } else if accepted != 0
+            // Requests of other processes are executed under the lock.
+            && let Some(peer) = requester(accepted)
+        {
+            // SAFETY: used here only.
+            unsafe { self.qps.get(peer) }.sender.section.wait();
+        }
+        // SAFETY: the queue pair is shut and the lock is held, so this thread owns the work.
+        if let Some(recv) = unsafe { &mut *ctx.receiver.work.get() } {
+            recv.release(None);
+        }
+        control.timers.retain(|Reverse((_, _, of))| *of != qpn);
+        self.note_next_due(control);
+    }
+
+    /// Changes a queue pair's state and attributes. After a transition to RESET, call [`Hca::restart`].
+    pub fn modify_qp(&self, qpn: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<QpState, Error> {
+        if mask.contains(QpAttrMask::AV)
+            && let Some(there) = self.elsewhere(&attr.ah_attr)
+            && let Some(node) = &self.node
+        {
+            // Requests wait until the link is made; this call does not.
+            node.call(there.slot);
+        }
+        if mask.contains(QpAttrMask::STATE)
+            && matches!(attr.qp_state, QpState::Reset | QpState::Err)
+        {
+            return self.end_connection(qpn, |control| self.modify(control, qpn, attr, mask));
+        }
+        self.modify(&mut self.control(), qpn, attr, mask)
+    }
+
+    fn modify(
+        &self,
+        control: &mut Control,
+        qpn: u32,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<QpState, Error> {
+        self.strike_at_modify(control)?;
+        let (dead, gated) = (control.dead, control.gated);
+        let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        let from = record.state;
+        let drained = record.stall.is_none();
+        let only_to_err = mask == QpAttrMask::STATE && attr.qp_state == QpState::Err;
+        if dead && !only_to_err {
+            return Err(Error::DeviceFatal);
+        }
+        let to = check_modify(record.parts.transport, from, drained, attr, mask)?;
+        check_limits(attr, mask, 1, limits().max_qp_rd_atom)?;
+        self.check_tables(attr, mask)?;
+        record.attr.update(attr, mask);
+        record.attr.qp_state = to;
+        match to {
+            QpState::Reset => {
+                self.forget(control, qpn);
+                let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+                record.state = to;
+                record.attr = QpAttr::default();
+            }
+            QpState::Err => {
+                if from == QpState::Reset {
+                    // Nothing was posted, and nothing can be: there is no life to flush.
+                    self.arm_flush(record);
+                }
+                self.to_error(control, qpn);
+            }
+            QpState::Init => {
+                record.state = to;
+                self.show_face(record);
+            }
+            QpState::Rtr => {
+                record.state = to;
+                self.show_face(record);
+                self.start_receiving(record);
+            }
+            QpState::Rts => {
+                record.state = to;
+                self.show_face(record);
+                match from {
+                    QpState::Rtr => self.start_sending(record, gated),
+                    QpState::Sqd | QpState::Sqe => {
+                        self.speak(record);
+                        // SAFETY: the queue pair is closed and the lock is held, so this thread owns the
+                        // work.
+                        if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() } {
+                            work.max_rd_atomic = record.attr.max_rd_atomic;
+                            work.qkey = record.attr.qkey;
+                        }
+                        self.resume(control, qpn);
+                    }
+                    _ => {}
+                }
+            }
+            QpState::Sqd => {
+                record.state = to;
+                self.show_face(record);
+                if from == QpState::Rts {
+                    record.attr.en_sqd_async_notify =
+                        attr.en_sqd_async_notify && mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+                    let rewound = self.close(control, qpn);
+                    if rewound {
+                        self.send_again(control, qpn);
+                    }
+                    let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+                    if record.state == to && record.stall.is_none() {
+                        record.drained();
+                    }
+                }
+            }
+            QpState::Sqe => record.state = to,
+        }
+        // A request that waited may have failed by now.
+        let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        Ok(record.state)
+    }
+
+    /// Publishes the attributes that peers read.
+    fn show_face(&self, record: &QpRecord) {
+        let face = &record.ctx.face;
+        let mut access = record.attr.qp_access_flags;
+        if record.attr.max_dest_rd_atomic == 0 {
+            // There are no resources for them: peers see them as not allowed.
+            access -= AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        }
+        // Relaxed: published by `accepts`. A later change takes effect at some time, as the verbs specify.
+        face.pd.store(record.parts.pd, Ordering::Relaxed);
+        face.access.store(access.bits(), Ordering::Relaxed);
+        face.qkey.store(record.attr.qkey, Ordering::Relaxed);
+        face.min_rnr_timer
+            .store(record.attr.min_rnr_timer, Ordering::Relaxed);
+        self.show_responder(record);
+    }
+
+    fn recv_work(record: &QpRecord) -> Option<RecvWork> {
+        let user_index = record.life.recv_user_index;
+        let source = match record.parts.recv {
+            RecvParts::None => return None,
+            RecvParts::Own { ring, record, cq } => Receives::Own(OwnQueue {
+                ring,
+                record,
+                // Every life of a receive queue starts at zero, in the counter's 16 bits.
+                consumer: 0,
+                posted: 0,
+                cq,
+                user_index,
+            }),
+            RecvParts::Shared { srq, cq } => Receives::Shared {
+                srq,
+                cq,
+                user_index,
+            },
+            RecvParts::Xrc { domain } => Receives::Xrc { domain },
+        };
+        Some(RecvWork {
+            source,
+            pd: record.parts.pd,
+            qpn: record.qpn,
+            held: None,
+        })
+    }
+
+    fn send_work(&self, record: &QpRecord) -> Option<SendWork> {
+        let (ring, cq) = record.parts.send?;
+        let peer = record.attr.dest_qp_num;
+        let here = self.port.leads_here(&record.attr.ah_attr);
+        let there = self.elsewhere(&record.attr.ah_attr).filter(|_| !here);
+        Some(SendWork {
+            transport: record.parts.transport,
+            is_local_rc: record.parts.transport == QpType::Rc && there.is_none(),
+            ring,
+            consumer: record.life.send_start,
+            qpn: record.qpn,
+            pd: record.parts.pd,
+            // SAFETY: the work is dropped with the device, at the latest.
+            peer: unsafe { self.qps.get(peer) },
+            own: record.ctx,
+            remote: there.zip(self.node.as_ref()).map(|(there, node)| Remote {
+                slot: there.slot,
+                incarnation: there.incarnation,
+                life: record.lives,
+                msn: 0,
+                asks: false,
+                sent_to: record.life.send_start,
+                // SAFETY: the work is dropped with the device, at the latest, which owns the node.
+                door: unsafe { Door::new(node, there.slot, record.qpn, peer) },
+                view: None,
+                carries: false,
+                carried: 0,
+                got: 0,
+            }),
+            // There is no device behind other ports: a connection that no responder accepts.
+            connection: if here || there.is_some() {
+                connection(peer, record.qpn)
+            } else {
+                u64::MAX
+            },
+            stop: None,
+            cq,
+            user_index: record.life.send_user_index,
+            max_rd_atomic: record.attr.max_rd_atomic,
+            qkey: record.attr.qkey,
+        })
+    }
+
+    fn start_receiving(&self, record: &mut QpRecord) {
+        let Some(work) = Self::recv_work(record) else {
+            return;
+        };
+        // SAFETY: no peer is accepted yet, and the lock is held, so this thread owns the work.
+        unsafe { *record.ctx.receiver.work.get() = Some(work) };
+        let accepts = match record.parts.transport {
+            QpType::Ud => datagrams(record.qpn),
+            _ if self.port.leads_here(&record.attr.ah_attr) => {
+                connection(record.qpn, record.attr.dest_qp_num) | UNTRIED
+            }
+            _ => match self.elsewhere(&record.attr.ah_attr) {
+                Some(there) => {
+                    record.responder = Some(remote::Responder::new(there.slot, there.incarnation));
+                    // Relaxed: it does not send yet. Owed acknowledgements are counted anew.
+                    record.ctx.sender.told.store(0, Ordering::Relaxed);
+                    let lid = fabric::lid(there.slot);
+                    connection_with(record.qpn, record.attr.dest_qp_num, lid) | UNTRIED
+                }
+                // No requester has this connection.
+                None => u64::MAX >> 1,
+            },
+        };
+        // Release: pairs with the Acquire in `Responder::find` and `datagram::put`.
+        record.ctx.face.accepts.store(accepts, Ordering::Release);
+        self.show_responder(record);
+    }
+
+    fn start_sending(&self, record: &mut QpRecord, gated: bool) {
+        record.lives = record.lives.wrapping_add(1);
+        let Some(work) = self.send_work(record) else {
+            return;
+        };
+        record.requester = work.remote.map(|remote| remote::Requester {
+            work,
+            slot: remote.slot,
+            incarnation: remote.incarnation,
+            acked: 0,
+            watch: None,
+            probed: false,
+            full: false,
+            carried: 0,
+            got: 0,
+            asked_from: 0,
+        });
+        self.speak(record);
+        // SAFETY: closed since the life began, and the lock is held, so this thread owns the work.
+        unsafe { *record.ctx.sender.work.get() = Some(work) };
+        // Relaxed: published by the store to `closed`.
+        (record.ctx.sender.acked).store(record.life.send_start, Ordering::Relaxed);
+        record.ctx.sender.sent.store(0, Ordering::Relaxed);
+        // Relaxed: published by the store to `closed`.
+        record
+            .ctx
+            .sender
+            .producer
+            .store(record.life.send_start, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `Hca::execute`.
+        record.ctx.sender.closed.store(gated, Ordering::Release);
+    }
+
+    /// Gives works to a queue pair that goes to the error state before it had any, so that they can be
+    /// flushed.
+    pub(super) fn arm_flush(&self, record: &QpRecord) {
+        // SAFETY: shut or never opened, and the lock is held, so this thread owns both works.
+        unsafe {
+            let recv = &mut *record.ctx.receiver.work.get();
+            if recv.is_none() {
+                *recv = Self::recv_work(record);
+            }
+            let send = &mut *record.ctx.sender.work.get();
+            if send.is_none() {
+                record
+                    .ctx
+                    .sender
+                    .producer
+                    .store(record.life.send_start, Ordering::Relaxed);
+                *send = self.send_work(record);
+            }
+        }
+    }
+
+    /// Begins the next life of a queue pair in RESET.
+    pub fn restart(&self, qpn: u32, life: Life) {
+        if let Some(record) = self.control().record(qpn) {
+            record.life = life;
+        }
+    }
+
+    /// State and attributes of a queue pair.
+    pub fn query_qp(&self, qpn: u32) -> Result<QpAttr, Error> {
+        let mut control = self.control();
+        let record = control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
+        let mut attr = record.attr;
+        attr.qp_state = record.state;
+        attr.cur_qp_state = record.state;
+        attr.sq_draining = record.state == QpState::Sqd && record.stall.is_some();
+        Ok(attr)
+    }
+}

@@ -1,0 +1,212 @@
+//! The device's state of a queue pair.
+//!
+//! A [`QpCtx`] stays valid until the device is dropped, so that a peer may read one at any time. A queue pair
+//! number that no longer matches shows the peer that the queue pair was destroyed.
+
+use super::cq::CqCtx;
+use super::receive::RecvWork;
+use super::remote::Remote;
+use super::run::Stop;
+use super::turn::Turn;
+use crate::error::Error;
+use crate::pinned::defaults;
+use bellwire_core::wqe::SendRing;
+use bellwire_core::wr::QpType;
+use bellwire_provider::quiesce::Section;
+use crossbeam_utils::CachePadded;
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// The device's side of a queue pair.
+#[derive(Debug)]
+pub struct QpCtx {
+    pub face: CachePadded<Face>,
+    pub sender: CachePadded<Sender>,
+    pub receiver: CachePadded<Receiver>,
+}
+
+impl QpCtx {
+    fn new(index: usize) -> Self {
+        let sender = Sender {
+            index,
+            closed: AtomicBool::new(true),
+            ..Sender::default()
+        };
+        Self {
+            face: CachePadded::default(),
+            sender: sender.into(),
+            receiver: CachePadded::default(),
+        }
+    }
+}
+
+/// What peers read. It changes seldom.
+#[derive(Debug, Default)]
+pub struct Face {
+    /// Whose requests are accepted: a [`connection`](super::record::connection), or all
+    /// [`datagrams`](super::record::datagrams); zero while none are. It contains the responder's own number
+    /// too, because the context may belong to another queue pair by now.
+    pub accepts: AtomicU64,
+    pub pd: AtomicU32,
+    /// Q_Key that datagrams have to carry.
+    pub qkey: AtomicU32,
+    /// Remote access flags of the queue pair.
+    pub access: AtomicU32,
+    /// RNR NAK timer code, sent to peers when no receive is posted.
+    pub min_rnr_timer: AtomicU8,
+}
+
+/// The requester.
+#[derive(Debug, Default)]
+pub struct Sender {
+    /// Index in the device's tables, which several queue pairs have one after the other. The executing thread
+    /// knows only this index: the queue pair may have been destroyed, and another created in its place, since
+    /// the doorbell.
+    pub index: usize,
+    /// Entered by the one thread that executes: the poster, or a thread of the engine.
+    pub section: Section,
+    /// The data path keeps out: entries are executed or flushed under the device's lock.
+    pub closed: AtomicBool,
+    /// Counter behind the last entry that the doorbell announced.
+    pub producer: AtomicU32,
+    /// For a peer in another process: counter of the oldest unacknowledged entry. Written by the holder of
+    /// the device's lock while requests are outstanding, otherwise by the executing thread.
+    pub acked: AtomicU32,
+    /// Likewise for a peer in another process: number of the next request, in 16 bits.
+    pub sent: AtomicU32,
+    /// The acknowledgement that the responder owes its requester in another process, to be carried by the
+    /// next packet to it. Written by the holder of the device's lock.
+    pub owed: AtomicU64,
+    /// The value of `owed` that the last packet has carried. Written by the executing thread.
+    pub told: AtomicU64,
+    /// While not `closed`, owned by the thread in the section; otherwise by the holder of the device's lock.
+    pub work: UnsafeCell<Option<SendWork>>,
+}
+
+/// State of a requester.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWork {
+    pub transport: QpType,
+    /// A reliable connection within this process: one flag to check for the usual case.
+    pub is_local_rc: bool,
+    pub ring: SendRing<'static>,
+    /// Counter of the next entry to execute.
+    pub consumer: u32,
+    pub qpn: u32,
+    pub pd: u32,
+    pub peer: &'static QpCtx,
+    pub own: &'static QpCtx,
+    /// Set if the peer is in another process; `peer` is then unused.
+    pub remote: Option<Remote>,
+    /// The value that `peer` has to accept.
+    pub connection: u64,
+    /// Why the data path stopped at `consumer`, until the holder of the lock handles it.
+    pub(super) stop: Option<Stop>,
+    pub cq: &'static CqCtx,
+    pub user_index: u32,
+    pub max_rd_atomic: u8,
+    /// For datagrams: the Q_Key sent instead of a request's Q_Key whose top bit is set.
+    pub qkey: u32,
+}
+
+impl SendWork {
+    /// Under the device's lock: everything before this counter has been reported.
+    pub fn pass(&mut self, counter: u32) {
+        self.consumer = counter;
+        // Relaxed: the queue pair is closed, so nothing is sent.
+        self.own.sender.acked.store(counter, Ordering::Relaxed);
+    }
+}
+
+/// The responder's receive queue.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    /// Receives are flushed as they are posted, and the poster takes the device's lock to do so.
+    pub flushing: AtomicBool,
+    /// Decides which sender of datagrams may take receives.
+    pub turn: Turn,
+    /// Owned by the accepted peer while it is in its section (for datagrams, it also needs `turn`); by the
+    /// holder of the device's lock once no peer is accepted.
+    pub work: UnsafeCell<Option<RecvWork>>,
+}
+
+// SAFETY: each cell's documentation names its owner; ownership passes through `closed`, `accepts`, the
+// sections and the device's lock.
+unsafe impl Sync for QpCtx {}
+// SAFETY: the same ownership rules let any thread use it.
+unsafe impl Send for QpCtx {}
+
+/// Contexts by index, created on first use.
+#[derive(Debug)]
+pub(super) struct QpTable {
+    slots: Box<[std::sync::atomic::AtomicPtr<QpCtx>]>,
+}
+
+/// Maximum number of queue pairs of a device, plus one: index 0 is not used.
+pub(super) const MAX_QP: usize = 1 << 16;
+
+impl QpTable {
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
+            slots: defaults(MAX_QP)?,
+        })
+    }
+
+    /// The context for a queue pair number, created if needed. Call under the device's lock.
+    ///
+    /// # Safety
+    /// The context must not be used after the table has been dropped.
+    pub unsafe fn get(&self, qpn: u32) -> &'static QpCtx {
+        use std::sync::atomic::Ordering;
+        let index = qpn as usize & (MAX_QP - 1);
+        let slot = &self.slots[index];
+        // Acquire: pairs with the Release below, in case another thread created it.
+        let mut ctx = slot.load(Ordering::Acquire);
+        if ctx.is_null() {
+            ctx = Box::into_raw(Box::new(QpCtx::new(index)));
+            // Release: pairs with the Acquire in this function, `find` and `wait_for_all`.
+            slot.store(ctx, Ordering::Release);
+        }
+        // SAFETY: made by Box, and freed only when the table is dropped.
+        unsafe { NonNull::new_unchecked(ctx).as_ref() }
+    }
+
+    /// The context for a queue pair number, if one was ever created.
+    ///
+    /// # Safety
+    /// The context must not be used after the table has been dropped.
+    #[inline(always)]
+    pub unsafe fn find(&self, qpn: u32) -> Option<&'static QpCtx> {
+        use std::sync::atomic::Ordering;
+        // Acquire: pairs with the Release in `get`.
+        let ctx = self.slots[qpn as usize & (MAX_QP - 1)].load(Ordering::Acquire);
+        // SAFETY: made by Box, and freed only when the table is dropped.
+        NonNull::new(ctx).map(|ctx| unsafe { ctx.as_ref() })
+    }
+
+    /// Waits until every section of the first `count` contexts has been left. Call after
+    /// [`Barriers::heavy`](bellwire_provider::quiesce::Barriers::heavy).
+    pub fn wait_for_all(&self, count: usize) {
+        use std::sync::atomic::Ordering;
+        for slot in &self.slots[..count] {
+            // Acquire: pairs with the Release in `get`.
+            if let Some(ctx) = NonNull::new(slot.load(Ordering::Acquire)) {
+                // SAFETY: freed only when the table is dropped.
+                unsafe { ctx.as_ref() }.sender.section.wait();
+            }
+        }
+    }
+}
+
+impl Drop for QpTable {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            let ctx = *slot.get_mut();
+            if !ctx.is_null() {
+                // SAFETY: from `Box::into_raw`, and the device is no longer used.
+                drop(unsafe { Box::from_raw(ctx) });
+            }
+        }
+    }
+}

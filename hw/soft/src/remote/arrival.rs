@@ -1,0 +1,476 @@
+//! The responder: executes the entries in request packets as if they had been posted in this process, by a
+//! queue pair that has the connection's rights and no memory except what came with the packet. Under the
+//! device's lock.
+
+use super::super::control::Control;
+use super::super::hca::Hca;
+use super::super::journal::{RequestId, message_bytes};
+use super::super::mr::{LOCAL_READ, Opening};
+use super::super::qp::SendWork;
+use super::super::record::{UNTRIED, connection_with};
+use super::super::respond::{Blame, unfilled};
+use super::super::run::{Stop, execute_one, message, read_from, refused};
+use super::answer::{Answer, Verdict};
+use super::data::{Pulled, data_bytes};
+use super::requester::{IN_PACKET, SHORT, SHORT_DATA};
+use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE, debt};
+use crate::error::Error;
+use crate::fabric::{Header, Packet, Peer, lid};
+use crate::pinned::Pinned;
+use bellwire_core::access::AccessFlags;
+use bellwire_core::be::{Be32, Be64};
+use bellwire_core::cqe::{CqeOpcode, Syndrome};
+use bellwire_core::op::{Layout, WrOpcode};
+use bellwire_core::wqe::{CtrlSegment, DataSegment, SEGMENT, SendRing, SendWqe, SgeList, opcode};
+use bellwire_core::wr::QpType;
+use std::sync::atomic::Ordering;
+
+/// Blocks of the ring for arriving entries: the longest entry has 63 segments.
+const BLOCKS: u32 = 16;
+
+/// Bytes of data in a packet.
+const DATA: usize = IN_PACKET as usize;
+
+/// Holds an entry and its data while it is executed.
+#[derive(Debug)]
+pub(in super::super) struct Scratch {
+    entry: Pinned,
+    data: Pinned,
+    /// Gives entries of `pd` access to `data`.
+    key: u32,
+    /// A protection domain that no queue pair of the program has.
+    pd: u32,
+}
+
+impl Scratch {
+    pub fn new(hca: &Hca, control: &mut Control, pd: u32) -> Result<Self, Error> {
+        let (entry, data) = (Pinned::zeroed(BLOCKS as usize * 64)?, Pinned::zeroed(DATA)?);
+        let index = control.take_key()?;
+        let random = control.random();
+        let scratch = Self {
+            entry,
+            data,
+            key: hca.mrs.reserve(index, random),
+            pd,
+        };
+        scratch.open(hca);
+        Ok(scratch)
+    }
+
+    fn open(&self, hca: &Hca) {
+        hca.mrs.open(
+            self.key,
+            Opening {
+                owner: self.pd,
+                access: AccessFlags::LOCAL_WRITE.bits() | LOCAL_READ,
+                addr: self.data.start().as_ptr().expose_provenance() as u64,
+                length: DATA as u64,
+            },
+        );
+    }
+
+    /// The first `len` bytes of the data.
+    fn bytes(&mut self, len: usize) -> &mut [u8] {
+        assert!(len <= DATA);
+        // SAFETY: memory of this object, exclusively borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.data.start().as_ptr(), len) }
+    }
+
+    fn ring(&self) -> SendRing<'static> {
+        // SAFETY: the scratch is used, and the ring with it, only while the lock is held. The block before
+        // the first has the same alignment.
+        unsafe { SendRing::new(self.entry.start(), BLOCKS) }.unwrap_or_else(|| unreachable!())
+    }
+
+    /// Copies an entry and its data from a packet. `None`: the packet is invalid.
+    fn load(&mut self, packet: &Packet<'_>) -> Option<SendWqe<'static>> {
+        let front = packet.bytes.get(..SEGMENT)?;
+        let segments = usize::from(front[7] & 0x3f);
+        let (entry, behind) = (packet.bytes)
+            .split_at_checked(segments * SEGMENT)
+            .filter(|(entry, _)| !entry.is_empty())?;
+        // SAFETY: the entry's buffer has room for 63 segments.
+        unsafe {
+            let to = self.entry.start().as_ptr();
+            to.copy_from_nonoverlapping(entry.as_ptr(), entry.len());
+        }
+        // SAFETY: just written, and not written again while it is executed.
+        let wqe = unsafe { SendWqe::read(self.ring(), 0) };
+        let operation = wqe.operation();
+        let result = operation.is_some_and(WrOpcode::has_result);
+        // The data of a READ travels in packets of its own.
+        if result && operation.is_some_and(|it| it.row().layout == Layout::Memory) {
+            return Some(wqe);
+        }
+        let length = match packet.header.flags & (EAGER | PULLED | PART) {
+            EAGER => {
+                self.bytes(behind.len().min(IN_PACKET as usize))
+                    .copy_from_slice(behind.get(..IN_PACKET as usize).unwrap_or(behind));
+                behind.len()
+            }
+            0 if result => size_of::<u64>(),
+            // What follows the entry says where its data is.
+            flags if flags & EAGER == 0 => return Some(wqe),
+            _ => return None,
+        };
+        if length > DATA || entry.len() < 2 * SEGMENT {
+            return None;
+        }
+        let segment = self.segment(length);
+        // The last segment names the data.
+        // SAFETY: within the entry.
+        unsafe {
+            let to = self.entry.start().add(entry.len() - SEGMENT);
+            to.cast::<DataSegment>().write(segment);
+        }
+        Some(wqe)
+    }
+
+    /// Copies a [short](is_short) entry from a packet.
+    #[inline(always)]
+    fn load_short(&mut self, packet: &Packet<'_>) -> Option<SendWqe<'static>> {
+        let entry: &[u8; SHORT] = packet.bytes.try_into().ok()?;
+        // SAFETY: the entry's buffer has room for 63 segments.
+        unsafe { self.entry.start().cast().write(*entry) };
+        // SAFETY: just written, and not written again while it is executed.
+        Some(unsafe { SendWqe::read(self.ring(), 0) })
+    }
+
+    /// Copies a datagram's data.
+    pub(super) fn hold(&mut self, data: &[u8]) -> SgeList<'static> {
+        let len = data.len().min(DATA);
+        self.bytes(len).copy_from_slice(&data[..len]);
+        let ctrl = CtrlSegment {
+            qpn_ds: Be32::new(if len == 0 { 1 } else { 2 }),
+            ..CtrlSegment::default()
+        };
+        let segment = self.segment(len);
+        // SAFETY: both lie within the entry, which has the alignment of a block.
+        unsafe {
+            self.entry.start().cast::<CtrlSegment>().write(ctrl);
+            let to = self.entry.start().add(SEGMENT);
+            to.cast::<DataSegment>().write(segment);
+        }
+        // SAFETY: just written, and not written again while it is used.
+        unsafe { SendWqe::read(self.ring(), 0) }.data(SEGMENT)
+    }
+
+    /// The data segment that names the data.
+    fn segment(&self, length: usize) -> DataSegment {
+        DataSegment {
+            byte_count: Be32::new(length as u32),
+            lkey: Be32::new(self.key),
+            addr: Be64::new(self.data.start().as_ptr().expose_provenance() as u64),
+        }
+    }
+
+    fn result(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(self.bytes(8));
+        u64::from_ne_bytes(bytes)
+    }
+}
+
+/// Whether the requester is still in the life in which it sent a request, so that the request may be
+/// executed.
+pub(super) fn speaks(peer: &Peer, src: u32, packet: &Packet<'_>) -> bool {
+    peer.segments.life(src) == u32::from(packet.header.life) | SPEAKING
+}
+
+impl Hca {
+    /// Handles a request packet.
+    pub(super) fn arrived(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
+        let Some(&[_, _, _, _, tail @ ..]) = packet.bytes.first_chunk::<8>() else {
+            return;
+        };
+        let src = u32::from_be_bytes(tail) >> 8;
+        self.take(control, slot, packet, src);
+        // A part is not acknowledged: that would acknowledge the whole request.
+        if packet.header.flags & (UNRELIABLE | MORE) != UNRELIABLE {
+            return;
+        }
+        // Acknowledged whatever the outcome, so that the requester may reuse its memory.
+        let header = packet.header;
+        let answer = Answer {
+            msn: header.msn,
+            verdict: Verdict::Taken(0),
+        };
+        // If there is no room, the requester has to time out.
+        let _sent = self.send_answer(slot, src, header.life, answer);
+    }
+
+    /// Executes a request, if the responder accepts it.
+    fn take(&self, control: &mut Control, slot: usize, packet: &Packet<'_>, src: u32) {
+        let (dst, msn) = (packet.header.dst, packet.header.msn);
+        let name = connection_with(dst, src, lid(slot));
+        let unreliable = packet.header.flags & UNRELIABLE != 0;
+        let (Some(node), Some(record)) = (&self.node, control.record(dst)) else {
+            return;
+        };
+        // Relaxed: changed under the lock.
+        let accepts = record.ctx.face.accepts.load(Ordering::Relaxed);
+        let Some(responder) = &mut record.responder else {
+            return;
+        };
+        if accepts & !UNTRIED != name || responder.slot != slot || !self.port.is_up() {
+            return;
+        }
+        // Requests that were flushed meanwhile are not executed.
+        if !speaks(node.peer(slot), src, packet) {
+            return;
+        }
+        let short = record.parts.transport == QpType::Rc
+            && is_short(packet)
+            // A shortcut, which does not write the journal.
+            && self.journal.is_none();
+        let incarnation = node.peer(slot).incarnation();
+        // Another process has taken the place of the connected one.
+        if responder.incarnation != incarnation {
+            return;
+        }
+        if responder.life != Some(packet.header.life) {
+            // The first request of the life, however late it arrives.
+            responder.life = Some(packet.header.life);
+            responder.expected = 0;
+            responder.owed = None;
+            record.ctx.sender.owed.store(0, Ordering::Relaxed);
+        }
+        let ahead = msn.wrapping_sub(responder.expected) as i16;
+        // A READ is executed again (IBTA 9.4.4), because its response is not kept.
+        let again = ahead == -1 && packet.bytes[3] == opcode::RDMA_READ;
+        if ahead != 0 && !unreliable && !again {
+            // A request that is sent again is a duplicate: acknowledged, and not executed again. Requests
+            // after one that was not accepted are not accepted either.
+            if ahead < 0 && responder.owed.is_none() {
+                let verdict = Verdict::Taken(responder.result);
+                self.owe(control, packet, verdict);
+            }
+            return;
+        }
+        if accepts & UNTRIED != 0 {
+            self.first_packet(control, dst, name);
+        }
+        let verdict = if short {
+            self.receive_short(control, packet)
+        } else {
+            self.execute_arrived(control, slot, packet, src, name)
+        };
+        let Some(verdict) = verdict else {
+            return;
+        };
+        if let Verdict::Taken(result) = verdict
+            && let Some(responder) = control
+                .record(dst)
+                .and_then(|record| record.responder.as_mut())
+        {
+            responder.expected = msn.wrapping_add(1);
+            responder.result = result;
+        }
+        if !unreliable {
+            self.owe(control, packet, verdict);
+        }
+    }
+
+    /// Records a response that the responder owes its requester. It is sent with the next packet to the peer,
+    /// or when there is nothing more urgent.
+    #[inline(always)]
+    fn owe(&self, control: &mut Control, packet: &Packet<'_>, verdict: Verdict) {
+        let Header {
+            dst: qpn,
+            msn,
+            flags,
+            ..
+        } = packet.header;
+        let asked = flags & ASKS != 0;
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        let Some(responder) = &mut record.responder else {
+            return;
+        };
+        let word = &record.ctx.sender.owed;
+        // Relaxed: each value is independent; a repeated acknowledgement does no harm.
+        if let (Verdict::Taken(0), Some(life), None) = (verdict, responder.life, responder.owed) {
+            responder.debts = responder.debts.wrapping_add(1);
+            word.store(debt(responder.debts, life, msn), Ordering::Relaxed);
+        } else {
+            word.store(0, Ordering::Relaxed);
+            responder.owed = Some(Answer { msn, verdict });
+        }
+        if !std::mem::replace(&mut responder.listed, true) {
+            control.owing.push(qpn);
+        }
+        control.asked |= asked || verdict != Verdict::Taken(0);
+    }
+
+    /// Executes an entry that has arrived. `None`: no response is sent for it now.
+    fn execute_arrived(
+        &self,
+        control: &mut Control,
+        slot: usize,
+        packet: &Packet<'_>,
+        src: u32,
+        name: u64,
+    ) -> Option<Verdict> {
+        let dst = packet.header.dst;
+        let peer = self.node.as_ref()?.peer(slot);
+        let mut scratch = control.scratch.take()?;
+        let wqe = scratch.load(packet);
+        let pd = scratch.pd;
+        let ring = scratch.ring();
+        let verdict = (|| {
+            let wqe = wqe?;
+            let record = control.record(dst)?;
+            let transport = match record.parts.transport {
+                QpType::XrcRecv => QpType::XrcSend,
+                other => other,
+            };
+            let own = record.parts.cqs().into_iter().flatten().next();
+            let refused = Verdict::Refused(Syndrome::REMOTE_INVAL_REQ);
+            let cq = match own {
+                Some(cq) => cq,
+                // SAFETY: used under the lock.
+                None => match unsafe { self.srqs.get(wqe.xrc_srqn()) }.and_then(|srq| srq.xrc) {
+                    Some(xrc) => xrc.cq,
+                    None => {
+                        self.blame(control, dst, Blame::Request);
+                        return Some(refused);
+                    }
+                },
+            };
+            let work = SendWork {
+                transport,
+                is_local_rc: false,
+                ring,
+                consumer: 0,
+                qpn: src,
+                pd,
+                peer: record.ctx,
+                own: record.ctx,
+                connection: name,
+                stop: None,
+                cq,
+                user_index: 0,
+                max_rd_atomic: 1,
+                qkey: 0,
+                remote: None,
+            };
+            let request = wqe.request(transport).ok();
+            let Some(request) = request.filter(|it| !it.operation().row().layout.is_local()) else {
+                self.blame(control, dst, Blame::Request);
+                return Some(refused);
+            };
+            let operation = request.operation();
+            let executed = match operation.row().layout {
+                _ if packet.header.flags & (PULLED | PART) != 0 => {
+                    let done = match packet.header.flags & PART {
+                        0 => self.execute_pulled(control, peer, packet, &work, &request)?,
+                        _ => self.execute_part(control, peer, packet, &work, &request)?,
+                    };
+                    match done {
+                        Pulled::Done(done) => done,
+                        Pulled::NotMapped => return Some(Verdict::NotMapped),
+                    }
+                }
+                Layout::Memory if operation.has_result() => {
+                    match read_from(self, &work, &request) {
+                        Ok(addr) => {
+                            self.note_arrival(slot, packet, &work, &wqe, &Ok(()));
+                            // The READ response acknowledges it.
+                            if let Some(responder) = &mut control.record(dst)?.responder {
+                                responder.expected = packet.header.msn.wrapping_add(1);
+                            }
+                            return self.answer_read(slot, packet, src, &request, addr);
+                        }
+                        Err(stop) => Err(stop),
+                    }
+                }
+                _ => match execute_one(self, &work, &wqe) {
+                    Err(Stop::UnderLock) => self.execute_rare(control, &work, &wqe).map(drop),
+                    done => done.map(drop),
+                },
+            };
+            self.note_arrival(slot, packet, &work, &wqe, &executed);
+            let result = match executed {
+                Ok(()) if operation.has_result() => scratch.result(),
+                _ => 0,
+            };
+            self.verdict(control, dst, executed.map(|()| result))
+        })();
+        control.scratch = Some(scratch);
+        verdict
+    }
+
+    /// Records how the execution of an entry that arrived, with this work, ended.
+    fn note_arrival(
+        &self,
+        slot: usize,
+        packet: &Packet<'_>,
+        work: &SendWork,
+        wqe: &SendWqe<'_>,
+        done: &Result<(), Stop>,
+    ) {
+        let Some(journal) = &self.journal else { return };
+        let request = RequestId {
+            qp_num: work.qpn,
+            lid: lid(slot),
+            life: packet.header.life,
+            counter: wqe.index().into(),
+        };
+        let bytes = match data_bytes(packet, wqe) {
+            Some(elsewhere) => elsewhere,
+            None => message_bytes(work.transport, wqe),
+        };
+        journal.executed(request, packet.header.dst, wqe, bytes, done);
+    }
+
+    /// Executes a [short](is_short) SEND to a reliable connection. `None`: no response is sent.
+    #[inline(always)]
+    fn receive_short(&self, control: &mut Control, packet: &Packet<'_>) -> Option<Verdict> {
+        let dst = packet.header.dst;
+        let ctx = control.record(dst)?.ctx;
+        let wqe = control.scratch.as_mut()?.load_short(packet)?;
+        let data = wqe.data(SHORT_DATA);
+        let message = message(&wqe, CqeOpcode::RespSend, data, data.total());
+        // SAFETY: requests of other processes are executed under the lock, which is held.
+        let recv = unsafe { &mut *ctx.receiver.work.get() }.as_mut()?;
+        match recv.receive(self, None, &message, || Ok(())) {
+            Ok(()) => Some(Verdict::Taken(0)),
+            Err(why) => self.verdict(control, dst, Err(refused(unfilled(ctx, why)))),
+        }
+    }
+
+    /// The response to a request that was executed. If the responder is to blame, it fails. `None`: no
+    /// response.
+    fn verdict(&self, control: &mut Control, dst: u32, done: Result<u64, Stop>) -> Option<Verdict> {
+        match done {
+            Ok(result) => Some(Verdict::Taken(result)),
+            Err(Stop::Rnr(code)) => Some(Verdict::Rnr(code)),
+            Err(Stop::Failed {
+                syndrome,
+                responder,
+            }) => {
+                if let Some(blame) = responder {
+                    self.blame(control, dst, blame);
+                }
+                Some(Verdict::Refused(syndrome))
+            }
+            Err(Stop::Receiver(blame)) => {
+                self.blame(control, dst, blame);
+                Some(Verdict::Taken(0))
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// Whether a packet is a SEND that consists only of an entry with inline data.
+#[inline(always)]
+fn is_short(packet: &Packet<'_>) -> bool {
+    let Ok(entry) = <&[u8; SHORT]>::try_from(packet.bytes) else {
+        return false;
+    };
+    let flags = packet.header.flags & (EAGER | PULLED | UNRELIABLE);
+    let (ds, is_inline) = (entry[7] & 0x3f, entry[SEGMENT] & 0x80 != 0);
+    flags == 0 && entry[3] == opcode::SEND && usize::from(ds) * SEGMENT == SHORT && is_inline
+}

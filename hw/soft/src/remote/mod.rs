@@ -1,0 +1,263 @@
+//! Queue pairs whose peer is in another process of the fabric.
+//!
+//! ```text
+//!  requester's process                            responder's process
+//!  ring ─► requester: checks, packet ══ wire ══►  a poller, or the node's thread, under the device's
+//!                                                 lock: responder, which executes the entry as if
+//!                                                 it had been posted in this process
+//!  a poller: responses, completes    ◄══ wire ══  responses, one for all requests taken so far
+//! ```
+//!
+//! A requester sends without waiting for the previous response, and completes requests in order as they are
+//! acknowledged. If a request is not accepted (because no receive is posted, for example), the requester
+//! sends it and all later ones again. Each request has a number, so that none is executed twice.
+//!
+//! One-sided operations on memory that both processes have mapped need no packet: see `direct`.
+//!
+//! Nothing that arrives is trusted: a packet is copied before it is checked, its entry runs with no more
+//! rights than its connection has, and a peer that writes invalid data loses its link.
+//!
+//! # Packets
+//! A packet carries the send entry itself. Data of up to 768 bytes is in the entry. Longer data is copied by
+//! the responder from the requester's memory directly to its destination, if it has that memory mapped: at
+//! most 1 MiB for each packet, and at most twice that from one peer before the device's lock is released.
+//! Otherwise the data follows the entry, in parts of up to 4 KiB, each in a packet of its own. A responder
+//! that cannot map the memory reports that, and is sent the data from then on. The parts of a message are
+//! placed as they arrive; with the last one its receive is completed, or the WRITE acknowledged. A READ that
+//! the requester cannot execute by itself is answered with such packets, up to 32 at a time, and requested
+//! again from where they end.
+//!
+//! For a SEND of up to 12 bytes one cache line moves between the processors. It is written at once, because
+//! the reader polls it all the time.
+//!
+//! # Who reads them
+//! A thread that polls a completion queue of the responder's process and finds nothing reads the packets, and
+//! executes the entries under the device's lock, which it takes only if the lock is free. When no thread
+//! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at once if a
+//! completion queue is armed.
+//!
+//! # Acknowledgements
+//! A response acknowledges all requests before it. It travels with the next packet in the other direction,
+//! unless the requester waits for it, as for a signalled request. Requests that are outstanding when their
+//! queue pair fails are flushed, and a flushed request is not executed any more: the responder checks the
+//! requester's life before and after it copies.
+//!
+//! # Memory
+//! The keys and the memory that a peer exports are used to find an address in a mapping of this process,
+//! within its bounds. Whether there is a mapping is never read from the peer.
+
+mod answer;
+mod arrival;
+mod data;
+mod datagram;
+mod direct;
+mod link;
+mod place;
+mod read;
+mod requester;
+mod views;
+mod watch;
+
+pub(super) use arrival::Scratch;
+pub(super) use datagram::{send_datagram, send_to_all};
+pub use direct::{Door, ShownMemory};
+pub(super) use link::run as run_node;
+pub(super) use requester::run;
+pub use views::View;
+pub(super) use views::Views;
+pub(super) use watch::Watch;
+
+use super::hca::Hca;
+use super::qp::SendWork;
+use super::record::QpRecord;
+use answer::Answer;
+use bellwire_provider::quiesce::{Section, wait_until_left};
+use data::Partial;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Where a requester's peer is.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote {
+    pub slot: usize,
+    /// Incarnation of the node at `slot`, because several nodes can have that place one after the other.
+    /// Zero: the next node there with which a link is made.
+    pub incarnation: u64,
+    /// Distinguishes this life of the queue pair from its other lives.
+    pub life: u16,
+    /// Number of the next request.
+    pub msn: u16,
+    /// The last request sent returns data, in a response of its own.
+    pub asks: bool,
+    /// Counter up to which entries have been sent. An entry that was sent may have been executed.
+    pub sent_to: u32,
+    pub door: Door,
+    /// The peer's memory that was accessed last.
+    pub view: Option<View>,
+    /// The peer cannot map our memory: data travels in packets.
+    pub carries: bool,
+    /// Bytes of the current entry that were sent in packets before the room ran out.
+    pub carried: u64,
+    /// Bytes of the current READ that have arrived.
+    pub got: u64,
+}
+
+/// What the device's lock protects of a requester whose peer is in another process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requester {
+    /// Its state at the start of this life. The current state belongs to the data path.
+    pub work: SendWork,
+    pub slot: usize,
+    /// See [`Remote::incarnation`].
+    pub incarnation: u64,
+    /// Number of the oldest unacknowledged request.
+    pub acked: u16,
+    pub watch: Option<Watch>,
+    /// The peer was asked for an acknowledgement since the last response.
+    pub probed: bool,
+    /// It waits for room in the wire; `carried` is how much of the current entry it had sent when it last
+    /// waited.
+    pub full: bool,
+    pub carried: u64,
+    /// Bytes of the oldest request that have arrived, if it is a READ, and how many had arrived when it was
+    /// last requested.
+    pub got: u64,
+    pub asked_from: u64,
+}
+
+/// What the device's lock protects of a responder that takes requests from another process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Responder {
+    pub slot: usize,
+    /// Incarnation of the node that it is connected to. Zero: the next node there with which a link is made.
+    pub incarnation: u64,
+    /// Life of the requester, and number of the next request.
+    pub life: Option<u16>,
+    pub expected: u16,
+    /// The response still to be sent to the requester, if it is more than an acknowledgement.
+    pub owed: Option<Answer>,
+    /// It is in the list of responders that owe a response.
+    pub listed: bool,
+    /// How often an acknowledgement became owed. Distinguishes it from the previous one, which a packet may
+    /// have carried already.
+    pub debts: u32,
+    /// Result of the last atomic, in case its response has to be repeated.
+    pub result: u64,
+    /// The requester's memory that was read last for a message.
+    pub view: Option<View>,
+    /// The message whose data arrives in several packets.
+    pub partial: Partial,
+}
+
+impl Responder {
+    pub fn new(slot: usize, incarnation: u64) -> Self {
+        Self {
+            slot,
+            incarnation,
+            life: None,
+            expected: 0,
+            owed: None,
+            listed: false,
+            debts: 0,
+            result: 0,
+            view: None,
+            partial: Partial::default(),
+        }
+    }
+}
+
+/// Value of [`Sender::owed`](super::qp::Sender::owed) after the responder has taken request `msn` of this
+/// life. Never zero.
+fn debt(count: u32, life: u16, msn: u16) -> u64 {
+    u64::from(count.max(1)) << 32 | u64::from(life) << 16 | u64::from(msn)
+}
+
+impl Hca {
+    /// From here on peers may access memory on behalf of a queue pair that sends to another process.
+    pub(super) fn speak(&self, record: &QpRecord) {
+        self.show_life(record, |life| u32::from(life) | SPEAKING);
+    }
+
+    /// Peers may no longer access its memory: its requests are flushed next, and their memory may then be
+    /// reused.
+    pub(super) fn fall_silent(&self, record: &QpRecord) {
+        self.show_life(record, |_| 0);
+    }
+
+    /// Publishes to the peer what it may know of a queue pair that takes its requests.
+    pub(super) fn show_responder(&self, record: &QpRecord) {
+        if let (Some(node), Some(responder)) = (&self.node, &record.responder) {
+            let peer = node.peer(responder.slot);
+            let shown = peer.segments.our_face(record.qpn);
+            let face = &record.ctx.face;
+            // Relaxed: under the lock. If another process has the place by now, `accepts` is published as
+            // zero.
+            let mut accepts = face.accepts.load(Ordering::Relaxed);
+            if peer.incarnation() != responder.incarnation {
+                accepts = 0;
+            }
+            (shown.pd).store(face.pd.load(Ordering::Relaxed), Ordering::Relaxed);
+            (shown.access).store(face.access.load(Ordering::Relaxed), Ordering::Relaxed);
+            // Release: pairs with the Acquire in `direct::place`. SeqCst for when access is taken away: the
+            // store has to come before the barrier.
+            shown.accepts.store(accepts, Ordering::SeqCst);
+        }
+    }
+
+    /// The section of the requester in another process that may be executing against this queue pair.
+    pub(super) fn requester_of(&self, record: &QpRecord) -> Option<&'static Section> {
+        let (node, responder) = (self.node.as_ref()?, record.responder.as_ref()?);
+        let section = (node.peer(responder.slot).segments).their_section(record.attr.dest_qp_num);
+        Some(section)
+    }
+
+    /// Waits until requesters in other processes have left the sections that may use what was taken away.
+    /// Other processes may be slow, so never call this under the device's lock. The wait is bounded by
+    /// `STUCK`, for a process that is stopped or malicious.
+    pub(super) fn wait_for_requesters(
+        &self,
+        requesters: impl IntoIterator<Item = &'static Section>,
+    ) {
+        let requesters: Vec<_> = requesters.into_iter().collect();
+        if requesters.is_empty() {
+            return;
+        }
+        self.barriers.heavy_everywhere();
+        wait_until_left(&requesters, STUCK);
+    }
+
+    fn show_life(&self, record: &QpRecord, word: impl FnOnce(u16) -> u32) {
+        if let (Some(node), Some(requester)) = (&self.node, &record.requester) {
+            let peer = node.peer(requester.slot);
+            // If the slot belongs to another peer by now, that peer must not see this life.
+            if peer.incarnation() == requester.incarnation {
+                peer.segments.set_life(record.qpn, word(record.lives));
+            }
+        }
+    }
+}
+
+/// Most bytes fetched from a peer's memory while the device's lock is held, because other threads wait for
+/// the lock meanwhile. As many as the packets that are read at once can carry.
+const FETCHED_AT_ONCE: u64 = 1 << 20;
+
+/// How long a process may stay in a section before it counts as stopped.
+const STUCK: Duration = Duration::from_millis(250);
+
+/// In a life's word: the queue pair sends, and its memory may be accessed.
+const SPEAKING: u32 = 1 << 16;
+
+/// Packet flag: the entry's data follows the entry.
+const EAGER: u8 = 1;
+/// Packet flag: the location of the entry's data follows the entry. The data is in the requester's memory,
+/// which the responder can map. At most [`FETCHED_AT_ONCE`] bytes.
+const PULLED: u8 = 2;
+/// Packet flag: the packet carries a part of the data. The entry is followed by the part's offset, the total
+/// length, and the part itself (or, with [`PULLED`], its location). The last part counts as the request.
+const PART: u8 = 16;
+/// Packet flag: this is part of a request, and more parts follow.
+const MORE: u8 = 32;
+/// Packet flag: the request is acknowledged whether it is accepted or not.
+const UNRELIABLE: u8 = 4;
+/// Packet flag: the requester waits for the response (IBTA 9.7.5.1.1: AckReq).
+const ASKS: u8 = 8;

@@ -1,0 +1,570 @@
+//! The requester: sends entries as packets. On the poster's thread, within its section.
+
+use super::super::hca::Hca;
+use super::super::mr::{Reach, SHOWN};
+use super::super::qp::{QpCtx, SendWork};
+use super::super::record::QpRecord;
+use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
+use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, UNRELIABLE, direct};
+use crate::fabric::{Header, Kind, Room, Send};
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::Syndrome;
+use bellwire_core::op::{Layout, WrOpcode, opcode};
+use bellwire_core::wqe::{
+    BASIC_BLOCK, CtrlSegment, Data, DataSegment, INLINE_FLAG, Request, SEGMENT, SendWqe, SgeList,
+    data_offset, fm_ce_se, operation_offset,
+};
+use bellwire_core::wr::QpType;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Longest data that travels as inline data of the entry, after its other segments.
+const IN_ENTRY: u64 = 768;
+
+/// Longest data that travels in one packet. Longer data is fetched by the responder, if it has the memory
+/// mapped, or travels in several packets.
+pub(super) const IN_PACKET: u64 = 4096;
+
+/// Outcome of an entry.
+enum Step {
+    /// Its packet has been sent.
+    Sent,
+    /// It was executed without a packet; its byte count.
+    Done(u32),
+}
+
+/// Executes entries from `work.consumer` up to `producer`, like [`run`](super::super::run::run).
+#[inline(never)]
+pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
+    let sender = &work.own.sender;
+    while work.consumer != producer {
+        let counter = work.consumer;
+        // SAFETY: posted and not completed, so the poster does not write it.
+        let wqe = unsafe { SendWqe::read(work.ring, counter) };
+        // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
+        let idle = sender.acked.load(Ordering::Acquire) == counter;
+        // One piece of inline data for memory that is mapped here, as in small WRITEs.
+        if idle
+            && wqe.opcode() == opcode::RDMA_WRITE
+            && wqe.blocks().wrapping_sub(1) < producer.wrapping_sub(counter)
+            && wrote(hca, work, &wqe)
+        {
+            let next = counter.wrapping_add(wqe.blocks());
+            // Relaxed: no other thread completes requests while none is outstanding.
+            sender.acked.store(next, Ordering::Relaxed);
+            if !complete(work, &wqe, counter, 0) {
+                return Some(Stop::Overrun);
+            }
+            work.consumer = next;
+            continue;
+        }
+        let step = if is_short(work, &wqe, idle) {
+            post_entry(hca, work, &wqe, idle, SHORT)
+        } else if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
+            // The entry's size is zero, or exceeds what was posted.
+            Err(Stop::local(Syndrome::LOCAL_QP_OP))
+        } else {
+            step(hca, work, &wqe, idle)
+        };
+        let next = counter.wrapping_add(wqe.blocks());
+        match step {
+            Ok(Step::Sent) => {}
+            Ok(Step::Done(bytes)) => {
+                // Relaxed: no other thread completes requests while none is outstanding.
+                sender.acked.store(next, Ordering::Relaxed);
+                if !complete(work, &wqe, counter, bytes) {
+                    return Some(Stop::Overrun);
+                }
+            }
+            // Outstanding requests come first; the error occurs again once they have completed.
+            Err(Stop::Full) => return Some(Stop::Full),
+            Err(_) if !idle => return Some(Stop::Unacknowledged),
+            Err(why) => return Some(why),
+        }
+        work.consumer = next;
+    }
+    None
+}
+
+#[inline(always)]
+fn wrote(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> bool {
+    let mut pieces = wqe.data(const { data_offset(WrOpcode::RdmaWrite, QpType::Rc) });
+    let (Some(remote), Some(Data::Inline(bytes, [])), None) =
+        (&work.remote, pieces.next(), pieces.next())
+    else {
+        return false;
+    };
+    work.transport == QpType::Rc
+        && is_new(work)
+        && direct::write_inline(hca, remote, wqe.remote(operation_offset(QpType::Rc)), bytes)
+}
+
+/// Size of an entry that fits in the first line of a packet, with up to 12 bytes of data.
+pub(super) const SHORT: usize = SHORT_DATA + SEGMENT;
+
+/// Offset of its data.
+pub(super) const SHORT_DATA: usize = data_offset(WrOpcode::Send, QpType::Rc);
+
+/// Whether the entry is a SEND of this size that may be sent at once. One check for a frequent case.
+#[inline(always)]
+fn is_short(work: &SendWork, wqe: &SendWqe<'_>, idle: bool) -> bool {
+    let fenced = wqe.fm_ce_se() & fm_ce_se::FENCE == fm_ce_se::FENCE;
+    let held = fenced || work.remote.as_ref().is_some_and(|remote| remote.asks);
+    wqe.opcode() == opcode::SEND
+        && wqe.ds() as usize * SEGMENT == SHORT
+        && work.transport == QpType::Rc
+        && (idle || !held)
+        && matches!(wqe.data(SHORT_DATA).next(), Some(Data::Inline(_, [])))
+}
+
+/// Sends an entry of `bytes` unchanged: its data is one piece of inline data.
+#[inline(always)]
+fn post_entry(
+    hca: &Hca,
+    work: &mut SendWork,
+    wqe: &SendWqe<'_>,
+    idle: bool,
+    bytes: usize,
+) -> Result<Step, Stop> {
+    let entry = work.ring.block(work.consumer).as_ptr();
+    let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
+    post::<true>(hca, work, idle, asks, 0, bytes, |room| {
+        // SAFETY: posted and not completed; its inline data, which is last, does not wrap at the ring's end.
+        unsafe { room.put(entry, bytes) };
+    })
+}
+
+#[inline(never)]
+fn step(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result<Step, Stop> {
+    let Ok(request) = wqe.request(work.transport) else {
+        return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+    };
+    let operation = request.operation();
+    match operation.row().layout {
+        Layout::Control | Layout::Registration if !idle => return Err(Stop::Unacknowledged),
+        Layout::Control => return Ok(Step::Done(0)),
+        Layout::Registration => return Err(Stop::UnderLock),
+        Layout::Message | Layout::Memory | Layout::CompareAndSwap | Layout::FetchAndAdd => {}
+    }
+    // A response acknowledges all requests before it, but carries the data of only one READ or atomic.
+    if !idle && work.remote.as_ref().is_some_and(|remote| remote.asks) {
+        return Err(Stop::Unacknowledged);
+    }
+    // Fence: the data to be sent may be the result of an earlier READ or atomic.
+    if request.is_fenced() && !idle {
+        return Err(Stop::Unacknowledged);
+    }
+    // A result is written as it arrives, so all earlier requests have to be acknowledged before.
+    if operation.has_result() && !idle {
+        return Err(Stop::Unacknowledged);
+    }
+    if idle
+        && one_sided(work, &request)
+        && is_new(work)
+        && let Some(bytes) = direct::execute(hca, work, &request)?
+    {
+        return Ok(Step::Done(bytes));
+    }
+    if !operation.has_result() {
+        let mut pieces = request.data();
+        // One piece of inline data, as in small messages: the entry is sent unchanged.
+        if let (Some(Data::Inline(_, [])), None) = (pieces.next(), pieces.next()) {
+            let bytes = wqe.ds() as usize * SEGMENT;
+            return post_entry(hca, work, wqe, idle, bytes);
+        }
+        let length = outgoing(hca, work, request.data())?;
+        return Outgoing::new(hca, work, &request, length).send(hca, work, idle);
+    }
+    let length = incoming(hca, work, request.data())?;
+    let fits = match operation.row().layout {
+        Layout::CompareAndSwap | Layout::FetchAndAdd => length == size_of::<u64>() as u64,
+        Layout::Control | Layout::Registration | Layout::Message | Layout::Memory => {
+            length <= MAX_MESSAGE
+        }
+    };
+    if !fits {
+        return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+    }
+    if work.max_rd_atomic == 0 {
+        return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+    }
+    let mut packet = Outgoing::new(hca, work, &request, length);
+    if request.atomic().is_none() {
+        // What has arrived of a READ is not requested again.
+        packet.leave_out(work.remote.as_ref().map_or(0, |remote| remote.got));
+    }
+    packet.send(hca, work, idle)
+}
+
+/// Whether the entry may be executed without the peer: the transport supports it, its length is permitted,
+/// and the peer queue pair's own protection domain applies to it.
+#[inline(always)]
+fn one_sided(work: &SendWork, request: &Request<'_>) -> bool {
+    let operation = request.operation();
+    let own_domain = matches!(work.transport, QpType::Rc | QpType::Uc);
+    let reads = operation.has_result();
+    own_domain
+        && !operation.consumes_receive()
+        && (!reads || work.max_rd_atomic != 0)
+        && match operation.row().layout {
+            Layout::Memory => true,
+            Layout::CompareAndSwap | Layout::FetchAndAdd => {
+                request.data().total() == size_of::<u64>() as u64
+            }
+            Layout::Control | Layout::Registration | Layout::Message => false,
+        }
+}
+
+/// Whether no packet has been sent for the current entry. Otherwise the peer may have executed it: only its
+/// number prevents that it is executed twice, or that the next one is taken for it.
+#[inline(always)]
+fn is_new(work: &SendWork) -> bool {
+    work.remote
+        .as_ref()
+        .is_some_and(|remote| (work.consumer.wrapping_sub(remote.sent_to) as i32) >= 0)
+}
+
+impl QpRecord {
+    /// Whether no packet has been sent to another process for the current entry.
+    pub(in super::super) fn is_new(&mut self) -> bool {
+        (self.runnable()).is_some_and(|(work, _)| work.remote.is_none() || is_new(work))
+    }
+}
+
+/// An entry to be sent in packets.
+struct Outgoing<'m> {
+    /// Its segments before the data, with the size that it has in the packet.
+    front: [u8; BASIC_BLOCK],
+    offset: usize,
+    data: SgeList<'m>,
+    length: u64,
+    form: Form,
+    /// It is signalled.
+    asks: bool,
+}
+
+/// How an entry's data travels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The entry has no data.
+    Empty,
+    /// As inline data of the entry.
+    InEntry,
+    /// After the entry.
+    InPacket,
+    /// The location of the data travels after the entry.
+    Pulled { pieces: usize },
+    /// In several packets, each of which contains the entry.
+    InParts,
+    /// The location travels in several packets, each of which contains the entry.
+    PulledInParts,
+    /// The entry has no outgoing data, only a result of this length.
+    Result,
+}
+
+impl<'m> Outgoing<'m> {
+    fn new(hca: &Hca, work: &SendWork, request: &Request<'m>, length: u64) -> Self {
+        let (offset, data) = (request.data_offset(), request.data());
+        let result = request.operation().has_result();
+        // If the peer does not have the memory mapped, it responds with that, and the request is sent again,
+        // which needs a reliable service.
+        let pulls = work.transport != QpType::Uc
+            && work.remote.as_ref().is_some_and(|remote| !remote.carries);
+        let form = match length {
+            _ if result => Form::Result,
+            0 => Form::Empty,
+            1..=IN_ENTRY => Form::InEntry,
+            // One copy, from source to destination, instead of copies into and out of packets.
+            _ if pulls && is_shown(hca, work, data) => match length {
+                0..=FETCHED_AT_ONCE => Form::Pulled {
+                    pieces: data.flat_map(strings).count(),
+                },
+                _ => Form::PulledInParts,
+            },
+            _ if length <= IN_PACKET => Form::InPacket,
+            _ => Form::InParts,
+        };
+        let mut front = [0; BASIC_BLOCK];
+        let block = work.ring.block(work.consumer);
+        // SAFETY: an entry starts with a whole block, which is posted and not completed.
+        front.copy_from_slice(unsafe { block.cast::<[u8; BASIC_BLOCK]>().as_ref() });
+        let segments = (offset + data_segment_bytes(form, length)) / SEGMENT;
+        let qpn_ds = Be32::new(work.qpn << 8 | segments as u32);
+        // SAFETY: the control segment's second word, in a block of bytes.
+        unsafe {
+            let at = front
+                .as_mut_ptr()
+                .add(std::mem::offset_of!(CtrlSegment, qpn_ds));
+            at.cast::<Be32>().write_unaligned(qpn_ds);
+        }
+        Self {
+            front,
+            offset,
+            data,
+            length,
+            form,
+            asks: request.is_signaled(),
+        }
+    }
+
+    /// For a READ: requests only what follows the first `bytes` bytes.
+    fn leave_out(&mut self, bytes: u64) {
+        if let Some(at) = self.offset.checked_sub(SEGMENT)
+            && let Some(addr) = self.front[at..].first_chunk_mut()
+        {
+            *addr = u64::from_be_bytes(*addr).wrapping_add(bytes).to_be_bytes();
+            self.length = self.length.saturating_sub(bytes);
+        }
+    }
+
+    /// Size of the packet, or of the packet with this part.
+    fn bytes(&self, part: &Range<u64>) -> usize {
+        let behind = match self.form {
+            Form::InPacket => self.length as usize,
+            Form::InParts => size_of::<[u64; 2]>() + (part.end - part.start) as usize,
+            Form::PulledInParts => (1 + self.strings_of(part).count()) * size_of::<[u64; 2]>(),
+            Form::Pulled { pieces } => pieces * size_of::<[u64; 2]>(),
+            Form::Empty | Form::InEntry | Form::Result => 0,
+        };
+        self.offset + data_segment_bytes(self.form, self.length) + behind
+    }
+
+    fn fill(&self, room: &mut Room, part: &Range<u64>) {
+        let put = |room: &mut Room, bytes: &[u8]| {
+            // SAFETY: the bytes of a slice.
+            unsafe { room.put(bytes.as_ptr(), bytes.len()) };
+        };
+        put(room, &self.front[..self.offset]);
+        match self.form {
+            Form::Empty => {}
+            Form::InEntry => {
+                put(room, &(self.length as u32 | INLINE_FLAG).to_be_bytes());
+                self.put_data(room, part);
+                const ZERO: [u8; SEGMENT] = [0; SEGMENT];
+                let used = size_of::<Be32>() + self.length as usize;
+                put(room, &ZERO[..used.next_multiple_of(SEGMENT) - used]);
+            }
+            Form::InPacket
+            | Form::InParts
+            | Form::Pulled { .. }
+            | Form::PulledInParts
+            | Form::Result => {
+                // The responder fills in the address of its copy.
+                put(room, &(self.length as u32).to_be_bytes());
+                put(room, &[0; SEGMENT - size_of::<Be32>()]);
+            }
+        }
+        match self.form {
+            Form::InPacket => self.put_data(room, part),
+            Form::InParts => {
+                put(room, &part.start.to_ne_bytes());
+                put(room, &self.length.to_ne_bytes());
+                self.put_data(room, part);
+            }
+            Form::PulledInParts => {
+                put(room, &part.start.to_ne_bytes());
+                put(room, &self.length.to_ne_bytes());
+                for (addr, length) in self.strings_of(part) {
+                    put(room, &addr.to_ne_bytes());
+                    put(room, &length.to_ne_bytes());
+                }
+            }
+            Form::Pulled { .. } => {
+                for (addr, length) in self.data.flat_map(strings) {
+                    put(room, &addr.to_ne_bytes());
+                    put(room, &length.to_ne_bytes());
+                }
+            }
+            Form::Empty | Form::InEntry | Form::Result => {}
+        }
+    }
+
+    /// The addresses and lengths of a part of the data.
+    fn strings_of(&self, part: &Range<u64>) -> impl Iterator<Item = (u64, u64)> + use<'m> {
+        let (mut skip, mut left) = (part.start, part.end - part.start);
+        self.data
+            .flat_map(strings)
+            .filter_map(move |(addr, length)| {
+                let passed = skip.min(length);
+                let now = left.min(length - passed);
+                (skip, left) = (skip - passed, left - now);
+                (now != 0).then_some((addr + passed, now))
+            })
+    }
+
+    /// Appends a part of the data.
+    fn put_data(&self, room: &mut Room, part: &Range<u64>) {
+        for (addr, length) in self.strings_of(part) {
+            let from = std::ptr::with_exposed_provenance(addr as usize);
+            // SAFETY: checked in this section, or within the entry.
+            unsafe { room.put(from, length as usize) };
+        }
+    }
+
+    #[inline(never)]
+    fn send(&self, hca: &Hca, work: &mut SendWork, idle: bool) -> Result<Step, Stop> {
+        let flags = match self.form {
+            Form::InPacket => EAGER,
+            Form::InParts => return self.send_parts(hca, work, idle, IN_PACKET, PART),
+            Form::PulledInParts => {
+                return self.send_parts(hca, work, idle, FETCHED_AT_ONCE, PART | PULLED);
+            }
+            Form::Pulled { .. } => PULLED,
+            Form::Empty | Form::InEntry | Form::Result => 0,
+        };
+        let whole = 0..self.length;
+        let bytes = self.bytes(&whole);
+        let step = post::<true>(hca, work, idle, self.asks, flags, bytes, |room| {
+            self.fill(room, &whole);
+        });
+        if let (Ok(Step::Sent), Some(remote)) = (&step, &mut work.remote) {
+            remote.asks = self.form == Form::Result;
+            remote.got = 0;
+        }
+        step
+    }
+
+    /// Sends the data, or its location, in parts of this size, starting where the room last ran out. The last
+    /// part is the request.
+    fn send_parts(
+        &self,
+        hca: &Hca,
+        work: &mut SendWork,
+        idle: bool,
+        size: u64,
+        flags: u8,
+    ) -> Result<Step, Stop> {
+        let mut at = work.remote.as_ref().map_or(0, |remote| remote.carried);
+        let step = loop {
+            let part = at..(at + size).min(self.length);
+            let bytes = self.bytes(&part);
+            let fill = |room: &mut Room| self.fill(room, &part);
+            if part.end == self.length {
+                break post::<true>(hca, work, idle, self.asks, flags, bytes, fill);
+            }
+            match post::<false>(hca, work, idle, false, flags, bytes, fill) {
+                Ok(Step::Sent) => at = part.end,
+                done => break done,
+            }
+        };
+        if let (Some(node), Some(remote)) = (&hca.node, &mut work.remote) {
+            let full = matches!(step, Err(Stop::Full));
+            if full && at != remote.carried {
+                hca.after_send(node.peer(remote.slot));
+            }
+            remote.carried = if full { at } else { 0 };
+        }
+        step
+    }
+}
+
+/// Sends a request's packet, or one of its parts if it is not `LAST`. `asks`: the request is signalled.
+#[inline(always)]
+fn post<const LAST: bool>(
+    hca: &Hca,
+    work: &mut SendWork,
+    idle: bool,
+    asks: bool,
+    flags: u8,
+    bytes: usize,
+    fill: impl FnOnce(&mut Room),
+) -> Result<Step, Stop> {
+    let (Some(node), Some(remote)) = (&hca.node, &mut work.remote) else {
+        return Err(Stop::NoAnswer);
+    };
+    let reliable = !matches!(work.transport, QpType::Uc);
+    // An unreliable service drops what the peer does not accept.
+    let lost = || {
+        if reliable || !idle {
+            Err(Stop::NoAnswer)
+        } else {
+            Ok(Step::Done(0))
+        }
+    };
+    if !hca.port.is_up() {
+        return lost();
+    }
+    let msn = remote.msn;
+    // Relaxed: the value is independent; a repeated acknowledgement does no harm.
+    let owed = work.own.sender.owed.load(Ordering::Relaxed);
+    let header = Header {
+        kind: Kind::Request,
+        dst: (work.connection >> 32) as u32,
+        msn,
+        life: remote.life,
+        taken: untold(work.own, owed),
+        flags: flags
+            | (if reliable { 0 } else { UNRELIABLE })
+            | (if asks { ASKS } else { 0 })
+            | (if LAST { 0 } else { MORE }),
+    };
+    let peer = node.peer(remote.slot);
+    match peer.writer.send(remote.incarnation, header, bytes, fill) {
+        // The last part carries the same number, and repeats the acknowledgement.
+        Ok(()) if !LAST => Ok(Step::Sent),
+        Ok(()) => {
+            remote.msn = msn.wrapping_add(1);
+            // Within the section: a thread that sees the response earlier waits until the section is left.
+            // Release: pairs with the Acquire in `Hca::told`; the entry comes before.
+            (work.own.sender.sent).store(remote.msn.into(), Ordering::Release);
+            remote.asks = false;
+            // Relaxed: the value is independent; a repeated acknowledgement does no harm.
+            work.own.sender.told.store(owed, Ordering::Relaxed);
+            hca.after_send(peer);
+            Ok(Step::Sent)
+        }
+        Err(Send::Full) => Err(Stop::Full),
+        Err(Send::Gone) => lost(),
+    }
+}
+
+/// The acknowledgement that the queue pair's responder owes, unless a packet has carried it, or the holder of
+/// the lock has sent it. It may be sent twice, which does no harm.
+#[inline(always)]
+fn untold(own: &QpCtx, owed: u64) -> Option<(u16, u16)> {
+    // Relaxed: each value is independent.
+    let told = own.sender.told.load(Ordering::Relaxed);
+    (owed != 0 && owed != told).then_some(((owed >> 16) as u16, owed as u16))
+}
+
+/// Size in bytes of the segments that name the data.
+fn data_segment_bytes(form: Form, length: u64) -> usize {
+    match form {
+        Form::Empty => 0,
+        Form::InEntry => (size_of::<Be32>() + length as usize).next_multiple_of(SEGMENT),
+        Form::InPacket
+        | Form::InParts
+        | Form::Pulled { .. }
+        | Form::PulledInParts
+        | Form::Result => size_of::<DataSegment>(),
+    }
+}
+
+/// Whether the peer may map all of the data's memory.
+fn is_shown(hca: &Hca, work: &SendWork, mut data: SgeList<'_>) -> bool {
+    data.all(|piece| match piece {
+        Data::Inline(..) => false,
+        Data::Pointer(sge) => hca.mrs.covers(&Reach {
+            key: sge.lkey,
+            pd: work.pd,
+            qpn: 0,
+            addr: sge.addr,
+            length: u64::from(sge.length),
+            access: SHOWN,
+        }),
+    })
+}
+
+/// Addresses and lengths of a piece of data.
+fn strings(piece: Data<'_>) -> impl Iterator<Item = (u64, u64)> {
+    let both = match piece {
+        Data::Pointer(sge) => [(sge.addr, u64::from(sge.length)), (0, 0)],
+        Data::Inline(head, tail) => [head, tail].map(|bytes| {
+            (
+                bytes.as_ptr().expose_provenance() as u64,
+                bytes.len() as u64,
+            )
+        }),
+    };
+    both.into_iter().filter(|(_, length)| *length != 0)
+}

@@ -1,0 +1,268 @@
+//! Memory of peers that is mapped here.
+//!
+//! A peer's export says which of its memory is behind an address of the peer. Whether that memory is still
+//! mapped here is known only to this process: each mapping has a place in a table. A mapping is revoked in
+//! the table first; it is unmapped only after every thread that may have read it has left its section.
+//!
+//! A peer's table has a place for each of the 512 pieces of memory that it can export. The peer's words say
+//! only which of its memory is meant; whether an address here is mapped is read from the table alone.
+//!
+//! ```text
+//!  View ──► Place (ours)             generation of the peer's memory that is mapped, or GONE
+//!    │                               its address there, its length, its address here
+//!    └────► generation (the peer's)  if different: the peer's memory is another one by now
+//! ```
+
+use super::super::control::Control;
+use super::super::hca::Hca;
+use super::super::mr::Keys;
+use super::Responder;
+use super::place::{For, Place};
+use crate::error::Error;
+use crate::fabric::{MAX_NODES, MEMORIES, Mapped, Memory, Refusal, open_memory};
+use crate::pinned::collected;
+use std::iter::repeat_with;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Bytes of one peer that may be mapped here. This limits address space, not memory, which is allocated when
+/// requests of this side access it.
+const BYTES: u64 = 1 << 40;
+
+/// A piece of a peer's memory that is mapped here, or was.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    place: &'static Place,
+    /// The word in the peer's export.
+    generation: &'static AtomicU32,
+    keys: Keys,
+}
+
+impl View {
+    /// The peer's memory keys.
+    #[inline(always)]
+    pub(super) fn keys(&self) -> Keys {
+        self.keys
+    }
+
+    /// Our address for these addresses of the peer; `None`: not mapped here, or no longer. Valid until the
+    /// caller leaves its section (or releases the device's lock).
+    #[inline(always)]
+    pub(super) fn place(&self, addr: u64, length: u64, access: For) -> Option<*mut u8> {
+        // Acquire: pairs with the Release in `Export::show`. After `hide`, the peer waits for this section.
+        let shown = self.generation.load(Ordering::Acquire);
+        let ours = self.place.find(shown, addr, length, access);
+        ours.map(std::ptr::with_exposed_provenance_mut)
+    }
+}
+
+/// The pieces of peers' memory that this process has mapped.
+#[derive(Debug)]
+pub(in super::super) struct Views([PeerViews; MAX_NODES]);
+
+impl Default for Views {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| PeerViews::default()))
+    }
+}
+
+/// The pieces of one peer: at most as many as a node can export, one for each entry of its table.
+#[derive(Debug, Default)]
+struct PeerViews {
+    /// Allocated when the first is mapped; they live as long as the device.
+    places: OnceLock<Box<[Place]>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The node to which this memory belongs.
+    incarnation: u64,
+    entries: Vec<Option<Entry>>,
+    /// Bytes that are mapped.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    memory: Memory,
+    /// `None`: it is not memory that can be mapped, and is not tried again.
+    mapped: Option<Mapped>,
+}
+
+impl PeerViews {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Called with the table locked.
+    ///
+    /// # Errors
+    /// There is no memory for the places.
+    fn places(&self) -> Result<&[Place], Error> {
+        if let Some(places) = self.places.get() {
+            return Ok(places);
+        }
+        let places = collected(repeat_with(Place::new).take(MEMORIES))?;
+        Ok(self.places.get_or_init(|| places.into()))
+    }
+
+    /// The place of a piece of this node's memory, after mapping it if possible.
+    fn map(&self, incarnation: u64, pid: i32, device: u64, memory: &Memory) -> Option<&Place> {
+        let mut table = self.table();
+        if table.incarnation != incarnation {
+            // The previous node's memory has to be unmapped first.
+            if table
+                .entries
+                .iter()
+                .flatten()
+                .any(|entry| entry.mapped.is_some())
+            {
+                return None;
+            }
+            *table = Table {
+                incarnation,
+                ..Table::default()
+            };
+        }
+        // If there is no memory, nothing is mapped, and the next call tries again.
+        if table.entries.is_empty() {
+            table.entries = collected(repeat_with(|| None).take(MEMORIES)).ok()?;
+        }
+        let place = &self.places().ok()?[memory.index];
+        match &table.entries[memory.index] {
+            Some(entry) if entry.memory == *memory => {
+                return entry.mapped.is_some().then_some(place);
+            }
+            // Other memory, which has not been unmapped yet.
+            Some(entry) if entry.mapped.is_some() => return None,
+            _ => {}
+        }
+        if memory.length > BYTES - table.bytes {
+            return None;
+        }
+        let mapped = match open_memory(pid, device, memory) {
+            Ok(mapped) => Some(mapped),
+            Err(Refusal::Unfit) => None,
+            Err(Refusal::NotNow) => return None,
+        };
+        if let Some(mapped) = &mapped {
+            table.bytes += memory.length;
+            let ours = mapped.start().as_ptr().expose_provenance();
+            place.publish(memory, ours, mapped.is_writable());
+        }
+        let there = mapped.is_some();
+        table.entries[memory.index] = Some(Entry {
+            memory: *memory,
+            mapped,
+        });
+        there.then_some(place)
+    }
+
+    /// Revokes the places of memory that is no longer exported; `shown` says what is. `true`: there is
+    /// something to [`remove`](Self::remove).
+    fn revoke(&self, incarnation: u64, shown: impl Fn(&Memory) -> bool) -> bool {
+        let table = self.table();
+        let mut some = false;
+        for entry in table.entries.iter().flatten() {
+            if entry.mapped.is_some() && (table.incarnation != incarnation || !shown(&entry.memory))
+            {
+                if let Some(places) = self.places.get() {
+                    places[entry.memory.index].revoke();
+                }
+                some = true;
+            }
+        }
+        some
+    }
+
+    /// Returns the mappings that were revoked, once all sections that may have seen them have been left.
+    fn remove(&self, gone: &mut Vec<Mapped>) {
+        let mut table = self.table();
+        let Some(places) = self.places.get() else {
+            return;
+        };
+        let Table { entries, bytes, .. } = &mut *table;
+        for of in entries {
+            let Some(Entry { memory, .. }) = of else {
+                continue;
+            };
+            if places[memory.index].is_gone()
+                && let Some(Entry {
+                    memory,
+                    mapped: Some(mapped),
+                }) = of.take_if(|entry| entry.mapped.is_some())
+            {
+                *bytes -= memory.length;
+                gone.push(mapped);
+            }
+        }
+    }
+}
+
+impl Hca {
+    /// Our address for memory of a responder's peer; `None`: it cannot be mapped. Under the device's lock,
+    /// and valid while that is held.
+    pub(super) fn source(
+        &self,
+        responder: &mut Responder,
+        addr: u64,
+        length: u64,
+    ) -> Option<*const u8> {
+        let known = (responder.view).and_then(|view| view.place(addr, length, For::Reading));
+        let place = known.or_else(|| {
+            responder.view = self.view(responder.slot, responder.incarnation, addr, length);
+            responder.view?.place(addr, length, For::Reading)
+        });
+        place.map(<*mut u8>::cast_const)
+    }
+
+    /// The piece of a peer's memory that contains these addresses, mapped.
+    pub(super) fn view(
+        &self,
+        slot: usize,
+        incarnation: u64,
+        addr: u64,
+        length: u64,
+    ) -> Option<View> {
+        let node = self.node.as_ref()?;
+        let peer = node.peer(slot);
+        let shown = peer.shown();
+        let memory = shown.find(addr, length)?;
+        let link = peer.link().filter(|link| link.incarnation == incarnation)?;
+        let device = node.export().device();
+        let place = self.views.0[slot].map(incarnation, link.pid, device, &memory)?;
+        Some(View {
+            // SAFETY: the places live as long as the device, and no view outlives it.
+            place: unsafe { NonNull::from(place).as_ref() },
+            generation: shown.generation_word(memory.index),
+            keys: Keys::of(shown),
+        })
+    }
+
+    /// Revokes mappings of memory that peers no longer export. Returns them, to be unmapped after the lock is
+    /// released, because unmapping takes the longer the more of them was accessed.
+    #[must_use]
+    pub(super) fn drop_views(&self, control: &Control) -> Vec<Mapped> {
+        let mut gone = Vec::new();
+        let Some(node) = &self.node else { return gone };
+        let revoked: Vec<&PeerViews> = (self.views.0.iter().enumerate())
+            .filter(|(slot, views)| {
+                let peer = node.peer(*slot);
+                views.revoke(peer.incarnation(), |memory| {
+                    peer.shown().generation(memory.index) == memory.generation
+                })
+            })
+            .map(|(_, views)| views)
+            .collect();
+        if revoked.is_empty() {
+            return gone;
+        }
+        self.drain(control);
+        for views in revoked {
+            views.remove(&mut gone);
+        }
+        gone
+    }
+}

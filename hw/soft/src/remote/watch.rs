@@ -1,0 +1,321 @@
+//! Watches the outstanding requests to other processes: wakes a peer that sleeps, and gives up on one that
+//! does not respond. Under the device's lock.
+
+use super::super::control::Control;
+use super::super::hca::Hca;
+use super::super::record::QpRecord;
+use super::super::run::Stop;
+use crate::fabric::{Header, Kind, Peer};
+use bellwire_core::qp::{AckTimeout, QpState, ack_timeout};
+use bellwire_core::wr::{QpType, WcStatus};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long, over all retries, a live peer may be too busy to read.
+const BUSY: Duration = Duration::from_millis(250);
+
+/// How long the outstanding requests have been without a response.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Watch {
+    since: u64,
+    retries_left: u8,
+}
+
+impl QpRecord {
+    /// Whether requests to another process are outstanding.
+    pub(in super::super) fn under_way(&self) -> bool {
+        self.requester.as_ref().is_some_and(|requester| {
+            // Relaxed: a request that is being sent now is seen by the next call.
+            requester.acked != self.ctx.sender.sent.load(Ordering::Relaxed) as u16
+        })
+    }
+
+    /// Whether a request waits until another process makes room for it.
+    fn waits_for_room(&self) -> bool {
+        self.requester.as_ref().is_some_and(|it| it.full)
+            && matches!(self.state, QpState::Rts | QpState::Sqd)
+    }
+}
+
+impl Hca {
+    /// Checks everything that waits for another process.
+    pub(super) fn tend(&self, control: &mut Control) {
+        let Some(node) = &self.node else { return };
+        self.pay_all(control);
+        self.go_on(control);
+        let now = self.clock.now();
+        let waiting: Vec<u32> = (control.qps.iter().flatten())
+            .filter(|record| record.under_way() || record.waits_for_room())
+            .map(|record| record.qpn)
+            .collect();
+        let unread = (node.live())
+            .filter(|slot| !node.peer(*slot).see_to_it(now))
+            .count();
+        let due = !(waiting.is_empty() && control.owing.is_empty() && control.halted.is_empty());
+        node.set_waiting(unread != 0 || due);
+        for qpn in waiting {
+            self.look_after(control, qpn, now);
+        }
+    }
+
+    fn look_after(&self, control: &mut Control, qpn: u32, now: u64) {
+        let Some(node) = &self.node else { return };
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        let (timeout, retry_cnt) = (record.attr.timeout, record.attr.retry_cnt);
+        let unreliable = record.parts.transport == QpType::Uc;
+        let Some(requester) = &mut record.requester else {
+            return;
+        };
+        let peer = node.peer(requester.slot);
+        let there = peer.incarnation() == requester.incarnation;
+        if unreliable && !there {
+            return self.let_go(control, qpn);
+        }
+        let watch = requester.watch.get_or_insert(Watch {
+            since: now,
+            retries_left: retry_cnt,
+        });
+        let after = |from: u64, time: Duration| now >= from.saturating_add(time.as_nanos() as u64);
+        let Some(AckTimeout::After(wait)) = ack_timeout(timeout) else {
+            return;
+        };
+        // A device reads at once; a process needs a processor first.
+        let unread = there && !peer.writer.all_read();
+        let wait = if unread {
+            wait.max(BUSY / (u32::from(retry_cnt) + 1))
+        } else {
+            wait
+        };
+        if !after(watch.since, wait) {
+            return;
+        }
+        watch.since = now;
+        if watch.retries_left != 0 {
+            watch.retries_left -= 1;
+            let retries_left = watch.retries_left;
+            // The peer has read the requests without a response: it did not accept them.
+            if there && !unread {
+                self.halt(control, qpn);
+                self.resume(control, qpn);
+            }
+            if let Some(record) = control.record(qpn)
+                && let Some(requester) = &mut record.requester
+            {
+                requester.watch = Some(Watch {
+                    since: now,
+                    retries_left,
+                });
+            }
+            return;
+        }
+        if unreliable {
+            return self.let_go(control, qpn);
+        }
+        self.halt(control, qpn);
+        self.fail(control, qpn, WcStatus::RetryExcErr, None);
+    }
+
+    /// The peer of a requester has responded.
+    pub(super) fn heard(&self, control: &mut Control, qpn: u32) {
+        let record = control.record(qpn);
+        if let Some(requester) = record.and_then(|record| record.requester.as_mut()) {
+            requester.watch = None;
+        }
+    }
+
+    /// Completes the outstanding requests of an unreliable queue pair with success, whatever happens to them.
+    /// If the peer reads one later, it sees another life and does not access the memory.
+    fn let_go(&self, control: &mut Control, qpn: u32) {
+        self.stop_sending(control, qpn);
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        record.lives = record.lives.wrapping_add(1);
+        let life = record.lives;
+        // Relaxed: nothing is being sent.
+        let sent = record.ctx.sender.sent.load(Ordering::Relaxed) as u16;
+        let Some(requester) = &mut record.requester else {
+            return;
+        };
+        let count = sent.wrapping_sub(requester.acked);
+        let full = requester.full;
+        // SAFETY: the queue pair is closed and the lock is held, so this thread owns the work.
+        if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() }
+            && let Some(remote) = &mut work.remote
+        {
+            remote.life = life;
+        }
+        self.speak(record);
+        if self.acknowledge(control, qpn, count, 0) {
+            if let Some(record) = control.record(qpn) {
+                record.rewind();
+            }
+            // The request for which there was no room completes, too.
+            if !full || self.executed(control, qpn, 0) {
+                self.resume(control, qpn);
+            }
+        }
+    }
+
+    /// Continues the queue pairs that wait for a response or for room.
+    pub(super) fn go_on(&self, control: &mut Control) {
+        for qpn in std::mem::take(&mut control.halted) {
+            let Some(record) = control.record(qpn) else {
+                continue;
+            };
+            if matches!(record.state, QpState::Rts | QpState::Sqd)
+                // Acquire: pairs with the Release of a poster that has just stopped at an entry, and is about
+                // to leave its section.
+                && record.ctx.sender.closed.load(Ordering::Acquire)
+            {
+                record.ctx.sender.section.wait();
+                // Its poster may have stopped at another entry since, and not have taken the lock yet.
+                if !self.settle(control, qpn) {
+                    self.resume(control, qpn);
+                }
+            }
+        }
+    }
+
+    /// Sends the responses that are owed, as far as there is room.
+    pub(super) fn pay_all(&self, control: &mut Control) {
+        let mut at = 0;
+        while let Some(&qpn) = control.owing.get(at) {
+            if self.pay(control, qpn) {
+                control.owing.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        if let Some(node) = &self.node {
+            node.set_owing(at != 0);
+        }
+    }
+
+    /// Keeps the data path out of a queue pair's sends, and rewinds it to the oldest unacknowledged request:
+    /// that one and those behind it count as not sent.
+    pub(super) fn halt(&self, control: &mut Control, qpn: u32) {
+        self.stop_sending(control, qpn);
+        if let Some(record) = control.record(qpn) {
+            record.rewind();
+        }
+    }
+
+    /// Keeps the data path out of a queue pair's sends, and waits until it has left.
+    pub(super) fn stop_sending(&self, control: &mut Control, qpn: u32) {
+        if let Some(record) = control.record(qpn) {
+            // Relaxed: the barrier orders it before what follows.
+            record.ctx.sender.closed.store(true, Ordering::Relaxed);
+            self.barriers.heavy();
+            record.ctx.sender.section.wait();
+        }
+    }
+
+    /// For a queue pair that drains: sends the oldest outstanding request again, so that it is finished.
+    pub(in super::super) fn send_again(&self, control: &mut Control, qpn: u32) {
+        if let Some(record) = control.record(qpn) {
+            let at = record.ctx.sender.acked.load(Ordering::Relaxed);
+            let stall = record.stall_at(at);
+            record.stall = Some(stall);
+            self.resume(control, qpn);
+        }
+    }
+
+    /// Asks a peer for the responses that it owes. If there is no room, the peer has to read first, and the
+    /// packets in the ring make it respond.
+    fn probe(&self, peer: &Peer) {
+        let header = Header {
+            kind: Kind::Probe,
+            dst: 0,
+            msn: 0,
+            life: 0,
+            taken: None,
+            flags: 0,
+        };
+        if peer
+            .writer
+            .send(peer.incarnation(), header, 0, |_| {})
+            .is_ok()
+        {
+            self.after_send(peer);
+        }
+    }
+
+    /// Registers an entry that cannot be sent yet, to be tried again soon. `true`: what it waits for has
+    /// happened already.
+    pub(in super::super) fn wait_for_peer(
+        &self,
+        control: &mut Control,
+        qpn: u32,
+        stop: Stop,
+    ) -> bool {
+        let Some(record) = control.record(qpn) else {
+            return false;
+        };
+        if stop == Stop::Unacknowledged && !record.under_way() {
+            return true;
+        }
+        if stop == Stop::Full
+            && let Some(requester) = &mut record.requester
+            // SAFETY: the queue pair is closed and the lock is held, so this thread owns the work.
+            && let Some(work) = unsafe { &*record.ctx.sender.work.get() }
+        {
+            let carried = work.remote.as_ref().map_or(0, |remote| remote.carried);
+            requester.full = true;
+            // Some parts were sent, so the peer is reading.
+            if std::mem::replace(&mut requester.carried, carried) != carried {
+                requester.watch = None;
+            }
+        }
+        let asked = (record.requester.as_mut()).map(|requester| {
+            let before = std::mem::replace(&mut requester.probed, true);
+            (requester.slot, before)
+        });
+        control.halted.push(qpn);
+        if let (Some(node), Some((slot, before))) = (&self.node, asked) {
+            node.set_waiting(true);
+            if !before {
+                self.probe(node.peer(slot));
+            }
+        }
+        false
+    }
+}
+
+impl QpRecord {
+    /// Rewinds a closed queue pair's work to the oldest unacknowledged request. `true`: some were
+    /// outstanding.
+    pub(in super::super) fn rewind(&mut self) -> bool {
+        let under_way = self.under_way();
+        let Some(requester) = &mut self.requester else {
+            return false;
+        };
+        // SAFETY: the queue pair is closed and the lock is held, so this thread owns the work.
+        let Some(work) = (unsafe { &mut *self.ctx.sender.work.get() }) else {
+            return false;
+        };
+        if matches!(work.stop, Some(Stop::Unacknowledged | Stop::Full)) {
+            work.stop = None;
+        }
+        if let Some(remote) = &mut work.remote
+            && (work.consumer.wrapping_sub(remote.sent_to) as i32) > 0
+        {
+            remote.sent_to = work.consumer;
+        }
+        // Relaxed: nothing is being sent, and the lock is held.
+        work.consumer = self.ctx.sender.acked.load(Ordering::Relaxed);
+        self.ctx
+            .sender
+            .sent
+            .store(requester.acked.into(), Ordering::Relaxed);
+        requester.asked_from = requester.got;
+        if let Some(remote) = &mut work.remote {
+            remote.msn = requester.acked;
+            remote.carried = 0;
+            remote.got = requester.got;
+        }
+        under_way
+    }
+}

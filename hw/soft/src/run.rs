@@ -1,0 +1,589 @@
+//! The requester: executes send entries in order, up to the first that cannot be executed.
+//!
+//! One generic body executes all transports. A connection's request goes to `respond`, a datagram to
+//! `datagram`; both take a receive by `receive`, from the queue pair's own queue or from a shared one. All of
+//! it runs on the thread that executes the request.
+
+use super::copy::copy;
+use super::datagram;
+use super::hca::Hca;
+use super::mr::{LOCAL_READ, Reach};
+use super::port;
+use super::qp::SendWork;
+use super::receive::Message;
+use super::remote;
+use super::respond::{Answer, Blame, Responder};
+use bellwire_core::access::AccessFlags;
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
+use bellwire_core::op::{Layout, WrOpcode};
+use bellwire_core::wqe::{
+    Atomic, Data, Rc, Request, SendWqe, SgeList, Transport, Uc, Ud, Xrc, data_offset, fm_ce_se,
+    operation_offset,
+};
+use bellwire_core::wr::QpType;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Longest message (IBTA: 2 GiB).
+pub(super) const MAX_MESSAGE: u64 = 1 << 31;
+
+/// Why execution stopped at an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The responder has no receive posted: RNR NAK with this timer code.
+    Rnr(u8),
+    /// The responder does not respond.
+    NoAnswer,
+    /// The entry fails; `responder` says what happens to the responder.
+    Failed {
+        syndrome: Syndrome,
+        responder: Option<Blame>,
+    },
+    /// The completion queue is full: the entry was executed, but its completion is lost.
+    Overrun,
+    /// The entry was executed as far as the requester of an unreliable service can know, but the responder's
+    /// queue pair fails.
+    Receiver(Blame),
+    /// The entry has to be executed under the device's lock.
+    UnderLock,
+    /// The entry is the first request of its connection.
+    FirstPacket,
+    /// The entry waits until another process has acknowledged those before it.
+    Unacknowledged,
+    /// There is no room for the entry's packet.
+    Full,
+    /// The requester of an unreliable service sent the entry, and no responder accepted it: it completes with
+    /// success nevertheless.
+    Dropped,
+}
+
+impl Stop {
+    pub(super) const fn local(syndrome: Syndrome) -> Self {
+        Self::Failed {
+            syndrome,
+            responder: None,
+        }
+    }
+
+    /// What happens to the responder.
+    pub(super) const fn blames(self) -> Option<Blame> {
+        match self {
+            Self::Failed { responder, .. } => responder,
+            Self::Receiver(blame) => Some(blame),
+            _ => None,
+        }
+    }
+}
+
+/// What the requester needs of a transport service.
+pub(super) trait Service: Transport {
+    /// Whether requests are acknowledged.
+    const RELIABLE: bool = matches!(Self::TYPE, QpType::Rc | QpType::XrcSend);
+    /// Offset of a SEND's data, or of the remote address segment.
+    const FIRST: usize = operation_offset(Self::TYPE);
+    /// Offset of the data of a WRITE or READ.
+    const SECOND: usize = data_offset(WrOpcode::RdmaWrite, Self::TYPE);
+
+    /// The responder of a connected service.
+    #[inline(always)]
+    fn responder<'a>(
+        hca: &Hca,
+        work: &'a SendWork,
+        wqe: &SendWqe<'_>,
+    ) -> Result<Responder<'a>, Answer> {
+        let xrc = matches!(Self::TYPE, QpType::XrcSend).then(|| wqe.xrc_srqn());
+        Responder::find(hca, work, xrc)
+    }
+}
+
+impl Service for Rc {}
+impl Service for Uc {}
+impl Service for Ud {}
+impl Service for Xrc {}
+
+/// Executes entries from `work.consumer` up to `producer`.
+#[inline(always)]
+pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
+    if work.is_local_rc {
+        run_on::<Rc>(hca, work, producer)
+    } else {
+        run_other(hca, work, producer)
+    }
+}
+
+/// Everything but RC within the process: not inlined, because it is less frequent.
+#[inline(never)]
+fn run_other(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
+    match work.transport {
+        _ if work.remote.is_some() => remote::run(hca, work, producer),
+        QpType::Rc => run_on::<Rc>(hca, work, producer),
+        QpType::Uc => run_on::<Uc>(hca, work, producer),
+        QpType::Ud => run_on::<Ud>(hca, work, producer),
+        QpType::XrcSend | QpType::XrcRecv | QpType::Dci => run_on::<Xrc>(hca, work, producer),
+    }
+}
+
+#[inline(always)]
+fn run_on<T: Service>(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
+    let mut counter = work.consumer;
+    let mut stop = None;
+    while counter != producer {
+        // SAFETY: the entry was posted and has not completed, so the poster does not write it.
+        let wqe = unsafe { SendWqe::read(work.ring, counter) };
+        // The entry's size is zero, or exceeds what was posted.
+        if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
+            stop = Some(Stop::local(Syndrome::LOCAL_QP_OP));
+            break;
+        }
+        let done = match execute::<T>(hca, work, &wqe) {
+            Err(Stop::Dropped) if !T::RELIABLE => Ok(0),
+            done => done,
+        };
+        match done {
+            Ok(byte_len) => {
+                if !complete(work, &wqe, counter, byte_len) {
+                    stop = Some(Stop::Overrun);
+                    break;
+                }
+            }
+            Err(why) => {
+                stop = Some(why);
+                break;
+            }
+        }
+        counter = counter.wrapping_add(wqe.blocks());
+    }
+    work.consumer = counter;
+    stop
+}
+
+/// Executes one entry without completing it.
+#[cold]
+pub(super) fn execute_one(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    match work.transport {
+        QpType::Rc => execute::<Rc>(hca, work, wqe),
+        QpType::Uc => execute::<Uc>(hca, work, wqe),
+        QpType::Ud => execute::<Ud>(hca, work, wqe),
+        QpType::XrcSend | QpType::XrcRecv | QpType::Dci => execute::<Xrc>(hca, work, wqe),
+    }
+}
+
+/// Completes an executed entry if it is signalled. `false`: the completion queue is full.
+#[inline(always)]
+#[must_use]
+pub(super) fn complete(work: &SendWork, wqe: &SendWqe<'_>, counter: u32, byte_len: u32) -> bool {
+    if wqe.fm_ce_se() & fm_ce_se::SIGNALED == 0 {
+        return true;
+    }
+    let completed = CompletedWqe {
+        qpn: work.qpn,
+        user_index: work.user_index,
+        wqe_counter: counter as u16,
+    };
+    work.cq
+        .produce(&Cqe64::requester(completed, wqe.opcode(), byte_len))
+}
+
+/// Executes one entry. Returns the byte count for its completion.
+#[inline(always)]
+fn execute<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let Some(operation) = wqe.operation() else {
+        return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+    };
+    if T::TYPE as u8 == QpType::Ud as u8 {
+        return match operation.row().layout {
+            Layout::Message if operation.runs_on(T::TYPE) => {
+                let message = outgoing_datagram(hca, work, wqe, received_as(operation)?)?;
+                datagram::send(hca, work, wqe, &message).map(|()| 0)
+            }
+            Layout::Control => Ok(0),
+            Layout::Message
+            | Layout::Registration
+            | Layout::Memory
+            | Layout::CompareAndSwap
+            | Layout::FetchAndAdd => Err(Stop::local(Syndrome::LOCAL_QP_OP)),
+        };
+    }
+    // Only what not every connected transport supports is compared with the table.
+    match operation {
+        WrOpcode::RdmaWrite => write_one::<T>(hca, work, wqe),
+        WrOpcode::Send | WrOpcode::SendWithImm => {
+            send::<T>(hca, work, wqe, received_as(operation)?)
+        }
+        WrOpcode::RdmaWriteWithImm => write_with_imm::<T>(hca, work, wqe),
+        WrOpcode::RdmaRead if const { WrOpcode::RdmaRead.runs_on(T::TYPE) } => {
+            read::<T>(hca, work, wqe)
+        }
+        WrOpcode::AtomicCmpAndSwp | WrOpcode::AtomicFetchAndAdd
+            if const { WrOpcode::AtomicFetchAndAdd.runs_on(T::TYPE) } =>
+        {
+            atomic::<T>(hca, work, wqe, operation)
+        }
+        WrOpcode::Nop => Ok(0),
+        WrOpcode::LocalInv | WrOpcode::BindMw | WrOpcode::SendWithInv => Err(Stop::UnderLock),
+        WrOpcode::RdmaRead
+        | WrOpcode::AtomicCmpAndSwp
+        | WrOpcode::AtomicFetchAndAdd
+        | WrOpcode::Tso => Err(Stop::local(Syndrome::LOCAL_QP_OP)),
+    }
+}
+
+/// The opcode with which the receive completes that an operation consumes.
+#[inline(always)]
+pub(super) fn received_as(operation: WrOpcode) -> Result<CqeOpcode, Stop> {
+    CqeOpcode::of_receive(operation).ok_or(Stop::local(Syndrome::LOCAL_QP_OP))
+}
+
+/// Converts the responder's refusal for the requester. A requester of an unreliable service gets no response,
+/// and continues.
+#[inline(always)]
+pub(super) fn answered<T: Service>(result: Result<u32, Answer>) -> Result<u32, Stop> {
+    match result {
+        Ok(bytes) => Ok(bytes),
+        Err(answer) if T::RELIABLE => Err(refused(answer)),
+        Err(answer) => unanswered(answer),
+    }
+}
+
+#[cold]
+pub(super) fn refused(answer: Answer) -> Stop {
+    match answer {
+        Answer::Rnr(code) => Stop::Rnr(code),
+        Answer::Silent => Stop::NoAnswer,
+        Answer::First => Stop::FirstPacket,
+        Answer::Nak(syndrome, blame) => Stop::Failed {
+            syndrome,
+            responder: Some(blame),
+        },
+    }
+}
+
+/// IBTA 9.8.2: the responder of an unreliable connection silently drops requests that it does not accept. If
+/// the receive cannot be completed, the responder fails.
+#[cold]
+fn unanswered(answer: Answer) -> Result<u32, Stop> {
+    match answer {
+        Answer::Nak(_, blame @ (Blame::Receive | Blame::Overrun)) => Err(Stop::Receiver(blame)),
+        Answer::First => Err(Stop::FirstPacket),
+        _ => Err(Stop::Dropped),
+    }
+}
+
+/// Checks that all data of a message may be read. Returns its length.
+#[inline(always)]
+pub(super) fn outgoing(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> {
+    let mut length = 0;
+    for piece in data {
+        match piece {
+            Data::Inline(head, tail) => length += (head.len() + tail.len()) as u64,
+            Data::Pointer(sge) => {
+                length += u64::from(sge.length);
+                // Every region allows local reads.
+                let reach = Reach {
+                    key: sge.lkey,
+                    pd: work.pd,
+                    qpn: 0,
+                    addr: sge.addr,
+                    length: u64::from(sge.length),
+                    access: LOCAL_READ,
+                };
+                if !hca.mrs.covers(&reach) {
+                    return Err(Stop::local(Syndrome::LOCAL_PROT));
+                }
+            }
+        }
+    }
+    if length > MAX_MESSAGE {
+        return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+    }
+    Ok(length)
+}
+
+/// Gathers a message's data into contiguous memory.
+///
+/// # Safety
+/// `outgoing` has checked the data in this section; `to` is valid for writes of its length.
+#[inline(always)]
+pub(super) unsafe fn gather(data: SgeList<'_>, mut to: *mut u8) {
+    for piece in data {
+        // SAFETY: the caller guarantees that `outgoing` checked the data and that `to` is writable for its
+        // length.
+        unsafe {
+            match piece {
+                Data::Inline(head, tail) => {
+                    copy(head.as_ptr(), to, head.len());
+                    to = to.add(head.len());
+                    copy(tail.as_ptr(), to, tail.len());
+                    to = to.add(tail.len());
+                }
+                Data::Pointer(sge) => {
+                    let from = std::ptr::with_exposed_provenance(sge.addr as usize);
+                    copy(from, to, sge.length as usize);
+                    to = to.add(sge.length as usize);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn write_one<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let mut pieces = wqe.data(T::SECOND);
+    // One piece of inline data, as small WRITEs have: no keys to check, nothing to gather.
+    if let (Some(Data::Inline(bytes, [])), None) = (pieces.next(), pieces.next()) {
+        return answered::<T>(put_inline::<T>(hca, work, wqe, bytes));
+    }
+    write::<T>(hca, work, wqe)
+}
+
+#[inline(always)]
+fn put_inline<T: Service>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'_>,
+    bytes: &[u8],
+) -> Result<u32, Answer> {
+    let to = T::responder(hca, work, wqe)?.reach(
+        hca,
+        wqe.remote(T::FIRST),
+        bytes.len() as u64,
+        AccessFlags::REMOTE_WRITE,
+    )?;
+    // SAFETY: the target was checked in this section.
+    unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+    Ok(0)
+}
+
+#[inline(never)]
+fn write<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let data = wqe.data(T::SECOND);
+    let length = outgoing(hca, work, data)?;
+    let write = || {
+        let access = AccessFlags::REMOTE_WRITE;
+        let to = T::responder(hca, work, wqe)?.reach(hca, wqe.remote(T::FIRST), length, access)?;
+        // SAFETY: both sides were checked in this section. Elements are not empty, so nothing is copied to a
+        // null address.
+        unsafe { gather(data, to) };
+        Ok(0)
+    };
+    answered::<T>(write())
+}
+
+#[inline(never)]
+fn write_with_imm<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let data = wqe.data(T::SECOND);
+    let length = outgoing(hca, work, data)?;
+    let write = || {
+        let access = AccessFlags::REMOTE_WRITE;
+        let responder = T::responder(hca, work, wqe)?;
+        let to = responder.reach(hca, wqe.remote(T::FIRST), length, access)?;
+        let message = message(wqe, CqeOpcode::RespWrImm, data, length);
+        // The receive is claimed first: without one, nothing is written.
+        responder.receive(hca, &message, || {
+            // SAFETY: source and target were checked in this section.
+            unsafe { gather(data, to) };
+            Ok(())
+        })?;
+        Ok(0)
+    };
+    answered::<T>(write())
+}
+
+#[inline(always)]
+pub(super) fn message<'a>(
+    wqe: &SendWqe<'_>,
+    kind: CqeOpcode,
+    data: SgeList<'a>,
+    length: u64,
+) -> Message<'a> {
+    Message {
+        kind,
+        length,
+        imm: wqe.imm(),
+        solicited: wqe.fm_ce_se() & fm_ce_se::SOLICITED != 0,
+        data,
+        fetch: None,
+    }
+}
+
+/// The message of a SEND, with or without more, whose data is at `offset`.
+#[inline(always)]
+pub(super) fn outgoing_message<'a>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'a>,
+    kind: CqeOpcode,
+    offset: usize,
+) -> Result<Message<'a>, Stop> {
+    let data = wqe.data(offset);
+    let length = outgoing(hca, work, data)?;
+    Ok(message(wqe, kind, data, length))
+}
+
+/// The message of a datagram, which has to fit in one packet.
+pub(super) fn outgoing_datagram<'a>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'a>,
+    kind: CqeOpcode,
+) -> Result<Message<'a>, Stop> {
+    let message = outgoing_message(hca, work, wqe, kind, Ud::FIRST)?;
+    if message.length > port::MTU.bytes().into() {
+        return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+    }
+    Ok(message)
+}
+
+/// Delivers a message to the responder's receive queue.
+#[inline(never)]
+fn send<T: Service>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'_>,
+    kind: CqeOpcode,
+) -> Result<u32, Stop> {
+    let message = outgoing_message(hca, work, wqe, kind, T::FIRST)?;
+    let sent = match T::responder(hca, work, wqe) {
+        Ok(responder) => responder.receive(hca, &message, || Ok(())),
+        Err(answer) => Err(answer),
+    };
+    answered::<T>(sent.map(|()| 0))
+}
+
+/// Checks that the result of a READ or atomic may be written to the entry's elements. Returns their total
+/// length.
+pub(super) fn incoming(hca: &Hca, work: &SendWork, data: SgeList<'_>) -> Result<u64, Stop> {
+    let mut room = 0;
+    for piece in data {
+        let Data::Pointer(sge) = piece else {
+            return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+        };
+        let reach = Reach {
+            key: sge.lkey,
+            pd: work.pd,
+            qpn: 0,
+            addr: sge.addr,
+            length: u64::from(sge.length),
+            access: AccessFlags::LOCAL_WRITE.bits(),
+        };
+        if !hca.mrs.covers(&reach) {
+            return Err(Stop::local(Syndrome::LOCAL_PROT));
+        }
+        room += u64::from(sge.length);
+    }
+    Ok(room)
+}
+
+/// Scatters contiguous memory to an entry's elements.
+///
+/// # Safety
+/// `incoming` has checked the elements in this section; `from` is valid for reads of their total length.
+pub(super) unsafe fn spread(mut from: *const u8, data: SgeList<'_>) {
+    for piece in data {
+        if let Data::Pointer(sge) = piece {
+            let to = std::ptr::with_exposed_provenance_mut(sge.addr as usize);
+            // SAFETY: the caller guarantees that `incoming` checked the elements and that `from` is readable
+            // for all of them.
+            unsafe {
+                copy(from, to, sge.length as usize);
+                from = from.add(sge.length as usize);
+            }
+        }
+    }
+}
+
+/// The address that a READ from another process may fetch its data from.
+pub(super) fn read_from(hca: &Hca, work: &SendWork, request: &Request<'_>) -> Result<u64, Stop> {
+    let find = match work.transport {
+        QpType::XrcSend => Xrc::responder(hca, work, request.wqe()),
+        // No others have READs.
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcRecv | QpType::Dci => {
+            Rc::responder(hca, work, request.wqe())
+        }
+    };
+    let Some(remote) = request.remote() else {
+        return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+    };
+    let from = find.and_then(|responder| {
+        let length = request.data().total();
+        responder.reach(hca, remote, length, AccessFlags::REMOTE_READ)
+    });
+    Ok(from.map_err(refused)?.expose_provenance() as u64)
+}
+
+fn read<T: Service>(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Result<u32, Stop> {
+    let data = wqe.data(T::SECOND);
+    let length = incoming(hca, work, data)?;
+    if length > MAX_MESSAGE {
+        return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+    }
+    if work.max_rd_atomic == 0 {
+        return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+    }
+    let from = T::responder(hca, work, wqe)
+        .and_then(|responder| {
+            let access = AccessFlags::REMOTE_READ;
+            responder.reach(hca, wqe.remote(T::FIRST), length, access)
+        })
+        .map_err(refused)?;
+    // SAFETY: the source and the elements were checked in this section.
+    unsafe { spread(from, data) };
+    Ok(length as u32)
+}
+
+/// Executes an atomic. Returns the previous value.
+///
+/// # Safety
+/// `place` is aligned and points to eight bytes whose owner allows remote atomics; meanwhile they may be
+/// accessed only atomically.
+pub(super) unsafe fn operate(atomic: Atomic, place: *mut u8) -> u64 {
+    // SAFETY: the caller guarantees that `place` is aligned and accessed only atomically.
+    let word = unsafe { AtomicU64::from_ptr(place.cast()) };
+    // SeqCst: a device's atomics have a total order over all its memory.
+    let all = Ordering::SeqCst;
+    match atomic {
+        Atomic::FetchAndAdd(add) => word.fetch_add(add, all),
+        Atomic::CompareAndSwap { compare, swap } => {
+            match word.compare_exchange(compare, swap, all, all) {
+                Ok(old) | Err(old) => old,
+            }
+        }
+    }
+}
+
+fn atomic<T: Service>(
+    hca: &Hca,
+    work: &SendWork,
+    wqe: &SendWqe<'_>,
+    operation: WrOpcode,
+) -> Result<u32, Stop> {
+    const LENGTH: u64 = size_of::<u64>() as u64;
+    let request = wqe.request_of(operation, T::TYPE);
+    let data = request.data();
+    let (Some(target), Some(atomic)) = (request.remote(), request.atomic()) else {
+        return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+    };
+    if incoming(hca, work, data)? != LENGTH {
+        return Err(Stop::local(Syndrome::LOCAL_LENGTH));
+    }
+    if work.max_rd_atomic == 0 {
+        return Err(Stop::local(Syndrome::LOCAL_QP_OP));
+    }
+    let place = T::responder(hca, work, wqe)
+        .and_then(|responder| responder.reach(hca, target, LENGTH, AccessFlags::REMOTE_ATOMIC))
+        .map_err(refused)?;
+    // Checks the resulting address, because addresses in a zero-based region count from its start.
+    if !place.addr().is_multiple_of(LENGTH as usize) {
+        return Err(Stop::Failed {
+            syndrome: Syndrome::REMOTE_INVAL_REQ,
+            responder: Some(Blame::Access),
+        });
+    }
+    // SAFETY: aligned, and within memory whose owner allows remote atomics.
+    let bytes = unsafe { operate(atomic, place) }.to_ne_bytes();
+    // SAFETY: `incoming` has checked the elements, eight bytes in all.
+    unsafe { spread(bytes.as_ptr(), data) };
+    Ok(LENGTH as u32)
+}
+
+#[cfg(test)]
+mod tests;

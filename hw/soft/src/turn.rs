@@ -1,0 +1,133 @@
+//! A lock that serializes the senders to one receive queue.
+//!
+//! A NIC places the datagrams of a queue pair into its receives one after the other. Here the senders'
+//! threads place them, so they take turns. Connected queue pairs do not need this: they have one peer.
+
+use bellwire_provider::quiesce::pause;
+#[cfg(loom)]
+use loom::sync::atomic::AtomicBool;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+
+/// Spin lock for the data beside it.
+#[derive(Debug, Default)]
+pub struct Turn(AtomicBool);
+
+/// The turn, held until dropped.
+#[derive(Debug)]
+pub struct Taken<'a>(&'a Turn);
+
+impl Turn {
+    /// Waits for the turn. The wait is short: a holder copies one message.
+    #[inline]
+    pub fn take(&self) -> Taken<'_> {
+        let mut spins = 0u32;
+        loop {
+            if let Some(taken) = self.try_take() {
+                return taken;
+            }
+            // Relaxed: only waits until the exchange can succeed.
+            while self.0.load(Ordering::Relaxed) {
+                spins += 1;
+                pause(spins);
+            }
+        }
+    }
+
+    /// Takes the turn, if it is free.
+    #[inline]
+    fn try_take(&self) -> Option<Taken<'_>> {
+        // Acquire: pairs with the Release in `drop`, so that the previous holder's work is visible. Relaxed:
+        // a failed exchange publishes nothing.
+        let taken = (self.0).compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| Taken(self))
+    }
+}
+
+impl Drop for Taken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `try_take`.
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::UnsafeCell;
+
+    #[derive(Default)]
+    struct Counter(Turn, UnsafeCell<u64>);
+
+    // SAFETY: the counter is accessed only by the turn's holder, which the test verifies.
+    unsafe impl Sync for Counter {}
+
+    impl Counter {
+        fn count(&self) {
+            let _turn = self.0.take();
+            // SAFETY: this thread has the turn.
+            unsafe { *self.1.get() += 1 };
+        }
+    }
+
+    #[test]
+    fn one_at_a_time() {
+        const EACH: u64 = 50_000;
+        let counter = &Counter::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        counter.count();
+                    }
+                });
+            }
+        });
+        // SAFETY: the threads have ended.
+        assert_eq!(unsafe { *counter.1.get() }, 4 * EACH);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use ::loom::cell::UnsafeCell;
+    use ::loom::sync::Arc;
+    use ::loom::thread;
+
+    #[derive(Default)]
+    struct Shared(Turn, UnsafeCell<u32>);
+
+    // SAFETY: the counter is accessed only by the turn's holder, which the model verifies.
+    unsafe impl Sync for Shared {}
+
+    impl Shared {
+        /// Counts, if the turn is free: a model cannot wait.
+        fn count(&self) -> u32 {
+            let Some(_turn) = self.0.try_take() else {
+                return 0;
+            };
+            // SAFETY: this thread has the turn, which the model verifies.
+            self.1.with_mut(|count| unsafe { *count += 1 });
+            1
+        }
+    }
+
+    #[test]
+    fn loom_turns_are_taken_one_at_a_time() {
+        ::loom::model(|| {
+            let shared = Arc::new(Shared::default());
+            let other = {
+                let shared = shared.clone();
+                thread::spawn(move || shared.count() + shared.count())
+            };
+            let ours = shared.count() + shared.count();
+            let counted = ours + other.join().unwrap();
+            assert!(counted >= 1);
+            // SAFETY: the other thread has ended.
+            assert_eq!(shared.1.with(|count| unsafe { *count }), counted);
+        });
+    }
+}

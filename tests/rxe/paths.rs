@@ -1,0 +1,185 @@
+//! Service level, traffic class and the like: as they are read back, and as they stand in packets on the
+//! cable.
+
+use crate::tests;
+use bellwire::wqe::{NoPayload, Send};
+use bellwire::wr::WcStatus::Success;
+use bellwire::{ConnectAttr, Error, PathAttr};
+use bellwire_tests::ends::*;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::time::{Duration, Instant};
+
+tests! {
+    paths_are_read_back_and_stand_in_packets,
+    a_udp_source_port_stands_in_packets,
+    what_there_is_not_is_refused,
+}
+
+const PATH: PathAttr = PathAttr {
+    sl: 3,
+    traffic_class: 104,
+    flow_label: 0xa_bcde,
+    pkey_index: 0,
+    hop_limit: 9,
+    udp_sport: None,
+};
+
+/// The port of RoCE v2.
+const ROCE: u16 = 4791;
+
+fn by(path: PathAttr) -> ConnectAttr {
+    ConnectAttr { path, ..patient() }
+}
+
+/// What comes in by an interface, from the Ethernet header on.
+struct Capture(File);
+
+impl Capture {
+    fn at(interface: &str) -> Self {
+        let protocol = (libc::ETH_P_IP as u16).to_be();
+        // SAFETY: no memory is named.
+        let fd = unsafe {
+            libc::socket(
+                libc::AF_PACKET,
+                libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+                protocol.into(),
+            )
+        };
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: just opened, and nobody else's.
+        let file = unsafe { File::from_raw_fd(fd) };
+        let index = std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex"));
+        // SAFETY: numbers, which zeroes are values of.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = index.expect("an interface").trim().parse().expect("one");
+        // SAFETY: the address is readable, and as long as is said.
+        let bound = unsafe {
+            libc::bind(
+                file.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as u32,
+            )
+        };
+        assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+        Self(file)
+    }
+
+    /// The IPv4 header of the next packet of RoCE, and its UDP source port.
+    fn next(&mut self) -> ([u8; 20], u16) {
+        const ETHERNET: usize = 14;
+        let start = Instant::now();
+        let mut frame = [0; 2048];
+        loop {
+            assert!(start.elapsed() < Duration::from_secs(10), "no packet came");
+            let Ok(length) = self.0.read(&mut frame) else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            let Some((header, rest)) = frame[ETHERNET..length].split_first_chunk::<20>() else {
+                continue;
+            };
+            let udp = header[0] == 0x45 && header[9] == libc::IPPROTO_UDP as u8;
+            if udp && rest[2..4] == ROCE.to_be_bytes() {
+                return (*header, u16::from_be_bytes([rest[0], rest[1]]));
+            }
+        }
+    }
+}
+
+fn paths_are_read_back_and_stand_in_packets() {
+    const TYPE_OF_SERVICE: usize = 1;
+    const TIME_TO_LIVE: usize = 8;
+    let mut capture = Capture::at("veth2");
+    for path in [PATH, PathAttr::default()] {
+        let (mut a, mut b) = far();
+        connect_patiently(&mut a.qp, &mut b.qp, &by(path));
+        let attr = a.qp.query();
+        let grh = attr.ah_attr.grh;
+        let read = PathAttr {
+            sl: attr.ah_attr.sl,
+            traffic_class: grh.traffic_class,
+            flow_label: grh.flow_label,
+            pkey_index: attr.pkey_index,
+            hop_limit: grh.hop_limit,
+            udp_sport: attr.udp_sport,
+        };
+        // rxe keeps no service level, and of RoCE Linux takes the hop limit from the route.
+        let (sl, hop_limit) = (0, 64);
+        assert_eq!(
+            read,
+            PathAttr {
+                sl,
+                hop_limit,
+                ..path
+            }
+        );
+        b.receive(RECEIVES, &[]);
+        a.go(1, Send {}, NoPayload);
+        assert_eq!(a.outcome(), (1, Success));
+        let (header, port) = capture.next();
+        let said = (header[TYPE_OF_SERVICE], header[TIME_TO_LIVE]);
+        assert_eq!(said, (path.traffic_class, hop_limit));
+        if path.flow_label != 0 {
+            // ibv_flow_label_to_udp_sport
+            assert_eq!(port, 0xc000 | (0x3cde ^ 0x2a));
+        }
+        assert_eq!(b.outcome(), (RECEIVES, Success));
+    }
+}
+
+/// rxe makes it of the flow label.
+fn a_udp_source_port_stands_in_packets() {
+    let mut capture = Capture::at("veth2");
+    for port in [0xc000, 0xc001, 0xfedc] {
+        let (mut a, mut b) = far();
+        let path = PathAttr {
+            udp_sport: Some(port),
+            ..PathAttr::default()
+        };
+        connect_patiently(&mut a.qp, &mut b.qp, &by(path));
+        assert_eq!(a.qp.query().udp_sport, Some(port));
+        b.receive(RECEIVES, &[]);
+        a.go(1, Send {}, NoPayload);
+        assert_eq!(a.outcome(), (1, Success));
+        assert_eq!(capture.next().1, port);
+        assert_eq!(b.outcome(), (RECEIVES, Success));
+    }
+}
+
+/// rxe has one P_Key, and one flow label for both.
+fn what_there_is_not_is_refused() {
+    let (mut a, _) = near();
+    let both = by(PathAttr {
+        udp_sport: Some(0xc000),
+        ..PATH
+    });
+    let refused = a.qp.init(&both);
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    let table = open(ALONE).query_port(1).expect("port 1").pkey_tbl_len;
+    let key = by(PathAttr {
+        pkey_index: table,
+        ..PATH
+    });
+    let refused = a.qp.init(&key);
+    let what = "pkey_index";
+    assert!(
+        matches!(refused, Err(Error::OutOfRange { what: of, .. }) if of == what),
+        "{refused:?}"
+    );
+    let table = open(ALONE).query_port(1).expect("port 1").gid_tbl_len;
+    if let Ok(index) = u8::try_from(table) {
+        let entry = ConnectAttr {
+            gid_index: Some(index),
+            ..ConnectAttr::default()
+        };
+        assert!(a.qp.init(&entry).is_err());
+    }
+    a.qp.init(&by(PATH)).expect("INIT");
+}

@@ -1,0 +1,327 @@
+//! Messages between nodes of a fabric, whose data the peer maps or does not: longer than a packet, longer
+//! than the ring that packets stand in, longer than what is fetched at once, in pieces, into a shared
+//! receive queue, and when no receive is posted.
+
+use bellwire::be::Be32;
+use bellwire::memory::Mapping;
+use bellwire::soft::Mode;
+use bellwire::wqe::*;
+use bellwire::wr::{Sge, WcStatus};
+use bellwire::{ConnectAttr, Cq, Device, Qp, Region, Srq, SrqInit};
+use bellwire_tests::fixture::*;
+use std::time::Instant;
+
+/// Around a packet, around what the ring holds, around what is fetched at once, and far beyond.
+const LENGTHS: [usize; 10] = [
+    769,
+    4096,
+    4097,
+    8192,
+    100_001,
+    262_144,
+    700_000,
+    MIB,
+    MIB + 1,
+    3_000_001,
+];
+const MIB: usize = 1 << 20;
+const BYTES: usize = 4 << 20;
+
+struct Side {
+    qp: Qp,
+    cq: Cq,
+    region: Region,
+    srq: Option<Srq>,
+}
+
+impl Side {
+    /// `mapped`: peers may map its memory.
+    fn new(device: &Device, shares: bool, mapped: bool) -> Self {
+        let pd = device.alloc_pd();
+        let init = init();
+        let mut cq = cq_for(device, &init);
+        let of_three = SrqInit {
+            max_sge: 3,
+            ..SrqInit::default()
+        };
+        let srq = shares.then(|| pd.create_srq(&of_three).expect("a queue"));
+        let qp = match &srq {
+            Some(srq) => pd.create_qp_on_srq(&mut cq, srq, &init),
+            None => pd.create_qp(&mut cq, &init),
+        };
+        let mapping = match mapped {
+            true => Mapping::shared("messages", BYTES),
+            false => Mapping::anonymous(BYTES),
+        };
+        let mapping = mapping.build().expect("memory");
+        Self {
+            qp: qp.expect("a queue pair"),
+            cq,
+            region: Region::new(&pd, mapping, ALL).expect("a region"),
+            srq,
+        }
+    }
+
+    fn receive(&mut self, sges: &[Sge]) {
+        match &mut self.srq {
+            Some(srq) => {
+                // SAFETY: the region outlives the queue.
+                unsafe { srq.post(7, sges) }.expect("room");
+                srq.ring();
+            }
+            None => {
+                post_recv(&mut self.qp, 7, sges).expect("room");
+                self.qp.rq().ring();
+            }
+        }
+    }
+
+    fn fill(&self, byte: u8) {
+        self.region.write(0, &vec![byte; BYTES]);
+    }
+}
+
+/// Whether the receiver has a shared receive queue, and whether memory may be mapped.
+const KINDS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+fn sides(shares: bool, mapped: bool) -> (Device, Device, Side, Side) {
+    let fabric = fabric_name();
+    let (here, there) = (node(&fabric, Mode::Inline), node(&fabric, Mode::Inline));
+    let (mut a, mut b) = (
+        Side::new(&here, false, mapped),
+        Side::new(&there, shares, mapped),
+    );
+    let attr = ConnectAttr {
+        timeout: 18,
+        rnr_retry: 7,
+        min_rnr_timer: 1,
+        ..ConnectAttr::default()
+    };
+    connect_with(&mut a.qp, &mut b.qp, &attr);
+    (here, there, a, b)
+}
+
+/// Polls both until one request of `a` and `of_b` of `b` are told.
+fn settle(a: &mut Side, b: &mut Side, of_b: usize) -> Vec<(u64, Option<u32>)> {
+    let (start, mut told, mut left) = (Instant::now(), Vec::new(), [1, of_b]);
+    while left != [0, 0] {
+        for (at, side) in [&mut *a, &mut *b].into_iter().enumerate() {
+            side.cq.poll(4, |done| {
+                assert_eq!(done.status(), WcStatus::Success, "{done:?}");
+                left[at] -= 1;
+                told.push((done.wr_id, done.result.expect("just so").byte_len()));
+            });
+        }
+        assert!(start.elapsed() < DEADLINE, "{left:?} are never told");
+    }
+    told
+}
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    Random::new(seed).bytes(length)
+}
+
+/// Three pieces of a region.
+fn pieces(region: &Region, length: usize) -> [Sge; 3] {
+    let cut = [length / 3, length / 2];
+    [(0, cut[0]), (cut[0], cut[1]), (cut[1], length)]
+        .map(|(from, to)| region.sge(from, (to - from) as u32))
+}
+
+fn lands(b: &Side, at: usize, data: &[u8]) {
+    let mut there = vec![0; data.len()];
+    b.region.read(at, &mut there);
+    assert!(there == data, "{} bytes came otherwise", data.len());
+    let mut behind = [0; 64];
+    b.region.read(at + data.len(), &mut behind);
+    assert_eq!(behind, [0xee; 64], "what is behind them was written to");
+}
+
+#[test]
+fn sends_of_all_lengths() {
+    for (shares, mapped) in KINDS {
+        let (_here, _there, mut a, mut b) = sides(shares, mapped);
+        for (seed, length) in LENGTHS.into_iter().enumerate() {
+            let data = pattern(length, seed as u64);
+            a.region.write(0, &data);
+            b.fill(0xee);
+            let room = pieces(&b.region, length + 100);
+            // Every other one finds no receive at first.
+            if seed % 2 == 0 {
+                b.receive(&room);
+            }
+            let from = pieces(&a.region, length);
+            post(&mut a.qp, 1, Send {}, &from[..], SIGNALED).expect("room");
+            a.qp.sq().ring();
+            if seed % 2 == 1 {
+                for _ in 0..100 {
+                    assert!(b.cq.poll_one().is_none() && a.cq.poll_one().is_none());
+                }
+                b.receive(&room);
+            }
+            let told = settle(&mut a, &mut b, 1);
+            assert!(told.contains(&(7, Some(length as u32))), "{told:?}");
+            lands(&b, 0, &data);
+        }
+    }
+}
+
+#[test]
+fn writes_and_reads_of_all_lengths() {
+    for mapped in [false, true] {
+        writes_and_reads(mapped);
+    }
+}
+
+fn writes_and_reads(mapped: bool) {
+    let (_here, _there, mut a, mut b) = sides(false, mapped);
+    for (seed, length) in LENGTHS.into_iter().enumerate() {
+        let data = pattern(length, 100 + seed as u64);
+        let remote = b.region.remote(64);
+        a.region.write(0, &data);
+        for imm in [false, true] {
+            b.fill(0xee);
+            let from = pieces(&a.region, length);
+            if imm {
+                b.receive(&[]);
+                let write = RdmaWriteWithImm {
+                    remote,
+                    imm: Be32::new(5),
+                };
+                post(&mut a.qp, 1, write, &from[..], SIGNALED).expect("room");
+            } else {
+                post(&mut a.qp, 1, RdmaWrite { remote }, &from[..], SIGNALED).expect("room");
+            }
+            a.qp.sq().ring();
+            settle(&mut a, &mut b, imm.into());
+            lands(&b, 64, &data);
+        }
+        a.fill(0xee);
+        let into = pieces(&a.region, length);
+        post(&mut a.qp, 1, RdmaRead { remote }, &into[..], SIGNALED).expect("room");
+        a.qp.sq().ring();
+        let told = settle(&mut a, &mut b, 0);
+        assert_eq!(told, [(1, Some(length as u32))]);
+        lands(&a, 0, &data);
+    }
+}
+
+/// Nothing is written where not all may be.
+#[test]
+fn a_long_write_beyond_the_end_is_refused_whole() {
+    for mapped in [false, true] {
+        is_refused_whole(mapped);
+    }
+}
+
+fn is_refused_whole(mapped: bool) {
+    let (_here, _there, mut a, mut b) = sides(false, mapped);
+    a.fill(1);
+    b.fill(0xee);
+    let remote = b.region.remote(BYTES - 2 * MIB);
+    let write = RdmaWrite { remote };
+    post(
+        &mut a.qp,
+        1,
+        write,
+        a.region.sge(0, 2 * MIB as u32 + 1),
+        SIGNALED,
+    )
+    .expect("room");
+    a.qp.sq().ring();
+    let start = Instant::now();
+    let failed = loop {
+        let _flushed = b.cq.poll_one();
+        if let Some(done) = a.cq.poll_one() {
+            break done.status();
+        }
+        assert!(start.elapsed() < DEADLINE);
+    };
+    assert_eq!(failed, WcStatus::RemAccessErr);
+    let mut there = vec![0; BYTES];
+    b.region.read(0, &mut there);
+    assert!(there.iter().all(|byte| *byte == 0xee));
+}
+
+/// A message for which there is too little room fails at both ends.
+#[test]
+fn a_long_message_without_room_fails() {
+    for (shares, mapped) in KINDS {
+        let (_here, _there, mut a, mut b) = sides(shares, mapped);
+        b.receive(&[b.region.sge(0, 2 * MIB as u32)]);
+        let from = a.region.sge(0, 2 * MIB as u32 + 1);
+        post(&mut a.qp, 1, Send {}, from, SIGNALED).expect("room");
+        a.qp.sq().ring();
+        let (mut at_a, mut at_b) = (None, None);
+        let start = Instant::now();
+        while at_a.is_none() || at_b.is_none() {
+            at_a = at_a.or(a.cq.poll_one().map(|done| done.status()));
+            at_b = at_b.or(b.cq.poll_one().map(|done| done.status()));
+            assert!(start.elapsed() < DEADLINE);
+        }
+        assert_eq!(at_a, Some(WcStatus::RemInvReqErr));
+        assert_eq!(at_b, Some(WcStatus::LocLenErr));
+    }
+}
+
+/// A receive that holds a part of a message is told when the connection ends before the rest.
+#[test]
+fn a_part_of_a_message_holds_its_receive_no_longer_than_the_connection() {
+    for shares in [false, true] {
+        let (_here, _there, mut a, mut b) = sides(shares, false);
+        b.receive(&[b.region.sge(0, BYTES as u32)]);
+        // More than the ring holds: the rest waits for room.
+        post(&mut a.qp, 1, Send {}, a.region.sge(0, 3 << 20), SIGNALED).expect("room");
+        a.qp.sq().ring();
+        assert!(b.cq.poll_one().is_none());
+        a.qp.to_error().expect("from any state");
+        b.qp.to_error().expect("from any state");
+        assert_eq!(wait(&mut a.cq).status(), WcStatus::WrFlushErr);
+        assert_eq!(wait(&mut b.cq).status(), WcStatus::WrFlushErr);
+    }
+}
+
+/// A request of an unreliable connection completes when the peer has all of it: the sender may go then.
+#[test]
+fn a_long_unreliable_message_is_there_when_it_is_completed() {
+    const LENGTH: usize = 1_000_001;
+    let fabric = fabric_name();
+    let [here, there] = [0, 1].map(|_| node(&fabric, Mode::Inline));
+    let memory = |device: &Device| {
+        let pd = device.alloc_pd();
+        let mapping = Mapping::anonymous(BYTES).build().expect("memory");
+        (Region::new(&pd, mapping, ALL).expect("a region"), pd)
+    };
+    let ((from, pd), (to, peers_pd)) = (memory(&here), memory(&there));
+    for round in 0..20 {
+        let mut cqs = [&here, &there].map(|device| cq_for(device, &init()));
+        let [cq, peers_cq] = &mut cqs;
+        let mut a = pd
+            .create_qp_of::<Uc>(&mut *cq, &init())
+            .expect("a queue pair");
+        let mut b = peers_pd
+            .create_qp_of::<Uc>(&mut *peers_cq, &init())
+            .expect("a queue pair");
+        let attr = ConnectAttr::default();
+        a.init(&attr).expect("INIT");
+        b.init(&attr).expect("INIT");
+        a.connect(&b.endpoint(), &attr).expect("RTS");
+        b.connect(&a.endpoint(), &attr).expect("RTS");
+        let data = pattern(LENGTH, round);
+        from.write(0, &data);
+        let [into, out] = [&to, &from].map(|region| [region.sge(0, LENGTH as u32)]);
+        // SAFETY: the regions outlive the queue pairs.
+        unsafe { b.rq().post(7, &into) }.expect("room");
+        b.rq().ring();
+        // SAFETY: as above.
+        unsafe { a.sq().post(1, (), Send {}, &out[..], SIGNALED) }.expect("room");
+        a.sq().ring();
+        // Only the peer's own thread reads.
+        assert_eq!(wait(cq).status(), WcStatus::Success);
+        drop(a);
+        assert_eq!(wait(peers_cq).status(), WcStatus::Success, "round {round}");
+        let mut came = vec![0; LENGTH];
+        to.read(0, &mut came);
+        assert!(came == data, "round {round}");
+    }
+}

@@ -1,0 +1,185 @@
+//! `docs/faults.md`: what stands between two lines of it is made of the tables.
+
+use bellwire::fault::{
+    Blame, Class, CmEvent, Errno, EventType, Execution, Fault, Recovery, Retry, Scope, Vendor,
+    WcStatus, WorkQueue, classify,
+};
+use bellwire::wr::{QpType, WrOpcode};
+use std::fmt::Write;
+use std::{env, fs};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
+const BEGIN: &str = "<!-- faults: written by cargo xtask faults -->\n";
+const END: &str = "<!-- faults: end -->\n";
+
+/// With `BELLWIRE_BLESS=1` the page is written.
+#[test]
+fn the_page_is_fresh() {
+    let there = fs::read_to_string(PAGE).expect(PAGE);
+    let (before, rest) = there.split_once(BEGIN).expect(BEGIN);
+    let (_, after) = rest.split_once(END).expect(END);
+    let fresh = format!("{before}{BEGIN}\n{}{END}{after}", generate());
+    if env::var_os("BELLWIRE_BLESS").is_some_and(|value| value == "1") {
+        fs::write(PAGE, &fresh).unwrap();
+        return;
+    }
+    assert!(
+        there == fresh,
+        "docs/faults.md is stale: run `cargo xtask faults`, or this test with BELLWIRE_BLESS=1"
+    );
+}
+
+fn generate() -> String {
+    let mut page = String::new();
+    terms(&mut page);
+    statuses(&mut page);
+    families(&mut page);
+    page
+}
+
+/// What the capital words of the faults mean.
+fn terms(to: &mut String) {
+    macro_rules! terms {
+        ($($family:ident $title:literal)*) => {$(
+            write!(to, "### {}\n\n| | |\n|---|---|\n", $title).unwrap();
+            for term in $family::ALL {
+                writeln!(to, "| {} | {} |", term.name(), term.text()).unwrap();
+            }
+            to.push('\n');
+        )*};
+    }
+    to.push_str("## The words\n\n");
+    terms! {
+        Scope "Breaks: how far it reaches"
+        Blame "To blame: who most likely caused it"
+        Retry "Again: whether the same request, or call, can succeed if it is tried again"
+        Execution "At the peer: what it says of the request there"
+        Recovery "Recovery: what makes work possible again"
+    }
+}
+
+fn fault(to: &mut String, what: Fault, number: &str) {
+    let class = classify(what);
+    write!(to, "### {}{number}\n\n{}\n\n", what.name(), what.text()).unwrap();
+    writeln!(to, "- **Cause:** {}", class.cause).unwrap();
+    writeln!(
+        to,
+        "- **Breaks:** {}. **To blame:** {}. **Again:** {}. **At the peer:** {}. **Recovery:** {}.",
+        class.scope, class.blame, class.retry, class.execution, class.recovery
+    )
+    .unwrap();
+    writeln!(to, "- **Look at:** {}", class.advice).unwrap();
+}
+
+/// What is otherwise than `usual`; nothing if nothing is.
+fn otherwise(to: &mut String, who: &str, usual: &Class, here: &Class) {
+    let mut told = Vec::new();
+    macro_rules! differs {
+        ($($field:ident $title:literal)*) => {$(
+            if usual.$field != here.$field {
+                told.push(format!("**{}:** {}", $title, here.$field));
+            }
+        )*};
+    }
+    differs! {
+        scope "Breaks" blame "To blame" retry "Again" execution "At the peer" recovery "Recovery"
+        cause "Cause" advice "Look at"
+    }
+    if !told.is_empty() {
+        let told = told.join(". ");
+        let end = if told.ends_with('.') { "" } else { "." };
+        let told = told.replace(".. ", ". ");
+        writeln!(to, "- {who}: {told}{end}").unwrap();
+    }
+}
+
+fn statuses(to: &mut String) {
+    to.push_str(
+        "## Completion statuses\n\n\
+         `ibv_wc_status`: `IBV_WC_…`, `BW_WC_…`, `fault::WcStatus`. First what holds for a SEND or \
+         WRITE on a reliable connection (RC, XRC, DC), then what is otherwise. Of receives it says \
+         nothing about the peer's request: its sender has a status of its own. A number that is not \
+         here is taken for GENERAL_ERR.\n\n",
+    );
+    for &status in WcStatus::ALL {
+        let of = |transport, queue, vendor| Fault::Status {
+            status,
+            transport,
+            queue,
+            vendor,
+        };
+        let sent = WorkQueue::Send(Some(WrOpcode::Send));
+        let read = WorkQueue::Send(Some(WrOpcode::RdmaRead));
+        let what = of(QpType::Rc, sent, None);
+        fault(to, what, &format!(" ({})", status.number()));
+        let usual = classify(what);
+        let connectx = Some(Vendor::ConnectX(0x93));
+        for (who, other) in [
+            ("A READ or an atomic", of(QpType::Rc, read, None)),
+            ("A send of UC or UD", of(QpType::Ud, sent, None)),
+            ("A receive", of(QpType::Rc, WorkQueue::Recv, None)),
+        ] {
+            let mut here = classify(other);
+            // The page says it once.
+            if here.execution == Execution::DoesNotApply {
+                here.execution = usual.execution;
+            }
+            otherwise(to, who, &usual, &here);
+        }
+        let shared = classify(of(QpType::Rc, WorkQueue::SharedRecv, None));
+        let there = classify(of(QpType::Rc, WorkQueue::SharedRecv, connectx));
+        let who = "A receive of a shared receive queue of a ConnectX device, with the vendor's code \
+                   0x93 or 0x99";
+        otherwise(to, who, &shared, &there);
+        to.push('\n');
+    }
+}
+
+fn families(to: &mut String) {
+    macro_rules! family {
+        ($family:ident, $title:literal, $about:literal, $fault:expr) => {
+            write!(to, "## {}\n\n{}\n\n", $title, $about).unwrap();
+            for &row in $family::ALL {
+                fault(to, $fault(row), &format!(" ({})", row.number()));
+                to.push('\n');
+            }
+        };
+    }
+    family!(
+        EventType,
+        "Asynchronous events",
+        "`ibv_event_type`: `IBV_EVENT_…`, `BW_EVENT_…`, `fault::EventType`. Each has to be \
+         acknowledged (ibv_ack_async_event(3)), or destroying what it is about waits for ever.",
+        Fault::Event
+    );
+    fault(to, Fault::UnknownEvent(20), ": any other number");
+    to.push('\n');
+    family!(
+        CmEvent,
+        "Events of the communication manager",
+        "`rdma_cm_event_type`: `RDMA_CM_EVENT_…`, `BW_CM_EVENT_…`, `fault::CmEvent`. Each has to be \
+         acknowledged (rdma_ack_cm_event(3)), or destroying its identifier waits for ever. Where the \
+         event's status is a negative error number, that has a class too.",
+        Fault::Cm
+    );
+    fault(to, Fault::UnknownCm(16), ": any other number");
+    to.push('\n');
+    family!(
+        Errno,
+        "Error numbers",
+        "What calls of libibverbs and librdmacm return or leave in `errno`; `fault::Errno`. Numbers \
+         are those of Linux on x86, ARM, POWER and RISC-V. About the request: that of the call.",
+        |errno: Errno| Fault::Errno(errno.number().into())
+    );
+    fault(to, Fault::Errno(i32::MAX), ": any other number");
+    to.push_str("\n## Told by the peer\n\n");
+    for told in [
+        Fault::PeerRecovery,
+        Fault::PeerClosed,
+        Fault::PeerLost,
+        Fault::PeerRestarted,
+    ] {
+        fault(to, told, "");
+    }
+    to.push('\n');
+}

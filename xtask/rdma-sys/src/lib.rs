@@ -1,0 +1,1 @@
+//! Has `rdma-sys` built, for what its build script writes.

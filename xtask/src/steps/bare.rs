@@ -1,0 +1,132 @@
+//! The step that builds and runs on a host that has Rust and a C linker alone: every set of features, an
+//! example, the C library and the programs in C.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{c, tools};
+use crate::{
+    bare::{Host, TARGET},
+    command::{command, limited, shown, stream},
+    run::Run,
+    workspace::Workspace,
+};
+
+/// Packages that no one depends on: their features are nobody's interface.
+const INTERNAL: [&str; 4] = [
+    "bellwire-benches",
+    "bellwire-examples",
+    "bellwire-tests",
+    "xtask",
+];
+
+/// The only device of a host without libibverbs.
+const SOFTWARE: &str = "soft";
+
+/// Where the C library is installed there.
+const PREFIX: &str = "/target/prefix";
+
+pub fn bare(workspace: &Workspace) -> Result<Run> {
+    tools::need_packages(&tools::BARE)?;
+    tools::clippy().need()?;
+    tools::cargo_hack().need()?;
+    let mut run = Run::default();
+    // There, cargo is offline.
+    if !run.command(&mut command("cargo fetch --locked")) {
+        return Ok(run);
+    }
+    let host = Host::make(workspace)?;
+    features(&host, &mut run);
+    perf(&host, &mut run)?;
+    c_programs(&host, &mut run)?;
+    Ok(run)
+}
+
+/// Lints rather than checks: clippy takes `-D warnings` without RUSTFLAGS, which would make every dependency
+/// build anew.
+fn features(host: &Host, run: &mut Run) {
+    let mut hack = host.command("cargo hack clippy --workspace --feature-powerset --keep-going");
+    for package in INTERNAL {
+        hack.args(["--exclude", package]);
+    }
+    run.command(hack.args(["--", "-D", "warnings"]));
+}
+
+/// Builds an example as one does, and has it look for devices, and use the one that there is.
+fn perf(host: &Host, run: &mut Run) -> Result<()> {
+    let build = "cargo build -p bellwire-examples --example perf";
+    if !run.command(&mut host.command(build)) {
+        return Ok(());
+    }
+    let perf = |args: &str| host.command(&format!("{TARGET}/debug/examples/perf {args}"));
+    let mut list = perf("devices --json");
+    println!("$ {}", shown(&list));
+    let mut json = String::new();
+    let status = stream(&mut list, |line| json.push_str(line))?;
+    let names = devices(&json);
+    if !status.success() || names.as_deref().ok() != Some(&[SOFTWARE.to_owned()]) {
+        run.problems.push(format!(
+            "`{}`: {status}, devices {names:?}; it has to list `{SOFTWARE}`, and nothing else",
+            shown(&list)
+        ));
+    }
+    run.command(&mut perf("lat --iters 1000 --warmup 10"));
+    Ok(())
+}
+
+/// The names in what perf lists.
+fn devices(json: &str) -> Result<Vec<String>> {
+    let document: Value = serde_json::from_str(json)?;
+    let devices = document["devices"].as_array().context("no devices")?;
+    let name = |device: &Value| Some(device["name"].as_str()?.to_owned());
+    (devices.iter())
+        .map(|device| name(device).context("a device without a name"))
+        .collect()
+}
+
+/// Installs the C library, and builds and runs the programs in C with what was installed.
+fn c_programs(host: &Host, run: &mut Run) -> Result<()> {
+    let install = format!("cargo xtask install --prefix {PREFIX}");
+    if !run.command(&mut host.command(&install)) {
+        return Ok(());
+    }
+    let dir = host.folder("c")?;
+    let mut sources = c::programs()?;
+    sources.retain(|source| !c::is_cpp(source));
+    run.notes.push(format!("{} programs in C", sources.len()));
+    run.on_each_core(&sources, |source, run| {
+        let name = source.with_extension("").display().to_string();
+        let program = dir.join(name.replace('/', "-"));
+        c_program(host, source, &program, run);
+        Ok(())
+    })
+}
+
+fn c_program(host: &Host, source: &Path, program: &Path, run: &mut Run) {
+    let mut cc = host.command("cc -std=c11 -pthread");
+    cc.args(c::WARNINGS).arg(source).arg("-o").arg(program);
+    let flags = format!("-I{PREFIX}/include -L{PREFIX}/lib -Wl,-rpath,{PREFIX}/lib -lbellwire");
+    if run.command(cc.args(flags.split(' '))) {
+        let mut ready = host.command("");
+        ready.arg(program).args(c::args(source));
+        run.command(&mut limited(&ready, c::PROGRAM_LIMIT));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_from_what_perf_prints() {
+        let names = |json| devices(json).ok();
+        let two = r#"{"schema":1,"devices":[{"name":"soft","ports":[]},{"name":"mlx5_0"}]}"#;
+        assert_eq!(names(two), Some(vec!["soft".into(), "mlx5_0".into()]));
+        assert_eq!(names(r#"{"devices":[]}"#), Some(Vec::new()));
+        for bad in ["", "{}", r#"{"devices":[{}]}"#] {
+            assert_eq!(names(bad), None, "{bad}");
+        }
+    }
+}
