@@ -1,7 +1,7 @@
 //! What `cargo metadata` tells about the workspace.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
-use crate::command::{command, shown};
+use crate::command::{command, shown, unattended};
 
 /// The workspace under test.
 pub struct Workspace {
@@ -58,6 +58,15 @@ impl Workspace {
     /// start anew.
     pub fn build_apart(&self, command: &mut Command, dir: &str) {
         command.env("CARGO_TARGET_DIR", self.target(dir));
+    }
+
+    /// Removes what was built apart in `dir`, where nobody builds it again: all such folders together fill
+    /// a disk of CI.
+    pub fn remove_apart(&self, dir: &str) {
+        if unattended() {
+            // What cannot be removed is in nobody's way until the disk is full, which is reported then.
+            let _ = fs::remove_dir_all(self.target(dir));
+        }
     }
 
     /// The members' bench targets.

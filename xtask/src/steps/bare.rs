@@ -41,6 +41,7 @@ pub fn bare(workspace: &Workspace) -> Result<Run> {
     features(&host, &mut run);
     perf(&host, &mut run)?;
     c_programs(&host, &mut run)?;
+    workspace.remove_apart("bare");
     Ok(run)
 }
 

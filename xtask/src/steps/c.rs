@@ -72,6 +72,8 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
         bench.with_sanitizers(source, linkings, run)?;
         bench.with_valgrind(source, run)
     })?;
+    // It is the last that uses what the step asan built.
+    workspace.remove_apart("asan");
     bench.with_cmake(&prefix, &mut run);
     install::remove(&place)?;
     if prefix.exists() {
@@ -186,9 +188,7 @@ impl<'a> Bench<'a> {
             };
             for compiler in compilers {
                 for linking in [Linking::Shared, Linking::Static] {
-                    if let Some(program) = self.build(&compiler, source, linking, run)? {
-                        run.command(&mut self.ready(&program, source));
-                    }
+                    self.build_and_run(&compiler, source, linking, run)?;
                 }
             }
         }
@@ -210,9 +210,7 @@ impl<'a> Bench<'a> {
         let compiler =
             format!("{compiler} -g -fsanitize=address,undefined -fno-sanitize-recover=all");
         for linking in linkings {
-            if let Some(program) = self.build(&compiler, source, *linking, run)? {
-                run.command(&mut self.ready(&program, source));
-            }
+            self.build_and_run(&compiler, source, *linking, run)?;
         }
         Ok(())
     }
@@ -227,8 +225,9 @@ impl<'a> Bench<'a> {
                 "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check=full \
                  --suppressions=xtask/valgrind.supp",
             );
-            valgrind.arg(program).args(args(source));
+            valgrind.arg(&program).args(args(source));
             run.command(&mut limited(&valgrind, PROGRAM_LIMIT));
+            fs::remove_file(program)?;
         }
         Ok(())
     }
@@ -287,10 +286,21 @@ impl<'a> Bench<'a> {
         Ok(run.command(&mut cc).then_some(program))
     }
 
-    fn ready(&self, program: &Path, source: &Path) -> Command {
-        let mut ready = Command::new(program);
-        ready.args(args(source));
-        limited(&ready, PROGRAM_LIMIT)
+    /// Removes the program afterwards: hundreds of them, half of them static, fill a disk.
+    fn build_and_run(
+        &self,
+        compiler: &str,
+        source: &Path,
+        linking: Linking<'_>,
+        run: &mut Run,
+    ) -> Result<()> {
+        if let Some(program) = self.build(compiler, source, linking, run)? {
+            let mut ready = Command::new(&program);
+            ready.args(args(source));
+            run.command(&mut limited(&ready, PROGRAM_LIMIT));
+            fs::remove_file(program)?;
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@ pub fn loom(workspace: &Workspace) -> Result<Run> {
     workspace.build_apart(&mut test, "loom");
     let mut run = Run::default();
     run.command(&mut test);
+    workspace.remove_apart("loom");
     run.must_have_found_tests();
     Ok(run)
 }
@@ -56,6 +57,7 @@ pub fn miri(workspace: &Workspace) -> Result<Run> {
         .map(|args| test(&args));
         run.side_by_side(&mut [some, others]);
     }
+    workspace.remove_apart("miri");
     Ok(run)
 }
 
@@ -131,6 +133,7 @@ pub fn tsan(workspace: &Workspace) -> Result<Run> {
     workspace.build_apart(&mut test, "tsan");
     let mut run = Run::default();
     run.command(&mut test);
+    workspace.remove_apart("tsan");
     run.must_have_found_tests();
     Ok(run)
 }
