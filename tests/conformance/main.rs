@@ -39,6 +39,10 @@ fn main() -> ExitCode {
             }));
         }
     }
+    trials.push(Trial::test("known_differences_are_of_rules", {
+        let matrix = matrix.clone();
+        move || known_differences_are_of_rules(&matrix)
+    }));
     if whole && let Some((name, renew)) = provider::page() {
         let matrix = matrix.clone();
         let page = page(name);
@@ -52,6 +56,16 @@ fn main() -> ExitCode {
         print!("{}", matrix.table());
     }
     conclusion.exit_code()
+}
+
+fn known_differences_are_of_rules(matrix: &Matrix) -> Result<(), libtest_mimic::Failed> {
+    let rules = matrix.groups.iter().flat_map(|group| &group.rules);
+    let rules: Vec<_> = rules.map(|rule| rule.name.as_str()).collect();
+    let found = provider::otherwise_of_no_rule(&rules);
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(format!("no rule begins so: {}", found.join(", ")).into()),
+    }
 }
 
 /// Where the verdicts are kept. The guest of `cargo xtask vm` writes them into its own folder.

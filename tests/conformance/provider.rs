@@ -155,6 +155,20 @@ pub fn providers() -> &'static [Provider] {
     &PROVIDERS
 }
 
+/// What is known of providers that stands for no rule any more: one that was renamed would be put to
+/// devices that break it, and hang where such a device is, which is not on every machine.
+pub fn otherwise_of_no_rule(rules: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for provider in PROVIDERS.iter().chain(verbs::all()) {
+        for (start, _) in provider.otherwise.iter().copied().flatten() {
+            if !rules.iter().any(|rule| rule.starts_with(start)) {
+                found.push(format!("{}: {start}", provider.name));
+            }
+        }
+    }
+    found
+}
+
 fn two(mode: Mode) -> (Device, Device) {
     let name = fabric_name();
     (node(&name, mode), node(&name, mode))

@@ -244,6 +244,19 @@ pub fn providers() -> Option<&'static [Provider]> {
     })
 }
 
+/// All that may be judged in place of the others.
+pub fn all() -> impl Iterator<Item = &'static Provider> {
+    [
+        &BEST,
+        &PLAIN,
+        &mlx5::RINGS,
+        &libmlx5::STOCK,
+        &libmlx5::PLAIN,
+    ]
+    .into_iter()
+    .flatten()
+}
+
 /// Its page. Plain queues have none: they follow the rules that the others do, but for a few.
 pub fn page() -> Option<super::Page> {
     let device = open();
