@@ -9,9 +9,10 @@ use crate::wire::{
     line, section, sequence,
 };
 use bellwire::memory::Mapping;
+use bellwire::queue::AttachError;
 use bellwire::wqe::{RdmaRead, RdmaWrite, Send, opcode};
 use bellwire::wr::Remote;
-use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, Region};
+use bellwire::{ConnectAttr, Cq, Device, Error, Pd, Qp, Region};
 use bellwire_tests::fixture::{ALL, Random, SIGNALED, init, post};
 use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
@@ -25,6 +26,9 @@ const BYTES: usize = 1 << 16;
 
 /// How often it looks whether a packet was read.
 const GLANCES: usize = 10;
+
+/// Far longer than a thread waits for its processor.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 struct Hostile {
     qps: Vec<Qp>,
@@ -332,17 +336,29 @@ impl Hostile {
         }
     }
 
+    /// A queue pair that is gone keeps its place on the completion queue until its completions were polled.
+    /// Those behind one that another thread is about to write wait for that thread, which may have lost its
+    /// processor.
+    fn new_qp(&mut self) -> Qp {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.cq.poll(usize::MAX, drop);
+            match self.pd.create_qp(&mut self.cq, &init()) {
+                Ok(qp) => return qp,
+                Err(Error::Attach(AttachError::TooManyQueues { .. })) if Instant::now() < end => {
+                    std::thread::yield_now();
+                }
+                Err(error) => panic!("a queue pair: {error}, on {:?}", self.cq),
+            }
+        }
+    }
+
     /// Where a peer has ended the link: makes another.
     fn relink(&mut self) {
         let (at, card) = self.card();
         let (endpoint, _) = read_card(&card);
         let attr = ConnectAttr::default();
-        // A queue pair that is gone keeps its place there until its completions were polled.
-        self.cq.poll(usize::MAX, drop);
-        let mut qp = self
-            .pd
-            .create_qp(&mut self.cq, &init())
-            .expect("a queue pair");
+        let mut qp = self.new_qp();
         qp.init(&attr).expect("INIT");
         qp.connect(&endpoint, &attr).expect("RTS");
         // The number of the one before is free for the next.
