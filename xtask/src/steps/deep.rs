@@ -45,17 +45,18 @@ pub fn miri(workspace: &Workspace) -> Result<Run> {
         test
     };
     let mut run = Run::default();
-    // Miri uses one core.
     if run.command(&mut test("--no-run")) {
-        let [some, others] = [
-            "-- queue::".to_owned(),
-            format!(
-                "-- --skip queue:: {}",
-                SAFE.map(|module| format!("--skip {module}")).join(" ")
-            ),
-        ]
-        .map(|args| test(&args));
-        run.side_by_side(&mut [some, others]);
+        let others = format!(
+            "-- --skip queue:: {}",
+            SAFE.map(|module| format!("--skip {module}")).join(" ")
+        );
+        // Miri uses one core. The longest comes first.
+        let parts = ["-- queue:: --skip queue::cq::", &others, "-- queue::cq::"];
+        run.on_each_core(&parts, |args, run| {
+            run.command(&mut test(args));
+            run.must_have_found_tests();
+            Ok(())
+        })?;
     }
     workspace.remove_apart("miri");
     Ok(run)

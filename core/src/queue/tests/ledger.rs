@@ -85,7 +85,7 @@ impl Poster {
 #[test]
 fn nothing_is_in_flight_before_the_first_post() {
     let poster = Poster::new(8);
-    for counter in 0..=u16::MAX {
+    for counter in (0..=u16::MAX).step_by(if cfg!(miri) { 99 } else { 1 }) {
         assert_eq!(poster.locate(counter), None);
     }
     // SAFETY: this is the only poller.
