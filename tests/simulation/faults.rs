@@ -6,7 +6,7 @@ use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wr::WcStatus;
 use std::time::Duration;
 
-/// Statuses that a device may report of a request that it executed: of the others it would lie.
+/// Statuses that a device may report for a request that it executed: of the others it would lie.
 pub const AFTER: [WcStatus; 9] = [
     WcStatus::RetryExcErr,
     WcStatus::RespTimeoutErr,

@@ -224,7 +224,7 @@ fn statuses(to: &mut Page) {
     header(
         to,
         "Completion statuses",
-        "Reported of a request that was not executed; `(executed)`: of one that was, for those statuses \
+        "Reported for a request that was not executed; `(executed)`: for one that was, for those statuses \
          that can be.",
     );
     for &status in &WcStatus::ALL[1..] {

@@ -83,7 +83,7 @@ static void overrun(struct world *world)
 							    : event.element.qp == qp);
 		ibv_ack_async_event(&event);
 	} while (event.event_type != IBV_EVENT_CQ_ERR);
-	/* What was there before is still to be polled. */
+	/* What was there before is still to be ids. */
 	for (int at = 0; at < 8; at++)
 		CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && wc.wr_id == 1);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
@@ -111,11 +111,11 @@ int main(void)
 	post_recv(qp, 3, world_sge(&world, 0, 8));
 	post_send(qp, &wr);
 	expect(cq, 1, IBV_WC_REM_ACCESS_ERR);
-	for (int polled = 0; polled != 5;) {
+	for (int ids = 0; ids != 5;) {
 		struct ibv_wc wc = poll_one(cq);
 
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && (wc.wr_id == 2 || wc.wr_id == 3));
-		polled += (int)wc.wr_id;
+		ids += (int)wc.wr_id;
 	}
 	CHECK(state_of(qp) == IBV_QPS_ERR);
 
@@ -139,12 +139,12 @@ int main(void)
 	wr = write_wr(&world, &sge, 8);
 	wr.opcode = IBV_WR_SEND;
 	post_send(qp, &wr);
-	for (int polled = 0; polled != 15;) {
+	for (int ids = 0; ids != 15;) {
 		struct ibv_wc wc = poll_one(cq);
 
 		CHECK(wc.wr_id == 7 ? wc.status == IBV_WC_LOC_LEN_ERR
 				    : wc.status == IBV_WC_REM_INV_REQ_ERR);
-		polled += (int)wc.wr_id;
+		ids += (int)wc.wr_id;
 	}
 
 	/* A peer that is notified by an event, for it has no receive that could complete. */
