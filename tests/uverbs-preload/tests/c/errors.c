@@ -83,7 +83,7 @@ static void overrun(struct world *world)
 							    : event.element.qp == qp);
 		ibv_ack_async_event(&event);
 	} while (event.event_type != IBV_EVENT_CQ_ERR);
-	/* What was there before is still to be ids. */
+	/* What was there before is still to be polled. */
 	for (int at = 0; at < 8; at++)
 		CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && wc.wr_id == 1);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
