@@ -60,7 +60,7 @@ features! {
     SuppressedFlush = "flushing without entries";
     /// Alternate paths, and migrating to them.
     PathMigration = "path migration";
-    /// A clock that moves only when told, and execution on the poster's thread.
+    /// A clock that moves only when it is advanced, and execution on the poster's thread.
     VirtualClock = "virtual clock";
 }
 
@@ -235,7 +235,7 @@ impl Provider {
         (a, b)
     }
 
-    /// A device whose clock moves only when told.
+    /// A device whose clock moves only when it is advanced.
     pub fn virtual_device(&self) -> Device {
         self.open_virtual
             .expect("the rule needs Feature::VirtualClock")()

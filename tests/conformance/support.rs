@@ -108,7 +108,7 @@ pub fn go_to(end: &mut End, state: QpState) {
 }
 
 /// Asserts the end's next outcome.
-pub fn told(end: &mut End, wr_id: u64, status: WcStatus) {
+pub fn completes(end: &mut End, wr_id: u64, status: WcStatus) {
     assert_eq!(end.outcome(), (wr_id, status));
 }
 

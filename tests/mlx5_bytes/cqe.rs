@@ -5,14 +5,14 @@ use crate::request::{Kind, chance};
 use bellwire::cqe::{CqeFormat, CqeOpcode, Syndrome, owner_bit};
 use bellwire_tests::fixture::Random;
 
-/// Of what an entry tells.
+/// What an entry completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells {
-    /// Of a send request.
+pub enum Completes {
+    /// A send request.
     Send,
-    /// Of a receive.
+    /// A receive.
     Receive,
-    /// Of no request: its opcode completes nothing, or it names another queue.
+    /// No request: its opcode completes nothing, or it names another queue.
     Nothing,
     /// It is not written yet, or of the lap before.
     NotWritten,
@@ -21,7 +21,7 @@ pub enum Tells {
 /// An entry, but for what is each side's own: queue pair, user index, counter and owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    pub tells: Tells,
+    pub completes: Completes,
     pub body: [u8; 64],
     /// The half in front, of entries of 128 bytes.
     pub front: [u8; 64],
@@ -51,7 +51,12 @@ const OP_OWN: usize = 63;
 const TAG_MATCHING: u8 = 1;
 
 impl Entry {
-    fn random(random: &mut Random, tells: Tells, opcode: CqeOpcode, format: CqeFormat) -> Self {
+    fn random(
+        random: &mut Random,
+        completes: Completes,
+        opcode: CqeOpcode,
+        format: CqeFormat,
+    ) -> Self {
         let mut half = || <[u8; 64]>::try_from(random.bytes(64)).expect("64 bytes");
         let (mut body, front) = (half(), half());
         if body[APP] == TAG_MATCHING {
@@ -60,7 +65,7 @@ impl Entry {
         // The owner's bit comes when it is written.
         body[OP_OWN] = opcode.number() << 4 | (format as u8) << 2 | body[OP_OWN] & 2;
         Self {
-            tells,
+            completes,
             body,
             front,
             stray: false,
@@ -70,7 +75,7 @@ impl Entry {
     /// Of a send request that was executed, or failed.
     pub fn of_send(random: &mut Random, kind: Kind, wide: bool) -> Self {
         if chance(random, 30) {
-            return Self::failed(random, Tells::Send, CqeOpcode::ReqErr);
+            return Self::failed(random, Completes::Send, CqeOpcode::ReqErr);
         }
         // libmlx5 of rdma-core 44 takes results from elsewhere in entries of 128 bytes.
         let inline = kind.brings() && !wide && chance(random, 50);
@@ -79,7 +84,7 @@ impl Entry {
         } else {
             CqeFormat::None
         };
-        let mut entry = Self::random(random, Tells::Send, CqeOpcode::Req, format);
+        let mut entry = Self::random(random, Completes::Send, CqeOpcode::Req, format);
         entry.body[SEND_OPCODE] = kind.opcode();
         match inline {
             true => entry.claim(random, 32),
@@ -93,7 +98,7 @@ impl Entry {
     /// Of a receive that brought a message, or failed. `room`: no more payload may be in the entry.
     pub fn of_receive(random: &mut Random, wide: bool, room: u64) -> Self {
         if chance(random, 30) {
-            return Self::failed(random, Tells::Receive, CqeOpcode::RespErr);
+            return Self::failed(random, Completes::Receive, CqeOpcode::RespErr);
         }
         let opcode = CqeOpcode::from_bits(1 + random.below(4) as u8);
         let (format, most) = match random.below(4) {
@@ -101,7 +106,7 @@ impl Entry {
             1 if wide => (CqeFormat::Inline64, 64),
             _ => (CqeFormat::None, 0),
         };
-        let mut entry = Self::random(random, Tells::Receive, opcode, format);
+        let mut entry = Self::random(random, Completes::Receive, opcode, format);
         if format != CqeFormat::None {
             entry.claim(random, room.min(most));
         }
@@ -114,10 +119,10 @@ impl Entry {
         self.body[BYTE_CNT..][..4].copy_from_slice(&bytes.to_be_bytes());
     }
 
-    fn failed(random: &mut Random, tells: Tells, opcode: CqeOpcode) -> Self {
+    fn failed(random: &mut Random, completes: Completes, opcode: CqeOpcode) -> Self {
         // Formats mean nothing here, but that of a compressed block.
         let format = CqeFormat::from_bits(random.below(3) as u8);
-        let mut entry = Self::random(random, tells, opcode, format);
+        let mut entry = Self::random(random, completes, opcode, format);
         if chance(random, 50) {
             let all = Syndrome::ALL;
             entry.body[SYNDROME] = all[random.below(all.len() as u64) as usize].0;
@@ -130,12 +135,12 @@ impl Entry {
         if chance(random, 50) {
             let opcode = [CqeOpcode::Req, CqeOpcode::RespSend, CqeOpcode::ReqErr];
             let opcode = opcode[random.below(3) as usize];
-            let mut entry = Self::random(random, Tells::Nothing, opcode, CqeFormat::None);
+            let mut entry = Self::random(random, Completes::Nothing, opcode, CqeFormat::None);
             entry.stray = true;
             return entry;
         }
         let opcode = CqeOpcode::from_bits(5 + random.below(8) as u8);
-        Self::random(random, Tells::Nothing, opcode, CqeFormat::None)
+        Self::random(random, Completes::Nothing, opcode, CqeFormat::None)
     }
 
     /// Not written yet.
@@ -144,7 +149,7 @@ impl Entry {
             true => CqeOpcode::Invalid,
             false => CqeOpcode::from_bits(random.below(15) as u8),
         };
-        Self::random(random, Tells::NotWritten, opcode, CqeFormat::None)
+        Self::random(random, Completes::NotWritten, opcode, CqeFormat::None)
     }
 
     pub fn opcode(&self) -> CqeOpcode {
@@ -168,7 +173,7 @@ impl Entry {
     }
 
     /// Makes another error of a page fault in a shared receive queue's entry: libmlx5 posts that receive
-    /// again and tells nobody. bellwire tells it (`mlx5_rings::cqe` compares that).
+    /// again and reports nothing. bellwire reports it (`mlx5_rings::cqe` compares that).
     pub fn is_no_page_fault(&mut self) {
         const PAGE_FAULT: u8 = 0x93;
         let aborted = self.body[SYNDROME] == Syndrome::REMOTE_ABORTED.0;
@@ -179,9 +184,9 @@ impl Entry {
 
     /// A bit of it that makes a difference, whatever it is.
     pub fn bit_that_counts(&self) -> (usize, u8) {
-        match self.tells {
+        match self.completes {
             _ if self.opcode().is_error() => (VENDOR_ERR, 1),
-            Tells::Send => (COUNTER + 1, 1),
+            Completes::Send => (COUNTER + 1, 1),
             _ => (BYTE_CNT + 3, 1),
         }
     }
@@ -195,7 +200,7 @@ impl Entry {
             put(QPN, &own.qpn.to_be_bytes()[1..]);
         }
         put(COUNTER, &own.counter.to_be_bytes());
-        let owner = owner_bit(index, count) ^ u8::from(self.tells == Tells::NotWritten);
+        let owner = owner_bit(index, count) ^ u8::from(self.completes == Completes::NotWritten);
         bytes[OP_OWN] |= owner;
         bytes
     }

@@ -24,17 +24,17 @@ pub enum Difference {
     /// they are posted, but for the links (2 bytes) that say it.
     FreeList,
     /// The operation code that an entry says was executed is not what was posted: libmlx5 believes the
-    /// entry, bellwire its record. What core reads of the entry has to be what libmlx5 tells.
+    /// entry, bellwire its record. What core reads of the entry has to be what libmlx5 reports.
     OperationOnRecord,
-    /// The same, where libmlx5 tells nothing (an operation code that it does not know), or, of
+    /// The same, where libmlx5 reports nothing (an operation code that it does not know), or, of
     /// registration work, what it has on record itself.
     OperationUnknown,
-    /// Payload stands where an entry of 64 bytes names the source: libmlx5 tells payload as source, and
+    /// Payload stands where an entry of 64 bytes names the source: libmlx5 reports payload as source, and
     /// bellwire none.
     SourceUnderPayload,
-    /// An opcode that completes nothing, or a queue that is not there: `ibv_poll_cq` fails, or tells a
+    /// An opcode that completes nothing, or a queue that is not there: `ibv_poll_cq` fails, or reports a
     /// completion of nothing. bellwire drops the entry, and counts it as stale.
-    TellsOfNothing,
+    CompletesNothing,
 }
 
 impl Difference {
@@ -46,7 +46,7 @@ impl Difference {
         Self::OperationOnRecord,
         Self::OperationUnknown,
         Self::SourceUnderPayload,
-        Self::TellsOfNothing,
+        Self::CompletesNothing,
     ];
 }
 

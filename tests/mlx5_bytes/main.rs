@@ -11,6 +11,7 @@
 //! and the writes to the registers; for random completion entries of both sizes every field, and the bytes
 //! that they scatter, with `ibv_poll_cq` and with `ibv_start_poll` of the libmlx5 that is installed.
 
+mod compare;
 mod cqe;
 mod differ;
 mod ours;
@@ -18,7 +19,6 @@ mod place;
 mod request;
 mod tally;
 mod theirs;
-mod told;
 mod world;
 
 use bellwire::state::{AhAttr, GlobalRoute};

@@ -1,7 +1,7 @@
 //! What worlds have met: a run that meets too little compares less than it says.
 
 use crate::Check;
-use crate::cqe::{Entry, Tells};
+use crate::cqe::{Completes, Entry};
 use crate::differ::{Difference, Written};
 use crate::place::UNTOUCHED;
 use crate::request::{Kind, Request};
@@ -76,7 +76,7 @@ impl Tally {
         self.completions += 1;
         let opcode = entry.opcode();
         self.opcodes.insert(opcode.number());
-        if !matches!(entry.tells, Tells::Send | Tells::Receive) {
+        if !matches!(entry.completes, Completes::Send | Completes::Receive) {
             return;
         }
         match opcode {

@@ -1,4 +1,4 @@
-//! One end of a connection under load: posts its script's steps, and checks what it is told, and what
+//! One end of a connection under load: posts its script's steps, and checks what is reported to it, and what
 //! comes from the other end, against both scripts.
 
 use crate::script::{KINDS, Kind, LONGEST, Script, Step, mix, pattern};
@@ -33,7 +33,7 @@ pub const BYTES: usize = (OLD + WINDOW as usize * 8).next_multiple_of(4096);
 
 /// What memory holds that nothing has been written to.
 const BLANK: u8 = 0xee;
-/// What memory is overwritten with when its request was told.
+/// What memory is overwritten with when its request was reported.
 const SPOILT: u8 = 0xdd;
 
 const FLOW: u32 = 48;
@@ -67,9 +67,9 @@ struct Posted {
 /// What was counted on one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Posted, and told as done: steps that take a receive.
+    /// Posted, and reported as done: steps that take a receive.
     pub notices: (u64, u64),
-    /// Posted, and told as done: fetch-and-adds.
+    /// Posted, and reported as done: fetch-and-adds.
     pub adds: (u64, u64),
 }
 
@@ -174,7 +174,7 @@ impl Flow {
         }
     }
 
-    /// Posts a last request, which is told when all are done.
+    /// Posts a last request, which is reported when all are done.
     pub fn finish(&mut self) {
         if self.failure.is_none() {
             let wr_id = self.wr_id(None);
@@ -241,8 +241,8 @@ impl Flow {
                 let write = RdmaWrite { remote: target };
                 post(&mut self.qp, wr_id, write, whole, silent).expect("room");
                 let wr_id = self.wr_id(Some(step));
-                let tells = notice.to_le_bytes();
-                post(&mut self.qp, wr_id, Send {}, Inline(&tells), flags)
+                let bytes = notice.to_le_bytes();
+                post(&mut self.qp, wr_id, Send {}, Inline(&bytes), flags)
             }
             Kind::WriteWithImm => {
                 let wr_id = self.wr_id(Some(step));
@@ -271,35 +271,39 @@ impl Flow {
         posted.expect("room");
     }
 
-    /// Takes what was told of one of its requests.
-    pub fn told(&mut self, region: &Region, told: &Completion<'_>) {
-        if told.wr_id & RECEIVE != 0 {
-            self.told_of_receive(region, told);
+    /// Takes a completion of one of its requests.
+    pub fn completed(&mut self, region: &Region, completion: &Completion<'_>) {
+        if completion.wr_id & RECEIVE != 0 {
+            self.receive_completed(region, completion);
         } else {
-            self.told_of_send(region, told);
+            self.send_completed(region, completion);
         }
         if self.is_over() && self.frozen.is_none() {
             self.frozen = Some(self.sum(region));
         }
     }
 
-    fn told_of_receive(&mut self, region: &Region, told: &Completion<'_>) {
+    fn receive_completed(&mut self, region: &Region, completion: &Completion<'_>) {
         let expected = self.receives.pop_front();
-        assert_eq!(expected, Some(told.wr_id), "the receive told next");
-        match (told.status(), self.failure) {
-            (WcStatus::Success, None) => self.arrived(region, told),
+        assert_eq!(
+            expected,
+            Some(completion.wr_id),
+            "the receive reported next"
+        );
+        match (completion.status(), self.failure) {
+            (WcStatus::Success, None) => self.arrived(region, completion),
             (WcStatus::WrFlushErr, Some(_)) => {}
             (status, failure) => panic!("a receive: {status:?}, after {failure:?}"),
         }
     }
 
-    fn told_of_send(&mut self, region: &Region, told: &Completion<'_>) {
-        for left in (0..told.retired).rev() {
-            let posted = self.posted.pop_front().expect("nothing is told twice");
+    fn send_completed(&mut self, region: &Region, completion: &Completion<'_>) {
+        for left in (0..completion.retired).rev() {
+            let posted = self.posted.pop_front().expect("nothing is reported twice");
             if left == 0 {
-                assert_eq!(posted.wr_id, told.wr_id, "the request told next");
+                assert_eq!(posted.wr_id, completion.wr_id, "the request reported next");
             }
-            match (left, told.status(), self.failure) {
+            match (left, completion.status(), self.failure) {
                 (1.., _, None) | (0, WcStatus::Success, None) => {
                     if let Some(step) = posted.step {
                         self.done(region, &step);
@@ -338,11 +342,11 @@ impl Flow {
     }
 
     /// Something has taken a receive: it has to be the next of the peer's steps that do.
-    fn arrived(&mut self, region: &Region, told: &Completion<'_>) {
+    fn arrived(&mut self, region: &Region, completion: &Completion<'_>) {
         let step = self.theirs.notice();
         let number = step.notice.unwrap_or_default();
         assert_eq!(self.received, number);
-        let success = told.result.as_ref().expect("a success");
+        let success = completion.result.as_ref().expect("a success");
         let slot = self.base + IN + (number % RECEIVES) as usize * LONGEST;
         let target = self.base + TARGET + (number % TARGETS) as usize * LONGEST;
         let (opcode, imm) = (success.opcode, success.imm());
@@ -364,8 +368,8 @@ impl Flow {
                 into_slot = length;
             }
             _ => {
-                let tells = Imm::Data(Be32::new(number as u32));
-                let expected = (WcOpcode::RecvRdmaWithImm, tells);
+                let imm = Imm::Data(Be32::new(number as u32));
+                let expected = (WcOpcode::RecvRdmaWithImm, imm);
                 assert_eq!((opcode, imm), expected, "{step:?}");
                 assert_eq!(length, step.length, "{step:?}");
                 same(region, target, &bytes, &step);
@@ -384,12 +388,12 @@ impl Flow {
         self.qp.rq().ring();
     }
 
-    /// Everything that was posted has been told.
+    /// Everything that was posted has been reported.
     pub fn is_drained(&self) -> bool {
         self.posted.is_empty()
     }
 
-    /// It has failed, and everything has been told.
+    /// It has failed, and everything has been reported.
     pub fn is_over(&self) -> bool {
         self.failure.is_some() && self.posted.is_empty() && self.receives.is_empty()
     }
@@ -399,7 +403,7 @@ impl Flow {
         region.word(self.base + COUNTER).load(Ordering::Acquire)
     }
 
-    /// Asserts that nothing was written since the failure was told.
+    /// Asserts that nothing was written since the failure was reported.
     pub fn is_frozen(&self, region: &Region) {
         assert_eq!(self.frozen, Some(self.sum(region)), "was written to");
     }

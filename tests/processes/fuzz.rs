@@ -46,7 +46,7 @@ fn round(seed: u64) -> [Value; 2] {
     let before = [0, 1].map(|at| Holdings::of(victims[at].pid()));
     let mut hostile = start(hostile::ROLE, "the hostile one");
     for (at, victim) in victims.iter_mut().enumerate() {
-        victim.tell(
+        victim.send(
             "open",
             json!({
                 "fabric": fabric, "device": "shared", "index": at, "seed": seed, "peers": [1 - at],
@@ -54,11 +54,11 @@ fn round(seed: u64) -> [Value; 2] {
         );
     }
     let cards = [0, 1].map(|at| victims[at].hear("cards"));
-    hostile.tell("open", json!({"fabric": fabric, "count": 2 * COUNT}));
+    hostile.send("open", json!({"fabric": fabric, "count": 2 * COUNT}));
     let theirs = hostile.hear("cards");
     let theirs = theirs.as_array().expect("cards");
     for (at, victim) in victims.iter_mut().enumerate() {
-        victim.tell(
+        victim.send(
             "connect",
             json!({
                 "timeout": 14, "retry_cnt": 7, "cards": cards[1 - at]["flows"],
@@ -70,7 +70,7 @@ fn round(seed: u64) -> [Value; 2] {
         .flat_map(|cards| cards["prey"].as_array().expect("cards"))
         .collect();
     let secrets = [0, 1].map(|at| secret(seed, at));
-    hostile.tell(
+    hostile.send(
         "connect",
         json!({"seed": seed, "millis": MILLIS, "cards": prey, "secrets": secrets}),
     );
@@ -78,7 +78,7 @@ fn round(seed: u64) -> [Value; 2] {
         child.hear("connected");
     }
     for child in victims.iter_mut().chain([&mut hostile]) {
-        child.tell("go", Value::Null);
+        child.send("go", Value::Null);
     }
     let done = hostile.hear("done");
     eprintln!("round {seed}: {done}");
@@ -90,14 +90,14 @@ fn round(seed: u64) -> [Value; 2] {
     let most = [0, 1].map(|at| most_memory(victims[at].pid()));
     assert!(most.iter().all(|most| *most < SANE), "{most:?} bytes");
     for victim in &mut victims {
-        victim.tell("finish", Value::Null);
+        victim.send("finish", Value::Null);
     }
     let met = [0, 1].map(|at| victims[at].hear("met"));
     let counts = [0, 1].map(|at| victims[at].hear("drained"));
     for (at, victim) in victims.iter_mut().enumerate() {
         let theirs = &counts[1 - at][0];
         assert!(theirs["notices"][1].as_u64() > Some(0), "nothing was sent");
-        victim.tell("check", json!([theirs]));
+        victim.send("check", json!([theirs]));
     }
     for (victim, before) in victims.iter_mut().zip(&before) {
         victim.hear("dropped");

@@ -1,4 +1,4 @@
-//! The storm of clients, on a fabric of software HCAs: nothing of them stays, and every request is told.
+//! The storm of clients, on a fabric of software HCAs: nothing of them stays, and every request is reported.
 
 use crate::storm::{Place, Storm};
 use bellwire::Device;
@@ -8,7 +8,7 @@ use bellwire_tests::fixture::{fabric_name, until};
 use bellwire_tests::leftovers::{Holdings, Home, sockets};
 use std::time::Duration;
 
-/// Connections that the server has at a time: of those who vanish it has to be told first.
+/// Connections that the server has at a time: it has to learn first of those who vanish.
 const MOST: u32 = 1024;
 
 /// The test.

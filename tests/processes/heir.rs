@@ -123,12 +123,12 @@ impl Peer {
         let device = node(&fabric, Mode::Inline);
         let mut child = Child::start(ROLE, "heir".to_owned(), &home.0);
         child.hear("ready");
-        child.tell("open", json!({"fabric": fabric}));
+        child.send("open", json!({"fabric": fabric}));
         let there = child.hear("there");
         let port = number(&there, "port") as u16;
         let pd = device.alloc_pd();
         let mut end = End::new(&pd, Mode::Inline, &init());
-        child.tell("connect", card(&end.qp, end.region.remote(0)));
+        child.send("connect", card(&end.qp, end.region.remote(0)));
         child.hear("connected");
         let (endpoint, remote) = read_card(&there["card"]);
         // Half a second over all retries.
@@ -200,7 +200,7 @@ impl Peer {
 /// One that is killed.
 pub fn killed() {
     let mut peer = Peer::new();
-    peer.child.tell("leave", Value::Null);
+    peer.child.send("leave", Value::Null);
     peer.child.hear("left");
     peer.child.kill();
     peer.is_gone();

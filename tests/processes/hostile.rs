@@ -387,7 +387,7 @@ pub fn play() {
     let pd = device.alloc_pd();
     let count = number(&order, "count") as usize;
     let (sends, receives) = init().cq_entries();
-    // Twice as many, for links that are made anew while others are still told.
+    // Twice as many, for links that are made anew while those of others are still reported.
     let entries = (sends + receives) * 2 * count as u32;
     let mut cq = device.create_cq_for(entries, 2 * count).expect("a queue");
     let qps: Vec<Qp> = (0..count)

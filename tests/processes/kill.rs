@@ -154,7 +154,7 @@ impl Round {
         }
         for (at, process) in processes.iter_mut().enumerate() {
             let device = ["shared", "shared", "inline", "engine"][random.below(4) as usize];
-            process.tell(
+            process.send(
                 "open",
                 json!({
                     "fabric": fabric, "device": device, "index": at, "seed": seed, "peers": peers[at],
@@ -204,7 +204,7 @@ impl Round {
                 cards[*peer][ours.expect("both ways")].clone()
             };
             let cards: Vec<Value> = peers[at].iter().map(of_peer).collect();
-            process.tell(
+            process.send(
                 "connect",
                 json!({"timeout": timeout, "retry_cnt": retry_cnt, "cards": cards}),
             );
@@ -220,10 +220,10 @@ impl Round {
         }
         assert!(!sockets(&self.fabric).is_empty());
         self.alive()
-            .for_each(|(_, process)| process.tell("go", Value::Null));
+            .for_each(|(_, process)| process.send("go", Value::Null));
     }
 
-    /// Waits until each peer of the victim has been told.
+    /// Waits until each peer of the victim knows of its failure.
     fn await_failures_of_peers(&mut self) {
         let victim = self.victim;
         for peer in self.peers[victim].clone() {
@@ -231,7 +231,7 @@ impl Round {
         }
     }
 
-    /// Waits until a process was told that a connection failed, as it has to.
+    /// Waits until a process knows that a connection failed, as it has to.
     fn await_failure(&mut self, at: usize) {
         let victim = self.victim;
         let over = self.child(at).hear("over");
@@ -246,7 +246,7 @@ impl Round {
     /// Ends the load, compares what was sent with what came, and looks for what is left.
     fn finish(mut self) -> [u64; KINDS.len()] {
         self.alive()
-            .for_each(|(_, process)| process.tell("finish", Value::Null));
+            .for_each(|(_, process)| process.send("finish", Value::Null));
         let mut counts = vec![Value::Null; self.processes.len()];
         for (at, process) in self.alive() {
             counts[at] = process.hear("drained");
@@ -258,7 +258,7 @@ impl Round {
                 theirs.iter().find(|of| of["peer"] == at).cloned()
             };
             let theirs: Vec<Option<Value>> = peers[at].iter().map(sent).collect();
-            process.tell("check", json!(theirs));
+            process.send("check", json!(theirs));
         }
         let before = self.before.clone();
         for (at, process) in self.alive() {

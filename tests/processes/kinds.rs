@@ -20,7 +20,7 @@ type Make = fn() -> io::Result<(Held, usize)>;
 /// A descriptor, and what has to stay for it to be what it is.
 pub struct Held {
     fd: OwnedFd,
-    /// Its number is told, and it is closed before anybody looks.
+    /// Its number is sent, and it is closed before anybody looks.
     pub closed: bool,
     _other: Option<OwnedFd>,
 }

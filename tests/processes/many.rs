@@ -26,7 +26,7 @@ pub fn connections() {
     let before = [0, 1].map(|at| Holdings::of(sides[at].pid()));
     let mut ask = |key: &str, values: [Value; 2], answer: &str| {
         for (side, value) in sides.iter_mut().zip(values) {
-            side.tell(key, value);
+            side.send(key, value);
         }
         [0, 1].map(|at: usize| sides[at].hear(answer))
     };

@@ -1,5 +1,5 @@
 //! A victim's connections to one that means ill. They may fail in any way, and bring anything; but
-//! each request is told once, in order, and memory that was not opened stays as it is.
+//! each request is reported once, in order, and memory that was not opened stays as it is.
 
 use crate::fence::{Fence, PART};
 use crate::flow::init;
@@ -58,7 +58,7 @@ pub struct Prey {
     cq: Cq,
     secret: u64,
     posted: u64,
-    told: u64,
+    reported: u64,
     steps: u64,
     revived: u64,
 }
@@ -94,7 +94,7 @@ impl Prey {
             cq,
             secret,
             posted: 0,
-            told: 0,
+            reported: 0,
             steps: 0,
             revived: 0,
         }
@@ -133,9 +133,9 @@ impl Prey {
                 receives,
                 ..
             } = connection;
-            let told = &mut self.told;
+            let reported = &mut self.reported;
             let reset = qp.reset(&mut self.cq, |wr_id, _| {
-                *told += 1;
+                *reported += 1;
                 take(sends, receives, wr_id);
             });
             reset.expect("from any state");
@@ -144,7 +144,7 @@ impl Prey {
         }
     }
 
-    /// Posts what there is room for, and takes what is told.
+    /// Posts what there is room for, and takes what completes.
     pub fn step(&mut self) {
         self.steps += 1;
         if self.steps.is_multiple_of(OFTEN) {
@@ -153,11 +153,11 @@ impl Prey {
         let Self {
             connections,
             cq,
-            told,
+            reported,
             ..
         } = self;
         cq.poll(64, |completion| {
-            *told += 1;
+            *reported += 1;
             take_from(connections, &completion);
         });
         let (mr, shared) = (self.open.mr(), self.shared.sge(PART / 2, 64));
@@ -199,24 +199,24 @@ impl Prey {
         }
     }
 
-    /// The one that means ill is gone: all is told, and nothing was touched that was not opened.
+    /// The one that means ill is gone: all is reported, and nothing was touched that was not opened.
     pub fn end(&mut self) {
         for connection in &mut self.connections {
             connection.qp.to_error().expect("from any state");
         }
         let start = Instant::now();
-        while self.told != self.posted {
+        while self.reported != self.posted {
             let Self {
                 connections,
                 cq,
-                told,
+                reported,
                 ..
             } = self;
             cq.poll(usize::MAX, |completion| {
-                *told += 1;
+                *reported += 1;
                 take_from(connections, &completion);
             });
-            assert!(start.elapsed() < DEADLINE, "a request was never told");
+            assert!(start.elapsed() < DEADLINE, "a request was never reported");
         }
         assert!(self.cq.poll_one().is_none() && !self.cq.overrun());
         self.open.is_whole();
@@ -241,13 +241,13 @@ fn take_from(connections: &mut [Connection], completion: &Completion<'_>) {
     take(&mut of.sends, &mut of.receives, completion.wr_id);
 }
 
-/// A request was told: it has to be the next of its queue.
+/// A request was reported: it has to be the next of its queue.
 fn take(sends: &mut VecDeque<u64>, receives: &mut VecDeque<u64>, wr_id: u64) {
     let queue = match wr_id & RECEIVE {
         0 => sends,
         _ => receives,
     };
-    assert_eq!(queue.pop_front(), Some(wr_id), "the request told next");
+    assert_eq!(queue.pop_front(), Some(wr_id), "the request reported next");
 }
 
 /// Where a card's memory is.

@@ -1,4 +1,4 @@
-//! What one end of a connection does, step by step: both ends know it, so each can tell whether what
+//! What one end of a connection does, step by step: both ends know it, so each can see whether what
 //! came is what was sent.
 
 use bellwire_tests::fixture::Random;
@@ -10,7 +10,7 @@ pub const LONGEST: usize = 12 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Send,
-    /// A WRITE, and a SEND that tells of it.
+    /// A WRITE, and a SEND that announces it.
     Write,
     WriteWithImm,
     Read,

@@ -38,7 +38,7 @@ fn resident() -> u64 {
     kib.expect("a size").parse::<u64>().expect("a number") << 10
 }
 
-/// A word that tells a place of one connection, of one side, from all others.
+/// A word that distinguishes a place of one connection, of one side, from all others.
 fn word(active: bool, place: usize, connection: usize) -> u64 {
     mix(&[active.into(), place as u64, connection as u64])
 }
@@ -118,13 +118,13 @@ impl Side {
 
     /// Takes a SEND of each.
     fn wait(&mut self) {
-        let mut told = 0;
+        let mut polled = 0;
         let (cq, count) = (&mut self.cq, self.qps.len());
         until("a SEND on each connection", || {
-            told += cq.poll(usize::MAX, |done| {
+            polled += cq.poll(usize::MAX, |done| {
                 assert_eq!(done.status(), WcStatus::Success, "{done:?}");
             });
-            told == count
+            polled == count
         });
         for at in 0..count {
             self.holds(at, SENT, word(!self.active, SENT, at));

@@ -37,7 +37,7 @@ impl Siege {
     /// Has the victim do something.
     fn ask(&mut self, mut order: Value, what: &str) -> Value {
         order["what"] = what.into();
-        self.target.tell("do", order);
+        self.target.send("do", order);
         self.target.hear("done")
     }
 
@@ -51,10 +51,10 @@ impl Siege {
         attacker.hear("ready");
         let pid = self.target.pid();
         let before = count(pid, "fd");
-        attacker.tell("open", json!({"fabric": self.fabric}));
+        attacker.send("open", json!({"fabric": self.fabric}));
         let card = attacker.hear("card");
         let ours = self.ask(json!({}), "meet");
-        attacker.tell("connect", ours);
+        attacker.send("connect", ours);
         self.ask(json!({"card": card}), "connect");
         attacker.hear("connected");
         let came = attack(self, &mut attacker);
@@ -73,7 +73,7 @@ impl Siege {
     }
 
     fn act(attacker: &mut Child, step: &str) -> Value {
-        attacker.tell("act", json!({"step": step}));
+        attacker.send("act", json!({"step": step}));
         attacker.hear("acted")
     }
 }
@@ -88,15 +88,15 @@ pub fn attacks() {
         child
     };
     let (mut target, mut friend) = (start(target::ROLE), start(target::FRIEND));
-    target.tell("open", json!({"fabric": fabric, "seed": 1}));
+    target.send("open", json!({"fabric": fabric, "seed": 1}));
     let ours = target.hear("card");
-    friend.tell("open", json!({"fabric": fabric}));
+    friend.send("open", json!({"fabric": fabric}));
     let theirs = friend.hear("card");
-    target.tell("friend", theirs);
-    friend.tell("friend", ours);
+    target.send("friend", theirs);
+    friend.send("friend", ours);
     target.hear("connected");
     friend.hear("connected");
-    target.tell("go", Value::Null);
+    target.send("go", Value::Null);
     let mut siege = Siege {
         fabric,
         home,
@@ -116,7 +116,7 @@ pub fn attacks() {
     });
     for (kind, (name, _)) in KINDS.iter().enumerate() {
         siege.attack(name, |siege, attacker| {
-            attacker.tell("act", json!({"step": "descriptor", "kind": kind}));
+            attacker.send("act", json!({"step": "descriptor", "kind": kind}));
             match attacker.hear("acted") {
                 Value::Null => siege.requests(json!({"rounds": 2})),
                 skipped => skipped,
@@ -129,9 +129,9 @@ pub fn attacks() {
         ("each message", "messages"),
     ] {
         siege.attack(name, |siege, attacker| {
-            attacker.tell("act", json!({"step": step}));
+            attacker.send("act", json!({"step": step}));
             let order = json!({"of": {"rounds": 4}, "what": "requests"});
-            siege.target.tell("do", order);
+            siege.target.send("do", order);
             let acted = attacker.hear("acted");
             json!([acted, siege.target.hear("done")])
         });

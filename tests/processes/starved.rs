@@ -88,10 +88,10 @@ pub fn descriptors() {
     let home = Home::new(&fabric);
     let mut child = Child::start(ROLE, "starved".to_owned(), &home.0);
     child.hear("ready");
-    child.tell("open", json!({"fabric": fabric}));
+    child.send("open", json!({"fabric": fabric}));
     let there = child.hear("there");
     let port = number(&there, "port") as u16;
-    child.tell("starve", Value::Null);
+    child.send("starve", Value::Null);
     child.hear("starved");
     // A node that comes is not taken in, and does not wait for it.
     let device = node(&fabric, Mode::Inline);
@@ -111,11 +111,11 @@ pub fn descriptors() {
         .expect("INIT");
     id.connect(&end.qp, &bellwire::connect::cm::ConnParam::default())
         .expect("asked");
-    child.tell("look", Value::Null);
+    child.send("look", Value::Null);
     let spent = number(&child.hear("looked"), "spent");
     // Of a second, and not waited for: a thread that spins has nearly all of it.
     assert!(spent < 200, "{spent} ms of processor time");
     child.hear("served");
-    child.tell("end", Value::Null);
+    child.send("end", Value::Null);
     child.end();
 }

@@ -1,4 +1,4 @@
-//! A process that is attacked by one peer and goes on talking to another. It tells what became of its
+//! A process that is attacked by one peer and goes on talking to another. It reports what became of its
 //! requests, and what of its memory; and how long the other peer's answers take.
 
 use crate::attacker::MEMORY_NAME;
@@ -185,20 +185,20 @@ impl Target {
             remote.rkey = number(order, "rkey") as u32;
         }
         let step = order["step"].as_u64().unwrap_or(0);
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for round in 0..order["rounds"].as_u64().unwrap_or(1) {
             remote.addr += if round == 0 { 0 } else { step };
             for what in all {
                 if order["what"].as_str().is_none_or(|only| only == what) {
                     let status = self.request(of, what, remote);
                     let line = format!("{what}: {status}");
-                    if !told.contains(&line) {
-                        told.push(line);
+                    if !lines.contains(&line) {
+                        lines.push(line);
                     }
                 }
             }
         }
-        json!(told)
+        json!(lines)
     }
 
     /// Where the attacker's memory is mapped here.
@@ -346,7 +346,7 @@ pub fn play() {
     parent.wait_for_end();
 }
 
-/// Plays the other peer: says back what it is told.
+/// Plays the other peer: says back what it gets.
 pub fn play_friend() {
     let parent = Parent::start();
     parent.say("ready", Value::Null);

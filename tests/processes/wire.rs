@@ -17,8 +17,8 @@ const SECTION: usize = 64;
 pub const SPEAKING: u32 = 1 << 16;
 /// Bytes of a packet's own header.
 pub const FRONT: usize = 24;
-/// In the last word of its size: it tells of the other direction.
-const TOLD: u32 = 1 << 24;
+/// A flag beside the size: the last word is set, and is of the other direction.
+const TAKEN: u32 = 1 << 24;
 
 /// Kinds of packets.
 pub const REQUEST: u8 = 1;
@@ -42,11 +42,11 @@ impl Header {
     /// The words behind the sequence.
     pub fn words(&self) -> [u32; 4] {
         let (life, msn) = self.taken.unwrap_or_default();
-        let told = if self.taken.is_some() { TOLD } else { 0 };
+        let taken = if self.taken.is_some() { TAKEN } else { 0 };
         [
             self.dst & 0xff_ffff | u32::from(self.kind) << 24,
             u32::from(self.msn) | u32::from(self.life) << 16,
-            u32::from(self.len) | u32::from(self.flags) << 16 | told,
+            u32::from(self.len) | u32::from(self.flags) << 16 | taken,
             u32::from(msn) | u32::from(life) << 16,
         ]
     }

@@ -103,13 +103,15 @@ impl Worker {
         }
     }
 
-    /// Takes what is told. `false`: nothing is.
+    /// Takes what completes. `false`: nothing does.
     fn poll(&mut self) -> bool {
         let (flows, region) = (&mut self.flows, &self.region);
         let over: Vec<bool> = flows.iter().map(Flow::is_over).collect();
-        let told = self.cq.poll(AT_ONCE, |told| {
-            let flow = flows.get_mut(flow_of(told.wr_id)).expect("one of ours");
-            flow.told(region, &told);
+        let polled = self.cq.poll(AT_ONCE, |completion| {
+            let flow = flows
+                .get_mut(flow_of(completion.wr_id))
+                .expect("one of ours");
+            flow.completed(region, &completion);
         });
         for ((flow, was), peer) in flows.iter().zip(over).zip(&self.peers) {
             if flow.is_over() && !was {
@@ -118,7 +120,7 @@ impl Worker {
                     .say("over", json!({"peer": peer, "first": status}));
             }
         }
-        told != 0
+        polled != 0
     }
 
     /// Polls until `done`, which has to be soon.

@@ -16,7 +16,7 @@ impl World {
         match self.actors[at].qp.state() {
             QpState::Sqe | QpState::Sqd => {
                 if self.actors[at].qp.state() == QpState::Sqe {
-                    // What failed is told before what comes next.
+                    // What failed is reported before what comes next.
                     self.drain();
                 }
                 if self.actors[at].qp.go_to(QpState::Rts).is_ok() {
@@ -74,27 +74,27 @@ impl World {
     /// To RESET; `false`: the device is dead.
     pub fn reset(&mut self, at: usize) -> bool {
         self.say(|| format!("{at}: reset"));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let actor = &mut self.actors[at];
         let reset = actor.qp.reset(&mut self.cqs[actor.cq], |wr_id, block| {
-            told.push((wr_id, block));
+            reported.push((wr_id, block));
         });
         if reset.is_err() {
-            assert!(told.is_empty() && self.ended);
+            assert!(reported.is_empty() && self.ended);
             return false;
         }
-        for (wr_id, block) in told {
-            self.tally.told_by_reset += 1;
+        for (wr_id, block) in reported {
+            self.tally.reported_by_reset += 1;
             self.tally.blocks += u64::from(block.is_some());
             let held = self
                 .held
                 .remove(&wr_id)
-                .expect("told by a reset, and not in flight");
+                .expect("reported by a reset, and not in flight");
             self.places.extend(held.place);
             match held.what {
                 What::Receive { shared } => {
                     assert!(!shared, "a shared receive stays where it is");
-                    self.actors[at].receives.told(wr_id);
+                    self.actors[at].receives.completed(wr_id);
                 }
                 _ => {
                     self.actors[at].sends.cleared(wr_id);
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Ends the world: everything is told, and nothing is left.
+    /// Ends the world: everything is reported, and nothing is left.
     pub fn end(mut self) -> Tally {
         for actor in &mut self.actors {
             actor.qp.fail().expect("from every state");
@@ -215,7 +215,7 @@ impl World {
             ..
         } = self;
         if !alive {
-            // A dead device resets nothing: what is left was executed, and nobody asked to be told.
+            // A dead device resets nothing: what is left was executed, and nobody asked for its completion.
             for actor in &actors {
                 for wr_id in actor.sends.silent() {
                     held.remove(&wr_id).expect("in flight");
@@ -224,22 +224,26 @@ impl World {
         }
         drop(actors);
         let mut clear = |srq: Srq| {
-            let told = srq.destroy(|wr_id, _| {
-                tally.told_by_reset += 1;
+            let destroyed = srq.destroy(|wr_id, _| {
+                tally.reported_by_reset += 1;
                 let what = held
                     .remove(&wr_id)
-                    .expect("told at the end, and not in flight")
+                    .expect("reported at the end, and not in flight")
                     .what;
                 assert!(matches!(what, What::Receive { shared: true }));
             });
-            assert!(told.is_ok(), "the shared queue is used by nobody");
+            assert!(destroyed.is_ok(), "the shared queue is used by nobody");
         };
         clear(srq);
         if let Some((target, srq, _)) = xrc {
             drop(target);
             clear(srq);
         }
-        assert!(held.is_empty(), "{} requests were never told", held.len());
+        assert!(
+            held.is_empty(),
+            "{} requests were never reported",
+            held.len()
+        );
         drop(cqs);
         let outstanding = slab.map_or(0, |slab| slab.outstanding());
         assert_eq!(outstanding, 0, "blocks were lost");

@@ -6,12 +6,12 @@
 //! trace. `BELLWIRE_OPERATIONS` asks for more than the million.
 
 mod actor;
+mod completions;
 mod lives;
 mod message;
 mod model;
 mod requests;
 mod tally;
-mod told;
 mod topology;
 mod world;
 
@@ -89,8 +89,8 @@ fn idle_nowhere(all: &Tally) {
         );
     }
     for (what, count) in [
-        ("told by reset", all.told_by_reset),
-        ("unsignalled, told by a later one", all.passed_over),
+        ("reported by reset", all.reported_by_reset),
+        ("unsignalled, reported by a later one", all.passed_over),
         ("received through shared queues", all.shared),
         ("datagrams received", all.datagrams),
         ("blocks that came back", all.blocks),
@@ -115,24 +115,27 @@ fn a_broken_rule_is_seen() {
     for wr_id in 1..=4 {
         sends.posted(wr_id, wr_id == 4);
     }
-    let broken = |told: &dyn Fn(&mut model::Sends)| {
+    let broken = |complete: &dyn Fn(&mut model::Sends)| {
         let mut sends = sends.clone();
-        catch_unwind(AssertUnwindSafe(|| told(&mut sends))).is_err()
+        catch_unwind(AssertUnwindSafe(|| complete(&mut sends))).is_err()
     };
-    assert!(!broken(&|sends| sends.told(4, 4, true)));
-    assert!(broken(&|sends| sends.told(4, 3, true)), "a wrong count");
-    assert!(broken(&|sends| sends.told(5, 1, true)), "never posted");
+    assert!(!broken(&|sends| sends.completed(4, 4, true)));
     assert!(
-        broken(&|sends| sends.told(1, 1, true)),
-        "told though unsignalled"
+        broken(&|sends| sends.completed(4, 3, true)),
+        "a wrong count"
+    );
+    assert!(broken(&|sends| sends.completed(5, 1, true)), "never posted");
+    assert!(
+        broken(&|sends| sends.completed(1, 1, true)),
+        "reported though unsignalled"
     );
     assert!(
-        !broken(&|sends| sends.told(1, 1, false)),
-        "an error is told"
+        !broken(&|sends| sends.completed(1, 1, false)),
+        "an error is reported"
     );
     let twice = |sends: &mut model::Sends| {
-        sends.told(4, 4, true);
-        sends.told(4, 1, true);
+        sends.completed(4, 4, true);
+        sends.completed(4, 1, true);
     };
     assert!(broken(&twice), "twice");
     let mut inbox = model::Inbox::default();

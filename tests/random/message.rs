@@ -1,4 +1,4 @@
-//! Messages that tell where they belong, and whether they are whole.
+//! Messages that say where they belong, and whether they are whole.
 
 /// Bytes in front of the filling.
 pub const HEADER: usize = 32;
@@ -10,7 +10,7 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A message that tells where it belongs.
+/// A message that says where it belongs.
 pub fn message(flow: u64, seq: u64, length: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..length).map(|at| (at as u64 ^ seq) as u8).collect();
     bytes[..8].copy_from_slice(&flow.to_ne_bytes());

@@ -1,11 +1,11 @@
-//! What may become of requests, told without looking at the device.
+//! What may become of requests, found without looking at the device.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A send queue's requests, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Sends {
-    /// Identifier, and whether it asks to be told.
+    /// Identifier, and whether it asks for a completion.
     flying: VecDeque<(u64, bool)>,
 }
 
@@ -14,52 +14,59 @@ impl Sends {
         self.flying.push_back((wr_id, signaled));
     }
 
-    /// A completion came: it tells of itself and of `retired` less one before it, which asked for
+    /// A completion came: it retires its request and `retired` less one before it, which asked for
     /// nothing and succeeded.
-    pub fn told(&mut self, wr_id: u64, retired: u32, success: bool) {
+    pub fn completed(&mut self, wr_id: u64, retired: u32, success: bool) {
         let mut count = 0;
         loop {
-            let (flew, signaled) = self.flying.pop_front().expect("told, and not in flight");
+            let (flew, signaled) = self
+                .flying
+                .pop_front()
+                .expect("completed, and not in flight");
             count += 1;
             if flew == wr_id {
                 assert!(
                     signaled || !success,
-                    "{wr_id} succeeded and did not ask to be told"
+                    "{wr_id} succeeded and did not ask for a completion"
                 );
                 break;
             }
             assert!(
                 !signaled,
-                "{flew} was passed over for {wr_id}, and asked to be told"
+                "{flew} was passed over for {wr_id}, and asked for a completion"
             );
         }
-        assert_eq!(count, retired, "requests that {wr_id} tells of");
+        assert_eq!(count, retired, "requests that {wr_id} retires");
     }
 
-    /// The requests before `wr_id` that its completion tells of, `retired` with it.
+    /// The requests before `wr_id` that its completion retires, `retired` with it.
     pub fn before(&self, wr_id: u64, retired: u32) -> Vec<u64> {
         let ids = self.flying.iter().map(|&(flew, _)| flew);
         let before: Vec<u64> = ids.take_while(|&flew| flew != wr_id).collect();
         assert_eq!(
             before.len() + 1,
             retired as usize,
-            "requests that {wr_id} tells of"
+            "requests that {wr_id} retires"
         );
         before
     }
 
-    /// What is in flight and did not ask to be told; all of it has to be such.
+    /// What is in flight and did not ask for a completion; all of it has to be such.
     pub fn silent(&self) -> impl Iterator<Item = u64> {
         self.flying.iter().map(|&(wr_id, signaled)| {
-            assert!(!signaled, "{wr_id} was never told");
+            assert!(!signaled, "{wr_id} was never reported");
             wr_id
         })
     }
 
-    /// What a reset tells: everything that is left, in order.
+    /// What a reset reports: everything that is left, in order.
     pub fn cleared(&mut self, wr_id: u64) {
         let next = self.flying.pop_front();
-        assert_eq!(next.map(|(wr_id, _)| wr_id), Some(wr_id), "told by a reset");
+        assert_eq!(
+            next.map(|(wr_id, _)| wr_id),
+            Some(wr_id),
+            "reported by a reset"
+        );
     }
 
     pub fn flying(&self) -> usize {
@@ -70,9 +77,9 @@ impl Sends {
 /// A receive queue's requests.
 #[derive(Debug)]
 pub enum Receives {
-    /// Told in order.
+    /// Completed in order.
     Own(VecDeque<u64>),
-    /// Told in any order.
+    /// Completed in any order.
     Shared(BTreeSet<u64>),
 }
 
@@ -84,13 +91,13 @@ impl Receives {
         }
     }
 
-    pub fn told(&mut self, wr_id: u64) {
+    pub fn completed(&mut self, wr_id: u64) {
         match self {
             Self::Own(flying) => {
                 assert_eq!(
                     flying.pop_front(),
                     Some(wr_id),
-                    "receives are told in order"
+                    "receives complete in order"
                 );
             }
             Self::Shared(flying) => assert!(flying.remove(&wr_id), "{wr_id} is not in flight"),

@@ -8,7 +8,7 @@ pub struct Tally {
     pub operations: u64,
     pub sends: Statuses,
     pub receives: Statuses,
-    pub told_by_reset: u64,
+    pub reported_by_reset: u64,
     pub passed_over: u64,
     pub shared: u64,
     pub datagrams: u64,
@@ -30,7 +30,7 @@ impl Tally {
         }
         for (mine, theirs) in [
             (&mut self.operations, other.operations),
-            (&mut self.told_by_reset, other.told_by_reset),
+            (&mut self.reported_by_reset, other.reported_by_reset),
             (&mut self.passed_over, other.passed_over),
             (&mut self.shared, other.shared),
             (&mut self.datagrams, other.datagrams),

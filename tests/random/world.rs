@@ -50,8 +50,8 @@ pub struct Actor {
     pub failed: bool,
     pub life: u64,
     pub seq: BTreeMap<u64, u64>,
-    /// Of its words at the peer: what was written last, what is known to be there, adds posted, told
-    /// as done, and told as anything else.
+    /// Of its words at the peer: what was written last, what is known to be there, adds posted, reported
+    /// as done, and reported as anything else.
     pub wrote: u64,
     pub written: u64,
     pub added: (u64, u64, u64),

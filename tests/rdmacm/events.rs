@@ -287,15 +287,15 @@ fn datagram_services() {
         .expect("room");
     qp.sq().ring();
     assert_eq!(wait(&mut ours).status(), Success);
-    let told = wait(&mut theirs);
-    assert_eq!((told.wr_id, told.status()), (RECEIVES, Success));
+    let done = wait(&mut theirs);
+    assert_eq!((done.wr_id, done.status()), (RECEIVES, Success));
     let mut bytes = [0; 10];
     memory.read(GRH_BYTES, &mut bytes);
     assert_eq!(&bytes, b"a datagram");
     drop(event);
     drop(id);
 
-    // rxe tells refusals of lookups as peers that cannot be reached, with the reason as the status.
+    // rxe reports refusals of lookups as peers that cannot be reached, with the reason as the status.
     for refused in [true, false] {
         let (listener, port) = listen(&channel, PortSpace::Udp, HERE);
         let id = route(&channel, PortSpace::Udp, address(HERE, port));
@@ -345,10 +345,10 @@ fn multicast_groups() {
             .post_inline(sends, to, Send {}, b"to all", SendFlags::SIGNALED)
             .expect("room");
         one.1.sq().ring();
-        let mut told = [wait(&mut one.0), wait(&mut one.0)];
-        told.sort_by_key(|told| told.wr_id);
+        let mut completed = [wait(&mut one.0), wait(&mut one.0)];
+        completed.sort_by_key(|done| done.wr_id);
         assert_eq!(
-            told.map(|told| (told.wr_id, told.status())),
+            completed.map(|done| (done.wr_id, done.status())),
             [(sends, Success), (RECEIVES, Success)]
         );
         // SAFETY: as in `datagrams`.
@@ -409,7 +409,7 @@ fn groups_that_cannot_be_joined() {
     assert!(*event.id() == second);
     assert!(event.status() < 0, "{event:?}");
     drop(event);
-    // It is as it was: nothing is told, and it can be used.
+    // It is as it was: nothing is reported, and it can be used.
     nothing(&mut cq, QUIET);
     second.leave(group).expect("joined");
     // They leave the group as they go.

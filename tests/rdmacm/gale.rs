@@ -1,5 +1,5 @@
 //! The storm of clients, on Soft-RoCE: nothing of them stays with the server or in the kernel, and every
-//! request is told.
+//! request is reported.
 
 use crate::storm::{Place, Storm};
 use crate::support::*;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 tests! { storm_of_clients }
 
-/// Connections that the server has at a time: of those who vanish it has to be told first.
+/// Connections that the server has at a time: it has to learn first of those who vanish.
 const MOST: u32 = 512;
 
 /// What the kernel has of a device: `qp 5`, `cm_id 2` and so on.

@@ -61,10 +61,12 @@ impl End {
     fn poll(&mut self) {
         let (came, sent) = (&mut self.came, &mut self.sent);
         let mut lost = None;
-        self.link.poll(16, |told| match (told.outcome, told.block) {
-            (Outcome::Done, Some(block)) => came.push(block.as_slice()[0]),
-            (Outcome::Done, None) => *sent += 1,
-            (outcome, _) => lost = Some(outcome),
+        self.link.poll(16, |completion| {
+            match (completion.outcome, completion.block) {
+                (Outcome::Done, Some(block)) => came.push(block.as_slice()[0]),
+                (Outcome::Done, None) => *sent += 1,
+                (outcome, _) => lost = Some(outcome),
+            }
         });
         let state = self.link.state();
         assert!(

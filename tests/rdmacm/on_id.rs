@@ -1,5 +1,5 @@
 //! Queue pairs on ids, as after rdma_create_qp(3): who gets the events moves them, and CONNECT_ERROR
-//! tells that the device refused it.
+//! says that the device refused it.
 
 use crate::support::*;
 use crate::tests;
@@ -28,8 +28,8 @@ fn put(id: &Id) -> Cq {
 }
 
 fn flushed(cq: &mut Cq) {
-    let told = wait(cq);
-    assert_eq!((told.wr_id, told.status()), (RECEIVES, WrFlushErr));
+    let done = wait(cq);
+    assert_eq!((done.wr_id, done.status()), (RECEIVES, WrFlushErr));
     nothing(cq, QUIET);
 }
 
@@ -50,10 +50,10 @@ fn in_state(id: &Id, state: QpState) -> Qp {
 fn message(from: &mut Qp, sent: &mut Cq, to: &mut Cq) {
     post(from, 1, Send {}, NoPayload, SIGNALED).expect("room");
     from.sq().ring();
-    let told = wait(sent);
-    assert_eq!((told.wr_id, told.status()), (1, Success));
-    let told = wait(to);
-    assert_eq!((told.wr_id, told.status()), (RECEIVES, Success));
+    let done = wait(sent);
+    assert_eq!((done.wr_id, done.status()), (1, Success));
+    let done = wait(to);
+    assert_eq!((done.wr_id, done.status()), (RECEIVES, Success));
 }
 
 fn the_answer_connects_it() {

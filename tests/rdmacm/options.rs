@@ -117,7 +117,7 @@ fn paths_reach_the_queue_pair() {
     assert!(id.set_path(&level).is_err());
 }
 
-/// A listener of IPv6 leaves IPv4's port to another when it is told to.
+/// A listener of IPv6 leaves IPv4's port to another when it is set to.
 fn families_share_a_port() {
     let channel = channel();
     for afonly in [true, false] {
@@ -179,6 +179,6 @@ fn a_queue_pair_on_a_shared_receive_queue() {
     expect(&channel, CmEvent::Established).ack();
     server.go(1, Send {}, NoPayload);
     assert_eq!(server.outcome(), (1, Success));
-    let told = wait(&mut cq);
-    assert_eq!((told.wr_id, told.status()), (RECEIVES, Success));
+    let done = wait(&mut cq);
+    assert_eq!((done.wr_id, done.status()), (RECEIVES, Success));
 }

@@ -105,7 +105,7 @@ fn remove() {
     assert!(begun.expect("a shell").success());
 }
 
-/// Every id is told; what is posted is flushed when the program ends the connection.
+/// Every id gets the event; what is posted is flushed when the program ends the connection.
 fn connection_child() {
     let channel = channel();
     let mut pair = connect(&channel, HERE);
@@ -124,7 +124,7 @@ fn connection_child() {
         }
     }
     for id in [&pair.asked.0, &pair.took.0, &listener] {
-        assert!(gone.iter().any(|told| told == id));
+        assert!(gone.iter().any(|other| other == id));
         assert!(id.resolve_route(STEP).is_err());
     }
     let (id, end) = &mut pair.asked;

@@ -31,7 +31,7 @@ fn an_address_is_a_gid_that_can_be_connected_by() {
     assert_eq!(index_of(&device, ADDED), None);
     let line = |verb| format!("ip addr {verb} {ADDED}/24 dev dummy0");
     let address = Undo::after(&line("add"), &line("del"));
-    told_of(&device, EventType::GidChange, Element::Port(1));
+    gets_event(&device, EventType::GidChange, Element::Port(1));
     let index = index_of(&device, ADDED).expect("in the table");
     let by_it = ConnectAttr {
         gid_index: Some(u8::try_from(index).expect("a short table")),
@@ -42,7 +42,7 @@ fn an_address_is_a_gid_that_can_be_connected_by() {
     works(&mut a, &mut b);
     drop((a, b));
     address.now();
-    told_of(&device, EventType::GidChange, Element::Port(1));
+    gets_event(&device, EventType::GidChange, Element::Port(1));
     until("its end", || index_of(&device, ADDED).is_none());
     no_event(&other, QUIET);
 }

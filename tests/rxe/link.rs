@@ -10,23 +10,26 @@ use bellwire_tests::cable;
 use bellwire_tests::ends::*;
 use bellwire_tests::events::{event, no_event};
 
-tests! { every_context_is_told_of_its_port, a_connection_outlives_a_short_cut }
+tests! { every_context_gets_events_of_its_port, a_connection_outlives_a_short_cut }
 
-/// Waits for this event of a port. rxe tells some twice, the second time when the carrier's change has
+/// Waits for this event of a port. rxe raises some twice, the second time when the carrier's change has
 /// been noticed, which may be a second later.
-fn told_of_port(context: &Device, expected: EventType) {
+fn gets_port_event(context: &Device, expected: EventType) {
     loop {
-        let (told, element) = event(context);
+        let (event_type, element) = event(context);
         assert_eq!(element, Element::Port(1));
-        assert!(matches!(told, EventType::PortErr | EventType::PortActive));
-        if told == expected {
+        assert!(matches!(
+            event_type,
+            EventType::PortErr | EventType::PortActive
+        ));
+        if event_type == expected {
             return;
         }
     }
 }
 
 /// Cut at either end: both ports are down.
-fn every_context_is_told_of_its_port() {
+fn every_context_gets_events_of_its_port() {
     let alone = open(ALONE);
     for end in ["veth1", "veth2"] {
         let ends = CABLE.map(open);
@@ -34,9 +37,9 @@ fn every_context_is_told_of_its_port() {
             .each_ref()
             .map(|device| device.reopen().expect("again"));
         let contexts: Vec<_> = ends.iter().chain(&again).collect();
-        let all = |told, state| {
+        let all = |event_type, state| {
             for context in &contexts {
-                told_of_port(context, told);
+                gets_port_event(context, event_type);
                 cable::until_port(context, state);
             }
         };
@@ -45,7 +48,7 @@ fn every_context_is_told_of_its_port() {
         cable.now();
         all(EventType::PortActive, PortState::Active);
     }
-    // Of another device's port nobody is told.
+    // Another device's context gets no event of it.
     no_event(&alone, QUIET);
 }
 

@@ -1,9 +1,9 @@
 //! Faults of a real device, each caused by what causes it in life: Soft-RoCE (rxe) of Linux 6.1, in
 //! the guest of `cargo xtask vm`, where the tests may cut cables, add addresses and take devices away.
 //!
-//! Every test sees who is told what, what is flushed behind it, that each posted request is told once,
-//! which state the queue pairs are left in, and that they work again after a reset. What the device
-//! makes of it otherwise than the rules have it is said beside the test.
+//! Every test sees what is reported to whom, what is flushed behind it, that each posted request is
+//! reported once, which state the queue pairs are left in, and that they work again after a reset. What the
+//! device makes of it otherwise than the rules have it is said beside the test.
 //!
 //! Elsewhere than in the guest the tests are ignored, and say why.
 

@@ -31,17 +31,17 @@ fn unreserved() -> QpInit {
     }
 }
 
-/// Everything that a completion queue has to tell.
+/// Everything that a completion queue has to report.
 fn drained(cq: &mut Cq) -> Vec<(u64, WcStatus)> {
-    let told = std::iter::from_fn(|| cq.poll_one().map(|done| (done.wr_id, done.status())));
-    let told = told.collect();
+    let completed = std::iter::from_fn(|| cq.poll_one().map(|done| (done.wr_id, done.status())));
+    let completed = completed.collect();
     nothing(cq, QUIET);
-    told
+    completed
 }
 
 /// The queue says that it overran, and nothing else happens.
 fn overran(context: &Device, cq: &Cq) {
-    told_of(context, EventType::CqErr, Element::Cq(cq.cqn()));
+    gets_event(context, EventType::CqErr, Element::Cq(cq.cqn()));
     assert!(cq.overrun());
 }
 
@@ -63,16 +63,16 @@ fn by_sends_that_are_not_polled() {
     assert_eq!(b.qp.state(), QpState::Rts);
 
     // What the queue had room for, in order; then the rest, once.
-    let told = drained(&mut cq);
-    assert!(told.len() >= ENTRIES as usize, "{told:?}");
-    let first: Vec<_> = (0..told.len() as u64)
+    let completed = drained(&mut cq);
+    assert!(completed.len() >= ENTRIES as usize, "{completed:?}");
+    let first: Vec<_> = (0..completed.len() as u64)
         .map(|wr_id| (wr_id, Success))
         .collect();
-    assert_eq!(told, first);
+    assert_eq!(completed, first);
     let mut rest = Vec::new();
     a.reset(&mut cq, |wr_id, _| rest.push(wr_id))
         .expect("reset");
-    assert_eq!(rest, (told.len() as u64..REQUESTS).collect::<Vec<_>>());
+    assert_eq!(rest, (completed.len() as u64..REQUESTS).collect::<Vec<_>>());
     assert!(!rest.is_empty());
 
     // The queue is not to be used any more; another is as good as new.
@@ -90,7 +90,7 @@ fn begins_anew_with(a: &mut End, b: &mut End) {
 }
 
 /// By a sender at the other end of the cable. rxe takes the receiver to ERR by itself, and does not
-/// acknowledge what it could not tell: the sender knows of no more than the receiver does.
+/// acknowledge what it could not report: the sender knows of no more than the receiver does.
 fn by_receives_that_are_not_polled() {
     let [here, there] = CABLE.map(open);
     let mut a = End::new(&here.alloc_pd(), QUIET, &init());
@@ -113,11 +113,11 @@ fn by_receives_that_are_not_polled() {
     overran(&there, &cq);
     assert_eq!(b.state(), QpState::Err);
 
-    let told = drained(&mut cq);
-    assert!(told.len() >= ENTRIES as usize, "{told:?}");
-    let good = told.len() as u64;
+    let completed = drained(&mut cq);
+    assert!(completed.len() >= ENTRIES as usize, "{completed:?}");
+    let good = completed.len() as u64;
     let first: Vec<_> = (0..good).map(|at| (RECEIVES + at, Success)).collect();
-    assert_eq!(told, first);
+    assert_eq!(completed, first);
     let mut rest = Vec::new();
     b.reset(Cqs::Split(&mut other, &mut cq), |wr_id, _| rest.push(wr_id))
         .expect("reset");

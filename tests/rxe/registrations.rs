@@ -12,7 +12,7 @@ use bellwire_tests::fixture::*;
 use std::os::fd::AsFd as _;
 use std::ptr::NonNull;
 
-tests! { memory_under_an_address_of_choice, what_the_driver_does_not_have_is_told }
+tests! { memory_under_an_address_of_choice, what_the_driver_does_not_have_is_reported }
 
 const BYTES: usize = 8192;
 
@@ -32,7 +32,7 @@ impl Elsewhere {
     }
 
     fn bytes(&self, offset: usize) -> [u8; 8] {
-        // SAFETY: within the mapping; what was written was told before.
+        // SAFETY: within the mapping; what was written was reported before.
         unsafe {
             self.memory
                 .as_ptr()
@@ -82,7 +82,7 @@ fn memory_under_an_address_of_choice() {
     }
 }
 
-fn what_the_driver_does_not_have_is_told() {
+fn what_the_driver_does_not_have_is_reported() {
     let (mut a, mut b) = near();
     connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
     let mut there = Elsewhere::new(b.qp.pd(), 0);

@@ -10,7 +10,7 @@ use bellwire_tests::events::{event, no_event};
 use bellwire_tests::fixture::*;
 use std::collections::BTreeSet;
 
-tests! { the_limit_is_told_each_time_that_it_is_set }
+tests! { the_limit_is_reported_each_time_that_it_is_set }
 
 const RECEIVES_AT_ONCE: u64 = 8;
 const LIMIT: u32 = 5;
@@ -25,8 +25,8 @@ fn fill(srq: &mut Srq, from: u64, count: u64) {
 }
 
 /// Two senders at the other end of the cable, one queue that both of their peers receive from. The
-/// program fills it up each time that it is told to.
-fn the_limit_is_told_each_time_that_it_is_set() {
+/// program fills it up each time that it gets the event.
+fn the_limit_is_reported_each_time_that_it_is_set() {
     let [here, there] = CABLE.map(open);
     let (near, far) = (here.alloc_pd(), there.alloc_pd());
     let mut srq = far.create_srq(&SrqInit::default()).expect("a queue");
@@ -46,7 +46,7 @@ fn the_limit_is_told_each_time_that_it_is_set() {
     srq.modify(LIMIT).expect("a limit");
     no_event(&there, QUIET);
 
-    let (mut told, mut turn) = (BTreeSet::new(), 0);
+    let (mut reported, mut turn) = (BTreeSet::new(), 0);
     let mut send = |cq: &mut Cq, count| {
         for _ in 0..count {
             let (a, _) = &mut pairs[turn % 2];
@@ -55,7 +55,11 @@ fn the_limit_is_told_each_time_that_it_is_set() {
             account(a, &[(1, Success)], &[]);
             let done = wait(cq);
             assert_eq!(done.status(), Success);
-            assert!(told.insert(done.wr_id), "told twice: {}", done.wr_id);
+            assert!(
+                reported.insert(done.wr_id),
+                "reported twice: {}",
+                done.wr_id
+            );
         }
     };
     for _ in 0..5 {
@@ -78,11 +82,11 @@ fn the_limit_is_told_each_time_that_it_is_set() {
     drop(pairs);
     nothing(&mut cq, QUIET);
     let mut left = BTreeSet::new();
-    srq.destroy(|wr_id, _| assert!(left.insert(wr_id), "told twice: {wr_id}"))
+    srq.destroy(|wr_id, _| assert!(left.insert(wr_id), "reported twice: {wr_id}"))
         .map_err(|(_, error)| error)
         .expect("nobody uses it");
     assert_eq!(left.len() as u64, RECEIVES_AT_ONCE);
-    assert!(told.is_disjoint(&left));
-    told.append(&mut left);
-    assert_eq!(told, (0..posted).collect());
+    assert!(reported.is_disjoint(&left));
+    reported.append(&mut left);
+    assert_eq!(reported, (0..posted).collect());
 }

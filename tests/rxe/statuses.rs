@@ -65,11 +65,11 @@ impl Case {
             .expect("room");
         a.post(5, Send {}, here, SIGNALED).expect("room");
         a.qp.sq().ring();
-        self.told(&mut a, &mut b);
+        self.reports(&mut a, &mut b);
         begins_anew(&mut a, &mut b);
     }
 
-    fn told(&self, a: &mut End, b: &mut End) {
+    fn reports(&self, a: &mut End, b: &mut End) {
         let flushed = |ids: std::ops::Range<u64>| ids.map(|wr_id| (wr_id, WrFlushErr));
         let sends = [(1, Success), (2, Success), (3, self.status)];
         let sends: Vec<_> = sends.into_iter().chain(flushed(4..6)).collect();
@@ -82,14 +82,14 @@ impl Case {
         account(a, &[(6, WrFlushErr)], &[(RECEIVES + 3, WrFlushErr)]);
 
         let taken = self.taken.map(|status| (RECEIVES + 1, status));
-        let told = std::iter::once((RECEIVES, Success)).chain(taken);
-        let left = RECEIVES + told.clone().count() as u64..RECEIVES + self.receives;
+        let completed = std::iter::once((RECEIVES, Success)).chain(taken);
+        let left = RECEIVES + completed.clone().count() as u64..RECEIVES + self.receives;
         if self.peer == QpState::Err {
-            account(b, &[], &told.chain(flushed(left)).collect::<Vec<_>>());
+            account(b, &[], &completed.chain(flushed(left)).collect::<Vec<_>>());
             assert_eq!(b.qp.state(), QpState::Err);
         } else {
             // It goes on waiting.
-            account(b, &[], &told.collect::<Vec<_>>());
+            account(b, &[], &completed.collect::<Vec<_>>());
             assert_eq!(b.qp.state(), self.peer);
             b.qp.to_error().expect("from any state");
             account(b, &[], &flushed(left).collect::<Vec<_>>());
@@ -170,8 +170,8 @@ fn a_receive_into_memory_that_is_gone() {
     a.go(1, Send {}, a.region.sge(0, 8));
     a.go(2, Send {}, NoPayload);
     account(&mut a, &[(1, RemOpErr), (2, WrFlushErr)], &[]);
-    let told = [(RECEIVES, LocQpOpErr), (RECEIVES + 1, WrFlushErr)];
-    account(&mut b, &[], &told);
+    let completed = [(RECEIVES, LocQpOpErr), (RECEIVES + 1, WrFlushErr)];
+    account(&mut b, &[], &completed);
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Err, QpState::Err));
     begins_anew(&mut a, &mut b);
 }
@@ -216,7 +216,7 @@ fn cut_at(end: &str, status: WcStatus) {
     let sends = [(1, status), (2, WrFlushErr), (3, WrFlushErr)];
     account(&mut a, &sends, &flushed);
     assert_eq!(a.qp.state(), QpState::Err);
-    // Nobody tells the other.
+    // Nobody informs the other.
     assert_eq!(b.qp.state(), QpState::Rts);
     b.nothing();
     b.qp.to_error().expect("from any state");

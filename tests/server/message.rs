@@ -35,7 +35,7 @@ pub fn name(process: u64, link: u64) -> u64 {
     process << 32 | link
 }
 
-/// The process that a link's name tells of.
+/// The process in a link's name.
 pub fn process_of(name: u64) -> u64 {
     name >> 32
 }

@@ -1,4 +1,4 @@
-//! The server, and what its clients are told to do.
+//! The server, and what its clients have to do.
 
 use crate::client::{self, clock, monotonic};
 use crate::message::{HELLO, process_of};
@@ -92,7 +92,7 @@ impl Server {
             while !doing.is_finished() {
                 self.turn(TURN);
             }
-            doing.join().expect("what the clients have to tell")
+            doing.join().expect("what the clients report")
         })
     }
 
@@ -145,7 +145,7 @@ pub fn play() {
     let start = |process: u64| {
         let mut child = Child::start(client::ROLE, format!("process {process}"), &home.0);
         child.hear("started");
-        child.tell(
+        child.send(
             "open",
             json!({"fabric": fabric, "port": port, "process": process, "links": each}),
         );
@@ -178,7 +178,7 @@ pub fn play() {
 
     let (wakes, cpu) = (server.sleeper.wakes, cpu_time());
     for child in &mut children {
-        child.tell("do", json!({"ask": MESSAGES}));
+        child.send("do", json!({"ask": MESSAGES}));
     }
     let answered = server.serve_while(|| {
         let answered = children.iter_mut().map(|child| child.hear("answered"));
@@ -191,9 +191,9 @@ pub fn play() {
 
     // Under load: one closes half of its links, one is killed and comes back, and one is killed.
     for child in &mut children[3..] {
-        child.tell("do", json!({"ask": MESSAGES}));
+        child.send("do", json!({"ask": MESSAGES}));
     }
-    children[0].tell("do", json!({"close": each / 2}));
+    children[0].send("do", json!({"close": each / 2}));
     let mut killed = HashMap::new();
     for process in [1, 2] {
         killed.insert(process as u64, monotonic());
@@ -244,7 +244,7 @@ pub fn play() {
     // Those who are left ask once more, the one who came back too, and go.
     children.remove(2);
     for child in &mut children {
-        child.tell("do", json!({"ask": MESSAGES}));
+        child.send("do", json!({"ask": MESSAGES}));
     }
     let left = server.names.len() as u64;
     let answered = server.serve_while(|| {
@@ -254,7 +254,7 @@ pub fn play() {
     assert_eq!(answered, left * MESSAGES);
     server.serve_while(|| {
         for mut child in children {
-            child.tell("do", json!({"close": each}));
+            child.send("do", json!({"close": each}));
             child.hear("closed");
             child.end();
         }

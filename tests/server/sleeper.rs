@@ -114,7 +114,7 @@ impl Sleeper {
         self.links.len()
     }
 
-    /// Sleeps until some links want to be polled, and polls these. `heard` is told what they have met,
+    /// Sleeps until some links want to be polled, and polls these. `heard` is given what they have met,
     /// and gives what is to be answered.
     pub fn turn(&mut self, timeout: Duration, mut heard: impl FnMut(u64, News) -> Option<Message>) {
         const AT_ONCE: usize = 64;
@@ -142,10 +142,13 @@ impl Sleeper {
         sleeping.link.arm().expect("armed");
         let mut received = Vec::new();
         loop {
-            let found = sleeping.link.poll(16, |told| {
-                assert_eq!(told.outcome == Outcome::Done, told.success.is_some());
-                if told.is_recv() && told.outcome == Outcome::Done {
-                    received.push((told.wr_id, told.block.expect("posted with one")));
+            let found = sleeping.link.poll(16, |completion| {
+                assert_eq!(
+                    completion.outcome == Outcome::Done,
+                    completion.success.is_some()
+                );
+                if completion.is_recv() && completion.outcome == Outcome::Done {
+                    received.push((completion.wr_id, completion.block.expect("posted with one")));
                 }
             });
             for (wr_id, block) in received.drain(..) {
@@ -184,7 +187,8 @@ impl Sleeper {
         }
     }
 
-    /// Closes the first `count` links, each when it has told all. Gives their numbers, and when it began.
+    /// Closes the first `count` links, each when it has reported everything. Gives their numbers, and when
+    /// it began.
     pub fn close(&mut self, count: usize, mut closed: impl FnMut(u64, u64)) {
         let mut numbers: Vec<u64> = self.links.keys().copied().collect();
         numbers.sort_unstable();
@@ -210,7 +214,7 @@ impl Sleeping {
                 flags,
                 Replay::IfSafe,
             );
-            // What is not taken now waits: the link tells when it works again, or has room.
+            // What is not taken now waits: the link notifies when it works again, or has room.
             if said.is_err() {
                 break;
             }

@@ -109,14 +109,14 @@ impl World {
         let end = &self.ends[at];
         for request in &end.requests {
             let executed = request.executed;
-            let right = match request.told {
+            let right = match request.outcome {
                 Some(Outcome::Done) => executed > 0,
                 Some(Outcome::NotExecuted) => executed == 0,
                 // A READ that was executed leaves nothing.
                 Some(Outcome::Failed(_)) => executed == 0 || request.kind == Kind::Read,
                 Some(Outcome::InDoubt(Doubt::ResultLost)) => executed > 0,
                 Some(Outcome::InDoubt(_)) => true,
-                // Told of by a later one.
+                // Reported by a later one.
                 None => executed > 0 && !request.signaled(),
             };
             assert!(right, "not so: {request:?}");
@@ -128,12 +128,15 @@ impl World {
             assert!(came || self.completions_lost, "lost: {request:?}");
             self.tally.outcome(request);
         }
-        for (number, told) in end.receives.iter().enumerate() {
-            assert!(told.is_some(), "{at}: receive {number} was never told");
+        for (number, outcome) in end.receives.iter().enumerate() {
+            assert!(
+                outcome.is_some(),
+                "{at}: receive {number} was never reported"
+            );
         }
         let posted = (end.requests.len() + end.receives.len()) as u64;
         let retired = end.retired + u64::from(end.link.unreported());
-        assert_eq!(retired, posted, "{at}: told of so many, of so many posted");
+        assert_eq!(retired, posted, "{at}: so many reported, of so many posted");
         assert_eq!(end.slab.outstanding(), 0, "{at}: blocks were lost");
         let counters = end.link.counters().expect("nothing is in a thread");
         let (longest, bound) = (counters.longest, self.limits.max_duration());

@@ -1,4 +1,4 @@
-//! One end: its link, its memory, and the program's own log of what it posted and was told.
+//! One end: its link, its memory, and the program's own log of what it posted and what was reported to it.
 
 use super::exchange::Slow;
 use super::request::{BLOCK, Id, Kind, MEMORY, REQUESTS, Request, SHARED, opened};
@@ -25,7 +25,7 @@ pub struct End {
     pub requests: Vec<Request>,
     /// Receives, by their numbers.
     pub receives: Vec<Option<Outcome>>,
-    /// Of everything told.
+    /// Of everything reported.
     pub retired: u64,
     /// The last message that came.
     last_message: Option<usize>,
@@ -113,7 +113,7 @@ impl End {
             inline,
             policy,
             at: place,
-            told: None,
+            outcome: None,
             executed: 0,
             received: false,
             found: Vec::new(),
@@ -140,24 +140,31 @@ impl End {
         self.link.ring_recv();
     }
 
-    /// Takes what was told; of messages that came, whose each is.
-    pub fn take(&mut self, told: LinkCompletion) -> Option<Id> {
-        self.retired += u64::from(told.retired);
-        if told.wr_id & RECEIVE == 0 {
-            assert!(!told.is_recv(), "told as a receive: {told:?}");
-            self.take_send(told);
+    /// Takes what was reported; of messages that came, whose each is.
+    pub fn take(&mut self, completion: LinkCompletion) -> Option<Id> {
+        self.retired += u64::from(completion.retired);
+        if completion.wr_id & RECEIVE == 0 {
+            assert!(
+                !completion.is_recv(),
+                "reported as a receive: {completion:?}"
+            );
+            self.take_send(completion);
             return None;
         }
-        assert!(told.is_recv(), "told as a send: {told:?}");
-        let at = (told.wr_id & !RECEIVE) as usize;
-        let before = self.receives[at].replace(told.outcome);
-        assert_eq!(before, None, "receive {at} of {} was told before", self.at);
-        let block = told.block.expect("posted with a block");
-        if told.outcome != Outcome::Done {
-            assert!(told.success.is_none());
+        assert!(completion.is_recv(), "reported as a send: {completion:?}");
+        let at = (completion.wr_id & !RECEIVE) as usize;
+        let before = self.receives[at].replace(completion.outcome);
+        assert_eq!(
+            before, None,
+            "receive {at} of {} was reported before",
+            self.at
+        );
+        let block = completion.block.expect("posted with a block");
+        if completion.outcome != Outcome::Done {
+            assert!(completion.success.is_none());
             return None;
         }
-        let success = told.success.expect("it was received");
+        let success = completion.success.expect("it was received");
         let length = success.byte_len().expect("of a receive") as usize;
         let id = Id::of_length(length as u64).expect("of a known length");
         assert_ne!(id.end, self.at, "its own message");
@@ -165,7 +172,7 @@ impl End {
             assert_eq!(imm, id.imm());
         }
         // A WRITE's data goes elsewhere.
-        if told.opcode == bellwire::wr::WcOpcode::Recv {
+        if completion.opcode == bellwire::wr::WcOpcode::Recv {
             assert_eq!(block.as_slice()[..length], id.bytes(), "{id:?} is garbled");
         }
         assert!(
@@ -178,20 +185,20 @@ impl End {
         Some(id)
     }
 
-    fn take_send(&mut self, told: LinkCompletion) {
-        let request = &mut self.requests[told.wr_id as usize];
-        let before = request.told.replace(told.outcome);
-        assert_eq!(before, None, "told before: {request:?}");
+    fn take_send(&mut self, completion: LinkCompletion) {
+        let request = &mut self.requests[completion.wr_id as usize];
+        let before = request.outcome.replace(completion.outcome);
+        assert_eq!(before, None, "reported before: {request:?}");
         assert_eq!(
-            told.block.is_some(),
+            completion.block.is_some(),
             !request.inline,
             "its block: {request:?}"
         );
-        if let Some(block) = told.block {
+        if let Some(block) = completion.block {
             let bytes = &block.as_slice()[..request.length()];
             if !request.kind.has_result() {
                 assert_eq!(bytes, request.id.bytes(), "changed: {request:?}");
-            } else if told.outcome == Outcome::Done {
+            } else if completion.outcome == Outcome::Done {
                 // Each atomic has a word of its own, which was zero before it.
                 let expected = match request.kind {
                     Kind::Read => &request.found[..],
@@ -201,9 +208,9 @@ impl End {
             }
             scribble(block);
         }
-        if told.outcome == Outcome::Done {
+        if completion.outcome == Outcome::Done {
             let executed = request.executed > 0 || request.kind.is_atomic();
-            assert!(executed, "told as done: {request:?}");
+            assert!(executed, "reported as done: {request:?}");
         }
     }
 }

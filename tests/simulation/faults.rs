@@ -6,7 +6,7 @@ use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::wr::WcStatus;
 use std::time::Duration;
 
-/// Statuses that a device may tell of a request that it executed: of the others it would lie.
+/// Statuses that a device may report for a request that it executed: of the others it would lie.
 pub const AFTER: [WcStatus; 9] = [
     WcStatus::RetryExcErr,
     WcStatus::RespTimeoutErr,
@@ -19,7 +19,7 @@ pub const AFTER: [WcStatus; 9] = [
     WcStatus::RemOpErr,
 ];
 
-/// Whether completions that were written may never be told.
+/// Whether completions that were written may never be reported.
 fn loses_completions(fault: Fault) -> bool {
     matches!(
         fault,

@@ -20,7 +20,8 @@ pub struct Hca {
 }
 
 impl Hca {
-    /// A software HCA that executes on the thread that rings, and whose clock moves only when told.
+    /// A software HCA that executes on the thread that rings, and whose clock moves only when it is
+    /// advanced.
     pub fn soft(seed: u64) -> Self {
         let device = Device::soft(HcaConfig {
             mode: Mode::Inline,

@@ -1,5 +1,5 @@
 //! Schedules of faults on two links: random traffic both ways, and random faults at every point of it
-//! and of the recoveries, at both ends. What the programs were told is held against the device's own
+//! and of the recoveries, at both ends. What was reported to the programs is held against the device's own
 //! journal of what it executed.
 //!
 //! Everything in a schedule follows from its seed. One that breaks a rule names its seed, and
@@ -210,13 +210,13 @@ fn a_broken_rule_is_seen() {
     type Tamper<'a> = (&'a str, &'a dyn Fn(&mut World));
     let tampers: [Tamper<'_>; 9] = [
         ("it was executed", &|world| {
-            world.ends[0].requests[0].told = not_executed
+            world.ends[0].requests[0].outcome = not_executed
         }),
         ("it was not executed", &|world| {
             world.ends[0].requests[1].executed = 0
         }),
         ("an atomic was executed", &|world| {
-            world.ends[1].requests[0].told = not_executed
+            world.ends[1].requests[0].outcome = not_executed
         }),
         ("an atomic ran twice", &|world| world.atomics[0] += 1),
         ("a word changed", &|world| {
@@ -224,10 +224,10 @@ fn a_broken_rule_is_seen() {
             world.ends[0].region.write(word, &2u64.to_le_bytes());
         }),
         ("memory differs", &|world| world.memory[1][300] ^= 1),
-        ("it was not told", &|world| {
-            world.ends[0].requests[0].told = None
+        ("it was not reported", &|world| {
+            world.ends[0].requests[0].outcome = None
         }),
-        ("told too much", &|world| world.ends[1].retired += 1),
+        ("too much was reported", &|world| world.ends[1].retired += 1),
         ("a message was lost", &|world| {
             world.ends[1].requests[1].received = false
         }),

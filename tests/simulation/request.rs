@@ -1,7 +1,7 @@
 //! What a program posts, and what it keeps in mind of it.
 //!
 //! A request's identity is its length: no two of a schedule are of the same. So the device's journal,
-//! which tells of each execution how many bytes it had, tells which request it was.
+//! which says of each execution how many bytes it had, says which request it was.
 
 use bellwire::Block;
 use bellwire::Region;
@@ -137,7 +137,7 @@ pub struct Request {
     pub policy: Replay,
     /// Where in the peer's memory.
     pub at: usize,
-    pub told: Option<Outcome>,
+    pub outcome: Option<Outcome>,
     /// How often the device executed it; of atomics see the words.
     pub executed: u32,
     /// Its receive completed with the peer's program.
@@ -227,7 +227,7 @@ impl Stage<'_> {
     }
 }
 
-/// The memory that an end opens, as the other is told of it.
+/// The memory that an end opens, as the other gets it.
 pub fn opened(region: &Region) -> RemoteMemory {
     let Remote { addr, rkey } = region.remote(0);
     RemoteMemory {

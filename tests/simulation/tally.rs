@@ -28,8 +28,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn told(&mut self, told: &LinkCompletion) {
-        self.receives += u64::from(told.is_recv());
+    pub fn completed(&mut self, completion: &LinkCompletion) {
+        self.receives += u64::from(completion.is_recv());
     }
 
     pub fn state(&mut self, state: LinkState, seed: u64) {
@@ -44,7 +44,7 @@ impl Tally {
 
     pub fn outcome(&mut self, request: &Request) {
         self.requests += 1;
-        let outcome = match request.told {
+        let outcome = match request.outcome {
             None => "(by a later one)".to_owned(),
             Some(Outcome::Failed(_)) => "Failed".to_owned(),
             Some(Outcome::InDoubt(doubt)) => {
@@ -113,7 +113,7 @@ impl Display for Tally {
             f,
             "{schedules} schedules: {faults_ordered} faults ordered, {faults_met} met, {recovered} \
              recoveries, the longest of {longest:?} of the device's time\n\
-             {requests} sends and {receives} receives told, {replayed} sends posted again, {talks} \
+             {requests} sends and {receives} receives reported, {replayed} sends posted again, {talks} \
              times a message at the end"
         )?;
         writeln!(f, "\nat the end of the faults:")?;

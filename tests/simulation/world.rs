@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Two links on a device whose clock moves only when told, and everything that is known of them.
+/// Two links on a device whose clock moves only when it is advanced, and everything that is known of them.
 pub struct World {
     pub random: Random,
     seed: u64,
@@ -184,27 +184,29 @@ impl World {
         self.read_journal(None);
     }
 
-    /// Polls an end; how much it was told.
+    /// Polls an end; how much was reported.
     pub fn poll(&mut self, at: usize, limit: usize) -> usize {
         let before = self.ends[at].state();
         let mut all = Vec::new();
-        let count = self.ends[at].link.poll(limit, |told| all.push(told));
+        let count = self.ends[at]
+            .link
+            .poll(limit, |completion| all.push(completion));
         assert_eq!(count, all.len());
         if count > 0 {
             // What completed is noted a little later.
             self.hca.settle();
         }
         self.read_journal(Some(at));
-        for told in all {
+        for completion in all {
             self.say(|| {
-                let (wr_id, outcome) = (told.wr_id, told.outcome);
+                let (wr_id, outcome) = (completion.wr_id, completion.outcome);
                 format!(
-                    "{at}: told {wr_id:#x} {:?} {outcome:?}, {}",
-                    told.opcode, told.retired
+                    "{at}: reported {wr_id:#x} {:?} {outcome:?}, {}",
+                    completion.opcode, completion.retired
                 )
             });
-            self.tally.told(&told);
-            let came = self.ends[at].take(told);
+            self.tally.completed(&completion);
+            let came = self.ends[at].take(completion);
             if let Some(id) = came {
                 let request = &mut self.ends[id.end].requests[id.index];
                 assert!(
@@ -336,7 +338,7 @@ impl World {
         if self.hca.is_real() {
             self.until("waits", |world| {
                 let all = world.ends.iter().flat_map(|end| &end.requests);
-                let waits = |request: &Request| request.signaled() && request.told.is_none();
+                let waits = |request: &Request| request.signaled() && request.outcome.is_none();
                 !world.ends.iter().all(End::ready) || !all.into_iter().any(waits)
             });
         }
@@ -347,8 +349,8 @@ impl World {
         let end = self.now + 2 * self.limits.max_duration();
         let mut pause = Duration::from_micros(100);
         while !done(self) {
-            let told = (0..8).map(|_| self.poll_both()).sum::<usize>();
-            if told == 0 && !done(self) {
+            let polled = (0..8).map(|_| self.poll_both()).sum::<usize>();
+            if polled == 0 && !done(self) {
                 self.advance(pause);
                 pause = (pause * 2).min(20 * MS);
             } else {
@@ -382,10 +384,10 @@ impl World {
             );
             self.ring(at);
             if self.ends[at].requests.len() > posted {
-                // Everything before it is told as well, if later: it may have been posted again.
+                // Everything before it is reported as well, if later: it may have been posted again.
                 self.until("talks", |world| {
                     let end = &world.ends[at];
-                    let waits = |request: &Request| request.signaled() && request.told.is_none();
+                    let waits = |request: &Request| request.signaled() && request.outcome.is_none();
                     let ended = matches!(end.state(), LinkState::Ended(_));
                     ended || !end.requests.iter().any(waits)
                 });

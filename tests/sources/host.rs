@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Lists nothing, or `STUB_DEVICE`, unless told to fail: with the number in `STUB_LIST` or `STUB_OPEN`.
+/// Lists nothing, or `STUB_DEVICE`, unless set to fail: with the number in `STUB_LIST` or `STUB_OPEN`.
 const LISTS: &str = r#"
 #include <errno.h>
 #include <stdlib.h>

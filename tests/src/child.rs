@@ -66,7 +66,7 @@ impl Child {
     }
 
     /// Says something to it, under this key.
-    pub fn tell(&mut self, key: &str, value: Value) {
+    pub fn send(&mut self, key: &str, value: Value) {
         let input = self.input.as_mut().expect("not ended");
         if let Err(error) = writeln!(input, "{}", json!({ key: value })) {
             panic!("{} does not listen: {error}", self.name);

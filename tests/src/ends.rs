@@ -11,7 +11,7 @@ use bellwire::{ConnectAttr, Device, Error, Pd, Qp};
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Longer than rxe takes to tell.
+/// Longer than rxe takes to report.
 pub const QUIET: Quiet = Quiet(Duration::from_millis(20));
 
 /// Receives have identifiers from here on, sends below.
@@ -79,9 +79,9 @@ pub fn connect_patiently(a: &mut Qp, b: &mut Qp, attr: &ConnectAttr) {
     }
 }
 
-/// Waits for this event of a context, which rxe may tell more than once, and asserts that there is no
+/// Waits for this event of a context, which rxe may raise more than once, and asserts that there is no
 /// other.
-pub fn told_of(context: &Device, event_type: EventType, element: Element) {
+pub fn gets_event(context: &Device, event_type: EventType, element: Element) {
     let expected = (event_type, element);
     assert_eq!(event(context), expected);
     while readable(context.async_fd(), QUIET.0) {
@@ -94,21 +94,21 @@ pub fn told_of(context: &Device, event_type: EventType, element: Element) {
 pub fn account(end: &mut End, sends: &[(u64, WcStatus)], receives: &[(u64, WcStatus)]) {
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     while sent.len() + received.len() < sends.len() + receives.len() {
-        let told = end.outcome();
-        if told.0 < RECEIVES {
+        let outcome = end.outcome();
+        if outcome.0 < RECEIVES {
             &mut sent
         } else {
             &mut received
         }
-        .push(told);
+        .push(outcome);
     }
     assert_eq!((&sent[..], &received[..]), (sends, receives));
     end.nothing();
-    // Nor was anything told that nobody had posted.
+    // Nor was anything reported that nobody had posted.
     assert_eq!(end.cq.stale(), 0);
 }
 
-/// Asserts that nothing is left to be told by a reset, and that both ends work again after it.
+/// Asserts that nothing is left to be reported by a reset, and that both ends work again after it.
 pub fn begins_anew(a: &mut End, b: &mut End) {
     for end in [&mut *a, &mut *b] {
         assert_eq!(end.reset(), [0; 0]);

@@ -17,9 +17,9 @@ pub fn event(context: &Device) -> (EventType, Element) {
         readable(context.async_fd(), Duration::from_millis(1))
     });
     let event = context.get_async_event().expect("it is there");
-    let told = (event.event_type(), event.element());
+    let found = (event.event_type(), event.element());
     event.ack();
-    told
+    found
 }
 
 /// Asserts that a context has no further event.

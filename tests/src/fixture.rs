@@ -71,7 +71,7 @@ pub fn device(mode: Mode) -> Device {
     })
 }
 
-/// An inline device whose clock moves only when told, and whose keys are those of `seed`.
+/// An inline device whose clock moves only when it is advanced, and whose keys are those of `seed`.
 pub fn virtual_device(seed: u64) -> Device {
     Device::soft(HcaConfig {
         mode: Mode::Inline,
@@ -191,13 +191,13 @@ impl End {
         nothing(&mut self.cq, self.quiet);
     }
 
-    /// To RESET; gives what was told on the way.
+    /// To RESET; gives what was reported on the way.
     pub fn reset(&mut self) -> Vec<u64> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         self.qp
-            .reset(&mut self.cq, |wr_id, _| told.push(wr_id))
+            .reset(&mut self.cq, |wr_id, _| reported.push(wr_id))
             .expect("reset from any state");
-        told
+        reported
     }
 }
 

@@ -42,13 +42,13 @@ impl LinkEnd {
         self.link.ring();
     }
 
-    /// The next request that is told; whether it was executed.
-    fn told(&mut self, wr_id: u64) -> bool {
+    /// The next request that is reported; whether it was executed.
+    fn next_done(&mut self, wr_id: u64) -> bool {
         let mut good = false;
-        let told = self.link.poll(1, |told| {
-            good = told.wr_id == wr_id && told.outcome == Outcome::Done;
+        let polled = self.link.poll(1, |completion| {
+            good = completion.wr_id == wr_id && completion.outcome == Outcome::Done;
         });
-        good && told == 1
+        good && polled == 1
     }
 }
 
@@ -75,13 +75,13 @@ pub fn links() -> (LinkEnd, LinkEnd) {
 pub fn operations(a: &mut LinkEnd, b: &mut LinkEnd, wr_id: u64) -> bool {
     let remote = b.region.remote(0);
     a.go(wr_id, RdmaWrite { remote }, Inline(&wr_id.to_ne_bytes()));
-    let mut good = a.told(wr_id);
+    let mut good = a.next_done(wr_id);
     let sges = [b.region.sge(64, 4096)];
     // SAFETY: as above.
     good &= unsafe { b.link.post_recv(wr_id, &sges) }.is_ok();
     b.link.ring_recv();
     a.go(wr_id, Send {}, a.region.sge(0, 3000));
-    good &= a.told(wr_id) && b.told(wr_id);
+    good &= a.next_done(wr_id) && b.next_done(wr_id);
     for at in 0..8 {
         let (write, flags) = (RdmaWrite { remote }, SendFlags::empty());
         good &= (a.link)
@@ -89,5 +89,5 @@ pub fn operations(a: &mut LinkEnd, b: &mut LinkEnd, wr_id: u64) -> bool {
             .is_ok();
     }
     a.go(wr_id, RdmaRead { remote }, a.region.sge(8192, 500));
-    good & a.told(wr_id)
+    good & a.next_done(wr_id)
 }

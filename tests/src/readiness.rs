@@ -28,7 +28,7 @@ pub fn readable(fd: impl AsFd, within: Duration) -> bool {
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
-/// How an [`Epoll`] tells of a descriptor.
+/// How an [`Epoll`] reports a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// While it is readable.
@@ -51,7 +51,7 @@ impl Epoll {
         Self(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Adds a descriptor, told by `name`.
+    /// Adds a descriptor, reported by `name`.
     ///
     /// # Panics
     /// When the system refuses.

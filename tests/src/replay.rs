@@ -136,14 +136,17 @@ impl Completions {
         };
         while self.written != count {
             self.write(&Cqe64::requester(nobody, opcode::NOP, 0));
-            assert!(self.queue.poll_one().is_none(), "told of nobody's request");
+            assert!(
+                self.queue.poll_one().is_none(),
+                "reported of nobody's request"
+            );
         }
     }
 
     /// The completion of the send request at `counter`.
     ///
     /// # Panics
-    /// It is not told.
+    /// It is not reported.
     pub fn complete_send(&mut self, user_index: UserIndex, counter: u32) -> Completion<'static> {
         let wqe = CompletedWqe {
             user_index: user_index.get(),
@@ -157,7 +160,7 @@ impl Completions {
     /// The completion of the next receive, or of the one in `slot` of a shared receive queue.
     ///
     /// # Panics
-    /// It is not told.
+    /// It is not reported.
     pub fn complete_recv(&mut self, user_index: UserIndex, slot: u16) -> Completion<'static> {
         let wqe = CompletedWqe {
             user_index: user_index.get(),

@@ -1,5 +1,5 @@
-//! The stand-in for the kernel (`tests/uverbs-preload`), as a test tells it what is to go wrong and asks
-//! it what its device executed.
+//! The stand-in for the kernel (`tests/uverbs-preload`), as a test sets what is to go wrong and asks it
+//! what its device executed.
 
 use bellwire::event::Element;
 use bellwire::soft::{Fault, ReceiveTold, Script, Trigger};

@@ -108,17 +108,17 @@ impl Storm {
                 kill_at += Duration::from_millis(pause);
             }
         }
-        (children.iter_mut()).for_each(|child| child.tell("stop", Value::Null));
-        let told = std::thread::scope(|scope| {
+        (children.iter_mut()).for_each(|child| child.send("stop", Value::Null));
+        let measured = std::thread::scope(|scope| {
             // The last clients want to be served.
             let hearing = scope.spawn(|| {
-                let told = children.iter_mut().map(|child| child.hear("told"));
-                told.collect::<Vec<_>>()
+                let measured = children.iter_mut().map(|child| child.hear("measured"));
+                measured.collect::<Vec<_>>()
             });
             while !hearing.is_finished() {
                 serve(server);
             }
-            hearing.join().expect("what the clients have to tell")
+            hearing.join().expect("what the clients have measured")
         });
         children.into_iter().for_each(Child::end);
         until("the end of the last connection", || {
@@ -129,8 +129,8 @@ impl Storm {
         assert_eq!(server.blocks_out(), 0);
         assert_eq!(served.posted, served.told);
         assert!(killed > 0 && served.vanished > 0, "{served:?}");
-        let micros = (told.iter())
-            .flat_map(|told| told["micros"].as_array().expect("a list"))
+        let micros = (measured.iter())
+            .flat_map(|measured| measured["micros"].as_array().expect("a list"))
             .flat_map(Value::as_u64);
         (begun, self.report(&served, killed, alone, micros.collect()))
     }
@@ -155,7 +155,7 @@ impl Storm {
             host,
             port,
         } = &self.place;
-        child.tell(
+        child.send(
             "go",
             json!({"provider": provider, "host": host, "port": port, "each": self.each, "seed": seed}),
         );
@@ -271,6 +271,6 @@ pub fn play() {
             .flat_map(|thread| thread.join().expect("a client"));
         micros.collect::<Vec<u64>>()
     });
-    parent.say("told", json!({ "micros": micros }));
+    parent.say("measured", json!({ "micros": micros }));
     parent.wait_for_end();
 }

@@ -65,9 +65,9 @@ fn round(a: &mut End, b: &mut End, round: u64) {
             .unwrap();
     }
     a.qp.sq().ring();
-    let mut told = 0;
-    let polled = a.cq.poll(64, |done| told += done.retired);
-    assert_eq!((polled, told), (1, 32));
+    let mut retired = 0;
+    let polled = a.cq.poll(64, |done| retired += done.retired);
+    assert_eq!((polled, retired), (1, 32));
 }
 
 #[test]

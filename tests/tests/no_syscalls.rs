@@ -1,7 +1,7 @@
 //! The data path makes no system call: it runs under a seccomp filter that kills for one.
 //!
 //! The filter cannot be taken off again, so each test runs this binary anew, for one test that does
-//! nothing but what it is told to by an environment variable.
+//! nothing but what an environment variable says.
 
 #![cfg(target_os = "linux")]
 

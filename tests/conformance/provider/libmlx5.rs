@@ -22,7 +22,7 @@ const OTHERWISE: [(&str, &str); 15] = [
     ),
     ("events::caused::cq_err", LARGER),
     ("events::caused::qp_fatal", LARGER),
-    ("events::caused::a_port_tells", LINK),
+    ("events::caused::a_port_reports", LINK),
     ("events::caused::port_", LINK),
     ("gone::an_overrun", LARGER),
     (
@@ -40,8 +40,8 @@ const OTHERWISE: [(&str, &str); 15] = [
 const LARGER: &str =
     "a completion queue has up to twice the entries asked for, which the rule does not overrun";
 const LINK: &str = "the link is the administrator's, the interface cannot take it down";
-const NO_SOLICITED: &str = "libibverbs does not tell whether a message was solicited";
-const THERE: &str = "arming tells at once of entries that were not polled";
+const NO_SOLICITED: &str = "libibverbs does not report whether a message was solicited";
+const THERE: &str = "arming raises an event at once for entries that were not polled";
 
 /// Its page, and what renews it.
 pub const PAGE: Page = ("conformance-libmlx5.md", "cargo xtask conformance --mlx5");

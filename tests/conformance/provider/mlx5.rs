@@ -10,7 +10,7 @@ use std::time::Duration;
 const OTHERWISE: [(&str, &str); 7] = [
     ("channels::arming::arming_for_any_widens", THERE),
     ("channels::arming::what_was_there", THERE),
-    ("events::caused::a_port_tells", LINK),
+    ("events::caused::a_port_reports", LINK),
     ("events::caused::port_", LINK),
     (
         "channels::waiting::edge_triggered",
@@ -27,7 +27,7 @@ const OTHERWISE: [(&str, &str); 7] = [
 ];
 
 const LINK: &str = "the link is the administrator's, the interface cannot take it down";
-const THERE: &str = "arming tells at once of entries that were not polled";
+const THERE: &str = "arming raises an event at once for entries that were not polled";
 
 /// Its page, and what renews it.
 pub const PAGE: Page = ("conformance-mlx5.md", "cargo xtask conformance --mlx5");

@@ -33,7 +33,7 @@ const OTHERWISE: [(&str, &str); 79] = [
         "depths of READs are rounded up to powers of two",
     ),
     ("channels::arming::a_failed_request_is", BAD_SOLICITED),
-    ("channels::waiting::a_sleeper_is_told_of", BAD_SOLICITED),
+    ("channels::waiting::a_sleeper_is_woken_by", BAD_SOLICITED),
     ("completion::uc::a_failed_send", BAD_LKEY),
     ("completion::uc::errors_complete", BAD_LKEY),
     ("completion::uc::from_sqe", BAD_LKEY),
@@ -68,7 +68,7 @@ const OTHERWISE: [(&str, &str); 79] = [
     ("events::caused::comm_est", NO_EVENT),
     ("events::caused::cq_err", OVERRUN),
     ("events::caused::port_", LINK),
-    ("events::caused::a_port_tells", LINK),
+    ("events::caused::a_port_reports", LINK),
     ("events::caused::qp_", NO_EVENT),
     (
         "events::caused::sq_drained_is_for",
@@ -172,7 +172,7 @@ const LINK: &str =
     "the link is the administrator's, the interface cannot take it down: see tests/rxe";
 const NO_EVENT: &str = "the event is not raised";
 const NO_MTU: &str = "a datagram longer than the MTU is sent, and lost";
-const NO_SOLICITED: &str = "libibverbs does not tell whether a message was solicited";
+const NO_SOLICITED: &str = "libibverbs does not report whether a message was solicited";
 const OVERRUN: &str = "CQ_ERR comes for each entry that is lost, and the queue pairs go to ERR when it is got: see tests/rxe";
 
 const TICKS: &str =

@@ -2,7 +2,7 @@
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::told;
+use crate::support::completes;
 use bellwire::be::Be32;
 use bellwire::queue::{Completion, PostError, SendRequest};
 use bellwire::wqe::*;
@@ -17,12 +17,12 @@ rules! {
     receives_complete_in_the_order_they_were_posted: "IBTA vol. 1, 10.8.3",
         "Completions of one receive queue come in the order of its receives.";
     unsignalled_requests_complete_with_the_next_signalled: "ibv_post_send(3), IBV_SEND_SIGNALED",
-        "An unsignalled request has no entry; the next signalled one tells how many it retires.";
-    unsignalled_requests_alone_tell_nothing: "ibv_post_send(3), IBV_SEND_SIGNALED",
+        "An unsignalled request has no entry; the next signalled one says how many it retires.";
+    unsignalled_requests_alone_write_no_completion: "ibv_post_send(3), IBV_SEND_SIGNALED",
         "Unsignalled requests that succeed write no completion.";
     slots_come_back_with_the_signalled: "ibv_post_send(3)",
         "A completion gives the room of the unsignalled requests before it back.";
-    every_request_of_sq_sig_all_is_told: "ibv_create_qp(3), sq_sig_all",
+    every_request_of_sq_sig_all_has_an_entry: "ibv_create_qp(3), sq_sig_all",
         "With `sq_sig_all` every send request completes with an entry of its own.";
     errors_complete_though_unsignalled: "IBTA vol. 1, 10.7.3.1",
         "A request that fails completes, signalled or not.";
@@ -30,20 +30,20 @@ rules! {
         "A request that is flushed completes, signalled or not.";
     flushed_requests_without_entries [SuppressedFlush]: "bellwire, QpInit::suppress_flush",
         "With `suppress_flush` no unsignalled request that is flushed has an entry, but the last that was \
-         rung; each tells of those before it, so that every request is told once.";
+         rung; each retires those before it, so that every request is reported once.";
     receives_always_complete: "IBTA vol. 1, 10.7.3.1",
         "Every receive that is consumed completes: there are no unsignalled ones.";
     the_failed_comes_first_then_the_flushed: "IBTA vol. 1, 10.3.1.7",
         "The request that fails completes with its error, those behind it as flushed, in order.";
     those_before_the_failed_succeed: "IBTA vol. 1, 10.3.1.7",
-        "Requests before the one that fails are told as executed.";
+        "Requests before the one that fails are reported as executed.";
     a_batch_leaves_room_for_what_is_posted_meanwhile: "bellwire, Cq::poll",
-        "Requests posted while a batch is told find its room, in the queue and at the completion queue, \
+        "Requests posted while a batch is reported find its room, in the queue and at the completion queue, \
          which does not overrun.";
     a_list_is_posted_up_to_what_is_refused: "ibv_post_send(3), bad_wr",
         "Of a list the requests before the one that is refused are executed, the others left alone.";
     nothing_comes_after_the_last: "ibv_poll_cq(3)",
-        "When everything was told a poll gives nothing, and goes on giving nothing.";
+        "When everything was reported a poll gives nothing, and goes on giving nothing.";
 }
 
 const SILENT: SendFlags = SendFlags::empty();
@@ -78,9 +78,9 @@ fn sends_complete_in_the_order_they_were_posted(p: &Provider) {
             .unwrap();
         a.qp.sq().ring();
         for at in 0..5 {
-            told(&mut a, round * 5 + at, WcStatus::Success);
+            completes(&mut a, round * 5 + at, WcStatus::Success);
         }
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
     }
 }
 
@@ -95,7 +95,7 @@ fn receives_complete_in_the_order_they_were_posted(p: &Provider) {
         a.go(wr_id, Send {}, Inline(&[1; 100][..wr_id as usize * 5]));
     }
     for wr_id in 0..40 {
-        told(&mut b, wr_id, WcStatus::Success);
+        completes(&mut b, wr_id, WcStatus::Success);
     }
 }
 
@@ -132,7 +132,7 @@ fn unsignalled_requests_complete_with_the_next_signalled(p: &Provider) {
     a.nothing();
 }
 
-fn unsignalled_requests_alone_tell_nothing(p: &Provider) {
+fn unsignalled_requests_alone_write_no_completion(p: &Provider) {
     let (mut a, mut b) = p.pair();
     for wr_id in 0..20 {
         b.receive(wr_id, &[]);
@@ -140,7 +140,7 @@ fn unsignalled_requests_alone_tell_nothing(p: &Provider) {
     }
     a.qp.sq().ring();
     for wr_id in 0..20 {
-        told(&mut b, wr_id, WcStatus::Success);
+        completes(&mut b, wr_id, WcStatus::Success);
     }
     a.nothing();
 }
@@ -156,12 +156,12 @@ fn slots_come_back_with_the_signalled(p: &Provider) {
         }
         a.go(round, RdmaWrite { remote }, NoPayload);
         assert!(a.qp.sq().free_blocks() < free);
-        told(&mut a, round, WcStatus::Success);
+        completes(&mut a, round, WcStatus::Success);
         assert_eq!(a.qp.sq().free_blocks(), free);
     }
 }
 
-fn every_request_of_sq_sig_all_is_told(p: &Provider) {
+fn every_request_of_sq_sig_all_has_an_entry(p: &Provider) {
     let device = p.device();
     let pd = device.alloc_pd();
     let init = QpInit {
@@ -188,7 +188,7 @@ fn errors_complete_though_unsignalled(p: &Provider) {
     a.post(1, RdmaWrite { remote: BAD }, Inline(&[1]), SILENT)
         .unwrap();
     a.qp.sq().ring();
-    told(&mut a, 1, WcStatus::RemAccessErr);
+    completes(&mut a, 1, WcStatus::RemAccessErr);
 }
 
 fn flushed_requests_complete_though_unsignalled(p: &Provider) {
@@ -199,7 +199,7 @@ fn flushed_requests_complete_though_unsignalled(p: &Provider) {
     }
     a.qp.sq().ring();
     for wr_id in 0..10 {
-        told(&mut a, wr_id, WcStatus::WrFlushErr);
+        completes(&mut a, wr_id, WcStatus::WrFlushErr);
     }
 }
 
@@ -218,7 +218,7 @@ fn flushed_requests_without_entries(p: &Provider) {
             .unwrap();
     };
     let free = a.qp.sq().free_blocks();
-    // What succeeds is told as ever.
+    // What succeeds is reported as ever.
     post(&mut a, 0, good, SILENT);
     post(&mut a, 1, good, SIGNALED);
     a.qp.sq().ring();
@@ -238,24 +238,24 @@ fn flushed_requests_without_entries(p: &Provider) {
         post(&mut a, wr_id, remote, flags);
     }
     a.qp.sq().ring();
-    let told = |a: &mut End| {
+    let next = |a: &mut End| {
         let done = a.wait();
         (done.wr_id, done.status(), done.retired)
     };
-    assert_eq!(told(&mut a), (1, WcStatus::Success, 2));
-    assert_eq!(told(&mut a), (4, WcStatus::RemAccessErr, 3));
-    assert_eq!(told(&mut a), (7, WcStatus::WrFlushErr, 3));
-    assert_eq!(told(&mut a), (8, WcStatus::WrFlushErr, 1));
-    assert_eq!(told(&mut a), (10, WcStatus::WrFlushErr, 2));
+    assert_eq!(next(&mut a), (1, WcStatus::Success, 2));
+    assert_eq!(next(&mut a), (4, WcStatus::RemAccessErr, 3));
+    assert_eq!(next(&mut a), (7, WcStatus::WrFlushErr, 3));
+    assert_eq!(next(&mut a), (8, WcStatus::WrFlushErr, 1));
+    assert_eq!(next(&mut a), (10, WcStatus::WrFlushErr, 2));
     // Posted in ERR: one entry for all that are rung together.
     for wr_id in 11..16 {
         post(&mut a, wr_id, good, SILENT);
     }
     a.qp.sq().ring();
-    assert_eq!(told(&mut a), (15, WcStatus::WrFlushErr, 5));
+    assert_eq!(next(&mut a), (15, WcStatus::WrFlushErr, 5));
     a.nothing();
     assert_eq!(a.qp.sq().free_blocks(), free);
-    assert!(a.reset().is_empty(), "told twice");
+    assert!(a.reset().is_empty(), "reported twice");
     assert_eq!(a.cq.stale(), 0);
 }
 
@@ -289,11 +289,11 @@ fn four_fails(p: &Provider) -> (End, End) {
 
 fn the_failed_comes_first_then_the_flushed(p: &Provider) {
     let (mut a, _b) = four_fails(p);
-    told(&mut a, 1, WcStatus::Success);
-    told(&mut a, 3, WcStatus::Success);
-    told(&mut a, 4, WcStatus::RemAccessErr);
+    completes(&mut a, 1, WcStatus::Success);
+    completes(&mut a, 3, WcStatus::Success);
+    completes(&mut a, 4, WcStatus::RemAccessErr);
     for wr_id in 5..10 {
-        told(&mut a, wr_id, WcStatus::WrFlushErr);
+        completes(&mut a, wr_id, WcStatus::WrFlushErr);
     }
 }
 
@@ -310,7 +310,7 @@ fn a_batch_leaves_room_for_what_is_posted_meanwhile(p: &Provider) {
     const ALL: u64 = 2000;
     let (mut a, b) = p.pair();
     let remote = b.region.remote(0);
-    let (mut posted, mut told) = (0, 0);
+    let (mut posted, mut reported) = (0, 0);
     let mut post = |sq: &mut QpSendQueue<'_, Rc>| {
         let bytes = Inline(&[1; 8]);
         // SAFETY: inline.
@@ -320,28 +320,28 @@ fn a_batch_leaves_room_for_what_is_posted_meanwhile(p: &Provider) {
     };
     while post(&mut a.qp.sq()).is_ok() {}
     a.qp.sq().ring();
-    until("everything to be told", || {
+    until("everything to be reported", || {
         let mut sq = a.qp.sq();
         a.cq.poll(100, |completion| {
             assert!(completion.result.is_ok(), "{completion:?}");
-            assert_eq!(completion.wr_id, told);
-            told += 1;
-            if told <= ALL {
-                post(&mut sq).expect("the room of what is told");
+            assert_eq!(completion.wr_id, reported);
+            reported += 1;
+            if reported <= ALL {
+                post(&mut sq).expect("the room of what is reported");
                 sq.ring();
             }
         });
-        told >= ALL
+        reported >= ALL
     });
     until("the last", || {
         a.cq.poll(100, |completion| {
             assert!(completion.result.is_ok(), "{completion:?}");
-            told += 1;
+            reported += 1;
         });
-        told >= posted
+        reported >= posted
     });
     a.nothing();
-    assert_eq!((told, a.cq.overrun(), a.cq.stale()), (posted, false, 0));
+    assert_eq!((reported, a.cq.overrun(), a.cq.stale()), (posted, false, 0));
 }
 
 fn a_list_is_posted_up_to_what_is_refused(p: &Provider) {
@@ -364,7 +364,7 @@ fn a_list_is_posted_up_to_what_is_refused(p: &Provider) {
     assert!(matches!(error.error, PostError::InlineTooLong { .. }));
     a.qp.sq().ring();
     for wr_id in 1..=3 {
-        told(&mut a, wr_id, WcStatus::Success);
+        completes(&mut a, wr_id, WcStatus::Success);
     }
     a.nothing();
     let mut written = [0; 6];
@@ -376,14 +376,14 @@ fn a_list_is_posted_up_to_what_is_refused(p: &Provider) {
     assert_eq!(posted, Ok(2));
     a.qp.sq().ring();
     for wr_id in 1..=2 {
-        told(&mut a, wr_id, WcStatus::Success);
+        completes(&mut a, wr_id, WcStatus::Success);
     }
 }
 
 fn nothing_comes_after_the_last(p: &Provider) {
     let (mut a, mut b) = four_fails(p);
     for _ in 0..8 {
-        let _told = a.wait();
+        let _completion = a.wait();
     }
     for _ in 0..3 {
         a.nothing();

@@ -1,8 +1,8 @@
-//! Objects that go, and completion queues without room: what is told all the same.
+//! Objects that go, and completion queues without room: what is reported all the same.
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::{impatient, told};
+use crate::support::{completes, impatient};
 use bellwire::queue::PostError;
 use bellwire::state::QpState;
 use bellwire::wqe::*;
@@ -12,10 +12,10 @@ use bellwire_tests::fixture::*;
 use std::sync::atomic::Ordering;
 
 rules! {
-    "gone", "What is told when objects go, and when a completion queue has no room.", needs [Rc];
-    a_dropped_qp_is_told_of: "bellwire, Qp",
+    "gone", "What is reported when objects go, and when a completion queue has no room.", needs [Rc];
+    requests_of_a_dropped_qp_are_reported: "bellwire, Qp",
         "Requests in flight when a queue pair is destroyed complete, as flushed.";
-    staged_requests_of_a_dropped_qp_are_told_of: "bellwire, Qp",
+    staged_requests_of_a_dropped_qp_are_reported: "bellwire, Qp",
         "Requests that were posted and never rung complete, as flushed, and are not executed.";
     a_dropped_qp_gives_its_room_back: "ibv_destroy_qp(3)",
         "A completion queue serves any number of queue pairs, one after the other.";
@@ -23,39 +23,39 @@ rules! {
         "What is sent to a destroyed queue pair does not reach one made after it.";
     reset_wants_its_own_cqs: "bellwire, Qp::reset",
         "A reset with another completion queue is refused, and changes nothing.";
-    reset_tells_a_full_queue_of_unsignalled: "bellwire, Qp::reset",
-        "A queue that is full of unsignalled requests tells nothing and takes nothing; a reset \
-         tells them all.";
+    reset_reports_a_full_queue_of_unsignalled: "bellwire, Qp::reset",
+        "A queue that is full of unsignalled requests reports nothing and takes nothing; a reset \
+         reports them all.";
     reserved_room_holds_a_flush_of_everything: "bellwire, QpInit::reserve_cq",
         "A completion queue with reserved entries does not overrun, however full its queues are.";
     an_overrun_takes_the_qp_to_err: "IBTA vol. 1, 11.6.3.2",
         "A completion queue that overruns says so; its queue pair goes to ERR, what was written \
-         is told, and a reset tells the rest.";
+         is reported, and a reset reports the rest.";
 }
-fn a_dropped_qp_is_told_of(p: &Provider) {
+fn requests_of_a_dropped_qp_are_reported(p: &Provider) {
     let (mut a, mut b) = p.pair();
     b.receive(70, &[]);
     for wr_id in 0..10 {
         a.go(wr_id, Send {}, NoPayload);
     }
-    told(&mut a, 0, WcStatus::Success);
+    completes(&mut a, 0, WcStatus::Success);
     for wr_id in 100..110 {
         a.receive(wr_id, &[]);
     }
     let End { qp, mut cq, .. } = a;
     drop(qp);
-    let mut told = Vec::new();
+    let mut completed = Vec::new();
     for _ in 0..19 {
         let done = wait(&mut cq);
         assert_eq!(done.status(), WcStatus::WrFlushErr);
-        told.push(done.wr_id);
+        completed.push(done.wr_id);
     }
-    told.sort_unstable();
-    assert_eq!(told, (1..10).chain(100..110).collect::<Vec<_>>());
+    completed.sort_unstable();
+    assert_eq!(completed, (1..10).chain(100..110).collect::<Vec<_>>());
     nothing(&mut cq, p.quiet);
 }
 
-fn staged_requests_of_a_dropped_qp_are_told_of(p: &Provider) {
+fn staged_requests_of_a_dropped_qp_are_reported(p: &Provider) {
     let (mut a, b) = p.pair();
     let remote = b.region.remote(0);
     a.post(1, RdmaWrite { remote }, Inline(&[1; 8]), SendFlags::empty())
@@ -98,21 +98,21 @@ fn a_peer_does_not_reach_the_next_qp(p: &Provider) {
     b.qp.connect(&a.qp.endpoint(), &impatient()).unwrap();
     b.receive(70, &[]);
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::RetryExcErr);
+    completes(&mut a, 1, WcStatus::RetryExcErr);
     b.nothing();
 }
 
 fn reset_wants_its_own_cqs(p: &Provider) {
     let (mut a, mut b) = p.pair();
     let mut other = cq_for(a.qp.pd().device(), &init());
-    let refused = a.qp.reset(&mut other, |_, _| panic!("told"));
+    let refused = a.qp.reset(&mut other, |_, _| panic!("reported"));
     assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
     b.receive(70, &[]);
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::Success);
+    completes(&mut a, 1, WcStatus::Success);
 }
 
-fn reset_tells_a_full_queue_of_unsignalled(p: &Provider) {
+fn reset_reports_a_full_queue_of_unsignalled(p: &Provider) {
     let (mut a, b) = p.pair();
     let remote = b.region.remote(0);
     let silent = SendFlags::empty();
@@ -194,7 +194,7 @@ fn an_overrun_takes_the_qp_to_err(p: &Provider) {
     post(&mut a, room + 4, RdmaWrite { remote }, NoPayload, SIGNALED).unwrap();
     a.sq().ring();
     nothing(&mut cq, p.quiet);
-    let mut told = Vec::new();
-    a.reset(&mut cq, |wr_id, _| told.push(wr_id)).unwrap();
-    assert_eq!(told, (room..room + 5).collect::<Vec<_>>());
+    let mut reported = Vec::new();
+    a.reset(&mut cq, |wr_id, _| reported.push(wr_id)).unwrap();
+    assert_eq!(reported, (room..room + 5).collect::<Vec<_>>());
 }

@@ -2,7 +2,7 @@
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::{bring, go_to, told};
+use crate::support::{bring, completes, go_to};
 use bellwire::state::{ModifyError, QpAttr, QpAttrMask, QpState, rnr_timer};
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
@@ -20,15 +20,15 @@ rules! {
     err_flushes_what_was_staged_before: "ibv_post_send(3)",
         "Requests posted before ERR, and rung after it, complete with WR_FLUSH_ERR.";
     err_twice_flushes_once: "IBTA vol. 1, 10.3.1.7",
-        "Going from ERR to ERR tells nothing again.";
+        "Going from ERR to ERR reports nothing again.";
     err_leaves_the_peer_alone: "IBTA vol. 1, 10.3.1.7",
         "A queue pair that its owner takes to ERR does not change its peer's state.";
     err_is_reached_from_every_state: "IBTA vol. 1, 10.3.1",
         "From every state a queue pair goes to ERR and flushes, and works again after a reset.";
-    reset_tells_nothing_afterwards: "IBTA vol. 1, 10.3.1.1",
+    nothing_completes_after_a_reset: "IBTA vol. 1, 10.3.1.1",
         "After a reset nothing completes any more of what was posted before.";
-    reset_tells_what_is_untold_once: "IBTA vol. 1, 10.3.1.1",
-        "Every request is told once: by a completion before the reset, or by the reset.";
+    reset_reports_what_is_unreported_once: "IBTA vol. 1, 10.3.1.1",
+        "Every request is reported once: by a completion before the reset, or by the reset.";
     reset_is_undone_by_connecting_again: "IBTA vol. 1, 10.3.1.1",
         "A queue pair that was reset can be connected again, and works.";
     sqd_holds_new_requests_back: "IBTA vol. 1, 10.3.1.5",
@@ -47,7 +47,7 @@ rules! {
         "`max_rd_atomic` changed in SQD is in force after RTS.";
 }
 
-/// As many requests as a flush has to tell of, the sends held back by a peer without a receive.
+/// As many requests as a flush has to report, the sends held back by a peer without a receive.
 fn stuck(p: &Provider) -> (End, End) {
     let (mut a, b) = p.pair();
     for wr_id in 100..110 {
@@ -89,7 +89,7 @@ fn err_flushes_what_is_in_flight(p: &Provider) {
     let (mut a, _b) = stuck(p);
     a.qp.to_error().unwrap();
     flushed(&mut a, 0..10, 100..110);
-    assert!(a.reset().is_empty(), "all was told");
+    assert!(a.reset().is_empty(), "all was reported");
 }
 
 fn err_flushes_what_is_posted_later(p: &Provider) {
@@ -97,9 +97,9 @@ fn err_flushes_what_is_posted_later(p: &Provider) {
     a.qp.to_error().unwrap();
     for wr_id in 0..200 {
         a.go(wr_id, Send {}, Inline(&[1; 77]));
-        told(&mut a, wr_id, WcStatus::WrFlushErr);
+        completes(&mut a, wr_id, WcStatus::WrFlushErr);
         a.receive(wr_id, &[]);
-        told(&mut a, wr_id, WcStatus::WrFlushErr);
+        completes(&mut a, wr_id, WcStatus::WrFlushErr);
     }
     a.nothing();
 }
@@ -110,9 +110,9 @@ fn err_flushes_what_was_staged_before(p: &Provider) {
     post_recv(&mut a.qp, 110, &[]).unwrap();
     a.qp.to_error().unwrap();
     a.qp.sq().ring();
-    told(&mut a, 10, WcStatus::WrFlushErr);
+    completes(&mut a, 10, WcStatus::WrFlushErr);
     a.qp.rq().ring();
-    told(&mut a, 110, WcStatus::WrFlushErr);
+    completes(&mut a, 110, WcStatus::WrFlushErr);
     a.nothing();
 }
 
@@ -152,19 +152,19 @@ fn err_is_reached_from_every_state(p: &Provider) {
         a.qp.to_error().unwrap();
         flushed(&mut a, sends, receives);
         a.go(2, Send {}, NoPayload);
-        told(&mut a, 2, WcStatus::WrFlushErr);
+        completes(&mut a, 2, WcStatus::WrFlushErr);
         a.receive(72, &[]);
-        told(&mut a, 72, WcStatus::WrFlushErr);
+        completes(&mut a, 72, WcStatus::WrFlushErr);
         assert!(a.reset().is_empty(), "{state}");
         connect_with(&mut a.qp, &mut b.qp, &attr);
         b.receive(70, &[]);
         a.go(3, Send {}, NoPayload);
-        told(&mut a, 3, WcStatus::Success);
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut a, 3, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
     }
 }
 
-fn reset_tells_nothing_afterwards(p: &Provider) {
+fn nothing_completes_after_a_reset(p: &Provider) {
     let (mut a, mut b) = stuck(p);
     let all: Vec<u64> = (0..10).chain(100..110).collect();
     assert_eq!(a.reset(), all);
@@ -175,7 +175,7 @@ fn reset_tells_nothing_afterwards(p: &Provider) {
     b.nothing();
 }
 
-fn reset_tells_what_is_untold_once(p: &Provider) {
+fn reset_reports_what_is_unreported_once(p: &Provider) {
     let (mut a, mut b) = p.pair();
     let mut random = Random::new(3);
     for _ in 0..50 {
@@ -221,8 +221,8 @@ fn reset_is_undone_by_connecting_again(p: &Provider) {
         connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
         b.receive(70, &[]);
         a.go(round, Send {}, NoPayload);
-        told(&mut a, round, WcStatus::Success);
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut a, round, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
     }
 }
 
@@ -238,7 +238,7 @@ fn sqd_holds_new_requests_back(p: &Provider) {
         assert_eq!(b.region.word(0).load(Ordering::Acquire), round - 1);
         go_to(&mut a, QpState::Rts);
         for wr_id in 0..5 {
-            told(&mut a, wr_id, WcStatus::Success);
+            completes(&mut a, wr_id, WcStatus::Success);
         }
         assert_eq!(b.region.word(0).load(Ordering::Acquire), round);
     }
@@ -249,11 +249,11 @@ fn sqd_still_receives(p: &Provider) {
     go_to(&mut a, QpState::Sqd);
     a.receive(70, &[a.region.sge(0, 8)]);
     b.go(1, Send {}, Inline(&7u64.to_ne_bytes()));
-    told(&mut b, 1, WcStatus::Success);
-    told(&mut a, 70, WcStatus::Success);
+    completes(&mut b, 1, WcStatus::Success);
+    completes(&mut a, 70, WcStatus::Success);
     let remote = a.region.remote(0);
     b.go(2, RdmaRead { remote }, b.region.sge(8, 8));
-    told(&mut b, 2, WcStatus::Success);
+    completes(&mut b, 2, WcStatus::Success);
     assert_eq!(b.region.word(8).load(Ordering::Acquire), 7);
 }
 
@@ -281,13 +281,13 @@ fn sqd_drains_what_was_started(p: &Provider) {
         b.receive(wr_id, &[]);
     }
     device.as_soft().unwrap().advance(step);
-    told(&mut a, 1, WcStatus::Success);
+    completes(&mut a, 1, WcStatus::Success);
     device.as_soft().unwrap().advance(step * 10);
     a.nothing();
     assert_eq!(a.qp.state(), QpState::Sqd);
     go_to(&mut a, QpState::Rts);
-    told(&mut a, 2, WcStatus::Success);
-    told(&mut a, 3, WcStatus::Success);
+    completes(&mut a, 2, WcStatus::Success);
+    completes(&mut a, 3, WcStatus::Success);
 }
 
 fn sqd_says_that_it_is_draining(p: &Provider) {
@@ -322,9 +322,9 @@ fn sqd_gives_up_what_was_started(p: &Provider) {
         .as_soft()
         .unwrap()
         .advance(rnr_timer(CODE).unwrap() * 2);
-    told(&mut a, 1, WcStatus::RnrRetryExcErr);
-    told(&mut a, 2, WcStatus::WrFlushErr);
-    told(&mut a, 3, WcStatus::WrFlushErr);
+    completes(&mut a, 1, WcStatus::RnrRetryExcErr);
+    completes(&mut a, 2, WcStatus::WrFlushErr);
+    completes(&mut a, 3, WcStatus::WrFlushErr);
     assert_eq!(a.qp.state(), QpState::Err);
 }
 
@@ -337,5 +337,5 @@ fn sqd_takes_a_new_depth(p: &Provider) {
     go_to(&mut a, QpState::Rts);
     let remote = b.region.remote(0);
     a.go(1, RdmaRead { remote }, a.region.sge(0, 8));
-    told(&mut a, 1, WcStatus::LocQpOpErr);
+    completes(&mut a, 1, WcStatus::LocQpOpErr);
 }

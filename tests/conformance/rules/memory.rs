@@ -2,7 +2,7 @@
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::told;
+use crate::support::completes;
 use bellwire::be::Be32;
 use bellwire::queue::PostError;
 use bellwire::wqe::*;
@@ -140,7 +140,7 @@ fn sends_of_every_size(p: &Provider) {
         clear(&to);
         b.receive(70, &sges(&to, &target));
         a.go(7, Send {}, &sges(&from, &source)[..]);
-        told(&mut a, 7, WcStatus::Success);
+        completes(&mut a, 7, WcStatus::Success);
         let received = b.wait().result.unwrap();
         assert_eq!(received.byte_len(), Some(data.len() as u32));
         arrived(&to, &target, data, &format!("SEND of {}", data.len()));
@@ -158,7 +158,7 @@ fn writes_of_every_size(p: &Provider) {
         let payload = sges(&from, &source);
         clear(&to);
         a.go(7, RdmaWrite { remote }, &payload[..]);
-        told(&mut a, 7, WcStatus::Success);
+        completes(&mut a, 7, WcStatus::Success);
         arrived(
             &to,
             &[(at, data.len())],
@@ -168,8 +168,8 @@ fn writes_of_every_size(p: &Provider) {
         clear(&to);
         b.receive(70, &[]);
         a.go(7, RdmaWriteWithImm { remote, imm }, &payload[..]);
-        told(&mut a, 7, WcStatus::Success);
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut a, 7, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
         arrived(
             &to,
             &[(at, data.len())],
@@ -205,14 +205,14 @@ fn inline_of_every_size(p: &Provider) {
         to.write(0, &[FILL; 2048]);
         b.receive(70, &sges(&to, &target));
         a.go(7, Send {}, Inline(&data));
-        told(&mut b, 70, WcStatus::Success);
-        told(&mut a, 7, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
+        completes(&mut a, 7, WcStatus::Success);
         arrived(&to, &target, &data, &format!("inline SEND of {size}"));
         to.write(0, &[FILL; 2048]);
         let remote = to.remote(3);
         let (head, tail) = data.split_at(size / 3);
         a.go(7, RdmaWrite { remote }, InlineList(&[head, tail]));
-        told(&mut a, 7, WcStatus::Success);
+        completes(&mut a, 7, WcStatus::Success);
         arrived(&to, &[(3, size)], &data, &format!("inline WRITE of {size}"));
     }
 }
@@ -228,7 +228,7 @@ fn a_receive_of_more_elements_is_filled_in_order(p: &Provider) {
         b.receive(70, &sges(&to, &target));
         a.go(7, Send {}, from.sge(0, size as u32));
         assert_eq!(b.wait().result.unwrap().byte_len(), Some(size as u32));
-        told(&mut a, 7, WcStatus::Success);
+        completes(&mut a, 7, WcStatus::Success);
         arrived(&to, &target, &data, &format!("{size}"));
     }
 }
@@ -253,8 +253,8 @@ fn as_many_elements_as_were_asked_for(p: &Provider) {
         clear(&b.region);
         b.receive(70, &sges(&b.region, &elements));
         a.go(round, Send {}, &sges(&a.region, &elements)[..]);
-        told(&mut a, round, WcStatus::Success);
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut a, round, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
         arrived(&b.region, &elements, &data, "SEND");
     }
 }
@@ -265,8 +265,8 @@ fn works(a: &mut End, b: &mut End) {
     a.qp.rq().ring();
     b.receive(70, &[]);
     a.go(2, Send {}, NoPayload);
-    told(a, 2, WcStatus::Success);
-    told(b, 70, WcStatus::Success);
+    completes(a, 2, WcStatus::Success);
+    completes(b, 70, WcStatus::Success);
     a.nothing();
     assert!(a.reset().is_empty());
 }
@@ -314,7 +314,7 @@ fn large_messages(p: &Provider) {
     here.write(LENGTH - 1, &[!data[data.len() - 1]]);
     let (remote, sge) = (there.remote(0), here.sge(0, LENGTH as u32));
     a.go(1, RdmaWrite { remote }, sge);
-    told(&mut a, 1, WcStatus::Success);
+    completes(&mut a, 1, WcStatus::Success);
     let same = || {
         let (mut one, mut other) = (vec![0; LENGTH], vec![1; LENGTH]);
         here.read(0, &mut one);
@@ -340,7 +340,7 @@ fn a_posted_request_waits_for_its_ring(p: &Provider) {
     a.qp.sq().ring();
     assert_eq!(a.qp.sq().staged(), 0);
     for wr_id in 0..32 {
-        told(&mut a, wr_id, WcStatus::Success);
-        told(&mut b, 100 + wr_id, WcStatus::Success);
+        completes(&mut a, wr_id, WcStatus::Success);
+        completes(&mut b, 100 + wr_id, WcStatus::Success);
     }
 }

@@ -23,8 +23,8 @@ rules! {
         "Anybody may send to a group.";
     a_member_gets_its_own: "IBTA vol. 1, 10.5.2",
         "A member that sends gets a copy as every other.";
-    a_member_that_fails_its_own_copy_is_told_once: "IBTA vol. 1, 10.3.1",
-        "The copy does not fit the sender's receive: each request is told, once.";
+    a_member_that_fails_its_own_copy_reports_each_request_once: "IBTA vol. 1, 10.3.1",
+        "The copy does not fit the sender's receive: each request is reported, once.";
     copies_have_the_header: "IBTA vol. 1, 8.3, 10.5.2",
         "The global route header names the group as destination.";
     a_member_without_a_receive_is_left_out: "IBTA vol. 1, 9.8.3.2",
@@ -92,7 +92,7 @@ fn join(end: &Talker<Ud>, group: u8) {
 }
 
 fn gets(rx: &mut Talker<Ud>, bytes: &[u8]) {
-    rx.told(70, OK);
+    rx.completes(70, OK);
     let mut got = vec![0; bytes.len()];
     rx.region.read(GRH_BYTES, &mut got);
     assert_eq!(got, bytes);
@@ -103,7 +103,7 @@ fn every_member_gets_one_copy(p: &Provider) {
     let (_pd, mut ends) = ends(p, 5);
     ends[1..].iter().for_each(|end| join(end, 1));
     send(&mut ends[0], 1, b"to all of you");
-    ends[0].told(1, OK);
+    ends[0].completes(1, OK);
     for rx in &mut ends[1..] {
         gets(rx, b"to all of you");
     }
@@ -126,7 +126,7 @@ fn others_get_none(p: &Provider) {
     join(&ends[2], 2);
     ends[3].qp.attach_mcast(mgid(1), MLID + 1).expect("room");
     send(&mut ends[0], 1, b"one");
-    ends[0].told(1, OK);
+    ends[0].completes(1, OK);
     gets(&mut ends[1], b"one");
     ends[2].nothing();
     ends[3].nothing();
@@ -137,7 +137,7 @@ fn detached_gets_none(p: &Provider) {
     ends[1..].iter().for_each(|end| join(end, 1));
     ends[1].qp.detach_mcast(mgid(1), MLID).expect("attached");
     send(&mut ends[0], 1, b"left");
-    ends[0].told(1, OK);
+    ends[0].completes(1, OK);
     gets(&mut ends[2], b"left");
     ends[1].nothing();
 }
@@ -146,7 +146,7 @@ fn the_sender_need_not_be_a_member(p: &Provider) {
     let (_pd, mut ends) = ends(p, 2);
     join(&ends[1], 1);
     send(&mut ends[0], 1, b"hello");
-    ends[0].told(1, OK);
+    ends[0].completes(1, OK);
     ends[0].nothing();
     gets(&mut ends[1], b"hello");
 }
@@ -155,25 +155,25 @@ fn a_member_gets_its_own(p: &Provider) {
     let (_pd, mut ends) = ends(p, 1);
     join(&ends[0], 1);
     send(&mut ends[0], 1, b"hello");
-    let mut told: Vec<u64> = (0..2).map(|_| ends[0].wait().wr_id).collect();
-    told.sort_unstable();
-    assert_eq!(told, [1, 70]);
+    let mut completed: Vec<u64> = (0..2).map(|_| ends[0].wait().wr_id).collect();
+    completed.sort_unstable();
+    assert_eq!(completed, [1, 70]);
     ends[0].nothing();
 }
 
-fn a_member_that_fails_its_own_copy_is_told_once(p: &Provider) {
+fn a_member_that_fails_its_own_copy_reports_each_request_once(p: &Provider) {
     let (_pd, mut ends) = ends(p, 1);
     join(&ends[0], 1);
     // The receives have room for 16 bytes.
     send(&mut ends[0], 1, &[7; 17]);
-    let mut told: Vec<(u64, WcStatus)> = (0..3)
+    let mut completed: Vec<(u64, WcStatus)> = (0..3)
         .map(|_| ends[0].wait())
         .map(|done| (done.wr_id, done.status()))
         .collect();
-    told.sort_unstable_by_key(|&(wr_id, _)| wr_id);
+    completed.sort_unstable_by_key(|&(wr_id, _)| wr_id);
     let failed = [(70, WcStatus::LocLenErr), (71, WcStatus::WrFlushErr)];
-    assert_eq!(told[0], (1, OK));
-    assert_eq!(told[1..], failed);
+    assert_eq!(completed[0], (1, OK));
+    assert_eq!(completed[1..], failed);
     ends[0].nothing();
 }
 
@@ -194,22 +194,22 @@ fn a_member_without_a_receive_is_left_out(p: &Provider) {
     ends[1..].iter().for_each(|end| join(end, 1));
     for count in 0..3u8 {
         send(&mut ends[0], 1, &[count]);
-        ends[0].told(1, OK);
+        ends[0].completes(1, OK);
     }
     for rx in &mut ends[1..] {
-        rx.told(70, OK);
-        rx.told(71, OK);
+        rx.completes(70, OK);
+        rx.completes(71, OK);
         rx.nothing();
         rx.receive(72, 16);
     }
     ends[1].receive(73, 16);
     for _ in 0..2 {
         send(&mut ends[0], 1, b"more");
-        ends[0].told(1, OK);
+        ends[0].completes(1, OK);
     }
-    ends[1].told(72, OK);
-    ends[1].told(73, OK);
-    ends[2].told(72, OK);
+    ends[1].completes(72, OK);
+    ends[1].completes(73, OK);
+    ends[2].completes(72, OK);
     ends[2].nothing();
 }
 
@@ -223,7 +223,7 @@ fn a_member_with_another_qkey_is_left_out(p: &Provider) {
     };
     ends[1].qp.modify(&attr, QpAttrMask::QKEY).expect("in RTS");
     send(&mut ends[0], 1, b"hello");
-    ends[0].told(1, OK);
+    ends[0].completes(1, OK);
     gets(&mut ends[2], b"hello");
     ends[1].nothing();
 }
@@ -232,7 +232,7 @@ fn to_an_empty_group_it_is_dropped(p: &Provider) {
     let (_pd, mut ends) = ends(p, 1);
     for _ in 0..100 {
         send(&mut ends[0], 1, b"hello");
-        ends[0].told(1, OK);
+        ends[0].completes(1, OK);
     }
     ends[0].nothing();
 }
@@ -242,7 +242,7 @@ fn a_destroyed_member_leaves(p: &Provider) {
     ends[1..].iter().for_each(|end| join(end, 1));
     drop(ends.pop());
     send(&mut ends[0], 1, b"hello");
-    ends[0].told(1, OK);
+    ends[0].completes(1, OK);
     gets(&mut ends[1], b"hello");
 }
 

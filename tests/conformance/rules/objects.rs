@@ -1,8 +1,8 @@
-//! Making objects: what is refused, and what is told of them.
+//! Making objects: what is refused, and what they say of themselves.
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::told;
+use crate::support::completes;
 use bellwire::memory::Mapping;
 use bellwire::queue::{AttachError, PostError};
 use bellwire::wqe::*;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 rules! {
     "objects", "What is refused when objects are made.", needs [Rc];
-    a_device_tells_its_limits: "ibv_query_device(3)",
+    a_device_reports_its_limits: "ibv_query_device(3)",
         "Every limit of the device is at least one.";
     cq_of_no_entries_is_refused: "ibv_create_cq(3)",
         "A completion queue of no entries, or of more than `max_cqe`, is refused.";
@@ -43,13 +43,13 @@ rules! {
         "REMOTE_WRITE and REMOTE_ATOMIC without LOCAL_WRITE are refused.";
     mrs_have_keys_of_their_own: "IBTA vol. 1, 10.6",
         "Regions that exist at once have different keys, though they be of one memory.";
-    an_mr_tells_what_it_was_made_of: "ibv_reg_mr(3)",
+    an_mr_shows_what_it_was_made_of: "ibv_reg_mr(3)",
         "A region says its address, length, access and protection domain.";
     the_others_stay_when_an_mr_goes: "ibv_dereg_mr(3)",
         "Deregistering one of two regions of one memory leaves the other.";
 }
 
-fn a_device_tells_its_limits(p: &Provider) {
+fn a_device_reports_its_limits(p: &Provider) {
     let attr = p.device().attr();
     for (what, limit) in [
         ("max_qp", attr.max_qp.into()),
@@ -169,12 +169,12 @@ fn a_full_queue_refuses(p: &Provider) {
     }
     a.qp.sq().ring();
     for wr_id in 0..posted {
-        told(&mut a, wr_id, WcStatus::Success);
+        completes(&mut a, wr_id, WcStatus::Success);
     }
     b.qp.rq().ring();
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::Success);
-    told(&mut b, 0, WcStatus::Success);
+    completes(&mut a, 1, WcStatus::Success);
+    completes(&mut b, 0, WcStatus::Success);
     b.receive(1000, &[]);
     assert_eq!(post_recv(&mut b.qp, 0, &[]), full);
 }
@@ -288,7 +288,7 @@ fn mrs_have_keys_of_their_own(p: &Provider) {
     assert_eq!(keys.len(), 100);
 }
 
-fn an_mr_tells_what_it_was_made_of(p: &Provider) {
+fn an_mr_shows_what_it_was_made_of(p: &Provider) {
     let (_mapping, start) = memory();
     let mr = registered(p, start, 1).remove(0);
     assert_eq!(
@@ -306,13 +306,13 @@ fn the_others_stay_when_an_mr_goes(p: &Provider) {
     let (first, gone) = (b.region.remote(0), second.rkey());
     drop(second);
     a.go(1, RdmaWrite { remote: first }, Inline(&7u64.to_ne_bytes()));
-    told(&mut a, 1, WcStatus::Success);
+    completes(&mut a, 1, WcStatus::Success);
     assert_eq!(b.region.word(0).load(Ordering::Acquire), 7);
     let remote = bellwire::wr::Remote {
         rkey: gone,
         ..first
     };
     a.go(2, RdmaWrite { remote }, Inline(&[1; 8]));
-    told(&mut a, 2, WcStatus::RemAccessErr);
+    completes(&mut a, 2, WcStatus::RemAccessErr);
     assert_eq!(b.region.word(0).load(Ordering::Acquire), 7);
 }

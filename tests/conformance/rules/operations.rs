@@ -1,8 +1,8 @@
-//! What arrives, and what is told of it: every operation of a reliable connection.
+//! What arrives, and what is reported of it: every operation of a reliable connection.
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::told;
+use crate::support::completes;
 use bellwire::be::Be32;
 use bellwire::queue::{Imm, Success};
 use bellwire::wqe::*;
@@ -12,7 +12,7 @@ use bellwire_tests::fixture::*;
 use std::sync::atomic::Ordering;
 
 rules! {
-    "operations::rc", "What arrives, and what is told of it.", needs [Rc];
+    "operations::rc", "What arrives, and what is reported of it.", needs [Rc];
     send_completes_on_both_sides: "IBTA vol. 1, 9.4.1",
         "A SEND consumes the peer's next receive; both complete, as SEND and as RECV.";
     send_without_immediate_brings_none: "ibv_poll_cq(3)",
@@ -20,14 +20,14 @@ rules! {
     send_with_immediate_brings_it: "IBTA vol. 1, 9.4.1",
         "SEND with immediate gives the receiver the four bytes, in the order of the wire.";
     write_consumes_no_receive: "IBTA vol. 1, 9.4.3",
-        "An RDMA WRITE consumes no receive, and tells its peer nothing.";
+        "An RDMA WRITE consumes no receive, and does not notify its peer.";
     write_with_immediate_consumes_a_receive: "IBTA vol. 1, 9.4.3",
         "RDMA WRITE with immediate writes where it names, and completes the peer's next receive \
          as RECV_RDMA_WITH_IMM.";
     write_with_immediate_leaves_the_receive_memory: "IBTA vol. 1, 9.4.3",
         "The receive that a WRITE with immediate consumes keeps its memory as it was.";
     read_consumes_no_receive: "IBTA vol. 1, 9.4.4",
-        "An RDMA READ consumes no receive, tells its peer nothing, and completes with its length.";
+        "An RDMA READ consumes no receive, does not notify its peer, and completes with its length.";
     fetch_and_add_gives_the_old_value: "IBTA vol. 1, 9.4.5",
         "Fetch and add adds, wrapping around, and gives the value before.";
     compare_and_swap_swaps_what_is_equal: "IBTA vol. 1, 9.4.5",
@@ -46,7 +46,7 @@ rules! {
         "Operations of no bytes succeed whatever addresses and keys they name.";
     empty_sends_consume_receives: "IBTA vol. 1, 9.4.1",
         "A SEND of no bytes consumes a receive, which completes with length zero.";
-    solicited_is_told: "IBTA vol. 1, 9.2.3",
+    solicited_is_reported: "IBTA vol. 1, 9.2.3",
         "The solicited bit of SEND and WRITE with immediate arrives; without it none does.";
     a_queue_pair_may_be_connected_with_itself: "ibv_modify_qp(3)",
         "A queue pair connected with itself sends to its own receives.";
@@ -69,9 +69,9 @@ fn done(end: &mut End, wr_id: u64) -> Success {
 
 /// The next two outcomes, by identifier: between the two queues there is no order.
 fn two(end: &mut End) -> [(u64, WcStatus); 2] {
-    let mut told = [end.outcome(), end.outcome()];
-    told.sort_by_key(|(wr_id, _)| *wr_id);
-    told
+    let mut outcomes = [end.outcome(), end.outcome()];
+    outcomes.sort_by_key(|(wr_id, _)| *wr_id);
+    outcomes
 }
 
 fn word(end: &End, offset: usize) -> u64 {
@@ -248,7 +248,7 @@ fn atomics_of_two_requesters_lose_nothing(p: &Provider) {
                 AtomicFetchAndAdd { remote, add: 1 },
                 a.region.sge(0, 8),
             );
-            told(&mut a, wr_id, WcStatus::Success);
+            completes(&mut a, wr_id, WcStatus::Success);
         }
     };
     std::thread::scope(|scope| {
@@ -300,10 +300,10 @@ fn empty_messages_need_no_key(p: &Provider) {
     a.go(4, RdmaWriteWithImm { remote, imm: IMM }, empty);
     a.go(5, Send {}, &[empty, empty][..]);
     for wr_id in 1..=5 {
-        told(&mut a, wr_id, WcStatus::Success);
+        completes(&mut a, wr_id, WcStatus::Success);
     }
-    told(&mut b, 70, WcStatus::Success);
-    told(&mut b, 71, WcStatus::Success);
+    completes(&mut b, 70, WcStatus::Success);
+    completes(&mut b, 71, WcStatus::Success);
 }
 
 fn empty_sends_consume_receives(p: &Provider) {
@@ -316,7 +316,7 @@ fn empty_sends_consume_receives(p: &Provider) {
     assert_eq!(done(&mut b, 71).byte_len(), Some(0));
 }
 
-fn solicited_is_told(p: &Provider) {
+fn solicited_is_reported(p: &Provider) {
     let (mut a, mut b) = p.pair();
     for flags in [SIGNALED | SendFlags::SOLICITED, SIGNALED] {
         let solicited = flags.contains(SendFlags::SOLICITED);

@@ -2,7 +2,7 @@
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::told;
+use crate::support::completes;
 use bellwire::be::Be32;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
@@ -17,7 +17,7 @@ rules! {
         "The receives of one queue are filled in the order in which they were posted.";
     a_write_is_there_before_the_send_behind_it: "IBTA vol. 1, 9.5",
         "When a SEND completes at its receiver, the WRITEs before it are in memory.";
-    a_write_with_immediate_is_there_when_it_is_told: "IBTA vol. 1, 9.5",
+    a_write_with_immediate_is_there_when_it_completes: "IBTA vol. 1, 9.5",
         "When a WRITE with immediate completes at its receiver, its data is in memory.";
     a_read_sees_the_writes_before_it: "IBTA vol. 1, 9.5",
         "A READ returns what the WRITEs before it left.";
@@ -56,7 +56,7 @@ fn messages_arrive_in_the_order_they_were_posted(p: &Provider) {
     }
     a.qp.sq().ring();
     for number in 0..32 {
-        told(&mut b, number, WcStatus::Success);
+        completes(&mut b, number, WcStatus::Success);
         assert_eq!(word(&b, number as usize * 64), number);
     }
 }
@@ -72,7 +72,7 @@ fn receives_are_consumed_in_the_order_they_were_posted(p: &Provider) {
         a.go(wr_id, RdmaWriteWithImm { remote, imm }, NoPayload);
     }
     for wr_id in [5, 3, 9, 1, 7, 2] {
-        told(&mut b, wr_id, WcStatus::Success);
+        completes(&mut b, wr_id, WcStatus::Success);
     }
 }
 
@@ -84,13 +84,13 @@ fn a_write_is_there_before_the_send_behind_it(p: &Provider) {
         let data = Inline(&round.to_ne_bytes());
         a.post(1, RdmaWrite { remote }, data, SILENT).unwrap();
         a.go(2, Send {}, NoPayload);
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
         assert_eq!(word(&b, 0), round);
-        told(&mut a, 2, WcStatus::Success);
+        completes(&mut a, 2, WcStatus::Success);
     }
 }
 
-fn a_write_with_immediate_is_there_when_it_is_told(p: &Provider) {
+fn a_write_with_immediate_is_there_when_it_completes(p: &Provider) {
     let (mut a, mut b) = p.pair();
     let imm = Be32::new(1);
     for round in 1..200u64 {
@@ -98,11 +98,11 @@ fn a_write_with_immediate_is_there_when_it_is_told(p: &Provider) {
         a.region.write(0, &[round as u8; 4096]);
         let remote = b.region.remote(0);
         a.go(1, RdmaWriteWithImm { remote, imm }, a.region.sge(0, 4096));
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
         let mut bytes = [0; 4096];
         b.region.read(0, &mut bytes);
         assert!(bytes == [round as u8; 4096], "round {round}");
-        told(&mut a, 1, WcStatus::Success);
+        completes(&mut a, 1, WcStatus::Success);
     }
 }
 
@@ -113,7 +113,7 @@ fn a_read_sees_the_writes_before_it(p: &Provider) {
         let data = Inline(&round.to_ne_bytes());
         a.post(1, RdmaWrite { remote }, data, SILENT).unwrap();
         a.go(2, RdmaRead { remote }, a.region.sge(0, 8));
-        told(&mut a, 2, WcStatus::Success);
+        completes(&mut a, 2, WcStatus::Success);
         assert_eq!(word(&a, 0), round);
     }
 }
@@ -125,7 +125,7 @@ fn an_atomic_sees_the_writes_before_it(p: &Provider) {
         let data = Inline(&round.to_ne_bytes());
         a.post(1, RdmaWrite { remote }, data, SILENT).unwrap();
         a.go(2, AtomicFetchAndAdd { remote, add: 1 }, a.region.sge(0, 8));
-        told(&mut a, 2, WcStatus::Success);
+        completes(&mut a, 2, WcStatus::Success);
         assert_eq!((word(&a, 0), word(&b, 0)), (round, round + 1));
     }
 }
@@ -140,9 +140,9 @@ fn fenced(p: &Provider, bring: impl Fn(&mut End, bellwire::wr::Remote)) {
         let fenced = SIGNALED | SendFlags::FENCE;
         a.post(2, Send {}, a.region.sge(0, 8), fenced).unwrap();
         a.qp.sq().ring();
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
         assert_eq!(word(&b, 64), round);
-        told(&mut a, 2, WcStatus::Success);
+        completes(&mut a, 2, WcStatus::Success);
     }
 }
 
@@ -171,7 +171,7 @@ fn a_fenced_write_carries_what_the_read_before_brought(p: &Provider) {
         a.post(2, RdmaWrite { remote: there }, a.region.sge(0, 8), fenced)
             .unwrap();
         a.qp.sq().ring();
-        told(&mut a, 2, WcStatus::Success);
+        completes(&mut a, 2, WcStatus::Success);
         assert_eq!(word(&b, 64), round);
     }
 }
@@ -183,7 +183,7 @@ fn the_last_of_two_writes_stays(p: &Provider) {
         a.post(1, RdmaWrite { remote }, Inline(&[0xff; 64]), SILENT)
             .unwrap();
         a.go(2, RdmaWrite { remote }, Inline(&round.to_ne_bytes()));
-        told(&mut a, 2, WcStatus::Success);
+        completes(&mut a, 2, WcStatus::Success);
         assert_eq!(word(&b, 0), round);
     }
 }
@@ -211,7 +211,7 @@ fn batches_are_in_order_over_many_rings(p: &Provider) {
             next += 1;
         }
         a.qp.sq().ring();
-        told(&mut a, next - 1, WcStatus::Success);
+        completes(&mut a, next - 1, WcStatus::Success);
         assert_eq!(word(&b, 0), next);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::told;
+use crate::support::completes;
 use bellwire::be::Be32;
 use bellwire::queue::Imm;
 use bellwire::wqe::*;
@@ -27,7 +27,7 @@ rules! {
         "Receives, READs and atomics have a length; SENDs and WRITEs have none.";
     a_poll_takes_no_more_than_asked: "ibv_poll_cq(3), num_entries",
         "A poll gives at the most as many completions as asked for, and keeps the others.";
-    a_completion_is_told_once: "IBTA vol. 1, 11.4.2.1",
+    a_completion_is_polled_once: "IBTA vol. 1, 11.4.2.1",
         "A poll takes a completion away.";
 }
 
@@ -99,7 +99,7 @@ fn a_completion_names_its_queue_pair(p: &Provider) {
             post(&mut qps[at], id, Send {}, NoPayload, SIGNALED).unwrap();
             qps[at].sq().ring();
         }
-        let mut told = HashMap::new();
+        let mut counts = HashMap::new();
         for _ in 0..2 * PAIRS {
             let done = wait(&mut cq);
             let at = (done.wr_id & 0xff) as usize;
@@ -107,9 +107,9 @@ fn a_completion_names_its_queue_pair(p: &Provider) {
             let received = done.result.unwrap().opcode.is_recv();
             let end = if received { PAIRS + at } else { at };
             assert_eq!(done.qp_num, qps[end].qp_num());
-            *told.entry(end).or_insert(0) += 1;
+            *counts.entry(end).or_insert(0) += 1;
         }
-        assert_eq!(told, (0..2 * PAIRS).map(|end| (end, 1)).collect());
+        assert_eq!(counts, (0..2 * PAIRS).map(|end| (end, 1)).collect());
     }
     nothing(&mut cq, p.quiet);
 }
@@ -149,7 +149,9 @@ fn send_and_receive_may_complete_apart(p: &Provider) {
         nothing(cq, p.quiet);
     }
     let cqs = Cqs::Split(&mut sends, &mut recvs);
-    both[0].reset(cqs, |_, _| panic!("told already")).unwrap();
+    both[0]
+        .reset(cqs, |_, _| panic!("reported already"))
+        .unwrap();
 }
 
 fn immediate_data_is_in_the_order_of_the_wire(p: &Provider) {
@@ -215,14 +217,14 @@ fn a_poll_takes_no_more_than_asked(p: &Provider) {
     });
 }
 
-fn a_completion_is_told_once(p: &Provider) {
+fn a_completion_is_polled_once(p: &Provider) {
     let (mut a, mut b) = p.pair();
     // More often than the queue has entries.
     for round in 0..u64::from(a.cq.capacity()) * 2 {
         b.receive(round, &[]);
         a.go(round, Send {}, NoPayload);
-        told(&mut a, round, WcStatus::Success);
-        told(&mut b, round, WcStatus::Success);
+        completes(&mut a, round, WcStatus::Success);
+        completes(&mut b, round, WcStatus::Success);
     }
     a.nothing();
     b.nothing();

@@ -11,14 +11,14 @@ use bellwire_tests::fixture::*;
 
 rules! {
     "recorder", "What a dump of a queue pair shows.", needs [Rc];
-    what_was_told_is_shown: "Qp::dump",
-        "Requests that were told are shown with their status, those before them without; and so are the \
+    what_was_reported_is_shown: "Qp::dump",
+        "Requests that were reported are shown with their status, those before them without; and so are the \
          completions.";
     the_failed_and_the_flushed_are_shown: "Qp::dump",
         "Of a queue pair that failed the failed request and those flushed behind it are shown, polled or \
          not.";
     a_dump_takes_nothing_away: "Qp::dump",
-        "After a dump everything is told that would have been, once.";
+        "After a dump everything is reported that would have been, once.";
     queues_that_complete_apart_are_both_shown: "Qp::dump",
         "With two completion queues the completions of both are shown.";
 }
@@ -44,7 +44,7 @@ fn completions(record: &Record) -> Vec<(Option<u64>, bool, Option<WcStatus>)> {
 
 const SUCCESS: Option<WcStatus> = Some(WcStatus::Success);
 
-fn what_was_told_is_shown(p: &Provider) {
+fn what_was_reported_is_shown(p: &Provider) {
     let (mut a, mut b) = p.pair();
     let remote = b.region.remote(0);
     b.receive(70, &[b.region.sge(0, 64)]);
@@ -55,15 +55,15 @@ fn what_was_told_is_shown(p: &Provider) {
     assert_eq!(a.outcome(), (2, WcStatus::Success));
     assert_eq!(b.outcome(), (70, WcStatus::Success));
     let record = dump(&mut a);
-    let told = [(1, Stage::Told, None), (2, Stage::Told, SUCCESS)];
-    assert_eq!(sends(&record), told, "{record}");
+    let expected = [(1, Stage::Told, None), (2, Stage::Told, SUCCESS)];
+    assert_eq!(sends(&record), expected, "{record}");
     assert_eq!(completions(&record), [(Some(2), true, SUCCESS)], "{record}");
     let remote_at = record.sends[0].remote.expect("it has one");
     assert_eq!((remote_at.addr, remote_at.key), (remote.addr, remote.rkey));
     let record = dump(&mut b);
     let receive = &record.receives[0];
-    let told = (receive.wr_id, receive.stage, receive.status);
-    assert_eq!(told, (70, Stage::Told, SUCCESS), "{record}");
+    let shown = (receive.wr_id, receive.stage, receive.status);
+    assert_eq!(shown, (70, Stage::Told, SUCCESS), "{record}");
     assert_eq!(
         completions(&record),
         [(Some(70), true, SUCCESS)],
@@ -89,8 +89,8 @@ fn the_failed_and_the_flushed_are_shown(p: &Provider) {
     assert_eq!(record.dest_qp_num, b.qp.qp_num());
     let failed = Some(WcStatus::RemAccessErr);
     let flushed = Some(WcStatus::WrFlushErr);
-    let told = [(1, Stage::Told, failed), (2, Stage::Told, flushed)];
-    assert_eq!(sends(&record), told, "{record}");
+    let expected = [(1, Stage::Told, failed), (2, Stage::Told, flushed)];
+    assert_eq!(sends(&record), expected, "{record}");
     let both = [(Some(1), true, failed), (Some(2), true, flushed)];
     assert_eq!(completions(&record), both, "{record}");
 }

@@ -22,7 +22,7 @@ rules! {
     without_a_receive_the_sender_waits: "IBTA vol. 1, 9.7.5.2.8",
         "RNR, until one is posted; whichever queue pair asks first takes it.";
     room_comes_back: "ibv_post_srq_recv(3)",
-        "A receive that was told makes room for another, in any order of completion.";
+        "A receive that was reported makes room for another, in any order of completion.";
     a_full_queue_refuses: "ibv_create_srq(3), max_wr",
         "It takes at least as many as asked for, then refuses, and loses nothing.";
     a_list_stops_at_the_first_bad: "ibv_post_srq_recv(3), bad_recv_wr",
@@ -32,8 +32,8 @@ rules! {
     receives_outlive_a_queue_pair: "IBTA vol. 1, 10.2.9.4",
         "ERR and destruction of a queue pair take none of the shared receives with them.";
     many_queue_pairs_at_once: "IBTA vol. 1, 10.2.9",
-        "Threads send through many queue pairs: every receive is told once.";
-    query_tells_what_it_is: "ibv_query_srq(3)",
+        "Threads send through many queue pairs: every receive is reported once.";
+    query_returns_what_it_is: "ibv_query_srq(3)",
         "At least what was asked for, and the limit as it stands.";
     the_limit_raises_one_event [AsyncEvents]: "ibv_modify_srq(3), IBV_SRQ_LIMIT",
         "Taking a receive that leaves fewer than the limit raises SRQ_LIMIT_REACHED, once.";
@@ -41,7 +41,7 @@ rules! {
         "After the event the limit is zero, and can be set anew.";
     a_limit_beyond_the_queue_is_refused: "ibv_modify_srq(3)",
         "And changes nothing.";
-    destroying_tells_what_was_not_told: "ibv_destroy_srq(3)",
+    destroying_reports_what_nobody_took: "ibv_destroy_srq(3)",
         "Every receive that nobody took is given back.";
     destroying_waits_for_its_queue_pairs: "ibv_destroy_srq(3), EBUSY",
         "While queue pairs use it, it stays as it was.";
@@ -269,7 +269,7 @@ fn many_queue_pairs_at_once(p: &Provider) {
         ..
     } = World::new(p, 3, 64);
     let total = EACH * senders.len() as u64;
-    let (told, all_told) = std::sync::mpsc::channel();
+    let (report, reports) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         for mut sender in senders {
             scope.spawn(move || {
@@ -280,17 +280,17 @@ fn many_queue_pairs_at_once(p: &Provider) {
             });
         }
         for (qp, mut cq) in receivers {
-            let told = told.clone();
+            let report = report.clone();
             scope.spawn(move || {
                 for _ in 0..EACH {
                     let done = wait(&mut cq);
                     assert_eq!(done.status(), OK);
-                    told.send(done.wr_id).expect("somebody listens");
+                    report.send(done.wr_id).expect("somebody listens");
                 }
                 drop(qp);
             });
         }
-        drop(told);
+        drop(report);
         let mut flying = HashSet::new();
         let mut next = 0;
         let mut count = 0;
@@ -301,15 +301,15 @@ fn many_queue_pairs_at_once(p: &Provider) {
                 flying.insert(next);
                 next += 1;
             }
-            let wr_id = all_told.recv().expect("a receive");
+            let wr_id = reports.recv().expect("a receive");
             assert!(flying.remove(&wr_id), "{wr_id} twice, or never posted");
             count += 1;
         }
-        assert!(all_told.recv().is_err(), "more than were sent");
+        assert!(reports.recv().is_err(), "more than were sent");
     });
 }
 
-fn query_tells_what_it_is(p: &Provider) {
+fn query_returns_what_it_is(p: &Provider) {
     let mut w = World::new(p, 0, 100);
     let attr = w.srq.query();
     assert!(attr.max_wr >= 100 && attr.max_sge >= 2 && attr.srq_limit == 0);
@@ -358,20 +358,20 @@ fn a_limit_beyond_the_queue_is_refused(p: &Provider) {
     assert_eq!(w.srq.query().srq_limit, 3);
 }
 
-fn destroying_tells_what_was_not_told(p: &Provider) {
+fn destroying_reports_what_nobody_took(p: &Provider) {
     let mut w = World::new(p, 1, 16);
     (0..10).for_each(|wr_id| w.post(wr_id));
     assert_eq!(w.through(0, b"message"), 0);
     assert_eq!(w.through(0, b"message"), 1);
     drop(std::mem::take(&mut w.receivers));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let World { srq, .. } = w;
-    let destroyed = srq.destroy(|wr_id, _| told.push(wr_id));
+    let destroyed = srq.destroy(|wr_id, _| reported.push(wr_id));
     destroyed
         .map_err(|(_, error)| error)
         .expect("nobody uses it");
-    told.sort_unstable();
-    assert_eq!(told, (2..10).collect::<Vec<_>>());
+    reported.sort_unstable();
+    assert_eq!(reported, (2..10).collect::<Vec<_>>());
 }
 
 fn destroying_waits_for_its_queue_pairs(p: &Provider) {
@@ -383,14 +383,16 @@ fn destroying_waits_for_its_queue_pairs(p: &Provider) {
         mut senders,
         ..
     } = w;
-    let (srq, error) = srq.destroy(|_, _| panic!("told")).expect_err("it is used");
+    let (srq, error) = srq
+        .destroy(|_, _| panic!("reported"))
+        .expect_err("it is used");
     assert!(matches!(error, Error::Busy { users: 2, .. }), "{error}");
     let mut receivers = receivers;
     senders[0].go(1, Send {}, NoPayload);
     assert_eq!(senders[0].outcome(), (1, OK));
     assert_eq!(wait(&mut receivers[0].1).wr_id, 1);
     drop(receivers);
-    srq.destroy(|_, _| panic!("told"))
+    srq.destroy(|_, _| panic!("reported"))
         .map_err(|(_, error)| error)
         .expect("nobody uses it");
 }

@@ -5,7 +5,7 @@
 
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
-use crate::support::{bring, drain_started, go_to, impatient, quick_rnr, told};
+use crate::support::{bring, completes, drain_started, go_to, impatient, quick_rnr};
 use bellwire::queue::PostError;
 use bellwire::state::QpState::{self, *};
 use bellwire::wqe::*;
@@ -117,9 +117,9 @@ fn end_in(p: &Provider, state: QpState) -> (End, End) {
         bring(&mut a.qp, &b.qp.endpoint(), Rts);
         let (there, here) = (b.region.remote(0), a.region.remote(0));
         a.go(90, RdmaWrite { remote: there }, NoPayload);
-        told(&mut a, 90, WcStatus::Success);
+        completes(&mut a, 90, WcStatus::Success);
         b.go(90, RdmaWrite { remote: here }, NoPayload);
-        told(&mut b, 90, WcStatus::Success);
+        completes(&mut b, 90, WcStatus::Success);
         go_to(&mut a, state);
     } else {
         bring(&mut a.qp, &b.qp.endpoint(), state);
@@ -154,23 +154,23 @@ fn receive_processing(p: &Provider, state: QpState) {
             a.receive(70, &[]);
             assert_eq!(a.reset(), [70]);
             b.go(1, Send {}, NoPayload);
-            told(&mut b, 1, WcStatus::RetryExcErr);
+            completes(&mut b, 1, WcStatus::RetryExcErr);
             a.nothing();
         }
         Init => {
             a.receive(70, &[]);
             b.go(1, Send {}, NoPayload);
-            told(&mut b, 1, WcStatus::RetryExcErr);
+            completes(&mut b, 1, WcStatus::RetryExcErr);
             a.nothing();
         }
         Err => {
             a.receive(70, &[]);
-            told(&mut a, 70, WcStatus::WrFlushErr);
+            completes(&mut a, 70, WcStatus::WrFlushErr);
         }
         _ => {
             a.receive(70, &[a.region.sge(0, 8)]);
             b.go(1, Send {}, Inline(&7u64.to_ne_bytes()));
-            told(&mut a, 70, WcStatus::Success);
+            completes(&mut a, 70, WcStatus::Success);
             assert_eq!(a.region.word(0).load(Ordering::Acquire), 7);
         }
     }
@@ -203,21 +203,21 @@ fn send_processing(p: &Provider, state: QpState) {
             a.nothing();
             assert_eq!(written(&b), 0, "posted in SQD, it waits");
             go_to(&mut a, Rts);
-            told(&mut a, 1, WcStatus::Success);
+            completes(&mut a, 1, WcStatus::Success);
             // Started, it is finished.
             a.go(2, Send {}, NoPayload);
             drain_started(&mut a);
             b.receive(70, &[]);
-            told(&mut a, 2, WcStatus::Success);
+            completes(&mut a, 2, WcStatus::Success);
         }
         Sqe | Err => {
             a.go(1, RdmaWrite { remote }, Inline(&[1; 8]));
-            told(&mut a, 1, WcStatus::WrFlushErr);
+            completes(&mut a, 1, WcStatus::WrFlushErr);
             assert_eq!(written(&b), 0);
         }
         Rts => {
             a.go(1, RdmaWrite { remote }, Inline(&[1; 8]));
-            told(&mut a, 1, WcStatus::Success);
+            completes(&mut a, 1, WcStatus::Success);
             assert_ne!(written(&b), 0);
         }
     }
@@ -231,7 +231,7 @@ fn incoming_packets(p: &Provider, state: QpState) {
         Reset | Init | Err => (WcStatus::RetryExcErr, 0),
         _ => (WcStatus::Success, 7),
     };
-    told(&mut b, 1, status);
+    completes(&mut b, 1, status);
     assert_eq!(a.region.word(0).load(Ordering::Acquire), word);
 }
 
@@ -243,14 +243,14 @@ fn outgoing_packets(p: &Provider, state: QpState) {
         a.qp.sq().ring();
     }
     match state {
-        Rts => told(&mut b, 70, WcStatus::Success),
+        Rts => completes(&mut b, 70, WcStatus::Success),
         _ => b.nothing(),
     }
     let remote = a.region.remote(0);
     b.go(2, RdmaRead { remote }, b.region.sge(0, 8));
     match state {
-        Reset | Init | Err => told(&mut b, 2, WcStatus::RetryExcErr),
-        _ => told(&mut b, 2, WcStatus::Success),
+        Reset | Init | Err => completes(&mut b, 2, WcStatus::RetryExcErr),
+        _ => completes(&mut b, 2, WcStatus::Success),
     }
     if state == Sqd {
         let (mut a, mut b) = p.pair_with(&quick_rnr());
@@ -258,6 +258,6 @@ fn outgoing_packets(p: &Provider, state: QpState) {
         a.go(1, Send {}, NoPayload);
         drain_started(&mut a);
         b.receive(70, &[]);
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
     }
 }

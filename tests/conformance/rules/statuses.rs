@@ -3,7 +3,7 @@
 
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
-use crate::support::{impatient, strike, told};
+use crate::support::{completes, impatient, strike};
 use bellwire::queue::Failure;
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::state::{AhAttr, QpState};
@@ -232,7 +232,7 @@ pub fn group() -> Group {
     Group {
         name: "statuses",
         about: "Each status of a completion, what causes it, and what comes behind. Of what failed \
-                identifier, queue pair, status and vendor code are told, no more.",
+                identifier, queue pair, status and vendor code are reported, no more.",
         rules,
     }
 }
@@ -276,7 +276,7 @@ fn judge(p: &Provider, status: WcStatus, cause: &Cause, on_demand: bool) {
     let mut w = World { device, a, b };
     let remote = w.b.region.remote(0);
     w.a.go(1, RdmaWrite { remote }, NoPayload);
-    told(&mut w.a, 1, Success);
+    completes(&mut w.a, 1, Success);
     if on_demand {
         fail_next(&w.device, status);
         w.send(RdmaWrite { remote }, Inline(&[1; 8]));
@@ -290,24 +290,24 @@ fn judge(p: &Provider, status: WcStatus, cause: &Cause, on_demand: bool) {
     (cause.then)(&w);
 
     let a = &mut w.a;
-    // The first of the send queue: a receive that is flushed may be told before, for the two queues of a
+    // The first of the send queue: a receive that is flushed may be reported before, for the two queues of a
     // queue pair have no common order.
     let mut all: Vec<_> = (0..4).map(|_| a.wait()).collect();
-    let first_send = all.iter().position(|told| told.wr_id != 5);
+    let first_send = all.iter().position(|done| done.wr_id != 5);
     let failed = all.remove(first_send.expect("there are three"));
     assert_eq!((failed.wr_id, failed.qp_num), (2, a.qp.qp_num()));
     assert_eq!(failed.retired, 1);
     // All that there is of it: neither opcode nor length nor immediate.
     let Failure {
-        status: told_as,
+        status: reported,
         vendor_err: _,
         syndrome: _,
         counter: _,
         is_recv,
     } = failed.result.expect_err("it failed");
-    assert_eq!((told_as, is_recv), (status, false));
+    assert_eq!((reported, is_recv), (status, false));
     let mut behind: Vec<_> = (all.iter())
-        .map(|told| (told.wr_id, told.status()))
+        .map(|done| (done.wr_id, done.status()))
         .collect();
     behind.sort_unstable_by_key(|outcome| outcome.0);
     let rest = if status == FatalErr {
@@ -360,7 +360,7 @@ fn with_each_status<T: QpTransport>(
             assert_eq!((done.wr_id, done.status()), (wr_id, status));
         }
         assert_eq!(qp.state(), state, "after {status}");
-        qp.reset(&mut cq, |wr_id, _| panic!("{wr_id} was told"))
+        qp.reset(&mut cq, |wr_id, _| panic!("{wr_id} was reported"))
             .unwrap();
     }
 }

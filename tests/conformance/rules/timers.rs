@@ -3,7 +3,7 @@
 
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::{impatient, told};
+use crate::support::{completes, impatient};
 use bellwire::be::Be32;
 use bellwire::state::{AckTimeout, QpState, ack_timeout, rnr_timer};
 use bellwire::wqe::*;
@@ -69,8 +69,8 @@ fn a_late_receive_completes_what_waits(p: &Provider) {
     a.go(1, Send {}, Inline(&7u64.to_ne_bytes()));
     a.nothing();
     b.receive(70, &[b.region.sge(0, 8)]);
-    told(&mut a, 1, WcStatus::Success);
-    told(&mut b, 70, WcStatus::Success);
+    completes(&mut a, 1, WcStatus::Success);
+    completes(&mut b, 70, WcStatus::Success);
     assert_eq!(b.region.word(0).load(Ordering::Acquire), 7);
 }
 
@@ -83,7 +83,7 @@ fn rnr_retries_take_their_time(p: &Provider) {
     let (mut a, mut b) = p.pair_with(&attr);
     let start = Instant::now();
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::RnrRetryExcErr);
+    completes(&mut a, 1, WcStatus::RnrRetryExcErr);
     assert!(start.elapsed() >= rnr_timer(16).unwrap() * 3);
     // The responder is not to blame.
     assert_eq!(b.qp.state(), QpState::Rts);
@@ -98,7 +98,7 @@ fn rnr_retry_0_gives_up(p: &Provider) {
     };
     let (mut a, mut b) = p.pair_with(&attr);
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::RnrRetryExcErr);
+    completes(&mut a, 1, WcStatus::RnrRetryExcErr);
     assert_eq!(a.qp.state(), QpState::Err);
     b.nothing();
 }
@@ -120,7 +120,7 @@ fn silence_takes_its_time(p: &Provider) {
     let mut a = alone(p, &p.device(), &attr);
     let start = Instant::now();
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::RetryExcErr);
+    completes(&mut a, 1, WcStatus::RetryExcErr);
     let times = u32::from(attr.retry_cnt) + 1;
     assert!(start.elapsed() >= timeout_of(attr.timeout) * times);
     assert_eq!(a.qp.state(), QpState::Err);
@@ -130,7 +130,7 @@ fn a_peer_that_went_is_given_up(p: &Provider) {
     let (mut a, b) = p.pair_with(&impatient());
     drop(b);
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::RetryExcErr);
+    completes(&mut a, 1, WcStatus::RetryExcErr);
     assert_eq!(a.qp.state(), QpState::Err);
 }
 
@@ -152,7 +152,7 @@ fn rnr_retries_are_counted_and_timed(p: &Provider) {
             } else {
                 after(&device, &mut a, total, gives_up);
             }
-            told(&mut a, 2, WcStatus::WrFlushErr);
+            completes(&mut a, 2, WcStatus::WrFlushErr);
         }
     }
 }
@@ -191,8 +191,8 @@ fn rnr_retry_7_waits_for_ever(p: &Provider) {
         rnr_timer(14).unwrap(),
         (1, WcStatus::Success),
     );
-    told(&mut a, 2, WcStatus::Success);
-    told(&mut b, 70, WcStatus::Success);
+    completes(&mut a, 2, WcStatus::Success);
+    completes(&mut b, 70, WcStatus::Success);
     a.nothing();
 }
 
@@ -207,7 +207,7 @@ fn a_write_with_immediate_waits_unwritten(p: &Provider) {
         (1, WcStatus::Success),
     );
     assert_ne!(b.region.word(0).load(Ordering::Acquire), 7);
-    told(&mut b, 70, WcStatus::Success);
+    completes(&mut b, 70, WcStatus::Success);
 }
 
 fn rnr_retries_start_anew_for_the_next_request(p: &Provider) {
@@ -224,7 +224,7 @@ fn rnr_retries_start_anew_for_the_next_request(p: &Provider) {
         a.nothing();
         b.receive(70, &[]);
         after(&device, &mut a, NS, (wr_id, WcStatus::Success));
-        told(&mut b, 70, WcStatus::Success);
+        completes(&mut b, 70, WcStatus::Success);
     }
     // Two in one batch: each has its own count.
     a.post(1, Send {}, NoPayload, SIGNALED).unwrap();
@@ -251,8 +251,8 @@ fn timeouts_are_counted_and_timed(p: &Provider) {
         a.qp.sq().ring();
         let total = timeout_of(timeout) * (u32::from(retry_cnt) + 1);
         after(&device, &mut a, total, (1, WcStatus::RetryExcErr));
-        told(&mut a, 2, WcStatus::WrFlushErr);
-        told(&mut a, 70, WcStatus::WrFlushErr);
+        completes(&mut a, 2, WcStatus::WrFlushErr);
+        completes(&mut a, 70, WcStatus::WrFlushErr);
         a.nothing();
     }
 }
@@ -271,7 +271,7 @@ fn timeout_0_waits_for_ever(p: &Provider) {
         .advance(Duration::from_secs(1 << 30));
     a.nothing();
     a.qp.to_error().unwrap();
-    told(&mut a, 1, WcStatus::WrFlushErr);
+    completes(&mut a, 1, WcStatus::WrFlushErr);
 }
 
 fn every_operation_waits_for_a_peer_that_is_late(p: &Provider) {

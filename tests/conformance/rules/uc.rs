@@ -25,7 +25,7 @@ rules! {
     send_with_immediate_brings_it: "ibv_poll_cq(3), IBV_WC_WITH_IMM",
         "SEND_WITH_IMM gives the receive its immediate data.";
     a_write_arrives: "IBTA vol. 1, 9.8.2",
-        "A WRITE's bytes are in the peer's memory; the peer is told nothing.";
+        "A WRITE's bytes are in the peer's memory; the peer is not notified.";
     write_with_immediate_consumes_a_receive: "IBTA vol. 1, 9.4.3 and 9.8.2",
         "WRITE_WITH_IMM writes, and completes a receive with immediate data and length.";
     a_send_without_a_receive_is_dropped: "IBTA vol. 1, 9.8.2",
@@ -51,7 +51,7 @@ rules! {
     a_message_too_long_fails_the_receiver: "IBTA vol. 1, 9.8.2 and 11.6.2",
         "A receive that is too short completes with LOC_LEN_ERR and takes its queue pair to ERR.";
     a_message_too_long_succeeds_at_the_sender: "IBTA vol. 1, 9.8.2",
-        "The sender of a message that was too long is told nothing of it, and goes on.";
+        "The sender of a message that was too long learns nothing of it, and goes on.";
     a_receive_into_bad_memory_fails_the_receiver: "IBTA vol. 1, 11.6.2",
         "A receive by a bad lkey completes with LOC_PROT_ERR, there alone, and the queue pair goes to \
          ERR.";
@@ -79,14 +79,14 @@ fn word(at: &Talker<Uc>, offset: usize) -> u64 {
 fn talks(a: &mut Talker<Uc>, b: &mut Talker<Uc>, value: u64) {
     b.receive(99, 8);
     a.go(98, Send {}, Inline(&value.to_ne_bytes()));
-    a.told(98, WcStatus::Success);
+    a.completes(98, WcStatus::Success);
     b.took(99, WcStatus::Success);
     assert_eq!(word(b, 0), value);
 }
 
-/// Nobody was told of a message that was dropped, and both can go on.
+/// A message that was dropped was reported to nobody, and both can go on.
 fn dropped(a: &mut Talker<Uc>, b: &mut Talker<Uc>) {
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     a.nothing();
     b.nothing();
     assert_eq!((a.state(), b.state()), (Rts, Rts));
@@ -99,7 +99,7 @@ fn a_send_arrives(p: &Provider) {
         b.region.write(0, &[0; 200]);
         b.receive(70, 200);
         a.go(1, Send {}, Inline(&bytes));
-        a.told(1, WcStatus::Success);
+        a.completes(1, WcStatus::Success);
         b.took(70, WcStatus::Success);
         let mut got = [0; 200];
         b.region.read(0, &mut got);
@@ -121,7 +121,7 @@ fn a_send_is_scattered_and_gathered(p: &Provider) {
         a.region.sge(31, 69),
     ];
     a.go(1, Send {}, &from[..]);
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     b.took(70, WcStatus::Success);
     let mut got = [0; 100];
     b.region.read(1000, &mut got[..7]);
@@ -137,7 +137,7 @@ fn a_long_send_arrives_whole(p: &Provider) {
     a.region.write(0, &bytes);
     b.receive(70, LENGTH as u32);
     a.go(1, Send {}, a.region.sge(0, LENGTH as u32));
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     let done = b.wait().result.expect("received");
     assert_eq!(done.byte_len(), Some(LENGTH as u32));
     let mut got = vec![0; LENGTH];
@@ -151,7 +151,7 @@ fn send_with_immediate_brings_it(p: &Provider) {
     let imm = Be32::new(0x0102_0304);
     b.receive(70, 8);
     a.go(1, SendWithImm { imm }, Inline(&7u64.to_ne_bytes()));
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     let done = b.wait().result.expect("received");
     assert_eq!((done.opcode, done.byte_len()), (WcOpcode::Recv, Some(8)));
     assert!(matches!(done.imm(), Imm::Data(data) if data == imm));
@@ -164,7 +164,7 @@ fn a_write_arrives(p: &Provider) {
     let remote = b.region.remote(1000);
     a.region.write(0, &[9; 5000]);
     a.go(1, RdmaWrite { remote }, a.region.sge(0, 5000));
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     until("the bytes", || word(&b, 5992) == u64::from_ne_bytes([9; 8]));
     let mut got = [0; 5000];
     b.region.read(1000, &mut got);
@@ -177,7 +177,7 @@ fn write_with_immediate_consumes_a_receive(p: &Provider) {
     let (remote, imm) = (b.region.remote(1000), Be32::new(5));
     b.receive(70, 0);
     a.go(1, RdmaWriteWithImm { remote, imm }, Inline(&[9; 64]));
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     let done = b.wait();
     assert_eq!(done.wr_id, 70);
     let done = done.result.expect("received");
@@ -244,7 +244,7 @@ fn a_write_beyond_the_region_is_dropped(p: &Provider) {
     write_is_dropped(&mut a, &mut b, beyond, word);
     // And one that just fits is not.
     a.go(1, RdmaWrite { remote }, Inline(&[9; 16]));
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     until("the bytes", || word() != 0);
 }
 
@@ -283,7 +283,7 @@ fn a_write_with_immediate_by_a_bad_key_consumes_nothing(p: &Provider) {
     a.go(1, RdmaWriteWithImm { remote, imm }, Inline(&[9; 8]));
     dropped(&mut a, &mut b);
     a.go(2, Send {}, Inline(&7u64.to_ne_bytes()));
-    a.told(2, WcStatus::Success);
+    a.completes(2, WcStatus::Success);
     b.took(70, WcStatus::Success);
     assert_eq!(word(&b, 0), 7);
 }
@@ -292,8 +292,8 @@ fn a_message_to_nobody_is_dropped(p: &Provider) {
     let sends = |a: &mut Talker<Uc>, remote| {
         a.go(1, Send {}, Inline(&[9; 8]));
         a.go(2, RdmaWrite { remote }, Inline(&[9; 8]));
-        a.told(1, WcStatus::Success);
-        a.told(2, WcStatus::Success);
+        a.completes(1, WcStatus::Success);
+        a.completes(2, WcStatus::Success);
         a.nothing();
         assert_eq!(a.state(), Rts);
     };
@@ -323,7 +323,7 @@ fn the_next_message_after_a_dropped_one_arrives(p: &Provider) {
         a.post(2, op, Inline(&[9; 8]), SIGNALED).expect("room");
         a.go(3, Send {}, Inline(&[9; 8]));
         for wr_id in 1..4 {
-            a.told(wr_id, WcStatus::Success);
+            a.completes(wr_id, WcStatus::Success);
         }
         b.nothing();
         talks(&mut a, &mut b, value);
@@ -344,7 +344,7 @@ fn receiver_fails(p: &Provider, status: WcStatus) -> (Talker<Uc>, Talker<Uc>) {
     b.receive(71, 100);
     b.receive(72, 100);
     a.go(1, Send {}, Inline(&[9; 64]));
-    a.told(1, WcStatus::Success);
+    a.completes(1, WcStatus::Success);
     b.took(70, status);
     (a, b)
 }
@@ -364,7 +364,7 @@ fn a_message_too_long_succeeds_at_the_sender(p: &Provider) {
     a.nothing();
     assert_eq!(a.state(), Rts);
     a.go(2, Send {}, Inline(&[9; 64]));
-    a.told(2, WcStatus::Success);
+    a.completes(2, WcStatus::Success);
 }
 
 fn a_receive_into_bad_memory_fails_the_receiver(p: &Provider) {
@@ -380,7 +380,7 @@ fn a_failed_receiver_flushes_the_others(p: &Provider) {
         b.took(71, WcStatus::WrFlushErr);
         b.took(72, WcStatus::WrFlushErr);
         b.go(1, Send {}, NoPayload);
-        b.told(1, WcStatus::WrFlushErr);
+        b.completes(1, WcStatus::WrFlushErr);
         b.nothing();
     }
 }
@@ -388,7 +388,7 @@ fn a_failed_receiver_flushes_the_others(p: &Provider) {
 fn a_bad_lkey_takes_the_sender_to_sqe(p: &Provider) {
     let (mut a, _b) = pair::<Uc>(p);
     a.go(1, Send {}, NOWHERE);
-    a.told(1, WcStatus::LocProtErr);
+    a.completes(1, WcStatus::LocProtErr);
     is_in(&a, Sqe);
 }
 
@@ -396,7 +396,7 @@ fn a_bad_lkey_of_a_write_takes_the_sender_to_sqe(p: &Provider) {
     let (mut a, b) = pair::<Uc>(p);
     let remote = b.region.remote(0);
     a.go(1, RdmaWrite { remote }, NOWHERE);
-    a.told(1, WcStatus::LocProtErr);
+    a.completes(1, WcStatus::LocProtErr);
     is_in(&a, Sqe);
 }
 
@@ -404,7 +404,7 @@ fn a_senders_error_is_nothing_to_the_peer(p: &Provider) {
     let (mut a, mut b) = pair::<Uc>(p);
     b.receive(70, 8);
     a.go(1, Send {}, NOWHERE);
-    a.told(1, WcStatus::LocProtErr);
+    a.completes(1, WcStatus::LocProtErr);
     b.nothing();
     assert_eq!(b.state(), Rts);
     // It is still there.
@@ -426,12 +426,12 @@ fn another_connections_messages_are_not_taken(p: &Provider) {
         b.receive(70, 8);
         stranger.go(1, Send {}, Inline(&[9; 8]));
         stranger.go(2, RdmaWrite { remote }, Inline(&[9; 8]));
-        stranger.told(1, WcStatus::Success);
-        stranger.told(2, WcStatus::Success);
+        stranger.completes(1, WcStatus::Success);
+        stranger.completes(2, WcStatus::Success);
         b.nothing();
         assert_eq!(word(&b, 8), 0);
         a.go(1, Send {}, Inline(&u64::to_ne_bytes(value)));
-        a.told(1, WcStatus::Success);
+        a.completes(1, WcStatus::Success);
         b.took(70, WcStatus::Success);
         assert_eq!(word(&b, 0), value);
     }
@@ -461,7 +461,7 @@ fn messages_stay_in_order(p: &Provider) {
         }
         a.qp.sq().ring();
         for at in 0..50 {
-            a.told(at, WcStatus::Success);
+            a.completes(at, WcStatus::Success);
             b.took(at, WcStatus::Success);
             assert_eq!(word(&b, at as usize * 8), round << 8 | at);
         }

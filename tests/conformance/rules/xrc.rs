@@ -36,7 +36,7 @@ rules! {
     a_destroyed_queue_is_refused: "ibv_destroy_srq(3)",
         "Its number names nothing any more.";
     many_targets_share_a_queue: "IBTA vol. 1, annex A14",
-        "Completions tell by which target each message came.";
+        "Completions report by which target each message came.";
     a_target_is_queried: "ibv_query_qp(3) (of old ibv_query_xrc_rcv_qp)",
         "State and attributes, as they were set.";
     an_initiator_has_no_receive_queue: "IBTA vol. 1, annex A14",
@@ -128,7 +128,7 @@ impl World {
         self.qp.sq().ring();
     }
 
-    pub fn told(&mut self, status: WcStatus) {
+    pub fn completes(&mut self, status: WcStatus) {
         let done = wait(&mut self.cq);
         assert_eq!((done.wr_id, done.status()), (1, status));
     }
@@ -145,7 +145,7 @@ fn a_message_goes_to_the_queue_it_names(p: &Provider) {
         w.receive(queue, round);
         let bytes = [round as u8; 80];
         w.go(w.number(queue), Send {}, Inline(&bytes));
-        w.told(OK);
+        w.completes(OK);
         let done = wait(&mut w.arrivals);
         assert_eq!((done.wr_id, done.status()), (round, OK));
         assert_eq!(done.result.expect("received").byte_len(), Some(80));
@@ -160,7 +160,7 @@ fn the_completion_names_the_target(p: &Provider) {
     let mut w = World::new(p);
     w.receive(0, 5);
     w.go(w.number(0), Send {}, NoPayload);
-    w.told(OK);
+    w.completes(OK);
     let done = wait(&mut w.arrivals);
     assert_eq!((done.wr_id, done.qp_num), (5, w.target.qp_num()));
 }
@@ -169,15 +169,15 @@ fn writes_reads_and_atomics_reach_memory(p: &Provider) {
     let mut w = World::new(p);
     let (remote, number) = (w.region.remote(1024), w.number(1));
     w.go(number, RdmaWrite { remote }, Inline(&41u64.to_ne_bytes()));
-    w.told(OK);
+    w.completes(OK);
     w.go(
         number,
         AtomicFetchAndAdd { remote, add: 1 },
         w.region.sge(0, 8),
     );
-    w.told(OK);
+    w.completes(OK);
     w.go(number, RdmaRead { remote }, w.region.sge(8, 8));
-    w.told(OK);
+    w.completes(OK);
     assert_eq!(w.region.word(0).load(Ordering::Acquire), 41);
     assert_eq!(w.region.word(8).load(Ordering::Acquire), 42);
     nothing(&mut w.arrivals, w.quiet);
@@ -188,7 +188,7 @@ fn the_queues_domain_protects_the_memory(p: &Provider) {
     let foreign = region(&w.device.alloc_pd(), 4096);
     let remote = foreign.remote(0);
     w.go(w.number(0), RdmaWrite { remote }, Inline(&[1]));
-    w.told(WcStatus::RemAccessErr);
+    w.completes(WcStatus::RemAccessErr);
     let mut w = World::new(p);
     let other = w.device.alloc_pd();
     let queue = srq(&other, &w.xrcd, &mut w.arrivals);
@@ -200,10 +200,10 @@ fn the_queues_domain_protects_the_memory(p: &Provider) {
         },
         Inline(&[1]),
     );
-    w.told(OK);
+    w.completes(OK);
     let remote = w.region.remote(0);
     w.go(queue.srq_num(), RdmaWrite { remote }, Inline(&[1]));
-    w.told(WcStatus::RemAccessErr);
+    w.completes(WcStatus::RemAccessErr);
 }
 
 fn write_with_immediate_takes_a_receive(p: &Provider) {
@@ -215,7 +215,7 @@ fn write_with_immediate_takes_a_receive(p: &Provider) {
         imm: bellwire::be::Be32::new(9),
     };
     w.go(w.number(1), write, Inline(b"payload"));
-    w.told(OK);
+    w.completes(OK);
     let done = wait(&mut w.arrivals);
     assert_eq!(done.wr_id, 2);
     let opcode = done.result.expect("received").opcode;
@@ -229,14 +229,14 @@ fn without_a_receive_the_sender_waits(p: &Provider) {
     w.go(w.number(0), Send {}, NoPayload);
     nothing(&mut w.cq, w.quiet);
     w.receive(0, 8);
-    w.told(OK);
+    w.completes(OK);
     assert_eq!(wait(&mut w.arrivals).wr_id, 8);
 }
 
 fn refused(mut w: World, srqn: u32) {
     w.receive(0, 1);
     w.go(srqn, Send {}, NoPayload);
-    w.told(REFUSED);
+    w.completes(REFUSED);
     assert_eq!(w.target.state(), QpState::Err);
     assert_eq!(w.qp.state(), QpState::Err);
     nothing(&mut w.arrivals, w.quiet);
@@ -293,7 +293,7 @@ fn many_targets_share_a_queue(p: &Provider) {
             target.qp_num()
         } else {
             w.go(number, Send {}, NoPayload);
-            w.told(OK);
+            w.completes(OK);
             w.target.qp_num()
         };
         let done = wait(&mut w.arrivals);
@@ -337,7 +337,7 @@ fn a_silent_target_is_given_up(p: &Provider) {
         .modify(&attr, bellwire::state::QpAttrMask::STATE)
         .expect("ERR");
     w.go(number, RdmaWrite { remote }, NoPayload);
-    w.told(WcStatus::RetryExcErr);
+    w.completes(WcStatus::RetryExcErr);
 }
 
 fn an_xrc_srq_serves_no_other_transport(p: &Provider) {

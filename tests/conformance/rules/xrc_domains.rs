@@ -33,12 +33,12 @@ rules! {
         "RESET is refused there, and nothing changes.";
     the_queues_limit_raises_an_event [AsyncEvents]: "ibv_modify_srq(3), IBV_SRQ_LIMIT",
         "As of any shared receive queue, under the number that requests name.";
-    destroying_a_queue_tells_what_was_not_polled: "ibv_destroy_srq(3)",
+    destroying_a_queue_reports_what_was_not_polled: "ibv_destroy_srq(3)",
         "Each receive once; those whose completions were not polled, too, which are gone.";
     a_dropped_queue_leaves_its_completion_queue: "ibv_destroy_srq(3)",
-        "What completed is told, and other queues go on completing there.";
+        "What completed is reported, and other queues go on completing there.";
     a_queue_goes_while_messages_come: "bellwire",
-        "Each receive is told once, by a completion or by the end; those of another queue that completes \
+        "Each receive is reported once, by a completion or by the end; those of another queue that completes \
          there, by completions.";
 }
 
@@ -69,7 +69,7 @@ fn who_names_the_same_file_has_the_same_domain(p: &Provider) {
         w.srqs[0] = queue;
         w.receive(0, 1);
         w.go(number, Send {}, NoPayload);
-        w.told(status);
+        w.completes(status);
     }
     assert_eq!(wait(&mut w.arrivals).wr_id, 1);
     nothing(&mut w.arrivals, w.quiet);
@@ -118,7 +118,7 @@ fn a_target_is_opened_by_its_number(p: &Provider) {
     (w.qp, w.cq) = (qp, cq);
     w.receive(1, 4);
     w.go(w.number(1), Send {}, NoPayload);
-    w.told(OK);
+    w.completes(OK);
     let done = wait(&mut w.arrivals);
     assert_eq!((done.wr_id, done.qp_num), (4, opened.qp_num()));
 }
@@ -132,13 +132,13 @@ fn a_target_goes_with_the_last_who_has_it(p: &Provider) {
     drop(again);
     w.receive(0, 1);
     w.go(w.number(0), Send {}, NoPayload);
-    w.told(OK);
+    w.completes(OK);
     assert_eq!(wait(&mut w.arrivals).wr_id, 1);
     drop(opened);
     let gone = w.xrcd.open_target(number);
     assert!(matches!(gone, Err(Error::UnknownQp { .. })), "{gone:?}");
     w.go(w.number(0), Send {}, NoPayload);
-    w.told(WcStatus::RetryExcErr);
+    w.completes(WcStatus::RetryExcErr);
 }
 
 fn only_targets_of_the_domain_are_opened(p: &Provider) {
@@ -182,7 +182,7 @@ fn the_queues_limit_raises_an_event(p: &Provider) {
     // The first packet of a connection raises an event of its own.
     w.receive(1, 9);
     w.go(w.number(1), Send {}, NoPayload);
-    w.told(OK);
+    w.completes(OK);
     while readable(&w) {
         event(&w.device);
     }
@@ -193,7 +193,7 @@ fn the_queues_limit_raises_an_event(p: &Provider) {
         for count in 0..3 {
             assert_eq!(w.srqs[0].query().srq_limit, if count < 2 { 2 } else { 0 });
             w.go(w.number(0), Send {}, NoPayload);
-            w.told(OK);
+            w.completes(OK);
             if count == 1 {
                 let reached = (EventType::SrqLimitReached, Element::Srq(w.number(0)));
                 assert_eq!(event(&w.device), reached);
@@ -207,27 +207,27 @@ fn readable(w: &World) -> bool {
     bellwire_tests::readiness::readable(w.device.async_fd(), w.quiet.0)
 }
 
-fn destroying_a_queue_tells_what_was_not_polled(p: &Provider) {
+fn destroying_a_queue_reports_what_was_not_polled(p: &Provider) {
     let mut w = World::new(p);
     let number = w.number(0);
     (0..5).for_each(|wr_id| w.receive(0, wr_id));
     (10..12).for_each(|wr_id| w.receive(1, wr_id));
     for srqn in [number, w.number(1), number] {
         w.go(srqn, Send {}, NoPayload);
-        w.told(OK);
+        w.completes(OK);
     }
     assert_eq!(wait(&mut w.arrivals).wr_id, 0);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let queue = w.srqs.remove(0);
-    let destroyed = queue.destroy(|wr_id, _| told.push(wr_id));
+    let destroyed = queue.destroy(|wr_id, _| reported.push(wr_id));
     destroyed.map_err(|(_, error)| error).expect("unused");
-    told.sort_unstable();
-    assert_eq!(told, [1, 2, 3, 4]);
+    reported.sort_unstable();
+    assert_eq!(reported, [1, 2, 3, 4]);
     // That of the other queue, in between, is there.
     assert_eq!(wait(&mut w.arrivals).wr_id, 10);
     nothing(&mut w.arrivals, w.quiet);
     w.go(w.number(0), Send {}, NoPayload);
-    w.told(OK);
+    w.completes(OK);
     assert_eq!(wait(&mut w.arrivals).wr_id, 11);
 }
 
@@ -246,7 +246,7 @@ fn a_dropped_queue_leaves_its_completion_queue(p: &Provider) {
         w.receive(0, 7);
         for srqn in [number, w.number(0), number] {
             w.go(srqn, Send {}, NoPayload);
-            w.told(OK);
+            w.completes(OK);
         }
         drop(w.srqs.pop());
         for expected in [0, 7, 1] {
@@ -290,21 +290,21 @@ fn a_queue_goes_while_messages_come(p: &Provider) {
             w.receive(0, 100 + wr_id);
             w.go(w.number(0), Send {}, NoPayload);
         }
-        let mut told: Vec<u64> = (0..round % 5)
+        let mut reported: Vec<u64> = (0..round % 5)
             .map(|_| wait(&mut w.arrivals).wr_id)
             .collect();
         let queue = w.srqs.pop().expect("the last one");
-        let destroyed = queue.destroy(|wr_id, _| told.push(wr_id));
+        let destroyed = queue.destroy(|wr_id, _| reported.push(wr_id));
         destroyed.map_err(|(_, error)| error).expect("unused");
-        (0..HERE).for_each(|_| w.told(OK));
+        (0..HERE).for_each(|_| w.completes(OK));
         let executed = storm.join().expect("it ends");
         assert!(executed <= THERE);
-        while told.len() < (THERE + HERE) as usize {
-            told.push(wait(&mut w.arrivals).wr_id);
+        while reported.len() < (THERE + HERE) as usize {
+            reported.push(wait(&mut w.arrivals).wr_id);
         }
         nothing(&mut w.arrivals, Quiet(Duration::ZERO));
-        told.sort_unstable();
+        reported.sort_unstable();
         let all: Vec<_> = (0..THERE).chain(100..100 + HERE).collect();
-        assert_eq!(told, all);
+        assert_eq!(reported, all);
     }
 }

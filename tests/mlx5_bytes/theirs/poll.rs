@@ -31,7 +31,7 @@ pub enum Polled {
     Nothing,
     /// An error of the call itself.
     Failed(c_int),
-    Told(Wc),
+    Completion(Wc),
 }
 
 impl Theirs<'_> {
@@ -53,7 +53,7 @@ impl Theirs<'_> {
             (wc.status, wc.opcode) = (UNSET, UNSET);
             match ibv_poll_cq(self.cq.as_ptr(), 1, &raw mut wc) {
                 0 => Polled::Nothing,
-                1 => Polled::Told(Wc {
+                1 => Polled::Completion(Wc {
                     wr_id: wc.wr_id,
                     status: wc.status,
                     opcode: wc.opcode,
@@ -102,7 +102,7 @@ impl Theirs<'_> {
                 wc.path_bits = ibv_wc_read_dlid_path_bits(cq);
             }
             ibv_end_poll(cq);
-            Polled::Told(wc)
+            Polled::Completion(wc)
         }
     }
 }

@@ -16,7 +16,7 @@ impl<T: Compared> World<'_, T> {
             0 => Entry::not_written(&mut self.random),
             1 => Entry::of_nothing(&mut self.random),
             2..=11 if !self.sent.is_empty() => {
-                // Most tell of a few requests; some of all.
+                // Most complete a few requests; some all.
                 let few = chance(&mut self.random, 70) && !self.long;
                 let reach = if few { 4 } else { self.sent.len() };
                 let at = self.below(reach.min(self.sent.len()));
@@ -52,7 +52,7 @@ impl<T: Compared> World<'_, T> {
             bytes[at] = entry.bytes(&own, side.index, side.cq.count);
         }
         let said = bytes[OURS];
-        let written = matches!(entry.tells, Tells::Send | Tells::Receive);
+        let written = matches!(entry.completes, Completes::Send | Completes::Receive);
         if written && self.strikes(Sabotage::Completion) {
             let (byte, mask) = entry.bit_that_counts();
             bytes[OURS][byte] ^= mask;
@@ -88,7 +88,7 @@ impl<T: Compared> World<'_, T> {
                 our_qpn: self.sides[OURS].qpn,
                 their_qpn: self.sides[1 + at].qpn,
             };
-            let found = told::told(&case, (ours.as_ref(), stale), polled, way)
+            let found = compare::compare(&case, (ours.as_ref(), stale), polled, way)
                 .and_then(|found| {
                     same_bytes("memory", &memory, &arena.content())?;
                     Ok(found)
@@ -99,7 +99,7 @@ impl<T: Compared> World<'_, T> {
                 .for_each(|found| self.tally.differs(found));
         }
         self.tally.completed(&entry);
-        if entry.tells != Tells::NotWritten {
+        if entry.completes != Completes::NotWritten {
             for side in &mut self.sides {
                 side.index = side.index.wrapping_add(1);
             }

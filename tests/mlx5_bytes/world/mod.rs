@@ -6,14 +6,14 @@ mod post;
 mod receive;
 
 use crate::Check;
-use crate::cqe::{Entry, Own, Tells};
+use crate::compare::{self, Case};
+use crate::cqe::{Completes, Entry, Own};
 use crate::differ::{self, Difference, Written, same, same_bytes};
 use crate::ours::{Compared, Named};
 use crate::place::{Kind, Place};
 use crate::request::{Arena, Kind as Op, Limits, Request, chance, receive};
 use crate::tally::Tally;
 use crate::theirs::{Library, Shape, Theirs, Way};
-use crate::told::{self, Case};
 use bellwire::cqe::{Cqe64, CqeFormat};
 use bellwire::queue::PostError;
 use bellwire::{Cq, Pd, Qp, QpInit, Srq, SrqInit};

@@ -41,7 +41,7 @@ struct Met {
     states: [LinkState; 2],
     epoch: u64,
     /// Of the victim, and of a SEND, a WRITE and a READ behind it.
-    told: [Option<Outcome>; 4],
+    outcomes: [Option<Outcome>; 4],
 }
 
 fn meet(place: Place, cause: Cause<'_>, kind: Kind, policy: Replay) -> Met {
@@ -81,7 +81,7 @@ fn meet(place: Place, cause: Cause<'_>, kind: Kind, policy: Replay) -> Met {
     let met = Met {
         states: world.ends.each_ref().map(|end| end.state()),
         epoch: world.ends[0].link.epoch(),
-        told: [VICTIM, 3, 4, 5].map(|at| world.ends[0].requests[at].told),
+        outcomes: [VICTIM, 3, 4, 5].map(|at| world.ends[0].requests[at].outcome),
     };
     world.hca.clear_faults();
     world.talk();
@@ -109,12 +109,12 @@ fn arm(world: &mut World, fault: Fault, times: u64) {
     world.inject(&script).expect("a good script");
 }
 
-fn outcome(told: Option<Outcome>) -> String {
-    match told {
-        // Not told yet, or with a later one.
+fn outcome(found: Option<Outcome>) -> String {
+    match found {
+        // Not reported yet, or with a later one.
         None => "—".to_owned(),
         Some(Outcome::Failed(status)) => format!("Failed({})", status.name()),
-        Some(told) => format!("{told:?}"),
+        Some(found) => format!("{found:?}"),
     }
 }
 
@@ -167,9 +167,9 @@ impl Page {
                 };
                 ends.insert(came_to(&met));
                 if policy == Replay::Surface {
-                    cells.push(outcome(met.told[0]));
+                    cells.push(outcome(met.outcomes[0]));
                     if kind == Kind::Send {
-                        behind.extend(met.told[1..].iter().map(|&told| outcome(told)));
+                        behind.extend(met.outcomes[1..].iter().map(|&found| outcome(found)));
                     }
                 }
             }
@@ -224,7 +224,7 @@ fn statuses(to: &mut Page) {
     header(
         to,
         "Completion statuses",
-        "Told of a request that was not executed; `(executed)`: of one that was, for those statuses \
+        "Reported for a request that was not executed; `(executed)`: for one that was, for those statuses \
          that can be.",
     );
     for &status in &WcStatus::ALL[1..] {
@@ -234,7 +234,7 @@ fn statuses(to: &mut Page) {
             queue: WorkQueue::Send(Some(WrOpcode::Send)),
             vendor: None,
         };
-        if !to.place.tells(status) {
+        if !to.place.reports(status) {
             continue;
         }
         let cause = Cause::AtVictim(&|_| Fault::Status(status), 1);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Where the links are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On a software HCA whose clock moves when told.
+    /// On a software HCA whose clock moves when it is advanced.
     Soft,
     /// On a ConnectX device by its rings, in real time.
     ConnectX,
@@ -21,17 +21,17 @@ const SOFT: &str = "# Fault matrix\n\n\
          Every fault that the software HCA can be made to have, met by two [links](../hw/bellwire/src/link/mod.rs) \
          with traffic both ways. Written by `cargo xtask faults`; a test holds it to what happens.\n\n\
          Six requests are posted at once, and the fault befalls the third: a SEND, a WRITE, a READ or \
-         an atomic. Told is what became of it, and of a SEND, a WRITE and a READ behind it where the \
+         an atomic. A row shows what became of it, and of a SEND, a WRITE and a READ behind it where the \
          third was a SEND, under `Replay::Surface`. Every row is run under `IfSafe` and `Anyway` as \
-         well. In every row each request is told once, what is told agrees with the device's journal, \
-         memory is what the journal makes it, all buffers come back, and unless the links were given \
+         well. In every row each request is reported once, what is reported agrees with the device's \
+         journal, memory is what the journal makes it, all buffers come back, and unless the links were given \
          up messages flow both ways afterwards. `works on`: no new connection. What each fault means: \
          [faults](faults.md).\n";
 
 const CONNECTX: &str = "# Fault matrix of ConnectX devices\n\n\
      The [fault matrix](fault-matrix.md), which says how to read it, on a ConnectX device by its own \
      rings: on [the stand-in for the kernel](../ARCHITECTURE.md#the-stand-in-for-the-kernel), whose \
-     device is told what is to go wrong. Events come through libibverbs, statuses as syndromes of error \
+     device has the faults injected. Events come through libibverbs, statuses as syndromes of error \
      entries. Written by `cargo xtask faults --mlx5`; the step `uverbs` holds it to what happens.\n";
 
 impl Place {
@@ -73,8 +73,8 @@ impl Place {
         }
     }
 
-    /// Whether a completion can tell it.
-    pub fn tells(self, status: WcStatus) -> bool {
+    /// Whether a completion can report it.
+    pub fn reports(self, status: WcStatus) -> bool {
         // A syndrome without a name is a general error.
         self == Self::Soft || status == WcStatus::GeneralErr || Syndrome::of(status).is_some()
     }
@@ -111,7 +111,7 @@ pub fn compare(page: &mut Page) {
         "\n{same} rows came out as on the software HCA, {other}. Not here, for no syndrome says them: {}. A \
          device that meant one of them would say it by a syndrome without a name, which is GENERAL_ERR. Where \
          the device breaks the stand-in flushes what is in flight, with FATAL_ERR in reserved bytes; a real \
-         one may tell nothing, which `tests/tests/link/device/stand_in.rs` has.\n",
+         one may report nothing, which `tests/tests/link/device/stand_in.rs` has.\n",
         lacking.join(", ")
     );
     page.text.insert_str(Place::ConnectX.intro().len(), &about);

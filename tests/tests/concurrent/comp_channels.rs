@@ -12,7 +12,7 @@ use bellwire_tests::readiness::readable;
 in_both_modes! {
     a_queue_may_outlive_its_channel, queue_pairs_may_outlive_their_queue,
     a_drop_acknowledges, a_queue_without_a_channel_cannot_be_armed,
-    a_channel_of_another_context_is_refused, numbers_tell_queues_apart,
+    a_channel_of_another_context_is_refused, numbers_distinguish_queues,
 }
 
 fn cq_on(channel: &CompChannel) -> Cq {
@@ -56,7 +56,7 @@ fn queue_pairs_may_outlive_their_queue(mode: Mode) {
     cq.req_notify(false).unwrap();
     let cqn = cq.cqn();
     drop(cq);
-    // Nobody is told of a queue that is gone, and nobody else has its number.
+    // No event comes of a queue that is gone, and nobody else has its number.
     complete(&mut qp);
     assert!(!readable(&channel, Quiet::from(mode).0));
     assert_ne!(cq_on(&channel).cqn(), cqn);
@@ -106,7 +106,7 @@ fn a_channel_of_another_context_is_refused(mode: Mode) {
     }
 }
 
-fn numbers_tell_queues_apart(mode: Mode) {
+fn numbers_distinguish_queues(mode: Mode) {
     let device = device(mode);
     let kept: Vec<Cq> = (0..20).map(|_| device.create_cq(1).unwrap()).collect();
     let mut numbers: Vec<u32> = kept.iter().map(Cq::cqn).collect();

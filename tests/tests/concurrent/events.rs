@@ -1,5 +1,5 @@
 //! What this library says about asynchronous events beside the rules of the verbs, which
-//! `conformance` has: what can be raised, which objects go together, and who is told by which name.
+//! `conformance` has: what can be raised, which objects go together, and who gets what under which name.
 
 use bellwire::event::{Element, EventType};
 use bellwire::soft::Mode;

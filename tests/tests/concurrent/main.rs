@@ -1,5 +1,5 @@
-//! What many threads do on one device, and what they are told by: these run under ThreadSanitizer, too, for
-//! which all that is in this program is compiled once more.
+//! What many threads do on one device, and by what they are notified: these run under ThreadSanitizer, too,
+//! for which all that is in this program is compiled once more.
 
 mod comp_channels;
 mod events;

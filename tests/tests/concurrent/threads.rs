@@ -1,4 +1,4 @@
-//! Many threads at once, and things taken away under them: nothing hangs, no outcome is lost or told
+//! Many threads at once, and things taken away under them: nothing hangs, no outcome is lost or reported
 //! twice, and memory that is deregistered stays as it is.
 
 use bellwire::memory::Mapping;
@@ -49,7 +49,7 @@ impl Shared {
     }
 }
 
-/// One end: a queue pair, and what it was given and not told of.
+/// One end: a queue pair, and what was posted and not reported.
 struct Hammer<'s> {
     shared: &'s Shared,
     pd: Pd,
@@ -85,7 +85,7 @@ impl Hammer<'_> {
     }
 
     /// Checks one outcome against what was posted: the next of its queue, each once.
-    fn told(&mut self, done: Completion<'static>) {
+    fn completed(&mut self, done: Completion<'static>) {
         self.shared.outcomes.fetch_add(1, Ordering::Relaxed);
         if done.wr_id & RECEIVE != 0 {
             assert_eq!(Some(done.wr_id), self.receives.pop_front());
@@ -109,7 +109,7 @@ impl Hammer<'_> {
 
     fn poll(&mut self) {
         while let Some(done) = self.cq.poll_one() {
-            self.told(done);
+            self.completed(done);
         }
     }
 
@@ -171,12 +171,12 @@ impl Hammer<'_> {
         }
     }
 
-    /// Ends a life in one of the ways there are; everything has to be told.
+    /// Ends a life in one of the ways there are; everything has to be reported.
     fn end_of_life(&mut self, init: &QpInit) {
         self.shared.lives.fetch_add(1, Ordering::Relaxed);
         match self.random.below(3) {
             0 => {
-                // The queue pair goes; what was executed unsignalled is not told.
+                // The queue pair goes; what was executed unsignalled is not reported.
                 self.qp = None;
                 self.poll();
                 assert!(self.sends.iter().all(|(_, signalled)| !signalled));
@@ -185,7 +185,7 @@ impl Hammer<'_> {
                 self.qp = Some(qp.expect("its place is free again"));
             }
             1 => {
-                // ERR, and a last request behind all others, which tells of all of them.
+                // ERR, and a last request behind all others, which retires all of them.
                 self.qp().to_error().expect("ERR from any state");
                 let last = self.next;
                 self.next += 1;
@@ -205,7 +205,7 @@ impl Hammer<'_> {
                 self.reset(&[]);
             }
             _ => {
-                // Straight to RESET, which tells the rest.
+                // Straight to RESET, which reports the rest.
                 let rest: Vec<u64> = self.sends.drain(..).map(|(wr_id, _)| wr_id).collect();
                 let rest = [rest, self.receives.drain(..).collect()].concat();
                 self.reset(&rest);
@@ -217,11 +217,11 @@ impl Hammer<'_> {
     }
 
     fn reset(&mut self, expected: &[u64]) {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let qp = self.qp.as_mut().expect("there");
-        qp.reset(&mut self.cq, |wr_id, _| told.push(wr_id))
+        qp.reset(&mut self.cq, |wr_id, _| reported.push(wr_id))
             .expect("RESET from any state");
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     fn run(mut self, side: usize, init: &QpInit) {
@@ -370,17 +370,17 @@ fn many_producers_on_one_cq(mode: Mode) {
     std::thread::scope(|scope| {
         for mut from in senders {
             scope.spawn(move || {
-                let (mut sent, mut told) = (0, 0);
-                until("all told", || {
-                    while sent < COUNT && sent - told < 32 {
+                let (mut sent, mut completed) = (0, 0);
+                until("all completed", || {
+                    while sent < COUNT && sent - completed < 32 {
                         from.go(sent, Send {}, Inline(&sent.to_ne_bytes()));
                         sent += 1;
                     }
                     while let Some(done) = from.cq.poll_one() {
-                        assert_eq!((done.wr_id, done.status()), (told, WcStatus::Success));
-                        told += 1;
+                        assert_eq!((done.wr_id, done.status()), (completed, WcStatus::Success));
+                        completed += 1;
                     }
-                    told == COUNT
+                    completed == COUNT
                 });
             });
         }

@@ -68,7 +68,7 @@ fn queue_pairs_are_reset_and_traffic_flows_again() {
     let expected = (0..5).flat_map(|round| (0..3).map(move |wr_id| 100 * round + wr_id));
     let words = b.received().into_iter().map(|(.., word)| word);
     assert!(words.eq(expected), "{:?}", b.log);
-    until(&mut a, &mut b, |a, _| a.told() == 15);
+    until(&mut a, &mut b, |a, _| a.reported() == 15);
     assert!(
         a.sends()
             .iter()
@@ -101,7 +101,7 @@ fn a_completion_queue_that_overruns_is_rebuilt() {
     assert_ne!(b.link.cqn(), cqn);
     a.go(100, Send {}, Replay::Surface);
     until(&mut a, &mut b, |a, b| {
-        a.told() == 13 && b.received().iter().any(|&(.., word)| word == 100)
+        a.reported() == 13 && b.received().iter().any(|&(.., word)| word == 100)
     });
     let words: Vec<_> = b.received().iter().map(|&(.., word)| word).collect();
     assert!(words.is_sorted(), "{words:?}");
@@ -113,7 +113,7 @@ fn a_completion_queue_that_overruns_is_rebuilt() {
         };
         assert!(expected, "{wr_id}: {outcome:?}");
     }
-    println!("told by {:?}; heard {words:?}", a.sends());
+    println!("reported {:?}; heard {words:?}", a.sends());
 }
 
 /// One end sleeps until a message comes, also by another completion queue.
@@ -133,7 +133,7 @@ fn a_message_wakes_through_recoveries() {
         assert!(wakes(&b, 10_000));
         let heard = round as usize + 1;
         until(&mut a, &mut b, |a, b| {
-            a.told() == heard as u32 && b.log.len() == heard
+            a.reported() == heard as u32 && b.log.len() == heard
         });
         let (epoch, cqn) = (b.link.epoch(), b.link.cqn());
         b.link.report(Fault::Event(EventType::CqErr));
@@ -182,7 +182,7 @@ fn paths_are_read_back() {
         }
         a.go(epoch, Send {}, Replay::Surface);
         until(&mut a, &mut b, |a, b| {
-            (u64::from(a.told()), b.log.len() as u64) == (epoch, epoch)
+            (u64::from(a.reported()), b.log.len() as u64) == (epoch, epoch)
         });
         b.link.report(Fault::PeerRecovery);
     }

@@ -42,7 +42,7 @@ fn all_come(world: &mut World) {
     }
     let expected: Vec<_> = (0..ROOM).map(|at| (at, Outcome::Done, 100 + at)).collect();
     assert_eq!(world.a.received(), expected);
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// One between any two polls from the first on; on the way something fails, before each of them in turn.
@@ -126,7 +126,7 @@ fn into_memory() {
     let mut bytes = [0; 5];
     world.a.region.read(0, &mut bytes);
     assert_eq!(&bytes, b"early");
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// A first end whose peer is the test.
@@ -161,10 +161,10 @@ fn stranger() -> Vec<u8> {
     Message::Info(info).to_bytes().to_vec()
 }
 
-/// A link that ends before it works tells them all, as not executed and in order: some were posted before
+/// A link that ends before it works reports them all, as not executed and in order: some were posted before
 /// the first poll, some while nobody answered, some when the queue pair was connected on this side.
 #[test]
-fn told_once_where_the_link_ends_unconnected() {
+fn reported_once_where_the_link_ends_unconnected() {
     for (heard, closes) in [(false, false), (false, true), (true, false), (true, true)] {
         let (mut world, mut peer) = alone(init());
         world.a.receive(0..2);
@@ -196,7 +196,7 @@ fn told_once_where_the_link_ends_unconnected() {
             .map(|wr_id| (wr_id, Outcome::NotExecuted, 0))
             .collect();
         assert_eq!(world.a.received(), expected);
-        world.all_told([0, 0]);
+        world.all_reported([0, 0]);
         let block = world.a.slab.take(BLOCK).unwrap();
         let refused = world.a.link.post_recv_block(99, block).unwrap_err();
         assert_eq!(refused.error, LinkError::Ended(ended));
@@ -205,7 +205,7 @@ fn told_once_where_the_link_ends_unconnected() {
 
 /// Between any two steps of giving up, too.
 #[test]
-fn told_once_while_the_link_is_given_up() {
+fn reported_once_while_the_link_is_given_up() {
     let (mut world, peer) = alone(slow());
     world.a.poll();
     drop(peer);
@@ -222,12 +222,12 @@ fn told_once_while_the_link_is_given_up() {
         world.a.poll();
     }
     assert!(posted > 1, "{posted}");
-    let told: Vec<_> = world.a.received().iter().map(|line| line.0).collect();
-    assert_eq!(told, (0..posted).collect::<Vec<_>>());
+    let reported: Vec<_> = world.a.received().iter().map(|line| line.0).collect();
+    assert_eq!(reported, (0..posted).collect::<Vec<_>>());
     assert_eq!(world.a.slab.outstanding(), 0);
 }
 
-/// Dropped, it tells nothing; the blocks are back.
+/// Dropped, it reports nothing; the blocks are back.
 #[test]
 fn blocks_come_back_from_a_link_that_is_dropped() {
     for recover_in in [RecoverIn::Poll, RecoverIn::Thread] {
@@ -307,7 +307,7 @@ fn over_tcp_in_a_thread() {
 
 /// The thread is done, and the link has ended, when they are posted, or may be.
 #[test]
-fn told_once_by_a_link_that_a_thread_gave_up() {
+fn reported_once_by_a_link_that_a_thread_gave_up() {
     let device = device(bellwire::soft::Mode::Inline);
     let (first, peer) = pair();
     let init = LinkInit {
@@ -322,8 +322,9 @@ fn told_once_by_a_link_that_a_thread_gave_up() {
     std::thread::sleep(Duration::from_millis(20));
     a.receive(4..6);
     let log = &mut a.log;
-    a.link
-        .drain(Duration::from_secs(5), |told| log.push(line(told)));
+    a.link.drain(Duration::from_secs(5), |completion| {
+        log.push(line(completion))
+    });
     let expected: Vec<_> = (0..6)
         .map(|wr_id| (wr_id, Outcome::NotExecuted, 0))
         .collect();

@@ -1,4 +1,4 @@
-//! Links that end: everything is told, and all blocks come back.
+//! Links that end: everything is reported, and all blocks come back.
 
 use crate::world::{End as Side, World, init};
 use bellwire::connect::{Message, RecoveryInfo};
@@ -56,7 +56,7 @@ fn the_device_breaks() {
         world.a.sends(),
         [(10, Outcome::Done), (11, Outcome::NotExecuted)]
     );
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
     let refused = world
         .a
         .link
@@ -65,7 +65,7 @@ fn the_device_breaks() {
     assert_eq!(world.a.link.counters().unwrap().gave_up, 1);
 }
 
-/// The other end is dropped: this one is told, and ends.
+/// The other end is dropped: this one notices, and ends.
 #[test]
 fn the_peer_goes() {
     let mut world = World::new();
@@ -92,7 +92,7 @@ fn the_peer_goes() {
         world.a.sends(),
         [(10, Outcome::Done), (11, Outcome::NotExecuted)]
     );
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// The other end is not polled any more: a WRITE that nobody counts stays in doubt, and the link is
@@ -132,13 +132,13 @@ fn a_peer_that_never_comes_back() {
     );
     let doubt = Outcome::InDoubt(Doubt::PeerGone);
     assert_eq!(world.a.sends(), [(10, doubt), (11, doubt)]);
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// As [`a_peer_that_never_comes_back`], or a port that does not, with the limits that links have if nobody
-/// sets them: everything is told within the bound, and that is 20 s.
+/// sets them: everything is reported within the bound, and that is 20 s.
 #[test]
-fn whoever_waits_is_told_within_the_bound() {
+fn whoever_waits_is_answered_within_the_bound() {
     let bound = Limits::default().max_duration();
     assert_eq!(bound, Duration::from_secs(20));
     for port_down in [false, true] {
@@ -164,12 +164,12 @@ fn whoever_waits_is_told_within_the_bound() {
         );
         let took = took.recv().unwrap();
         assert!(took <= bound + POLLED_EVERY, "{took:?}");
-        assert_eq!((world.a.told(), world.a.slab.outstanding()), (4, 0));
+        assert_eq!((world.a.reported(), world.a.slab.outstanding()), (4, 0));
     }
 }
 
-/// Every connection fails before a SEND finds its receive: it is told when it has been posted again for as
-/// long as a recovery may take, and not posted for ever.
+/// Every connection fails before a SEND finds its receive: it is reported when it has been posted again for
+/// as long as a recovery may take, and not posted for ever.
 #[test]
 fn what_is_posted_again_has_its_end() {
     let mut world = World::with(&LinkInit {
@@ -199,7 +199,7 @@ fn what_is_posted_again_has_its_end() {
     assert_eq!(world.a.sends(), [(10, Outcome::NotExecuted)]);
     assert!(seconds >= limit, "{seconds}");
     world.talk();
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// A link whose peer is the test: the other end of its exchange.
@@ -226,7 +226,7 @@ fn a_peer_that_never_came() {
         matches!(end, LinkEnd::GaveUp(EndReason::TimedOut(_))),
         "{end:?}"
     );
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// A peer that says what it may not, and then goes.
@@ -243,7 +243,7 @@ fn hears(messages: &[Vec<u8>]) -> (World, LinkEnd) {
     }
     drop(hostile);
     let end = ended(&mut world, |world| &mut world.a);
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
     (world, end)
 }
 
@@ -295,13 +295,16 @@ fn drain() {
     world
         .a
         .stage(12, Send {}, SendFlags::empty(), Replay::Surface);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let drained = world.a.link.drain(Duration::from_secs(5), |it| {
-        told.push((it.wr_id, it.outcome))
+        reported.push((it.wr_id, it.outcome))
     });
     assert_eq!(world.a.state(), LinkState::Ended(LinkEnd::Closed));
     let not = Outcome::NotExecuted;
-    assert_eq!(told, [(11, Outcome::Done), (0, not), (1, not), (2, not)]);
+    assert_eq!(
+        reported,
+        [(11, Outcome::Done), (0, not), (1, not), (2, not)]
+    );
     assert_eq!((drained.reported, drained.retired), (4, 6));
     let counters = world.a.link.counters().unwrap();
     assert_eq!((counters.not_executed, counters.recv_not_executed), (0, 3));
@@ -313,10 +316,10 @@ fn drain() {
     );
     let words: Vec<_> = world.b.received().iter().map(|&(.., word)| word).collect();
     assert_eq!(words, [10, 11, 12]);
-    world.all_told_at_b();
+    world.all_reported_at_b();
 }
 
-/// A peer without receives: what waits for one is told when the time is up.
+/// A peer without receives: what waits for one is reported when the time is up.
 #[test]
 fn a_drain_is_bounded() {
     let mut world = World::with(&LinkInit {
@@ -330,16 +333,18 @@ fn a_drain_is_bounded() {
     world.a.go(11, Send {}, Replay::Surface);
     let start = std::time::Instant::now();
     let within = Duration::from_millis(200);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let drained = world
         .a
         .link
-        .drain(within, |it| told.push((it.wr_id, it.outcome)));
+        .drain(within, |it| reported.push((it.wr_id, it.outcome)));
     assert!(start.elapsed() < within * 10);
     assert_eq!(drained.retired, 2);
     assert!(
-        told.iter().all(|(_, outcome)| *outcome != Outcome::Done),
-        "{told:?}"
+        reported
+            .iter()
+            .all(|(_, outcome)| *outcome != Outcome::Done),
+        "{reported:?}"
     );
     assert_eq!(world.a.slab.outstanding(), 0);
 }
@@ -415,6 +420,6 @@ fn a_peer_that_closes_and_one_that_is_lost() {
         assert_eq!(ended_so.try_recv().ok(), expected);
         let counters = world.a.link.counters().unwrap();
         assert_eq!(counters.gave_up, u64::from(!orderly));
-        world.all_told([0, 0]);
+        world.all_reported([0, 0]);
     }
 }

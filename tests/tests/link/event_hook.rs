@@ -1,4 +1,4 @@
-//! Asynchronous events that concern no link: the hook is told of each once, whatever it does, and
+//! Asynchronous events that concern no link: the hook gets each once, whatever it does, and
 //! whoever else looks at the device meanwhile.
 
 use crate::world::init;
@@ -35,11 +35,11 @@ fn number(event: DeviceEvent) -> u32 {
 }
 
 #[test]
-fn a_hook_that_polls_a_link_is_told_of_what_that_finds() {
+fn a_hook_that_polls_a_link_gets_what_that_finds() {
     let device = device(Mode::Inline);
     let pd = device.alloc_pd();
     let ((mut outer, _silent), (mut inner, _too)) = (looker(&pd), looker(&pd));
-    let (send, told) = mpsc::channel();
+    let (send, got) = mpsc::channel();
     let raises = device.clone();
     device.set_event_hook(move |event| {
         let number = number(event);
@@ -52,17 +52,17 @@ fn a_hook_that_polls_a_link_is_told_of_what_that_finds() {
     raise(&device, 1);
     outer.poll(1, drop);
     outer.poll(1, drop);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(got.try_iter().collect::<Vec<_>>(), [1, 2]);
     // It holds the device whose it is.
     device.set_event_hook(|_| ());
 }
 
 #[test]
-fn what_another_thread_finds_while_the_hook_is_called_is_told() {
+fn what_another_thread_finds_while_the_hook_is_called_reaches_it() {
     let device = device(Mode::Inline);
     let pd = device.alloc_pd();
     let ((mut here, _silent), (mut there, _too)) = (looker(&pd), looker(&pd));
-    let (send, told) = mpsc::channel();
+    let (send, got) = mpsc::channel();
     let ((entered, is_in), (leave, may_leave)) = (mpsc::channel(), mpsc::channel());
     device.set_event_hook(move |event| {
         entered.send(()).unwrap();
@@ -78,16 +78,16 @@ fn what_another_thread_finds_while_the_hook_is_called_is_told() {
         leave.send(()).unwrap();
     }
     at_it.join().unwrap();
-    // Whoever looks next would tell what nobody has.
+    // Whoever looks next would deliver what nobody has.
     there.poll(1, drop);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(got.try_iter().collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
-fn a_hook_that_panics_is_told_of_the_rest() {
+fn a_hook_that_panics_gets_the_rest() {
     let device = device(Mode::Inline);
     let (mut link, _silent) = looker(&device.alloc_pd());
-    let (send, told) = mpsc::channel();
+    let (send, got) = mpsc::channel();
     device.set_event_hook(move |event| {
         send.send(number(event)).unwrap();
         assert_ne!(number(event), 1);
@@ -95,5 +95,5 @@ fn a_hook_that_panics_is_told_of_the_rest() {
     (1..=3).for_each(|number| raise(&device, number));
     catch_unwind(AssertUnwindSafe(|| link.poll(1, drop))).unwrap_err();
     link.poll(1, drop);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(got.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
 }

@@ -41,7 +41,7 @@ fn two_links_connect_and_talk() {
     assert_eq!(world.a.sends(), [(1, Outcome::Done)]);
     assert_eq!(world.b.received(), [(7, Outcome::Done, 1)]);
     world.talk();
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// A queue pair breaks: in both directions traffic flows again, over the receives that were there.
@@ -81,7 +81,7 @@ fn qp_fatal() {
 
 /// What was staged and not rung was not executed.
 #[test]
-fn staged_requests_are_posted_again_or_told() {
+fn staged_requests_are_posted_again_or_reported() {
     let mut world = World::new();
     world.b.receive([1, 2]);
     let unsignaled = SendFlags::empty();
@@ -103,7 +103,7 @@ fn staged_requests_are_posted_again_or_told() {
         world.b.received(),
         [(1, Outcome::Done, 11), (2, Outcome::Done, 12)]
     );
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 /// The completion queue is dead: it is rebuilt, with the queue pair.
@@ -120,10 +120,10 @@ fn cq_err() {
     world.poll();
     assert_eq!(world.a.received(), [(1, Outcome::Done, 3)]);
     world.talk();
-    world.all_told([2 - 1, 0]);
+    world.all_reported([2 - 1, 0]);
 }
 
-/// A WRITE that is refused: told as failed, and the connection goes on.
+/// A WRITE that is refused: reported as failed, and the connection goes on.
 #[test]
 fn a_request_that_fails() {
     let mut world = World::new();
@@ -141,7 +141,7 @@ fn a_request_that_fails() {
 }
 
 /// Each fault at one end, at the other, or at both at once, while requests of all kinds are under way:
-/// both ends work again, everything is told once, and SENDs arrive once and in order.
+/// both ends work again, everything is reported once, and SENDs arrive once and in order.
 #[test]
 fn every_fault_of_queues() {
     use bellwire::event::{Element, EventType};
@@ -209,7 +209,7 @@ fn every_fault_of_queues() {
             assert_eq!(words, [10, 11, 12, 13], "{name} at {ends:?}");
             assert!(world.a.link.epoch() >= 2);
             world.talk();
-            world.all_told([4, 4]);
+            world.all_reported([4, 4]);
         }
     }
 }
@@ -241,13 +241,13 @@ fn every_status() {
         let sends = world.a.sends();
         assert_eq!(sends[0], (10, Outcome::Done));
         assert!(
-            matches!(sends[1], (11, Outcome::Failed(told)) if told == status)
+            matches!(sends[1], (11, Outcome::Failed(found)) if found == status)
                 || sends[1] == (11, Outcome::NotExecuted),
             "{status}: {sends:?}"
         );
         assert_eq!(sends[2], (12, Outcome::Done));
         world.talk();
-        world.all_told([0, 2]);
+        world.all_reported([0, 2]);
     }
 }
 
@@ -285,7 +285,7 @@ fn a_port_that_goes_down_and_comes_up() {
     let words: Vec<_> = world.b.received().iter().map(|&(.., word)| word).collect();
     assert_eq!(words, [10, 11]);
     world.talk();
-    world.all_told([4, 2]);
+    world.all_reported([4, 2]);
 }
 
 /// A short one, with nothing in flight: the connection stays as it is.
@@ -298,10 +298,10 @@ fn a_port_that_flaps() {
     world.settle();
     assert_eq!(world.states(), [LinkState::Ready; 2]);
     world.talk();
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
-/// The program is told of each fault once, with what it means, and of each recovery.
+/// Each fault is reported to the program once, with what it means, and of each recovery.
 #[test]
 fn hooks_and_counters() {
     use bellwire::fault::{Fault as Met, Scope};
@@ -324,8 +324,11 @@ fn hooks_and_counters() {
         .stage(2, Send {}, SendFlags::SIGNALED, Replay::IfSafe);
     world.settle();
     let event = Met::Event(bellwire::event::EventType::QpFatal);
-    let told: Vec<_> = met.try_iter().collect();
-    assert_eq!(told, [(1, Some(event), Some(Scope::Qp)), (2, None, None)]);
+    let reported: Vec<_> = met.try_iter().collect();
+    assert_eq!(
+        reported,
+        [(1, Some(event), Some(Scope::Qp)), (2, None, None)]
+    );
     let counters = world.a.link.counters().unwrap();
     assert_eq!(counters.faults[usize::from(Scope::Qp.number())], 1);
     // The first connection is one.

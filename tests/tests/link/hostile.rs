@@ -1,5 +1,5 @@
 //! An exchange that loses, doubles, swaps and changes what it brings: whatever comes of it, everything
-//! is told once, nothing hangs, and all blocks come back.
+//! is reported once, nothing hangs, and all blocks come back.
 
 use crate::world::{End, World, init};
 use bellwire::connect::Message;
@@ -91,7 +91,7 @@ fn run(seed: u64) -> bool {
             if end.state() != LinkState::Ready {
                 continue;
             }
-            if end.posted - end.told() < 8 {
+            if end.posted - end.reported() < 8 {
                 end.receive([1000 * round]);
             }
             let wr_id = 1000 * round + 10 * at as u64;
@@ -132,11 +132,11 @@ fn run(seed: u64) -> bool {
     let good = world.states() == [LinkState::Ready; 2];
     for end in [&mut world.a, &mut world.b] {
         let log = &mut end.log;
-        end.link.drain(Duration::from_millis(20), |told| {
-            log.push(crate::world::line(told))
+        end.link.drain(Duration::from_millis(20), |completion| {
+            log.push(crate::world::line(completion))
         });
         assert_eq!(
-            end.told() + end.link.unreported(),
+            end.reported() + end.link.unreported(),
             end.posted,
             "{seed}: {:?}",
             end.log

@@ -23,7 +23,7 @@ fn before_there_is_a_connection() {
     assert_eq!(refused.error, LinkError::Recovering);
     assert!(refused.to_string().contains("poll it until"), "{refused}");
     drop(refused.block);
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn a_full_queue() {
         .unwrap()
         .advance(Duration::from_nanos(1));
     world.settle();
-    assert_eq!(world.a.told(), world.a.posted);
+    assert_eq!(world.a.reported(), world.a.posted);
     world.b.link.report(bellwire::fault::Fault::PeerRecovery);
     world.settle();
-    world.all_told([0, 16]);
+    world.all_reported([0, 16]);
 }
 
 #[test]
@@ -92,5 +92,5 @@ fn requests_that_cannot_be() {
         Err(LinkError::Post(PostError::InlineTooLong { .. }))
     ));
     world.talk();
-    world.all_told([0, 0]);
+    world.all_reported([0, 0]);
 }

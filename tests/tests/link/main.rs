@@ -1,4 +1,4 @@
-//! Links recover from every fault: traffic flows again, each request is told exactly once, and all
+//! Links recover from every fault: traffic flows again, each request is reported exactly once, and all
 //! blocks come back.
 //!
 //! They recover also from a second fault after each step of the recovery from the first. In the guest

@@ -1,5 +1,5 @@
 //! Functions of the program's that panic: what polls are given, hooks, and the exchange, by the poller and
-//! in a thread. The program gets the panic; the link goes on, and each request is told once.
+//! in a thread. The program gets the panic; the link goes on, and each request is reported once.
 
 use crate::world::{End, World, init, line};
 use bellwire::connect::Message;
@@ -70,8 +70,8 @@ fn what_polls_are_given_panics() {
         let poll = |end: &mut End, calls: &mut usize| {
             let End { link, log, .. } = end;
             drop(catch_unwind(AssertUnwindSafe(|| {
-                link.poll(64, |told| {
-                    log.push(line(told));
+                link.poll(64, |completion| {
+                    log.push(line(completion));
                     *calls += 1;
                     assert!(*calls != at + 1, "a panic that is caught");
                 })
@@ -93,8 +93,8 @@ fn what_polls_are_given_panics() {
         for end in [&mut world.a, &mut world.b] {
             let End { link, log, .. } = end;
             while panics(|| {
-                link.drain(Duration::ZERO, |told| {
-                    log.push(line(told));
+                link.drain(Duration::ZERO, |completion| {
+                    log.push(line(completion));
                     calls += 1;
                     assert!(calls != at + 1, "a panic that is caught");
                 });
@@ -108,7 +108,7 @@ fn what_polls_are_given_panics() {
             .collect();
         sends.sort_unstable();
         assert_eq!(sends, [20, 22, 23, 24]);
-        world.all_told([0, 0]);
+        world.all_reported([0, 0]);
         if at >= calls {
             assert!(calls > 8, "{calls}");
             return;
@@ -166,8 +166,8 @@ fn hooks_panic() {
         assert_eq!(a.sends(), [(10, Outcome::Done); 2]);
         for end in [&mut a, &mut b] {
             let End { link, log, .. } = end;
-            link.drain(SOON, |told| log.push(line(told)));
-            assert_eq!((end.told(), end.slab.outstanding()), (end.posted, 0));
+            link.drain(SOON, |completion| log.push(line(completion)));
+            assert_eq!((end.reported(), end.slab.outstanding()), (end.posted, 0));
         }
     }
 }
@@ -216,14 +216,14 @@ fn a_link_whose_hook_panics_is_drained() {
     hooked(&mut a);
     a.link.report(Fault::Event(EventType::CqErr));
     let End { link, log, .. } = &mut a;
-    let mut told = |told| log.push(line(told));
+    let mut take = |completion| log.push(line(completion));
     let mut drained = 0;
-    while panics(|| link.drain(Duration::from_secs(1), &mut told)) {
+    while panics(|| link.drain(Duration::from_secs(1), &mut take)) {
         drained += 1;
     }
     assert!(drained <= 3);
     assert_eq!(a.state(), LinkState::Ended(LinkEnd::Closed));
-    assert_eq!((a.told(), a.slab.outstanding()), (3, 0));
+    assert_eq!((a.reported(), a.slab.outstanding()), (3, 0));
 }
 
 /// An exchange that panics at one of its calls, and at each after it.
@@ -286,7 +286,7 @@ fn the_exchange_panics() {
         }
         assert_eq!((world.a.state(), panicked), (lost, 1), "{left}");
         assert!(world.a.link.exchange_error().is_some());
-        assert_eq!(world.a.told(), world.a.posted, "{:?}", world.a.log);
+        assert_eq!(world.a.reported(), world.a.posted, "{:?}", world.a.log);
         assert_eq!(world.a.slab.outstanding(), 0);
     }
 }

@@ -72,8 +72,8 @@ fn a_message_wakes_through_recoveries() {
         world.a.go(100 + round, Send {}, Replay::Surface);
         assert!(wakes(&world.b, 0), "{round}");
         assert_eq!(world.b.poll(), 1);
-        let told = world.b.received()[round as usize];
-        assert_eq!(told, (round, Outcome::Done, 100 + round));
+        let received = world.b.received()[round as usize];
+        assert_eq!(received, (round, Outcome::Done, 100 + round));
         falls_asleep(&mut world.b);
 
         let fault = match round % 2 {

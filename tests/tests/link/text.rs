@@ -96,8 +96,8 @@ fn go_through_recoveries(device: &Device, mut a: End, mut b: End) {
             end.state() == LinkState::Ready && end.link.epoch() > epoch
         });
     }
-    let told = |end: &End| end.log.iter().all(|line| line.outcome == Outcome::Done);
-    assert!(told(&a) && told(&b), "{:?} {:?}", a.log, b.log);
+    let done = |end: &End| end.log.iter().all(|line| line.outcome == Outcome::Done);
+    assert!(done(&a) && done(&b), "{:?} {:?}", a.log, b.log);
     // One closes, and the other hears of it.
     a.link.close(Duration::from_secs(1));
     let ended = |end: &mut End| matches!(end.state(), LinkState::Ended(_));

@@ -86,14 +86,15 @@ fn a_fault_after_each_step_of_another() {
                         other => panic!("{case:?}: {wr_id} {other:?}"),
                     }
                 }
-                let told: BTreeSet<_> = world.a.sends().iter().map(|&(wr_id, _)| wr_id).collect();
+                let reported: BTreeSet<_> =
+                    world.a.sends().iter().map(|&(wr_id, _)| wr_id).collect();
                 assert!(
-                    told.contains(&13) && told.contains(&14),
-                    "{case:?}: {told:?}"
+                    reported.contains(&13) && reported.contains(&14),
+                    "{case:?}: {reported:?}"
                 );
                 world.talk();
                 let left = 6 - words.len() as u32;
-                world.all_told([2, left]);
+                world.all_reported([2, left]);
             }
         }
     }
@@ -155,6 +156,6 @@ fn whatever_fails_just_before_the_link_opens() {
         let came = world.b.log.len() as u32;
         assert_eq!(world.a.sends().len(), 1, "{status}: {:?}", world.a.log);
         world.talk();
-        world.all_told([15, 3 - came]);
+        world.all_reported([15, 3 - came]);
     }
 }

@@ -26,9 +26,9 @@ fn write(world: &mut World, wr_id: u64, remote: Remote) -> Outcome {
     world.a.go(wr_id, RdmaWrite { remote }, Replay::Surface);
     world.settle();
     assert_eq!(world.states(), [LinkState::Ready; 2]);
-    let told = *world.a.sends().last().unwrap();
-    assert_eq!(told.0, wr_id);
-    told.1
+    let last = *world.a.sends().last().unwrap();
+    assert_eq!(last.0, wr_id);
+    last.1
 }
 
 /// A window of type 2 goes with the queue pair, and stays where that is only reset; one of type 1 stays.
@@ -76,6 +76,6 @@ fn windows_through_a_recovery() {
         window = pd.alloc_mw(kind).unwrap();
         bind(&mut world, 5, &mut window, &info);
         assert_eq!(write(&mut world, 6, through(&window)), Outcome::Done);
-        world.all_told([0, 0]);
+        world.all_reported([0, 0]);
     }
 }

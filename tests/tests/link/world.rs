@@ -1,4 +1,5 @@
-//! Two links on one inline device whose clock moves only when told, and a log of what each was told.
+//! Two links on one inline device whose clock moves only when it is advanced, and a log of what each
+//! reported.
 
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::plan::Limits;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 pub const BLOCK: u32 = 256;
 
-/// What was told of one request.
+/// What was reported of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     pub wr_id: u64,
@@ -73,7 +74,7 @@ impl End {
 
     pub fn poll(&mut self) -> usize {
         let log = &mut self.log;
-        self.link.poll(64, |told| log.push(line(told)))
+        self.link.poll(64, |completion| log.push(line(completion)))
     }
 
     pub fn state(&self) -> LinkState {
@@ -126,7 +127,7 @@ impl End {
         }
     }
 
-    /// Outcomes of its sends, in the order in which they were told.
+    /// Outcomes of its sends, in the order in which they were reported.
     pub fn sends(&self) -> Vec<(u64, Outcome)> {
         let sends = self.log.iter().filter(|line| !line.recv);
         sends.map(|line| (line.wr_id, line.outcome)).collect()
@@ -135,28 +136,28 @@ impl End {
     /// Outcomes of its receives, and the words that came.
     pub fn received(&self) -> Vec<(u64, Outcome, u64)> {
         let receives = self.log.iter().filter(|line| line.recv);
-        let told = receives.map(|line| (line.wr_id, line.outcome, line.word.unwrap_or(0)));
-        told.collect()
+        let received = receives.map(|line| (line.wr_id, line.outcome, line.word.unwrap_or(0)));
+        received.collect()
     }
 
-    /// Requests that were told, unsignalled ones included.
-    pub fn told(&self) -> u32 {
+    /// Requests that were reported, unsignalled ones included.
+    pub fn reported(&self) -> u32 {
         self.log.iter().map(|line| line.retired).sum()
     }
 }
 
-pub fn line(told: LinkCompletion) -> Line {
-    let word = told.block.as_ref().map(|block| {
+pub fn line(completion: LinkCompletion) -> Line {
+    let word = completion.block.as_ref().map(|block| {
         let word = block.as_slice()[..8].try_into().unwrap();
         u64::from_le_bytes(word)
     });
     Line {
-        wr_id: told.wr_id,
-        recv: told.is_recv(),
-        outcome: told.outcome,
-        retired: told.retired,
+        wr_id: completion.wr_id,
+        recv: completion.is_recv(),
+        outcome: completion.outcome,
+        retired: completion.retired,
         word,
-        length: told.success.and_then(|success| success.byte_len()),
+        length: completion.success.and_then(|success| success.byte_len()),
     }
 }
 
@@ -251,18 +252,18 @@ impl World {
         }
     }
 
-    /// Everything that was posted has been told, but so many receives at each end; all blocks but
+    /// Everything that was posted has been reported, but so many receives at each end; all blocks but
     /// theirs are back.
-    pub fn all_told(&self, receives: [u32; 2]) {
+    pub fn all_reported(&self, receives: [u32; 2]) {
         for (end, left) in [&self.a, &self.b].into_iter().zip(receives) {
-            assert_eq!(end.told() + left, end.posted, "{:?}", end.log);
+            assert_eq!(end.reported() + left, end.posted, "{:?}", end.log);
             assert_eq!(end.slab.outstanding(), left as usize);
         }
     }
 
-    /// As [`all_told`](Self::all_told), of the second end, without receives.
-    pub fn all_told_at_b(&self) {
-        assert_eq!(self.b.told(), self.b.posted, "{:?}", self.b.log);
+    /// As [`all_reported`](Self::all_reported), of the second end, without receives.
+    pub fn all_reported_at_b(&self) {
+        assert_eq!(self.b.reported(), self.b.posted, "{:?}", self.b.log);
         assert_eq!(self.b.slab.outstanding(), 0);
     }
 }

@@ -52,7 +52,7 @@ const DEVIATIONS: [(Deviation, usize); 10] = [
     (Deviation::Lost, 10),
     (Deviation::LostExtended, 14),
     (Deviation::LostWithOthers, 4),
-    (Deviation::PageFaultNotTold, 1),
+    (Deviation::PageFaultNotReported, 1),
 ];
 
 fn rows() -> Vec<Row> {
@@ -93,11 +93,11 @@ const OUTCOMES: [(Outcome, usize); 8] = [
     (Outcome::ReadResultRight, 28),
     (Outcome::OperationOnRecord, 12),
     (Outcome::Compressed, 16),
-    (Outcome::ToldAfterAll, 8),
+    (Outcome::ReportedAfterAll, 8),
 ];
 
 #[test]
-fn every_entry_is_told_of_the_request_that_the_driver_told() {
+fn every_entry_completes_the_request_that_the_driver_completes() {
     let mut outcomes = BTreeMap::new();
     for row in rows() {
         let found = queue::check(&row).unwrap_or_else(|error| panic!("{}: {error}", row.place()));
@@ -237,7 +237,7 @@ fn other(path: &str, value: &Value) -> Option<Value> {
     }
 }
 
-/// `wr_id` takes queues to tell. The extended status of a completion of nothing is left over from
+/// `wr_id` takes queues to find. The extended status of a completion of nothing is left over from
 /// the completion before.
 fn is_compared(row: &Row, path: &str) -> bool {
     match path {

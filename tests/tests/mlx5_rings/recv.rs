@@ -48,7 +48,7 @@ struct Made {
     next: u32,
     record: [u8; 4],
     /// The `wr_id`s that the completions gave.
-    told: Vec<u64>,
+    completed: Vec<u64>,
 }
 
 fn sges(request: &Row) -> Check<Vec<Sge>> {
@@ -69,7 +69,7 @@ fn entry(memory: NonNull<u8>, slot: u32, stride: usize) -> Vec<u8> {
     unsafe { replay::snapshot(memory.add(slot as usize * stride), stride) }
 }
 
-/// Posts the requests of a row, up to the first that is refused. `post` tells the slot.
+/// Posts the requests of a row, up to the first that is refused. `post` returns the slot.
 fn post_all(
     row: &Row,
     ring: (NonNull<u8>, usize, usize),
@@ -142,7 +142,7 @@ fn replay_recv(row: &Row) -> Check<Made> {
     made.record = replay::record_bytes(record);
     for _ in 0..made.entries.len() {
         let completion = completions.complete_recv(user_index, 0x5555);
-        made.told.push(completion.wr_id);
+        made.completed.push(completion.wr_id);
     }
     Ok(made)
 }
@@ -274,11 +274,11 @@ fn replay_srq(row: &Row) -> Check<Made> {
     made.next = shared.free[0];
     made.record = replay::record_bytes(shared.record);
     // In an order that is not theirs, and the answers back in theirs.
-    let mut told: Vec<_> = made.entries.iter().map(|(slot, _)| (*slot, 0)).collect();
-    for (slot, wr_id) in told.iter_mut().rev() {
+    let mut completed: Vec<_> = made.entries.iter().map(|(slot, _)| (*slot, 0)).collect();
+    for (slot, wr_id) in completed.iter_mut().rev() {
         *wr_id = shared.complete(*slot);
     }
-    made.told = told.into_iter().map(|(_, wr_id)| wr_id).collect();
+    made.completed = completed.into_iter().map(|(_, wr_id)| wr_id).collect();
     Ok(made)
 }
 
@@ -295,7 +295,7 @@ fn check(row: &Row, made: &Made) -> Check<Option<&'static str>> {
     for (at, (slot, bytes)) in made.entries.iter().enumerate() {
         let request = &requests[at];
         same("slot", *slot, request.int("slot")?)?;
-        same("wr_id", made.told[at], request.int("wr_id")?)?;
+        same("wr_id", made.completed[at], request.int("wr_id")?)?;
         let mut unwritten = vec![false; bytes.len()];
         for (from, len) in ranges(request)? {
             unwritten[from..from + len].fill(true);

@@ -7,10 +7,10 @@ use bellwire::wr::{SendFlags, WcStatus};
 use bellwire::{ConnectAttr, Device};
 use bellwire_tests::fixture::*;
 
-/// Requests before the one that is hit. Nothing tells of them but a later one.
+/// Requests before the one that is hit. Nothing reports them but a later one.
 const BEFORE: u64 = 3;
 
-/// A request that is hit does not tell of those before it while these are under way: they wait for
+/// A request that is hit does not report those before it while these are under way: they wait for
 /// receives at the peer, and could still be flushed.
 #[test]
 fn a_request_that_is_hit_waits_for_those_before_it() {

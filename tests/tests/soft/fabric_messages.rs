@@ -101,20 +101,20 @@ fn sides(shares: bool, mapped: bool) -> (Device, Device, Side, Side) {
     (here, there, a, b)
 }
 
-/// Polls both until one request of `a` and `of_b` of `b` are told.
+/// Polls both until one request of `a` and `of_b` of `b` have completed.
 fn settle(a: &mut Side, b: &mut Side, of_b: usize) -> Vec<(u64, Option<u32>)> {
-    let (start, mut told, mut left) = (Instant::now(), Vec::new(), [1, of_b]);
+    let (start, mut completed, mut left) = (Instant::now(), Vec::new(), [1, of_b]);
     while left != [0, 0] {
         for (at, side) in [&mut *a, &mut *b].into_iter().enumerate() {
             side.cq.poll(4, |done| {
                 assert_eq!(done.status(), WcStatus::Success, "{done:?}");
                 left[at] -= 1;
-                told.push((done.wr_id, done.result.expect("just so").byte_len()));
+                completed.push((done.wr_id, done.result.expect("just so").byte_len()));
             });
         }
-        assert!(start.elapsed() < DEADLINE, "{left:?} are never told");
+        assert!(start.elapsed() < DEADLINE, "{left:?} never complete");
     }
-    told
+    completed
 }
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
@@ -159,8 +159,11 @@ fn sends_of_all_lengths() {
                 }
                 b.receive(&room);
             }
-            let told = settle(&mut a, &mut b, 1);
-            assert!(told.contains(&(7, Some(length as u32))), "{told:?}");
+            let completed = settle(&mut a, &mut b, 1);
+            assert!(
+                completed.contains(&(7, Some(length as u32))),
+                "{completed:?}"
+            );
             lands(&b, 0, &data);
         }
     }
@@ -200,8 +203,8 @@ fn writes_and_reads(mapped: bool) {
         let into = pieces(&a.region, length);
         post(&mut a.qp, 1, RdmaRead { remote }, &into[..], SIGNALED).expect("room");
         a.qp.sq().ring();
-        let told = settle(&mut a, &mut b, 0);
-        assert_eq!(told, [(1, Some(length as u32))]);
+        let completed = settle(&mut a, &mut b, 0);
+        assert_eq!(completed, [(1, Some(length as u32))]);
         lands(&a, 0, &data);
     }
 }
@@ -264,7 +267,7 @@ fn a_long_message_without_room_fails() {
     }
 }
 
-/// A receive that holds a part of a message is told when the connection ends before the rest.
+/// A receive that holds a part of a message is reported when the connection ends before the rest.
 #[test]
 fn a_part_of_a_message_holds_its_receive_no_longer_than_the_connection() {
     for shares in [false, true] {

@@ -1,4 +1,4 @@
-//! The software HCA's journal: what it says was executed and told is what memory and completions show.
+//! The software HCA's journal: what it says was executed and reported is what memory and completions show.
 
 use bellwire::be::Be32;
 use bellwire::event::EventType;
@@ -77,7 +77,7 @@ fn executed(
     }
 }
 
-fn told(request: RequestId, status: WcStatus) -> JournalEntry {
+fn reported(request: RequestId, status: WcStatus) -> JournalEntry {
     JournalEntry::Told {
         request,
         status,
@@ -141,7 +141,7 @@ fn each_operation_is_recorded_once_with_its_receive_and_its_bytes() {
     ];
     let all: Vec<_> = (0..7)
         .zip(expected)
-        .flat_map(|(counter, entry)| [entry, told(request(counter), WcStatus::Success)])
+        .flat_map(|(counter, entry)| [entry, reported(request(counter), WcStatus::Success)])
         .collect();
     assert_eq!(journal(&device), all);
     // Taken once.
@@ -149,7 +149,7 @@ fn each_operation_is_recorded_once_with_its_receive_and_its_bytes() {
 }
 
 #[test]
-fn what_asks_for_no_completion_is_executed_and_not_told() {
+fn what_asks_for_no_completion_is_executed_and_not_reported() {
     let (device, mut a, b) = world();
     let remote = b.region.remote(0);
     let sge = a.region.sge(0, 8);
@@ -192,8 +192,8 @@ fn a_lost_acknowledgement_leaves_one_execution_however_often_it_is_sent() {
                 8,
                 ReceiveTold::NotTaken
             ),
-            told(id(&a, 1, 0), WcStatus::RetryExcErr),
-            told(id(&a, 1, 1), WcStatus::WrFlushErr),
+            reported(id(&a, 1, 0), WcStatus::RetryExcErr),
+            reported(id(&a, 1, 1), WcStatus::WrFlushErr),
         ]
     );
 }
@@ -211,7 +211,7 @@ fn a_lost_or_refused_request_is_not_executed() {
     assert_eq!(a.outcome(), (1, WcStatus::RetryExcErr));
     assert_eq!(
         journal(&device),
-        [told(id(&a, 1, 0), WcStatus::RetryExcErr)]
+        [reported(id(&a, 1, 0), WcStatus::RetryExcErr)]
     );
 
     // A receive too short for it is consumed, and fails.
@@ -230,7 +230,7 @@ fn a_lost_or_refused_request_is_not_executed() {
     };
     assert_eq!(
         journal(&device),
-        [refused, told(request, WcStatus::RemInvReqErr)]
+        [refused, reported(request, WcStatus::RemInvReqErr)]
     );
 }
 
@@ -260,10 +260,10 @@ fn a_receive_whose_completion_is_lost_by_an_overrun_was_executed() {
         journal(&device),
         [
             send(0, ReceiveTold::Written),
-            told(id(&a, 1, 0), WcStatus::Success),
+            reported(id(&a, 1, 0), WcStatus::Success),
             send(1, ReceiveTold::Lost),
-            told(id(&a, 1, 1), WcStatus::RemOpErr),
-            told(id(&a, 1, 2), WcStatus::WrFlushErr),
+            reported(id(&a, 1, 1), WcStatus::RemOpErr),
+            reported(id(&a, 1, 2), WcStatus::WrFlushErr),
         ]
     );
 }
@@ -332,7 +332,7 @@ fn a_status_after_execution_befalls_what_was_executed() {
                 8,
                 ReceiveTold::NotTaken
             ),
-            told(id(&a, 1, 0), WcStatus::LocAccessErr),
+            reported(id(&a, 1, 0), WcStatus::LocAccessErr),
         ]
     );
     let success = Script::default().with(Trigger::Entry(1), Fault::StatusAfter(WcStatus::Success));
@@ -453,12 +453,12 @@ fn what_an_unreliable_responder_drops_is_not_recorded_as_executed() {
     assert_eq!(
         journal(&device),
         [
-            told(request(0), WcStatus::Success),
+            reported(request(0), WcStatus::Success),
             JournalEntry::ReceiveFailed {
                 request: request(1),
                 responder: second.qp_num(),
             },
-            told(request(1), WcStatus::Success),
+            reported(request(1), WcStatus::Success),
         ]
     );
 }
@@ -481,7 +481,7 @@ fn nodes_record_each_its_own_part() {
     assert_eq!(a.outcome(), (1, WcStatus::Success));
     let sent = executed(id(&a, 1, 0), &b, opcode::SEND, 48, ReceiveTold::Written);
     assert_eq!(journal(&there), [sent]);
-    assert_eq!(journal(&here), [told(id(&a, 1, 0), WcStatus::Success)]);
+    assert_eq!(journal(&here), [reported(id(&a, 1, 0), WcStatus::Success)]);
     let remote = b.region.remote(0);
     a.go(2, RdmaWrite { remote }, a.region.sge(0, 128));
     assert_eq!(a.outcome(), (2, WcStatus::Success));
@@ -492,7 +492,7 @@ fn nodes_record_each_its_own_part() {
     both.extend(journal(&there));
     assert_eq!(both.iter().filter(|entry| **entry == wrote).count(), 1);
     assert_eq!(both.len(), 2, "{both:?}");
-    assert!(both.contains(&told(request, WcStatus::Success)));
+    assert!(both.contains(&reported(request, WcStatus::Success)));
 }
 
 /// Random traffic with random faults: the journal's account is that of the memory and the receives.
@@ -541,9 +541,9 @@ fn the_journal_adds_up_with_memory_and_completions() {
         while let Some(completion) = b.cq.poll_one() {
             received += u64::from(completion.status() == WcStatus::Success);
         }
-        let mut told_of = Vec::new();
+        let mut polled = Vec::new();
         while let Some(completion) = a.cq.poll_one() {
-            told_of.push(completion.status());
+            polled.push(completion.status());
         }
         let (mut added, mut written, mut statuses) = (0, 0, Vec::new());
         let mut seen = std::collections::HashSet::new();
@@ -573,7 +573,7 @@ fn the_journal_adds_up_with_memory_and_completions() {
         }
         assert_eq!(added, b.region.word(0).load(Ordering::Acquire), "{seed}");
         assert_eq!(written, received, "{seed}");
-        assert_eq!(statuses, told_of, "{seed}");
+        assert_eq!(statuses, polled, "{seed}");
     }
     assert!(
         lost_receives > 10 && failures > 100,

@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 in_both_modes! {
-    requests_rung_in_err_are_told_though_dropped_at_once,
-    requests_staged_are_told_though_err_is_refused, places_on_the_cq_come_back,
+    requests_rung_in_err_are_reported_though_dropped_at_once,
+    requests_staged_are_reported_though_err_is_refused, places_on_the_cq_come_back,
     places_on_split_cqs_come_back_one_by_one, a_cq_may_go_first, numbers_are_used_again,
     a_device_goes_last, reserved_entries_never_overrun, queues_that_are_lent_may_be_swapped,
 }
 
 /// By the engine nobody may have come to them when the queue pair goes.
-fn requests_rung_in_err_are_told_though_dropped_at_once(mode: Mode) {
+fn requests_rung_in_err_are_reported_though_dropped_at_once(mode: Mode) {
     let device = device(mode);
     for _ in 0..200 {
         let (mut a, _b) = pair_with(&device, mode, &ConnectAttr::default());
@@ -37,7 +37,7 @@ fn requests_rung_in_err_are_told_though_dropped_at_once(mode: Mode) {
 }
 
 /// The step to ERR is refused: by a device that has no memory for it, or that has broken.
-fn requests_staged_are_told_though_err_is_refused(mode: Mode) {
+fn requests_staged_are_reported_though_err_is_refused(mode: Mode) {
     let after_all = Trigger::After(Duration::ZERO);
     for (trigger, fault, status) in [
         (
@@ -62,12 +62,15 @@ fn requests_staged_are_told_though_err_is_refused(mode: Mode) {
         post_recv(&mut a.qp, 5, &[]).unwrap();
         let End { qp, mut cq, .. } = a;
         drop(qp);
-        let mut told: Vec<_> = (2..6).map(|_| wait(&mut cq)).collect();
-        told.sort_by_key(|completion| completion.wr_id);
-        let told: Vec<_> = (told.iter())
+        let mut completed: Vec<_> = (2..6).map(|_| wait(&mut cq)).collect();
+        completed.sort_by_key(|completion| completion.wr_id);
+        let completed: Vec<_> = (completed.iter())
             .map(|completion| (completion.wr_id, completion.status()))
             .collect();
-        assert_eq!(told, Vec::from_iter((2..6).map(|wr_id| (wr_id, status))));
+        assert_eq!(
+            completed,
+            Vec::from_iter((2..6).map(|wr_id| (wr_id, status)))
+        );
         nothing(&mut cq, Mode::Inline);
     }
 }
@@ -102,7 +105,7 @@ fn places_on_the_cq_come_back(mode: Mode) {
             post(&mut a, wr_id, Nop {}, NoPayload, SIGNALED).unwrap();
             expected.push(wr_id);
         }
-        // These are executed, and nobody tells of them.
+        // These are executed, and nothing reports them.
         for _ in 0..random.below(3) {
             post(&mut a, 99, Nop {}, NoPayload, SendFlags::empty()).unwrap();
         }
@@ -114,20 +117,20 @@ fn places_on_the_cq_come_back(mode: Mode) {
             drop(b);
             drop(a);
         }
-        let mut told = Vec::new();
-        while told.len() < expected.len() {
+        let mut completed = Vec::new();
+        while completed.len() < expected.len() {
             let done = wait(&mut cq);
             // By the engine they may have been flushed before they were executed.
             if done.wr_id != 99 {
-                told.push(done.wr_id);
+                completed.push(done.wr_id);
             }
         }
         while let Some(done) = cq.poll_one() {
             assert_eq!(done.wr_id, 99);
         }
-        told.sort_unstable();
+        completed.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(told, expected);
+        assert_eq!(completed, expected);
     }
     drop(pd.create_qp(&mut cq, &init()).unwrap());
     assert_eq!(cq.unreserved(), free - send - recv);
@@ -264,10 +267,10 @@ fn reserved_entries_never_overrun(mode: Mode) {
         a.qp.to_error().unwrap();
         b.qp.to_error().unwrap();
         for end in [&mut a, &mut b] {
-            let mut told = 0;
-            while told < sends + receives {
+            let mut completed = 0;
+            while completed < sends + receives {
                 let _outcome = end.outcome();
-                told += 1;
+                completed += 1;
             }
             end.nothing();
             assert!(!end.cq.overrun());

@@ -37,7 +37,7 @@ struct World {
     qps: Vec<Option<Qp>>,
     cqs: Vec<Cq>,
     region: Region,
-    /// What was posted and not told.
+    /// What was posted and not reported.
     open: HashSet<u64>,
 }
 
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Takes all that is told until nothing is open; gives each outcome. What is told twice, or was
+    /// Takes all that is reported until nothing is open; gives each outcome. What is reported twice, or was
     /// never posted, is a failure.
     fn outcomes(&mut self) -> HashMap<u64, WcStatus> {
         let mut outcomes = HashMap::new();
@@ -125,7 +125,7 @@ impl World {
                 while let Some(done) = cq.poll_one() {
                     assert!(
                         self.open.remove(&done.wr_id),
-                        "{:#x} was told and is not open",
+                        "{:#x} was reported and is not open",
                         done.wr_id
                     );
                     outcomes.insert(done.wr_id, done.status());
@@ -171,7 +171,7 @@ fn some_of_many_fail_and_the_others_go_on(mode: Mode) {
             post_recv(qp, receive, &[]).expect("room");
             world.open.insert(receive);
         }
-        // A request that was not rung is told as well.
+        // A request that was not rung is reported as well.
         let staged = LAST_WORDS[0] | WRITE | at as u64;
         if random.below(2) == 0 {
             post(qp, staged, Nop {}, NoPayload, SendFlags::empty()).expect("room");
@@ -218,12 +218,12 @@ fn some_of_many_fail_and_the_others_go_on(mode: Mode) {
 
     // Their places are free for as many new ones.
     drop(std::mem::take(&mut world.qps));
-    let mut told = 0;
+    let mut polled = 0;
     for cq in &mut world.cqs {
-        told += cq.poll(usize::MAX, drop);
+        polled += cq.poll(usize::MAX, drop);
         assert_eq!((cq.stale(), cq.overrun()), (0, false));
     }
-    assert_eq!(told, 0, "everything was told before");
+    assert_eq!(polled, 0, "everything was reported before");
     let again = small();
     for at in 0..COUNT {
         let made = pd.create_qp(&mut world.cqs[at % CQS], &again);

@@ -14,7 +14,7 @@ fn a_batch_over_the_rings_end(mode: Mode) {
     let remote = b.region.remote(0);
     let mut random = Random::new(8);
     let mut next = 0u64;
-    let mut told = 0u64;
+    let mut completed = 0u64;
     for _ in 0..2000 {
         let burst = 1 + random.below(60);
         for _ in 0..burst {
@@ -31,9 +31,9 @@ fn a_batch_over_the_rings_end(mode: Mode) {
             }
         }
         a.qp.sq().ring();
-        while told < next {
-            assert_eq!(a.outcome(), (told, WcStatus::Success));
-            told += 1;
+        while completed < next {
+            assert_eq!(a.outcome(), (completed, WcStatus::Success));
+            completed += 1;
         }
     }
 }

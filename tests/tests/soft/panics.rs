@@ -1,5 +1,5 @@
-//! Programs' functions that panic at any of their calls: each request is told once, all blocks come back,
-//! and what it was called from goes on as if nothing had been.
+//! Programs' functions that panic at any of their calls: each request is reported once, all blocks come
+//! back, and what it was called from goes on as if nothing had been.
 
 use bellwire::soft::Mode;
 use bellwire::wqe::{NoPayload, Nop, RdmaRead, Send};
@@ -17,46 +17,46 @@ const LAYOUT: [ClassLayout; 1] = [ClassLayout {
     count: BLOCKS,
 }];
 
-/// What was told, by a function that panics at one of its calls, or at each.
-struct Telling {
-    told: Vec<u64>,
+/// What was reported to a function that panics at one of its calls, or at each.
+struct Callback {
+    reported: Vec<u64>,
     panics: fn(usize, usize) -> bool,
     at: usize,
 }
 
-impl Telling {
-    fn tell(&mut self, wr_id: u64, block: Option<Block<'static>>) {
+impl Callback {
+    fn call(&mut self, wr_id: u64, block: Option<Block<'static>>) {
         // It goes with the panic.
         let _block = block;
-        let call = self.told.len();
-        self.told.push(wr_id);
-        assert!(!(self.panics)(call, self.at), "a panic that is caught");
+        let calls = self.reported.len();
+        self.reported.push(wr_id);
+        assert!(!(self.panics)(calls, self.at), "a panic that is caught");
     }
 
     fn all_once(mut self, expected: impl IntoIterator<Item = u64>) {
-        self.told.sort_unstable();
-        assert_eq!(self.told, Vec::from_iter(expected));
+        self.reported.sort_unstable();
+        assert_eq!(self.reported, Vec::from_iter(expected));
     }
 }
 
 /// Each of so many calls panics in its turn, then none, then all of them do.
-fn every_call(calls: usize, each: impl Fn(Telling, bool)) {
-    let telling = |panics, at| Telling {
-        told: Vec::new(),
+fn every_call(calls: usize, each: impl Fn(Callback, bool)) {
+    let callback = |panics, at| Callback {
+        reported: Vec::new(),
         panics,
         at,
     };
     for at in 0..=calls {
-        each(telling(|call, at| call == at, at), at < calls);
+        each(callback(|call, at| call == at, at), at < calls);
     }
-    each(telling(|_, _| true, 0), true);
+    each(callback(|_, _| true, 0), true);
 }
 
 /// A SEND that waits for a receive, READs behind it, one of which was not rung, and receives: all into
 /// blocks. None of it is executed once the queue pair is connected again.
 #[test]
 fn a_queue_pair_is_reset_whatever_the_program_does_meanwhile() {
-    every_call(6, |mut telling, panics| {
+    every_call(6, |mut callback, panics| {
         let patient = ConnectAttr {
             rnr_retry: 7,
             ..ConnectAttr::default()
@@ -86,11 +86,11 @@ fn a_queue_pair_is_reset_whatever_the_program_does_meanwhile() {
 
         let reset = AssertUnwindSafe(|| {
             let answer =
-                a.qp.reset(&mut a.cq, |wr_id, block| telling.tell(wr_id, block));
+                a.qp.reset(&mut a.cq, |wr_id, block| callback.call(wr_id, block));
             answer.expect("RESET");
         });
         assert_eq!(catch_unwind(reset).is_err(), panics);
-        telling.all_once([0, 1, 2, 10, 11, 12]);
+        callback.all_once([0, 1, 2, 10, 11, 12]);
         assert_eq!(slab.outstanding(), 0);
 
         // The program has the blocks for itself.
@@ -174,7 +174,7 @@ fn a_shared_queue_ends_whatever_the_program_does_meanwhile() {
             assert_eq!(a.wait().wr_id, wr_id);
         }
         let reset = AssertUnwindSafe(|| {
-            let answer = b.reset(&mut cq, |wr_id, block| received.tell(wr_id, block));
+            let answer = b.reset(&mut cq, |wr_id, block| received.call(wr_id, block));
             answer.expect("RESET");
         });
         assert_eq!(catch_unwind(reset).is_err(), panics);
@@ -190,7 +190,7 @@ fn a_shared_queue_ends_whatever_the_program_does_meanwhile() {
 
 #[test]
 fn a_shared_queue_is_destroyed_whatever_the_program_does_meanwhile() {
-    every_call(3, |mut telling, panics| {
+    every_call(3, |mut callback, panics| {
         let pd = virtual_device(1).alloc_pd();
         let slab = slab(&pd, &LAYOUT);
         let mut srq = pd.create_srq(&SrqInit::default()).expect("a queue");
@@ -199,11 +199,11 @@ fn a_shared_queue_is_destroyed_whatever_the_program_does_meanwhile() {
             srq.post_block(wr_id, block).expect("room");
         }
         let destroy = AssertUnwindSafe(|| {
-            let answer = srq.destroy(|wr_id, block| telling.tell(wr_id, block));
+            let answer = srq.destroy(|wr_id, block| callback.call(wr_id, block));
             answer.map_err(|(_, error)| error).expect("no users");
         });
         assert_eq!(catch_unwind(destroy).is_err(), panics);
-        telling.all_once(0..3);
+        callback.all_once(0..3);
         assert_eq!(slab.outstanding(), 0);
     });
 }

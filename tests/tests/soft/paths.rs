@@ -102,7 +102,7 @@ fn other_transports_have_them_too() {
     uc.connect(&uc.endpoint(), &by(PATH)).expect("RTS");
     assert_eq!(said(&uc.query()), PATH);
 
-    // Of these no device can be told the port.
+    // Of these the port cannot be passed to any device.
     let path = PathAttr {
         udp_sport: None,
         ..PATH

@@ -42,9 +42,9 @@ fn it_has_at_least_what_was_asked_for() {
             };
             assert_eq!(posted, Err(bad));
             assert_eq!(srq.free(), 0);
-            let mut told = 0;
-            assert!(srq.destroy(|_, _| told += 1).is_ok());
-            assert_eq!(told, has.max_wr);
+            let mut reported = 0;
+            assert!(srq.destroy(|_, _| reported += 1).is_ok());
+            assert_eq!(reported, has.max_wr);
         }
     }
 }
@@ -134,10 +134,10 @@ fn a_bad_request_leaves_those_before_it_posted() {
         // The queue goes on behind it.
         srq.ring();
     }
-    let mut told = Vec::new();
-    assert!(srq.destroy(|wr_id, _| told.push(wr_id)).is_ok());
-    told.sort_unstable();
-    assert_eq!(told, [1, 1, 2, 2]);
+    let mut reported = Vec::new();
+    assert!(srq.destroy(|wr_id, _| reported.push(wr_id)).is_ok());
+    reported.sort_unstable();
+    assert_eq!(reported, [1, 1, 2, 2]);
 }
 
 /// A slab of four blocks.
@@ -147,7 +147,7 @@ fn slab(pd: &Pd) -> Slab {
 }
 
 #[test]
-fn destroying_tells_every_request_and_gives_its_block_back() {
+fn destroying_reports_every_request_and_gives_its_block_back() {
     let pd = pd();
     let slab = slab(&pd);
     let mut srq = create(&pd, 3, 1);
@@ -163,14 +163,14 @@ fn destroying_tells_every_request_and_gives_its_block_back() {
     assert_eq!(rejected.error, PostError::QueueFull);
     drop(rejected.block);
     assert_eq!(slab.outstanding(), 3);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let destroyed = srq.destroy(|wr_id, block| {
-        told.push(wr_id);
+        reported.push(wr_id);
         assert_eq!(block.expect("posted with one").capacity(), 64);
     });
     assert!(destroyed.is_ok());
-    told.sort_unstable();
-    assert_eq!(told, [10, 11, 12]);
+    reported.sort_unstable();
+    assert_eq!(reported, [10, 11, 12]);
     assert_eq!(slab.outstanding(), 0);
 }
 

@@ -50,8 +50,8 @@ impl World<'_> {
         let mut blocks = Vec::from_iter(left);
         let random = &mut self.random;
         let panicked = panics(|| {
-            link.poll(4, |told| {
-                blocks.extend(told.block);
+            link.poll(4, |completion| {
+                blocks.extend(completion.block);
                 perhaps_panic(random);
             });
         });

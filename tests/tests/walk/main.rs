@@ -41,28 +41,28 @@ fn safe_steps_in_any_order() {
     println!("BELLWIRE_WALK_SEED={seed}");
     let begun = Instant::now();
     let parcels = Parcels::default();
-    let told = Mutex::new(world::Tally::default());
+    let tally = Mutex::new(world::Tally::default());
     thread::scope(|scope| {
         for walker in 0..THREADS {
-            let (parcels, told) = (&parcels, &told);
+            let (parcels, tally) = (&parcels, &tally);
             scope.spawn(move || {
                 let mut world = World::new(seed * THREADS + walker, parcels);
                 for _ in 0..steps / THREADS {
                     world.step();
                 }
-                told.lock().expect("nobody panics").add(&world.tally);
+                tally.lock().expect("nobody panics").add(&world.tally);
             });
         }
     });
     drop(parcels);
-    let told = told.into_inner().expect("nobody panics");
+    let tally = tally.into_inner().expect("nobody panics");
     println!(
-        "report: {steps} steps, {told:?}, {:.1} s",
+        "report: {steps} steps, {tally:?}, {:.1} s",
         begun.elapsed().as_secs_f64()
     );
     // What is refused breaks nothing, and shows nothing.
-    assert!(told.executed > steps / 1000, "{told:?}");
-    assert!(told.flushed > steps / 1000, "{told:?}");
-    assert!(told.panics > steps / 10_000, "{told:?}");
-    assert!(told.moved > steps / 1000, "{told:?}");
+    assert!(tally.executed > steps / 1000, "{tally:?}");
+    assert!(tally.flushed > steps / 1000, "{tally:?}");
+    assert!(tally.panics > steps / 10_000, "{tally:?}");
+    assert!(tally.moved > steps / 1000, "{tally:?}");
 }

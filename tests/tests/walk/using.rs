@@ -121,21 +121,22 @@ impl World<'_> {
                 }
             }
             1 => {
-                let mut told = Vec::new();
+                let mut completions = Vec::new();
                 let random = &mut self.random;
                 let panicked = panics(|| {
                     cq.poll(8, |completion| {
-                        told.push(completion);
+                        completions.push(completion);
                         perhaps_panic(random);
                     });
                 });
                 self.tally.panics += u64::from(panicked);
-                told.into_iter()
-                    .for_each(|completion| self.told(completion));
+                completions
+                    .into_iter()
+                    .for_each(|completion| self.completed(completion));
             }
             _ => {
                 if let Some(completion) = cq.poll_one() {
-                    self.told(completion);
+                    self.completed(completion);
                 }
             }
         }
@@ -321,7 +322,7 @@ impl World<'_> {
             return self.posted(Err(PostError::WrongState), block);
         };
         let (mut sq, mut rq) = owned.qp.split();
-        let mut told = Vec::new();
+        let mut completions = Vec::new();
         let cqs = &mut self.cqs;
         thread::scope(|scope| {
             let [first, _] = &mut seeds;
@@ -338,11 +339,12 @@ impl World<'_> {
                 }
             });
             for cq in cqs {
-                cq.poll(8, |completion| told.push(completion));
+                cq.poll(8, |completion| completions.push(completion));
             }
         });
-        told.into_iter()
-            .for_each(|completion| self.told(completion));
+        completions
+            .into_iter()
+            .for_each(|completion| self.completed(completion));
     }
 
     /// What costs much, and is rare.

@@ -226,7 +226,7 @@ impl<'w> World<'w> {
     }
 
     /// What a completion brings.
-    pub fn told(&mut self, completion: Completion<'static>) {
+    pub fn completed(&mut self, completion: Completion<'static>) {
         match &completion.result {
             Ok(_) => self.tally.executed += 1,
             Err(failure) if failure.status == bellwire::wr::WcStatus::WrFlushErr => {

@@ -185,7 +185,7 @@ impl Context {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What libmlx5 is told of the device.
+    /// What libmlx5 learns of the device.
     pub fn describe(&self) -> UcontextResp {
         let attr = self.device.attr();
         UcontextResp {
@@ -250,8 +250,8 @@ impl State {
 }
 
 impl Context {
-    /// Ends a queue pair; gives how many of its events were told. An XRC target goes on while others have
-    /// it: its events are those of `other` then.
+    /// Ends a queue pair; gives how many of its events were reported. An XRC target goes on while others
+    /// have it: its events are those of `other` then.
     pub fn end_qp(&self, object: QpObject, other: Option<u64>) -> u32 {
         if object.page.is_some() {
             engine::remove_qp(&object.qp);
@@ -259,14 +259,14 @@ impl Context {
         places::remove(object.qp.qp_num());
         let element = Element::Qp(object.qp.qp_num());
         drop(object);
-        let told = self.events.forget(element).told;
+        let reported = self.events.forget(element).async_events;
         if let Some(user_handle) = other {
             self.events.name(element, user_handle);
         }
-        told
+        reported
     }
 
-    /// Ends a completion queue; gives how many of its events were told.
+    /// Ends a completion queue; gives how many of its events were reported.
     pub fn end_cq(&self, object: CqObject) -> crate::events::Named {
         engine::remove_cq(&self.uars, &object.cq);
         let element = Element::Cq(object.cq.cqn());
@@ -274,11 +274,11 @@ impl Context {
         self.events.forget(element)
     }
 
-    /// Ends a shared receive queue; gives how many of its events were told.
+    /// Ends a shared receive queue; gives how many of its events were reported.
     pub fn end_srq(&self, object: SrqObject) -> u32 {
         let element = Element::Srq(object.srq.srq_num());
         drop(object);
-        self.events.forget(element).told
+        self.events.forget(element).async_events
     }
 }
 

@@ -40,7 +40,7 @@ use std::time::Duration;
 /// They are those of `bellwire::soft::Fault` and `Trigger`; names of statuses and events those of the
 /// verbs without `IBV_WC_` and `IBV_EVENT_`. What befalls a request needs a trigger that counts them.
 /// `entry 3 status REM_OP_ERR` is one. CQ is a number, `send-cq QPN` or `recv-cq QPN`. A status that no
-/// syndrome says is `EOPNOTSUPP`: no ConnectX device tells it.
+/// syndrome says is `EOPNOTSUPP`: no ConnectX device reports it.
 ///
 /// # Safety
 /// `command` is null or a string.

@@ -26,7 +26,7 @@ pub struct Events {
 pub struct Named {
     user_handle: u64,
     /// Asynchronous events.
-    pub told: u32,
+    pub async_events: u32,
     /// Completion events.
     pub completions: u32,
 }
@@ -59,7 +59,7 @@ impl Events {
         self.named().insert(element, named);
     }
 
-    /// Forgets an element that is gone; gives what was told of it.
+    /// Forgets an element that is gone; gives what was reported of it.
     pub fn forget(&self, element: Element) -> Named {
         self.named().remove(&element).unwrap_or_default()
     }
@@ -103,7 +103,7 @@ pub fn read_async(events: &Events, to: u64, room: usize) -> Result<usize, Errno>
     }
     let event = events.device.get_async_event().map_err(errno)?;
     let desc = AsyncEventDesc {
-        element: events.count(event.element(), |named| &mut named.told),
+        element: events.count(event.element(), |named| &mut named.async_events),
         event_type: event.event_type().number().into(),
         reserved: 0,
     };

@@ -225,7 +225,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
-        // It would tell of the machine's real devices.
+        // It would list the machine's real devices.
         return fail(Errno::PROTONOSUPPORT);
     }
     // SAFETY: the caller's promise.

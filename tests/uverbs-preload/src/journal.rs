@@ -6,7 +6,7 @@ use bellwire::soft::{JournalEntry, ReceiveTold};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 
-/// Told of a request that was executed: the number of the queue pair that posted it, its opcode in the
+/// Reports a request that was executed: the number of the queue pair that posted it, its opcode in the
 /// entry, the bytes of its message or result, and what became of the receive that it took: 0 it takes none,
 /// 1 its completion was written, 2 its completion was lost.
 type Each = unsafe extern "C" fn(*mut c_void, u32, u32, u64, u32);

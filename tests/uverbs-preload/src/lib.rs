@@ -24,7 +24,7 @@
 //!
 //! What is to go wrong is ordered by a function that the library adds, `uverbs_preload_control`; a
 //! program finds it by dlsym(3), or declares it weak. With `UVERBS_PRELOAD_JOURNAL=1` the device notes
-//! what it executes, and `uverbs_preload_journal` tells. `uverbs_preload_place` says
+//! what it executes, and `uverbs_preload_journal` reports it. `uverbs_preload_place` says
 //! where rings are, for who has the device pause and looks at what is written there.
 //!
 //! Environment: with `UVERBS_PRELOAD_FABRIC=NAME` the device is a node of the fabric `soft:NAME`, so

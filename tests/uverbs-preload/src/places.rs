@@ -82,7 +82,7 @@ impl Place {
 /// shared receive queue, 3 and 4 for the completion queues of sends and receives. Gives zero, or `ENOENT`
 /// where there is no such queue.
 ///
-/// The device reads and writes there, unless it was told to pause ([`uverbs_preload_control`]).
+/// The device reads and writes there, unless it pauses ([`uverbs_preload_control`]).
 ///
 /// # Safety
 /// `place` can be written.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A register is memory here, and what one ring wrote the next may write over before it was seen. So
-//! that it changed only says that some queue of the page was rung: their records tell which, and how
+//! that it changed only says that some queue of the page was rung: their records say which, and how
 //! far. It changes with each ring, for the entry's counter stands in it. Where counters begin anew the
 //! registers are set to zero, which no ring says.
 
@@ -19,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a page, as libmlx5 is told (`log_uar_size`), and as the machine has it.
+/// Bytes of a page, as libmlx5 gets them (`log_uar_size`), and as the machine has it.
 pub const PAGE: usize = 1 << LOG_PAGE;
 /// Its logarithm.
 pub const LOG_PAGE: u32 = 12;

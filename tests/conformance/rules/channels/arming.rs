@@ -1,4 +1,4 @@
-//! When an armed completion queue tells its channel.
+//! When an armed completion queue notifies its channel.
 
 use super::own::*;
 use crate::provider::Provider;
@@ -11,13 +11,13 @@ use bellwire_tests::fixture::*;
 use bellwire_tests::readiness::readable;
 
 rules! {
-    "channels::arming", "When an armed completion queue tells its completion channel.",
+    "channels::arming", "When an armed completion queue notifies its completion channel.",
     needs [Rc, CompletionChannels];
-    an_arming_tells_once: "ibv_req_notify_cq(3)",
-        "An armed queue tells of its next entry, and of no other until it is armed anew.";
-    arming_twice_tells_once: "ibv_req_notify_cq(3)",
+    an_arming_notifies_once: "ibv_req_notify_cq(3)",
+        "An armed queue raises an event for its next entry, and for no other until it is armed anew.";
+    arming_twice_notifies_once: "ibv_req_notify_cq(3)",
         "Arming what is armed adds nothing: one event comes.";
-    it_tells_nothing_unless_armed: "ibv_req_notify_cq(3)",
+    it_raises_nothing_unless_armed: "ibv_req_notify_cq(3)",
         "A queue that was never armed raises nothing.";
     what_was_there_raises_nothing: "ibv_req_notify_cq(3)",
         "Entries that were in the queue when it was armed raise nothing; the next one does.";
@@ -38,24 +38,25 @@ rules! {
     flushed_receives_are_solicited: "ibv_req_notify_cq(3), solicited_only",
         "Armed for solicited ones, a flush raises one event, however many it flushes.";
     arming_for_any_widens: "IBTA vol. 1, 11.4.2.2",
-        "Armed for solicited ones and then for any, the next entry tells.";
+        "Armed for solicited ones and then for any, the next entry raises an event.";
     arming_for_solicited_does_not_narrow: "IBTA vol. 1, 11.4.2.2",
-        "Armed for any and then for solicited ones, the next entry still tells.";
-    both_queues_tell_on_their_own: "ibv_create_qp(3), send_cq and recv_cq",
+        "Armed for any and then for solicited ones, the next entry still raises an event.";
+    both_queues_notify_on_their_own: "ibv_create_qp(3), send_cq and recv_cq",
         "With two completion queues the one that was not armed says nothing.";
     an_event_names_its_queue: "ibv_get_cq_event(3), cq",
-        "On a channel of many queues each armed one tells once, by its name, in the order of entries.";
-    a_shared_receive_queue_tells_by_its_queue_pair [Srq]: "IBTA vol. 1, 10.2.9",
-        "A receive from a shared queue tells on the completion queue of the queue pair that took it.";
+        "On a channel of many queues each armed one raises one event that names it, in the order of entries.";
+    a_shared_receive_queue_notifies_by_its_queue_pair [Srq]: "IBTA vol. 1, 10.2.9",
+        "A receive from a shared queue raises the event of the completion queue of the queue pair that \
+         took it.";
 }
 
-fn an_arming_tells_once(p: &Provider) {
+fn an_arming_notifies_once(p: &Provider) {
     let mut own = Own::new(p);
     for round in 0..5 {
         own.cq.req_notify(ANY).unwrap();
         own.silent();
         own.go(round * 3);
-        own.told();
+        own.notified();
         own.go(round * 3 + 1);
         own.go(round * 3 + 2);
         own.settle();
@@ -66,18 +67,18 @@ fn an_arming_tells_once(p: &Provider) {
     }
 }
 
-fn arming_twice_tells_once(p: &Provider) {
+fn arming_twice_notifies_once(p: &Provider) {
     let mut own = Own::new(p);
     own.cq.req_notify(ANY).unwrap();
     own.cq.req_notify(ANY).unwrap();
     own.go(1);
-    own.told();
+    own.notified();
     own.go(2);
     own.settle();
     own.silent();
 }
 
-fn it_tells_nothing_unless_armed(p: &Provider) {
+fn it_raises_nothing_unless_armed(p: &Provider) {
     let mut own = Own::new(p);
     for wr_id in 0..10 {
         own.go(wr_id);
@@ -94,7 +95,7 @@ fn what_was_there_raises_nothing(p: &Provider) {
     own.cq.req_notify(ANY).unwrap();
     own.silent();
     own.go(2);
-    own.told();
+    own.notified();
     own.polled(1);
     own.polled(2);
 }
@@ -108,7 +109,7 @@ fn what_has_no_entry_raises_nothing(p: &Provider) {
     own.settle();
     own.silent();
     own.go(6);
-    own.told();
+    own.notified();
 }
 
 fn polling_takes_no_event_away(p: &Provider) {
@@ -116,7 +117,7 @@ fn polling_takes_no_event_away(p: &Provider) {
     own.cq.req_notify(ANY).unwrap();
     own.go(1);
     own.polled(1);
-    own.told();
+    own.notified();
     own.silent();
 }
 
@@ -176,7 +177,7 @@ fn solicited_only_waits_for_the_solicited(p: &Provider) {
         ends.b.silent();
     }
     ends.send(SendFlags::SOLICITED);
-    ends.b.told();
+    ends.b.notified();
     ends.send(SendFlags::SOLICITED);
     ends.b.silent();
     for wr_id in 0..5 {
@@ -199,7 +200,7 @@ fn every_kind_of_message_can_solicit(p: &Provider) {
             if flags == PLAIN {
                 ends.b.silent();
             } else {
-                ends.b.told();
+                ends.b.notified();
             }
         }
     }
@@ -221,7 +222,7 @@ fn any_includes_the_solicited(p: &Provider) {
     let mut ends = ends(p);
     ends.b.cq.req_notify(ANY).unwrap();
     ends.send(SendFlags::SOLICITED);
-    ends.b.told();
+    ends.b.notified();
 }
 
 fn a_failed_request_is_solicited(p: &Provider) {
@@ -235,7 +236,7 @@ fn a_failed_request_is_solicited(p: &Provider) {
     };
     post(&mut own.qp, 2, bad, Inline(&[1]), SIGNALED).unwrap();
     own.qp.sq().ring();
-    own.told();
+    own.notified();
     own.polled(1);
     let done = wait(&mut own.cq);
     assert_eq!((done.wr_id, done.status()), (2, WcStatus::RemAccessErr));
@@ -245,7 +246,7 @@ fn flushed_receives_are_solicited(p: &Provider) {
     let mut ends = ends(p);
     ends.b.cq.req_notify(SOLICITED_ONLY).unwrap();
     ends.b.qp.to_error().unwrap();
-    ends.b.told();
+    ends.b.notified();
     for wr_id in 0..16 {
         let done = wait(&mut ends.b.cq);
         assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::WrFlushErr));
@@ -261,7 +262,7 @@ fn arming_for_any_widens(p: &Provider) {
     ends.b.cq.req_notify(ANY).unwrap();
     ends.b.silent();
     ends.send(PLAIN);
-    ends.b.told();
+    ends.b.notified();
     ends.send(SendFlags::SOLICITED);
     ends.b.silent();
 }
@@ -271,12 +272,12 @@ fn arming_for_solicited_does_not_narrow(p: &Provider) {
     ends.b.cq.req_notify(ANY).unwrap();
     ends.b.cq.req_notify(SOLICITED_ONLY).unwrap();
     ends.send(PLAIN);
-    ends.b.told();
+    ends.b.notified();
     ends.send(SendFlags::SOLICITED);
     ends.b.silent();
 }
 
-fn both_queues_tell_on_their_own(p: &Provider) {
+fn both_queues_notify_on_their_own(p: &Provider) {
     let device = p.device();
     let channel = device.create_comp_channel().unwrap();
     let (mut sends, mut receives) = (cq_on(&channel, 1), cq_on(&channel, 1));
@@ -317,7 +318,7 @@ fn an_event_names_its_queue(p: &Provider) {
     assert!(!readable(&channel, p.quiet.0));
 }
 
-fn a_shared_receive_queue_tells_by_its_queue_pair(p: &Provider) {
+fn a_shared_receive_queue_notifies_by_its_queue_pair(p: &Provider) {
     let pd = p.device().alloc_pd();
     let channel = pd.device().create_comp_channel().unwrap();
     let mut srq = pd.create_srq(&SrqInit::default()).unwrap();

@@ -103,7 +103,7 @@ impl Own {
         assert!(!readable(&self.channel, self.quiet), "an event");
     }
 
-    pub fn told(&self) {
+    pub fn notified(&self) {
         assert!(readable(&self.channel, DEADLINE), "no event");
         let event = self.channel.get_cq_event().unwrap();
         assert_eq!(event.cqn(), self.cq.cqn());

@@ -16,21 +16,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 rules! {
     "channels::waiting", "Waiting for the events of a completion channel, and acknowledging them.",
     needs [Rc, CompletionChannels];
-    poll_tells_of_events: "ibv_get_cq_event(3), poll",
+    poll_reports_events: "ibv_get_cq_event(3), poll",
         "The descriptor is readable from the event until it is got.";
-    level_triggered_epoll_tells_while_there_are_events: "ibv_get_cq_event(3); epoll(7)",
-        "Of several channels, those with events are told of, again and again, until they are got.";
-    edge_triggered_epoll_tells_of_each_event: "epoll(7), EPOLLET",
+    level_triggered_epoll_reports_while_there_are_events: "ibv_get_cq_event(3); epoll(7)",
+        "Of several channels, those with events are reported, again and again, until these are got.";
+    edge_triggered_epoll_reports_each_event: "epoll(7), EPOLLET",
         "Every event is an edge, got or not.";
     who_sleeps_is_woken: "ibv_get_cq_event(3); epoll(7)",
         "An entry wakes who sleeps in epoll already.";
     a_get_blocks_until_there_is_one: "ibv_get_cq_event(3)",
         "Getting an event where there is none sleeps until there is.";
-    a_get_does_not_block_when_told_not_to: "ibv_get_cq_event(3), O_NONBLOCK",
+    a_get_does_not_block_when_set_not_to: "ibv_get_cq_event(3), O_NONBLOCK",
         "On a descriptor that does not block it answers at once that there is none.";
     many_threads_get_each_event_once: "ibv_get_cq_event(3)",
         "Of several threads that wait on one channel, one gets each event.";
-    a_sleeper_is_told_of_what_times_out: "ibv_req_notify_cq(3)",
+    a_sleeper_is_woken_by_what_times_out: "ibv_req_notify_cq(3)",
         "A request that runs out of retries while everybody sleeps wakes the sleeper.";
     destroying_waits_for_the_acknowledgement: "ibv_ack_cq_events(3); ibv_destroy_cq(3)",
         "Destroying a queue hangs while an event of it was got and not acknowledged.";
@@ -46,18 +46,18 @@ rules! {
         "Arm, poll until empty, sleep: under load from two threads no entry is slept through.";
 }
 
-fn poll_tells_of_events(p: &Provider) {
+fn poll_reports_events(p: &Provider) {
     let mut own = Own::new(p);
     own.silent();
     for wr_id in 0..3 {
         own.raise(wr_id);
         assert!(readable(&own.channel, AT_ONCE));
-        own.told();
+        own.notified();
         own.silent();
     }
 }
 
-fn level_triggered_epoll_tells_while_there_are_events(p: &Provider) {
+fn level_triggered_epoll_reports_while_there_are_events(p: &Provider) {
     let pd = p.device().alloc_pd();
     let mut owns = [Own::on(p, &pd), Own::on(p, &pd)];
     let epoll = Epoll::new();
@@ -69,14 +69,14 @@ fn level_triggered_epoll_tells_while_there_are_events(p: &Provider) {
         own.raise(1);
         assert_eq!(epoll.wait(DEADLINE), [name]);
         assert_eq!(epoll.wait(DEADLINE), [name]);
-        own.told();
+        own.notified();
         assert!(epoll.wait(p.quiet.0).is_empty());
     }
     owns.iter_mut().for_each(|own| own.raise(2));
     assert_eq!(epoll.wait(DEADLINE), [0, 1]);
 }
 
-fn edge_triggered_epoll_tells_of_each_event(p: &Provider) {
+fn edge_triggered_epoll_reports_each_event(p: &Provider) {
     let mut own = Own::new(p);
     let epoll = Epoll::new();
     epoll.add(&own.channel, 5, Trigger::Edge);
@@ -85,7 +85,7 @@ fn edge_triggered_epoll_tells_of_each_event(p: &Provider) {
         assert_eq!(epoll.wait(DEADLINE), [5]);
         assert!(epoll.wait(p.quiet.0).is_empty());
     }
-    (0..3).for_each(|_| own.told());
+    (0..3).for_each(|_| own.notified());
 }
 
 fn who_sleeps_is_woken(p: &Provider) {
@@ -125,7 +125,7 @@ fn a_get_blocks_until_there_is_one(p: &Provider) {
     own.polled(1);
 }
 
-fn a_get_does_not_block_when_told_not_to(p: &Provider) {
+fn a_get_does_not_block_when_set_not_to(p: &Provider) {
     let mut own = Own::new(p);
     let fd = own.channel.as_raw_fd();
     // As the manual page has it. The library's own way is the same flag.
@@ -139,7 +139,7 @@ fn a_get_does_not_block_when_told_not_to(p: &Provider) {
         let none = own.channel.get_cq_event();
         assert!(matches!(none, Err(Error::WouldBlock)), "{none:?}");
         own.raise(wr_id);
-        own.told();
+        own.notified();
     }
     own.channel.set_nonblocking(false).unwrap();
     // SAFETY: as above.
@@ -171,7 +171,7 @@ fn many_threads_get_each_event_once(p: &Provider) {
     assert!(!readable(&channel, p.quiet.0));
 }
 
-fn a_sleeper_is_told_of_what_times_out(p: &Provider) {
+fn a_sleeper_is_woken_by_what_times_out(p: &Provider) {
     let pd = p.device().alloc_pd();
     let channel = pd.device().create_comp_channel().unwrap();
     let mut cq = cq_on(&channel, 1);
@@ -294,7 +294,7 @@ fn destroying_removes_what_was_not_got(p: &Provider) {
     assert!(!readable(&channel, p.quiet.0));
 }
 
-/// Producers post a few requests at a time, and go on when these were told, so that one that is
+/// Producers post a few requests at a time, and go on when these have completed, so that one that is
 /// missed hangs; the consumer arms, polls once more, and sleeps.
 fn no_sleeper_misses_anything(p: &Provider) {
     const PRODUCERS: u64 = 2;
@@ -307,7 +307,7 @@ fn no_sleeper_misses_anything(p: &Provider) {
         connected(&mut qp);
         qp
     });
-    let told: [AtomicU64; PRODUCERS as usize] = Default::default();
+    let completed: [AtomicU64; PRODUCERS as usize] = Default::default();
     let produce = |qp: &mut Qp, producer: u64| {
         let mut random = Random::new(producer + 1);
         let mut next = 0;
@@ -318,8 +318,10 @@ fn no_sleeper_misses_anything(p: &Provider) {
                 next += 1;
             }
             qp.sq().ring();
-            let told = &told[producer as usize];
-            until("what was posted", || told.load(Ordering::Acquire) == next);
+            let completed = &completed[producer as usize];
+            until("what was posted", || {
+                completed.load(Ordering::Acquire) == next
+            });
             // The consumer arms about now.
             (0..random.below(1000)).for_each(|_| std::hint::spin_loop());
         }
@@ -330,19 +332,23 @@ fn no_sleeper_misses_anything(p: &Provider) {
         for (producer, mut qp) in (0..).zip(qps) {
             scope.spawn(move || produce(&mut qp, producer));
         }
-        let done = || told.iter().all(|told| told.load(Ordering::Relaxed) == EACH);
+        let done = || {
+            completed
+                .iter()
+                .all(|completed| completed.load(Ordering::Relaxed) == EACH)
+        };
         loop {
             cq.req_notify(ANY).unwrap();
             while let Some(done) = cq.poll_one() {
-                let told = &told[(done.wr_id / EACH) as usize];
-                assert_eq!(done.wr_id % EACH, told.load(Ordering::Relaxed));
+                let completed = &completed[(done.wr_id / EACH) as usize];
+                assert_eq!(done.wr_id % EACH, completed.load(Ordering::Relaxed));
                 assert_eq!(done.status(), WcStatus::Success);
-                told.fetch_add(1, Ordering::Release);
+                completed.fetch_add(1, Ordering::Release);
             }
             if done() {
                 break;
             }
-            assert!(readable(&channel, DEADLINE), "missed after {told:?}");
+            assert!(readable(&channel, DEADLINE), "missed after {completed:?}");
             assert_eq!(channel.get_cq_event().unwrap().cqn(), cq.cqn());
             sleeps += 1;
         }

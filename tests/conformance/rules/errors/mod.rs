@@ -1,4 +1,4 @@
-//! Requests that fail: what each end is told, which state it goes to, and that everything works
+//! Requests that fail: what is reported to each end, which state it goes to, and that everything works
 //! again after a reset.
 
 mod keys;
@@ -8,7 +8,7 @@ mod requests;
 
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
-use crate::support::told;
+use crate::support::completes;
 use bellwire::be::Be32;
 use bellwire::state::QpState;
 use bellwire::wqe::*;
@@ -64,12 +64,12 @@ pub fn group() -> Group {
         receives::cases(),
     ];
     let rules = cases.into_iter().flatten().map(|case| {
-        let told = match case.peer {
+        let peer = match case.peer {
             Peer::Untouched => "the peer sees nothing".to_owned(),
             Peer::Flushed => "both go to ERR, and flush".to_owned(),
             Peer::Failed(status) => format!("the receive completes with {status}, both go to ERR"),
         };
-        let says = format!("{} completes with {}; {told}.", case.says, case.status);
+        let says = format!("{} completes with {}; {peer}.", case.says, case.status);
         let check = move |p: &Provider| judge(p, &case);
         Rule::new(
             "errors::rc",
@@ -181,12 +181,12 @@ fn judge(p: &Provider, case: &Case) {
     fails(&mut world, case);
 
     let World { a, b, .. } = &mut world;
-    assert!(a.reset().is_empty(), "everything of ours was told");
-    let untold: &[u64] = match case.peer {
+    assert!(a.reset().is_empty(), "everything of ours was reported");
+    let unreported: &[u64] = match case.peer {
         Peer::Untouched => &[70, 71],
         Peer::Flushed | Peer::Failed(_) => &[],
     };
-    assert_eq!(b.reset(), untold);
+    assert_eq!(b.reset(), unreported);
     connect_with(&mut a.qp, &mut b.qp, &ConnectAttr::default());
     for (from, to) in [(0, 1), (1, 0)] {
         let ends = [&mut *a, &mut *b];
@@ -201,9 +201,9 @@ fn works(ends: [&mut End; 2], from: usize, to: usize) {
     let (sge, remote) = (ends[from].region.sge(0, 100), ends[to].region.remote(0));
     ends[from].go(1, Send {}, sge);
     ends[from].go(2, RdmaRead { remote }, sge);
-    told(ends[from], 1, Success);
-    told(ends[from], 2, Success);
-    told(ends[to], 70, Success);
+    completes(ends[from], 1, Success);
+    completes(ends[from], 2, Success);
+    completes(ends[to], 70, Success);
 }
 
 fn fails(world: &mut World, case: &Case) {
@@ -218,13 +218,13 @@ fn fails(world: &mut World, case: &Case) {
     let failed = a.wait();
     assert_eq!((failed.wr_id, failed.status()), (2, case.status));
     assert_eq!(failed.retired, 1);
-    told(a, 3, WrFlushErr);
-    told(a, 4, WrFlushErr);
+    completes(a, 3, WrFlushErr);
+    completes(a, 4, WrFlushErr);
     assert_eq!(a.qp.state(), QpState::Err);
     a.go(5, Send {}, NoPayload);
-    told(a, 5, WrFlushErr);
+    completes(a, 5, WrFlushErr);
     a.receive(72, &[]);
-    told(a, 72, WrFlushErr);
+    completes(a, 72, WrFlushErr);
     a.nothing();
     let first = match case.peer {
         Peer::Untouched => {
@@ -235,8 +235,8 @@ fn fails(world: &mut World, case: &Case) {
         Peer::Flushed => WrFlushErr,
         Peer::Failed(status) => status,
     };
-    told(b, 70, first);
-    told(b, 71, WrFlushErr);
+    completes(b, 70, first);
+    completes(b, 71, WrFlushErr);
     b.nothing();
     assert_eq!(b.qp.state(), QpState::Err);
 }

@@ -1,4 +1,4 @@
-//! Receives that cannot take the message: both sides are told.
+//! Receives that cannot take the message: an error is reported on both sides.
 
 use super::{Case, IMM, Peer, World, case, wrong};
 use bellwire::wqe::*;

@@ -6,7 +6,7 @@ use super::World;
 use crate::provider::Provider;
 use crate::rule::rules;
 use crate::support::{TO_RTS, quick_rnr};
-use crate::support::{attr, bring, event, go_to, strike, told};
+use crate::support::{attr, bring, completes, event, go_to, strike};
 use bellwire::event::{Element, EventType};
 use bellwire::soft::Fault;
 use bellwire::state::{QpAttr, QpAttrMask, QpState};
@@ -47,7 +47,7 @@ rules! {
     srq_limit_reached [Srq]: "IBTA vol. 1, 10.2.9 and 11.6.3; ibv_modify_srq(3)",
         "The receive that leaves fewer than the limit raises SRQ_LIMIT_REACHED; later ones do not.";
     srq_limit_reached_again [Srq]: "IBTA vol. 1, 10.2.9; ibv_modify_srq(3)",
-        "Set again, the limit is told of again.";
+        "Set again, the limit raises the event again.";
     srq_err [Srq, FaultInjection]: "IBTA vol. 1, 10.2.9 and 11.6.3, SRQ catastrophic error",
         "A shared receive queue that breaks raises SRQ_ERR, then takes its queue pairs to ERR, each \
          with QP_LAST_WQE_REACHED.";
@@ -61,7 +61,7 @@ rules! {
         "A link that goes down raises PORT_ERR in every context; the port is not active any more.";
     port_active: "IBTA vol. 1, 11.6.3, port active",
         "A link that comes up raises PORT_ACTIVE in every context; the port is active.";
-    a_port_tells_of_changes: "IBTA vol. 1, 11.6.3",
+    a_port_reports_changes: "IBTA vol. 1, 11.6.3",
         "Taking down what is down, or up what is up, raises nothing.";
     device_fatal [FaultInjection]: "IBTA vol. 1, 11.6.3, local catastrophic error",
         "A device that breaks raises DEVICE_FATAL in every context, once.";
@@ -129,8 +129,8 @@ fn cq_err(p: &Provider) {
     let w = World::new(p);
     let world = overrun(&w);
     let expected = (EventType::CqErr, Element::Cq(world.cq.cqn()));
-    let told: Vec<_> = (0..4).map(|_| event(&w.own)).collect();
-    assert_eq!(told.iter().filter(|&&one| one == expected).count(), 1);
+    let got: Vec<_> = (0..4).map(|_| event(&w.own)).collect();
+    assert_eq!(got.iter().filter(|&&one| one == expected).count(), 1);
     assert!(world.cq.overrun());
     w.silent();
 }
@@ -138,10 +138,10 @@ fn cq_err(p: &Provider) {
 fn qp_fatal(p: &Provider) {
     let w = World::new(p);
     let world = overrun(&w);
-    let told: Vec<_> = (0..4).map(|_| event(&w.own)).collect();
+    let got: Vec<_> = (0..4).map(|_| event(&w.own)).collect();
     for qp in &world.qps {
         let fatal = (EventType::QpFatal, of(qp));
-        assert_eq!(told.iter().filter(|&&one| one == fatal).count(), 1);
+        assert_eq!(got.iter().filter(|&&one| one == fatal).count(), 1);
         until("ERR", || qp.state() == QpState::Err);
     }
     w.silent();
@@ -156,8 +156,8 @@ fn qp_req_err(p: &Provider) {
     let (mut a, b) = connected(&w, &closed);
     let remote = b.region.remote(0);
     a.go(1, RdmaRead { remote }, a.region.sge(0, 8));
-    told(&mut a, 1, WcStatus::RemInvReqErr);
-    w.told(&[(EventType::QpReqErr, of(&b.qp))]);
+    completes(&mut a, 1, WcStatus::RemInvReqErr);
+    w.delivered(&[(EventType::QpReqErr, of(&b.qp))]);
     assert_eq!(b.qp.state(), QpState::Err);
 }
 
@@ -166,8 +166,8 @@ fn qp_access_err_by_a_misaligned_atomic(p: &Provider) {
     let (mut a, b) = connected(&w, &ConnectAttr::default());
     let remote = b.region.remote(4);
     a.go(1, AtomicFetchAndAdd { remote, add: 1 }, a.region.sge(0, 8));
-    told(&mut a, 1, WcStatus::RemInvReqErr);
-    w.told(&[(EventType::QpAccessErr, of(&b.qp))]);
+    completes(&mut a, 1, WcStatus::RemInvReqErr);
+    w.delivered(&[(EventType::QpAccessErr, of(&b.qp))]);
     assert_eq!(b.qp.state(), QpState::Err);
 }
 
@@ -176,8 +176,8 @@ fn qp_access_err(p: &Provider) {
     let (mut a, b) = connected(&w, &ConnectAttr::default());
     let remote = Remote { addr: 0, rkey: 1 };
     a.go(1, RdmaWrite { remote }, Inline(&[1]));
-    told(&mut a, 1, WcStatus::RemAccessErr);
-    w.told(&[(EventType::QpAccessErr, of(&b.qp))]);
+    completes(&mut a, 1, WcStatus::RemAccessErr);
+    w.delivered(&[(EventType::QpAccessErr, of(&b.qp))]);
     assert_eq!(b.qp.state(), QpState::Err);
 }
 
@@ -189,11 +189,11 @@ fn a_responder_with_nothing_to_blame_is_silent(p: &Provider) {
     };
     let (mut a, _b) = connected(&w, &connect);
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::RnrRetryExcErr);
+    completes(&mut a, 1, WcStatus::RnrRetryExcErr);
     let (mut a, _b) = connected(&w, &connect);
     let foreign = region(&w.own.alloc_pd(), 64);
     a.go(1, Send {}, foreign.sge(0, 8));
-    told(&mut a, 1, WcStatus::LocProtErr);
+    completes(&mut a, 1, WcStatus::LocProtErr);
     w.silent();
 }
 
@@ -208,8 +208,8 @@ fn established(w: &World) -> (End, End) {
 
 fn send(a: &mut End, b: &mut End, to: u64) {
     a.go(1, Send {}, NoPayload);
-    told(a, 1, WcStatus::Success);
-    told(b, to, WcStatus::Success);
+    completes(a, 1, WcStatus::Success);
+    completes(b, to, WcStatus::Success);
 }
 
 fn comm_est(p: &Provider) {
@@ -217,7 +217,7 @@ fn comm_est(p: &Provider) {
     let (mut a, mut b) = established(&w);
     w.silent();
     send(&mut a, &mut b, 70);
-    w.told(&[(EventType::CommEst, of(&b.qp))]);
+    w.delivered(&[(EventType::CommEst, of(&b.qp))]);
     send(&mut a, &mut b, 71);
     let attr = attr(&w.own, QpState::Rts, &a.qp.endpoint());
     b.qp.modify(&attr, TO_RTS | QpAttrMask::STATE).unwrap();
@@ -234,7 +234,7 @@ fn no_comm_est_in_rts(p: &Provider) {
     w.silent();
 }
 
-fn drain_and_tell(end: &mut End) {
+fn drain_with_event(end: &mut End) {
     let attr = QpAttr {
         qp_state: QpState::Sqd,
         en_sqd_async_notify: true,
@@ -248,8 +248,8 @@ fn sq_drained_with_nothing_started(p: &Provider) {
     let w = World::new(p);
     let (mut a, _b) = connected(&w, &ConnectAttr::default());
     for _ in 0..3 {
-        drain_and_tell(&mut a);
-        w.told(&[(EventType::SqDrained, of(&a.qp))]);
+        drain_with_event(&mut a);
+        w.delivered(&[(EventType::SqDrained, of(&a.qp))]);
         assert!(!a.qp.query().sq_draining);
         go_to(&mut a, QpState::Rts);
     }
@@ -261,10 +261,10 @@ fn sq_drained_when_the_started_is_finished(p: &Provider) {
     let (mut a, mut b) = connected(&w, &quick_rnr());
     a.go(1, Send {}, NoPayload);
     until("a started request", || {
-        drain_and_tell(&mut a);
+        drain_with_event(&mut a);
         let started = a.qp.query().sq_draining;
         if !started {
-            w.told(&[(EventType::SqDrained, of(&a.qp))]);
+            w.delivered(&[(EventType::SqDrained, of(&a.qp))]);
             go_to(&mut a, QpState::Rts);
         }
         started
@@ -274,12 +274,12 @@ fn sq_drained_when_the_started_is_finished(p: &Provider) {
     w.silent();
     b.receive(70, &[]);
     b.receive(71, &[]);
-    told(&mut a, 1, WcStatus::Success);
-    told(&mut b, 70, WcStatus::Success);
-    w.told(&[(EventType::SqDrained, of(&a.qp))]);
+    completes(&mut a, 1, WcStatus::Success);
+    completes(&mut b, 70, WcStatus::Success);
+    w.delivered(&[(EventType::SqDrained, of(&a.qp))]);
     a.nothing();
     go_to(&mut a, QpState::Rts);
-    told(&mut a, 2, WcStatus::Success);
+    completes(&mut a, 2, WcStatus::Success);
     w.silent();
 }
 
@@ -290,8 +290,8 @@ fn sq_drained_is_for_who_asked(p: &Provider) {
     w.silent();
     // Having asked once is for once.
     go_to(&mut a, QpState::Rts);
-    drain_and_tell(&mut a);
-    w.told(&[(EventType::SqDrained, of(&a.qp))]);
+    drain_with_event(&mut a);
+    w.delivered(&[(EventType::SqDrained, of(&a.qp))]);
     go_to(&mut a, QpState::Rts);
     go_to(&mut a, QpState::Sqd);
     w.silent();
@@ -334,7 +334,7 @@ impl Shared {
         for at in 0..count {
             let to = &mut self.sharers[at % 2];
             to.a.go(1, Send {}, NoPayload);
-            told(&mut to.a, 1, WcStatus::Success);
+            completes(&mut to.a, 1, WcStatus::Success);
             assert_eq!(wait(&mut to.cq).status(), WcStatus::Success);
         }
     }
@@ -353,7 +353,7 @@ fn srq_limit_reached(p: &Provider) {
     shared.send(2);
     w.silent();
     shared.send(1);
-    w.told(&[(EventType::SrqLimitReached, shared.element())]);
+    w.delivered(&[(EventType::SrqLimitReached, shared.element())]);
     assert_eq!(shared.srq.query().srq_limit, 0);
     shared.send(3);
     w.silent();
@@ -365,7 +365,7 @@ fn srq_limit_reached_again(p: &Provider) {
     for limit in [9, 6, 3] {
         shared.srq.modify(limit).unwrap();
         shared.send(2);
-        w.told(&[(EventType::SrqLimitReached, shared.element())]);
+        w.delivered(&[(EventType::SrqLimitReached, shared.element())]);
         shared.send(1);
         w.silent();
     }
@@ -376,10 +376,10 @@ fn srq_err(p: &Provider) {
     let shared = shared(&w, 6);
     strike(&w.own, Fault::SrqErr(shared.srq.srq_num()));
     assert_eq!(event(&w.own), (EventType::SrqErr, shared.element()));
-    let told = [(); 2].map(|()| event(&w.own));
+    let got = [(); 2].map(|()| event(&w.own));
     for sharer in &shared.sharers {
         let last = (EventType::QpLastWqeReached, of(&sharer.qp));
-        assert!(told.contains(&last), "{told:?}");
+        assert!(got.contains(&last), "{got:?}");
         until("ERR", || sharer.qp.state() == QpState::Err);
         assert_eq!(sharer.a.qp.state(), QpState::Rts);
     }
@@ -391,7 +391,7 @@ fn qp_last_wqe_reached(p: &Provider) {
     let mut shared = shared(&w, 6);
     shared.sharers[1].qp.to_error().unwrap();
     let last = (EventType::QpLastWqeReached, of(&shared.sharers[1].qp));
-    w.told(&[last]);
+    w.delivered(&[last]);
     // It is there already.
     shared.sharers[1].qp.to_error().unwrap();
     w.silent();
@@ -409,9 +409,9 @@ fn qp_last_wqe_reached_after_a_failure(p: &Provider) {
     post(qp, 1, RdmaWrite { remote }, Inline(&[1]), SIGNALED).unwrap();
     qp.sq().ring();
     assert_eq!(wait(cq).status(), WcStatus::RemAccessErr);
-    let told = [(); 2].map(|()| event(&w.own));
+    let got = [(); 2].map(|()| event(&w.own));
     let last = (EventType::QpLastWqeReached, of(qp));
-    assert!(told.contains(&last), "{told:?}");
+    assert!(got.contains(&last), "{got:?}");
     w.silent();
 }
 
@@ -420,39 +420,39 @@ fn no_last_wqe_without_a_shared_queue(p: &Provider) {
     let (mut a, _b) = connected(&w, &ConnectAttr::default());
     a.receive(70, &[]);
     a.qp.to_error().unwrap();
-    told(&mut a, 70, WcStatus::WrFlushErr);
+    completes(&mut a, 70, WcStatus::WrFlushErr);
     w.silent();
 }
 
 fn port_err(p: &Provider) {
     let w = World::new(p);
     w.own.as_soft().unwrap().set_port_up(false);
-    w.all_told(&[(EventType::PortErr, PORT)]);
+    w.delivered_to_all(&[(EventType::PortErr, PORT)]);
     assert_eq!(w.other.query_port(1).unwrap().state, PortState::Down);
 }
 
 fn port_active(p: &Provider) {
     let w = World::new(p);
     w.own.as_soft().unwrap().set_port_up(false);
-    w.all_told(&[(EventType::PortErr, PORT)]);
+    w.delivered_to_all(&[(EventType::PortErr, PORT)]);
     w.other.as_soft().unwrap().set_port_up(true);
-    w.all_told(&[(EventType::PortActive, PORT)]);
+    w.delivered_to_all(&[(EventType::PortActive, PORT)]);
     assert_eq!(w.own.query_port(1).unwrap().state, PortState::Active);
 }
 
-fn a_port_tells_of_changes(p: &Provider) {
+fn a_port_reports_changes(p: &Provider) {
     let w = World::new(p);
     for up in [true, false, false, true, true] {
         w.own.as_soft().unwrap().set_port_up(up);
     }
-    w.all_told(&[(EventType::PortErr, PORT), (EventType::PortActive, PORT)]);
+    w.delivered_to_all(&[(EventType::PortErr, PORT), (EventType::PortActive, PORT)]);
 }
 
 fn device_fatal(p: &Provider) {
     let w = World::new(p);
     let fatal = (EventType::DeviceFatal, Element::Device);
     strike(&w.own, Fault::DeviceFatal);
-    w.all_told(&[fatal]);
+    w.delivered_to_all(&[fatal]);
     strike(&w.own, Fault::DeviceFatal);
     w.silent();
 }
@@ -477,9 +477,9 @@ fn device_fatal_ends_what_is_in_flight(p: &Provider) {
     }
     // What is posted later is not lost either.
     a.go(3, Send {}, NoPayload);
-    told(&mut a, 3, fatal);
+    completes(&mut a, 3, fatal);
     b.receive(71, &[]);
-    told(&mut b, 71, fatal);
+    completes(&mut b, 71, fatal);
 }
 
 fn device_fatal_is_answered_by_verbs(p: &Provider) {
@@ -488,7 +488,7 @@ fn device_fatal_is_answered_by_verbs(p: &Provider) {
     let mut cq = cq_for(&w.own, &init());
     let memory = bellwire::memory::Mapping::anonymous(4096).build().unwrap();
     strike(&w.own, Fault::DeviceFatal);
-    w.all_told(&[(EventType::DeviceFatal, Element::Device)]);
+    w.delivered_to_all(&[(EventType::DeviceFatal, Element::Device)]);
     let connect = ConnectAttr::default();
     let answers = [
         ("create_cq", w.own.create_cq(8).err()),

@@ -31,17 +31,17 @@ impl World {
         no_event(&self.other, self.quiet);
     }
 
-    /// Asserts that the own context is told of these, in this order, and of no more; and the other of
+    /// Asserts that these are delivered to the own context, in this order, and no more; and to the other
     /// nothing.
-    fn told(&self, events: &[(EventType, Element)]) {
+    fn delivered(&self, events: &[(EventType, Element)]) {
         for &expected in events {
             assert_eq!(event(&self.own), expected);
         }
         self.silent();
     }
 
-    /// Asserts that each context is told of these, in this order, and of no more.
-    fn all_told(&self, events: &[(EventType, Element)]) {
+    /// Asserts that these are delivered to each context, in this order, and no more.
+    fn delivered_to_all(&self, events: &[(EventType, Element)]) {
         for context in [&self.own, &self.other] {
             for &expected in events {
                 assert_eq!(event(context), expected);

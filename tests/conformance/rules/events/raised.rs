@@ -3,7 +3,7 @@
 use super::{World, lone};
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
-use crate::support::{strike, told};
+use crate::support::{completes, strike};
 use bellwire::ConnectAttr;
 use bellwire::event::{Element, ElementKind, EventType};
 use bellwire::soft::Fault;
@@ -65,13 +65,13 @@ fn raised(p: &Provider, event: EventType) {
                 .expect("a good event");
         }
         if event.element_kind() == ElementKind::Port {
-            w.all_told(&[(event, element)]);
+            w.delivered_to_all(&[(event, element)]);
         } else {
-            w.told(&[(event, element)]);
+            w.delivered(&[(event, element)]);
         }
     }
     b.receive(70, &[]);
     a.go(1, Send {}, NoPayload);
-    told(&mut a, 1, WcStatus::Success);
-    told(&mut b, 70, WcStatus::Success);
+    completes(&mut a, 1, WcStatus::Success);
+    completes(&mut b, 70, WcStatus::Success);
 }

@@ -16,23 +16,23 @@ use std::time::Duration;
 rules! {
     "events::waiting", "Asynchronous events: whom they reach, waiting for them, acknowledging them.",
     needs [AsyncEvents, FaultInjection];
-    each_context_is_told_of_its_own: "ibv_get_async_event(3)",
+    each_context_gets_its_own: "ibv_get_async_event(3)",
         "An event of a queue comes to the context that the queue was created in, whoever causes it.";
-    every_context_is_told_of_device_and_ports: "ibv_get_async_event(3)",
+    every_context_gets_those_of_device_and_ports: "ibv_get_async_event(3)",
         "Events of ports and of the device come to every open context, in their order.";
-    who_comes_later_is_told_nothing: "ibv_open_device(3)",
+    who_comes_later_gets_nothing: "ibv_open_device(3)",
         "A context that is opened after an event does not get it, nor does another device.";
-    poll_tells_of_events: "ibv_get_async_event(3), poll",
+    poll_reports_events: "ibv_get_async_event(3), poll",
         "The descriptor of a context is readable from the event until it is got.";
-    level_triggered_epoll_tells_while_there_are_events: "ibv_get_async_event(3); epoll(7)",
-        "Of several contexts those with events are told of until these are got.";
-    edge_triggered_epoll_tells_of_each_event: "epoll(7), EPOLLET",
+    level_triggered_epoll_reports_while_there_are_events: "ibv_get_async_event(3); epoll(7)",
+        "Of several contexts those with events are reported until these are got.";
+    edge_triggered_epoll_reports_each_event: "epoll(7), EPOLLET",
         "Every event is an edge, got or not.";
     who_sleeps_is_woken: "ibv_get_async_event(3); epoll(7)",
         "An event wakes who sleeps in epoll already.";
     a_get_blocks_until_there_is_one: "ibv_get_async_event(3)",
         "Getting an event where there is none sleeps until there is.";
-    a_get_does_not_block_when_told_not_to: "ibv_get_async_event(3), O_NONBLOCK",
+    a_get_does_not_block_when_set_not_to: "ibv_get_async_event(3), O_NONBLOCK",
         "On a descriptor that does not block it answers at once that there is none.";
     the_descriptor_is_closed_on_exec: "ibv_open_device(3); fcntl(2), FD_CLOEXEC",
         "A program that is executed later does not inherit it.";
@@ -59,7 +59,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 const WHILE: Duration = Duration::from_millis(30);
 const PORT: Element = Element::Port(1);
 
-fn each_context_is_told_of_its_own(p: &Provider) {
+fn each_context_gets_its_own(p: &Provider) {
     let w = World::new(p);
     let (a, b) = (lone(&w.own), lone(&w.other));
     for raiser in [&w.own, &w.other] {
@@ -82,7 +82,7 @@ fn each_context_is_told_of_its_own(p: &Provider) {
     }
 }
 
-fn every_context_is_told_of_device_and_ports(p: &Provider) {
+fn every_context_gets_those_of_device_and_ports(p: &Provider) {
     let w = World::new(p);
     // One that was closed is in nobody's way.
     drop(w.own.reopen().unwrap());
@@ -94,10 +94,10 @@ fn every_context_is_told_of_device_and_ports(p: &Provider) {
     for (raiser, (event, element)) in [&w.own, &w.other, &w.own].into_iter().zip(events) {
         raiser.as_soft().unwrap().raise(event, element).unwrap();
     }
-    w.all_told(&events);
+    w.delivered_to_all(&events);
 }
 
-fn who_comes_later_is_told_nothing(p: &Provider) {
+fn who_comes_later_gets_nothing(p: &Provider) {
     let w = World::new(p);
     let stranger = p.device();
     w.own
@@ -106,7 +106,7 @@ fn who_comes_later_is_told_nothing(p: &Provider) {
         .raise(EventType::PortErr, PORT)
         .unwrap();
     let later = w.own.reopen().unwrap();
-    w.all_told(&[(EventType::PortErr, PORT)]);
+    w.delivered_to_all(&[(EventType::PortErr, PORT)]);
     no_event(&stranger, p.quiet);
     no_event(&later, p.quiet);
     w.own
@@ -117,7 +117,7 @@ fn who_comes_later_is_told_nothing(p: &Provider) {
     assert_eq!(event(&later), (EventType::PortActive, PORT));
 }
 
-fn poll_tells_of_events(p: &Provider) {
+fn poll_reports_events(p: &Provider) {
     let w = World::new(p);
     let (qp, _cq) = lone(&w.other);
     let element = Element::Qp(qp.qp_num());
@@ -137,7 +137,7 @@ fn poll_tells_of_events(p: &Provider) {
     w.silent();
 }
 
-fn level_triggered_epoll_tells_while_there_are_events(p: &Provider) {
+fn level_triggered_epoll_reports_while_there_are_events(p: &Provider) {
     let w = World::new(p);
     let epoll = Epoll::new();
     epoll.add(w.own.async_fd(), 1, Trigger::Level);
@@ -156,7 +156,7 @@ fn level_triggered_epoll_tells_while_there_are_events(p: &Provider) {
     assert!(epoll.wait(p.quiet.0).is_empty());
 }
 
-fn edge_triggered_epoll_tells_of_each_event(p: &Provider) {
+fn edge_triggered_epoll_reports_each_event(p: &Provider) {
     let device = p.device();
     let epoll = Epoll::new();
     epoll.add(device.async_fd(), 5, Trigger::Edge);
@@ -211,7 +211,7 @@ fn a_get_blocks_until_there_is_one(p: &Provider) {
     });
 }
 
-fn a_get_does_not_block_when_told_not_to(p: &Provider) {
+fn a_get_does_not_block_when_set_not_to(p: &Provider) {
     let device = p.device();
     let fd = device.async_fd().as_raw_fd();
     // As the manual page has it. The library's own way is the same flag.

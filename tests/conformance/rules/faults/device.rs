@@ -4,7 +4,7 @@ use super::scripts::refused;
 use super::{SOURCE, World, connect};
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
-use crate::support::{event, no_event, told};
+use crate::support::{completes, event, no_event};
 use bellwire::event::{Element, EventType};
 use bellwire::soft::{Fault, Trigger};
 use bellwire::state::QpState;
@@ -176,7 +176,7 @@ fn qp_fatal(w: &mut World, striker: &mut Striker) {
     w.a.receive(70, &[]);
     striker.strike(w, Fault::QpFatal(w.a.qp.qp_num()));
     assert_eq!(event(&w.device), (EventType::QpFatal, of(&w.a)));
-    told(&mut w.a, 70, WcStatus::WrFlushErr);
+    completes(&mut w.a, 70, WcStatus::WrFlushErr);
     assert_eq!(w.a.qp.state(), QpState::Err);
     no_event(&w.device, striker.quiet);
     assert_eq!(w.b.qp.state(), QpState::Rts);
@@ -204,7 +204,7 @@ fn device_fatal(w: &mut World, striker: &mut Striker) {
     w.a.receive(70, &[]);
     striker.strike(w, Fault::DeviceFatal);
     assert_eq!(event(&w.device), (EventType::DeviceFatal, Element::Device));
-    told(&mut w.a, 70, WcStatus::FatalErr);
+    completes(&mut w.a, 70, WcStatus::FatalErr);
     until("ERR", || {
         [&w.a, &w.b]
             .iter()
@@ -219,7 +219,7 @@ fn port_down(w: &mut World, striker: &mut Striker) {
     assert_eq!(event(&w.device), (EventType::PortErr, PORT));
     assert_eq!(w.device.query_port(1).unwrap().state, PortState::Down);
     w.add(1);
-    told(&mut w.a, 1, WcStatus::RetryExcErr);
+    completes(&mut w.a, 1, WcStatus::RetryExcErr);
     assert_eq!(w.added(), 0);
     no_event(&w.device, striker.quiet);
 }
@@ -264,12 +264,12 @@ fn port_flaps_lose_nothing(p: &Provider) {
             w.add(at);
             adds += 1;
         }
-        told(&mut w.a, at, WcStatus::Success);
-        told(&mut w.b, at, WcStatus::Success);
+        completes(&mut w.a, at, WcStatus::Success);
+        completes(&mut w.b, at, WcStatus::Success);
         let arrived = w.b.region.word(8);
         assert_eq!(arrived.load(std::sync::atomic::Ordering::Acquire), at);
         if at % 3 == 0 {
-            told(&mut w.a, at, WcStatus::Success);
+            completes(&mut w.a, at, WcStatus::Success);
         }
     }
     w.a.nothing();

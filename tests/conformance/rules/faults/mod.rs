@@ -5,7 +5,7 @@ pub mod request;
 pub mod scripts;
 
 use crate::provider::Provider;
-use crate::support::told;
+use crate::support::completes;
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::state::{AckTimeout, ack_timeout};
 use bellwire::wqe::*;
@@ -65,7 +65,7 @@ impl World {
             .expect("a good script");
     }
 
-    /// A request that can be executed once only, and tells how often it was.
+    /// A request that can be executed once only, and shows how often it was.
     fn add(&mut self, wr_id: u64) {
         let remote = self.b.region.remote(0);
         let here = self.a.region.sge(64, 8);
@@ -85,12 +85,12 @@ impl World {
         for wr_id in 0..5 {
             let before = self.added();
             self.add(wr_id);
-            told(&mut self.a, wr_id, WcStatus::Success);
+            completes(&mut self.a, wr_id, WcStatus::Success);
             assert_eq!(self.added(), before + 1);
             self.b.receive(70, &[]);
             self.a.go(9, Send {}, NoPayload);
-            told(&mut self.a, 9, WcStatus::Success);
-            told(&mut self.b, 70, WcStatus::Success);
+            completes(&mut self.a, 9, WcStatus::Success);
+            completes(&mut self.b, 70, WcStatus::Success);
         }
     }
 }

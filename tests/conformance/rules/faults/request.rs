@@ -3,7 +3,7 @@
 use super::{SOURCE, World, connect, timeout};
 use crate::provider::{Feature, Provider};
 use crate::rule::{Group, Rule};
-use crate::support::{event, told};
+use crate::support::{completes, event};
 use bellwire::be::Be32;
 use bellwire::event::{Element, EventType};
 use bellwire::soft::{Fault, Trigger};
@@ -76,7 +76,7 @@ const KINDS: [Kind; 12] = [
     },
     kind(
         "remote_access",
-        "fails with REM_ACCESS_ERR, unexecuted, and the responder tells QP_ACCESS_ERR",
+        "fails with REM_ACCESS_ERR, unexecuted, and the responder raises QP_ACCESS_ERR",
         remote_access,
     ),
     kind(
@@ -169,7 +169,7 @@ fn more() -> [Rule; 5] {
         ),
         rule(
             "the_unreliable_wait_for_no_ack",
-            "An unreliable request does not miss an acknowledgement, nor is it told of no receive.",
+            "An unreliable request misses no acknowledgement, and is not refused for want of a receive.",
             &[Feature::Uc],
             the_unreliable_wait_for_no_ack,
         ),
@@ -180,10 +180,10 @@ fn drop_request(p: &Provider, nth: Nth) {
     let mut w = World::new(p);
     w.inject(&[(nth(2), Fault::DropRequest)]);
     w.add(1);
-    told(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.a, 1, WcStatus::Success);
     let start = Instant::now();
     w.add(2);
-    told(&mut w.a, 2, WcStatus::Success);
+    completes(&mut w.a, 2, WcStatus::Success);
     assert!(start.elapsed() >= timeout(), "it was not lost");
     assert_eq!(w.added(), 2);
     w.works();
@@ -220,7 +220,7 @@ fn drop_ack(p: &Provider, nth: Nth) {
     let start = Instant::now();
     w.add(1);
     until("its execution", || w.added() == 1);
-    told(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.a, 1, WcStatus::Success);
     assert!(start.elapsed() >= timeout(), "nothing was lost");
     assert_eq!(w.added(), 1);
     w.works();
@@ -231,13 +231,13 @@ fn drop_ack_of_a_message(p: &Provider, nth: Nth) {
     w.inject(&[(nth(1), Fault::DropAck)]);
     (70..73).for_each(|wr_id| w.b.receive(wr_id, &[]));
     w.a.go(1, Send {}, NoPayload);
-    told(&mut w.b, 70, WcStatus::Success);
+    completes(&mut w.b, 70, WcStatus::Success);
     w.b.nothing();
-    told(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.a, 1, WcStatus::Success);
     w.b.nothing();
     w.a.go(2, Send {}, NoPayload);
-    told(&mut w.a, 2, WcStatus::Success);
-    told(&mut w.b, 71, WcStatus::Success);
+    completes(&mut w.a, 2, WcStatus::Success);
+    completes(&mut w.b, 71, WcStatus::Success);
 }
 
 fn delay(p: &Provider, nth: Nth) {
@@ -247,9 +247,9 @@ fn delay(p: &Provider, nth: Nth) {
     let start = Instant::now();
     w.add(1);
     w.add(2);
-    told(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.a, 1, WcStatus::Success);
     assert!(start.elapsed() >= TIME);
-    told(&mut w.a, 2, WcStatus::Success);
+    completes(&mut w.a, 2, WcStatus::Success);
     assert_eq!(w.added(), 2);
     w.works();
 }
@@ -260,9 +260,9 @@ fn delay_is_exact(p: &Provider, nth: Nth) {
         let mut w = still(p);
         w.inject(&[(nth(2), Fault::Delay(time))]);
         (1..4).for_each(|wr_id| w.add(wr_id));
-        told(&mut w.a, 1, WcStatus::Success);
+        completes(&mut w.a, 1, WcStatus::Success);
         after(&w.device, &mut w.a, time, (2, WcStatus::Success));
-        told(&mut w.a, 3, WcStatus::Success);
+        completes(&mut w.a, 3, WcStatus::Success);
         assert_eq!(w.added(), 3);
         w.works();
     }
@@ -272,7 +272,7 @@ fn remote_access(p: &Provider, nth: Nth) {
     let mut w = World::new(p);
     w.inject(&[(nth(1), Fault::RemoteAccess)]);
     w.add(1);
-    told(&mut w.a, 1, WcStatus::RemAccessErr);
+    completes(&mut w.a, 1, WcStatus::RemAccessErr);
     let responder = Element::Qp(w.b.qp.qp_num());
     assert_eq!(event(&w.device), (EventType::QpAccessErr, responder));
     assert_eq!(
@@ -287,8 +287,8 @@ fn remote_access_without_a_key(p: &Provider, nth: Nth) {
     w.inject(&[(nth(1), Fault::RemoteAccess)]);
     w.b.receive(70, &[]);
     w.a.go(1, Send {}, NoPayload);
-    told(&mut w.a, 1, WcStatus::Success);
-    told(&mut w.b, 70, WcStatus::Success);
+    completes(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.b, 70, WcStatus::Success);
     w.works();
 }
 
@@ -303,8 +303,8 @@ fn rnr(p: &Provider, nth: Nth) {
         } else {
             w.a.go(wr_id, Send {}, NoPayload);
         }
-        told(&mut w.a, wr_id, WcStatus::Success);
-        told(&mut w.b, 70, WcStatus::Success);
+        completes(&mut w.a, wr_id, WcStatus::Success);
+        completes(&mut w.b, 70, WcStatus::Success);
     }
 }
 
@@ -315,7 +315,7 @@ fn rnr_takes_the_timer(p: &Provider, nth: Nth) {
     w.a.go(1, Send {}, NoPayload);
     let timer = rnr_timer(connect().min_rnr_timer).unwrap();
     after(&w.device, &mut w.a, timer, (1, WcStatus::Success));
-    told(&mut w.b, 70, WcStatus::Success);
+    completes(&mut w.b, 70, WcStatus::Success);
 }
 
 fn rnr_is_counted(p: &Provider, nth: Nth) {
@@ -329,7 +329,7 @@ fn rnr_is_counted(p: &Provider, nth: Nth) {
     w.inject(&[(nth(1), Fault::Rnr)]);
     w.b.receive(70, &[]);
     w.a.go(1, Send {}, NoPayload);
-    told(&mut w.a, 1, WcStatus::RnrRetryExcErr);
+    completes(&mut w.a, 1, WcStatus::RnrRetryExcErr);
     w.b.nothing();
 }
 
@@ -339,9 +339,9 @@ fn status(p: &Provider, nth: Nth) {
     for wr_id in 1..4 {
         w.add(wr_id);
     }
-    told(&mut w.a, 1, WcStatus::Success);
-    told(&mut w.a, 2, WcStatus::GeneralErr);
-    told(&mut w.a, 3, WcStatus::WrFlushErr);
+    completes(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.a, 2, WcStatus::GeneralErr);
+    completes(&mut w.a, 3, WcStatus::WrFlushErr);
     assert_eq!(w.added(), 1);
     // The peer has not heard of it.
     assert_eq!(w.b.qp.state(), QpState::Rts);
@@ -361,13 +361,13 @@ fn all_acks_lost(p: &Provider) {
     let mut w = World::new(p);
     w.inject(&every_attempt(Fault::DropAck));
     w.add(1);
-    told(&mut w.a, 1, WcStatus::RetryExcErr);
+    completes(&mut w.a, 1, WcStatus::RetryExcErr);
     assert_eq!(w.added(), 1);
     // One attempt more would have been enough.
     let mut w = World::new(p);
     w.inject(&every_attempt(Fault::DropAck)[1..]);
     w.add(1);
-    told(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.a, 1, WcStatus::Success);
     assert_eq!(w.added(), 1);
 }
 
@@ -375,13 +375,13 @@ fn all_requests_lost(p: &Provider) {
     let mut w = World::new(p);
     w.inject(&every_attempt(Fault::DropRequest));
     w.add(1);
-    told(&mut w.a, 1, WcStatus::RetryExcErr);
+    completes(&mut w.a, 1, WcStatus::RetryExcErr);
     assert_eq!(w.added(), 0);
     let mut w = World::new(p);
     w.inject(&every_attempt(Fault::DropRequest)[1..]);
     (1..3).for_each(|wr_id| w.add(wr_id));
-    told(&mut w.a, 1, WcStatus::Success);
-    told(&mut w.a, 2, WcStatus::Success);
+    completes(&mut w.a, 1, WcStatus::Success);
+    completes(&mut w.a, 2, WcStatus::Success);
     assert_eq!(w.added(), 2);
 }
 
@@ -391,9 +391,9 @@ fn all_attempts_refused(p: &Provider) {
         w.inject(&every_attempt(Fault::Rnr)[..refusals]);
         w.b.receive(70, &[]);
         w.a.go(1, Send {}, NoPayload);
-        told(&mut w.a, 1, outcome);
+        completes(&mut w.a, 1, outcome);
         if outcome == WcStatus::Success {
-            told(&mut w.b, 70, outcome);
+            completes(&mut w.b, 70, outcome);
         }
         w.b.nothing();
     }
@@ -421,15 +421,15 @@ fn sent(a: &mut Qp<Uc>, cq: &mut bellwire::Cq, count: u64, completions: usize) -
         a.sq().post_empty(wr_id, (), Send {}, SIGNALED).unwrap();
     }
     a.sq().ring();
-    let mut told: Vec<u64> = (0..completions)
+    let mut completed: Vec<u64> = (0..completions)
         .map(|_| {
             let done = wait(cq);
             assert_eq!(done.status(), WcStatus::Success);
             done.wr_id
         })
         .collect();
-    told.sort_unstable();
-    told
+    completed.sort_unstable();
+    completed
 }
 
 fn unreliable_cq(w: &World) -> bellwire::Cq {

@@ -3,7 +3,7 @@
 use super::{World, connect, timeout};
 use crate::provider::Provider;
 use crate::rule::rules;
-use crate::support::{event, no_event, told};
+use crate::support::{completes, event, no_event};
 use bellwire::event::{Element, ElementKind, EventType};
 use bellwire::soft::{Fault, Script, Trigger};
 use bellwire::state::QpState;
@@ -39,7 +39,7 @@ rules! {
     one_script_is_one_outcome [VirtualClock]: "SoftDevice::inject",
         "On a virtual clock the same script leads to the same completions at the same times.";
     whatever_the_script_every_request_has_one_outcome: "Script::seeded",
-        "Under random drops, delays and refusals everything is executed once and told once.";
+        "Under random drops, delays and refusals everything is executed once and reported once.";
     forgotten_faults_do_not_strike: "SoftDevice::clear_faults",
         "After clear_faults nothing that was still to come strikes.";
     forgetting_keeps_what_struck: "SoftDevice::clear_faults",
@@ -68,15 +68,15 @@ fn a_retry_is_a_packet_and_no_entry(p: &Provider) {
     ]);
     w.add(1);
     w.add(2);
-    told(&mut w.a, 1, Success);
-    told(&mut w.a, 2, GeneralErr);
+    completes(&mut w.a, 1, Success);
+    completes(&mut w.a, 2, GeneralErr);
     let mut w = World::new(p);
     w.inject(&[
         (Trigger::Packet(1), Fault::DropRequest),
         (Trigger::Packet(2), Fault::Status(GeneralErr)),
     ]);
     w.add(1);
-    told(&mut w.a, 1, GeneralErr);
+    completes(&mut w.a, 1, GeneralErr);
     assert_eq!(w.added(), 0);
 }
 
@@ -90,14 +90,14 @@ fn unexecuted_entries_do_not_count(p: &Provider) {
     a.qp.to_error().unwrap();
     for wr_id in 0..5 {
         a.go(wr_id, Send {}, NoPayload);
-        told(&mut a, wr_id, WrFlushErr);
+        completes(&mut a, wr_id, WrFlushErr);
     }
     w.add(1);
     w.add(2);
-    told(&mut w.a, 1, Success);
-    told(&mut w.a, 2, Success);
+    completes(&mut w.a, 1, Success);
+    completes(&mut w.a, 2, Success);
     w.add(3);
-    told(&mut w.a, 3, GeneralErr);
+    completes(&mut w.a, 3, GeneralErr);
     b.nothing();
 }
 
@@ -108,12 +108,12 @@ fn entries_count_over_the_whole_device(p: &Provider) {
     w.works();
     w.inject(&[(Trigger::Entry(3), Fault::Status(GeneralErr))]);
     w.add(1);
-    told(&mut w.a, 1, Success);
+    completes(&mut w.a, 1, Success);
     b.receive(70, &[]);
     a.go(2, Send {}, NoPayload);
-    told(&mut a, 2, Success);
+    completes(&mut a, 2, Success);
     a.go(3, Send {}, NoPayload);
-    told(&mut a, 3, GeneralErr);
+    completes(&mut a, 3, GeneralErr);
     w.works();
 }
 
@@ -122,17 +122,17 @@ fn scripts_add_up(p: &Provider) {
     w.inject(&[(Trigger::Entry(3), Fault::Delay(MS))]);
     w.inject(&[(Trigger::Entry(1), Fault::DropAck)]);
     w.add(1);
-    told(&mut w.a, 1, Success);
+    completes(&mut w.a, 1, Success);
     // The fourth and the third of all.
     w.inject(&[(Trigger::Entry(3), Fault::Status(GeneralErr))]);
     let start = std::time::Instant::now();
     w.add(2);
     w.add(3);
-    told(&mut w.a, 2, Success);
-    told(&mut w.a, 3, Success);
+    completes(&mut w.a, 2, Success);
+    completes(&mut w.a, 3, Success);
     assert!(start.elapsed() >= MS);
     w.add(4);
-    told(&mut w.a, 4, GeneralErr);
+    completes(&mut w.a, 4, GeneralErr);
 }
 
 fn the_first_of_one_trigger_strikes(p: &Provider) {
@@ -144,7 +144,7 @@ fn the_first_of_one_trigger_strikes(p: &Provider) {
             (Trigger::Packet(1), Fault::DropRequest),
         ]);
         w.add(1);
-        told(&mut w.a, 1, first);
+        completes(&mut w.a, 1, first);
         w.a.reset();
         w.b.reset();
         connect_with(&mut w.a.qp, &mut w.b.qp, &connect());
@@ -164,7 +164,7 @@ fn faults_of_the_device_strike_beside_those_of_a_request(p: &Provider) {
         (Trigger::Packet(2), Fault::PortUp),
     ]);
     w.add(1);
-    told(&mut w.a, 1, Success);
+    completes(&mut w.a, 1, Success);
     for expected in [
         EventType::LidChange,
         EventType::SmChange,
@@ -258,11 +258,11 @@ fn outcome_of(p: &Provider, seed: u64) -> Vec<(u64, WcStatus, u32)> {
         w.b.receive(100 + wr_id, &[]);
         w.a.go(wr_id, Send {}, NoPayload);
     }
-    let mut told = Vec::new();
+    let mut completed = Vec::new();
     for time in 0..20_000 {
         for end in [&mut w.a, &mut w.b] {
             end.cq.poll(64, |done| {
-                told.push((done.wr_id, done.status(), time));
+                completed.push((done.wr_id, done.status(), time));
             });
         }
         w.device
@@ -270,7 +270,7 @@ fn outcome_of(p: &Provider, seed: u64) -> Vec<(u64, WcStatus, u32)> {
             .unwrap()
             .advance(Duration::from_micros(10));
     }
-    told
+    completed
 }
 
 fn one_script_is_one_outcome(p: &Provider) {
@@ -307,9 +307,9 @@ fn whatever_the_script_every_request_has_one_outcome(p: &Provider) {
             }
         }
         for at in 0..REQUESTS {
-            told(&mut w.a, at, Success);
+            completes(&mut w.a, at, Success);
             if at % 2 == 1 {
-                told(&mut w.b, at, Success);
+                completes(&mut w.b, at, Success);
             }
         }
         w.a.nothing();
@@ -344,8 +344,8 @@ fn forgetting_keeps_what_struck(p: &Provider) {
     until("its execution", || w.added() == 1);
     w.device.as_soft().unwrap().clear_faults();
     w.add(2);
-    told(&mut w.a, 1, Success);
-    told(&mut w.a, 2, Success);
+    completes(&mut w.a, 1, Success);
+    completes(&mut w.a, 2, Success);
     assert!(start.elapsed() >= timeout());
     assert_eq!(w.added(), 2);
 }
@@ -354,13 +354,13 @@ fn forgetting_leaves_the_port(p: &Provider) {
     let mut w = World::new(p);
     w.inject(&[(Trigger::Packet(1), Fault::PortDown)]);
     w.add(1);
-    told(&mut w.a, 1, RetryExcErr);
+    completes(&mut w.a, 1, RetryExcErr);
     w.device.as_soft().unwrap().clear_faults();
     w.a.reset();
     w.b.reset();
     connect_with(&mut w.a.qp, &mut w.b.qp, &connect());
     w.add(2);
-    told(&mut w.a, 2, RetryExcErr);
+    completes(&mut w.a, 2, RetryExcErr);
     w.device.as_soft().unwrap().set_port_up(true);
     w.a.reset();
     w.b.reset();

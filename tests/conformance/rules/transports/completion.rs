@@ -58,17 +58,17 @@ fn group<T: Service>(name: &'static str, about: &'static str) -> Group {
         (
             "unsignalled_requests_complete_with_the_next_signalled",
             "ibv_post_send(3), IBV_SEND_SIGNALED",
-            "An unsignalled request has no entry; the next signalled one tells how many it retires.",
+            "An unsignalled request has no entry; the next signalled one says how many it retires.",
             unsignalled_complete_with_the_next::<T>,
         ),
         (
-            "unsignalled_requests_alone_tell_nothing",
+            "unsignalled_requests_alone_write_no_completion",
             "ibv_post_send(3), IBV_SEND_SIGNALED",
             "Unsignalled requests that succeed write no completion.",
-            unsignalled_tell_nothing::<T>,
+            unsignalled_write_no_completion::<T>,
         ),
         (
-            "every_request_of_sq_sig_all_is_told",
+            "every_request_of_sq_sig_all_has_an_entry",
             "ibv_create_qp(3), sq_sig_all",
             "With `sq_sig_all` every send request completes with an entry of its own.",
             sq_sig_all::<T>,
@@ -99,7 +99,7 @@ fn group<T: Service>(name: &'static str, about: &'static str) -> Group {
         (
             "err_flushes_what_is_in_flight",
             "IBTA vol. 1, 10.3.1.7",
-            "Going to ERR tells every send that waits as flushed, in order, once.",
+            "Going to ERR completes every send that waits as flushed, in order, once.",
             err_flushes_sends::<T>,
         ),
         (
@@ -128,13 +128,13 @@ fn group<T: Service>(name: &'static str, about: &'static str) -> Group {
     }
 }
 
-/// Where the sender is told nothing of the message's fate, and survives its own errors.
+/// Where the sender learns nothing of the message's fate, and survives its own errors.
 fn unreliable<T: Service<Receiver = Talker<T>>>(group: &str) -> Vec<Rule> {
     let lines: [Line; 8] = [
         (
             "a_send_completes_although_nobody_is_there",
             "IBTA vol. 1, 9.8.2 and 9.8.3",
-            "Messages to a queue pair that is gone succeed: nobody tells the sender.",
+            "Messages to a queue pair that is gone succeed: nothing reports it to the sender.",
             nobody_is_there::<T>,
         ),
         (
@@ -146,7 +146,7 @@ fn unreliable<T: Service<Receiver = Talker<T>>>(group: &str) -> Vec<Rule> {
         (
             "err_flushes_receives",
             "IBTA vol. 1, 10.3.1.7",
-            "Going to ERR tells every receive posted as flushed, in order, once.",
+            "Going to ERR completes every receive posted as flushed, in order, once.",
             err_flushes_receives::<T>,
         ),
         (
@@ -170,7 +170,7 @@ fn unreliable<T: Service<Receiver = Talker<T>>>(group: &str) -> Vec<Rule> {
         (
             "sqe_comes_back",
             "IBTA vol. 1, 10.3.1.6",
-            "A queue pair can fail and be taken back to RTS any number of times; each request is told \
+            "A queue pair can fail and be taken back to RTS any number of times; each request is reported \
              once.",
             sqe_comes_back::<T>,
         ),
@@ -195,7 +195,7 @@ fn sends_complete_in_order<T: Service>(p: &Provider) {
         }
         tx.qp.sq().ring();
         for wr_id in 0..5 {
-            tx.told(round * 5 + wr_id, WcStatus::Success);
+            tx.completes(round * 5 + wr_id, WcStatus::Success);
             rx.took(wr_id, WcStatus::Success);
         }
     }
@@ -244,7 +244,7 @@ fn unsignalled_complete_with_the_next<T: Service>(p: &Provider) {
     tx.nothing();
 }
 
-fn unsignalled_tell_nothing<T: Service>(p: &Provider) {
+fn unsignalled_write_no_completion<T: Service>(p: &Provider) {
     let (mut tx, mut rx) = pair::<T>(p);
     for wr_id in 0..20 {
         rx.receive(wr_id, 8);
@@ -279,7 +279,7 @@ fn errors_complete<T: Service>(p: &Provider) {
     let (mut tx, _rx) = pair::<T>(p);
     tx.post(1, Send {}, NOWHERE, SILENT).expect("room");
     tx.qp.sq().ring();
-    tx.told(1, WcStatus::LocProtErr);
+    tx.completes(1, WcStatus::LocProtErr);
     tx.nothing();
 }
 
@@ -300,9 +300,9 @@ fn the_failed_then_the_flushed<T: Service>(p: &Provider) {
         assert_eq!((done.wr_id, done.status()), (wr_id, WcStatus::Success));
         assert_eq!(done.retired, retired);
     }
-    tx.told(4, WcStatus::LocProtErr);
+    tx.completes(4, WcStatus::LocProtErr);
     for wr_id in 5..10 {
-        tx.told(wr_id, WcStatus::WrFlushErr);
+        tx.completes(wr_id, WcStatus::WrFlushErr);
     }
     tx.nothing();
     for wr_id in 0..4 {
@@ -314,7 +314,7 @@ fn the_failed_then_the_flushed<T: Service>(p: &Provider) {
 fn after_a_failed_send<T: Service>(p: &Provider) {
     let (mut tx, _rx) = pair::<T>(p);
     tx.go(1, Send {}, NOWHERE);
-    tx.told(1, WcStatus::LocProtErr);
+    tx.completes(1, WcStatus::LocProtErr);
     assert_eq!(tx.state(), if T::RELIABLE { Err } else { Sqe });
 }
 
@@ -327,11 +327,11 @@ fn err_flushes_sends<T: Service>(p: &Provider) {
     }
     tx.go_to(Err);
     for wr_id in 0..10 {
-        tx.told(wr_id, WcStatus::WrFlushErr);
+        tx.completes(wr_id, WcStatus::WrFlushErr);
     }
     tx.nothing();
     rx.took_nothing();
-    assert!(tx.reset().is_empty(), "all were told");
+    assert!(tx.reset().is_empty(), "all were reported");
 }
 
 fn posted_in_err<T: Service>(p: &Provider) {
@@ -349,7 +349,7 @@ fn posted_are_flushed<T: Service>(tx: &mut Talker<T>) {
         }
     }
     for wr_id in 0..10 {
-        tx.told(wr_id, WcStatus::WrFlushErr);
+        tx.completes(wr_id, WcStatus::WrFlushErr);
     }
     tx.nothing();
 }
@@ -385,7 +385,7 @@ fn nobody_is_there<T: Service>(p: &Provider) {
     drop(rx);
     for wr_id in 0..10 {
         tx.go(wr_id, Send {}, Inline(&[1; 8]));
-        tx.told(wr_id, WcStatus::Success);
+        tx.completes(wr_id, WcStatus::Success);
     }
     assert_eq!(tx.state(), Rts);
 }
@@ -393,13 +393,13 @@ fn nobody_is_there<T: Service>(p: &Provider) {
 fn no_receive_is_there<T: Service>(p: &Provider) {
     let (mut tx, mut rx) = pair::<T>(p);
     tx.go(1, Send {}, Inline(&1u64.to_ne_bytes()));
-    tx.told(1, WcStatus::Success);
+    tx.completes(1, WcStatus::Success);
     rx.took_nothing();
     // A receive that comes later is the next message's.
     rx.receive(70, 8);
     rx.took_nothing();
     tx.go(2, Send {}, Inline(&2u64.to_ne_bytes()));
-    tx.told(2, WcStatus::Success);
+    tx.completes(2, WcStatus::Success);
     rx.took(70, WcStatus::Success);
     let word = rx.region().word(T::HEAD).load(Ordering::Acquire);
     assert_eq!(word, 2);
@@ -436,7 +436,7 @@ fn sqe_leaves_receives_alone<T: Service<Receiver = Talker<T>>>(p: &Provider) {
     rx.fail_a_send();
     rx.nothing();
     tx.go(1, Send {}, NoPayload);
-    tx.told(1, WcStatus::Success);
+    tx.completes(1, WcStatus::Success);
     rx.took(70, WcStatus::Success);
     assert_eq!(rx.state(), QpState::Sqe);
 }
@@ -446,11 +446,11 @@ fn sends_go_again<T: Service>(p: &Provider) {
     rx.receive(70, 8);
     tx.fail_a_send();
     tx.go(1, Send {}, Inline(&1u64.to_ne_bytes()));
-    tx.told(1, WcStatus::WrFlushErr);
+    tx.completes(1, WcStatus::WrFlushErr);
     tx.go_to(Rts);
     rx.took_nothing();
     tx.go(2, Send {}, Inline(&2u64.to_ne_bytes()));
-    tx.told(2, WcStatus::Success);
+    tx.completes(2, WcStatus::Success);
     rx.took(70, WcStatus::Success);
     let word = rx.region().word(T::HEAD).load(Ordering::Acquire);
     assert_eq!(word, 2);
@@ -465,9 +465,9 @@ fn sqe_comes_back<T: Service>(p: &Provider) {
         tx.post(1, Send {}, NoPayload, SIGNALED).expect("room");
         tx.post(2, Send {}, NOWHERE, SIGNALED).expect("room");
         tx.go(3, Send {}, NoPayload);
-        tx.told(1, WcStatus::Success);
-        tx.told(2, WcStatus::LocProtErr);
-        tx.told(3, WcStatus::WrFlushErr);
+        tx.completes(1, WcStatus::Success);
+        tx.completes(2, WcStatus::LocProtErr);
+        tx.completes(3, WcStatus::WrFlushErr);
         rx.took(round, WcStatus::Success);
         tx.go_to(Rts);
     }

@@ -39,7 +39,7 @@ pub trait Stands {
     fn query(&self) -> QpAttr;
     fn modify(&mut self, attr: &QpAttr, mask: M) -> Result<(), Error>;
 
-    /// To RESET; gives what was told on the way.
+    /// To RESET; gives what was reported on the way.
     fn reset(&mut self) -> Vec<u64>;
 
     /// Has a send fail, which leads to SQE.
@@ -136,7 +136,7 @@ const HEADER: usize = 40;
 /// A transport service beside RC.
 pub trait Service: QpTransport + Supports<Send> + Sized {
     const KIND: Kind;
-    /// Whether the sender is told what becomes of a message.
+    /// Whether what becomes of a message is reported to the sender.
     const RELIABLE: bool;
     /// Bytes in front of a message that has arrived.
     const HEAD: usize = 0;
@@ -208,7 +208,7 @@ impl<T: Service> Talker<T> {
     }
 
     /// Asserts the next outcome.
-    pub fn told(&mut self, wr_id: u64, status: WcStatus) {
+    pub fn completes(&mut self, wr_id: u64, status: WcStatus) {
         let done = self.wait();
         assert_eq!((done.wr_id, done.status()), (wr_id, status));
     }
@@ -249,16 +249,16 @@ impl<T: Service> Stands for Talker<T> {
     }
 
     fn reset(&mut self) -> Vec<u64> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         self.qp
-            .reset(&mut self.cq, |wr_id, _| told.push(wr_id))
+            .reset(&mut self.cq, |wr_id, _| reported.push(wr_id))
             .expect("reset from any state");
-        told
+        reported
     }
 
     fn fail_a_send(&mut self) {
         self.go(u64::MAX, Send {}, NOWHERE);
-        self.told(u64::MAX, WcStatus::LocProtErr);
+        self.completes(u64::MAX, WcStatus::LocProtErr);
     }
 }
 
@@ -457,6 +457,6 @@ pub fn pair_of<T: Service>(p: &Provider, init: &QpInit) -> (Talker<T>, T::Receiv
 pub fn greet<T: Service>(tx: &mut Talker<T>, rx: &mut T::Receiver) {
     rx.receive(60, 0);
     tx.go(61, Send {}, NoPayload);
-    tx.told(61, WcStatus::Success);
+    tx.completes(61, WcStatus::Success);
     rx.took(60, WcStatus::Success);
 }

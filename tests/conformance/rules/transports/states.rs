@@ -236,7 +236,7 @@ fn receiver_in<T: Service>(p: &Provider, state: QpState) -> (Talker<T>, T::Recei
     (tx, rx)
 }
 
-/// What a sender is told of a message that was not taken.
+/// What is reported to the sender of a message that was not taken.
 const fn untaken<T: Service>() -> WcStatus {
     if T::RELIABLE {
         WcStatus::RetryExcErr
@@ -291,12 +291,12 @@ fn receive_processing<T: Service>(p: &Provider, state: QpState) {
     tx.go(1, Send {}, Inline(&7u64.to_ne_bytes()));
     match state {
         Reset | Init | Err => {
-            tx.told(1, untaken::<T>());
+            tx.completes(1, untaken::<T>());
             rx.took_nothing();
             assert_eq!(word::<T>(&rx), 0);
         }
         Rtr | Rts | Sqd | Sqe => {
-            tx.told(1, WcStatus::Success);
+            tx.completes(1, WcStatus::Success);
             rx.took(70, WcStatus::Success);
             assert_eq!(word::<T>(&rx), 7);
         }
@@ -311,7 +311,7 @@ fn send_processing<T: Service>(p: &Provider, state: QpState) {
             // The only sends that there can be are those of an earlier life.
             tx.bring(&rx.endpoint(), Rts);
             tx.go(0, Send {}, NoPayload);
-            tx.told(0, WcStatus::Success);
+            tx.completes(0, WcStatus::Success);
             rx.took(70, WcStatus::Success);
             rx.receive(71, 8);
             tx.go_to(Sqd);
@@ -330,7 +330,7 @@ fn send_processing<T: Service>(p: &Provider, state: QpState) {
         }
         Rts => {
             tx.go(1, Send {}, NoPayload);
-            tx.told(1, WcStatus::Success);
+            tx.completes(1, WcStatus::Success);
             rx.took(70, WcStatus::Success);
         }
         Sqd => {
@@ -338,19 +338,19 @@ fn send_processing<T: Service>(p: &Provider, state: QpState) {
             tx.nothing();
             rx.took_nothing();
             tx.go_to(Rts);
-            tx.told(1, WcStatus::Success);
+            tx.completes(1, WcStatus::Success);
             rx.took(70, WcStatus::Success);
             if T::RELIABLE {
                 start(&mut tx, &mut rx);
                 tx.go_to(Sqd);
                 rx.receive(72, 8);
-                tx.told(3, WcStatus::Success);
+                tx.completes(3, WcStatus::Success);
                 rx.took(72, WcStatus::Success);
             }
         }
         Sqe | Err => {
             tx.go(1, Send {}, NoPayload);
-            tx.told(1, WcStatus::WrFlushErr);
+            tx.completes(1, WcStatus::WrFlushErr);
             rx.took_nothing();
         }
     }
@@ -361,13 +361,13 @@ fn incoming_packets<T: Service>(p: &Provider, state: QpState) {
     T::put(&mut tx, 1, &mut rx, 7);
     match state {
         Reset | Init | Err => {
-            tx.told(1, untaken::<T>());
+            tx.completes(1, untaken::<T>());
             // Long enough for it to come.
             tx.nothing();
             assert_eq!(word::<T>(&rx), 0);
         }
         Rtr | Rts | Sqd | Sqe => {
-            tx.told(1, WcStatus::Success);
+            tx.completes(1, WcStatus::Success);
             until("the message", || word::<T>(&rx) == 7);
         }
     }
@@ -377,9 +377,9 @@ fn incoming_packets<T: Service>(p: &Provider, state: QpState) {
 fn start<T: Service>(tx: &mut Talker<T>, rx: &mut T::Receiver) {
     rx.receive(71, 8);
     tx.post(2, Send {}, NoPayload, SIGNALED).expect("room");
-    // Together with another one: when that is told, this one has been started.
+    // Together with another one: when that is reported, this one has been started.
     tx.go(3, Send {}, NoPayload);
-    tx.told(2, WcStatus::Success);
+    tx.completes(2, WcStatus::Success);
     rx.took(71, WcStatus::Success);
 }
 
@@ -409,7 +409,7 @@ fn responses(p: &Provider, state: QpState) {
     let remote = rx.region().remote(0);
     tx.go(1, RdmaRead { remote }, tx.region.sge(0, 8));
     match state {
-        Reset | Init | Err => tx.told(1, WcStatus::RetryExcErr),
-        Rtr | Rts | Sqd | Sqe => tx.told(1, WcStatus::Success),
+        Reset | Init | Err => tx.completes(1, WcStatus::RetryExcErr),
+        Rtr | Rts | Sqd | Sqe => tx.completes(1, WcStatus::Success),
     }
 }

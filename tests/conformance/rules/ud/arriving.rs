@@ -14,7 +14,7 @@ pub fn a_message_arrives(p: &Provider) {
         tx.region.write(0, &bytes);
         rx.receive(wr_id as u64, length);
         tx.go(wr_id as u64, Send {}, tx.region.sge(0, length));
-        tx.told(wr_id as u64, OK);
+        tx.completes(wr_id as u64, OK);
         arrives(&mut rx, wr_id as u64);
         assert_eq!(message(&rx, length as usize), bytes);
     }
@@ -25,7 +25,7 @@ pub fn immediate_data_arrives(p: &Provider) {
     rx.receive(1, 8);
     let imm = Be32::from_bytes([1, 2, 3, 4]);
     tx.go(1, SendWithImm { imm }, Inline(b"12345678"));
-    tx.told(1, OK);
+    tx.completes(1, OK);
     assert_eq!(arrives(&mut rx, 1).imm(), Imm::Data(imm));
     assert_eq!(message(&rx, 8), b"12345678");
 }
@@ -35,7 +35,7 @@ pub fn byte_len_counts_the_header(p: &Provider) {
     for length in [0, 5, 100] {
         rx.receive(1, length);
         tx.go(1, Send {}, tx.region.sge(0, length));
-        tx.told(1, OK);
+        tx.completes(1, OK);
         assert_eq!(arrives(&mut rx, 1).byte_len(), Some(HEAD + length));
     }
 }
@@ -85,7 +85,7 @@ pub fn an_answer_finds_its_way(p: &Provider) {
     rx.receive(1, 8);
     tx.receive(2, 8);
     send_to(&mut tx, 1, &there, rx.qp.qp_num(), QKEY, b"question");
-    tx.told(1, OK);
+    tx.completes(1, OK);
     let wc = arrives(&mut rx, 1);
     let mut grh = [0; GRH_BYTES];
     rx.region.read(0, &mut grh);
@@ -99,7 +99,7 @@ pub fn an_answer_finds_its_way(p: &Provider) {
         QKEY,
         b"answered",
     );
-    rx.told(3, OK);
+    rx.completes(3, OK);
     arrives(&mut tx, 2);
     assert_eq!(message(&tx, 8), b"answered");
 }
@@ -111,7 +111,7 @@ pub fn the_way_back_leads_to_the_sender(p: &Provider) {
         rx.receive(1, 8);
         tx.receive(2, 8);
         send_to(&mut tx, 1, &attr, rx.qp.qp_num(), QKEY, b"question");
-        tx.told(1, OK);
+        tx.completes(1, OK);
         let wc = arrives(&mut rx, 1);
         let mut grh = [0; GRH_BYTES];
         rx.region.read(0, &mut grh);
@@ -134,7 +134,7 @@ pub fn the_way_back_leads_to_the_sender(p: &Provider) {
             .post_inline(3, to, Send {}, b"answer..", SIGNALED)
             .expect("room");
         rx.qp.sq().ring();
-        rx.told(3, OK);
+        rx.completes(3, OK);
         arrives(&mut tx, 2);
         assert_eq!(message(&tx, 8), b"answer..");
     }
@@ -149,7 +149,7 @@ pub fn there_is_no_way_back_from_anything_else(p: &Provider) {
     let garbage = [0; GRH_BYTES];
     let refused = ah_attr_from_wc(&wc, &garbage, 1);
     assert!(matches!(refused, Err(Error::NotADatagram)), "{refused:?}");
-    tx.told(1, OK);
+    tx.completes(1, OK);
     // A send's completion is no datagram's.
     tx.go(2, Nop {}, NoPayload);
     let wc = tx.wait().result.expect("executed");

@@ -8,7 +8,7 @@ pub fn another_qkey_is_dropped(p: &Provider) {
     rx.receive(1, 8);
     for qkey in [QKEY ^ 1, 0, QKEY << 1] {
         send_to(&mut tx, 1, &attr, qpn, qkey, b"12345678");
-        tx.told(1, OK);
+        tx.completes(1, OK);
     }
     rx.nothing();
     send_to(&mut tx, 2, &attr, qpn, QKEY, b"12345678");
@@ -20,7 +20,7 @@ pub fn a_controlled_qkey_is_the_senders_own(p: &Provider) {
     let (attr, qpn) = (here(rx.qp.pd().device()), rx.qp.qp_num());
     rx.receive(1, 8);
     send_to(&mut tx, 1, &attr, qpn, 1 << 31 | 77, b"12345678");
-    tx.told(1, OK);
+    tx.completes(1, OK);
     arrives(&mut rx, 1);
 }
 
@@ -34,7 +34,7 @@ pub fn a_new_qkey_holds_at_once(p: &Provider) {
     rx.qp.modify(&attr, QpAttrMask::QKEY).expect("in RTS");
     rx.receive(1, 8);
     tx.go(1, Send {}, NoPayload);
-    tx.told(1, OK);
+    tx.completes(1, OK);
     rx.nothing();
     let (to, qpn) = (here(rx.qp.pd().device()), rx.qp.qp_num());
     send_to(&mut tx, 2, &to, qpn, 99, b"12345678");
@@ -45,7 +45,7 @@ pub fn without_a_receive_it_is_dropped(p: &Provider) {
     let (mut tx, mut rx) = two(p);
     for wr_id in 0..5 {
         tx.go(wr_id, Send {}, Inline(&[wr_id as u8]));
-        tx.told(wr_id, OK);
+        tx.completes(wr_id, OK);
     }
     // As long as it takes them to arrive.
     rx.nothing();
@@ -63,7 +63,7 @@ pub fn to_nobody_it_is_dropped(p: &Provider) {
     drop(rx);
     for qpn in [0, 1, 0xff_fffe, 0x12_3456, gone] {
         send_to(&mut tx, 1, &attr, qpn, QKEY, b"12345678");
-        tx.told(1, OK);
+        tx.completes(1, OK);
     }
     assert_eq!(tx.qp.state(), QpState::Rts);
 }
@@ -79,7 +79,7 @@ pub fn to_another_transport_it_is_dropped(p: &Provider) {
     a.receive(1, &[a.region.sge(0, 100)]);
     let attr = here(pd.device());
     send_to(&mut tx, 1, &attr, a.qp.qp_num(), QKEY, b"12345678");
-    tx.told(1, OK);
+    tx.completes(1, OK);
     a.nothing();
 }
 
@@ -92,7 +92,7 @@ pub fn to_another_port_it_is_dropped(p: &Provider) {
     gid.grh.dgid[15] ^= 1;
     for attr in [lid, gid] {
         send_to(&mut tx, 1, &attr, rx.qp.qp_num(), QKEY, b"12345678");
-        tx.told(1, OK);
+        tx.completes(1, OK);
     }
     rx.nothing();
 }
@@ -107,7 +107,7 @@ pub fn a_message_of_the_mtu_arrives(p: &Provider) {
     let length = mtu(tx.qp.pd());
     rx.receive(1, length);
     tx.go(1, Send {}, tx.region.sge(0, length));
-    tx.told(1, OK);
+    tx.completes(1, OK);
     assert_eq!(arrives(&mut rx, 1).byte_len(), Some(HEAD + length));
 }
 
@@ -116,7 +116,7 @@ pub fn a_message_beyond_the_mtu_fails(p: &Provider) {
     let length = mtu(tx.qp.pd()) + 1;
     rx.receive(1, length);
     tx.go(1, Send {}, tx.region.sge(0, length));
-    tx.told(1, LocLenErr);
+    tx.completes(1, LocLenErr);
     assert_eq!(tx.qp.state(), QpState::Sqe);
     rx.nothing();
 }
@@ -126,9 +126,9 @@ pub fn a_receive_that_is_too_short_fails(p: &Provider) {
     rx.receive(1, 7);
     rx.receive(2, 8);
     tx.go(1, Send {}, Inline(b"12345678"));
-    tx.told(1, OK);
-    rx.told(1, LocLenErr);
-    rx.told(2, WcStatus::WrFlushErr);
+    tx.completes(1, OK);
+    rx.completes(1, LocLenErr);
+    rx.completes(2, WcStatus::WrFlushErr);
     assert_eq!(rx.qp.state(), QpState::Err);
     assert_eq!(tx.qp.state(), QpState::Rts);
 }
@@ -138,6 +138,6 @@ pub fn a_receive_needs_room_for_the_header(p: &Provider) {
     rx.post_receive(1, &[rx.region.sge(0, HEAD - 1)])
         .expect("room");
     tx.go(1, Send {}, NoPayload);
-    tx.told(1, OK);
-    rx.told(1, LocLenErr);
+    tx.completes(1, OK);
+    rx.completes(1, LocLenErr);
 }

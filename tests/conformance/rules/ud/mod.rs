@@ -48,7 +48,7 @@ rules! {
     a_new_qkey_holds_at_once: "ibv_modify_qp(3), IBV_QP_QKEY",
         "What is changed in RTS is in force for the next datagram.";
     without_a_receive_it_is_dropped: "IBTA vol. 1, 9.8.3.2",
-        "Nothing is told, nothing waits, and the next one arrives.";
+        "Nothing is reported, nothing waits, and the next one arrives.";
     to_nobody_it_is_dropped: "IBTA vol. 1, 9.8.3.2",
         "A number of no queue pair: the sender succeeds.";
     to_another_transport_it_is_dropped: "IBTA vol. 1, 9.8.3.1",
@@ -71,14 +71,14 @@ rules! {
         "Each request names its receiver.";
     a_queue_pair_sends_to_itself: "IBTA vol. 1, 9.8.3",
         "Its own datagram arrives.";
-    a_queue_pair_that_fails_itself_is_told_once: "IBTA vol. 1, 10.3.1",
-        "Its own datagram does not fit its receive: each request is told, once.";
-    solicited_is_told: "ibv_post_send(3), IBV_SEND_SOLICITED",
+    a_queue_pair_that_fails_itself_reports_each_request_once: "IBTA vol. 1, 10.3.1",
+        "Its own datagram does not fit its receive: each request is reported, once.";
+    solicited_is_reported: "ibv_post_send(3), IBV_SEND_SOLICITED",
         "The receiver sees that the sender asked for an event.";
     address_handles_are_checked: "ibv_create_ah(3)",
         "Ports, source GIDs and fields that there are not are refused, with their range.";
     addresses_are_queried: "ibv_query_port(3), ibv_query_gid(3), ibv_query_pkey(3)",
-        "Port, GID and P_Key tables tell their sizes, and refuse what is beyond them.";
+        "Port, GID and P_Key tables report their sizes, and refuse what is beyond them.";
 }
 
 const OK: WcStatus = WcStatus::Success;

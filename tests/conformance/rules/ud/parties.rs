@@ -7,18 +7,18 @@ pub fn a_local_error_stops_the_send_queue_alone(p: &Provider) {
     tx.post(1, Send {}, NOWHERE, SIGNALED).expect("room");
     tx.post(2, Send {}, NoPayload, SIGNALED).expect("room");
     tx.qp.sq().ring();
-    tx.told(1, LocProtErr);
-    tx.told(2, WcStatus::WrFlushErr);
+    tx.completes(1, LocProtErr);
+    tx.completes(2, WcStatus::WrFlushErr);
     assert_eq!(tx.qp.state(), QpState::Sqe);
     tx.receive(3, 8);
     let (attr, qpn) = (here(tx.qp.pd().device()), tx.qp.qp_num());
     send_to(&mut rx, 1, &attr, qpn, QKEY, b"12345678");
     arrives(&mut tx, 3);
     tx.go_to(QpState::Rts);
-    rx.told(1, OK);
+    rx.completes(1, OK);
     rx.receive(4, 8);
     tx.go(5, Send {}, NoPayload);
-    tx.told(5, OK);
+    tx.completes(5, OK);
     arrives(&mut rx, 4);
 }
 
@@ -46,7 +46,7 @@ pub fn many_send_to_one(p: &Provider) {
                         bytes[..8].copy_from_slice(&sender.to_ne_bytes());
                         bytes[8..].copy_from_slice(&(round * 10 + at).to_ne_bytes());
                         send_to(&mut tx, 1, &attr, qpn, QKEY, &bytes);
-                        tx.told(1, OK);
+                        tx.completes(1, OK);
                     }
                     turns.wait();
                 }
@@ -101,13 +101,13 @@ pub fn a_queue_pair_sends_to_itself(p: &Provider) {
     let (attr, qpn) = (here(tx.qp.pd().device()), tx.qp.qp_num());
     tx.receive(7, 8);
     send_to(&mut tx, 1, &attr, qpn, QKEY, b"12345678");
-    let mut told: Vec<u64> = (0..2).map(|_| tx.wait().wr_id).collect();
-    told.sort_unstable();
-    assert_eq!(told, [1, 7]);
+    let mut completed: Vec<u64> = (0..2).map(|_| tx.wait().wr_id).collect();
+    completed.sort_unstable();
+    assert_eq!(completed, [1, 7]);
     assert_eq!(message(&tx, 8), b"12345678");
 }
 
-pub fn a_queue_pair_that_fails_itself_is_told_once(p: &Provider) {
+pub fn a_queue_pair_that_fails_itself_reports_each_request_once(p: &Provider) {
     let (mut tx, _rx) = two(p);
     let ah = tx
         .qp
@@ -126,19 +126,19 @@ pub fn a_queue_pair_that_fails_itself_is_told_once(p: &Provider) {
         posted.expect("room");
     }
     tx.qp.sq().ring();
-    let mut told: Vec<(u64, WcStatus)> = (0..5)
+    let mut completed: Vec<(u64, WcStatus)> = (0..5)
         .map(|_| tx.wait())
         .map(|done| (done.wr_id, done.status()))
         .collect();
-    told.sort_unstable_by_key(|&(wr_id, _)| wr_id);
+    completed.sort_unstable_by_key(|&(wr_id, _)| wr_id);
     let flushed = WcStatus::WrFlushErr;
-    assert_eq!(told[..1], [(1, OK)]);
-    assert_eq!(told[1..3], [(2, flushed), (3, flushed)]);
-    assert_eq!(told[3..], [(70, LocLenErr), (71, flushed)]);
+    assert_eq!(completed[..1], [(1, OK)]);
+    assert_eq!(completed[1..3], [(2, flushed), (3, flushed)]);
+    assert_eq!(completed[3..], [(70, LocLenErr), (71, flushed)]);
     tx.nothing();
 }
 
-pub fn solicited_is_told(p: &Provider) {
+pub fn solicited_is_reported(p: &Provider) {
     use bellwire::wr::SendFlags;
     let (mut tx, mut rx) = two(p);
     for flags in [SIGNALED, SIGNALED | SendFlags::SOLICITED] {

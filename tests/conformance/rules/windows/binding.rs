@@ -71,13 +71,13 @@ fn a_bound_window_opens_its_part(p: &Provider) {
             rkey: window.rkey(),
         };
         w.b.go(2, RdmaRead { remote }, w.b.region.sge(0, LENGTH));
-        told(&mut w.b, 2, OK);
+        completes(&mut w.b, 2, OK);
         w.b.go(
             3,
             AtomicFetchAndAdd { remote, add: 1 },
             w.b.region.sge(0, 8),
         );
-        told(&mut w.b, 3, OK);
+        completes(&mut w.b, 3, OK);
     }
 }
 
@@ -143,7 +143,7 @@ fn requests_behind_a_bind_may_use_it(p: &Provider) {
     w.a.post(2, Send {}, Inline(&window.rkey().to_ne_bytes()), SIGNALED)
         .unwrap();
     w.a.qp.sq().ring();
-    told(&mut w.b, 70, OK);
+    completes(&mut w.b, 70, OK);
     // The peer knows the key: it is open by now.
     assert_eq!(w.write(w.at(0), window.rkey()), OK);
 }
@@ -189,7 +189,7 @@ fn a_bind_with_an_unknown_key_is_refused(p: &Provider) {
     bind.mw_rkey ^= 0x1000;
     bind.new_rkey ^= 0x1000;
     w.a.go(1, bind, NoPayload);
-    told(&mut w.a, 1, NOT_BOUND);
+    completes(&mut w.a, 1, NOT_BOUND);
 }
 
 fn a_window_of_another_domain_is_refused(p: &Provider) {
@@ -219,8 +219,8 @@ fn a_failed_bind_breaks_the_queue_pair(p: &Provider) {
     w.a.post(1, bind, NoPayload, SIGNALED).unwrap();
     w.a.post(2, Send {}, NoPayload, SIGNALED).unwrap();
     w.a.qp.sq().ring();
-    told(&mut w.a, 1, NOT_BOUND);
-    told(&mut w.a, 2, WcStatus::WrFlushErr);
+    completes(&mut w.a, 1, NOT_BOUND);
+    completes(&mut w.a, 2, WcStatus::WrFlushErr);
     assert_eq!(w.a.qp.state(), QpState::Err);
 }
 
@@ -240,7 +240,7 @@ fn type_1_is_bound_again_at_will(p: &Provider) {
             .bind(&mut w.a.qp, 1, (), &info, SIGNALED)
             .expect("room");
         w.a.qp.sq().ring();
-        told(&mut w.a, 1, OK);
+        completes(&mut w.a, 1, OK);
         assert_eq!(w.write(w.at(0), window.rkey()), OK);
         keys.push(window.rkey());
     }
@@ -263,7 +263,7 @@ fn type_1_of_length_zero_is_unbound(p: &Provider) {
         .bind(&mut w.a.qp, 1, (), &nothing, SIGNALED)
         .expect("room");
     w.a.qp.sq().ring();
-    told(&mut w.a, 1, OK);
+    completes(&mut w.a, 1, OK);
     assert_eq!(w.write(w.at(0), old), DENIED);
     assert_eq!(w.write(w.at(0), window.rkey()), DENIED);
 }
@@ -288,7 +288,7 @@ fn type_2_is_bound_again_after_invalidation(p: &Provider) {
     for _ in 0..300 {
         let old = window.rkey();
         w.a.go(2, LocalInv { rkey: old }, NoPayload);
-        told(&mut w.a, 2, OK);
+        completes(&mut w.a, 2, OK);
         let info = w.info(WRITE);
         w.bind_to(&mut window, &info, OK);
         assert_ne!(window.rkey(), old);
@@ -301,7 +301,7 @@ fn a_bind_names_the_present_key(p: &Provider) {
     let mut bind = w.window(MwType::Type2).bind_wr(&w.info(WRITE));
     bind.mw_rkey ^= 1;
     w.a.go(1, bind, NoPayload);
-    told(&mut w.a, 1, NOT_BOUND);
+    completes(&mut w.a, 1, NOT_BOUND);
 }
 
 fn the_wrong_type_is_refused(p: &Provider) {
@@ -313,12 +313,12 @@ fn the_wrong_type_is_refused(p: &Provider) {
     assert_eq!(window.rkey(), before);
     let bind = w.window(MwType::Type1).bind_wr(&info);
     w.a.go(1, bind, NoPayload);
-    told(&mut w.a, 1, NOT_BOUND);
+    completes(&mut w.a, 1, NOT_BOUND);
     w.again();
     let window = w.bound(MwType::Type1, WRITE);
     let rkey = window.rkey();
     w.a.go(1, LocalInv { rkey }, NoPayload);
-    told(&mut w.a, 1, NOT_BOUND);
+    completes(&mut w.a, 1, NOT_BOUND);
     w.again();
     assert_eq!(w.write(w.at(0), rkey), OK);
 }

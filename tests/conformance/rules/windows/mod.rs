@@ -5,7 +5,7 @@ mod taking_away;
 
 use crate::provider::Provider;
 use crate::rule::Group;
-use crate::support::{impatient, told};
+use crate::support::{completes, impatient};
 use bellwire::queue::Imm;
 use bellwire::state::QpState;
 use bellwire::wqe::*;
@@ -66,7 +66,7 @@ impl World {
             }
         }
         self.a.qp.sq().ring();
-        told(&mut self.a, 1, status);
+        completes(&mut self.a, 1, status);
     }
 
     fn bound(&mut self, kind: MwType, access: AccessFlags) -> Mw {

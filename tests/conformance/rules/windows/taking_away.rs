@@ -12,11 +12,11 @@ rules! {
     local_inv_by_another_queue_pair_fails: "IBTA vol. 1, 10.6.5",
         "A window of type 2 is taken away by its own queue pair only.";
     send_with_inv_takes_the_key_away: "IBTA vol. 1, 9.4.1.1.1",
-        "The receive tells which key the peer's SEND_WITH_INV took away, and it is dead by then.";
+        "The receive reports which key the peer's SEND_WITH_INV took away, and it is dead by then.";
     send_with_inv_waits_for_a_receive: "IBTA vol. 1, 9.7.5.2.8",
         "Without a receive nothing is taken away yet.";
     send_with_inv_of_nothing_fails: "IBTA vol. 1, 9.9.6.3",
-        "A key that cannot be taken away: both sides are told, and go to ERR.";
+        "A key that cannot be taken away: an error is reported on both sides, and both go to ERR.";
     a_destroyed_queue_pair_leaves_its_windows: "IBTA vol. 1, 10.6.7.2",
         "What it had bound of type 2 is unbound, and is bound by others.";
     a_dropped_window_opens_nothing: "ibv_dealloc_mw(3)",
@@ -39,7 +39,7 @@ fn local_inv_takes_the_key_away(p: &Provider) {
         },
         NoPayload,
     );
-    told(&mut w.a, 2, OK);
+    completes(&mut w.a, 2, OK);
     assert_eq!(w.write(w.at(0), window.rkey()), DENIED);
 }
 
@@ -56,7 +56,7 @@ fn local_inv_of_nothing_fails(p: &Provider) {
         0,
     ] {
         w.a.go(2, LocalInv { rkey }, NoPayload);
-        told(&mut w.a, 2, NOT_BOUND);
+        completes(&mut w.a, 2, NOT_BOUND);
         w.again();
     }
     assert_eq!(w.write(w.at(0), bound.rkey()), OK);
@@ -73,7 +73,7 @@ fn local_inv_by_another_queue_pair_fails(p: &Provider) {
         },
         NoPayload,
     );
-    told(&mut other, 2, NOT_BOUND);
+    completes(&mut other, 2, NOT_BOUND);
     assert_eq!(w.write(w.at(0), window.rkey()), OK);
 }
 
@@ -83,7 +83,7 @@ fn send_with_inv_takes_the_key_away(p: &Provider) {
     w.a.receive(70, &[w.a.region.sge(0, 64)]);
     let rkey = window.rkey();
     w.b.go(2, SendWithInv { rkey }, Inline(b"done with it"));
-    told(&mut w.b, 2, OK);
+    completes(&mut w.b, 2, OK);
     let done = w.a.wait();
     assert_eq!(done.wr_id, 70);
     let done = done.result.expect("received");
@@ -103,8 +103,8 @@ fn send_with_inv_waits_for_a_receive(p: &Provider) {
     w.b.nothing();
     assert_eq!(through_another(&w, rkey), DENIED);
     w.a.receive(70, &[]);
-    told(&mut w.b, 2, OK);
-    told(&mut w.a, 70, OK);
+    completes(&mut w.b, 2, OK);
+    completes(&mut w.a, 70, OK);
 }
 
 fn send_with_inv_of_nothing_fails(p: &Provider) {
@@ -112,8 +112,8 @@ fn send_with_inv_of_nothing_fails(p: &Provider) {
     w.a.receive(70, &[]);
     let rkey = w.region.mr().rkey();
     w.b.go(2, SendWithInv { rkey }, NoPayload);
-    told(&mut w.b, 2, WcStatus::RemInvReqErr);
-    told(&mut w.a, 70, WcStatus::RemInvReqErr);
+    completes(&mut w.b, 2, WcStatus::RemInvReqErr);
+    completes(&mut w.a, 70, WcStatus::RemInvReqErr);
     assert_eq!(w.a.qp.state(), QpState::Err);
     assert_eq!(w.b.qp.state(), QpState::Err);
 }
@@ -125,7 +125,7 @@ fn a_destroyed_queue_pair_leaves_its_windows(p: &Provider) {
     let mut window = w.window(MwType::Type2);
     let bind = window.bind_wr(&info);
     other.go(1, bind, NoPayload);
-    told(&mut other, 1, OK);
+    completes(&mut other, 1, OK);
     let old = window.rkey();
     drop((other, peer));
     assert_eq!(w.write(w.at(0), old), DENIED);
@@ -171,7 +171,7 @@ fn a_region_with_windows_stays(p: &Provider) {
         },
         NoPayload,
     );
-    told(&mut w.a, 2, OK);
+    completes(&mut w.a, 2, OK);
     mr.deregister()
         .map_err(|(_, error)| error)
         .expect("no window is bound");
@@ -209,7 +209,7 @@ fn nothing_lands_behind_an_invalidation(p: &Provider) {
             .bind(&mut a.qp, 1, (), &info, SIGNALED)
             .expect("room");
         a.qp.sq().ring();
-        told(&mut a, 1, OK);
+        completes(&mut a, 1, OK);
         let remote = Remote {
             addr: all.addr,
             rkey: window.rkey(),
@@ -229,7 +229,7 @@ fn nothing_lands_behind_an_invalidation(p: &Provider) {
             .bind(&mut a.qp, 2, (), &nothing, SIGNALED)
             .expect("room");
         a.qp.sq().ring();
-        told(&mut a, 2, OK);
+        completes(&mut a, 2, OK);
         region.write(0, &[0; LONG]);
         writer.join().expect("the writer");
         let mut left = vec![0; LONG];

@@ -36,7 +36,7 @@ fn a_cable_that_is_cut() {
     for wr_id in 0..3 {
         a.go(wr_id, Send {}, Replay::IfSafe);
     }
-    until(&mut a, &mut b, |a, b| a.told() == 3 && b.log.len() == 3);
+    until(&mut a, &mut b, |a, b| a.reported() == 3 && b.log.len() == 3);
     ip("link set veth1 down");
     let remote = b.memory();
     for wr_id in 3..9 {
@@ -60,7 +60,7 @@ fn a_cable_that_is_cut() {
     until(&mut a, &mut b, ready);
     a.go(100, Send {}, Replay::Surface);
     until(&mut a, &mut b, |a, b| {
-        a.told() == a.posted && b.received().iter().any(|&(.., word)| word == 100)
+        a.reported() == a.posted && b.received().iter().any(|&(.., word)| word == 100)
     });
     // Without a route rxe fails what is posted as if the entry were malformed: it is posted again.
     let done = |(wr_id, outcome)| {
@@ -71,7 +71,7 @@ fn a_cable_that_is_cut() {
     let sent = done
         .into_iter()
         .filter(|id| *id < 3 || id % 2 == 1 || *id == 100);
-    // What is told as done came, once and in order, and nothing else.
+    // What is reported as done came, once and in order, and nothing else.
     let words: Vec<_> = b.received().iter().map(|&(.., word)| word).collect();
     assert_eq!(words, sent.collect::<Vec<_>>());
     println!("{:?} {:?}", a.link.counters(), b.link.counters());
@@ -95,7 +95,7 @@ fn an_address_is_added_and_removed() {
         });
         a.go(2 * round + 1, Send {}, Replay::Surface);
     }
-    until(&mut a, &mut b, |a, b| a.told() == 4 && b.log.len() == 4);
+    until(&mut a, &mut b, |a, b| a.reported() == 4 && b.log.len() == 4);
     let done = |(_, outcome)| outcome == Outcome::Done;
     assert!(a.sends().into_iter().all(done), "{:?}", a.log);
     assert_eq!([a.link.epoch(), b.link.epoch()], epochs);
@@ -159,7 +159,7 @@ fn a_named_gid_moves() {
         ready(a, b) && [a, b].map(index) == [by; 2]
     });
     a.go(1, Send {}, Replay::Surface);
-    until(&mut a, &mut b, |a, b| a.told() == 1 && b.log.len() == 1);
+    until(&mut a, &mut b, |a, b| a.reported() == 1 && b.log.len() == 1);
     assert_eq!(a.sends(), [(1, Outcome::Done)]);
     ip(&format!("addr del {named}/24 dev dummy0"));
 }

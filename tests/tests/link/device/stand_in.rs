@@ -1,4 +1,4 @@
-//! What does not happen to a device by itself: the stand-in for the kernel is told to have it.
+//! What does not happen to a device by itself: the stand-in for the kernel injects it.
 
 use super::{device, ends, patient};
 use crate::world::End;
@@ -17,7 +17,7 @@ fn order(command: &str) {
     stand_in.order(command).expect(command);
 }
 
-/// What a device that fails has in its rings is told as it was posted: nobody writes over it.
+/// What a device that fails has in its rings is reported as it was posted: nobody writes over it.
 #[test]
 #[ignore = "on the stand-in for the kernel: cargo xtask test uverbs"]
 fn entries_are_read_back_from_a_device_that_failed() {
@@ -32,17 +32,19 @@ fn entries_are_read_back_from_a_device_that_failed() {
     a.go(2, RdmaRead { remote }, Replay::Surface);
     order("settle");
     order("now raise DEVICE_FATAL");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     until("both are given up", || {
         let End { link, .. } = &mut a;
-        link.poll(64, |one| told.push((one.wr_id, one.opcode, one.outcome)));
+        link.poll(64, |one| {
+            reported.push((one.wr_id, one.opcode, one.outcome))
+        });
         b.poll();
         [a.state(), b.state()]
             .iter()
             .all(|state| matches!(state, LinkState::Ended(_)))
     });
     let gone = Outcome::InDoubt(Doubt::PeerGone);
-    let mut sends = told.clone();
+    let mut sends = reported.clone();
     sends.retain(|&(wr_id, ..)| wr_id != 7);
     assert_eq!(
         sends,
@@ -52,7 +54,7 @@ fn entries_are_read_back_from_a_device_that_failed() {
             (2, WcOpcode::RdmaRead, gone),
         ]
     );
-    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(reported.len(), 4, "{reported:?}");
     assert_eq!(a.slab.outstanding(), 0);
 }
 

@@ -1,4 +1,4 @@
-//! Each status that requests of a link can fail with there: what is told of the request and of those
+//! Each status that requests of a link can fail with there: what is reported of the request and of those
 //! around it, held against what came to the peer.
 
 use super::{device, ends, patient};
@@ -34,7 +34,7 @@ fn stage<O: Operation, P: Payload>(a: &mut End, operation: O, payload: P)
 where
     Rc: Supports<O>,
 {
-    // SAFETY: its memory stays until it is told, or is gone already.
+    // SAFETY: its memory stays until it is reported, or is gone already.
     unsafe { (a.link).post(3, operation, payload, SIGNALED, Replay::IfSafe) }.unwrap();
     a.posted += 1;
 }
@@ -63,11 +63,11 @@ fn judge(status: WcStatus, access: AccessFlags, receives: u64, bad: impl FnOnce(
     (a).stage(5, RdmaWrite { remote: at(256) }, SIGNALED, Replay::Anyway);
     a.link.ring();
     until(&mut a, &mut b, |a, b| {
-        ready(a, b) && a.link.epoch() > epoch && a.told() == a.posted
+        ready(a, b) && a.link.epoch() > epoch && a.reported() == a.posted
     });
 
-    let mut told = a.sends();
-    told.sort_by_key(|&(wr_id, _)| wr_id);
+    let mut sends = a.sends();
+    sends.sort_by_key(|&(wr_id, _)| wr_id);
     let mut expected = vec![
         (1, Outcome::Done),
         (2, Outcome::Done),
@@ -76,7 +76,7 @@ fn judge(status: WcStatus, access: AccessFlags, receives: u64, bad: impl FnOnce(
         (5, Outcome::Done),
     ];
     expected.retain(|&(wr_id, _)| wr_id != 4 || send);
-    assert_eq!(told, expected);
+    assert_eq!(sends, expected);
     let first = met.try_recv().expect("a fault");
     assert!(
         matches!(first, Fault::Status { status: of, .. } if of == status),

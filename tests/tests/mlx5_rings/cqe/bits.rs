@@ -3,7 +3,7 @@
 //! A bit is *checked* when flipping it must make the check fail, and *ignored* when it must not.
 //! A few are neither, since it depends on the others: the two bits of the routing header (only
 //! whether they are 0 counts), the header and checksum bits of raw packets, the operation code of
-//! send entries (several are told alike), `app` (only 1 matters), and the opcode where the entry
+//! send entries (several are reported alike), `app` (only 1 matters), and the opcode where the entry
 //! completes nothing.
 
 use super::check::Check;
@@ -99,16 +99,16 @@ impl Bits {
         bits.ignore(62..63, 0xff);
         bits.ignore(63..64, 2);
         bits.ignore(41..44, 0xff);
-        let told = row.int::<i32>("ret")? == 1 && row.int::<i32>("ex.ret")? == 0;
-        if !told || cqe.status().is_none() {
+        let reported = row.int::<i32>("ret")? == 1 && row.int::<i32>("ex.ret")? == 0;
+        if !reported || cqe.status().is_none() {
             bits.ignore(0..17, 0xff);
             return Ok(vec![bits]);
         }
-        Ok(bits.of_told(row, &cqe)?.collect())
+        Ok(bits.of_reported(row, &cqe)?.collect())
     }
 
-    /// Of an entry that both calls told.
-    fn of_told(mut self, row: &Row, cqe: &Cqe64) -> Check<impl Iterator<Item = Self>> {
+    /// Of an entry that both calls reported.
+    fn of_reported(mut self, row: &Row, cqe: &Cqe64) -> Check<impl Iterator<Item = Self>> {
         let opcode = cqe.opcode();
         let requester = opcode == CqeOpcode::Req;
         // Path bits, slid, sl, src_qp, vlan, user index, imm, byte_cnt, timestamp or syndrome,

@@ -1,6 +1,6 @@
 //! Compares one recorded row with what core makes of the same bytes.
 //!
-//! Left out, because only queues can tell it: `wr_id`, which [`queue`](super::queue) checks. What a
+//! Left out, because only queues can find it: `wr_id`, which [`queue`](super::queue) checks. What a
 //! queue has to find it by is checked: the user index, and the slot that the counter in the entry
 //! falls on.
 
@@ -24,7 +24,7 @@ pub enum Deviation {
     PayloadBeyondRoom,
     /// The head of a compressed block is taken for an entry with payload.
     CompressedAsPayload,
-    /// A completed NOP is told as what the send queue has on record.
+    /// A completed NOP is reported as what the send queue has on record.
     NopAsRecorded,
     /// An opcode that completes nothing gives a completion, of which nothing is set.
     CompletionOfNothing,
@@ -34,8 +34,8 @@ pub enum Deviation {
     LostExtended,
     /// As `Lost`, and what was polled before in the same call is gone too.
     LostWithOthers,
-    /// A failed receive of a shared receive queue is posted again, and not told.
-    PageFaultNotTold,
+    /// A failed receive of a shared receive queue is posted again, and not reported.
+    PageFaultNotReported,
 }
 
 pub type Check<T = ()> = Result<T, Box<dyn Error>>;
@@ -116,7 +116,7 @@ fn check_entry(row: &Row, found: &mut Vec<Deviation>) -> Check {
     check_readers(&row.row("ex")?, &cqe, &payload, checksums)
 }
 
-/// The slot of the request, where the row tells it. The slot of a receive queue it does not tell:
+/// The slot of the request, where the row says it. The slot of a receive queue it does not say:
 /// receives complete in order.
 fn check_slot(row: &Row, cqe: &Cqe64) -> Check {
     let counter = cqe.wqe_counter();
@@ -185,7 +185,7 @@ fn check_payload(row: &Row, cqe: &Cqe64, found: &mut Vec<Deviation>) -> Check<Pa
             Some(Deviation::PayloadBeyondRoom)
         }
         CqeFormat::Inline64 if requester => {
-            // The byte in front is of the entry before, which the row does not tell.
+            // The byte in front is of the entry before, which the row does not say.
             let early = recorded.iter().flatten().chain(&front);
             driver = early.take(1).chain(&front).take(claimed).copied().collect();
             Some(Deviation::ReadResultOneByteEarly)
@@ -284,15 +284,15 @@ fn check_completion(
     );
     same("wc_flags", flags.bits(), wc.int("wc_flags")?)?;
 
-    let told = |value: u32| message.then_some(value);
-    same("src_qp", told(cqe.src_qpn()), wc.opt("src_qp")?)?;
-    same("slid", told(cqe.slid().into()), wc.opt("slid")?)?;
-    same("sl", told(cqe.sl().into()), wc.opt("sl")?)?;
-    let path_bits = told(cqe.dlid_path_bits().into());
+    let present = |value: u32| message.then_some(value);
+    same("src_qp", present(cqe.src_qpn()), wc.opt("src_qp")?)?;
+    same("slid", present(cqe.slid().into()), wc.opt("slid")?)?;
+    same("sl", present(cqe.sl().into()), wc.opt("sl")?)?;
+    let path_bits = present(cqe.dlid_path_bits().into());
     same("dlid_path_bits", path_bits, wc.opt("dlid_path_bits")?)?;
     same(
         "pkey_index",
-        told(cqe.pkey_index().into()),
+        present(cqe.pkey_index().into()),
         wc.opt("pkey_index")?,
     )?;
 
@@ -364,7 +364,7 @@ fn check_poll(row: &Row, found: &mut Vec<Deviation>) -> Check {
     let payload = Payload {
         driver_failed: false,
     };
-    let mut told = 0;
+    let mut polled = 0;
     for (index, bytes) in (ci..).zip(&entries[..asked]) {
         let bytes = <[u8; 64]>::try_from(&bytes[..])?;
         let cqe = Cqe64::from_bytes(bytes);
@@ -377,16 +377,16 @@ fn check_poll(row: &Row, found: &mut Vec<Deviation>) -> Check {
             same("completions", 0, completions.len())?;
             return consumer_record(row, "dbr", index + 1);
         }
-        match completions.get(told) {
+        match completions.get(polled) {
             Some(wc) => check_completion(wc, &cqe, &payload, false, found)?,
-            // Lost by the driver with a later entry; core can tell it.
-            None => same("told", cqe.status().is_some(), true)?,
+            // Lost by the driver with a later entry; core can report it.
+            None => same("reported", cqe.status().is_some(), true)?,
         }
-        told += 1;
+        polled += 1;
     }
-    same("polled", told, row.int("ret")?)?;
-    same("completions", told, completions.len())?;
-    consumer_record(row, "dbr", ci + told as u32)
+    same("polled", polled, row.int("ret")?)?;
+    same("completions", polled, completions.len())?;
+    consumer_record(row, "dbr", ci + polled as u32)
 }
 
 /// A page fault in a receive of a shared receive queue.
@@ -402,6 +402,6 @@ fn check_page_fault(row: &Row, found: &mut Vec<Deviation>) -> Check {
     same("vendor_err", cqe.vendor_err_synd(), 0x93)?;
     same("slot", cqe.wqe_counter(), row.int("srq_slot")?)?;
     same("polled", 0, row.int::<i32>("ret")?)?;
-    found.push(Deviation::PageFaultNotTold);
+    found.push(Deviation::PageFaultNotReported);
     consumer_record(row, "dbr", ci + 1)
 }

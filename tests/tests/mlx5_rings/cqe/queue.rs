@@ -1,5 +1,5 @@
-//! Runs entries through core's completion queue, with the queues attached that the row tells of: what
-//! is told of which request, and what arrives in its buffers.
+//! Runs entries through core's completion queue, with the queues attached that the row names: what
+//! is reported of which request, and what arrives in its buffers.
 //!
 //! To core an entry has to name a request in flight by its whole counter, where the driver only looks
 //! at the slot. So the request is posted at the counter that the entry has, in the slot that the row
@@ -14,26 +14,26 @@ use bellwire_core::wr::{QpType, Remote, SendFlags, Sge, WcOpcode, WcStatus};
 use bellwire_tests::replay::{self, Completions, UNTOUCHED};
 use bellwire_tests::vectors::{Row, to_hex};
 
-/// What core's queue told of a row, where it is not what the driver told.
+/// What core's queue reported of a row, where it is not what the driver reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// The same, of the same request.
     Same,
-    /// Nothing was to be told, and nothing was.
+    /// Nothing was to be reported, and nothing was.
     Nothing,
     /// Dropped and counted: an entry that names no queue, or completes nothing.
     Dropped,
-    /// A failure: more payload than the entry has room for. The driver tells success.
+    /// A failure: more payload than the entry has room for. The driver reports success.
     FailedBeyondRoom,
     /// The same, but the bytes of a READ are those of the entry, where the driver's are others.
     ReadResultRight,
-    /// What was posted is told, where the driver tells the entry's operation (unknown to it, UMR, or
+    /// What was posted is reported, where the driver reports the entry's operation (unknown to it, UMR, or
     /// TSO, which core does not post).
     OperationOnRecord,
-    /// Not taken for payload. What the block stands for the rows do not tell.
+    /// Not taken for payload. What the block stands for the rows do not say.
     Compressed,
-    /// Told, where the driver loses it or does not tell.
-    ToldAfterAll,
+    /// Reported, where the driver loses it or does not report it.
+    ReportedAfterAll,
 }
 
 /// A doorbell that nobody hears.
@@ -117,8 +117,8 @@ impl<'r> Case<'r> {
     }
 }
 
-/// What core told.
-struct Told {
+/// What core reported.
+struct Polled {
     completion: Option<Completion<'static>>,
     stale: u64,
     buffers: Vec<String>,
@@ -141,7 +141,7 @@ fn content(sge: &Sge) -> String {
     to_hex(&unsafe { replay::snapshot(memory, sge.length as usize) })
 }
 
-/// Posts the request that a send completion tells of.
+/// Posts the request that a send completion is of.
 fn post_send(
     queue: &mut SendQueue<'static, Rc, Silent>,
     case: &Case,
@@ -181,8 +181,8 @@ fn post_send(
     Ok(result?)
 }
 
-/// Polls the entry with everything in flight that the row tells of.
-fn run(case: &Case) -> Check<Told> {
+/// Polls the entry with everything in flight that the row names.
+fn run(case: &Case) -> Check<Polled> {
     let mut completions = Completions::new(case.sizes.0, case.sizes.1);
     let empty = Attach::default();
     for _ in 0..case.user_index {
@@ -287,7 +287,7 @@ fn run(case: &Case) -> Check<Told> {
         let record = completions.records[0].load() % LAPS;
         same("consumer record", record, consumed)?;
     }
-    Ok(Told {
+    Ok(Polled {
         completion,
         stale: completions.queue.stale() - stale,
         buffers: sges.iter().map(content).collect(),
@@ -335,10 +335,10 @@ fn check_page_fault(row: &Row) -> Check<Outcome> {
 }
 
 fn check_case(case: &Case, wc: Option<Row>) -> Check<Outcome> {
-    let told = run(case)?;
+    let polled = run(case)?;
     let cqe = &case.entry;
     let owned = is_sw_owned(cqe.op_own(), case.ci, case.sizes.0);
-    let untouched = told
+    let untouched = polled
         .buffers
         .iter()
         .all(|buffer| buffer.bytes().all(|b| b == b'c'));
@@ -346,11 +346,11 @@ fn check_case(case: &Case, wc: Option<Row>) -> Check<Outcome> {
         same("buffers untouched", untouched, true)?;
         return Ok(Outcome::Compressed);
     }
-    let Some(completion) = told.completion else {
-        same("dropped", told.stale, u64::from(owned))?;
+    let Some(completion) = polled.completion else {
+        same("dropped", polled.stale, u64::from(owned))?;
         same("buffers untouched", untouched, true)?;
         if !owned {
-            same("nothing told", false, wc.is_some())?;
+            same("nothing reported", false, wc.is_some())?;
             return Ok(Outcome::Nothing);
         }
         let nothing = cqe.status().is_none() || cqe.user_index() != case.user_index;
@@ -360,18 +360,18 @@ fn check_case(case: &Case, wc: Option<Row>) -> Check<Outcome> {
         }
         return Ok(Outcome::Dropped);
     };
-    same("dropped", told.stale, 0)?;
+    same("dropped", polled.stale, 0)?;
     same("retired", completion.retired, 1)?;
     same("wr_id", completion.wr_id, case.wr_id()?)?;
     same("qp_num", completion.qp_num, case.qpn)?;
     same("queue", cqe.user_index(), case.user_index)?;
     let Some(wc) = wc else {
         same("status", Some(completion.status()), cqe.status())?;
-        return Ok(Outcome::ToldAfterAll);
+        return Ok(Outcome::ReportedAfterAll);
     };
     same("wr_id", completion.wr_id, wc.int("wr_id")?)?;
     same("qp_num", completion.qp_num, wc.int("qp_num")?)?;
-    let outcome = check_buffers(case, &told.buffers, &completion)?;
+    let outcome = check_buffers(case, &polled.buffers, &completion)?;
     if outcome == Outcome::FailedBeyondRoom {
         same("status", completion.status(), WcStatus::LocLenErr)?;
         return Ok(outcome);
@@ -441,7 +441,7 @@ fn check_result(
         }
     };
     let known = case.entry.wc_opcode().filter(|opcode| {
-        // The driver tells the completion of a NOP as what is on record.
+        // The driver reports the completion of a NOP as what is on record.
         !matches!(opcode, WcOpcode::Tso | WcOpcode::Nop)
     });
     if known.is_none() {
@@ -474,7 +474,7 @@ fn check_message(case: &Case, success: &Success, wc: &Row) -> Check {
     }
     let flags = imm.map_or(0, |(flag, _)| flag);
     let recorded: u8 = wc.int("wc_flags")?;
-    // Payload in the descriptor is where the source would be; the driver tells its bits as that.
+    // Payload in the descriptor is where the source would be; the driver reports its bits as that.
     if case.entry.format() == CqeFormat::Inline32 {
         same("flags", flags, recorded & 10)?;
         return same(

@@ -24,8 +24,8 @@ in_both_worlds!(
     a_server_that_goes_rejects,
     a_port_that_is_down_resolves_nothing,
     injected_failures_strike_once,
-    a_device_that_goes_tells_every_id,
-    a_changed_address_is_told,
+    a_device_that_goes_notifies_every_id,
+    a_changed_address_is_reported,
 );
 
 fn inject(world: &World, event: CmEvent) {
@@ -278,7 +278,7 @@ fn a_client_that_goes_withdraws_its_request(world: &World) {
     let mut here = world.end(&server);
     let late = server.accept(&mut here.qp, &ConnParam::default());
     assert!(matches!(late, Err(Error::CmStep { .. })), "{late:?}");
-    // One that was not got yet is not told of.
+    // One that was not got yet is not reported.
     let client = world.caller(PortSpace::Tcp, listener.port());
     let there = world.end(&client);
     client.connect(&there.qp, &ConnParam::default()).unwrap();
@@ -384,7 +384,7 @@ fn injected_failures_strike_once(world: &World) {
 }
 
 /// DEVICE_REMOVAL, by what breaks the device, and to order.
-fn a_device_that_goes_tells_every_id(world: &World) {
+fn a_device_that_goes_notifies_every_id(world: &World) {
     let mut connection = world.connection();
     let unbound = world.client.id(PortSpace::Tcp).unwrap();
     inject(world, CmEvent::DeviceRemoval);
@@ -398,7 +398,7 @@ fn a_device_that_goes_tells_every_id(world: &World) {
     world
         .client
         .sees(&connection.connected, CmEvent::DeviceRemoval);
-    // What was in flight is told, and nothing else can be done any more.
+    // What was in flight is reported, and nothing else can be done any more.
     assert_eq!(connection.there.qp.state(), QpState::Err);
     assert_eq!(connection.there.wait().wr_id, 100);
     unbound.resolve_addr(None, ("127.0.0.1", 1), SOON).unwrap();
@@ -409,7 +409,7 @@ fn a_device_that_goes_tells_every_id(world: &World) {
     drop(connection.connected);
 }
 
-fn a_changed_address_is_told(world: &World) {
+fn a_changed_address_is_reported(world: &World) {
     let mut connection = world.connection();
     inject(world, CmEvent::AddrChange);
     world
@@ -431,13 +431,13 @@ fn a_server_that_sleeps_is_not_waited_for() {
             (client, there)
         })
         .collect();
-    let mut told = 0;
-    while told < callers.len() {
+    let mut got = 0;
+    while got < callers.len() {
         let event = world.client.get(Duration::MAX).unwrap().unwrap();
         assert_eq!(event.kind().event(), CmEvent::Unreachable, "{event:?}");
         assert_eq!(event.status(), -libc::ETIMEDOUT);
         assert!(callers.iter().any(|(id, _)| id == event.id()));
-        told += 1;
+        got += 1;
     }
     // And has nothing to do when it wakes.
     world.server.nothing();

@@ -15,7 +15,7 @@ in_both_worlds!(
     an_id_takes_its_events_along,
     a_listener_takes_its_requests_along,
     a_connection_goes_on_after_it_has_moved,
-    the_descriptor_tells,
+    the_descriptor_is_readable_while_there_are_events,
 );
 
 fn an_id_can_go_while_its_event_is_held(world: &World) {
@@ -29,7 +29,7 @@ fn an_id_can_go_while_its_event_is_held(world: &World) {
     assert!(event.id().peer_addr().is_some());
     drop(event);
     world.server.nothing();
-    // Events of an id that is gone are not told.
+    // Events of an id that is gone are not delivered.
     let id = world.client.id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, ("127.0.0.1", 7), SOON).unwrap();
     drop(id);
@@ -104,7 +104,7 @@ fn readable(channel: &EventChannel) {
     assert!(readiness::readable(channel.as_fd(), SOON));
 }
 
-fn the_descriptor_tells(world: &World) {
+fn the_descriptor_is_readable_while_there_are_events(world: &World) {
     assert!(!is_readable(&world.client) && !is_readable(&world.server));
     let listener = world.listener(PortSpace::Tcp, 8);
     let client = world.client.id(PortSpace::Tcp).unwrap();

@@ -20,7 +20,7 @@ struct World {
     retry: Retry,
 }
 
-/// A link, and what it has been told.
+/// A link, and what it has reported.
 struct End {
     link: Link,
     slab: Slab,
@@ -72,9 +72,9 @@ impl End {
     fn poll(&mut self) {
         let (came, sent) = (&mut self.came, &mut self.sent);
         let mut consumed = 0;
-        self.link.poll(16, |told| {
-            assert_eq!(told.outcome, Outcome::Done, "{told:?}");
-            match told.block {
+        self.link.poll(16, |completion| {
+            assert_eq!(completion.outcome, Outcome::Done, "{completion:?}");
+            match completion.block {
                 Some(block) => {
                     consumed += 1;
                     came.push(block.as_slice()[0]);
@@ -210,7 +210,7 @@ fn links_recover(world: &World) {
         message(&mut client, &mut server, 10 + round);
         message(&mut server, &mut client, 50 + round);
     }
-    // Nothing was told twice, or lost.
+    // Nothing was reported twice, or lost.
     let sent: Vec<u8> = (10..40).collect();
     assert_eq!(server.came, [&[1], &sent[..]].concat());
     assert_eq!((client.sent, server.sent), (31, 31));
@@ -310,18 +310,20 @@ fn receives_are_posted_when_somebody_has_come() {
 }
 
 #[test]
-fn receives_that_wait_for_a_peer_are_told_when_none_comes() {
+fn receives_that_wait_for_a_peer_are_reported_when_none_comes() {
     let world = World::alone();
     let connector = Connector::new(&world.client, ("127.0.0.1", PORT), world.retry);
     let mut client = End::without_receives(&world.client, connector.exchange().unwrap());
     client.poll();
     (0..4).for_each(|_| client.receive());
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     until("the end", || {
-        client.link.poll(16, |it| told.push((it.wr_id, it.outcome)));
+        client
+            .link
+            .poll(16, |it| reported.push((it.wr_id, it.outcome)));
         matches!(client.link.state(), LinkState::Ended(_))
     });
-    assert_eq!(told, [(1, Outcome::NotExecuted); 4]);
+    assert_eq!(reported, [(1, Outcome::NotExecuted); 4]);
     assert_eq!(client.slab.outstanding(), 0);
 }
 

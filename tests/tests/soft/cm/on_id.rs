@@ -28,9 +28,9 @@ struct Rest {
 }
 
 impl Rest {
-    fn told(&mut self) -> (u64, WcStatus) {
-        let told = wait(&mut self.cq);
-        (told.wr_id, told.status())
+    fn outcome(&mut self) -> (u64, WcStatus) {
+        let done = wait(&mut self.cq);
+        (done.wr_id, done.status())
     }
 
     fn send(&self, qp: &mut Qp, wr_id: u64) {
@@ -71,11 +71,11 @@ fn the_answer_connects_it(world: &World) {
     assert_eq!(a.state(), QpState::Rts);
     // What was posted before is received into.
     there.send(&mut a, 1);
-    assert_eq!(here.told(), (100, Success));
-    assert_eq!(there.told(), (1, Success));
+    assert_eq!(here.outcome(), (100, Success));
+    assert_eq!(there.outcome(), (1, Success));
     here.send(&mut b, 1);
-    assert_eq!(there.told(), (100, Success));
-    assert_eq!(here.told(), (1, Success));
+    assert_eq!(there.outcome(), (100, Success));
+    assert_eq!(here.outcome(), (1, Success));
     // It may be put back, and ended there.
     client.put_qp(a);
     client.disconnect(None).unwrap();
@@ -97,7 +97,7 @@ fn one_that_cannot_be_connected(world: &World) {
     server.accept(None, &ConnParam::default()).unwrap();
     let mut qp = client.take_qp().expect("put there");
     qp.to_error().unwrap();
-    assert_eq!(there.told(), (100, WrFlushErr));
+    assert_eq!(there.outcome(), (100, WrFlushErr));
     // As put there before the request.
     client.put_qp(qp);
     world.client.sees(&client, CmEvent::ConnectResponse);
@@ -108,7 +108,7 @@ fn one_that_cannot_be_connected(world: &World) {
     );
     drop(client);
     world.server.sees(&server, CmEvent::Rejected);
-    assert_eq!(here.told(), (100, WrFlushErr));
+    assert_eq!(here.outcome(), (100, WrFlushErr));
 
     let client = world.caller(PortSpace::Tcp, listener.port());
     let mut there = put(world, &client);
@@ -123,11 +123,11 @@ fn one_that_cannot_be_connected(world: &World) {
     assert!(event.status() < 0, "{event:?}");
     let qp = client.take_qp().expect("put there");
     assert_eq!(qp.state(), QpState::Err);
-    assert_eq!(there.told(), (100, WrFlushErr));
+    assert_eq!(there.outcome(), (100, WrFlushErr));
     world.server.sees(&server, CmEvent::Rejected);
     let qp = server.take_qp().expect("put there");
     assert_eq!(qp.state(), QpState::Err);
-    assert_eq!(here.told(), (100, WrFlushErr));
+    assert_eq!(here.outcome(), (100, WrFlushErr));
     world.client.nothing();
     world.server.nothing();
 }
@@ -140,7 +140,7 @@ fn a_refusal_ends_it(world: &World) {
     world.request(&listener).reject(b"full").unwrap();
     let event = world.client.expect(&client, CmEvent::Rejected);
     assert!(event.private_data().starts_with(b"full"));
-    assert_eq!(there.told(), (100, WrFlushErr));
+    assert_eq!(there.outcome(), (100, WrFlushErr));
     let qp = client.take_qp().expect("put there");
     assert_eq!(qp.state(), QpState::Err);
 }
@@ -173,8 +173,8 @@ fn one_with_a_shared_receive_queue(world: &World) {
     let sge = here.place(0);
     here.go(1, Send {}, sge);
     assert_eq!(here.outcome(), (1, Success));
-    let told = wait(&mut cq);
-    assert_eq!((told.wr_id, told.status()), (5, Success));
+    let done = wait(&mut cq);
+    assert_eq!((done.wr_id, done.status()), (5, Success));
 }
 
 fn it_goes_with_its_id(world: &World) {
@@ -185,7 +185,7 @@ fn it_goes_with_its_id(world: &World) {
     assert_eq!(world.device.resources().qp, before + 1);
     drop(client);
     assert_eq!(world.device.resources().qp, before);
-    assert_eq!(there.told(), (100, WrFlushErr));
+    assert_eq!(there.outcome(), (100, WrFlushErr));
 }
 
 fn there_has_to_be_one(world: &World) {

@@ -50,8 +50,8 @@ impl Station {
     }
 
     fn hears(&mut self) {
-        let told = fixture::wait(&mut self.cq);
-        assert_eq!((told.wr_id, told.status()), (1, WcStatus::Success));
+        let done = fixture::wait(&mut self.cq);
+        assert_eq!((done.wr_id, done.status()), (1, WcStatus::Success));
         let mut bytes = [0; 5];
         self.region.read(GRH_BYTES, &mut bytes);
         assert_eq!(&bytes, b"hello");

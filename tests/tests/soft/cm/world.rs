@@ -167,10 +167,10 @@ impl Place for End {
     fn is_flushed(&mut self) {
         let sge = self.place(0);
         self.go(7, Send {}, sge);
-        let mut told = [self.outcome(), self.outcome()];
-        told.sort_unstable_by_key(|(wr_id, _)| *wr_id);
+        let mut outcomes = [self.outcome(), self.outcome()];
+        outcomes.sort_unstable_by_key(|(wr_id, _)| *wr_id);
         assert_eq!(
-            told,
+            outcomes,
             [(7, WcStatus::WrFlushErr), (100, WcStatus::WrFlushErr)]
         );
         self.nothing();

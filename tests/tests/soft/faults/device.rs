@@ -52,7 +52,7 @@ macro_rules! recovers {
                     }
                     Recovery::ResetQp => {
                         assert_eq!(qp.state(), QpState::Err, "{status}");
-                        qp.reset(&mut cq, |wr_id, _| panic!("{wr_id} is told twice"))
+                        qp.reset(&mut cq, |wr_id, _| panic!("{wr_id} is reported twice"))
                             .unwrap();
                         qp.init(&attr).unwrap();
                         qp.connect(&qp.endpoint(), &attr).unwrap();

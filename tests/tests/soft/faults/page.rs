@@ -73,11 +73,11 @@ fn fault(to: &mut String, what: Fault, number: &str) {
 
 /// What is otherwise than `usual`; nothing if nothing is.
 fn otherwise(to: &mut String, who: &str, usual: &Class, here: &Class) {
-    let mut told = Vec::new();
+    let mut differences = Vec::new();
     macro_rules! differs {
         ($($field:ident $title:literal)*) => {$(
             if usual.$field != here.$field {
-                told.push(format!("**{}:** {}", $title, here.$field));
+                differences.push(format!("**{}:** {}", $title, here.$field));
             }
         )*};
     }
@@ -85,11 +85,11 @@ fn otherwise(to: &mut String, who: &str, usual: &Class, here: &Class) {
         scope "Breaks" blame "To blame" retry "Again" execution "At the peer" recovery "Recovery"
         cause "Cause" advice "Look at"
     }
-    if !told.is_empty() {
-        let told = told.join(". ");
-        let end = if told.ends_with('.') { "" } else { "." };
-        let told = told.replace(".. ", ". ");
-        writeln!(to, "- {who}: {told}{end}").unwrap();
+    if !differences.is_empty() {
+        let differences = differences.join(". ");
+        let end = if differences.ends_with('.') { "" } else { "." };
+        let differences = differences.replace(".. ", ". ");
+        writeln!(to, "- {who}: {differences}{end}").unwrap();
     }
 }
 
@@ -172,14 +172,14 @@ fn families(to: &mut String) {
         |errno: Errno| Fault::Errno(errno.number().into())
     );
     fault(to, Fault::Errno(i32::MAX), ": any other number");
-    to.push_str("\n## Told by the peer\n\n");
-    for told in [
+    to.push_str("\n## Reported by the peer\n\n");
+    for reported in [
         Fault::PeerRecovery,
         Fault::PeerClosed,
         Fault::PeerLost,
         Fault::PeerRestarted,
     ] {
-        fault(to, told, "");
+        fault(to, reported, "");
     }
     to.push('\n');
 }

@@ -55,7 +55,7 @@ fn a_failure_and_the_flush_behind_it_are_seen(mode: Mode) {
     let record = dump(&mut b);
     assert_eq!(record.receives[0].status, Some(WcStatus::WrFlushErr));
     assert_eq!(record.receives[0].stage, Stage::Completed);
-    // A dump tells of it, and takes nothing away.
+    // A dump shows it, and takes nothing away.
     assert_eq!(b.outcome(), (70, WcStatus::WrFlushErr));
     b.nothing();
 }

@@ -106,7 +106,7 @@ fn every_operation_is_shown_with_what_it_names() {
     assert_eq!(record.send_queue.in_flight, 7);
     assert_eq!(record.send_queue.counter, 8);
 
-    // What is polled is told, and stays; it takes those before it along.
+    // What is polled is reported, and stays; it takes those before it along.
     a.qp.sq().ring();
     for wr_id in 10..15 {
         assert_eq!(a.outcome(), (wr_id, WcStatus::Success));

@@ -46,7 +46,7 @@ fn rings_that_went_round_show_the_last_entries(mode: Mode) {
         let next = pair[0].counter + u32::from(pair[0].blocks);
         assert_eq!(pair[1].counter, next);
     }
-    // Each tells its own bytes.
+    // Each shows its own bytes.
     for send in &record.sends {
         let hex = send
             .inline
@@ -60,8 +60,8 @@ fn rings_that_went_round_show_the_last_entries(mode: Mode) {
     says_the_same(&received);
     let receives: Vec<_> = received.receives.iter().map(|of| of.wr_id).collect();
     assert_eq!(receives, Vec::from_iter(1436..1500));
-    let told = |of: &bellwire::recorder::ReceiveEntry| of.status == Some(WcStatus::Success);
-    assert!(received.receives.iter().all(told));
+    let done = |of: &bellwire::recorder::ReceiveEntry| of.status == Some(WcStatus::Success);
+    assert!(received.receives.iter().all(done));
     // The default has the last of them.
     let short = dump(&mut a);
     assert_eq!(wr_ids(&short), Vec::from_iter(968..1000));

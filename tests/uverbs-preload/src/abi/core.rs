@@ -237,7 +237,7 @@ layouts! {
         response_length: u32,
     }
 
-    /// Of commands that destroy something and say what events were told.
+    /// Of commands that destroy something and say what events were reported.
     Destroy {
         handle: u32,
         reserved: u32,

@@ -121,10 +121,10 @@ pub fn destroy(context: &Context, request: &mut Request<'_>) -> Result<(), Errno
     request.check_room::<DestroyCqResp>()?;
     let mut state = context.state();
     check_unused(&state.cqs.get(handle)?.users)?;
-    let told = context.end_cq(state.cqs.remove(handle)?);
+    let events = context.end_cq(state.cqs.remove(handle)?);
     let own = DestroyCqResp {
-        comp_events_reported: told.completions,
-        async_events_reported: told.told,
+        comp_events_reported: events.completions,
+        async_events_reported: events.async_events,
     };
     request.answer(&own, &NONE)
 }

@@ -17,7 +17,7 @@ pub fn alloc_pd(context: &Context, request: &mut Request<'_>) -> Result<(), Errn
     request.check_room::<Handle>()?;
     let mut state = context.state();
     let pd_handle = state.pds.insert(Domain::new(context.device().alloc_pd()));
-    // The driver's part is the number that mlx5dv tells, which is used for nothing else here.
+    // The driver's part is the number that mlx5dv returns, which is used for nothing else here.
     let own = Handle { handle: pd_handle };
     request.answer(&own, &own)
 }
@@ -104,7 +104,7 @@ pub fn dealloc_mw(context: &Context, request: &mut Request<'_>) -> Result<(), Er
     context.state().mws.remove(handle).map(drop)
 }
 
-/// What tells a file from others: device and inode.
+/// What distinguishes a file from others: device and inode.
 type FileId = (u64, u64);
 
 /// XRC domains by the file that names them, for all contexts of the process.

@@ -267,8 +267,8 @@ pub fn destroy(context: &Context, request: &mut Request<'_>) -> Result<(), Errno
     let mut all = state.qps.all();
     let other = all.find(|other| Arc::ptr_eq(&other.qp, &object.qp));
     let other = other.map(|other| other.user_handle);
-    let told = context.end_qp(object, other);
-    request.answer(&Handle { handle: told }, &NONE)
+    let reported = context.end_qp(object, other);
+    request.answer(&Handle { handle: reported }, &NONE)
 }
 
 pub fn attach_mcast(context: &Context, request: &mut Request<'_>) -> Result<(), Errno> {

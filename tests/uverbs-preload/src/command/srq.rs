@@ -177,6 +177,6 @@ pub fn destroy(context: &Context, request: &mut Request<'_>) -> Result<(), Errno
     request.check_room::<Handle>()?;
     let mut state = context.state();
     check_unused(&state.srqs.get(handle)?.users)?;
-    let told = context.end_srq(state.srqs.remove(handle)?);
-    request.answer(&Handle { handle: told }, &NONE)
+    let reported = context.end_srq(state.srqs.remove(handle)?);
+    request.answer(&Handle { handle: reported }, &NONE)
 }

@@ -67,7 +67,7 @@ static void unreliable(struct world *world, struct ibv_cq *cq)
 			.rkey = world->mr->rkey,
 		},
 	};
-	int told = 0;
+	int ids = 0;
 
 	qp_connect(a, b->qp_num, world->lid);
 	qp_connect(b, a->qp_num, world->lid);
@@ -78,11 +78,11 @@ static void unreliable(struct world *world, struct ibv_cq *cq)
 		struct ibv_wc wc = poll_one(cq);
 
 		CHECK(wc.status == IBV_WC_SUCCESS);
-		told |= (int)wc.wr_id;
+		ids |= (int)wc.wr_id;
 		if (wc.wr_id == 2)
 			CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.imm_data == htobe32(9));
 	}
-	CHECK(told == 3 && !memcmp(world->bytes, world->bytes + 0x40000, 1000));
+	CHECK(ids == 3 && !memcmp(world->bytes, world->bytes + 0x40000, 1000));
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
 }
 

@@ -1,4 +1,4 @@
-/* What mlx5dv tells whoever posts to the rings himself; and thread domains with registers of their
+/* What mlx5dv returns to whoever posts to the rings himself; and thread domains with registers of their
  * own. */
 #include "stock.h"
 

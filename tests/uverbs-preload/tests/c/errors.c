@@ -111,11 +111,11 @@ int main(void)
 	post_recv(qp, 3, world_sge(&world, 0, 8));
 	post_send(qp, &wr);
 	expect(cq, 1, IBV_WC_REM_ACCESS_ERR);
-	for (int told = 0; told != 5;) {
+	for (int ids = 0; ids != 5;) {
 		struct ibv_wc wc = poll_one(cq);
 
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && (wc.wr_id == 2 || wc.wr_id == 3));
-		told += (int)wc.wr_id;
+		ids += (int)wc.wr_id;
 	}
 	CHECK(state_of(qp) == IBV_QPS_ERR);
 
@@ -139,15 +139,15 @@ int main(void)
 	wr = write_wr(&world, &sge, 8);
 	wr.opcode = IBV_WR_SEND;
 	post_send(qp, &wr);
-	for (int told = 0; told != 15;) {
+	for (int ids = 0; ids != 15;) {
 		struct ibv_wc wc = poll_one(cq);
 
 		CHECK(wc.wr_id == 7 ? wc.status == IBV_WC_LOC_LEN_ERR
 				    : wc.status == IBV_WC_REM_INV_REQ_ERR);
-		told += (int)wc.wr_id;
+		ids += (int)wc.wr_id;
 	}
 
-	/* A peer that is told by an event, for it has no receive to be told by. */
+	/* A peer that is notified by an event, for it has no receive that could complete. */
 	struct ibv_qp *peer = qp_create(&world, IBV_QPT_RC, cq, NULL);
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	CHECK(!ibv_modify_qp(qp, &reset, IBV_QP_STATE));

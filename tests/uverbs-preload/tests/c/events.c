@@ -65,7 +65,7 @@ int main(void)
 		CHECK(lap % 10 || !readable(channel->fd, 1));
 		ibv_ack_cq_events(cq, 1);
 	}
-	/* Rung, there, then armed: what was not polled tells at once. */
+	/* Rung, there, then armed: what was not polled raises an event at once. */
 	for (int lap = 0; lap < 50; lap++) {
 		volatile unsigned char *last = world.bytes + 64;
 

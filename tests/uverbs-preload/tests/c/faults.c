@@ -1,4 +1,4 @@
-/* What is ordered to go wrong goes wrong, and libibverbs tells of it. */
+/* What is ordered to go wrong goes wrong, and libibverbs reports it. */
 #include "stock.h"
 
 typedef void each_executed(void *of, uint32_t qp_num, uint32_t opcode, uint64_t bytes,

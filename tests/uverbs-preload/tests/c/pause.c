@@ -1,4 +1,4 @@
-/* A device that pauses executes nothing until it goes on; where rings are is told meanwhile. */
+/* A device that pauses executes nothing until it goes on; where rings are is known meanwhile. */
 #include "stock.h"
 #include <unistd.h>
 

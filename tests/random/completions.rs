@@ -1,4 +1,4 @@
-//! What completions tell, held against what may be.
+//! What completions report, held against what may be.
 
 use super::actor::Kind;
 use super::message::read;
@@ -13,16 +13,19 @@ impl World {
             let Some(completion) = self.cqs[cq].poll_one() else {
                 return count;
             };
-            self.told(completion);
+            self.completed(completion);
         }
         limit
     }
 
-    pub fn told(&mut self, completion: Completion<'static>) {
+    pub fn completed(&mut self, completion: Completion<'static>) {
         let wr_id = completion.wr_id;
         let status = completion.status();
-        self.say(|| format!("told {wr_id}: {status}"));
-        let held = self.held.remove(&wr_id).expect("told, and not in flight");
+        self.say(|| format!("completed {wr_id}: {status}"));
+        let held = self
+            .held
+            .remove(&wr_id)
+            .expect("completed, and not in flight");
         self.places.extend(held.place);
         match held.what {
             What::Receive { .. } => self.received(&held, completion),
@@ -42,11 +45,11 @@ impl World {
         let shared = matches!(held.what, What::Receive { shared: true });
         self.tally.shared += u64::from(shared);
         match (by_target, shared) {
-            (true, _) => self.xrc_flying.told(completion.wr_id),
-            (_, true) => self.srq_flying.told(completion.wr_id),
+            (true, _) => self.xrc_flying.completed(completion.wr_id),
+            (_, true) => self.srq_flying.completed(completion.wr_id),
             (_, false) => {
                 assert_eq!(by, Some(held.actor), "a receive of another queue pair");
-                self.actors[held.actor].receives.told(completion.wr_id);
+                self.actors[held.actor].receives.completed(completion.wr_id);
             }
         }
         let Ok(done) = completion.result else { return };
@@ -113,7 +116,7 @@ impl World {
         let actor = &mut self.actors[at];
         actor
             .sends
-            .told(completion.wr_id, completion.retired, success);
+            .completed(completion.wr_id, completion.retired, success);
         if success {
             assert!(!actor.failed, "a success behind a failure");
             let opcode = completion.result.expect("a success").opcode;

@@ -1,8 +1,8 @@
-//! Compares what an entry was told as: by bellwire's completion queue, by what core reads in the entry, by
-//! `ibv_poll_cq`, and by `ibv_start_poll` with the functions that read.
+//! Compares what an entry was reported as: by bellwire's completion queue, by what core reads in the entry,
+//! by `ibv_poll_cq`, and by `ibv_start_poll` with the functions that read.
 
 use crate::Check;
-use crate::cqe::{Entry, Tells};
+use crate::cqe::{Completes, Entry};
 use crate::differ::{Difference, same};
 use crate::theirs::{Polled, UNSET, Way, Wc};
 use bellwire::cqe::{Cqe64, CqeFormat, CqeOpcode, WcFlags};
@@ -34,34 +34,34 @@ fn is_receive(opcode: CqeOpcode) -> bool {
 }
 
 /// Compares; gives the differences that there were.
-pub fn told(
+pub fn compare(
     case: &Case<'_>,
     (ours, stale): (Option<&Completion<'static>>, u64),
     theirs: Polled,
     way: Way,
 ) -> Check<Vec<Difference>> {
     let entry = case.entry;
-    match entry.tells {
-        Tells::NotWritten => {
-            same("told", ours.is_some(), theirs != Polled::Nothing)?;
+    match entry.completes {
+        Completes::NotWritten => {
+            same("reported", ours.is_some(), theirs != Polled::Nothing)?;
             same("dropped", stale, 0)?;
             Ok(Vec::new())
         }
-        Tells::Nothing => {
-            same("told, of nothing", ours.is_some(), false)?;
+        Completes::Nothing => {
+            same("reported, of nothing", ours.is_some(), false)?;
             same("dropped", stale, 1)?;
             match theirs {
                 Polled::Failed(_) => {}
-                Polled::Told(wc) => same("status of nothing", UNSET, wc.status)?,
+                Polled::Completion(wc) => same("status of nothing", UNSET, wc.status)?,
                 Polled::Nothing => return Err("libmlx5 saw nothing at all".into()),
             }
-            Ok(vec![Difference::TellsOfNothing])
+            Ok(vec![Difference::CompletesNothing])
         }
-        Tells::Send | Tells::Receive => {
+        Completes::Send | Completes::Receive => {
             same("dropped", stale, 0)?;
-            let ours = ours.ok_or("bellwire tells nothing")?;
-            let Polled::Told(wc) = theirs else {
-                return Err(format!("bellwire tells {ours:?}, libmlx5 {theirs:?}").into());
+            let ours = ours.ok_or("bellwire reports nothing")?;
+            let Polled::Completion(wc) = theirs else {
+                return Err(format!("bellwire reports {ours:?}, libmlx5 {theirs:?}").into());
             };
             let mut found = completion(case, ours, &wc, way)?;
             if way == Way::Extended {
