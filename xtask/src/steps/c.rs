@@ -86,11 +86,11 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
 
 /// Builds the library under AddressSanitizer, with debug assertions, as the step `asan` builds Rust's
 /// tests, and makes it known in the new folder `dir`. Whether it is there; if not, that is a problem of
-/// `run`.
+/// `run`. `bellwire-tests` is built with it, because cargo then takes what that step has built.
 fn sanitized_library(workspace: &Workspace, dir: &Path, run: &mut Run) -> Result<bool> {
     let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let mut build = command(&format!(
-        "cargo build --profile sanitized --target {target} -p bellwire-ffi"
+        "cargo build --profile sanitized --target {target} -p bellwire-ffi -p bellwire-tests --lib"
     ));
     build
         .env("RUSTC_BOOTSTRAP", "1")
