@@ -172,7 +172,7 @@ fn families(to: &mut String) {
         |errno: Errno| Fault::Errno(errno.number().into())
     );
     fault(to, Fault::Errno(i32::MAX), ": any other number");
-    to.push_str("\n## Told by the peer\n\n");
+    to.push_str("\n## Reported by the peer\n\n");
     for told in [
         Fault::PeerRecovery,
         Fault::PeerClosed,
