@@ -367,7 +367,7 @@ typedef enum bw_wc_status {
     BW_WC_FATAL_ERR = 19,
     // A response timed out.
     BW_WC_RESP_TIMEOUT_ERR = 20,
-    // Another error; the vendor's code tells more.
+    // Another error; the vendor's code says more.
     BW_WC_GENERAL_ERR = 21,
     // Tag matching failed.
     BW_WC_TM_ERR = 22,
@@ -632,7 +632,7 @@ typedef enum bw_pages {
     BW_PAGES_BASE = 4,
 } bw_pages;
 
-// What happened that no completion tells (`ibv_event_type`).
+// What happened that no completion reports (`ibv_event_type`).
 typedef enum bw_event_type {
     // A completion queue failed: it overran, or its memory could not be written.
     BW_EVENT_CQ_ERR = 0,
@@ -676,7 +676,7 @@ typedef enum bw_event_type {
     BW_EVENT_WQ_FATAL = 19,
 } bw_event_type;
 
-// What the communication manager tells (`rdma_cm_event_type`).
+// What the communication manager reports (`rdma_cm_event_type`).
 typedef enum bw_cm_event_type {
     // The address was resolved.
     BW_CM_EVENT_ADDR_RESOLVED = 0,
@@ -748,7 +748,7 @@ typedef enum bw_blame {
     BW_BLAME_DEVICE = 4,
     // How machines, devices or the fabric are set up.
     BW_BLAME_CONFIGURATION = 5,
-    // The fault does not tell.
+    // The fault does not say.
     BW_BLAME_UNKNOWN = 6,
 } bw_blame;
 
@@ -803,7 +803,7 @@ typedef enum bw_recovery {
     BW_RECOVERY_LOAD_ALTERNATE_PATH = 9,
     // Connect again, with a growing delay and a limit.
     BW_RECOVERY_RECONNECT = 10,
-    // Stop, tell all requests, close the device. Teardown may fail, and must not be waited for
+    // Stop, report all requests, close the device. Teardown may fail, and must not be waited for
     // without a bound.
     BW_RECOVERY_CLOSE_DEVICE = 11,
     // Destroy the communication identifier and all that it has on the device.

@@ -274,9 +274,9 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
         let mut sq = ends.0.qp.sq();
         let _ = sq.post_inline(wr_id, (), write, data, SIGNALED);
         sq.ring();
-        let polled = ends.0.cq.poll(16, |told| {
-            assert!(told.result.is_ok());
-            black_box(told.wr_id);
+        let polled = ends.0.cq.poll(16, |completion| {
+            assert!(completion.result.is_ok());
+            black_box(completion.wr_id);
         });
         assert_eq!(polled, 1);
     }
@@ -294,9 +294,9 @@ fn link_write_8_inline_and_poll(mut links: Links) -> Links {
             .a
             .post_inline(wr_id, write, data, SIGNALED, Replay::IfSafe);
         links.a.ring();
-        let polled = links.a.poll(16, |told| {
-            assert!(told.outcome == Outcome::Done);
-            black_box(told.wr_id);
+        let polled = links.a.poll(16, |completion| {
+            assert!(completion.outcome == Outcome::Done);
+            black_box(completion.wr_id);
         });
         assert_eq!(polled, 1);
     }

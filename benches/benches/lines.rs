@@ -21,7 +21,7 @@ const LINE: u64 = 64;
 const STACK: u64 = 1 << 20;
 
 /// What is done, and the most lines that it may write. What it reads depends on how it was compiled, and
-/// is only told.
+/// is only reported.
 ///
 /// - A post writes the entry, half a line of ledger, the ledger's counter, the queue's own state, the
 ///   record, and the register.
@@ -108,9 +108,9 @@ fn traced() {
     assert!(posted.is_ok());
     device.rq.ring();
     mark(4);
-    let told = device.cq.poll_one();
+    let completion = device.cq.poll_one();
     mark(NOTHING);
-    assert!(told.is_some());
+    assert!(completion.is_some());
     mark(5);
     let polled = device.cq.poll(8, |completion| {
         black_box(completion.wr_id);
@@ -119,9 +119,9 @@ fn traced() {
     assert_eq!(polled, 8);
     while device.cq.poll_one().is_some() {}
     mark(6);
-    let told = device.cq.poll_one();
+    let completion = device.cq.poll_one();
     mark(NOTHING);
-    assert!(told.is_none());
+    assert!(completion.is_none());
 }
 
 /// What was touched between two marks.

@@ -1,6 +1,6 @@
 //! Time to recover: two links on an inline software HCA, polled in turn, and 1,000 times each fault at
-//! the first of them, with a WRITE in the queue that was not told yet. From the moment at which the
-//! fault strikes until both ends work again and the WRITE was told as executed; and what of that the
+//! the first of them, with a WRITE in the queue that was not reported yet. From the moment at which the
+//! fault strikes until both ends work again and the WRITE was reported as executed; and what of that the
 //! link itself counts, from when it noticed the fault.
 #![allow(missing_docs, reason = "a program")]
 
@@ -38,19 +38,19 @@ fn once(links: &mut Links, wr_id: u64, fault: Fault) -> (Duration, Duration) {
         .expect("a fault of this device");
     let start = Instant::now();
     device.progress();
-    let mut told = 0;
-    while told == 0
+    let mut reported = 0;
+    while reported == 0
         || links.a.epoch() == epoch
         || [links.a.state(), links.b.state()] != [LinkState::Ready; 2]
     {
         links.a.poll(8, |of| {
             assert_eq!((of.wr_id, of.outcome), (wr_id, Outcome::Done));
-            told += 1;
+            reported += 1;
         });
         links.b.poll(8, |of| panic!("{of:?}"));
     }
     let took = start.elapsed();
-    assert_eq!(told, 1);
+    assert_eq!(reported, 1);
     (took, links.a.counters().expect("it works").last)
 }
 

@@ -30,7 +30,7 @@ static uint64_t target;
 static bw_mr_info memory = {.size = sizeof memory};
 static const char data[BYTES];
 static bw_rdma_wr inline_wrs[BATCH], wrs[BATCH];
-static bw_completion told[BATCH];
+static bw_completion completions[BATCH];
 
 static void post_one_by_one(void)
 {
@@ -53,10 +53,10 @@ static void poll_one_by_one(void)
 
 static void poll_all(void)
 {
-    int count = bw_poll_completions(cq, told, BATCH);
+    int count = bw_poll_completions(cq, completions, BATCH);
 
     for (int i = 0; i < count; i++) {
-        if (told[i].status != BW_WC_SUCCESS || told[i].wr_id != (uint64_t)i) {
+        if (completions[i].status != BW_WC_SUCCESS || completions[i].wr_id != (uint64_t)i) {
             count = 0;
         }
     }

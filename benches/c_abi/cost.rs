@@ -45,7 +45,7 @@ struct End {
     cq: Cq,
     to: Remote,
     list: Vec<Wr>,
-    told: [Option<Completion<'static>>; BATCH as usize],
+    completions: [Option<Completion<'static>>; BATCH as usize],
 }
 
 impl End {
@@ -62,21 +62,21 @@ impl End {
 
     fn poll_one_by_one(&mut self) {
         for wr_id in 0..BATCH {
-            let told = self.cq.poll_one().expect("it is executed");
-            assert!(told.result.is_ok() && told.wr_id == wr_id);
+            let completion = self.cq.poll_one().expect("it is executed");
+            assert!(completion.result.is_ok() && completion.wr_id == wr_id);
         }
     }
 
     /// All are kept, as the C call does.
     fn poll_all(&mut self) {
         let mut count = 0;
-        self.cq.poll(BATCH as usize, |told| {
-            self.told[count] = Some(told);
+        self.cq.poll(BATCH as usize, |completion| {
+            self.completions[count] = Some(completion);
             count += 1;
         });
-        for (wr_id, told) in self.told.iter().enumerate() {
-            let told = told.as_ref().expect("it is executed");
-            assert!(told.result.is_ok() && told.wr_id == wr_id as u64);
+        for (wr_id, completion) in self.completions.iter().enumerate() {
+            let completion = completion.as_ref().expect("it is executed");
+            assert!(completion.result.is_ok() && completion.wr_id == wr_id as u64);
         }
         assert_eq!(count as u64, BATCH);
     }
@@ -192,7 +192,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 flags: SIGNALED,
             })
             .collect(),
-        told: [const { None }; BATCH as usize],
+        completions: [const { None }; BATCH as usize],
     };
     let args: Vec<String> = std::env::args().skip(1).collect();
     for (name, parts) in &CALLS {

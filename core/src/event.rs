@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_kind() {
+    fn names_show_the_kind() {
         for &event in EventType::ALL {
             let kind = match event.name() {
                 "DEVICE_FATAL" => ElementKind::Device,

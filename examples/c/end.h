@@ -80,9 +80,9 @@ static inline bw_sge end_sge(const struct end *end, uint64_t offset, uint32_t le
 }
 
 /*
- * Connects a queue pair in RESET with that of the process at the other end of the TCP connection. Tells
- * it of `memory`, and answers the memory that it tells of. Receives that have to be there before the
- * other end sends are posted in INIT, by `prepare`, which may be NULL.
+ * Connects a queue pair in RESET with that of the process at the other end of the TCP connection. Sends
+ * it `memory`, and returns the memory that it sends. Receives that have to be there before the other
+ * end sends are posted in INIT, by `prepare`, which may be NULL.
  */
 static inline bw_conn_info meet(bw_qp *qp, bw_tcp_conn *peer, const bw_region_info *memory,
                                 void (*prepare)(void *context), void *context)

@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     end_connect(&a, &b);
     end_connect(&b, &a);
 
-    /* A WRITE goes where it is told; b's program does nothing for it. */
+    /* A WRITE goes to the address that it names; b's program does nothing for it. */
     CHECK(bw_post_write_inline(a.qp, 1, written, sizeof written, b.memory.addr, b.memory.rkey,
                                BW_SEND_SIGNALED));
     CHECK(bw_ring_sq(a.qp));

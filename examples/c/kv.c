@@ -119,7 +119,7 @@ static enum answer store_entry(struct entry *table, const struct message *messag
         usleep(20);
     }
     memcpy((char *)entry + HALF, (char *)&next + HALF, sizeof next - HALF);
-    /* All of it is there before the client is told so. */
+    /* All of it is there before the client is notified. */
     atomic_thread_fence(memory_order_release);
     return STORED;
 }
@@ -151,7 +151,7 @@ static void welcome(struct server *server, uint64_t index, bw_tcp_conn *conn)
     meet(client->qp, conn, &table, expect_message, client);
 }
 
-/* Its receives are gone with it; what else was in flight is told, and passed over. */
+/* Its receives are gone with it; what else was in flight is reported, and passed over. */
 static void drop(struct server *server, struct client *client)
 {
     CHECK(bw_qp_destroy(client->qp));
@@ -288,7 +288,7 @@ static uint32_t ask(struct store *store, const struct message *message)
     CHECK(bw_post_send_one(store->end.qp, SENT, &data, BW_SEND_SIGNALED));
     CHECK(bw_ring_sq(store->end.qp));
     /* The message's completion and the answer come in either order. */
-    for (int told = 0; told < 2; told++) {
+    for (int polled = 0; polled < 2; polled++) {
         end_wait(&store->end);
     }
     memcpy(&answer, end_at(&store->end, ANSWER_AT), sizeof answer);

@@ -38,7 +38,7 @@ static void expect_message(void *context)
     CHECK(bw_ring_rq(player->end.qp));
 }
 
-/* Every byte of a message tells which round it is of. */
+/* Every byte of a message shows which round it is of. */
 static void say(struct player *player, uint32_t round)
 {
     bw_sge message = end_sge(&player->end, 0, player->bytes);
@@ -48,26 +48,26 @@ static void say(struct player *player, uint32_t round)
     CHECK(bw_ring_sq(player->end.qp));
 }
 
-/* Waits for one of the two completions of a round. `told` has those that came earlier. */
-static void await(struct player *player, uint32_t which, uint32_t *told)
+/* Waits for one of the two completions of a round. `polled` has those that came earlier. */
+static void await(struct player *player, uint32_t which, uint32_t *polled)
 {
-    while ((*told & which) == 0) {
+    while ((*polled & which) == 0) {
         bw_wc wc = end_wait(&player->end);
-        *told |= (uint32_t)wc.wr_id;
+        *polled |= (uint32_t)wc.wr_id;
         if (wc.wr_id == RECEIVED && wc.byte_len != player->bytes) {
             fprintf(stderr, "the other process sends %u bytes, not %u\n", wc.byte_len,
                     player->bytes);
             exit(EXIT_FAILURE);
         }
     }
-    *told &= ~which;
+    *polled &= ~which;
 }
 
-static void hear(struct player *player, uint32_t round, uint32_t *told)
+static void hear(struct player *player, uint32_t round, uint32_t *polled)
 {
     const unsigned char *message = end_at(&player->end, player->bytes);
 
-    await(player, RECEIVED, told);
+    await(player, RECEIVED, polled);
     for (uint32_t i = 0; i < player->bytes; i++) {
         if (message[i] != (round & 0xff)) {
             fprintf(stderr, "round %u: byte %u of the message is wrong\n", round, i);
@@ -85,7 +85,7 @@ static void play(const struct game *game, bw_tcp_conn *peer, int begins)
         .bytes = game->bytes,
     };
     struct timespec from, to;
-    uint32_t told = 0;
+    uint32_t polled = 0;
 
     meet(player.end.qp, peer, &player.end.memory, expect_message, &player);
     clock_gettime(CLOCK_MONOTONIC, &from);
@@ -93,11 +93,11 @@ static void play(const struct game *game, bw_tcp_conn *peer, int begins)
         if (begins) {
             say(&player, round);
         }
-        hear(&player, round, &told);
+        hear(&player, round, &polled);
         if (!begins) {
             say(&player, round);
         }
-        await(&player, SENT, &told);
+        await(&player, SENT, &polled);
     }
     clock_gettime(CLOCK_MONOTONIC, &to);
     if (begins) {

@@ -96,11 +96,11 @@ public:
     {
         for (uint32_t count = 0; count < RECEIVES; count++)
             receive(link);
-        std::array<bw_link_wc, 16> told;
+        std::array<bw_link_wc, 16> wcs;
         while (link.state() <= BW_LINK_READY) {
-            const int count = bellwire::check(link.poll(told.data(), told.size()), "poll");
+            const int count = bellwire::check(link.poll(wcs.data(), wcs.size()), "poll");
             for (int at = 0; at < count; at++)
-                missing_ += told[at].outcome == BW_OUTCOME_EXECUTED;
+                missing_ += wcs[at].outcome == BW_OUTCOME_EXECUTED;
             /* While it recovers nothing can be posted. */
             while (missing_ && link.state() == BW_LINK_READY)
                 receive(link);
@@ -136,13 +136,13 @@ struct path {
     std::vector<uint32_t> again;
     /* Blocks whose WRITE did not end well: the commit behind it does not count. */
     std::array<bool, BLOCKS> unwritten{};
-    uint64_t told_badly = 0;
+    uint64_t not_executed = 0;
 };
 
 /* Beside the block's number in the wr_id of its commit. */
 constexpr uint64_t COMMIT = uint64_t{1} << 32;
 
-/* Tells of a fault when it is met; the context is the replica's name. */
+/* Reports a fault when it is met; the context is the replica's name. */
 void met(void *replica, const bw_fault *, const bw_class *what, uint64_t) noexcept
 {
     std::printf("%s: %s: %s\n", static_cast<const char *>(replica), what->name, what->text);
@@ -219,7 +219,7 @@ private:
     {
         if (path.link.state() != BW_LINK_READY)
             return path.again.push_back(block);
-        /* Unsignalled: it is told of only if it does not end well. */
+        /* Unsignalled: it is reported only if it does not end well. */
         const bw_sge data = memory_.sge(uint64_t{BLOCK} * block, BLOCK);
         int code = path.link.post_write(block, data, path.addr + uint64_t{BLOCK} * block, path.rkey,
                                         0, BW_REPLAY_ANYWAY);
@@ -245,17 +245,17 @@ private:
 
     void poll(path &path)
     {
-        std::array<bw_link_wc, 16> told;
-        const int count = bellwire::check(path.link.poll(told.data(), told.size()), "poll");
+        std::array<bw_link_wc, 16> wcs;
+        const int count = bellwire::check(path.link.poll(wcs.data(), wcs.size()), "poll");
         for (int at = 0; at < count; at++) {
-            const bw_link_wc &one = told[at];
+            const bw_link_wc &one = wcs[at];
             const auto block = static_cast<uint32_t>(one.wr_id);
             const bool commit = one.wr_id & COMMIT;
             if (one.outcome != BW_OUTCOME_EXECUTED) {
                 std::printf("%s of block %u: %s%s%s\n", commit ? "commit" : "WRITE", block,
                             bw_outcome_str(one.outcome), one.doubt ? ": " : "",
                             one.doubt ? bw_doubt_str(one.doubt) : "");
-                path.told_badly++;
+                path.not_executed++;
             }
             if (!commit) {
                 path.unwritten[block] = true;
@@ -341,9 +341,9 @@ int run()
         /* The first connection counts as one. */
         const uint64_t recovered = counters.recovered - 1;
         std::printf("replica %u: %" PRIu64 " recoveries, the longest %" PRIu64
-                    " us; %" PRIu64 " requests posted again, %" PRIu64 " told to the program\n",
+                    " us; %" PRIu64 " requests posted again, %" PRIu64 " reported to the program\n",
                     at, recovered, counters.longest_ns / 1000, counters.replayed,
-                    path.told_badly);
+                    path.not_executed);
         if (recovered < expected[at]) {
             std::printf("not every fault has struck\n");
             status = 1;

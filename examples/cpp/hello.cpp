@@ -49,7 +49,7 @@ void run(const char *name)
     a.qp.connect(b.qp.endpoint());
     b.qp.connect(a.qp.endpoint());
 
-    /* A WRITE goes where it is told; b's program does nothing for it. Posting answers a code. */
+    /* A WRITE goes to the address that it names; b's program does nothing for it. Posting answers a code. */
     static const char written[] = "written without asking";
     bellwire::check(a.qp.post_write_inline(1, written, sizeof written, b.info.addr, b.info.rkey,
                                            BW_SEND_SIGNALED),

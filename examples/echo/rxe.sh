@@ -1,6 +1,6 @@
 #!/bin/sh
 # rxe.sh: clients of an echo server over Soft-RoCE, by librdmacm. Succeeds if every message comes back to
-# every client, and a client is told when nobody listens, and when the server is killed.
+# every client, and a client is notified when nobody listens, and when the server is killed.
 #
 #   cargo build --release -p bellwire-examples --example echo
 #   cargo xtask vm -- sh examples/echo/rxe.sh

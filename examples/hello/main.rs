@@ -39,8 +39,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .post_inline(3, (), Send {}, b"it is there", signaled)?;
     alice.sq().ring();
 
-    let mut told = 0;
-    while told < 2 {
+    let mut polled = 0;
+    while polled < 2 {
         let Some(completion) = cq.poll_one() else {
             continue;
         };
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Some(bytes) => println!("request {id}: {}, {bytes} bytes came", done.opcode),
             None => println!("request {id}: {}", done.opcode),
         }
-        told += 1;
+        polled += 1;
     }
     let mut text = [0; 16];
     region.read(0, &mut text);

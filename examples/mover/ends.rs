@@ -12,7 +12,7 @@ use twox_hash::XxHash3_128;
 /// Sends all of `from`.
 ///
 /// # Errors
-/// Reading, a request that failed, a receiver that stopped. The connection ends with it, which tells
+/// Reading, a request that failed, a receiver that stopped. The connection ends with it, which notifies
 /// the receiver.
 pub fn send(
     mut out: Outgoing,
@@ -23,7 +23,7 @@ pub fn send(
     let trailer = send_blocks(&mut out, from, wait, progress)?;
     let notice = Notice::End(trailer);
     wait.until(|| flip(out.finish(notice)))??;
-    wait.until(|| flip(out.all_told()))??;
+    wait.until(|| flip(out.all_reported()))??;
     out.close();
     Ok(trailer)
 }
@@ -79,10 +79,10 @@ fn fill(from: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
 ///
 /// # Errors
 /// Writing, something that is no notice, a sender that stopped, a checksum that differs. The connection
-/// ends with it, which tells the sender.
+/// ends with it, which notifies the sender.
 pub fn receive(mut incoming: Incoming, to: &mut impl Write, wait: Wait<'_>) -> Result<Trailer> {
     let received = receive_blocks(&mut incoming, to, wait)?;
-    // The sender is told that all has come for as long as this end is there.
+    // The sender is notified that all has come for as long as this end is there.
     wait.until(|| incoming.is_over().then_some(()))?;
     Ok(received)
 }

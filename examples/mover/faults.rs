@@ -159,7 +159,7 @@ fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result
         let noticed = wait.until(|| look(end, noticed))??;
         ensure!(
             noticed,
-            "more completed than the completion queue holds, and {} did not tell of it",
+            "more completed than the completion queue holds, and {} did not report it",
             end.line().device.name()
         );
         return Ok(());
@@ -183,7 +183,7 @@ fn strike(end: &mut impl Polled, injection: Injection, wait: Wait<'_>) -> Result
     soft.inject(&script)?;
     line.device.progress();
     if injection.is_of_request() {
-        // It befalls the next request, whose outcome tells.
+        // It befalls the next request, whose outcome shows it.
         return Ok(());
     }
     // Not two in one: what was in flight is, while it is noticed.
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_told_what_to_write() {
+    fn what_is_none_is_refused_with_advice() {
         for (text, advice) in [
             ("cq-err", "KIND@PERCENT%"),
             ("fire@3%", "qp-fatal"),

@@ -21,9 +21,9 @@ pub struct Incoming {
     shape: Shape,
     /// Blocks done with so far.
     done: u64,
-    /// How many of these the sender was told of.
+    /// How many of these the sender was notified of.
     credited: u64,
-    /// Credits whose outcome has not been told yet.
+    /// Credits whose outcome has not been reported yet.
     in_flight: u32,
     /// Notices given out so far: the number of the next.
     heard: u64,
@@ -31,7 +31,7 @@ pub struct Incoming {
     arrived: Box<[bool]>,
     /// Receives that are to be posted.
     receives: u32,
-    /// What came, or was told, and is no good.
+    /// What came, or was reported, and is no good.
     failed: Option<anyhow::Error>,
 }
 
@@ -114,17 +114,17 @@ impl Incoming {
     /// Those of posting.
     pub fn done(&mut self) -> Result<()> {
         self.done += 1;
-        self.tell()
+        self.credit()
     }
 
-    /// Whether the sender has ended the connection, for it was told that all came.
+    /// Whether the sender has ended the connection, for it was notified that all came.
     pub fn is_over(&mut self) -> bool {
         // Whatever else it is that ends it.
         self.poll().is_err()
     }
 
-    /// Tells the sender how many blocks are done with, if it can be told now.
-    fn tell(&mut self) -> Result<()> {
+    /// Sends the sender the number of blocks that are done with, if it can be sent now.
+    fn credit(&mut self) -> Result<()> {
         if self.credited == self.done || self.in_flight == self.shape.qp().max_send_wr {
             return Ok(());
         }
@@ -183,12 +183,12 @@ impl Polled for Incoming {
             ..
         } = self;
         let heard = *heard;
-        line.poll(|told: LinkCompletion| {
-            if !told.is_recv() {
+        line.poll(|completion: LinkCompletion| {
+            if !completion.is_recv() {
                 *in_flight -= 1;
-                match executed(told.outcome, "a credit") {
+                match executed(completion.outcome, "a credit") {
                     Ok(true) => {}
-                    // The count is told again.
+                    // The count is sent again.
                     Ok(false) => *credited = 0,
                     Err(error) => {
                         failed.get_or_insert(error);
@@ -197,7 +197,7 @@ impl Polled for Incoming {
                 return;
             }
             *receives += 1;
-            let (Outcome::Done, Some(success)) = (told.outcome, told.success) else {
+            let (Outcome::Done, Some(success)) = (completion.outcome, completion.success) else {
                 return;
             };
             let Imm::Data(imm) = success.imm() else {
@@ -221,7 +221,7 @@ impl Polled for Incoming {
         if self.receives != 0 {
             self.post_receives()?;
         }
-        self.tell()
+        self.credit()
     }
 }
 
@@ -230,16 +230,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notices_are_told_apart_by_their_numbers() {
+    fn notices_are_distinguished_by_their_numbers() {
         for heard in [0u64, 5, u64::from(u32::MAX), u64::from(u32::MAX) + 3] {
             let number = |ahead: i64| (heard as i64 + ahead) as u32;
-            let told = |at: i64| ahead(number(at), heard, 4).ok();
-            assert_eq!(told(0), Some(Some(0)));
-            assert_eq!(told(3), Some(Some(3)));
-            assert_eq!(told(-1), Some(None));
-            assert_eq!(told(-8), Some(None));
-            assert_eq!(told(4), None);
-            assert_eq!(told(-9), None);
+            let seen = |at: i64| ahead(number(at), heard, 4).ok();
+            assert_eq!(seen(0), Some(Some(0)));
+            assert_eq!(seen(3), Some(Some(3)));
+            assert_eq!(seen(-1), Some(None));
+            assert_eq!(seen(-8), Some(None));
+            assert_eq!(seen(4), None);
+            assert_eq!(seen(-9), None);
         }
     }
 }

@@ -17,7 +17,7 @@ pub trait Polled {
     /// Its connection.
     fn line(&mut self) -> &mut Line;
 
-    /// Whether all that was posted has been told.
+    /// Whether all that was posted has been reported.
     fn is_idle(&self) -> bool;
 
     /// Takes what there is, and carries a recovery on.
@@ -36,14 +36,14 @@ pub struct Line {
     pub log: Log,
     /// How its completion queue is overrun, where that cannot be injected.
     pub overrun: Option<Overrun>,
-    /// The last poll found nothing: of a link that has ended, all has been told.
-    all_told: bool,
+    /// The last poll found nothing: of a link that has ended, all has been reported.
+    all_reported: bool,
 }
 
 /// Outcomes that one poll takes.
 const AT_ONCE: usize = 64;
 
-/// How long the last requests may take to be told.
+/// How long the last requests may take to be reported.
 const CLOSE: Duration = Duration::from_secs(60);
 
 impl Line {
@@ -80,7 +80,7 @@ impl Line {
             faults,
             log,
             overrun,
-            all_told: false,
+            all_reported: false,
         })
     }
 
@@ -94,7 +94,7 @@ impl Line {
         matches!(self.link.state(), LinkState::Ended(_))
     }
 
-    /// The peer's memory, when it has told of it.
+    /// The peer's memory, once it has sent it.
     pub fn target(&self) -> Option<Remote> {
         Some(self.link.peer_memory()?.remote(0))
     }
@@ -105,24 +105,24 @@ impl Line {
         Some((self.link.qp_num()?, self.link.cqn()?))
     }
 
-    /// Gives what is told to `each`.
+    /// Gives each completion to `each`.
     #[inline]
     pub fn poll(&mut self, mut each: impl FnMut(LinkCompletion)) {
-        let told = |told: LinkCompletion| {
-            if told.wr_id != overrun::WR_ID {
-                each(told);
+        let filtered = |completion: LinkCompletion| {
+            if completion.wr_id != overrun::WR_ID {
+                each(completion);
             }
         };
-        self.all_told = self.link.poll(AT_ONCE, told) == 0;
-        if self.all_told && !self.is_ready() {
+        self.all_reported = self.link.poll(AT_ONCE, filtered) == 0;
+        if self.all_reported && !self.is_ready() {
             // What it waits for may wait for the device's time.
             self.device.progress();
         }
     }
 
-    /// Why it has ended, if it has and everything was told.
+    /// Why it has ended, if it has and everything was reported.
     pub fn ended(&self) -> Option<anyhow::Error> {
-        if !self.all_told {
+        if !self.all_reported {
             return None;
         }
         match self.link.state() {
@@ -134,14 +134,14 @@ impl Line {
         }
     }
 
-    /// Ends it, when everything was told. The peer's link ends with it.
+    /// Ends it, when everything was reported. The peer's link ends with it.
     pub fn close(&mut self) {
         self.link.drain(CLOSE, drop);
     }
 }
 
 /// Whether a request was posted. One that is refused now is posted when the link works again; of one
-/// that has ended, what it still has to tell comes first, and polling says that it has.
+/// that has ended, what it still has to report comes first, and polling says that it has.
 ///
 /// # Errors
 /// Any other reason.

@@ -125,8 +125,8 @@ impl fmt::Display for Log {
             };
             writeln!(
                 f,
-                "{end}: {how} from {} in {:.3} ms: requests posted again {}, told as not executed or \
-                 in doubt {}",
+                "{end}: {how} from {} in {:.3} ms: requests posted again {}, reported as not executed \
+                 or in doubt {}",
                 names(faults),
                 report.took.as_secs_f64() * 1e3,
                 report.replayed,

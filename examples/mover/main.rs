@@ -1,5 +1,5 @@
 //! Moves a file over a connection: WRITEs into fixed blocks of the other end, several in flight, a
-//! WRITE_WITH_IMM behind each that tells of it, credits for blocks that are free again, and a
+//! WRITE_WITH_IMM behind each that announces it, credits for blocks that are free again, and a
 //! checksum at the end. The other end is a thread of the same process, or another process.
 //!
 //! ```text
@@ -26,7 +26,7 @@
 //! What each request is if it was in flight then, and whether it may be posted again:
 //!
 //! - WRITE of a block: the same bytes to the same place, which nobody else writes to before the request
-//!   is told. Once more does no harm: `Replay::Anyway`. So with credits, which are counts from the
+//!   is reported. Once more does no harm: `Replay::Anyway`. So with credits, which are counts from the
 //!   beginning.
 //! - WRITE_WITH_IMM of a notice: consumes a receive, so the library posts it again only if it was not
 //!   executed. If that is in doubt, because the receiver's completions were lost, the mover posts it

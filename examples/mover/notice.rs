@@ -1,8 +1,8 @@
-//! What comes behind each block: a header, written by the WRITE_WITH_IMM that tells of it. Its
+//! What comes behind each block: a header, written by the WRITE_WITH_IMM that announces it. Its
 //! immediate data is its number, so that one which comes twice is noticed: of a notice whose outcome is
 //! in doubt the sender cannot know whether it came, and it posts it again.
 
-/// What the sender tells the receiver.
+/// What the sender announces to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// So many bytes are in the next block.

@@ -1,5 +1,5 @@
 //! The sender's end: a slab of blocks, and the requests on them. A block that is in a request cannot be
-//! touched, and comes back with what is told of it.
+//! touched, and comes back with its completion.
 
 use super::blocks::{OPEN, Shape, region};
 use super::faults::Faults;
@@ -25,7 +25,7 @@ pub struct Outgoing {
     /// Where the receiver counts the blocks that it is done with.
     credit: Region,
     shape: Shape,
-    /// Requests whose outcome has not been told yet.
+    /// Requests whose outcome has not been reported yet.
     in_flight: u32,
     /// Blocks sent so far: the number of the next.
     sent: u64,
@@ -33,9 +33,9 @@ pub struct Outgoing {
     notices: Box<[Notice]>,
     /// Numbers of notices in doubt, which are to be posted again.
     again: Vec<u64>,
-    /// What was told and is no good.
+    /// What was reported and is no good.
     failed: Option<anyhow::Error>,
-    /// The receiver's memory, once it has told of it.
+    /// The receiver's memory, once it has sent it.
     target: Option<Remote>,
 }
 
@@ -139,7 +139,7 @@ impl Outgoing {
         let number = self.sent;
         let remote = self.remote(self.shape.block(number))?;
         let write = RdmaWrite { remote };
-        // The same bytes at the same place, and nobody writes others there before this is told: once
+        // The same bytes at the same place, and nobody writes others there before this is reported: once
         // more does no harm.
         let (id, replay) = (wr_id(number, false), Replay::Anyway);
         (self.line.link).post_block(id, write, block, length, SendFlags::SIGNALED, replay)?;
@@ -193,12 +193,12 @@ impl Outgoing {
     ///
     /// # Errors
     /// Those of polling.
-    pub fn all_told(&mut self) -> Result<bool> {
+    pub fn all_reported(&mut self) -> Result<bool> {
         self.poll()?;
         Ok(self.is_idle())
     }
 
-    /// Ends the connection, when all has been told.
+    /// Ends the connection, when all has been reported.
     pub fn close(mut self) {
         self.line.close();
     }
@@ -236,23 +236,23 @@ impl Polled for Outgoing {
             failed,
             ..
         } = self;
-        line.poll(|told: LinkCompletion| {
+        line.poll(|completion: LinkCompletion| {
             *in_flight -= 1;
-            if let Some(block) = told.block {
+            if let Some(block) = completion.block {
                 blocks.put(block);
             }
-            let number = told.wr_id >> 1;
-            let notice = told.wr_id == wr_id(number, true);
+            let number = completion.wr_id >> 1;
+            let notice = completion.wr_id == wr_id(number, true);
             let what = if notice {
                 "a notice"
             } else {
                 "a block's WRITE"
             };
-            match executed(told.outcome, what) {
+            match executed(completion.outcome, what) {
                 Ok(true) => {}
                 Ok(false) if notice => again.push(number),
                 Ok(false) => {
-                    let outcome = told.outcome;
+                    let outcome = completion.outcome;
                     failed.get_or_insert(anyhow::anyhow!("{what} was given up: {outcome:?}"));
                 }
                 Err(error) => {
@@ -260,7 +260,7 @@ impl Polled for Outgoing {
                 }
             }
         });
-        // That it has ended is why its requests were given up; it is said when they all are told.
+        // That it has ended is why its requests were given up; it is said when they all are reported.
         if let Some(error) = line.ended() {
             return Err(error);
         }

@@ -10,13 +10,13 @@ use bellwire::wr::SendFlags;
 use bellwire::{Device, QpInit};
 use std::time::Duration;
 
-/// What the requests beyond are known by, when they are told.
+/// What the requests beyond are known by, when they are reported.
 pub const WR_ID: u64 = u64::MAX;
 
 /// How long nobody polls: far longer than the device takes for them.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// How long the device may take to tell of it.
+/// How long the device may take to report it.
 pub const NOTICED: Duration = Duration::from_secs(10);
 
 /// Requests beyond, and the completion queue that they are too many for.
@@ -55,7 +55,7 @@ impl Overrun {
     /// # Errors
     /// Those of posting.
     pub fn cause(self, line: &mut Line) -> Result<()> {
-        let remote = line.target().context("the other end has told no memory")?;
+        let remote = line.target().context("the other end has sent no memory")?;
         for _ in 0..self.requests {
             // Of no bytes: the other end does not notice it.
             let (write, flags) = (RdmaWrite { remote }, SendFlags::SIGNALED);

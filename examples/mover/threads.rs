@@ -58,7 +58,7 @@ pub fn transfer(
         let received = receiver
             .join()
             .unwrap_or_else(|_| Err(anyhow!("the receiving thread panicked")));
-        // Of two errors, the cause is the one that does not just tell of the other end.
+        // Of two errors, the cause is the one that does not just report the other end.
         match (sent, received) {
             (Ok(_), received) => received,
             (Err(error), Ok(_)) => Err(error),

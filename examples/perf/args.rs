@@ -259,7 +259,7 @@ impl Cli {
     }
 }
 
-/// Tells that the options cannot be, and ends with status 2, as for those that cannot be read.
+/// Reports that the options cannot be, and ends with status 2, as for those that cannot be read.
 pub fn refuse(error: String) -> ! {
     Cli::command()
         .error(ErrorKind::ValueValidation, error)

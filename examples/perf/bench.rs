@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 /// The program's name at meetings.
 pub const PROGRAM: &str = "perf";
 
-/// What the end that leads tells the one that follows.
+/// What the end that leads sends the one that follows.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Task {
     measure: Measure,

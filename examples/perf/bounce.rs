@@ -88,7 +88,7 @@ pub struct Poster<'a, S> {
     signal_every: u32,
     /// Posted since the last signalled one.
     quiet: u32,
-    /// Signalled and not told yet.
+    /// Signalled and not reported yet.
     due: u32,
     pub wait: Wait<'a>,
 }
@@ -158,7 +158,7 @@ impl<'a, S: Source> Poster<'a, S> {
     }
 }
 
-/// A completion's outcome, and how many requests it tells of.
+/// A completion's outcome, and how many requests it reports.
 #[inline(always)]
 pub fn succeeded(completion: Completion<'_>) -> Result<u32> {
     completion.result.context("a request failed")?;

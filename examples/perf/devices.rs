@@ -1,4 +1,4 @@
-//! What there is to measure on: what ibv_devinfo(1) shows, as far as the device tells it.
+//! What there is to measure on: what ibv_devinfo(1) shows, as far as the device reports it.
 
 use anyhow::Result;
 use bellwire::{Device, DeviceAttr, PortAttr};

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_told_not_its_consequence() {
+    fn the_cause_is_reported_not_its_consequence() {
         let (machine, page) = (Machine::find(0).unwrap(), Page::default());
         let gone = AtomicBool::new(false);
         let wait = machine.wait(&gone);

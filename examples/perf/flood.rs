@@ -33,7 +33,7 @@ impl<S: Source, O: Operation> Flood<'_, S, O>
 where
     Rc: Supports<O>,
 {
-    /// Sends `count` messages and waits until all are told.
+    /// Sends `count` messages and waits until all are reported.
     #[inline(always)]
     pub fn run(&mut self, count: u64) -> Result<()> {
         let end = self.posted + count;
@@ -45,7 +45,7 @@ where
                 for left in (0..batch).rev() {
                     quiet += 1;
                     self.posted += 1;
-                    // The last one tells of all; and what nothing tells of leaves room for a batch.
+                    // The last one reports all; and what nothing reports leaves room for a batch.
                     let signal = quiet == self.work.signal_every
                         || self.posted == end
                         || (left == 0 && quiet + self.work.batch > self.work.depth);
@@ -101,7 +101,7 @@ fn poll(cq: &mut Cq) -> Result<u32> {
     retired
 }
 
-/// The receiving end of messages that take receives: posts them again, and tells the sender.
+/// The receiving end of messages that take receives: posts them again, and notifies the sender.
 #[derive(Debug)]
 pub struct Sink<'a> {
     poster: Poster<'a, Words>,

@@ -60,7 +60,7 @@ impl Machine {
     pub fn warning(&self) -> Option<String> {
         self.crowded().then(|| {
             format!(
-                "{} threads poll and there {} {} core{}: they take turns, so the figures tell of the \
+                "{} threads poll and there {} {} core{}: they take turns, so the figures show the \
                  scheduler and mean little",
                 self.polling,
                 if self.allowed == 1 { "is" } else { "are" },

@@ -50,7 +50,7 @@ impl Amount {
     }
 }
 
-/// Does something a number of times, first to warm up, and tells how many seconds each took, in the run in
+/// Does something a number of times, first to warm up, and returns how many seconds each took, in the run in
 /// which they took least.
 fn warm(count: Option<u64>, mut run: impl FnMut(u64) -> Result<()>) -> Result<f64> {
     let mut now = count.unwrap_or(1).max(1);

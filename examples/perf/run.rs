@@ -17,7 +17,7 @@ use bellwire::wqe::{
 /// Immediate data that nobody looks at.
 const IMM: u32 = 0x6265_6c6c;
 
-/// Does one end's part of a measurement: a connected side's, whose peer told this. The end that
+/// Does one end's part of a measurement: a connected side's, whose peer sent this. The end that
 /// leads has figures of it.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ pub fn median(figures: &[f64]) -> f64 {
 #[derive(Debug)]
 pub struct Samples(Histogram<u64>);
 
-/// The longest time that is told apart, in ticks: minutes.
+/// The longest time that is distinguished, in ticks: minutes.
 const LONGEST: u64 = 1 << 38;
 
 impl Samples {
@@ -61,7 +61,7 @@ impl Samples {
     }
 }
 
-/// What a latency distribution is told by. Nanoseconds.
+/// What a latency distribution is described by. Nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Percentiles {
     /// How many operations were timed one by one.

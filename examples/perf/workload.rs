@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_messages_are_fine_where_a_completion_tells_of_them() {
+    fn empty_messages_are_fine_where_a_completion_reports_them() {
         for op in [Op::Send, Op::SendImm, Op::WriteImm, Op::Read] {
             check(asked(op, 0), Measure::Latency).unwrap();
         }

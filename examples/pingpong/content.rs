@@ -125,8 +125,8 @@ mod tests {
                     let mut wrong = bytes.clone();
                     if let Some(byte) = wrong.get_mut(at) {
                         *byte ^= 0x10;
-                        let told = ours.check(n, &wrong).unwrap_err().to_string();
-                        assert!(told.starts_with(&format!("byte {at} of")), "{told}");
+                        let error = ours.check(n, &wrong).unwrap_err().to_string();
+                        assert!(error.starts_with(&format!("byte {at} of")), "{error}");
                     }
                 }
                 assert!(ours.check(n, &vec![POISON; size]).is_err());

@@ -1,4 +1,4 @@
-//! How rdma-core's programs tell each other where their queue pairs are: a line of text for each.
+//! How rdma-core's programs exchange the addresses of their queue pairs: a line of text for each.
 //!
 //! ```text
 //!  client                                 server
@@ -96,12 +96,12 @@ impl Exchange {
         }
     }
 
-    fn tell(&mut self, ours: &[Dest]) -> Result<()> {
+    fn send(&mut self, ours: &[Dest]) -> Result<()> {
         let padding = std::iter::repeat(Dest::default());
         let all = ours.iter().copied().chain(padding).take(self.lines);
         let text: String = all.map(|dest| dest.line()).collect();
-        let told = self.peer.send(text.as_bytes(), self.within);
-        told.context("telling the peer our addresses")
+        let sent = self.peer.send(text.as_bytes(), self.within);
+        sent.context("sending the peer our addresses")
     }
 
     /// The peer's, as many as ours.
@@ -129,16 +129,16 @@ impl Exchange {
         Ok(dests)
     }
 
-    /// The client's part: tells where ours are, and gives where the peer's are. The peer is
-    /// connected when this returns.
+    /// The client's part: sends our addresses, and returns the peer's. The peer is connected when
+    /// this returns.
     ///
     /// # Errors
     /// A peer that vanishes, is late, or is no such program.
     pub fn ask(mut self, ours: &[Dest]) -> Result<Vec<Dest>> {
-        self.tell(ours)?;
+        self.send(ours)?;
         let theirs = self.hear(ours.len())?;
-        let told = self.peer.send(&DONE, self.within);
-        told.context("telling the peer that its addresses are here")?;
+        let sent = self.peer.send(&DONE, self.within);
+        sent.context("confirming to the peer that its addresses are here")?;
         Ok(theirs)
     }
 
@@ -153,7 +153,7 @@ impl Exchange {
     ) -> Result<()> {
         let theirs = self.hear(ours.len())?;
         connect(&theirs)?;
-        self.tell(ours)?;
+        self.send(ours)?;
         let mut done = [0; DONE.len()];
         let heard = self.peer.receive(&mut done, self.within);
         heard.context(format!("waiting for the peer's \"done\" ({SAME})"))?;

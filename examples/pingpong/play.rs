@@ -131,7 +131,7 @@ pub fn arm<T: Service>(end: &mut End<T>) -> Result<()> {
 
 impl<'a, T: Service> Player<'a, T> {
     /// # Errors
-    /// When the system does not tell its processors.
+    /// When the system does not report its processors.
     pub fn new(game: &'a Game, end: &'a mut End<T>) -> Result<Self> {
         let client = game.host.is_some();
         let turn = Turn {

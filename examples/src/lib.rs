@@ -13,7 +13,7 @@ mod wait;
 pub use cm::{check, expect, route};
 pub use cores::{allowed, pick, pin};
 pub use exchange::UnixExchange;
-pub use meet::{Left, Listener, Peer, Told};
+pub use meet::{Left, Listener, Peer, PeerFailed};
 pub use pair::{ALL_ACCESS, End, buffer};
 pub use progress::Progress;
 pub use size::{Size, parse_size};

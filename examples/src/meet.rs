@@ -1,5 +1,5 @@
 //! How two processes meet: a Unix socket with a name that goes with its process, and one line of JSON
-//! for each thing that they tell each other. Nothing that is measured goes this way.
+//! for each thing that they send each other. Nothing that is measured goes this way.
 
 use super::exchange::UnixExchange;
 use super::wait::{Gone, PeerGone};
@@ -30,15 +30,15 @@ impl std::error::Error for Left {}
 
 /// What the other process says that went wrong there.
 #[derive(Clone, Debug)]
-pub struct Told(String);
+pub struct PeerFailed(String);
 
-impl fmt::Display for Told {
+impl fmt::Display for PeerFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the other process: {}", self.0)
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for PeerFailed {}
 
 /// Each user has names of his own.
 fn address(program: &str, name: &str) -> Result<SocketAddr> {
@@ -186,7 +186,7 @@ impl Peer {
         Ok((stream, peer.pid))
     }
 
-    /// Tells something.
+    /// Sends something.
     ///
     /// # Errors
     /// [`Left`].
@@ -194,7 +194,7 @@ impl Peer {
         self.line(Ok(what))
     }
 
-    /// Tells that something went wrong. That it cannot be told does not matter any more then.
+    /// Reports that something went wrong. That it cannot be sent does not matter any more then.
     pub fn send_error(&mut self, error: &anyhow::Error) {
         let _ = self.line::<()>(Err(format!("{error:#}")));
     }
@@ -203,13 +203,13 @@ impl Peer {
         let mut line = serde_json::to_vec(&what)?;
         line.push(b'\n');
         let sent = self.lines.get_mut().write_all(&line);
-        sent.map_err(|error| left_or(error).context("telling the other process"))
+        sent.map_err(|error| left_or(error).context("sending to the other process"))
     }
 
-    /// What the peer tells next; `None`: it has left instead.
+    /// What the peer sends next; `None`: it has left instead.
     ///
     /// # Errors
-    /// [`Told`] when it is that something went wrong.
+    /// [`PeerFailed`] when it is that something went wrong.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let mut line = String::new();
         match self.lines.read_line(&mut line) {
@@ -219,21 +219,21 @@ impl Peer {
         }
         match serde_json::from_str::<Result<T, String>>(&line) {
             Ok(Ok(what)) => Ok(Some(what)),
-            Ok(Err(wrong)) => Err(Told(wrong).into()),
+            Ok(Err(wrong)) => Err(PeerFailed(wrong).into()),
             Err(error) => Err(error)
                 .context("the other process makes no sense: are both of the same version?"),
         }
     }
 
-    /// What the peer tells next.
+    /// What the peer sends next.
     ///
     /// # Errors
-    /// [`Left`]; [`Told`] when it is that something went wrong.
+    /// [`Left`]; [`PeerFailed`] when it is that something went wrong.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
         Ok(self.hear()?.ok_or(Left)?)
     }
 
-    /// Tells something and hears the same of the peer. When this returns, both have come here.
+    /// Sends something and receives the same of the peer. When this returns, both have come here.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -242,7 +242,7 @@ impl Peer {
         self.receive()
     }
 
-    /// Tells what the peer has to know of a queue pair, and hears the same, in the form of
+    /// Sends what the peer has to know of a queue pair, and receives the same, in the form of
     /// [`bellwire::connect`].
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl Peer {
         Ok(Mapping::from_fd(file.into(), length)?)
     }
 
-    /// Tells how one's part went. For the end that follows.
+    /// Reports how one's part went. For the end that follows.
     ///
     /// # Errors
     /// The cause, if it failed: one's own, unless that is only that the other end has gone.
@@ -284,7 +284,7 @@ impl Peer {
         Ok(done)
     }
 
-    /// Waits until the other end has told how its part went. For the end that leads.
+    /// Waits until the other end has reported how its part went. For the end that leads.
     ///
     /// # Errors
     /// The cause, if either failed, as in [`report`](Self::report).
@@ -294,7 +294,7 @@ impl Peer {
         Ok(done)
     }
 
-    /// Tells the peer, which may wait, of an error, and finds out whether the peer is the cause.
+    /// Notifies the peer, which may wait, of an error, and finds out whether the peer is the cause.
     fn cause(&mut self, ours: anyhow::Error) -> anyhow::Error {
         let gone = self.is_gone();
         self.send_error(&ours);
@@ -321,7 +321,7 @@ fn left_or(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// Whoever waits while nothing is to be told waits in vain once there is something to hear: that
+/// Whoever waits while nothing is to be sent waits in vain once there is something to receive: that
 /// the other end has failed, or left.
 impl Gone for Peer {
     fn is_gone(&self) -> bool {
@@ -365,8 +365,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_heard() {
-        let (mut a, mut b) = met("told");
+    fn what_is_sent_is_received() {
+        let (mut a, mut b) = met("sent");
         a.send(&"first").unwrap();
         a.send(&(1u64, 2u8)).unwrap();
         assert_eq!(b.receive::<String>().unwrap(), "first");
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_tell_the_cause() {
+    fn both_ends_report_the_cause() {
         let (mut leader, mut follower) = met("cause");
         let cause = || Err::<(), _>(anyhow::anyhow!("the cause"));
         let consequence = || Err::<(), _>(anyhow::Error::from(PeerGone));
@@ -403,22 +403,22 @@ mod tests {
             std::thread::scope(|scope| {
                 let led = scope.spawn(|| leader.conclude(led));
                 let followed = follower.report(followed);
-                [led.join().unwrap(), followed].map(|told| told.map_err(|e| e.to_string()))
+                [led.join().unwrap(), followed].map(|part| part.map_err(|e| e.to_string()))
             })
         };
-        let told = || Err("the other process: the cause".to_owned());
+        let theirs = || Err("the other process: the cause".to_owned());
         let ours = || Err("the cause".to_owned());
         assert_eq!(both(Ok(()), Ok(())), [Ok(()), Ok(())]);
-        assert_eq!(both(cause(), consequence()), [ours(), told()]);
+        assert_eq!(both(cause(), consequence()), [ours(), theirs()]);
     }
 
     #[test]
-    fn what_failed_here_is_told_there() {
+    fn what_failed_here_is_reported_there() {
         let (mut leader, mut follower) = met("failed");
         let failed = follower.report(Err::<(), _>(anyhow::anyhow!("the cause")));
         assert_eq!(failed.unwrap_err().to_string(), "the cause");
-        let told = leader.conclude::<()>(Err(PeerGone.into()));
-        assert!(told.unwrap_err().is::<Told>());
+        let concluded = leader.conclude::<()>(Err(PeerGone.into()));
+        assert!(concluded.unwrap_err().is::<PeerFailed>());
         drop(leader);
         let left = follower.report(Err::<(), _>(anyhow::anyhow!("a request failed")));
         assert!(left.is_err());

@@ -39,7 +39,7 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// Tells whether the other end has ended early.
+/// Says whether the other end has ended early.
 pub trait Gone: fmt::Debug + Sync {
     /// Whether it has. Once it has, it stays so.
     fn is_gone(&self) -> bool;

@@ -9,7 +9,7 @@ use processes::{Listening, name};
 fn server(of: &str, arguments: &[&str]) -> (Listening, [String; 4]) {
     let device = format!("soft:{}", name(of));
     let all = [&["-d", device.as_str(), "-p", "0"], arguments].concat();
-    let (listening, line) = Listening::told("echo", &all);
+    let (listening, line) = Listening::with_line("echo", &all);
     let port = line.rsplit(' ').next().expect("a port").to_owned();
     (listening, ["-d".to_owned(), device, "-p".to_owned(), port])
 }
@@ -43,7 +43,7 @@ fn many_clients_are_served() {
 }
 
 #[test]
-fn a_client_without_a_server_is_told_so() {
+fn a_client_without_a_server_gets_an_error() {
     let device = format!("soft:{}", name("echo-nobody"));
     let ran = common::run("echo", &["-d", &device, "127.0.0.1"]);
     assert_eq!(ran.status, Some(1));

@@ -202,7 +202,7 @@ fn a_file_arrives_in_another_process() {
 }
 
 #[test]
-fn a_process_that_fails_tells_the_other_why() {
+fn a_process_that_fails_reports_why_to_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("to");
     let name = processes::name("fails");
@@ -244,10 +244,10 @@ fn recovered(ran: &Ran, end: &str, injected: &str, faults: &[&str]) {
         ran.stdout
     );
     for fault in faults {
-        let told = |line: &str| {
+        let reported = |line: &str| {
             line.starts_with(&format!("{end}: recovered from ")) && line.contains(fault)
         };
-        assert!(ran.stdout.lines().any(told), "{fault}: {}", ran.stdout);
+        assert!(ran.stdout.lines().any(reported), "{fault}: {}", ran.stdout);
     }
     assert!(!said("gave up") && !said("not recovered"), "{}", ran.stdout);
 }

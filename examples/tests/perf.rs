@@ -352,7 +352,7 @@ fn two_processes_measure_one_workload_after_the_other() {
 }
 
 #[test]
-fn whoever_is_alone_is_told_what_to_do() {
+fn whoever_is_alone_gets_advice_on_what_to_do() {
     let name = processes::name("alone");
     let ran = run("perf", &["lat", "--connect", &name]);
     assert_eq!(ran.status, Some(1));
@@ -363,7 +363,7 @@ fn whoever_is_alone_is_told_what_to_do() {
     let second = listening.run(&["--listen", &name]);
     assert_eq!(second.status, Some(1));
     assert!(second.stderr.contains("another name"), "{}", second.stderr);
-    // It has told that nothing can be measured before it came.
+    // It has reported that nothing can be measured before it came.
     let wrong = listening.run(&["lat", "--size", "0", "--connect", &name]);
     assert_eq!(wrong.status, Some(2), "{}", wrong.stderr);
     let ran = listening.run(&["lat", "--op", "send", "--iters", "11", "--connect", &name]);

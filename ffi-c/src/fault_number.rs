@@ -47,7 +47,7 @@ pub enum bw_wc_status {
     BW_WC_FATAL_ERR = 19,
     /// A response timed out.
     BW_WC_RESP_TIMEOUT_ERR = 20,
-    /// Another error; the vendor's code tells more.
+    /// Another error; the vendor's code says more.
     BW_WC_GENERAL_ERR = 21,
     /// Tag matching failed.
     BW_WC_TM_ERR = 22,
@@ -55,7 +55,7 @@ pub enum bw_wc_status {
     BW_WC_TM_RNDV_INCOMPLETE = 23,
 }
 
-/// What happened that no completion tells (`ibv_event_type`).
+/// What happened that no completion reports (`ibv_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_event_type {
@@ -101,7 +101,7 @@ pub enum bw_event_type {
     BW_EVENT_WQ_FATAL = 19,
 }
 
-/// What the communication manager tells (`rdma_cm_event_type`).
+/// What the communication manager reports (`rdma_cm_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum bw_cm_event_type {
@@ -179,7 +179,7 @@ pub enum bw_blame {
     BW_BLAME_DEVICE = 4,
     /// How machines, devices or the fabric are set up.
     BW_BLAME_CONFIGURATION = 5,
-    /// The fault does not tell.
+    /// The fault does not say.
     BW_BLAME_UNKNOWN = 6,
 }
 
@@ -240,7 +240,7 @@ pub enum bw_recovery {
     BW_RECOVERY_LOAD_ALTERNATE_PATH = 9,
     /// Connect again, with a growing delay and a limit.
     BW_RECOVERY_RECONNECT = 10,
-    /// Stop, tell all requests, close the device. Teardown may fail, and must not be waited for
+    /// Stop, report all requests, close the device. Teardown may fail, and must not be waited for
     /// without a bound.
     BW_RECOVERY_CLOSE_DEVICE = 11,
     /// Destroy the communication identifier and all that it has on the device.

@@ -366,14 +366,16 @@ pub unsafe extern "C" fn bw_qp_reset(
         let qp = unsafe { get_mut(qp, "queue pair")? };
         // SAFETY: both exist for as long as the queue pair uses them; the caller owns them.
         let cqs = unsafe { cqs(qp.send_cq, qp.recv_cq)? };
-        let tell = |wr_id| {
+        let report = |wr_id| {
             if let Some(cleared) = cleared {
                 // SAFETY: the program's callback, with the context that it gave.
                 unsafe { cleared(context, wr_id) }
             }
         };
         // SAFETY: the header's conventions on threads. Requests posted from C have no block of a slab.
-        unsafe { qp.alone(|qp| each!(AnyQp, qp, qp => Ok(qp.reset(cqs, |wr_id, _| tell(wr_id))?))) }
+        unsafe {
+            qp.alone(|qp| each!(AnyQp, qp, qp => Ok(qp.reset(cqs, |wr_id, _| report(wr_id))?)))
+        }
     })
 }
 

@@ -220,14 +220,14 @@ pub unsafe extern "C" fn bw_srq_destroy(
     guard(|| unsafe {
         let check = |srq: &mut bw_srq| srq.used.check("shared receive queue", "queue pairs");
         let bw_srq { srq, .. } = *take_with(srq, "shared receive queue", check)?;
-        let tell = |wr_id, _| {
+        let report = |wr_id, _| {
             if let Some(cleared) = cleared {
                 // The program's callback, with the context that it gave.
                 cleared(context, wr_id);
             }
         };
         // Nothing uses it: `check` has made sure.
-        srq.destroy(tell).map_err(|(_, error)| error)?;
+        srq.destroy(report).map_err(|(_, error)| error)?;
         Ok(())
     })
 }

@@ -88,7 +88,7 @@ impl Bench {
         self.out.join(format!("{name}-{kind}"))
     }
 
-    /// `kind` tells the program from those of tests that run at the same time.
+    /// `kind` distinguishes the program from those of tests that run at the same time.
     fn shared(&self, source: &Path, kind: &str) -> Command {
         let program = self.program(source, kind);
         run(cc(source)

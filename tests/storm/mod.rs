@@ -127,7 +127,7 @@ impl Storm {
         });
         let served = server.served();
         assert_eq!(server.blocks_out(), 0);
-        assert_eq!(served.posted, served.told);
+        assert_eq!(served.posted, served.reported);
         assert!(killed > 0 && served.vanished > 0, "{served:?}");
         let micros = (measured.iter())
             .flat_map(|measured| measured["micros"].as_array().expect("a list"))

@@ -294,8 +294,8 @@ pub fn uninstall(place: &Place) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes what was put down, and the folders that were made for it if they are empty. Tells whether
-/// there was anything.
+/// Removes what was put down, and the folders that were made for it if they are empty. Returns
+/// whether there was anything.
 ///
 /// # Errors
 /// A file could not be removed, or the list is not one of ours.

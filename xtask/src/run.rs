@@ -19,8 +19,8 @@ use crate::{
 /// With nobody there to interrupt it, a command that hangs must not take the later steps with it.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// How long a command took is told from here on.
-const WORTH_TELLING: Duration = Duration::from_secs(5);
+/// How long a command took is reported from here on.
+const WORTH_REPORTING: Duration = Duration::from_secs(5);
 
 /// What a step has done so far. A command that fails is noted, and the step goes on.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub struct Run {
 
 impl Run {
     /// Runs a command, counts the tests that it reports, and notes a failure, and what it says in
-    /// lines that begin with `report: `. Tells whether it succeeded.
+    /// lines that begin with `report: `. Returns whether it succeeded.
     pub fn command(&mut self, command: &mut Command) -> bool {
         let line = shown(command);
         println!("$ {line}");
@@ -54,7 +54,7 @@ impl Run {
             |line| errors.read(line),
         );
         let took = begun.elapsed();
-        if took > WORTH_TELLING {
+        if took > WORTH_REPORTING {
             println!("took {:.1} s: {line}", took.as_secs_f64());
         }
         let failed = self.tests.failed() - failed_before;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_is_told_from_an_error() {
+    fn a_skip_is_distinguished_from_an_error() {
         let skip: Result<Run> = Err(Skip::not_there_yet("nothing"));
         assert!(matches!(Outcome::from(skip), Outcome::Skipped(_)));
         let error: Result<Run> = Err(anyhow::anyhow!("broken"));

@@ -1,4 +1,4 @@
-//! What `cargo metadata` tells about the workspace.
+//! What `cargo metadata` says about the workspace.
 
 use std::{
     env, fs,

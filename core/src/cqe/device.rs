@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_their_syndrome() {
+    fn errors_have_their_syndrome() {
         for &syndrome in Syndrome::ALL {
             let cqe = Cqe64::error(CqeOpcode::ReqErr, WQE, 0x08, syndrome, 0x93);
             assert_eq!(cqe.status(), Some(syndrome.status()));

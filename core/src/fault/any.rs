@@ -126,7 +126,7 @@ impl Fault {
     }
 
     /// The verbs name, and what happened.
-    const fn told(self) -> (Text, Text) {
+    const fn name_and_text(self) -> (Text, Text) {
         macro_rules! of {
             ($row:expr) => {
                 ($row.c_name(), $row.text())
@@ -164,12 +164,12 @@ impl Fault {
 
     /// The verbs name without its prefix; `UNKNOWN` for a number without a name.
     pub const fn name(self) -> Text {
-        self.told().0
+        self.name_and_text().0
     }
 
     /// What happened, in one sentence.
     pub const fn text(self) -> Text {
-        self.told().1
+        self.name_and_text().1
     }
 }
 

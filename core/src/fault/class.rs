@@ -46,7 +46,7 @@ terms! {
         Fabric = 3, "FABRIC", "Cables, switches, the subnet manager; or the peer is gone.";
         Device = 4, "DEVICE", "The device, its firmware or its driver.";
         Configuration = 5, "CONFIGURATION", "How machines, devices or the fabric are set up.";
-        Unknown = 6, "UNKNOWN", "The fault does not tell.";
+        Unknown = 6, "UNKNOWN", "The fault does not say.";
     }
 }
 
@@ -90,8 +90,8 @@ terms! {
         RejoinMulticast = 8, "REJOIN_MULTICAST", "Join the multicast groups again.";
         LoadAlternatePath = 9, "LOAD_ALTERNATE_PATH", "Load a new alternate path and arm it.";
         Reconnect = 10, "RECONNECT", "Connect again, with a growing delay and a limit.";
-        CloseDevice = 11, "CLOSE_DEVICE", "Stop, tell all requests, close the device. Teardown may \
-                                           fail, and must not be waited for without a bound.";
+        CloseDevice = 11, "CLOSE_DEVICE", "Stop, report all requests, close the device. Teardown \
+                                           may fail, and must not be waited for without a bound.";
         DestroyId = 12, "DESTROY_ID", "Destroy the communication identifier and all that it has on the \
                                        device.";
     }

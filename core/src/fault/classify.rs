@@ -74,10 +74,10 @@ const fn completion(
             if unreliable && matches!(class.recovery, Recovery::ResetQp) {
                 class.recovery = Recovery::SqeToRts;
             }
-            let told_by_peer = matches!(class.execution, Execution::Executed);
+            let reported_by_peer = matches!(class.execution, Execution::Executed);
             let while_answered =
                 matches!(status, WcStatus::LocLenErr | WcStatus::LocProtErr) && brings_data(opcode);
-            if (unreliable && told_by_peer) || while_answered {
+            if (unreliable && reported_by_peer) || while_answered {
                 class.execution = Execution::Unknown;
             }
         }
@@ -162,7 +162,7 @@ const PEER: Class = Class {
     retry: Retry::Helps,
     execution: Execution::Unknown,
     recovery: Recovery::ResetQp,
-    advice: text!("What the peer's program tells of its fault."),
+    advice: text!("What the peer's program says about its fault."),
 };
 
 const PEER_CLOSED: Class = Class {
@@ -192,8 +192,8 @@ const PEER_RESTARTED: Class = Class {
 const PEER_LOST: Class = Class {
     scope: Scope::Connection,
     cause: text!(
-        "The peer's process or host went without a word, the way over which the two ends tell each other of \
-         recoveries was cut, or what came over it was no such message."
+        "The peer's process or host went without a word, the way over which the two ends exchange \
+         messages about recoveries was cut, or what came over it was no such message."
     ),
     blame: Blame::RemoteProgram,
     retry: Retry::AfterRepair,

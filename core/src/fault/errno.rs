@@ -124,7 +124,7 @@ faults! {
         Enotconn = 107, "ENOTCONN", "It is not connected.",
             Connection LocalProgram Helps NotExecuted Reconnect,
             cause "A call that needs a connection, before it is made or after it is gone.",
-            advice "Whether the connection was lost before, and what told of it.";
+            advice "Whether the connection was lost before, and what reported it.";
         Etimedout = 110, "ETIMEDOUT", "No answer in time.",
             Connection Fabric Helps Unknown Reconnect,
             cause "The peer, the subnet manager or the device did not answer in time.",

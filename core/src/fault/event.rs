@@ -15,7 +15,7 @@ faults! {
         QpFatal = 1, "QP_FATAL", "A queue pair went to the error state, and cannot complete with an error why.",
             Qp Device Helps Unknown ResetQp,
             cause "The device could not read or process the queue pair's entries, or its completion \
-                   queue failed, of which CQ_ERR tells.",
+                   queue failed, which CQ_ERR reports.",
             advice "Whether CQ_ERR came too; the kernel log; firmware.";
         QpReqErr = 2, "QP_REQ_ERR", "The responder refused a request as invalid, and went to the error state.",
             Qp RemoteProgram Helps Unknown ResetQp,
@@ -61,8 +61,8 @@ faults! {
         PortErr = 10, "PORT_ERR", "The port's link went down.",
             Port Fabric Helps DoesNotApply WaitForPort,
             cause "A cable, the switch or the interface is down, or an administrator took it down. \
-                   Requests under way go on if the link is back within their retries; else each tells \
-                   by RETRY_EXC_ERR.",
+                   Requests under way go on if the link is back within their retries; else each \
+                   completes with RETRY_EXC_ERR.",
             advice "Cable, transceiver, switch port; `ip link`, `ibstat`, `rdma link`.";
         LidChange = 11, "LID_CHANGE", "The port has another LID.",
             Port Fabric Helps DoesNotApply Resolve,

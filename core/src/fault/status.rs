@@ -36,7 +36,7 @@ faults! {
                     registered; look for memory that is deregistered too early.";
         WrFlushErr = 5, "WR_FLUSH_ERR", "Flushed: the queue pair was in an error state before the request was finished.",
             Qp Nobody Helps Unknown ResetQp,
-            cause "Another request of the queue pair failed before, an asynchronous event tells of \
+            cause "Another request of the queue pair failed before, an asynchronous event reports \
                    the queue pair's error, or a program took it to ERR.",
             advice "The first completion of this queue pair that failed otherwise, and the \
                     asynchronous events: those have the cause.";
@@ -51,7 +51,7 @@ faults! {
             cause "An answer with an opcode or a length that does not belong to the request. The two \
                    ends may disagree about the connection, or a packet is of an earlier one.",
             advice "Whether both ends connected to each other with the packet sequence numbers that \
-                    they told; then firmware at both ends.";
+                    they exchanged; then firmware at both ends.";
         LocAccessErr = 8, "LOC_ACCESS_ERR", "A local protection error while data came in.",
             Qp LocalProgram AfterRepair Unknown ResetQp,
             cause "Memory of this side that data was being written to is not registered for that, or \
@@ -69,8 +69,8 @@ faults! {
             cause "The rkey is wrong, was deregistered or invalidated, or belongs to another \
                    protection domain; the range leaves the region; or region or queue pair do not \
                    allow the access.",
-            advice "Compare rkey, address and length with what the peer registered and told; look for \
-                    keys of an earlier life of the peer.";
+            advice "Compare rkey, address and length with what the peer registered and announced; look \
+                    for keys of an earlier life of the peer.";
         RemOpErr = 11, "REM_OP_ERR", "The responder could not do it.",
             Qp RemoteProgram AfterRepair Unknown ResetQp,
             cause "The peer failed while it executed the request: a malformed receive, a receive \
@@ -119,7 +119,7 @@ faults! {
             cause "The peer took the request, as far as is known, and its response did not come in \
                    time.",
             advice "As for RETRY_EXC_ERR: the peer, its port, lost packets.";
-        GeneralErr = 21, "GENERAL_ERR", "Another error; the vendor's code tells more.",
+        GeneralErr = 21, "GENERAL_ERR", "Another error; the vendor's code says more.",
             Qp Unknown AfterRepair Unknown ResetQp,
             cause "An error for which the verbs have no status.",
             advice "The vendor's code, with the device's documentation; the kernel log; firmware.";

@@ -78,7 +78,7 @@ fn families_have_as_many_values_as_the_verbs() {
             CmEvent::from_number(number).map(CmEvent::number),
             Errno::from_number(number).map(Errno::number),
         ];
-        assert!(named.iter().flatten().all(|&told| told == number));
+        assert!(named.iter().flatten().all(|&actual| actual == number));
     }
 }
 
@@ -171,8 +171,8 @@ fn failed_requests_are_the_queue_pairs_matter() {
                     _ if unreliable && sent => (Scope::Qp, Recovery::SqeToRts),
                     _ => (Scope::Qp, Recovery::ResetQp),
                 };
-                let told = (class.scope, class.recovery);
-                assert_eq!(told, expected, "{status} {transport} {queue:?}");
+                let actual = (class.scope, class.recovery);
+                assert_eq!(actual, expected, "{status} {transport} {queue:?}");
             }
         }
     }
@@ -252,9 +252,9 @@ fn execution_is_claimed_only_where_the_status_proves_it() {
     use WcStatus::*;
     for &status in WcStatus::ALL {
         for queue in queues() {
-            let told = of_status(status, QpType::Rc, queue).execution;
+            let actual = of_status(status, QpType::Rc, queue).execution;
             let WorkQueue::Send(opcode) = queue else {
-                assert_eq!(told, Execution::DoesNotApply, "{status} {queue:?}");
+                assert_eq!(actual, Execution::DoesNotApply, "{status} {queue:?}");
                 continue;
             };
             use WrOpcode::*;
@@ -273,7 +273,7 @@ fn execution_is_claimed_only_where_the_status_proves_it() {
                 LocLenErr | LocProtErr => Execution::NotExecuted,
                 _ => Execution::Unknown,
             };
-            assert_eq!(told, expected, "{status} {queue:?}");
+            assert_eq!(actual, expected, "{status} {queue:?}");
         }
     }
 }
@@ -282,8 +282,8 @@ fn execution_is_claimed_only_where_the_status_proves_it() {
 #[test]
 fn a_send_of_an_unreliable_transport_is_not_known_to_have_arrived() {
     for transport in [QpType::Uc, QpType::Ud] {
-        let told = of_status(WcStatus::Success, transport, WorkQueue::Send(None));
-        assert_eq!(told.execution, Execution::Unknown);
+        let actual = of_status(WcStatus::Success, transport, WorkQueue::Send(None));
+        assert_eq!(actual.execution, Execution::Unknown);
     }
 }
 
@@ -341,8 +341,8 @@ fn a_vendors_code_changes_nothing_but_what_is_known_of_it() {
                     && queue == WorkQueue::SharedRecv
                     && [0x93, 0x99].contains(&code);
                 if known {
-                    let told = (refined.scope, refined.recovery, refined.retry);
-                    assert_eq!(told, (Scope::Request, Recovery::None, Retry::Helps));
+                    let actual = (refined.scope, refined.recovery, refined.retry);
+                    assert_eq!(actual, (Scope::Request, Recovery::None, Retry::Helps));
                 } else {
                     let plain = of_status(status, QpType::Rc, queue);
                     assert_eq!(refined, plain, "{status} {queue:?} {code:#x}");

@@ -46,16 +46,16 @@ impl Completion<'_> {
     /// the results of inlined code in other branches into memory too.
     #[inline(always)]
     pub(super) fn unpacked(self) -> Self {
-        let told = ManuallyDrop::new(self);
-        let told = black_box(&raw const *told);
+        let completion = ManuallyDrop::new(self);
+        let completion = black_box(&raw const *completion);
         // SAFETY: points to the local above; each field is read once, and the whole is not dropped.
         unsafe {
             Self {
-                wr_id: (&raw const (*told).wr_id).read(),
-                qp_num: (&raw const (*told).qp_num).read(),
-                retired: (&raw const (*told).retired).read(),
-                result: (&raw const (*told).result).read(),
-                block: (&raw const (*told).block).read(),
+                wr_id: (&raw const (*completion).wr_id).read(),
+                qp_num: (&raw const (*completion).qp_num).read(),
+                retired: (&raw const (*completion).retired).read(),
+                result: (&raw const (*completion).result).read(),
+                block: (&raw const (*completion).block).read(),
             }
         }
     }

@@ -93,12 +93,12 @@ fn loom_ledger_hands_records_over_and_slots_back() {
             thread::spawn(move || {
                 // SAFETY: the thread holds the owner.
                 let ledger = unsafe { owner.get() };
-                let mut told = Vec::new();
+                let mut reported = Vec::new();
                 // The second request is unsignalled; the third is in the slot of the first.
                 for counter in [0, 2, 0] {
-                    told.extend(poll(ledger, counter));
+                    reported.extend(poll(ledger, counter));
                 }
-                told
+                reported
             })
         };
         post(ledger, 0, true);
@@ -109,16 +109,16 @@ fn loom_ledger_hands_records_over_and_slots_back() {
             post(ledger, 2, true);
             head = 3;
         }
-        let mut told = poller.join().expect("no panic");
+        let mut reported = poller.join().expect("no panic");
         // Completions that the poller missed.
         for counter in 0..head {
-            told.extend(poll(ledger, counter as u16));
+            reported.extend(poll(ledger, counter as u16));
         }
-        let retired: u32 = told.iter().map(|(_, count)| count).sum();
+        let retired: u32 = reported.iter().map(|(_, count)| count).sum();
         assert_eq!((retired, ledger.in_flight()), (head, 0));
         assert!(
-            told.windows(2).all(|pair| pair[0].0 < pair[1].0),
-            "{told:?}"
+            reported.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "{reported:?}"
         );
     });
 }
@@ -154,13 +154,14 @@ fn loom_ledger_gives_the_oldest_in_order() {
                 Some(record.wr_id)
             }
         };
-        let mut told: Vec<u64> = [take(), take()].into_iter().flatten().collect();
+        let mut reported: Vec<u64> = [take(), take()].into_iter().flatten().collect();
         let posted = poster.join().expect("no panic");
         while let Some(wr_id) = take() {
-            told.push(wr_id);
+            reported.push(wr_id);
         }
         assert!(
-            told.iter()
+            reported
+                .iter()
                 .copied()
                 .eq((0..posted).map(|n| u64::from(n) + 10))
         );
@@ -212,8 +213,9 @@ fn poller<const N: usize>(owner: &Arc<Shared>, slots: [u16; N]) -> thread::JoinH
     thread::spawn(move || {
         // SAFETY: the thread holds the owner.
         let (ledger, _) = unsafe { owner.get() };
-        let told = slots.map(|slot| ledger.locate(slot).map(Consumed::release));
-        told.into_iter()
+        let reported = slots.map(|slot| ledger.locate(slot).map(Consumed::release));
+        reported
+            .into_iter()
             .flatten()
             .map(|(wr_id, ..)| wr_id)
             .collect()
@@ -231,18 +233,21 @@ fn loom_srq_slots_come_back_from_two_pollers() {
         // Both complete slot 0, one of them wrongly.
         let (a, b) = (poller(&owner, [0, 1]), poller(&owner, [0, 2]));
         posted += u64::from(receive(&mut queue, posted));
-        let mut told = a.join().expect("no panic");
-        told.extend(b.join().expect("no panic"));
+        let mut reported = a.join().expect("no panic");
+        reported.extend(b.join().expect("no panic"));
         while receive(&mut queue, posted) {
             posted += 1;
         }
-        assert_eq!(posted, 3 + told.len() as u64, "slots were lost");
+        assert_eq!(posted, 3 + reported.len() as u64, "slots were lost");
         // SAFETY: the owner outlives the reference in this model.
         let (ledger, _) = unsafe { owner.get() };
         let late = (0..4).filter_map(|slot| ledger.locate(slot).map(Consumed::release));
-        told.extend(late.map(|(wr_id, ..)| wr_id));
-        told.sort_unstable();
-        assert!(told.iter().copied().eq(0..posted), "{told:?} of {posted}");
+        reported.extend(late.map(|(wr_id, ..)| wr_id));
+        reported.sort_unstable();
+        assert!(
+            reported.iter().copied().eq(0..posted),
+            "{reported:?} of {posted}"
+        );
     });
 }
 
@@ -250,13 +255,13 @@ fn loom_srq_slots_come_back_from_two_pollers() {
 /// request. (The state of the slot after that is not checked: loom allows a store to be followed by
 /// an exchange that did not see it.)
 #[test]
-fn loom_srq_tells_a_whole_request() {
+fn loom_srq_reports_a_whole_request() {
     loom::model(|| {
         let (owner, mut queue) = shared();
         let poller = poller(&owner, [0]);
         assert!(receive(&mut queue, 7));
-        let told = poller.join().expect("no panic");
-        assert!(told.is_empty() || told == [7], "{told:?}");
+        let reported = poller.join().expect("no panic");
+        assert!(reported.is_empty() || reported == [7], "{reported:?}");
     });
 }
 
@@ -299,17 +304,17 @@ fn loom_srq_entries_are_taken_once() {
         // Where a slot was returned already, this is the second round of an entry.
         posted += u64::from(receive(&mut queue, posted));
         queue.ring();
-        let told = [a, b].map(|thread| thread.join().expect("no panic"));
-        let mut told: Vec<_> = told.into_iter().flatten().collect();
-        assert_eq!(told.len(), 2, "there was one for each");
+        let reported = [a, b].map(|thread| thread.join().expect("no panic"));
+        let mut reported: Vec<_> = reported.into_iter().flatten().collect();
+        assert_eq!(reported.len(), 2, "there was one for each");
         while let Some(popped) = device.pop() {
-            told.push(complete(ledger, &device, popped));
+            reported.push(complete(ledger, &device, popped));
         }
-        assert_eq!(told.iter().filter(|(_, limit)| *limit).count(), 1);
-        told.sort_unstable();
+        assert_eq!(reported.iter().filter(|(_, limit)| *limit).count(), 1);
+        reported.sort_unstable();
         assert!(
-            told.iter().map(|(wr_id, _)| *wr_id).eq(0..posted),
-            "{told:?} of {posted}"
+            reported.iter().map(|(wr_id, _)| *wr_id).eq(0..posted),
+            "{reported:?} of {posted}"
         );
     });
 }

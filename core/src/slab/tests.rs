@@ -129,7 +129,7 @@ fn layouts_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn the_raw_path_tells_what_is_wrong() {
+fn the_raw_path_reports_what_is_wrong() {
     let slab = slab();
     let block = slab.take(64).expect("not empty");
     let addr = block.addr();

@@ -32,8 +32,8 @@ pub struct Served {
     pub messages: u64,
     /// Requests that were posted.
     pub posted: u64,
-    /// Those of them that were told.
-    pub told: u64,
+    /// Those of them that were reported.
+    pub reported: u64,
 }
 
 /// An echo server.
@@ -63,12 +63,12 @@ struct Desk {
 struct Connection {
     id: Id,
     qp: Qp,
-    /// Requests that were posted and not told.
+    /// Requests that were posted and not reported.
     outstanding: u32,
     established: bool,
     /// When it was accepted.
     since: Instant,
-    /// It ends as soon as everything is told.
+    /// It ends as soon as everything is reported.
     over: bool,
 }
 
@@ -236,9 +236,9 @@ impl Server {
 
     /// A message has come: back with it. Or one has gone: room for the next.
     fn complete(&mut self, completion: Completion<'static>) {
-        self.served.told += 1;
+        self.served.reported += 1;
         let place = (completion.wr_id & !SEND) as usize;
-        // Its queue pair lives until everything is told.
+        // Its queue pair lives until everything is reported.
         let Some(Some(connection)) = self.connections.get_mut(place) else {
             return;
         };
@@ -273,7 +273,8 @@ impl Server {
         }
     }
 
-    /// Ends what takes too long. Lets go of the connections that are over, and of which everything is told.
+    /// Ends what takes too long. Lets go of the connections that are over, and of which everything
+    /// is reported.
     fn sweep(&mut self) {
         for slot in &mut self.connections {
             if let Some(connection) = slot
@@ -295,7 +296,7 @@ impl Server {
 }
 
 impl Connection {
-    /// Ends this end: everything that is posted is flushed, and told.
+    /// Ends this end: everything that is posted is flushed, and reported.
     fn end(&mut self) {
         // That there is nothing to disconnect any more does no harm.
         let _over = self.id.disconnect(&mut self.qp);

@@ -44,7 +44,7 @@ fn closes(peer: &mut TcpStream) {
 }
 
 #[test]
-fn a_peer_that_vanishes_in_the_exchange_is_told() {
+fn a_peer_that_vanishes_in_the_exchange_is_reported() {
     let ours = line(1, 0x42, 7, [0; 16]);
     for kind in KINDS {
         failed(&server_with(kind, |_| ()), "sent 0 of");
@@ -66,7 +66,7 @@ fn a_peer_that_vanishes_in_the_exchange_is_told() {
 }
 
 #[test]
-fn garbage_in_the_exchange_is_told() {
+fn garbage_in_the_exchange_is_reported() {
     let good = line(1, 0x42, 7, [0; 16]);
     let says = |bytes: &[u8]| {
         let bytes = bytes.to_vec();

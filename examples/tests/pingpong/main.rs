@@ -16,7 +16,7 @@ const KINDS: [&str; 4] = ["rc", "uc", "ud", "srq"];
 
 /// A server on a free port, and that port.
 fn server(arguments: &[&str]) -> (Listening, u16) {
-    let (listening, said) = Listening::told("pingpong", &[&["-p", "0"], arguments].concat());
+    let (listening, said) = Listening::with_line("pingpong", &[&["-p", "0"], arguments].concat());
     let port = said.strip_prefix("listening on port ").expect(&said);
     (listening, port.parse().expect("a port"))
 }
@@ -172,7 +172,7 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
 }
 
 #[test]
-fn what_the_device_does_not_have_is_told() {
+fn what_the_device_does_not_have_is_reported() {
     let device = format!("soft:{}", name("lacks"));
     for (arguments, advice) in [
         (&["-d", "auto"][..], "give -d soft:NAME"),
@@ -190,7 +190,7 @@ fn what_the_device_does_not_have_is_told() {
 }
 
 #[test]
-fn sides_that_differ_are_told_what_to_give() {
+fn sides_that_differ_get_advice_on_what_to_give() {
     let differ = |common: &[&str], server: &[&str], client: &[&str]| {
         let common = [&["--timeout", "3"], common].concat();
         let device = format!("soft:{}", name("differ"));
@@ -229,7 +229,7 @@ fn sides_that_differ_are_told_what_to_give() {
 }
 
 #[test]
-fn whoever_is_alone_is_told_what_to_do() {
+fn whoever_is_alone_gets_advice_on_what_to_do() {
     let device = format!("soft:{}", name("alone"));
     let device = ["-d", &device, "--timeout", "1"];
     let alone = Listening::start("pingpong", &[&device[..], &["-p", "0"]].concat());
@@ -267,9 +267,9 @@ fn a_process_that_is_killed_ends_the_other() {
         let port = port.to_string();
         let ran = listening.killed_under(&[&arguments[..], &["-p", &port, "localhost"]].concat());
         assert_eq!(ran.status, Some(1), "{kind}: {}", ran.stderr);
-        let told = ["does not answer", "the peer has stopped"];
+        let causes = ["does not answer", "the peer has stopped"];
         assert!(
-            told.iter().any(|told| ran.stderr.contains(told)),
+            causes.iter().any(|cause| ran.stderr.contains(cause)),
             "{}",
             ran.stderr
         );

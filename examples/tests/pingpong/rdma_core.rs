@@ -34,7 +34,7 @@ fn rdma_cores_client_is_served() {
 
 /// A client of whom the server does not know what it sends, and one that changes its mind.
 #[test]
-fn wrong_data_is_told() {
+fn wrong_data_is_reported() {
     for (fill, later, advice) in [
         (0x11, 0x11, "the first message is of no pingpong's client"),
         (0x7b, 0x7c, "the data is wrong"),

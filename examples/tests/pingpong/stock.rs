@@ -1,4 +1,4 @@
-//! rdma-core's ibv_rc_pingpong, as far as its peer can tell: its line of text, its one buffer for both
+//! rdma-core's ibv_rc_pingpong, as far as its peer can see: its line of text, its one buffer for both
 //! directions, and who sends when.
 
 use bellwire::state::{AhAttr, Mtu, QpAttr, QpState, transition};

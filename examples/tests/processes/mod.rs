@@ -20,11 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Listening {
     /// Starts one, and waits until it listens.
     pub fn start(name: &'static str, arguments: &[&str]) -> Self {
-        Self::told(name, arguments).0
+        Self::with_line(name, arguments).0
     }
 
     /// As [`start`](Self::start), and gives what it says of it.
-    pub fn told(name: &'static str, arguments: &[&str]) -> (Self, String) {
+    pub fn with_line(name: &'static str, arguments: &[&str]) -> (Self, String) {
         let turn = turn();
         let mut child = spawn(name, arguments);
         let stdout = child.stdout.as_mut().expect("piped");

@@ -387,7 +387,11 @@ fn set_path(id: &Id, option: u32, value: u32) -> Result<(), Failure> {
 
 /// # Safety
 /// `host` is NULL or has room for `BW_ADDR_MAX` characters; `port` is NULL or may be written.
-unsafe fn tell(addr: Option<SocketAddr>, host: *mut c_char, port: *mut u32) -> Result<(), Failure> {
+unsafe fn write_addr(
+    addr: Option<SocketAddr>,
+    host: *mut c_char,
+    port: *mut u32,
+) -> Result<(), Failure> {
     if host.is_null() || port.is_null() {
         return Err(Failure::null("the place for the address, or for the port,"));
     }
@@ -415,7 +419,7 @@ pub unsafe extern "C" fn bw_cm_local_addr(
     port: *mut u32,
 ) -> c_int {
     // SAFETY: the header's conventions on handles; the function's documentation on `host` and `port`.
-    guard(|| unsafe { tell(get(id, "id")?.id.local_addr(), host, port) })
+    guard(|| unsafe { write_addr(get(id, "id")?.id.local_addr(), host, port) })
 }
 
 /// Writes the address of the id's peer, of at most `BW_ADDR_MAX` characters including its NUL, and its
@@ -430,5 +434,5 @@ pub unsafe extern "C" fn bw_cm_peer_addr(
     port: *mut u32,
 ) -> c_int {
     // SAFETY: the header's conventions on handles; the function's documentation on `host` and `port`.
-    guard(|| unsafe { tell(get(id, "id")?.id.peer_addr(), host, port) })
+    guard(|| unsafe { write_addr(get(id, "id")?.id.peer_addr(), host, port) })
 }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 const SIGNALED: u32 = BW_SEND_SIGNALED as u32;
 
 #[test]
-fn null_is_told() {
+fn null_is_refused() {
     let world = World::plain();
     let (a, device, pd) = (&world.a, world.device, world.pd);
     let null_of = BW_ENULL as c_int;
@@ -289,7 +289,7 @@ fn attributes_out_of_range_are_named() {
 }
 
 #[test]
-fn limits_are_told() {
+fn limits_are_reported() {
     let world = World::new(&sized!(bw_soft_config {}));
     let (device, pd, a) = (world.device, world.pd, &world.a);
     let (mut cq, mut qp) = (null_mut(), null_mut());

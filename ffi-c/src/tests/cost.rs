@@ -75,7 +75,7 @@ fn the_data_path_allocates_nothing() {
     let data = [0u8; 8];
     let data = data.as_ptr().cast();
     let mut wcs = [bw_wc::default(); 4];
-    let mut told = 0;
+    let mut polled = 0;
     let made = allocations(|| {
         for _ in 0..1000 {
             // SAFETY: valid handles and memory.
@@ -87,15 +87,15 @@ fn the_data_path_allocates_nothing() {
                 bw_post_send_one(a.qp, 4, &sge, 0);
                 bw_ring_sq(a.qp);
                 bw_post_send(a.qp, &wr, 1, null_mut());
-                told += bw_poll(a.cq, wcs.as_mut_ptr(), 4);
-                told += bw_poll_one(b.cq, wcs.as_mut_ptr());
+                polled += bw_poll(a.cq, wcs.as_mut_ptr(), 4);
+                polled += bw_poll_one(b.cq, wcs.as_mut_ptr());
                 // A refused post, and a poll that finds nothing.
                 bw_post_send_inline(a.qp, 1, null(), 8, 0);
                 bw_poll_one(b.cq, wcs.as_mut_ptr());
             }
         }
     });
-    assert_eq!((told, made), (2000, 0));
+    assert_eq!((polled, made), (2000, 0));
     world.destroy();
 }
 
@@ -167,7 +167,7 @@ fn links_allocate_nothing() {
             ok(bw_link_poll(b, to, 4));
         }
     }
-    let mut told = 0;
+    let mut polled = 0;
     let made = allocations(|| {
         for _ in 0..1000 {
             // SAFETY: valid handles and memory.
@@ -179,12 +179,12 @@ fn links_allocate_nothing() {
                 bw_link_post_send_one(a, 4, &sge, 0, 0);
                 bw_link_ring_sq(a);
                 bw_link_post_send(a, &wr, 1, 2, null_mut());
-                told += bw_link_poll(a, to, 4);
-                told += bw_link_poll(b, to, 4);
+                polled += bw_link_poll(a, to, 4);
+                polled += bw_link_poll(b, to, 4);
             }
         }
     });
-    assert_eq!((told, made), (2000, 0));
+    assert_eq!((polled, made), (2000, 0));
     // SAFETY: valid handles, which nothing uses any more.
     unsafe {
         ok(bw_link_destroy(a));
@@ -207,7 +207,7 @@ fn datagrams_and_shared_queues_allocate_nothing() {
     };
     let mut attr = sized!(bw_qp_attr {});
     let mut wcs = [bw_wc::default(); 4];
-    let mut told = 0;
+    let mut polled = 0;
     // SAFETY: valid handles, structs and memory.
     unsafe {
         let srq = made(|srq| bw_srq_create(world.pd, null(), srq));
@@ -241,11 +241,11 @@ fn datagrams_and_shared_queues_allocate_nothing() {
             for _ in 0..1000 {
                 bw_post_srq_recv(srq, &recv, 1, null_mut());
                 bw_post_send(a.qp, &send, 1, null_mut());
-                told += bw_poll(a.cq, wcs.as_mut_ptr(), 4);
-                told += bw_poll_one(b.cq, wcs.as_mut_ptr());
+                polled += bw_poll(a.cq, wcs.as_mut_ptr(), 4);
+                polled += bw_poll_one(b.cq, wcs.as_mut_ptr());
             }
         });
-        assert_eq!((told, made), (2000, 0));
+        assert_eq!((polled, made), (2000, 0));
         ok(bw_ah_destroy(ah));
         a.destroy();
         b.destroy();

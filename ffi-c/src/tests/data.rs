@@ -286,7 +286,7 @@ fn a_failure_has_the_fields_that_the_verbs_define() {
     let beyond = to(wr(2, BW_WR_RDMA_WRITE, &[a.sge(0, 6)]), b, 1 << 16);
     send(a, &beyond);
     let wc = a.wait();
-    let told = bw_wc {
+    let expected = bw_wc {
         wr_id: 2,
         status: BW_WC_REM_ACCESS_ERR as u32,
         qp_num: qp_num(a),
@@ -294,7 +294,7 @@ fn a_failure_has_the_fields_that_the_verbs_define() {
         retired: 2,
         ..bw_wc::default()
     };
-    assert_eq!(wc, told);
+    assert_eq!(wc, expected);
     assert_eq!(a.state(), BW_QPS_ERR as c_int);
     // Posting succeeds until the state is queried; such requests are flushed.
     send(a, &wr(3, BW_WR_NOP, &[]));
@@ -399,9 +399,9 @@ fn flushed_requests_need_no_completions() {
         ok(bw_post_write_inline(a.qp, 5, data, 6, addr, rkey, 0));
         ok(bw_ring_sq(a.qp));
     }
-    let told = [(); 3].map(|()| a.wait());
+    let wcs = [(); 3].map(|()| a.wait());
     assert_eq!(
-        told.map(|wc| (wc.wr_id, wc.status, wc.retired)),
+        wcs.map(|wc| (wc.wr_id, wc.status, wc.retired)),
         [
             (1, BW_WC_REM_ACCESS_ERR as u32, 1),
             (3, BW_WC_WR_FLUSH_ERR as u32, 2),

@@ -67,8 +67,8 @@ fn what_failed_is_in_the_text_and_in_the_json() {
     let text = dump(a, null());
     for fact in [
         "state ERR",
-        "#0 told SUCCESS: RDMA_WRITE wr_id 1 signaled",
-        "#1 told REM_ACCESS_ERR: RDMA_WRITE wr_id 2 signaled",
+        "#0 retired SUCCESS: RDMA_WRITE wr_id 1 signaled",
+        "#1 retired REM_ACCESS_ERR: RDMA_WRITE wr_id 2 signaled",
         "#2 completed WR_FLUSH_ERR: RDMA_WRITE wr_id 3 signaled",
         "inline 4 64617461",
         "about to \"fail\"",

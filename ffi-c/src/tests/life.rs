@@ -18,7 +18,7 @@ fn on_virtual_clock() -> bw_soft_config {
 }
 
 #[test]
-fn states_are_told() {
+fn states_are_reported() {
     let world = World::new(&sized!(bw_soft_config {}));
     let a = &world.a;
     assert_eq!(a.state(), BW_QPS_RESET as c_int);
@@ -41,7 +41,7 @@ fn states_are_told() {
 }
 
 #[test]
-fn a_virtual_clock_moves_when_told() {
+fn a_virtual_clock_moves_when_advanced() {
     let attr = sized!(bw_connect_attr {
         rnr_retry: 1,
         min_rnr_timer: 1
@@ -86,7 +86,7 @@ unsafe extern "C" fn collect(context: *mut c_void, wr_id: u64) {
 }
 
 #[test]
-fn reset_tells_what_was_not_told() {
+fn reset_reports_what_was_not_reported() {
     let attr = sized!(bw_connect_attr {});
     let world = World::connected(&on_virtual_clock(), &attr);
     let (a, b) = (&world.a, &world.b);
@@ -119,7 +119,7 @@ fn reset_tells_what_was_not_told() {
 }
 
 #[test]
-fn a_destroyed_queue_pair_is_told_to_the_end() {
+fn a_destroyed_queue_pair_is_reported_to_the_end() {
     let world = World::connected(&on_virtual_clock(), &sized!(bw_connect_attr {}));
     let World { device, pd, a, b } = world;
     // SAFETY: valid handles and memory.
@@ -130,11 +130,11 @@ fn a_destroyed_queue_pair_is_told_to_the_end() {
         ok(bw_ring_rq(a.qp));
         fails(bw_cq_destroy(a.cq), BW_EBUSY);
         ok(bw_qp_destroy(a.qp));
-        let told = [a.wait(), a.wait()];
-        let mut ids = told.map(|wc| wc.wr_id);
+        let wcs = [a.wait(), a.wait()];
+        let mut ids = wcs.map(|wc| wc.wr_id);
         ids.sort_unstable();
         assert_eq!(ids, [1, 2]);
-        assert_eq!(told.map(|wc| wc.status), [BW_WC_WR_FLUSH_ERR as u32; 2]);
+        assert_eq!(wcs.map(|wc| wc.status), [BW_WC_WR_FLUSH_ERR as u32; 2]);
         ok(bw_cq_destroy(a.cq));
         ok(bw_region_destroy(a.region));
         b.destroy();
@@ -214,7 +214,7 @@ fn memory_says_what_it_is() {
 }
 
 #[test]
-fn a_completion_queue_tells_how_it_stands() {
+fn a_completion_queue_shows_how_it_stands() {
     let world = World::new(&sized!(bw_soft_config {}));
     let mut info = sized!(bw_cq_info {});
     // SAFETY: valid handles.

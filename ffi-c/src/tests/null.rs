@@ -13,7 +13,7 @@ use crate::srq::*;
 use crate::xrc::*;
 
 #[test]
-fn null_is_told_here_too() {
+fn null_is_refused_here_too() {
     let world = World::plain();
     let (a, device, pd) = (&world.a, world.device, world.pd);
     let attr = sized!(bw_qp_attr {});

@@ -44,7 +44,7 @@ fn a_software_hca_says_that_it_has_none_of_it() {
 }
 
 #[test]
-fn what_cannot_be_is_told_first() {
+fn what_cannot_be_is_reported_first() {
     let world = World::plain();
     let pd = world.pd;
     let mut bytes = [0_u8; 64];

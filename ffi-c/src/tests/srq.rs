@@ -73,14 +73,14 @@ fn queue_pairs_take_from_one_queue() {
             assert_eq!(to.wait().byte_len, 1);
         }
         // The second message left fewer than one.
-        let mut told = sized!(bw_async_event_info {});
-        let event = made(|event| bw_get_async_event(device, &mut told, event));
+        let mut raised = sized!(bw_async_event_info {});
+        let event = made(|event| bw_get_async_event(device, &mut raised, event));
         assert_eq!(
-            told.event_type,
+            raised.event_type,
             crate::fault_number::bw_event_type::BW_EVENT_SRQ_LIMIT_REACHED as u32
         );
         assert_eq!(
-            (told.element, told.number),
+            (raised.element, raised.number),
             (bw_element::BW_ELEMENT_SRQ as u32, info.srq_num)
         );
         fails(bw_device_close(device), BW_EBUSY);

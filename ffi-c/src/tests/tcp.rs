@@ -49,7 +49,7 @@ fn info() -> bw_conn_info {
 }
 
 #[test]
-fn ends_tell_each_other_what_queue_pairs_need() {
+fn ends_exchange_what_queue_pairs_need() {
     let (listener, port) = listener();
     let client = std::thread::spawn(move || {
         let (mut peer, mut peer_info) = (endpoint(0), info());

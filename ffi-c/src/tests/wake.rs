@@ -78,11 +78,11 @@ fn every_event_can_be_raised() {
             (BW_EVENT_WQ_FATAL, bw_element::BW_ELEMENT_WQ, 5),
         ] {
             ok(bw_soft_raise(device, kind as u32, number));
-            let told = Some((kind as u32, about as u32, number));
-            assert_eq!(event(device), told);
+            let expected = Some((kind as u32, about as u32, number));
+            assert_eq!(event(device), expected);
             // Only events that concern all contexts are delivered to all.
             let all = matches!(kind, BW_EVENT_PORT_ERR | BW_EVENT_DEVICE_FATAL);
-            assert_eq!(event(again), told.filter(|_| all));
+            assert_eq!(event(again), expected.filter(|_| all));
         }
         for (kind, number) in [
             (20, 0),
@@ -103,7 +103,7 @@ fn every_event_can_be_raised() {
 
 /// Two completion queues on one channel, distinguished by number and context.
 #[test]
-fn a_channel_tells_which_queue() {
+fn a_channel_shows_which_queue() {
     let world = World::plain();
     let device = world.device;
     let (mut number, mut context) = (0, null_mut());

@@ -99,7 +99,7 @@ static void and_back(void)
 {
     bw_cm_id *on = id_of(BW_PS_TCP), *other = id_of(BW_PS_TCP);
     bw_sge place = end_sge(&b, 0, 8);
-    uint32_t told_of = 0;
+    uint32_t reported = 0;
 
     OK(bw_post_recv_one(b.qp, 7, &place));
     OK(bw_cm_attach_qp(on, b.qp));
@@ -112,8 +112,8 @@ static void and_back(void)
     EXPECT(bw_qp_get_state(b.qp) == BW_QPS_INIT);
     EXPECT(bw_cm_detach_qp(on, b.qp) == BW_ESTATE);
     OK(bw_ring_rq(b.qp));
-    OK(bw_qp_reset(b.qp, cleared, &told_of));
-    EXPECT(told_of == 1);
+    OK(bw_qp_reset(b.qp, cleared, &reported));
+    EXPECT(reported == 1);
     OK(bw_qp_init(b.qp, NULL));
     OK(bw_cm_id_destroy(on));
     OK(bw_cm_id_destroy(other));

@@ -74,7 +74,7 @@ static void data_path(bw_pd *pd, struct end *a, struct end *b)
     expect_wc(a, 9, BW_WC_WR_FLUSH_ERR);
 }
 
-/* Anew: to RESET, which tells what was not told, and connected once more. */
+/* Anew: to RESET, which reports what was not reported, and connected once more. */
 static void life(struct end *a, struct end *b)
 {
     bw_sge place = end_sge(b, 0, 16);

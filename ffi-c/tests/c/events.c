@@ -37,7 +37,7 @@ static void expect_dump(struct end *end)
     EXPECT(length < sizeof text);
     OK(bw_qp_dump(end->qp, NULL, text, sizeof text, &length));
     EXPECT(strlen(text) == length);
-    EXPECT(strstr(text, "#0 told WR_FLUSH_ERR: RECV wr_id 7") != NULL);
+    EXPECT(strstr(text, "#0 retired WR_FLUSH_ERR: RECV wr_id 7") != NULL);
     EXPECT(strstr(text, bw_event_type_str(BW_EVENT_QP_FATAL)) != NULL);
     EXPECT(strstr(text, "state ERR") != NULL);
 

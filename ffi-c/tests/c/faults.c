@@ -17,19 +17,19 @@ static bw_fault fault(uint32_t family, int32_t number)
 
 static bw_class classified(const bw_fault *of)
 {
-    bw_class told;
+    bw_class found;
 
-    memset(&told, 0xaa, sizeof told);
-    told.size = sizeof told;
-    OK(bw_classify(of, &told));
-    EXPECT(strlen(told.name) > 0 && strlen(told.text) > 0);
-    EXPECT(strlen(told.cause) > 0 && strlen(told.advice) > 0);
-    EXPECT(strncmp(bw_scope_str(told.scope), "not ", 4) != 0);
-    EXPECT(strncmp(bw_blame_str(told.blame), "not ", 4) != 0);
-    EXPECT(strncmp(bw_retry_str(told.retry), "not ", 4) != 0);
-    EXPECT(strncmp(bw_execution_str(told.execution), "not ", 4) != 0);
-    EXPECT(strncmp(bw_recovery_str(told.recovery), "not ", 4) != 0);
-    return told;
+    memset(&found, 0xaa, sizeof found);
+    found.size = sizeof found;
+    OK(bw_classify(of, &found));
+    EXPECT(strlen(found.name) > 0 && strlen(found.text) > 0);
+    EXPECT(strlen(found.cause) > 0 && strlen(found.advice) > 0);
+    EXPECT(strncmp(bw_scope_str(found.scope), "not ", 4) != 0);
+    EXPECT(strncmp(bw_blame_str(found.blame), "not ", 4) != 0);
+    EXPECT(strncmp(bw_retry_str(found.retry), "not ", 4) != 0);
+    EXPECT(strncmp(bw_execution_str(found.execution), "not ", 4) != 0);
+    EXPECT(strncmp(bw_recovery_str(found.recovery), "not ", 4) != 0);
+    return found;
 }
 
 static bw_class of(uint32_t family, int32_t number)
@@ -40,44 +40,44 @@ static bw_class of(uint32_t family, int32_t number)
 
 static void refused(const bw_fault *what, int code)
 {
-    bw_class told;
+    bw_class found;
 
-    memset(&told, 0, sizeof told);
-    told.size = sizeof told;
-    EXPECT(bw_classify(what, &told) == code);
+    memset(&found, 0, sizeof found);
+    found.size = sizeof found;
+    EXPECT(bw_classify(what, &found) == code);
 }
 
 int main(void)
 {
     static const int32_t numbers[] = {-1, 24, 255, 256, 65536 + 12, INT_MAX, INT_MIN};
-    bw_class told;
+    bw_class found;
     bw_fault what;
     int32_t number;
     size_t at;
 
     for (number = 0; number < 24; number++) {
-        told = of(BW_FAMILY_STATUS, number);
-        EXPECT(strcmp(told.text, bw_wc_status_str((uint32_t)number)) == 0);
+        found = of(BW_FAMILY_STATUS, number);
+        EXPECT(strcmp(found.text, bw_wc_status_str((uint32_t)number)) == 0);
     }
     for (number = 0; number < 20; number++) {
-        told = of(BW_FAMILY_EVENT, number);
-        EXPECT(strcmp(told.text, bw_event_type_str((uint32_t)number)) == 0);
+        found = of(BW_FAMILY_EVENT, number);
+        EXPECT(strcmp(found.text, bw_event_type_str((uint32_t)number)) == 0);
     }
     for (number = 0; number < 16; number++) {
-        told = of(BW_FAMILY_CM, number);
-        EXPECT(strcmp(told.text, bw_cm_event_str((uint32_t)number)) == 0);
+        found = of(BW_FAMILY_CM, number);
+        EXPECT(strcmp(found.text, bw_cm_event_str((uint32_t)number)) == 0);
     }
     for (number = -140; number <= 140; number++)
         of(BW_FAMILY_ERRNO, number);
 
     /* What no table has. */
     for (at = 0; at < sizeof numbers / sizeof numbers[0]; at++) {
-        told = of(BW_FAMILY_STATUS, numbers[at]);
-        EXPECT(strcmp(told.name, "GENERAL_ERR") == 0 && told.recovery == BW_RECOVERY_RESET_QP);
-        told = of(BW_FAMILY_EVENT, numbers[at]);
-        EXPECT(strcmp(told.name, "UNKNOWN") == 0 && told.recovery == BW_RECOVERY_NONE);
-        told = of(BW_FAMILY_CM, numbers[at]);
-        EXPECT(strcmp(told.name, "UNKNOWN") == 0 && told.recovery == BW_RECOVERY_NONE);
+        found = of(BW_FAMILY_STATUS, numbers[at]);
+        EXPECT(strcmp(found.name, "GENERAL_ERR") == 0 && found.recovery == BW_RECOVERY_RESET_QP);
+        found = of(BW_FAMILY_EVENT, numbers[at]);
+        EXPECT(strcmp(found.name, "UNKNOWN") == 0 && found.recovery == BW_RECOVERY_NONE);
+        found = of(BW_FAMILY_CM, numbers[at]);
+        EXPECT(strcmp(found.name, "UNKNOWN") == 0 && found.recovery == BW_RECOVERY_NONE);
     }
     EXPECT(strcmp(of(BW_FAMILY_ERRNO, INT_MIN).name, "UNKNOWN") == 0);
     EXPECT(strncmp(bw_wc_status_str(24), "not ", 4) == 0);
@@ -86,8 +86,8 @@ int main(void)
 
     /* A status depends on transport, queue, operation and vendor. */
     what = fault(BW_FAMILY_STATUS, BW_WC_LOC_PROT_ERR);
-    told = classified(&what);
-    EXPECT(told.recovery == BW_RECOVERY_RESET_QP && told.execution == BW_EXECUTION_UNKNOWN);
+    found = classified(&what);
+    EXPECT(found.recovery == BW_RECOVERY_RESET_QP && found.execution == BW_EXECUTION_UNKNOWN);
     what.has_opcode = 1;
     what.opcode = BW_WR_SEND;
     EXPECT(classified(&what).execution == BW_EXECUTION_NOT_EXECUTED);
@@ -102,10 +102,10 @@ int main(void)
     what.vendor = BW_VENDOR_CONNECTX;
     EXPECT(classified(&what).scope == BW_SCOPE_REQUEST);
 
-    told = of(BW_FAMILY_EVENT, BW_EVENT_CQ_ERR);
-    EXPECT(told.scope == BW_SCOPE_CQ && told.recovery == BW_RECOVERY_REBUILD_CQ);
-    told = of(BW_FAMILY_CM, BW_CM_EVENT_DEVICE_REMOVAL);
-    EXPECT(told.scope == BW_SCOPE_DEVICE && told.recovery == BW_RECOVERY_DESTROY_ID);
+    found = of(BW_FAMILY_EVENT, BW_EVENT_CQ_ERR);
+    EXPECT(found.scope == BW_SCOPE_CQ && found.recovery == BW_RECOVERY_REBUILD_CQ);
+    found = of(BW_FAMILY_CM, BW_CM_EVENT_DEVICE_REMOVAL);
+    EXPECT(found.scope == BW_SCOPE_DEVICE && found.recovery == BW_RECOVERY_DESTROY_ID);
 
     /* The numbers of this system's errno.h. */
     EXPECT(strcmp(of(BW_FAMILY_ERRNO, EPERM).name, "EPERM") == 0);
@@ -138,7 +138,7 @@ int main(void)
     refused(NULL, BW_ENULL);
     what.size = sizeof what;
     EXPECT(bw_classify(&what, NULL) == BW_ENULL);
-    told.size = 1;
-    EXPECT(bw_classify(&what, &told) == BW_ESIZE);
+    found.size = 1;
+    EXPECT(bw_classify(&what, &found) == BW_ESIZE);
     return 0;
 }

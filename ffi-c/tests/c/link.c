@@ -25,10 +25,10 @@ static void make(void)
     EXPECT(side_info(&a).peer_length == b.memory.length);
 }
 
-/* Polls both until it is told, and so. */
-static void until_told(uint64_t wr_id, uint32_t outcome)
+/* Polls both until the request is reported, with this outcome. */
+static void until_reported(uint64_t wr_id, uint32_t outcome)
 {
-    while (!a.told[wr_id]) {
+    while (!a.reported[wr_id]) {
         side_poll(&a);
         side_poll(&b);
     }
@@ -49,22 +49,22 @@ static void operations(void)
     *side_word(&a, 0) = 1;
     OK(bw_link_post_send_one(a.link, 1, &data, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
     OK(bw_link_ring_sq(a.link));
-    until_told(1, BW_OUTCOME_EXECUTED);
+    until_reported(1, BW_OUTCOME_EXECUTED);
     OK(bw_link_post_write(a.link, 2, &data, to, rkey, 0, BW_REPLAY_ANYWAY));
     OK(bw_link_post_write_inline(a.link, 3, &inlined, 8, to + SLOT, rkey, BW_SEND_SIGNALED,
                                  BW_REPLAY_ANYWAY));
     OK(bw_link_ring_sq(a.link));
-    until_told(3, BW_OUTCOME_EXECUTED);
-    EXPECT(a.last[3].retired == 2 && !a.told[2] && a.last[3].opcode == BW_WC_RDMA_WRITE);
+    until_reported(3, BW_OUTCOME_EXECUTED);
+    EXPECT(a.last[3].retired == 2 && !a.reported[2] && a.last[3].opcode == BW_WC_RDMA_WRITE);
     EXPECT(*side_word(&b, 40) == 1 && *side_word(&b, 41) == inlined);
     OK(bw_link_post_read(a.link, 4, &back, to + SLOT, rkey, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
     OK(bw_link_ring_sq(a.link));
-    until_told(4, BW_OUTCOME_EXECUTED);
+    until_reported(4, BW_OUTCOME_EXECUTED);
     EXPECT(*side_word(&a, 1) == inlined && a.last[4].byte_len == 8);
     const uint64_t number = 5;
     OK(bw_link_post_send_inline(a.link, 5, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_NEVER));
     OK(bw_link_ring_sq(a.link));
-    until_told(5, BW_OUTCOME_EXECUTED);
+    until_reported(5, BW_OUTCOME_EXECUTED);
 
     /* An array: an atomic, a WRITE with immediate data, and one that cannot be posted. */
     for (unsigned at = 0; at < 4; at++)
@@ -81,13 +81,13 @@ static void operations(void)
     wrs[2].opcode = 99;
     EXPECT(bw_link_post_send(a.link, wrs, 4, BW_REPLAY_NEVER, &bad) == BW_EOPCODE);
     EXPECT(bad == &wrs[2]);
-    until_told(7, BW_OUTCOME_EXECUTED);
-    EXPECT(a.told[6] == 1 && !a.told[8]);
+    until_reported(7, BW_OUTCOME_EXECUTED);
+    EXPECT(a.reported[6] == 1 && !a.reported[8]);
     EXPECT(*side_word(&a, 1) == 1 && *side_word(&b, 40) == 10 && *side_word(&b, 42) == 1);
     a.posted += 7;
 
     /* What b has of it: two SENDs of eight bytes, and the immediate data. */
-    while (!b.told[RECEIVES + 2])
+    while (!b.reported[RECEIVES + 2])
         side_poll(&b);
     EXPECT(b.received[1] == 1 && b.received[5] == 1);
     EXPECT(b.last[RECEIVES + 2].opcode == BW_WC_RECV_RDMA_WITH_IMM);
@@ -118,14 +118,14 @@ static void window(void)
     bind.bind.access = BW_ACCESS_REMOTE_WRITE;
     OK(bw_link_post_send(b.link, &bind, 1, BW_REPLAY_NEVER, NULL));
     b.posted++;
-    while (!b.told[1])
+    while (!b.reported[1])
         side_poll(&b);
     EXPECT(b.last[1].outcome == BW_OUTCOME_EXECUTED && b.last[1].opcode == BW_WC_BIND_MW);
     OK(bw_link_post_write_inline(a.link, 20, &word, 8, bind.bind.addr, bw_mw_rkey(window),
                                  BW_SEND_SIGNALED, BW_REPLAY_NEVER));
     OK(bw_link_ring_sq(a.link));
     a.posted++;
-    until_told(20, BW_OUTCOME_EXECUTED);
+    until_reported(20, BW_OUTCOME_EXECUTED);
     EXPECT(*side_word(&b, 50) == word);
     OK(bw_mw_destroy(window));
 }
@@ -143,8 +143,8 @@ static void strike(uint32_t fault, uint32_t value)
 }
 
 /*
- * Sixteen SENDs of the numbers from `first` on, through a fault: each is told once, and what is told of
- * it is so. The numbers are checked at the receiver, whose completion queue stays.
+ * Sixteen SENDs of the numbers from `first` on, through a fault: each is reported once, with its
+ * true outcome. The numbers are checked at the receiver, whose completion queue stays.
  */
 static unsigned through_a_fault(unsigned first, uint32_t fault, uint32_t value, uint32_t replay)
 {
@@ -162,7 +162,7 @@ static unsigned through_a_fault(unsigned first, uint32_t fault, uint32_t value, 
     a.posted += 16;
     OK(bw_link_ring_sq(a.link));
     for (unsigned count = 0; count < 16; count++)
-        while (!a.told[first + count] || side_info(&a).epoch == epoch) {
+        while (!a.reported[first + count] || side_info(&a).epoch == epoch) {
             side_poll(&a);
             side_poll(&b);
         }
@@ -209,7 +209,7 @@ int main(void)
     operations();
     window();
 
-    /* Replayed, all arrive; else those behind the fault are told as not executed. */
+    /* Replayed, all arrive; else those behind the fault are reported as not executed. */
     EXPECT(through_a_fault(100, BW_FAULT_QP_FATAL, side_info(&a).qp_num, BW_REPLAY_IF_SAFE) == 16);
     EXPECT(through_a_fault(200, BW_FAULT_QP_FATAL, side_info(&a).qp_num, BW_REPLAY_NEVER) < 16);
     EXPECT(through_a_fault(300, BW_FAULT_CQ_OVERRUN, side_info(&a).cqn, BW_REPLAY_IF_SAFE) == 16);

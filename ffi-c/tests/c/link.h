@@ -1,6 +1,6 @@
 /*
  * What the test programs of links share: two links of one process, polled in turn, and a ledger of what
- * each has told. C11 and C++17.
+ * each has reported. C11 and C++17.
  */
 #ifndef LINK_H
 #define LINK_H
@@ -15,10 +15,10 @@ struct side {
     bw_link *link;
     bw_region *region;
     bw_region_info memory;
-    /* How often each request was told, with which outcome the last time. */
-    unsigned told[REQUESTS];
+    /* How often each request was reported, with which outcome the last time. */
+    unsigned reported[REQUESTS];
     bw_link_wc last[REQUESTS];
-    /* Requests of both queues, and those that were told of. */
+    /* Requests of both queues, and those that were reported. */
     uint64_t posted, retired;
     /* The next receive, and what was received: how often each number. */
     unsigned receives;
@@ -71,18 +71,18 @@ static inline void side_receive(struct side *side)
     side->posted++;
 }
 
-/* Exactly once: nothing is told that was told before. */
-static inline void side_tell(struct side *side, const bw_link_wc *told)
+/* Exactly once: nothing is reported that was reported before. */
+static inline void side_take(struct side *side, const bw_link_wc *wc)
 {
-    EXPECT(told->wr_id < REQUESTS);
-    EXPECT(side->told[told->wr_id]++ == 0);
-    EXPECT((told->doubt != BW_DOUBT_NONE) == (told->outcome == BW_OUTCOME_IN_DOUBT));
-    EXPECT((told->status != 0) == (told->outcome == BW_OUTCOME_FAILED));
-    EXPECT((told->wr_id >= RECEIVES) == ((told->opcode & BW_WC_RECV) != 0));
-    side->last[told->wr_id] = *told;
-    side->retired += told->retired;
-    if (told->wr_id >= RECEIVES && told->outcome == BW_OUTCOME_EXECUTED && told->byte_len == sizeof(uint64_t)) {
-        uint64_t number = *side_word(side, (unsigned)told->wr_id % SLOTS);
+    EXPECT(wc->wr_id < REQUESTS);
+    EXPECT(side->reported[wc->wr_id]++ == 0);
+    EXPECT((wc->doubt != BW_DOUBT_NONE) == (wc->outcome == BW_OUTCOME_IN_DOUBT));
+    EXPECT((wc->status != 0) == (wc->outcome == BW_OUTCOME_FAILED));
+    EXPECT((wc->wr_id >= RECEIVES) == ((wc->opcode & BW_WC_RECV) != 0));
+    side->last[wc->wr_id] = *wc;
+    side->retired += wc->retired;
+    if (wc->wr_id >= RECEIVES && wc->outcome == BW_OUTCOME_EXECUTED && wc->byte_len == sizeof(uint64_t)) {
+        uint64_t number = *side_word(side, (unsigned)wc->wr_id % SLOTS);
 
         EXPECT(number < REQUESTS);
         side->received[number]++;
@@ -91,12 +91,12 @@ static inline void side_tell(struct side *side, const bw_link_wc *told)
 
 static inline void side_poll(struct side *side)
 {
-    bw_link_wc told[8];
-    int count = bw_link_poll(side->link, told, 8);
+    bw_link_wc wcs[8];
+    int count = bw_link_poll(side->link, wcs, 8);
 
     EXPECT(count >= 0);
     for (int at = 0; at < count; at++)
-        side_tell(side, &told[at]);
+        side_take(side, &wcs[at]);
 }
 
 static inline bw_link_info side_info(struct side *side)
@@ -131,12 +131,12 @@ static inline void both_ready(struct side *a, struct side *b)
     }
 }
 
-static inline void side_count(void *side, const bw_link_wc *told)
+static inline void side_count(void *side, const bw_link_wc *wc)
 {
-    side_tell((struct side *)side, told);
+    side_take((struct side *)side, wc);
 }
 
-/* The end of a link: every receive that is left comes back, and every request was told of. */
+/* The end of a link: every receive that is left comes back, and every request was reported. */
 static inline void side_end(struct side *side)
 {
     uint64_t before = side->retired, retired = 0;
@@ -146,7 +146,7 @@ static inline void side_end(struct side *side)
     side->retired += side_info(side).unreported;
     EXPECT(side->retired == side->posted && retired == side->retired - before);
     for (unsigned number = 0; number < side->receives; number++)
-        EXPECT(side->told[RECEIVES + number] == 1);
+        EXPECT(side->reported[RECEIVES + number] == 1);
     OK(bw_link_destroy(side->link));
     OK(bw_region_destroy(side->region));
 }

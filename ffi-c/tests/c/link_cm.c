@@ -77,7 +77,7 @@ static void say(struct side *from, struct side *to, uint64_t number)
                                 BW_REPLAY_IF_SAFE));
     OK(bw_link_ring_sq(from->link));
     from->posted++;
-    while (!from->told[number] || !to->received[number]) {
+    while (!from->reported[number] || !to->received[number]) {
         side_poll(from);
         side_poll(to);
     }

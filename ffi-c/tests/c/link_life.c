@@ -9,7 +9,7 @@ static bw_device *device;
 static bw_pd *pd;
 static struct side a, b;
 
-/* What the hooks were told. */
+/* What the hooks were called with. */
 struct seen {
     unsigned faults, recoveries;
     int32_t number;
@@ -75,7 +75,7 @@ static void again(uint64_t number)
     OK(bw_link_post_send_inline(a.link, number, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
     OK(bw_link_ring_sq(a.link));
     a.posted++;
-    while (!a.told[number] || !b.received[number] || !seen.recoveries) {
+    while (!a.reported[number] || !b.received[number] || !seen.recoveries) {
         side_poll(&a);
         side_poll(&b);
     }
@@ -101,21 +101,21 @@ static int wakes(int milliseconds)
 static void sleeping(void)
 {
     const uint64_t number = 3;
-    uint64_t told;
+    uint64_t before;
 
     EXPECT(bw_link_fd(a.link) == BW_EUNSUPPORTED && bw_link_arm(a.link) == BW_EUNSUPPORTED);
     side_receive(&b);
     do {
-        told = b.retired;
+        before = b.retired;
         OK(bw_link_arm(b.link));
         side_poll(&b);
-    } while (b.retired != told || bw_link_get_state(b.link) != BW_LINK_READY);
+    } while (b.retired != before || bw_link_get_state(b.link) != BW_LINK_READY);
     EXPECT(!wakes(0));
     OK(bw_link_post_send_inline(a.link, number, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_NEVER));
     OK(bw_link_ring_sq(a.link));
     a.posted++;
     EXPECT(wakes(SOON));
-    while (!b.received[number] || !a.told[number]) {
+    while (!b.received[number] || !a.reported[number]) {
         side_poll(&a);
         side_poll(&b);
     }
@@ -126,7 +126,7 @@ static void recovering_asleep(void)
 {
     const uint64_t number = 4;
     bw_fault fault;
-    uint64_t told;
+    uint64_t before;
 
     memset(&fault, 0, sizeof fault);
     fault.size = sizeof fault;
@@ -149,11 +149,11 @@ static void recovering_asleep(void)
         }
         OK(bw_link_arm(b.link));
         do {
-            told = b.retired;
+            before = b.retired;
             side_poll(&b);
-        } while (b.retired != told);
+        } while (b.retired != before);
     }
-    while (!a.told[number])
+    while (!a.reported[number])
         side_poll(&a);
     both_ready(&a, &b);
 }
@@ -318,7 +318,7 @@ static void refused_inits(void)
 static void refused_posts(void)
 {
     static char bytes[65536];
-    bw_link_wc told[2];
+    bw_link_wc wcs[2];
     bw_sge huge, data, many[64];
     bw_send_wr wr;
     const bw_send_wr *bad = NULL;
@@ -356,10 +356,10 @@ static void refused_posts(void)
     EXPECT(bw_link_post_send(a.link, &wr, 1, 0, NULL) == BW_EINVAL);
     OK(bw_mw_destroy(window));
 
-    EXPECT(bw_link_poll_sized(a.link, told, 8, 1) == BW_ESIZE);
-    EXPECT(bw_link_poll_sized(a.link, told, (size_t)-1, 1) == BW_ESIZE);
-    EXPECT(bw_link_poll(a.link, told, 0) == 0);
-    EXPECT(bw_link_poll(a.link, told, -1) == 0);
+    EXPECT(bw_link_poll_sized(a.link, wcs, 8, 1) == BW_ESIZE);
+    EXPECT(bw_link_poll_sized(a.link, wcs, (size_t)-1, 1) == BW_ESIZE);
+    EXPECT(bw_link_poll(a.link, wcs, 0) == 0);
+    EXPECT(bw_link_poll(a.link, wcs, -1) == 0);
     bw_fault fault;
     memset(&fault, 0, sizeof fault);
     fault.size = sizeof fault;
@@ -369,12 +369,12 @@ static void refused_posts(void)
     fault.number = BW_PEER_RESTARTED + 1;
     EXPECT(bw_link_report_fault(a.link, &fault) == BW_EINVAL);
 
-    /* Until it is full; nothing of it was told twice, or lost. */
+    /* Until it is full; nothing of it was reported twice, or lost. */
     while ((code = bw_link_post_send_inline(a.link, 1, "", 0, 0, BW_REPLAY_NEVER)) == BW_OK)
         posted++;
     EXPECT(code == BW_EFULL && posted > 1);
     a.posted += posted;
-    /* Not rung. The end tells of them that they were not executed, each once. */
+    /* Not rung. The end reports each of them once, as not executed. */
     uint64_t retired = 0;
     OK(bw_link_drain(a.link, 1000, NULL, NULL, &retired));
     EXPECT(retired == posted);
@@ -387,7 +387,7 @@ static void refused_posts(void)
 /* No more is written than there are outcomes. */
 static void no_further(void)
 {
-    bw_link_wc told[3], before;
+    bw_link_wc wcs[3], before;
 
     pair(BW_RECOVER_IN_POLLER);
     both_ready(&a, &b);
@@ -396,11 +396,11 @@ static void no_further(void)
     OK(bw_link_post_write_inline(a.link, 2, "y", 1, b.memory.addr, b.memory.rkey, BW_SEND_SIGNALED,
                                  BW_REPLAY_NEVER));
     OK(bw_link_ring_sq(a.link));
-    memset(told, 0xaa, sizeof told);
-    before = told[2];
-    EXPECT(bw_link_poll(a.link, told, 3) == 2);
-    EXPECT(told[0].wr_id == 1 && told[1].wr_id == 2);
-    EXPECT(memcmp(&told[2], &before, sizeof before) == 0);
+    memset(wcs, 0xaa, sizeof wcs);
+    before = wcs[2];
+    EXPECT(bw_link_poll(a.link, wcs, 3) == 2);
+    EXPECT(wcs[0].wr_id == 1 && wcs[1].wr_id == 2);
+    EXPECT(memcmp(&wcs[2], &before, sizeof before) == 0);
     OK(bw_link_destroy(a.link));
     OK(bw_region_destroy(a.region));
     side_end(&b);

@@ -442,18 +442,18 @@ static void meeting(void)
 static void faults(void)
 {
     bw_fault fault;
-    bw_class told;
+    bw_class found;
 
     memset(&fault, 0, sizeof fault);
-    memset(&told, 0, sizeof told);
-    told.size = sizeof told;
-    NUL(bw_classify(NULL, &told));
-    SIZE(bw_classify(&fault, &told));
+    memset(&found, 0, sizeof found);
+    found.size = sizeof found;
+    NUL(bw_classify(NULL, &found));
+    SIZE(bw_classify(&fault, &found));
     fault.size = sizeof fault;
     fault.family = BW_FAMILY_EVENT;
     NUL(bw_classify(&fault, NULL));
-    told.size = 0;
-    SIZE(bw_classify(&fault, &told));
+    found.size = 0;
+    SIZE(bw_classify(&fault, &found));
 }
 
 static void events(void)
@@ -493,7 +493,7 @@ static void links(void)
     bw_link_info info;
     bw_link_counters counters;
     bw_fault fault;
-    bw_link_wc told;
+    bw_link_wc wc;
     bw_sge sge = end_sge(&a, 0, 8);
     bw_send_wr send = send_of(1, NULL);
     bw_recv_wr receive = recv_of(1, NULL);
@@ -547,7 +547,7 @@ static void links(void)
     NUL(bw_link_post_recv_one(NULL, 1, &sge));
     NUL(bw_link_post_recv_one(link, 1, NULL));
     NUL(bw_link_ring_rq(NULL));
-    NUL(bw_link_poll(NULL, &told, 1));
+    NUL(bw_link_poll(NULL, &wc, 1));
     NUL(bw_link_poll(link, NULL, 1));
     NUL(bw_link_get_state(NULL));
     NUL(bw_link_query(NULL, &info));

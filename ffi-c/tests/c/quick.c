@@ -37,26 +37,26 @@ int main(void)
     struct end uc = end_create(device, pd, BW_QPT_UC, NULL, NULL);
     end_connect(&a, &b);
     end_connect(&b, &a);
-    bw_completion told[8];
+    bw_completion polled[8];
     bw_wc wc;
 
-    /* WRITEs from memory, and of bytes; the first is told by the second. */
+    /* WRITEs from memory, and of bytes; the first is reported by the second. */
     memcpy(end_bytes(&a, 0), "0123456789abcdef", 16);
     bw_rdma_wr writes[3] = {of(1, end_sge(&a, 0, 8), &b, 0), of(2, end_sge(&a, 8, 8), &b, 8)};
     writes[0].send_flags = 0;
     OK(bw_post_writes(a.qp, writes, 2, NULL));
-    EXPECT(bw_poll_completion(a.cq, told) == 1 && bw_poll_completion(a.cq, &told[1]) == 0);
-    EXPECT(told[0].wr_id == 2 && told[0].retired == 2 && told[0].status == BW_WC_SUCCESS);
-    EXPECT(same(told).opcode == BW_WC_RDMA_WRITE && same(told).byte_len == 0);
+    EXPECT(bw_poll_completion(a.cq, polled) == 1 && bw_poll_completion(a.cq, &polled[1]) == 0);
+    EXPECT(polled[0].wr_id == 2 && polled[0].retired == 2 && polled[0].status == BW_WC_SUCCESS);
+    EXPECT(same(polled).opcode == BW_WC_RDMA_WRITE && same(polled).byte_len == 0);
     EXPECT(memcmp(end_bytes(&b, 0), "0123456789abcdef", 16) == 0);
     bw_sge text = {(uint64_t)(uintptr_t) "inline", 7, 0};
     writes[0] = of(3, text, &b, 32);
     writes[1] = of(4, text, &b, 64);
     OK(bw_post_writes_inline(a.qp, writes, 2, NULL));
-    EXPECT(bw_poll_completions(a.cq, told, 1) == 1 && bw_poll_completions(a.cq, &told[1], 7) == 1);
-    EXPECT(told[0].wr_id == 3 && told[1].wr_id == 4);
+    EXPECT(bw_poll_completions(a.cq, polled, 1) == 1 && bw_poll_completions(a.cq, &polled[1], 7) == 1);
+    EXPECT(polled[0].wr_id == 3 && polled[1].wr_id == 4);
     EXPECT(strcmp(end_bytes(&b, 32), "inline") == 0 && strcmp(end_bytes(&b, 64), "inline") == 0);
-    EXPECT(bw_poll_completions(a.cq, told, 0) == 0 && bw_poll_completions(a.cq, told, -1) == 0);
+    EXPECT(bw_poll_completions(a.cq, polled, 0) == 0 && bw_poll_completions(a.cq, polled, -1) == 0);
 
     /* READs bring bytes, of memory that may be read. */
     static char readable[8] = "inline";
@@ -70,8 +70,8 @@ int main(void)
     writes[0].remote_addr = info.addr;
     writes[0].rkey = info.rkey;
     OK(bw_post_reads(a.qp, writes, 1, NULL));
-    EXPECT(bw_poll_completions(a.cq, told, 8) == 1);
-    EXPECT(same(told).opcode == BW_WC_RDMA_READ && same(told).byte_len == 7);
+    EXPECT(bw_poll_completions(a.cq, polled, 8) == 1);
+    EXPECT(same(polled).opcode == BW_WC_RDMA_READ && same(polled).byte_len == 7);
     EXPECT(strcmp(end_bytes(&a, 128), "inline") == 0);
 
     /* A bad one in the middle: flags, then memory. */
@@ -84,7 +84,7 @@ int main(void)
     writes[1].send_flags = BW_SEND_SIGNALED;
     writes[1].sge.length = 1u << 31;
     EXPECT(bw_post_writes(a.qp, &writes[1], 2, &bad) == BW_ESGELENGTH && bad == &writes[1]);
-    EXPECT(bw_poll_completions(a.cq, told, 8) == 1 && told[0].wr_id == 6);
+    EXPECT(bw_poll_completions(a.cq, polled, 8) == 1 && polled[0].wr_id == 6);
     EXPECT(bw_post_reads(uc.qp, writes, 1, NULL) == BW_EOPCODE);
     EXPECT(bw_post_writes(uc.qp, writes, 1, NULL) == BW_ESTATE); /* not connected */
 
@@ -96,16 +96,16 @@ int main(void)
     OK(bw_post_recv_one(b.qp, 10, &place));
     OK(bw_ring_rq(b.qp));
     OK(bw_post_send(a.qp, &send, 1, NULL));
-    EXPECT(bw_poll_completion(b.cq, told) == 1);
-    wc = same(told);
+    EXPECT(bw_poll_completion(b.cq, polled) == 1);
+    wc = same(polled);
     EXPECT(wc.opcode == BW_WC_RECV && wc.byte_len == 16 && wc.wr_id == 10);
     EXPECT(wc.wc_flags == BW_WC_WITH_IMM && wc.imm_data == 0x12345678);
-    EXPECT(bw_poll_completion(a.cq, told) == 1 && same(told).opcode == BW_WC_SEND);
+    EXPECT(bw_poll_completion(a.cq, polled) == 1 && same(polled).opcode == BW_WC_SEND);
     writes[0] = of(11, end_sge(&a, 0, 8), &b, 0);
     writes[0].rkey ^= 0x100;
     OK(bw_post_writes(a.qp, writes, 1, NULL));
-    EXPECT(bw_poll_completion(a.cq, told) == 1 && told[0].status == BW_WC_REM_ACCESS_ERR);
-    EXPECT(same(told).wr_id == 11 && bw_completion_byte_len(told) == 0);
+    EXPECT(bw_poll_completion(a.cq, polled) == 1 && polled[0].status == BW_WC_REM_ACCESS_ERR);
+    EXPECT(same(polled).wr_id == 11 && bw_completion_byte_len(polled) == 0);
 
     OK(bw_mr_destroy(mr));
     end_destroy(&a);

@@ -9,7 +9,7 @@ static struct end a, b;
 
 #define BAD(call) EXPECT((call) == BW_EINVAL)
 
-/* Requests: the refused one is told, those before it are posted, it and those behind it are not. */
+/* Requests: the refused one is returned, those before it are posted, it and those behind it are not. */
 static void requests(void)
 {
     const bw_send_wr *bad_send = NULL;
@@ -71,11 +71,11 @@ static void windows(void)
     OK(bw_mw_destroy(two));
 }
 
-static uint64_t none_told(bw_link *link)
+static uint64_t none_reported(bw_link *link)
 {
-    bw_link_wc told;
+    bw_link_wc wc;
 
-    EXPECT(bw_link_poll(link, &told, 1) == 0);
+    EXPECT(bw_link_poll(link, &wc, 1) == 0);
     return 0;
 }
 
@@ -97,7 +97,7 @@ static void links(void)
     BAD(bw_link_create_pair(pd, &init, &one, pd, NULL, &other));
     OK(bw_link_create_pair(pd, NULL, &one, pd, NULL, &other));
     while (bw_link_get_state(one) != BW_LINK_READY || bw_link_get_state(other) != BW_LINK_READY)
-        none_told(one), none_told(other);
+        none_reported(one), none_reported(other);
     send.reserved = receive.reserved = 1;
     BAD(bw_link_post_recv(other, &receive, 1, &bad_recv));
     BAD(bw_link_post_send(one, &send, 1, BW_REPLAY_NEVER, &bad_send));

@@ -58,7 +58,7 @@ int main(void)
     bw_wc wc = expect_wc(&arrivals, 100, BW_WC_SUCCESS);
     EXPECT(wc.byte_len == 12 && memcmp(end_bytes(&here, 0), "to the queue", 12) == 0);
 
-    /* A queue that there is not: refused, and the initiator is told so. */
+    /* A queue that does not exist: refused, which the initiator is notified of. */
     OK(bw_srq_destroy(srq, NULL, NULL));
     send.wr_id = 2;
     OK(bw_post_send(initiator.qp, &send, 1, NULL));
@@ -99,7 +99,7 @@ int main(void)
     OK(bw_ring_sq(peer.qp));
     expect_wc(&peer, 5, BW_WC_REM_ACCESS_ERR);
 
-    /* A shared queue tells at its end what nobody took. */
+    /* A shared queue reports at its end what nobody took. */
     uint64_t sum = 0;
     OK(bw_srq_create(pd, NULL, &srq));
     OK(bw_post_srq_recv(srq, receives, 3, NULL));

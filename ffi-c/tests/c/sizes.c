@@ -266,9 +266,9 @@ static void links(void)
     REFUSES(bw_dump_attr, bw_link_dump(one, p, text, sizeof text, &length));
     REFUSES(bw_dump_attr, bw_link_dump_failure(one, p, text, sizeof text, &length));
     for (unsigned n = 0; n < SIZES; n++) {
-        bw_link_wc *told = (bw_link_wc *)fill(0xa5);
+        bw_link_wc *wc = (bw_link_wc *)fill(0xa5);
 
-        EXPECT(bw_link_poll_sized(one, told, size_at(n, sizeof *told), 2) == BW_ESIZE);
+        EXPECT(bw_link_poll_sized(one, wc, size_at(n, sizeof *wc), 2) == BW_ESIZE);
         UNTOUCHED();
     }
 

@@ -1,5 +1,5 @@
 /*
- * Requests that were posted and not rung: a reset tells of them as of the others, and so does polling
+ * Requests that were posted and not rung: a reset reports them like the others, and so does polling
  * when the queue pair is destroyed. And what `retired` counts where flushed requests make no entries.
  */
 #include "program.h"
@@ -49,21 +49,21 @@ static void reset(void)
 static void destroyed(void)
 {
     bw_wc wc[8];
-    uint32_t told = 0;
+    uint32_t reported = 0;
 
     stage();
     OK(bw_qp_destroy(a.qp));
     int count = bw_poll(a.cq, wc, 8);
     for (int n = 0; n < count; n++) {
         EXPECT(wc[n].status == BW_WC_WR_FLUSH_ERR);
-        told += wc[n].retired;
+        reported += wc[n].retired;
     }
-    EXPECT(told == 3);
+    EXPECT(reported == 3);
     OK(bw_cq_destroy(a.cq));
     OK(bw_region_destroy(a.region));
 }
 
-/* One entry tells of all that were flushed with it: none of them succeeded. */
+/* One entry reports all that were flushed with it: none of them succeeded. */
 static void suppressed(void)
 {
     bw_qp_init_attr init;

@@ -174,7 +174,7 @@ int main(int argc, char **argv)
         EXPECT(memcmp(end_bytes(&initiator, 0), end_bytes(&initiator, 1024), from.length) == 0);
     }
 
-    /* A queue that has gone: the initiator is told, and the target is in ERR. */
+    /* A queue that has gone: the initiator is notified, and the target is in ERR. */
     OK(bw_srq_destroy(srqs[1], NULL, NULL));
     send.opcode = BW_WR_SEND;
     send.remote_srqn = infos[1].srq_num;

@@ -51,7 +51,7 @@ struct end {
         return {info.addr + offset, length, info.lkey};
     }
     char *bytes(size_t offset) const { return reinterpret_cast<char *>(info.addr) + offset; }
-    bw_wc told(uint64_t wr_id, uint32_t status = BW_WC_SUCCESS)
+    bw_wc expect_wc(uint64_t wr_id, uint32_t status = BW_WC_SUCCESS)
     {
         bw_wc wc;
         EXPECT(cq.poll_one(wc) == 1);
@@ -200,7 +200,7 @@ void connection()
     EXPECT(a.cq.poll(wcs, 8) == 5);
     EXPECT(std::strcmp(b.bytes(128), "by address") == 0 && std::strcmp(b.bytes(256), "inline") == 0);
     EXPECT(std::memcmp(a.bytes(64), &word, sizeof word) == 0);
-    EXPECT(b.told(1).byte_len == 11 && b.told(2).byte_len == 5);
+    EXPECT(b.expect_wc(1).byte_len == 11 && b.expect_wc(2).byte_len == 5);
     EXPECT(std::strcmp(b.bytes(64), "sent") == 0);
 
     const bw_sge data = a.sge(0, 8);
@@ -217,14 +217,14 @@ void connection()
     part.lkey = b.info.lkey;
     part.access = BW_ACCESS_REMOTE_WRITE;
     OK(b.qp.post_bind(window, 20, part, BW_SEND_SIGNALED));
-    b.told(20);
+    b.expect_wc(20);
     OK(a.qp.post_write_inline(21, "window", 7, part.addr, window.rkey(), BW_SEND_SIGNALED));
     OK(a.qp.ring_sq());
-    a.told(21);
+    a.expect_wc(21);
     EXPECT(std::strcmp(b.bytes(512), "window") == 0);
     OK(window.destroy());
 
-    /* Attributes, the error state, and what RESET tells. */
+    /* Attributes, the error state, and what RESET reports. */
     auto attr = a.qp.query();
     EXPECT(attr.qp_type == BW_QPT_RC && attr.qp_state == BW_QPS_RTS);
     attr.min_rnr_timer = 7;
@@ -233,7 +233,7 @@ void connection()
     OK(a.qp.post_recv_one(30, a.sge(0, 8)));
     OK(a.qp.ring_rq());
     a.qp.to_error();
-    a.told(30, BW_WC_WR_FLUSH_ERR);
+    a.expect_wc(30, BW_WC_WR_FLUSH_ERR);
     OK(b.qp.post_recv_one(31, b.sge(0, 8)));
     OK(b.qp.ring_rq());
     uint64_t cleared = 0;
@@ -279,7 +279,7 @@ void slabs()
         std::memcpy(four.data(), "of a slab", 10);
         OK(a.qp.post_write(1, four.sge(10), b.info.addr, b.info.rkey, BW_SEND_SIGNALED));
         OK(a.qp.ring_sq());
-        a.told(1);
+        a.expect_wc(1);
         EXPECT(std::strcmp(b.bytes(0), "of a slab") == 0);
         /* Taken into the place of another, which goes back. */
         OK(slab.take(4096, four));
@@ -333,8 +333,8 @@ void datagrams()
     send.remote_qpn = b.qp.query().qp_num;
     send.remote_qkey = bw::connect_attr().qkey;
     OK(a.qp.post_send(&send, 1));
-    a.told(2);
-    const bw_wc wc = b.told(1);
+    a.expect_wc(2);
+    const bw_wc wc = b.expect_wc(1);
     EXPECT(bw::ah::attr_from_wc(wc, b.bytes(0), 1).dlid == path.dlid);
     bw::ah back(pd, wc, b.bytes(0), 1);
     EXPECT(back);
@@ -372,8 +372,8 @@ void shared_queues()
         OK(srq.post_recv(receives, 2));
         OK(a.qp.post_send_inline(1, "x", 1, BW_SEND_SIGNALED));
         OK(a.qp.ring_sq());
-        a.told(1);
-        b.told(100);
+        a.expect_wc(1);
+        b.expect_wc(100);
         EXPECT(srq.destroy([](uint64_t) {}) == BW_EBUSY && srq);
     }
     uint64_t cleared = 0;
@@ -405,7 +405,7 @@ void shared_queues()
     bw_send_wr send = send_of(8, data);
     send.remote_srqn = queue.query().srq_num;
     OK(initiator.qp.post_send(&send, 1));
-    initiator.told(8);
+    initiator.expect_wc(8);
     bw_wc wc;
     EXPECT(arrivals.poll_one(wc) == 1 && wc.wr_id == 7);
 }
@@ -506,11 +506,11 @@ void links()
                       uint64_t) { ++*static_cast<unsigned *>(count); },
                    &faults);
         a.on_recovered(nullptr);
-        bw_link_wc told;
+        bw_link_wc reported;
         auto ready = [&] {
             while (a.state() != BW_LINK_READY || b.state() != BW_LINK_READY) {
-                EXPECT(a.poll(&told, 1) == 0);
-                EXPECT(b.poll(&told, 1) == 0);
+                EXPECT(a.poll(&reported, 1) == 0);
+                EXPECT(b.poll(&reported, 1) == 0);
             }
         };
         OK(b.post_recv_one(1, sge(1024, 64)));
@@ -531,12 +531,12 @@ void links()
         OK(a.post_read(4, sge(700, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_IF_SAFE));
         OK(a.post_send_one(5, sge(512, 8), BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
         OK(a.ring_sq());
-        while (a.poll(&told, 1) == 0)
+        while (a.poll(&reported, 1) == 0)
             ;
-        EXPECT(told.wr_id == 5 && told.outcome == BW_OUTCOME_EXECUTED && told.retired == 4);
-        while (b.poll(&told, 1) == 0)
+        EXPECT(reported.wr_id == 5 && reported.outcome == BW_OUTCOME_EXECUTED && reported.retired == 4);
+        while (b.poll(&reported, 1) == 0)
             ;
-        EXPECT(told.wr_id == 1 && told.byte_len == 8 && told.opcode == BW_WC_RECV);
+        EXPECT(reported.wr_id == 1 && reported.byte_len == 8 && reported.opcode == BW_WC_RECV);
         EXPECT(std::strcmp(reinterpret_cast<const char *>(info.addr) + 700, "written") == 0);
         OK(b.post_recv_one(6, sge(1024, 64)));
         unsigned left = 0;

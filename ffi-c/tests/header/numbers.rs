@@ -58,14 +58,14 @@ pub fn generate() -> String {
         EventType,
         "bw_event_type",
         "BW_EVENT_",
-        "What happened that no completion tells (`ibv_event_type`)."
+        "What happened that no completion reports (`ibv_event_type`)."
     );
     constants!(
         to,
         CmEvent,
         "bw_cm_event_type",
         "BW_CM_EVENT_",
-        "What the communication manager tells (`rdma_cm_event_type`)."
+        "What the communication manager reports (`rdma_cm_event_type`)."
     );
     constants!(
         to,

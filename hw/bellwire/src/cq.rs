@@ -259,14 +259,15 @@ impl Cq {
         let Some(cq) = self.shared.ctx.mlx5() else {
             return change(&mut self.core, &mut each);
         };
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         // Other threads may look for completions here. The program's function is called without the lock.
         let answer = cq.hold_still(|| {
             change(&mut self.core, &mut |wr_id, block| {
-                told.push((wr_id, block))
+                reported.push((wr_id, block))
             })
         });
-        told.into_iter()
+        reported
+            .into_iter()
             .for_each(|(wr_id, block)| each(wr_id, block));
         answer
     }

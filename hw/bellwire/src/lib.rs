@@ -50,15 +50,15 @@
 //! qp.sq().post_block(2, (), Send {}, block, 5, SendFlags::SIGNALED)?;
 //! qp.sq().ring();
 //!
-//! let mut told = 0;
-//! while told < 2 {
+//! let mut polled = 0;
+//! while polled < 2 {
 //!     let Some(completion) = cq.poll_one() else { continue };
 //!     let done = completion.result?;
 //!     let block = completion.block.expect("posted with one");
 //!     if done.opcode.is_recv() {
 //!         assert_eq!(&block.as_slice()[..done.byte_len().unwrap_or(0) as usize], b"hello");
 //!     }
-//!     told += 1;
+//!     polled += 1;
 //! }
 //! assert_eq!(slab.outstanding(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -12,7 +12,7 @@ const CHILD: &str = "BELLWIRE_TEST_MEMLOCK_CHILD";
 const LIMIT: u64 = 64 << 10;
 
 #[test]
-fn the_limit_is_told_before_anything_is_mapped() {
+fn the_limit_is_reported_before_anything_is_mapped() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }
@@ -20,7 +20,7 @@ fn the_limit_is_told_before_anything_is_mapped() {
     command
         .args([
             "--exact",
-            "the_limit_is_told_before_anything_is_mapped",
+            "the_limit_is_reported_before_anything_is_mapped",
             "--nocapture",
         ])
         .env(CHILD, "1");

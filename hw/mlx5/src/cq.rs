@@ -30,7 +30,7 @@ pub struct Cq {
     /// Number of events read, counted by the reader of the completion channel.
     taken: Arc<AtomicU32>,
     /// Number of events that core has been notified of.
-    told: AtomicU32,
+    notified: AtomicU32,
     /// Armed for any completion, and no event has been read since.
     any: AtomicBool,
     entries: Entries,
@@ -89,7 +89,7 @@ impl Cq {
             arm_register,
             number: dv.cqn,
             taken,
-            told: AtomicU32::new(0),
+            notified: AtomicU32::new(0),
             any: AtomicBool::new(false),
             entries: Entries::new(memory, &records[0]),
             object,
@@ -114,11 +114,11 @@ impl Cq {
         // Acquire: pairs with the Release when an event is read.
         let taken = self.taken.load(Ordering::Acquire);
         // The sequence number has two bits. Relaxed: only the owner of the queue arms it.
-        let told = self.told.swap(taken, Ordering::Relaxed);
-        (0..taken.wrapping_sub(told) & 3).for_each(|_| core.event_taken());
+        let notified = self.notified.swap(taken, Ordering::Relaxed);
+        (0..taken.wrapping_sub(notified) & 3).for_each(|_| core.event_taken());
         // A queue armed for any completion stays so until its event: the device would obey the last arm
         // request, which may be for solicited completions only.
-        let armed_for_any = taken == told && self.any.load(Ordering::Relaxed);
+        let armed_for_any = taken == notified && self.any.load(Ordering::Relaxed);
         let any = !solicited_only || armed_for_any;
         self.any.store(any, Ordering::Relaxed);
         let word = core.arm(self.number, !any);

@@ -236,7 +236,7 @@ mod loom_models {
                 producer.join().unwrap();
             }
             let events = world.events.load(Ordering::Relaxed);
-            assert!(events <= 1, "told twice");
+            assert!(events <= 1, "notified twice");
             // Both entries were there at the last poll, or the sleeper is woken.
             assert!(seen == 2 || events == 1, "missed");
         });

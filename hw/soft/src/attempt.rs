@@ -151,7 +151,7 @@ impl Hca {
                 if reliable && !wqe.operation().is_some_and(WrOpcode::is_registration) =>
             {
                 let work = *work;
-                match self.execute_untold(control, &work, &wqe) {
+                match self.execute_unreported(control, &work, &wqe) {
                     Ok(byte_len) => {
                         if let Some(record) = control.record(qpn) {
                             record.stall = Some(Stall {
@@ -170,7 +170,7 @@ impl Hca {
             }
             (Some(Fault::StatusAfter(status)), None) => {
                 let work = *work;
-                match self.execute_untold(control, &work, &wqe) {
+                match self.execute_unreported(control, &work, &wqe) {
                     Ok(_) | Err(Stop::Dropped) => {
                         self.fail(control, qpn, status, None);
                         return false;
@@ -197,7 +197,7 @@ impl Hca {
     }
 
     /// Executes an entry without completing it; only the journal records it.
-    fn execute_untold(
+    fn execute_unreported(
         &self,
         control: &mut Control,
         work: &SendWork,
@@ -229,7 +229,7 @@ impl Hca {
             self.note_execution(control, &at, &wqe, &Ok::<_, Stop>(()));
             if let Some(record) = control.record(qpn) {
                 let request = self.request(record, at.consumer);
-                journal.executed_and_told(request, &wqe, stop != Some(Stop::Overrun));
+                journal.executed_and_reported(request, &wqe, stop != Some(Stop::Overrun));
             }
         }
         match stop {

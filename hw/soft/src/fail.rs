@@ -37,7 +37,7 @@ impl Hca {
             let entry = send_error(work, &wqe, status);
             let written = work.cq.produce(&entry);
             if let Some(journal) = &self.journal {
-                journal.told(self.request(record, work.consumer), status, written);
+                journal.reported(self.request(record, work.consumer), status, written);
             }
             // Acquire: pairs with the Release in `Hca::ring`.
             let producer = record.ctx.sender.producer.load(Ordering::Acquire);
@@ -173,7 +173,7 @@ impl Hca {
                 let written = work.cq.produce(&entry);
                 if let Some(journal) = &self.journal {
                     let request = self.request(record, work.consumer);
-                    journal.told(request, record.flush_status, written);
+                    journal.reported(request, record.flush_status, written);
                 }
                 if !written {
                     break;

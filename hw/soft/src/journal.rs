@@ -95,7 +95,7 @@ impl Journal {
     }
 
     /// Records that a completion was written, or lost.
-    pub fn told(&self, request: RequestId, status: WcStatus, written: bool) {
+    pub fn reported(&self, request: RequestId, status: WcStatus, written: bool) {
         self.entries().push(JournalEntry::Told {
             request,
             status,
@@ -104,9 +104,9 @@ impl Journal {
     }
 
     /// Records the completion of an entry that was executed, if it is signalled.
-    pub fn executed_and_told(&self, request: RequestId, wqe: &SendWqe<'_>, written: bool) {
+    pub fn executed_and_reported(&self, request: RequestId, wqe: &SendWqe<'_>, written: bool) {
         if wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0 {
-            self.told(request, WcStatus::Success, written);
+            self.reported(request, WcStatus::Success, written);
         }
     }
 

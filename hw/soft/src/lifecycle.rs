@@ -411,7 +411,7 @@ impl Hca {
                 Some(there) => {
                     record.responder = Some(remote::Responder::new(there.slot, there.incarnation));
                     // Relaxed: it does not send yet. Owed acknowledgements are counted anew.
-                    record.ctx.sender.told.store(0, Ordering::Relaxed);
+                    record.ctx.sender.ack_sent.store(0, Ordering::Relaxed);
                     let lid = fabric::lid(there.slot);
                     connection_with(record.qpn, record.attr.dest_qp_num, lid) | UNTRIED
                 }

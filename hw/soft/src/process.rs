@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_tells_the_end_of_its_process() {
+    fn a_handle_shows_the_end_of_its_process() {
         let mut child = child();
         let process = Process::named(pid_of(&child)).unwrap();
         let at = began(pid_of(&child)).unwrap();

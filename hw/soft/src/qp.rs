@@ -79,7 +79,7 @@ pub struct Sender {
     /// next packet to it. Written by the holder of the device's lock.
     pub owed: AtomicU64,
     /// The value of `owed` that the last packet has carried. Written by the executing thread.
-    pub told: AtomicU64,
+    pub ack_sent: AtomicU64,
     /// While not `closed`, owned by the thread in the section; otherwise by the holder of the device's lock.
     pub work: UnsafeCell<Option<SendWork>>,
 }

@@ -126,9 +126,9 @@ impl Hca {
                     _ => record.attr.dest_qp_num,
                 };
                 // First the request, then the receiver: they may belong to one queue pair.
-                let told = self.executed(control, qpn, 0);
+                let written = self.executed(control, qpn, 0);
                 self.blame(control, receiver, blame);
-                return told;
+                return written;
             }
             Stop::UnderLock => return self.execute_under_lock(control, qpn),
             Stop::Dropped => return self.executed(control, qpn, 0),
@@ -302,15 +302,15 @@ impl Hca {
         let producer = record.ctx.sender.producer.load(Ordering::Acquire);
         // SAFETY: posted and not completed, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
-        let told = complete(work, &wqe, work.consumer, byte_len);
+        let written = complete(work, &wqe, work.consumer, byte_len);
         if let Some(journal) = &self.journal {
-            journal.executed_and_told(self.request(record, work.consumer), &wqe, told);
+            journal.executed_and_reported(self.request(record, work.consumer), &wqe, written);
         }
         work.pass(behind(&wqe, work.consumer, producer));
-        if !told {
+        if !written {
             self.overrun(control, qpn);
         }
-        told
+        written
     }
 
     /// Records the first request of a connection at the responder, if it still expects it. In RTR, this

@@ -32,11 +32,11 @@ impl Hca {
         match done {
             Ok(failed) => {
                 // First the request, then the receivers: the queue pair may be one of them.
-                let told = self.executed(control, qpn, 0);
+                let written = self.executed(control, qpn, 0);
                 for (receiver, blame) in failed {
                     self.blame(control, receiver, blame);
                 }
-                told
+                written
             }
             Err(stop) => self.handle(control, qpn, stop),
         }

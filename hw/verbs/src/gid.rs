@@ -15,8 +15,8 @@ fn address(entry: &GidEntry) -> IpAddr {
 }
 
 /// Whether an entry's address belongs to this namespace. The interface index alone does not say: it is that
-/// of the interface's own namespace, and other namespaces use the same numbers. It only tells two namespaces
-/// with the same address apart.
+/// of the interface's own namespace, and other namespaces use the same numbers. It only
+/// distinguishes two namespaces with the same address.
 fn belonging(entry: &GidEntry, here: &[Here]) -> u8 {
     let address = address(entry);
     let mut indices = (here.iter()).filter_map(|&(ip, index)| (ip == address).then_some(index));

@@ -43,11 +43,11 @@ mod poll;
 mod qp;
 mod recv;
 mod register;
+mod reported;
 mod request;
 mod send;
 mod srq;
 mod tag;
-mod told;
 mod wc;
 mod xrc;
 

@@ -2,9 +2,9 @@
 
 use super::calls::Poller;
 use super::cq::{Cq, Taken};
+use super::reported::Reported;
 use super::sys;
 use super::tag::{Kind, bits};
-use super::told::Told;
 use super::wc::{self, Fields as _};
 use crate::error::Error;
 use bellwire_core::cqe::Cqe64;
@@ -19,7 +19,7 @@ pub struct Extended {
     poller: Poller,
     cq: NonNull<Cq>,
     attr: sys::ibv_poll_cq_attr,
-    told: Told,
+    reported: Reported,
 }
 
 impl std::fmt::Debug for Extended {
@@ -47,7 +47,7 @@ impl Extended {
             poller,
             cq: NonNull::from(cq),
             attr: sys::ibv_poll_cq_attr { comp_mask: 0 },
-            told: Told::new(entries)?,
+            reported: Reported::new(entries)?,
         }))
     }
 
@@ -82,7 +82,7 @@ impl Extended {
                 SEND if !failed => {
                     drop(wc);
                     inner.still_empty();
-                    self.told.sent(wr_id);
+                    self.reported.sent(wr_id);
                     // SAFETY: libibverbs has reported this completion.
                     unsafe { core.complete_send(user_index, counter, 0) }
                 }
@@ -90,7 +90,7 @@ impl Extended {
                     let bytes = wc.byte_len();
                     drop(wc);
                     inner.still_empty();
-                    self.told.brought(wr_id, bytes);
+                    self.reported.brought(wr_id, bytes);
                     // SAFETY: libibverbs has reported this completion.
                     unsafe { core.complete_recv(user_index, counter, bytes) }
                 }
@@ -98,7 +98,7 @@ impl Extended {
                     let bytes = wc.byte_len();
                     drop(wc);
                     inner.still_empty();
-                    self.told.brought(wr_id, bytes);
+                    self.reported.brought(wr_id, bytes);
                     // SAFETY: libibverbs has reported this completion.
                     unsafe { core.complete_send(user_index, counter, bytes) }
                 }
@@ -148,7 +148,7 @@ impl Extended {
     #[inline(never)]
     fn polled_ring(&mut self, index: u32, end: u32) {
         let taken = end.wrapping_sub(index);
-        (0..taken).for_each(|at| self.told.in_ring(index.wrapping_add(at)));
+        (0..taken).for_each(|at| self.reported.in_ring(index.wrapping_add(at)));
     }
 
     /// Writes a completion that is not a plain success to core's ring, and returns its entry. `None`: it
@@ -169,7 +169,7 @@ impl Extended {
         if let Some(cqe) = &entry {
             // The ring is marked as empty: the entry is reported before the ring is looked at again.
             inner.put(cqe);
-            self.told.in_ring(core.next_index());
+            self.reported.in_ring(core.next_index());
         }
         drop(wc);
         inner.still_empty();
@@ -178,7 +178,7 @@ impl Extended {
 
     /// Number of completions reported so far: the index of the next one.
     pub fn count(&self) -> u32 {
-        self.told.count()
+        self.reported.count()
     }
 
     /// All completions that are known, oldest first, given the contents of core's ring.
@@ -186,7 +186,7 @@ impl Extended {
     /// # Errors
     /// There is no memory for them.
     pub fn history(&self, ring: &[OldCqe]) -> Result<Vec<OldCqe>, Error> {
-        self.told.history(ring)
+        self.reported.history(ring)
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Srq {
 #[derive(Clone, Copy, Debug)]
 enum Number {
     /// The device's own number.
-    Told(u32),
+    Reported(u32),
     /// A number of ours, where the device does not report its own.
     Given(u32),
 }
@@ -119,7 +119,7 @@ impl Srq {
     /// the device reports it.
     pub fn number(&self) -> u32 {
         match self.number {
-            Number::Told(number) | Number::Given(number) => number,
+            Number::Reported(number) | Number::Given(number) => number,
         }
     }
 
@@ -245,16 +245,16 @@ unsafe fn create_xrc(
 /// events carry.
 fn name(context: &Context, handle: NonNull<sys::ibv_srq>, is_xrc: bool) -> Result<Number, Error> {
     // SAFETY: the context is open, and the queue is alive.
-    let told = unsafe { sys::get_srq_num(context.handle(), handle) };
-    let number = match told {
-        Ok(number) => Number::Told(number),
+    let reported = unsafe { sys::get_srq_num(context.handle(), handle) };
+    let number = match reported {
+        Ok(number) => Number::Reported(number),
         Err(error) if is_xrc => {
             let what = "ask for the shared receive queue's number";
             return Err(Error::io(what, error));
         }
         Err(_) => Number::Given(context.srqns.take()?),
     };
-    let (Number::Told(context) | Number::Given(context)) = number;
+    let (Number::Reported(context) | Number::Given(context)) = number;
     // SAFETY: the queue was just created, and nothing else refers to it.
     unsafe {
         (*handle.as_ptr()).srq_context = without_provenance_mut(context as usize);

@@ -34,7 +34,7 @@ pub fn copy(files: &BTreeSet<PathBuf>, root: &Path) -> Result<()> {
 }
 
 fn copy_one(file: &Path, root: &Path) -> Result<()> {
-    // What dpkg was told to leave out, as it is of documentation where disks are small.
+    // What dpkg was set to leave out, as it is of documentation where disks are small.
     let Ok(found) = fs::symlink_metadata(file) else {
         return Ok(());
     };

@@ -24,7 +24,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// What CONTRIBUTING.md tells to install.
+/// What CONTRIBUTING.md says to install.
 const PACKAGES: [&str; 2] = ["gcc", "libc6-dev"];
 
 /// Folders that something is mounted on, by their names there.

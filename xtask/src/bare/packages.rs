@@ -15,7 +15,7 @@ const FIELDS: &str = "${db:Status-Status}\\t${Architecture}\\t${Package}\\t${bin
 
 /// One package.
 struct Package {
-    /// The name by which dpkg tells it from that of another architecture.
+    /// The name by which dpkg distinguishes it from that of another architecture.
     full_name: String,
     /// What it needs: of each, one of the alternatives.
     needs: Vec<Vec<String>>,
@@ -63,7 +63,7 @@ impl Installed {
         all
     }
 
-    /// The names, as dpkg tells them apart, of these packages and of all that they need.
+    /// The names, as dpkg distinguishes them, of these packages and of all that they need.
     ///
     /// # Errors
     /// One of them is not installed.
@@ -120,7 +120,7 @@ pub fn files(packages: &BTreeSet<&str>) -> Result<BTreeSet<PathBuf>> {
     let packages: Vec<&str> = packages.iter().copied().collect();
     let list = format!("dpkg-query --listfiles {}", packages.join(" "));
     let listing = output_of(&list).with_context(|| format!("`{list}` failed"))?;
-    // Other lines tell of diversions.
+    // Other lines are about diversions.
     let paths = listing.lines().filter(|line| line.starts_with('/'));
     Ok(paths.map(PathBuf::from).collect())
 }
@@ -150,7 +150,7 @@ installed\tamd64\tapart\tapart\t\t,
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn what_is_missing_is_reported() {
         let installed = Installed::read(LISTING, "amd64");
         let error = |name| installed.closure(&[name]).unwrap_err().to_string();
         assert!(error("broken").contains("gcc-11 | gcc-10"));

@@ -69,7 +69,7 @@ const NOT_UNDER_ASAN: [&str; 10] = [
     "hugepages_are_taken_first_and_given_back",
     "populated_pages_take_no_fault",
     "transparent_says_what_is_behind_it",
-    "the_limit_is_told_before_anything_is_mapped",
+    "the_limit_is_reported_before_anything_is_mapped",
     "no_address_space_is_an_error",
     "no_memory_for_blocks_is_an_error",
     "post_ring_and_poll_make_no_system_call",

@@ -1,4 +1,4 @@
-//! The folder that a run of the guest works with: what the guest is told, and what it tells.
+//! The folder that a run of the guest works with: what the guest is given, and what it reports.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -23,7 +23,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes it, and puts into it what the guest is told; waits while another guest uses it.
+    /// Makes it, and puts into it what the guest is given; waits while another guest uses it.
     ///
     /// # Errors
     /// What could not be made or written.

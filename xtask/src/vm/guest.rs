@@ -57,7 +57,7 @@ impl Default for Guest {
     }
 }
 
-/// How a command ended, as a shell tells it.
+/// How a command ended, as a shell reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u8);
 

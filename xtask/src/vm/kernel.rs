@@ -188,7 +188,7 @@ fn clear(cache: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tells whether the command succeeded. What it prints goes to standard error: standard output is
+/// Returns whether the command succeeded. What it prints goes to standard error: standard output is
 /// the guest's.
 fn done(command: &mut Command) -> bool {
     eprintln!("$ {}", shown(command));

@@ -1,4 +1,4 @@
-//! What the guest is told: a shell script for each command.
+//! What the guest runs: a shell script for each command.
 
 use std::{env, ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, path::Path, process::Command};
 

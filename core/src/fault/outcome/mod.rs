@@ -159,9 +159,9 @@ impl Doubt {
                 "no acknowledgement came, and no later request shows what became of it"
             }
             Self::ResultLost => "it was executed, and its result did not arrive",
-            Self::PeerLostCount => "the peer lost completions of the receives that would tell",
+            Self::PeerLostCount => "the peer lost completions of the receives that would show it",
             Self::CountContradicts => "the peer's count of receives contradicts what is known here",
-            Self::PeerGone => "the peer is gone and cannot tell",
+            Self::PeerGone => "the peer is gone and cannot say",
             Self::Local => {
                 "a local operation that may have been done before the queue pair stopped"
             }

@@ -93,17 +93,17 @@ impl Verdict {
         I::IntoIter: Clone,
     {
         let requests = requests.into_iter();
-        let told = evidence.failed.filter(|failed| {
+        let reported = evidence.failed.filter(|failed| {
             // If entries were lost, the one with the cause of the queue pair's failure may be among them, and
             // a flush is not the first failure.
             !evidence.entries_lost
                 || !matches!(failed.status, WcStatus::WrFlushErr | WcStatus::FatalErr)
         });
         let mut verdict = Self {
-            settled: told.map_or(evidence.completed, |failed| {
+            settled: reported.map_or(evidence.completed, |failed| {
                 failed.sequence.max(evidence.completed)
             }),
-            failed: told,
+            failed: reported,
             not_begun: NEVER,
             not_at_peer: NEVER,
             consumed: evidence.consumed,
@@ -261,7 +261,7 @@ impl Verdict {
         if policy == Replay::Surface {
             return false;
         }
-        // As far as this end can tell, a repeated READ returns what the first one would have returned.
+        // As far as this end knows, a repeated READ returns what the first one would have returned.
         let undisturbed = policy == Replay::Anyway
             || request.operation.row().repeat != Repeat::IfUndisturbed
             || self.noticeable.is_none_or(|last| last < request.sequence);

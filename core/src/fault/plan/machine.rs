@@ -150,7 +150,7 @@ impl Plan {
     /// Begins a recovery like [`fault`](Self::fault), for queue pairs that are to be connected for the first
     /// time: the peer does not know them yet.
     pub fn connect(&mut self, now: Duration) {
-        self.queues.told = false;
+        self.queues.peer_knows = false;
         self.fault(Fault::PeerRecovery, now);
     }
 

@@ -106,7 +106,7 @@ pub(super) struct Queues {
     /// DISCONNECTED was reported in this life, and TIMEWAIT_EXIT was not.
     pub timewait: bool,
     /// The peer knows these queue pairs.
-    pub told: bool,
+    pub peer_knows: bool,
 }
 
 impl Queues {
@@ -117,13 +117,13 @@ impl Queues {
         port_down: false,
         last_wqe: false,
         timewait: false,
-        told: true,
+        peer_knows: true,
     };
 
     /// Called before the step is taken.
     pub fn named(&mut self, step: Step) {
         match step {
-            Step::Exchange => self.told = true,
+            Step::Exchange => self.peer_knows = true,
             // Late events of the previous life do not count for this one.
             Step::Init => (self.qp, self.last_wqe, self.timewait) = (QpIs::Live, false, false),
             _ => {}
@@ -138,7 +138,7 @@ impl Queues {
             Step::AwaitPort => self.port_down = false,
             Step::AwaitTimewait => self.timewait = false,
             Step::Reset => self.qp = QpIs::Quiet,
-            Step::CreateQp => (self.qp, self.told) = (QpIs::Quiet, false),
+            Step::CreateQp => (self.qp, self.peer_knows) = (QpIs::Quiet, false),
             Step::DestroyQp => self.qp = QpIs::Gone,
             Step::DestroyCq => self.cq_gone = true,
             Step::CreateCq => self.cq_gone = false,
@@ -190,7 +190,8 @@ impl Queues {
     /// The steps that lead to queue pairs in RESET on working queues.
     fn disconnect(&self, needs: Needs, setup: Setup, todo: &mut Steps) {
         use Step::*;
-        let rebuild = needs.intersects(Needs::REBUILD) || setup.new_qp_per_connection && self.told;
+        let rebuild =
+            needs.intersects(Needs::REBUILD) || setup.new_qp_per_connection && self.peer_knows;
         if self.qp == QpIs::Live {
             todo.add(&[StopPosting, ToError, AckEvents]);
             if setup.srq {

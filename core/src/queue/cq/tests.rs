@@ -22,8 +22,8 @@ mod hostile;
 mod naming;
 mod panics;
 mod plain;
+mod reporting;
 mod shared;
-mod telling;
 
 /// A doorbell without a device.
 struct Silent;

@@ -72,13 +72,13 @@ impl Poster {
 
     /// Ends this life of the queue.
     fn clear(&mut self) -> Vec<u64> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         // SAFETY: this is the only poster and the only poller.
         self.head = unsafe {
             self.ledger
-                .clear(self.head, |request| told.push(request.wr_id))
+                .clear(self.head, |request| reported.push(request.wr_id))
         };
-        told
+        reported
     }
 }
 
@@ -98,7 +98,7 @@ fn an_entry_of_an_earlier_lap_is_stale() {
     for _ in 0..8 {
         let counter = poster.post(1);
         assert_eq!(poster.retire(counter), (u64::from(counter) + 1000, 1));
-        assert_eq!(poster.locate(counter as u16), None, "told twice");
+        assert_eq!(poster.locate(counter as u16), None, "reported twice");
     }
     assert_eq!(poster.post(1), 8);
     assert_eq!((poster.locate(0), poster.locate(8)), (None, Some(8)));

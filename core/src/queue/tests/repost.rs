@@ -33,21 +33,21 @@ fn only_the_last_that_is_rung_completes_when_it_is_flushed() {
     let (none, signaled) = (SendFlags::empty(), SendFlags::SIGNALED);
     let first = post(&mut quiet, none);
     let fenced = post(&mut quiet, SendFlags::FENCE);
-    let told = post(&mut quiet, signaled);
+    let reported = post(&mut quiet, signaled);
     let last = post(&mut quiet, none);
-    let before = [first, fenced, told, last].map(|at| flags(&quiet, at));
+    let before = [first, fenced, reported, last].map(|at| flags(&quiet, at));
     const NO_FLUSH: u8 = fm_ce_se::NO_FLUSH;
     let fence = fm_ce_se::FENCE | NO_FLUSH;
     assert_eq!(before, [NO_FLUSH, fence, fm_ce_se::SIGNALED, NO_FLUSH]);
     quiet.send.ring();
-    let rung = [first, fenced, told, last].map(|at| flags(&quiet, at));
+    let rung = [first, fenced, reported, last].map(|at| flags(&quiet, at));
     assert_eq!(rung, [NO_FLUSH, fence, fm_ce_se::SIGNALED, 0]);
     // A signalled last request keeps its flags.
-    let told_again = post(&mut quiet, signaled);
+    let reported_again = post(&mut quiet, signaled);
     quiet.send.ring();
-    assert_eq!(flags(&quiet, told_again), fm_ce_se::SIGNALED);
+    assert_eq!(flags(&quiet, reported_again), fm_ce_se::SIGNALED);
     // Reposted to another queue, and to this one.
-    for (at, expected) in [(told, fm_ce_se::SIGNALED), (first, 0), (last, 0)] {
+    for (at, expected) in [(reported, fm_ce_se::SIGNALED), (first, 0), (last, 0)] {
         let (head, tail) = quiet.send.entry(at).expect("there").bytes();
         let bytes = [head, tail].concat();
         for queue in [&mut other, &mut quiet] {

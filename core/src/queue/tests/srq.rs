@@ -87,7 +87,7 @@ fn one_entry_is_never_posted() {
 }
 
 #[test]
-fn a_receive_is_told_once() {
+fn a_receive_is_reported_once() {
     let mut f = fixture(4);
     assert_eq!(f.retire(0), None, "never posted");
     f.post(10).expect("room");
@@ -141,7 +141,7 @@ fn a_list_is_posted_up_to_the_first_that_is_refused() {
 }
 
 #[test]
-fn clearing_tells_what_was_not_told() {
+fn clearing_reports_what_was_not_reported() {
     let mut f = fixture(8);
     for wr_id in 0..5 {
         f.post(wr_id).expect("room");
@@ -149,16 +149,16 @@ fn clearing_tells_what_was_not_told() {
     f.queue.ring();
     f.post(5).expect("room");
     assert_eq!(f.retire(3), Some(3));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     // SAFETY: there is no device.
     unsafe {
         f.ledger.clear(|wr_id, block| {
             assert!(block.is_none());
-            told.push(wr_id);
+            reported.push(wr_id);
         });
     }
-    told.sort_unstable();
-    assert_eq!(told, [0, 1, 2, 4, 5]);
+    reported.sort_unstable();
+    assert_eq!(reported, [0, 1, 2, 4, 5]);
     for slot in 0..8 {
         assert!(f.ledger.locate(slot).is_none());
     }

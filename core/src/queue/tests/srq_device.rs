@@ -126,9 +126,9 @@ fn threads_take_each_entry_once() {
     let mut f = fixture(8);
     let device = &*keep(consumer(&f));
     let (ledger, ring) = (f.ledger, f.ring);
-    let told = std::sync::Mutex::new(Vec::new());
+    let reported = std::sync::Mutex::new(Vec::new());
     let left = std::sync::atomic::AtomicU64::new(total);
-    let (told_ref, left_ref) = (&told, &left);
+    let (reported_ref, left_ref) = (&reported, &left);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(move || {
@@ -141,12 +141,12 @@ fn threads_take_each_entry_once() {
                     };
                     // SAFETY: consumed, and not returned yet.
                     let sge = unsafe { ring.read(index.into()).next() };
-                    let told = ledger.locate(index).map(|request| request.release().0);
-                    assert_eq!(told, sge.map(|sge| sge.addr), "taken twice, or torn");
-                    mine.extend(told);
+                    let wr_id = ledger.locate(index).map(|request| request.release().0);
+                    assert_eq!(wr_id, sge.map(|sge| sge.addr), "taken twice, or torn");
+                    mine.extend(wr_id);
                     left_ref.fetch_sub(1, Relaxed);
                 }
-                told_ref.lock().expect("no panic").extend(mine);
+                reported_ref.lock().expect("no panic").extend(mine);
             });
         }
         for wr_id in 0..total {
@@ -156,7 +156,7 @@ fn threads_take_each_entry_once() {
             f.queue.ring();
         }
     });
-    let mut told = told.into_inner().expect("no panic");
-    told.sort_unstable();
-    assert!(told.into_iter().eq(0..total));
+    let mut reported = reported.into_inner().expect("no panic");
+    reported.sort_unstable();
+    assert!(reported.into_iter().eq(0..total));
 }

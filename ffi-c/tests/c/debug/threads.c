@@ -11,9 +11,9 @@ static int (*enter)(void);
 
 static int poll_it(void)
 {
-    bw_completion told;
+    bw_completion completion;
 
-    return bw_poll_completion(end.cq, &told);
+    return bw_poll_completion(end.cq, &completion);
 }
 
 static int ring_sends(void) { return bw_ring_sq(end.qp); }

@@ -170,7 +170,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn those_are_told_whom_it_concerns_and_the_hook_of_the_rest() {
+    fn those_whom_it_concerns_are_notified_and_the_hook_of_the_rest() {
         let device = Device::soft(Default::default());
         let cq = device.create_cq(4).unwrap();
         let dispatcher = Arc::new(Dispatcher::default());

@@ -4,7 +4,7 @@ use super::active_queues::done;
 use super::repost;
 use super::state::RecoveryState;
 use super::steps::when;
-use crate::qp::Untold;
+use crate::qp::Unreported;
 use bellwire_core::fault::outcome::Outcome;
 use bellwire_core::fault::plan::StepResult;
 use bellwire_core::fault::{Fault, WorkQueue};
@@ -177,20 +177,20 @@ impl RecoveryState {
     }
 
     /// Takes in the requests without a completion, when the queue pair is reset or destroyed.
-    pub fn account(&mut self, untold: Vec<Untold>) {
+    pub fn account(&mut self, unreported: Vec<Unreported>) {
         let Some(queues) = &mut self.queues else {
             return;
         };
-        for request in untold {
+        for request in unreported {
             match request {
-                Untold::Send(send) if queues.is_own(send.counter) => {}
-                Untold::Send(send) => {
+                Unreported::Send(send) if queues.is_own(send.counter) => {}
+                Unreported::Send(send) => {
                     let pending =
                         repost::pending(queues, send.counter, send.wr_id, send.block, None);
                     self.in_flight.entries_lost |= pending.rung;
                     self.in_flight.requests.push_back(pending);
                 }
-                Untold::Recv(lost) => {
+                Unreported::Recv(lost) => {
                     // It may have been consumed.
                     self.exact = false;
                     let receive =
@@ -198,7 +198,7 @@ impl RecoveryState {
                     self.receives.push_back(receive);
                 }
                 // A link has no shared receive queue.
-                Untold::Shared(..) => {}
+                Unreported::Shared(..) => {}
             }
         }
         queues.renew();

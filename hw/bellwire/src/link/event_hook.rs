@@ -103,7 +103,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn what_came_before_the_hook_is_told() {
+    fn what_came_before_the_hook_is_delivered() {
         let hook = EventHook::default();
         hook.push(1);
         hook.deliver();
@@ -117,7 +117,7 @@ mod tests {
 
     /// Another thread finds the hook busy; the thread that calls the hook delivers its event.
     #[test]
-    fn what_comes_while_the_hook_is_called_is_told() {
+    fn what_comes_while_the_hook_is_called_is_delivered() {
         let hook = Arc::new(EventHook::default());
         let ((entered, is_in), (leave, may_leave)) = (mpsc::channel(), mpsc::channel());
         let (send, delivered) = mpsc::channel();
@@ -134,7 +134,10 @@ mod tests {
         is_in.recv().unwrap();
         hook.push(2);
         hook.deliver();
-        assert!(delivered.try_recv().is_err(), "both are still to be told");
+        assert!(
+            delivered.try_recv().is_err(),
+            "both are still to be delivered"
+        );
         leave.send(()).unwrap();
         leave.send(()).unwrap();
         at_it.join().unwrap();
@@ -188,7 +191,7 @@ mod loom_models {
     use loom::thread;
 
     #[test]
-    fn loom_each_event_is_told_once_by_whoever_is_there() {
+    fn loom_each_event_is_delivered_once_by_whoever_is_there() {
         loom::model(|| {
             let hook = Arc::new(EventHook::default());
             let delivered = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);

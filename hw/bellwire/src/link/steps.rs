@@ -118,10 +118,10 @@ impl RecoveryState {
         let (Some(qp), Some(cq)) = (&mut queues.qp, &mut queues.cq) else {
             return Ok(());
         };
-        let mut untold = Vec::new();
+        let mut unreported = Vec::new();
         // If it fails it hands back no request.
-        qp.reset_with(cq, |request| untold.push(request))?;
-        self.account(untold);
+        qp.reset_with(cq, |request| unreported.push(request))?;
+        self.account(unreported);
         Ok(())
     }
 
@@ -133,9 +133,9 @@ impl RecoveryState {
         let (Some(qp), Some(cq)) = (&mut queues.qp, &mut queues.cq) else {
             return StepResult::Done;
         };
-        let mut untold = Vec::new();
-        qp.end(cq, |request| untold.push(request));
-        self.account(untold);
+        let mut unreported = Vec::new();
+        qp.end(cq, |request| unreported.push(request));
+        self.account(unreported);
         if let Some(queues) = &mut self.queues {
             queues.qp = None;
         }

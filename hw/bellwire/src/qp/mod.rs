@@ -63,7 +63,7 @@ pub struct Qp<T: QpTransport = Rc> {
 
 /// A request that was not reported when its queue pair's life ended.
 #[derive(Debug)]
-pub(crate) enum Untold {
+pub(crate) enum Unreported {
     /// Of the shared receive queue: completed, and not polled.
     Shared(u64, Option<Block<'static>>),
     /// Of the send queue.
@@ -228,10 +228,12 @@ impl<T: QpTransport> Qp<T> {
         mut each: impl FnMut(u64, Option<Block<'static>>),
     ) -> Result<(), Error> {
         let mut panics = Panics::default();
-        let answer = self.reset_with(cqs, |untold| {
-            let (wr_id, block) = match untold {
-                Untold::Shared(wr_id, block) => (wr_id, block),
-                Untold::Send(request) | Untold::Recv(request) => (request.wr_id, request.block),
+        let answer = self.reset_with(cqs, |unreported| {
+            let (wr_id, block) = match unreported {
+                Unreported::Shared(wr_id, block) => (wr_id, block),
+                Unreported::Send(request) | Unreported::Recv(request) => {
+                    (request.wr_id, request.block)
+                }
             };
             // Each request is reported once, and here.
             panics.catch(|| each(wr_id, block));
@@ -245,7 +247,7 @@ impl<T: QpTransport> Qp<T> {
     pub(crate) fn reset_with<'a>(
         &mut self,
         cqs: impl Into<Cqs<'a>>,
-        mut each: impl FnMut(Untold),
+        mut each: impl FnMut(Unreported),
     ) -> Result<(), Error> {
         let mut cqs = cqs.into();
         self.check_cqs(&cqs)?;
@@ -256,7 +258,7 @@ impl<T: QpTransport> Qp<T> {
         changed?;
         self.udp_sport = None;
         let (first, second) = self.user_index;
-        let mut shared = |wr_id, block| each(Untold::Shared(wr_id, block));
+        let mut shared = |wr_id, block| each(Unreported::Shared(wr_id, block));
         // SAFETY: in RESET the device writes no completions of this queue pair.
         self.user_index = unsafe {
             match &mut cqs {
@@ -276,8 +278,8 @@ impl<T: QpTransport> Qp<T> {
         // SAFETY: in RESET the device has stopped; the completion queues are borrowed exclusively, and hold
         // no completion of this queue pair any longer.
         unsafe {
-            self.sq.clear(|request| each(Untold::Send(request)));
-            self.rq.clear(|request| each(Untold::Recv(request)));
+            self.sq.clear(|request| each(Unreported::Send(request)));
+            self.rq.clear(|request| each(Unreported::Recv(request)));
         }
         hca.restart(self.qpn, life(self.sq.counter(), self.user_index));
         Ok(())
@@ -288,19 +290,19 @@ impl<T: QpTransport> Qp<T> {
     /// Destroys the queue pair, and reports the requests that were not reported, sends first, oldest first;
     /// their entries can still be read. `cq` is the completion queue that it was created with, for sends and
     /// receives; the queue pair's completions are removed from it.
-    pub(crate) fn end(&mut self, cq: &mut Cq, mut each: impl FnMut(Untold)) {
+    pub(crate) fn end(&mut self, cq: &mut Cq, mut each: impl FnMut(Unreported)) {
         self.destroy();
         // SAFETY: the queue pair is destroyed, so the device writes no completions of it.
         unsafe {
             cq.detach(self.user_index.0, |wr_id, block| {
-                each(Untold::Shared(wr_id, block));
+                each(Unreported::Shared(wr_id, block));
             });
         }
         // SAFETY: the queue pair is destroyed; the completion queue is borrowed exclusively, and holds no
         // completion of it any longer.
         unsafe {
-            self.sq.clear(|request| each(Untold::Send(request)));
-            self.rq.abandon(|request| each(Untold::Recv(request)));
+            self.sq.clear(|request| each(Unreported::Send(request)));
+            self.rq.abandon(|request| each(Unreported::Recv(request)));
         }
     }
 

@@ -183,8 +183,8 @@ fn settle_each<'a>(
     polled: bool,
 ) {
     let of_receive = |opcode: CqeOpcode| opcode.is_received() || opcode == CqeOpcode::RespErr;
-    let told = if polled { Stage::Told } else { Stage::InFlight };
-    let receives = receives.filter(|receive| receive.stage == told);
+    let retired = if polled { Stage::Told } else { Stage::InFlight };
+    let receives = receives.filter(|receive| receive.stage == retired);
     let completions =
         completions.filter(|(opcode, of)| of_receive(*opcode) && !of.stale && of.polled == polled);
     for (receive, (_, completion)) in receives.zip(completions) {

@@ -29,7 +29,7 @@ impl Stage {
             Self::Staged => "staged",
             Self::InFlight => "in flight",
             Self::Completed => "completed",
-            Self::Told => "told",
+            Self::Told => "retired",
         }
     }
 }

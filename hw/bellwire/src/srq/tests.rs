@@ -59,10 +59,14 @@ fn it_is_not_destroyed_while_it_is_used() {
     assert!(error.to_string().contains("destroy those first"), "{error}");
     assert_eq!(pop(&user), Some(0), "as it was");
     drop(user);
-    let mut told = Vec::new();
-    let destroyed = srq.destroy(|wr_id, block| told.push((wr_id, block.is_some())));
+    let mut reported = Vec::new();
+    let destroyed = srq.destroy(|wr_id, block| reported.push((wr_id, block.is_some())));
     assert!(destroyed.is_ok());
-    assert_eq!(told, [(0, true), (1, true)], "taken by the device or not");
+    assert_eq!(
+        reported,
+        [(0, true), (1, true)],
+        "taken by the device or not"
+    );
     assert_eq!(slab.outstanding(), 0);
 }
 
@@ -83,9 +87,9 @@ fn dropped_while_used_it_goes_on() {
     assert_eq!(slab.outstanding(), 2, "the third was not taken");
     // Receives that were taken are reported by completion queues, which keep the memory.
     // SAFETY: `memory` is alive, and nothing writes to the blocks.
-    let told = unsafe { memory.ledger().take_back(1) };
+    let returned = unsafe { memory.ledger().take_back(1) };
     assert_eq!(
-        told.map(|(wr_id, block)| (wr_id, block.is_some())),
+        returned.map(|(wr_id, block)| (wr_id, block.is_some())),
         Some((1, true))
     );
     assert_eq!(slab.outstanding(), 1);
@@ -142,17 +146,17 @@ fn xrc_receives_complete_at_the_queues_own_cq() {
     post(&mut srq, &slab, 3);
     complete(&srq, &xrc, 0xabc);
     complete(&srq, &xrc, 0xdef);
-    let told = cq.poll_one().expect("the first");
-    assert_eq!((told.qp_num, told.wr_id), (0xabc, 0));
-    assert!(told.result.is_ok() && told.block.is_some());
-    drop(told);
+    let completion = cq.poll_one().expect("the first");
+    assert_eq!((completion.qp_num, completion.wr_id), (0xabc, 0));
+    assert!(completion.result.is_ok() && completion.block.is_some());
+    drop(completion);
     // The second receive is reported although the queue is destroyed; the third never completed.
     drop(srq);
     assert_eq!(slab.outstanding(), 1);
     assert_eq!(cq.unreserved(), 8);
-    let told = cq.poll_one().expect("the second");
-    assert_eq!((told.qp_num, told.wr_id), (0xdef, 1));
-    drop(told);
+    let completion = cq.poll_one().expect("the second");
+    assert_eq!((completion.qp_num, completion.wr_id), (0xdef, 1));
+    drop(completion);
     assert_eq!(slab.outstanding(), 0);
     assert!(cq.poll_one().is_none() && cq.stale() == 0);
     // Its room is available to the next queue.
@@ -161,17 +165,17 @@ fn xrc_receives_complete_at_the_queues_own_cq() {
 }
 
 #[test]
-fn what_destroying_tells_no_poll_tells_again() {
+fn what_destroying_reports_no_poll_reports_again() {
     let pd = pd();
     let slab = slab(&pd);
     let mut cq = pd.device().create_cq(16).expect("a completion queue");
     let (mut srq, xrc) = xrc(&pd, &mut cq);
     post(&mut srq, &slab, 2);
     complete(&srq, &xrc, 1);
-    let mut told = Vec::new();
-    let destroyed = srq.destroy(|wr_id, _| told.push(wr_id));
+    let mut reported = Vec::new();
+    let destroyed = srq.destroy(|wr_id, _| reported.push(wr_id));
     assert!(destroyed.is_ok());
-    assert_eq!(told, [0, 1]);
+    assert_eq!(reported, [0, 1]);
     assert!(cq.poll_one().is_none());
     assert_eq!((cq.stale(), slab.outstanding()), (1, 0));
 }

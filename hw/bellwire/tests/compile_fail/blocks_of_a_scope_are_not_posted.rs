@@ -9,6 +9,6 @@ fn posted<'m>(qp: &mut Qp, block: Block<'m>) {
     let _ = qp.rq().post_block(1, block); //~ E0521
 }
 
-fn told<'m>(completion: Completion<'m>) -> Completion<'static> {
+fn polled<'m>(completion: Completion<'m>) -> Completion<'static> {
     completion //~ lifetime may not live long enough
 }

@@ -7,7 +7,7 @@ use bellwire::wqe::Rc;
 
 fn main() {}
 
-fn told(cq: &mut CompletionQueue<'static>, entry: Cqe64) {
+fn reported(cq: &mut CompletionQueue<'static>, entry: Cqe64) {
     let _ = cq.complete_send(0, 0, 0); //~ E0133
     let _ = cq.complete_recv(0, 0, 0); //~ E0133
     let _ = cq.complete(&entry); //~ E0133

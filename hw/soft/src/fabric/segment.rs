@@ -105,12 +105,12 @@ impl Segments {
     /// How far the peer has read the lines that we have written.
     #[inline(always)]
     pub(super) fn read_by_peer(&self) -> u32 {
-        // Acquire: pairs with the Release in `tell_read`.
+        // Acquire: pairs with the Release in `publish_read`.
         word(self.theirs, READ).load(Ordering::Acquire)
     }
 
     /// Publishes how far we have read the lines that the peer has written.
-    pub(super) fn tell_read(&self, position: u32) {
+    pub(super) fn publish_read(&self, position: u32) {
         // Release: pairs with the Acquire in `read_by_peer`; the copies come before it.
         word(self.ours, READ).store(position, Ordering::Release);
     }

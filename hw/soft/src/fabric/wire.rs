@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// In the word with a packet's length: the packet carries an acknowledgement of the other direction.
-const TOLD: u32 = 1 << 24;
+const CARRIES_ACK: u32 = 1 << 24;
 
 /// Size of a packet's header in bytes.
 const FRONT: usize = 24;
@@ -261,11 +261,11 @@ impl Writer {
             word(self.segments.ours, line(next)).store(0, Ordering::Relaxed);
             at.cleared = next.wrapping_add(1);
         }
-        let (taken, told) = match header.taken {
-            Some((life, msn)) => (u32::from(life) << 16 | u32::from(msn), TOLD),
+        let (taken, ack) = match header.taken {
+            Some((life, msn)) => (u32::from(life) << 16 | u32::from(msn), CARRIES_ACK),
             None => (0, 0),
         };
-        let size = len as u32 | u32::from(header.flags) << 16 | told;
+        let size = len as u32 | u32::from(header.flags) << 16 | ack;
         let number = u32::from(header.msn) | u32::from(header.life) << 16;
         let to = header.dst & 0xff_ffff | u32::from(header.kind as u8) << 24;
         // Relaxed: published by the sequence word.
@@ -373,27 +373,27 @@ impl Reader {
             dst: to & 0xff_ffff,
             msn: number as u16,
             life: (number >> 16) as u16,
-            taken: (size & TOLD != 0).then_some(((taken >> 16) as u16, taken as u16)),
+            taken: (size & CARRIES_ACK != 0).then_some(((taken >> 16) as u16, taken as u16)),
             flags: (size >> 16) as u8,
         };
         Ok(Some(Packet { header, bytes }))
     }
 
-    /// Releases the packet of `len` bytes that `next` returned. `told`: publishes the position to the writer,
-    /// which moves a cache line to it; doing so now and then is sufficient.
-    pub fn done(&self, len: usize, told: bool) {
+    /// Releases the packet of `len` bytes that `next` returned. `publish`: also publishes the position to the
+    /// writer, which moves a cache line to it; doing so now and then is sufficient.
+    pub fn done(&self, len: usize, publish: bool) {
         // Relaxed: only the owner changes it.
         let next = (self.position.load(Ordering::Relaxed)).wrapping_add(lines_of(len));
         self.position.store(next, Ordering::Relaxed);
-        if told {
-            self.tell();
+        if publish {
+            self.publish();
         }
     }
 
     /// Publishes our position to the writer.
-    pub fn tell(&self) {
+    pub fn publish(&self) {
         // Relaxed: only the owner changes it.
-        (self.segments).tell_read(self.position.load(Ordering::Relaxed));
+        (self.segments).publish_read(self.position.load(Ordering::Relaxed));
     }
 }
 

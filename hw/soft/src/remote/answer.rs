@@ -87,11 +87,11 @@ impl Hca {
         };
         // Relaxed: each value is independent.
         let owed = sender.owed.load(Ordering::Relaxed);
-        let told = owed == 0 || owed == sender.told.load(Ordering::Relaxed);
+        let ack_sent = owed == 0 || owed == sender.ack_sent.load(Ordering::Relaxed);
         let answer = match responder.owed {
             Some(answer) => Some(answer),
             // A packet has carried the acknowledgement.
-            None if told => None,
+            None if ack_sent => None,
             None => Some(Answer {
                 msn: owed as u16,
                 verdict: Verdict::Taken(0),
@@ -139,16 +139,16 @@ impl Hca {
     pub(super) fn answered(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
         if let Some(answer) = Answer::decode(packet) {
             let Header { dst, life, .. } = packet.header;
-            self.told(control, slot, dst, life, answer);
+            self.take_answer(control, slot, dst, life, answer);
         }
     }
 
     /// Handles the acknowledgement that a packet of the other direction carries.
     #[inline]
-    pub(super) fn told_taken(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
+    pub(super) fn acknowledged(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
         if let Some((life, msn)) = packet.header.taken {
             let verdict = Verdict::Taken(0);
-            self.told(
+            self.take_answer(
                 control,
                 slot,
                 packet.header.dst,
@@ -158,7 +158,7 @@ impl Hca {
         }
     }
 
-    fn told(&self, control: &mut Control, slot: usize, qpn: u32, life: u16, answer: Answer) {
+    fn take_answer(&self, control: &mut Control, slot: usize, qpn: u32, life: u16, answer: Answer) {
         let Some(record) = control.record(qpn) else {
             return;
         };
@@ -243,7 +243,7 @@ impl Hca {
         let cell = &record.ctx.sender.acked;
         // Relaxed: while requests are outstanding, only the holder of the lock changes it.
         let mut counter = cell.load(Ordering::Relaxed);
-        let mut told = true;
+        let mut all_written = true;
         let mut fits = true;
         for left in (0..count).rev() {
             // SAFETY: sent, so posted, and not completed.
@@ -270,9 +270,9 @@ impl Hca {
                     life: record.lives,
                     counter,
                 };
-                journal.executed_and_told(request, &wqe, written);
+                journal.executed_and_reported(request, &wqe, written);
             }
-            told &= written;
+            all_written &= written;
             counter = counter.wrapping_add(wqe.blocks());
             *acked = acked.wrapping_add(1);
         }
@@ -286,7 +286,7 @@ impl Hca {
             record.stall = None;
             record.drained();
         }
-        if !told {
+        if !all_written {
             self.overrun(control, qpn);
             return false;
         }

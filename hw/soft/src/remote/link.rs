@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Packets that are read between two updates of the read position for the peer.
-const TOLD_EVERY: usize = 32;
+const PUBLISH_EVERY: usize = 32;
 
 /// Packets that are read from one peer before the others get their turn.
 const AT_ONCE: usize = 256;
@@ -209,7 +209,7 @@ impl Hca {
             let len = packet.bytes.len();
             match packet.header.kind {
                 Kind::Request => {
-                    self.told_taken(control, slot, &packet);
+                    self.acknowledged(control, slot, &packet);
                     self.arrived(control, slot, &packet);
                 }
                 Kind::Answer => self.answered(control, slot, &packet),
@@ -218,9 +218,9 @@ impl Hca {
                 Kind::Datagram => self.datagram_arrived(control, slot, &packet),
             }
             count += 1;
-            let told = count % TOLD_EVERY == 0;
-            peer.reader.done(len, told);
-            if told {
+            let publish = count % PUBLISH_EVERY == 0;
+            peer.reader.done(len, publish);
+            if publish {
                 // The requester may continue.
                 self.pay_all(control);
             }
@@ -229,7 +229,7 @@ impl Hca {
             }
         };
         control.inbox = Some(copy);
-        peer.reader.tell();
+        peer.reader.publish();
         sense
     }
 

@@ -492,7 +492,7 @@ fn post<const LAST: bool>(
         dst: (work.connection >> 32) as u32,
         msn,
         life: remote.life,
-        taken: untold(work.own, owed),
+        taken: owed_ack(work.own, owed),
         flags: flags
             | (if reliable { 0 } else { UNRELIABLE })
             | (if asks { ASKS } else { 0 })
@@ -505,11 +505,11 @@ fn post<const LAST: bool>(
         Ok(()) => {
             remote.msn = msn.wrapping_add(1);
             // Within the section: a thread that sees the response earlier waits until the section is left.
-            // Release: pairs with the Acquire in `Hca::told`; the entry comes before.
+            // Release: pairs with the Acquire in `Hca::take_answer`; the entry comes before.
             (work.own.sender.sent).store(remote.msn.into(), Ordering::Release);
             remote.asks = false;
             // Relaxed: the value is independent; a repeated acknowledgement does no harm.
-            work.own.sender.told.store(owed, Ordering::Relaxed);
+            work.own.sender.ack_sent.store(owed, Ordering::Relaxed);
             hca.after_send(peer);
             Ok(Step::Sent)
         }
@@ -521,10 +521,10 @@ fn post<const LAST: bool>(
 /// The acknowledgement that the queue pair's responder owes, unless a packet has carried it, or the holder of
 /// the lock has sent it. It may be sent twice, which does no harm.
 #[inline(always)]
-fn untold(own: &QpCtx, owed: u64) -> Option<(u16, u16)> {
+fn owed_ack(own: &QpCtx, owed: u64) -> Option<(u16, u16)> {
     // Relaxed: each value is independent.
-    let told = own.sender.told.load(Ordering::Relaxed);
-    (owed != 0 && owed != told).then_some(((owed >> 16) as u16, owed as u16))
+    let ack_sent = own.sender.ack_sent.load(Ordering::Relaxed);
+    (owed != 0 && owed != ack_sent).then_some(((owed >> 16) as u16, owed as u16))
 }
 
 /// Size in bytes of the segments that name the data.

@@ -134,9 +134,9 @@ impl Posted {
             return;
         }
         fail(Some((at, WcStatus::WrFlushErr)));
-        for told in [state.bad, state.refused] {
-            if told.is_some_and(|(of, _)| of == at) {
-                fail(told);
+        for failure in [state.bad, state.refused] {
+            if failure.is_some_and(|(of, _)| of == at) {
+                fail(failure);
             }
         }
         if at == state.started {

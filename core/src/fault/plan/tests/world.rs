@@ -34,7 +34,7 @@ pub struct World {
     acked: bool,
     exchanged: bool,
     /// The peer has received the number of this queue pair.
-    told: bool,
+    peer_knows: bool,
     reposted: bool,
     ready: bool,
     replayed: bool,
@@ -65,7 +65,7 @@ impl World {
             send_drained: false,
             acked: false,
             exchanged: false,
-            told: true,
+            peer_knows: true,
             reposted: false,
             ready: true,
             replayed: true,
@@ -86,7 +86,7 @@ impl World {
 
     /// Connects for the first time.
     pub fn connect(&mut self) {
-        self.told = false;
+        self.peer_knows = false;
         self.plan.connect(self.now);
     }
 
@@ -181,7 +181,7 @@ impl World {
             Step::AwaitTimewait => self.qp == Qp::Error,
             Step::AckEvents => !self.open,
             Step::Reset => {
-                let stays = !(self.setup.new_qp_per_connection && self.told);
+                let stays = !(self.setup.new_qp_per_connection && self.peer_knows);
                 self.qp == Qp::Error && self.drained && self.acked && !self.owed_cq && stays
             }
             Step::DestroyQp => {
@@ -217,7 +217,7 @@ impl World {
                 self.qp = Qp::Init;
                 (self.ready, self.reposted, self.replayed) = (!self.setup.peer, false, false);
             }
-            Step::Exchange => self.told = true,
+            Step::Exchange => self.peer_knows = true,
             Step::DrainSend => (self.send_drained, self.replayed) = (false, false),
             Step::Close => self.closed = true,
             _ => {}
@@ -249,7 +249,7 @@ impl World {
             Step::DestroyCq => self.cq = false,
             Step::CreateCq => (self.cq, self.owed_cq) = (true, false),
             Step::RebuildSrq => self.owed_srq = false,
-            Step::CreateQp => (self.qp, self.told) = (Qp::Reset, false),
+            Step::CreateQp => (self.qp, self.peer_knows) = (Qp::Reset, false),
             Step::AwaitPort => self.port_down = false,
             Step::Exchange => self.exchanged = true,
             Step::RepostReceives => self.reposted = true,

@@ -163,14 +163,14 @@ fn a_panic_of_the_program_gives_back_what_it_was_given() {
         let counter = a.post();
         cq.sent(indices[0], counter, 0);
     }
-    let mut told = 0;
+    let mut reported = 0;
     let panicking = catch_unwind(AssertUnwindSafe(|| {
         cq.queue.poll(usize::MAX, |_| {
-            told += 1;
-            assert!(told < 3, "a panic that is caught");
+            reported += 1;
+            assert!(reported < 3, "a panic that is caught");
         })
     }));
     assert!(panicking.is_err());
-    assert_eq!((told, cq.records[0].load()), (3, 3));
+    assert_eq!((reported, cq.records[0].load()), (3, 3));
     assert_eq!(cq.records_seen(usize::MAX), ([3; 2].into(), 5));
 }

@@ -103,9 +103,9 @@ fn detaching_leaves_the_compressed_blocks_of_others() {
 
         // SAFETY: no device writes CQEs.
         unsafe { cq.queue.detach(indices[gone], nothing) };
-        let told: Vec<_> = core::iter::from_fn(|| cq.poll()).collect();
+        let polled: Vec<_> = core::iter::from_fn(|| cq.poll()).collect();
         let expected = [&[(1, 0), (1, 1)][..], &[(0, 0), (0, 1), (0, 2)]][gone];
-        assert_eq!((&told[..], cq.queue.stale()), (expected, 0));
+        assert_eq!((&polled[..], cq.queue.stale()), (expected, 0));
         assert!(!cq.queue.malformed());
     }
 }
@@ -113,7 +113,7 @@ fn detaching_leaves_the_compressed_blocks_of_others() {
 /// The shared receive queue goes on when one of its queue pairs is detached, so the requests of
 /// that one are reported at once, and those of the others by a poll.
 #[test]
-fn detaching_tells_the_shared_requests_that_were_not_polled() {
+fn detaching_reports_the_shared_requests_that_were_not_polled() {
     let mut cq = Cq::new(16, 64, 2);
     // SAFETY: kept, and used only by this queue.
     let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
@@ -142,10 +142,10 @@ fn detaching_tells_the_shared_requests_that_were_not_polled() {
     let lost = Cqe64::error(CqeOpcode::RespErr, lost, 0, Syndrome::LOCAL_PROT, 0);
     cq.write(&[0; 64], &lost);
     assert_eq!(cq.poll(), Some((1, 10)));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     // SAFETY: no device writes CQEs.
-    unsafe { cq.queue.detach(indices[0], |wr_id, _| told.push(wr_id)) };
-    assert_eq!(told, [12, 13, 15]);
+    unsafe { cq.queue.detach(indices[0], |wr_id, _| reported.push(wr_id)) };
+    assert_eq!(reported, [12, 13, 15]);
     assert_eq!(
         [cq.poll(), cq.poll(), cq.poll()],
         [Some((2, 11)), Some((2, 14)), None]
@@ -158,7 +158,7 @@ fn detaching_tells_the_shared_requests_that_were_not_polled() {
     // A CQE that is not read from the ring.
     let entry = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[1], 6), 3);
     // SAFETY: no device has access to the memory.
-    let completion = unsafe { cq.queue.complete(&entry) }.expect("told");
+    let completion = unsafe { cq.queue.complete(&entry) }.expect("reported");
     assert_eq!((completion.qp_num, completion.wr_id), (2, 16));
     assert_eq!(srq.free(), 7);
 }

@@ -108,8 +108,8 @@ fn requests_are_found_again_until_they_are_posted_over() {
             assert!(cq.poll().is_some());
         }
         // All up to the last one that completed, which is every third.
-        let told = counter + 1 - (counter + 1) % 3;
-        let standing = |at| match at < told {
+        let retired = counter + 1 - (counter + 1) % 3;
+        let standing = |at| match at < retired {
             true => Standing::Told,
             false => Standing::InFlight,
         };

@@ -67,9 +67,9 @@ fn garbage(random: &mut Random, indices: &[UserIndex], near: u32) -> ([u8; 64], 
 /// Whatever a device writes: each completion is of a request in flight, each request is reported at
 /// most once, memory outside the requests' buffers is not written, and nothing panics.
 #[test]
-fn garbage_tells_of_nothing_that_is_not_in_flight() {
+fn garbage_completes_nothing_that_is_not_in_flight() {
     let mut random = Random(8);
-    let (mut told, mut stale, mut ended) = (0, 0, 0);
+    let (mut reported, mut stale, mut ended) = (0, 0, 0);
     for round in 0..if cfg!(miri) { 3 } else { 300 } {
         let mut cq = Cq::new(16, 64 << (round % 2), 4);
         let mut pair = qp(77);
@@ -143,7 +143,7 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
                         .iter()
                         .for_each(|wr_id| assert!(flying.remove(wr_id)));
                 }
-                told += 1;
+                reported += 1;
             }
             assert!(buffers.iter().all(Buffer::guarded));
             // A compressed block takes as many entries as it stands for.
@@ -157,7 +157,7 @@ fn garbage_tells_of_nothing_that_is_not_in_flight() {
         stale += dropped;
     }
     assert!(
-        cfg!(miri) || told > 1000 && stale > 1000 && ended > 0,
-        "{told} {stale} {ended}"
+        cfg!(miri) || reported > 1000 && stale > 1000 && ended > 0,
+        "{reported} {stale} {ended}"
     );
 }

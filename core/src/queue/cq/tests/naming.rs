@@ -40,10 +40,10 @@ fn entries_name_queue_pairs_by_number_where_the_device_has_no_index_of_ours() {
     sent(0x20_0008, b.post());
     sent(0x10_0008, a.post());
     sent(0x30_0008, 0);
-    let told = |completion: Completion<'_>| (completion.qp_num, completion.wr_id);
-    assert_eq!(queue.poll_one().map(told), Some((0x20_0008, 0)));
-    assert_eq!(queue.poll_one().map(told), Some((0x10_0008, 0)));
-    assert_eq!(queue.poll_one().map(told), None);
+    let names = |completion: Completion<'_>| (completion.qp_num, completion.wr_id);
+    assert_eq!(queue.poll_one().map(names), Some((0x20_0008, 0)));
+    assert_eq!(queue.poll_one().map(names), Some((0x10_0008, 0)));
+    assert_eq!(queue.poll_one().map(names), None);
     assert_eq!(queue.stale(), 1, "of nobody");
 
     // A purge uses the same name, and the number is free afterwards.
@@ -51,8 +51,8 @@ fn entries_name_queue_pairs_by_number_where_the_device_has_no_index_of_ours() {
     sent(0x20_0008, b.post());
     // SAFETY: no device writes CQEs.
     unsafe { queue.detach(first, nothing) };
-    assert_eq!(queue.poll_one().map(told), Some((0x20_0008, 1)));
-    assert_eq!(queue.poll_one().map(told), None);
+    assert_eq!(queue.poll_one().map(names), Some((0x20_0008, 1)));
+    assert_eq!(queue.poll_one().map(names), None);
     // SAFETY: the only poller.
     let again = unsafe { queue.attach_unreserved(a.attach) };
     assert_ne!(again.expect("a slot"), first);

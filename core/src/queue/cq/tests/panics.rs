@@ -29,13 +29,13 @@ fn slab() -> &'static Slab<'static> {
 
 /// The requests that were reported, in a function that panics once, at one of its calls.
 #[derive(Default)]
-struct Telling {
-    told: BTreeMap<u64, u32>,
+struct Reports {
+    counts: BTreeMap<u64, u32>,
     calls: u32,
     panics_at: Option<u32>,
 }
 
-impl Telling {
+impl Reports {
     fn panicking_at(at: u32) -> Self {
         Self {
             panics_at: Some(at),
@@ -43,10 +43,10 @@ impl Telling {
         }
     }
 
-    fn tell(&mut self, wr_id: u64, block: Option<Block<'static>>) {
+    fn report(&mut self, wr_id: u64, block: Option<Block<'static>>) {
         // Dropped by the panic, if there is one.
         let _block = block;
-        *self.told.entry(wr_id).or_default() += 1;
+        *self.counts.entry(wr_id).or_default() += 1;
         let at = self.calls;
         self.calls += 1;
         assert!(self.panics_at != Some(at), "a panic that is caught");
@@ -55,7 +55,7 @@ impl Telling {
     /// Asserts that all of these, and no others, were reported once.
     fn all_once(&self, expected: impl IntoIterator<Item = u64>) {
         let expected: BTreeMap<_, _> = expected.into_iter().map(|wr_id| (wr_id, 1)).collect();
-        assert_eq!(self.told, expected);
+        assert_eq!(self.counts, expected);
     }
 }
 
@@ -88,14 +88,14 @@ impl Qp {
     }
 
     /// Ends the life of the queues as a reset does.
-    fn end_life(&mut self, telling: &mut Telling) -> u32 {
+    fn end_life(&mut self, reports: &mut Reports) -> u32 {
         // SAFETY: there is no device, and nobody polls.
         let sends = caught(|| unsafe {
-            (self.send).clear(|request| telling.tell(request.wr_id, request.block));
+            (self.send).clear(|request| reports.report(request.wr_id, request.block));
         });
         // SAFETY: there is no device, and nobody polls.
         let receives = caught(|| unsafe {
-            (self.recv).clear(|request| telling.tell(request.wr_id, request.block));
+            (self.recv).clear(|request| reports.report(request.wr_id, request.block));
         });
         sends + receives
     }
@@ -106,7 +106,7 @@ impl Qp {
 #[test]
 fn queues_are_cleared_whatever_the_program_does_meanwhile() {
     every_call(6, |at, panics| {
-        let (slab, mut telling) = (slab(), Telling::panicking_at(at));
+        let (slab, mut reports) = (slab(), Reports::panicking_at(at));
         let mut pair = qp(1);
         let mut cq = Cq::new(16, 64, 1);
         // SAFETY: the only poller.
@@ -118,8 +118,8 @@ fn queues_are_cleared_whatever_the_program_does_meanwhile() {
         // SAFETY: there is no device.
         let next = unsafe { cq.queue.renew(index, nothing) }.expect("attached");
         assert_ne!(next, index);
-        assert_eq!(pair.end_life(&mut telling), u32::from(panics));
-        telling.all_once([0, 1, 2, 10, 11, 12]);
+        assert_eq!(pair.end_life(&mut reports), u32::from(panics));
+        reports.all_once([0, 1, 2, 10, 11, 12]);
         assert_eq!(slab.outstanding(), 0);
 
         assert_eq!((pair.send.in_flight(), pair.recv.in_flight()), (0, 0));
@@ -144,13 +144,13 @@ fn queues_are_cleared_whatever_the_program_does_meanwhile() {
 /// Between the panic and the next call the counts of the queues are right.
 #[test]
 fn what_a_panic_leaves_is_in_flight() {
-    let (slab, mut telling) = (slab(), Telling::panicking_at(1));
+    let (slab, mut reports) = (slab(), Reports::panicking_at(1));
     let mut pair = qp(1);
     pair.fill(slab);
     let mut clear = || {
         // SAFETY: there is no device.
         let cleared = catch_unwind(AssertUnwindSafe(|| unsafe {
-            (pair.send).clear(|request| telling.tell(request.wr_id, request.block));
+            (pair.send).clear(|request| reports.report(request.wr_id, request.block));
         }));
         (
             cleared.is_ok(),
@@ -162,7 +162,7 @@ fn what_a_panic_leaves_is_in_flight() {
     // The third request, which was not rung, is not passed to the device by a later ring either.
     assert_eq!(clear(), (false, 1, 0, 4));
     assert_eq!(clear(), (true, 0, 0, 3));
-    telling.all_once([0, 1, 2]);
+    reports.all_once([0, 1, 2]);
 }
 
 struct Shared {
@@ -214,11 +214,11 @@ fn shared(slab: &'static Slab<'static>) -> Shared {
 fn queues_are_detached_whatever_the_program_does_meanwhile() {
     for renews in [false, true] {
         every_call(3, |at, panics| {
-            let (slab, mut telling) = (slab(), Telling::panicking_at(at));
+            let (slab, mut reports) = (slab(), Reports::panicking_at(at));
             let mut world = shared(slab);
             let (queue, index) = (&mut world.cq.queue, world.indices[0]);
             let call = AssertUnwindSafe(|| {
-                let each = |wr_id, block| telling.tell(wr_id, block);
+                let each = |wr_id, block| reports.report(wr_id, block);
                 match renews {
                     // SAFETY: there is no device.
                     true => drop(unsafe { queue.renew(index, each) }),
@@ -228,22 +228,22 @@ fn queues_are_detached_whatever_the_program_does_meanwhile() {
             });
             assert_eq!(catch_unwind(call).is_err(), panics);
             // Reported requests are posted again, in the same slots, before anything else is done.
-            let told = telling.told.len() as u64;
-            for wr_id in 20..20 + told {
+            let reported = reports.counts.len() as u64;
+            for wr_id in 20..20 + reported {
                 (world.srq)
                     .post_block(wr_id, slab.take(64).expect("enough"))
                     .expect("room");
             }
             // The other CQEs can still be polled, and so can those of the other queue pair.
-            let mut polled = Telling::default();
+            let mut polled = Reports::default();
             while let Some(completion) = world.cq.queue.poll_one() {
-                polled.tell(completion.wr_id, completion.block);
+                polled.report(completion.wr_id, completion.block);
             }
-            telling.told.append(&mut polled.told);
-            telling.all_once([10, 11, 12, 13, 14]);
-            assert_eq!(world.cq.queue.stale(), if panics { told } else { 0 });
+            reports.counts.append(&mut polled.counts);
+            reports.all_once([10, 11, 12, 13, 14]);
+            assert_eq!(world.cq.queue.stale(), if panics { reported } else { 0 });
             // Two receives that no message consumed, and those that were posted again.
-            assert_eq!(slab.outstanding() as u64, 2 + told);
+            assert_eq!(slab.outstanding() as u64, 2 + reported);
 
             // A second call completes the detachment, after which another one can be attached.
             // SAFETY: no device writes CQEs.
@@ -261,16 +261,16 @@ fn queues_are_detached_whatever_the_program_does_meanwhile() {
 #[test]
 fn a_shared_queue_is_cleared_whatever_the_program_does_meanwhile() {
     every_call(7, |at, panics| {
-        let (slab, mut telling) = (slab(), Telling::panicking_at(at));
+        let (slab, mut reports) = (slab(), Reports::panicking_at(at));
         let mut world = shared(slab);
         // SAFETY: there is no device.
         let panicked = caught(|| unsafe {
             world
                 .ledger
-                .clear(|wr_id, block| telling.tell(wr_id, block));
+                .clear(|wr_id, block| reports.report(wr_id, block));
         });
         assert_eq!(panicked, u32::from(panics));
-        telling.all_once(10..17);
+        reports.all_once(10..17);
         assert_eq!((slab.outstanding(), world.srq.free()), (0, 7));
         assert_eq!((world.cq.poll(), world.cq.queue.stale()), (None, 5));
     });
@@ -286,7 +286,7 @@ fn polls_go_on_whatever_the_program_does_meanwhile() {
         (1, false),
     ] {
         every_call(6, |at, panics| {
-            let (slab, mut telling) = (slab(), Telling::panicking_at(at));
+            let (slab, mut reports) = (slab(), Reports::panicking_at(at));
             let mut pair = qp(1);
             let mut cq = Cq::new(32, 64, 1);
             // SAFETY: the only poller.
@@ -316,14 +316,14 @@ fn polls_go_on_whatever_the_program_does_meanwhile() {
             let mut polled = 0;
             let panicked = caught(|| {
                 while 0
-                    != (cq.queue).poll(limit, |told| {
+                    != (cq.queue).poll(limit, |completion| {
                         polled += 1;
-                        telling.tell(told.wr_id, told.block);
+                        reports.report(completion.wr_id, completion.block);
                     })
                 {}
             });
             assert_eq!((panicked, polled), (u32::from(panics), 6));
-            telling.all_once([0, 1, 2, 10, 11, 12]);
+            reports.all_once([0, 1, 2, 10, 11, 12]);
             assert_eq!((slab.outstanding(), cq.queue.stale()), (0, 0));
             assert_eq!(cq.records[0].load(), 6, "the device has all entries back");
             assert_eq!((pair.send.in_flight(), pair.recv.in_flight()), (0, 0));
@@ -345,14 +345,14 @@ fn history_is_there_again_whatever_the_program_does_meanwhile() {
             // SAFETY: the request refers to no memory.
             unsafe { pair.recv.post(7, &[]) }.expect("room");
         }
-        let mut telling = [(); 3].map(|()| Telling::panicking_at(at));
-        let [sends, receives, entries] = &mut telling;
+        let mut reports = [(); 3].map(|()| Reports::panicking_at(at));
+        let [sends, receives, entries] = &mut reports;
         // SAFETY: nobody polls meanwhile, and there is no device.
         let panicked = unsafe {
             [
-                caught(|| (pair.send).history(|past, _| sends.tell(past.wr_id, None))),
-                caught(|| (pair.recv).history(|past, _| receives.tell(past.wr_id, None))),
-                caught(|| (cq.queue).history(|past| entries.tell(past.index.into(), None))),
+                caught(|| (pair.send).history(|past, _| sends.report(past.wr_id, None))),
+                caught(|| (pair.recv).history(|past, _| receives.report(past.wr_id, None))),
+                caught(|| (cq.queue).history(|past| entries.report(past.index.into(), None))),
             ]
         };
         assert_eq!(panicked, [u32::from(panics); 3]);

@@ -64,15 +64,20 @@ impl World {
     /// Polls the next completion; with `plain` as a plain one where it is one.
     fn poll(&mut self, plain: bool) -> Option<(u64, u32, u32, Result<Success, Failure>)> {
         if plain && let Some(next) = self.cq.queue.plain() {
-            let (success, told) = (next.success(), (next.wr_id(), next.qp_num(), 1));
+            let (success, head) = (next.success(), (next.wr_id(), next.qp_num(), 1));
             let (opcode, entry, slid) = next.raw_head();
             let words = [next.raw_byte_cnt(), next.raw_imm(), next.raw_source()];
             assert_eq!((opcode, entry, slid, words), success.to_raw());
             next.take();
-            return Some((told.0, told.1, told.2, Ok(success)));
+            return Some((head.0, head.1, head.2, Ok(success)));
         }
-        let told = self.cq.queue.poll_one()?;
-        Some((told.wr_id, told.qp_num, told.retired, told.result))
+        let completion = self.cq.queue.poll_one()?;
+        Some((
+            completion.wr_id,
+            completion.qp_num,
+            completion.retired,
+            completion.result,
+        ))
     }
 
     fn stands(&self) -> (u32, u32, u32, u32, u64) {
@@ -90,7 +95,7 @@ impl World {
 }
 
 #[test]
-fn they_are_told_as_all_others() {
+fn they_are_reported_as_all_others() {
     for cqe_size in [64, 128] {
         let mut random = Random(7);
         let (mut one, mut other) = (world(cqe_size), world(cqe_size));
@@ -105,10 +110,10 @@ fn they_are_told_as_all_others() {
                 other.step(what);
             }
             loop {
-                let told = one.poll(false);
-                assert_eq!(told, other.poll(true), "round {round}");
+                let polled = one.poll(false);
+                assert_eq!(polled, other.poll(true), "round {round}");
                 assert_eq!(one.stands(), other.stands(), "round {round}");
-                if told.is_none() {
+                if polled.is_none() {
                     break;
                 }
             }
@@ -173,6 +178,6 @@ fn what_has_a_block_is_not_plain() {
     world.qp.send.ring();
     world.cq.sent(world.index, counter, 0);
     assert!(world.cq.queue.plain().is_none());
-    let told = world.cq.queue.poll_one().expect("told");
-    assert!(told.wr_id == 9 && told.block.is_some());
+    let completion = world.cq.queue.poll_one().expect("reported");
+    assert!(completion.wr_id == 9 && completion.block.is_some());
 }

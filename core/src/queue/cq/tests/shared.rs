@@ -40,10 +40,14 @@ fn an_xrc_completion_bears_its_targets_number() {
     };
     let failed = Cqe64::error(CqeOpcode::RespErr, completed, 0, Syndrome::LOCAL_LENGTH, 0);
     cq.write(&[0; 64], &failed);
-    let told = cq.queue.poll_one().expect("the failed one");
-    assert_eq!((told.qp_num, told.wr_id), (8, 2));
-    assert_eq!(told.status(), WcStatus::LocLenErr);
-    assert_eq!(told.result.expect_err("failed").counter, 2, "its entry");
+    let completion = cq.queue.poll_one().expect("the failed one");
+    assert_eq!((completion.qp_num, completion.wr_id), (8, 2));
+    assert_eq!(completion.status(), WcStatus::LocLenErr);
+    assert_eq!(
+        completion.result.expect_err("failed").counter,
+        2,
+        "its entry"
+    );
 }
 
 #[test]

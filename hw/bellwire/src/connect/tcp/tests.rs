@@ -39,7 +39,7 @@ fn with_plain() -> (Connection, TcpStream) {
 }
 
 /// The error of an exchange with a peer that sends these bytes and nothing more.
-fn told(bytes: &[u8], then_closes: bool, within: Duration) -> TcpError {
+fn error_of(bytes: &[u8], then_closes: bool, within: Duration) -> TcpError {
     let (mut ours, mut plain) = with_plain();
     plain.write_all(bytes).unwrap();
     if then_closes {
@@ -49,7 +49,7 @@ fn told(bytes: &[u8], then_closes: bool, within: Duration) -> TcpError {
 }
 
 #[test]
-fn both_hear_what_the_other_tells_as_often_as_they_like() {
+fn both_receive_what_the_other_sends_as_often_as_they_like() {
     let listener = listener();
     let port = listener.port();
     let client = thread::spawn(move || {
@@ -99,10 +99,10 @@ fn every_stage_ends_in_time() {
     // An expired limit returns at once.
     assert!(listener.accept(Duration::ZERO).is_err());
 
-    let silent = told(b"", false, SHORT).to_string();
+    let silent = error_of(b"", false, SHORT).to_string();
     assert!(silent.contains("sent 0 of 64 bytes"), "{silent}");
     assert!(silent.contains("within 100ms"), "{silent}");
-    let half = told(&info(1).to_bytes()[..40], false, SHORT).to_string();
+    let half = error_of(&info(1).to_bytes()[..40], false, SHORT).to_string();
     assert!(half.contains("sent 40 of 64 bytes"), "{half}");
 
     let (mut ours, _plain) = with_plain();
@@ -143,10 +143,10 @@ fn a_peer_that_takes_nothing_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_vanishes_is_told_at_once() {
+fn a_peer_that_vanishes_is_reported_at_once() {
     let bytes = info(1).to_bytes();
     for got in [0, 1, 16, 63] {
-        let gone = told(&bytes[..got], true, LONG);
+        let gone = error_of(&bytes[..got], true, LONG);
         assert!(
             matches!(gone, TcpError::Closed { got: at, due: 64 } if at == got),
             "{gone}"
@@ -163,8 +163,8 @@ fn a_peer_that_vanishes_is_told_at_once() {
 }
 
 #[test]
-fn garbage_is_told_before_more_of_it_is_waited_for() {
-    let format = |bytes: &[u8]| match told(bytes, false, LONG) {
+fn garbage_is_reported_before_more_of_it_is_waited_for() {
+    let format = |bytes: &[u8]| match error_of(bytes, false, LONG) {
         TcpError::Format(error) => error,
         other => panic!("{other}"),
     };
@@ -192,9 +192,9 @@ fn garbage_is_told_before_more_of_it_is_waited_for() {
 }
 
 #[test]
-fn ends_that_are_at_different_steps_are_told() {
+fn ends_at_different_steps_are_an_error() {
     assert!(matches!(
-        told(&Kind::Barrier.header(), false, LONG),
+        error_of(&Kind::Barrier.header(), false, LONG),
         TcpError::Format(FormatError::OutOfStep)
     ));
     // One message too many arrives where the barrier is expected.

@@ -92,7 +92,7 @@ impl PrivateData {
         // A connection too long ago, or a count too large for its field, is left out: the peer is then in
         // doubt, but never misinformed.
         let ago = u16::try_from(epoch - connection).ok();
-        let told = ago.filter(|_| connection != 0 && consumed >> 48 == 0);
+        let fits = ago.filter(|_| connection != 0 && consumed >> 48 == 0);
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let flags = flag(exact, EXACT) | flag(self.ready, READY) | flag(self.again, AGAIN);
         let fields: [&[u8]; 11] = [
@@ -104,8 +104,8 @@ impl PrivateData {
             &conn.memory.length.to_be_bytes(),
             &conn.memory.rkey.to_be_bytes(),
             &short(epoch),
-            &told.unwrap_or(0).to_be_bytes(),
-            &short(told.map_or(0, |_| consumed)),
+            &fits.unwrap_or(0).to_be_bytes(),
+            &short(fits.map_or(0, |_| consumed)),
             &[conn.mtu.number(), 0, 0, flags],
         ];
         fields.concat()
@@ -239,7 +239,7 @@ mod tests {
 
     /// Values that do not fit are left out rather than sent wrong.
     #[test]
-    fn what_is_too_long_is_not_told() {
+    fn what_is_too_long_is_not_sent() {
         for (connection, consumed) in [(0, 5), (1, 5), (69_998, 1 << 48)] {
             let mut said = said();
             said.info.connection = connection;

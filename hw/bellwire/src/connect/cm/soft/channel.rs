@@ -110,6 +110,6 @@ fn request(space: PortSpace, id: Arc<Id>, message: &Message) -> EventKind {
     }
     EventKind::ConnectRequest {
         id: id.into(),
-        conn: message.params.told(private_data),
+        conn: message.params.as_received(private_data),
     }
 }

@@ -292,7 +292,7 @@ impl Entry {
                 self.say(&Message::new(Kind::Mra));
                 let private = (message.private).received(PrivateData::Accept, self.space);
                 Outcome::Event(EventKind::ConnectResponse {
-                    conn: message.params.told(private),
+                    conn: message.params.as_received(private),
                 })
             }
             (Stage::Asked, Kind::SidrRep) if datagram && message.status == 0 => {

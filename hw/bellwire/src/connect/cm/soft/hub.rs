@@ -135,7 +135,7 @@ impl Hub {
     }
 
     /// Delivers an event to all ids that are bound to the device; the loss of a group to its members.
-    pub fn tell_all(&self, kind: &EventKind) {
+    pub fn notify_all(&self, kind: &EventKind) {
         let mut state = self.state();
         let multicast = matches!(kind, EventKind::MulticastError { .. });
         let keys = state.ids.iter_mut().filter_map(|(key, entry)| {
@@ -470,6 +470,6 @@ impl Listener for Hub {
                 status: -libc::ENETRESET,
             },
         };
-        self.tell_all(&kind);
+        self.notify_all(&kind);
     }
 }

@@ -40,7 +40,7 @@ impl Params {
 
     /// The parameters of the peer that sent these, as the program gets them: what one end requests is
     /// what the other end has to respond to (rdma_get_cm_event(3)).
-    pub fn told(&self, private_data: Vec<u8>) -> Conn {
+    pub fn as_received(&self, private_data: Vec<u8>) -> Conn {
         Conn {
             param: ConnParam {
                 private_data,

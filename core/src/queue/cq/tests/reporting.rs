@@ -69,7 +69,7 @@ fn attached_queues_have_their_entries_reserved() {
 }
 
 #[test]
-fn a_batch_is_told_in_order_and_the_record_has_24_bits() {
+fn a_batch_is_reported_in_order_and_the_record_has_24_bits() {
     let mut cq = Cq::new(16, 64, 1);
     cq.start_at(0xff_fffd);
     let mut qp = qp(5);
@@ -79,11 +79,11 @@ fn a_batch_is_told_in_order_and_the_record_has_24_bits() {
         let counter = qp.post();
         cq.sent(index, counter, 0);
     }
-    let mut told = Vec::new();
-    assert_eq!(cq.queue.poll(4, |c| told.push(c.wr_id)), 4);
+    let mut reported = Vec::new();
+    assert_eq!(cq.queue.poll(4, |c| reported.push(c.wr_id)), 4);
     assert_eq!(cq.records[0].load(), 1, "over the end of 24 bits");
-    assert_eq!(cq.queue.poll(4, |c| told.push(c.wr_id)), 2);
-    assert_eq!((told, cq.records[0].load()), ((0..6).collect(), 3));
+    assert_eq!(cq.queue.poll(4, |c| reported.push(c.wr_id)), 2);
+    assert_eq!((reported, cq.records[0].load()), ((0..6).collect(), 3));
     assert_eq!(cq.queue.poll(4, |_| panic!("nothing is left")), 0);
 
     let word = cq.queue.arm(0x123456, true);
@@ -92,14 +92,14 @@ fn a_batch_is_told_in_order_and_the_record_has_24_bits() {
 }
 
 #[test]
-fn unsignalled_requests_are_told_with_the_next() {
+fn unsignalled_requests_are_reported_with_the_next() {
     let mut cq = Cq::new(32, 64, 1);
     let mut qp = qp(5);
     // SAFETY: the only poller.
     let index = unsafe { cq.queue.attach(qp.attach) }.expect("room");
     let counters = [(); 3].map(|()| qp.post_with(SendFlags::empty()));
     cq.sent(index, counters[2], 0);
-    let completion = cq.queue.poll_one().expect("told");
+    let completion = cq.queue.poll_one().expect("reported");
     assert_eq!((completion.wr_id, completion.retired), (2, 3));
     assert_eq!(qp.send.free_blocks(), 8);
     // Also for an error: the requests before it succeeded.
@@ -113,7 +113,7 @@ fn unsignalled_requests_are_told_with_the_next() {
         9,
     );
     cq.write(&[0; 64], &entry);
-    let completion = cq.queue.poll_one().expect("told");
+    let completion = cq.queue.poll_one().expect("reported");
     assert_eq!((completion.wr_id, completion.retired), (4, 2));
     let failure = completion.result.expect_err("failed");
     assert_eq!(
@@ -124,7 +124,7 @@ fn unsignalled_requests_are_told_with_the_next() {
 
 /// By the counter the entry is found again, in any life and lap.
 #[test]
-fn failures_tell_the_whole_counter() {
+fn failures_report_the_whole_counter() {
     let mut cq = Cq::new(32, 64, 2);
     let mut qp = qp(5);
     // SAFETY: the only poller.
@@ -143,8 +143,8 @@ fn failures_tell_the_whole_counter() {
             ] {
                 let entry = Cqe64::error(opcode, wqe(index, counter), 0, syndrome, 0);
                 cq.write(&[0; 64], &entry);
-                let told = cq.queue.poll_one().expect("told");
-                let failure = told.result.expect_err("failed");
+                let completion = cq.queue.poll_one().expect("reported");
+                let failure = completion.result.expect_err("failed");
                 assert_eq!((failure.syndrome, failure.counter), (syndrome, counter));
             }
             assert!(qp.send.entry(counter).is_some() && qp.recv.entry(counter).is_some());
@@ -199,7 +199,7 @@ fn entries_of_nobody_are_dropped_and_counted() {
 }
 
 #[test]
-fn entries_beside_the_ring_are_told_as_those_in_it() {
+fn entries_beside_the_ring_are_reported_as_those_in_it() {
     let mut cq = Cq::new(32, 64, 2);
     let mut qp = qp(5);
     // SAFETY: the only poller.
@@ -211,7 +211,7 @@ fn entries_beside_the_ring_are_told_as_those_in_it() {
     assert_eq!((cq.poll(), cq.queue.next_index()), (Some((5, 0)), 1));
 
     // SAFETY: no device has access to the memory.
-    let completion = unsafe { cq.queue.complete(&sent(index, counters[2])) }.expect("told");
+    let completion = unsafe { cq.queue.complete(&sent(index, counters[2])) }.expect("reported");
     assert_eq!((completion.wr_id, completion.retired), (2, 2));
     assert!(completion.result.is_ok());
     assert_eq!(qp.send.free_blocks(), 8);
@@ -236,27 +236,27 @@ fn entries_beside_the_ring_are_told_as_those_in_it() {
     let wqe = wqe(index, counter);
     let entry = Cqe64::failed(CqeOpcode::ReqErr, wqe, 0, WcStatus::RetryExcErr, 7);
     // SAFETY: no device has access to the memory.
-    let completion = unsafe { cq.queue.complete(&entry) }.expect("told");
+    let completion = unsafe { cq.queue.complete(&entry) }.expect("reported");
     let failure = completion.result.expect_err("failed");
     assert_eq!((completion.wr_id, failure.vendor_err), (3, 7));
     assert_eq!(failure.status, WcStatus::RetryExcErr);
 
     let received = Cqe64::responder(CqeOpcode::RespSend, wqe, 9);
     // SAFETY: no device has access to the memory.
-    let told = unsafe { cq.queue.complete(&received) };
-    assert!(told.is_none(), "none is posted");
+    let completion = unsafe { cq.queue.complete(&received) };
+    assert!(completion.is_none(), "none is posted");
     // SAFETY: the receive has no memory.
     unsafe { qp.recv.post(77, &[]) }.expect("room");
     qp.recv.ring();
     // SAFETY: no device has access to the memory.
-    let completion = unsafe { cq.queue.complete(&received) }.expect("told");
+    let completion = unsafe { cq.queue.complete(&received) }.expect("reported");
     let success = completion.result.expect("placed");
     assert_eq!((completion.wr_id, success.byte_len()), (77, Some(9)));
     assert_eq!(cq.queue.stale(), 5);
 }
 
 #[test]
-fn reports_without_entries_are_told_with_the_same_checks() {
+fn reports_without_entries_have_the_same_checks() {
     let mut cq = Cq::new(32, 64, 2);
     let mut qp = qp(5);
     // SAFETY: the only poller.
@@ -264,12 +264,12 @@ fn reports_without_entries_are_told_with_the_same_checks() {
     let counters = [(); 3].map(|()| qp.post());
     let mut sent = |index: UserIndex, counter, bytes| {
         // SAFETY: no device has access to the memory.
-        let told = unsafe { (cq.queue).complete_send(index.get(), counter, bytes) };
-        told.map(|told| {
+        let completion = unsafe { (cq.queue).complete_send(index.get(), counter, bytes) };
+        completion.map(|completion| {
             (
-                told.wr_id,
-                told.retired,
-                told.result.expect("executed").byte_len(),
+                completion.wr_id,
+                completion.retired,
+                completion.result.expect("executed").byte_len(),
             )
         })
     };
@@ -288,8 +288,13 @@ fn reports_without_entries_are_told_with_the_same_checks() {
 
     let mut received = |index: UserIndex, counter, bytes| {
         // SAFETY: no device has access to the memory.
-        let told = unsafe { (cq.queue).complete_recv(index.get(), counter, bytes) };
-        told.map(|told| (told.wr_id, told.result.expect("placed").byte_len()))
+        let completion = unsafe { (cq.queue).complete_recv(index.get(), counter, bytes) };
+        completion.map(|completion| {
+            (
+                completion.wr_id,
+                completion.result.expect("placed").byte_len(),
+            )
+        })
     };
     let counter = qp.recv.counter();
     assert_eq!(received(index, counter, 9), None, "none is posted");
@@ -301,7 +306,7 @@ fn reports_without_entries_are_told_with_the_same_checks() {
     assert_eq!(received(index, counter.wrapping_sub(1 << 16), 9), None);
     assert_eq!(received(index, counter + 1, 9), None);
     assert_eq!(received(index, counter, 9), Some((77, Some(9))));
-    assert_eq!(received(index, counter, 9), None, "told already");
+    assert_eq!(received(index, counter, 9), None, "reported already");
     assert_eq!(cq.queue.stale(), 9);
     // The ring was not touched.
     assert_eq!((cq.queue.next_index(), cq.records[0].load()), (0, 0));
@@ -310,15 +315,15 @@ fn reports_without_entries_are_told_with_the_same_checks() {
 /// Completions of receives are lost and later ones arrive. These are not of the oldest receive, so
 /// no receive is reported before the queue is cleared.
 #[test]
-fn a_receive_behind_lost_completions_is_not_told_in_their_place() {
+fn a_receive_behind_lost_completions_is_not_reported_in_their_place() {
     /// How a completion arrives.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Way {
         Received,
-        Told,
+        Completed,
         Polled,
     }
-    for way in [Way::Received, Way::Told, Way::Polled] {
+    for way in [Way::Received, Way::Completed, Way::Polled] {
         for failed in [false, true] {
             if failed && way == Way::Received {
                 continue;
@@ -344,17 +349,23 @@ fn a_receive_behind_lost_completions_is_not_told_in_their_place() {
                     true => Cqe64::failed(CqeOpcode::RespErr, wqe, 0, WcStatus::WrFlushErr, 0),
                     false => Cqe64::responder(CqeOpcode::RespSendImm, wqe, 9),
                 };
-                let told = match way {
+                let completion = match way {
                     // SAFETY: no device has access to the memory.
                     Way::Received => unsafe { (cq.queue).complete_recv(index.get(), counter, 9) },
                     // SAFETY: no device has access to the memory.
-                    Way::Told => unsafe { cq.queue.complete(&entry) },
+                    Way::Completed => unsafe { cq.queue.complete(&entry) },
                     Way::Polled => {
                         cq.write(&[0; 64], &entry);
                         cq.queue.poll_one()
                     }
                 };
-                told.map(|told| (told.wr_id, told.retired, told.result.is_err()))
+                completion.map(|completion| {
+                    (
+                        completion.wr_id,
+                        completion.retired,
+                        completion.result.is_err(),
+                    )
+                })
             };
             assert_eq!(comes(0), Some((70, 1, failed)), "{way:?}");
             assert_eq!(comes(1), Some((71, 1, failed)), "{way:?}");
@@ -374,13 +385,13 @@ fn a_receive_behind_lost_completions_is_not_told_in_their_place() {
 /// first, proves that all before it succeeded. A flush does not, and is reported only where no
 /// request before it can have had a completion that was lost.
 #[test]
-fn a_flush_behind_lost_completions_tells_of_no_success() {
+fn a_flush_behind_lost_completions_reports_no_success() {
     use WcStatus::*;
     const SIGNALLED: SendFlags = SendFlags::SIGNALED;
     const UNSIGNALLED: SendFlags = SendFlags::empty();
     // Arguments: whether the completions are polled, whether losses were reported, the flags of a
     // request before them, and their status. Returns what was reported, and what `clear` returned.
-    let told = |polled: bool, known: bool, before: SendFlags, status: WcStatus| {
+    let outcome = |polled: bool, known: bool, before: SendFlags, status: WcStatus| {
         let mut cq = Cq::new(32, 64, 2);
         let mut qp = qp(5);
         // SAFETY: the only poller.
@@ -399,7 +410,7 @@ fn a_flush_behind_lost_completions_tells_of_no_success() {
                 Success => Cqe64::requester(wqe, opcode::SEND, 0),
                 _ => Cqe64::failed(CqeOpcode::ReqErr, wqe, 0, status, 0),
             };
-            let told = match polled {
+            let completion = match polled {
                 true => {
                     cq.write(&[0; 64], &entry);
                     cq.queue.poll_one()
@@ -407,26 +418,29 @@ fn a_flush_behind_lost_completions_tells_of_no_success() {
                 // SAFETY: no device has access to the memory.
                 false => unsafe { cq.queue.complete(&entry) },
             };
-            told.map(|told| (told.wr_id, told.retired, told.status()))
+            completion.map(|completion| (completion.wr_id, completion.retired, completion.status()))
         };
-        let told = [counters[3], counters[4]].map(&mut comes);
+        let reported = [counters[3], counters[4]].map(&mut comes);
         let stale = cq.queue.stale();
         assert_eq!(
             stale,
-            told.iter().filter(|told| told.is_none()).count() as u64
+            reported
+                .iter()
+                .filter(|completion| completion.is_none())
+                .count() as u64
         );
         let mut left = Vec::new();
         // SAFETY: this thread is the poller, and there is no device.
         unsafe { qp.send.clear(|unfinished| left.push(unfinished.wr_id)) };
-        (told, left)
+        (reported, left)
     };
     for polled in [true, false] {
         for known in [true, false] {
-            let told = |before, status| told(polled, known, before, status);
+            let outcome = |before, status| outcome(polled, known, before, status);
             for status in [Success, RetryExcErr, RemAccessErr] {
                 for before in [SIGNALLED, UNSIGNALLED] {
                     let both = [Some((4, 4, status)), Some((5, 1, status))];
-                    assert_eq!(told(before, status), (both, Vec::new()));
+                    assert_eq!(outcome(before, status), (both, Vec::new()));
                 }
             }
             for status in [WrFlushErr, FatalErr, LocQpOpErr, MwBindErr] {
@@ -434,10 +448,10 @@ fn a_flush_behind_lost_completions_tells_of_no_success() {
                 let neither = || ([None, None], (1..=5).collect());
                 // A ring receives no more CQEs once some were lost: those in it are correct.
                 let of_signalled = if polled { both() } else { neither() };
-                assert_eq!(told(SIGNALLED, status), of_signalled);
+                assert_eq!(outcome(SIGNALLED, status), of_signalled);
                 // A failure would have been reported by a completion, unless that was lost.
                 let of_unsignalled = if polled || !known { both() } else { neither() };
-                assert_eq!(told(UNSIGNALLED, status), of_unsignalled);
+                assert_eq!(outcome(UNSIGNALLED, status), of_unsignalled);
             }
         }
     }
@@ -445,7 +459,7 @@ fn a_flush_behind_lost_completions_tells_of_no_success() {
 
 /// A flush with no request before it is reported, whatever was lost.
 #[test]
-fn the_oldest_is_told_as_flushed_whatever_was_lost() {
+fn the_oldest_is_reported_as_flushed_whatever_was_lost() {
     let mut cq = Cq::new(32, 64, 2);
     let mut qp = qp(5);
     // SAFETY: the only poller.
@@ -455,7 +469,7 @@ fn the_oldest_is_told_as_flushed_whatever_was_lost() {
         let wqe = wqe(index, qp.post());
         let entry = Cqe64::failed(CqeOpcode::ReqErr, wqe, 0, WcStatus::WrFlushErr, 0);
         // SAFETY: no device has access to the memory.
-        let told = unsafe { cq.queue.complete(&entry) }.expect("told");
-        assert_eq!((told.wr_id, told.retired), (wr_id, 1));
+        let completion = unsafe { cq.queue.complete(&entry) }.expect("reported");
+        assert_eq!((completion.wr_id, completion.retired), (wr_id, 1));
     }
 }

@@ -11,7 +11,7 @@ use std::iter::repeat_n;
 
 /// The last completions, in the order in which they were reported. Owned by the poller.
 #[derive(Debug)]
-pub struct Told {
+pub struct Reported {
     /// The number of entries is a power of two, at least one.
     entries: Box<[Entry]>,
     /// Size of `entries` in bytes, less the size of one entry.
@@ -34,7 +34,7 @@ const SIZE: usize = size_of::<Entry>();
 /// Replaces the `wr_id` where the completion is in core's ring. No [`Kind`] has this value.
 const IN_RING: u64 = u64::MAX;
 
-impl Told {
+impl Reported {
     /// Remembers up to `count` completions.
     ///
     /// # Errors
@@ -149,21 +149,21 @@ mod tests {
         }
     }
 
-    fn shown(told: &Told, ring: Vec<OldCqe>) -> Vec<(u32, bool, u16)> {
-        let all = told.history(&ring).unwrap();
+    fn shown(reported: &Reported, ring: Vec<OldCqe>) -> Vec<(u32, bool, u16)> {
+        let all = reported.history(&ring).unwrap();
         (all.iter()
             .map(|old| (old.index, old.polled, old.cqe.wqe_counter())))
         .collect()
     }
 
     #[test]
-    fn they_are_shown_in_the_order_in_which_they_were_told() {
-        let mut told = Told::new(4).unwrap();
+    fn they_are_shown_in_the_order_in_which_they_were_reported() {
+        let mut reported = Reported::new(4).unwrap();
         let sent = Tag::new(Kind::Send, 7);
-        assert_eq!(shown(&told, vec![]), []);
-        told.sent(sent.of(1));
-        told.in_ring(0);
-        told.sent(sent.of(2));
+        assert_eq!(shown(&reported, vec![]), []);
+        reported.sent(sent.of(1));
+        reported.in_ring(0);
+        reported.sent(sent.of(2));
         let ring = || vec![in_ring(0, true), in_ring(1, false)];
         let expected = [
             (0, true, 1),
@@ -171,10 +171,10 @@ mod tests {
             (2, true, 2),
             (3, false, 1001),
         ];
-        assert_eq!(shown(&told, ring()), expected);
+        assert_eq!(shown(&reported, ring()), expected);
         // What was written over is not shown, neither here nor in the ring.
-        told.in_ring(1);
-        told.sent(sent.of(3));
+        reported.in_ring(1);
+        reported.sent(sent.of(3));
         let ring = vec![in_ring(0, true), in_ring(2, false)];
         let expected = [
             (1, true, 1000),
@@ -182,7 +182,7 @@ mod tests {
             (4, true, 3),
             (5, false, 1002),
         ];
-        assert_eq!(shown(&told, ring), expected);
+        assert_eq!(shown(&reported, ring), expected);
     }
 
     #[test]
