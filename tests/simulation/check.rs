@@ -3,7 +3,7 @@
 use super::request::{Id, Kind, REQUESTS};
 use super::world::World;
 use bellwire::fault::outcome::{Doubt, Outcome, Replay};
-use bellwire::soft::ReceiveTold;
+use bellwire::soft::RecvReport;
 use bellwire::wqe::opcode;
 use bellwire_tests::stand_in::Executed;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    fn executed(&mut self, id: Id, opcode: u8, receive: ReceiveTold) {
+    fn executed(&mut self, id: Id, opcode: u8, receive: RecvReport) {
         self.say(|| {
             format!(
                 "{}: executed {:#x} {opcode:#x}, {receive:?}",

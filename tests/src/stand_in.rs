@@ -2,7 +2,7 @@
 //! what its device executed.
 
 use bellwire::event::Element;
-use bellwire::soft::{Fault, ReceiveTold, Script, Trigger};
+use bellwire::soft::{Fault, RecvReport, Script, Trigger};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 
@@ -20,7 +20,7 @@ pub struct Executed {
     /// Bytes of its message or result.
     pub bytes: u64,
     /// The receive that it took.
-    pub receive: ReceiveTold,
+    pub receive: RecvReport,
 }
 
 /// The stand-in that this process runs on.
@@ -103,9 +103,9 @@ unsafe extern "C" fn note(to: *mut c_void, qp_num: u32, opcode: u32, bytes: u64,
         opcode: opcode as u8,
         bytes,
         receive: match receive {
-            0 => ReceiveTold::NotTaken,
-            1 => ReceiveTold::Written,
-            _ => ReceiveTold::Lost,
+            0 => RecvReport::NotTaken,
+            1 => RecvReport::Written,
+            _ => RecvReport::Lost,
         },
     });
 }

@@ -23,7 +23,7 @@ pub enum Standing {
     /// Posted and rung, and not reported yet.
     InFlight,
     /// Reported, by its own completion or by a later one.
-    Told,
+    Retired,
 }
 
 /// A request whose entry is still in its ring.
@@ -58,7 +58,7 @@ impl Ledger<'_> {
             } else if behind(at) <= behind(retired) {
                 Standing::InFlight
             } else {
-                Standing::Told
+                Standing::Retired
             };
             // SAFETY: the caller is both poster and poller.
             let past = unsafe { self.past(at, standing) };

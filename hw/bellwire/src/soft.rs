@@ -2,7 +2,7 @@
 //! that by [`Device::as_soft`].
 
 pub use bellwire_soft::{
-    ClockKind, Fault, HcaConfig, JournalEntry, Mode, ReceiveTold, RecvDoorbell, RequestId, Script,
+    ClockKind, Fault, HcaConfig, JournalEntry, Mode, RecvDoorbell, RecvReport, RequestId, Script,
     SendDoorbell, Trigger,
 };
 pub(crate) use bellwire_soft::{

@@ -31,7 +31,7 @@ pub struct RequestId {
 
 /// What happened to the receive of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReceiveTold {
+pub enum RecvReport {
     /// The request consumes no receive.
     NotTaken,
     /// The receive was consumed, and its completion was written.
@@ -57,7 +57,7 @@ pub enum JournalEntry {
         /// Bytes of its message or result.
         bytes: u64,
         /// What happened to its receive.
-        receive: ReceiveTold,
+        receive: RecvReport,
     },
     /// A request consumed a receive, which failed: the message did not fit, or its memory is not writable.
     /// Nothing of the message was placed. (A SEND with invalidate has already invalidated its rkey.)
@@ -69,7 +69,7 @@ pub enum JournalEntry {
     },
     /// A request ended in a way that has to be reported: it failed, it was flushed, or it was executed and is
     /// signalled.
-    Told {
+    Reported {
         /// The request.
         request: RequestId,
         /// Its completion status.
@@ -96,7 +96,7 @@ impl Journal {
 
     /// Records that a completion was written, or lost.
     pub fn reported(&self, request: RequestId, status: WcStatus, written: bool) {
-        self.entries().push(JournalEntry::Told {
+        self.entries().push(JournalEntry::Reported {
             request,
             status,
             written,
@@ -120,10 +120,10 @@ impl Journal {
         done: &Result<T, Stop>,
     ) {
         let receive = match done {
-            Ok(_) if takes_receive(wqe) => ReceiveTold::Written,
-            Ok(_) => ReceiveTold::NotTaken,
+            Ok(_) if takes_receive(wqe) => RecvReport::Written,
+            Ok(_) => RecvReport::NotTaken,
             Err(stop) => match stop.blames() {
-                Some(Blame::Overrun) => ReceiveTold::Lost,
+                Some(Blame::Overrun) => RecvReport::Lost,
                 Some(Blame::Receive) => {
                     let failed = JournalEntry::ReceiveFailed { request, responder };
                     return self.entries().push(failed);

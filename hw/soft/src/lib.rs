@@ -61,7 +61,7 @@ pub use doorbell::{RecvDoorbell, SendDoorbell};
 pub use fault::{Fault, Script, Trigger};
 pub use hca::Running;
 pub use hca::{HcaConfig, Mode};
-pub use journal::{JournalEntry, ReceiveTold, RequestId};
+pub use journal::{JournalEntry, RecvReport, RequestId};
 pub use managers::{Listener, Managers};
 pub use port::address_vector;
 pub use record::{QpParts, RecvParts};

@@ -55,7 +55,7 @@ fn what_was_reported_is_shown(p: &Provider) {
     assert_eq!(a.outcome(), (2, WcStatus::Success));
     assert_eq!(b.outcome(), (70, WcStatus::Success));
     let record = dump(&mut a);
-    let expected = [(1, Stage::Told, None), (2, Stage::Told, SUCCESS)];
+    let expected = [(1, Stage::Retired, None), (2, Stage::Retired, SUCCESS)];
     assert_eq!(sends(&record), expected, "{record}");
     assert_eq!(completions(&record), [(Some(2), true, SUCCESS)], "{record}");
     let remote_at = record.sends[0].remote.expect("it has one");
@@ -63,7 +63,7 @@ fn what_was_reported_is_shown(p: &Provider) {
     let record = dump(&mut b);
     let receive = &record.receives[0];
     let shown = (receive.wr_id, receive.stage, receive.status);
-    assert_eq!(shown, (70, Stage::Told, SUCCESS), "{record}");
+    assert_eq!(shown, (70, Stage::Retired, SUCCESS), "{record}");
     assert_eq!(
         completions(&record),
         [(Some(70), true, SUCCESS)],
@@ -89,7 +89,7 @@ fn the_failed_and_the_flushed_are_shown(p: &Provider) {
     assert_eq!(record.dest_qp_num, b.qp.qp_num());
     let failed = Some(WcStatus::RemAccessErr);
     let flushed = Some(WcStatus::WrFlushErr);
-    let expected = [(1, Stage::Told, failed), (2, Stage::Told, flushed)];
+    let expected = [(1, Stage::Retired, failed), (2, Stage::Retired, flushed)];
     assert_eq!(sends(&record), expected, "{record}");
     let both = [(Some(1), true, failed), (Some(2), true, flushed)];
     assert_eq!(completions(&record), both, "{record}");

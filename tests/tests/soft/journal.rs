@@ -3,7 +3,7 @@
 use bellwire::be::Be32;
 use bellwire::event::EventType;
 use bellwire::soft::{
-    ClockKind, Fault, HcaConfig, JournalEntry, Mode, ReceiveTold, RequestId, Script, Trigger,
+    ClockKind, Fault, HcaConfig, JournalEntry, Mode, RecvReport, RequestId, Script, Trigger,
 };
 use bellwire::state::QpState;
 use bellwire::wqe::*;
@@ -66,7 +66,7 @@ fn executed(
     to: &End,
     opcode: u8,
     bytes: u64,
-    receive: ReceiveTold,
+    receive: RecvReport,
 ) -> JournalEntry {
     JournalEntry::Executed {
         request,
@@ -78,7 +78,7 @@ fn executed(
 }
 
 fn reported(request: RequestId, status: WcStatus) -> JournalEntry {
-    JournalEntry::Told {
+    JournalEntry::Reported {
         request,
         status,
         written: true,
@@ -86,7 +86,7 @@ fn reported(request: RequestId, status: WcStatus) -> JournalEntry {
 }
 
 fn lost(request: RequestId, status: WcStatus) -> JournalEntry {
-    JournalEntry::Told {
+    JournalEntry::Reported {
         request,
         status,
         written: false,
@@ -107,7 +107,7 @@ fn only_a_device_that_was_asked_to_keeps_one() {
 
 #[test]
 fn each_operation_is_recorded_once_with_its_receive_and_its_bytes() {
-    use ReceiveTold::{NotTaken, Written};
+    use RecvReport::{NotTaken, Written};
     let (device, mut a, mut b) = world();
     assert_eq!(journal(&device), []);
     for wr_id in 0..3 {
@@ -161,7 +161,7 @@ fn what_asks_for_no_completion_is_executed_and_not_reported() {
         &b,
         opcode::RDMA_WRITE,
         8,
-        ReceiveTold::NotTaken,
+        RecvReport::NotTaken,
     );
     assert_eq!(journal(&device), [expected]);
 }
@@ -185,13 +185,7 @@ fn a_lost_acknowledgement_leaves_one_execution_however_often_it_is_sent() {
     assert_eq!(
         journal(&device),
         [
-            executed(
-                id(&a, 1, 0),
-                &b,
-                opcode::ATOMIC_FA,
-                8,
-                ReceiveTold::NotTaken
-            ),
+            executed(id(&a, 1, 0), &b, opcode::ATOMIC_FA, 8, RecvReport::NotTaken),
             reported(id(&a, 1, 0), WcStatus::RetryExcErr),
             reported(id(&a, 1, 1), WcStatus::WrFlushErr),
         ]
@@ -259,9 +253,9 @@ fn a_receive_whose_completion_is_lost_by_an_overrun_was_executed() {
     assert_eq!(
         journal(&device),
         [
-            send(0, ReceiveTold::Written),
+            send(0, RecvReport::Written),
             reported(id(&a, 1, 0), WcStatus::Success),
-            send(1, ReceiveTold::Lost),
+            send(1, RecvReport::Lost),
             reported(id(&a, 1, 1), WcStatus::RemOpErr),
             reported(id(&a, 1, 2), WcStatus::WrFlushErr),
         ]
@@ -302,7 +296,7 @@ fn a_request_whose_own_completion_is_lost_was_executed() {
             &b,
             opcode::SEND,
             0,
-            ReceiveTold::Written,
+            RecvReport::Written,
         )];
         if signaled {
             expected.push(lost(id(&a, 1, 0), WcStatus::Success));
@@ -325,13 +319,7 @@ fn a_status_after_execution_befalls_what_was_executed() {
     assert_eq!(
         journal(&device),
         [
-            executed(
-                id(&a, 1, 0),
-                &b,
-                opcode::ATOMIC_FA,
-                8,
-                ReceiveTold::NotTaken
-            ),
+            executed(id(&a, 1, 0), &b, opcode::ATOMIC_FA, 8, RecvReport::NotTaken),
             reported(id(&a, 1, 0), WcStatus::LocAccessErr),
         ]
     );
@@ -479,7 +467,7 @@ fn nodes_record_each_its_own_part() {
     a.go(1, Send {}, a.region.sge(0, 48));
     assert_eq!(b.outcome(), (70, WcStatus::Success));
     assert_eq!(a.outcome(), (1, WcStatus::Success));
-    let sent = executed(id(&a, 1, 0), &b, opcode::SEND, 48, ReceiveTold::Written);
+    let sent = executed(id(&a, 1, 0), &b, opcode::SEND, 48, RecvReport::Written);
     assert_eq!(journal(&there), [sent]);
     assert_eq!(journal(&here), [reported(id(&a, 1, 0), WcStatus::Success)]);
     let remote = b.region.remote(0);
@@ -487,7 +475,7 @@ fn nodes_record_each_its_own_part() {
     assert_eq!(a.outcome(), (2, WcStatus::Success));
     // Whoever carried it out; once.
     let request = id(&a, 1, 1);
-    let wrote = executed(request, &b, opcode::RDMA_WRITE, 128, ReceiveTold::NotTaken);
+    let wrote = executed(request, &b, opcode::RDMA_WRITE, 128, RecvReport::NotTaken);
     let mut both = journal(&here);
     both.extend(journal(&there));
     assert_eq!(both.iter().filter(|entry| **entry == wrote).count(), 1);
@@ -557,10 +545,10 @@ fn the_journal_adds_up_with_memory_and_completions() {
                 } => {
                     assert!(seen.insert(request), "executed twice: {request:?}");
                     added += u64::from(opcode == opcode::ATOMIC_FA);
-                    written += u64::from(receive == ReceiveTold::Written);
-                    lost_receives += u64::from(receive == ReceiveTold::Lost);
+                    written += u64::from(receive == RecvReport::Written);
+                    lost_receives += u64::from(receive == RecvReport::Lost);
                 }
-                JournalEntry::Told {
+                JournalEntry::Reported {
                     status, written, ..
                 } => {
                     if written {

@@ -2,7 +2,7 @@
 
 use crate::engine;
 use crate::object::errno;
-use bellwire::soft::{JournalEntry, ReceiveTold};
+use bellwire::soft::{JournalEntry, RecvReport};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 
@@ -43,9 +43,9 @@ pub unsafe extern "C" fn uverbs_preload_journal(each: Option<Each>, of: *mut c_v
         } = entry
         {
             let receive = match receive {
-                ReceiveTold::NotTaken => 0,
-                ReceiveTold::Written => 1,
-                ReceiveTold::Lost => 2,
+                RecvReport::NotTaken => 0,
+                RecvReport::Written => 1,
+                RecvReport::Lost => 2,
             };
             // SAFETY: the caller's promise.
             unsafe { each(of, request.qp_num, opcode.into(), bytes, receive) };

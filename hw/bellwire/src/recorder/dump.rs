@@ -148,7 +148,7 @@ fn settle_sends(sends: &mut [SendEntry], completions: &mut [Completion]) {
         .filter(|(opcode, of)| matches!(opcode, CqeOpcode::Req | CqeOpcode::ReqErr) && !of.stale)
     {
         let stage = if completion.polled {
-            Stage::Told
+            Stage::Retired
         } else {
             Stage::InFlight
         };
@@ -183,7 +183,11 @@ fn settle_each<'a>(
     polled: bool,
 ) {
     let of_receive = |opcode: CqeOpcode| opcode.is_received() || opcode == CqeOpcode::RespErr;
-    let retired = if polled { Stage::Told } else { Stage::InFlight };
+    let retired = if polled {
+        Stage::Retired
+    } else {
+        Stage::InFlight
+    };
     let receives = receives.filter(|receive| receive.stage == retired);
     let completions =
         completions.filter(|(opcode, of)| of_receive(*opcode) && !of.stale && of.polled == polled);

@@ -19,7 +19,7 @@ pub enum Stage {
     /// Its completion has not been polled yet.
     Completed,
     /// Retired, by its own completion or by a later one.
-    Told,
+    Retired,
 }
 
 impl Stage {
@@ -29,7 +29,7 @@ impl Stage {
             Self::Staged => "staged",
             Self::InFlight => "in flight",
             Self::Completed => "completed",
-            Self::Told => "retired",
+            Self::Retired => "retired",
         }
     }
 }
@@ -39,7 +39,7 @@ impl From<Standing> for Stage {
         match standing {
             Standing::Staged => Self::Staged,
             Standing::InFlight => Self::InFlight,
-            Standing::Told => Self::Told,
+            Standing::Retired => Self::Retired,
         }
     }
 }

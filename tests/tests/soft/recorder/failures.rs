@@ -20,14 +20,14 @@ fn a_failure_and_the_flush_behind_it_are_seen(mode: Mode) {
     until("the flush", || a.qp.state() == QpState::Err);
     let check = |record: &Record, polled: bool| {
         let stage = if polled {
-            Stage::Told
+            Stage::Retired
         } else {
             Stage::Completed
         };
         assert_eq!(
             stages(record),
             [
-                (1, Stage::Told, Some(WcStatus::Success)),
+                (1, Stage::Retired, Some(WcStatus::Success)),
                 (2, stage, Some(WcStatus::RemAccessErr)),
                 (3, stage, Some(WcStatus::WrFlushErr))
             ]

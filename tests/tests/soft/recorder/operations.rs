@@ -113,7 +113,7 @@ fn every_operation_is_shown_with_what_it_names() {
     }
     assert_eq!(a.outcome(), (17, WcStatus::Success));
     let record = dump(&mut a);
-    assert!(record.sends.iter().all(|send| send.stage == Stage::Told));
+    assert!(record.sends.iter().all(|send| send.stage == Stage::Retired));
     assert_eq!(record.sends[5].status, None, "by a later one");
     assert_eq!(record.completions.len(), 6);
     assert!(record.completions.iter().all(|of| of.polled && !of.stale));

@@ -110,7 +110,7 @@ fn requests_are_found_again_until_they_are_posted_over() {
         // All up to the last one that completed, which is every third.
         let retired = counter + 1 - (counter + 1) % 3;
         let standing = |at| match at < retired {
-            true => Standing::Told,
+            true => Standing::Retired,
             false => Standing::InFlight,
         };
         let expected = (counter.saturating_sub(7)..=counter)
