@@ -234,6 +234,16 @@ fn nightly_component(name: &str) -> Tool {
     )
 }
 
+/// The room on the disks, of which a whole run takes some 10 GB.
+fn disk_space() -> Option<String> {
+    let free = output_of("df --output=avail -BG . /tmp")?;
+    let free: Vec<_> = free.split_whitespace().skip(1).collect();
+    Some(format!(
+        "free on the disks of target and /tmp: {}",
+        free.join(", ")
+    ))
+}
+
 /// Installs what is missing, and says what is there. What cannot be installed makes the step
 /// "could not run"; the steps that need it say so again.
 pub fn tools(workspace: &Workspace) -> Result<Run> {
@@ -264,7 +274,9 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
         }
     }
     if refused.is_empty() {
-        return Ok(Run::default());
+        let mut run = Run::default();
+        run.notes.extend(disk_space());
+        return Ok(run);
     }
     let reason = format!("{} of the tools could not be installed", refused.len());
     Err(Skip::lacking(reason, format!("`{}`", refused.join("`, `"))))
