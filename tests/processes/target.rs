@@ -87,7 +87,7 @@ impl Echo {
     }
 
     fn end(self) {
-        // Relaxed: as above.
+        // Relaxed: a flag on its own.
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("answers");
     }

@@ -30,7 +30,7 @@ pub fn memory(len: usize) -> NonNull<u8> {
 /// # Safety
 /// They are readable, and nobody writes them meanwhile.
 pub unsafe fn snapshot(from: NonNull<u8>, len: usize) -> Vec<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the bytes are readable, and that nobody writes them meanwhile.
     unsafe { NonNull::slice_from_raw_parts(from, len).as_ref() }.to_vec()
 }
 
@@ -99,7 +99,7 @@ impl Completions {
     /// # Panics
     /// 16 are attached.
     pub unsafe fn attach(&mut self, queues: Attach<'static>) -> UserIndex {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that this completion queue alone polls the queues' ledgers.
         unsafe { self.queue.attach_unreserved(queues) }.expect("a slot")
     }
 

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn uverbs_preload_journal(each: Option<Each>, of: *mut c_v
                 RecvReport::Written => 1,
                 RecvReport::Lost => 2,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `each` may be called with `of`.
             unsafe { each(of, request.qp_num, opcode.into(), bytes, receive) };
         }
     }

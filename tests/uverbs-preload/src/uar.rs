@@ -56,7 +56,7 @@ pub struct Uars {
 
 // SAFETY: the memory is reached as atomics only, and stays until this is dropped.
 unsafe impl Send for Uars {}
-// SAFETY: as above.
+// SAFETY: the memory is reached as atomics only, and stays until this is dropped.
 unsafe impl Sync for Uars {}
 
 impl Uars {
