@@ -93,7 +93,7 @@ impl Echo {
     }
 }
 
-/// The connection to one that means ill.
+/// The connection to the hostile peer.
 struct Attacked {
     qp: Qp,
     cq: Cq,
