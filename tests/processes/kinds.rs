@@ -168,7 +168,7 @@ fn fifo() -> io::Result<(Held, usize)> {
     opened
 }
 
-/// Whoever opens it to write to it breaks the lease, and waits until it is given up.
+/// A process that opens it for writing breaks the lease, and waits until the lease is given up.
 fn leased() -> io::Result<(Held, usize)> {
     let memory = memory(BYTES, 0, FIXED)?;
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());

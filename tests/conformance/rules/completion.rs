@@ -47,7 +47,7 @@ rules! {
 }
 
 const SILENT: SendFlags = SendFlags::empty();
-/// A key of nobody.
+/// A key that belongs to no region.
 const BAD: Remote = Remote { addr: 0, rkey: 1 };
 
 fn sends_complete_in_the_order_they_were_posted(p: &Provider) {

@@ -1,4 +1,4 @@
-//! Faults to order, for whoever tests what is above: [`uverbs_preload_control`].
+//! Faults to order, for tests of the software above: [`uverbs_preload_control`].
 
 use crate::engine;
 use crate::object::errno;

@@ -28,7 +28,7 @@ impl Descriptor {
     }
 }
 
-/// Descriptors from here on are nobody's of ours.
+/// Descriptors from this number on are never ours.
 const MAX: usize = 1 << 16;
 
 /// A bit for each that is ours, so that the others cost one look.

@@ -1,4 +1,4 @@
-//! What the device executed, for whoever tests what is above: [`uverbs_preload_journal`].
+//! What the device executed, for tests of the software above: [`uverbs_preload_journal`].
 
 use crate::engine;
 use crate::object::errno;

@@ -84,7 +84,7 @@ fn each_context_gets_its_own(p: &Provider) {
 
 fn every_context_gets_those_of_device_and_ports(p: &Provider) {
     let w = World::new(p);
-    // One that was closed is in nobody's way.
+    // A context that was closed does not keep the others from getting events.
     drop(w.own.reopen().unwrap());
     let events = [
         (EventType::PortErr, PORT),
