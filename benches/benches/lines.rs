@@ -103,7 +103,7 @@ fn traced() {
     }
     device.sq.ring();
     mark(3);
-    // SAFETY: as above.
+    // SAFETY: no device writes the memory.
     let posted = unsafe { device.rq.post(1, black_box(&[SGE])) };
     assert!(posted.is_ok());
     device.rq.ring();

@@ -49,8 +49,8 @@ fn rounds(
     total
 }
 
-/// What every program does with a completion: looks whether it is one, whether it succeeded, and
-/// whose it is.
+/// What every program does with a completion: looks whether there is one, whether it succeeded, and which
+/// request it is of.
 #[inline(always)]
 fn take(completion: Option<Completion<'static>>) {
     let completion = completion.expect("prepared");

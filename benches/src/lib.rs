@@ -89,7 +89,7 @@ impl MemoryDevice {
             let mut rq = RecvQueue::new(recv_ring, recv_ledger, record).expect("fits");
             sq.set_postable(true);
             rq.set_postable(true);
-            // Half of it is not reserved, so that batches are given back together.
+            // Half of it is not reserved, so that entries are returned to the device in batches.
             let memory = CqMemory::new(zeroed(4 * ENTRIES as usize * 64), 4 * ENTRIES, 64);
             let memory = memory.expect("fits");
             let mut cq = CompletionQueue::new(

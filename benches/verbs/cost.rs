@@ -57,7 +57,7 @@ impl End {
     /// Both ends: the receive posted, the message sent, and two completions.
     #[inline(always)]
     fn send_one(&mut self, wr_id: u64) {
-        // SAFETY: as above.
+        // SAFETY: memory of a region that is there until the completion is.
         let posted = unsafe { self.qp.rq().post(wr_id, &[self.room]) };
         posted.expect("there is room");
         self.qp.rq().ring();

@@ -90,7 +90,7 @@ struct server {
 /* Whether to be slow in the middle of a write, so that READs do come there. */
 static int dawdle;
 
-/* Writes an entry. Whoever reads it meanwhile sees a checksum that does not fit. */
+/* Writes an entry. A client that reads it meanwhile sees a checksum that does not fit. */
 static enum answer store_entry(struct entry *table, const struct message *message)
 {
     enum { HALF = sizeof(struct entry) / 2 };

@@ -28,7 +28,7 @@ fn open(device: Option<&str>, name: &str) -> Result<Pd> {
     Ok(Device::open(&device)?.alloc_pd())
 }
 
-/// As between threads: whoever waits gives its processor away.
+/// As between threads: an end that waits yields its processor.
 fn wait(peer: &Peer) -> Wait<'_> {
     Wait {
         crowded: true,

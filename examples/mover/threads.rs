@@ -35,7 +35,7 @@ pub fn transfer(
     let incoming = Incoming::new(&far, shape, there, receives)?;
     let gone = &AtomicBool::new(false);
     let wait = Wait {
-        // Files are slow beside memory: whoever waits gives its processor away.
+        // Files are slow beside memory: an end that waits yields its processor.
         crowded: true,
         gone,
     };

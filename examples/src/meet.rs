@@ -52,7 +52,7 @@ fn user() -> u32 {
     unsafe { libc::getuid() }
 }
 
-/// Whoever runs the process at the other end of a socket, and its number.
+/// The user who runs the process at the other end of a socket, and its number.
 fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -321,8 +321,8 @@ fn left_or(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// Whoever waits while nothing is to be sent waits in vain once there is something to receive: that
-/// the other end has failed, or left.
+/// The other end sends nothing during a wait, unless it has failed or left. So once there is something
+/// to receive, waiting any longer is in vain.
 impl Gone for Peer {
     fn is_gone(&self) -> bool {
         let mut byte = 0u8;

@@ -64,7 +64,7 @@ features! {
     VirtualClock = "virtual clock";
 }
 
-/// What opens devices, and what is to be known of them.
+/// What opens devices, and what tests have to know of them.
 pub struct Provider {
     /// The column of the matrix.
     pub name: &'static str,

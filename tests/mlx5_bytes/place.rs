@@ -38,7 +38,7 @@ pub const REGISTERS: usize = 0x800;
 /// # Safety
 /// The bytes can be read, and nobody writes them meanwhile.
 unsafe fn copy(from: *const u8, bytes: usize) -> Vec<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the bytes can be read, and that nobody writes them meanwhile.
     unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec()
 }
 
@@ -117,7 +117,7 @@ impl Place {
     /// Changes a bit of the record.
     pub fn flip_record(&self, bit: u32) {
         let record = self.record.cast::<u32>();
-        // SAFETY: as above.
+        // SAFETY: a record of four bytes, aligned, which nobody else uses meanwhile.
         unsafe { record.write_volatile(record.read_volatile() ^ 1 << bit) };
     }
 

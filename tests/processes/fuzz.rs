@@ -1,4 +1,4 @@
-//! Two processes under load, and a third that means ill: theirs goes on undisturbed.
+//! Two processes under load, and a hostile third: the traffic of the two goes on undisturbed.
 
 use crate::prey::{COUNT, secret};
 use crate::{hostile, kill, victim};

@@ -35,7 +35,7 @@ pub fn clients() {
     // From the first client on there is what it has made the server make.
     let begun = || (Holdings::of(std::process::id()), device.resources());
     let ((listening, there), report) = storm.rage(&mut server, &home, begun);
-    // Peers' windows are given back as their sockets close.
+    // Peers' windows are released as their sockets close.
     listening.are_all_of(std::process::id());
     assert_eq!(there.qp, 0);
     assert_eq!(device.resources(), there);

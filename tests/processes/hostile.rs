@@ -1,5 +1,5 @@
-//! A node that means ill: it joins and connects as any other, then scribbles over everything that it
-//! shares with its peers, and talks nonsense to their sockets.
+//! A hostile node: it joins and connects as any other, then scribbles over everything that it shares
+//! with its peers, and sends nonsense to their sockets.
 
 use crate::noise;
 use crate::prey::place;

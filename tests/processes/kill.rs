@@ -236,7 +236,7 @@ impl Round {
         let victim = self.victim;
         let over = self.child(at).hear("over");
         assert_eq!(over["first"], "RetryExcErr", "process {at}: {over}");
-        // Of connections between others nothing is to be heard.
+        // Connections between other processes must not fail.
         assert!(
             at == victim || over["peer"] == victim,
             "process {at}: {over}"

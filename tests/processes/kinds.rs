@@ -168,7 +168,7 @@ fn fifo() -> io::Result<(Held, usize)> {
     opened
 }
 
-/// Whoever opens it to write to it breaks the lease, and waits until it is given up.
+/// A process that opens it for writing breaks the lease, and waits until the lease is given up.
 fn leased() -> io::Result<(Held, usize)> {
     let memory = memory(BYTES, 0, FIXED)?;
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
@@ -176,7 +176,7 @@ fn leased() -> io::Result<(Held, usize)> {
     drop(memory);
     // SAFETY: takes integers.
     check(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) })?;
-    // SAFETY: as above. The signal that it is to be given up kills else.
+    // SAFETY: takes integers. The signal that asks for the lease would otherwise kill this process.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
     Ok((Held::new(reader), BYTES))
 }
@@ -256,7 +256,7 @@ pub const KINDS: &[(&str, Make)] = &[
     }),
     ("a socket", || {
         let (family, kind) = (libc::AF_UNIX, libc::SOCK_STREAM);
-        // SAFETY: as above.
+        // SAFETY: there is room for two.
         pair(|fds| unsafe { libc::socketpair(family, kind, 0, fds.as_mut_ptr()) })
     }),
     ("an eventfd", || {

@@ -1,5 +1,5 @@
 //! Several processes on one fabric, and what happens to the others when one of them dies, stops, or
-//! means ill. Each test starts this program again, in roles that talk to it by pipes.
+//! is hostile. Each test starts this program again, in roles that talk to it by pipes.
 //!
 //! `kill` and `fuzz` take their rounds from seeds; one that fails prints the command that repeats it. By default
 //! there are a few; the long form is

@@ -64,7 +64,7 @@ fn pass(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
             let to = libc::CMSG_DATA(control).cast::<i32>();
             to.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
         }
-        // Whoever does not listen any more need not get it.
+        // A peer that does not listen any more need not get it.
         let _sent = libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL);
     }
 }

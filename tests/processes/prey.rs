@@ -1,4 +1,4 @@
-//! A victim's connections to one that means ill. They may fail in any way, and bring anything; but
+//! A victim's connections to a hostile node. They may fail in any way, and bring anything; but
 //! each request is reported once, in order, and memory that was not opened stays as it is.
 
 use crate::fence::{Fence, PART};
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Connections of each victim to one that means ill.
+/// Connections of each victim to a hostile node.
 pub const COUNT: usize = 4;
 
 const RECEIVE: u64 = 1 << 47;
@@ -100,7 +100,7 @@ impl Prey {
         }
     }
 
-    /// For the one that means ill: also the key of memory that is not for it.
+    /// For the hostile node: also the key of memory that is not for it.
     pub fn cards(&self) -> Value {
         let place = |mr: &bellwire::Mr| json!({"addr": mr.addr(), "rkey": mr.rkey()});
         let cards = self.connections.iter().map(|connection| {
@@ -199,7 +199,7 @@ impl Prey {
         }
     }
 
-    /// The one that means ill is gone: all is reported, and nothing was touched that was not opened.
+    /// The hostile node is gone: all is reported, and nothing was touched that was not opened.
     pub fn end(&mut self) {
         for connection in &mut self.connections {
             connection.qp.to_error().expect("from any state");

@@ -31,12 +31,13 @@ impl Shared {
     }
 
     pub fn read(&self, at: usize) -> u32 {
-        // SAFETY: within the mapping, or what stands there since its peer is gone; aligned.
+        // SAFETY: aligned, and within the mapping, or the memory that took its place when the peer ended.
         unsafe { self.word(at).read_volatile() }
     }
 
     pub fn write(&self, at: usize, value: u32) {
-        // SAFETY: as above; found writable, and what takes its place is so too.
+        // SAFETY: aligned, and within the mapping, or the memory that took its place when the peer ended;
+        // both can be written.
         unsafe { self.word(at).write_volatile(value) };
     }
 

@@ -87,13 +87,13 @@ impl Echo {
     }
 
     fn end(self) {
-        // Relaxed: as above.
+        // Relaxed: a flag on its own.
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("answers");
     }
 }
 
-/// The connection to one that means ill.
+/// The connection to the hostile peer.
 struct Attacked {
     qp: Qp,
     cq: Cq,

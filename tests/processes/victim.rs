@@ -1,4 +1,4 @@
-//! A process under load, of whose peers one means ill.
+//! A process under load, with a hostile peer among others.
 
 use crate::prey::Prey;
 use crate::worker::Worker;

@@ -1,4 +1,4 @@
-//! What two nodes share, as `hw/soft/src/fabric/wire.rs` has it: a copy, so that one that means ill can
+//! What two nodes share, as `hw/soft/src/fabric/wire.rs` has it: a copy, so that a hostile node can
 //! write what looks right.
 
 /// Bytes of a line.

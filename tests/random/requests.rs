@@ -28,7 +28,7 @@ impl World {
             srq.ring();
             (true, posted)
         } else if actor.shared {
-            // SAFETY: as above.
+            // SAFETY: the memory is a region's, which is only ever copied in and out.
             let posted = unsafe { self.srq.post(wr_id, &[sge]) };
             self.srq.ring();
             (true, posted)

@@ -61,7 +61,7 @@ fn a_port_that_is_in_use() {
     // Datagrams have ports of their own.
     let other = channel.id(PortSpace::Udp).expect("an id");
     other.bind(address(HERE, port)).expect("free");
-    // An address of nobody.
+    // An address that nobody has.
     let id = channel.id(PortSpace::Tcp).expect("an id");
     let refused = id.bind(address("192.0.2.1", 0)).expect_err("not here");
     assert!(

@@ -47,7 +47,7 @@ fn an_id_goes_with_the_event_that_is_held() {
     assert!(start.elapsed() < STEP);
     // Nobody has taken it.
     assert!(*expect(&channel, CmEvent::Rejected).id() == id);
-    // An event that is queued for an id that goes is nobody's.
+    // An event that is queued for an id is dropped with the id.
     let other = channel.id(PortSpace::Tcp).expect("an id");
     other
         .resolve_addr(None, address(HERE, 7), STEP)
@@ -101,7 +101,7 @@ fn descriptors_can_be_waited_for() {
     assert_eq!(epoll.wait(Duration::ZERO), [0; 0]);
 }
 
-/// Four threads make and drop ids, and whoever comes gets their events.
+/// Four threads make and drop ids; each event goes to the thread that asks next.
 fn threads_share_a_channel() {
     let channel = channel();
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
 //! librdmacm on Soft-RoCE, in the guest of `cargo xtask vm`: each event of the communication manager by
-//! what causes it in life, and what becomes of the connection and its requests.
+//! what causes it in practice, and what becomes of the connection and its requests.
 //!
 //! All 16 are caused. Two of them librdmacm makes itself, of queue pairs on ids, as the library does in its
 //! place: CONNECT_ERROR when rxe does not take one to RTS (`on_id`), MULTICAST_ERROR when it does not

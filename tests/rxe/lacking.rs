@@ -61,7 +61,7 @@ pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// The kernel counts what devices pin, and bites whoever lacks `CAP_IPC_LOCK`: a process of its own.
+/// The kernel limits what devices pin for a process without `CAP_IPC_LOCK`. The test runs in such a child.
 fn memory_beyond_the_limit() {
     let mut child = Command::new(std::env::current_exe().expect("this program"));
     child.env(CHILD, "1");
@@ -98,7 +98,7 @@ pub fn child() {
         error.starts_with("RLIMIT_MEMLOCK is 64 KiB, the region needs 128 MiB: raise it with"),
         "{error}"
     );
-    // Nothing stays pinned: what is within the limit can be had.
+    // Nothing stays pinned: what is within the limit can be registered.
     for _ in 0..3 {
         region(32 << 10).expect("within the limit");
     }

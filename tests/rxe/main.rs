@@ -1,4 +1,4 @@
-//! Faults of a real device, each caused by what causes it in life: Soft-RoCE (rxe) of Linux 6.1, in
+//! Faults of a real device, each caused by what causes it in practice: Soft-RoCE (rxe) of Linux 6.1, in
 //! the guest of `cargo xtask vm`, where the tests may cut cables, add addresses and take devices away.
 //!
 //! Every test sees what is reported to whom, what is flushed behind it, that each posted request is

@@ -115,7 +115,7 @@ impl Sleeper {
     }
 
     /// Sleeps until some links want to be polled, and polls these. `heard` is given what they have met,
-    /// and gives what is to be answered.
+    /// and returns the answer to send, if there is one.
     pub fn turn(&mut self, timeout: Duration, mut heard: impl FnMut(u64, News) -> Option<Message>) {
         const AT_ONCE: usize = 64;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; AT_ONCE];

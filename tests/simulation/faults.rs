@@ -42,7 +42,7 @@ impl World {
             self.say(|| format!("ordered: {:?}", script.steps()));
             self.tally.faults_ordered += script.steps().len() as u64;
             let ordered = self.inject(&script);
-            // There not everything can be had.
+            // A real device cannot be made to have every fault.
             assert!(ordered.is_ok() || self.hca.is_real(), "{ordered:?}");
         }
         if now {

@@ -65,7 +65,7 @@ fn older_libraries() {
     }
 }
 
-/// libmlx5, as whoever loads it by its own name, is a provider too.
+/// A libmlx5 that is loaded by its own name is a provider too.
 fn no_provider() {
     let mut library = Library::of_host();
     library.replace("/etc/libibverbs.d", "/etc/libibverbs.~");

@@ -77,7 +77,7 @@ pub fn operations(a: &mut LinkEnd, b: &mut LinkEnd, wr_id: u64) -> bool {
     a.go(wr_id, RdmaWrite { remote }, Inline(&wr_id.to_ne_bytes()));
     let mut good = a.next_done(wr_id);
     let sges = [b.region.sge(64, 4096)];
-    // SAFETY: as above.
+    // SAFETY: the key is the region's, whose memory is only copied in and out.
     good &= unsafe { b.link.post_recv(wr_id, &sges) }.is_ok();
     b.link.ring_recv();
     a.go(wr_id, Send {}, a.region.sge(0, 3000));

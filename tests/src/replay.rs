@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 /// What queue memory is filled with before anything is written to it.
 pub const UNTOUCHED: u8 = 0xcc;
 
-/// `len` bytes of [`UNTOUCHED`], aligned to 4096 and given back at the process' end.
+/// `len` bytes of [`UNTOUCHED`], aligned to 4096; they stay until the process ends.
 pub fn memory(len: usize) -> NonNull<u8> {
     let layout = Layout::from_size_align(len, 4096).expect("small");
     // SAFETY: nobody asks for none.
@@ -30,7 +30,7 @@ pub fn memory(len: usize) -> NonNull<u8> {
 /// # Safety
 /// They are readable, and nobody writes them meanwhile.
 pub unsafe fn snapshot(from: NonNull<u8>, len: usize) -> Vec<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the bytes are readable, and that nobody writes them meanwhile.
     unsafe { NonNull::slice_from_raw_parts(from, len).as_ref() }.to_vec()
 }
 
@@ -99,7 +99,7 @@ impl Completions {
     /// # Panics
     /// 16 are attached.
     pub unsafe fn attach(&mut self, queues: Attach<'static>) -> UserIndex {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that this completion queue alone polls the queues' ledgers.
         unsafe { self.queue.attach_unreserved(queues) }.expect("a slot")
     }
 
@@ -112,7 +112,7 @@ impl Completions {
     /// Writes an entry as it is, and what stands before it where entries have 128 bytes.
     pub fn write_as(&mut self, payload: &[u8; 64], entry: &Cqe64, op_own: u8) {
         let place = self.memory.entry(self.written);
-        // SAFETY: the ring's, and given back: no test writes more than it polls.
+        // SAFETY: an entry of the ring, returned by the consumer: no test writes more than it polls.
         unsafe {
             match self.memory.cqe_size() {
                 64 => Cqe64::publish(place, entry, op_own),
@@ -128,7 +128,7 @@ impl Completions {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Writes and polls entries of nobody until `written` is `count`.
+    /// Writes and polls entries of no queue until `written` is `count`.
     pub fn skip_to(&mut self, count: u32) {
         let nobody = CompletedWqe {
             user_index: 0xff_ffff,

@@ -96,7 +96,7 @@ impl StandIn {
 /// # Safety
 /// `to` is a list, which nobody else has.
 unsafe extern "C" fn note(to: *mut c_void, qp_num: u32, opcode: u32, bytes: u64, receive: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `to` is a list of this type, which nobody else uses.
     let entries = unsafe { &mut *to.cast::<Vec<Executed>>() };
     entries.push(Executed {
         qp_num,

@@ -172,7 +172,7 @@ impl Storm {
                 done.store(true, Ordering::Relaxed);
                 parts(micros)[0]
             });
-            // Relaxed: as above.
+            // Relaxed: a flag on its own.
             while !(done.load(Ordering::Relaxed) && server.open() == 0) {
                 serve(server);
             }

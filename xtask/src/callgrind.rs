@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::command::command;
 
 /// Instructions within the functions whose names match `functions`, those that they call included.
-/// `program` gets what is to be run, its arguments and environment.
+/// `program` adds the program to run, its arguments and environment.
 ///
 /// # Errors
 /// Valgrind cannot be started, or said something else.

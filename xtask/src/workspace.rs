@@ -64,7 +64,7 @@ impl Workspace {
     /// a disk of CI.
     pub fn remove_apart(&self, dir: &str) {
         if unattended() {
-            // What cannot be removed is in nobody's way until the disk is full, which is reported then.
+            // What cannot be removed does no harm until the disk is full, which is reported then.
             let _ = fs::remove_dir_all(self.target(dir));
         }
     }

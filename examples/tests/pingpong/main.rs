@@ -203,7 +203,7 @@ fn sides_that_differ_get_advice_on_what_to_give() {
     for kind in KINDS {
         let [server, client] = differ(&["-t", kind], &["-s", "64"], &["-s", "65"]);
         assert_eq!((server.status, client.status), (Some(1), Some(1)), "{kind}");
-        // Whoever has the message sees it; of datagrams and unreliable connections it may be dropped.
+        // The end that gets the message sees it; datagrams and unreliable connections may drop the message.
         if ["rc", "srq"].contains(&kind) {
             failed(&server, "give the same -s");
             failed(&client, "give the same -s");

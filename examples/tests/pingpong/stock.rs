@@ -119,7 +119,7 @@ impl Stock {
     pub fn send(&mut self) {
         let message = self.region.sge(0, self.size as u32);
         let mut sq = self.qp.sq();
-        // SAFETY: as above.
+        // SAFETY: the region is dropped after the queue pair, and is copied from and to only.
         unsafe {
             sq.post(SEND, (), Send {}, message, SendFlags::SIGNALED)
                 .unwrap();

@@ -23,7 +23,7 @@ impl Listening {
         Self::with_line(name, arguments).0
     }
 
-    /// As [`start`](Self::start), and gives what it says of it.
+    /// As [`start`](Self::start); also returns the line that says so.
     pub fn with_line(name: &'static str, arguments: &[&str]) -> (Self, String) {
         let turn = turn();
         let mut child = spawn(name, arguments);

@@ -191,7 +191,7 @@ static void sleeps(bw_connector *connector, bw_listener *listener)
     EXPECT(code == BW_OK);
     both_ready(&a, &c);
     say(&c, &a, 1);
-    /* Said by the listener's end, it is good order. Whoever accepts, or polls a link, sees to it. */
+    /* The listener's end closes in good order. Calls that accept, or poll a link, carry it out. */
     OK(bw_link_close(a.link, 1000));
     while (bw_link_get_state(c.link) < BW_LINK_CLOSED) {
         side_poll(&a);

@@ -38,7 +38,7 @@ static void refused(bw_slab_cache *cache)
     OK(bw_slab_cache_return(cache, &other));
 }
 
-/* All blocks are had once, and come back by whichever way. */
+/* Each block is taken once, and returned either to the cache or to the slab. */
 static void all(bw_slab_cache *cache)
 {
     static bw_block blocks[SMALL];

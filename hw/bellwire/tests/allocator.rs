@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Refusing {
         if Self::refuses(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the size is not zero.
         Self::count(unsafe { System.alloc(layout) }, layout.size())
     }
 
@@ -57,7 +57,7 @@ unsafe impl GlobalAlloc for Refusing {
         if Self::refuses(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the size is not zero.
         Self::count(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
@@ -65,7 +65,7 @@ unsafe impl GlobalAlloc for Refusing {
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         USED.fetch_sub(usize::from(layout.size() >= LARGE), Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `start` was allocated here, so by `System`, with this layout.
         unsafe { System.dealloc(start, layout) };
     }
 }

@@ -34,8 +34,8 @@ fn the_limit_is_reported_before_anything_is_mapped() {
             if libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) != 0 {
                 return Err(std::io::Error::last_os_error());
             }
-            // Exec gives root what is in the bounding set. Whoever may not change that set has not
-            // got the capability either, as the child checks.
+            // Exec gives root what is in the bounding set. A user who may not change that set has no
+            // such capability either, as the child checks.
             const CAP_IPC_LOCK: libc::c_ulong = 14;
             libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
             Ok(())

@@ -47,7 +47,7 @@ rules! {
 }
 
 const SILENT: SendFlags = SendFlags::empty();
-/// A key of nobody.
+/// A key that belongs to no region.
 const BAD: Remote = Remote { addr: 0, rkey: 1 };
 
 fn sends_complete_in_the_order_they_were_posted(p: &Provider) {
@@ -371,7 +371,7 @@ fn a_list_is_posted_up_to_what_is_refused(p: &Provider) {
     b.region.read(0, &mut written);
     assert_eq!(written, [0, 7, 7, 7, 0, 0]);
     // Shorter, without that one: as many as are asked for.
-    // SAFETY: as above.
+    // SAFETY: inline.
     let posted = unsafe { a.qp.sq().post_list(&list[..2], request) };
     assert_eq!(posted, Ok(2));
     a.qp.sq().ring();

@@ -122,7 +122,7 @@ impl World {
     where
         Xrc: bellwire::wqe::Supports<O>,
     {
-        // SAFETY: as above.
+        // SAFETY: the region outlives the request, and its memory is only ever copied.
         let posted = unsafe { self.qp.sq().post(1, srqn, operation, payload, SIGNALED) };
         posted.expect("room");
         self.qp.sq().ring();

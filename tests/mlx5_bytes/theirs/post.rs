@@ -204,7 +204,7 @@ impl Theirs<'_> {
 /// # Safety
 /// A request of this queue pair was begun.
 unsafe fn set_data(qp: *mut ibv_qp_ex, request: &Request, arena: &Arena) {
-    // SAFETY: the caller's promise; inline data is in the arena.
+    // SAFETY: the caller guarantees that a request of this queue pair was begun; inline data is in the arena.
     unsafe {
         match (request.inline, &request.sges[..]) {
             (true, [sge]) => {

@@ -280,7 +280,7 @@ fn take_memory_away(shared: &Shared, pd: &Pd) {
         }
         for _ in 0..20 {
             for at in 0..BYTES {
-                // SAFETY: as above.
+                // SAFETY: within the mapping.
                 let byte = unsafe { start.add(at).read_volatile() };
                 assert_eq!(byte, 0x11, "written after it was deregistered");
             }

@@ -1,5 +1,5 @@
-//! Asynchronous events that concern no link: the hook gets each once, whatever it does, and
-//! whoever else looks at the device meanwhile.
+//! Asynchronous events that concern no link: the hook gets each once, whatever it does, and whichever
+//! threads look at the device meanwhile.
 
 use crate::world::init;
 use bellwire::event::{Element, EventType};
@@ -53,7 +53,7 @@ fn a_hook_that_polls_a_link_gets_what_that_finds() {
     outer.poll(1, drop);
     outer.poll(1, drop);
     assert_eq!(got.try_iter().collect::<Vec<_>>(), [1, 2]);
-    // It holds the device whose it is.
+    // The hook holds the device that it is set on.
     device.set_event_hook(|_| ());
 }
 
@@ -78,7 +78,7 @@ fn what_another_thread_finds_while_the_hook_is_called_reaches_it() {
         leave.send(()).unwrap();
     }
     at_it.join().unwrap();
-    // Whoever looks next would deliver what nobody has.
+    // This poll would deliver an event that is still pending.
     there.poll(1, drop);
     assert_eq!(got.try_iter().collect::<Vec<_>>(), [1, 2]);
 }

@@ -137,7 +137,7 @@ fn ends_of(recover_in: RecoverIn) -> (End, End) {
     )
 }
 
-/// The link is connected, recovers, and works, whoever carries it out; the program gets the panics.
+/// The link connects, recovers, and works, whichever thread carries this out; the program gets the panics.
 #[test]
 fn hooks_panic() {
     for recover_in in [RecoverIn::Poll, RecoverIn::Thread] {

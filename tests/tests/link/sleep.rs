@@ -93,7 +93,7 @@ fn a_message_wakes_through_recoveries() {
     }
 }
 
-/// Whoever takes the device's events wakes those whom they concern.
+/// A thread that takes the device's events wakes the links that they concern.
 #[test]
 fn events_that_others_took_wake() {
     let mut world = World::with(&sleepers());

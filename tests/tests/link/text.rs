@@ -346,7 +346,7 @@ fn any_number_of_links_may_be_in_one_epoll() {
         })
         .collect();
     add(&outer, inner.as_fd(), 0);
-    // Whoever wakes is polled, until nobody does.
+    // Links that wake are polled, until none does.
     let settle = |links: &mut Vec<Link>, peers: &mut Vec<Link>| {
         let start = Instant::now();
         loop {

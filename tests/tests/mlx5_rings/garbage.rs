@@ -78,13 +78,13 @@ impl World {
         let ring = unsafe { SrqRing::new(replay::memory(8 * 64), SLOTS, 64) }.expect("sizes");
         let slots = leak(SLOTS as usize, SrqSlot::default);
         let ledger: &_ = Box::leak(Box::new(SrqLedger::new(ring, slots).expect("as many")));
-        // SAFETY: as above.
+        // SAFETY: ring, ledger and record are leaked, and used by this queue alone.
         let srq = unsafe { SharedRecvQueue::new(ledger, replay::record()) }.expect("a queue");
         let pairs = NUMBERS.map(|number| {
             let own = number == NUMBERS[0];
             let (send_ledger, recv_ledger) =
                 (replay::ledger(SLOTS, number), replay::ledger(SLOTS, number));
-            // SAFETY: as above.
+            // SAFETY: all memory is leaked, and used by these queues alone; only `queue` polls the ledgers.
             unsafe {
                 let ring = SendRing::new(replay::memory(8 * 64), SLOTS).expect("sizes");
                 let recv_ring = RecvRing::new(replay::memory(8 * 64), SLOTS, 64).expect("sizes");
@@ -156,7 +156,7 @@ impl World {
         while (self.pairs[0].recv.as_ref()).is_some_and(|(recv, _)| recv.free() != 0) {
             let (wr_id, sge) = (self.next, self.sge(self.next));
             if let Some((recv, receives)) = &mut self.pairs[0].recv {
-                // SAFETY: as above.
+                // SAFETY: the arena stays.
                 unsafe { recv.post(wr_id, &[sge]) }.expect("room");
                 receives.0.insert(wr_id);
                 recv.ring();
@@ -165,7 +165,7 @@ impl World {
         }
         while self.srq.free() != 0 {
             let (wr_id, sge) = (self.next, self.sge(self.next));
-            // SAFETY: as above.
+            // SAFETY: the arena stays.
             unsafe { self.srq.post(wr_id, &[sge]) }.expect("room");
             self.shared.0.insert(wr_id);
             self.next += 1;

@@ -316,7 +316,7 @@ fn a_long_unreliable_message_is_there_when_it_is_completed() {
         // SAFETY: the regions outlive the queue pairs.
         unsafe { b.rq().post(7, &into) }.expect("room");
         b.rq().ring();
-        // SAFETY: as above.
+        // SAFETY: the regions outlive the queue pairs.
         unsafe { a.sq().post(1, (), Send {}, &out[..], SIGNALED) }.expect("room");
         a.sq().ring();
         // Only the peer's own thread reads.

@@ -473,7 +473,7 @@ fn nodes_record_each_its_own_part() {
     let remote = b.region.remote(0);
     a.go(2, RdmaWrite { remote }, a.region.sge(0, 128));
     assert_eq!(a.outcome(), (2, WcStatus::Success));
-    // Whoever carried it out; once.
+    // Once, by whichever node carried it out.
     let request = id(&a, 1, 1);
     let wrote = executed(request, &b, opcode::RDMA_WRITE, 128, RecvReport::NotTaken);
     let mut both = journal(&here);

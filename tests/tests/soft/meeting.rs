@@ -87,7 +87,7 @@ fn place(fabric: &str, slot: usize) -> SocketAddr {
     SocketAddr::from_abstract_name(format!("bellwire/{user}/{fabric}/{slot}")).unwrap()
 }
 
-/// Whoever has this place takes nobody in, and its backlog is full: connecting to it blocks.
+/// A listener at this place accepts nobody, and its backlog is full: connecting to it blocks.
 struct Crowded {
     _listener: UnixListener,
     _waiting: Vec<UnixStream>,

@@ -1,4 +1,4 @@
-//! Faults to order, for whoever tests what is above: [`uverbs_preload_control`].
+//! Faults to order, for tests of the software above: [`uverbs_preload_control`].
 
 use crate::engine;
 use crate::object::errno;
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn uverbs_preload_control(command: *const c_char) -> c_int
         if command.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: not null, so the caller guarantees a string that ends with a zero byte.
         let text = unsafe { CStr::from_ptr(command) };
         order(text.to_str().map_err(|_| Errno::INVAL)?)
     };

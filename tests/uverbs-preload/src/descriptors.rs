@@ -28,7 +28,7 @@ impl Descriptor {
     }
 }
 
-/// Descriptors from here on are nobody's of ours.
+/// Descriptors from this number on are never ours.
 const MAX: usize = 1 << 16;
 
 /// A bit for each that is ours, so that the others cost one look.
@@ -46,7 +46,7 @@ pub fn disown() {
 
 /// Whether the device cannot be used here.
 pub fn disowned() -> bool {
-    // Relaxed: as above.
+    // Relaxed: it is set in a forked child while that has one thread.
     DISOWNED.load(Ordering::Relaxed)
 }
 
@@ -61,7 +61,7 @@ fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
 }
 
 fn is_ours(fd: RawFd) -> bool {
-    // Relaxed: who uses a descriptor has got it from whoever put it here.
+    // Relaxed: a thread that uses a descriptor got it from the one that put it here, after that.
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
@@ -72,7 +72,7 @@ fn is_ours(fd: RawFd) -> bool {
 pub fn put(fd: RawFd, descriptor: Descriptor) -> Result<(), Errno> {
     let (word, bit) = bit(fd).ok_or(Errno::MFILE)?;
     let old = table().insert(fd, descriptor);
-    // Relaxed: as above.
+    // Relaxed: other threads get the descriptor from this one, after this.
     word.fetch_or(bit, Ordering::Relaxed);
     // Not under the lock: it may close descriptors of its own.
     drop(old);
@@ -94,7 +94,7 @@ pub fn take(fd: RawFd) -> Option<Descriptor> {
         return None;
     }
     if let Some((word, bit)) = bit(fd) {
-        // Relaxed: as above.
+        // Relaxed: no other thread uses a descriptor that is being closed.
         word.fetch_and(!bit, Ordering::Relaxed);
     }
     if disowned() {

@@ -207,7 +207,7 @@ pub fn qp(qp_num: u32) -> Option<Arc<Qp>> {
 
 impl Watched {
     fn add_page(&mut self, page: &Page, number: u64) {
-        // As whoever is new on it may ring.
+        // Fresh, for the queue that is new on it may ring at once.
         self.fresh.push((number, page.clone()));
         if !self.pages.iter().any(|of| of.id() == page.id()) {
             self.pages.push(page.clone());
@@ -291,7 +291,7 @@ fn watch() {
         let last = TAKEN_OVER.load(Ordering::Relaxed);
         if last != changes {
             now = watched().clone();
-            // Relaxed: whoever changed it did so before the change that was acquired.
+            // Relaxed: it was changed before the change that was acquired.
             let (was, is) = (paused, PAUSED.load(Ordering::Relaxed));
             paused = is;
             now.freshen(last, paused);

@@ -38,7 +38,7 @@ pub fn guarded<T>(run: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
 /// # Safety
 /// `path` is null or a string.
 unsafe fn is_device(path: *const c_char) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so the caller guarantees a string that ends with a zero byte.
     !path.is_null() && unsafe { CStr::from_ptr(path) } == sysfs::DEVICE_PATH
 }
 
@@ -48,7 +48,7 @@ unsafe fn is_device(path: *const c_char) -> bool {
 /// As [`is_device`].
 unsafe fn look_at(path: *const c_char) {
     if !path.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: not null, so the caller guarantees a string that ends with a zero byte.
         sysfs::look_at(unsafe { CStr::from_ptr(path) });
     }
 }
@@ -59,7 +59,8 @@ unsafe fn look_at(path: *const c_char) {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: as open(2) requires, the caller guarantees that `path` is null or a string; `fd` was opened
+    // here.
     unsafe {
         if !is_device(path) {
             look_at(path);
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn openat(
     flags: c_int,
     mode: libc::mode_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: as openat(2) requires, the caller guarantees that `path` is null or a string.
     unsafe {
         look_at(path);
         real::openat(dir, path, flags, mode)
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn openat(
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
-    // SAFETY: the caller's promise.
+    // SAFETY: as opendir(3) requires, the caller guarantees that `path` is null or a string.
     unsafe {
         look_at(path);
         real::opendir(path)
@@ -120,7 +121,8 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: as stat(2) requires, the caller guarantees that `path` is null or a string, and that `to` can
+    // be written.
     unsafe {
         if is_device(path) {
             return real::stat(sysfs::STANDS_IN.as_ptr(), to);
@@ -142,7 +144,8 @@ pub unsafe extern "C" fn statx(
     mask: c_uint,
     to: *mut libc::statx,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: as statx(2) requires, the caller guarantees that `path` is null or a string, and that `to`
+    // can be written.
     unsafe {
         if is_device(path) {
             return real::statx(dir, sysfs::STANDS_IN.as_ptr(), flags, mask, to);
@@ -164,7 +167,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
             Ok(())
         });
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as close(2) requires, the caller guarantees that the descriptor is its own.
     unsafe { real::close(fd) }
 }
 
@@ -175,7 +178,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, count: size_t) -> ssize_t {
     match descriptors::get(fd) {
-        // SAFETY: the caller's promise.
+        // SAFETY: as write(2) requires, the caller guarantees that `count` bytes at `from` can be read.
         None => unsafe { real::write(fd, from, count) },
         Some(Descriptor::Commands(file)) => answer(guarded(|| {
             let command = memory::read(from as u64, count, command::LONGEST)?;
@@ -192,7 +195,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, count: size_t) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t {
     match descriptors::get(fd) {
-        // SAFETY: the caller's promise.
+        // SAFETY: as read(2) requires, the caller guarantees that `count` bytes at `to` can be written.
         None => unsafe { real::read(fd, to, count) },
         Some(Descriptor::Commands(_) | Descriptor::Disowned) => fail(Errno::INVAL) as ssize_t,
         Some(Descriptor::Async(events)) => {
@@ -214,7 +217,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
         // As a kernel has it that only knows write().
         return fail(Errno::NOTTY);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as ioctl(2) requires, the caller guarantees that `arg` is what this request takes.
     unsafe { real::ioctl(fd, request, arg) }
 }
 
@@ -228,7 +231,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
         // It would list the machine's real devices.
         return fail(Errno::PROTONOSUPPORT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: takes integers.
     unsafe { real::socket(domain, kind, protocol) }
 }
 
@@ -251,7 +254,8 @@ pub unsafe extern "C" fn mmap(
         Some(_) => Err(Errno::INVAL),
     };
     match place {
-        // SAFETY: the caller's promise; of the registers, memory of our own.
+        // SAFETY: as mmap(2) requires, the caller guarantees that no mapping in use is replaced; registers
+        // are mapped from memory of our own.
         Ok((fd, offset)) => unsafe { real::mmap(addr, length, prot, flags, fd, offset) },
         Err(error) => {
             fail(error);

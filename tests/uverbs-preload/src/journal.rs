@@ -1,4 +1,4 @@
-//! What the device executed, for whoever tests what is above: [`uverbs_preload_journal`].
+//! What the device executed, for tests of the software above: [`uverbs_preload_journal`].
 
 use crate::engine;
 use crate::object::errno;
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn uverbs_preload_journal(each: Option<Each>, of: *mut c_v
                 RecvReport::Written => 1,
                 RecvReport::Lost => 2,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `each` may be called with `of`.
             unsafe { each(of, request.qp_num, opcode.into(), bytes, receive) };
         }
     }

@@ -5,7 +5,7 @@
 //! nor kernel support:
 //!
 //! ```text
-//! a program ── libibverbs ── libmlx5, or whoever posts to its rings
+//! a program ── libibverbs ── libmlx5, or code that posts to its rings
 //!   │ sysfs        │ open, write, mmap, read         │ entries, records, registers
 //!   ▼              ▼                                 ▼
 //! sysfs        hook, descriptors                  uar ◄── watched by ── engine

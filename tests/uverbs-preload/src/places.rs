@@ -94,7 +94,7 @@ pub unsafe extern "C" fn uverbs_preload_place(kind: c_uint, qpn: u32, place: *mu
     let Some(found) = found else {
         return libc::ENOENT;
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `place` can be written.
     unsafe { place.write(found) };
     0
 }

@@ -56,7 +56,7 @@ pub struct Uars {
 
 // SAFETY: the memory is reached as atomics only, and stays until this is dropped.
 unsafe impl Send for Uars {}
-// SAFETY: as above.
+// SAFETY: the memory is reached as atomics only, and stays until this is dropped.
 unsafe impl Sync for Uars {}
 
 impl Uars {
@@ -130,7 +130,7 @@ impl Uars {
         let offsets = (0..SPOTS).map(spot_offset).chain([ARM]);
         for (seen, offset) in self.seen[page as usize].iter().zip(offsets) {
             // No ring says this: an entry's size and a completion queue's number are in it.
-            // Relaxed: who rings a first time does so when whoever calls this has said so.
+            // Relaxed: a queue rings for the first time only once the caller of this has said that it may.
             self.register(page, offset).store(0, Ordering::Relaxed);
             seen.store(0, Ordering::Relaxed);
         }

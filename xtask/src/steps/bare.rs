@@ -14,7 +14,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Packages that no one depends on: their features are nobody's interface.
+/// Packages that no other depends on: their features are not an interface.
 const INTERNAL: [&str; 4] = [
     "bellwire-benches",
     "bellwire-examples",

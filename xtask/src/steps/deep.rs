@@ -26,8 +26,7 @@ pub fn loom(workspace: &Workspace) -> Result<Run> {
 const SAFE: [&str; 3] = ["fault::", "link::", "qp::"];
 
 /// Core only: Miri knows neither `mmap` nor shared memory. Entries name memory by address, so that
-/// provenance is exposed. Where Miri is not to be had, `asan`
-/// still runs the same tests.
+/// provenance is exposed. Where Miri is not available, `asan` still runs the same tests.
 pub fn miri(workspace: &Workspace) -> Result<Run> {
     for tool in tools::for_miri() {
         tool.need()

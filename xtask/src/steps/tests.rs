@@ -130,7 +130,7 @@ fn mlx5_conformance(workspace: &Workspace, run: &mut Run, way: &[&str], bless: b
 /// Has the device note what it executed.
 const JOURNAL: (&str, &str) = ("UVERBS_PRELOAD_JOURNAL", "1");
 
-/// Links on ConnectX devices: faults as life has them, and the fault matrix.
+/// Links on ConnectX devices: faults as they occur in practice, and the fault matrix.
 fn mlx5_links(workspace: &Workspace, run: &mut Run) {
     let mut tests = on_connectx(
         workspace,

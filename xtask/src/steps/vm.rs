@@ -61,7 +61,7 @@ const CONFORMANCE: Tests = Tests {
     env: &[DEVICE],
 };
 
-/// Faults by what causes them in life. They cut cables, and take devices away and bring them again:
+/// Faults by what causes them in practice. They cut cables, and remove devices and add them again:
 /// nothing runs beside them.
 const CAUSES: Tests = Tests {
     selection: "--profile optimized -p bellwire-tests --test rxe",
@@ -121,7 +121,7 @@ const SCRIPTS: [&str; 4] = [
 /// Far more than any of the commands takes, also on a busy machine.
 const CHECK_LIMIT: Duration = Duration::from_secs(900);
 
-/// Runs what is to be run in the guest, in one boot.
+/// Runs all checks and tests of the guest, in one boot.
 ///
 /// # Errors
 /// Those of [`Guest::run`].

@@ -112,7 +112,7 @@ pub fn are_fresh(workspace: &Workspace) -> Result<bool> {
     Ok(fresh)
 }
 
-/// The files, and what is to be in them.
+/// The files, each with the text that it should have.
 fn files(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>> {
     let source = Source::build(&workspace.target("rdma-sys"))?;
     let parts = |library: &'static Library| {

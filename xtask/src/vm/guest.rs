@@ -105,7 +105,7 @@ impl Guest {
     /// outlives it.
     ///
     /// # Errors
-    /// A [`Skip`] where the guest cannot be had; [`TimedOut`]; that it died, with
+    /// A [`Skip`] where the guest is not available; [`TimedOut`]; that it died, with
     /// the last lines of its console.
     pub fn run(
         &self,

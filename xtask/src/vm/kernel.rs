@@ -53,7 +53,7 @@ impl Kernel {
     /// The newest kernel that apt knows; downloads it, unless it is in the cache already.
     ///
     /// # Errors
-    /// A [`Skip`] that says what to do when it cannot be had.
+    /// A [`Skip`] that says what to do when it is not available.
     pub fn get() -> Result<Self> {
         let cache = cache()?;
         let _lock = locked(&cache.join("lock"))?;

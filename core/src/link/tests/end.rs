@@ -160,7 +160,7 @@ impl End {
         known.outcome = Some(outcome);
     }
 
-    /// Determines the outcomes of what is in flight; returns what is to be posted again.
+    /// Determines the outcomes of what is in flight; returns the requests to post again.
     pub fn settle(&mut self, policy: Replay) -> Vec<(usize, WrOpcode)> {
         let in_flight = self.sent.split_off(self.acked);
         let asked: Vec<_> = (0..)

@@ -1,4 +1,4 @@
-//! The decoder gives back what each operation's builder wrote, and takes garbage for what it is.
+//! The decoder returns what each operation's builder wrote, and recognizes garbage.
 
 use super::*;
 use crate::op::{Carries, WrOpcode};

@@ -48,7 +48,7 @@ int main(void)
         again_and_again(NULL);
         EXPECT(pthread_join(other, NULL) == 0);
         EXPECT(met);
-        OK(enter()); /* whoever got in has gone */
+        OK(enter()); /* the thread that got in has left */
     }
     end_destroy(&end);
     OK(bw_pd_destroy(pd));

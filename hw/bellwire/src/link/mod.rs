@@ -72,7 +72,7 @@
 //! # How two ends recover
 //! The end that fails stops its queue pair and sends the peer its new address and the number of receives
 //! that it consumed. The peer does the same. Both connect again, settle what was in flight by the other's
-//! count, and post again what is to be posted again. `bellwire_core::link` has this protocol, as a state
+//! count, and post the requests that need it again. `bellwire_core::link` has this protocol, as a state
 //! machine that both ends run.
 //!
 //! - The [`Exchange`] carries the messages; each is checked before it is used. When the exchange fails

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub(super) struct RecoveryState {
     pub pd: Pd,
     pub init: LinkInit,
-    /// What this end and the peer have said, and what is to be done next.
+    /// What this end and the peer have said, and the next step.
     pub protocol: Protocol,
     pub peer: Peer,
     /// The queues, while the link recovers.

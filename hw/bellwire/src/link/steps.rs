@@ -58,7 +58,7 @@ impl RecoveryState {
             Step::Replay => self.replay(),
             Step::Close => self.close(),
             Step::ReportOutcomes => self.report_all(),
-            // The queues were taken from the program before; they are given back at the end.
+            // The queues were taken from the program before; they are returned to it at the end.
             Step::StopPosting | Step::Open => StepResult::Done,
             // The protocol takes these itself.
             Step::Exchange | Step::Ready => StepResult::Done,

@@ -142,7 +142,7 @@ fn a_get_does_not_block_when_set_not_to(p: &Provider) {
         own.notified();
     }
     own.channel.set_nonblocking(false).unwrap();
-    // SAFETY: as above.
+    // SAFETY: takes numbers only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     assert_eq!(flags & libc::O_NONBLOCK, 0);
 }

@@ -84,7 +84,7 @@ fn each_context_gets_its_own(p: &Provider) {
 
 fn every_context_gets_those_of_device_and_ports(p: &Provider) {
     let w = World::new(p);
-    // One that was closed is in nobody's way.
+    // A context that was closed does not keep the others from getting events.
     drop(w.own.reopen().unwrap());
     let events = [
         (EventType::PortErr, PORT),
@@ -228,7 +228,7 @@ fn a_get_does_not_block_when_set_not_to(p: &Provider) {
         assert_eq!(event(&device), (kind, PORT));
     }
     device.set_async_nonblocking(false).unwrap();
-    // SAFETY: as above.
+    // SAFETY: takes numbers only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     assert_eq!(flags & libc::O_NONBLOCK, 0);
 }

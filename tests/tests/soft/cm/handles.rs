@@ -134,7 +134,7 @@ fn the_descriptor_is_readable_while_there_are_events(world: &World) {
         .sees(&connection.connected, CmEvent::TimewaitExit);
 }
 
-/// Whoever sleeps on a channel is woken by what another thread does.
+/// A thread that sleeps on a channel is woken by what another thread does.
 #[test]
 fn another_thread_wakes_who_waits() {
     let channel = EventChannel::open("soft").unwrap();
@@ -147,7 +147,7 @@ fn another_thread_wakes_who_waits() {
     });
 }
 
-/// Asks whoever listens at an address.
+/// Asks the listener at an address.
 fn ask(channel: &EventChannel, at: (&str, u16)) -> (Id, End) {
     let client = channel.id(PortSpace::Tcp).unwrap();
     client.resolve_addr(None, at, SOON).unwrap();

@@ -1,4 +1,4 @@
-//! Processes that mean ill, or speak another language, at the sockets of the connection manager.
+//! Hostile processes, and those of another protocol, at the sockets of the connection manager.
 
 use super::world::{Expect, QUIET, SOON};
 use bellwire::connect::cm::{ConnParam, EventChannel, EventKind, Id, PortSpace};

@@ -349,7 +349,7 @@ const PEER_RESTARTED: LinkEnd = LinkEnd::GaveUp(EndReason::PeerRestarted);
 
 fn worlds() -> [World; 2] {
     [World::alone(), World::of_a_fabric()].map(|world| World {
-        // Whoever is waited for is waited for longer than these tests last.
+        // Each peer is waited for longer than these tests last.
         retry: Retry {
             step: fixture::DEADLINE,
             ..retry()
@@ -399,7 +399,7 @@ fn a_connector_that_is_gone_is_lost_at_once() {
     }
 }
 
-/// Whoever has its place is not the one that closed the link in good order.
+/// The listener at the address now is not the one that closed the link in good order.
 #[test]
 fn a_listener_that_comes_back_as_another_has_restarted() {
     for world in worlds() {

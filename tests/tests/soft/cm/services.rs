@@ -43,7 +43,7 @@ impl Station {
     fn send(&mut self, ah: &Ah, qp_num: u32, qkey: u32) {
         self.region.write(1024, b"hello");
         let sge = self.region.sge(1024, 5);
-        // SAFETY: as above.
+        // SAFETY: the region's own key, and memory that is only copied.
         unsafe { (self.qp.sq()).post(2, ah.to(qp_num, qkey), Send {}, sge, SIGNALED) }.unwrap();
         self.qp.sq().ring();
         assert_eq!(fixture::wait(&mut self.cq).wr_id, 2);

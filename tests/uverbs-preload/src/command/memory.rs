@@ -149,7 +149,7 @@ fn file_of(fd: u32) -> Result<FileId, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: used for this call; one that is nobody's is refused by it.
+    // SAFETY: used for this call, which refuses a descriptor that is not open.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))

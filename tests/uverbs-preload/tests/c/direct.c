@@ -1,4 +1,4 @@
-/* What mlx5dv returns to whoever posts to the rings himself; and thread domains with registers of their
+/* What mlx5dv returns to a program that posts to the rings; and thread domains with registers of their
  * own. */
 #include "stock.h"
 

@@ -47,7 +47,7 @@ static void nothing(void *of, uint32_t qp_num, uint32_t opcode, uint64_t bytes, 
 	(void)of, (void)qp_num, (void)opcode, (void)bytes, (void)receive;
 }
 
-/* A device that broke stays so for whoever has it open; others find a new one. */
+/* A device that broke stays so for contexts that have it open; those opened later find a new one. */
 static void reset_device(struct world *broken)
 {
 	CHECK(!ibv_create_cq(broken->context, 10, NULL, NULL, 0));

@@ -112,7 +112,7 @@ static void extended(struct world *world, struct ibv_cq *cq)
 		post_srq(srq, at % 16, world_sge(world, 0x40000 + at % 16 * 256, 256));
 		send_one(world, initiator, cq, at % 16, at % 2 ? 30 : 250, number);
 	}
-	/* Opened by number: nobody's, an initiator's, another type. (libmlx5 cannot destroy what it opens.) */
+	/* Opened by number: one not in use, an initiator's, another type. (libmlx5 cannot destroy what it opens.) */
 	struct ibv_qp_open_attr open = {
 		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
 		.qp_num = target->qp_num ^ 0x400000,
