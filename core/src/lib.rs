@@ -1,6 +1,5 @@
 //! The part of bellwire that does not depend on an operating system: work queue entries and
-//! completion queue entries in the ConnectX format, lock-free rings, slabs, queues and queue pair
-//! states.
+//! completion queue entries in the ConnectX format, slabs, queues and queue pair states.
 //!
 //! No `std`, no `alloc`: the caller provides all memory. Rust programs depend on the crate
 //! `bellwire`, which re-exports this one and adds devices, memory and connections.
@@ -23,7 +22,6 @@ pub mod qp;
 pub mod queue;
 #[cfg(test)]
 mod random;
-pub mod ring;
 pub mod shared;
 pub mod slab;
 mod sync;

@@ -9,14 +9,13 @@
 //! - Staging writes the WQEs; ringing the doorbell notifies the device. A batch rings once.
 //! - A request is refused if it would overwrite one in flight.
 //! - A completion retires all earlier unsignalled requests of its queue and returns each buffer.
-//!   back.
 //! - Attaching a queue to a completion queue reserves one CQE for each of its ring slots, so that
 //!   there is room to flush every request.
 //!
 //! # Threads
 //! A queue has one owner at a time and no lock: methods that change it take `&mut`. A send or
 //! receive queue and the completion queue that reports its completions may have different owner
-//! threads; [`crate::ring::mpsc`] feeds one owner from many threads.
+//! threads.
 
 mod attach;
 mod completion;

@@ -18,7 +18,6 @@
 //! | find out why a queue pair failed | [`Qp::dump`]: [`recorder`] |
 //! | have a connection that recovers | [`link::Link`] |
 //! | inject faults in a test | [`soft::SoftDevice::inject`]: [`soft::Script`] |
-//! | post to one queue from many threads | [`ring::mpsc`] |
 //!
 //! Set-up calls return an [`Error`] that says what to do. Posting, ringing the doorbell and polling allocate
 //! no memory, make no system calls and take no locks. A queue has one owner at a time.
@@ -132,7 +131,7 @@ use bellwire_verbs as verbs;
 pub use ah::{Ah, GRH_BYTES, ah_attr_from_source, ah_attr_from_wc};
 pub use bellwire_core::qp as state;
 pub use bellwire_core::slab::{self as blocks, Block, ClassLayout, TakeError};
-pub use bellwire_core::{access::AccessFlags, be, cqe, fault, op, port, queue, ring, wqe, wr};
+pub use bellwire_core::{access::AccessFlags, be, cqe, fault, op, port, queue, wqe, wr};
 pub use bellwire_memory as memory;
 pub use bellwire_provider::attr::{
     DeviceAttr, DeviceInfo, PortAttr, PortState, Resources, XrcdMode,

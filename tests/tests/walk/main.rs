@@ -13,7 +13,6 @@
 
 mod links;
 mod making;
-mod rings;
 mod using;
 mod world;
 
