@@ -5,7 +5,7 @@ use crate::code::BW_ENULL;
 use crate::cq::bw_cq;
 use crate::number::bw_wc_flags::{BW_WC_GRH, BW_WC_WITH_IMM, BW_WC_WITH_INV};
 use hw::cqe::Source;
-use hw::queue::{Completion, Imm, Plain, Success};
+use hw::queue::{Completion, Failure, Imm, Plain, Success};
 use std::ffi::c_int;
 use std::mem::offset_of;
 
@@ -170,11 +170,51 @@ pub(crate) unsafe fn poll<W: Report>(cq: *mut bw_cq, mut to: *mut W, max: c_int)
     let count = cq.poll(limit, |completion| {
         // SAFETY: the array has room for `max` completions, and the queue returns no more.
         unsafe {
-            to.write(completion.into());
+            write(to, completion);
             to = to.add(1);
         }
     });
     count as c_int
+}
+
+/// Writes a completion. Failures are written by a call: if both shared the stores, the values of
+/// successes would take registers from the loop of a poll.
+///
+/// # Safety
+/// `to` points to writable memory for one completion.
+#[inline(always)]
+unsafe fn write<W: Report>(to: *mut W, completion: Completion<'_>) {
+    if let Err(failure) = completion.result {
+        let (wr_id, qp_num, retired) = (completion.wr_id, completion.qp_num, completion.retired);
+        // Requests posted from C have no block of a slab.
+        std::mem::forget(completion.block);
+        // SAFETY: the caller guarantees that `to` may be written.
+        return unsafe { write_failed(to, wr_id, qp_num, retired, &failure) };
+    }
+    // SAFETY: the caller guarantees that `to` may be written.
+    unsafe { to.write(completion.into()) };
+}
+
+/// # Safety
+/// That of [`write`].
+#[cold]
+#[inline(never)]
+unsafe fn write_failed<W: Report>(
+    to: *mut W,
+    wr_id: u64,
+    qp_num: u32,
+    retired: u32,
+    failure: &Failure,
+) {
+    let failed = Completion {
+        wr_id,
+        qp_num,
+        retired,
+        result: Err(*failure),
+        block: None,
+    };
+    // SAFETY: the caller guarantees that `to` may be written.
+    unsafe { to.write(failed.into()) }
 }
 
 /// Polls one completion into `to`, in its form: returns 1, or 0 if there is none. The most frequent
