@@ -54,7 +54,12 @@ impl Listening {
     pub fn killed_under(mut self, arguments: &[&str]) -> Ran {
         let mut other = spawn(self.name, arguments);
         std::thread::sleep(Duration::from_millis(500));
-        assert!(other.try_wait().expect("a child").is_none(), "too short");
+        if other.try_wait().expect("a child").is_some() {
+            panic!(
+                "it ended before the other was killed: {}",
+                end(other).stderr
+            );
+        }
         self.kill();
         end(other)
     }
