@@ -26,12 +26,10 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     #[inline(always)]
     fn poll_batch(&mut self, limit: usize, each: &mut impl FnMut(Completion<'m>)) -> usize {
         let batch = Batch(self);
-        // Counts down, because zero is compared for free.
-        let mut left = limit;
-        while left != 0 && batch.0.take_one::<false, _>(&mut *each).is_some() {
-            left -= 1;
+        let mut count = 0;
+        while count < limit && batch.0.take_one::<false, _>(&mut *each).is_some() {
+            count += 1;
         }
-        let count = limit - left;
         let queue = ManuallyDrop::new(batch);
         // The consumer index is in a cache line of its own, which polls that find nothing do not
         // touch.
