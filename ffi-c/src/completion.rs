@@ -91,13 +91,14 @@ impl Report for bw_completion {
             (&raw mut (*to).retired).write(1);
             (&raw mut (*to).status).write(0);
             (&raw mut (*to).vendor_err).write(0);
-            let (opcode, entry, slid) = plain.raw_head();
+            let raw = plain.raw();
+            let (opcode, entry, slid) = raw.head();
             (&raw mut (*to).opcode).write(opcode);
             (&raw mut (*to).entry).write(entry);
             (&raw mut (*to).slid).write(slid);
-            (&raw mut (*to).byte_cnt).write(plain.raw_byte_cnt());
-            (&raw mut (*to).imm).write(plain.raw_imm());
-            (&raw mut (*to).source).write(plain.raw_source());
+            (&raw mut (*to).byte_cnt).write(raw.byte_cnt());
+            (&raw mut (*to).imm).write(raw.imm());
+            (&raw mut (*to).source).write(raw.source());
         }
     }
 }

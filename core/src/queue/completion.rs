@@ -195,6 +195,45 @@ impl Success {
     }
 }
 
+/// What [`Success::to_raw`] returns, of a completion that is still in its queue: each method reads its
+/// fields from the CQE, so that a caller stores them one by one and holds none of them.
+#[derive(Clone, Copy, Debug)]
+pub struct RawSuccess<'q> {
+    opcode: WcOpcode,
+    cqe: &'q Cqe64,
+}
+
+impl<'q> RawSuccess<'q> {
+    #[inline(always)]
+    pub(super) fn new(opcode: WcOpcode, cqe: &'q Cqe64) -> Self {
+        Self { opcode, cqe }
+    }
+
+    /// Opcode number, last byte of the CQE, source LID.
+    #[inline(always)]
+    pub fn head(&self) -> (u8, u8, u16) {
+        (self.opcode.number(), self.cqe.op_own(), self.cqe.slid())
+    }
+
+    /// The byte count, in big-endian order.
+    #[inline(always)]
+    pub fn byte_cnt(&self) -> u32 {
+        self.cqe.byte_cnt().to_be()
+    }
+
+    /// The immediate data or invalidated key, as in the CQE.
+    #[inline(always)]
+    pub fn imm(&self) -> u32 {
+        self.cqe.imm().to_raw()
+    }
+
+    /// The word with the source QP number, as in the CQE.
+    #[inline(always)]
+    pub fn source(&self) -> u32 {
+        self.cqe.flags_rqpn().to_raw()
+    }
+}
+
 /// The immediate data or invalidated key of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imm {

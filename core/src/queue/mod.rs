@@ -36,7 +36,7 @@ mod srq_device;
 mod tests;
 
 pub use attach::{Attach, AttachError, QueueSlot, SrqUser, UserIndex};
-pub use completion::{Completion, Failure, Imm, Success, Unfinished};
+pub use completion::{Completion, Failure, Imm, RawSuccess, Success, Unfinished};
 pub use cq::{CompletionQueue, CqMemory, Plain};
 pub use doorbell::{BlueFlame, Private, Register, Shared, SharedRegister};
 pub use error::{BadRequest, PostError, Rejected};

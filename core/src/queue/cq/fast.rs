@@ -13,7 +13,7 @@ use super::steps::{Settled, Side, opcode};
 use super::{Completion, CompletionQueue, Naming, QueueSlot, RecvSide};
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, owner_bit};
 use crate::port::DoorbellRecord;
-use crate::queue::completion::Success;
+use crate::queue::completion::{RawSuccess, Success};
 use crate::queue::ledger::{Ledger, Located, Record};
 use crate::wr::WcOpcode;
 
@@ -263,29 +263,11 @@ impl Plain<'_, '_> {
         Success::new(self.opcode(), self.cqe)
     }
 
-    /// The first fields of [`Success::to_raw`]: opcode number, last byte of the CQE, source LID.
-    /// Each is read from the CQE by this call.
+    /// The fields of [`success`](Self::success), for callers that store them in a format of their
+    /// own.
     #[inline(always)]
-    pub fn raw_head(&self) -> (u8, u8, u16) {
-        (self.opcode().number(), self.cqe.op_own(), self.cqe.slid())
-    }
-
-    /// The first of the three words of [`Success::to_raw`]: the byte count.
-    #[inline(always)]
-    pub fn raw_byte_cnt(&self) -> u32 {
-        self.cqe.byte_cnt().to_be()
-    }
-
-    /// The second word: the immediate data or invalidated key.
-    #[inline(always)]
-    pub fn raw_imm(&self) -> u32 {
-        self.cqe.imm().to_raw()
-    }
-
-    /// The third word: the source QP number and flags.
-    #[inline(always)]
-    pub fn raw_source(&self) -> u32 {
-        self.cqe.flags_rqpn().to_raw()
+    pub fn raw(&self) -> RawSuccess<'_> {
+        RawSuccess::new(self.opcode(), self.cqe)
     }
 
     /// Takes the completion: returns the CQE to the device and the request's slot to the poster.

@@ -65,8 +65,8 @@ impl World {
     fn poll(&mut self, plain: bool) -> Option<(u64, u32, u32, Result<Success, Failure>)> {
         if plain && let Some(next) = self.cq.queue.plain() {
             let (success, head) = (next.success(), (next.wr_id(), next.qp_num(), 1));
-            let (opcode, entry, slid) = next.raw_head();
-            let words = [next.raw_byte_cnt(), next.raw_imm(), next.raw_source()];
+            let (opcode, entry, slid) = next.raw().head();
+            let words = [next.raw().byte_cnt(), next.raw().imm(), next.raw().source()];
             assert_eq!((opcode, entry, slid, words), success.to_raw());
             next.take();
             return Some((head.0, head.1, head.2, Ok(success)));
