@@ -2,7 +2,6 @@
 
 use super::table::text;
 use super::{CmEvent, Errno, EventType, Text, WcStatus};
-use crate::queue::Failure;
 use crate::wr::{QpType, WrOpcode};
 use core::fmt;
 
@@ -88,16 +87,6 @@ impl Fault {
             transport,
             queue,
             vendor,
-        }
-    }
-
-    /// A failed completion that a poll reported, on a queue pair of this transport.
-    pub const fn completion(failure: &Failure, transport: QpType, queue: WorkQueue) -> Self {
-        Self::Status {
-            status: failure.status,
-            transport,
-            queue,
-            vendor: None,
         }
     }
 

@@ -2,8 +2,9 @@
 
 use crate::be::Be32;
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Source, Syndrome};
+use crate::fault::{Fault, WorkQueue};
 use crate::slab::Block;
-use crate::wr::{WcOpcode, WcStatus};
+use crate::wr::{QpType, WcOpcode, WcStatus};
 use core::fmt;
 use core::hint::black_box;
 use core::mem::ManuallyDrop;
@@ -281,3 +282,15 @@ impl fmt::Display for Failure {
 }
 
 impl core::error::Error for Failure {}
+
+impl Fault {
+    /// A failed completion that a poll reported, on a queue pair of this transport.
+    pub const fn completion(failure: &Failure, transport: QpType, queue: WorkQueue) -> Self {
+        Self::Status {
+            status: failure.status,
+            transport,
+            queue,
+            vendor: None,
+        }
+    }
+}

@@ -35,11 +35,12 @@ mod srq_device;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use crate::wqe::PostError;
 pub use attach::{Attach, AttachError, QueueSlot, SrqUser, UserIndex};
 pub use completion::{Completion, Failure, Imm, RawSuccess, Success, Unfinished};
 pub use cq::{CompletionQueue, CqMemory, Plain};
 pub use doorbell::{BlueFlame, Private, Register, Shared, SharedRegister};
-pub use error::{BadRequest, PostError, Rejected};
+pub use error::{BadRequest, Rejected};
 pub use history::{Past, PastCqe, Standing};
 pub use ledger::{Ledger, LedgerSlot};
 pub use naming::{ByQpNum, ByUserIndex, Naming, NumberSlot};

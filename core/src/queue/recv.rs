@@ -1,11 +1,12 @@
 //! The posting side of a receive queue.
 
 use super::completion::Unfinished;
-use super::error::{PostError, Rejected};
+use super::error::Rejected;
 use super::ledger::{Ledger, Record};
 use super::life::Lives;
 use crate::port::{RecvDoorbell, StagedReceives};
 use crate::slab::Block;
+use crate::wqe::PostError;
 use crate::wqe::RecvRing;
 use crate::wr::{Sge, WcOpcode};
 

@@ -6,11 +6,12 @@ mod repost;
 pub use list::SendRequest;
 
 use super::completion::Unfinished;
-use super::error::{PostError, Rejected};
+use super::error::Rejected;
 use super::ledger::{Ledger, Record};
 use super::life::Lives;
 use crate::port::{LastEntry, SendDoorbell, Staged};
 use crate::slab::Block;
+use crate::wqe::PostError;
 use crate::wqe::{
     Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
     SendWqe, Supports, Transport, build, build_nop, fm_ce_se, prefix, set_fm_ce_se,

@@ -10,13 +10,14 @@
 //! returned ─► slot ─► slot          (pushed by pollers, taken whole by the poster)
 //! ```
 
-use super::error::{BadRequest, PostError, Rejected};
+use super::error::{BadRequest, Rejected};
 use crate::port::DoorbellRecord;
 use crate::slab::Block;
 use crate::sync::{
     UnsafeCell,
     atomic::{AtomicU32, Ordering},
 };
+use crate::wqe::PostError;
 use crate::wqe::SrqRing;
 use crate::wr::Sge;
 use crossbeam_utils::CachePadded;

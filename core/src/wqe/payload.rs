@@ -1,10 +1,10 @@
 //! The payload of a send WQE: pointers to local memory, or inline bytes.
 
+use super::PostError;
 use super::build::EntryWriter;
 use super::segment::{DataSegment, INLINE_FLAG, SEGMENT};
 use crate::be::Be32;
 use crate::port::LastEntry;
-use crate::queue::PostError;
 use crate::wr::Sge;
 
 /// The limits of a send queue against which payloads are checked.

@@ -1,9 +1,9 @@
 //! Receive WQEs, of a queue pair's own receive queue and of a shared one.
 
+use super::PostError;
 use super::payload::check_length;
 use super::segment::{DataSegment, SEGMENT};
 use crate::be::{Be16, Be32, Be64};
-use crate::queue::PostError;
 use crate::wr::Sge;
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -5,7 +5,6 @@ mod decode;
 
 use super::*;
 use crate::be::Be32;
-use crate::queue::PostError;
 use crate::random::Random;
 use crate::wr::{MwType, Remote, Sge};
 use core::ptr::NonNull;

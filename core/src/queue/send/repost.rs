@@ -2,9 +2,10 @@
 
 use super::{MAX_DS, SendQueue};
 use crate::port::SendDoorbell;
-use crate::queue::error::{PostError, Rejected};
+use crate::queue::error::Rejected;
 use crate::queue::ledger::Record;
 use crate::slab::Block;
+use crate::wqe::PostError;
 use crate::wqe::{BASIC_BLOCK, SEGMENT, SendWqe, Transport, fm_ce_se, rebuild};
 
 impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {

@@ -1,6 +1,6 @@
 //! How two [`Link`](super::Link)s exchange messages while their queue pairs cannot.
 
-use crate::connect::FormatError;
+use bellwire_core::link::FormatError;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

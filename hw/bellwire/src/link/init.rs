@@ -1,10 +1,10 @@
 //! Parameters of a link.
 
-use crate::connect::RemoteMemory;
 use crate::qp::{ConnectAttr, QpInit};
 use crate::recorder::DumpOptions;
 use bellwire_core::fault::plan::{End, Limits};
 use bellwire_core::fault::{Class, Fault};
+use bellwire_core::link::RemoteMemory;
 use std::fmt;
 use std::time::Duration;
 

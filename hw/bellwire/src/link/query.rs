@@ -2,11 +2,11 @@
 
 use super::counters::Counters;
 use super::handle::{Link, StateOwner};
-use crate::connect::RemoteMemory;
 use crate::cq::Cq;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
+use bellwire_core::link::RemoteMemory;
 use bellwire_core::qp::QpAttr;
 
 impl Link {
