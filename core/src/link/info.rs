@@ -5,7 +5,7 @@ use crate::qp::Mtu;
 use crate::wr::Remote;
 
 /// The address of one end of a connection, to be passed to the peer by any means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The queue pair number.
     pub qp_num: u32,
@@ -18,7 +18,7 @@ pub struct Endpoint {
 }
 
 /// Memory that a peer has opened for one-sided operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteMemory {
     /// Its start, in the peer's address space.
     pub addr: u64,
@@ -41,7 +41,7 @@ impl RemoteMemory {
 /// The information that one end of a connection sends to the other. A received one was checked: its
 /// numbers are in range, and its memory does not exceed the address space. Whether they are true is for
 /// the peer's device to decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnInfo {
     /// The queue pair, and its port's address.
     pub endpoint: Endpoint,

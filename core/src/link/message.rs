@@ -6,7 +6,7 @@ use super::wire::{FormatError, HEADER, Kind, RECOVERY_INFO, Reader, within};
 use core::ops::Deref;
 
 /// A message of a link to its peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// The sender's queue pair has stopped, and is ready to be connected.
     Info(RecoveryInfo),
@@ -20,7 +20,7 @@ pub enum Message {
 }
 
 /// What an end sends of itself when it has stopped, so that both can connect again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecoveryInfo {
     /// The number of the next connection; they count from 1.
     pub epoch: u64,

@@ -20,7 +20,7 @@ pub enum PeerError {
 }
 
 /// Why the peer will send nothing more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Gone {
     /// It has closed its end.
     Closed,
@@ -50,7 +50,7 @@ impl Gone {
 }
 
 /// The peer, as far as its messages show it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Peer {
     /// The epoch that both ends connect for, or are connected in.
     epoch: u64,

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 /// How a link has ended. Every outcome was reported, or can be polled; all buffers come back with the
 /// outcomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkEnd {
     /// The program closed it.
     Closed,
@@ -29,7 +29,7 @@ impl fmt::Display for LinkEnd {
 }
 
 /// What the driver has to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Action {
     /// Nothing until the [`deadline`](Protocol::deadline), unless a message or a fault comes, or the program
@@ -48,7 +48,7 @@ pub enum Action {
 }
 
 /// What this end sends of itself: its queue pair is in RESET.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LocalInfo {
     /// The queue pair to connect with, and the memory that the peer may access.
     pub conn: ConnInfo,
@@ -59,7 +59,7 @@ pub struct LocalInfo {
 }
 
 /// How far a close has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Closing {
     /// Posted requests may continue until this time.
     Waits(Duration),
@@ -72,7 +72,7 @@ enum Closing {
 }
 
 /// One end of a link. See the [module](super).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Protocol {
     plan: Plan,
     limits: Limits,
@@ -166,7 +166,9 @@ impl Protocol {
     /// The closing message, if the peer has yet to be sent it: for a link that is dropped.
     pub fn leave(&mut self) -> Option<Message> {
         let left = core::mem::replace(&mut self.left, true);
-        (!left && self.peer.gone.is_none()).then_some(Message::Closing)
+        // A process that has taken the peer's place may have connected to what is gone now.
+        let there = matches!(self.peer.gone, None | Some(Gone::Restarted));
+        (!left && there).then_some(Message::Closing)
     }
 
     /// Returns what to do now.

@@ -4,7 +4,7 @@ use super::Step;
 use core::time::Duration;
 
 /// Limits of a recovery. Together they give its longest duration: [`max_duration`](Self::max_duration).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Maximum number of attempts, including the first; at least one. Also the maximum number of runs caused
     /// by a device or the network that may follow one another within [`settle`](Self::settle). Recovered

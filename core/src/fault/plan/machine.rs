@@ -11,7 +11,7 @@ use super::{End, EndReason, Limits, Next, Setup, Step, StepResult};
 use crate::fault::{Blame, CmEvent, EventType, Fault, Recovery, classify};
 use core::time::Duration;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
     Running,
@@ -22,7 +22,7 @@ enum Phase {
 }
 
 /// A recovery, step by step. See the [module](super).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     setup: Setup,
     limits: Limits,

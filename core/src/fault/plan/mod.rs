@@ -90,7 +90,7 @@ use core::fmt;
 use core::time::Duration;
 
 /// The objects to recover.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Setup {
     /// The queue pairs have a peer that recovers together with them: Exchange and Ready are steps.
     pub peer: bool,
@@ -101,7 +101,7 @@ pub struct Setup {
 }
 
 /// What to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Next {
     /// Nothing: there is no fault to recover from.
@@ -115,7 +115,7 @@ pub enum Next {
 }
 
 /// The result of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepResult {
     /// Done.
     Done,
@@ -135,7 +135,7 @@ pub enum StepResult {
 }
 
 /// How a recovery ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// Everything works again.
     Recovered,
@@ -146,7 +146,7 @@ pub enum End {
 }
 
 /// The reason of an [`End`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
     /// This fault cannot be recovered from.
     Fault(Fault),

@@ -7,7 +7,7 @@ use bitflags::bitflags;
 
 bitflags! {
     /// What faults need.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub(super) struct Needs: u16 {
         /// The queue pairs have to be reset and connected again.
         const RESET = 1 << 0;
@@ -83,7 +83,7 @@ impl Needs {
 }
 
 /// The state of the queue pairs, as far as the plan knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum QpIs {
     /// In some state other than RESET.
     Live,
@@ -94,7 +94,7 @@ pub(super) enum QpIs {
 }
 
 /// The state of the queues.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Queues {
     pub qp: QpIs,
     pub cq_gone: bool,

@@ -101,7 +101,7 @@ impl fmt::Display for Step {
 }
 
 /// A set of steps to take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Steps(u32);
 
 static_assertions::const_assert!(Step::ALL.len() <= 32);

@@ -1,17 +1,31 @@
 //! A model of one end's device, and of what its program posts. It checks each outcome against what was
 //! executed.
 
-use super::super::{Message, Protocol};
 use crate::fault::outcome::{Evidence, Outcome, Replay, Request, Verdict, consumes_receive};
 use crate::fault::plan::{End as RecoveryEnd, Limits};
 use crate::fault::{EventType, Fault};
-use crate::random::Random;
+use crate::link::{Message, Protocol};
 use crate::wr::WrOpcode;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What must not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Violation {
+    /// A request was reported twice.
+    ReportedTwice,
+    /// An outcome contradicts what the peer executed, or its count what was acknowledged.
+    FalseOutcome,
+    /// The peer executed a request twice.
+    ExecutedTwice,
+    /// A recovery, or a close, has not ended within its limits.
+    TooLate,
+    /// A step was to be taken out of its order.
+    OutOfOrder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Qp {
     Gone,
     Reset,
@@ -22,7 +36,7 @@ pub enum Qp {
 }
 
 /// A request in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sent {
     /// Index in [`End::requests`].
     pub id: usize,
@@ -32,14 +46,14 @@ pub struct Sent {
 }
 
 /// What the program knows of a request, and what happened.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Known {
     pub executed: u32,
     pub outcome: Option<Outcome>,
 }
 
 /// A request under way to the peer: the PSN of its queue pair, and its place on the connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packet {
     pub psn: u32,
     pub place: usize,
@@ -47,12 +61,13 @@ pub struct Packet {
     pub operation: WrOpcode,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct End {
     pub protocol: Protocol,
     pub qp: Qp,
+    /// The PSN of the last queue pair that the peer was sent; no two of both ends are equal, and they grow.
     pub psn: u32,
-    /// The PSN of the last queue pair that was connected; they grow.
+    /// The PSN of the last queue pair that was connected.
     pub connected: u32,
     pub cq: bool,
     pub open: bool,
@@ -79,17 +94,21 @@ pub struct End {
     pub busy_since: Option<Duration>,
     /// When a closing link has to have ended.
     pub closed_by: Option<Duration>,
-    pub ends: Vec<RecoveryEnd>,
+    /// How the last recovery ended.
+    pub recovered: Option<RecoveryEnd>,
+    /// The first thing that went wrong.
+    pub violation: Option<Violation>,
 }
 
 impl End {
-    pub fn new(limits: Limits, new_qp_per_connection: bool, now: Duration) -> Self {
+    /// `psn`: an earlier one than its first.
+    pub fn new(limits: Limits, new_qp_per_connection: bool, psn: u32, now: Duration) -> Self {
         let mut protocol = Protocol::new(new_qp_per_connection, limits);
         protocol.connect(now);
         Self {
             protocol,
             qp: Qp::Init,
-            psn: 0,
+            psn,
             connected: 0,
             cq: true,
             open: false,
@@ -108,7 +127,14 @@ impl End {
             packets: VecDeque::new(),
             busy_since: None,
             closed_by: None,
-            ends: Vec::new(),
+            recovered: None,
+            violation: None,
+        }
+    }
+
+    pub fn must(&mut self, holds: bool, otherwise: Violation) {
+        if !holds {
+            self.violation.get_or_insert(otherwise);
         }
     }
 
@@ -141,23 +167,27 @@ impl End {
         self.protocol.fault(fault, now);
     }
 
-    /// The completion queue loses what it has, and some of what it had not passed on.
-    pub fn loses_cq(&mut self, random: &mut Random, now: Duration) {
-        self.consumed -= (random.next() % 3).min(self.consumed);
+    /// The completion queue loses what it has, and up to so many receives that it had not passed on.
+    pub fn loses_cq(&mut self, receives: u64, now: Duration) {
+        self.consumed -= receives.min(self.consumed);
         self.exact = false;
         self.entries_lost = true;
         self.fails(Fault::Event(EventType::CqErr), now);
     }
 
     pub fn report(&mut self, id: usize, outcome: Outcome) {
-        let known = &mut self.requests[id];
-        assert_eq!(known.outcome, None, "reported twice");
-        match outcome {
-            Outcome::Done => assert_eq!(known.executed, 1),
-            Outcome::NotExecuted => assert_eq!(known.executed, 0),
-            _ => {}
-        }
-        known.outcome = Some(outcome);
+        let Known {
+            executed,
+            outcome: earlier,
+        } = self.requests[id];
+        self.must(earlier.is_none(), Violation::ReportedTwice);
+        let is_true = match outcome {
+            Outcome::Done => executed == 1,
+            Outcome::NotExecuted => executed == 0,
+            _ => true,
+        };
+        self.must(is_true, Violation::FalseOutcome);
+        self.requests[id].outcome = Some(outcome);
     }
 
     /// Determines the outcomes of what is in flight; returns the requests to post again.
@@ -180,11 +210,12 @@ impl End {
             read_depth: None,
         };
         let verdict = Verdict::new(&evidence, asked.iter().copied());
-        assert!(asked.is_empty() || !verdict.contradicted(), "{self:?}");
+        let possible = asked.is_empty() || !verdict.contradicted();
+        self.must(possible, Violation::FalseOutcome);
         let mut again = Vec::new();
         for (sent, request) in in_flight.iter().zip(&asked) {
             if verdict.replays(request, policy) {
-                assert!(!sent.executed, "executed twice");
+                self.must(!sent.executed, Violation::ExecutedTwice);
                 again.push((sent.id, sent.operation));
             } else {
                 self.report(sent.id, verdict.of(request));
@@ -195,8 +226,16 @@ impl End {
         again
     }
 
-    pub fn ack(&mut self, place: usize) {
-        while self.acked <= place {
+    /// Whether the acknowledgement of an executed request is under way.
+    pub fn acknowledgement(&self) -> bool {
+        matches!(self.qp, Qp::Connected(_))
+            && self.sent_psn == self.psn
+            && self.sent.get(self.acked).is_some_and(|sent| sent.executed)
+    }
+
+    /// All requests that were executed are acknowledged.
+    pub fn acknowledge(&mut self) {
+        while self.acknowledgement() {
             self.report(self.sent[self.acked].id, Outcome::Done);
             self.acked += 1;
         }
