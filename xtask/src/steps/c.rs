@@ -1,6 +1,6 @@
 //! The step that installs the C library, and builds and runs every C and C++ program against what was
-//! installed: with each compiler, found by pkg-config and by CMake, shared and static, under
-//! sanitizers and Valgrind.
+//! installed: under sanitizers, under Valgrind, and with one of the compilers and ways to link, which take
+//! turns. What is found by CMake is built in each way.
 
 use std::{
     env,
@@ -26,6 +26,28 @@ use crate::{
 /// A compiler of C, and the one of C++ that comes with it.
 const COMPILERS: [(&str, &str); 2] = [("gcc", "g++"), ("clang", "clang++")];
 
+/// Ways to build a program in C. Under Valgrind, and in the step `bare`, all are built by gcc, shared.
+const C_WAYS: [(&str, Linking<'static>); 3] = [
+    ("clang -std=c11", Linking::Shared),
+    ("gcc -std=c11", Linking::Static),
+    ("clang -std=c11", Linking::Static),
+];
+
+/// Ways to build a program in C++.
+const CPP_WAYS: [(&str, Linking<'static>); 8] = [
+    ("g++ -std=c++17", Linking::Shared),
+    ("g++ -std=c++20", Linking::Static),
+    ("clang++ -std=c++17", Linking::Static),
+    ("clang++ -std=c++20", Linking::Shared),
+    ("g++ -std=c++17", Linking::Static),
+    ("g++ -std=c++20", Linking::Shared),
+    ("clang++ -std=c++17", Linking::Shared),
+    ("clang++ -std=c++20", Linking::Static),
+];
+
+/// Of these, as many for each program: there are few in C++.
+const CPP_WAYS_EACH: usize = 4;
+
 pub const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
 /// All programs: examples, and tests that each are about one thing.
@@ -43,7 +65,7 @@ const SHORT: [(&str, &str); 1] = [("perf_write", "1000")];
 pub const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
 
 /// How a program is linked with bellwire.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Linking<'a> {
     /// As it was installed.
     Shared,
@@ -63,17 +85,17 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     let bench = Bench::new(dir.path(), &place);
     let sanitized = dir.path().join("asan");
     let mut run = Run::default();
-    let linkings: &[Linking<'_>] = match sanitized_library(workspace, &sanitized, &mut run)? {
-        true => &[Linking::Shared, Linking::Sanitized(&sanitized)],
-        false => &[Linking::Shared],
+    let linking = match sanitized_library(workspace, &sanitized, &mut run)? {
+        true => Linking::Sanitized(&sanitized),
+        false => Linking::Shared,
     };
-    run.on_each_core(&programs()?, |source, run| {
-        bench.with_each_compiler(source, run)?;
-        bench.with_sanitizers(source, linkings, run)?;
+    run.on_each_core(&with_ways(programs()?), |(source, ways), run| {
+        for (compiler, linking) in ways {
+            bench.build_and_run(compiler, source, *linking, run)?;
+        }
+        bench.with_sanitizers(source, linking, run)?;
         bench.with_valgrind(source, run)
     })?;
-    // It is the last that uses what the step asan built.
-    workspace.remove_apart("asan");
     bench.with_cmake(&prefix, &mut run);
     install::remove(&place)?;
     if prefix.exists() {
@@ -158,6 +180,25 @@ pub fn programs() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// A compiler, and how it links a program with bellwire.
+type Way = (&'static str, Linking<'static>);
+
+/// Programs, and how each is built: all ways take turns.
+fn with_ways(programs: Vec<PathBuf>) -> Vec<(PathBuf, Vec<Way>)> {
+    let mut ways_of_c = C_WAYS.into_iter().cycle();
+    let mut ways_of_cpp = CPP_WAYS.into_iter().cycle();
+    let mut ways = |source: &Path| match is_cpp(source) {
+        true => ways_of_cpp.by_ref().take(CPP_WAYS_EACH).collect(),
+        false => ways_of_c.by_ref().take(1).collect(),
+    };
+    (programs.into_iter())
+        .map(|source| {
+            let ways = ways(&source);
+            (source, ways)
+        })
+        .collect()
+}
+
 /// Whether it is a source of C++, rather than C.
 pub fn is_cpp(source: &Path) -> bool {
     source.extension() == Some(OsStr::new("cpp"))
@@ -180,39 +221,16 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn with_each_compiler(&self, source: &Path, run: &mut Run) -> Result<()> {
-        for (cc, cxx) in COMPILERS {
-            let compilers = match is_cpp(source) {
-                true => vec![format!("{cxx} -std=c++17"), format!("{cxx} -std=c++20")],
-                false => vec![format!("{cc} -std=c11")],
-            };
-            for compiler in compilers {
-                for linking in [Linking::Shared, Linking::Static] {
-                    self.build_and_run(&compiler, source, linking, run)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The program under sanitizers: with the library as it is, of which is seen what it allocates and
-    /// copies, and with one that is under AddressSanitizer itself.
-    fn with_sanitizers(
-        &self,
-        source: &Path,
-        linkings: &[Linking<'_>],
-        run: &mut Run,
-    ) -> Result<()> {
+    /// The program under sanitizers, with a library that is under AddressSanitizer itself: it is seen what both
+    /// allocate and copy.
+    fn with_sanitizers(&self, source: &Path, linking: Linking<'_>, run: &mut Run) -> Result<()> {
         let compiler = match is_cpp(source) {
             true => "g++ -std=c++17",
             false => "gcc -std=c11",
         };
         let compiler =
             format!("{compiler} -g -fsanitize=address,undefined -fno-sanitize-recover=all");
-        for linking in linkings {
-            self.build_and_run(&compiler, source, *linking, run)?;
-        }
-        Ok(())
+        self.build_and_run(&compiler, source, linking, run)
     }
 
     fn with_valgrind(&self, source: &Path, run: &mut Run) -> Result<()> {
@@ -309,4 +327,26 @@ pub fn args(source: &Path) -> Option<&'static str> {
     let name = source.file_stem()?;
     let mut short = SHORT.iter().filter(|(of, _)| name == OsStr::new(of));
     short.next().map(|(_, arg)| *arg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_gets_its_turn() {
+        // As many as there are in C++, and fewer than in C.
+        let names = ["c", "cpp"].map(|kind| (0..4).map(move |at| format!("{at}.{kind}")));
+        let programs = names.into_iter().flatten().map(PathBuf::from).collect();
+        let programs = with_ways(programs);
+        assert!(programs.iter().all(|(_, ways)| !ways.is_empty()));
+        for (ways, cpp) in [(&C_WAYS[..], false), (&CPP_WAYS[..], true)] {
+            for way in ways {
+                let used = |(source, ways): &(PathBuf, Vec<Way>)| {
+                    is_cpp(source) == cpp && ways.contains(way)
+                };
+                assert!(programs.iter().any(used), "{}", way.0);
+            }
+        }
+    }
 }
