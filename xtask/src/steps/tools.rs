@@ -1,6 +1,6 @@
 //! What the steps need on the machine: a table of it, and the step that installs it.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{collections::BTreeSet, process::Command, thread};
 
 use anyhow::Result;
 
@@ -252,6 +252,25 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
     tools.extend(for_miri());
     tools.extend(gungraun_runner(workspace));
 
+    // Packages are mostly waited for, programs of cargo are built meanwhile.
+    let mut refused = thread::scope(|scope| {
+        let packages = scope.spawn(packages_refused);
+        let mut refused: Vec<String> = tools.iter().filter_map(refused).collect();
+        refused.extend(packages.join().expect("installing does not panic"));
+        refused
+    });
+    refused.sort();
+    if refused.is_empty() {
+        let mut run = Run::default();
+        run.notes.extend(disk_space());
+        return Ok(run);
+    }
+    let reason = format!("{} of the tools could not be installed", refused.len());
+    Err(Skip::lacking(reason, format!("`{}`", refused.join("`, `"))))
+}
+
+/// Installs all packages, and gives the commands that failed to.
+fn packages_refused() -> Vec<String> {
     let mut refused = Vec::new();
     // Apart, so that what the guest lacks keeps nothing else from being installed.
     for packages in [&APT[..], &GUEST] {
@@ -260,26 +279,22 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
             refused.push(format!("apt-get install {}", lacking.join(" ")));
         }
     }
-    for tool in &tools {
-        if tool.installed() {
-            println!("there already: {}", tool.name);
-            continue;
-        }
-        attempt(&mut command(&tool.install));
-        if tool.installed() {
-            println!("installed: {}", tool.name);
-        } else {
-            println!("NOT INSTALLED: {}", tool.name);
-            refused.push(tool.install.clone());
-        }
+    refused
+}
+
+/// Installs a tool, and gives the command if that failed to.
+fn refused(tool: &Tool) -> Option<String> {
+    if tool.installed() {
+        println!("there already: {}", tool.name);
+        return None;
     }
-    if refused.is_empty() {
-        let mut run = Run::default();
-        run.notes.extend(disk_space());
-        return Ok(run);
+    attempt(&mut command(&tool.install));
+    if tool.installed() {
+        println!("installed: {}", tool.name);
+        return None;
     }
-    let reason = format!("{} of the tools could not be installed", refused.len());
-    Err(Skip::lacking(reason, format!("`{}`", refused.join("`, `"))))
+    println!("NOT INSTALLED: {}", tool.name);
+    Some(tool.install.clone())
 }
 
 /// Installs those of the packages that are missing, and says what became of each; returns those that
