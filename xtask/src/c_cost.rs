@@ -62,13 +62,13 @@ pub fn c_cost(workspace: &Workspace) -> Result<ExitCode> {
         .arg("-lbellwire")
         .arg("-o")
         .arg(&theirs);
-    let mut cargo = command("cargo build --release -p bellwire-benches --bin c-cost");
+    let mut cargo = command("cargo build --release -p bellwire-benches --example c-cost");
     let mut run = Run::default();
     ensure!(
         run.command(&mut cc) && run.command(&mut cargo),
         "it does not build"
     );
-    let ours = workspace.target("release/c-cost");
+    let ours = workspace.target("release/examples/c-cost");
     let (mut c, mut rust) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         c.push(times(&theirs)?);

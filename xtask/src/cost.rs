@@ -29,13 +29,16 @@ const OPERATIONS: [&str; 3] = ["WRITE", "READ", "SEND"];
 /// What is lacking, or a program that failed.
 pub fn cost(workspace: &Workspace) -> Result<ExitCode> {
     need_packages(&["gcc", "libibverbs-dev"])?;
-    let (folder, ours) = (workspace.target("cost"), workspace.target("release/cost"));
+    let (folder, ours) = (
+        workspace.target("cost"),
+        workspace.target("release/examples/cost"),
+    );
     fs::create_dir_all(&folder)?;
     let theirs = folder.join("cost-c");
     let mut run = Run::default();
     let mut cc =
         command("cc -std=gnu11 -O2 -Wall -Wextra -Werror benches/verbs/cost.c -libverbs -o");
-    let mut cargo = command("cargo build --release -p bellwire-benches --bin cost");
+    let mut cargo = command("cargo build --release -p bellwire-benches --example cost");
     let mut perf = command("cargo build --release -p bellwire-examples --example perf");
     if !run.command(cc.arg(&theirs)) || !run.command(&mut cargo) || !run.command(&mut perf) {
         return Ok(ExitCode::FAILURE);

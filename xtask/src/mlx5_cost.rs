@@ -51,12 +51,14 @@ pub fn mlx5_cost(workspace: &Workspace) -> Result<ExitCode> {
     let mut cc = command(
         "cc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC benches/mlx5/theirs.c -libverbs -o",
     );
-    let mut ours = command("cargo build --release -p bellwire-benches --bin mlx5-cost");
+    let mut ours = command("cargo build --release -p bellwire-benches --example mlx5-cost");
     let mut preload = command("cargo build --release -p bellwire-uverbs-preload");
     let built = run.command(cc.arg(&theirs)) && run.command(&mut ours) && run.command(&mut preload);
     ensure!(built, "it does not build");
     let bench = Bench {
-        program: workspace.root().join(workspace.target("release/mlx5-cost")),
+        program: workspace
+            .root()
+            .join(workspace.target("release/examples/mlx5-cost")),
         preload: workspace
             .root()
             .join(workspace.target("release/libuverbs_preload.so")),
