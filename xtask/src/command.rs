@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use wait4::Wait4 as _;
 
 /// A command from words; arguments that may hold a space are added with [`Command::arg`].
 pub fn command(words: &str) -> Command {
@@ -22,11 +23,14 @@ pub fn command(words: &str) -> Command {
 
 /// `inner` under coreutils' `timeout`, which ends the whole process group: a hung grandchild too.
 pub fn limited(inner: &Command, limit: Duration) -> Command {
-    let mut outer = command("timeout --kill-after=10");
-    outer
-        .arg(limit.as_secs().to_string())
-        .arg(inner.get_program())
-        .args(inner.get_args());
+    let outer = format!("timeout --kill-after=10 {}", limit.as_secs());
+    under(&outer, inner)
+}
+
+/// `inner` as what another program starts, with the environment that it adds.
+pub fn under(outer: &str, inner: &Command) -> Command {
+    let mut outer = command(outer);
+    outer.arg(inner.get_program()).args(inner.get_args());
     for (key, value) in inner.get_envs() {
         match value {
             Some(value) => outer.env(key, value),
@@ -88,24 +92,38 @@ pub fn stream(command: &mut Command, on_line: impl FnMut(&str)) -> Result<ExitSt
     Ok(child.wait()?)
 }
 
-/// As [`stream`], and gives each line of its standard error to `on_error`, from another thread.
+/// How a command ended.
+pub struct Ended {
+    pub status: ExitStatus,
+    /// Processor time that it took, with all that it started and waited for.
+    pub cpu: Duration,
+}
+
+/// As [`stream`], and gives each line of its standard error to `on_error`, from another thread. A label
+/// stands before each line that is passed on.
 ///
 /// # Errors
 /// As there.
 pub fn stream_both(
     command: &mut Command,
+    label: &str,
     on_line: impl FnMut(&str),
     on_error: impl FnMut(&str) + Send,
-) -> Result<ExitStatus> {
+) -> Result<Ended> {
     let mut child = start(command.stderr(Stdio::piped()))?;
     let from = child.stdout.take().context("no pipe to the child")?;
     let errors = child.stderr.take().context("no pipe to the child")?;
     thread::scope(|scope| {
-        let errors = scope.spawn(|| each_line(errors, |text| eprint!("{text}"), on_error));
-        each_line(from, |text| print!("{text}"), on_line)?;
+        let show = |text: &str| eprint!("{label}{text}");
+        let errors = scope.spawn(move || each_line(errors, show, on_error));
+        each_line(from, |text| print!("{label}{text}"), on_line)?;
         errors.join().expect("lines are read without a panic")
     })?;
-    Ok(child.wait()?)
+    let ended = child.wait4()?;
+    Ok(Ended {
+        status: ended.status,
+        cpu: ended.rusage.utime + ended.rusage.stime,
+    })
 }
 
 fn start(command: &mut Command) -> Result<Child> {
@@ -118,7 +136,7 @@ fn start(command: &mut Command) -> Result<Child> {
 }
 
 /// Shows what comes, and gives each line to `on_line`. By `print`, which tests capture.
-fn each_line(from: impl Read, show: fn(&str), mut on_line: impl FnMut(&str)) -> Result<()> {
+fn each_line(from: impl Read, show: impl Fn(&str), mut on_line: impl FnMut(&str)) -> Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line)? > 0 {
@@ -204,12 +222,13 @@ mod tests {
         let (mut lines, mut errors) = (Vec::new(), Vec::new());
         let mut shell = command("sh -c");
         shell.arg("echo one; echo bad >&2; echo two");
-        let status = stream_both(
+        let ended = stream_both(
             &mut shell,
+            "",
             |line| lines.push(line.to_owned()),
             |line| errors.push(line.to_owned()),
         );
-        assert!(status.unwrap().success());
+        assert!(ended.unwrap().status.success());
         assert_eq!(
             (lines, errors),
             (
@@ -217,6 +236,17 @@ mod tests {
                 vec!["bad\n".to_owned()]
             )
         );
+    }
+
+    #[test]
+    fn processor_time_is_that_of_all_that_was_started() {
+        let cpu = |script: &str| {
+            let mut shell = command("sh -c");
+            shell.arg(script);
+            stream_both(&mut shell, "", |_| (), |_| ()).unwrap().cpu
+        };
+        let count = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        assert!(cpu(&format!("sh -c '{count}'; exit")) > cpu("exit"));
     }
 
     #[test]

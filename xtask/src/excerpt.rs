@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 /// The most lines that are kept, of the last failures.
 const MOST: usize = 200;
 
@@ -9,7 +11,7 @@ const MOST: usize = 200;
 const FROM_EACH: usize = 20;
 
 /// The lines that say why a program failed, and some behind each.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Excerpt {
     lines: VecDeque<String>,
     /// Lines still to keep.

@@ -1,7 +1,9 @@
 //! Reads the summary lines that Rust's test harness prints.
 
+use serde::{Deserialize, Serialize};
+
 /// What the harnesses behind one stream of output reported, summed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Tests that passed.
     pub passed: u64,

@@ -24,7 +24,7 @@ mod sys;
 mod vm;
 mod workspace;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
@@ -51,6 +51,9 @@ enum Job {
         #[arg(long)]
         list: bool,
     },
+    /// Run one step of `test` in this process, and leave how it ended in a file.
+    #[command(hide = true)]
+    Step { name: String, result: PathBuf },
     /// Regenerate include/bellwire.h from ffi-c.
     Header,
     /// Regenerate docs/conformance.md from a run of the conformance suite.
@@ -108,7 +111,11 @@ fn main() -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Job::Test { step, .. } => steps::test(&Workspace::load()?, &step),
+        Job::Test { step, .. } => {
+            Workspace::load()?;
+            steps::test(&step)
+        }
+        Job::Step { name, result } => steps::carry_out(&Workspace::load()?, &name, &result),
         Job::Header => steps::bless("cargo test -p bellwire-ffi --test header"),
         Job::Conformance { verbs: true, .. } => steps::bless_conformance(&Workspace::load()?),
         Job::Conformance { mlx5: true, .. } => steps::bless_mlx5(&Workspace::load()?),

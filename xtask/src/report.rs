@@ -10,6 +10,8 @@ pub struct Row {
     pub step: &'static str,
     /// Wall-clock time that it took.
     pub took: Duration,
+    /// Processor time, where it ran in a process of its own.
+    pub cpu: Option<Duration>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -56,16 +58,28 @@ impl Totals {
     }
 }
 
-/// The table step → time → result.
+/// The table step → time → processor time → result.
 pub fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.step.len()).max().unwrap_or(0);
     let mut text = String::new();
     for row in rows {
         let (step, took) = (row.step, row.took.as_secs_f64());
         let result = result(&row.outcome);
-        writeln!(text, "{step:width$}  {took:7.1} s  {result}").expect("writing to a String");
+        let cpu = match row.cpu {
+            Some(cpu) => format!("{:7.1} s CPU", cpu.as_secs_f64()),
+            None => " ".repeat(13),
+        };
+        writeln!(text, "{step:width$}  {took:7.1} s  {cpu}  {result}")
+            .expect("writing to a String");
     }
     text
+}
+
+/// How long all took, and how long the processors were busy with it.
+pub fn times(rows: &[Row], took: Duration) -> String {
+    let cpu: Duration = rows.iter().filter_map(|row| row.cpu).sum();
+    let (took, cpu) = (took.as_secs_f64(), cpu.as_secs_f64());
+    format!("{took:.0} s in all, {cpu:.0} s of processors")
 }
 
 /// What did not run for want of something on the machine, one line each.
@@ -134,9 +148,11 @@ mod tests {
 
     fn row(step: &'static str, outcome: Outcome) -> Row {
         let took = Duration::from_millis(1250);
+        let cpu = (step != "fmt").then_some(2 * took);
         Row {
             step,
             took,
+            cpu,
             outcome,
         }
     }
@@ -199,13 +215,19 @@ mod tests {
         assert_eq!(
             table(&rows()),
             "\
-fmt               1.2 s  passed
-clippy            1.2 s  failed: one; two
-unit              1.2 s  failed: 3 failed; a::b (tests: 7 passed, 3 failed; 3 rules not supported by a provider)
-miri              1.2 s  could not run: no nightly; to get it: rustup
-instructions      1.2 s  skipped: no such bench yet
+fmt               1.2 s                 passed
+clippy            1.2 s      2.5 s CPU  failed: one; two
+unit              1.2 s      2.5 s CPU  failed: 3 failed; a::b (tests: 7 passed, 3 failed; 3 rules not supported by a provider)
+miri              1.2 s      2.5 s CPU  could not run: no nightly; to get it: rustup
+instructions      1.2 s      2.5 s CPU  skipped: no such bench yet
 "
         );
+    }
+
+    #[test]
+    fn times_are_summed() {
+        let all = times(&rows(), Duration::from_secs(7));
+        assert_eq!(all, "7 s in all, 10 s of processors");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     command::{limited, shown, stream_both, unattended},
@@ -16,14 +17,15 @@ use crate::{
     libtest::Counts,
 };
 
-/// With nobody there to interrupt it, a command that hangs must not take the later steps with it.
-const COMMAND_LIMIT: Duration = Duration::from_secs(20 * 60);
+/// With nobody there to interrupt it, a command that hangs must not take the later steps with it. Far more than
+/// any takes, also beside another step that goes first.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// How long a command took is reported from here on.
 const WORTH_REPORTING: Duration = Duration::from_secs(5);
 
 /// What a step has done so far. A command that fails is noted, and the step goes on.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     /// The Rust tests that its commands ran.
     pub tests: Counts,
@@ -45,8 +47,9 @@ impl Run {
         let failed_before = self.tests.failed();
         let begun = Instant::now();
         let (mut excerpt, mut errors) = (Excerpt::default(), Excerpt::default());
-        let status = stream_both(
+        let ended = stream_both(
             guarded.as_mut().unwrap_or(command),
+            "",
             |line| {
                 self.read(line);
                 excerpt.read(line);
@@ -55,13 +58,15 @@ impl Run {
         );
         let took = begun.elapsed();
         if took > WORTH_REPORTING {
-            println!("took {:.1} s: {line}", took.as_secs_f64());
+            let cpu = ended.as_ref().map_or(Duration::ZERO, |ended| ended.cpu);
+            let (took, cpu) = (took.as_secs_f64(), cpu.as_secs_f64());
+            println!("took {took:.1} s, {cpu:.1} s of processors: {line}");
         }
         let failed = self.tests.failed() - failed_before;
-        match status {
-            Ok(status) if status.success() && failed == 0 => return true,
+        match ended {
+            Ok(ended) if ended.status.success() && failed == 0 => return true,
             Ok(_) if failed > 0 => self.problems.push(format!("{failed} failed in `{line}`")),
-            Ok(status) => self.problems.push(format!("`{line}`: {status}")),
+            Ok(ended) => self.problems.push(format!("`{line}`: {}", ended.status)),
             Err(error) => self.problems.push(format!("`{line}`: {error:#}")),
         }
         self.excerpt.add(errors);
@@ -147,7 +152,7 @@ impl Run {
 }
 
 /// Why a step does not run. Returned as an error, so that `?` ends the step.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Skip {
     /// What is lacking.
     pub reason: String,
@@ -181,7 +186,7 @@ impl fmt::Display for Skip {
 impl std::error::Error for Skip {}
 
 /// How a step ended.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Outcome {
     /// It ran, and its commands may have failed.
     Ran(Run),

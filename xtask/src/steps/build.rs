@@ -5,7 +5,10 @@ use std::{process::Command, time::Duration};
 
 use anyhow::Result;
 
-use super::tools;
+use super::{
+    tests::{EXAMPLES_BUILT, build_examples},
+    tools,
+};
 use crate::{
     command::{command, limited},
     run::{Run, Skip},
@@ -17,12 +20,6 @@ const INSTRUCTIONS: &str = "instructions";
 
 /// The bench that counts cache lines, by Valgrind too.
 const LINES: &str = "lines";
-
-/// Builds the examples for every step that runs them: as fast as a release, in less time.
-pub const EXAMPLES: &str = "cargo build --profile optimized -p bellwire-examples --examples";
-
-/// Where [`EXAMPLES`] puts them, in the target folder.
-pub const EXAMPLES_BUILT: &str = "optimized/examples";
 
 /// Examples that end by themselves, with arguments that make them short.
 const SHORT: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
@@ -47,11 +44,11 @@ pub fn no_std(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Runs the benches that measure time in criterion's test mode: once, unmeasured, and in the profile that is
-/// built soonest. The others are built and run by the step `instructions`.
+/// Runs the benches that measure time in criterion's test mode: once, unmeasured. The others are built and run by
+/// the step `instructions`, which has what these depend on.
 pub fn benches(workspace: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    let mut once = command("cargo bench --profile optimized");
+    let mut once = command("cargo bench");
     for bench in workspace.benches() {
         if ![INSTRUCTIONS, LINES].contains(&bench.name.as_str()) {
             once.args(["-p", &bench.package, "--bench", &bench.name]);
@@ -85,7 +82,7 @@ pub fn instructions(workspace: &Workspace) -> Result<Run> {
 
 pub fn examples(workspace: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    if run.command(&mut command(EXAMPLES)) {
+    if run.command(&mut build_examples()) {
         for (name, args) in SHORT {
             let mut program = Command::new(workspace.target(EXAMPLES_BUILT).join(name));
             run.command(&mut limited(program.args(args), EXAMPLE_LIMIT));

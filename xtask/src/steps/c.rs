@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::tools;
+use super::{deep::build_c_library_under_asan, tools};
 use crate::{
     command::{command, limited, output_of},
     install::{self, Place},
@@ -106,21 +106,13 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Builds the library under AddressSanitizer, with debug assertions, as the step `asan` builds Rust's
-/// tests, and makes it known in the new folder `dir`. Whether it is there; if not, that is a problem of
-/// `run`. `bellwire-tests` is built with it, because cargo then takes what that step has built.
+/// Builds the library under AddressSanitizer, with debug assertions, from what the step `asan` has built, and
+/// makes it known in the new folder `dir`. Whether it is there; if not, that is a problem of `run`.
 fn sanitized_library(workspace: &Workspace, dir: &Path, run: &mut Run) -> Result<bool> {
-    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-    let mut build = command(&format!(
-        "cargo build --profile sanitized --target {target} -p bellwire-ffi -p bellwire-tests --lib"
-    ));
-    build
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=address");
-    workspace.build_apart(&mut build, "asan");
-    if !run.command(&mut build) {
+    if !run.command(&mut build_c_library_under_asan(workspace)) {
         return Ok(false);
     }
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let built = workspace
         .target("asan")
         .join(target)

@@ -1,11 +1,14 @@
 //! Steps that run the tests under something that sees more: loom, Miri, AddressSanitizer,
 //! ThreadSanitizer. Each builds in a folder of its own, because its flags change every crate.
 
-use std::env;
+use std::{env, process::Command};
 
 use anyhow::Result;
 
-use super::tools;
+use super::{
+    tests::{IN_A_HURRY, optimized_tests},
+    tools,
+};
 use crate::{command::command, run::Run, workspace::Workspace};
 
 pub fn loom(workspace: &Workspace) -> Result<Run> {
@@ -82,38 +85,96 @@ const NOT_UNDER_ASAN: [&str; 12] = [
 /// Programs whose tests keep memory for good, because queues borrow it: leaks of theirs do not count.
 const LEAKS: &str = "xtask/lsan.supp";
 
+/// Packages whose tests run under AddressSanitizer.
+const UNDER_ASAN: [&str; 8] = [
+    "bellwire-core",
+    "bellwire-memory",
+    "bellwire-provider",
+    "bellwire-soft",
+    "bellwire-verbs",
+    "bellwire-mlx5",
+    "bellwire",
+    "bellwire-tests",
+];
+
 /// On the stable compiler, which has the sanitizer behind a nightly flag. With `--target`, build
-/// scripts and macros stay without it.
-pub fn asan(workspace: &Workspace) -> Result<Run> {
-    let mut test = command(&format!(
-        "cargo test --profile sanitized --target {}-unknown-linux-gnu -p bellwire-core \
-         -p bellwire-memory -p bellwire-provider -p bellwire-soft -p bellwire-verbs -p bellwire-mlx5 \
-         -p bellwire -p bellwire-tests --lib --tests --no-fail-fast",
+/// scripts and macros stay without it. The packages are the same for all: cargo would give what they depend on other
+/// features else, and build it anew.
+fn under_asan(workspace: &Workspace, what: &str, targets: &str) -> Command {
+    let mut cargo = command(&format!(
+        "cargo {what} --profile sanitized --target {}-unknown-linux-gnu",
         env::consts::ARCH
     ));
-    test.env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=address")
-        // Some tests look at how much memory a process takes, and that is what was freed, too; and some
-        // ask for more than there is.
-        .env(
-            "ASAN_OPTIONS",
-            "quarantine_size_mb=32:allocator_may_return_null=1",
-        )
-        .env(
-            "LSAN_OPTIONS",
-            format!(
-                "suppressions={}:print_suppressions=0",
-                workspace.root().join(LEAKS).display()
-            ),
-        );
+    for package in UNDER_ASAN {
+        cargo.args(["-p", package]);
+    }
+    cargo.args(targets.split_whitespace());
+    cargo
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", "-Zsanitizer=address");
+    workspace.build_apart(&mut cargo, "asan");
+    cargo
+}
+
+/// Builds the C library. There are no examples, but by their option the features are those of tests.
+pub fn build_c_library_under_asan(workspace: &Workspace) -> Command {
+    under_asan(workspace, "build", "-p bellwire-ffi --lib --examples")
+}
+
+fn asan_test(workspace: &Workspace, targets: &str) -> Command {
+    let mut test = under_asan(workspace, "test --no-fail-fast", targets);
+    // Some tests look at how much memory a process takes, and that is what was freed, too; and some
+    // ask for more than there is.
+    test.env(
+        "ASAN_OPTIONS",
+        "quarantine_size_mb=32:allocator_may_return_null=1",
+    )
+    .env(
+        "LSAN_OPTIONS",
+        format!(
+            "suppressions={}:print_suppressions=0",
+            workspace.root().join(LEAKS).display()
+        ),
+    );
+    test
+}
+
+fn without_those_that_cannot(test: &mut Command) -> &mut Command {
     test.arg("--");
     for name in NOT_UNDER_ASAN {
         test.args(["--skip", name]);
     }
-    workspace.build_apart(&mut test, "asan");
+    test
+}
+
+/// Builds all, so that both cores are used, and runs those that may have company.
+pub fn asan(workspace: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    run.command(&mut test);
+    if !run.command(&mut asan_test(workspace, "--lib --tests --no-run")) {
+        return Ok(run);
+    }
+    let mut test = asan_test(workspace, "--lib");
+    for target in workspace.tests() {
+        let name = target.name.as_str();
+        if UNDER_ASAN.contains(&target.package.as_str()) && !IN_A_HURRY.contains(&name) {
+            test.args(["--test", name]);
+        }
+    }
+    run.command(without_those_that_cannot(&mut test));
     run.must_have_found_tests();
+    Ok(run)
+}
+
+/// Runs tests that nothing else may run beside, optimized and under AddressSanitizer: what the steps `release` and
+/// `asan` leave out. Both mostly wait.
+pub fn processes(workspace: &Workspace) -> Result<Run> {
+    let targets = IN_A_HURRY.map(|name| format!("--test {name}")).join(" ");
+    let mut under_asan = asan_test(workspace, &targets);
+    without_those_that_cannot(&mut under_asan);
+    let mut run = Run::default();
+    run.side_by_side(&mut [optimized_tests(&targets), under_asan]);
+    // It is the last that uses what the step asan built.
+    workspace.remove_apart("asan");
     Ok(run)
 }
 

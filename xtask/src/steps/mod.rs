@@ -5,15 +5,20 @@ mod bless;
 mod build;
 mod c;
 mod deep;
+mod schedule;
 mod style;
 mod sys;
 mod tests;
 mod tools;
 mod vm;
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{
     command::unattended,
@@ -35,61 +40,136 @@ pub struct Step {
     /// What it does, in a few words.
     pub about: &'static str,
     run: fn(&Workspace) -> Result<Run>,
+    /// Steps that have to end before, if they run.
+    after: &'static [&'static str],
+    /// Folders that cargo locks while it builds there, and others may build in.
+    builds: &'static [&'static str],
+    company: Company,
 }
 
-const VM: Step = step("vm", "real RDMA devices, in a guest", vm::vm);
+/// What may run beside a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    /// Others like it.
+    Any,
+    /// The same. It only computes, so that it may wait for the processor as long as others want it.
+    Patient,
+    /// Patient steps alone: it measures itself against the clock, as what has time-outs does.
+    Sensitive,
+    /// Nothing, at the end of the run.
+    Alone,
+}
 
 const fn step(name: &'static str, about: &'static str, run: fn(&Workspace) -> Result<Run>) -> Step {
-    Step { name, about, run }
+    Step {
+        name,
+        about,
+        run,
+        after: &["tools"],
+        builds: &[],
+        company: Company::Any,
+    }
 }
 
-/// Every step; they run in this order.
-const STEPS: [Step; 21] = [
-    step("tools", "install what the other steps need", tools::tools),
+impl Step {
+    const fn after(mut self, after: &'static [&'static str]) -> Self {
+        self.after = after;
+        self
+    }
+
+    const fn builds(mut self, builds: &'static [&'static str]) -> Self {
+        self.builds = builds;
+        self
+    }
+
+    const fn company(mut self, company: Company) -> Self {
+        self.company = company;
+        self
+    }
+}
+
+/// What a step `vm` of its own, in a guest of the caller's, is called.
+const VM: (&str, &str) = ("vm", "real RDMA devices, in a guest");
+
+/// Every step. Two run at a time: of those that may start, the first of these.
+const STEPS: [Step; 23] = [
+    step("tools", "install what the other steps need", tools::tools).after(&[]),
+    // It needs none of the tools.
+    step("build", "crates and their tests", tests::build)
+        .after(&[])
+        .builds(&["debug"]),
     step("fmt", "formatting", style::fmt),
-    step("clippy", "lints", style::clippy),
+    step("hygiene", "what must not be committed", style::hygiene),
+    step("release", "bellwire-tests, optimized", tests::release).builds(&["optimized"]),
+    step(
+        "unit",
+        "tests of each crate, C programs included",
+        tests::unit,
+    )
+    .after(&["tools", "build"])
+    .builds(&["debug"]),
+    step("asan", "all tests under AddressSanitizer", deep::asan),
     step(
         "bare",
         "every set of features, perf, C: Rust and a linker alone",
         bare::bare,
     ),
+    step("c", "install; C and C++ programs against that", c::c)
+        .after(&["tools", "asan"])
+        .builds(&["release"]),
+    step(VM.0, VM.1, vm::vm)
+        .builds(&["optimized", "release"])
+        .company(Company::Sensitive),
     step(
-        "unit",
-        "tests of each crate, C programs included",
-        tests::unit,
-    ),
-    step("release", "bellwire-tests, optimized", tests::release),
-    step(
-        "simulation",
-        "links through 100,000 schedules of faults",
-        tests::simulation,
-    ),
-    step("doc", "documentation and the tests in it", tests::doc),
-    step("loom", "models of what is lock-free", deep::loom),
-    step("miri", "core under Miri", deep::miri),
-    step("asan", "all tests under AddressSanitizer", deep::asan),
+        "uverbs",
+        "stock programs, on a stand-in for the kernel",
+        tests::uverbs,
+    )
+    .builds(&["optimized", "release"])
+    .company(Company::Sensitive),
     step(
         "tsan",
         "tests of many threads under ThreadSanitizer",
         deep::tsan,
     ),
-    step("no-std", "core for a bare machine", build::no_std),
+    step("miri", "core under Miri", deep::miri).company(Company::Patient),
+    step("loom", "models of what is lock-free", deep::loom).company(Company::Patient),
+    step("clippy", "lints", style::clippy)
+        .builds(&["debug"])
+        .company(Company::Patient),
+    step("doc", "documentation and the tests in it", tests::doc)
+        .builds(&["debug"])
+        .company(Company::Patient),
     step(
         "sys",
         "libibverbs: declared as by rdma-sys; linked",
         sys::sys,
-    ),
-    step("benches", "build, and run each once", build::benches),
-    step("instructions", "instruction counts", build::instructions),
-    step("examples", "build and run examples", build::examples),
-    step("c", "install; C and C++ programs against that", c::c),
+    )
+    .builds(&["debug"])
+    .company(Company::Patient),
+    step("instructions", "instruction counts", build::instructions)
+        .builds(&["release"])
+        .company(Company::Patient),
     step(
-        "uverbs",
-        "stock programs, on a stand-in for the kernel",
-        tests::uverbs,
-    ),
-    VM,
-    step("hygiene", "what must not be committed", style::hygiene),
+        "simulation",
+        "links through 100,000 schedules of faults",
+        tests::simulation,
+    )
+    .builds(&["optimized"])
+    .company(Company::Patient),
+    step("benches", "build, and run each once", build::benches)
+        .builds(&["optimized"])
+        .company(Company::Patient),
+    step("no-std", "core for a bare machine", build::no_std)
+        .builds(&["release"])
+        .company(Company::Patient),
+    step("examples", "build and run examples", build::examples).builds(&["optimized"]),
+    step(
+        "processes",
+        "tests of processes in a hurry, optimized and under AddressSanitizer",
+        deep::processes,
+    )
+    .company(Company::Alone),
 ];
 
 /// What one types for [`QUICK_STEPS`], and what they do.
@@ -101,12 +181,13 @@ const QUICK: (&str, &str) = (
 /// Parts of steps above, which run those again: they are not part of the whole.
 const QUICK_STEPS: [Step; 3] = [
     step("fmt", "formatting", style::fmt),
-    step("clippy", "lints", style::clippy),
+    step("clippy", "lints", style::clippy).builds(&["debug"]),
     step(
         "tests",
         "core, bellwire, ffi-c, the software HCA",
         tests::quick,
-    ),
+    )
+    .builds(&["debug"]),
 ];
 
 /// What can be named, and what it does.
@@ -119,27 +200,47 @@ pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
 ///
 /// # Errors
 /// None of a step's own: those are in the report and in the exit code.
-pub fn test(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
+pub fn test(names: &[String]) -> Result<ExitCode> {
+    let begun = Instant::now();
     let named = |name: &str| names.iter().any(|one| one == name);
     let quick = QUICK_STEPS.iter().filter(|_| named(QUICK.0));
     let steps = (STEPS.iter()).filter(|step| names.is_empty() || named(step.name));
-    let rows: Vec<_> = quick
-        .chain(steps)
-        .map(|step| carry_out(step, || (step.run)(workspace)))
-        .collect();
-    Ok(report(&rows))
+    let steps: Vec<_> = quick.chain(steps).collect();
+    // This program, also when what it was started from is built anew meanwhile.
+    let this = format!("/proc/{}/exe", std::process::id());
+    let rows = schedule::run(&steps, |step, result| {
+        let mut process = Command::new(&this);
+        process.args(["step", step.name]).arg(result);
+        process
+    })?;
+    Ok(report(&rows, begun.elapsed()))
+}
+
+/// Runs a step in this process, and leaves how it ended in `result`.
+///
+/// # Errors
+/// There is no such step; the result cannot be left.
+pub fn carry_out(workspace: &Workspace, name: &str, result: &Path) -> Result<ExitCode> {
+    let mut all = STEPS.iter().chain(&QUICK_STEPS);
+    let step = (all.find(|step| step.name == name)).with_context(|| format!("no step {name}"))?;
+    let row = report_on((step.name, step.about), || (step.run)(workspace));
+    schedule::leave(&row.outcome, result)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the step `vm` in a guest of the caller's, and reports.
 pub fn test_in(guest: &Guest, workspace: &Workspace) -> ExitCode {
-    report(&[carry_out(&VM, || vm::in_guest(workspace, guest))])
+    let row = report_on(VM, || vm::in_guest(workspace, guest));
+    let took = row.took;
+    report(&[row], took)
 }
 
 /// Prints how the steps ended, and gives the exit code.
-fn report(rows: &[Row]) -> ExitCode {
+fn report(rows: &[Row], took: Duration) -> ExitCode {
     let totals = Totals::of(rows);
     print!("\n{}", report::excerpts(rows));
     println!("\n== results ==\n{}", report::table(rows));
+    println!("{}\n", report::times(rows, took));
     let warnings = report::warnings(rows);
     if !warnings.is_empty() {
         println!("{warnings}");
@@ -155,8 +256,8 @@ fn report(rows: &[Row]) -> ExitCode {
     }
 }
 
-fn carry_out(step: &Step, run: impl FnOnce() -> Result<Run>) -> Row {
-    println!("\n== {}: {} ==", step.name, step.about);
+fn report_on((name, about): (&'static str, &str), run: impl FnOnce() -> Result<Run>) -> Row {
+    println!("\n== {name}: {about} ==");
     let begun = Instant::now();
     let outcome = Outcome::from(run());
     let took = begun.elapsed();
@@ -164,10 +265,11 @@ fn carry_out(step: &Step, run: impl FnOnce() -> Result<Run>) -> Row {
         Outcome::Skipped(skip) => println!("{skip}"),
         Outcome::Ran(run) => run.problems.iter().for_each(|p| println!("FAILED: {p}")),
     }
-    println!("-- {}: {:.1} s", step.name, took.as_secs_f64());
+    println!("-- {name}: {:.1} s", took.as_secs_f64());
     Row {
-        step: step.name,
+        step: name,
         took,
+        cpu: None,
         outcome,
     }
 }

@@ -8,11 +8,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::{
-    build::{EXAMPLES, EXAMPLES_BUILT},
-    c::Installed,
-    tools,
-};
+use super::{c::Installed, tools};
 use crate::{
     command::{command, limited},
     run::Run,
@@ -29,24 +25,46 @@ const NOT_IN_UNIT: [&str; 3] = [
     "bellwire-uverbs-preload",
 ];
 
+/// Packages all of whose tests the step `asan` runs, with the same assertions.
+const ENOUGH_UNDER_ASAN: [&str; 5] = [
+    "bellwire-core",
+    "bellwire-provider",
+    "bellwire-soft",
+    "bellwire-verbs",
+    "bellwire-mlx5",
+];
+
 /// Test programs that mostly wait, for timers, programs that they start, or a compiler: they run beside the
 /// others.
 const WAITING: [&str; 4] = ["c", "echo", "perf", "pingpong"];
 
-pub fn unit(workspace: &Workspace) -> Result<Run> {
-    let mut run = Run::default();
-    // The packages are the same in each command: cargo would give them other features else, and build anew.
-    let mut test = "cargo test --workspace --no-fail-fast".to_owned();
-    for package in NOT_IN_UNIT {
-        test += &format!(" --exclude {package}");
+/// Tests that are in a hurry: many processes, or threads, which wait for each other for a time. Nothing runs
+/// beside them (`deep::processes`).
+pub const IN_A_HURRY: [&str; 3] = ["link", "processes", "server"];
+
+/// The packages are the same in each command: cargo would give them other features else, and build anew.
+fn unit_test(targets: &str) -> Command {
+    let mut test = command("cargo test --workspace --no-fail-fast");
+    for package in NOT_IN_UNIT.iter().chain(&ENOUGH_UNDER_ASAN) {
+        test.args(["--exclude", package]);
     }
-    if !run.command(&mut command(&format!(
-        "{test} --lib --bins --tests --examples --no-run"
-    ))) {
+    test.args(targets.split_whitespace());
+    test
+}
+
+/// Builds what the step `unit` runs.
+pub fn build(_: &Workspace) -> Result<Run> {
+    let mut run = Run::default();
+    run.command(&mut unit_test("--lib --bins --tests --examples --no-run"));
+    Ok(run)
+}
+
+pub fn unit(workspace: &Workspace) -> Result<Run> {
+    let mut run = build(workspace)?;
+    if !run.problems.is_empty() {
         return Ok(run);
     }
-    let (mut waiting, mut others) = (command(&test), command(&test));
-    others.args(["--lib", "--bins", "--examples"]);
+    let (mut waiting, mut others) = (unit_test(""), unit_test("--lib --bins --examples"));
     for target in workspace.tests() {
         if WAITING.contains(&target.name.as_str()) {
             waiting.args(["--test", &target.name]);
@@ -72,12 +90,51 @@ pub fn quick(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-pub fn release(_: &Workspace) -> Result<Run> {
+/// What is on cargo's command line for optimized tests and examples. The packages are the same for all, whose
+/// targets alone differ: cargo would give what they depend on other features else, and build it anew.
+macro_rules! optimized {
+    ($targets:literal) => {
+        concat!(
+            "--profile optimized -p bellwire-tests -p bellwire-uverbs-preload -p bellwire-examples ",
+            $targets
+        )
+    };
+}
+pub(super) use optimized;
+
+/// Optimized tests.
+pub fn optimized_tests(targets: &str) -> Command {
+    let packages = optimized!("");
+    command(&format!("cargo test {packages} --no-fail-fast {targets}"))
+}
+
+/// Builds the examples and the stand-in for the kernel, for every step that runs them: as fast as a release, in
+/// less time.
+pub fn build_examples() -> Command {
+    let all = optimized!("--lib --examples");
+    command(&format!("cargo build {all}"))
+}
+
+/// Where [`build_examples`] puts the examples, in the target folder.
+pub const EXAMPLES_BUILT: &str = "optimized/examples";
+
+/// Builds all, so that both cores are used, and runs those that may have company.
+pub fn release(workspace: &Workspace) -> Result<Run> {
+    let (mut all, mut test) = (optimized_tests("--lib --no-run"), optimized_tests("--lib"));
+    for target in workspace.tests() {
+        let name = target.name.as_str();
+        if target.package == "bellwire-tests" {
+            all.args(["--test", name]);
+            if !IN_A_HURRY.contains(&name) {
+                test.args(["--test", name]);
+            }
+        }
+    }
     let mut run = Run::default();
-    run.command(&mut command(
-        "cargo test --profile optimized -p bellwire-tests --lib --bins --tests --no-fail-fast",
-    ));
-    run.must_have_found_tests();
+    if run.command(&mut all) {
+        run.command(&mut test);
+        run.must_have_found_tests();
+    }
     Ok(run)
 }
 
@@ -86,17 +143,21 @@ const SCHEDULES: &str = "100000";
 
 pub fn simulation(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    let mut test = command(
-        "cargo test --profile optimized -p bellwire-tests --test simulation -- --nocapture",
-    );
+    let mut test = optimized_tests("--test simulation -- --nocapture");
     run.command(test.env("BELLWIRE_SCHEDULES", SCHEDULES));
     run.must_have_found_tests();
     Ok(run)
 }
 
+/// The packages have no tests in their documentation that are left out, for the sake of those whose build the step
+/// `unit` has.
 pub fn doc(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    run.command(&mut command("cargo test --workspace --doc --no-fail-fast"));
+    let mut tests = command("cargo test --workspace --doc --no-fail-fast");
+    for package in NOT_IN_UNIT {
+        tests.args(["--exclude", package]);
+    }
+    run.command(&mut tests);
     let mut doc = command("cargo doc --workspace --no-deps");
     run.command(doc.env("RUSTDOCFLAGS", "-D warnings"));
     Ok(run)
@@ -112,32 +173,28 @@ const WAYS: [&[&str]; 3] = [
 
 /// The conformance suite on ConnectX devices. They are one device, whose groups and ports rules would
 /// share: one rule at a time.
-fn mlx5_conformance(workspace: &Workspace, run: &mut Run, way: &[&str], bless: bool) -> bool {
-    let build = run.command(&mut command(PRELOAD));
-    let mut suite = on_connectx(
-        workspace,
-        "cargo test --profile optimized -p bellwire-tests --test conformance -- --test-threads 1",
-    );
+fn mlx5_conformance(workspace: &Workspace, way: &[&str], bless: bool) -> Command {
+    let mut suite = on_connectx(workspace, "--test conformance -- --test-threads 1");
     for name in way {
         suite.env(name, "1");
     }
     if bless {
         suite.env("BELLWIRE_BLESS", "1");
     }
-    build && run.command(&mut suite)
+    suite
 }
 
 /// Has the device note what it executed.
 const JOURNAL: (&str, &str) = ("UVERBS_PRELOAD_JOURNAL", "1");
 
 /// Links on ConnectX devices: faults as they occur in practice, and the fault matrix.
-fn mlx5_links(workspace: &Workspace, run: &mut Run) {
+fn mlx5_links(workspace: &Workspace) -> Command {
     let mut tests = on_connectx(
         workspace,
-        "cargo test --profile optimized -p bellwire-tests --test link --test simulation -- --ignored \
-         --test-threads 1 --nocapture --skip device::ip::",
+        "--test link --test simulation -- --ignored --test-threads 1 --nocapture --skip device::ip::",
     );
-    run.command(tests.env(JOURNAL.0, JOURNAL.1));
+    tests.env(JOURNAL.0, JOURNAL.1);
+    tests
 }
 
 /// XRC in C: by libibverbs both ways; the rings do not have it.
@@ -161,9 +218,9 @@ fn mlx5_c(workspace: &Workspace, run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// A test that runs with the stand-in, which is built already.
-fn on_connectx(workspace: &Workspace, test: &str) -> Command {
-    let mut test = command(test);
+/// Tests that run with the stand-in, which is built already.
+fn on_connectx(workspace: &Workspace, tests: &str) -> Command {
+    let mut test = optimized_tests(tests);
     // Cargo and the compiler are to have none of it.
     test.env(
         "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
@@ -174,22 +231,17 @@ fn on_connectx(workspace: &Workspace, test: &str) -> Command {
 }
 
 /// What is posted and polled on rings, beside what libmlx5 posts and polls there.
-fn mlx5_bytes(workspace: &Workspace, run: &mut Run) {
-    let test = "cargo test --profile optimized -p bellwire-tests --test mlx5_bytes";
-    run.command(&mut on_connectx(workspace, test));
+fn mlx5_bytes(workspace: &Workspace) -> Command {
+    on_connectx(workspace, "--test mlx5_bytes")
 }
 
 /// What is said where libibverbs lacks something.
-fn sources(workspace: &Workspace, run: &mut Run) {
-    let test = "cargo test --profile optimized -p bellwire-tests --test sources";
-    run.command(&mut on_connectx(workspace, test));
+fn sources(workspace: &Workspace) -> Command {
+    on_connectx(workspace, "--test sources")
 }
 
 /// The examples on ConnectX devices: pingpong also with rdma-core's, mover through an overrun.
 fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
-    if !run.command(&mut command(EXAMPLES)) {
-        return;
-    }
     let examples = workspace.root().join(workspace.target(EXAMPLES_BUILT));
     let on_it = runner(&preload(workspace));
     let on_it = format!("{on_it} UVERBS_PRELOAD_FABRIC=examples");
@@ -215,9 +267,6 @@ fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
     }
 }
 
-/// Builds the stand-in for the kernel.
-const PRELOAD: &str = "cargo build --profile optimized -p bellwire-uverbs-preload";
-
 /// The stand-in for the kernel.
 fn preload(workspace: &Workspace) -> PathBuf {
     let built = workspace.target("optimized/libuverbs_preload.so");
@@ -236,8 +285,10 @@ fn runner(preload: &Path) -> String {
 pub fn bless_mlx5(workspace: &Workspace) -> Result<ExitCode> {
     tools::need_packages(&tools::UVERBS)?;
     let [rings, verbs, _] = WAYS;
-    let written = mlx5_conformance(workspace, &mut Run::default(), rings, true)
-        && mlx5_conformance(workspace, &mut Run::default(), verbs, true);
+    let mut run = Run::default();
+    let written = run.command(&mut build_examples())
+        && run.command(&mut mlx5_conformance(workspace, rings, true))
+        && run.command(&mut mlx5_conformance(workspace, verbs, true));
     Ok(match written {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
@@ -251,11 +302,8 @@ pub fn bless_mlx5(workspace: &Workspace) -> Result<ExitCode> {
 pub fn bless_mlx5_faults(workspace: &Workspace) -> Result<ExitCode> {
     tools::need_packages(&tools::UVERBS)?;
     let mut run = Run::default();
-    let mut matrix = on_connectx(
-        workspace,
-        "cargo test --profile optimized -p bellwire-tests --test simulation -- --ignored matrix",
-    );
-    let written = run.command(&mut command(PRELOAD))
+    let mut matrix = on_connectx(workspace, "--test simulation -- --ignored matrix");
+    let written = run.command(&mut build_examples())
         && run.command(matrix.env(JOURNAL.0, JOURNAL.1).env("BELLWIRE_BLESS", "1"));
     Ok(match written {
         true => ExitCode::SUCCESS,
@@ -269,20 +317,25 @@ pub fn bless_mlx5_faults(workspace: &Workspace) -> Result<ExitCode> {
 pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::UVERBS)?;
     let mut run = Run::default();
-    run.command(&mut command(
-        "cargo test --profile optimized -p bellwire-uverbs-preload --no-fail-fast",
-    ));
-    let mut follows = true;
-    for way in WAYS {
-        follows &= mlx5_conformance(workspace, &mut run, way, false);
+    // All are built first, with both cores.
+    let tests = "--test conformance --test link --test simulation --test mlx5_bytes --test sources";
+    for build in [
+        &mut build_examples(),
+        &mut optimized_tests(&format!("--test stock {tests} --no-run")),
+    ] {
+        if !run.command(build) {
+            return Ok(run);
+        }
     }
-    if follows {
-        mlx5_links(workspace, &mut run);
-        mlx5_c(workspace, &mut run)?;
-        mlx5_examples(workspace, &mut run);
-    }
-    mlx5_bytes(workspace, &mut run);
-    sources(workspace, &mut run);
+    run.command(&mut optimized_tests("--test stock"));
+    // Each has devices of its own, and uses one core.
+    let [rings, verbs, plain] = WAYS.map(|way| mlx5_conformance(workspace, way, false));
+    run.side_by_side(&mut [rings, verbs]);
+    run.side_by_side(&mut [plain, mlx5_bytes(workspace)]);
+    run.command(&mut mlx5_links(workspace));
+    run.command(&mut sources(workspace));
+    mlx5_c(workspace, &mut run)?;
+    mlx5_examples(workspace, &mut run);
     run.must_have_found_tests();
     Ok(run)
 }

@@ -10,8 +10,8 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{
-    build::{EXAMPLES, EXAMPLES_BUILT},
     c::Installed,
+    tests::{EXAMPLES_BUILT, build_examples, optimized},
 };
 use crate::{
     command::{command, limited, shown},
@@ -56,7 +56,7 @@ const PLAIN: (&str, &str) = ("BELLWIRE_VERBS_PLAIN", "1");
 
 /// The conformance of libibverbs, on rxe, and whether its page is fresh.
 const CONFORMANCE: Tests = Tests {
-    selection: "--profile optimized -p bellwire-tests --test conformance",
+    selection: optimized!("--test conformance"),
     args: &["--test-threads=4"],
     env: &[DEVICE],
 };
@@ -64,7 +64,7 @@ const CONFORMANCE: Tests = Tests {
 /// Faults by what causes them in practice. They cut cables, and remove devices and add them again:
 /// nothing runs beside them.
 const CAUSES: Tests = Tests {
-    selection: "--profile optimized -p bellwire-tests --test rxe",
+    selection: optimized!("--test rxe"),
     args: &[],
     env: &[],
 };
@@ -90,12 +90,12 @@ const TESTS: [Tests; 7] = [
     },
     // Connections by the communication manager. They take devices away, too.
     Tests {
-        selection: "--profile optimized -p bellwire-tests --test rdmacm",
+        selection: optimized!("--test rdmacm"),
         ..CAUSES
     },
     // Links that recover. They cut the cable, too.
     Tests {
-        selection: "--profile optimized -p bellwire-tests --test link",
+        selection: optimized!("--test link"),
         args: &[
             "device::",
             "--ignored",
@@ -129,7 +129,7 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     need_guest()?;
     let mut run = Run::default();
     let mut checks = checks();
-    if run.command(&mut command(EXAMPLES)) {
+    if run.command(&mut build_examples()) {
         let built = workspace.root().join(workspace.target(EXAMPLES_BUILT));
         for script in SCRIPTS {
             let mut script = command(script);
