@@ -22,7 +22,7 @@ use crate::{
 const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// How long a command took is reported from here on.
-const WORTH_REPORTING: Duration = Duration::from_secs(5);
+pub const WORTH_REPORTING: Duration = Duration::from_secs(5);
 
 /// What a step has done so far. A command that fails is noted, and the step goes on.
 #[derive(Debug, Default, Serialize, Deserialize)]

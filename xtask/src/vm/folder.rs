@@ -4,6 +4,7 @@ use std::{
     fs::{self, File, TryLockError},
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -89,6 +90,21 @@ impl Folder {
             .collect()
     }
 
+    /// How long each of the first commands took, by when its status was written.
+    pub fn times(&self, count: usize) -> Vec<Duration> {
+        let written = |name: &str| fs::metadata(self.run().join(name)).ok()?.modified().ok();
+        let mut before = written("up");
+        let took = |number| {
+            let then = written(&format!("{number}.status"));
+            let took = then
+                .zip(before)
+                .map(|(then, before)| then.duration_since(before));
+            before = then;
+            took.and_then(Result::ok).unwrap_or_default()
+        };
+        (0..count).map(took).collect()
+    }
+
     /// The last lines of the console.
     pub fn console_tail(&self) -> String {
         let text = fs::read(self.console()).unwrap_or_default();
@@ -121,6 +137,7 @@ pub fn locked(path: &Path) -> Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
 
     #[test]
     fn what_the_guest_did_not_get_to_has_no_status() {
@@ -135,9 +152,28 @@ mod tests {
             fs::write(folder.run().join(name), text).unwrap();
         }
         assert_eq!(folder.statuses(4), [Status(0), Status(139)]);
+        assert_eq!(folder.times(4).len(), 4);
         assert!(!folder.is_up());
         assert_eq!(folder.console_tail(), "");
         fs::write(folder.console(), "line\n".repeat(1000)).unwrap();
         assert_eq!(folder.console_tail().lines().count(), TAIL_LINES);
+    }
+    #[test]
+    fn a_command_takes_from_the_end_of_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder {
+            path: dir.path().to_owned(),
+            work: dir.path().to_owned(),
+            _lock: locked(&dir.path().join("lock")).unwrap(),
+        };
+        fs::create_dir(folder.run()).unwrap();
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (name, seconds) in [("up", 100), ("0.status", 103), ("1.status", 110)] {
+            let file = File::create(folder.run().join(name)).unwrap();
+            file.set_modified(at(seconds)).unwrap();
+        }
+        let seconds = |took: Duration| took.as_secs();
+        let times: Vec<_> = folder.times(3).into_iter().map(seconds).collect();
+        assert_eq!(times, [3, 7, 0]);
     }
 }

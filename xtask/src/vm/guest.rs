@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     command::shown,
-    run::Skip,
+    run::{Skip, WORTH_REPORTING},
     steps::{GUEST, need_packages},
     workspace::Workspace,
 };
@@ -153,6 +153,15 @@ impl Guest {
             ended
         });
         let statuses = folder.statuses(commands.len());
+        // One alone is somebody's, who wants its output and nothing else.
+        if commands.len() > 1 {
+            for (command, took) in commands.iter().zip(folder.times(statuses.len())) {
+                if took > WORTH_REPORTING {
+                    let took = took.as_secs_f64();
+                    println!("took {took:.1} s in the guest: {}", shown(command));
+                }
+            }
+        }
         let Some(command) = commands.get(statuses.len()) else {
             return ended.map(|()| statuses);
         };
