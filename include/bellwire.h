@@ -1257,8 +1257,8 @@ typedef struct bw_slab_info {
     uint64_t outstanding;
 } bw_slab_info;
 
-// A block of a slab, with the fields of a `bw_sge`. It is aligned to its length if that is a power of
-// two up to 4096, otherwise to 64 bytes.
+// A block of a slab, with the fields of a `bw_sge`. If its length is a power of two it is aligned to that,
+// at most to 4096 bytes; otherwise to 64 bytes.
 typedef struct bw_block {
     // Its first address.
     uint64_t addr;

@@ -371,10 +371,14 @@ pub unsafe extern "C" fn bw_device_query(
         // SAFETY: the header's conventions on handles.
         let device = unsafe { get(device, "device")? };
         let name = device.device.name();
+        // Nodes of a fabric are not listed by their own names.
+        let is_soft = device.device.provider() == ProviderKind::Soft;
+        let listed = if is_soft { "soft" } else { name };
         let mut devices = Device::list().devices.into_iter();
-        let found = devices.find(|info| info.name == name);
-        let found =
+        let found = devices.find(|info| info.name == listed);
+        let mut found =
             found.ok_or_else(|| Failure::new(BW_ENODEV, format!("the device {name} is gone")))?;
+        found.name = name.to_owned();
         // SAFETY: the header's conventions on sized structs.
         unsafe { sized::write(info, &(&found).into()) }
     })

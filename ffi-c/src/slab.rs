@@ -29,8 +29,8 @@ pub struct bw_slab_class {
     pub count: u32,
 }
 
-/// A block of a slab, with the fields of a `bw_sge`. It is aligned to its length if that is a power of
-/// two up to 4096, otherwise to 64 bytes.
+/// A block of a slab, with the fields of a `bw_sge`. If its length is a power of two it is aligned to that,
+/// at most to 4096 bytes; otherwise to 64 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct bw_block {

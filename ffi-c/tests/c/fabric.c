@@ -25,10 +25,13 @@ int main(void)
 {
     bw_soft_config config;
     bw_device *none = NULL;
+    bw_device_info info;
     char name[64], whole[70];
 
     snprintf(name, sizeof name, "c-test-%ld", (long)getpid());
     snprintf(whole, sizeof whole, "soft:%s", name);
+    memset(&info, 0, sizeof info);
+    info.size = sizeof info;
     memset(&config, 0, sizeof config);
     config.size = sizeof config;
     EXPECT(bw_device_join("", &config, &none) == BW_EINVAL && none == NULL);
@@ -47,6 +50,8 @@ int main(void)
     OK(bw_device_open(whole, &nodes[1]));
     for (int at = 0; at < 2; at++) {
         EXPECT(bw_device_provider(nodes[at]) == BW_PROVIDER_SOFT);
+        OK(bw_device_query(nodes[at], &info));
+        EXPECT(strcmp(info.name, whole) == 0 && info.max_cqe > 0);
         OK(bw_pd_create(nodes[at], &pds[at]));
         ends[at] = end_create(nodes[at], pds[at], BW_QPT_RC, NULL, NULL);
     }
