@@ -58,6 +58,9 @@ const FOLDERS: [&str; 4] = [
     "ffi-c/tests/cpp",
 ];
 
+/// The NVMe-oF target, of more than one source file.
+pub const NVMF_SOURCE: &str = "examples/nvmf";
+
 /// What makes programs that measure do little.
 const SHORT: [(&str, &str); 1] = [("perf_write", "1000")];
 
@@ -78,6 +81,7 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
     for program in ["gcc", "g++", "clang", "cmake", "pkg-config", "valgrind"] {
         tools::need_program(program)?;
     }
+    tools::need_packages(&tools::NVMF)?;
     let dir = tempfile::tempdir()?;
     let prefix = dir.path().join("prefix");
     let place = Place::in_prefix(&prefix);
@@ -97,6 +101,7 @@ pub fn c(workspace: &Workspace) -> Result<Run> {
         bench.with_valgrind(source, run)
     })?;
     bench.with_cmake(&prefix, &mut run);
+    bench.with_nvmf(&prefix, &mut run)?;
     install::remove(&place)?;
     if prefix.exists() {
         run.command(command("find").arg(&prefix));
@@ -128,6 +133,7 @@ fn sanitized_library(workspace: &Workspace, dir: &Path, run: &mut Run) -> Result
 /// folder, which it sees.
 pub struct Installed<'a> {
     bench: Bench<'a>,
+    prefix: PathBuf,
 }
 
 impl<'a> Installed<'a> {
@@ -136,10 +142,17 @@ impl<'a> Installed<'a> {
     /// # Errors
     /// Those of installing.
     pub fn in_folder(workspace: &Workspace, dir: &'a Path) -> Result<Self> {
-        let place = Place::in_prefix(&dir.join("prefix"));
+        let prefix = dir.join("prefix");
+        let place = Place::in_prefix(&prefix);
         install::put(workspace, &place, false)?;
         let bench = Bench::new(dir, &place);
-        Ok(Self { bench })
+        Ok(Self { bench, prefix })
+    }
+
+    /// The folder of the programs of a CMake project; what does not build is a problem of `run`.
+    pub fn project(&self, source: &str, run: &mut Run) -> Option<PathBuf> {
+        self.bench
+            .project(source, "project", &self.prefix, &[], run)
     }
 
     /// The program of this source; what does not build is a problem of `run`.
@@ -244,18 +257,62 @@ impl<'a> Bench<'a> {
 
     fn with_cmake(&self, prefix: &Path, run: &mut Run) {
         for (cc, cxx) in COMPILERS {
-            let build = self.dir.join(format!("cmake-{cc}"));
-            let mut configure = command("cmake -S examples -B");
-            configure.arg(&build).args([
-                format!("-DCMAKE_PREFIX_PATH={}", prefix.display()),
+            let compilers = [
                 format!("-DCMAKE_C_COMPILER={cc}"),
                 format!("-DCMAKE_CXX_COMPILER={cxx}"),
-            ]);
-            if run.command(&mut configure) && run.command(command("cmake --build").arg(&build)) {
+            ];
+            let name = format!("cmake-{cc}");
+            if let Some(build) = self.project("examples", &name, prefix, &compilers, run) {
                 let mut test = command("ctest --output-on-failure --test-dir");
                 run.command(test.arg(&build));
             }
         }
+    }
+
+    /// The NVMe-oF target and its hosts: as each compiler builds them, under sanitizers, and in Valgrind.
+    fn with_nvmf(&self, prefix: &Path, run: &mut Run) -> Result<()> {
+        let sanitizers = "-DCMAKE_C_FLAGS=-fsanitize=address,undefined -fno-sanitize-recover=all";
+        let [gcc, clang] = COMPILERS.map(|(cc, _)| format!("-DCMAKE_C_COMPILER={cc}"));
+        let valgrind = format!(
+            "valgrind --quiet --fair-sched=try --error-exitcode=99 --leak-check=full \
+             --suppressions={}",
+            env::current_dir()?.join("xtask/valgrind.supp").display()
+        );
+        for (name, options, wrapper) in [
+            ("nvmf-gcc", vec![gcc.clone()], valgrind.as_str()),
+            ("nvmf-clang", vec![clang], ""),
+            ("nvmf-sanitized", vec![gcc, sanitizers.to_owned()], ""),
+        ] {
+            let Some(build) = self.project(NVMF_SOURCE, name, prefix, &options, run) else {
+                continue;
+            };
+            let mut check = command("sh examples/nvmf/check.sh");
+            check.arg(&build).args(wrapper.split_whitespace());
+            if !wrapper.is_empty() {
+                // Each of its programs takes seconds to start there.
+                check.env("PARTS", "hosts file");
+            }
+            run.command(&mut limited(&check, PROGRAM_LIMIT));
+        }
+        Ok(())
+    }
+
+    /// Builds a CMake project in a folder of this name, and returns that.
+    fn project(
+        &self,
+        source: &str,
+        name: &str,
+        prefix: &Path,
+        options: &[String],
+        run: &mut Run,
+    ) -> Option<PathBuf> {
+        let build = self.dir.join(name);
+        let mut configure = command("cmake -S");
+        configure.args([source, "-B"]).arg(&build).args(options);
+        configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
+        let built =
+            run.command(&mut configure) && run.command(command("cmake --build").arg(&build));
+        built.then_some(build)
     }
 
     /// Builds a program, by what pkg-config says.

@@ -10,8 +10,8 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Debian packages that building and testing needs. This, [`BARE`], [`UVERBS`], [`GUEST`] and [`RDMA_SYS`] are the
-/// places that name them.
+/// Debian packages that building and testing needs. This, [`BARE`], [`UVERBS`], [`GUEST`], [`NVMF`], [`NVMF_GUEST`] and
+/// [`RDMA_SYS`] are the places that name them.
 const APT: [&str; 13] = [
     "bubblewrap",
     "clang",
@@ -41,6 +41,12 @@ pub const GUEST: [&str; 10] = [
     "rdmacm-utils",
     "xz-utils",
 ];
+
+/// Debian packages that the NVMe-oF target is built with.
+pub const NVMF: [&str; 4] = ["cmake", "gcc", "liburing-dev", "pkg-config"];
+
+/// Debian packages of the programs that use its disk in the guest.
+pub const NVMF_GUEST: [&str; 5] = ["e2fsprogs", "fio", "nvme-cli", "rocksdb-tools", "sqlite3"];
 
 /// Debian packages of which a host is made that has Rust and a C linker alone, and what runs programs there.
 pub const BARE: [&str; 3] = ["bubblewrap", "gcc", "libc6-dev"];
@@ -273,7 +279,7 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
 fn packages_refused() -> Vec<String> {
     let mut refused = Vec::new();
     // Apart, so that what the guest lacks keeps nothing else from being installed.
-    for packages in [&APT[..], &GUEST] {
+    for packages in [&APT[..], &GUEST, &NVMF, &NVMF_GUEST] {
         let lacking = install_packages(packages);
         if !lacking.is_empty() {
             refused.push(format!("apt-get install {}", lacking.join(" ")));

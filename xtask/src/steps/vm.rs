@@ -10,8 +10,9 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{
-    c::Installed,
+    c::{Installed, NVMF_SOURCE},
     tests::{EXAMPLES_BUILT, build_examples, optimized},
+    tools::{NVMF, NVMF_GUEST, need_packages},
 };
 use crate::{
     command::{command, limited, shown},
@@ -127,6 +128,7 @@ const CHECK_LIMIT: Duration = Duration::from_secs(900);
 /// Those of [`Guest::run`].
 pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     need_guest()?;
+    need_packages(&[&NVMF[..], &NVMF_GUEST].concat())?;
     let mut run = Run::default();
     let mut checks = checks();
     if run.command(&mut build_examples()) {
@@ -197,6 +199,7 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
     ) else {
         return Ok(Vec::new());
     };
+    let nvmf = library.project(NVMF_SOURCE, run);
     // By an entry of the GID table: the IPv4 address.
     let mut checks = vec![
         (command(&format!("{device} rxe0 1")), Status(0)),
@@ -216,6 +219,11 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
             &format!("{kv} serve {server} 18517 1"),
             &format!("{kv} check {client} {host} 18517 50"),
         ));
+    }
+    if let Some(programs) = nvmf {
+        let mut nvmf = command("sh examples/nvmf/guest.sh");
+        nvmf.arg(programs).arg("disk");
+        checks.push((nvmf, Status(0)));
     }
     Ok(checks)
 }

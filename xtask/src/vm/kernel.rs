@@ -20,7 +20,7 @@ use crate::{
 const META_PACKAGE: &str = "linux-image-amd64";
 
 /// What the guest needs; what these depend on is found.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 18] = [
     "virtio_pci",
     "virtio_console",
     "9pnet_virtio",
@@ -32,10 +32,25 @@ const MODULES: [&str; 11] = [
     "rdma_rxe",
     "rdma_ucm",
     "ib_umad",
+    // NVMe over RDMA, both ends; a disk in memory; a file system; a cable that loses packets.
+    "nvme_rdma",
+    "nvmet",
+    "nvmet_rdma",
+    "null_blk",
+    "ext4",
+    "sch_netem",
+    "loop",
 ];
 
-/// The CRC algorithms that rdma_rxe asks for without naming them; newer kernels have no such modules.
-const ALGORITHMS: [&str; 3] = ["crc32_generic", "crc32_pclmul", "crc32c_generic"];
+/// The CRC algorithms that rdma_rxe, nvme_core and ext4 ask for without naming them; newer kernels have
+/// no such modules.
+const ALGORITHMS: [&str; 5] = [
+    "crc32_generic",
+    "crc32_pclmul",
+    "crc32c_generic",
+    "crct10dif_generic",
+    "crc64_rocksoft_generic",
+];
 
 /// The file that says for which modules the others were found.
 const ASKED: &str = "asked";

@@ -1,0 +1,53 @@
+/*
+ * Where a namespace's blocks are. A backend is shared by all workers; each works through a lane of its
+ * own, which has one owner and no lock.
+ */
+#ifndef BACKEND_H
+#define BACKEND_H
+
+#include <bellwire.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum io_op { IO_READ, IO_WRITE, IO_FLUSH, IO_ZERO, IO_DISCARD };
+
+/* One request. It is the submitter's, and must stay until `done` has been called. */
+struct io {
+    enum io_op op;
+    bool durable;    /* a write that has to be on stable storage when it is done */
+    uint64_t offset; /* bytes; within the backend's size */
+    uint64_t length;
+    uint8_t *data; /* aligned to 4096 bytes, for IO_READ and IO_WRITE */
+    void (*done)(struct io *io, int error); /* 0, or an errno */
+    /* The backend's own. */
+    uint64_t moved;
+    struct io *next;
+};
+
+struct lane;
+
+struct backend {
+    uint64_t bytes;
+    bool volatile_cache; /* writes are stable only after a flush */
+    const struct backend_ops *ops;
+};
+
+struct backend_ops {
+    /* NULL when there is no memory, or the system refuses. */
+    struct lane *(*open_lane)(struct backend *backend);
+    void (*close_lane)(struct lane *lane);
+    /* Calls `done`, in this call or in a later `poll`. */
+    void (*submit)(struct lane *lane, struct io *io);
+    /* Hands what was submitted to the system, and reports what is done. */
+    void (*poll)(struct lane *lane);
+    /* A descriptor that is readable when `poll` has something to report, or -1. */
+    int (*fd)(struct lane *lane);
+    void (*close)(struct backend *backend);
+};
+
+/* Both end the program, with the reason, when it cannot be opened. */
+struct backend *memory_open(const bw_pd *pd, uint64_t bytes);
+/* `bytes` is used for a file that is new or shorter; 0: the size that it has. */
+struct backend *file_open(const char *path, uint64_t bytes);
+
+#endif

@@ -1,0 +1,287 @@
+/*
+ * A command's way from its receive to its response. Its data comes with it, or is read from the host
+ * by RDMA READ; data for the host goes out by RDMA WRITE, and the response by a SEND behind it.
+ *
+ * What the host says of its memory is checked here, once. Its key and address are used for nothing but
+ * READs and WRITEs on its own connection, where a wrong one ends that connection.
+ */
+#include "target.h"
+
+void command_release(struct command *command)
+{
+    struct worker *worker = command->worker;
+    struct queue *queue = command->queue;
+
+    block_return(worker, &command->block);
+    command->step = STEP_FREE;
+    command->queue = NULL;
+    worker->to_post[worker->to_post_count++] = (uint32_t)(command - worker->commands);
+    if (queue != NULL)
+        queue->commands--;
+}
+
+void command_received(struct command *command, struct queue *queue, uint32_t bytes)
+{
+    command->queue = queue;
+    command->received = bytes;
+    command->remote_addr = 0;
+    command->remote_key = 0;
+    command->invalidate = false;
+    command->to_host = false;
+    command->length = 0;
+    command->data = NULL;
+    command->posted = 0;
+    command->result = 0;
+    queue->commands++;
+    if (queue->state == QUEUE_CLOSING) {
+        command_release(command);
+        return;
+    }
+    if (bytes < SQE) {
+        command_release(command);
+        connection_close(queue, "it sent less than a command");
+        return;
+    }
+    /* Its send queue has room for as many responses as a host can wait for. */
+    if (queue->commands > 2u * queue->size) {
+        command_release(command);
+        connection_close(queue, "it sent more commands than its queue holds");
+        return;
+    }
+    queue->head = (uint16_t)((queue->head + 1) % queue->size);
+    if (queue->controller != NULL)
+        queue->controller->heard_ms = queue->worker->now_ms;
+    uint8_t flags = sqe(command)[SQE_FLAGS], opcode = sqe(command)[SQE_OPCODE];
+    if ((flags & FLAGS_PSDT) != FLAGS_SGL || (flags & FLAGS_FUSED) != 0)
+        command_finish(command, INVALID_FIELD | DO_NOT_RETRY);
+    else if (opcode == FABRICS)
+        fabrics_command(command);
+    else if (queue->state != QUEUE_READY)
+        command_finish(command, COMMAND_SEQUENCE_ERROR | DO_NOT_RETRY);
+    else if (queue->qid == 0)
+        admin_command(command);
+    else
+        io_command(command);
+}
+
+void command_wait(struct command *command, void (*resume)(struct command *command))
+{
+    struct worker *worker = command->worker;
+
+    command->step = STEP_NEEDS_ROOM;
+    command->resume = resume;
+    command->next = NULL;
+    *worker->last_waiting = command;
+    worker->last_waiting = &command->next;
+}
+
+void command_resume_waiting(struct worker *worker)
+{
+    struct command *command = worker->waiting;
+
+    worker->waiting = NULL;
+    worker->last_waiting = &worker->waiting;
+    while (command != NULL) {
+        struct command *next = command->next;
+
+        if (command->queue->state == QUEUE_CLOSING)
+            command_release(command);
+        else
+            command->resume(command);
+        command = next;
+    }
+}
+
+/* The host's memory, if it has the length that the command needs, or is longer where that is allowed. */
+static uint16_t keyed(struct command *command, uint32_t length, bool or_longer)
+{
+    uint32_t has = get24(sqe(command) + SQE_SGL_LENGTH);
+    const uint8_t *at = sqe(command);
+
+    if (at[SQE_SGL_TYPE] != SGL_KEYED && at[SQE_SGL_TYPE] != SGL_KEYED_INVALIDATE)
+        return SGL_TYPE_INVALID;
+    command->invalidate = at[SQE_SGL_TYPE] == SGL_KEYED_INVALIDATE;
+    command->remote_addr = get64(at + SQE_SGL_ADDR);
+    command->remote_key = get32(at + SQE_SGL_KEY);
+    return has == length || (or_longer && has > length) ? OK : DATA_SGL_LENGTH_INVALID;
+}
+
+void command_without_data(struct command *command, void (*run)(struct command *command))
+{
+    const uint8_t *at = sqe(command);
+    bool in_capsule = at[SQE_SGL_TYPE] == SGL_IN_CAPSULE;
+    uint16_t status;
+
+    if (in_capsule)
+        status = get32(at + SQE_SGL_LENGTH) == 0 ? OK : DATA_SGL_LENGTH_INVALID;
+    else
+        status = keyed(command, 0, false);
+    if (status != OK)
+        command_finish(command, status | DO_NOT_RETRY);
+    else
+        run(command);
+}
+
+static void fetch(struct command *command)
+{
+    struct queue *queue = command->queue;
+
+    if (queue->room < 1 || (command->block.length == 0 &&
+                            !block_take(command->worker, command->length, &command->block))) {
+        command_wait(command, fetch);
+        return;
+    }
+    command->data = (uint8_t *)(uintptr_t)command->block.addr;
+    bw_sge sge = {command->block.addr, command->length, command->block.lkey};
+    command->step = STEP_READING;
+    int result = bw_post_read(queue->qp, wr_id(command, WR_READ), &sge, command->remote_addr,
+                              command->remote_key, BW_SEND_SIGNALED);
+    if (result == BW_OK)
+        result = bw_ring_sq(queue->qp);
+    if (result != BW_OK) {
+        connection_close(queue, bw_strerror(result));
+        command_release(command);
+        return;
+    }
+    command->posted = 1;
+    queue->room--;
+}
+
+/* Its data has arrived, or will not. */
+void command_read(struct command *command, bool succeeded)
+{
+    command->queue->room += command->posted;
+    command->posted = 0;
+    if (!succeeded || command->queue->state == QUEUE_CLOSING)
+        command_release(command);
+    else
+        command->run(command);
+}
+
+void command_take(struct command *command, uint32_t length, bool or_longer,
+                  void (*run)(struct command *command))
+{
+    const uint8_t *at = sqe(command);
+    uint16_t status;
+
+    command->length = length;
+    command->run = run;
+    if (at[SQE_SGL_TYPE] == SGL_IN_CAPSULE) {
+        uint64_t offset = get64(at + SQE_SGL_ADDR);
+        uint32_t came = command->received - SQE, has = get32(at + SQE_SGL_LENGTH);
+
+        if ((or_longer ? has < length : has != length) || has > came) {
+            command_finish(command, DATA_SGL_LENGTH_INVALID | DO_NOT_RETRY);
+        } else if (offset > came - has) {
+            command_finish(command, SGL_OFFSET_INVALID | DO_NOT_RETRY);
+        } else {
+            /* At the start, because backends want it aligned. */
+            if (offset > 0)
+                memmove(command->in_capsule, command->in_capsule + offset, length);
+            command->data = command->in_capsule;
+            run(command);
+        }
+        return;
+    }
+    status = keyed(command, length, or_longer);
+    if (status != OK)
+        command_finish(command, status | DO_NOT_RETRY);
+    else if (length > MAX_TRANSFER)
+        command_finish(command, INVALID_FIELD | DO_NOT_RETRY);
+    else
+        fetch(command);
+}
+
+static void fill(struct command *command)
+{
+    if (!block_take(command->worker, command->length, &command->block)) {
+        command_wait(command, fill);
+        return;
+    }
+    command->data = (uint8_t *)(uintptr_t)command->block.addr;
+    command->run(command);
+}
+
+void command_give(struct command *command, uint32_t length, void (*run)(struct command *command))
+{
+    uint16_t status = keyed(command, length, false);
+
+    command->length = length;
+    command->run = run;
+    command->to_host = true;
+    if (status != OK)
+        command_finish(command, status | DO_NOT_RETRY);
+    else if (length > MAX_TRANSFER)
+        command_finish(command, INVALID_FIELD | DO_NOT_RETRY);
+    else
+        fill(command);
+}
+
+void command_submit(struct command *command, enum io_op op, uint64_t offset, uint64_t length,
+                    uint8_t *data, void (*done)(struct io *io, int error))
+{
+    struct worker *worker = command->worker;
+
+    command->step = STEP_RUNNING;
+    command->io.op = op;
+    command->io.offset = offset;
+    command->io.length = length;
+    command->io.data = data;
+    command->io.done = done;
+    worker->target->backend->ops->submit(worker->lane, &command->io);
+}
+
+static void respond(struct command *command)
+{
+    struct queue *queue = command->queue;
+    bool writes = command->to_host && command->status == OK && command->length > 0;
+    uint8_t response[CQE] = {0};
+    int result = BW_OK;
+
+    if (queue->room < 2) {
+        command_wait(command, respond);
+        return;
+    }
+    put64(response + CQE_RESULT, command->result);
+    put16(response + CQE_SQHD, queue->no_flow ? 0xffff : queue->head);
+    put16(response + CQE_SQID, queue->qid);
+    memcpy(response + CQE_CID, sqe(command) + SQE_CID, 2);
+    put16(response + CQE_STATUS, (uint16_t)(command->status << 1));
+
+    bw_sge data = {(uint64_t)(uintptr_t)command->data, command->length, command->block.lkey};
+    bw_sge inlined = {(uint64_t)(uintptr_t)response, CQE, 0};
+    bw_send_wr send = {
+        .wr_id = wr_id(command, WR_SEND),
+        .sg_list = &inlined,
+        .num_sge = 1,
+        .opcode = command->invalidate ? BW_WR_SEND_WITH_INV : BW_WR_SEND,
+        .send_flags = BW_SEND_SIGNALED | BW_SEND_INLINE,
+        .invalidate_rkey = command->remote_key,
+    };
+    command->step = STEP_SENDING;
+    if (writes) {
+        result = bw_post_write(queue->qp, wr_id(command, WR_WRITE), &data, command->remote_addr,
+                               command->remote_key, 0);
+        command->posted += result == BW_OK;
+    }
+    if (result == BW_OK) {
+        result = bw_post_send(queue->qp, &send, 1, NULL);
+        command->posted += result == BW_OK;
+    }
+    queue->room -= command->posted;
+    if (result != BW_OK) {
+        connection_close(queue, bw_strerror(result));
+        /* A WRITE that was posted alone is flushed, and releases it. */
+        if (command->posted == 0)
+            command_release(command);
+    }
+}
+
+void command_finish(struct command *command, uint16_t status)
+{
+    command->status = status;
+    if (command->queue->state == QUEUE_CLOSING)
+        command_release(command);
+    else
+        respond(command);
+}

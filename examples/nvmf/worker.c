@@ -1,0 +1,293 @@
+/*
+ * A worker's loop: completions, the backend, and messages of the main thread; when there is nothing it
+ * sleeps. What fails is classified here.
+ */
+#include "target.h"
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TICK_MS = 50, STOP_MS = 3000 };
+
+uint64_t now_ms(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
+/* A connection whose request has failed is over. */
+static void failed(struct queue *queue, const bw_completion *completion, uint32_t work_queue)
+{
+    bw_fault fault = {
+        .size = sizeof fault,
+        .family = BW_FAMILY_STATUS,
+        .number = (int32_t)completion->status,
+        .transport = BW_QPT_RC,
+        .queue = work_queue,
+    };
+    bw_class means = {.size = sizeof means};
+
+    if (queue == NULL)
+        return;
+    CHECK(bw_classify(&fault, &means));
+    connection_close(queue, means.text);
+}
+
+static void completed(struct worker *worker, const bw_completion *completion)
+{
+    bool succeeded = completion->status == BW_WC_SUCCESS;
+
+    if (completion->wr_id >> 2 >= RECEIVES)
+        return;
+    struct command *command = &worker->commands[completion->wr_id >> 2];
+    struct queue *queue = command->queue;
+    switch ((enum wr_kind)(completion->wr_id & 3)) {
+    case WR_RECEIVE:
+        queue = connection_of(worker, completion->qp_num);
+        if (succeeded && queue != NULL) {
+            command_received(command, queue, bw_completion_byte_len(completion));
+            break;
+        }
+        if (!succeeded)
+            failed(queue, completion, BW_QUEUE_SRQ);
+        command_release(command);
+        break;
+    case WR_READ:
+        if (!succeeded)
+            failed(queue, completion, BW_QUEUE_SEND);
+        command_read(command, succeeded);
+        break;
+    case WR_WRITE: /* only when it failed */
+        failed(queue, completion, BW_QUEUE_SEND);
+        if (command->posted == 1)
+            command_release(command);
+        break;
+    case WR_SEND:
+        if (!succeeded)
+            failed(queue, completion, BW_QUEUE_SEND);
+        queue->room += command->posted;
+        command_release(command);
+        if (queue->disconnect && queue->commands == 0)
+            connection_close(queue, NULL);
+        break;
+    }
+}
+
+static bool poll_completions(struct worker *worker)
+{
+    bw_completion completions[BATCH];
+    int count = bw_poll_completions(worker->cq, completions, BATCH);
+
+    for (int i = 0; i < count; i++)
+        completed(worker, &completions[i]);
+    return count > 0;
+}
+
+/* What a queue's failure means is the library's to say, and is one of three things here. */
+static void async_event(struct worker *worker, const bw_async_event_info *event)
+{
+    bw_fault fault = {
+        .size = sizeof fault, .family = BW_FAMILY_EVENT, .number = (int32_t)event->event_type};
+    bw_class means = {.size = sizeof means};
+    struct queue *queue;
+
+    CHECK(bw_classify(&fault, &means));
+    switch (means.scope) {
+    case BW_SCOPE_CQ:
+        if (event->number == worker->cqn)
+            worker_rebuild(worker, means.text);
+        break;
+    case BW_SCOPE_SRQ:
+        if (event->number == worker->srqn && means.recovery == BW_RECOVERY_REBUILD_SRQ)
+            worker_rebuild(worker, means.text);
+        break;
+    case BW_SCOPE_QP:
+        queue = connection_of(worker, event->number);
+        if (queue != NULL && means.recovery == BW_RECOVERY_RESET_QP)
+            connection_close(queue, means.text);
+        break;
+    default:
+        break;
+    }
+}
+
+void worker_rebuild(struct worker *worker, const char *why)
+{
+    if (!worker->rebuild)
+        fprintf(stderr, "worker %u makes its queues anew: %s\n", worker->number, why);
+    worker->rebuild = true;
+}
+
+static void close_all(struct worker *worker, const char *why)
+{
+    for (uint32_t i = 0; i < worker->queues_count; i++)
+        connection_close(worker->queues[i], why);
+}
+
+/*
+ * The completion queue or the shared receive queue has failed. All connections end; their hosts connect
+ * again. What a host got no response for it sends again, so nothing that was acknowledged is lost; what
+ * the backend has begun is waited for, because it uses the commands' memory.
+ */
+static void rebuild(struct worker *worker)
+{
+    close_all(worker, NULL);
+    command_resume_waiting(worker);
+    connections_reap(worker, true);
+    while (worker->queues_count > 0) {
+        struct pollfd backend = {.fd = worker->target->backend->ops->fd(worker->lane), .events = POLLIN};
+
+        poll(&backend, 1, 10);
+        worker->target->backend->ops->poll(worker->lane);
+        worker->now_ms = now_ms();
+        connections_reap(worker, true);
+    }
+    queues_destroy(worker);
+    worker->rebuild = false;
+    worker->overruns = false;
+    queues_create(worker);
+}
+
+static void read_mail(struct worker *worker)
+{
+    struct message *message;
+    uint64_t count;
+
+    pthread_mutex_lock(&worker->lock);
+    message = worker->mail;
+    worker->mail = NULL;
+    worker->last_mail = &worker->mail;
+    atomic_store_explicit(&worker->has_mail, false, memory_order_relaxed);
+    pthread_mutex_unlock(&worker->lock);
+    while (read(worker->wake, &count, sizeof count) < 0 && errno == EINTR)
+        ;
+    while (message != NULL) {
+        struct message *next = message->next;
+
+        if (message->kind == MESSAGE_CM)
+            connection_event(worker, &message->cm);
+        else if (message->kind == MESSAGE_ASYNC)
+            async_event(worker, &message->async);
+        else
+            worker->stopping = true;
+        free(message);
+        message = next;
+    }
+}
+
+void worker_tell(struct worker *worker, const struct message *message)
+{
+    struct message *copy = must_calloc(1, sizeof *copy);
+    uint64_t one = 1;
+
+    *copy = *message;
+    copy->next = NULL;
+    pthread_mutex_lock(&worker->lock);
+    *worker->last_mail = copy;
+    worker->last_mail = &copy->next;
+    /* Relaxed: the lock orders the list; a worker that sees this late is woken by the descriptor. */
+    atomic_store_explicit(&worker->has_mail, true, memory_order_relaxed);
+    pthread_mutex_unlock(&worker->lock);
+    while (write(worker->wake, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+/* Whether anything was done. */
+static bool turn(struct worker *worker)
+{
+    bool busy = poll_completions(worker);
+
+    worker->target->backend->ops->poll(worker->lane);
+    if (worker->waiting != NULL)
+        command_resume_waiting(worker);
+    if (worker->to_post_count > 0 && !worker->rebuild)
+        resources_post_receives(worker);
+    if (worker->closing)
+        connections_reap(worker, false);
+    if (atomic_load_explicit(&worker->has_mail, memory_order_relaxed)) {
+        read_mail(worker);
+        busy = true;
+    }
+    if (worker->rebuild) {
+        rebuild(worker);
+        busy = true;
+    }
+    return busy;
+}
+
+/* Until a completion, the backend or the main thread wakes it, or its timers are due. */
+static void sleep_until_woken(struct worker *worker)
+{
+    struct pollfd fds[] = {
+        {.fd = bw_comp_channel_fd(worker->channel), .events = POLLIN},
+        {.fd = worker->wake, .events = POLLIN},
+        {.fd = worker->target->backend->ops->fd(worker->lane), .events = POLLIN},
+    };
+    uint32_t cqn;
+
+    if (bw_cq_req_notify(worker->cq, 0) != BW_OK) {
+        worker_rebuild(worker, bw_last_error());
+        return;
+    }
+    /* What came before it was armed raises no event. */
+    if (turn(worker))
+        return;
+    poll(fds, 3, worker->closing ? 1 : TICK_MS);
+    while (bw_get_cq_event(worker->channel, &cqn, NULL) == BW_OK)
+        bw_ack_cq_events(worker->channel, cqn, 1);
+}
+
+static void *run(void *argument)
+{
+    struct worker *worker = argument;
+    uint64_t tick = 0, stop_at = UINT64_MAX;
+    uint32_t idle = 0;
+
+    while (!worker->stopping || (worker->queues_count > 0 && worker->now_ms < stop_at)) {
+        if (turn(worker)) {
+            idle = 0;
+        } else if (++idle > worker->target->spin) {
+            sleep_until_woken(worker);
+            idle = 0;
+        }
+        worker->now_ms = now_ms();
+        if (worker->now_ms >= tick) {
+            tick = worker->now_ms + TICK_MS;
+            bw_device_progress(worker->target->device);
+            connection_timers(worker);
+        }
+        if (worker->stopping && stop_at == UINT64_MAX) {
+            stop_at = worker->now_ms + STOP_MS;
+            close_all(worker, NULL);
+        }
+    }
+    while (worker->queues_count > 0)
+        rebuild(worker);
+    resources_destroy(worker);
+    return NULL;
+}
+
+void worker_start(struct target *target, uint32_t number)
+{
+    struct worker *worker = &target->workers[number];
+
+    worker->target = target;
+    worker->number = number;
+    worker->next_number = number + target->workers_count;
+    worker->last_waiting = &worker->waiting;
+    worker->last_mail = &worker->mail;
+    worker->now_ms = now_ms();
+    worker->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (worker->wake < 0)
+        die("eventfd: %s", strerror(errno));
+    pthread_mutex_init(&worker->lock, NULL);
+    worker->overruns = target->overrun > 0;
+    resources_create(worker);
+    int error = pthread_create(&worker->thread, NULL, run, worker);
+    if (error != 0)
+        die("no thread: %s", strerror(error));
+}
