@@ -4,8 +4,8 @@
  *     nvmf-host [OPTION...] check ADDRESS     writes, reads, verifies; then commands that are wrong
  *     nvmf-host [OPTION...] measure ADDRESS   requests a second, and how long one takes
  *
- * Options: --help shows them. What is on the namespace is lost. `check` expects of wrong commands what
- * the specification says, and `--lenient` leaves them out.
+ * What is on the namespace is lost. `check` expects of wrong commands what the specification says;
+ * `--lenient` leaves them out, and those that not every target has, such as Compare.
  */
 #include "initiator.h"
 #include <getopt.h>
@@ -391,7 +391,7 @@ static const char usage[] =
     "  -i, --iodepth COUNT    at once, up to 128; 16\n"
     "  -s, --size BYTES       of a request that is measured; 4096\n"
     "  -w, --write            measure writes\n"
-    "  -l, --lenient          check without wrong commands\n";
+    "  -l, --lenient          check reads and writes only\n";
 
 static uint32_t number(const char *text, uint32_t least, uint32_t most)
 {
@@ -463,8 +463,8 @@ int main(int argc, char **argv)
     connect_io(&io, &options.host, 1, (uint16_t)(options.depth < 2 ? 2 : options.depth), controller);
     if (checks) {
         verify(&io, options.rounds);
-        other_io(&io);
         if (!options.lenient) {
+            other_io(&io);
             wrong_io(&io);
             wrong_admin(&admin, &options.host, controller);
             verify(&io, options.rounds / 10 + 1);

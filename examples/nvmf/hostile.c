@@ -1,14 +1,15 @@
 /*
  * A host that sends nonsense: private data, commands and lengths that are wrong in every way that a seed
  * can think of. Each of its commands has to get one response, or its connection has to end; and in the
- * end the target has to serve an honest host.
+ * end the target has to serve an honest host. With -k it changes nothing of what is on the namespace.
  *
- *     nvmf-hostile [-d PROVIDER] [-p PORT] [-n NQN] [-c COUNT] [-s SEED] ADDRESS
+ *     nvmf-hostile [-d PROVIDER] [-p PORT] [-n NQN] [-c COUNT] [-s SEED] [-k] ADDRESS
  */
 #include "initiator.h"
 #include <getopt.h>
 
 static uint64_t state;
+static bool keeps; /* what is on the namespace */
 static uint64_t sent, connections, lost, rejected;
 
 /* splitmix64 */
@@ -79,6 +80,9 @@ static uint32_t nonsense(struct queue *queue, struct slot *slot)
         at[SQE_FLAGS] = (uint8_t)draw();
     if (one_in(16))
         at[SQE_OPCODE] = (uint8_t)draw();
+    if (keeps && (at[SQE_OPCODE] == IO_CMD_WRITE || at[SQE_OPCODE] == IO_CMD_WRITE_ZEROES ||
+                  at[SQE_OPCODE] == IO_CMD_DATASET))
+        at[SQE_OPCODE] = IO_CMD_COMPARE;
     return in_capsule;
 }
 
@@ -173,7 +177,7 @@ int main(int argc, char **argv)
     uint64_t count = 20000, seed = 1;
     int option;
 
-    while ((option = getopt(argc, argv, "d:p:n:c:s:")) != -1) {
+    while ((option = getopt(argc, argv, "d:p:n:c:s:k")) != -1) {
         if (option == 'd')
             host.provider = optarg;
         else if (option == 'p')
@@ -182,13 +186,15 @@ int main(int argc, char **argv)
             host.nqn = optarg;
         else if (option == 'c')
             count = strtoull(optarg, NULL, 10);
+        else if (option == 'k')
+            keeps = true;
         else if (option == 's')
             seed = strtoull(optarg, NULL, 10);
         else
             optind = argc;
     }
     if (optind + 1 != argc)
-        die("usage: nvmf-hostile [-d PROVIDER] [-p PORT] [-n NQN] [-c COUNT] [-s SEED] ADDRESS");
+        die("usage: nvmf-hostile [-d PROVIDER] [-p PORT] [-n NQN] [-c COUNT] [-s SEED] [-k] ADDRESS");
     host.address = argv[optind];
     state = seed;
     memcpy(host.id, "hostile", 7);

@@ -149,6 +149,8 @@ static struct options read_options(int argc, char **argv, struct target *target)
         exit(EXIT_FAILURE);
     }
     options.address = argv[optind];
+    if (target->inject && target->workers_count > 1)
+        die("--fault is for one worker");
     if (strlen(nqn) > NQN_MAX || strncmp(nqn, "nqn.", 4) != 0)
         die("%s: a name begins with \"nqn.\" and has at most %d characters", nqn, NQN_MAX);
     strcpy(target->nqn, nqn);

@@ -82,9 +82,8 @@ void queues_create(struct worker *worker)
     srq.max_sge = 2;
     CHECK(bw_srq_create(worker->target->pd, &srq, &worker->srq));
     CHECK(bw_srq_query(worker->srq, &srq_info));
-    /* Relaxed: only the numbers count, and the main thread compares them with those of events. */
-    atomic_store_explicit(&worker->cqn, cq_info.cqn, memory_order_relaxed);
-    atomic_store_explicit(&worker->srqn, srq_info.srq_num, memory_order_relaxed);
+    worker->cqn = cq_info.cqn;
+    worker->srqn = srq_info.srq_num;
     for (uint32_t i = 0; i < RECEIVES; i++)
         worker->to_post[i] = i;
     worker->to_post_count = RECEIVES;

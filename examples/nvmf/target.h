@@ -159,7 +159,7 @@ struct worker {
     bw_comp_channel *channel;
     bw_cq *cq;
     bw_srq *srq;
-    atomic_uint cqn, srqn; /* written by the worker, read by the main thread */
+    uint32_t cqn, srqn;    /* by which events name them */
     bw_region *receives;   /* capsules, then the data that comes with them */
     bw_region_info receives_info;
     bw_region *region;
