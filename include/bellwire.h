@@ -3722,6 +3722,18 @@ int bw_listener_create(const struct bw_device *device,
                        const struct bw_link_retry *retry,
                        struct bw_listener **listener);
 
+// Limits the links that were accepted and are not connected yet to `handshakes`, at least one: while
+// there are as many, further ones wait in the backlog. One that is not connected within `within_ns`
+// nanoseconds after it was accepted, for example because its peer is silent, is given up
+// (`BW_LINK_GAVE_UP`), and makes room for the next. By default 256, and 10 s. Links have to be polled to
+// connect.
+//
+// Errors: `BW_ENULL`.
+// Thread: the listener's owner.
+int bw_listener_limit_handshakes(struct bw_listener *listener,
+                                 uint32_t handshakes,
+                                 uint64_t within_ns);
+
 // Returns the port that it listens on, more than 0.
 //
 // Errors: `BW_ENULL`.

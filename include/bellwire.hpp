@@ -1031,6 +1031,12 @@ public:
         return static_cast<uint32_t>(check(bw_listener_port(get()), "bw_listener_port"));
     }
     int fd() const { return check(bw_listener_fd(get()), "bw_listener_fd"); }
+    /* Links that connect at a time, and how long each may take. */
+    void limit_handshakes(uint32_t handshakes, uint64_t within_ns)
+    {
+        check(bw_listener_limit_handshakes(get(), handshakes, within_ns),
+              "bw_listener_limit_handshakes");
+    }
 };
 
 /*

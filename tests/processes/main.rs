@@ -22,6 +22,7 @@ mod kinds;
 mod many;
 mod noise;
 mod prey;
+mod rush;
 mod script;
 mod shared;
 mod side;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             target::FRIEND => target::play_friend(),
             heir::ROLE => heir::play(),
             starved::ROLE => starved::play(),
+            rush::ROLE => rush::play(),
             side::ROLE => side::play(),
             storm::ROLE => storm::play(),
             _ => panic!("no such role: {role}"),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         trial("fuzz", fuzz::rounds),
         trial("siege", siege::attacks),
         trial("many_connections", many::connections),
+        trial("storm_of_links", rush::everybody_is_served),
         trial("storm_of_clients", gale::clients),
         trial("killed_with_an_heir", heir::killed),
         trial("without_descriptors", starved::descriptors),

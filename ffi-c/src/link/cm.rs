@@ -215,6 +215,29 @@ pub unsafe extern "C" fn bw_listener_create(
     }
 }
 
+/// Limits the links that were accepted and are not connected yet to `handshakes`, at least one: while
+/// there are as many, further ones wait in the backlog. One that is not connected within `within_ns`
+/// nanoseconds after it was accepted, for example because its peer is silent, is given up
+/// (`BW_LINK_GAVE_UP`), and makes room for the next. By default 256, and 10 s. Links have to be polled to
+/// connect.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: the listener's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_listener_limit_handshakes(
+    listener: *mut bw_listener,
+    handshakes: u32,
+    within_ns: u64,
+) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    guard(|| unsafe {
+        let listener = get_mut(listener, "listener")?;
+        let within = Duration::from_nanos(within_ns);
+        listener.listener.limit_handshakes(handshakes, within);
+        Ok(())
+    })
+}
+
 /// Returns the port that it listens on, more than 0.
 ///
 /// Errors: `BW_ENULL`.

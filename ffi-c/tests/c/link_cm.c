@@ -240,6 +240,7 @@ int main(int argc, char **argv)
     OK(bw_pd_create(device, &pd));
     OK(bw_listener_create(device, address, 0, 4, NULL, &listener));
     EXPECT(bw_listener_port(listener) > 0);
+    OK(bw_listener_limit_handshakes(listener, 1, 20000000000u));
     OK(bw_connector_create(device, address, (uint32_t)bw_listener_port(listener), NULL, &connector));
     refused(listener);
     sleeps(connector, listener);

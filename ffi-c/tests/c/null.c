@@ -598,6 +598,7 @@ static void links(void)
     OK(bw_listener_create(device, "127.0.0.1", 0, 1, NULL, &host));
     NUL(bw_listener_port(NULL));
     NUL(bw_listener_fd(NULL));
+    NUL(bw_listener_limit_handshakes(NULL, 1, 1));
     MADE_NONE(bw_link, bw_link_connect(NULL, pd, NULL, &made));
     MADE_NONE(bw_link, bw_link_connect(connector, NULL, NULL, &made));
     NUL(bw_link_connect(connector, pd, NULL, NULL));

@@ -1,6 +1,7 @@
 //! Connections by the software HCA's communication manager: each of its events is caused, and what
 //! became of the connection and its requests is looked at.
 
+mod admission;
 mod events;
 mod handles;
 mod hostile;

@@ -2,7 +2,7 @@
 
 use super::Retry;
 use super::inbox::Inbox;
-use super::private_data::{Notice, PrivateData, Refusal};
+use super::private_data::{Busy, Notice, PrivateData, Refusal};
 use crate::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::connect::{Message, RecoveryInfo};
 use crate::device::Device;
@@ -136,6 +136,12 @@ fn after(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now + FOR_EVER)
 }
 
+/// Between half of a pause and all of it.
+fn jittered(pause: Duration, random: u32) -> Duration {
+    let half = pause / 2;
+    half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
 /// Turns an error of this end into the link's error.
 pub(super) fn lost(error: Error) -> ExchangeError {
     match error {
@@ -244,6 +250,16 @@ impl Outgoing {
         Ok(())
     }
 
+    /// The listener has no room at present. Many connectors may be told so at once: each waits for another
+    /// time.
+    fn back_off(&mut self) -> Result<(), ExchangeError> {
+        self.fail()?;
+        let pause = self.retry.pause_after(self.failed);
+        let random = std::hash::RandomState::new().hash_one(self.session);
+        self.at = after(jittered(pause, random as u32)).min(self.over());
+        Ok(())
+    }
+
     /// The peer, or its system, has responded.
     fn answers(&mut self) {
         self.failed = 0;
@@ -311,6 +327,11 @@ impl Outgoing {
                 self.ours = None;
                 self.leave();
                 Ok(Ok(()))
+            }
+            EventKind::Rejected { private_data, .. }
+                if Busy::from_bytes(&private_data).is_some() =>
+            {
+                self.back_off().map(Ok)
             }
             EventKind::Rejected {
                 reason: STALE_CONN, ..
@@ -383,5 +404,19 @@ impl Exchange for Outgoing {
             Step::Addr | Step::Route | Step::Asked => Some(self.at),
             Step::Answered(_) | Step::Established => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_shortened_by_half_at_most() {
+        let pause = Duration::from_millis(640);
+        let at = |random| jittered(pause, random);
+        assert_eq!((at(0), at(u32::MAX)), (pause / 2, pause));
+        assert!(at(1 << 31) > pause * 7 / 10 && at(1 << 31) < pause * 8 / 10);
+        assert_eq!(jittered(Duration::ZERO, 7), Duration::ZERO);
     }
 }

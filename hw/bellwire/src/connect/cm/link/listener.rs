@@ -5,9 +5,10 @@
 //! otherwise nothing would wake the thread that accepts.
 
 use super::Retry;
+use super::admission::Admission;
 use super::connector::lost;
 use super::inbox::Inbox;
-use super::private_data::{Notice, PrivateData, Refusal};
+use super::private_data::{Busy, Notice, PrivateData, Refusal};
 use crate::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::connect::{Message, RecoveryInfo};
 use crate::device::Device;
@@ -16,7 +17,7 @@ use crate::event::{Bell, Watcher, wait};
 use crate::link::{Exchange, ExchangeError};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,12 +47,12 @@ struct Desk {
     number: u64,
     /// Keyed by the session number that the connector chose.
     sessions: HashMap<u64, Session>,
-    /// Sessions that have not been accepted, and the bell that rings when there are some.
-    new: VecDeque<u64>,
+    /// Which of them are admitted, and the bell that rings when one can be accepted.
+    admission: Admission,
     arrived: Bell,
+    rung: bool,
     /// Handles events while links sleep.
     watcher: Option<Watcher>,
-    backlog: usize,
     /// The listener is gone: new links are refused.
     closed: bool,
     retry: Retry,
@@ -76,6 +77,8 @@ struct Session {
     gone: bool,
     /// Our link has closed: requests for it are refused.
     closed: bool,
+    /// It was not connected in time.
+    late: bool,
     /// When the connection was lost, while there is none.
     lost: Option<Instant>,
     /// Wakes a program that sleeps until the next message.
@@ -84,8 +87,9 @@ struct Session {
 
 impl Listener {
     /// Listens on an address, or a name, for connections and for datagrams (of [`PortSpace::Udp`]), by
-    /// which connectors say that they close a link. Up to `backlog` links wait to be accepted; further
-    /// ones are rejected and try again. `retry` is how long a link waits for a peer that is gone.
+    /// which connectors say that they close a link. Up to `backlog` links, at least one, wait to be accepted;
+    /// further ones are refused, and their connectors ask again after a while. `retry` is how long a link
+    /// waits for a peer that is gone. See [`limit_handshakes`](Self::limit_handshakes).
     ///
     /// # Errors
     /// Those of [`EventChannel::on`], [`Id::bind`] and [`Id::listen`].
@@ -104,10 +108,10 @@ impl Listener {
             // The operating system seeds the standard library's hasher.
             number: std::hash::RandomState::new().build_hasher().finish(),
             sessions: HashMap::new(),
-            new: VecDeque::new(),
+            admission: Admission::new(backlog as usize),
             arrived: Bell::new()?,
+            rung: false,
             watcher: None,
-            backlog: backlog.max(1) as usize,
             closed: false,
             retry,
         };
@@ -131,17 +135,28 @@ impl Listener {
         self.listener.port()
     }
 
-    /// Accepts the next link that wants to connect; `None` if there is none yet. Never blocks; the
-    /// descriptor of [`AsFd`] is readable when a call may succeed.
+    /// Limits the links that were accepted and are not connected yet to this many, at least one: while there
+    /// are as many, further ones wait in the backlog. One that is not connected within this time after it
+    /// was accepted, for example because its peer is silent, is given up, and makes room for the next. By
+    /// default 256, and 10 s. Links have to be polled to connect.
+    pub fn limit_handshakes(&mut self, handshakes: u32, within: Duration) {
+        let mut desk = lock(&self.desk);
+        desk.admission.handshakes = handshakes.max(1) as usize;
+        desk.admission.within = within;
+        desk.ring();
+    }
+
+    /// Accepts the next link that wants to connect; `None` if there is none yet, or if as many are connecting
+    /// as [may](Self::limit_handshakes). Never blocks; the descriptor of [`AsFd`] is readable when a call may
+    /// succeed.
     ///
     /// # Errors
     /// Those of [`EventChannel::try_get`].
     pub fn accept(&mut self) -> Result<Option<Incoming>, Error> {
         let mut desk = see_to(&self.desk, &self.channel)?;
-        let next = desk.new.pop_front();
-        if desk.new.is_empty() {
-            desk.arrived.silence();
-        }
+        desk.give_up_late();
+        let next = desk.admission.accept(Instant::now());
+        desk.ring();
         Ok(next.map(|session| Incoming {
             session,
             channel: self.channel.clone(),
@@ -164,7 +179,9 @@ impl Listener {
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
-            let bound = left.into_iter().chain(self.channel.idle()).min();
+            let due = lock(&self.desk).admission.due();
+            let due = due.map(|at| at.saturating_duration_since(Instant::now()));
+            let bound = left.into_iter().chain(self.channel.idle()).chain(due).min();
             wait(self.as_fd(), bound).map_err(|error| Error::io("wait for a peer", error))?;
         }
     }
@@ -219,6 +236,29 @@ fn see_to<'a>(
 }
 
 impl Desk {
+    /// Rings the bell while a link can be accepted.
+    fn ring(&mut self) {
+        let ready = self.admission.is_ready();
+        if ready != self.rung {
+            self.rung = ready;
+            match ready {
+                true => self.arrived.ring(),
+                false => self.arrived.silence(),
+            }
+        }
+    }
+
+    /// Gives up the links that were not connected in time.
+    fn give_up_late(&mut self) {
+        while let Some(number) = self.admission.late(Instant::now()) {
+            if let Some(session) = self.sessions.get_mut(&number) {
+                session.late = true;
+                session.id = None;
+                session.wake();
+            }
+        }
+    }
+
     fn handle(&mut self, event: Event) {
         if let EventKind::LookupRequest { private_data, .. } = event.kind() {
             // Dropping its id rejects the lookup; the sender does not wait for a response.
@@ -231,10 +271,14 @@ impl Desk {
             return;
         }
         if !matches!(event.kind(), EventKind::ConnectRequest { .. }) {
-            let found = (self.sessions.values_mut())
-                .find(|session| (session.id.as_ref()).is_some_and(|(id, _)| id == event.id()));
-            if let Some(session) = found {
+            let found = (self.sessions.iter_mut())
+                .find(|(_, session)| (session.id.as_ref()).is_some_and(|(id, _)| id == event.id()));
+            if let Some((number, session)) = found {
                 session.hear(event.ack());
+                if session.established || session.gone {
+                    self.admission.done(*number);
+                    self.ring();
+                }
             }
             return;
         }
@@ -260,14 +304,19 @@ impl Desk {
                 let _gone = id.reject(&refusal);
                 return;
             }
-            if self.new.len() >= self.backlog {
+            let sessions = &self.sessions;
+            let is_there = |number| {
+                let session: Option<&Session> = sessions.get(&number);
+                session.is_some_and(|session| session.id.is_some())
+            };
+            if !self.admission.ask(said.session, is_there) {
+                let _gone = id.reject(&Busy.to_bytes());
                 return;
             }
-            self.new.push_back(said.session);
-            self.arrived.ring();
+            self.ring();
         }
         let session = self.sessions.entry(said.session).or_default();
-        if session.closed {
+        if session.closed || session.late {
             let _gone = id.reject(&refusal);
             return;
         }
@@ -386,10 +435,12 @@ impl Incoming {
         act: impl FnOnce(&mut Session) -> Result<R, ExchangeError>,
     ) -> Result<R, ExchangeError> {
         let mut desk = see_to(&self.desk, &self.channel).map_err(lost)?;
+        desk.give_up_late();
+        desk.ring();
         let patience = desk.retry.all();
         let session = desk.sessions.get_mut(&self.session);
         let session = session.ok_or(ExchangeError::Closed)?;
-        if session.lost.is_some_and(|since| since.elapsed() > patience) {
+        if session.late || session.lost.is_some_and(|since| since.elapsed() > patience) {
             return Err(ExchangeError::Closed);
         }
         act(session)
@@ -453,8 +504,10 @@ impl Exchange for Incoming {
 
     fn deadline(&self) -> Option<Instant> {
         let desk = lock(&self.desk);
-        let lost = desk.sessions.get(&self.session)?.lost?;
-        lost.checked_add(desk.retry.all())
+        let lost = desk.sessions.get(&self.session)?.lost;
+        let lost = lost.and_then(|since| since.checked_add(desk.retry.all()));
+        let late = desk.admission.due_of(self.session);
+        lost.into_iter().chain(late).min()
     }
 }
 
@@ -462,6 +515,8 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         let mut desk = lock(&self.desk);
         let ours = desk.sessions.remove(&self.session);
+        desk.admission.done(self.session);
+        desk.ring();
         let some_sleep = (desk.sessions.values()).any(|session| session.waker.is_some());
         let over = desk.watcher.take_if(|_| !some_sleep);
         drop(desk);

@@ -25,6 +25,10 @@
 //!   repeated.
 //! - The queue pairs belong to the links; the manager only carries what they need, and the peer's
 //!   address.
+//! - A listener admits links: so many wait to be accepted, and so many that were accepted connect for the
+//!   first time. It refuses further ones with the word "busy", upon which connectors ask again after a pause
+//!   that doubles and differs between them, within the time that [`Retry`] allows. An accepted link that is
+//!   not connected in time is given up ([`Listener::limit_handshakes`]).
 //! - A link that was connected before and that the listener does not have is refused for good. The
 //!   refusal contains the listener's number: if that is the one that the connector knows, its peer was
 //!   closed, otherwise the peer was restarted.
@@ -32,6 +36,7 @@
 //!   datagram that closes a link is resolved when the link connects, because nothing waits for it when
 //!   the link is closed.
 
+mod admission;
 mod connector;
 mod inbox;
 mod listener;

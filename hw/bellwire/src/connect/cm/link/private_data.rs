@@ -70,6 +70,24 @@ impl Refusal {
     }
 }
 
+/// Sent by a listener that has no room for a link at present: the connector is to ask again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Busy;
+
+impl Busy {
+    const TEXT: &[u8] = b"busy";
+
+    pub fn to_bytes(self) -> Vec<u8> {
+        Self::TEXT.to_vec()
+    }
+
+    /// Reads one from a listener, which may be padded with zeroes; `None` for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(Self::TEXT)?;
+        rest.iter().all(|byte| *byte == 0).then_some(Self)
+    }
+}
+
 /// The low 48 bits.
 fn short(number: u64) -> [u8; 6] {
     let [_, _, low @ ..] = number.to_be_bytes();
@@ -234,6 +252,25 @@ mod tests {
                 Refusal::from_bytes(&padded),
                 (!is_notice).then_some(refusal)
             );
+        }
+    }
+
+    #[test]
+    fn busy_is_neither_a_refusal_nor_a_notice() {
+        let bytes = Busy.to_bytes();
+        let padded = [&bytes[..], &[0; 140]].concat();
+        for bytes in [&bytes, &padded] {
+            assert_eq!(Busy::from_bytes(bytes), Some(Busy));
+            assert_eq!(Refusal::from_bytes(bytes), None);
+            assert_eq!(Notice::from_bytes(bytes), None);
+        }
+        for other in [
+            &b""[..],
+            b"bus",
+            b"busy!",
+            &Refusal { listener: 7 }.to_bytes(),
+        ] {
+            assert_eq!(Busy::from_bytes(other), None, "{other:?}");
         }
     }
 

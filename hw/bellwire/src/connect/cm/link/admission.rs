@@ -1,0 +1,146 @@
+//! Which links a listener admits: how many wait to be accepted, how many connect at a time, and for how long.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Links that have asked, by their session numbers, until they are connected.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Links that wait to be accepted at most.
+    pub backlog: usize,
+    /// Links that were accepted and are not connected yet, at most.
+    pub handshakes: usize,
+    /// How long one may take to be connected.
+    pub within: Duration,
+    waiting: VecDeque<u64>,
+    /// With the time at which they were accepted, the oldest first.
+    connecting: VecDeque<(u64, Instant)>,
+}
+
+impl Admission {
+    /// 256 handshakes at a time, of 10 s each at most.
+    pub fn new(backlog: usize) -> Self {
+        Self {
+            backlog: backlog.max(1),
+            handshakes: 256,
+            within: Duration::from_secs(10),
+            waiting: VecDeque::new(),
+            connecting: VecDeque::new(),
+        }
+    }
+
+    /// A link asks for the first time. `false`: there is no room for it; `is_there` says of a waiting one
+    /// whether its connector still asks.
+    pub fn ask(&mut self, session: u64, is_there: impl Fn(u64) -> bool) -> bool {
+        if self.waiting.len() >= self.backlog {
+            self.waiting.retain(|waiting| is_there(*waiting));
+        }
+        let room = self.waiting.len() < self.backlog;
+        if room {
+            self.waiting.push_back(session);
+        }
+        room
+    }
+
+    /// The next link to be accepted: connects from now on.
+    pub fn accept(&mut self, now: Instant) -> Option<u64> {
+        if self.connecting.len() >= self.handshakes {
+            return None;
+        }
+        let session = self.waiting.pop_front()?;
+        self.connecting.push_back((session, now));
+        Some(session)
+    }
+
+    /// Whether [`accept`](Self::accept) has one.
+    pub fn is_ready(&self) -> bool {
+        !self.waiting.is_empty() && self.connecting.len() < self.handshakes
+    }
+
+    /// This link is connected, or gone.
+    pub fn done(&mut self, session: u64) {
+        self.connecting.retain(|(of, _)| *of != session);
+    }
+
+    /// A link that has taken too long; it does not count any more.
+    pub fn late(&mut self, now: Instant) -> Option<u64> {
+        let (session, since) = *self.connecting.front()?;
+        let late = now.saturating_duration_since(since) >= self.within;
+        late.then(|| {
+            self.connecting.pop_front();
+            session
+        })
+    }
+
+    /// When the first link will have taken too long.
+    pub fn due(&self) -> Option<Instant> {
+        let (_, since) = self.connecting.front()?;
+        since.checked_add(self.within)
+    }
+
+    /// When this one will have.
+    pub fn due_of(&self, session: u64) -> Option<Instant> {
+        let (_, since) = (self.connecting.iter()).find(|(of, _)| *of == session)?;
+        since.checked_add(self.within)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission() -> Admission {
+        Admission {
+            handshakes: 2,
+            within: Duration::from_secs(1),
+            ..Admission::new(3)
+        }
+    }
+
+    #[test]
+    fn the_backlog_has_room_for_those_who_are_there() {
+        let mut of = admission();
+        for session in [1, 2, 3] {
+            assert!(of.ask(session, |_| true));
+        }
+        assert!(!of.ask(4, |_| true));
+        assert!(of.ask(5, |session| session != 2));
+        let now = Instant::now();
+        assert_eq!([of.accept(now), of.accept(now)], [Some(1), Some(3)]);
+    }
+
+    #[test]
+    fn so_many_connect_at_a_time() {
+        let mut of = admission();
+        let now = Instant::now();
+        assert!(
+            [1, 2, 3]
+                .into_iter()
+                .all(|session| of.ask(session, |_| true))
+        );
+        assert_eq!([(); 3].map(|()| of.accept(now)), [Some(1), Some(2), None]);
+        assert!(!of.is_ready());
+        of.done(2);
+        assert!(of.is_ready());
+        assert_eq!([of.accept(now), of.accept(now)], [Some(3), None]);
+    }
+
+    #[test]
+    fn those_who_take_too_long_make_room() {
+        let mut of = admission();
+        let now = Instant::now();
+        assert!(
+            [1, 2, 3]
+                .into_iter()
+                .all(|session| of.ask(session, |_| true))
+        );
+        let half = Duration::from_millis(500);
+        assert_eq!(of.accept(now), Some(1));
+        assert_eq!(of.accept(now + half), Some(2));
+        assert_eq!((of.due(), of.late(now + half)), (of.due_of(1), None));
+        assert_eq!(of.late(now + 2 * half), Some(1));
+        assert_eq!(of.late(now + 2 * half), None);
+        assert_eq!(of.due(), Some(now + 3 * half));
+        assert_eq!(of.accept(now + 2 * half), Some(3));
+    }
+}
