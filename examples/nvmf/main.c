@@ -47,7 +47,8 @@ static const char usage[] =
     "  -s, --size SIZE        of the file, if it is new or shorter\n"
     "  -b, --block SIZE       bytes of a logical block, 512 or 4096; 512\n"
     "  -t, --threads COUNT    workers; all queues of a host are one worker's; 1\n"
-    "  -w, --wait POLLS       polls that find nothing before a worker sleeps; 100\n"
+    "  -w, --wait POLLS       polls that find nothing before a worker sleeps; 0. Some thousand make\n"
+    "                         it quicker where each worker has a processor to itself\n"
     "  -d, --device PROVIDER  rdma; soft:NAME for the software device; rdma\n"
     "  -q, --quiet            do not say which hosts come and go\n"
     "      --overrun ENTRIES  of the first completion queue: too few, to see it recover\n"
@@ -95,7 +96,6 @@ static struct options read_options(int argc, char **argv, struct target *target)
 
     target->block_shift = 9;
     target->workers_count = 1;
-    target->spin = 100;
     while ((option = getopt_long(argc, argv, "p:n:m:f:s:b:w:t:d:qh", names, NULL)) != -1) {
         switch (option) {
         case 'p':
