@@ -222,7 +222,7 @@ impl Hca {
     /// revoked before this call.
     pub(super) fn drain(&self, control: &Control) {
         self.barriers.heavy();
-        self.qps.wait_for_all(control.qps.len());
+        self.wait_for_all(control);
     }
 
     /// Allows peers of the fabric to map a region's memory.

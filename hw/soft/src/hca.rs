@@ -18,7 +18,7 @@ use bellwire_provider::numbers::Numbers;
 use bellwire_provider::quiesce::Barriers;
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -77,6 +77,8 @@ pub struct Hca {
     pub(super) journal: Option<Journal>,
     /// Connection managers of its queue pairs.
     pub managers: Managers,
+    /// Packets of other processes are read under the lock only: see `Control::gated`.
+    pub(super) receives_under_lock: AtomicBool,
     /// Value of `next_due` while nothing waits.
     never: u64,
 }
@@ -171,6 +173,7 @@ impl Running {
             views: Views::default(),
             journal: config.journal.then(Journal::default),
             managers: Managers::default(),
+            receives_under_lock: AtomicBool::new(config.journal),
             never,
         });
         hca.make_scratch()?;

@@ -124,6 +124,7 @@ impl Hca {
         }
         let qpns = control.qpns();
         if gated {
+            self.receives_under_lock(true);
             for &qpn in &qpns {
                 if let Some(record) = control.record(qpn) {
                     // Relaxed: the barrier orders it before what follows.
@@ -131,11 +132,12 @@ impl Hca {
                 }
             }
             self.barriers.heavy();
-            self.qps.wait_for_all(control.slots());
+            self.wait_for_all(control);
             for qpn in qpns {
                 self.settle(control, qpn);
             }
         } else {
+            self.receives_under_lock(false);
             for qpn in qpns {
                 let idle = control
                     .record(qpn)

@@ -162,7 +162,7 @@ impl Hca {
             // Relaxed: the barrier orders it before what follows.
             record.ctx.sender.closed.store(true, Ordering::Relaxed);
             self.barriers.heavy();
-            record.ctx.sender.section.wait();
+            self.wait_for_data_path(record);
             rewound |= record.rewind();
             // If the entry was the last, nothing was left to wait for, and the queue pair is open again.
             let opened = self.settle(control, qpn)
@@ -185,19 +185,20 @@ impl Hca {
         };
         record.stall = None;
         let ctx = record.ctx;
+        let slot = record.responder.map(|responder| responder.slot);
         // Relaxed: the barrier orders it before what follows.
         let accepted = record.ctx.face.accepts.swap(0, Ordering::Relaxed);
         self.show_responder(record);
         self.barriers.heavy();
         if accepted == datagrams(qpn) {
-            self.qps.wait_for_all(control.qps.len());
+            self.wait_for_all(control);
         } else if accepted != 0
-            // Requests of other processes are executed under the lock.
             && let Some(peer) = requester(accepted)
         {
             // SAFETY: used here only.
             unsafe { self.qps.get(peer) }.sender.section.wait();
         }
+        self.stop_receiving(slot, qpn, ctx, accepted);
         // SAFETY: the queue pair is shut and the lock is held, so this thread owns the work.
         if let Some(recv) = unsafe { &mut *ctx.receiver.work.get() } {
             recv.release(None);
@@ -410,8 +411,7 @@ impl Hca {
             _ => match self.elsewhere(&record.attr.ah_attr) {
                 Some(there) => {
                     record.responder = Some(remote::Responder::new(there.slot, there.incarnation));
-                    // Relaxed: it does not send yet. Owed acknowledgements are counted anew.
-                    record.ctx.sender.ack_sent.store(0, Ordering::Relaxed);
+                    record.ctx.start_inbound(there.incarnation);
                     let lid = fabric::lid(there.slot);
                     connection_with(record.qpn, record.attr.dest_qp_num, lid) | UNTRIED
                 }
@@ -433,9 +433,8 @@ impl Hca {
             work,
             slot: remote.slot,
             incarnation: remote.incarnation,
-            acked: 0,
             watch: None,
-            probed: false,
+            probed: None,
             full: false,
             carried: 0,
             got: 0,
@@ -447,6 +446,18 @@ impl Hca {
         // Relaxed: published by the store to `closed`.
         (record.ctx.sender.acked).store(record.life.send_start, Ordering::Relaxed);
         record.ctx.sender.sent.store(0, Ordering::Relaxed);
+        record.ctx.inbound.acked.store(0, Ordering::Relaxed);
+        let completing = work.remote.map(|remote| remote::Completing {
+            ring: work.ring,
+            cq: work.cq,
+            qpn: work.qpn,
+            user_index: work.user_index,
+            life: remote.life,
+            slot: remote.slot,
+            incarnation: remote.incarnation,
+        });
+        // SAFETY: as for the work.
+        unsafe { *record.ctx.inbound.completing.get() = completing };
         // Relaxed: published by the store to `closed`.
         record
             .ctx

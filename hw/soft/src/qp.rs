@@ -5,7 +5,7 @@
 
 use super::cq::CqCtx;
 use super::receive::RecvWork;
-use super::remote::Remote;
+use super::remote::{Inbound, Remote};
 use super::run::Stop;
 use super::turn::Turn;
 use crate::error::Error;
@@ -24,6 +24,7 @@ pub struct QpCtx {
     pub face: CachePadded<Face>,
     pub sender: CachePadded<Sender>,
     pub receiver: CachePadded<Receiver>,
+    pub inbound: CachePadded<Inbound>,
 }
 
 impl QpCtx {
@@ -37,7 +38,17 @@ impl QpCtx {
             face: CachePadded::default(),
             sender: sender.into(),
             receiver: CachePadded::default(),
+            inbound: CachePadded::default(),
         }
+    }
+}
+
+impl QpCtx {
+    /// The acknowledgement that is owed, if any, need not be sent any more.
+    pub(super) fn owes_nothing(&self) {
+        // Relaxed: a repeated acknowledgement does no harm.
+        let owed = self.sender.owed.load(Ordering::Relaxed);
+        self.sender.ack_sent.store(owed, Ordering::Relaxed);
     }
 }
 
@@ -70,15 +81,16 @@ pub struct Sender {
     pub closed: AtomicBool,
     /// Counter behind the last entry that the doorbell announced.
     pub producer: AtomicU32,
-    /// For a peer in another process: counter of the oldest unacknowledged entry. Written by the holder of
-    /// the device's lock while requests are outstanding, otherwise by the executing thread.
+    /// For a peer in another process: counter of the oldest unacknowledged entry. Written by the reader of
+    /// the peer's packets while requests are outstanding, otherwise by the executing thread.
     pub acked: AtomicU32,
     /// Likewise for a peer in another process: number of the next request, in 16 bits.
     pub sent: AtomicU32,
     /// The acknowledgement that the responder owes its requester in another process, to be carried by the
-    /// next packet to it. Written by the holder of the device's lock.
+    /// next packet to it. Written by the reader of the peer's packets.
     pub owed: AtomicU64,
-    /// The value of `owed` that the last packet has carried. Written by the executing thread.
+    /// The value of `owed` that was sent last. If two threads write it at once, an acknowledgement may be
+    /// sent twice.
     pub ack_sent: AtomicU64,
     /// While not `closed`, owned by the thread in the section; otherwise by the holder of the device's lock.
     pub work: UnsafeCell<Option<SendWork>>,
@@ -185,8 +197,8 @@ impl QpTable {
         NonNull::new(ctx).map(|ctx| unsafe { ctx.as_ref() })
     }
 
-    /// Waits until every section of the first `count` contexts has been left. Call after
-    /// [`Barriers::heavy`](bellwire_provider::quiesce::Barriers::heavy).
+    /// Waits until every requester's section of the first `count` contexts has been left: see
+    /// [`Hca::wait_for_all`](super::hca::Hca::wait_for_all).
     pub fn wait_for_all(&self, count: usize) {
         use std::sync::atomic::Ordering;
         for slot in &self.slots[..count] {

@@ -120,6 +120,40 @@ pub(super) struct Message<'a> {
     pub fetch: Option<&'a Fetch<'a>>,
 }
 
+/// A message that has arrived from another process, in one or two pieces.
+pub(super) struct Arrived {
+    /// Opcode of the receive's completion.
+    pub kind: CqeOpcode,
+    pub imm: Be32,
+    pub solicited: bool,
+    pub length: usize,
+    pub data: Where,
+}
+
+/// Where the data of an arrived message is.
+#[derive(Clone, Copy)]
+pub(super) enum Where {
+    /// A copy, of at most [`Short::MOST`] bytes.
+    Here(Short),
+    /// Readable, and all of the data together. The other process may change it at any time.
+    There([(*const u8, usize); 2]),
+}
+
+/// A short message's data, and some bytes behind it.
+#[derive(Clone, Copy)]
+pub(super) struct Short([u64; 3]);
+
+impl Short {
+    /// Most bytes of data: those in the first line of a packet.
+    pub const MOST: usize = 20;
+
+    /// Its bytes in memory.
+    #[inline(always)]
+    pub fn new(pairs: [u64; 3]) -> Self {
+        Self(pairs)
+    }
+}
+
 /// The source of a datagram, and its GRH.
 pub(super) struct Origin {
     pub source: Source,
@@ -190,6 +224,23 @@ impl RecvWork {
         }
         let claim = self.claim_shared(named).ok_or(Unfilled::Empty)?;
         claim.consume(hca, message, claimed)
+    }
+
+    /// Consumes a receive of the queue pair's own queue. `false`: there is none, or the message does not fit,
+    /// or the completion queue is full; the receive is there as before.
+    #[inline(always)]
+    pub(super) fn receive_arrived(&mut self, hca: &Hca, arrived: &Arrived) -> bool {
+        let Receives::Own(queue) = &mut self.source else {
+            return false;
+        };
+        let Some(claim) = queue.claim(self.qpn, self.pd) else {
+            return false;
+        };
+        let filled = claim.fill_arrived(hca, arrived);
+        if !filled {
+            queue.consumer = queue.consumer.wrapping_sub(1);
+        }
+        filled
     }
 
     /// Like [`receive`](Self::receive), for a message of which parts may have been placed before.
@@ -360,6 +411,58 @@ impl<R: Lists> Claim<R> {
         self.complete(&entry)
     }
 
+    /// Places a message from another process, and completes the receive. `false`: it does not fit, or the
+    /// completion queue is full. The data is not placed in the CQE: this thread may be the one that polls it.
+    #[inline(always)]
+    fn fill_arrived(&self, hca: &Hca, arrived: &Arrived) -> bool {
+        let length = arrived.length;
+        if length != 0 {
+            // SAFETY: the receive is claimed.
+            let first = unsafe { self.ring.elements(self.index) }.next();
+            match (first, &arrived.data) {
+                (Some(sge), Where::Here(short)) if length as u64 <= u64::from(sge.length) => {
+                    if !hca.mrs.covers(&self.reach(&sge, length as u64)) {
+                        return false;
+                    }
+                    let to = std::ptr::with_exposed_provenance_mut(sge.addr as usize);
+                    // SAFETY: the element was checked in this section.
+                    unsafe { copy(short.0.as_ptr().cast(), to, length.min(Short::MOST)) };
+                }
+                _ => {
+                    if !self.place_arrived(hca, arrived) {
+                        return false;
+                    }
+                }
+            }
+        }
+        let entry = Cqe64::responder(arrived.kind, self.completed, length as u32)
+            .with_imm(arrived.imm)
+            .with_solicited(arrived.solicited);
+        self.cq.produce(&entry)
+    }
+
+    /// Places the data of a message from another process. `false`: it does not fit.
+    #[inline(never)]
+    fn place_arrived(&self, hca: &Hca, arrived: &Arrived) -> bool {
+        if self.room(hca, arrived.length as u64).is_err() {
+            return false;
+        }
+        let data = match &arrived.data {
+            Where::Here(short) => [
+                (short.0.as_ptr().cast(), arrived.length.min(Short::MOST)),
+                (std::ptr::null(), 0),
+            ],
+            Where::There(data) => *data,
+        };
+        // SAFETY: the receive is claimed.
+        let mut placer = Placer::new(unsafe { self.ring.elements(self.index) });
+        for (from, len) in data {
+            // SAFETY: the data is readable; the elements were checked in this section, and have room for it.
+            unsafe { placer.put(from, len) };
+        }
+        true
+    }
+
     /// Places a message whose data is in another process.
     #[cold]
     fn fetch(&self, fetch: &Fetch<'_>, length: u64) -> Result<(), Unfilled> {
@@ -448,6 +551,19 @@ impl<R: Lists> Claim<R> {
         Err(Unfilled::Failed(remote))
     }
 
+    /// The first `length` bytes of an element.
+    #[inline(always)]
+    fn reach(&self, sge: &Sge, length: u64) -> Reach {
+        Reach {
+            key: sge.lkey,
+            pd: self.pd,
+            qpn: 0,
+            addr: sge.addr,
+            length,
+            access: AccessFlags::LOCAL_WRITE.bits(),
+        }
+    }
+
     /// Checks that the elements have room for `length` bytes; otherwise returns the responder's and the
     /// requester's syndrome.
     #[inline(always)]
@@ -456,15 +572,7 @@ impl<R: Lists> Claim<R> {
         // SAFETY: the receive is claimed.
         for sge in unsafe { self.ring.elements(self.index) } {
             let used = left.min(u64::from(sge.length));
-            let reach = Reach {
-                key: sge.lkey,
-                pd: self.pd,
-                qpn: 0,
-                addr: sge.addr,
-                length: used,
-                access: AccessFlags::LOCAL_WRITE.bits(),
-            };
-            if !hca.mrs.covers(&reach) {
+            if !hca.mrs.covers(&self.reach(&sge, used)) {
                 return Err((Syndrome::LOCAL_PROT, Syndrome::REMOTE_OP));
             }
             left -= used;

@@ -5,6 +5,7 @@
 //! it runs on the thread that executes the request.
 
 use super::copy::copy;
+use super::cq::CqCtx;
 use super::datagram;
 use super::hca::Hca;
 use super::mr::{LOCAL_READ, Reach};
@@ -105,16 +106,18 @@ impl Service for Xrc {}
 pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
     if work.is_local_rc {
         run_on::<Rc>(hca, work, producer)
+    } else if work.remote.is_some() {
+        remote::run(hca, work, producer)
     } else {
         run_other(hca, work, producer)
     }
 }
 
-/// Everything but RC within the process: not inlined, because it is less frequent.
+/// Everything but RC within the process, whose peer is in this process: not inlined, because it is less
+/// frequent.
 #[inline(never)]
 fn run_other(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
     match work.transport {
-        _ if work.remote.is_some() => remote::run(hca, work, producer),
         QpType::Rc => run_on::<Rc>(hca, work, producer),
         QpType::Uc => run_on::<Uc>(hca, work, producer),
         QpType::Ud => run_on::<Ud>(hca, work, producer),
@@ -171,16 +174,29 @@ pub(super) fn execute_one(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> Resu
 #[inline(always)]
 #[must_use]
 pub(super) fn complete(work: &SendWork, wqe: &SendWqe<'_>, counter: u32, byte_len: u32) -> bool {
+    complete_on(work.cq, work.qpn, work.user_index, wqe, counter, byte_len)
+}
+
+/// Like [`complete`], for a queue pair whose work belongs to another thread.
+#[inline(always)]
+#[must_use]
+pub(super) fn complete_on(
+    cq: &CqCtx,
+    qpn: u32,
+    user_index: u32,
+    wqe: &SendWqe<'_>,
+    counter: u32,
+    byte_len: u32,
+) -> bool {
     if wqe.fm_ce_se() & fm_ce_se::SIGNALED == 0 {
         return true;
     }
     let completed = CompletedWqe {
-        qpn: work.qpn,
-        user_index: work.user_index,
+        qpn,
+        user_index,
         wqe_counter: counter as u16,
     };
-    work.cq
-        .produce(&Cqe64::requester(completed, wqe.opcode(), byte_len))
+    cq.produce(&Cqe64::requester(completed, wqe.opcode(), byte_len))
 }
 
 /// Executes one entry. Returns the byte count for its completion.

@@ -37,7 +37,7 @@ impl Turn {
 
     /// Takes the turn, if it is free.
     #[inline]
-    fn try_take(&self) -> Option<Taken<'_>> {
+    pub fn try_take(&self) -> Option<Taken<'_>> {
         // Acquire: pairs with the Release in `drop`, so that the previous holder's work is visible. Relaxed:
         // a failed exchange publishes nothing.
         let taken = (self.0).compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);

@@ -169,6 +169,77 @@ fn sends_of_all_lengths() {
     }
 }
 
+/// Messages that are received without the device's lock, many times round the ring of packets: of each form
+/// and length, into one element or several, in one order with what takes the lock.
+#[test]
+fn short_sends_of_all_forms() {
+    let (_here, _there, mut a, mut b) = sides(false, false);
+    let lengths = (0..=130).chain((131..=4096).step_by(23));
+    for (seed, length) in lengths.enumerate() {
+        let data = pattern(length, seed as u64);
+        a.region.write(0, &data);
+        b.region.write(0, &vec![0xee; length + 200]);
+        match seed % 3 {
+            0 => b.receive(&[b.region.sge(0, length as u32 + 100)]),
+            1 => b.receive(&pieces(&b.region, length + 100)),
+            _ => b.receive(&pieces(&b.region, length)),
+        }
+        if seed % 7 == 0 {
+            // In a packet of its own, which is read under the lock.
+            let remote = b.region.remote(BYTES - 64);
+            let add = AtomicFetchAndAdd { remote, add: 1 };
+            let place = a.region.sge(BYTES - 64, 8);
+            post(&mut a.qp, 3, add, place, SIGNALED).expect("room");
+            a.qp.sq().ring();
+            settle(&mut a, &mut b, 0);
+        }
+        let imm = Be32::new(seed as u32);
+        if seed % 2 == 0 && length <= 64 {
+            let send = SendWithImm { imm };
+            let posted = a.qp.sq().post_inline(1, (), send, &data, SIGNALED);
+            posted.expect("room");
+        } else {
+            let from = pieces(&a.region, length);
+            post(&mut a.qp, 1, Send {}, &from[..], SIGNALED).expect("room");
+        }
+        a.qp.sq().ring();
+        let completed = settle(&mut a, &mut b, 1);
+        let received = completed.contains(&(7, Some(length as u32)));
+        assert!(received, "{length}: {completed:?}");
+        lands(&b, 0, &data);
+    }
+}
+
+/// What a receive without the lock cannot do is reported as ever.
+#[test]
+fn short_sends_that_do_not_fit() {
+    let (_here, _there, mut a, mut b) = sides(false, false);
+    let send = |a: &mut Side, length: usize| {
+        let data = vec![1; length];
+        let posted = a.qp.sq().post_inline(1, (), Send {}, &data, SIGNALED);
+        posted.expect("room");
+        a.qp.sq().ring();
+    };
+    for _ in 0..3 {
+        b.receive(&[b.region.sge(0, 64)]);
+        send(&mut a, 8);
+        settle(&mut a, &mut b, 1);
+    }
+    b.receive(&[b.region.sge(0, 7)]);
+    send(&mut a, 8);
+    let (start, mut found) = (Instant::now(), Vec::new());
+    while found.len() < 2 {
+        for side in [&mut a, &mut b] {
+            side.cq
+                .poll(4, |done| found.push((done.wr_id, done.status())));
+        }
+        assert!(start.elapsed() < DEADLINE, "{found:?}");
+    }
+    found.sort_by_key(|(wr_id, _)| *wr_id);
+    let expected = [(1, WcStatus::RemInvReqErr), (7, WcStatus::LocLenErr)];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn writes_and_reads_of_all_lengths() {
     for mapped in [false, true] {

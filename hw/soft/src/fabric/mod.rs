@@ -23,6 +23,7 @@ mod meeting;
 mod node;
 mod open;
 mod peer;
+mod reading;
 mod segment;
 mod window;
 mod wire;
@@ -33,9 +34,10 @@ pub use meeting::Meetings;
 pub use node::{Agreed, Node, lid};
 pub use open::{Refusal, open_memory};
 pub use peer::Peer;
+pub use reading::Reads;
 pub use segment::Face;
 pub use window::Mapped;
-pub use wire::{Header, Kind, MAX_PACKET, Packet, Room, Send};
+pub use wire::{Header, Kind, Line, MAX_PACKET, Packet, Room, Send};
 
 /// Maximum number of nodes in a fabric.
 pub const MAX_NODES: usize = 64;

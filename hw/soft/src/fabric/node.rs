@@ -53,6 +53,8 @@ pub struct Node {
     waiting: AtomicBool,
     /// Some peer is owed a response.
     owing: AtomicBool,
+    /// Some requester waits for a response, or for room.
+    halted: AtomicBool,
     /// The node's thread polls at intervals.
     awake: AtomicBool,
     /// Whether peers have to wake us.
@@ -126,6 +128,7 @@ impl Node {
             stop: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             owing: AtomicBool::new(false),
+            halted: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             attention: Arc::default(),
             idle: AtomicU32::new(0),
@@ -163,6 +166,11 @@ impl Node {
 
     pub fn peer(&self, slot: usize) -> &Peer {
         &self.peers[slot]
+    }
+
+    /// All places, whether there is a link or not.
+    pub fn all_peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter()
     }
 
     /// The places with which there is a link.
@@ -343,6 +351,27 @@ impl Node {
     pub fn set_owing(&self, owing: bool) {
         // Relaxed: a hint, as in `is_owing`.
         self.owing.store(owing, Ordering::Relaxed);
+    }
+
+    /// Some peer is owed a response, which is sent when there is nothing more urgent.
+    #[inline(always)]
+    pub fn owes(&self) {
+        self.set_owing(true);
+        if !self.is_awake() {
+            self.rouse();
+        }
+    }
+
+    /// Whether some requester waits for a response, or for room.
+    #[inline(always)]
+    pub fn is_halted(&self) -> bool {
+        // Relaxed: a hint; where it matters, it is read under the device's lock.
+        self.halted.load(Ordering::Relaxed)
+    }
+
+    pub fn set_halted(&self, halted: bool) {
+        // Relaxed: a hint, as in `is_halted`.
+        self.halted.store(halted, Ordering::Relaxed);
     }
 
     /// Whether the node's thread polls at intervals, so that packets are answered even if no other thread

@@ -1,6 +1,7 @@
 //! What a node knows of one of its peers.
 
 use super::export::Shown;
+use super::reading::Reading;
 use super::segment::Segments;
 use super::window::Windows;
 use super::wire::{Reader, Writer};
@@ -25,8 +26,9 @@ pub struct Peer {
     /// The shared words and packets of both directions.
     pub segments: Segments,
     pub writer: Writer,
-    /// Only the holder of the device's lock reads packets; any thread may check whether there are any.
+    /// Only the thread that has the turn reads packets; any thread may check whether there are any.
     pub reader: Reader,
+    pub reading: Reading,
     link: Mutex<Option<Arc<Link>>>,
     /// Time at which the peer left packets unread, or until which it need not be woken again; zero: nothing
     /// is unread.
@@ -70,6 +72,7 @@ impl Peer {
             segments,
             writer: Writer::new(segments),
             reader: Reader::new(segments),
+            reading: Reading::default(),
             link: Mutex::new(None),
             unread_since: AtomicU64::new(0),
             seen: AtomicU32::new(0),
@@ -92,6 +95,7 @@ impl Peer {
     /// Begins a link, whose windows are mapped, or ends one. Under the device's lock.
     pub(super) fn set_link(&self, link: Option<Link>) {
         let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
+        let _reads = self.reading.take();
         self.reader.restart();
         self.writer.restart(incarnation);
         self.incarnation.store(incarnation, Ordering::Relaxed);

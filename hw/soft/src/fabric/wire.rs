@@ -83,6 +83,68 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
 }
 
+/// The first line of a packet: a copy, of which nothing has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Line([u64; LINE / 8]);
+
+impl Line {
+    #[inline(always)]
+    fn word(&self, at: usize) -> u32 {
+        (self.0[at / 8] >> (at % 8 * 8)) as u32
+    }
+
+    /// Destination queue pair.
+    #[inline(always)]
+    pub fn dst(&self) -> u32 {
+        self.word(4) & 0xff_ffff
+    }
+
+    #[inline(always)]
+    pub fn is(&self, kind: Kind) -> bool {
+        self.word(4) >> 24 == kind as u32
+    }
+
+    #[inline(always)]
+    pub fn life(&self) -> u16 {
+        (self.word(8) >> 16) as u16
+    }
+
+    #[inline(always)]
+    pub fn msn(&self) -> u16 {
+        self.word(8) as u16
+    }
+
+    #[inline(always)]
+    pub fn flags(&self) -> u8 {
+        (self.word(12) >> 16) as u8
+    }
+
+    /// Bytes of the packet's payload.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        (self.word(12) & 0xffff) as usize
+    }
+
+    /// Acknowledgement, as in [`Header::taken`].
+    #[inline(always)]
+    pub fn taken(&self) -> Option<(u16, u16)> {
+        let taken = self.word(16);
+        (self.word(12) & CARRIES_ACK != 0).then_some(((taken >> 16) as u16, taken as u16))
+    }
+
+    /// Four bytes of the payload, at a multiple of four.
+    #[inline(always)]
+    pub fn at(&self, offset: usize) -> u32 {
+        self.word(FRONT + offset)
+    }
+
+    /// Eight bytes of the payload, at a multiple of eight; zeroes behind the line.
+    #[inline(always)]
+    pub fn wide(&self, offset: usize) -> u64 {
+        self.0.get((FRONT + offset) / 8).copied().unwrap_or(0)
+    }
+}
+
 /// The peer wrote invalid data.
 #[derive(Clone, Copy, Debug)]
 pub struct Garbage;
@@ -228,6 +290,29 @@ impl Writer {
         len: usize,
         fill: impl FnOnce(&mut Room),
     ) -> Result<(), Send> {
+        self.publish(incarnation, header, len, |offset| {
+            let mut room = Room {
+                first: First([0; LINE]),
+                filled: FRONT,
+                ours: self.segments.ours,
+                offset,
+                left: len,
+            };
+            fill(&mut room);
+            std::array::from_fn(|at| room.pair(FRONT + at * 8))
+        })
+    }
+
+    /// Publishes a packet of `len` bytes. `fill` returns those in its first line, after it has written those
+    /// at this offset and behind.
+    #[inline(always)]
+    fn publish(
+        &self,
+        incarnation: u64,
+        header: Header,
+        len: usize,
+        fill: impl FnOnce(usize) -> [u64; (LINE - FRONT) / 8],
+    ) -> Result<(), Send> {
         debug_assert!(len <= MAX_PACKET);
         let _turn = self.turn.take();
         // SAFETY: this thread has the turn.
@@ -248,14 +333,7 @@ impl Writer {
             }
         }
         let (start, next) = (line(at.position), at.position.wrapping_add(lines));
-        let mut room = Room {
-            first: First([0; LINE]),
-            filled: FRONT,
-            ours: self.segments.ours,
-            offset: line(at.position.wrapping_add(1)),
-            left: len,
-        };
-        fill(&mut room);
+        let front = fill(line(at.position.wrapping_add(1)));
         // The line that is read next must not look like a packet. Relaxed: published with this packet.
         if next.wrapping_sub(at.cleared) as i32 >= 0 {
             word(self.segments.ours, line(next)).store(0, Ordering::Relaxed);
@@ -269,8 +347,9 @@ impl Writer {
         let number = u32::from(header.msn) | u32::from(header.life) << 16;
         let to = header.dst & 0xff_ffff | u32::from(header.kind as u8) << 24;
         // Relaxed: published by the sequence word.
-        for at in (FRONT..LINE).step_by(8) {
-            wide(self.segments.ours, start + at).store(room.pair(at), Ordering::Relaxed);
+        for (at, pair) in front.into_iter().enumerate() {
+            let place = start + FRONT + at * 8;
+            wide(self.segments.ours, place).store(pair, Ordering::Relaxed);
         }
         word(self.segments.ours, start + 16).store(taken, Ordering::Relaxed);
         word(self.segments.ours, start + 12).store(size, Ordering::Relaxed);
@@ -287,6 +366,19 @@ impl Writer {
             at.cleared = at.cleared.wrapping_add(1);
         }
         Ok(())
+    }
+
+    /// Like [`send`](Self::send), for a packet of `len` bytes that fits in one line, and is all of `payload`.
+    #[inline(always)]
+    pub fn send_line(
+        &self,
+        incarnation: u64,
+        header: Header,
+        len: usize,
+        payload: [u64; (LINE - FRONT) / 8],
+    ) -> Result<(), Send> {
+        debug_assert!(len <= size_of_val(&payload));
+        self.publish(incarnation, header, len, |_| payload)
     }
 
     /// How far the reader has read.
@@ -331,6 +423,53 @@ impl Reader {
         let position = self.position.load(Ordering::Relaxed);
         // Relaxed: `next` checks again.
         word(self.segments.theirs, line(position)).load(Ordering::Relaxed) == sequence(position)
+    }
+
+    /// Copies the first line of the next packet, if there is one.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Line> {
+        // Relaxed: only the owner changes it.
+        let position = self.position.load(Ordering::Relaxed);
+        let start = line(position);
+        // Acquire: pairs with the Release in `Writer::send`.
+        if word(self.segments.theirs, start).load(Ordering::Acquire) != sequence(position) {
+            return None;
+        }
+        // Relaxed: ordered by the Acquire. Each word is read only once.
+        let pair = |at: usize| wide(self.segments.theirs, start + at).load(Ordering::Relaxed);
+        Some(Line([
+            pair(0),
+            pair(8),
+            pair(16),
+            pair(24),
+            pair(32),
+            pair(40),
+            pair(48),
+            pair(56),
+        ]))
+    }
+
+    /// Where `len` bytes of the next packet's payload are, from offset `at` on: the second part is not empty
+    /// if they wrap round the end of the ring. `None`: the packet cannot be that long.
+    #[inline(always)]
+    pub fn place(&self, at: usize, len: usize) -> Option<[(*const u8, usize); 2]> {
+        // Relaxed: only the owner changes it.
+        let start = line(self.position.load(Ordering::Relaxed));
+        if at + len > MAX_PACKET {
+            return None;
+        }
+        let mut from = start + FRONT + at;
+        if from >= END {
+            from -= END - HEADER;
+        }
+        let first = len.min(END - from);
+        let pointer = |offset: usize| {
+            // SAFETY: within the window's lines.
+            unsafe { self.segments.theirs.add(offset) }
+                .as_ptr()
+                .cast_const()
+        };
+        Some([(pointer(from), first), (pointer(HEADER), len - first)])
     }
 
     /// Copies the next packet, if there is one.

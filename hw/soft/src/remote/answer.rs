@@ -3,10 +3,11 @@
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::journal::RequestId;
-use super::super::qp::SendWork;
+use super::super::qp::{QpCtx, SendWork};
+use super::super::record::{UNTRIED, connection_with};
 use super::super::run::{Stop, complete, incoming, spread};
 use super::Requester;
-use crate::fabric::{Header, Kind, Packet, Send};
+use crate::fabric::{Header, Kind, Line, Packet, Reads, Send, lid};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Request, SendWqe};
@@ -35,6 +36,13 @@ pub(in super::super) enum Verdict {
 
 /// Size of a response in bytes.
 const BYTES: usize = 16;
+
+impl Verdict {
+    /// Whether a response is an acknowledgement alone.
+    pub fn is_plain(line: &Line) -> bool {
+        line.len() == BYTES && line.wide(0) | line.wide(8) == 0
+    }
+}
 
 impl Answer {
     fn encode(self) -> [u8; BYTES] {
@@ -72,40 +80,79 @@ impl Answer {
 }
 
 impl Hca {
-    /// Sends the response that a responder owes. `false`: there is no room, and it is still owed.
+    /// Sends the response that a responder owes, if it is more than an acknowledgement. `false`: there is no
+    /// room, and it is still owed.
     pub(super) fn pay(&self, control: &mut Control, qpn: u32) -> bool {
         let Some(record) = control.record(qpn) else {
             return true;
         };
         let to = record.attr.dest_qp_num;
-        let sender = &record.ctx.sender;
         let Some(responder) = &mut record.responder else {
             return true;
         };
-        let Some(life) = responder.life else {
+        let Some((life, _)) = record.ctx.inbound.expected.get() else {
             return true;
         };
-        // Relaxed: each value is independent.
-        let owed = sender.owed.load(Ordering::Relaxed);
-        let ack_sent = owed == 0 || owed == sender.ack_sent.load(Ordering::Relaxed);
-        let answer = match responder.owed {
-            Some(answer) => Some(answer),
-            // A packet has carried the acknowledgement.
-            None if ack_sent => None,
-            None => Some(Answer {
-                msn: owed as u16,
-                verdict: Verdict::Taken(0),
-            }),
-        };
-        if let Some(answer) = answer
+        if let Some(answer) = responder.owed
             && self.send_answer(responder.slot, to, life, answer) == Err(Send::Full)
         {
             return false;
         }
-        sender.owed.store(0, Ordering::Relaxed);
         responder.owed = None;
-        responder.listed = false;
         true
+    }
+
+    /// Sends the acknowledgements that the queue pairs connected with a peer owe, as far as there is room.
+    /// `true`: none are left. For the thread that has the turn to read the peer's packets.
+    pub(super) fn pay_acks(&self, slot: usize, reads: &mut Reads<'_>) -> bool {
+        let owing = reads.owing();
+        owing.retain(|qpn| {
+            // SAFETY: used here only.
+            let Some(ctx) = (unsafe { self.qps.find(*qpn) }) else {
+                return false;
+            };
+            // Acquire: pairs with the Release at the transition to RTR.
+            let accepts = ctx.face.accepts.load(Ordering::Acquire);
+            let left = self.pay_ack(slot, *qpn, ctx, accepts) == Err(Send::Full);
+            // Relaxed: by the thread that has the turn.
+            ctx.inbound.listed.store(left, Ordering::Relaxed);
+            left
+        });
+        owing.is_empty()
+    }
+
+    /// Sends the acknowledgement that a queue pair owes the peer that it `accepts`, unless a packet has
+    /// carried it, or that is another peer by now.
+    #[inline]
+    pub(in super::super) fn pay_ack(
+        &self,
+        slot: usize,
+        qpn: u32,
+        ctx: &QpCtx,
+        accepts: u64,
+    ) -> Result<(), Send> {
+        let Some(node) = &self.node else {
+            return Ok(());
+        };
+        let sender = &ctx.sender;
+        // Relaxed: each value is independent; a repeated acknowledgement does no harm.
+        let owed = sender.owed.load(Ordering::Relaxed);
+        if owed == 0 || owed == sender.ack_sent.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let to = accepts as u32 & 0xff_ffff;
+        if accepts & !UNTRIED != connection_with(qpn, to, lid(slot))
+            || ctx.inbound.incarnation.load(Ordering::Relaxed) != node.peer(slot).incarnation()
+        {
+            return Ok(());
+        }
+        let answer = Answer {
+            msn: owed as u16,
+            verdict: Verdict::Taken(0),
+        };
+        self.send_answer(slot, to, (owed >> 16) as u16, answer)?;
+        sender.ack_sent.store(owed, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Sends a response to the requester `to`.
@@ -166,10 +213,8 @@ impl Hca {
             return;
         };
         let sender = &record.ctx.sender;
-        // Acquire: pairs with the Release of the sending thread in `post`.
-        let under_way =
-            || (sender.sent.load(Ordering::Acquire) as u16).wrapping_sub(requester.acked);
-        let before = answer.msn.wrapping_sub(requester.acked);
+        let under_way = || record.unacknowledged();
+        let before = answer.msn.wrapping_sub(record.acked());
         // From an earlier life, or from another peer.
         let mut stale = requester.slot != slot || record.lives != life;
         if !stale && before >= under_way() {
@@ -230,7 +275,6 @@ impl Hca {
         };
         let Some(Requester {
             work,
-            acked,
             watch,
             probed,
             got,
@@ -241,8 +285,11 @@ impl Hca {
             return false;
         };
         let cell = &record.ctx.sender.acked;
-        // Relaxed: while requests are outstanding, only the holder of the lock changes it.
+        let number = &record.ctx.inbound.acked;
+        // Relaxed, both: while requests are outstanding, only this thread changes them, as the reader of the
+        // peer's packets or with the queue pair closed.
         let mut counter = cell.load(Ordering::Relaxed);
+        let mut acked = number.load(Ordering::Relaxed) as u16;
         let mut all_written = true;
         let mut fits = true;
         for left in (0..count).rev() {
@@ -274,12 +321,14 @@ impl Hca {
             }
             all_written &= written;
             counter = counter.wrapping_add(wqe.blocks());
-            *acked = acked.wrapping_add(1);
+            acked = acked.wrapping_add(1);
         }
         if count != 0 {
             *watch = None;
-            *probed = false;
+            *probed = None;
         }
+        // Relaxed: published by the counter.
+        number.store(acked.into(), Ordering::Relaxed);
         // Release: pairs with the Acquire in `run`.
         cell.store(counter, Ordering::Release);
         if count != 0 && record.state == QpState::Sqd && !record.under_way() {

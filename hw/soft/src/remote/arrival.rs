@@ -6,20 +6,21 @@ use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::journal::{RequestId, message_bytes};
 use super::super::mr::{LOCAL_READ, Opening};
-use super::super::qp::SendWork;
+use super::super::qp::{QpCtx, SendWork};
+use super::super::receive::Receives;
 use super::super::record::{UNTRIED, connection_with};
-use super::super::respond::{Blame, unfilled};
-use super::super::run::{Stop, execute_one, message, read_from, refused};
+use super::super::respond::Blame;
+use super::super::run::{Stop, execute_one, read_from};
 use super::answer::{Answer, Verdict};
 use super::data::{Pulled, data_bytes};
-use super::requester::{IN_PACKET, SHORT, SHORT_DATA};
+use super::requester::IN_PACKET;
 use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE, debt};
 use crate::error::Error;
-use crate::fabric::{Header, Packet, Peer, lid};
+use crate::fabric::{Header, Packet, Peer, Reads, lid};
 use crate::pinned::Pinned;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::{Be32, Be64};
-use bellwire_core::cqe::{CqeOpcode, Syndrome};
+use bellwire_core::cqe::Syndrome;
 use bellwire_core::op::{Layout, WrOpcode};
 use bellwire_core::wqe::{CtrlSegment, DataSegment, SEGMENT, SendRing, SendWqe, SgeList, opcode};
 use bellwire_core::wr::QpType;
@@ -126,16 +127,6 @@ impl Scratch {
         Some(wqe)
     }
 
-    /// Copies a [short](is_short) entry from a packet.
-    #[inline(always)]
-    fn load_short(&mut self, packet: &Packet<'_>) -> Option<SendWqe<'static>> {
-        let entry: &[u8; SHORT] = packet.bytes.try_into().ok()?;
-        // SAFETY: the entry's buffer has room for 63 segments.
-        unsafe { self.entry.start().cast().write(*entry) };
-        // SAFETY: just written, and not written again while it is executed.
-        Some(unsafe { SendWqe::read(self.ring(), 0) })
-    }
-
     /// Copies a datagram's data.
     pub(super) fn hold(&mut self, data: &[u8]) -> SgeList<'static> {
         let len = data.len().min(DATA);
@@ -179,12 +170,18 @@ pub(super) fn speaks(peer: &Peer, src: u32, packet: &Packet<'_>) -> bool {
 
 impl Hca {
     /// Handles a request packet.
-    pub(super) fn arrived(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
+    pub(super) fn arrived(
+        &self,
+        control: &mut Control,
+        slot: usize,
+        reads: &mut Reads<'_>,
+        packet: &Packet<'_>,
+    ) {
         let Some(&[_, _, _, _, tail @ ..]) = packet.bytes.first_chunk::<8>() else {
             return;
         };
         let src = u32::from_be_bytes(tail) >> 8;
-        self.take(control, slot, packet, src);
+        self.take(control, slot, reads, packet, src);
         // A part is not acknowledged: that would acknowledge the whole request.
         if packet.header.flags & (UNRELIABLE | MORE) != UNRELIABLE {
             return;
@@ -200,7 +197,14 @@ impl Hca {
     }
 
     /// Executes a request, if the responder accepts it.
-    fn take(&self, control: &mut Control, slot: usize, packet: &Packet<'_>, src: u32) {
+    fn take(
+        &self,
+        control: &mut Control,
+        slot: usize,
+        reads: &mut Reads<'_>,
+        packet: &Packet<'_>,
+        src: u32,
+    ) {
         let (dst, msn) = (packet.header.dst, packet.header.msn);
         let name = connection_with(dst, src, lid(slot));
         let unreliable = packet.header.flags & UNRELIABLE != 0;
@@ -209,6 +213,7 @@ impl Hca {
         };
         // Relaxed: changed under the lock.
         let accepts = record.ctx.face.accepts.load(Ordering::Relaxed);
+        let ctx = record.ctx;
         let Some(responder) = &mut record.responder else {
             return;
         };
@@ -219,23 +224,23 @@ impl Hca {
         if !speaks(node.peer(slot), src, packet) {
             return;
         }
-        let short = record.parts.transport == QpType::Rc
-            && is_short(packet)
-            // A shortcut, which does not write the journal.
-            && self.journal.is_none();
         let incarnation = node.peer(slot).incarnation();
         // Another process has taken the place of the connected one.
         if responder.incarnation != incarnation {
             return;
         }
-        if responder.life != Some(packet.header.life) {
-            // The first request of the life, however late it arrives.
-            responder.life = Some(packet.header.life);
-            responder.expected = 0;
-            responder.owed = None;
-            record.ctx.sender.owed.store(0, Ordering::Relaxed);
-        }
-        let ahead = msn.wrapping_sub(responder.expected) as i16;
+        let life = packet.header.life;
+        let expected = match ctx.inbound.expected.get() {
+            Some((of, expected)) if of == life => expected,
+            _ => {
+                // The first request of the life, however late it arrives.
+                ctx.inbound.expected.set(life, 0, false);
+                responder.owed = None;
+                ctx.owes_nothing();
+                0
+            }
+        };
+        let ahead = msn.wrapping_sub(expected) as i16;
         // A READ is executed again (IBTA 9.4.4), because its response is not kept.
         let again = ahead == -1 && packet.bytes[3] == opcode::RDMA_READ;
         if ahead != 0 && !unreliable && !again {
@@ -243,64 +248,92 @@ impl Hca {
             // after one that was not accepted are not accepted either.
             if ahead < 0 && responder.owed.is_none() {
                 let verdict = Verdict::Taken(responder.result);
-                self.owe(control, packet, verdict);
+                self.owe(control, reads, packet, verdict);
             }
             return;
         }
         if accepts & UNTRIED != 0 {
             self.first_packet(control, dst, name);
         }
-        let verdict = if short {
-            self.receive_short(control, packet)
-        } else {
-            self.execute_arrived(control, slot, packet, src, name)
-        };
-        let Some(verdict) = verdict else {
+        let Some(verdict) = self.execute_arrived(control, slot, packet, src, name) else {
             return;
         };
         if let Verdict::Taken(result) = verdict
-            && let Some(responder) = control
-                .record(dst)
-                .and_then(|record| record.responder.as_mut())
+            && let Some(record) = control.record(dst)
+            && let Some(responder) = &mut record.responder
         {
-            responder.expected = msn.wrapping_add(1);
             responder.result = result;
+            // SAFETY: requests of other processes are executed under the lock, which is held, or in turn.
+            let work = unsafe { &*ctx.receiver.work.get() };
+            let own = (work.as_ref()).is_some_and(|work| matches!(work.source, Receives::Own(_)));
+            let opens = own && record.parts.transport == QpType::Rc && responder.owed.is_none();
+            (ctx.inbound.expected).set(life, msn.wrapping_add(1), opens);
         }
         if !unreliable {
-            self.owe(control, packet, verdict);
+            self.owe(control, reads, packet, verdict);
         }
     }
 
     /// Records a response that the responder owes its requester. It is sent with the next packet to the peer,
     /// or when there is nothing more urgent.
-    #[inline(always)]
-    fn owe(&self, control: &mut Control, packet: &Packet<'_>, verdict: Verdict) {
+    fn owe(
+        &self,
+        control: &mut Control,
+        reads: &mut Reads<'_>,
+        packet: &Packet<'_>,
+        verdict: Verdict,
+    ) {
         let Header {
             dst: qpn,
             msn,
             flags,
+            life,
             ..
         } = packet.header;
         let asked = flags & ASKS != 0;
         let Some(record) = control.record(qpn) else {
             return;
         };
+        let ctx = record.ctx;
         let Some(responder) = &mut record.responder else {
             return;
         };
-        let word = &record.ctx.sender.owed;
-        // Relaxed: each value is independent; a repeated acknowledgement does no harm.
-        if let (Verdict::Taken(0), Some(life), None) = (verdict, responder.life, responder.owed) {
-            responder.debts = responder.debts.wrapping_add(1);
-            word.store(debt(responder.debts, life, msn), Ordering::Relaxed);
-        } else {
-            word.store(0, Ordering::Relaxed);
-            responder.owed = Some(Answer { msn, verdict });
+        if (verdict, responder.owed) == (Verdict::Taken(0), None) {
+            control.asked |= asked | !self.owe_ack(reads, qpn, ctx, life, msn);
+            return;
         }
-        if !std::mem::replace(&mut responder.listed, true) {
+        // It acknowledges all requests before it.
+        ctx.owes_nothing();
+        ctx.inbound.expected.close();
+        if responder.owed.replace(Answer { msn, verdict }).is_none() {
             control.owing.push(qpn);
         }
-        control.asked |= asked || verdict != Verdict::Taken(0);
+        control.asked = true;
+    }
+
+    /// Records an acknowledgement that a queue pair owes. `false`: the list is full, and has to be paid now.
+    /// For the thread that has the turn to read the peer's packets.
+    #[inline(always)]
+    pub(super) fn owe_ack(
+        &self,
+        reads: &mut Reads<'_>,
+        qpn: u32,
+        ctx: &QpCtx,
+        life: u16,
+        msn: u16,
+    ) -> bool {
+        let word = &ctx.sender.owed;
+        // Relaxed, all: each value is independent; a repeated acknowledgement does no harm.
+        word.store(
+            debt(word.load(Ordering::Relaxed), life, msn),
+            Ordering::Relaxed,
+        );
+        if ctx.inbound.listed.load(Ordering::Relaxed) {
+            return true;
+        }
+        let listed = reads.owing().try_push(qpn).is_ok();
+        ctx.inbound.listed.store(listed, Ordering::Relaxed);
+        listed && !reads.owing().is_full()
     }
 
     /// Executes an entry that has arrived. `None`: no response is sent for it now.
@@ -377,9 +410,9 @@ impl Hca {
                         Ok(addr) => {
                             self.note_arrival(slot, packet, &work, &wqe, &Ok(()));
                             // The READ response acknowledges it.
-                            if let Some(responder) = &mut control.record(dst)?.responder {
-                                responder.expected = packet.header.msn.wrapping_add(1);
-                            }
+                            let Header { life, msn, .. } = packet.header;
+                            let expected = &control.record(dst)?.ctx.inbound.expected;
+                            expected.set(life, msn.wrapping_add(1), expected.is_open());
                             return self.answer_read(slot, packet, src, &request, addr);
                         }
                         Err(stop) => Err(stop),
@@ -424,22 +457,6 @@ impl Hca {
         journal.executed(request, packet.header.dst, wqe, bytes, done);
     }
 
-    /// Executes a [short](is_short) SEND to a reliable connection. `None`: no response is sent.
-    #[inline(always)]
-    fn receive_short(&self, control: &mut Control, packet: &Packet<'_>) -> Option<Verdict> {
-        let dst = packet.header.dst;
-        let ctx = control.record(dst)?.ctx;
-        let wqe = control.scratch.as_mut()?.load_short(packet)?;
-        let data = wqe.data(SHORT_DATA);
-        let message = message(&wqe, CqeOpcode::RespSend, data, data.total());
-        // SAFETY: requests of other processes are executed under the lock, which is held.
-        let recv = unsafe { &mut *ctx.receiver.work.get() }.as_mut()?;
-        match recv.receive(self, None, &message, || Ok(())) {
-            Ok(()) => Some(Verdict::Taken(0)),
-            Err(why) => self.verdict(control, dst, Err(refused(unfilled(ctx, why)))),
-        }
-    }
-
     /// The response to a request that was executed. If the responder is to blame, it fails. `None`: no
     /// response.
     fn verdict(&self, control: &mut Control, dst: u32, done: Result<u64, Stop>) -> Option<Verdict> {
@@ -462,15 +479,4 @@ impl Hca {
             Err(_) => None,
         }
     }
-}
-
-/// Whether a packet is a SEND that consists only of an entry with inline data.
-#[inline(always)]
-fn is_short(packet: &Packet<'_>) -> bool {
-    let Ok(entry) = <&[u8; SHORT]>::try_from(packet.bytes) else {
-        return false;
-    };
-    let flags = packet.header.flags & (EAGER | PULLED | UNRELIABLE);
-    let (ds, is_inline) = (entry[7] & 0x3f, entry[SEGMENT] & 0x80 != 0);
-    flags == 0 && entry[3] == opcode::SEND && usize::from(ds) * SEGMENT == SHORT && is_inline
 }

@@ -55,6 +55,14 @@ impl Door {
     }
 }
 
+impl Door {
+    /// The peer's node.
+    #[inline(always)]
+    pub(super) fn peer(&self) -> &'static Peer {
+        self.peer
+    }
+}
+
 /// Why an operation was not executed.
 enum Miss {
     /// It has to be sent in a packet.

@@ -110,6 +110,8 @@ impl Hca {
                 && (responder.slot, responder.incarnation) == (slot, 0)
             {
                 responder.incarnation = incarnation;
+                // Relaxed: read by who reads the peer's packets next.
+                (record.ctx.inbound.incarnation).store(incarnation, Ordering::Relaxed);
                 self.show_responder(record);
             }
             let waits = (record.requester.as_ref())
@@ -137,6 +139,10 @@ impl Hca {
         {
             remote.incarnation = incarnation;
         }
+        // SAFETY: likewise.
+        if let Some(completing) = unsafe { &mut *record.ctx.inbound.completing.get() } {
+            completing.incarnation = incarnation;
+        }
         self.speak(record);
         if matches!(record.state, QpState::Rts | QpState::Sqd) {
             self.resume(control, qpn);
@@ -149,22 +155,32 @@ impl Hca {
         // Relaxed: a count that may miss some increments.
         let idle = node.idle.load(Ordering::Relaxed).wrapping_add(1);
         node.idle.store(idle, Ordering::Relaxed);
-        let tend = idle.is_multiple_of(PATIENCE);
-        let ready = node.live().any(|slot| node.peer(slot).reader.ready());
-        // A response can wait while there is something more urgent, for example the program's reply to a
-        // message.
-        if !tend && !ready && !node.is_owing() {
-            return;
+        let (mut ready, mut locked) = (false, false);
+        for slot in node.live() {
+            let peer = node.peer(slot);
+            if peer.reader.ready() {
+                ready = true;
+                locked |= self.read_unlocked(node, slot, peer);
+            }
         }
+        let tend = idle.is_multiple_of(PATIENCE);
+        if tend || locked {
+            self.look_under_lock(tend);
+        } else if !ready && node.is_owing() {
+            // A response can wait while there is something more urgent, for example the program's reply to a
+            // message.
+            self.pay_unlocked(node);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_under_lock(&self, tend: bool) {
         // The thread that has the lock reads the packets, or is about to.
         let Some(mut control) = self.try_control() else {
             return;
         };
-        if ready {
-            self.read_all(&mut control);
-        } else {
-            self.pay_all(&mut control);
-        }
+        self.read_all(&mut control);
         if tend {
             self.tend(&mut control);
         }
@@ -183,10 +199,7 @@ impl Hca {
         if std::mem::take(&mut control.asked) {
             self.pay_all(control);
         } else if !control.owing.is_empty() {
-            node.set_owing(true);
-            if !node.is_awake() {
-                node.rouse();
-            }
+            node.owes();
         }
         if !control.halted.is_empty() {
             self.go_on(control);
@@ -198,6 +211,7 @@ impl Hca {
         let Some(mut copy) = control.inbox.take() else {
             return true;
         };
+        let mut reads = peer.reading.take();
         let mut count = 0;
         control.turn = AT_ONCE;
         let sense = loop {
@@ -210,7 +224,7 @@ impl Hca {
             match packet.header.kind {
                 Kind::Request => {
                     self.acknowledged(control, slot, &packet);
-                    self.arrived(control, slot, &packet);
+                    self.arrived(control, slot, &mut reads, &packet);
                 }
                 Kind::Answer => self.answered(control, slot, &packet),
                 Kind::Probe => control.asked = true,
@@ -222,7 +236,7 @@ impl Hca {
             peer.reader.done(len, publish);
             if publish {
                 // The requester may continue.
-                self.pay_all(control);
+                self.pay_acks(slot, &mut reads);
             }
             if count >= control.turn {
                 break true;
@@ -230,6 +244,14 @@ impl Hca {
         };
         control.inbox = Some(copy);
         peer.reader.publish();
+        if control.asked {
+            self.pay_acks(slot, &mut reads);
+        }
+        if !reads.owing().is_empty()
+            && let Some(node) = &self.node
+        {
+            node.owes();
+        }
         sense
     }
 

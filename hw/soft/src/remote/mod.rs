@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!  requester's process                            responder's process
-//!  ring ─► requester: checks, packet ══ wire ══►  a poller, or the node's thread, under the device's
-//!                                                 lock: responder, which executes the entry as if
-//!                                                 it had been posted in this process
+//!  ring ─► requester: checks, packet ══ wire ══►  a poller: receives SENDs without the device's lock;
+//!                                                 or a poller or the node's thread, under the lock:
+//!                                                 responder, which executes the entry as if it had
+//!                                                 been posted in this process
 //!  a poller: responses, completes    ◄══ wire ══  responses, one for all requests taken so far
 //! ```
 //!
@@ -31,10 +32,11 @@
 //! the reader polls it all the time.
 //!
 //! # Who reads them
-//! A thread that polls a completion queue of the responder's process and finds nothing reads the packets, and
-//! executes the entries under the device's lock, which it takes only if the lock is free. When no thread
-//! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at once if a
-//! completion queue is armed.
+//! A thread that polls a completion queue of the responder's process and finds nothing reads the packets. One
+//! thread at a time reads those of a peer. It handles what is frequent and simple without the device's lock
+//! (see `unlocked`), and executes the other entries under the lock, which it takes only if the lock is free.
+//! When no thread polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at
+//! once if a completion queue is armed.
 //!
 //! # Acknowledgements
 //! A response acknowledges all requests before it. It travels with the next packet in the other direction,
@@ -51,16 +53,20 @@ mod arrival;
 mod data;
 mod datagram;
 mod direct;
+mod inbound;
 mod link;
 mod place;
 mod read;
 mod requester;
+mod unlocked;
 mod views;
 mod watch;
 
 pub(super) use arrival::Scratch;
 pub(super) use datagram::{send_datagram, send_to_all};
 pub use direct::{Door, ShownMemory};
+pub(super) use inbound::Completing;
+pub use inbound::Inbound;
 pub(super) use link::run as run_node;
 pub(super) use requester::run;
 pub use views::View;
@@ -110,11 +116,9 @@ pub(super) struct Requester {
     pub slot: usize,
     /// See [`Remote::incarnation`].
     pub incarnation: u64,
-    /// Number of the oldest unacknowledged request.
-    pub acked: u16,
     pub watch: Option<Watch>,
-    /// The peer was asked for an acknowledgement since the last response.
-    pub probed: bool,
+    /// Counter of the oldest unacknowledged entry when the peer was last asked for an acknowledgement.
+    pub probed: Option<u32>,
     /// It waits for room in the wire; `carried` is how much of the current entry it had sent when it last
     /// waited.
     pub full: bool,
@@ -131,16 +135,8 @@ pub(super) struct Responder {
     pub slot: usize,
     /// Incarnation of the node that it is connected to. Zero: the next node there with which a link is made.
     pub incarnation: u64,
-    /// Life of the requester, and number of the next request.
-    pub life: Option<u16>,
-    pub expected: u16,
     /// The response still to be sent to the requester, if it is more than an acknowledgement.
     pub owed: Option<Answer>,
-    /// It is in the list of responders that owe a response.
-    pub listed: bool,
-    /// How often an acknowledgement became owed. Distinguishes it from the previous one, which a packet may
-    /// have carried already.
-    pub debts: u32,
     /// Result of the last atomic, in case its response has to be repeated.
     pub result: u64,
     /// The requester's memory that was read last for a message.
@@ -154,11 +150,7 @@ impl Responder {
         Self {
             slot,
             incarnation,
-            life: None,
-            expected: 0,
             owed: None,
-            listed: false,
-            debts: 0,
             result: 0,
             view: None,
             partial: Partial::default(),
@@ -166,9 +158,12 @@ impl Responder {
     }
 }
 
-/// Value of [`Sender::owed`](super::qp::Sender::owed) after the responder has taken request `msn` of this
-/// life. Never zero.
-fn debt(count: u32, life: u16, msn: u16) -> u64 {
+/// Value of [`Sender::owed`](super::qp::Sender::owed) after `before`, when the responder has taken request
+/// `msn` of this life. A count distinguishes it from the previous one, which may have been sent already.
+/// Never zero.
+#[inline(always)]
+fn debt(before: u64, life: u16, msn: u16) -> u64 {
+    let count = ((before >> 32) as u32).wrapping_add(1);
     u64::from(count.max(1)) << 32 | u64::from(life) << 16 | u64::from(msn)
 }
 

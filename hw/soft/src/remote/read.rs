@@ -89,11 +89,10 @@ impl Hca {
         let Some(requester) = &record.requester else {
             return;
         };
-        // Acquire: pairs with the Release of the sending thread in `post`.
-        let is_sent = || record.ctx.sender.sent.load(Ordering::Acquire) as u16 != requester.acked;
+        let is_sent = || record.unacknowledged() != 0;
         if requester.slot != slot
             || record.lives != life
-            || packet.header.msn != requester.acked
+            || packet.header.msn != record.acked()
             || !matches!(record.state, QpState::Rts | QpState::Sqd)
         {
             return;

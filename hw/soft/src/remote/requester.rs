@@ -6,7 +6,7 @@ use super::super::qp::{QpCtx, SendWork};
 use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, UNRELIABLE, direct};
-use crate::fabric::{Header, Kind, Room, Send};
+use crate::fabric::{Header, Kind, Peer, Room, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::op::{Layout, WrOpcode, opcode};
@@ -59,7 +59,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
             continue;
         }
         let step = if is_short(work, &wqe, idle) {
-            post_entry(hca, work, &wqe, idle, SHORT)
+            post_short(hca, work, &wqe, idle)
         } else if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
             // The entry's size is zero, or exceeds what was posted.
             Err(Stop::local(Syndrome::LOCAL_QP_OP))
@@ -117,6 +117,18 @@ fn is_short(work: &SendWork, wqe: &SendWqe<'_>, idle: bool) -> bool {
         && matches!(wqe.data(SHORT_DATA).next(), Some(Data::Inline(_, [])))
 }
 
+/// Sends a [short](is_short) entry: one line, all of which is copied.
+#[inline(always)]
+fn post_short(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result<Step, Stop> {
+    let entry = work.ring.block(work.consumer).cast::<[u64; SHORT / 8]>();
+    // SAFETY: posted and not completed; an entry begins with a whole block.
+    let [a, b, c, d] = unsafe { entry.read() };
+    let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
+    post::<true>(hca, work, idle, asks, 0, |peer, incarnation, header| {
+        (peer.writer).send_line(incarnation, header, SHORT, [a, b, c, d, 0])
+    })
+}
+
 /// Sends an entry of `bytes` unchanged: its data is one piece of inline data.
 #[inline(always)]
 fn post_entry(
@@ -128,9 +140,12 @@ fn post_entry(
 ) -> Result<Step, Stop> {
     let entry = work.ring.block(work.consumer).as_ptr();
     let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
-    post::<true>(hca, work, idle, asks, 0, bytes, |room| {
+    let fill = |room: &mut Room| {
         // SAFETY: posted and not completed; its inline data, which is last, does not wrap at the ring's end.
         unsafe { room.put(entry, bytes) };
+    };
+    post::<true>(hca, work, idle, asks, 0, |peer, incarnation, header| {
+        peer.writer.send(incarnation, header, bytes, fill)
     })
 }
 
@@ -414,8 +429,10 @@ impl<'m> Outgoing<'m> {
         };
         let whole = 0..self.length;
         let bytes = self.bytes(&whole);
-        let step = post::<true>(hca, work, idle, self.asks, flags, bytes, |room| {
-            self.fill(room, &whole);
+        let fill = |room: &mut Room| self.fill(room, &whole);
+        let asks = self.asks;
+        let step = post::<true>(hca, work, idle, asks, flags, |peer, incarnation, header| {
+            peer.writer.send(incarnation, header, bytes, fill)
         });
         if let (Ok(Step::Sent), Some(remote)) = (&step, &mut work.remote) {
             remote.asks = self.form == Form::Result;
@@ -439,10 +456,13 @@ impl<'m> Outgoing<'m> {
             let part = at..(at + size).min(self.length);
             let bytes = self.bytes(&part);
             let fill = |room: &mut Room| self.fill(room, &part);
+            let send = |peer: &Peer, incarnation, header| {
+                peer.writer.send(incarnation, header, bytes, fill)
+            };
             if part.end == self.length {
-                break post::<true>(hca, work, idle, self.asks, flags, bytes, fill);
+                break post::<true>(hca, work, idle, self.asks, flags, send);
             }
-            match post::<false>(hca, work, idle, false, flags, bytes, fill) {
+            match post::<false>(hca, work, idle, false, flags, send) {
                 Ok(Step::Sent) => at = part.end,
                 done => break done,
             }
@@ -458,7 +478,8 @@ impl<'m> Outgoing<'m> {
     }
 }
 
-/// Sends a request's packet, or one of its parts if it is not `LAST`. `asks`: the request is signalled.
+/// Sends a request's packet by `send`, or one of its parts if it is not `LAST`. `asks`: the request is
+/// signalled.
 #[inline(always)]
 fn post<const LAST: bool>(
     hca: &Hca,
@@ -466,10 +487,9 @@ fn post<const LAST: bool>(
     idle: bool,
     asks: bool,
     flags: u8,
-    bytes: usize,
-    fill: impl FnOnce(&mut Room),
+    send: impl FnOnce(&Peer, u64, Header) -> Result<(), Send>,
 ) -> Result<Step, Stop> {
-    let (Some(node), Some(remote)) = (&hca.node, &mut work.remote) else {
+    let Some(remote) = &mut work.remote else {
         return Err(Stop::NoAnswer);
     };
     let reliable = !matches!(work.transport, QpType::Uc);
@@ -498,8 +518,8 @@ fn post<const LAST: bool>(
             | (if asks { ASKS } else { 0 })
             | (if LAST { 0 } else { MORE }),
     };
-    let peer = node.peer(remote.slot);
-    match peer.writer.send(remote.incarnation, header, bytes, fill) {
+    let peer = remote.door.peer();
+    match send(peer, remote.incarnation, header) {
         // The last part carries the same number, and repeats the acknowledgement.
         Ok(()) if !LAST => Ok(Step::Sent),
         Ok(()) => {

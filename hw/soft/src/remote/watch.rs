@@ -19,15 +19,28 @@ const BUSY: Duration = Duration::from_millis(250);
 pub(in super::super) struct Watch {
     since: u64,
     retries_left: u8,
+    /// Counter of the oldest unacknowledged entry.
+    acked: u32,
 }
 
 impl QpRecord {
     /// Whether requests to another process are outstanding.
     pub(in super::super) fn under_way(&self) -> bool {
-        self.requester.as_ref().is_some_and(|requester| {
-            // Relaxed: a request that is being sent now is seen by the next call.
-            requester.acked != self.ctx.sender.sent.load(Ordering::Relaxed) as u16
-        })
+        self.requester.is_some() && self.unacknowledged() != 0
+    }
+
+    /// How many requests to another process are outstanding.
+    pub(super) fn unacknowledged(&self) -> u16 {
+        // Acquire: pairs with the Release of the sending thread in `post`. A request that is being sent now
+        // is seen by the next call.
+        let sent = self.ctx.sender.sent.load(Ordering::Acquire) as u16;
+        sent.wrapping_sub(self.acked())
+    }
+
+    /// Number of the oldest unacknowledged request.
+    pub(super) fn acked(&self) -> u16 {
+        // Relaxed: a number that only grows in a life.
+        self.ctx.inbound.acked.load(Ordering::Relaxed) as u16
     }
 
     /// Whether a request waits until another process makes room for it.
@@ -65,6 +78,8 @@ impl Hca {
         };
         let (timeout, retry_cnt) = (record.attr.timeout, record.attr.retry_cnt);
         let unreliable = record.parts.transport == QpType::Uc;
+        // Relaxed: compared with itself only.
+        let acked = record.ctx.sender.acked.load(Ordering::Relaxed);
         let Some(requester) = &mut record.requester else {
             return;
         };
@@ -73,10 +88,13 @@ impl Hca {
         if unreliable && !there {
             return self.let_go(control, qpn);
         }
-        let watch = requester.watch.get_or_insert(Watch {
+        // A reader without the lock does not reset the watch.
+        let same = requester.watch.take_if(|watch| watch.acked == acked);
+        let watch = requester.watch.insert(same.unwrap_or(Watch {
             since: now,
             retries_left: retry_cnt,
-        });
+            acked,
+        }));
         let after = |from: u64, time: Duration| now >= from.saturating_add(time.as_nanos() as u64);
         let Some(AckTimeout::After(wait)) = ack_timeout(timeout) else {
             return;
@@ -106,6 +124,7 @@ impl Hca {
                 requester.watch = Some(Watch {
                     since: now,
                     retries_left,
+                    acked,
                 });
             }
             return;
@@ -134,13 +153,15 @@ impl Hca {
         };
         record.lives = record.lives.wrapping_add(1);
         let life = record.lives;
-        // Relaxed: nothing is being sent.
-        let sent = record.ctx.sender.sent.load(Ordering::Relaxed) as u16;
+        let count = record.unacknowledged();
         let Some(requester) = &mut record.requester else {
             return;
         };
-        let count = sent.wrapping_sub(requester.acked);
         let full = requester.full;
+        // SAFETY: the queue pair is closed and the lock is held, so this thread owns the cell.
+        if let Some(completing) = unsafe { &mut *record.ctx.inbound.completing.get() } {
+            completing.life = life;
+        }
         // SAFETY: the queue pair is closed and the lock is held, so this thread owns the work.
         if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() }
             && let Some(remote) = &mut work.remote
@@ -161,6 +182,9 @@ impl Hca {
 
     /// Continues the queue pairs that wait for a response or for room.
     pub(super) fn go_on(&self, control: &mut Control) {
+        if let Some(node) = &self.node {
+            node.set_halted(false);
+        }
         for qpn in std::mem::take(&mut control.halted) {
             let Some(record) = control.record(qpn) else {
                 continue;
@@ -179,8 +203,12 @@ impl Hca {
         }
     }
 
-    /// Sends the responses that are owed, as far as there is room.
+    /// Sends the responses that are owed, as far as there is room. Acknowledgements of a peer whose packets
+    /// another thread reads are left to that thread.
     pub(super) fn pay_all(&self, control: &mut Control) {
+        let Some(node) = &self.node else { return };
+        // Before the lists are read, so that a list that grows meanwhile sets it again.
+        node.set_owing(false);
         let mut at = 0;
         while let Some(&qpn) = control.owing.get(at) {
             if self.pay(control, qpn) {
@@ -189,8 +217,13 @@ impl Hca {
                 at += 1;
             }
         }
-        if let Some(node) = &self.node {
-            node.set_owing(at != 0);
+        let mut paid = at == 0;
+        for slot in node.live() {
+            let reads = node.peer(slot).reading.try_take();
+            paid &= reads.is_some_and(|mut reads| self.pay_acks(slot, &mut reads));
+        }
+        if !paid {
+            node.set_owing(true);
         }
     }
 
@@ -209,7 +242,16 @@ impl Hca {
             // Relaxed: the barrier orders it before what follows.
             record.ctx.sender.closed.store(true, Ordering::Relaxed);
             self.barriers.heavy();
-            record.ctx.sender.section.wait();
+            self.wait_for_data_path(record);
+        }
+    }
+
+    /// Waits, after a heavy barrier, until the threads have left that may have seen a queue pair open: the one
+    /// that executes its sends, and the one that reads acknowledgements of them.
+    pub(in super::super) fn wait_for_data_path(&self, record: &QpRecord) {
+        record.ctx.sender.section.wait();
+        if let (Some(node), Some(requester)) = (&self.node, &record.requester) {
+            node.peer(requester.slot).reading.wait();
         }
     }
 
@@ -269,13 +311,16 @@ impl Hca {
                 requester.watch = None;
             }
         }
+        // Relaxed: compared with itself only.
+        let acked = record.ctx.sender.acked.load(Ordering::Relaxed);
         let asked = (record.requester.as_mut()).map(|requester| {
-            let before = std::mem::replace(&mut requester.probed, true);
-            (requester.slot, before)
+            let before = requester.probed.replace(acked);
+            (requester.slot, before == Some(acked))
         });
         control.halted.push(qpn);
         if let (Some(node), Some((slot, before))) = (&self.node, asked) {
             node.set_waiting(true);
+            node.set_halted(true);
             if !before {
                 self.probe(node.peer(slot));
             }
@@ -288,7 +333,7 @@ impl QpRecord {
     /// Rewinds a closed queue pair's work to the oldest unacknowledged request. `true`: some were
     /// outstanding.
     pub(in super::super) fn rewind(&mut self) -> bool {
-        let under_way = self.under_way();
+        let (under_way, acked) = (self.under_way(), self.acked());
         let Some(requester) = &mut self.requester else {
             return false;
         };
@@ -306,13 +351,10 @@ impl QpRecord {
         }
         // Relaxed: nothing is being sent, and the lock is held.
         work.consumer = self.ctx.sender.acked.load(Ordering::Relaxed);
-        self.ctx
-            .sender
-            .sent
-            .store(requester.acked.into(), Ordering::Relaxed);
+        self.ctx.sender.sent.store(acked.into(), Ordering::Relaxed);
         requester.asked_from = requester.got;
         if let Some(remote) = &mut work.remote {
-            remote.msn = requester.acked;
+            remote.msn = acked;
             remote.carried = 0;
             remote.got = requester.got;
         }

@@ -50,6 +50,7 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
     let Some(packet) = reader.next(&mut copy).unwrap() else {
         return false;
     };
+    assert_peeked(reader, msn);
     let expected = header(msn);
     assert_eq!(packet.bytes, bytes(msn), "{msn}");
     assert_eq!(packet.header.msn, msn);
@@ -60,6 +61,27 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
     let len = packet.bytes.len();
     reader.done(len, msn.is_multiple_of(5));
     true
+}
+
+/// The same by its first line, and where it is.
+fn assert_peeked(reader: &Reader, msn: u16) {
+    let line = reader.peek().expect("it is there");
+    let (expected, bytes) = (header(msn), bytes(msn));
+    assert!(line.is(Kind::Request) && !line.is(Kind::Answer));
+    let of_line = (line.dst(), line.msn(), line.life(), line.taken());
+    assert_eq!(of_line, (expected.dst, msn, expected.life, expected.taken));
+    assert_eq!((line.flags(), line.len()), (expected.flags, bytes.len()));
+    for (at, word) in bytes.as_chunks().0.iter().enumerate().take(10) {
+        assert_eq!(line.at(at * 4), u32::from_ne_bytes(*word), "{msn} {at}");
+    }
+    for at in [0, 20, bytes.len() / 2] {
+        let at = at.min(bytes.len());
+        let parts = reader.place(at, bytes.len() - at).expect("not too long");
+        // SAFETY: the packet has not been released, so its writer does not write.
+        let there = parts.map(|(from, len)| unsafe { std::slice::from_raw_parts(from, len) });
+        assert_eq!(there.concat(), bytes[at..], "{msn}");
+    }
+    assert!(reader.place(0, MAX_PACKET + 1).is_none());
 }
 
 #[test]

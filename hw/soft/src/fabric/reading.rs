@@ -1,0 +1,173 @@
+//! Which thread reads a peer's packets: one at a time, with or without the device's lock.
+//!
+//! The holder of the lock waits for its turn; others read only if it is free. So whoever has the turn must
+//! not wait for the lock. A reader without the lock is in the peer's section, for which the holder of the
+//! lock waits after it has taken something away.
+
+use crate::turn::{Taken, Turn};
+use arrayvec::ArrayVec;
+use bellwire_provider::quiesce::{Barriers, Section};
+use std::cell::UnsafeCell;
+
+/// Most queue pairs of one peer that owe an acknowledgement at a time: then it is sent.
+pub const OWING: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Reading {
+    turn: Turn,
+    section: Section,
+    /// Numbers of the queue pairs that owe an acknowledgement. Owned by the thread that has the turn.
+    owing: UnsafeCell<ArrayVec<u32, OWING>>,
+}
+
+// SAFETY: the thread that has the turn owns the cell.
+unsafe impl Sync for Reading {}
+
+/// The turn to read, until it is dropped.
+#[derive(Debug)]
+pub struct Reads<'a> {
+    owing: &'a UnsafeCell<ArrayVec<u32, OWING>>,
+    section: Option<&'a Section>,
+    _turn: Taken<'a>,
+}
+
+impl Reading {
+    /// Waits for the turn. For the holder of the device's lock.
+    pub fn take(&self) -> Reads<'_> {
+        Reads {
+            owing: &self.owing,
+            section: None,
+            _turn: self.turn.take(),
+        }
+    }
+
+    /// Takes the turn if it is free. For the holder of the device's lock.
+    pub fn try_take(&self) -> Option<Reads<'_>> {
+        Some(Reads {
+            owing: &self.owing,
+            section: None,
+            _turn: self.turn.try_take()?,
+        })
+    }
+
+    /// Takes the turn if it is free, and enters the section: for a thread without the lock. What may be
+    /// revoked is checked after this.
+    #[inline(always)]
+    pub fn enter(&self, barriers: Barriers) -> Option<Reads<'_>> {
+        let turn = self.turn.try_take()?;
+        self.section.enter(barriers);
+        Some(Reads {
+            owing: &self.owing,
+            section: Some(&self.section),
+            _turn: turn,
+        })
+    }
+
+    /// Waits until a reader without the lock has left the section in which it may have seen what was
+    /// revoked. Call it after a heavy barrier.
+    pub fn wait(&self) {
+        self.section.wait();
+    }
+}
+
+impl Reads<'_> {
+    /// The queue pairs that owe an acknowledgement.
+    #[inline(always)]
+    pub fn owing(&mut self) -> &mut ArrayVec<u32, OWING> {
+        // SAFETY: this thread has the turn, and the borrow is exclusive.
+        unsafe { &mut *self.owing.get() }
+    }
+}
+
+impl Drop for Reads<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Before the turn, which is dropped after this: only its holder writes the section.
+        if let Some(section) = self.section {
+            section.leave();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use ::loom::cell::UnsafeCell;
+    use ::loom::sync::Arc;
+    use ::loom::sync::atomic::{AtomicU32, Ordering};
+    use ::loom::thread;
+
+    /// A queue pair's receive side (or its requests to be completed), whose owner is a reader while it is
+    /// accepted (open), and then the holder of the device's lock.
+    struct World {
+        reading: Reading,
+        accepts: AtomicU32,
+        received: UnsafeCell<u32>,
+    }
+
+    // SAFETY: the models verify that accesses do not conflict.
+    unsafe impl Sync for World {}
+
+    impl World {
+        fn count(&self) {
+            // SAFETY: the models verify that this access does not conflict.
+            self.received.with_mut(|received| unsafe { *received += 1 });
+        }
+
+        /// Reads a packet without the lock, if another thread does not read.
+        fn read_unlocked(&self) {
+            if let Some(_reads) = self.reading.enter(Barriers::get())
+                && self.accepts.load(Ordering::Acquire) == 1
+            {
+                self.count();
+            }
+        }
+
+        /// Reads a packet under the lock.
+        fn read_under_lock(&self) {
+            if let Some(_reads) = self.reading.try_take() {
+                self.count();
+            }
+        }
+    }
+
+    /// A reader without the lock, and a thread with it that reads, and then revokes.
+    fn revoked(waits: bool) {
+        ::loom::model(move || {
+            let world = Arc::new(World {
+                reading: Reading::default(),
+                accepts: AtomicU32::new(1),
+                received: UnsafeCell::new(0),
+            });
+            let reader = {
+                let world = world.clone();
+                thread::spawn(move || world.read_unlocked())
+            };
+            world.read_under_lock();
+            world.accepts.store(0, Ordering::Relaxed);
+            Barriers::get().heavy();
+            if waits {
+                world.reading.wait();
+            }
+            // SAFETY: the models verify that this access does not conflict.
+            world
+                .received
+                .with_mut(|received| unsafe { *received = 100 });
+            reader.join().unwrap();
+            // SAFETY: the reader has ended.
+            assert_eq!(world.received.with(|received| unsafe { *received }), 100);
+        });
+    }
+
+    #[test]
+    fn loom_packets_are_read_in_turn_until_it_is_revoked() {
+        revoked(true);
+    }
+
+    #[test]
+    #[should_panic]
+    fn loom_revoking_has_to_wait_for_readers() {
+        revoked(false);
+    }
+}

@@ -1,0 +1,330 @@
+//! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs to a
+//! reliable connection with a receive queue of its own, whose data is in the packet, and acknowledgements. A
+//! message is copied once, from the packet to its receive and completion entry.
+//!
+//! Whatever else arrives, or goes wrong, changes nothing here: the packet stays where it is, and is read again
+//! under the lock. So both ways keep one order.
+//!
+//! The reader is in the peer's section. Whoever revokes something waits for that: see [`Inbound`].
+
+use super::super::control::Control;
+use super::super::hca::Hca;
+use super::super::qp::QpCtx;
+use super::super::receive::{Arrived, Short, Where};
+use super::super::record::connection_with;
+use super::super::run::complete_on;
+use super::answer::Verdict;
+use super::requester::IN_PACKET;
+use super::{ASKS, EAGER, Inbound, SPEAKING};
+use crate::fabric::{Kind, Line, Node, Peer, Reads, lid};
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::CqeOpcode;
+use bellwire_core::op::WrOpcode;
+use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, SendWqe, fm_ce_se, opcode};
+use std::sync::atomic::Ordering;
+
+/// Packets that are read from one peer before the others get their turn.
+const AT_ONCE: u32 = 256;
+
+/// Packets that are read between two updates of the read position for the peer.
+const PUBLISH_EVERY: u32 = 32;
+
+/// A peer, for the thread that reads its packets.
+struct FromPeer<'a> {
+    slot: usize,
+    peer: &'a Peer,
+    incarnation: u64,
+    reads: Reads<'a>,
+    /// A requester waits for its response.
+    asked: bool,
+}
+
+impl QpCtx {
+    /// The queue pair takes requests from this node from now on, which no thread has seen yet.
+    pub(in super::super) fn start_inbound(&self, incarnation: u64) {
+        let Inbound {
+            incarnation: of,
+            listed,
+            expected,
+            ..
+        } = &*self.inbound;
+        // Relaxed, all: published by `accepts`. Acknowledgements are listed anew, perhaps with another peer.
+        of.store(incarnation, Ordering::Relaxed);
+        listed.store(false, Ordering::Relaxed);
+        expected.forget();
+        self.owes_nothing();
+    }
+}
+
+impl Hca {
+    /// Reads a peer's packets. `true`: the next one needs the device's lock.
+    #[inline(never)]
+    pub(super) fn read_unlocked(&self, node: &Node, slot: usize, peer: &Peer) -> bool {
+        // Otherwise another thread is reading them.
+        let Some(reads) = peer.reading.enter(self.barriers) else {
+            return false;
+        };
+        let mut from = FromPeer {
+            slot,
+            peer,
+            incarnation: peer.incarnation(),
+            reads,
+            asked: false,
+        };
+        // Relaxed: ordered by the barrier on entering, which pairs with the one in `Hca::set_gate`.
+        if self.receives_under_lock.load(Ordering::Relaxed) || !self.port.is_up() {
+            return true;
+        }
+        let mut count = 0;
+        let stopped = loop {
+            let Some(line) = peer.reader.peek() else {
+                break false;
+            };
+            if !self.read_one(&mut from, &line) {
+                break true;
+            }
+            count += 1;
+            peer.reader.done(line.len(), count % PUBLISH_EVERY == 0);
+            if count % PUBLISH_EVERY == 0 {
+                // The requester may continue.
+                from.asked = true;
+            }
+            if std::mem::take(&mut from.asked) {
+                self.pay_acks(slot, &mut from.reads);
+            }
+            if count == AT_ONCE {
+                break false;
+            }
+        };
+        if count != 0 {
+            peer.reader.publish();
+        }
+        if !from.reads.owing().is_empty() {
+            node.owes();
+        }
+        stopped || node.is_halted()
+    }
+
+    /// Sends the acknowledgements that are owed, without the device's lock.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pay_unlocked(&self, node: &Node) {
+        // Before the lists are read, so that a list that grows meanwhile sets it again.
+        node.set_owing(false);
+        let mut paid = true;
+        for slot in node.live() {
+            let reads = node.peer(slot).reading.enter(self.barriers);
+            paid &= reads.is_some_and(|mut reads| self.pay_acks(slot, &mut reads));
+        }
+        if !paid {
+            node.set_owing(true);
+        }
+    }
+
+    /// Handles the next packet. `false`: it needs the lock, and nothing has changed.
+    #[inline(always)]
+    fn read_one(&self, from: &mut FromPeer<'_>, line: &Line) -> bool {
+        if line.is(Kind::Request) {
+            return self.receive(from, line);
+        }
+        line.is(Kind::Answer) && self.take_plain_answer(from, line)
+    }
+
+    #[inline(always)]
+    fn receive(&self, from: &mut FromPeer<'_>, line: &Line) -> bool {
+        let Some(arrived) = arrived(from.peer, line) else {
+            return false;
+        };
+        let (dst, life, msn) = (line.dst(), line.life(), line.msn());
+        // SAFETY: used within this section.
+        let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
+            return false;
+        };
+        let src = be32(line, 4) >> 8;
+        let name = connection_with(dst, src, lid(from.slot));
+        let inbound = &ctx.inbound;
+        // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up. The
+        // first request of a connection is not accepted here.
+        let accepted = ctx.face.accepts.load(Ordering::Acquire) == name
+            // Relaxed, all: of the thread that has the turn.
+            && inbound.incarnation.load(Ordering::Relaxed) == from.incarnation
+            && inbound.expected.is_open_for(life, msn)
+            // A request that was flushed meanwhile is not executed.
+            && from.peer.segments.life(src) == u32::from(life) | SPEAKING;
+        if !accepted {
+            return false;
+        }
+        if let Some((life, msn)) = line.taken()
+            && !self.acknowledge_unlocked(from, dst, ctx, life, msn)
+        {
+            return false;
+        }
+        // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn, so it owns
+        // the receive side.
+        let Some(recv) = (unsafe { &mut *ctx.receiver.work.get() }) else {
+            return false;
+        };
+        if !recv.receive_arrived(self, &arrived) {
+            return false;
+        }
+        inbound.expected.set(life, msn.wrapping_add(1), true);
+        let asks = line.flags() & ASKS != 0;
+        from.asked |= asks | !self.owe_ack(&mut from.reads, dst, ctx, life, msn);
+        true
+    }
+
+    /// Handles a response that is only an acknowledgement.
+    fn take_plain_answer(&self, from: &mut FromPeer<'_>, line: &Line) -> bool {
+        let dst = line.dst();
+        // SAFETY: used within this section.
+        let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
+            return false;
+        };
+        Verdict::is_plain(line)
+            && self.acknowledge_unlocked(from, dst, ctx, line.life(), line.msn())
+    }
+
+    /// Completes the requests up to the one with this number. `false`: some of them are left.
+    #[inline]
+    fn acknowledge_unlocked(
+        &self,
+        from: &FromPeer<'_>,
+        qpn: u32,
+        ctx: &QpCtx,
+        life: u16,
+        msn: u16,
+    ) -> bool {
+        let sender = &ctx.sender;
+        // Acquire: pairs with the Release with which the holder of the lock opened the queue pair.
+        if sender.closed.load(Ordering::Acquire) {
+            return false;
+        }
+        // SAFETY: the queue pair is open, and this thread is in the section for which its closer waits.
+        let Some(completing) = (unsafe { &*ctx.inbound.completing.get() }) else {
+            return false;
+        };
+        if (completing.qpn, completing.life, completing.slot) != (qpn, life, from.slot)
+            || completing.incarnation != from.incarnation
+        {
+            return false;
+        }
+        // Relaxed: only this thread changes it.
+        let mut acked = ctx.inbound.acked.load(Ordering::Relaxed) as u16;
+        // Acquire: pairs with the Release of the sending thread in `post`.
+        let sent = sender.sent.load(Ordering::Acquire) as u16;
+        let count = msn.wrapping_sub(acked).wrapping_add(1);
+        // It is stale, or the sending thread has not counted its request yet.
+        if count.wrapping_sub(1) >= sent.wrapping_sub(acked) {
+            return false;
+        }
+        // Relaxed: while requests are outstanding, only this thread changes it. Not read before they are known
+        // to be: until then the sending thread may have changed it, whatever the peer acknowledges.
+        let mut counter = sender.acked.load(Ordering::Relaxed);
+        let mut left = count;
+        while left != 0 {
+            // SAFETY: sent, so posted, and not completed.
+            let wqe = unsafe { SendWqe::read(completing.ring, counter) };
+            let plain = wqe.operation().is_some_and(|it| !it.has_result());
+            let (cq, user_index) = (completing.cq, completing.user_index);
+            // If the completion queue is full, the holder of the lock finds that again.
+            if !plain || !complete_on(cq, qpn, user_index, &wqe, counter, 0) {
+                break;
+            }
+            counter = counter.wrapping_add(wqe.blocks());
+            acked = acked.wrapping_add(1);
+            left -= 1;
+        }
+        // Relaxed: published by the counter.
+        ctx.inbound.acked.store(acked.into(), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `run`.
+        sender.acked.store(counter, Ordering::Release);
+        left == 0
+    }
+
+    /// Packets of other processes are read under the lock only, or also without it. The caller waits for the
+    /// readers' sections.
+    pub(in super::super) fn receives_under_lock(&self, only: bool) {
+        // Relaxed: ordered by the caller's barrier.
+        self.receives_under_lock.store(only, Ordering::Relaxed);
+    }
+
+    /// Waits until each thread of this process has left the section in which it may have seen what was
+    /// revoked. Call it after a heavy barrier, under the lock.
+    pub(in super::super) fn wait_for_all(&self, control: &Control) {
+        self.qps.wait_for_all(control.slots());
+        if let Some(node) = &self.node {
+            node.all_peers().for_each(|peer| peer.reading.wait());
+        }
+    }
+
+    /// Waits, after a heavy barrier, until no thread receives for a queue pair that accepts no peer any more.
+    /// It acknowledges what it has received from the peer that it `accepted`.
+    pub(in super::super) fn stop_receiving(
+        &self,
+        slot: Option<usize>,
+        qpn: u32,
+        ctx: &QpCtx,
+        accepted: u64,
+    ) {
+        if let (Some(node), Some(slot)) = (&self.node, slot) {
+            node.peer(slot).reading.wait();
+            // If there is no room, the requester has to time out.
+            let _sent = self.pay_ack(slot, qpn, ctx, accepted);
+        }
+    }
+}
+
+/// A big-endian word of a packet's payload, within its first line.
+#[inline(always)]
+fn be32(line: &Line, at: usize) -> u32 {
+    u32::from_be(line.at(at))
+}
+
+/// The message of a SEND whose data is in the packet, as one piece. `None`: it is another request.
+#[inline(always)]
+fn arrived(peer: &Peer, line: &Line) -> Option<Arrived> {
+    /// Offset of inline data.
+    const INLINE: usize = SEGMENT + size_of::<Be32>();
+    let kind = match be32(line, 0) as u8 {
+        opcode::SEND => const { CqeOpcode::of_receive(WrOpcode::Send) },
+        opcode::SEND_IMM => const { CqeOpcode::of_receive(WrOpcode::SendWithImm) },
+        _ => return None,
+    }?;
+    let entry = (be32(line, 4) & 0x3f) as usize * SEGMENT;
+    let count = be32(line, SEGMENT);
+    let length = (count & !INLINE_FLAG) as usize;
+    let (at, len) = match line.flags() & !ASKS {
+        // Inline data, padded to whole segments.
+        0 if count & INLINE_FLAG != 0
+            && entry > SEGMENT
+            && INLINE.saturating_add(length).next_multiple_of(SEGMENT) == entry =>
+        {
+            (INLINE, entry)
+        }
+        0 if entry == SEGMENT => (entry, entry),
+        // The data follows the entry.
+        EAGER if entry == 2 * SEGMENT && u64::from(count) <= IN_PACKET => (entry, entry + length),
+        _ => return None,
+    };
+    if line.len() != len {
+        return None;
+    }
+    let length = if entry == SEGMENT { 0 } else { length };
+    let data = if at == INLINE && length <= Short::MOST {
+        let pair = |at, high| u64::from(line.at(at)) | u64::from(high) << 32;
+        Where::Here(Short::new([
+            pair(INLINE, line.at(INLINE + 4)),
+            pair(INLINE + 8, line.at(INLINE + 12)),
+            pair(INLINE + 16, 0),
+        ]))
+    } else {
+        Where::There(peer.reader.place(at, length)?)
+    };
+    Some(Arrived {
+        kind,
+        imm: Be32::from_raw(line.at(12)),
+        solicited: be32(line, 8) as u8 & fm_ce_se::SOLICITED != 0,
+        length,
+        data,
+    })
+}
