@@ -1,6 +1,7 @@
 //! The device's side of a completion queue, which writes its entries.
 
 use super::arm::Arm;
+use super::producer::{CI_MASK, Producer};
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventQueue, EventType};
 use crate::fabric::Attention;
@@ -9,10 +10,9 @@ use bellwire_core::cqe::{Cqe64, CqeOpcode, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use bellwire_provider::quiesce::Barriers;
-use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The device's state of a completion queue. Many threads write entries.
 #[derive(Debug)]
@@ -20,11 +20,7 @@ pub struct CqCtx {
     /// Changed only by `resize`, while no other thread uses the queue.
     memory: UnsafeCell<CqMemory<'static>>,
     consumer: &'static DoorbellRecord,
-    /// Producer index, free-running: a thread claims an entry by incrementing it.
-    producer: CachePadded<AtomicU32>,
-    /// The consumer index that was read last.
-    seen: AtomicU32,
-    overrun: AtomicBool,
+    producer: Producer,
     arm: Arm,
     /// Whether it is counted among the node's armed completion queues.
     counted: AtomicBool,
@@ -38,8 +34,6 @@ pub struct CqCtx {
 
 // SAFETY: `resize` alone changes the cell, and its caller guarantees that no other thread reads it meanwhile.
 unsafe impl Sync for CqCtx {}
-
-const CI_MASK: u32 = 0xff_ffff;
 
 impl CqCtx {
     /// The device's side of a completion queue with entries in `memory`. `consumer` is the doorbell record
@@ -65,9 +59,7 @@ impl CqCtx {
         Ok(Self {
             memory: UnsafeCell::new(memory),
             consumer,
-            producer: CachePadded::new(AtomicU32::new(0)),
-            seen: AtomicU32::new(0),
-            overrun: AtomicBool::new(false),
+            producer: Producer::new(),
             arm: Arm::new(Barriers::get()),
             counted: AtomicBool::new(false),
             attention,
@@ -104,8 +96,7 @@ impl CqCtx {
         }
         let entry = Cqe64::resized();
         let op_own = entry.op_own() | owner_bit(index, memory.count());
-        // Relaxed: no other thread increments it meanwhile.
-        (self.producer).store(index.wrapping_add(1), Ordering::Relaxed);
+        self.producer.pass_one();
         // SAFETY: the consumer has polled the entry's last use, and no other thread writes.
         unsafe {
             Cqe64::publish(memory.entry(index), &entry, op_own);
@@ -185,14 +176,12 @@ impl CqCtx {
 
     /// Whether an entry was lost because the queue was full. The queue then takes no more entries.
     pub fn overrun(&self) -> bool {
-        // Relaxed: the flag orders no other data.
-        self.overrun.load(Ordering::Relaxed)
+        self.producer.overrun()
     }
 
     /// Index behind the last entry.
     pub fn produced(&self) -> u32 {
-        // Relaxed: the relevant increments were made before, by this thread or under the device's lock.
-        self.producer.load(Ordering::Relaxed)
+        self.producer.produced()
     }
 
     /// Whether everything before `index` has been polled.
@@ -204,15 +193,12 @@ impl CqCtx {
     #[inline(always)]
     #[must_use]
     pub fn produce(&self, entry: &Cqe64) -> bool {
-        // Relaxed: the increment claims the index for this thread; the owner bit publishes the entry.
-        let index = self.producer.fetch_add(1, Ordering::Relaxed);
-        // Acquire: pairs with the Release in `room_for`, so that the consumer's last read of the entry comes
-        // before. An old value only makes this thread check again.
-        let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
         let memory = self.memory();
-        if ahead >= memory.count() && !self.room_for(index) {
+        let consumed = || self.consumer.load();
+        let Some(index) = (self.producer).claim(memory.count(), consumed, || self.raise_overrun())
+        else {
             return false;
-        }
+        };
         let op_own = entry.op_own() | owner_bit(index, memory.count());
         // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
         unsafe {
@@ -239,38 +225,14 @@ impl CqCtx {
         }
     }
 
-    #[cold]
-    fn room_for(&self, index: u32) -> bool {
-        let consumer = self.consumer.load();
-        // Release: pairs with the Acquire in `produce`.
-        self.seen.store(consumer, Ordering::Release);
-        let room = index.wrapping_sub(consumer) & CI_MASK < self.memory().count();
-        if !room {
-            self.fail();
-        }
-        // Checked after the store, which could otherwise undo a concurrent failure.
-        if self.overrun() {
-            self.shut(index);
-            return false;
-        }
-        true
-    }
-
     /// An entry is lost: the queue fails and raises its asynchronous event.
     #[cold]
     pub fn fail(&self) {
-        // Relaxed: the swap selects the one producer that raises the event; the flag orders no other data.
-        if !self.overrun.swap(true, Ordering::Relaxed) {
-            let _known = self.events.push(Element::Cq(self.cqn), EventType::CqErr);
-        }
-        self.shut(self.produced());
+        self.producer.fail(|| self.raise_overrun());
     }
 
-    /// Makes every entry from this one on check for room and find none.
-    fn shut(&self, index: u32) {
-        // Half the index range behind, so that no number of attempts wraps round to a free entry.
-        let far = index.wrapping_sub(CI_MASK.div_ceil(2));
-        // Release: pairs with the Acquire in `produce`.
-        self.seen.store(far, Ordering::Release);
+    #[cold]
+    fn raise_overrun(&self) {
+        let _known = self.events.push(Element::Cq(self.cqn), EventType::CqErr);
     }
 }

@@ -6,11 +6,15 @@ use super::qp::MAX_QP;
 use crate::error::Error;
 use crate::pinned::{defaults, with_room};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const BITS: usize = u64::BITS as usize;
-const WORDS: usize = MAX_QP / BITS;
+const WORDS: usize = if cfg!(loom) { 2 } else { MAX_QP / BITS };
 
 /// Rounds without work before a worker yields its processor, and before it sleeps.
 const SPINS: u32 = 2_000;
@@ -20,8 +24,46 @@ const SLEEP: Duration = Duration::from_micros(50);
 /// Queue pairs whose doorbell was rung: a bit for each, and a summary bit for each word of bits.
 #[derive(Debug)]
 struct Rung {
-    summary: [CachePadded<AtomicU64>; WORDS / BITS],
+    summary: [CachePadded<AtomicU64>; WORDS.div_ceil(BITS)],
     words: Box<[AtomicU64]>,
+}
+
+impl Rung {
+    fn new() -> Result<Self, Error> {
+        Ok(Self {
+            summary: Default::default(),
+            words: defaults(WORDS)?,
+        })
+    }
+
+    /// Sets the bit of this index.
+    #[inline(always)]
+    fn set(&self, index: usize) {
+        let word = index / BITS;
+        // Release: pairs with the Acquire in `take`, so that the producer counter is visible. The word is set
+        // before the summary, so that a worker that sees the summary bit sees the word's bit.
+        self.words[word].fetch_or(1 << (index % BITS), Ordering::Release);
+        self.summary[word / BITS].fetch_or(1 << (word % BITS), Ordering::Release);
+    }
+
+    /// Clears the bits, and passes their indices to `each`.
+    #[inline(always)]
+    fn take(&self, mut each: impl FnMut(usize)) {
+        for (at, summary) in self.summary.iter().enumerate() {
+            // Relaxed: a check before the exchange.
+            if summary.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // Acquire: pairs with the Release in `set`.
+            for word in ones(summary.swap(0, Ordering::Acquire)) {
+                let word = at * BITS + word;
+                // Acquire: pairs with the Release in `set`.
+                for bit in ones(self.words[word].swap(0, Ordering::Acquire)) {
+                    each(word * BITS + bit);
+                }
+            }
+        }
+    }
 }
 
 /// The workers' shared state.
@@ -35,10 +77,7 @@ impl Engine {
     pub fn new(workers: usize) -> Result<Self, Error> {
         let mut all = with_room(workers)?;
         for _ in 0..workers {
-            all.push(Rung {
-                summary: Default::default(),
-                words: defaults(WORDS)?,
-            });
+            all.push(Rung::new()?);
         }
         Ok(Self {
             workers: all.into(),
@@ -49,12 +88,7 @@ impl Engine {
     /// Notifies the worker of the queue pair at this index.
     #[inline(always)]
     pub fn kick(&self, index: usize) {
-        let rung = &self.workers[index % self.workers.len()];
-        let word = index / BITS;
-        // Release: pairs with the worker's Acquire, so that the producer counter is visible. The word is set
-        // before the summary, so that a worker that sees the summary bit sees the word's bit.
-        rung.words[word].fetch_or(1 << (index % BITS), Ordering::Release);
-        rung.summary[word / BITS].fetch_or(1 << (word % BITS), Ordering::Release);
+        self.workers[index % self.workers.len()].set(index);
     }
 
     pub fn stop(&self) {
@@ -93,24 +127,13 @@ pub(super) fn work(hca: &Hca, worker: usize) {
 /// Executes everything that was posted. Returns whether there was anything.
 fn round(hca: &Hca, rung: &Rung) -> bool {
     let mut any = false;
-    for (at, summary) in rung.summary.iter().enumerate() {
-        // Relaxed: a check before the exchange.
-        if summary.load(Ordering::Relaxed) == 0 {
-            continue;
+    rung.take(|index| {
+        // SAFETY: the table lives as long as the device, which outlives its workers.
+        if let Some(ctx) = unsafe { hca.qps.find(index as u32) } {
+            hca.execute(ctx);
+            any = true;
         }
-        // Acquire: pairs with the Release in `kick`.
-        for word in ones(summary.swap(0, Ordering::Acquire)) {
-            let word = at * BITS + word;
-            // Acquire: pairs with the Release in `kick`.
-            for bit in ones(rung.words[word].swap(0, Ordering::Acquire)) {
-                // SAFETY: the table lives as long as the device, which outlives its workers.
-                if let Some(ctx) = unsafe { hca.qps.find((word * BITS + bit) as u32) } {
-                    hca.execute(ctx);
-                    any = true;
-                }
-            }
-        }
-    }
+    });
     any
 }
 
@@ -122,4 +145,70 @@ fn ones(mut word: u64) -> impl Iterator<Item = usize> {
             bit
         })
     })
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use ::loom::sync::Arc;
+    use ::loom::sync::atomic::AtomicU32;
+    use ::loom::thread;
+
+    /// Queue pairs in one word and in another: how far each has posted, and been executed.
+    const INDICES: [usize; 2] = [3, BITS + 1];
+
+    struct World {
+        rung: Rung,
+        posted: [AtomicU32; 2],
+    }
+
+    impl World {
+        fn execute(&self, executed: &mut [u32; 2]) {
+            self.rung.take(|index| {
+                let of = INDICES.iter().position(|known| *known == index);
+                let of = of.expect("it was rung");
+                executed[of] = self.posted[of].load(Ordering::Relaxed);
+            });
+        }
+    }
+
+    /// What is posted before the doorbell is executed after it, by a round that is under way or by the next.
+    fn no_doorbell_is_lost(set: fn(&Rung, usize)) {
+        ::loom::model(move || {
+            let world = Arc::new(World {
+                rung: Rung::new().expect("memory"),
+                posted: Default::default(),
+            });
+            let posters = [0, 1].map(|of| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    world.posted[of].store(1, Ordering::Relaxed);
+                    set(&world.rung, INDICES[of]);
+                })
+            });
+            let mut executed = [0; 2];
+            world.execute(&mut executed);
+            for poster in posters {
+                poster.join().unwrap();
+            }
+            world.execute(&mut executed);
+            assert_eq!(executed, [1, 1], "a doorbell is lost");
+        });
+    }
+
+    #[test]
+    fn loom_no_doorbell_is_lost() {
+        no_doorbell_is_lost(Rung::set);
+    }
+
+    /// The model detects a summary bit that is set too early.
+    #[test]
+    #[should_panic(expected = "a doorbell is lost")]
+    fn loom_the_word_is_set_before_the_summary() {
+        no_doorbell_is_lost(|rung, index| {
+            let word = index / BITS;
+            rung.summary[0].fetch_or(1 << word, Ordering::Release);
+            rung.words[word].fetch_or(1 << (index % BITS), Ordering::Release);
+        });
+    }
 }

@@ -40,6 +40,7 @@ mod mr;
 mod multicast;
 mod port;
 pub mod process;
+mod producer;
 mod qp;
 pub mod random;
 mod receive;

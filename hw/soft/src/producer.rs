@@ -1,0 +1,223 @@
+//! Which thread writes which entry of a completion queue, and what happens when there is no room.
+//!
+//! ```text
+//! producer                             consumer
+//! claims an index      fetch_add       reads the entry
+//! is there room?       load `seen`,    passes it        store of its index (Release)
+//!                      or that index (Acquire)
+//! writes the entry, publishes it
+//! ```
+//!
+//! A producer that finds no room has lost its entry: the queue fails, and takes no more entries.
+
+use crossbeam_utils::CachePadded;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+/// Consumer indices have 24 bits.
+pub(super) const CI_MASK: u32 = 0xff_ffff;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Producer {
+    /// Free-running: a thread claims an entry by incrementing it.
+    next: CachePadded<AtomicU32>,
+    /// The consumer index that was read last.
+    seen: AtomicU32,
+    overrun: AtomicBool,
+}
+
+impl Producer {
+    pub fn new() -> Self {
+        Self {
+            next: CachePadded::new(AtomicU32::new(0)),
+            seen: AtomicU32::new(0),
+            overrun: AtomicBool::new(false),
+        }
+    }
+
+    /// Claims the next entry of a ring of `count` entries for this thread. `consumed` reads the consumer's
+    /// index with Acquire. `None`: there is no room, and the queue has failed; the first thread that finds
+    /// that calls `raise`.
+    #[inline(always)]
+    pub fn claim(
+        &self,
+        count: u32,
+        consumed: impl FnOnce() -> u32,
+        raise: impl FnOnce(),
+    ) -> Option<u32> {
+        // Relaxed: the increment claims the index for this thread; the owner bit publishes the entry.
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        // Acquire: pairs with the Release in `room_for`, so that the consumer's last read of the entry comes
+        // before. An old value only makes this thread check again.
+        let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
+        (ahead < count || self.room_for(index, count, consumed, raise)).then_some(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn room_for(
+        &self,
+        index: u32,
+        count: u32,
+        consumed: impl FnOnce() -> u32,
+        raise: impl FnOnce(),
+    ) -> bool {
+        let consumer = consumed();
+        // Release: pairs with the Acquire in `claim`.
+        self.seen.store(consumer, Ordering::Release);
+        let room = index.wrapping_sub(consumer) & CI_MASK < count;
+        if !room {
+            self.fail(raise);
+        }
+        // Checked after the store, which could otherwise undo a concurrent failure.
+        if self.overrun() {
+            self.shut(index);
+            return false;
+        }
+        true
+    }
+
+    /// An entry is lost: the queue fails. The first thread that finds that calls `raise`.
+    #[cold]
+    pub fn fail(&self, raise: impl FnOnce()) {
+        // Relaxed: the swap selects the one producer that raises the event; the flag orders no other data.
+        if !self.overrun.swap(true, Ordering::Relaxed) {
+            raise();
+        }
+        self.shut(self.produced());
+    }
+
+    /// Makes every entry from this one on check for room and find none.
+    fn shut(&self, index: u32) {
+        // Half the index range behind, so that no number of attempts wraps round to a free entry.
+        let far = index.wrapping_sub(CI_MASK.div_ceil(2));
+        // Release: pairs with the Acquire in `claim`.
+        self.seen.store(far, Ordering::Release);
+    }
+
+    /// Whether an entry was lost.
+    pub fn overrun(&self) -> bool {
+        // Relaxed: the flag orders no other data.
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    /// Index behind the last entry.
+    pub fn produced(&self) -> u32 {
+        // Relaxed: the relevant increments were made before, by this thread or under the device's lock.
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Passes one entry, while no other thread claims any.
+    pub fn pass_one(&self) {
+        let next = self.produced().wrapping_add(1);
+        // Relaxed: no other thread increments it meanwhile.
+        self.next.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use ::loom::cell::UnsafeCell;
+    use ::loom::sync::Arc;
+    use ::loom::thread;
+
+    const COUNT: u32 = 2;
+
+    /// A ring of two entries. An entry is published by its index plus one.
+    struct World {
+        producer: Producer,
+        consumer: AtomicU32,
+        published: [AtomicU32; COUNT as usize],
+        entries: [UnsafeCell<u32>; COUNT as usize],
+        failures: AtomicU32,
+    }
+
+    // SAFETY: the models verify that accesses do not conflict.
+    unsafe impl Sync for World {}
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                producer: Producer::new(),
+                consumer: AtomicU32::new(0),
+                published: Default::default(),
+                entries: [0, 0].map(UnsafeCell::new),
+                failures: AtomicU32::new(0),
+            }
+        }
+
+        /// `true`: an entry was written.
+        fn produce(&self, passed: Ordering) -> bool {
+            let consumed = || self.consumer.load(passed);
+            let raise = || {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            };
+            let Some(index) = self.producer.claim(COUNT, consumed, raise) else {
+                return false;
+            };
+            let at = (index % COUNT) as usize;
+            // SAFETY: the models verify that this access does not conflict.
+            self.entries[at].with_mut(|entry| unsafe { *entry = index });
+            self.published[at].store(index + 1, Ordering::Release);
+            true
+        }
+
+        /// Polls the entry at `index`, if it is there.
+        fn poll(&self, index: u32) -> bool {
+            let at = (index % COUNT) as usize;
+            if self.published[at].load(Ordering::Acquire) != index + 1 {
+                return false;
+            }
+            // SAFETY: the models verify that this access does not conflict.
+            let entry = self.entries[at].with(|entry| unsafe { *entry });
+            assert_eq!(entry, index, "another entry was written here");
+            self.consumer.store(index + 1, Ordering::Release);
+            true
+        }
+    }
+
+    /// Two threads write two entries each, and one polls: no entry is overwritten before it was polled, and
+    /// one that is lost is an overrun, which is raised once.
+    fn entries_are_written_once(passed: Ordering) {
+        ::loom::model(move || {
+            let world = Arc::new(World::new());
+            let other = {
+                let world = world.clone();
+                thread::spawn(move || u32::from(world.produce(passed)))
+            };
+            let poller = {
+                let world = world.clone();
+                thread::spawn(move || (0..2).take_while(|index| world.poll(*index)).count() as u32)
+            };
+            let ours = u32::from(world.produce(passed)) + u32::from(world.produce(passed));
+            let written = ours + other.join().unwrap();
+            let mut polled = poller.join().unwrap();
+            while world.poll(polled) {
+                polled += 1;
+            }
+            // A queue that has failed may have gaps.
+            let missing = !world.producer.overrun() && polled != written;
+            assert!(!missing && polled <= written, "an entry is missing");
+            let failures = world.failures.load(Ordering::Relaxed);
+            assert_eq!(failures, u32::from(written < 3), "raised otherwise");
+            assert_eq!(world.producer.overrun(), written < 3);
+        });
+    }
+
+    #[test]
+    fn loom_completions_are_written_once_and_not_overwritten() {
+        entries_are_written_once(Ordering::Acquire);
+    }
+
+    /// The model detects a producer that overtakes the consumer's read.
+    #[test]
+    #[should_panic]
+    fn loom_writing_has_to_acquire_what_was_polled() {
+        entries_are_written_once(Ordering::Relaxed);
+    }
+}
