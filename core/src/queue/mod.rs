@@ -28,6 +28,7 @@ mod life;
 #[cfg(all(loom, test))]
 mod loom;
 mod naming;
+mod number_table;
 mod recv;
 mod send;
 mod srq;
@@ -43,7 +44,8 @@ pub use doorbell::{BlueFlame, Private, Register, Shared, SharedRegister};
 pub use error::{BadRequest, Rejected};
 pub use history::{Past, PastCqe, Standing};
 pub use ledger::{Ledger, LedgerSlot};
-pub use naming::{ByQpNum, ByUserIndex, Naming, NumberSlot};
+pub use naming::{ByQpNum, ByUserIndex, Naming};
+pub use number_table::{NumberError, NumberSlot, NumberTable};
 pub use recv::RecvQueue;
 pub use send::{SendQueue, SendQueueInit, SendRequest};
 pub use srq::{SharedRecvQueue, SrqLedger, SrqSlot};

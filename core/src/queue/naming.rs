@@ -9,6 +9,7 @@
 //! [`AttachError::NumberTaken`]; the provider sets it aside and creates another.
 
 use super::attach::{Attach, AttachError, UserIndex};
+use super::number_table::{NumberError, NumberSlot, NumberTable};
 use crate::cqe::Cqe64;
 
 mod sealed {
@@ -75,57 +76,15 @@ impl Naming for ByUserIndex {
     fn forget(&mut self, _: u32) {}
 }
 
-/// An entry of the table of [`ByQpNum`]. Created by [`Default`] in memory that the caller provides.
-#[derive(Clone, Copy, Debug)]
-pub struct NumberSlot {
-    qp_num: u32,
-    slot: u32,
-}
-
-/// A free entry: queue pair numbers have 24 bits.
-const FREE: u32 = u32::MAX;
-
-impl Default for NumberSlot {
-    fn default() -> Self {
-        Self {
-            qp_num: FREE,
-            slot: 0,
-        }
-    }
-}
-
-/// By the queue pair number.
-///
-/// A hash table with linear probing, at least half empty. Devices assign ascending numbers, so that
-/// the first probe is nearly always the right one: this reads one cache line more than the user
-/// index.
+/// By the queue pair number: reads one cache line more than the user index.
 #[derive(Debug)]
-pub struct ByQpNum<'m> {
-    table: &'m mut [NumberSlot],
-    used: usize,
-}
+pub struct ByQpNum<'m>(NumberTable<'m>);
 
 impl<'m> ByQpNum<'m> {
     /// Creates it over a table of free entries. `None` unless their number is a power of two and at
     /// least two. At most half as many queue pairs can be attached.
     pub fn new(table: &'m mut [NumberSlot]) -> Option<Self> {
-        (table.len() >= 2 && table.len().is_power_of_two()).then_some(Self { table, used: 0 })
-    }
-
-    /// The index of `qp_num`, or of the free entry where it would be.
-    #[inline(always)]
-    fn find(&self, qp_num: u32) -> usize {
-        let mask = self.table.len() - 1;
-        let mut at = qp_num as usize & mask;
-        // The loop ends: at least half of the entries are free.
-        loop {
-            // SAFETY: the table length is a power of two, so the mask keeps the index within it.
-            let there = unsafe { self.table.get_unchecked(at) }.qp_num;
-            if there == qp_num || there == FREE {
-                return at;
-            }
-            at = (at + 1) & mask;
-        }
+        NumberTable::new(table).map(Self)
     }
 }
 
@@ -144,26 +103,16 @@ impl Naming for ByQpNum<'_> {
 
     #[inline(always)]
     fn slot(&self, name: u32) -> usize {
-        // SAFETY: `find` returns an index within the table.
-        unsafe { self.table.get_unchecked(self.find(name)) }.slot as usize
+        self.0.get_or_any(name) as usize
     }
 
     fn admit(&mut self, index: UserIndex, queues: &Attach<'_>) -> Result<u32, AttachError> {
         let qp_num = queues.qp_num().ok_or(AttachError::Unnamed)?;
-        if self.used == self.table.len() / 2 {
-            let slots = self.used;
-            return Err(AttachError::TooManyQueues { slots });
+        match self.0.insert(qp_num, index.slot() as u32) {
+            Ok(()) => Ok(qp_num),
+            Err(NumberError::Full { slots }) => Err(AttachError::TooManyQueues { slots }),
+            Err(NumberError::Taken) => Err(AttachError::NumberTaken { qp_num }),
         }
-        let at = self.find(qp_num);
-        if self.table[at].qp_num == qp_num {
-            return Err(AttachError::NumberTaken { qp_num });
-        }
-        self.table[at] = NumberSlot {
-            qp_num,
-            slot: index.slot() as u32,
-        };
-        self.used += 1;
-        Ok(qp_num)
     }
 
     fn renew(&mut self, name: u32, _: UserIndex) -> u32 {
@@ -171,27 +120,7 @@ impl Naming for ByQpNum<'_> {
     }
 
     fn forget(&mut self, name: u32) {
-        let mask = self.table.len() - 1;
-        let mut gap = self.find(name);
-        if self.table[gap].qp_num != name {
-            return;
-        }
-        self.used -= 1;
-        // Entries whose probing passed over the gap move into it (Knuth, vol. 3, 6.4, algorithm R).
-        let mut at = gap;
-        loop {
-            at = (at + 1) & mask;
-            let entry = self.table[at];
-            if entry.qp_num == FREE {
-                break;
-            }
-            let home = entry.qp_num as usize & mask;
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(gap) & mask {
-                self.table[gap] = entry;
-                gap = at;
-            }
-        }
-        self.table[gap] = NumberSlot::default();
+        self.0.remove(name);
     }
 }
 
@@ -249,13 +178,13 @@ mod tests {
             }
             for queues in &all {
                 let number = queues.qp_num().expect("has one");
-                let at = naming.find(number);
-                let found = (naming.table[at].qp_num == number).then(|| naming.slot(number));
+                let found = naming.0.get(number).map(|slot| slot as usize);
                 assert_eq!(found, model.get(&number).copied());
+                assert!(found.is_none_or(|slot| slot == naming.slot(number)));
             }
         }
         naming.forget(0xab_cdef);
-        assert_eq!(naming.used, model.len());
+        assert_eq!(naming.0.len(), model.len());
     }
 
     #[test]

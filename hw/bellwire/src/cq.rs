@@ -15,7 +15,7 @@ use bellwire_core::queue::NumberSlot;
 use bellwire_core::queue::{Attach, Completion, Plain, QueueSlot, UserIndex};
 use bellwire_core::slab::Block;
 pub(crate) use bellwire_provider::history::OldCqe;
-use create::Lent;
+pub(crate) use create::Lent;
 pub(crate) use create::NewCq;
 pub(crate) use side::CqShared;
 use std::sync::Arc;
@@ -155,6 +155,14 @@ impl Cq {
     /// The number of entries.
     pub fn capacity(&self) -> u32 {
         self.core.capacity()
+    }
+
+    /// Bytes of its ring and tables.
+    pub(crate) fn bytes(&self) -> usize {
+        let entry = size_of::<Cqe64>();
+        let attached = self.attached.capacity() * size_of::<Option<Attached>>();
+        let numbers = self._numbers.as_ref().map_or(0, Lent::bytes);
+        self.capacity() as usize * entry + self._slots.bytes() + numbers + attached
     }
 
     /// The number of entries that are not reserved for a queue.

@@ -18,14 +18,28 @@ const MAX_QPS: usize = 1 << 16;
 
 /// Memory that `core` borrows for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Lent<T>(*mut [T]);
+pub(crate) struct Lent<T>(*mut [T]);
 
 // SAFETY: only the owner accesses the memory.
 unsafe impl<T: Send> Send for Lent<T> {}
 
 impl<T: Default> Lent<T> {
-    fn new(count: usize) -> Result<Self, Error> {
+    pub fn new(count: usize) -> Result<Self, Error> {
         Ok(Self(Box::into_raw(defaults(count)?)))
+    }
+}
+
+impl<T> Lent<T> {
+    /// # Safety
+    /// It is called once, and not used after `self` was dropped.
+    pub unsafe fn get(&mut self) -> &'static mut [T] {
+        // SAFETY: from `Box::into_raw`, and freed in `drop`.
+        unsafe { &mut *self.0 }
+    }
+
+    /// Bytes of the memory.
+    pub fn bytes(&self) -> usize {
+        self.0.len() * size_of::<T>()
     }
 }
 
@@ -138,10 +152,10 @@ impl NewCq<'_> {
             max: self.max.into(),
         })?;
         // Before the device creates anything that would have to be destroyed again.
-        let slots = Lent::new(self.qps)?;
+        let mut slots = Lent::new(self.qps)?;
         let ctx = producer(memory, &records[0])?;
         // SAFETY: this is the only consumer; the slots stay until `core` is dropped.
-        let core = unsafe { CompletionQueue::new(memory, &mut *slots.0, records) };
+        let core = unsafe { CompletionQueue::new(memory, slots.get(), records) };
         let core = polled(core, &ctx)?;
         Ok(self.cq(core, (ctx, Some(own)), slots, None))
     }
@@ -156,14 +170,14 @@ impl NewCq<'_> {
         ctx: CqSide,
         polled: impl FnOnce(CompletionQueue<'static, ByQpNum<'static>>) -> Polled,
     ) -> Result<Cq, Error> {
-        let slots = Lent::new(self.qps)?;
-        let numbers = Lent::<NumberSlot>::new((2 * self.qps).next_power_of_two())?;
+        let mut slots = Lent::new(self.qps)?;
+        let mut numbers = Lent::<NumberSlot>::new((2 * self.qps).next_power_of_two())?;
         // SAFETY: the table stays until `core` is dropped.
-        let naming = ByQpNum::new(unsafe { &mut *numbers.0 });
+        let naming = ByQpNum::new(unsafe { numbers.get() });
         let naming = naming.ok_or(Error::Attach(AttachError::TooManyQueues { slots: 0 }))?;
         // SAFETY: this is the only consumer; `CqShared` keeps the ring, and the slots stay until `core` is
         // dropped.
-        let core = unsafe { CompletionQueue::with_naming(memory, &mut *slots.0, records, naming) };
+        let core = unsafe { CompletionQueue::with_naming(memory, slots.get(), records, naming) };
         Ok(self.cq(polled(core), (ctx, None), slots, Some(numbers)))
     }
 

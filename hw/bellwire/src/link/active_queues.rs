@@ -18,7 +18,6 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(super) struct ActiveQueues {
     pub qp: Qp,
-    pub cq: Cq,
     /// The policy of each send entry, by its slot.
     pub policies: Box<[Replay]>,
     /// Slots of the receive queue.
@@ -27,22 +26,18 @@ pub(super) struct ActiveQueues {
     pub again: HashMap<u32, Again>,
     /// Requests posted on this connection that consume a receive.
     pub sent: u64,
-    /// Receives consumed on this connection.
-    pub received: u64,
-    /// Failed completions that a poll found, until the poll ends.
-    pub failed: Vec<Completion<'static>>,
 }
 
-/// The parameters of a link's queue pair.
-pub(super) fn qp_init(init: &LinkInit) -> QpInit {
+/// The parameters of a link's queue pair. `reserve`: the completion queue has room for all of its requests.
+pub(super) fn qp_init(init: &LinkInit, reserve: bool) -> QpInit {
     QpInit {
-        reserve_cq: init.cq_entries.is_none(),
+        reserve_cq: reserve,
         suppress_flush: false,
         ..init.qp
     }
 }
 
-/// Creates a completion queue for it.
+/// Creates a completion queue for one link.
 pub(super) fn create_cq(pd: &Pd, init: &LinkInit, wake: Option<&Wake>) -> Result<Cq, Error> {
     let (sends, receives) = init.qp.cq_entries();
     let entries = init.cq_entries.unwrap_or(sends.saturating_add(receives));
@@ -55,20 +50,16 @@ pub(super) fn create_cq(pd: &Pd, init: &LinkInit, wake: Option<&Wake>) -> Result
 
 impl ActiveQueues {
     /// Creates queues that are not connected; receives may be posted.
-    pub fn new(pd: &Pd, init: &LinkInit, wake: Option<&Wake>) -> Result<Self, Error> {
-        let mut cq = create_cq(pd, init, wake)?;
-        let mut qp = pd.create_qp(&mut cq, &qp_init(init))?;
+    pub fn new(pd: &Pd, init: &LinkInit, cq: &mut Cq, reserve: bool) -> Result<Self, Error> {
+        let mut qp = pd.create_qp(cq, &qp_init(init, reserve))?;
         qp.init(&init.connect)?;
         let (sends, receives) = init.qp.cq_entries();
         Ok(Self {
             qp,
-            cq,
             policies: defaults(sends as usize)?,
             again: HashMap::new(),
             receives,
             sent: 0,
-            received: 0,
-            failed: Vec::new(),
         })
     }
 

@@ -74,6 +74,16 @@ impl Dispatcher {
         self.mailboxes.watch(id, elements);
     }
 
+    /// Adds an element whose events the mailbox receives from here on.
+    pub fn watch_also(&self, id: u64, element: Element) {
+        self.mailboxes.watch_also(id, element);
+    }
+
+    /// Ends the delivery of an element's events to the mailbox, those before included.
+    pub fn unwatch(&self, id: u64, element: Element) {
+        self.mailboxes.unwatch(id, element);
+    }
+
     /// Removes the mailbox.
     pub fn leave(&self, id: u64) {
         let mut watcher = self.watcher();

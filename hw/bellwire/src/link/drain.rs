@@ -4,6 +4,7 @@ use super::active_queues::done;
 use super::repost;
 use super::state::RecoveryState;
 use super::steps::when;
+use crate::cq::Cq;
 use crate::qp::Unreported;
 use bellwire_core::fault::outcome::Outcome;
 use bellwire_core::fault::plan::StepResult;
@@ -21,14 +22,17 @@ impl RecoveryState {
     /// Polls all completions. A failure that this end did not cause itself is a fault.
     pub fn collect(&mut self) -> Option<Fault> {
         let mut fault = None;
-        while let Some(completion) = self
-            .queues
-            .as_mut()
-            .and_then(|queues| queues.cq.as_mut())
-            .and_then(|cq| cq.poll_one())
-        {
-            let found = self.take(completion);
-            fault = fault.or(found);
+        let qp_num = self.qp_num();
+        while let Some(completion) = self.cq.as_mut().and_then(Cq::poll_one) {
+            match &mut self.shared {
+                Some(shared) if qp_num != Some(completion.qp_num) => {
+                    shared.completions.push(completion);
+                }
+                _ => {
+                    let found = self.take(completion);
+                    fault = fault.or(found);
+                }
+            }
         }
         fault
     }
@@ -98,8 +102,7 @@ impl RecoveryState {
 
     /// Whether completions may have been lost.
     fn cq_failed(&self) -> bool {
-        let cq = self.queues.as_ref().and_then(|queues| queues.cq.as_ref());
-        self.cq_failed || cq.is_some_and(|cq| cq.overrun())
+        self.cq_failed || self.cq.as_ref().is_some_and(Cq::overrun)
     }
 
     /// Flushes everything that was posted. A send of the recovery's own, posted last, retires executed

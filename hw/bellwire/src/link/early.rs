@@ -3,7 +3,7 @@
 //! They are kept until the queue pair accepts receives: it may be in RESET, or may still be replaced.
 
 use super::completion::{LinkError, Refused};
-use super::handle::{Link, StateOwner};
+use super::member::{Member, StateOwner};
 use super::repost::Receive;
 use super::state::RecoveryState;
 use bellwire_core::fault::plan::StepResult;
@@ -67,8 +67,8 @@ impl RecoveryState {
     }
 }
 
-impl Link {
-    /// [`Link::post_recv_block`] while the link is not open to posts.
+impl Member {
+    /// [`post_recv_block`](super::Link::post_recv_block) while the link is not open to posts.
     #[cold]
     #[inline(never)]
     pub(super) fn receive_block(
@@ -85,10 +85,10 @@ impl Link {
         }
     }
 
-    /// [`Link::post_recv`] while the link is not open to posts.
+    /// [`post_recv`](super::Link::post_recv) while the link is not open to posts.
     ///
     /// # Safety
-    /// That of [`Link::post_recv`]: the memory stays valid, and the program does not access it until the
+    /// That of [`post_recv`](super::Link::post_recv): the memory stays valid, and the program does not access it until the
     /// receive is reported.
     #[cold]
     #[inline(never)]

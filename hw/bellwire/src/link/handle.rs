@@ -1,15 +1,18 @@
 //! The connection as programs hold it.
 
-use super::active_queues::{ActiveQueues, done};
+use super::active_queues::{ActiveQueues, create_cq, done};
 use super::completion::{LinkCompletion, LinkEnd};
-use super::exchange::{Exchange, ExchangeError};
-use super::init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
-use super::state::RecoveryState;
+use super::exchange::Exchange;
+use super::init::{LinkInit, RecoverIn};
+use super::member::{Member, StateOwner};
+use super::state::{Events, RecoveryState};
 use super::wake::Sleep;
-use super::worker::{Command, Worker};
+use super::worker::Worker;
+use crate::cq::Cq;
 use crate::error::Error;
 use crate::pd::Pd;
 use bellwire_core::fault::Fault;
+use bellwire_core::queue::Completion;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -32,21 +35,15 @@ pub enum LinkState {
 /// their slabs.
 #[derive(Debug)]
 pub struct Link {
-    pub(super) active: Option<ActiveQueues>,
+    pub(super) member: Member,
+    /// The completion queue: here exactly while the link works.
+    pub(super) cq: Option<Cq>,
+    /// Failed completions that a poll found, until the poll ends.
+    failed: Vec<Completion<'static>>,
     /// Empty polls since the exchange and the events were last checked.
     misses: u32,
     check_every: u32,
     sleep: Option<Sleep>,
-    pub(super) recovery: StateOwner,
-}
-
-#[derive(Debug)]
-pub(super) enum StateOwner {
-    Here(Box<RecoveryState>),
-    /// A recovery thread has it.
-    Thread(Worker),
-    /// Only while it is moved between the two.
-    Moving,
 }
 
 impl Link {
@@ -62,34 +59,26 @@ impl Link {
     ) -> Result<Self, Error> {
         let check_every = init.check_every.max(1);
         let sleep = match init.waitable {
-            true => Some(Sleep::new(pd.device(), &mut exchange)?),
+            true => {
+                let sleep = Sleep::new(pd.device())?;
+                sleep.listen(&mut exchange)?;
+                Some(sleep)
+            }
             false => None,
         };
         let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
-        let active = ActiveQueues::new(pd, &init, wake.as_ref())?;
-        let mut state = Box::new(RecoveryState::new(pd, init, Box::new(exchange), wake)?);
-        state.watch(active.qp.qp_num(), active.cq.cqn());
-        // The first connection is made like every other.
-        state.connect_first(pd.device().now());
+        let mut cq = create_cq(pd, &init, wake.as_ref())?;
+        let active = ActiveQueues::new(pd, &init, &mut cq, init.cq_entries.is_none())?;
+        let state = RecoveryState::new(pd, init, Box::new(exchange), wake, Events::Own)?;
+        state.watch(active.qp.qp_num(), cq.cqn());
         Ok(Self {
-            active: Some(active),
+            member: Member::new(active, state),
+            cq: Some(cq),
+            failed: Vec::new(),
             misses: check_every,
             check_every,
             sleep,
-            recovery: StateOwner::Here(state),
         })
-    }
-
-    /// The link's state. It changes only in polls.
-    pub fn state(&self) -> LinkState {
-        match &self.recovery {
-            StateOwner::Here(state) => match state.protocol.ended() {
-                Some(end) if state.outbox.is_empty() => LinkState::Ended(end),
-                None if self.active.is_some() && state.protocol.connected() => LinkState::Ready,
-                _ => LinkState::Recovering,
-            },
-            _ => LinkState::Recovering,
-        }
     }
 
     /// Passes up to `limit` outcomes to `each`, and returns their number. Advances a recovery that is
@@ -101,13 +90,9 @@ impl Link {
     /// case; an exchange that panicked is not called again, and its peer is lost.
     #[inline(always)]
     pub fn poll(&mut self, limit: usize, mut each: impl FnMut(LinkCompletion)) -> usize {
-        if let Some(active) = &mut self.active {
-            let ActiveQueues {
-                cq,
-                received,
-                failed,
-                ..
-            } = active;
+        if let Some(cq) = &mut self.cq {
+            let Self { member, failed, .. } = self;
+            let received = &mut member.received;
             // If `each` panicked in an earlier poll, some are left.
             let before = failed.len();
             let count = cq.poll(limit, |completion| match completion.result {
@@ -137,9 +122,8 @@ impl Link {
     #[cold]
     #[inline(never)]
     fn fails(&mut self) {
-        if let (StateOwner::Here(state), Some(active)) = (&mut self.recovery, self.active.take()) {
-            state.begin(active);
-        }
+        let failed = std::mem::take(&mut self.failed);
+        self.member.begin(&mut self.cq, failed);
     }
 
     /// The slow path of a poll.
@@ -149,22 +133,15 @@ impl Link {
         let before = self.state();
         let count = self.advance(limit, each);
         self.update_sleep(before);
-        self.resume_panics();
+        self.member.resume_panics();
         count
-    }
-
-    /// Resumes a panic of a hook or of the exchange, now that the link is consistent.
-    fn resume_panics(&mut self) {
-        if let StateOwner::Here(state) = &mut self.recovery {
-            state.resume_panics();
-        }
     }
 
     /// After a poll: if the program armed the link, makes sure that it wakes for what this poll leaves to
     /// do. The completion queue that it armed may have been replaced, and the state may have changed.
     fn update_sleep(&mut self, before: LinkState) {
         let changed = self.state() != before;
-        let (Some(sleep), StateOwner::Here(state)) = (&mut self.sleep, &mut self.recovery) else {
+        let (Some(sleep), Some(state)) = (&mut self.sleep, self.member.here_mut()) else {
             // The recovery thread rings the bell when it is done.
             return;
         };
@@ -185,31 +162,40 @@ impl Link {
     fn advance(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
         self.misses = 0;
         self.fetch_state();
-        let StateOwner::Here(state) = &mut self.recovery else {
+        let Some(state) = self.member.here_mut() else {
             return 0;
         };
         let now = state.pd.device().now();
-        if self.active.is_some() {
-            if !state.look(now) {
-                return 0;
-            }
-            if let Some(active) = self.active.take() {
-                state.begin(active);
-            }
+        if self.cq.is_some() && !state.look(now) {
+            return 0;
         }
+        self.member.begin(&mut self.cq, []);
+        let Some(state) = self.member.here_mut() else {
+            return 0;
+        };
         if state.protocol.busy() && state.init.recover_in == RecoverIn::Thread {
             self.start_thread();
             return 0;
         }
         state.drive(now);
         let count = state.deliver(limit, each);
-        self.active = state.resume();
+        self.resume();
         count
+    }
+
+    /// Returns the queues to the data path, if they work.
+    fn resume(&mut self) {
+        self.member.resume();
+        if self.member.active.is_some()
+            && let Some(state) = self.member.here_mut()
+        {
+            self.cq = state.cq.take();
+        }
     }
 
     /// Takes the state back from a thread that is done.
     fn fetch_state(&mut self) {
-        self.recovery = match std::mem::replace(&mut self.recovery, StateOwner::Moving) {
+        self.member.recovery = match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
             StateOwner::Thread(worker) => match worker.fetch() {
                 Ok(state) => StateOwner::Here(state),
                 Err(worker) => StateOwner::Thread(worker),
@@ -219,7 +205,7 @@ impl Link {
     }
 
     fn start_thread(&mut self) {
-        self.recovery = match std::mem::replace(&mut self.recovery, StateOwner::Moving) {
+        self.member.recovery = match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
             StateOwner::Here(state) => match Worker::start(state) {
                 Ok(worker) => StateOwner::Thread(worker),
                 Err(mut state) => {
@@ -234,61 +220,20 @@ impl Link {
 
     /// Stops the recovery's thread, if there is one, and waits for it.
     fn stop_thread(&mut self) {
-        self.recovery = match std::mem::replace(&mut self.recovery, StateOwner::Moving) {
+        self.member.recovery = match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
             StateOwner::Thread(worker) => StateOwner::Here(worker.stop()),
             other => other,
         };
-    }
-
-    pub(super) fn recovery_state(&self) -> Option<&RecoveryState> {
-        match &self.recovery {
-            StateOwner::Here(state) => Some(state),
-            _ => None,
-        }
-    }
-
-    /// Sets the function that is called at each fault when it is detected, under no lock: from a poll, or
-    /// from the recovery's thread. Events that break nothing (`PORT_ACTIVE`, `COMM_EST`) are not faults,
-    /// nor is a peer that closes its link in good order. Replaces the function set before; if a thread
-    /// recovers the link, at the thread's next check. The hook cannot use the link.
-    pub fn on_fault(&mut self, hook: impl FnMut(&FaultReport) + Send + 'static) {
-        self.ask(Command::OnFault(Box::new(hook)));
-    }
-
-    /// Sets the function that is called when a recovery has ended, successfully or not, and when the
-    /// first connection is made; otherwise like [`on_fault`](Self::on_fault). It is not called when the
-    /// peer closes a link that works: polls then find the link [`Ended`](LinkState::Ended) with
-    /// [`EndReason::PeerClosed`](bellwire_core::fault::plan::EndReason::PeerClosed).
-    pub fn on_recovered(&mut self, hook: impl FnMut(&RecoveryReport) + Send + 'static) {
-        self.ask(Command::OnRecovered(Box::new(hook)));
-    }
-
-    /// Has the command carried out where the state is: here, or by the recovery's thread.
-    fn ask(&mut self, command: Command) {
-        match &mut self.recovery {
-            StateOwner::Here(state) => {
-                // Setting a hook does not disturb the queues: only a reported fault takes them from the
-                // program.
-                let reported = matches!(command, Command::Report(_));
-                state.execute(command);
-                if reported
-                    && state.protocol.recovering()
-                    && let Some(active) = self.active.take()
-                {
-                    state.begin(active);
-                }
-                state.resume_panics();
-            }
-            StateOwner::Thread(worker) => worker.send(command),
-            StateOwner::Moving => {}
-        }
     }
 
     /// Makes the link recover as if it had detected `fault` itself: for what the program knows and the
     /// link does not, such as an event of the communication manager. Also while a thread recovers the
     /// link, which takes the fault at its next check.
     pub fn report(&mut self, fault: Fault) {
-        self.ask(Command::Report(fault));
+        if self.member.fault(fault) {
+            self.member.begin(&mut self.cq, []);
+        }
+        self.member.resume_panics();
         self.sleep.iter().for_each(Sleep::poll_again);
     }
 
@@ -300,16 +245,8 @@ impl Link {
     /// Stops the recovery's thread, if there is one, and waits for it.
     pub fn close(&mut self, within: Duration) {
         self.stop_thread();
-        if let StateOwner::Here(state) = &mut self.recovery {
-            let now = state.pd.device().now();
-            state.protocol.close(now.saturating_add(within));
-            // Polls carry out the rest.
-            state.init.recover_in = RecoverIn::Poll;
-            if state.protocol.busy()
-                && let Some(active) = self.active.take()
-            {
-                state.begin(active);
-            }
+        if self.member.close(within) {
+            self.member.begin(&mut self.cq, []);
         }
         self.sleep.iter().for_each(Sleep::poll_again);
     }
@@ -339,7 +276,7 @@ impl Link {
                 break;
             }
             if start.elapsed() >= within
-                && let StateOwner::Here(state) = &mut self.recovery
+                && let Some(state) = self.member.here_mut()
             {
                 state.protocol.close_now();
             }
@@ -349,21 +286,10 @@ impl Link {
         drained
     }
 
-    /// Number of unsignalled requests that were executed but are covered by no reported outcome, because
-    /// nothing was reported after them. They count as retired.
-    pub fn unreported(&self) -> u32 {
-        self.recovery_state().map_or(0, |state| state.carried)
-    }
-
-    /// Why the peer cannot be reached any more; `None` if it can, or if it has closed its link.
-    pub fn exchange_error(&self) -> Option<&ExchangeError> {
-        self.recovery_state()?.peer.error()
-    }
-
     /// A descriptor that is readable when a message of the peer arrives, if the exchange has one: for
     /// poll and epoll, beside [`Device::async_fd`](crate::Device::async_fd).
     pub fn exchange_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.recovery_state()?.peer.fd()
+        self.member.here()?.peer.fd()
     }
 
     /// A descriptor for poll(2) and epoll(7), not to be read: with [`LinkInit::waitable`], and once the
@@ -426,28 +352,27 @@ impl Link {
         };
         // The next poll that finds nothing checks everything.
         self.misses = self.check_every;
-        let recovering = match &mut self.recovery {
-            StateOwner::Here(state) => {
+        let recovering = match self.member.here_mut() {
+            Some(state) => {
                 // The polls that follow find what is already there.
                 state.poll_again = false;
-                state.queues.as_mut().and_then(|queues| queues.cq.as_mut())
+                state.cq.as_mut()
             }
-            _ => None,
+            None => None,
         };
-        let working = self.active.as_mut().map(|active| &mut active.cq);
-        sleep.arm(working.or(recovering))
+        sleep.arm(self.cq.as_mut().or(recovering))
     }
 
     /// The device time by which the link has to be polled again; `None` while nothing has a deadline.
     pub fn deadline(&self) -> Option<Duration> {
-        self.recovery_state()?.deadline()
+        self.member.here()?.deadline()
     }
 
     /// How long a program that sleeps on something other than [`fd`](Self::fd) may sleep before it polls:
     /// until the [`deadline`](Self::deadline), or until the exchange or the device needs attention.
     /// `None` while neither has a deadline, and while a thread recovers the link.
     pub fn time_left(&self) -> Option<Duration> {
-        self.recovery_state()?.time_left()
+        self.member.here()?.time_left()
     }
 }
 

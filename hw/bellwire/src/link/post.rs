@@ -2,235 +2,223 @@
 //! undone.
 
 use super::completion::{LinkError, Refused};
-use super::handle::{Link, LinkState};
+use super::handle::Link;
+use super::set::SetLink;
 use crate::mw::Mw;
 use bellwire_core::fault::outcome::Replay;
-use bellwire_core::queue::PostError;
 use bellwire_core::slab::Block;
 use bellwire_core::wqe::{BindMw, BindMwInfo, Inline, NoPayload, Operation, Payload, Rc, Supports};
 use bellwire_core::wr::{SendFlags, Sge};
 
-/// Posting. `replay` says what is done with a request that a failure of the connection leaves undone.
-impl Link {
-    /// Stages a request that carries its bytes inline, or has none.
-    ///
-    /// # Errors
-    /// [`LinkError`]; nothing was staged.
-    #[inline(always)]
-    pub fn post_inline<O: Operation>(
-        &mut self,
-        wr_id: u64,
-        operation: O,
-        payload: &[u8],
-        flags: SendFlags,
-        replay: Replay,
-    ) -> Result<(), LinkError>
-    where
-        Rc: Supports<O>,
-    {
-        let payload = Inline(payload);
-        // SAFETY: an inline entry refers to no local memory.
-        unsafe { self.post(wr_id, operation, payload, flags, replay) }
-    }
-
-    /// Stages a request without data.
-    ///
-    /// # Errors
-    /// [`LinkError`]; nothing was staged.
-    #[inline(always)]
-    pub fn post_empty<O: Operation>(
-        &mut self,
-        wr_id: u64,
-        operation: O,
-        flags: SendFlags,
-        replay: Replay,
-    ) -> Result<(), LinkError>
-    where
-        Rc: Supports<O>,
-    {
-        // SAFETY: the entry refers to no local memory.
-        unsafe { self.post(wr_id, operation, NoPayload, flags, replay) }
-    }
-
-    /// Stages a request on the first `length` bytes of a block. The block comes back with the request's
-    /// outcome, or goes back to its slab if a later request retires this one.
-    ///
-    /// # Errors
-    /// [`Refused`], with the block.
-    #[inline(always)]
-    pub fn post_block<O: Operation>(
-        &mut self,
-        wr_id: u64,
-        operation: O,
-        block: Block<'static>,
-        length: u32,
-        flags: SendFlags,
-        replay: Replay,
-    ) -> Result<(), Refused>
-    where
-        Rc: Supports<O>,
-    {
-        let Some(active) = &mut self.active else {
-            let error = self.refusal();
-            return Err(Refused { error, block });
-        };
-        let mut sq = active.qp.sq();
-        let counter = sq.counter();
-        match sq.post_block(wr_id, (), operation, block, length, flags) {
-            Ok(()) => {
-                active.note::<O>(counter, replay);
-                Ok(())
+// The data path, with one body for both kinds of link.
+macro_rules! posting {
+    ($link:ty) => {
+        /// Posting. `replay` says what is done with a request that a failure of the connection leaves undone.
+        impl $link {
+            /// Stages a request that carries its bytes inline, or has none.
+            ///
+            /// # Errors
+            /// [`LinkError`]; nothing was staged.
+            #[inline(always)]
+            pub fn post_inline<O: Operation>(
+                &mut self,
+                wr_id: u64,
+                operation: O,
+                payload: &[u8],
+                flags: SendFlags,
+                replay: Replay,
+            ) -> Result<(), LinkError>
+            where
+                Rc: Supports<O>,
+            {
+                let payload = Inline(payload);
+                // SAFETY: an inline entry refers to no local memory.
+                unsafe { self.post(wr_id, operation, payload, flags, replay) }
             }
-            Err(rejected) => Err(Refused {
-                error: self.refused(rejected.error),
-                block: rejected.block,
-            }),
-        }
-    }
 
-    /// Stages a request. This is the raw path; [`post_inline`](Self::post_inline),
-    /// [`post_block`](Self::post_block) and [`post_empty`](Self::post_empty) are the safe ones.
-    ///
-    /// # Errors
-    /// [`LinkError`]; nothing was staged.
-    ///
-    /// # Safety
-    /// The local memory that `payload` refers to stays valid, and the program does not write it (for a
-    /// READ or atomic: does not access it) until the request is reported: also while the link recovers,
-    /// because the request may be posted again.
-    #[inline(always)]
-    pub unsafe fn post<O: Operation, P: Payload>(
-        &mut self,
-        wr_id: u64,
-        operation: O,
-        payload: P,
-        flags: SendFlags,
-        replay: Replay,
-    ) -> Result<(), LinkError>
-    where
-        Rc: Supports<O>,
-    {
-        let Some(active) = &mut self.active else {
-            return Err(self.refusal());
-        };
-        let mut sq = active.qp.sq();
-        let counter = sq.counter();
-        // SAFETY: the caller guarantees that the payload's memory stays valid and unchanged until the
-        // request is reported.
-        match unsafe { sq.post(wr_id, (), operation, payload, flags) } {
-            Ok(()) => {
-                active.note::<O>(counter, replay);
-                Ok(())
+            /// Stages a request without data.
+            ///
+            /// # Errors
+            /// [`LinkError`]; nothing was staged.
+            #[inline(always)]
+            pub fn post_empty<O: Operation>(
+                &mut self,
+                wr_id: u64,
+                operation: O,
+                flags: SendFlags,
+                replay: Replay,
+            ) -> Result<(), LinkError>
+            where
+                Rc: Supports<O>,
+            {
+                // SAFETY: the entry refers to no local memory.
+                unsafe { self.post(wr_id, operation, NoPayload, flags, replay) }
             }
-            Err(error) => Err(self.refused(error)),
-        }
-    }
 
-    /// Stages a bind of a memory window of either type, or, with a length of zero, an unbind;
-    /// [`Mw::rkey`] returns the new rkey at once. A window of type 1 stays bound when the link recovers.
-    /// A window of type 2 belongs to the queue pair, which a recovery resets or replaces: allocate
-    /// another one then, bind it, and send the peer its rkey. Do the same after a bind whose outcome is
-    /// not `Done`, because the window's rkey is then unknown.
-    ///
-    /// # Errors
-    /// [`LinkError`]; nothing was staged, and the rkey is unchanged.
-    #[inline]
-    pub fn post_bind(
-        &mut self,
-        wr_id: u64,
-        window: &mut Mw,
-        info: &BindMwInfo,
-        flags: SendFlags,
-        replay: Replay,
-    ) -> Result<(), LinkError> {
-        let Some(active) = &mut self.active else {
-            return Err(self.refusal());
-        };
-        let mut sq = active.qp.sq();
-        let counter = sq.counter();
-        match window.post_bind(&mut sq, wr_id, (), info, flags) {
-            Ok(()) => {
-                active.note::<BindMw>(counter, replay);
-                Ok(())
+            /// Stages a request on the first `length` bytes of a block. The block comes back with the request's
+            /// outcome, or goes back to its slab if a later request retires this one.
+            ///
+            /// # Errors
+            /// [`Refused`], with the block.
+            #[inline(always)]
+            pub fn post_block<O: Operation>(
+                &mut self,
+                wr_id: u64,
+                operation: O,
+                block: Block<'static>,
+                length: u32,
+                flags: SendFlags,
+                replay: Replay,
+            ) -> Result<(), Refused>
+            where
+                Rc: Supports<O>,
+            {
+                let Some(active) = &mut self.member.active else {
+                    let error = self.member.refusal();
+                    return Err(Refused { error, block });
+                };
+                let mut sq = active.qp.sq();
+                let counter = sq.counter();
+                match sq.post_block(wr_id, (), operation, block, length, flags) {
+                    Ok(()) => {
+                        active.note::<O>(counter, replay);
+                        Ok(())
+                    }
+                    Err(rejected) => Err(Refused {
+                        error: self.member.refused(rejected.error),
+                        block: rejected.block,
+                    }),
+                }
             }
-            Err(error) => Err(self.refused(error)),
+
+            /// Stages a request. This is the raw path; [`post_inline`](Self::post_inline),
+            /// [`post_block`](Self::post_block) and [`post_empty`](Self::post_empty) are the safe ones.
+            ///
+            /// # Errors
+            /// [`LinkError`]; nothing was staged.
+            ///
+            /// # Safety
+            /// The local memory that `payload` refers to stays valid, and the program does not write it (for a
+            /// READ or atomic: does not access it) until the request is reported: also while the link recovers,
+            /// because the request may be posted again.
+            #[inline(always)]
+            pub unsafe fn post<O: Operation, P: Payload>(
+                &mut self,
+                wr_id: u64,
+                operation: O,
+                payload: P,
+                flags: SendFlags,
+                replay: Replay,
+            ) -> Result<(), LinkError>
+            where
+                Rc: Supports<O>,
+            {
+                let Some(active) = &mut self.member.active else {
+                    return Err(self.member.refusal());
+                };
+                let mut sq = active.qp.sq();
+                let counter = sq.counter();
+                // SAFETY: the caller guarantees that the payload's memory stays valid and unchanged until the
+                // request is reported.
+                match unsafe { sq.post(wr_id, (), operation, payload, flags) } {
+                    Ok(()) => {
+                        active.note::<O>(counter, replay);
+                        Ok(())
+                    }
+                    Err(error) => Err(self.member.refused(error)),
+                }
+            }
+
+            /// Stages a bind of a memory window of either type, or, with a length of zero, an unbind;
+            /// [`Mw::rkey`] returns the new rkey at once. A window of type 1 stays bound when the link recovers.
+            /// A window of type 2 belongs to the queue pair, which a recovery resets or replaces: allocate
+            /// another one then, bind it, and send the peer its rkey. Do the same after a bind whose outcome is
+            /// not `Done`, because the window's rkey is then unknown.
+            ///
+            /// # Errors
+            /// [`LinkError`]; nothing was staged, and the rkey is unchanged.
+            #[inline]
+            pub fn post_bind(
+                &mut self,
+                wr_id: u64,
+                window: &mut Mw,
+                info: &BindMwInfo,
+                flags: SendFlags,
+                replay: Replay,
+            ) -> Result<(), LinkError> {
+                let Some(active) = &mut self.member.active else {
+                    return Err(self.member.refusal());
+                };
+                let mut sq = active.qp.sq();
+                let counter = sq.counter();
+                match window.post_bind(&mut sq, wr_id, (), info, flags) {
+                    Ok(()) => {
+                        active.note::<BindMw>(counter, replay);
+                        Ok(())
+                    }
+                    Err(error) => Err(self.member.refused(error)),
+                }
+            }
+
+            /// Notifies the device of all staged sends. Does nothing while the link recovers: requests staged
+            /// before are reported.
+            #[inline(always)]
+            pub fn ring(&mut self) {
+                if let Some(active) = &mut self.member.active {
+                    active.qp.sq().ring();
+                }
+            }
+
+            /// Stages a receive into a whole block, which comes back with the receive's outcome. Until the link
+            /// is [`Ready`](super::LinkState::Ready) for the first time it accepts as many receives as its queue has
+            /// room for, whether or not it is polled, and posts them itself when the queue pair accepts receives;
+            /// once closed it accepts none.
+            ///
+            /// # Errors
+            /// [`Refused`], with the block.
+            #[inline(always)]
+            pub fn post_recv_block(&mut self, wr_id: u64, block: Block<'static>) -> Result<(), Refused> {
+                let Some(active) = &mut self.member.active else {
+                    return self.member.receive_block(wr_id, block);
+                };
+                active
+                    .qp
+                    .rq()
+                    .post_block(wr_id, block)
+                    .map_err(Refused::from)
+            }
+
+            /// Stages a receive, under the same conditions as [`post_recv_block`](Self::post_recv_block). This is
+            /// the raw path; that is the safe one.
+            ///
+            /// # Errors
+            /// [`LinkError`]; nothing was staged.
+            ///
+            /// # Safety
+            /// The memory that `sges` refer to stays valid, and the program does not access it until the receive
+            /// is reported; also while the link recovers.
+            #[inline(always)]
+            pub unsafe fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), LinkError> {
+                let Some(active) = &mut self.member.active else {
+                    // SAFETY: the caller guarantees that the memory stays valid and is not accessed until the
+                    // receive is reported.
+                    return unsafe { self.member.receive_memory(wr_id, sges) };
+                };
+                // SAFETY: the caller guarantees that the memory stays valid and is not accessed until the receive
+                // is reported.
+                unsafe { active.qp.rq().post(wr_id, sges).map_err(LinkError::from) }
+            }
+
+            /// Notifies the device of all staged receives.
+            #[inline(always)]
+            pub fn ring_recv(&mut self) {
+                if let Some(active) = &mut self.member.active {
+                    active.qp.rq().ring();
+                }
+            }
         }
-    }
-
-    /// Notifies the device of all staged sends. Does nothing while the link recovers: requests staged
-    /// before are reported.
-    #[inline(always)]
-    pub fn ring(&mut self) {
-        if let Some(active) = &mut self.active {
-            active.qp.sq().ring();
-        }
-    }
-
-    /// Stages a receive into a whole block, which comes back with the receive's outcome. Until the link
-    /// is [`Ready`](LinkState::Ready) for the first time it accepts as many receives as its queue has
-    /// room for, whether or not it is polled, and posts them itself when the queue pair accepts receives;
-    /// once closed it accepts none.
-    ///
-    /// # Errors
-    /// [`Refused`], with the block.
-    #[inline(always)]
-    pub fn post_recv_block(&mut self, wr_id: u64, block: Block<'static>) -> Result<(), Refused> {
-        let Some(active) = &mut self.active else {
-            return self.receive_block(wr_id, block);
-        };
-        active
-            .qp
-            .rq()
-            .post_block(wr_id, block)
-            .map_err(Refused::from)
-    }
-
-    /// Stages a receive, under the same conditions as [`post_recv_block`](Self::post_recv_block). This is
-    /// the raw path; that is the safe one.
-    ///
-    /// # Errors
-    /// [`LinkError`]; nothing was staged.
-    ///
-    /// # Safety
-    /// The memory that `sges` refer to stays valid, and the program does not access it until the receive
-    /// is reported; also while the link recovers.
-    #[inline(always)]
-    pub unsafe fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), LinkError> {
-        let Some(active) = &mut self.active else {
-            // SAFETY: the caller guarantees that the memory stays valid and is not accessed until the
-            // receive is reported.
-            return unsafe { self.receive_memory(wr_id, sges) };
-        };
-        // SAFETY: the caller guarantees that the memory stays valid and is not accessed until the receive
-        // is reported.
-        unsafe { active.qp.rq().post(wr_id, sges).map_err(LinkError::from) }
-    }
-
-    /// Notifies the device of all staged receives.
-    #[inline(always)]
-    pub fn ring_recv(&mut self) {
-        if let Some(active) = &mut self.active {
-            active.qp.rq().ring();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn refusal(&self) -> LinkError {
-        match self.state() {
-            LinkState::Ended(end) => LinkError::Ended(end),
-            _ => LinkError::Recovering,
-        }
-    }
-
-    /// Turns a refusal of the queue into the program's error.
-    #[cold]
-    #[inline(never)]
-    fn refused(&self, error: PostError) -> LinkError {
-        match error {
-            // The queue pair was never connected.
-            PostError::WrongState => LinkError::Recovering,
-            error => LinkError::Post(error),
-        }
-    }
+    };
 }
+
+posting!(Link);
+posting!(SetLink<'_>);

@@ -1,74 +1,113 @@
-//! Queries of a link.
+//! Queries of a link, and its hooks: the same of a plain link and of a link in a set.
 
 use super::counters::Counters;
-use super::handle::{Link, StateOwner};
+use super::exchange::ExchangeError;
+use super::handle::{Link, LinkState};
+use super::init::{FaultReport, RecoveryReport};
+use super::set::SetLink;
+use super::worker::Command;
+use bellwire_core::link::RemoteMemory;
 use crate::cq::Cq;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
-use bellwire_core::link::RemoteMemory;
 use bellwire_core::qp::QpAttr;
 
+macro_rules! queries {
+    ($link:ty) => {
+        impl $link {
+            /// The link's state. It changes only in polls.
+            pub fn state(&self) -> LinkState {
+                self.member.state()
+            }
+
+            /// Counts of faults, recoveries and outcomes. `None` while the link recovers in a thread.
+            pub fn counters(&self) -> Option<Counters> {
+                self.member.here().map(|state| state.counters)
+            }
+
+            /// The number of the connection, from 1: each recovery makes a new one.
+            pub fn epoch(&self) -> u64 {
+                let state = self.member.here();
+                state.map_or(0, |state| state.protocol.epoch())
+            }
+
+            /// The memory that the peer has opened to this end, as sent for the last connection.
+            pub fn peer_memory(&self) -> Option<RemoteMemory> {
+                Some(self.member.here()?.protocol.peer_info()?.conn.memory)
+            }
+
+            /// Number of the queue pair. `None` while there is none, or a thread has it. A rebuilt queue
+            /// pair has another number.
+            pub fn qp_num(&self) -> Option<u32> {
+                self.member.qp().map(Qp::qp_num)
+            }
+
+            /// State and attributes of the queue pair, as queried from the device; `None` as for
+            /// [`qp_num`](Self::qp_num).
+            pub fn qp_attr(&self) -> Option<QpAttr> {
+                self.member.qp().map(Qp::query)
+            }
+
+            /// Number of unsignalled requests that were executed but are covered by no reported outcome,
+            /// because nothing was reported after them. They count as retired.
+            pub fn unreported(&self) -> u32 {
+                self.member.here().map_or(0, |state| state.carried)
+            }
+
+            /// Why the peer cannot be reached any more; `None` if it can, or if it has closed its link.
+            pub fn exchange_error(&self) -> Option<&ExchangeError> {
+                self.member.here()?.peer.error()
+            }
+
+            /// What the queue pair of the last connection that failed had done by then; the queue pair
+            /// itself has been reset or replaced since. `None` if none has failed, if
+            /// [`LinkInit::dump`](super::LinkInit::dump) does not ask for it, and while a thread has it.
+            pub fn failure(&self) -> Option<&Record> {
+                self.member.here()?.failure.as_ref()
+            }
+
+            /// The protection domain.
+            pub fn pd(&self) -> Option<&Pd> {
+                self.member.here().map(|state| &state.pd)
+            }
+
+            /// Sets the function that is called at each fault when it is detected, under no lock: from a
+            /// poll, or from the recovery's thread. Events that break nothing (`PORT_ACTIVE`, `COMM_EST`)
+            /// are not faults, nor is a peer that closes its link in good order. Replaces the function
+            /// set before; if a thread recovers the link, at the thread's next check. The hook cannot use
+            /// the link.
+            pub fn on_fault(&mut self, hook: impl FnMut(&FaultReport) + Send + 'static) {
+                self.member.ask(Command::OnFault(Box::new(hook)));
+                self.member.resume_panics();
+            }
+
+            /// Sets the function that is called when a recovery has ended, successfully or not, and when
+            /// the first connection is made; otherwise like [`on_fault`](Self::on_fault). It is not
+            /// called when the peer closes a link that works: polls then find the link
+            /// [`Ended`](LinkState::Ended) with
+            /// [`EndReason::PeerClosed`](bellwire_core::fault::plan::EndReason::PeerClosed).
+            pub fn on_recovered(&mut self, hook: impl FnMut(&RecoveryReport) + Send + 'static) {
+                self.member.ask(Command::OnRecovered(Box::new(hook)));
+                self.member.resume_panics();
+            }
+        }
+    };
+}
+
+queries!(Link);
+queries!(SetLink<'_>);
+
 impl Link {
-    /// Counts of faults, recoveries and outcomes. `None` while the link recovers in a thread.
-    pub fn counters(&self) -> Option<Counters> {
-        self.recovery_state().map(|state| state.counters)
-    }
-
-    /// The number of the connection, from 1: each recovery makes a new one.
-    pub fn epoch(&self) -> u64 {
-        self.recovery_state()
-            .map_or(0, |state| state.protocol.epoch())
-    }
-
-    /// The memory that the peer has opened to this end, as sent for the last connection.
-    pub fn peer_memory(&self) -> Option<RemoteMemory> {
-        Some(self.recovery_state()?.protocol.peer_info()?.conn.memory)
-    }
-
-    /// Number of the queue pair. `None` while there is none, or a thread has it. A rebuilt queue pair has
-    /// another number.
-    pub fn qp_num(&self) -> Option<u32> {
-        self.qp().map(Qp::qp_num)
-    }
-
-    /// State and attributes of the queue pair, as queried from the device; `None` as for
-    /// [`qp_num`](Self::qp_num).
-    pub fn qp_attr(&self) -> Option<QpAttr> {
-        self.qp().map(Qp::query)
-    }
-
-    fn qp(&self) -> Option<&Qp> {
-        let active = self.active.as_ref().map(|active| &active.qp);
-        active.or_else(|| self.recovery_state()?.queues.as_ref()?.qp.as_ref())
-    }
-
     /// Number of the completion queue; `None` while there is none, or a thread has it.
     pub fn cqn(&self) -> Option<u32> {
-        let active = self.active.as_ref().map(|active| &active.cq);
-        let cq = active.or_else(|| self.recovery_state()?.queues.as_ref()?.cq.as_ref());
+        let cq = (self.cq.as_ref()).or_else(|| self.member.here()?.cq.as_ref());
         cq.map(Cq::cqn)
     }
 
     /// What the queue pair did last, as returned by [`Qp::dump`]; the link's faults are among the notes.
     /// `None` while there is no queue pair, or a thread has it.
     pub fn dump(&mut self, options: &DumpOptions) -> Option<Record> {
-        match (&mut self.active, &mut self.recovery) {
-            (Some(active), _) => active.qp.dump(&mut active.cq, options).ok(),
-            (None, StateOwner::Here(state)) => state.queues.as_mut()?.dump(options),
-            _ => None,
-        }
-    }
-
-    /// What the queue pair of the last connection that failed had done by then; the queue pair itself has
-    /// been reset or replaced since. `None` if none has failed, if
-    /// [`LinkInit::dump`](super::LinkInit::dump) does not ask for it, and while a thread has it.
-    pub fn failure(&self) -> Option<&Record> {
-        self.recovery_state()?.failure.as_ref()
-    }
-
-    /// The protection domain.
-    pub fn pd(&self) -> Option<&Pd> {
-        self.recovery_state().map(|state| &state.pd)
+        self.member.dump(self.cq.as_mut(), options)
     }
 }

@@ -12,7 +12,6 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(super) struct RecoveringQueues {
     pub qp: Option<Qp>,
-    pub cq: Option<Cq>,
     /// The policy of each send entry, by its slot.
     pub policies: Box<[Replay]>,
     /// What is known of the requests that were posted again, by counter.
@@ -40,7 +39,6 @@ impl RecoveringQueues {
     pub fn new(active: ActiveQueues) -> Self {
         let ActiveQueues {
             mut qp,
-            cq,
             policies,
             again,
             receives,
@@ -50,7 +48,6 @@ impl RecoveringQueues {
         let max_recv_sge = qp.rq().max_sge();
         Self {
             qp: Some(qp),
-            cq: Some(cq),
             policies,
             again,
             receives,
@@ -65,23 +62,19 @@ impl RecoveringQueues {
     }
 
     /// Returns the queues to the data path: all sends of the recovery's own have completed.
-    pub fn into_active(self, sent: u64, received: u64) -> Option<ActiveQueues> {
+    pub fn into_active(self, sent: u64) -> Option<ActiveQueues> {
         Some(ActiveQueues {
             qp: self.qp?,
-            cq: self.cq?,
             policies: self.policies,
             again: self.again,
             receives: self.receives,
             sent,
-            received,
-            failed: Vec::new(),
         })
     }
 
     /// What the queue pair did last, if there is one.
-    pub fn dump(&mut self, options: &DumpOptions) -> Option<Record> {
-        let (qp, cq) = (self.qp.as_mut()?, self.cq.as_mut()?);
-        qp.dump(cq, options).ok()
+    pub fn dump(&mut self, cq: &mut Cq, options: &DumpOptions) -> Option<Record> {
+        self.qp.as_mut()?.dump(cq, options).ok()
     }
 
     /// The queue pair was replaced, or reset.

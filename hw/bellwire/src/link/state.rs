@@ -11,6 +11,7 @@ use super::recovering_queues::RecoveringQueues;
 use super::repost::Receive;
 use super::wake::Wake;
 use super::worker::Command;
+use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::{Element, EventType};
 use crate::panics::Panics;
@@ -20,6 +21,7 @@ use bellwire_core::fault::outcome::Outcome;
 use bellwire_core::fault::plan::{End, EndReason, StepResult};
 use bellwire_core::fault::{Fault, Recovery, Scope, classify};
 use bellwire_core::link::{Action, Protocol};
+use bellwire_core::queue::Completion;
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::GidEntry;
 use std::collections::VecDeque;
@@ -35,6 +37,10 @@ pub(super) struct RecoveryState {
     pub peer: Peer,
     /// The queues, while the link recovers.
     pub queues: Option<RecoveringQueues>,
+    /// The completion queue, while the link recovers; of a link in a set, while the set drives it.
+    pub cq: Option<Cq>,
+    /// What the link shares with the others of its set, if it is in one.
+    pub shared: Option<Shared>,
     /// Receives that were consumed on the last connection, and whether that count is complete.
     pub consumed: u64,
     pub exact: bool,
@@ -83,6 +89,30 @@ pub(super) struct RecoveryState {
     pub poll_again: bool,
 }
 
+/// What a link that shares its completion queue knows of the others: nothing but what it came across while
+/// it was driven, until its set takes that.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// The completion queue has room reserved for everything that can be in flight.
+    pub reserve: bool,
+    /// Completions of other links.
+    pub completions: Vec<Completion<'static>>,
+    /// Events of anything but this link's queue pair.
+    pub events: Vec<(EventType, Element)>,
+}
+
+/// How a link hears of asynchronous events.
+pub(super) enum Events {
+    /// By a mailbox of its own.
+    Own,
+    /// By its set's.
+    OfSet {
+        mailbox: u64,
+        /// See [`Shared::reserve`].
+        reserve: bool,
+    },
+}
+
 impl RecoveryState {
     /// # Errors
     /// Those of [`Dispatcher::join_asleep`](super::Dispatcher::join_asleep); [`Error::OutOfRange`] and
@@ -92,15 +122,23 @@ impl RecoveryState {
         init: LinkInit,
         exchange: Box<dyn Exchange>,
         wake: Option<Wake>,
+        events: Events,
     ) -> Result<Self, Error> {
         let device = pd.device();
         init.connect.check(device, QpType::Rc)?;
         let (port, named) = (init.connect.port_num, init.connect.gid_index);
         let named_gid = named.map_or_else(GidEntry::default, |at| device.hca.gid_entry(port, at));
         let links = &device.links;
-        let mailbox = match &wake {
-            Some(wake) => links.join_asleep(device, wake.bell.clone())?,
-            None => links.join(),
+        let (mailbox, shared) = match (events, &wake) {
+            (Events::OfSet { mailbox, reserve }, _) => {
+                let shared = Shared {
+                    reserve,
+                    ..Shared::default()
+                };
+                (mailbox, Some(shared))
+            }
+            (Events::Own, Some(wake)) => (links.join_asleep(device, wake.bell.clone())?, None),
+            (Events::Own, None) => (links.join(), None),
         };
         let peer = Peer::new(exchange);
         let in_flight = InFlight {
@@ -114,6 +152,8 @@ impl RecoveryState {
             init,
             peer,
             queues: None,
+            cq: None,
+            shared,
             consumed: 0,
             exact: true,
             in_flight,
@@ -165,8 +205,17 @@ impl RecoveryState {
             .min()
     }
 
+    /// Number of the queue pair, while the link recovers and has one.
+    pub fn qp_num(&self) -> Option<u32> {
+        Some(self.queues.as_ref()?.qp.as_ref()?.qp_num())
+    }
+
     /// Subscribes to the device's events on these queues, the port and the device.
     pub fn watch(&self, qpn: u32, cqn: u32) {
+        if self.shared.is_some() {
+            // Its set does.
+            return;
+        }
         let elements = [
             Element::Qp(qpn),
             Element::Cq(cqn),
@@ -186,8 +235,12 @@ impl RecoveryState {
     /// Takes the events that were delivered to this link.
     pub fn take_events(&mut self, now: Duration) {
         let device = self.pd.device();
-        for (event, _) in device.links.collect(device, self.mailbox) {
-            self.fault(Fault::Event(event), now);
+        let own = self.qp_num().map(Element::Qp);
+        for (event, of) in device.links.collect(device, self.mailbox) {
+            match &mut self.shared {
+                Some(shared) if own != Some(of) => shared.events.push((event, of)),
+                _ => self.fault(Fault::Event(event), now),
+            }
         }
     }
 
@@ -254,11 +307,16 @@ impl RecoveryState {
         }
     }
 
-    /// Stops the queues to recover them; a request that failed on them is a fault.
-    pub fn begin(&mut self, mut active: ActiveQueues) {
+    /// Stops the queues to recover them: `received` receives were consumed on this connection, and each
+    /// request that `failed` on it is a fault.
+    pub fn begin(
+        &mut self,
+        active: ActiveQueues,
+        received: u64,
+        failed: impl IntoIterator<Item = Completion<'static>>,
+    ) {
         self.poll_again = true;
-        let failed = std::mem::take(&mut active.failed);
-        self.consumed = active.received;
+        self.consumed = received;
         self.in_flight.consuming = active.sent;
         let mut queues = RecoveringQueues::new(active);
         for fault in self.unnoted.drain(..) {
@@ -369,8 +427,9 @@ impl RecoveryState {
         self.peer.panics.resume();
     }
 
-    /// The queues, when they work and everything has been reported.
-    pub fn resume(&mut self) -> Option<ActiveQueues> {
+    /// The queues, and the count of receives consumed on them, when they work and everything has been
+    /// reported.
+    pub fn resume(&mut self) -> Option<(ActiveQueues, u64)> {
         if self.protocol.busy() || self.protocol.ended().is_some() || !self.outbox.is_empty() {
             return None;
         }
@@ -379,10 +438,9 @@ impl RecoveryState {
             self.receives.is_empty() && self.early.is_empty(),
             "opened without its receives"
         );
-        let (sent, received) = (self.in_flight.consuming, self.consumed);
-        let active = self.queues.take()?.into_active(sent, received);
-        self.opened |= active.is_some();
-        active
+        let active = self.queues.take()?.into_active(self.in_flight.consuming)?;
+        self.opened = true;
+        Some((active, self.consumed))
     }
 
     /// The fault that a failed call of the device amounts to.
@@ -401,6 +459,8 @@ impl Drop for RecoveryState {
         if let Some(message) = self.protocol.leave() {
             self.peer.send(&message, &mut self.protocol);
         }
-        self.pd.device().links.leave(self.mailbox);
+        if self.shared.is_none() {
+            self.pd.device().links.leave(self.mailbox);
+        }
     }
 }

@@ -47,7 +47,7 @@ impl RecoveryState {
             Step::Reset => result(self.reset()),
             Step::DestroyQp => self.destroy_qp(),
             Step::DestroyCq => self.destroy_cq(),
-            Step::CreateCq => result(self.create_cq()),
+            Step::CreateCq => self.create_cq(),
             Step::CreateQp => result(self.create_qp()),
             Step::AwaitPort => self.await_port(),
             Step::Init => result(self.enter_init()),
@@ -81,8 +81,8 @@ impl RecoveryState {
     /// Keeps the record of the queue pair, before the queue pair is used again.
     fn keep_dump(&mut self) {
         if let (Some(options), true) = (self.init.dump, self.protocol.connected())
-            && let Some(queues) = &mut self.queues
-            && let Some(record) = queues.dump(&options)
+            && let (Some(queues), Some(cq)) = (&mut self.queues, &mut self.cq)
+            && let Some(record) = queues.dump(cq, &options)
         {
             self.failure = Some(record);
         }
@@ -115,7 +115,7 @@ impl RecoveryState {
         let Some(queues) = &mut self.queues else {
             return Ok(());
         };
-        let (Some(qp), Some(cq)) = (&mut queues.qp, &mut queues.cq) else {
+        let (Some(qp), Some(cq)) = (&mut queues.qp, &mut self.cq) else {
             return Ok(());
         };
         let mut unreported = Vec::new();
@@ -130,7 +130,7 @@ impl RecoveryState {
         let Some(queues) = &mut self.queues else {
             return StepResult::Done;
         };
-        let (Some(qp), Some(cq)) = (&mut queues.qp, &mut queues.cq) else {
+        let (Some(qp), Some(cq)) = (&mut queues.qp, &mut self.cq) else {
             return StepResult::Done;
         };
         let mut unreported = Vec::new();
@@ -143,30 +143,39 @@ impl RecoveryState {
     }
 
     pub fn destroy_cq(&mut self) -> StepResult {
-        if let Some(queues) = &mut self.queues {
-            queues.cq = None;
+        // A shared queue is destroyed by the set, when the last link has left it.
+        if self.shared.is_none() {
+            self.cq = None;
         }
         StepResult::Done
     }
 
-    fn create_cq(&mut self) -> Result<(), Error> {
-        let Some(queues) = &mut self.queues else {
-            return Ok(());
-        };
-        if queues.cq.is_none() {
-            queues.cq = Some(create_cq(&self.pd, &self.init, self.wake.as_ref())?);
+    fn create_cq(&mut self) -> StepResult {
+        if self.shared.is_some() {
+            // The set creates the queue, and then says so.
+            return when(!self.cq_failed);
+        }
+        if self.cq.is_none() {
+            match create_cq(&self.pd, &self.init, self.wake.as_ref()) {
+                Ok(cq) => self.cq = Some(cq),
+                Err(error) => return StepResult::Failed(Self::fault_of(&error)),
+            }
             self.cq_failed = false;
             self.poll_again = true;
         }
-        Ok(())
+        StepResult::Done
     }
 
     fn create_qp(&mut self) -> Result<(), Error> {
         let Some(queues) = &mut self.queues else {
             return Ok(());
         };
-        if let (None, Some(cq)) = (&queues.qp, &mut queues.cq) {
-            let qp = self.pd.create_qp(&mut *cq, &qp_init(&self.init))?;
+        if let (None, Some(cq)) = (&queues.qp, &mut self.cq) {
+            let reserve = match &self.shared {
+                Some(shared) => shared.reserve,
+                None => self.init.cq_entries.is_none(),
+            };
+            let qp = self.pd.create_qp(&mut *cq, &qp_init(&self.init, reserve))?;
             let (qpn, cqn) = (qp.qp_num(), cq.cqn());
             queues.qp = Some(qp);
             self.watch(qpn, cqn);

@@ -73,20 +73,17 @@ pub(super) struct Sleep {
 }
 
 impl Sleep {
-    pub fn new(device: &Device, exchange: &mut impl Exchange) -> Result<Self, Error> {
+    /// # Errors
+    /// [`Error::Io`] when the system has no descriptor left.
+    pub fn new(device: &Device) -> Result<Self, Error> {
         let bell = Arc::new(Bell::new()?);
         let channel = device.create_comp_channel_ringing(&bell)?;
         channel.set_nonblocking(true)?;
         let all = epoll::create(epoll::CreateFlags::CLOEXEC);
         let all = all.map_err(|error| Error::io("make an epoll descriptor", error.into()))?;
-        watch(&all, bell.as_fd())?;
+        watch(&all, bell.as_fd(), 0)?;
         if !channel.rings(&bell) {
-            watch(&all, channel.as_fd())?;
-        }
-        if !exchange.set_waker(Waker::from(bell.clone()))
-            && let Some(fd) = exchange.fd()
-        {
-            watch(&all, fd)?;
+            watch(&all, channel.as_fd(), 0)?;
         }
         Ok(Self {
             all,
@@ -96,18 +93,31 @@ impl Sleep {
         })
     }
 
+    /// Wakes for messages of the exchange, too.
+    pub fn listen(&self, exchange: &mut impl Exchange) -> Result<(), Error> {
+        match exchange.set_waker(Waker::from(self.wake.bell.clone())) {
+            true => Ok(()),
+            false => exchange.fd().map_or(Ok(()), |fd| self.watch(fd)),
+        }
+    }
+
+    /// Wakes for a descriptor, too.
+    pub fn watch(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        watch(&self.all, fd, 0)
+    }
+
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.all.as_fd()
     }
 
-    /// Clears the wakeups so far, and requests notification of the next completion.
-    pub fn arm(&mut self, cq: Option<&mut Cq>) -> Result<(), Error> {
+    /// Clears the wakeups so far, and requests notification of the next completion of each queue.
+    pub fn arm<'a>(&mut self, cqs: impl IntoIterator<Item = &'a mut Cq>) -> Result<(), Error> {
         self.armed.arm();
         self.timer.iter().for_each(Timer::silence);
         while let Some(event) = self.wake.channel.next()? {
             event.ack();
         }
-        cq.map_or(Ok(()), |cq| cq.req_notify(false))
+        cqs.into_iter().try_for_each(|cq| cq.req_notify(false))
     }
 
     pub fn is_armed(&self) -> bool {
@@ -128,7 +138,7 @@ impl Sleep {
         if self.timer.is_none() {
             self.timer = Timer::new()
                 .ok()
-                .filter(|timer| watch(&self.all, timer.as_fd()).is_ok());
+                .filter(|timer| watch(&self.all, timer.as_fd(), 0).is_ok());
         }
         match &self.timer {
             Some(timer) => timer.set(at),
@@ -138,9 +148,10 @@ impl Sleep {
     }
 }
 
-fn watch(all: &OwnedFd, fd: BorrowedFd<'_>) -> Result<(), Error> {
-    let nothing = epoll::EventData::new_u64(0);
-    epoll::add(all, fd, nothing, epoll::EventFlags::IN)
+/// Adds a descriptor to an epoll, which names it by `data`.
+pub(super) fn watch(all: &OwnedFd, fd: BorrowedFd<'_>, data: u64) -> Result<(), Error> {
+    let data = epoll::EventData::new_u64(data);
+    epoll::add(all, fd, data, epoll::EventFlags::IN)
         .map_err(|error| Error::io("watch a descriptor of a link", error.into()))
 }
 

@@ -148,6 +148,18 @@ impl QpMemory {
         }))
     }
 
+    /// Bytes of rings and ledgers.
+    pub fn bytes(&self) -> usize {
+        let Sizes {
+            send_blocks,
+            recv_count,
+            recv_stride,
+        } = self.sizes;
+        let slots = (send_blocks + recv_count) as usize * size_of::<LedgerSlot<'_>>();
+        let rings = send_blocks as usize * BASIC_BLOCK + recv_count as usize * recv_stride as usize;
+        size_of::<Self>() + slots + rings
+    }
+
     /// The device's rings, if it has them.
     pub fn rings(&self) -> Option<&QpRings> {
         match &self.rings {

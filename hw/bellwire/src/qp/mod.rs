@@ -198,6 +198,11 @@ impl<T: QpTransport> Qp<T> {
         })
     }
 
+    /// Bytes of its rings and ledgers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// Whether its receives come from a shared receive queue.
     pub(crate) fn receives_from_srq(&self) -> bool {
         self.srq.is_some()

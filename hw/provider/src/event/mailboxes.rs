@@ -5,7 +5,7 @@ use super::element::Element;
 use bellwire_core::event::EventType;
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
@@ -28,7 +28,7 @@ struct State {
 
 #[derive(Debug)]
 struct Mailbox {
-    elements: Vec<Element>,
+    elements: HashSet<Element>,
     events: Vec<(EventType, Element)>,
     bell: Option<Arc<Bell>>,
 }
@@ -61,7 +61,7 @@ impl Mailboxes {
         let id = state.next;
         state.next += 1;
         let mailbox = Mailbox {
-            elements: Vec::new(),
+            elements: HashSet::new(),
             events: Vec::new(),
             bell,
         };
@@ -73,8 +73,23 @@ impl Mailboxes {
     pub fn watch(&self, id: u64, elements: &[Element]) {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
             mailbox.elements.clear();
-            mailbox.elements.extend_from_slice(elements);
+            mailbox.elements.extend(elements);
             mailbox.events.retain(|(_, of)| elements.contains(of));
+        }
+    }
+
+    /// Adds an element to those that the owner of a mailbox watches.
+    pub fn watch_also(&self, id: u64, element: Element) {
+        if let Some(mailbox) = self.state().boxes.get_mut(&id) {
+            mailbox.elements.insert(element);
+        }
+    }
+
+    /// Removes an element from those that the owner of a mailbox watches, and its events.
+    pub fn unwatch(&self, id: u64, element: Element) {
+        if let Some(mailbox) = self.state().boxes.get_mut(&id) {
+            mailbox.elements.remove(&element);
+            mailbox.events.retain(|(_, of)| *of != element);
         }
     }
 

@@ -1,0 +1,194 @@
+//! What a plain link and a link of a set have in common: everything but the completion queue.
+
+use super::active_queues::ActiveQueues;
+use super::completion::LinkError;
+use super::handle::LinkState;
+use super::state::RecoveryState;
+use super::worker::{Command, Worker};
+use crate::cq::Cq;
+use crate::qp::Qp;
+use crate::recorder::{DumpOptions, Record};
+use bellwire_core::fault::Fault;
+use bellwire_core::queue::{Completion, PostError};
+use std::time::Duration;
+
+/// A link without its completion queue.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// The queue pair, while the link works.
+    pub active: Option<ActiveQueues>,
+    /// Receives consumed on this connection.
+    pub received: u64,
+    pub recovery: StateOwner,
+}
+
+#[derive(Debug)]
+pub(super) enum StateOwner {
+    Here(Box<RecoveryState>),
+    /// A recovery thread has it.
+    Thread(Worker),
+    /// Only while it is moved between the two.
+    Moving,
+}
+
+impl Member {
+    /// A link that connects for the first time.
+    pub fn new(active: ActiveQueues, state: RecoveryState) -> Self {
+        let mut state = Box::new(state);
+        // The first connection is made like every other.
+        state.connect_first(state.pd.device().now());
+        Self {
+            active: Some(active),
+            received: 0,
+            recovery: StateOwner::Here(state),
+        }
+    }
+
+    /// The state, unless a thread has it.
+    pub fn here(&self) -> Option<&RecoveryState> {
+        match &self.recovery {
+            StateOwner::Here(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// As [`here`](Self::here), to change it.
+    pub fn here_mut(&mut self) -> Option<&mut RecoveryState> {
+        match &mut self.recovery {
+            StateOwner::Here(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Bytes that it uses, without its exchange.
+    pub fn bytes(&self) -> usize {
+        let policies = self.active.as_ref().map(|active| active.policies.len());
+        size_of::<RecoveryState>() + self.qp().map_or(0, Qp::bytes) + policies.unwrap_or(0)
+    }
+
+    pub fn state(&self) -> LinkState {
+        let Some(state) = self.here() else {
+            return LinkState::Recovering;
+        };
+        match state.protocol.ended() {
+            Some(end) if state.outbox.is_empty() => LinkState::Ended(end),
+            None if self.active.is_some() && state.protocol.connected() => LinkState::Ready,
+            _ => LinkState::Recovering,
+        }
+    }
+
+    /// The queue pair, unless there is none, or a thread has it.
+    pub fn qp(&self) -> Option<&Qp> {
+        let active = self.active.as_ref().map(|active| &active.qp);
+        active.or_else(|| self.here()?.queues.as_ref()?.qp.as_ref())
+    }
+
+    /// What the queue pair did last; `cq` is the completion queue, unless the state has it.
+    pub fn dump(&mut self, cq: Option<&mut Cq>, options: &DumpOptions) -> Option<Record> {
+        let Self {
+            active, recovery, ..
+        } = self;
+        match (active, recovery) {
+            (Some(active), _) => active.qp.dump(cq?, options).ok(),
+            (None, StateOwner::Here(state)) => {
+                let cq = state.cq.as_mut().or(cq)?;
+                state.queues.as_mut()?.dump(cq, options)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the queues from the program, to recover them, unless that was done before. `cq` is the
+    /// completion queue, if it is this link's own.
+    pub fn begin(
+        &mut self,
+        cq: &mut Option<Cq>,
+        failed: impl IntoIterator<Item = Completion<'static>>,
+    ) {
+        let Self {
+            active,
+            received,
+            recovery: StateOwner::Here(state),
+        } = self
+        else {
+            return;
+        };
+        if let Some(active) = active.take() {
+            state.cq = cq.take();
+            state.begin(active, *received, failed);
+        }
+    }
+
+    /// Returns the queues to the program, if they work.
+    pub fn resume(&mut self) {
+        let resumed = self.here_mut().and_then(RecoveryState::resume);
+        if let Some((active, received)) = resumed {
+            self.active = Some(active);
+            self.received = received;
+        }
+    }
+
+    /// Has the command carried out where the state is: here, or by the recovery's thread. Returns whether
+    /// the link has to recover from what it reports, and [`begin`](Self::begin) has to be called.
+    pub fn ask(&mut self, command: Command) -> bool {
+        match &mut self.recovery {
+            StateOwner::Here(state) => {
+                // Setting a hook does not disturb the queues: only a reported fault takes them from the
+                // program.
+                let reported = matches!(command, Command::Report(_));
+                state.execute(command);
+                reported && state.protocol.recovering()
+            }
+            StateOwner::Thread(worker) => {
+                worker.send(command);
+                false
+            }
+            StateOwner::Moving => false,
+        }
+    }
+
+    /// Takes in a fault. Returns as [`ask`](Self::ask).
+    pub fn fault(&mut self, fault: Fault) -> bool {
+        self.ask(Command::Report(fault))
+    }
+
+    /// Refuses posts from here on; see [`Link::close`](super::Link::close). Returns as
+    /// [`ask`](Self::ask).
+    pub fn close(&mut self, within: Duration) -> bool {
+        let Some(state) = self.here_mut() else {
+            return false;
+        };
+        let now = state.pd.device().now();
+        state.protocol.close(now.saturating_add(within));
+        // Polls carry out the rest.
+        state.init.recover_in = super::RecoverIn::Poll;
+        state.protocol.busy()
+    }
+
+    /// Resumes a panic of a hook or of the exchange, now that the link is consistent.
+    pub fn resume_panics(&mut self) {
+        if let Some(state) = self.here_mut() {
+            state.resume_panics();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn refusal(&self) -> LinkError {
+        match self.state() {
+            LinkState::Ended(end) => LinkError::Ended(end),
+            _ => LinkError::Recovering,
+        }
+    }
+
+    /// Turns a refusal of the queue into the program's error.
+    #[cold]
+    #[inline(never)]
+    pub fn refused(&self, error: PostError) -> LinkError {
+        match error {
+            // The queue pair was never connected.
+            PostError::WrongState => LinkError::Recovering,
+            error => LinkError::Post(error),
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! What a poll of a set does apart from polling: it connects and recovers links, a few at a time, lends them
+//! their completion queue meanwhile, and replaces a queue that failed.
+
+use super::super::active_queues::done;
+use super::super::completion::LinkCompletion;
+use super::super::handle::LinkState;
+use super::queue::SharedCq;
+use super::slots::{Found, Joined, Listed};
+use super::{LinkId, LinkSet};
+use crate::event::{Element, EventType};
+use bellwire_core::fault::Fault;
+use bellwire_core::queue::Completion;
+use std::time::{Duration, Instant};
+
+impl LinkSet {
+    /// Passes completions that were found while a link was driven to the program.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn deliver_waiting(
+        &mut self,
+        limit: usize,
+        each: &mut dyn FnMut(LinkId, LinkCompletion),
+    ) -> usize {
+        let mut count = 0;
+        // One by one: if `each` panics, the rest stays queued.
+        while count < limit
+            && let Some((index, completion)) = self.waiting.pop_front()
+        {
+            // Only successes of links that work wait.
+            if let (Some((id, joined)), Ok(success)) =
+                (self.slots.at(index), completion.result)
+            {
+                joined.member.received += u64::from(success.opcode.is_recv());
+                count += 1;
+                each(id, done(completion, success));
+            }
+        }
+        count
+    }
+
+    /// The slow path of a poll.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll_slow(
+        &mut self,
+        limit: usize,
+        each: &mut dyn FnMut(LinkId, LinkCompletion),
+    ) -> usize {
+        self.take_aside();
+        if self.polls_left == 0 {
+            self.polls_left = self.init.check_every.max(1);
+            self.check();
+        }
+        let now = self.pd.device().now();
+        let mut count = 0;
+        let turns = (self.urgent.len()).min(self.init.links_per_poll.max(1) as usize);
+        for _ in 0..turns {
+            let Some(&index) = self.urgent.front() else {
+                break;
+            };
+            self.drive(index, now);
+            // If `each` panics the link stays in the list.
+            count += self.deliver(index, limit - count, each);
+            self.urgent.pop_front();
+            self.settle(index);
+        }
+        self.replace_queues();
+        self.busy = false;
+        self.update_sleep();
+        self.finish();
+        count
+    }
+
+    /// Something is left to do in the next poll.
+    pub(super) fn has_work(&mut self) {
+        self.busy |= !(self.urgent.is_empty() && self.aside.is_empty());
+        if let Some(sleep) = &self.sleep
+            && sleep.is_armed()
+            && (self.busy || !self.waiting.is_empty())
+        {
+            sleep.poll_again();
+        }
+    }
+
+    /// Ends a call that may have left something to do.
+    pub(super) fn finish(&mut self) {
+        self.has_work();
+        self.panics.resume();
+    }
+
+    fn update_sleep(&mut self) {
+        if !self.sleep.as_ref().is_some_and(|sleep| sleep.is_armed()) {
+            return;
+        }
+        let time_left = match self.pd.device().has_virtual_time() {
+            // A real timer cannot follow a virtual clock.
+            true => None,
+            false => self.time_left(),
+        };
+        if let Some(sleep) = &mut self.sleep {
+            sleep.wake_at(time_left.and_then(|left| Instant::now().checked_add(left)));
+        }
+    }
+
+    /// Has a link looked at in the next polls.
+    pub(super) fn list(&mut self, index: u32) {
+        if let Some((_, joined)) = self.slots.at(index)
+            && joined.listed != Listed::Urgent
+        {
+            joined.listed = Listed::Urgent;
+            self.urgent.push_back(index);
+            self.busy = true;
+        }
+    }
+
+    /// Takes the queues of a link from the program, to recover them, with `failed` of its completions.
+    pub(super) fn begin(&mut self, index: u32, failed: Vec<Completion<'static>>) {
+        let Some((_, joined)) = self.slots.at(index) else {
+            return;
+        };
+        let (mut before, others) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(at, _)| *at == index);
+        self.waiting = others.into();
+        let before = before.drain(..).map(|(_, completion)| completion);
+        joined.member.begin(&mut None, before.chain(failed));
+        self.list(index);
+    }
+
+    /// Takes in a fault of a link.
+    pub(super) fn fault(&mut self, index: u32, fault: Fault) {
+        let Some((_, joined)) = self.slots.at(index) else {
+            return;
+        };
+        if (joined.member.here()).is_none_or(|state| state.protocol.ended().is_some()) {
+            return;
+        }
+        let queue = joined.queue;
+        if joined.member.fault(fault) {
+            self.begin(index, Vec::new());
+        }
+        self.list(index);
+        if fault == Fault::Event(EventType::CqErr) {
+            self.fail_queue(queue);
+        }
+    }
+
+    /// Takes in completions of a link: such as failed, or of a link that recovers.
+    fn take(&mut self, index: u32, completions: Vec<Completion<'static>>) {
+        let now = self.pd.device().now();
+        let Some((_, joined)) = self.slots.at(index) else {
+            return;
+        };
+        if joined.member.active.is_some() {
+            return self.begin(index, completions);
+        }
+        if let Some(state) = joined.state() {
+            let mut fault = None;
+            for completion in completions {
+                let found = state.take(completion);
+                fault = fault.or(found);
+            }
+            if let Some(fault) = fault {
+                state.broke(fault, now);
+            }
+        }
+        self.list(index);
+    }
+
+    /// Takes in what the polls of the queues set aside.
+    fn take_aside(&mut self) {
+        while let Some(&(index, _)) = self.aside.first() {
+            let (of_it, others) = std::mem::take(&mut self.aside)
+                .into_iter()
+                .partition::<Vec<_>, _>(|(at, _)| *at == index);
+            self.aside = others;
+            let completions = of_it.into_iter().map(|(_, completion)| completion);
+            self.take(index, completions.collect());
+        }
+    }
+
+    /// Checks the asynchronous events and the exchanges, and looks at a few of the links that wait.
+    fn check(&mut self) {
+        let device = self.pd.device().clone();
+        for (event, of) in device.links.collect(&device, self.mailbox) {
+            self.event(event, of);
+        }
+        let mut heard = Vec::new();
+        self.attention.take(|slot| heard.push(slot));
+        heard.into_iter().for_each(|slot| self.list(slot));
+        for _ in 0..(self.patient.len()).min(self.init.links_per_poll.max(1) as usize) {
+            let Some(index) = self.patient.pop_front() else {
+                break;
+            };
+            // It may have become urgent, or have been removed, since it was put there.
+            let listed = self.slots.at(index).map(|(_, joined)| joined.listed);
+            if listed == Some(Listed::Patient) {
+                self.list(index);
+            }
+        }
+    }
+
+    /// Takes in an asynchronous event.
+    fn event(&mut self, event: EventType, of: Element) {
+        let fault = Fault::Event(event);
+        let concerned: Vec<u32> = match of {
+            Element::Qp(number) => {
+                let found = self.slots.of_qp(number);
+                found.map(|(id, _)| id.index()).into_iter().collect()
+            }
+            Element::Cq(number) => {
+                let is_it = |queue: &SharedCq| {
+                    queue.cq.as_ref().is_some_and(|cq| cq.cqn() == number)
+                };
+                match self.queues.iter().position(is_it) {
+                    Some(queue) if event == EventType::CqErr => return self.fail_queue(queue),
+                    _ => return,
+                }
+            }
+            Element::Port(port) => self.indices(|joined| {
+                let state = joined.member.here();
+                state.is_some_and(|state| state.init.connect.port_num == port)
+            }),
+            _ => self.indices(|_| true),
+        };
+        for index in concerned {
+            self.fault(index, fault);
+        }
+    }
+
+    /// Slots of the links for which `wanted` is true.
+    fn indices(&self, wanted: impl Fn(&Joined) -> bool) -> Vec<u32> {
+        let ids = self.slots.ids();
+        ids.filter(|id| self.slots.get(*id).is_some_and(&wanted))
+            .map(LinkId::index)
+            .collect()
+    }
+
+    /// A completion queue has failed: every link on it leaves it.
+    fn fail_queue(&mut self, queue: usize) {
+        if std::mem::replace(&mut self.queues[queue].failed, true) {
+            return;
+        }
+        // Not the link that found it.
+        let unaware = |joined: &Joined| {
+            joined.queue == queue && joined.member.here().is_some_and(|state| !state.cq_failed)
+        };
+        for index in self.indices(unaware) {
+            self.fault(index, Fault::Event(EventType::CqErr));
+        }
+    }
+
+    /// Creates the completion queues again that have failed, and that no link uses any more.
+    fn replace_queues(&mut self) {
+        for queue in 0..self.queues.len() {
+            let it = &mut self.queues[queue];
+            if !it.failed || it.attached != 0 {
+                continue;
+            }
+            let links = &self.pd.device().links;
+            if let Some(cq) = it.cq.take() {
+                links.unwatch(self.mailbox, Element::Cq(cq.cqn()));
+            }
+            let wake = self.sleep.as_ref().map(|sleep| &sleep.wake);
+            let Ok(cq) = SharedCq::create(&self.pd, &self.division, wake) else {
+                // The links wait for it, for as long as their limits allow.
+                continue;
+            };
+            links.watch_also(self.mailbox, Element::Cq(cq.cqn()));
+            it.cq = Some(cq);
+            it.failed = false;
+            for index in self.indices(|joined| joined.queue == queue) {
+                if let Some(state) = self.slots.at(index).and_then(|(_, joined)| joined.state()) {
+                    state.cq_failed = false;
+                }
+                self.list(index);
+            }
+        }
+    }
+
+    /// Receives a link's messages and, if it does not work, does what can be done at once.
+    fn drive(&mut self, index: u32, now: Duration) {
+        let Some((_, joined)) = self.slots.at(index) else {
+            return;
+        };
+        let works = joined.member.active.is_some();
+        let Some(state) = joined.state() else {
+            return;
+        };
+        if works && !state.look(now) {
+            return self.sort(index);
+        }
+        if works {
+            self.begin(index, Vec::new());
+        }
+        let Some((_, joined)) = self.slots.at(index) else {
+            return;
+        };
+        let (queue, before) = (joined.queue, joined.qp_num());
+        let Some(state) = joined.member.here_mut() else {
+            return;
+        };
+        state.cq = self.queues[queue].cq.take();
+        state.drive(now);
+        self.queues[queue].cq = state.cq.take();
+        let after = joined.qp_num();
+        self.renumber(index, queue, before, after);
+        self.sort(index);
+    }
+
+    /// Records that a link's queue pair was destroyed or created.
+    fn renumber(&mut self, index: u32, queue: usize, before: Option<u32>, after: Option<u32>) {
+        if before == after {
+            return;
+        }
+        self.slots.renumber(index, before, after);
+        let attached = &mut self.queues[queue].attached;
+        *attached = *attached + u32::from(after.is_some()) - u32::from(before.is_some());
+        let links = &self.pd.device().links;
+        if let Some(number) = before {
+            links.unwatch(self.mailbox, Element::Qp(number));
+        }
+        if let Some(number) = after {
+            links.watch_also(self.mailbox, Element::Qp(number));
+        }
+    }
+
+    /// Passes on what a link came across that was not its own.
+    fn sort(&mut self, index: u32) {
+        let Some((_, joined)) = self.slots.at(index) else {
+            return;
+        };
+        let queue = joined.queue;
+        let cq_failed = joined.state().is_some_and(|state| state.cq_failed);
+        let found = joined.found();
+        self.pass_on(found);
+        if cq_failed {
+            self.fail_queue(queue);
+        }
+    }
+
+    fn pass_on(&mut self, (completions, events): Found) {
+        for completion in completions {
+            let Some((id, joined)) = self.slots.of_qp(completion.qp_num) else {
+                continue;
+            };
+            match completion.result {
+                Ok(_) if joined.member.active.is_some() => {
+                    self.waiting.push_back((id.index(), completion));
+                }
+                _ => self.take(id.index(), vec![completion]),
+            }
+        }
+        for (event, of) in events {
+            self.event(event, of);
+        }
+    }
+
+    /// Passes a link's outcomes to the program.
+    fn deliver(
+        &mut self,
+        index: u32,
+        limit: usize,
+        each: &mut dyn FnMut(LinkId, LinkCompletion),
+    ) -> usize {
+        let Some((id, joined)) = self.slots.at(index) else {
+            return 0;
+        };
+        let state = joined.state();
+        state.map_or(0, |state| state.deliver(limit, &mut |one| each(id, one)))
+    }
+
+    /// After a link was driven: returns it to the program, if it works, and lists it again, if it does not.
+    fn settle(&mut self, index: u32) {
+        let Some((id, joined)) = self.slots.at(index) else {
+            return;
+        };
+        joined.listed = Listed::No;
+        joined.member.resume();
+        let panics = &mut self.panics;
+        panics.catch(|| joined.member.resume_panics());
+        let works = joined.member.active.is_some();
+        let ended = matches!(joined.member.state(), LinkState::Ended(_));
+        let unheard = joined.unheard;
+        let Some(state) = joined.state() else {
+            return;
+        };
+        let urgent = state.wants_poll() && !ended || !state.outbox.is_empty();
+        let asks = !state.protocol.peer_gone() && (unheard || state.peer.deadline().is_some());
+        let deaf = state.protocol.peer_gone() || ended;
+        if joined.watched && deaf {
+            joined.watched = false;
+            let fd = joined.member.here().and_then(|state| state.peer.fd());
+            self.attention.forget(fd);
+        }
+        if urgent {
+            joined.listed = Listed::Urgent;
+            self.urgent.push_back(index);
+        } else if !ended && (!works || asks) {
+            joined.listed = Listed::Patient;
+            self.patient.push_back(index);
+        }
+        let noted = joined.member.state();
+        if noted != std::mem::replace(&mut joined.noted, noted) && !joined.change_waits {
+            joined.change_waits = true;
+            self.changes.push_back(id);
+            if let Some(sleep) = self.sleep.as_ref().filter(|sleep| sleep.is_armed()) {
+                sleep.poll_again();
+            }
+        }
+    }
+
+    /// Ends a link that was removed. Nothing of it is left in the completion queue.
+    pub(super) fn end(&mut self, mut joined: Joined) {
+        let queue = joined.queue;
+        if joined.watched {
+            let fd = joined.member.here().and_then(|state| state.peer.fd());
+            self.attention.forget(fd);
+        }
+        joined.member.begin(&mut None, []);
+        let Some(state) = joined.member.here_mut() else {
+            return;
+        };
+        state.cq = self.queues[queue].cq.take();
+        state.close();
+        self.queues[queue].cq = state.cq.take();
+        let found = joined.found();
+        self.pass_on(found);
+        let panics = &mut self.panics;
+        panics.catch(|| joined.member.resume_panics());
+        panics.catch(|| drop(joined));
+    }
+}

@@ -1,0 +1,660 @@
+//! Many links on shared completion queues, polled once for all.
+
+mod attention;
+mod drive;
+mod queue;
+mod slots;
+
+use super::active_queues::{ActiveQueues, done};
+use super::completion::LinkCompletion;
+use super::exchange::Exchange;
+use super::handle::{Drained, LinkState};
+use super::init::{LinkInit, RecoverIn};
+use super::member::Member;
+use super::state::{Events, RecoveryState};
+use super::wake::Sleep;
+use crate::error::Error;
+use crate::event::Element;
+use crate::panics::Panics;
+use crate::pd::Pd;
+use crate::qp::QpInit;
+use crate::recorder::{DumpOptions, Record};
+use attention::{Attention, Heard};
+use bellwire_core::fault::Fault;
+use bellwire_core::queue::Completion;
+use queue::{Division, SharedCq};
+use slots::{Joined, Listed, Slots};
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// Parameters of a set of links.
+#[derive(Clone, Debug)]
+pub struct LinkSetInit {
+    /// Links that it has room for. An ended link takes room until it is [removed](LinkSet::remove).
+    pub links: u32,
+    /// Capabilities of a link's queue pair, by which the completion queues are sized. A link may have
+    /// smaller ones.
+    pub qp: QpInit,
+    /// Entries of the completion queue; `None`: room for everything that can be in flight on all links,
+    /// in as few queues as the device allows. A smaller queue overruns when the program does not poll
+    /// in time, which is a fault of every link to recover from.
+    pub cq_entries: Option<u32>,
+    /// Exchanges and asynchronous events are checked once in this many polls, because that takes system
+    /// calls.
+    pub check_every: u32,
+    /// Links that one poll connects or recovers, at most: the completions of all others are not delayed by
+    /// more than that, however many links fail at once.
+    pub links_per_poll: u32,
+    /// Whether the program sleeps when there is nothing to poll: [`LinkSet::fd`], [`LinkSet::arm`].
+    pub waitable: bool,
+}
+
+impl Default for LinkSetInit {
+    fn default() -> Self {
+        Self {
+            links: 256,
+            qp: QpInit::default(),
+            cq_entries: None,
+            check_every: 64,
+            links_per_poll: 16,
+            waitable: false,
+        }
+    }
+}
+
+/// The handle of a link in a set. Once the link was removed it names no link, in this set or any other that
+/// the program mistakes it for, until its slot was used four billion times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(u64);
+
+impl LinkId {
+    fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    #[inline(always)]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The handle as a number, for tables of the program and for C.
+    pub fn to_raw(self) -> u64 {
+        self.0
+    }
+
+    /// The handle that [`to_raw`](Self::to_raw) returned. Any other number is the handle of no link, or of
+    /// a link of the set.
+    pub fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+}
+
+/// The handle is of no link in the set: the link was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoLink;
+
+impl fmt::Display for NoLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the handle is of no link in this set: the link was removed, so forget its handle then",
+        )
+    }
+}
+
+impl std::error::Error for NoLink {}
+
+/// Why a link cannot join a set.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The set has as many links as it was created for.
+    Full {
+        /// That many.
+        links: usize,
+    },
+    /// A completion queue has failed, and those that have not are full.
+    Recovering,
+    /// The link cannot be created.
+    Link(Error),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { links } => write!(
+                f,
+                "the set has all {links} links that it was created for: remove those that have ended, or \
+                 create a larger set"
+            ),
+            Self::Recovering => f.write_str(
+                "the set's completion queue has failed and is being replaced: poll the set, then try again",
+            ),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+// No `source`: the text includes it.
+impl std::error::Error for JoinError {}
+
+impl From<Error> for JoinError {
+    fn from(error: Error) -> Self {
+        Self::Link(error)
+    }
+}
+
+/// Links on shared completion queues: one poll serves all of them, and its cost does not grow with their
+/// number. One owner at a time: `Send`, not `Sync`.
+///
+/// Links [join](Self::join) it with an exchange each, connect as the set is polled, and recover as a
+/// [`Link`](super::Link) does. They are used by their handles; [`next_change`](Self::next_change) says which
+/// are ready, and which have ended. The peer of a link in a set may be a plain link, or in a set itself.
+///
+/// ```
+/// use bellwire::fault::outcome::{Outcome, Replay};
+/// use bellwire::link::{Link, LinkInit, LinkSet, LinkSetInit, LinkState, pair};
+/// use bellwire::wqe::RdmaWrite;
+/// use bellwire::wr::{Remote, SendFlags};
+/// use bellwire::Device;
+///
+/// let pd = Device::soft(Default::default()).alloc_pd();
+/// let mut set = LinkSet::new(&pd, LinkSetInit { links: 100, ..Default::default() })?;
+/// let mut clients = Vec::new();
+/// for _ in 0..3 {
+///     let (here, there) = pair();
+///     set.join(LinkInit::default(), here)?;
+///     clients.push(Link::new(&pd, LinkInit::default(), there)?);
+/// }
+/// let mut ready = Vec::new();
+/// while ready.len() < 3 {
+///     set.poll(16, |_, _| ());
+///     clients.iter_mut().for_each(|client| _ = client.poll(16, |_| ()));
+///     while let Some((id, state)) = set.next_change() {
+///         assert_eq!(state, LinkState::Ready);
+///         ready.push(id);
+///     }
+/// }
+/// for &id in &ready {
+///     let mut link = set.link(id)?;
+///     let write = RdmaWrite { remote: Remote::default() };
+///     link.post_empty(7, write, SendFlags::SIGNALED, Replay::IfSafe)?;
+///     link.ring();
+/// }
+/// let mut reported = Vec::new();
+/// while reported.len() < 3 {
+///     set.poll(16, |id, completion| {
+///         assert_eq!(completion.outcome, Outcome::Done);
+///         reported.push(id);
+///     });
+/// }
+/// set.remove(ready[0])?;
+/// assert!(set.link(ready[0]).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Faults
+/// - **Of one link**: it recovers on the shared queue, while the others go on.
+/// - **Of a completion queue** (`CQ_ERR`): a fault of every link on it. Each ends its connection, with
+///   exact outcomes as far as a lost completion leaves them so; when the last has left the queue the set
+///   creates another, and all connect again.
+/// - **Of the device**: all links end, with outcomes.
+///
+/// # Dropping
+/// Dropping the set drops its links as a [`Link`](super::Link) is dropped: [`drain`](Self::drain) first gets
+/// all outcomes.
+#[derive(Debug)]
+pub struct LinkSet {
+    // Queue pairs are destroyed before their completion queues.
+    slots: Slots,
+    queues: Vec<SharedCq>,
+    /// The queue that the next poll begins with.
+    turn: usize,
+    division: Division,
+    /// Failed completions, and those of links that recover, until the poll ends; each with its slot.
+    aside: Vec<(u32, Completion<'static>)>,
+    /// Completions of links that work, found while another was driven; each with its slot.
+    waiting: VecDeque<(u32, Completion<'static>)>,
+    /// There is something to do apart from polling the queues.
+    busy: bool,
+    /// Polls until exchanges and events are checked.
+    polls_left: u32,
+    urgent: VecDeque<u32>,
+    patient: VecDeque<u32>,
+    /// Links whose state has changed.
+    changes: VecDeque<LinkId>,
+    attention: Attention,
+    /// The mailbox of asynchronous events.
+    mailbox: u64,
+    sleep: Option<Sleep>,
+    /// Panics of hooks and exchanges, until the poll ends.
+    panics: Panics,
+    init: LinkSetInit,
+    pd: Pd,
+}
+
+impl LinkSet {
+    /// Creates a set without links.
+    ///
+    /// # Errors
+    /// Those of [`Device::create_cq`](crate::Device::create_cq); [`Error::Io`] without a descriptor left.
+    pub fn new(pd: &Pd, init: LinkSetInit) -> Result<Self, Error> {
+        let device = pd.device();
+        let division = Division::new(&init, device.attr().max_cqe);
+        let mut sleep = match init.waitable {
+            true => Some(Sleep::new(device)?),
+            false => None,
+        };
+        let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
+        let queues = (0..division.queues)
+            .map(|_| SharedCq::new(pd, &division, wake.as_ref()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let slots = Slots::new(init.links)?;
+        let bell = wake.as_ref().map(|wake| wake.bell.clone());
+        let attention = Attention::new(init.links, bell)?;
+        if let Some(sleep) = &mut sleep {
+            sleep.watch(attention.fd())?;
+        }
+        let mailbox = match &wake {
+            Some(wake) => device.links.join_asleep(device, wake.bell.clone())?,
+            None => device.links.join(),
+        };
+        device.links.watch_also(mailbox, Element::Device);
+        for cq in queues.iter().filter_map(|queue| queue.cq.as_ref()) {
+            device.links.watch_also(mailbox, Element::Cq(cq.cqn()));
+        }
+        Ok(Self {
+            slots,
+            queues,
+            turn: 0,
+            division,
+            aside: Vec::new(),
+            waiting: VecDeque::new(),
+            busy: false,
+            polls_left: 1,
+            urgent: VecDeque::new(),
+            patient: VecDeque::new(),
+            changes: VecDeque::new(),
+            attention,
+            mailbox,
+            sleep,
+            panics: Panics::default(),
+            init,
+            pd: pd.clone(),
+        })
+    }
+
+    /// Adds a link that connects, as the set is polled, with the link at the other end of `exchange`.
+    /// Receives may be posted at once, as with [`Link::new`](super::Link::new).
+    ///
+    /// Its completion queue, `check_every`, `waitable` and where it recovers (in polls) are those of the
+    /// set, whatever `init` says.
+    ///
+    /// # Errors
+    /// [`JoinError`]; the exchange is dropped.
+    pub fn join(
+        &mut self,
+        init: LinkInit,
+        exchange: impl Exchange + 'static,
+    ) -> Result<LinkId, JoinError> {
+        self.join_boxed(init, Box::new(exchange))
+    }
+
+    fn join_boxed(
+        &mut self,
+        init: LinkInit,
+        mut exchange: Box<dyn Exchange>,
+    ) -> Result<LinkId, JoinError> {
+        let links = self.slots.capacity();
+        let index = self.slots.next_free().ok_or(JoinError::Full { links })?;
+        let init = LinkInit {
+            recover_in: RecoverIn::Poll,
+            ..init
+        };
+        let accepting = |queue: &&SharedCq| queue.accepts(&self.division);
+        let least = (0..)
+            .zip(&self.queues)
+            .filter(|(_, queue)| accepting(queue));
+        let least = least.min_by_key(|(_, queue)| queue.attached);
+        let (queue, _) = least.ok_or(JoinError::Recovering)?;
+        let port = init.connect.port_num;
+        let reserve = self.division.reserve;
+        let Some(cq) = &mut self.queues[queue].cq else {
+            return Err(JoinError::Recovering);
+        };
+        let active = ActiveQueues::new(&self.pd, &init, cq, reserve)?;
+        let qp_num = active.qp.qp_num();
+        let heard = self.attention.listen(index, &mut *exchange);
+        let events = Events::OfSet {
+            mailbox: self.mailbox,
+            reserve,
+        };
+        let state = RecoveryState::new(&self.pd, init, exchange, None, events);
+        let (heard, state) = match (heard, state) {
+            (Ok(heard), Ok(state)) => (heard, state),
+            (heard, state) => {
+                if let Ok(Heard::ByDescriptor) = heard {
+                    self.attention.forget(None);
+                }
+                // Nothing was posted yet, so nothing is reported.
+                let mut qp = active.qp;
+                qp.end(cq, drop);
+                return Err(JoinError::Link(heard.err().or(state.err()).unwrap_or(Error::DeviceFatal)));
+            }
+        };
+        let added = self.slots.add(Joined {
+            member: Member::new(active, state),
+            queue,
+            listed: Listed::Urgent,
+            noted: LinkState::Recovering,
+            change_waits: false,
+            unheard: heard == Heard::Not,
+            watched: heard == Heard::ByDescriptor,
+        });
+        let id = match added {
+            Ok(id) => id,
+            Err(joined) => {
+                self.end(*joined);
+                return Err(JoinError::Full { links });
+            }
+        };
+        self.queues[queue].attached += 1;
+        let events = &self.pd.device().links;
+        events.watch_also(self.mailbox, Element::Qp(qp_num));
+        events.watch_also(self.mailbox, Element::Port(port));
+        self.urgent.push_back(index);
+        self.has_work();
+        Ok(id)
+    }
+
+    /// The link of a handle, to post to it and to query it.
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    #[inline(always)]
+    pub fn link(&mut self, id: LinkId) -> Result<SetLink<'_>, NoLink> {
+        let joined = self.slots.get_mut(id).ok_or(NoLink)?;
+        Ok(SetLink {
+            member: &mut joined.member,
+        })
+    }
+
+    /// The state of a link, which changes only in polls.
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    pub fn state(&self, id: LinkId) -> Result<LinkState, NoLink> {
+        Ok(self.slots.get(id).ok_or(NoLink)?.member.state())
+    }
+
+    /// A link whose state has changed since this last returned it, and its present state: ready for the
+    /// first time or again, recovering, or ended. `None` when there is none.
+    pub fn next_change(&mut self) -> Option<(LinkId, LinkState)> {
+        while let Some(id) = self.changes.pop_front() {
+            if let Some(joined) = self.slots.get_mut(id) {
+                joined.change_waits = false;
+                return Some((id, joined.noted));
+            }
+        }
+        None
+    }
+
+    /// Passes up to `limit` outcomes to `each`, with the handles of their links, and returns their number.
+    /// Connects and recovers links, and never blocks; while a link connects or recovers the set has to be
+    /// polled from time to time.
+    ///
+    /// # Panics
+    /// When `each` panics: the outcomes that it was not given are reported by the next poll. When a hook or
+    /// an exchange panicked in this poll; an exchange that panicked is not called again, and its peer is
+    /// lost. The set goes on in either case.
+    #[inline(always)]
+    pub fn poll(&mut self, limit: usize, mut each: impl FnMut(LinkId, LinkCompletion)) -> usize {
+        let mut count = 0;
+        if !self.waiting.is_empty() {
+            count = self.deliver_waiting(limit, &mut each);
+        }
+        for _ in 0..self.queues.len() {
+            if count >= limit {
+                break;
+            }
+            count += self.poll_queue(limit - count, &mut each);
+        }
+        self.polls_left = self.polls_left.wrapping_sub(1);
+        if self.busy || self.polls_left == 0 {
+            count += self.poll_slow(limit - count, &mut each);
+        }
+        count
+    }
+
+    /// Polls the next completion queue.
+    #[inline(always)]
+    fn poll_queue(&mut self, limit: usize, mut each: impl FnMut(LinkId, LinkCompletion)) -> usize {
+        let turn = self.turn;
+        self.turn = if turn + 1 < self.queues.len() { turn + 1 } else { 0 };
+        let Self {
+            queues,
+            slots,
+            aside,
+            busy,
+            ..
+        } = self;
+        let Some(cq) = queues.get_mut(turn).and_then(|queue| queue.cq.as_mut()) else {
+            return 0;
+        };
+        let mut unreported = 0;
+        let count = cq.poll(limit, |completion| {
+            // A link that was removed has no completions left.
+            let Some((id, joined)) = slots.of_qp(completion.qp_num) else {
+                unreported += 1;
+                return;
+            };
+            match completion.result {
+                Ok(success) if joined.member.active.is_some() => {
+                    joined.member.received += u64::from(success.opcode.is_recv());
+                    each(id, done(completion, success));
+                }
+                _ => {
+                    unreported += 1;
+                    *busy = true;
+                    aside.push((id.index(), completion));
+                }
+            }
+        });
+        count - unreported
+    }
+
+    /// Makes a link recover as if it had detected `fault` itself; see
+    /// [`Link::report`](super::Link::report). `CQ_ERR` is reported to every link on the completion queue.
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    pub fn report(&mut self, id: LinkId, fault: Fault) -> Result<(), NoLink> {
+        self.slots.get(id).ok_or(NoLink)?;
+        self.fault(id.index(), fault);
+        self.finish();
+        Ok(())
+    }
+
+    /// Closes a link; see [`Link::close`](super::Link::close). Its outcomes are reported by polls, until
+    /// its state is [`Ended`](LinkState::Ended).
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    pub fn close(&mut self, id: LinkId, within: Duration) -> Result<(), NoLink> {
+        let joined = self.slots.get_mut(id).ok_or(NoLink)?;
+        if joined.member.close(within) {
+            self.begin(id.index(), Vec::new());
+        }
+        self.list(id.index());
+        self.finish();
+        Ok(())
+    }
+
+    /// Removes a link, at once: its handle is of no link from here on, and its slot is free. Outcomes not yet
+    /// reported are lost, and blocks go back to their slabs: [`close`](Self::close) the link first, and poll
+    /// until it has ended, to get them. The peer is sent a closing message.
+    ///
+    /// # Errors
+    /// [`NoLink`] if it was removed before.
+    pub fn remove(&mut self, id: LinkId) -> Result<(), NoLink> {
+        let joined = self.slots.remove(id).ok_or(NoLink)?;
+        let index = id.index();
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting = waiting.into_iter().filter(|(at, _)| *at != index).collect();
+        self.aside.retain(|(at, _)| *at != index);
+        self.urgent.retain(|at| *at != index);
+        self.patient.retain(|at| *at != index);
+        if let Some(qp_num) = joined.qp_num() {
+            self.queues[joined.queue].attached -= 1;
+            let events = &self.pd.device().links;
+            events.unwatch(self.mailbox, Element::Qp(qp_num));
+        }
+        self.end(joined);
+        self.finish();
+        Ok(())
+    }
+
+    /// [Closes](Self::close) all links, and polls until each has ended and everything has been reported, or
+    /// the time is up: then the rest ends at once, and what is known is reported. When this returns all
+    /// buffers have come back. The links stay in the set, ended.
+    ///
+    /// The time is both the machine's and the device's: a virtual clock stands still meanwhile.
+    ///
+    /// # Panics
+    /// Those of [`poll`](Self::poll): call it again for the rest.
+    pub fn drain(
+        &mut self,
+        within: Duration,
+        mut each: impl FnMut(LinkId, LinkCompletion),
+    ) -> Drained {
+        let start = Instant::now();
+        let ids: Vec<_> = self.slots.ids().collect();
+        for &id in &ids {
+            // The last quarter is for the flush.
+            let _ = self.close(id, within / 4 * 3);
+        }
+        let mut drained = Drained::default();
+        let mut count = |id, completion: LinkCompletion| {
+            drained.reported += 1;
+            drained.retired += u64::from(completion.retired);
+            each(id, completion);
+        };
+        let ended = |joined: &Joined| matches!(joined.member.state(), LinkState::Ended(_));
+        while self.poll(usize::MAX, &mut count) != 0 || !self.slots.iter().all(ended) {
+            if start.elapsed() >= within {
+                for id in &ids {
+                    if let Some(state) = self.slots.get_mut(*id).and_then(Joined::state) {
+                        state.protocol.close_now();
+                        self.list(id.index());
+                    }
+                }
+            }
+            std::thread::yield_now();
+        }
+        let left = (self.slots.iter())
+            .filter_map(|joined| joined.member.here())
+            .map(|state| u64::from(state.carried));
+        drained.retired += left.sum::<u64>();
+        drained
+    }
+
+    /// What a link's queue pair did last; see [`Link::dump`](super::Link::dump).
+    ///
+    /// # Errors
+    /// [`NoLink`] once the link was removed.
+    pub fn dump(&mut self, id: LinkId, options: &DumpOptions) -> Result<Option<Record>, NoLink> {
+        let joined = self.slots.get_mut(id).ok_or(NoLink)?;
+        let cq = self.queues[joined.queue].cq.as_mut();
+        Ok(joined.member.dump(cq, options))
+    }
+
+    /// Number of links, ended ones included.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether it has no links.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of links that it has room for.
+    pub fn capacity(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// Handles of all links, ended ones included.
+    pub fn ids(&self) -> impl Iterator<Item = LinkId> {
+        self.slots.ids()
+    }
+
+    /// Number of completion queues.
+    pub fn completion_queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Bytes of memory that it uses: completion queues, tables, and the rings, ledgers and states of its
+    /// links. Without exchanges, what the links' recoveries use while they last, and what a device's driver
+    /// allocates.
+    pub fn memory(&self) -> usize {
+        let queues = self.queues.iter().filter_map(|queue| queue.cq.as_ref());
+        let queues: usize = queues.map(crate::cq::Cq::bytes).sum();
+        let links: usize = self.slots.iter().map(|joined| joined.member.bytes()).sum();
+        size_of::<Self>() + queues + self.slots.bytes() + links
+    }
+
+    /// A descriptor for poll(2) and epoll(7), not to be read: with [`LinkSetInit::waitable`], and once the
+    /// set was [armed](Self::arm), it is readable when the set has to be polled. There is one for all
+    /// links, and it stays the same for the life of the set.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sleep.as_ref().map(Sleep::fd)
+    }
+
+    /// Prepares the set for sleep, as [`Link::arm`](super::Link::arm) does for one link: arm it, poll it
+    /// until a poll finds nothing, and sleep until [`fd`](Self::fd) is readable. Its cost does not grow with
+    /// the number of links.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`] without [`LinkSetInit::waitable`]; [`Error::Io`].
+    pub fn arm(&mut self) -> Result<(), Error> {
+        let cqs = self.queues.iter_mut().filter_map(|queue| queue.cq.as_mut());
+        let Some(sleep) = &mut self.sleep else {
+            let cqn = cqs.map(|cq| cq.cqn()).next().unwrap_or(0);
+            return Err(Error::NoChannel { cqn });
+        };
+        // The next poll checks everything.
+        self.polls_left = 1;
+        sleep.arm(cqs)
+    }
+
+    /// How long a program that sleeps on something other than [`fd`](Self::fd) may sleep before it polls.
+    /// `None` while nothing has a deadline.
+    pub fn time_left(&self) -> Option<Duration> {
+        let recovering = self.urgent.iter().chain(&self.patient);
+        let links = recovering.filter_map(|&index| self.slots.at_index(index)?.member.here()?.time_left());
+        links.chain(self.pd.device().has_to_be_polled()).min()
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+}
+
+impl Drop for LinkSet {
+    fn drop(&mut self) {
+        self.pd.device().links.leave(self.mailbox);
+    }
+}
+
+/// A link of a set, to post to it and to query it: for as long as the set is borrowed.
+#[derive(Debug)]
+pub struct SetLink<'a> {
+    pub(super) member: &'a mut Member,
+}
