@@ -83,13 +83,15 @@ pub enum bw_error {
     BW_ENOBLOCK = -32,
     /// The block has already been returned.
     BW_ERETURNED = -33,
+    /// The handle is of no link in the set: the link was removed.
+    BW_ENOLINK = -34,
 }
 
 pub(crate) use bw_error::*;
 
 impl bw_error {
     /// All codes, in the order of their numbers.
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 35] = [
         BW_OK,
         BW_ENULL,
         BW_ESIZE,
@@ -124,6 +126,7 @@ impl bw_error {
         BW_ECONCURRENT,
         BW_ENOBLOCK,
         BW_ERETURNED,
+        BW_ENOLINK,
     ];
 
     fn text(self) -> &'static CStr {
@@ -193,6 +196,10 @@ impl bw_error {
                   or create the slab with more"
             }
             BW_ERETURNED => c"the block has already been returned: return each once",
+            BW_ENOLINK => {
+                c"the handle is of no link in this set: the link was removed, so forget its \
+                  handle then"
+            }
         }
     }
 }

@@ -143,6 +143,17 @@ unsafe impl Versioned for bw_link_init {
     ];
 }
 
+/// Whether the program sleeps.
+pub(super) fn sleeps(number: u32) -> Result<bool, Failure> {
+    match number {
+        0 | 1 => Ok(number == 1),
+        other => {
+            let text = format!("sleeps is {other}, and has to be 0 or 1");
+            Err(Failure::new(BW_EINVAL, text))
+        }
+    }
+}
+
 /// The checked attributes, in the library's form.
 pub(super) struct Checked(pub LinkInit);
 
@@ -150,10 +161,7 @@ impl bw_link_init {
     /// # Safety
     /// Both pointers in it are NULL, or point to structs as their types say.
     pub(super) unsafe fn checked(&self) -> Result<Checked, Failure> {
-        if self.sleeps > 1 {
-            let text = format!("sleeps is {}, and has to be 0 or 1", self.sleeps);
-            return Err(Failure::new(BW_EINVAL, text));
-        }
+        let waitable = sleeps(self.sleeps)?;
         if self.attempts == 0 {
             return Err(Failure::new(
                 BW_EINVAL,
@@ -215,7 +223,7 @@ impl bw_link_init {
             max_steps_per_poll: self.steps_per_poll,
             check_every: self.check_every,
             cq_entries: (self.cq_entries != 0).then_some(self.cq_entries),
-            waitable: self.sleeps != 0,
+            waitable,
             dump: (self.dump_entries != 0).then_some(dump),
         }))
     }

@@ -5,14 +5,13 @@ use super::code::away;
 use super::hook::at_home;
 use super::init::nanoseconds;
 use crate::code::BW_EUNSUPPORTED;
-use crate::device::text;
 use crate::failure::{Failure, guard};
 use crate::fault::bw_fault;
 use crate::handle::{get, get_mut};
 use crate::sized::{self, Versioned};
 use hw::fault::Scope;
 use hw::fault::plan::EndReason;
-use hw::link::{Counters, Link, LinkEnd, LinkState};
+use hw::link::{Counters, ExchangeError, Link, LinkEnd, LinkState};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
@@ -34,7 +33,11 @@ pub enum bw_link_state {
 }
 
 fn state(link: &Link) -> bw_link_state {
-    match link.state() {
+    state_of(link.state())
+}
+
+pub(super) fn state_of(state: LinkState) -> bw_link_state {
+    match state {
         LinkState::Recovering => bw_link_state::BW_LINK_RECOVERING,
         LinkState::Ready => bw_link_state::BW_LINK_READY,
         LinkState::Ended(LinkEnd::Closed) => bw_link_state::BW_LINK_CLOSED,
@@ -108,15 +111,37 @@ unsafe impl Versioned for bw_link_info {
     const SIZES: &'static [usize] = &[size_of::<Self>()];
 }
 
-fn why(link: &Link) -> String {
-    let LinkState::Ended(end) = link.state() else {
-        return String::new();
-    };
-    match link.exchange_error() {
-        Some(error) => format!("{end}; {error}"),
-        None => end.to_string(),
+pub(super) fn why(state: LinkState, exchange: Option<&ExchangeError>) -> String {
+    match (state, exchange) {
+        (LinkState::Ended(end), Some(error)) => format!("{end}; {error}"),
+        (LinkState::Ended(end), None) => end.to_string(),
+        _ => String::new(),
     }
 }
+
+/// What `bw_link_query` returns, of either kind of link.
+macro_rules! info {
+    ($link:expr, $cqn:expr) => {{
+        let link = $link;
+        let memory = link.peer_memory().unwrap_or_default();
+        $crate::link::life::bw_link_info {
+            state: $crate::link::life::state_of(link.state()) as u32,
+            qp_num: link.qp_num().unwrap_or(0),
+            cqn: $cqn.unwrap_or(0),
+            epoch: link.epoch(),
+            peer_addr: memory.addr,
+            peer_length: memory.length,
+            peer_rkey: memory.rkey,
+            unreported: link.unreported(),
+            why: $crate::device::text(&$crate::link::life::why(
+                link.state(),
+                link.exchange_error(),
+            )),
+            ..Default::default()
+        }
+    }};
+}
+pub(super) use info;
 
 /// Returns the state of a link. Set `info->size` before the call.
 ///
@@ -127,20 +152,8 @@ pub unsafe extern "C" fn bw_link_query(link: *mut bw_link, info: *mut bw_link_in
     // SAFETY: the header's conventions on handles and sized structs.
     guard(|| unsafe {
         let link = at_home(link)?;
-        let memory = link.peer_memory().unwrap_or_default();
-        let filled = bw_link_info {
-            state: state(link) as u32,
-            qp_num: link.qp_num().unwrap_or(0),
-            cqn: link.cqn().unwrap_or(0),
-            epoch: link.epoch(),
-            peer_addr: memory.addr,
-            peer_length: memory.length,
-            peer_rkey: memory.rkey,
-            unreported: link.unreported(),
-            why: text(&why(link)),
-            ..Default::default()
-        };
-        sized::write(info, &filled)
+        let cqn = link.cqn();
+        sized::write(info, &info!(&*link, cqn))
     })
 }
 

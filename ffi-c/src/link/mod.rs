@@ -19,6 +19,8 @@ pub mod dump;
 
 pub mod life;
 
+pub mod set;
+
 mod code;
 
 use crate::code::BW_ENULL;

@@ -9,9 +9,9 @@ use crate::post::{Stage, bytes, flags, list, post_all, post_each};
 use crate::wr::{bw_recv_wr, bw_send_wr, bw_sge};
 use hw::Mw;
 use hw::fault::outcome::Replay;
-use hw::link::Link;
+use hw::link::{Link, LinkError, SetLink};
 use hw::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
-use hw::wr::SendFlags;
+use hw::wr::{SendFlags, Sge};
 use std::ffi::{c_int, c_void};
 
 /// What to do, once the link works again, with a request that did not complete successfully. A request
@@ -40,14 +40,98 @@ fn policy(number: u32) -> Option<Replay> {
     }
 }
 
+/// A plain link, or a link of a set.
+pub(super) trait Target {
+    /// # Safety
+    /// That of [`Link::post`].
+    unsafe fn post<O: Operation, P: Payload>(
+        &mut self,
+        wr_id: u64,
+        operation: O,
+        payload: P,
+        flags: SendFlags,
+        replay: Replay,
+    ) -> Result<(), LinkError>
+    where
+        Rc: Supports<O>;
+
+    fn post_bind(
+        &mut self,
+        wr: &bw_send_wr,
+        mw: &mut Mw,
+        flags: SendFlags,
+        replay: Replay,
+    ) -> Result<(), LinkError>;
+
+    /// # Safety
+    /// That of [`Link::post_recv`].
+    unsafe fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), LinkError>;
+
+    fn ring(&mut self);
+
+    fn ring_recv(&mut self);
+}
+
+macro_rules! target {
+    ($link:ty) => {
+        impl Target for $link {
+            #[inline(always)]
+            unsafe fn post<O: Operation, P: Payload>(
+                &mut self,
+                wr_id: u64,
+                operation: O,
+                payload: P,
+                flags: SendFlags,
+                replay: Replay,
+            ) -> Result<(), LinkError>
+            where
+                Rc: Supports<O>,
+            {
+                // SAFETY: the caller keeps the same promise.
+                unsafe { <$link>::post(self, wr_id, operation, payload, flags, replay) }
+            }
+
+            #[inline(always)]
+            fn post_bind(
+                &mut self,
+                wr: &bw_send_wr,
+                mw: &mut Mw,
+                flags: SendFlags,
+                replay: Replay,
+            ) -> Result<(), LinkError> {
+                <$link>::post_bind(self, wr.wr_id, mw, &(&wr.bind).into(), flags, replay)
+            }
+
+            #[inline(always)]
+            unsafe fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), LinkError> {
+                // SAFETY: the caller keeps the same promise.
+                unsafe { <$link>::post_recv(self, wr_id, sges) }
+            }
+
+            #[inline(always)]
+            fn ring(&mut self) {
+                <$link>::ring(self);
+            }
+
+            #[inline(always)]
+            fn ring_recv(&mut self) {
+                <$link>::ring_recv(self);
+            }
+        }
+    };
+}
+
+target!(Link);
+target!(SetLink<'_>);
+
 /// A link, and the replay policy of the requests that are posted to it.
-struct Staging<'a> {
-    link: &'a mut Link,
+struct Staging<'a, L> {
+    link: &'a mut L,
     max_send_sge: u32,
     replay: Replay,
 }
 
-impl Stage for Staging<'_> {
+impl<L: Target> Stage for Staging<'_, L> {
     type Transport = Rc;
 
     #[inline(always)]
@@ -73,7 +157,7 @@ impl Stage for Staging<'_> {
     #[inline(always)]
     fn bind(&mut self, wr: &bw_send_wr, mw: &mut Mw, flags: SendFlags) -> Result<(), bw_error> {
         self.link
-            .post_bind(wr.wr_id, mw, &(&wr.bind).into(), flags, self.replay)
+            .post_bind(wr, mw, flags, self.replay)
             .map_err(link_code)
     }
 
@@ -115,18 +199,90 @@ pub unsafe extern "C" fn bw_link_post_send_sized(
     let Some(link) = (unsafe { link.as_mut() }) else {
         return BW_ENULL as c_int;
     };
+    // SAFETY: the header's conventions on posting.
+    unsafe { post_sends(&mut link.link, link.max_send_sge, wr, num, replay, bad_wr) }
+}
+
+/// Posts an array of send requests, and rings.
+///
+/// # Safety
+/// The caller keeps the header's conventions on posting.
+#[inline(always)]
+pub(super) unsafe fn post_sends<L: Target>(
+    link: &mut L,
+    max_send_sge: u32,
+    wr: *const bw_send_wr,
+    num: u32,
+    replay: u32,
+    bad_wr: *mut *const bw_send_wr,
+) -> c_int {
     let Some(replay) = policy(replay) else {
         return BW_EINVAL as c_int;
     };
     let mut staging = Staging {
-        link: &mut link.link,
-        max_send_sge: link.max_send_sge,
+        link,
+        max_send_sge,
         replay,
     };
-    // SAFETY: the header's conventions on posting.
+    // SAFETY: the caller keeps the header's conventions on posting.
     let code = unsafe { post_each(wr, num, bad_wr, |wr| post_all(&mut staging, wr)) };
-    link.link.ring();
+    staging.link.ring();
     code
+}
+
+/// Posts an array of receives, and rings.
+///
+/// # Safety
+/// The caller keeps the header's conventions on posting.
+#[inline(always)]
+pub(super) unsafe fn post_recvs<L: Target>(
+    link: &mut L,
+    wr: *const bw_recv_wr,
+    num: u32,
+    bad_wr: *mut *const bw_recv_wr,
+) -> c_int {
+    // SAFETY: the caller keeps the header's conventions on posting.
+    let code = unsafe {
+        post_each(wr, num, bad_wr, |wr| {
+            let list = list(wr.sg_list, wr.num_sge)?;
+            link.post_recv(wr.wr_id, list).map_err(link_code)
+        })
+    };
+    link.ring_recv();
+    code
+}
+
+/// Posts one request.
+///
+/// # Safety
+/// The caller keeps the header's conventions on posting.
+#[inline(always)]
+pub(super) unsafe fn post_one<'a, L: Target + 'a, O: Operation, P: Payload>(
+    link: Result<&'a mut L, bw_error>,
+    wr_id: u64,
+    operation: O,
+    payload: Option<P>,
+    send_flags: u32,
+    replay: u32,
+) -> c_int
+where
+    Rc: Supports<O>,
+{
+    let link = match link {
+        Ok(link) => link,
+        Err(code) => return code as c_int,
+    };
+    let Some(payload) = payload else {
+        return BW_ENULL as c_int;
+    };
+    let (Some(flags), Some(replay)) = (flags(send_flags), policy(replay)) else {
+        return BW_EINVAL as c_int;
+    };
+    // SAFETY: the caller keeps the header's conventions on posting, also for the memory of the request.
+    match unsafe { link.post(wr_id, operation, payload, flags, replay) } {
+        Ok(()) => BW_OK as c_int,
+        Err(error) => link_code(error) as c_int,
+    }
 }
 
 /// Posts one request.
@@ -146,16 +302,17 @@ where
     Rc: Supports<O>,
 {
     // SAFETY: the header's conventions on handles; the caller owns the link.
-    let (Some(link), Some(payload)) = (unsafe { link.as_mut() }, payload) else {
-        return BW_ENULL as c_int;
-    };
-    let (Some(flags), Some(replay)) = (flags(send_flags), policy(replay)) else {
-        return BW_EINVAL as c_int;
-    };
-    // SAFETY: the caller keeps the header's conventions on posting, also for the memory of the request.
-    match unsafe { link.link.post(wr_id, operation, payload, flags, replay) } {
-        Ok(()) => BW_OK as c_int,
-        Err(error) => link_code(error) as c_int,
+    let link = unsafe { link.as_mut() }.map(|link| &mut link.link);
+    // SAFETY: the caller keeps the header's conventions on posting.
+    unsafe {
+        post_one(
+            link.ok_or(BW_ENULL),
+            wr_id,
+            operation,
+            payload,
+            send_flags,
+            replay,
+        )
     }
 }
 
@@ -307,16 +464,8 @@ pub unsafe extern "C" fn bw_link_post_recv_sized(
     let Some(link) = (unsafe { link.as_mut() }) else {
         return BW_ENULL as c_int;
     };
-    let link = &mut link.link;
     // SAFETY: the header's conventions on posting.
-    let code = unsafe {
-        post_each(wr, num, bad_wr, |wr| {
-            let list = list(wr.sg_list, wr.num_sge)?;
-            link.post_recv(wr.wr_id, list).map_err(link_code)
-        })
-    };
-    link.ring_recv();
-    code
+    unsafe { post_recvs(&mut link.link, wr, num, bad_wr) }
 }
 
 /// Posts a receive into the memory that `sge` names; the device is not notified before

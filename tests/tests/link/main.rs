@@ -15,6 +15,7 @@ mod hostile;
 mod input;
 mod modes;
 mod panics;
+mod set;
 mod sleep;
 mod text;
 mod twice;

@@ -195,35 +195,38 @@ impl Link {
 
     /// Takes the state back from a thread that is done.
     fn fetch_state(&mut self) {
-        self.member.recovery = match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
-            StateOwner::Thread(worker) => match worker.fetch() {
-                Ok(state) => StateOwner::Here(state),
-                Err(worker) => StateOwner::Thread(worker),
-            },
-            other => other,
-        };
+        self.member.recovery =
+            match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
+                StateOwner::Thread(worker) => match worker.fetch() {
+                    Ok(state) => StateOwner::Here(state),
+                    Err(worker) => StateOwner::Thread(worker),
+                },
+                other => other,
+            };
     }
 
     fn start_thread(&mut self) {
-        self.member.recovery = match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
-            StateOwner::Here(state) => match Worker::start(state) {
-                Ok(worker) => StateOwner::Thread(worker),
-                Err(mut state) => {
-                    // The system has no thread: polls carry out the recovery.
-                    state.init.recover_in = RecoverIn::Poll;
-                    StateOwner::Here(state)
-                }
-            },
-            other => other,
-        };
+        self.member.recovery =
+            match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
+                StateOwner::Here(state) => match Worker::start(state) {
+                    Ok(worker) => StateOwner::Thread(worker),
+                    Err(mut state) => {
+                        // The system has no thread: polls carry out the recovery.
+                        state.init.recover_in = RecoverIn::Poll;
+                        StateOwner::Here(state)
+                    }
+                },
+                other => other,
+            };
     }
 
     /// Stops the recovery's thread, if there is one, and waits for it.
     fn stop_thread(&mut self) {
-        self.member.recovery = match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
-            StateOwner::Thread(worker) => StateOwner::Here(worker.stop()),
-            other => other,
-        };
+        self.member.recovery =
+            match std::mem::replace(&mut self.member.recovery, StateOwner::Moving) {
+                StateOwner::Thread(worker) => StateOwner::Here(worker.stop()),
+                other => other,
+            };
     }
 
     /// Makes the link recover as if it had detected `fault` itself: for what the program knows and the

@@ -177,7 +177,11 @@ macro_rules! posting {
             /// # Errors
             /// [`Refused`], with the block.
             #[inline(always)]
-            pub fn post_recv_block(&mut self, wr_id: u64, block: Block<'static>) -> Result<(), Refused> {
+            pub fn post_recv_block(
+                &mut self,
+                wr_id: u64,
+                block: Block<'static>,
+            ) -> Result<(), Refused> {
                 let Some(active) = &mut self.member.active else {
                     return self.member.receive_block(wr_id, block);
                 };

@@ -27,9 +27,7 @@ impl LinkSet {
             && let Some((index, completion)) = self.waiting.pop_front()
         {
             // Only successes of links that work wait.
-            if let (Some((id, joined)), Ok(success)) =
-                (self.slots.at(index), completion.result)
-            {
+            if let (Some((id, joined)), Ok(success)) = (self.slots.at(index), completion.result) {
                 joined.member.received += u64::from(success.opcode.is_recv());
                 count += 1;
                 each(id, done(completion, success));
@@ -209,9 +207,8 @@ impl LinkSet {
                 found.map(|(id, _)| id.index()).into_iter().collect()
             }
             Element::Cq(number) => {
-                let is_it = |queue: &SharedCq| {
-                    queue.cq.as_ref().is_some_and(|cq| cq.cqn() == number)
-                };
+                let is_it =
+                    |queue: &SharedCq| queue.cq.as_ref().is_some_and(|cq| cq.cqn() == number);
                 match self.queues.iter().position(is_it) {
                     Some(queue) if event == EventType::CqErr => return self.fail_queue(queue),
                     _ => return,

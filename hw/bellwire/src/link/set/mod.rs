@@ -345,7 +345,9 @@ impl LinkSet {
                 // Nothing was posted yet, so nothing is reported.
                 let mut qp = active.qp;
                 qp.end(cq, drop);
-                return Err(JoinError::Link(heard.err().or(state.err()).unwrap_or(Error::DeviceFatal)));
+                return Err(JoinError::Link(
+                    heard.err().or(state.err()).unwrap_or(Error::DeviceFatal),
+                ));
             }
         };
         let added = self.slots.add(Joined {
@@ -436,7 +438,11 @@ impl LinkSet {
     #[inline(always)]
     fn poll_queue(&mut self, limit: usize, mut each: impl FnMut(LinkId, LinkCompletion)) -> usize {
         let turn = self.turn;
-        self.turn = if turn + 1 < self.queues.len() { turn + 1 } else { 0 };
+        self.turn = if turn + 1 < self.queues.len() {
+            turn + 1
+        } else {
+            0
+        };
         let Self {
             queues,
             slots,
@@ -599,6 +605,13 @@ impl LinkSet {
         self.queues.len()
     }
 
+    /// Numbers of its completion queues; one that has failed and is not replaced yet has none. A queue that
+    /// replaces another has another number.
+    pub fn cqns(&self) -> impl Iterator<Item = u32> {
+        let queues = self.queues.iter().filter_map(|queue| queue.cq.as_ref());
+        queues.map(crate::cq::Cq::cqn)
+    }
+
     /// Bytes of memory that it uses: completion queues, tables, and the rings, ledgers and states of its
     /// links. Without exchanges, what the links' recoveries use while they last, and what a device's driver
     /// allocates.
@@ -637,7 +650,8 @@ impl LinkSet {
     /// `None` while nothing has a deadline.
     pub fn time_left(&self) -> Option<Duration> {
         let recovering = self.urgent.iter().chain(&self.patient);
-        let links = recovering.filter_map(|&index| self.slots.at_index(index)?.member.here()?.time_left());
+        let links =
+            recovering.filter_map(|&index| self.slots.at_index(index)?.member.here()?.time_left());
         links.chain(self.pd.device().has_to_be_polled()).min()
     }
 

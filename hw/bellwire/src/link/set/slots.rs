@@ -86,7 +86,9 @@ impl Slots {
     /// There is no memory for them.
     pub fn new(links: u32) -> Result<Self, Error> {
         // At least half of the table stays free; with a quarter used nearly all first probes find the number.
-        let entries = (links.max(1) as usize).saturating_mul(4).next_power_of_two();
+        let entries = (links.max(1) as usize)
+            .saturating_mul(4)
+            .next_power_of_two();
         let mut memory = Lent::new(entries)?;
         // SAFETY: the table is used by nothing else, and freed after `numbers` was dropped.
         let numbers = NumberTable::new(unsafe { memory.get() });
