@@ -294,6 +294,8 @@ typedef enum bw_error {
     BW_ENOBLOCK = -32,
     // The block has already been returned.
     BW_ERETURNED = -33,
+    // The handle is of no link in the set: the link was removed.
+    BW_ENOLINK = -34,
 } bw_error;
 
 // What a send request does (`ibv_wr_opcode`; NOP is bellwire's).
@@ -1057,6 +1059,9 @@ typedef struct bw_device bw_device;
 // A reliable connection with its queue pair and completion queue, which recovers from faults together
 // with the link at its other end, and reports the outcome of every request once.
 typedef struct bw_link bw_link;
+
+// A set of links.
+typedef struct bw_link_set bw_link_set;
 
 // Accepts the links that connectors create.
 typedef struct bw_listener bw_listener;
@@ -1961,6 +1966,10 @@ typedef struct bw_link_retry {
     uint64_t longest_ns;
 } bw_link_retry;
 
+// The handle of a link in a set. Once the link was removed it is of no link: calls with it return
+// BW_ENOLINK, and never reach another link.
+typedef uint64_t bw_link_id;
+
 // The outcome of a request posted to a link. Each signalled request, each receive, and each request
 // that did not complete successfully is reported once.
 typedef struct bw_link_wc {
@@ -2089,6 +2098,56 @@ typedef struct bw_link_counters {
     // Receives reported as in doubt: a message may have arrived for them, and its completion was lost.
     uint64_t recv_in_doubt;
 } bw_link_counters;
+
+// Attributes that a set of links is created with. `bw_link_set_init_default` fills it.
+typedef struct bw_link_set_init {
+    // `sizeof(bw_link_set_init)`.
+    uint32_t size;
+    // Links that it has room for. A link that has ended takes room until `bw_link_set_remove`.
+    uint32_t links;
+    // Attributes of a link's queue pair, by which the completion queues are sized; as
+    // `bw_link_init.qp`. A link may have smaller ones. NULL: the defaults.
+    const struct bw_qp_init_attr *qp;
+    // Entries of the completion queue; 0: enough for everything that can be in flight on all links, in
+    // as few queues as the device allows. With fewer it overruns if the program does not poll in time,
+    // which is a fault of every link that they recover from.
+    uint32_t cq_entries;
+    // Number of polls between two checks of the exchanges and of the asynchronous events, which take
+    // system calls. 0 means 1.
+    uint32_t check_every;
+    // Maximum number of links that one poll connects or recovers. 0 means 1.
+    uint32_t links_per_poll;
+    // Whether the program sleeps while there is nothing to poll, by `bw_link_set_arm` and
+    // `bw_link_set_fd`: 0 or 1.
+    uint32_t sleeps;
+} bw_link_set_init;
+
+// What a set has.
+typedef struct bw_link_set_info {
+    // `sizeof(bw_link_set_info)`.
+    uint32_t size;
+    // Links in it, ended ones included.
+    uint32_t links;
+    // Links that it has room for.
+    uint32_t capacity;
+    // Completion queues.
+    uint32_t completion_queues;
+    // Bytes of memory that it uses: completion queues, tables, and the rings, ledgers and states of its
+    // links; without what a device's driver allocates.
+    uint64_t memory;
+} bw_link_set_info;
+
+// The outcome of a request posted to a link of a set.
+typedef struct bw_link_set_wc {
+    // The link's handle.
+    bw_link_id link;
+    // The outcome.
+    struct bw_link_wc wc;
+} bw_link_set_wc;
+
+// Called by `bw_link_set_drain` for each request, with the `context` given there, and the outcome, which is
+// valid during the call. It has to return, and must not use the set.
+typedef void (*bw_link_set_wc_fn)(void *context, const struct bw_link_set_wc *wc);
 
 // One step of a script: a fault, and its trigger.
 typedef struct bw_soft_step {
@@ -3762,6 +3821,29 @@ int bw_link_accept(struct bw_listener *listener,
                    uint32_t timeout_ms,
                    struct bw_link **link);
 
+// Adds a link to the set that connects by the communication manager, as `bw_link_connect` does. `*link` is
+// set to its handle. Of `init`, the set ignores what `bw_link_set_join` says.
+//
+// Errors: those of `bw_link_set_join` and `bw_link_connect`.
+// Thread: the set's owner.
+int bw_link_set_connect(struct bw_link_set *set,
+                        const struct bw_connector *connector,
+                        const struct bw_link_init *init,
+                        bw_link_id *link);
+
+// Adds a link to the set with the next peer that has asked for one, as `bw_link_accept` does. `*link` is
+// set to its handle. Of `init`, the set ignores what `bw_link_set_join` says. While the set is full no peer
+// is taken from the listener.
+//
+// Errors: `BW_EAGAIN` if no peer has asked in this time; those of `bw_link_set_join` and
+// `bw_link_accept`.
+// Thread: the owner of the set and of the listener.
+int bw_link_set_accept(struct bw_link_set *set,
+                       struct bw_listener *listener,
+                       const struct bw_link_init *init,
+                       uint32_t timeout_ms,
+                       bw_link_id *link);
+
 // Stops listening. Links that were accepted remain, and work as long as nothing fails: they can
 // reconnect only while the listener exists.
 //
@@ -4073,6 +4155,277 @@ int bw_link_report_fault(struct bw_link *link, const struct bw_fault *fault);
 int bw_link_close(struct bw_link *link,
                   uint32_t timeout_ms);
 
+// Fills `init`, of `size` bytes, with its size and the defaults:
+// `bw_link_set_init_default(&init, sizeof(init))`.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_link_set_init_default(struct bw_link_set_init *init, size_t size);
+
+// Creates a set without links: a server's connections, on shared completion queues. One poll serves all
+// links, at a cost that does not grow with their number, and one descriptor wakes for all of them. If
+// `init` is NULL the defaults are used.
+//
+// A fault of one link leaves the others as they are. A fault of a completion queue is a fault of every
+// link on it: each is reported its outcomes, the queue is replaced, and all connect again.
+//
+// Owner: the caller, until `bw_link_set_destroy`. It keeps the protection domain.
+// Errors: `BW_ELIMIT`, `BW_EINVAL`, `BW_ETRANSPORT` (a queue pair that is not BW_QPT_RC), `BW_EEXHAUSTED`,
+// `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_link_set_create(const struct bw_pd *pd,
+                       const struct bw_link_set_init *init,
+                       struct bw_link_set **set);
+
+// Destroys a set with all its links, and informs their peers, whose links end. Outcomes that were not
+// reported yet are lost: call `bw_link_set_drain` first to get them.
+//
+// Errors: `BW_ENULL`.
+// Thread: the set's owner; no other call on it may be under way or follow.
+int bw_link_set_destroy(struct bw_link_set *set);
+
+// Adds a link to the set, with the one that the peer creates from the other end of the TCP connection, as
+// `bw_link_create` does: a plain link, or one of a set. It connects as the set is polled. `*link` is set to
+// its handle. Of `init`, `recover_in`, `check_every`, `cq_entries` and `sleeps` are ignored: the set
+// decides.
+//
+// `conn` is an empty handle from here on, which still has to be destroyed, as after `bw_link_create`; not
+// if the call fails with an error of the arguments.
+//
+// Errors: `BW_ELIMIT` (the set has all the links that it was created for), `BW_EBUSY` (its completion
+// queue is being replaced: poll it, then call again), `BW_ECONN` (a link has the connection already),
+// `BW_ECQROOM` (a larger queue pair than the set was created for), `BW_EINVAL`, `BW_ETRANSPORT`,
+// `BW_EEXHAUSTED`, `BW_EFATAL`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the owner of the set and of the connection.
+int bw_link_set_join(struct bw_link_set *set,
+                     const struct bw_link_init *init,
+                     struct bw_tcp_conn *conn,
+                     bw_link_id *link);
+
+// Adds a link to the set that is connected with a plain link in the same process, `*peer`, as
+// `bw_link_create_pair` does. When the call fails `*peer` is NULL.
+//
+// Owner: the caller, of the peer, until `bw_link_destroy`. It keeps its protection domain.
+// Errors: those of `bw_link_set_join` and `bw_link_create`.
+// Thread: the set's owner.
+int bw_link_set_join_pair(struct bw_link_set *set,
+                          const struct bw_link_init *init,
+                          bw_link_id *link,
+                          const struct bw_pd *peer_pd,
+                          const struct bw_link_init *peer_init,
+                          struct bw_link **peer);
+
+// Returns what a set has. Set `info->size` before the call.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: the set's owner.
+int bw_link_set_query(const struct bw_link_set *set, struct bw_link_set_info *info);
+
+// Returns the state of a link of the set; `cqn` is 0 in it. Set `info->size` before the call.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the set's owner.
+int bw_link_set_query_link(struct bw_link_set *set, bw_link_id link, struct bw_link_info *info);
+
+// Returns the counters of a link of the set. Set `counters->size` before the call.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the set's owner.
+int bw_link_set_query_counters(struct bw_link_set *set,
+                               bw_link_id link,
+                               struct bw_link_counters *counters);
+
+// Makes a link of the set recover as `bw_link_report_fault` does. BW_EVENT_CQ_ERR is reported to every
+// link on its completion queue.
+//
+// Errors: `BW_ENOLINK`, `BW_EINVAL` as for `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the set's owner.
+int bw_link_set_report_fault(struct bw_link_set *set,
+                             bw_link_id link,
+                             const struct bw_fault *fault);
+
+// Closes a link of the set, as `bw_link_close` does: its outcomes are reported by polls, until
+// `bw_link_set_next_change` returns it as BW_LINK_CLOSED or a greater state.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_close(struct bw_link_set *set, bw_link_id link, uint32_t timeout_ms);
+
+// Removes a link from the set, at once: its handle is of no link from here on. Outcomes that were not
+// reported yet are lost, and the memory of its requests belongs to the program again: close it first, and
+// poll until it has ended, to get them. The peer's link ends.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_remove(struct bw_link_set *set,
+                       bw_link_id link);
+
+// `bw_link_set_poll` for outcomes of `size` bytes: polls up to `max` outcomes of all links of the set into
+// the array `wc`, and returns how many there were. Never waits. Polls also connect and recover the links,
+// a few in each: without polls none of this happens.
+//
+// A poll that finds completions costs as much as `bw_link_poll`, whatever the number of links.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
+// Thread: the set's owner.
+int bw_link_set_poll_sized(struct bw_link_set *set,
+                           struct bw_link_set_wc *wc,
+                           size_t size,
+                           int max);
+
+// Returns 1, and sets `*link` to a link whose state has changed since this last returned it, and `*state`
+// to its present state, a `bw_link_state`: connected, for the first time or again, recovering, or ended.
+// Returns 0 if there is none. Call it after polls; a link that has ended takes room until it is removed.
+//
+// Errors: `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_next_change(struct bw_link_set *set,
+                            bw_link_id *link,
+                            uint32_t *state);
+
+// Closes all links of the set, and polls until each has ended and everything has been reported, or the
+// timeout expires: then the rest ends at once, and what is known is reported. When this returns the memory
+// of all requests belongs to the program again. The links stay in the set. `report` and `retired` as for
+// `bw_link_drain`.
+//
+// Errors: `BW_ENULL`.
+// Thread: the set's owner. Not from a hook.
+int bw_link_set_drain(struct bw_link_set *set,
+                      uint32_t timeout_ms,
+                      bw_link_set_wc_fn report,
+                      void *context,
+                      uint64_t *retired);
+
+// Returns the descriptor that becomes readable when the set has to be polled, 0 or more. It requires
+// `bw_link_set_init.sleeps`, and the set has to be armed by `bw_link_set_arm`. For poll and epoll; it must
+// not be read or closed. It is the same for the life of the set.
+//
+// Errors: `BW_EUNSUPPORTED`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_fd(const struct bw_link_set *set);
+
+// Prepares the set for sleep, as `bw_link_arm` does for one link: arm it, poll it until a poll finds
+// nothing, and sleep until the descriptor is readable. Once for all links.
+//
+// Errors: `BW_EUNSUPPORTED`, `BW_EOTHER`, `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_arm(struct bw_link_set *set);
+
+// Returns in `*time_left_ns` for how many nanoseconds the program may sleep until it polls the set, if it
+// sleeps on something other than `bw_link_set_fd`. UINT64_MAX if nothing has a deadline.
+//
+// Errors: `BW_ENULL`.
+// Thread: the set's owner.
+int bw_link_set_time_left(const struct bw_link_set *set,
+                          uint64_t *time_left_ns);
+
+// `bw_link_set_post_send` for requests of `size` bytes: as `bw_link_post_send`, on a link of the set.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_send`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_send_sized(struct bw_link_set *set,
+                                bw_link_id link,
+                                const struct bw_send_wr *wr,
+                                size_t size,
+                                uint32_t num,
+                                uint32_t replay,
+                                const struct bw_send_wr **bad_wr);
+
+// Posts an RDMA WRITE to a link of the set, as `bw_link_post_write` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_send`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_write(struct bw_link_set *set,
+                           bw_link_id link,
+                           uint64_t wr_id,
+                           const struct bw_sge *sge,
+                           uint64_t remote_addr,
+                           uint32_t rkey,
+                           uint32_t send_flags,
+                           uint32_t replay);
+
+// Posts an RDMA WRITE of inline data to a link of the set, as `bw_link_post_write_inline` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_send`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_write_inline(struct bw_link_set *set,
+                                  bw_link_id link,
+                                  uint64_t wr_id,
+                                  const void *data,
+                                  uint32_t length,
+                                  uint64_t remote_addr,
+                                  uint32_t rkey,
+                                  uint32_t send_flags,
+                                  uint32_t replay);
+
+// Posts an RDMA READ to a link of the set, as `bw_link_post_read` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_send`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_read(struct bw_link_set *set,
+                          bw_link_id link,
+                          uint64_t wr_id,
+                          const struct bw_sge *sge,
+                          uint64_t remote_addr,
+                          uint32_t rkey,
+                          uint32_t send_flags,
+                          uint32_t replay);
+
+// Posts a SEND to a link of the set, as `bw_link_post_send_one` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_send`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_send_one(struct bw_link_set *set,
+                              bw_link_id link,
+                              uint64_t wr_id,
+                              const struct bw_sge *sge,
+                              uint32_t send_flags,
+                              uint32_t replay);
+
+// Posts a SEND of inline data to a link of the set, as `bw_link_post_send_inline` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_send`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_send_inline(struct bw_link_set *set,
+                                 bw_link_id link,
+                                 uint64_t wr_id,
+                                 const void *data,
+                                 uint32_t length,
+                                 uint32_t send_flags,
+                                 uint32_t replay);
+
+// Notifies the device of the send requests of a link of the set that were posted one by one.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`.
+// Thread: the set's owner. Data path.
+int bw_link_set_ring_sq(struct bw_link_set *set, bw_link_id link);
+
+// `bw_link_set_post_recv` for requests of `size` bytes: as `bw_link_post_recv`, on a link of the set.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_recv`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_recv_sized(struct bw_link_set *set,
+                                bw_link_id link,
+                                const struct bw_recv_wr *wr,
+                                size_t size,
+                                uint32_t num,
+                                const struct bw_recv_wr **bad_wr);
+
+// Posts a receive to a link of the set, as `bw_link_post_recv_one` does.
+//
+// Errors: `BW_ENOLINK`, and those of `bw_link_post_recv`.
+// Thread: the set's owner. Data path.
+int bw_link_set_post_recv_one(struct bw_link_set *set,
+                              bw_link_id link,
+                              uint64_t wr_id,
+                              const struct bw_sge *sge);
+
+// Notifies the device of the receives of a link of the set that were posted one by one.
+//
+// Errors: `BW_ENOLINK`, `BW_ENULL`.
+// Thread: the set's owner. Data path.
+int bw_link_set_ring_rq(struct bw_link_set *set, bw_link_id link);
+
 // `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array `steps`, in addition to those that remain of
 // earlier scripts. Steps with the same trigger are applied in order; a request gets only the first of
 // its faults. Execution is slow while a request or packet is still to be hit. If the call fails no
@@ -4212,6 +4565,23 @@ static inline int bw_link_post_recv(bw_link *link, const bw_recv_wr *wr, uint32_
                                     const bw_recv_wr **bad_wr)
 {
     return bw_link_post_recv_sized(link, wr, sizeof(bw_recv_wr), num, bad_wr);
+}
+
+static inline int bw_link_set_poll(bw_link_set *set, bw_link_set_wc *wc, int max)
+{
+    return bw_link_set_poll_sized(set, wc, sizeof(bw_link_set_wc), max);
+}
+
+static inline int bw_link_set_post_send(bw_link_set *set, bw_link_id link, const bw_send_wr *wr,
+                                        uint32_t num, uint32_t replay, const bw_send_wr **bad_wr)
+{
+    return bw_link_set_post_send_sized(set, link, wr, sizeof(bw_send_wr), num, replay, bad_wr);
+}
+
+static inline int bw_link_set_post_recv(bw_link_set *set, bw_link_id link, const bw_recv_wr *wr,
+                                        uint32_t num, const bw_recv_wr **bad_wr)
+{
+    return bw_link_set_post_recv_sized(set, link, wr, sizeof(bw_recv_wr), num, bad_wr);
 }
 
 static inline int bw_soft_inject(const bw_device *device, const bw_soft_step *steps, uint32_t num)

@@ -211,9 +211,9 @@ template <class F> struct flushed {
     }
 };
 
-/* A callable as a bw_link_wc_fn and its context. The callable must not throw. */
-template <class F> struct reported {
-    static void call(void *context, const bw_link_wc *one) noexcept
+/* A callable as a bw_link_wc_fn or bw_link_set_wc_fn, and its context. The callable must not throw. */
+template <class F, class Wc = bw_link_wc> struct reported {
+    static void call(void *context, const Wc *one) noexcept
     {
         (*static_cast<std::remove_reference_t<F> *>(context))(*one);
     }
@@ -1190,6 +1190,166 @@ public:
     {
         return bw_link_poll(get(), wc, max);
     }
+};
+
+/* A bw_link_set_init with the defaults. */
+inline bw_link_set_init link_set_init()
+{
+    bw_link_set_init init;
+    check(bw_link_set_init_default(&init, sizeof init), "bw_link_set_init_default");
+    return init;
+}
+
+/*
+ * Links on shared completion queues, polled once for all. A link is named by its bw_link_id. post_*, ring_*
+ * and poll() return codes, and never throw.
+ */
+class link_set : public handle<bw_link_set, bw_link_set_destroy> {
+public:
+    using handle::handle;
+    explicit link_set(const pd &of, const bw_link_set_init &init = link_set_init())
+        : handle(detail::made<bw_link_set>("bw_link_set_create", [&](bw_link_set **to) {
+              return bw_link_set_create(of.get(), &init, to);
+          }))
+    {
+    }
+
+    /* Takes the connection over; the handle is empty from then on. */
+    bw_link_id join(tcp_conn &conn, const bw_link_init &init = link_init())
+    {
+        bw_link_id link = 0;
+        check(bw_link_set_join(get(), &init, conn.get(), &link), "bw_link_set_join");
+        return link;
+    }
+    /* Connects by the communication manager. */
+    bw_link_id connect(const connector &by, const bw_link_init &init = link_init())
+    {
+        bw_link_id link = 0;
+        check(bw_link_set_connect(get(), by.get(), &init, &link), "bw_link_set_connect");
+        return link;
+    }
+    /* Empty if no peer has asked in this time. */
+    std::optional<bw_link_id> accept(listener &at, uint32_t timeout_ms,
+                                     const bw_link_init &init = link_init())
+    {
+        bw_link_id link = 0;
+        int code = bw_link_set_accept(get(), at.get(), &init, timeout_ms, &link);
+        if (code == BW_EAGAIN)
+            return std::nullopt;
+        check(code, "bw_link_set_accept");
+        return link;
+    }
+    /* A link of the set, and the plain link that it is connected with in the process. */
+    std::pair<bw_link_id, reliable_link> join_pair(const bw_link_init &init, const pd &peer_of,
+                                                   const bw_link_init &peer_init)
+    {
+        bw_link_id link = 0;
+        bw_link *peer = nullptr;
+        check(bw_link_set_join_pair(get(), &init, &link, peer_of.get(), &peer_init, &peer),
+              "bw_link_set_join_pair");
+        return {link, reliable_link(peer)};
+    }
+    void close(bw_link_id link, uint32_t timeout_ms)
+    {
+        check(bw_link_set_close(get(), link, timeout_ms), "bw_link_set_close");
+    }
+    void remove(bw_link_id link) { check(bw_link_set_remove(get(), link), "bw_link_set_remove"); }
+    /* A link whose state has changed, and its present state; empty if there is none. */
+    std::optional<std::pair<bw_link_id, bw_link_state>> next_change()
+    {
+        bw_link_id link = 0;
+        uint32_t state = 0;
+        if (check(bw_link_set_next_change(get(), &link, &state), "bw_link_set_next_change") == 0)
+            return std::nullopt;
+        return std::make_pair(link, static_cast<bw_link_state>(state));
+    }
+    /* `report(const bw_link_set_wc &)` is called for each outcome, and must not throw. Returns how many
+     * requests were retired. */
+    template <class F> uint64_t drain(uint32_t timeout_ms, F &&report)
+    {
+        uint64_t retired = 0;
+        check(bw_link_set_drain(get(), timeout_ms, detail::reported<F, bw_link_set_wc>::call,
+                                const_cast<void *>(static_cast<const void *>(&report)), &retired),
+              "bw_link_set_drain");
+        return retired;
+    }
+    bw_link_set_info query() const
+    {
+        return detail::filled<bw_link_set_info>(
+            "bw_link_set_query", [&](bw_link_set_info *to) { return bw_link_set_query(get(), to); });
+    }
+    bw_link_info query(bw_link_id link)
+    {
+        return detail::filled<bw_link_info>("bw_link_set_query_link", [&](bw_link_info *to) {
+            return bw_link_set_query_link(get(), link, to);
+        });
+    }
+    bw_link_counters counters(bw_link_id link)
+    {
+        return detail::filled<bw_link_counters>("bw_link_set_query_counters", [&](bw_link_counters *to) {
+            return bw_link_set_query_counters(get(), link, to);
+        });
+    }
+    void report(bw_link_id link, const bw_fault &fault)
+    {
+        check(bw_link_set_report_fault(get(), link, &fault), "bw_link_set_report_fault");
+    }
+    /* Readable when the set has to be polled, with bw_link_set_init.sleeps: arm(), then poll(), then
+     * wait. */
+    int fd() const { return check(bw_link_set_fd(get()), "bw_link_set_fd"); }
+    int arm() noexcept { return bw_link_set_arm(get()); }
+    /* Nanoseconds until it has to be polled; UINT64_MAX: no limit. */
+    uint64_t time_left() const
+    {
+        uint64_t left = 0;
+        check(bw_link_set_time_left(get(), &left), "bw_link_set_time_left");
+        return left;
+    }
+
+    int post_send(bw_link_id link, const bw_send_wr *wr, uint32_t num, bw_replay replay,
+                  const bw_send_wr **bad = nullptr) noexcept
+    {
+        return bw_link_set_post_send(get(), link, wr, num, replay, bad);
+    }
+    int post_write(bw_link_id link, uint64_t wr_id, const bw_sge &sge, uint64_t remote_addr,
+                   uint32_t rkey, uint32_t send_flags, bw_replay replay) noexcept
+    {
+        return bw_link_set_post_write(get(), link, wr_id, &sge, remote_addr, rkey, send_flags, replay);
+    }
+    int post_write_inline(bw_link_id link, uint64_t wr_id, const void *data, uint32_t length,
+                          uint64_t remote_addr, uint32_t rkey, uint32_t send_flags,
+                          bw_replay replay) noexcept
+    {
+        return bw_link_set_post_write_inline(get(), link, wr_id, data, length, remote_addr, rkey,
+                                             send_flags, replay);
+    }
+    int post_read(bw_link_id link, uint64_t wr_id, const bw_sge &sge, uint64_t remote_addr,
+                  uint32_t rkey, uint32_t send_flags, bw_replay replay) noexcept
+    {
+        return bw_link_set_post_read(get(), link, wr_id, &sge, remote_addr, rkey, send_flags, replay);
+    }
+    int post_send_one(bw_link_id link, uint64_t wr_id, const bw_sge &sge, uint32_t send_flags,
+                      bw_replay replay) noexcept
+    {
+        return bw_link_set_post_send_one(get(), link, wr_id, &sge, send_flags, replay);
+    }
+    int post_send_inline(bw_link_id link, uint64_t wr_id, const void *data, uint32_t length,
+                         uint32_t send_flags, bw_replay replay) noexcept
+    {
+        return bw_link_set_post_send_inline(get(), link, wr_id, data, length, send_flags, replay);
+    }
+    int post_recv(bw_link_id link, const bw_recv_wr *wr, uint32_t num,
+                  const bw_recv_wr **bad = nullptr) noexcept
+    {
+        return bw_link_set_post_recv(get(), link, wr, num, bad);
+    }
+    int post_recv_one(bw_link_id link, uint64_t wr_id, const bw_sge &sge) noexcept
+    {
+        return bw_link_set_post_recv_one(get(), link, wr_id, &sge);
+    }
+    int ring_sq(bw_link_id link) noexcept { return bw_link_set_ring_sq(get(), link); }
+    int ring_rq(bw_link_id link) noexcept { return bw_link_set_ring_rq(get(), link); }
+    int poll(bw_link_set_wc *wc, int max) noexcept { return bw_link_set_poll(get(), wc, max); }
 };
 
 } // namespace bellwire

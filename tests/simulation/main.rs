@@ -19,6 +19,7 @@ mod faults;
 mod hca;
 mod matrix;
 mod request;
+mod sets;
 mod tally;
 mod world;
 

@@ -2,6 +2,7 @@
 
 use super::bw_link;
 use super::init::{bw_link_init, nanoseconds};
+use super::set::{bw_link_id, bw_link_set};
 use crate::cm::{milliseconds, peer};
 use crate::code::{BW_EAGAIN, BW_EFOREIGN, BW_EINVAL};
 use crate::device::bw_device;
@@ -10,8 +11,9 @@ use crate::handle::{get, get_mut, give, take};
 use crate::memory::bw_pd;
 use crate::sized::{self, Versioned};
 use crate::used::User;
-use hw::Device;
-use hw::connect::cm::{Connector, Listener, Retry};
+use hw::connect::cm::{Connector, Incoming, Listener, Retry};
+use hw::link::JoinError;
+use hw::{Device, Pd};
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
@@ -99,8 +101,8 @@ pub unsafe extern "C" fn bw_link_retry_default(retry: *mut bw_link_retry, size: 
 }
 
 /// No address on another device leads to the queue pair.
-fn same_device(of: &Device, pd: &bw_pd) -> Result<(), Failure> {
-    if of.is_same_context(pd.pd.device()) {
+fn same_device(of: &Device, pd: &Pd) -> Result<(), Failure> {
+    if of.is_same_context(pd.device()) {
         return Ok(());
     }
     Err(Failure::new(
@@ -171,7 +173,7 @@ pub unsafe extern "C" fn bw_link_connect(
             let connector = get(connector, "connector")?;
             let pd = get(pd, "protection domain")?;
             let init = sized::read_or_default(init)?.checked()?;
-            same_device(&connector.device, pd)?;
+            same_device(&connector.device, &pd.pd)?;
             bw_link::new(pd, init, connector.connector.exchange()?)
         })
     }
@@ -282,13 +284,65 @@ pub unsafe extern "C" fn bw_link_accept(
             let listener = get_mut(listener, "listener")?;
             let pd = get(pd, "protection domain")?;
             let init = sized::read_or_default(init)?.checked()?;
-            same_device(&listener.device, pd)?;
-            let came = listener.listener.accept_within(milliseconds(timeout_ms))?;
-            let incoming =
-                came.ok_or_else(|| Failure::new(BW_EAGAIN, "no peer has come in this time"))?;
-            bw_link::new(pd, init, incoming)
+            same_device(&listener.device, &pd.pd)?;
+            bw_link::new(pd, init, accepted(listener, timeout_ms)?)
         })
     }
+}
+
+/// The next peer that has asked for a link.
+fn accepted(listener: &mut bw_listener, timeout_ms: u32) -> Result<Incoming, Failure> {
+    let came = listener.listener.accept_within(milliseconds(timeout_ms))?;
+    came.ok_or_else(|| Failure::new(BW_EAGAIN, "no peer has come in this time"))
+}
+
+/// Adds a link to the set that connects by the communication manager, as `bw_link_connect` does. `*link` is
+/// set to its handle. Of `init`, the set ignores what `bw_link_set_join` says.
+///
+/// Errors: those of `bw_link_set_join` and `bw_link_connect`.
+/// Thread: the set's owner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_connect(
+    set: *mut bw_link_set,
+    connector: *const bw_connector,
+    init: *const bw_link_init,
+    link: *mut bw_link_id,
+) -> c_int {
+    // SAFETY: the header's conventions on handles, sized structs and results.
+    guard(|| unsafe {
+        let set = get_mut(set, "set")?;
+        let connector = get(connector, "connector")?;
+        same_device(&connector.device, set.set.pd())?;
+        set.join(init, link, || Ok(connector.connector.exchange()?))
+    })
+}
+
+/// Adds a link to the set with the next peer that has asked for one, as `bw_link_accept` does. `*link` is
+/// set to its handle. Of `init`, the set ignores what `bw_link_set_join` says. While the set is full no peer
+/// is taken from the listener.
+///
+/// Errors: `BW_EAGAIN` if no peer has asked in this time; those of `bw_link_set_join` and
+/// `bw_link_accept`.
+/// Thread: the owner of the set and of the listener.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_link_set_accept(
+    set: *mut bw_link_set,
+    listener: *mut bw_listener,
+    init: *const bw_link_init,
+    timeout_ms: u32,
+    link: *mut bw_link_id,
+) -> c_int {
+    // SAFETY: the header's conventions on handles, sized structs and results.
+    guard(|| unsafe {
+        let set = get_mut(set, "set")?;
+        let listener = get_mut(listener, "listener")?;
+        same_device(&listener.device, set.set.pd())?;
+        let links = set.set.capacity();
+        if set.set.len() == links {
+            return Err(JoinError::Full { links }.into());
+        }
+        set.join(init, link, || accepted(listener, timeout_ms))
+    })
 }
 
 /// Stops listening. Links that were accepted remain, and work as long as nothing fails: they can

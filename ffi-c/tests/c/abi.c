@@ -142,6 +142,7 @@ SAME(BW_EENDED, -30);
 SAME(BW_ECONCURRENT, -31);
 SAME(BW_ENOBLOCK, -32);
 SAME(BW_ERETURNED, -33);
+SAME(BW_ENOLINK, -34);
 SAME(BW_WR_NOP, 255);
 SAME(BW_WC_NOP, 127);
 SAME(BW_SCOPE_CONNECTION, 8);
@@ -261,6 +262,8 @@ SAME(sizeof(bw_dump_attr), 16);
 SAME(sizeof(bw_fault), 36);
 SAME(sizeof(bw_link_retry), 32);
 SAME(sizeof(bw_link_wc), 40);
+SAME(offsetof(bw_link_set_wc, wc), 8);
+SAME(sizeof(bw_link_set_wc), 48);
 SAME(sizeof(bw_link_info), 304);
 SAME(sizeof(bw_link_counters), 256);
 #if UINTPTR_MAX == UINT64_MAX

@@ -487,6 +487,121 @@ static void events(void)
     NUL(bw_soft_raise(NULL, BW_EVENT_PORT_ERR, 1));
 }
 
+static void link_sets(void)
+{
+    bw_link_set_init init;
+    bw_link_set_info set_info;
+    bw_link_info info;
+    bw_link_counters counters;
+    bw_fault fault;
+    bw_link_set_wc wc;
+    bw_sge sge = end_sge(&a, 0, 8);
+    bw_send_wr send = send_of(1, NULL);
+    bw_recv_wr receive = recv_of(1, NULL);
+    bw_link_init link_init;
+    bw_link_set *set;
+    bw_link_id id = 0;
+    bw_link *peer;
+    uint64_t left_ns;
+    uint32_t state;
+
+    memset(&init, 0, sizeof init);
+    memset(&link_init, 0, sizeof link_init);
+    memset(&set_info, 0, sizeof set_info);
+    memset(&info, 0, sizeof info);
+    memset(&counters, 0, sizeof counters);
+    memset(&fault, 0, sizeof fault);
+    NUL(bw_link_set_init_default(NULL, sizeof init));
+    SIZE(bw_link_set_init_default(&init, 0));
+    MADE_NONE(bw_link_set, bw_link_set_create(NULL, NULL, &made));
+    NUL(bw_link_set_create(pd, NULL, NULL));
+    SIZE(bw_link_set_create(pd, &init, &set));
+    OK(bw_link_set_init_default(&init, sizeof init));
+    init.sleeps = 2;
+    EXPECT(bw_link_set_create(pd, &init, &set) == BW_EINVAL);
+    OK(bw_link_set_create(pd, NULL, &set));
+
+    bw_tcp_listener *listener;
+    bw_tcp_conn *conn;
+    OK(bw_tcp_listener_create("127.0.0.1", 0, &listener));
+    OK(bw_tcp_connect("127.0.0.1", (uint32_t)bw_tcp_listener_port(listener), 10000, &conn));
+    NUL(bw_link_set_join(NULL, NULL, conn, &id));
+    NUL(bw_link_set_join(set, NULL, NULL, &id));
+    NUL(bw_link_set_join(set, NULL, conn, NULL));
+    SIZE(bw_link_set_join(set, &link_init, conn, &id));
+    OK(bw_tcp_conn_destroy(conn));
+    OK(bw_tcp_listener_destroy(listener));
+    MADE_NONE(bw_link, bw_link_set_join_pair(NULL, NULL, &id, pd, NULL, &made));
+    MADE_NONE(bw_link, bw_link_set_join_pair(set, NULL, NULL, pd, NULL, &made));
+    MADE_NONE(bw_link, bw_link_set_join_pair(set, NULL, &id, NULL, NULL, &made));
+    NUL(bw_link_set_join_pair(set, NULL, &id, pd, NULL, NULL));
+    SIZE(bw_link_set_join_pair(set, &link_init, &id, pd, NULL, &peer));
+    SIZE(bw_link_set_join_pair(set, NULL, &id, pd, &link_init, &peer));
+    OK(bw_link_set_join_pair(set, NULL, &id, pd, NULL, &peer));
+
+    bw_connector *connector;
+    bw_listener *host;
+    OK(bw_connector_create(device, "127.0.0.1", 1, NULL, &connector));
+    OK(bw_listener_create(device, "127.0.0.1", 0, 1, NULL, &host));
+    NUL(bw_link_set_connect(NULL, connector, NULL, &id));
+    NUL(bw_link_set_connect(set, NULL, NULL, &id));
+    NUL(bw_link_set_connect(set, connector, NULL, NULL));
+    SIZE(bw_link_set_connect(set, connector, &link_init, &id));
+    NUL(bw_link_set_accept(NULL, host, NULL, 0, &id));
+    NUL(bw_link_set_accept(set, NULL, NULL, 0, &id));
+    NUL(bw_link_set_accept(set, host, NULL, 0, NULL));
+    SIZE(bw_link_set_accept(set, host, &link_init, 0, &id));
+    OK(bw_connector_destroy(connector));
+    OK(bw_listener_destroy(host));
+
+    NUL(bw_link_set_post_send(NULL, id, &send, 1, 0, NULL));
+    NUL(bw_link_set_post_send(set, id, NULL, 1, 0, NULL));
+    NUL(bw_link_set_post_write(NULL, id, 1, &sge, 0, 0, 0, 0));
+    NUL(bw_link_set_post_write(set, id, 1, NULL, 0, 0, 0, 0));
+    NUL(bw_link_set_post_write_inline(NULL, id, 1, "x", 1, 0, 0, 0, 0));
+    NUL(bw_link_set_post_write_inline(set, id, 1, NULL, 1, 0, 0, 0, 0));
+    NUL(bw_link_set_post_read(NULL, id, 1, &sge, 0, 0, 0, 0));
+    NUL(bw_link_set_post_read(set, id, 1, NULL, 0, 0, 0, 0));
+    NUL(bw_link_set_post_send_one(NULL, id, 1, &sge, 0, 0));
+    NUL(bw_link_set_post_send_one(set, id, 1, NULL, 0, 0));
+    NUL(bw_link_set_post_send_inline(NULL, id, 1, "x", 1, 0, 0));
+    NUL(bw_link_set_post_send_inline(set, id, 1, NULL, 1, 0, 0));
+    NUL(bw_link_set_ring_sq(NULL, id));
+    NUL(bw_link_set_post_recv(NULL, id, &receive, 1, NULL));
+    NUL(bw_link_set_post_recv(set, id, NULL, 1, NULL));
+    NUL(bw_link_set_post_recv_one(NULL, id, 1, &sge));
+    NUL(bw_link_set_post_recv_one(set, id, 1, NULL));
+    NUL(bw_link_set_ring_rq(NULL, id));
+    NUL(bw_link_set_poll(NULL, &wc, 1));
+    NUL(bw_link_set_poll(set, NULL, 1));
+    NUL(bw_link_set_next_change(NULL, &id, &state));
+    NUL(bw_link_set_next_change(set, NULL, &state));
+    NUL(bw_link_set_next_change(set, &id, NULL));
+    NUL(bw_link_set_query(NULL, &set_info));
+    NUL(bw_link_set_query(set, NULL));
+    SIZE(bw_link_set_query(set, &set_info));
+    NUL(bw_link_set_query_link(NULL, id, &info));
+    NUL(bw_link_set_query_link(set, id, NULL));
+    SIZE(bw_link_set_query_link(set, id, &info));
+    NUL(bw_link_set_query_counters(NULL, id, &counters));
+    NUL(bw_link_set_query_counters(set, id, NULL));
+    SIZE(bw_link_set_query_counters(set, id, &counters));
+    NUL(bw_link_set_report_fault(NULL, id, &fault));
+    NUL(bw_link_set_report_fault(set, id, NULL));
+    SIZE(bw_link_set_report_fault(set, id, &fault));
+    NUL(bw_link_set_fd(NULL));
+    NUL(bw_link_set_arm(NULL));
+    NUL(bw_link_set_time_left(NULL, &left_ns));
+    NUL(bw_link_set_time_left(set, NULL));
+    NUL(bw_link_set_close(NULL, id, 0));
+    NUL(bw_link_set_remove(NULL, id));
+    NUL(bw_link_set_drain(NULL, 0, NULL, NULL, NULL));
+    OK(bw_link_set_drain(set, 0, NULL, NULL, NULL));
+    NUL(bw_link_set_destroy(NULL));
+    OK(bw_link_set_destroy(set));
+    OK(bw_link_destroy(peer));
+}
+
 static void links(void)
 {
     bw_link_init init;
@@ -718,6 +833,7 @@ int main(void)
     faults();
     events();
     links();
+    link_sets();
     /* Nothing has happened: all that there is goes, in one turn. */
     end_destroy(&a);
     end_destroy(&b);

@@ -126,6 +126,8 @@ static void *bad;
 static void other_programs(bw_device *device, bw_pd *pd)
 {
     bw_link *one, *other;
+    bw_link_set *set;
+    bw_link_id id;
     bw_srq *srq;
     bw_srq_init_attr attr;
     bw_sge sge = end_sge(&a, 0, 8);
@@ -167,6 +169,15 @@ static void other_programs(bw_device *device, bw_pd *pd)
     REFUSES(bw_send_wr, bw_link_post_send_sized(one, TO(bw_send_wr), size, 1, 0, BAD(bw_send_wr)));
     REFUSES(bw_recv_wr, bw_link_post_recv_sized(one, TO(bw_recv_wr), size, 1, BAD(bw_recv_wr)));
     OK(bw_link_destroy(one));
+    OK(bw_link_destroy(other));
+    OK(bw_link_set_create(pd, NULL, &set));
+    OK(bw_link_set_join_pair(set, NULL, &id, pd, NULL, &other));
+    REFUSES(bw_link_set_wc, bw_link_set_poll_sized(set, TO(bw_link_set_wc), size, 2));
+    REFUSES(bw_send_wr,
+            bw_link_set_post_send_sized(set, id, TO(bw_send_wr), size, 1, 0, BAD(bw_send_wr)));
+    REFUSES(bw_recv_wr,
+            bw_link_set_post_recv_sized(set, id, TO(bw_recv_wr), size, 1, BAD(bw_recv_wr)));
+    OK(bw_link_set_destroy(set));
     OK(bw_link_destroy(other));
 }
 

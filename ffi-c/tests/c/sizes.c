@@ -240,12 +240,28 @@ static void links(void)
     bw_tcp_listener *tcp;
     bw_tcp_conn *here, *there;
     bw_link *one, *other, *link;
+    bw_link_set *set;
+    bw_link_id id;
+    bw_tcp_listener *tcp;
+    bw_tcp_conn *conn;
     bw_connector *connector;
     bw_listener *listener;
     char text[64];
     size_t length;
 
     FILLS(bw_link_init, bw_link_init_default(p, size));
+    FILLS(bw_link_set_init, bw_link_set_init_default(p, size));
+    REFUSES(bw_link_set_init, bw_link_set_create(pd, p, &set));
+    OK(bw_link_set_create(pd, NULL, &set));
+    REFUSES(bw_link_set_info, bw_link_set_query(set, p));
+    REFUSES(bw_link_init, bw_link_set_join_pair(set, p, &id, pd, NULL, &link));
+    REFUSES(bw_link_init, bw_link_set_join_pair(set, NULL, &id, pd, p, &link));
+    OK(bw_link_set_join_pair(set, NULL, &id, pd, NULL, &link));
+    REFUSES(bw_link_info, bw_link_set_query_link(set, id, p));
+    REFUSES(bw_link_counters, bw_link_set_query_counters(set, id, p));
+    REFUSES(bw_fault, bw_link_set_report_fault(set, id, p));
+    OK(bw_link_set_destroy(set));
+    OK(bw_link_destroy(link));
     FILLS(bw_link_retry, bw_link_retry_default(p, size));
     OK(bw_tcp_listener_create("127.0.0.1", 0, &tcp));
     OK(bw_tcp_connect("127.0.0.1", (uint32_t)bw_tcp_listener_port(tcp), 10000, &here));
@@ -275,10 +291,19 @@ static void links(void)
     REFUSES(bw_link_retry, bw_connector_create(device, "127.0.0.1", 1, p, &connector));
     OK(bw_connector_create(device, "127.0.0.1", 1, NULL, &connector));
     REFUSES(bw_link_init, bw_link_connect(connector, pd, p, &link));
+    OK(bw_link_set_create(pd, NULL, &set));
+    REFUSES(bw_link_init, bw_link_set_connect(set, connector, p, &id));
     OK(bw_connector_destroy(connector));
     REFUSES(bw_link_retry, bw_listener_create(device, "127.0.0.1", 0, 1, p, &listener));
     OK(bw_listener_create(device, "127.0.0.1", 0, 1, NULL, &listener));
     REFUSES(bw_link_init, bw_link_accept(listener, pd, p, 0, &link));
+    REFUSES(bw_link_init, bw_link_set_accept(set, listener, p, 0, &id));
+    OK(bw_tcp_listener_create("127.0.0.1", 0, &tcp));
+    OK(bw_tcp_connect("127.0.0.1", (uint32_t)bw_tcp_listener_port(tcp), 10000, &conn));
+    REFUSES(bw_link_init, bw_link_set_join(set, p, conn, &id));
+    OK(bw_tcp_conn_destroy(conn));
+    OK(bw_tcp_listener_destroy(tcp));
+    OK(bw_link_set_destroy(set));
     OK(bw_listener_destroy(listener));
     OK(bw_link_destroy(one));
     OK(bw_link_destroy(other));
@@ -289,7 +314,11 @@ static void within(void)
 {
     bw_link *one, *other;
     bw_link_init init;
+    bw_link_set_init set_init;
+    bw_link_set *set;
 
+    OK(bw_link_set_init_default(&set_init, sizeof set_init));
+    REFUSES(bw_qp_init_attr, (set_init.qp = p, bw_link_set_create(pd, &set_init, &set)));
     OK(bw_link_init_default(&init, sizeof init));
     REFUSES(bw_qp_init_attr, (init.qp = p, bw_link_create_pair(pd, &init, &one, pd, NULL, &other)));
     init.qp = NULL;

@@ -574,6 +574,82 @@ void links()
     work(a, b);
 }
 
+/* Links on shared queues. */
+void link_sets()
+{
+    enum { SOON = 10000 };
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    auto init = bw::link_set_init();
+    init.links = 2;
+    init.sleeps = 1;
+    bw::link_set set(pd, init);
+    bw::region memory(
+        pd, 4096, BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_WRITE | BW_ACCESS_REMOTE_READ);
+    const bw_region_info info = memory.query();
+    auto sge = [&](uint32_t offset, uint32_t length) {
+        return bw_sge{info.addr + offset, length, info.lkey};
+    };
+    auto [link, peer] = set.join_pair(bw::link_init(), pd, bw::link_init());
+    const bw::tcp_listener listener("127.0.0.1");
+    bw::tcp_conn conn("127.0.0.1", listener.port(), SOON), other = listener.accept(SOON);
+    const bw_link_id second = set.join(conn);
+    bw::reliable_link far(pd, other);
+    EXPECT(thrown([&] { set.join_pair(bw::link_init(), pd, bw::link_init()); }) == BW_ELIMIT);
+    bw::listener host(device, "127.0.0.1", 0, 4);
+    const bw::connector connector(device, "127.0.0.1", host.port());
+    bw::link_set another(pd);
+    EXPECT(!another.accept(host, 0));
+    EXPECT(another.connect(connector) != another.connect(connector));
+    EXPECT(set.query().links == 2 && set.query().memory > 0);
+    bw_link_wc wc;
+    bw_link_set_wc one;
+    auto ready = [&](unsigned links) {
+        while (links != 0 || peer.state() != BW_LINK_READY || far.state() != BW_LINK_READY) {
+            EXPECT(set.poll(&one, 1) == 0);
+            EXPECT(peer.poll(&wc, 1) == 0);
+            EXPECT(far.poll(&wc, 1) == 0);
+            while (auto change = set.next_change())
+                links -= change->second == BW_LINK_READY;
+        }
+    };
+    ready(2);
+    auto fault = bw::sized<bw_fault>();
+    fault.family = BW_FAMILY_EVENT;
+    fault.number = BW_EVENT_QP_FATAL;
+    set.report(link, fault);
+    ready(1);
+    EXPECT(set.query(link).epoch == 2 && set.query(second).epoch == 1);
+    EXPECT(set.counters(link).recovered == 2);
+    OK(set.arm());
+    EXPECT(set.fd() >= 0 && set.time_left() == UINT64_MAX);
+    OK(peer.post_recv_one(1, sge(1024, 64)));
+    OK(peer.ring_rq());
+    OK(set.post_write_inline(link, 2, "written", 8, info.addr + 512, info.rkey, 0, BW_REPLAY_ANYWAY));
+    OK(set.post_write(link, 3, sge(512, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_ANYWAY));
+    OK(set.post_read(link, 4, sge(700, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_IF_SAFE));
+    OK(set.post_send_one(link, 5, sge(512, 8), BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
+    OK(set.ring_sq(link));
+    while (set.poll(&one, 1) == 0)
+        ;
+    EXPECT(one.link == link && one.wc.wr_id == 5 && one.wc.outcome == BW_OUTCOME_EXECUTED);
+    EXPECT(one.wc.retired == 4);
+    EXPECT(std::strcmp(reinterpret_cast<const char *>(info.addr) + 700, "written") == 0);
+    OK(set.post_recv_one(link, 6, sge(1024, 64)));
+    OK(set.ring_rq(link));
+    EXPECT(set.post_send_inline(link, 7, "x", 1, 99, BW_REPLAY_NEVER) == BW_EINVAL);
+    set.close(second, 1);
+    unsigned left = 0;
+    EXPECT(set.drain(SOON, [&](const bw_link_set_wc &last) {
+        EXPECT(last.link == link && last.wc.outcome == BW_OUTCOME_NOT_EXECUTED);
+        left++;
+    }) == 1);
+    EXPECT(left == 1);
+    set.remove(second);
+    EXPECT(set.ring_sq(second) == BW_ENOLINK);
+    EXPECT(thrown([&] { set.remove(second); }) == BW_ENOLINK);
+}
+
 } // namespace
 
 int main()
@@ -589,6 +665,7 @@ int main()
         meeting();
         managed();
         links();
+        link_sets();
         return 0;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());

@@ -124,7 +124,7 @@ impl From<JoinError> for Failure {
 impl bw_link_set {
     /// # Safety
     /// `init` is NULL or points to a struct as its type says.
-    unsafe fn join<E: Exchange + 'static>(
+    pub(super) unsafe fn join<E: Exchange + 'static>(
         &mut self,
         init: *const bw_link_init,
         id: *mut bw_link_id,

@@ -46,7 +46,8 @@ impl RecoveryState {
                 None
             }
             Ok(success) => {
-                if self.own_completed() {
+                let queues = self.queues.as_mut();
+                if queues.is_some_and(|queues| queues.takes_own(completion.retired)) {
                     self.carried += completion.retired - 1;
                 } else {
                     self.report(done(completion, success));
@@ -76,6 +77,9 @@ impl RecoveryState {
         self.carried += retired - 1;
         let queues = self.queues.as_mut()?;
         let ordered = queues.in_error;
+        if !failure.is_recv {
+            queues.takes_own(retired);
+        }
         let queue = if failure.is_recv {
             let receive = repost::receive(queues, counter, wr_id, block, true);
             if is_flush(status) {

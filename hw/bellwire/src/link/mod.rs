@@ -103,6 +103,10 @@
 //! itself wakes the links that an asynchronous event concerns; for a libibverbs context a thread waits
 //! for its events, for as long as the context has links that sleep.
 //!
+//! # Many links
+//! A server with thousands of peers does not poll thousands of links: a [`LinkSet`] has links on shared
+//! completion queues, polls once for all, and sleeps on one descriptor.
+//!
 //! # Cost
 //! Posting stores the request's [`Replay`] in a byte, and counts the request if it consumes a receive.
 //! Polling counts receives. There is no allocation, system call or lock before something fails.
@@ -124,6 +128,8 @@
 // The modules:
 //
 // - `handle` and `post` are what the program calls, `query` what it reads.
+// - `member` is a link without its completion queue: what a plain link and a link of a set have in common.
+//   `set` has sets.
 // - `active_queues` is what the data path accesses. `early` has the receives that the program posts while the
 //   link connects for the first time; `state` keeps them until the queue pair has those posted before.
 // - `state` is the rest, in a box: it does what core's protocol asks for. It can be moved to a thread

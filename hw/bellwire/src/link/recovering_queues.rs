@@ -6,6 +6,7 @@ use crate::cq::Cq;
 use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
 use bellwire_core::fault::outcome::Replay;
+use bellwire_core::wqe::BASIC_BLOCK;
 use std::collections::HashMap;
 
 /// The queues of a link while it recovers: from one connection to the next.
@@ -29,6 +30,8 @@ pub(super) struct RecoveringQueues {
     pub rung: u32,
     /// Counter of the first send of the recovery's own.
     own: Option<u32>,
+    /// Sends before it whose completions were not taken yet.
+    before_own: u32,
     /// The last of them ends the drain.
     pub beacon: bool,
     /// The last of them tests the path.
@@ -56,6 +59,7 @@ impl RecoveringQueues {
             in_error: false,
             rung,
             own: None,
+            before_own: 0,
             beacon: false,
             probe: false,
         }
@@ -93,9 +97,38 @@ impl RecoveringQueues {
 
     /// Marks the next send as the recovery's own.
     pub fn posts_own(&mut self) {
-        if let (None, Some(qp)) = (self.own, &mut self.qp) {
-            self.own = Some(qp.sq().counter());
+        if self.own.is_none() {
+            self.before_own = self.outstanding();
+            self.own = self.qp.as_mut().map(|qp| qp.sq().counter());
         }
+    }
+
+    /// Number of outstanding sends.
+    fn outstanding(&mut self) -> u32 {
+        let mut at = self.oldest();
+        let Some(qp) = &mut self.qp else {
+            return 0;
+        };
+        let (end, mut count) = (qp.sq().counter(), 0);
+        while (end.wrapping_sub(at) as i32) > 0 {
+            let sq = qp.sq();
+            // An entry that cannot be read has a block at least.
+            let bytes = sq.entry(at).map_or(0, |entry| {
+                let (head, tail) = entry.bytes();
+                head.len() + tail.len()
+            });
+            at = at.wrapping_add((bytes.div_ceil(BASIC_BLOCK) as u32).max(1));
+            count += 1;
+        }
+        count
+    }
+
+    /// Takes in a completion of a send that retires so many, in order. Returns whether it is the
+    /// recovery's own. The queue itself may be further by then: a set polls for many links at once.
+    pub fn takes_own(&mut self, retired: u32) -> bool {
+        let own = self.own.is_some() && retired > self.before_own;
+        self.before_own = self.before_own.saturating_sub(retired);
+        own
     }
 
     /// Counter of the oldest outstanding send.

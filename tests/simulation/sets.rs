@@ -1,0 +1,684 @@
+//! Schedules of faults on sets: 3 to 16 links whose completion queues are shared at one end, or at both. SENDs
+//! go both ways on each; queue pairs, shared completion queues, the port and the device fail, links leave
+//! and others take their slots.
+//!
+//! The rules: every request is reported once, by the handle of its own link; a message comes once, in order,
+//! and from the link's own peer; one that is reported as executed has come, and one that is reported as not
+//! executed has not; every block comes back; each link works again or has ended within its bound. What links
+//! do by themselves is in the other schedules, with all operations.
+
+use super::hca::Hca;
+use super::number;
+use bellwire::event::{Element, EventType};
+use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::fault::plan::Limits;
+use bellwire::link::{
+    JoinError, Link, LinkCompletion, LinkError, LinkId, LinkInit, LinkSet, LinkSetInit, LinkState,
+    NoLink, pair,
+};
+use bellwire::soft::{Fault, Script, Trigger};
+use bellwire::wqe::Send;
+use bellwire::wr::{SendFlags, WcStatus};
+use bellwire::{ClassLayout, ConnectAttr, Pd, QpInit, Slab};
+use bellwire_tests::fixture::{Random, slab};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// Schedules where nothing else is asked for.
+const SCHEDULES: u64 = 300;
+
+const MS: Duration = Duration::from_millis(1);
+const BLOCK: u32 = 64;
+/// Receives have this bit in their identifier.
+const RECEIVE: u64 = 1 << 32;
+
+/// Where a link is.
+enum Place {
+    Plain(Box<Link>),
+    InSet(LinkId),
+}
+
+/// One end of a pair of links, and the program's log of it.
+struct End {
+    place: Place,
+    sends: Vec<Option<Outcome>>,
+    signaled: Vec<bool>,
+    receives: Vec<Option<Outcome>>,
+    /// The messages that came, by their numbers.
+    came: Vec<u64>,
+    retired: u64,
+}
+
+/// One end of all pairs.
+struct Side {
+    set: Option<LinkSet>,
+    ends: Vec<End>,
+    of_id: HashMap<LinkId, usize>,
+    /// Handles of links that were removed.
+    gone: Vec<LinkId>,
+}
+
+struct World {
+    random: Random,
+    trace: bool,
+    hca: Hca,
+    pd: Pd,
+    slab: Slab,
+    sides: [Side; 2],
+    limits: Limits,
+    init: LinkInit,
+    completions_lost: bool,
+    /// The device may fail.
+    fatal: bool,
+    now: Duration,
+}
+
+/// What the schedules met.
+#[derive(Debug, Default)]
+struct Met {
+    recovered: u64,
+    queues_replaced: u64,
+    removed: u64,
+    in_doubt: u64,
+    done: u64,
+    talks: u64,
+}
+
+impl Side {
+    fn state(&self, at: usize) -> LinkState {
+        match (&self.ends[at].place, &self.set) {
+            (Place::Plain(link), _) => link.state(),
+            (Place::InSet(id), Some(set)) => set.state(*id).expect("in the set"),
+            _ => unreachable!(),
+        }
+    }
+
+    fn qp_num(&mut self, at: usize) -> Option<u32> {
+        match (&self.ends[at].place, &mut self.set) {
+            (Place::Plain(link), _) => link.qp_num(),
+            (Place::InSet(id), Some(set)) => set.link(*id).expect("in the set").qp_num(),
+            _ => unreachable!(),
+        }
+    }
+
+    fn cqn(&self, at: usize) -> Option<u32> {
+        match (&self.ends[at].place, &self.set) {
+            (Place::Plain(link), _) => link.cqn(),
+            (_, Some(set)) => set.cqns().next(),
+            _ => unreachable!(),
+        }
+    }
+
+    fn close(&mut self, at: usize, within: Duration) {
+        match (&mut self.ends[at].place, &mut self.set) {
+            (Place::Plain(link), _) => link.close(within),
+            (Place::InSet(id), Some(set)) => set.close(*id, within).expect("in the set"),
+            _ => unreachable!(),
+        }
+    }
+
+    /// Polls all links; what was reported, by its end.
+    fn poll(&mut self, limit: usize) -> Vec<(usize, LinkCompletion)> {
+        let mut all = Vec::new();
+        if let Some(set) = &mut self.set {
+            let count = set.poll(limit, |id, one| all.push((self.of_id[&id], one)));
+            assert_eq!(count, all.len());
+            assert!(count <= limit);
+            while set.next_change().is_some() {}
+            return all;
+        }
+        for (at, end) in self.ends.iter_mut().enumerate() {
+            if let Place::Plain(link) = &mut end.place {
+                link.poll(limit, |one| all.push((at, one)));
+            }
+        }
+        all
+    }
+}
+
+impl World {
+    fn new(seed: u64, trace: bool) -> Self {
+        let hca = Hca::soft(seed);
+        let mut random = Random::new(seed);
+        (0..8).for_each(|_| _ = random.number());
+        let pd = hca.device.alloc_pd();
+        let layout = [ClassLayout {
+            size: BLOCK,
+            count: 2048,
+        }];
+        let limits = hca.limits(random.number());
+        let qp = QpInit {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_inline_data: 64,
+            ..QpInit::default()
+        };
+        let init = LinkInit {
+            qp,
+            connect: ConnectAttr {
+                timeout: 8,
+                retry_cnt: 2,
+                rnr_retry: 2,
+                ..ConnectAttr::default()
+            },
+            limits,
+            max_steps_per_poll: [1, 2, u32::MAX][random.below(3) as usize],
+            check_every: 1,
+            ..LinkInit::default()
+        };
+        let links = 3 + random.below(14) as u32;
+        // Too small for all: it overruns in earnest.
+        let small = random.below(8) == 0;
+        let fatal = random.below(8) == 0;
+        let set = |random: &mut Random| {
+            let init = LinkSetInit {
+                links,
+                qp,
+                cq_entries: small.then(|| 8 + random.below(32) as u32),
+                check_every: 1 + random.below(3) as u32,
+                links_per_poll: [1, 3, 16][random.below(3) as usize],
+                ..LinkSetInit::default()
+            };
+            LinkSet::new(&pd, init).expect("a set")
+        };
+        let sets = [
+            Some(set(&mut random)),
+            (random.below(2) == 0).then(|| set(&mut random)),
+        ];
+        let sides = sets.map(|set| Side {
+            set,
+            ends: Vec::new(),
+            of_id: HashMap::new(),
+            gone: Vec::new(),
+        });
+        let mut world = Self {
+            slab: slab(&pd, &layout),
+            random,
+            trace,
+            hca,
+            pd,
+            sides,
+            limits,
+            init,
+            completions_lost: small,
+            fatal,
+            now: Duration::ZERO,
+        };
+        for at in 0..links as usize {
+            world.connect(at);
+        }
+        world
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:?}: {}", self.now, what());
+        }
+    }
+
+    /// Makes the pair of links `at`, anew if there was one.
+    fn connect(&mut self, at: usize) {
+        let (here, there) = pair();
+        for (side, exchange) in self.sides.iter_mut().zip([here, there]) {
+            let init = LinkInit {
+                limits: Limits {
+                    seed: self.random.number(),
+                    ..self.limits
+                },
+                ..self.init.clone()
+            };
+            let place = match &mut side.set {
+                Some(set) => {
+                    let id = set.join(init, exchange).expect("there is room");
+                    assert!(!side.gone.contains(&id), "a handle came back");
+                    side.of_id.insert(id, at);
+                    Place::InSet(id)
+                }
+                None => Place::Plain(Box::new(
+                    Link::new(&self.pd, init, exchange).expect("a link"),
+                )),
+            };
+            let end = End {
+                place,
+                sends: Vec::new(),
+                signaled: Vec::new(),
+                receives: Vec::new(),
+                came: Vec::new(),
+                retired: 0,
+            };
+            match side.ends.get_mut(at) {
+                Some(old) => *old = end,
+                None => side.ends.push(end),
+            }
+        }
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.now = self.hca.advance(self.now, by);
+    }
+
+    fn receive(&mut self, side: usize, at: usize) {
+        let block = self.slab.take(BLOCK).expect("enough for all queues");
+        let Side { set, ends, .. } = &mut self.sides[side];
+        let end = &mut ends[at];
+        let wr_id = RECEIVE | end.receives.len() as u64;
+        let posted = match (&mut end.place, set) {
+            (Place::Plain(link), _) => {
+                let posted = link.post_recv_block(wr_id, block);
+                link.ring_recv();
+                posted
+            }
+            (Place::InSet(id), Some(set)) => {
+                let mut link = set.link(*id).expect("in the set");
+                let posted = link.post_recv_block(wr_id, block);
+                link.ring_recv();
+                posted
+            }
+            _ => unreachable!(),
+        };
+        if posted.is_ok() {
+            end.receives.push(None);
+        }
+    }
+
+    fn send(&mut self, side: usize, at: usize) -> Result<(), LinkError> {
+        let mut block = self.slab.take(BLOCK).expect("enough for all queues");
+        let policy = [Replay::Surface, Replay::IfSafe][self.random.below(2) as usize];
+        let signaled = self.random.below(4) != 0;
+        let flags = match signaled {
+            true => SendFlags::SIGNALED,
+            false => SendFlags::empty(),
+        };
+        let Side { set, ends, .. } = &mut self.sides[side];
+        let end = &mut ends[at];
+        let wr_id = end.sends.len() as u64;
+        for (word, value) in [wr_id, at as u64, side as u64].into_iter().enumerate() {
+            block.as_mut_slice()[8 * word..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+        let posted = match (&mut end.place, set) {
+            (Place::Plain(link), _) => {
+                let posted = link.post_block(wr_id, Send {}, block, 24, flags, policy);
+                link.ring();
+                posted
+            }
+            (Place::InSet(id), Some(set)) => {
+                let mut link = set.link(*id).expect("in the set");
+                let posted = link.post_block(wr_id, Send {}, block, 24, flags, policy);
+                link.ring();
+                posted
+            }
+            _ => unreachable!(),
+        };
+        posted.map_err(|refused| refused.error)?;
+        end.sends.push(None);
+        end.signaled.push(signaled);
+        Ok(())
+    }
+
+    fn poll(&mut self, side: usize, limit: usize) -> usize {
+        let all = self.sides[side].poll(limit);
+        let count = all.len();
+        for (at, one) in all {
+            self.take(side, at, one);
+        }
+        count
+    }
+
+    fn take(&mut self, side: usize, at: usize, one: LinkCompletion) {
+        self.say(|| format!("{side}.{at}: {:#x} {:?}", one.wr_id, one.outcome));
+        let end = &mut self.sides[side].ends[at];
+        end.retired += u64::from(one.retired);
+        let number = (one.wr_id & !RECEIVE) as usize;
+        let recv = one.wr_id & RECEIVE != 0;
+        assert_eq!(recv, one.is_recv(), "{one:?}");
+        let places = if recv {
+            &mut end.receives
+        } else {
+            &mut end.sends
+        };
+        let before = places[number].replace(one.outcome);
+        assert_eq!(before, None, "{side}.{at}: reported before: {one:?}");
+        let block = one.block.expect("posted with one");
+        if recv && one.outcome == Outcome::Done {
+            let word = |at: usize| {
+                u64::from_le_bytes(block.as_slice()[8 * at..][..8].try_into().expect("eight"))
+            };
+            let from = (word(1), word(2));
+            assert_eq!(from, (at as u64, 1 - side as u64), "of another link");
+            let last = end.came.last().copied();
+            assert!(last < Some(word(0)), "{} after {last:?}", word(0));
+            end.came.push(word(0));
+        }
+    }
+
+    fn poll_both(&mut self) -> usize {
+        self.poll(0, usize::MAX) + self.poll(1, usize::MAX)
+    }
+
+    fn any(&mut self) -> (usize, usize) {
+        let side = self.random.below(2) as usize;
+        let at = self.random.below(self.sides[side].ends.len() as u64) as usize;
+        (side, at)
+    }
+
+    fn order_fault(&mut self) {
+        let (side, at) = self.any();
+        let (qp, cq) = (self.sides[side].qp_num(at), self.sides[side].cqn(at));
+        let nth = 1 + self.random.below(24);
+        let later = Duration::from_micros(self.random.below(5_000));
+        let trigger = match self.random.below(4) {
+            0 => Trigger::Entry(nth),
+            1 => Trigger::Modify(1 + self.random.below(24)),
+            2 => Trigger::After(later),
+            _ => Trigger::After(Duration::ZERO),
+        };
+        let script = Script::default();
+        let script = match (self.random.below(100), qp, cq) {
+            (0..35, Some(qp), _) => script.with(trigger, Fault::QpFatal(qp)),
+            (35..55, _, Some(cq)) => script.with(trigger, Fault::CqOverrun(cq)),
+            (55..60, _, Some(cq)) => {
+                let raised = Fault::Raise(EventType::CqErr, Element::Cq(cq));
+                script.with(trigger, raised)
+            }
+            (60..70, ..) => script.with(Trigger::Entry(nth), Fault::SendCqOverrun),
+            (70..78, ..) => script.with(Trigger::Entry(nth), Fault::RecvCqOverrun),
+            (78..86, ..) => {
+                let fault = Fault::StatusAfter(WcStatus::RetryExcErr);
+                script.with(Trigger::Entry(nth), fault)
+            }
+            (86..92, ..) => script.with(Trigger::Packet(nth), Fault::DropRequest),
+            (92..98, ..) => script
+                .with(trigger, Fault::PortDown)
+                .with(Trigger::After(later + 5 * MS), Fault::PortUp),
+            (98.., ..) if self.fatal => script.with(trigger, Fault::DeviceFatal),
+            _ => return,
+        };
+        self.say(|| format!("ordered: {:?}", script.steps()));
+        for &(_, fault) in script.steps() {
+            self.completions_lost |= matches!(
+                fault,
+                Fault::SendCqOverrun
+                    | Fault::RecvCqOverrun
+                    | Fault::CqOverrun(_)
+                    | Fault::DeviceFatal
+                    | Fault::Raise(EventType::CqErr, _)
+            );
+        }
+        self.hca
+            .inject(&script, |_| None)
+            .expect("the software HCA");
+        self.advance(Duration::from_nanos(1));
+    }
+
+    /// Removes a pair of links, whatever it does, and connects another in its slots.
+    fn replace(&mut self, met: &mut Met) {
+        let (_, at) = self.any();
+        self.say(|| format!("{at} is replaced"));
+        for side in &mut self.sides {
+            // A plain peer is dropped when the next takes its place.
+            let Some(set) = &mut side.set else {
+                continue;
+            };
+            let Place::InSet(id) = side.ends[at].place else {
+                unreachable!()
+            };
+            set.remove(id).expect("in the set");
+            assert_eq!(set.remove(id), Err(NoLink));
+            side.of_id.remove(&id);
+            side.gone.push(id);
+        }
+        met.removed += 1;
+        // No link can join while the queue is replaced.
+        let end = self.now + self.limits.max_duration();
+        while self.failing() {
+            self.poll_both();
+            self.advance(MS);
+            assert!(
+                self.now < end,
+                "no queue takes the place of the one that failed"
+            );
+        }
+        self.connect(at);
+    }
+
+    fn act(&mut self, met: &mut Met) {
+        let (side, at) = self.any();
+        match self.random.below(100) {
+            0..35 => {
+                for _ in 0..1 + self.random.below(4) {
+                    if self.send(side, at).is_err() {
+                        break;
+                    }
+                }
+            }
+            35..60 => (0..1 + self.random.below(4)).for_each(|_| self.receive(side, at)),
+            60..85 => {
+                let limit = 1 + self.random.below(16) as usize;
+                self.poll(side, limit);
+            }
+            85..94 => {
+                let time = Duration::from_micros(self.random.below(3_000));
+                self.advance(time);
+            }
+            94..99 => self.order_fault(),
+            // Nothing joins a device that has failed.
+            _ if !self.fatal => self.replace(met),
+            _ => {}
+        }
+    }
+
+    /// Whether a completion queue has failed, so that no link can join: there is room for one.
+    fn failing(&mut self) -> bool {
+        for side in &mut self.sides {
+            if let Some(set) = &mut side.set {
+                let (here, _there) = pair();
+                match set.join(self.init.clone(), here) {
+                    Ok(id) => set.remove(id).expect("just joined"),
+                    Err(JoinError::Recovering) => return true,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        false
+    }
+
+    fn recovers(&self) -> bool {
+        let all =
+            |side: &Side| (0..side.ends.len()).any(|at| side.state(at) == LinkState::Recovering);
+        self.sides.iter().any(all)
+    }
+
+    /// Ends that do not work, or wait for a request: side, link, state, the first such request.
+    fn waiting(&self) -> Vec<(usize, usize, LinkState, Option<usize>)> {
+        let mut waiting = Vec::new();
+        for (side, of) in self.sides.iter().enumerate() {
+            for (at, end) in of.ends.iter().enumerate() {
+                let mut all = end.sends.iter().zip(&end.signaled);
+                let first = all.position(|(sent, signaled)| sent.is_none() && *signaled);
+                let state = of.state(at);
+                if state != LinkState::Ready || first.is_some() {
+                    waiting.push((side, at, state, first));
+                }
+            }
+        }
+        waiting
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let end = self.now + 2 * self.limits.max_duration();
+        let mut pause = Duration::from_micros(100);
+        while !done(self) {
+            let polled: usize = (0..8).map(|_| self.poll_both()).sum();
+            if polled == 0 && !done(self) {
+                self.advance(pause);
+                pause = (pause * 2).min(10 * MS);
+            } else {
+                pause = Duration::from_micros(100);
+            }
+            assert!(self.now < end, "it still {what}: {:?}", self.waiting());
+        }
+    }
+
+    /// A message each way on each link that works.
+    fn talk(&mut self, met: &mut Met) {
+        for at in 0..self.sides[0].ends.len() {
+            if [0, 1]
+                .iter()
+                .any(|side| self.sides[*side].state(at) != LinkState::Ready)
+            {
+                continue;
+            }
+            for side in 0..2 {
+                (0..8).for_each(|_| self.receive(1 - side, at));
+                let _ = self.send(side, at);
+            }
+            met.talks += 1;
+        }
+        self.until("talks", |world| {
+            world.sides.iter().all(|side| {
+                side.ends.iter().enumerate().all(|(at, end)| {
+                    let waits = end.sends.iter().zip(&end.signaled);
+                    let waits = waits.filter(|(sent, signaled)| sent.is_none() && **signaled);
+                    waits.count() == 0 || matches!(side.state(at), LinkState::Ended(_))
+                })
+            })
+        });
+    }
+
+    fn live(&mut self, met: &mut Met) {
+        if self.random.below(4) != 0 {
+            self.until("connects", |world| !world.recovers());
+        }
+        for _ in 0..60 + self.random.below(200) {
+            self.act(met);
+        }
+        if self.random.below(8) != 0 {
+            self.hca.clear_faults();
+            self.hca.port_up();
+            self.until("recovers", |world| !world.recovers());
+            self.talk(met);
+        }
+        let within = [Duration::ZERO, 10 * MS][self.random.below(2) as usize];
+        for side in 0..2 {
+            for at in 0..self.sides[side].ends.len() {
+                self.sides[side].close(at, within);
+            }
+        }
+        self.until("closes", |world| {
+            let ended = |side: &Side| {
+                (0..side.ends.len()).all(|at| matches!(side.state(at), LinkState::Ended(_)))
+            };
+            world.sides.iter().all(ended)
+        });
+        while self.poll_both() != 0 {}
+    }
+
+    /// Everything that was reported is true.
+    fn check(&mut self, met: &mut Met) {
+        for side in 0..2 {
+            for at in 0..self.sides[side].ends.len() {
+                let counters = {
+                    let Side { set, ends, .. } = &mut self.sides[side];
+                    match (&ends[at].place, set) {
+                        (Place::Plain(link), _) => (link.counters(), link.unreported()),
+                        (Place::InSet(id), Some(set)) => {
+                            let link = set.link(*id).expect("in the set");
+                            (link.counters(), link.unreported())
+                        }
+                        _ => unreachable!(),
+                    }
+                };
+                let (Some(counters), unreported) = counters else {
+                    unreachable!("nothing is in a thread")
+                };
+                let bound = self.limits.max_duration();
+                assert!(counters.longest <= bound, "{:?}", counters.longest);
+                met.recovered += counters.recovered;
+                let (end, peer) = (&self.sides[side].ends[at], &self.sides[1 - side].ends[at]);
+                for (number, (outcome, signaled)) in end.sends.iter().zip(&end.signaled).enumerate()
+                {
+                    let came = peer.came.contains(&(number as u64));
+                    let right = match outcome {
+                        Some(Outcome::Done) => came || self.completions_lost,
+                        Some(Outcome::NotExecuted | Outcome::Failed(_)) => !came,
+                        Some(Outcome::InDoubt(_)) => true,
+                        None => !signaled && (came || self.completions_lost),
+                    };
+                    assert!(right, "{side}.{at}: {number} is {outcome:?}, came: {came}");
+                    met.done += u64::from(*outcome == Some(Outcome::Done));
+                    met.in_doubt += u64::from(matches!(outcome, Some(Outcome::InDoubt(_))));
+                }
+                assert!(
+                    end.receives.iter().all(Option::is_some),
+                    "{side}.{at}: a receive"
+                );
+                let posted = (end.sends.len() + end.receives.len()) as u64;
+                assert_eq!(end.retired + u64::from(unreported), posted, "{side}.{at}");
+            }
+            let Side { set, gone, .. } = &mut self.sides[side];
+            if let Some(set) = set {
+                assert!(gone.iter().all(|id| set.link(*id).is_err()));
+            }
+        }
+        assert_eq!(self.slab.outstanding(), 0, "blocks were lost");
+    }
+}
+
+fn run(seed: u64, trace: bool, met: &mut Met) {
+    let mut world = World::new(seed, trace);
+    let before: Vec<_> = (world.sides.iter())
+        .filter_map(|side| side.set.as_ref()?.cqns().next())
+        .collect();
+    world.live(met);
+    world.check(met);
+    let after = (world.sides.iter()).filter_map(|side| side.set.as_ref()?.cqns().next());
+    met.queues_replaced += before
+        .iter()
+        .zip(after)
+        .filter(|(old, new)| *old != new)
+        .count() as u64;
+}
+
+#[test]
+fn schedules_of_faults_on_sets() {
+    let mut met = Met::default();
+    if let Some(seed) = number("BELLWIRE_SEED") {
+        run(seed, true, &mut met);
+        println!("{met:?}");
+        return;
+    }
+    let wanted = number("BELLWIRE_SET_SCHEDULES").unwrap_or(SCHEDULES);
+    let mut broken = Vec::new();
+    for seed in 0..wanted {
+        if catch_unwind(AssertUnwindSafe(|| run(seed, false, &mut met))).is_err() {
+            eprintln!("seed {seed} broke a rule, see above");
+            broken.push(seed);
+            if broken.len() == 10 {
+                break;
+            }
+        }
+    }
+    println!("report: {wanted} schedules on sets, {met:?}");
+    assert!(broken.is_empty(), "seeds that broke a rule: {broken:?}");
+    if wanted >= SCHEDULES {
+        let Met {
+            recovered,
+            queues_replaced,
+            removed,
+            in_doubt,
+            done,
+            talks,
+        } = met;
+        for (what, count) in [
+            ("recoveries", recovered),
+            ("queues replaced", queues_replaced),
+            ("links removed", removed),
+            ("in doubt", in_doubt),
+            ("done", done),
+            ("messages at the end", talks),
+        ] {
+            assert!(count > wanted / 10, "{what}: {count}");
+        }
+    }
+}
