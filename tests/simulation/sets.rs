@@ -219,7 +219,27 @@ impl World {
 
     /// Makes the pair of links `at`, anew if there was one.
     fn connect(&mut self, at: usize) {
+        // A fault may strike the new queue pair itself.
+        let end = self.now + self.limits.max_duration();
+        while !self.joined(at) {
+            self.poll_both();
+            self.advance(MS);
+            assert!(self.now < end, "no link can join");
+        }
+    }
+
+    fn joined(&mut self, at: usize) -> bool {
         let (here, there) = pair();
+        for side in &mut self.sides {
+            if let Some(Place::InSet(id)) = side.ends.get(at).map(|end| &end.place)
+                && let Some(set) = &mut side.set
+                && side.of_id.remove(id).is_some()
+            {
+                set.remove(*id).expect("in the set");
+                assert_eq!(set.remove(*id), Err(NoLink));
+                side.gone.push(*id);
+            }
+        }
         for (side, exchange) in self.sides.iter_mut().zip([here, there]) {
             let init = LinkInit {
                 limits: Limits {
@@ -230,14 +250,19 @@ impl World {
             };
             let place = match &mut side.set {
                 Some(set) => {
-                    let id = set.join(init, exchange).expect("there is room");
+                    let id = match set.join(init, exchange) {
+                        Ok(id) => id,
+                        Err(JoinError::Full { .. }) => panic!("there is room"),
+                        Err(_) => return false,
+                    };
                     assert!(!side.gone.contains(&id), "a handle came back");
                     side.of_id.insert(id, at);
                     Place::InSet(id)
                 }
-                None => Place::Plain(Box::new(
-                    Link::new(&self.pd, init, exchange).expect("a link"),
-                )),
+                None => match Link::new(&self.pd, init, exchange) {
+                    Ok(link) => Place::Plain(Box::new(link)),
+                    Err(_) => return false,
+                },
             };
             let end = End {
                 place,
@@ -252,6 +277,7 @@ impl World {
                 None => side.ends.push(end),
             }
         }
+        true
     }
 
     fn advance(&mut self, by: Duration) {
@@ -415,30 +441,7 @@ impl World {
     fn replace(&mut self, met: &mut Met) {
         let (_, at) = self.any();
         self.say(|| format!("{at} is replaced"));
-        for side in &mut self.sides {
-            // A plain peer is dropped when the next takes its place.
-            let Some(set) = &mut side.set else {
-                continue;
-            };
-            let Place::InSet(id) = side.ends[at].place else {
-                unreachable!()
-            };
-            set.remove(id).expect("in the set");
-            assert_eq!(set.remove(id), Err(NoLink));
-            side.of_id.remove(&id);
-            side.gone.push(id);
-        }
         met.removed += 1;
-        // No link can join while the queue is replaced.
-        let end = self.now + self.limits.max_duration();
-        while self.failing() {
-            self.poll_both();
-            self.advance(MS);
-            assert!(
-                self.now < end,
-                "no queue takes the place of the one that failed"
-            );
-        }
         self.connect(at);
     }
 
@@ -466,21 +469,6 @@ impl World {
             _ if !self.fatal => self.replace(met),
             _ => {}
         }
-    }
-
-    /// Whether a completion queue has failed, so that no link can join: there is room for one.
-    fn failing(&mut self) -> bool {
-        for side in &mut self.sides {
-            if let Some(set) = &mut side.set {
-                let (here, _there) = pair();
-                match set.join(self.init.clone(), here) {
-                    Ok(id) => set.remove(id).expect("just joined"),
-                    Err(JoinError::Recovering) => return true,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        }
-        false
     }
 
     fn recovers(&self) -> bool {

@@ -242,7 +242,6 @@ static void links(void)
     bw_link *one, *other, *link;
     bw_link_set *set;
     bw_link_id id;
-    bw_tcp_listener *tcp;
     bw_tcp_conn *conn;
     bw_connector *connector;
     bw_listener *listener;
