@@ -6,11 +6,11 @@ use super::handle::{Link, LinkState};
 use super::init::{FaultReport, RecoveryReport};
 use super::set::SetLink;
 use super::worker::Command;
-use bellwire_core::link::RemoteMemory;
 use crate::cq::Cq;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
+use bellwire_core::link::RemoteMemory;
 use bellwire_core::qp::QpAttr;
 
 macro_rules! queries {

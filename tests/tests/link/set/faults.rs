@@ -106,8 +106,8 @@ fn a_completion_queue_fails() {
             world.all_ready();
             assert_ne!(world.set.cqns().next(), Some(cqn));
             let epoch = 2 + round;
-            for at in 0..links {
-                assert_ne!(world.qp_num(at), numbers[at]);
+            for (at, number) in numbers.into_iter().enumerate() {
+                assert_ne!(world.qp_num(at), number);
                 let (id, client) = &mut world.clients[at];
                 let id = *id;
                 assert_eq!(client.link.epoch(), epoch);
