@@ -4163,7 +4163,7 @@ int bw_link_close(struct bw_link *link,
 int bw_link_set_init_default(struct bw_link_set_init *init, size_t size);
 
 // Creates a set without links: a server's connections, on shared completion queues. One poll serves all
-// links, at a cost that does not grow with their number, and one descriptor wakes for all of them. If
+// links, and one descriptor wakes for all of them. If
 // `init` is NULL the defaults are used.
 //
 // A fault of one link leaves the others as they are. A fault of a completion queue is a fault of every
@@ -4264,7 +4264,7 @@ int bw_link_set_remove(struct bw_link_set *set,
 // the array `wc`, and returns how many there were. Never waits. Polls also connect and recover the links,
 // a few in each: without polls none of this happens.
 //
-// A poll that finds completions costs as much as `bw_link_poll`, whatever the number of links.
+// The link of a completion is found by a table, whatever the number of links.
 //
 // Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
 // Thread: the set's owner.

@@ -160,7 +160,7 @@ pub unsafe extern "C" fn bw_link_set_init_default(
 }
 
 /// Creates a set without links: a server's connections, on shared completion queues. One poll serves all
-/// links, at a cost that does not grow with their number, and one descriptor wakes for all of them. If
+/// links, and one descriptor wakes for all of them. If
 /// `init` is NULL the defaults are used.
 ///
 /// A fault of one link leaves the others as they are. A fault of a completion queue is a fault of every

@@ -44,7 +44,7 @@ impl bw_link_set_wc {
 /// the array `wc`, and returns how many there were. Never waits. Polls also connect and recover the links,
 /// a few in each: without polls none of this happens.
 ///
-/// A poll that finds completions costs as much as `bw_link_poll`, whatever the number of links.
+/// The link of a completion is found by a table, whatever the number of links.
 ///
 /// Errors: `BW_ENULL`, `BW_ESIZE`. A `max` of 0 or less polls none.
 /// Thread: the set's owner.

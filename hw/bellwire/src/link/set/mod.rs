@@ -150,8 +150,7 @@ impl From<Error> for JoinError {
     }
 }
 
-/// Links on shared completion queues: one poll serves all of them, and its cost does not grow with their
-/// number. One owner at a time: `Send`, not `Sync`.
+/// Links on shared completion queues: one poll serves all of them. One owner at a time: `Send`, not `Sync`.
 ///
 /// Links [join](Self::join) it with an exchange each, connect as the set is polled, and recover as a
 /// [`Link`](super::Link) does. They are used by their handles; [`next_change`](Self::next_change) says which
