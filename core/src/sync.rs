@@ -1,7 +1,16 @@
 //! Atomics and cells, replaced by loom's under `--cfg loom` so that loom checks the same code.
 
 #[cfg(loom)]
-pub(crate) use loom::{cell::UnsafeCell, sync::atomic};
+pub(crate) use loom::cell::UnsafeCell;
+
+#[cfg(loom)]
+pub(crate) mod weaken;
+
+#[cfg(loom)]
+pub(crate) use weaken as atomic;
+
+#[cfg(all(loom, test))]
+pub(crate) use weaken::needs_orderings;
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic;

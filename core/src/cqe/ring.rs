@@ -34,6 +34,9 @@ const SIGN: Ordering = match cfg!(tsan) {
     false => Ordering::Relaxed,
 };
 
+/// The ordering of the store of the last word. Pairs with [`SIGN`] and the barrier in [`Cqe64::read`].
+const PUBLISH: Ordering = Ordering::Release;
+
 /// The word that ends with `op_own`. Both sides access it in this one size: atomics of different
 /// sizes over the same memory are a race.
 ///
@@ -118,8 +121,7 @@ impl Cqe64 {
                 .copy_from_nonoverlapping(words.as_ptr(), LAST_WORD);
         }
         // SAFETY: the slot belongs to the device; the consumer reads the word as a whole.
-        // Release: pairs with the load and barrier in `read_owned`.
-        unsafe { last_word(slot) }.store(words[LAST_WORD], Ordering::Release);
+        unsafe { last_word(slot) }.store(words[LAST_WORD], PUBLISH);
     }
 
     /// Copies the descriptor in `from` to `to`, with the owner bit for `index`, its new place.
@@ -160,6 +162,64 @@ impl Cqe128 {
         unsafe { slot.sub(1).cast().write(entry.payload) };
         // SAFETY: the caller guarantees that the slot belongs to the device.
         unsafe { Cqe64::publish(slot, &entry.cqe, op_own) };
+    }
+}
+
+/// A CQE of two words of loom's: the ring itself is memory that a device writes.
+#[cfg(all(loom, test))]
+mod loom_models {
+    use super::{Ordering, PUBLISH, SIGN, barrier};
+    use crate::sync::{UnsafeCell, atomic};
+    use loom::sync::Arc;
+
+    struct Entry {
+        body: UnsafeCell<u32>,
+        last: atomic::AtomicU64,
+    }
+
+    // SAFETY: the model checks that accesses do not conflict.
+    unsafe impl Sync for Entry {}
+    // SAFETY: the model checks that accesses do not conflict.
+    unsafe impl Send for Entry {}
+
+    fn an_entry_is_read_whole(publish: Ordering, from_device: fn()) {
+        loom::model(move || {
+            let entry = Arc::new(Entry {
+                body: UnsafeCell::new(0),
+                last: atomic::AtomicU64::new(0),
+            });
+            let device = {
+                let entry = entry.clone();
+                loom::thread::spawn(move || {
+                    // SAFETY: the model checks that this access does not conflict.
+                    entry.body.with_mut(|body| unsafe { *body = 7 });
+                    entry.last.store(1, publish);
+                })
+            };
+            if entry.last.load(SIGN) == 1 {
+                from_device();
+                // SAFETY: the model checks that this access does not conflict.
+                entry.body.with(|body| unsafe { assert_eq!(*body, 7) });
+            }
+            device.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn an_owned_entry_is_whole() {
+        an_entry_is_read_whole(PUBLISH, barrier::from_device);
+    }
+
+    #[test]
+    #[should_panic]
+    fn the_owner_bit_needs_its_barrier() {
+        an_entry_is_read_whole(PUBLISH, || ());
+    }
+
+    #[test]
+    #[should_panic]
+    fn the_owner_bit_comes_last() {
+        an_entry_is_read_whole(Ordering::Relaxed, barrier::from_device);
     }
 }
 

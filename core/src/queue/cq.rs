@@ -211,7 +211,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// ring is still full.
     #[inline(always)]
     fn give_back(&self) {
-        self.record.store(self.ci & 0xff_ffff);
+        self.record.give_back(self.ci & 0xff_ffff);
     }
 
     /// Expands the compressed block at `at` into the CQEs that it stands for, in place. `None`: the
@@ -228,13 +228,13 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     }
 
     /// Arms the completion queue: the next CQE (or the next solicited one) raises a completion
-    /// event. Returns the word to write to the arm register of a ConnectX device. `cqn` is the
-    /// number of the completion queue.
+    /// event. Returns the word to write to the arm register of a ConnectX device; the arm record is
+    /// ordered before that store. `cqn` is the number of the completion queue.
     pub fn arm(&mut self, cqn: u32, solicited_only: bool) -> Be64 {
         let command =
             (self.arm_sn & 3) << 28 | u32::from(solicited_only) << 24 | self.ci & 0xff_ffff;
         self.arm_record.store(command);
-        crate::barrier::to_device();
+        crate::barrier::record_to_register();
         Be64::new(u64::from(command) << 32 | u64::from(cqn))
     }
 

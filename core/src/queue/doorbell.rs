@@ -19,7 +19,8 @@ pub use register::{Private, Register, Shared, SharedRegister};
 ///
 /// A single WQE is copied into the register, so that the device need not fetch it; a batch writes
 /// eight bytes. One barrier orders the record before the register; a second one, only after the
-/// eight bytes, flushes them (UCX's `ib_mlx5.inl` does the same; rdma-core always has two).
+/// eight bytes, flushes them (as in UCX's `ib_mlx5.inl`; rdma-core always has two). [`barrier`] says
+/// why these suffice.
 #[derive(Debug)]
 pub struct BlueFlame<'m, R: Register = Private> {
     record: &'m DoorbellRecord,
@@ -107,6 +108,21 @@ const SEGMENTS_PER_BLOCK: u32 = (BASIC_BLOCK / SEGMENT) as u32;
 /// Both are valid for a basic block, and aligned to 8.
 #[inline(always)]
 unsafe fn copy_block(to: NonNull<u64>, from: NonNull<u64>) {
+    // One store of the block: processors that combine only adjacent stores send it as one packet.
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon", not(miri)))]
+    // SAFETY: the caller guarantees that both are valid for a basic block. The elements have eight
+    // bytes, to which both are aligned, as Device memory requires.
+    unsafe {
+        core::arch::asm!(
+            "ld1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{from}]",
+            "st1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{to}]",
+            from = in(reg) from.as_ptr(),
+            to = in(reg) to.as_ptr(),
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", not(miri))))]
     for word in 0..BASIC_BLOCK / size_of::<u64>() {
         // SAFETY: the caller guarantees that both are valid for a basic block and aligned.
         unsafe { to.add(word).write_volatile(from.add(word).read()) };
@@ -119,13 +135,12 @@ unsafe impl<R: Register> SendDoorbell for BlueFlame<'_, R> {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &Staged) {
         self.record.store(staged.counter & 0xffff);
-        // Orders the record before the register, which may be write-combining memory.
-        barrier::flush_write_combining();
+        barrier::record_to_register();
         let ds = u32::from(staged.known.ds);
         let whole = staged.count == 1 && ds.wrapping_sub(MIN_BLUEFLAME_DS) < self.sizes;
         let ring = (self.ring_start, self.ring_end);
         if whole {
-            // Whole cache lines leave the write-combining buffer without a flush.
+            // Whole blocks leave the write-combining buffer without a flush.
             self.register
                 .write(false, |half| Self::copy(ring, half, staged.last, ds));
         } else {

@@ -4,6 +4,7 @@ use super::ledger::{Ledger, LedgerSlot, Record};
 use super::srq::{Consumed, SharedRecvQueue, SrqLedger, SrqSlot};
 use super::srq_device::{Popped, SrqConsumer};
 use crate::port::DoorbellRecord;
+use crate::sync::needs_orderings;
 use crate::wqe::SrqRing;
 use crate::wr::{Sge, WcOpcode};
 use core::ptr::NonNull;
@@ -316,5 +317,43 @@ fn loom_srq_entries_are_taken_once() {
             reported.iter().map(|(wr_id, _)| *wr_id).eq(0..posted),
             "{reported:?} of {posted}"
         );
+    });
+}
+
+/// For each ordering a model fails without it.
+#[test]
+fn loom_ledger_needs_its_orderings() {
+    let models: [fn(); 2] = [
+        loom_ledger_hands_records_over_and_slots_back,
+        loom_ledger_gives_the_oldest_in_order,
+    ];
+    // In `in_flight`, whose result is out of date as it returns.
+    let unseen = [".load(Ordering::Acquire)"];
+    needs_orderings(&models, "queue/ledger.rs", &unseen);
+}
+
+#[test]
+fn loom_srq_needs_its_orderings() {
+    let models: [fn(); 2] = [
+        loom_srq_reports_a_whole_request,
+        loom_srq_slots_come_back_from_two_pollers,
+    ];
+    needs_orderings(&models, "queue/srq.rs", &[]);
+}
+
+/// A thread of the device consumes a request while it is posted, or finds nothing yet.
+#[test]
+fn loom_srq_entry_is_consumed_whole() {
+    loom::model(|| {
+        let (owner, mut queue) = shared();
+        // SAFETY: the owner outlives the consumer in this model.
+        let (ledger, record) = unsafe { owner.get() };
+        let device = Arc::new(SrqConsumer::new(*ledger.ring(), record));
+        let popper = popper(&owner, &device);
+        assert!(receive(&mut queue, 7));
+        queue.ring();
+        let reported = popper.join().expect("no panic");
+        assert!(reported.is_none_or(|(wr_id, _)| wr_id == 7));
+        assert_eq!(device.pop().is_some(), reported.is_none());
     });
 }

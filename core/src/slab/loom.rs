@@ -108,3 +108,15 @@ fn of_two_raw_frees_one_succeeds() {
         assert_eq!(slab.outstanding(), 0);
     });
 }
+
+/// For each ordering a model fails without it.
+#[test]
+fn the_free_stack_needs_its_orderings() {
+    let models: [fn(); 2] = [
+        a_stalled_pop_does_not_take_an_old_link,
+        a_batch_is_taken_whole_or_again,
+    ];
+    // In `walk`, which the models call when all threads have ended.
+    let unseen = ["let mut next = Head::index(self.head.word().load(Ordering::Acquire));"];
+    crate::sync::needs_orderings(&models, "slab/class.rs", &unseen);
+}

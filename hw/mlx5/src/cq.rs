@@ -122,8 +122,6 @@ impl Cq {
         let any = !solicited_only || armed_for_any;
         self.any.store(any, Ordering::Relaxed);
         let word = core.arm(self.number, !any);
-        // The record has to be visible before the register is written.
-        barrier::flush_write_combining();
         // SAFETY: the register takes eight bytes, in the device's byte order.
         unsafe { self.arm_register.write_volatile(word.to_raw()) };
         barrier::flush_write_combining();

@@ -59,7 +59,8 @@ impl Entries {
                     each(&mut sum, &cqe);
                 }
                 // Entries that were polled meanwhile may have been overwritten: then this has stopped too
-                // early, and starts again.
+                // early, and starts again. The entries are read before the index.
+                barrier::from_device();
                 let now = self.consumer.load();
                 if at.wrapping_sub(now) & CI_MASK <= CI_MASK / 2 {
                     return (sum, at & CI_MASK);

@@ -13,8 +13,16 @@
 //!
 //! Each side stores before it loads, which requires a full barrier on both sides. membarrier(2) executes one
 //! on every processor that runs this process, so a compiler barrier is sufficient on the data path. If the
-//! kernel refuses membarrier(2), both sides use real barriers. The loom models cover real barriers only,
-//! because loom does not model the effect of the kernel on other processors.
+//! kernel refuses membarrier(2), both sides use real barriers.
+//!
+//! The loom models cover real barriers only, because loom does not model the effect of the kernel on other
+//! processors. What that rests on, membarrier(2): all accesses of each thread that the call reaches come, in
+//! the order of the program, either before or after the call; of a thread that is not running its last
+//! context switch is the barrier. Linux interrupts the processors for that, and each executes a full barrier:
+//! on aarch64 `dmb ish`, which orders every access before it before every access behind it (Arm Architecture
+//! Reference Manual, chapter B2, "Data Memory Barrier"). So the store of `enter` is seen by `wait`, or the
+//! loads behind `enter` see the revocation, on a weak memory model as on a strong one. The compiler's order
+//! is the light barrier's part.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, fence};

@@ -105,25 +105,40 @@ mod loom_models {
 
     impl Shared {
         /// Counts, if the turn is free: a model cannot wait.
-        fn count(&self) -> u32 {
-            let Some(_turn) = self.0.try_take() else {
+        fn count(&self, leave: fn(Taken<'_>)) -> u32 {
+            let Some(turn) = self.0.try_take() else {
                 return 0;
             };
             // SAFETY: this thread has the turn, which the model verifies.
             self.1.with_mut(|count| unsafe { *count += 1 });
+            leave(turn);
             1
         }
     }
 
     #[test]
     fn loom_turns_are_taken_one_at_a_time() {
-        ::loom::model(|| {
+        one_at_a_time(|turn| drop(turn));
+    }
+
+    /// The model detects a turn that is left without ordering what was done in it.
+    #[test]
+    #[should_panic]
+    fn loom_leaving_needs_its_ordering() {
+        one_at_a_time(|turn| {
+            turn.0.0.store(false, Ordering::Relaxed);
+            std::mem::forget(turn);
+        });
+    }
+
+    fn one_at_a_time(leave: fn(Taken<'_>)) {
+        ::loom::model(move || {
             let shared = Arc::new(Shared::default());
             let other = {
                 let shared = shared.clone();
-                thread::spawn(move || shared.count() + shared.count())
+                thread::spawn(move || shared.count(leave) + shared.count(leave))
             };
-            let ours = shared.count() + shared.count();
+            let ours = shared.count(leave) + shared.count(leave);
             let counted = ours + other.join().unwrap();
             assert!(counted >= 1);
             // SAFETY: the other thread has ended.

@@ -275,7 +275,7 @@ impl Plain<'_, '_> {
     pub fn take(self) {
         *self.ci = self.ci.wrapping_add(1);
         // For every completion, before the slot is returned to the poster.
-        self.consumer.store(*self.ci & 0xff_ffff);
+        self.consumer.give_back(*self.ci & 0xff_ffff);
         // SAFETY: the request is the oldest in flight, of a ledger whose poller is the queue that
         // this borrows.
         unsafe { self.ledger.release(self.record) };

@@ -21,7 +21,7 @@ pub trait Register: sealed::Sealed {
     fn size(&self) -> usize;
 
     /// Runs `write` on the next half, which nothing else writes meanwhile. `flush`: it writes less
-    /// than whole cache lines.
+    /// than whole blocks.
     #[doc(hidden)]
     fn write(&mut self, flush: bool, write: impl FnOnce(NonNull<u64>));
 }
@@ -69,6 +69,8 @@ impl Register for Private {
         write(unsafe { self.register.byte_add(self.half) });
         if flush {
             barrier::flush_write_combining();
+        } else {
+            barrier::end_gathering();
         }
         self.half ^= self.size;
     }
@@ -174,6 +176,13 @@ mod loom_models {
             assert_eq!(memory[0] + memory[32], 3);
             assert!(memory[0] != 0 && memory[32] != 0, "one half each");
         });
+    }
+
+    /// For each ordering the model fails without it.
+    #[test]
+    fn the_lock_needs_its_orderings() {
+        let models: [fn(); 1] = [one_at_a_time_writes_a_half];
+        crate::sync::needs_orderings(&models, "doorbell/register.rs", &[]);
     }
 }
 
