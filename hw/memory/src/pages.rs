@@ -2,6 +2,7 @@
 
 use super::error::MemoryError;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::{fs, io};
 
 /// The pages to request for a region.
@@ -15,7 +16,8 @@ pub enum Pages {
     Huge1G,
     /// 2 MiB hugetlb pages, or an error.
     Huge2M,
-    /// Memory aligned to 2 MiB and advised (`MADV_HUGEPAGE`), or an error if the kernel's setting forbids it.
+    /// Memory aligned to huge pages (2 MiB on x86-64) and advised (`MADV_HUGEPAGE`), or an error if the
+    /// kernel's setting forbids it.
     /// For the part that huge pages actually back see [`Mapping::huge_now`](super::Mapping::huge_now).
     Transparent,
     /// The machine's base pages (4 KiB on x86-64).
@@ -51,19 +53,21 @@ pub enum PageKind {
     Huge1G,
     /// 2 MiB hugetlb pages.
     Huge2M,
-    /// Base pages, with the advice to the kernel to back them by 2 MiB pages.
+    /// Base pages, with the advice to the kernel to back them by huge pages.
     Transparent,
     /// Base pages.
     Base,
 }
 
 impl PageKind {
-    /// The page size in bytes. For [`Transparent`](Self::Transparent), the 2 MiB to which the region is
-    /// aligned and its length rounded up.
+    /// The page size in bytes. For [`Transparent`](Self::Transparent), the size of the huge pages to which
+    /// the region is aligned and its length rounded up: 2 MiB, 32 MiB where base pages have 16 KiB, 512 MiB
+    /// where they have 64 KiB.
     pub fn size(self) -> usize {
         match self {
             Self::Huge1G => 1 << 30,
-            Self::Huge2M | Self::Transparent => 2 << 20,
+            Self::Huge2M => 2 << 20,
+            Self::Transparent => transparent_page(),
             Self::Base => base_page(),
         }
     }
@@ -109,10 +113,24 @@ impl PageKind {
 
 /// The size of the machine's base pages, in bytes.
 pub(super) fn base_page() -> usize {
-    // SAFETY: sysconf accesses no memory of the caller.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    // POSIX requires this variable, so sysconf does not return -1.
-    usize::try_from(size).expect("sysconf(_SC_PAGESIZE) is positive")
+    rustix::param::page_size()
+}
+
+/// The size of transparent huge pages, in bytes.
+fn transparent_page() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        let path = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
+        huge_page(fs::read_to_string(path).ok().as_deref(), base_page())
+    })
+}
+
+/// The size of transparent huge pages, from what the kernel says. A kernel before 4.10, or without such
+/// pages, says nothing: then, what a middle table of page table entries covers.
+fn huge_page(said: Option<&str>, page: usize) -> usize {
+    let said = said.and_then(|text| text.trim().parse().ok());
+    said.filter(|size: &usize| size.is_power_of_two() && *size >= page)
+        .unwrap_or(page / size_of::<u64>() * page)
 }
 
 /// The sysfs directory of the hugetlb pool of pages of `page` bytes.
@@ -169,17 +187,37 @@ pub(super) enum Thp {
     Shmem,
 }
 
+/// The setting for the size that transparent huge pages have.
+macro_rules! setting {
+    ($name:literal) => {
+        match transparent_page() >> 20 {
+            2 => concat!(
+                "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/",
+                $name
+            ),
+            32 => concat!(
+                "/sys/kernel/mm/transparent_hugepage/hugepages-32768kB/",
+                $name
+            ),
+            _ => concat!(
+                "/sys/kernel/mm/transparent_hugepage/hugepages-524288kB/",
+                $name
+            ),
+        }
+    };
+}
+
 impl Thp {
     /// `Ok` if the kernel honours `MADV_HUGEPAGE` for such memory.
     pub(super) fn check(self) -> Result<(), MemoryError> {
         let (by_size, global, wanted) = match self {
             Self::Anonymous => (
-                "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled",
+                setting!("enabled"),
                 "/sys/kernel/mm/transparent_hugepage/enabled",
                 "madvise",
             ),
             Self::Shmem => (
-                "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled",
+                setting!("shmem_enabled"),
                 "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
                 "advise",
             ),
@@ -224,6 +262,23 @@ mod tests {
         assert_eq!(explicit(Pages::Huge2M), [Huge2M]);
         assert_eq!(explicit(Pages::Transparent), [Transparent]);
         assert_eq!(explicit(Pages::Base), [Base]);
+    }
+
+    #[test]
+    fn huge_pages_follow_from_base_pages() {
+        const MIB: usize = 1 << 20;
+        for (page, huge) in [
+            (4 << 10, 2 * MIB),
+            (16 << 10, 32 * MIB),
+            (64 << 10, 512 * MIB),
+        ] {
+            assert_eq!(huge_page(None, page), huge);
+            assert_eq!(huge_page(Some(&format!("{huge}\n")), page), huge);
+            for said in ["", "0", "-1", "1000", "2M"] {
+                assert_eq!(huge_page(Some(said), page), huge, "{said}");
+            }
+        }
+        assert_eq!(huge_page(Some("1048576\n"), 4 << 10), MIB);
     }
 
     #[test]

@@ -10,9 +10,7 @@ use std::io;
 use std::iter::repeat_with;
 use std::ptr::NonNull;
 
-const PAGE: usize = 4096;
-
-/// Two cache lines, which processors fetch together.
+/// Two cache lines of 64 bytes, which processors fetch together, or one of 128.
 const LINES: usize = 128;
 
 /// Zeroed memory at a fixed address. It shares no cache line with other memory and, if it is at least a page
@@ -41,9 +39,7 @@ impl Pinned {
 
     /// Like [`zeroed`](Self::zeroed), aligned to at least `align`. `None`: there is not enough memory.
     pub fn aligned(bytes: usize, align: usize) -> Option<Self> {
-        let align = align.max(if bytes < PAGE { LINES } else { PAGE });
-        let bytes = bytes.max(1).checked_next_multiple_of(align)?;
-        let layout = Layout::from_size_align(bytes, align).ok()?;
+        let layout = layout(bytes, align, rustix::param::page_size())?;
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         Some(Self { start, layout })
@@ -58,6 +54,13 @@ impl Pinned {
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
+}
+
+/// The layout of at least `bytes` bytes on a machine with pages of this size.
+fn layout(bytes: usize, align: usize, page: usize) -> Option<Layout> {
+    let align = align.max(if bytes < page { LINES } else { page });
+    let bytes = bytes.max(1).checked_next_multiple_of(align)?;
+    Layout::from_size_align(bytes, align).ok()
 }
 
 impl Drop for Pinned {
@@ -151,5 +154,20 @@ mod tests {
             }
         }
         assert!(Pinned::zeroed(0).is_ok() && defaults::<u64>(0).is_ok());
+    }
+
+    #[test]
+    fn whole_pages_of_whatever_size() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            let sized = |bytes, align| {
+                let layout = layout(bytes, align, page).unwrap();
+                (layout.size(), layout.align())
+            };
+            assert_eq!(sized(0, 1), (LINES, LINES));
+            assert_eq!(sized(page - 1, 1), (page, LINES));
+            assert_eq!(sized(page, 1), (page, page));
+            assert_eq!(sized(page + 1, 64), (2 * page, page));
+            assert_eq!(sized(1, 1 << 20), (1 << 20, 1 << 20));
+        }
     }
 }

@@ -9,6 +9,7 @@
 
 use super::hello;
 use super::open::device_of;
+use super::segment::MAX_PAGE;
 use super::window::Mapped;
 use crate::mr::{KEYS_BYTES, Scramble};
 use std::io;
@@ -16,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Maximum number of pieces of shared memory that a node can export. Each peer may map all of them, so the
 /// maps of all nodes together use at most half of the mappings that Linux allows a process
@@ -27,7 +28,7 @@ const AT_MEMORIES: usize = KEYS_BYTES;
 const AT_SCRAMBLE: usize = AT_MEMORIES + MEMORIES * size_of::<Words>();
 
 /// Size of an export in bytes: whole pages.
-pub(super) const EXPORT: usize = (AT_SCRAMBLE + size_of::<AtomicU64>()).next_multiple_of(4096);
+pub(super) const EXPORT: usize = (AT_SCRAMBLE + size_of::<AtomicU64>()).next_multiple_of(MAX_PAGE);
 
 /// A piece of memory, in the form that peers read.
 #[derive(Debug)]
@@ -105,6 +106,9 @@ impl Shown {
                 addr: words.addr.load(Ordering::Relaxed),
                 length: words.length.load(Ordering::Relaxed),
             };
+            // Orders the loads above before the one of the generation below. Pairs with the fence in
+            // `Export::show`.
+            fence(Ordering::Acquire);
             let whole = !generation.is_multiple_of(2)
                 && memory.addr.checked_add(memory.length).is_some()
                 && self.generation(index) == generation;
@@ -173,6 +177,8 @@ impl Export {
         let index = used.iter().position(|used| !used)?;
         used[index] = true;
         let words = words(self.keys(), index);
+        // Orders the change in `hide` before the stores below. Pairs with the fence in `Shown::find`.
+        fence(Ordering::Release);
         words.fd.store(fd.as_raw_fd() as u32, Ordering::Relaxed);
         words.addr.store(addr, Ordering::Relaxed);
         words.length.store(length, Ordering::Relaxed);

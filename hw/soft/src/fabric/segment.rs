@@ -19,7 +19,11 @@ pub const LINE: usize = 64;
 /// Lines of a ring.
 pub(super) const LINES: u32 = 4096;
 
-/// Where the lines start, after a page for the header.
+/// The largest page of any machine that Linux runs on here. What is mapped is a whole number of those, so
+/// that it can be mapped side by side whatever the page size is.
+pub(super) const MAX_PAGE: usize = 64 << 10;
+
+/// Where the lines start, behind the header.
 pub(super) const HEADER: usize = 4096;
 const READ: usize = 0;
 const ATTENTION: usize = 128;
@@ -32,7 +36,7 @@ const FACES: usize = 1 << 16;
 const SECTIONS: usize = END + FACES * size_of::<Face>();
 
 /// Size of a segment in bytes.
-pub(super) const SEGMENT: usize = SECTIONS + FACES * size_of::<Busy>();
+pub(super) const SEGMENT: usize = (SECTIONS + FACES * size_of::<Busy>()).next_multiple_of(MAX_PAGE);
 
 pub(super) fn word(segment: NonNull<u8>, offset: usize) -> &'static AtomicU32 {
     debug_assert!(offset < SEGMENT && offset.is_multiple_of(4));
@@ -64,10 +68,10 @@ pub struct Face {
     pub access: AtomicU32,
 }
 
-/// Odd while a queue pair accesses the peer's memory. It has a cache line of its own, because it is written
-/// at each request, and the peer reads the faces at each of its requests.
+/// Odd while a queue pair accesses the peer's memory. It has a cache line of its own, also where lines have
+/// 128 bytes, because it is written at each request, and the peer reads the faces at each of its requests.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 struct Busy(Section);
 
 fn busy(segment: NonNull<u8>, qpn: u32) -> &'static Section {
