@@ -19,6 +19,7 @@ mod page;
 mod race;
 mod report;
 mod run;
+mod stepper;
 mod steps;
 mod sys;
 mod vm;

@@ -1,5 +1,6 @@
 //! The steps of `cargo xtask test`, in their order.
 
+mod aarch64;
 mod bare;
 mod bless;
 mod build;
@@ -92,7 +93,7 @@ impl Step {
 const VM: (&str, &str) = ("vm", "real RDMA devices, in a guest");
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 23] = [
+const STEPS: [Step; 24] = [
     step("tools", "install what the other steps need", tools::tools).after(&[]),
     // It needs none of the tools.
     step("build", "crates and their tests", tests::build)
@@ -140,6 +141,12 @@ const STEPS: [Step; 23] = [
     step("doc", "documentation and the tests in it", tests::doc)
         .builds(&["debug"])
         .company(Company::Patient),
+    step(
+        "aarch64",
+        "built across, run by qemu's user mode",
+        aarch64::aarch64,
+    )
+    .builds(&["debug", "release"]),
     step(
         "sys",
         "libibverbs: declared as by rdma-sys; linked",

@@ -118,10 +118,9 @@ pub fn build_examples() -> Command {
 /// Where [`build_examples`] puts the examples, in the target folder.
 pub const EXAMPLES_BUILT: &str = "optimized/examples";
 
-/// Builds all, so that both cores are used, and runs those that may have company. The few tests in libraries are
-/// the step `asan`'s: `--lib` would make a test program of the stand-in, too, in place of libc.
+/// Builds all, so that both cores are used, and runs those that may have company.
 pub fn release(workspace: &Workspace) -> Result<Run> {
-    let (mut all, mut test) = (optimized_tests("--no-run"), optimized_tests(""));
+    let (mut all, mut test) = (optimized_tests("--lib --no-run"), optimized_tests("--lib"));
     for target in workspace.tests() {
         let name = target.name.as_str();
         if target.package == "bellwire-tests" {
@@ -268,9 +267,6 @@ fn mlx5_examples(workspace: &Workspace, run: &mut Run) {
     }
 }
 
-/// Has the stand-in's own test use what [`build_examples`] has built.
-const PRELOAD_IS_BUILT: &str = "BELLWIRE_PRELOAD_IS_BUILT";
-
 /// The stand-in for the kernel.
 fn preload(workspace: &Workspace) -> PathBuf {
     let built = workspace.target("optimized/libuverbs_preload.so");
@@ -331,7 +327,7 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
             return Ok(run);
         }
     }
-    run.command(optimized_tests("--test stock").env(PRELOAD_IS_BUILT, "1"));
+    run.command(&mut optimized_tests("--test stock"));
     // Each has devices of its own, and uses one core.
     let [rings, verbs, plain] = WAYS.map(|way| mlx5_conformance(workspace, way, false));
     run.side_by_side(&mut [rings, verbs]);

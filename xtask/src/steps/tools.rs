@@ -4,14 +4,15 @@ use std::{collections::BTreeSet, process::Command, thread};
 
 use anyhow::Result;
 
+use super::aarch64;
 use crate::{
     command::{command, on_path, output_of},
     run::{Run, Skip},
     workspace::Workspace,
 };
 
-/// Debian packages that building and testing needs. This, [`BARE`], [`UVERBS`], [`GUEST`], [`NVMF`], [`NVMF_GUEST`] and
-/// [`RDMA_SYS`] are the places that name them.
+/// Debian packages that building and testing needs. This, [`AARCH64`], [`BARE`], [`UVERBS`], [`GUEST`], [`NVMF`],
+/// [`NVMF_GUEST`] and [`RDMA_SYS`] are the places that name them.
 const APT: [&str; 13] = [
     "bubblewrap",
     "clang",
@@ -26,6 +27,13 @@ const APT: [&str; 13] = [
     "pkg-config",
     "strace",
     "valgrind",
+];
+
+/// Debian packages that build for aarch64, and run what they built; qemu-user steps through programs, too.
+pub const AARCH64: [&str; 3] = [
+    "gcc-aarch64-linux-gnu",
+    "libc6-dev-arm64-cross",
+    "qemu-user",
 ];
 
 /// Debian packages that `cargo xtask vm` needs: to boot a guest, and what runs in it.
@@ -181,14 +189,16 @@ pub fn clippy() -> Tool {
 }
 
 pub fn bare_targets() -> [Tool; 2] {
-    [BARE_TARGET, BARE_AARCH64].map(|target| {
-        Tool::new(
-            format!("the target {target}"),
-            "rustup target list --installed",
-            target,
-            format!("rustup target add {target}"),
-        )
-    })
+    [BARE_TARGET, BARE_AARCH64].map(rust_target)
+}
+
+pub fn rust_target(name: &str) -> Tool {
+    Tool::new(
+        format!("the target {name}"),
+        "rustup target list --installed",
+        name,
+        format!("rustup target add {name}"),
+    )
 }
 
 pub fn cargo_hack() -> Tool {
@@ -255,6 +265,7 @@ fn disk_space() -> Option<String> {
 pub fn tools(workspace: &Workspace) -> Result<Run> {
     let mut tools = vec![rustfmt(), clippy(), cargo_hack()];
     tools.extend(bare_targets());
+    tools.push(rust_target(aarch64::TARGET));
     tools.extend(for_miri());
     tools.extend(gungraun_runner(workspace));
 
@@ -279,7 +290,7 @@ pub fn tools(workspace: &Workspace) -> Result<Run> {
 fn packages_refused() -> Vec<String> {
     let mut refused = Vec::new();
     // Apart, so that what the guest lacks keeps nothing else from being installed.
-    for packages in [&APT[..], &GUEST, &NVMF, &NVMF_GUEST] {
+    for packages in [&APT[..], &AARCH64, &GUEST, &NVMF, &NVMF_GUEST] {
         let lacking = install_packages(packages);
         if !lacking.is_empty() {
             refused.push(format!("apt-get install {}", lacking.join(" ")));

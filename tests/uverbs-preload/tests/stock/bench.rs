@@ -65,9 +65,6 @@ impl Bench {
             return Ok(bench);
         }
         bench.check_headers()?;
-        if std::env::var_os("BELLWIRE_PRELOAD_IS_BUILT").is_some() {
-            return Ok(bench);
-        }
         let profile = match libs.file_name().and_then(OsStr::to_str) {
             Some("debug") | None => "dev",
             Some(other) => other,
