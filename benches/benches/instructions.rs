@@ -9,7 +9,7 @@
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, ends, links, nodes};
+use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, Sets, ends, links, nodes};
 use bellwire_core::queue::SendRequest;
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
@@ -433,6 +433,27 @@ fn many_send_8_inline_and_receive(mut many: Many) -> Many {
     many
 }
 
+// The same by links of a set. A thousand, because they take long to connect under Valgrind.
+#[library_benchmark(config = limit(745))]
+#[bench::of_1(Sets::new(1))]
+#[bench::of_1000(Sets::new(1_000))]
+fn set_write_8_inline_and_poll(mut sets: Sets) -> Sets {
+    for request in 0..REQUESTS {
+        sets.write(of_many(request, sets.count()));
+    }
+    sets
+}
+
+#[library_benchmark(config = limit(1560))]
+#[bench::of_1(Sets::new(1))]
+#[bench::of_1000(Sets::new(1_000))]
+fn set_send_8_inline_and_receive(mut sets: Sets) -> Sets {
+    for request in 0..REQUESTS {
+        sets.send(of_many(request, sets.count()));
+    }
+    sets
+}
+
 library_benchmark_group!(
     name = data_path;
     benchmarks =
@@ -455,6 +476,8 @@ library_benchmark_group!(
         fabric_send_8_inline,
         fabric_send_8_inline_and_receive,
         many_write_8_inline_and_poll,
-        many_send_8_inline_and_receive
+        many_send_8_inline_and_receive,
+        set_write_8_inline_and_poll,
+        set_send_8_inline_and_receive
 );
 main!(library_benchmark_groups = data_path);
