@@ -61,12 +61,12 @@ pub struct LocalInfo {
 /// How far a close has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Closing {
-    /// Posted requests may continue until this time.
-    Waits(Duration),
+    /// Posted requests may continue until [`Protocol::close_by`].
+    Waits,
     /// They are to be flushed.
     Flush,
-    /// Everything is flushed by this time.
-    Flushes(Duration),
+    /// Everything is flushed by [`Protocol::close_by`].
+    Flushes,
     Close,
     Report,
 }
@@ -84,6 +84,9 @@ pub struct Protocol {
     /// The message to send next.
     outgoing: Option<Message>,
     closing: Option<Closing>,
+    /// The end of the stage of the close that has one. Not within `Closing`: compilers compare it before they
+    /// know the stage, and Valgrind then reports memory that was never written.
+    close_by: Duration,
     /// The step that was returned last belongs to the close, not to the plan.
     closes: bool,
     /// The peer needs no closing message any more.
@@ -107,6 +110,7 @@ impl Protocol {
             connection: 0,
             outgoing: None,
             closing: None,
+            close_by: Duration::ZERO,
             closes: false,
             left: false,
             ended: None,
@@ -152,7 +156,8 @@ impl Protocol {
     /// The program closes the link: what was posted may continue until `until`.
     pub fn close(&mut self, until: Duration) {
         if self.ended.is_none() && self.closing.is_none() {
-            self.closing = Some(Closing::Waits(until));
+            self.closing = Some(Closing::Waits);
+            self.close_by = until;
         }
     }
 
@@ -256,17 +261,18 @@ impl Protocol {
 
     /// The next step of the close; `None` if there is none, or a recovery is under way and may continue.
     fn next_of_close(&mut self, now: Duration) -> Option<Step> {
+        let in_time = now < self.close_by;
         loop {
             let next = match self.closing? {
-                Closing::Waits(end) if now < end && self.plan.running() => return None,
+                Closing::Waits if in_time && self.plan.running() => return None,
                 // Until an empty WRITE of the link's own, behind all sends, is acknowledged.
-                Closing::Waits(end) if now < end && self.connection != 0 => {
+                Closing::Waits if in_time && self.connection != 0 => {
                     return Some(Step::Probe);
                 }
-                Closing::Waits(_) => Closing::Flush,
+                Closing::Waits => Closing::Flush,
                 Closing::Flush => return Some(Step::ToError),
-                Closing::Flushes(end) if now < end => return Some(Step::Drain),
-                Closing::Flushes(_) => Closing::Close,
+                Closing::Flushes if in_time => return Some(Step::Drain),
+                Closing::Flushes => Closing::Close,
                 Closing::Close => return Some(Step::Close),
                 Closing::Report => return Some(Step::ReportOutcomes),
             };
@@ -278,14 +284,15 @@ impl Protocol {
         let pending = result == StepResult::Pending;
         self.closing = match (self.closing, step) {
             // A probe that found a fault has begun a recovery, which may continue.
-            (Some(Closing::Waits(_)), Step::Probe) if !pending && !self.plan.running() => {
+            (Some(Closing::Waits), Step::Probe) if !pending && !self.plan.running() => {
                 Some(Closing::Flush)
             }
             // A queue pair that cannot go to ERR is destroyed as it is.
             (Some(Closing::Flush), Step::ToError) => {
-                Some(Closing::Flushes(now.saturating_add(self.limits.drain)))
+                self.close_by = now.saturating_add(self.limits.drain);
+                Some(Closing::Flushes)
             }
-            (Some(Closing::Flushes(_)), Step::Drain) if !pending => Some(Closing::Close),
+            (Some(Closing::Flushes), Step::Drain) if !pending => Some(Closing::Close),
             (Some(Closing::Close), Step::Close) => Some(Closing::Report),
             (Some(Closing::Report), Step::ReportOutcomes) => {
                 self.ended = Some(LinkEnd::Closed);
@@ -303,8 +310,11 @@ impl Protocol {
         }
         match self.closing {
             None => self.plan.deadline(),
-            Some(Closing::Waits(end)) => self.plan.deadline().into_iter().chain([end]).min(),
-            Some(Closing::Flushes(end)) => Some(end),
+            Some(Closing::Waits) => {
+                let plan = self.plan.deadline().into_iter();
+                plan.chain([self.close_by]).min()
+            }
+            Some(Closing::Flushes) => Some(self.close_by),
             Some(Closing::Flush | Closing::Close | Closing::Report) => Some(Duration::ZERO),
         }
     }

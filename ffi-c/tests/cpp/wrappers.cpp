@@ -590,7 +590,9 @@ void link_sets()
     auto sge = [&](uint32_t offset, uint32_t length) {
         return bw_sge{info.addr + offset, length, info.lkey};
     };
-    auto [link, peer] = set.join_pair(bw::link_init(), pd, bw::link_init());
+    auto joined = set.join_pair(bw::link_init(), pd, bw::link_init());
+    const bw_link_id link = joined.first;
+    bw::reliable_link &peer = joined.second;
     const bw::tcp_listener listener("127.0.0.1");
     bw::tcp_conn conn("127.0.0.1", listener.port(), SOON), other = listener.accept(SOON);
     const bw_link_id second = set.join(conn);
