@@ -283,7 +283,7 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
-#[library_benchmark(config = limit(449))]
+#[library_benchmark(config = limit(451))]
 #[bench::run(linked())]
 fn link_write_8_inline_and_poll(mut links: Links) -> Links {
     let remote = links.region.remote(64);
