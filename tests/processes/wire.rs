@@ -12,7 +12,7 @@ pub const FACES: usize = HEADER + LINES as usize * LINE;
 pub const FACE: usize = 32;
 /// Where the faces end, and the sections start, and bytes of one.
 const SECTIONS: usize = FACES + (1 << 16) * FACE;
-const SECTION: usize = 64;
+const SECTION: usize = 128;
 /// In a face's life: the queue pair sends.
 pub const SPEAKING: u32 = 1 << 16;
 /// Bytes of a packet's own header.
@@ -88,3 +88,5 @@ pub const PART: u8 = 16;
 pub const KEYS: usize = 32 << 16;
 pub const KEY: usize = 32;
 pub const MEMORY: usize = 32;
+/// Where the word is that keys are scrambled with: behind all entries of memory.
+pub const SCRAMBLE: usize = KEYS + 512 * MEMORY;
