@@ -262,7 +262,7 @@ fn exactly_what_is_in_flight_is_found() {
         assert_eq!(poster.ledger.in_flight(), 0);
         let mut flying: VecDeque<(u32, u8)> = VecDeque::new();
         let mut used = 0;
-        for _ in 0..if cfg!(miri) { 40 } else { 3000 } {
+        for _ in 0..if cfg!(miri) { 12 } else { 3000 } {
             let slots = 1 + random.below(4) as u8;
             if random.below(2) == 0 && used + slots <= 32 {
                 flying.push_back((poster.post(slots), slots));
@@ -293,6 +293,8 @@ fn exactly_what_is_in_flight_is_found() {
 #[test]
 fn a_ledger_has_a_power_of_two_of_slots() {
     let ledger = |count| Ledger::new(keep_all(count, LedgerSlot::default), 1);
-    assert!(ledger(0).is_none() && ledger(3).is_none() && ledger(1 << 16).is_none());
+    assert!(ledger(0).is_none() && ledger(3).is_none());
+    // Miri takes long to make so many.
+    assert!(cfg!(miri) || ledger(1 << 16).is_none());
     assert_eq!(ledger(1).expect("a power of two").capacity(), 1);
 }
