@@ -18,6 +18,7 @@ struct io {
     uint64_t offset; /* bytes; within the backend's size */
     uint64_t length;
     uint8_t *data; /* aligned to 4096 bytes, for IO_READ and IO_WRITE */
+    uint32_t lkey; /* of the data, on the target's protection domain */
     void (*done)(struct io *io, int error); /* 0, or an errno */
     /* The backend's own. */
     uint64_t moved;
@@ -28,6 +29,7 @@ struct lane;
 
 struct backend {
     uint64_t bytes;
+    bool keeps;          /* the blocks outlive the program */
     bool volatile_cache; /* writes are stable only after a flush */
     const struct backend_ops *ops;
 };
@@ -43,11 +45,20 @@ struct backend_ops {
     /* A descriptor that is readable when `poll` has something to report, or -1. */
     int (*fd)(struct lane *lane);
     void (*close)(struct backend *backend);
+    /* What comes after this call, and after a `poll` that follows it, makes `fd` readable. NULL: it is
+       always so. */
+    void (*arm)(struct lane *lane);
 };
 
 /* Both end the program, with the reason, when it cannot be opened. */
 struct backend *memory_open(const bw_pd *pd, uint64_t bytes);
 /* `bytes` is used for a file that is new or shorter; 0: the size that it has. */
 struct backend *file_open(const char *path, uint64_t bytes);
+
+struct target;
+/* On `inner`, and on the target that takes links at `host` and `port`. It has one lane. `alone`: writes do not
+   wait for a replica that is gone. */
+struct backend *replicated_open(struct target *target, struct backend *inner, const char *host, uint32_t port,
+                                bool alone);
 
 #endif

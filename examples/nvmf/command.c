@@ -122,6 +122,18 @@ void command_without_data(struct command *command, void (*run)(struct command *c
         run(command);
 }
 
+/* The device is notified once of all that a queue has posted by then. */
+static void ring_later(struct queue *queue)
+{
+    struct worker *worker = queue->worker;
+
+    if (queue->rings)
+        return;
+    queue->rings = true;
+    queue->next_to_ring = worker->to_ring;
+    worker->to_ring = queue;
+}
+
 static void fetch(struct command *command)
 {
     struct queue *queue = command->queue;
@@ -136,8 +148,6 @@ static void fetch(struct command *command)
     command->step = STEP_READING;
     int result = bw_post_read(queue->qp, wr_id(command, WR_READ), &sge, command->remote_addr,
                               command->remote_key, BW_SEND_SIGNALED);
-    if (result == BW_OK)
-        result = bw_ring_sq(queue->qp);
     if (result != BW_OK) {
         connection_close(queue, bw_strerror(result));
         command_release(command);
@@ -145,6 +155,7 @@ static void fetch(struct command *command)
     }
     command->posted = 1;
     queue->room--;
+    ring_later(queue);
 }
 
 /* Its data has arrived, or will not. */
@@ -227,53 +238,114 @@ void command_submit(struct command *command, enum io_op op, uint64_t offset, uin
     command->io.offset = offset;
     command->io.length = length;
     command->io.data = data;
+    command->io.lkey = data == command->in_capsule ? worker->receives_info.lkey : command->block.lkey;
     command->io.done = done;
     worker->target->backend->ops->submit(worker->lane, &command->io);
 }
 
+/* The response joins those of its queue, which go out together when the worker has handled what came. */
 static void respond(struct command *command)
 {
     struct queue *queue = command->queue;
-    bool writes = command->to_host && command->status == OK && command->length > 0;
-    uint8_t response[CQE] = {0};
-    int result = BW_OK;
+    uint32_t requests = command->to_host && command->status == OK && command->length > 0 ? 2 : 1;
 
-    if (queue->room < 2) {
+    if (queue->room < requests) {
         command_wait(command, respond);
         return;
     }
+    command->step = STEP_SENDING;
+    command->posted = requests;
+    command->next = NULL;
+    queue->room -= requests;
+    *queue->last_response = command;
+    queue->last_response = &command->next;
+    ring_later(queue);
+}
+
+/* The requests of a response: the WRITE of its data, if it has any, and a SEND. */
+static uint32_t build(const struct command *command, uint8_t response[CQE], bw_send_wr *wr, bw_sge *sge)
+{
+    const struct queue *queue = command->queue;
+    uint32_t count = command->posted;
+
+    memset(response, 0, CQE);
     put64(response + CQE_RESULT, command->result);
     put16(response + CQE_SQHD, queue->no_flow ? 0xffff : queue->head);
     put16(response + CQE_SQID, queue->qid);
     memcpy(response + CQE_CID, sqe(command) + SQE_CID, 2);
     put16(response + CQE_STATUS, (uint16_t)(command->status << 1));
-
-    bw_sge data = {(uint64_t)(uintptr_t)command->data, command->length, command->block.lkey};
-    bw_sge inlined = {(uint64_t)(uintptr_t)response, CQE, 0};
-    bw_send_wr send = {
+    if (count == 2) {
+        sge[0] = (bw_sge){(uint64_t)(uintptr_t)command->data, command->length, command->block.lkey};
+        wr[0] = (bw_send_wr){
+            .wr_id = wr_id(command, WR_WRITE),
+            .sg_list = &sge[0],
+            .num_sge = 1,
+            .opcode = BW_WR_RDMA_WRITE,
+            .remote_addr = command->remote_addr,
+            .rkey = command->remote_key,
+        };
+    }
+    sge[count - 1] = (bw_sge){(uint64_t)(uintptr_t)response, CQE, 0};
+    wr[count - 1] = (bw_send_wr){
         .wr_id = wr_id(command, WR_SEND),
-        .sg_list = &inlined,
+        .sg_list = &sge[count - 1],
         .num_sge = 1,
         .opcode = command->invalidate ? BW_WR_SEND_WITH_INV : BW_WR_SEND,
         .send_flags = BW_SEND_SIGNALED | BW_SEND_INLINE,
         .invalidate_rkey = command->remote_key,
     };
-    command->step = STEP_SENDING;
-    if (writes) {
-        result = bw_post_write(queue->qp, wr_id(command, WR_WRITE), &data, command->remote_addr,
-                               command->remote_key, 0);
-        command->posted += result == BW_OK;
+    return count;
+}
+
+/* Some responses of a queue, in one call. */
+static void send_some(struct queue *queue)
+{
+    struct command *commands[BATCH];
+    uint8_t responses[BATCH][CQE];
+    bw_send_wr wr[2 * BATCH];
+    bw_sge sge[2 * BATCH];
+    const bw_send_wr *bad = wr;
+    uint32_t taken = 0, count = 0;
+
+    for (; taken < BATCH && queue->responses != NULL; taken++) {
+        commands[taken] = queue->responses;
+        queue->responses = commands[taken]->next;
+        count += build(commands[taken], responses[taken], wr + count, sge + count);
     }
-    if (result == BW_OK) {
-        result = bw_post_send(queue->qp, &send, 1, NULL);
-        command->posted += result == BW_OK;
-    }
-    queue->room -= command->posted;
-    if (result != BW_OK) {
+    if (queue->state != QUEUE_CLOSING) {
+        int result = bw_post_send(queue->qp, wr, count, &bad);
+
+        if (result == BW_OK)
+            return;
         connection_close(queue, bw_strerror(result));
-        /* A WRITE that was posted alone is flushed, and releases it. */
-        if (command->posted == 0)
-            command_release(command);
+    }
+    /* What was not posted is released; a WRITE that was posted alone is flushed, and releases its command. */
+    uint32_t posted = (uint32_t)(bad - wr);
+    for (uint32_t i = 0; i < taken; i++) {
+        uint32_t of_this = commands[i]->posted < posted ? commands[i]->posted : posted;
+
+        posted -= of_this;
+        queue->room += commands[i]->posted - of_this;
+        commands[i]->posted = of_this;
+        if (of_this == 0)
+            command_release(commands[i]);
+    }
+}
+
+void command_send_all(struct worker *worker)
+{
+    while (worker->to_ring != NULL) {
+        struct queue *queue = worker->to_ring;
+        bool responds = queue->responses != NULL;
+
+        while (queue->responses != NULL)
+            send_some(queue);
+        /* READs that no response has followed. */
+        if (!responds && queue->state != QUEUE_CLOSING)
+            bw_ring_sq(queue->qp);
+        queue->last_response = &queue->responses;
+        queue->rings = false;
+        worker->to_ring = queue->next_to_ring;
     }
 }
 

@@ -101,6 +101,16 @@ static int accept_queue(struct queue *queue, const bw_cm_event *event)
     return result;
 }
 
+/* Whether hosts are served. A replica that is alone with its copy is none from here on. */
+static bool serves(struct target *target)
+{
+    int role = ROLE_READY;
+
+    if (atomic_compare_exchange_strong(&target->role, &role, ROLE_PROMOTED))
+        printf("hosts come: this target is no replica any more\n");
+    return role == ROLE_READY || role == ROLE_NONE || role == ROLE_PROMOTED;
+}
+
 static void requested(struct worker *worker, const bw_cm_event *event)
 {
     const uint8_t *data = event->private_data;
@@ -109,6 +119,10 @@ static void requested(struct worker *worker, const bw_cm_event *event)
 
     if (status != 0 || worker->stopping) {
         reject(event->request, status != 0 ? status : CM_NO_RESOURCES, NULL);
+        return;
+    }
+    if (!serves(worker->target)) {
+        reject(event->request, CM_NO_RESOURCES, "this is a replica, whose primary is there or has not come");
         return;
     }
     struct queue *queue = calloc(1, sizeof *queue);
@@ -122,6 +136,7 @@ static void requested(struct worker *worker, const bw_cm_event *event)
     queue->qid = get16(data + 2);
     queue->size = (uint16_t)(get16(data + 6) + 1);
     queue->since_ms = worker->now_ms;
+    queue->last_response = &queue->responses;
     /* Its remainder is the worker. */
     queue->number = worker->next_number += worker->target->workers_count;
     bw_cm_peer_addr(queue->id, queue->peer, &port);

@@ -162,7 +162,8 @@ static void close_file(struct backend *backend)
     free(file);
 }
 
-static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_file};
+static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_file,
+                                       NULL};
 
 struct backend *file_open(const char *path, uint64_t bytes)
 {
@@ -193,8 +194,8 @@ struct backend *file_open(const char *path, uint64_t bytes)
     }
     has -= has % PAGE;
     if (has == 0)
-        die("%s: it is empty: give its size, as FILE:SIZE", path);
+        die("%s: it is empty: give its size by --size", path);
     printf("namespace: %s, %llu bytes%s\n", path, (unsigned long long)has, direct ? ", O_DIRECT" : "");
-    file->backend = (struct backend){.bytes = has, .volatile_cache = true, .ops = &ops};
+    file->backend = (struct backend){.bytes = has, .keeps = true, .volatile_cache = true, .ops = &ops};
     return &file->backend;
 }

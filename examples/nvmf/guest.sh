@@ -3,7 +3,8 @@
 #
 #     sh examples/nvmf/guest.sh PROGRAMS [PART...]
 #
-# PROGRAMS is the folder of nvmf-target and nvmf-host. The parts are: disk, faults, hosts, reverse. Lines that begin with
+# PROGRAMS is the folder of nvmf-target and nvmf-host. The parts are: disk, faults, hosts, reverse, replicated,
+# compare. Lines that begin with
 # "report: " are results. Any step that fails ends it.
 set -eu
 
@@ -14,18 +15,21 @@ nqn=nqn.2014-08.org.nvmexpress:bellwire
 work=/tmp/nvmf
 mkdir -p $work/mnt
 target=
+replica=
 
 ended() {
 	status=$?
 	[ "$status" = 0 ] || {
 		echo "failed with $status; the target, and the kernel:"
-		cat $work/target.log
+		tail -n 100 $work/*.log
 		dmesg | tail -n 40
 	} >&2
 	umount -q $work/mnt || true
 	nvme disconnect -n $nqn >/dev/null 2>&1 || true
-	[ -z "$target" ] || kill -CONT "$target" || true
-	[ -z "$target" ] || kill "$target" || true
+	for left in $target $replica; do
+		kill -CONT "$left" || true
+		kill "$left" || true
+	done
 }
 trap ended EXIT
 
@@ -37,6 +41,13 @@ serve() {
 	target=$!
 	until grep -q "^nqn.* port " $work/target.log; do
 		kill -0 $target
+		sleep 0.1
+	done
+}
+
+# Waits until a program has written this ($2) to its log ($1).
+says() {
+	until grep -q "$2" "$work/$1"; do
 		sleep 0.1
 	done
 }
@@ -75,19 +86,38 @@ fails() {
 	grep -i "$said" $work/said
 }
 
-# Whether the kernel has warned since the last mark. rxe asks dummy0 for its speed again and again, and a
-# busy machine is slow.
+# What the kernel has warned of since the last mark: each once, without its numbers, and without what it says
+# of any machine that is busy.
+busy='long keepalive RTT\|^hrtimer: interrupt took\|clocksource\|^sched: RT throttling\|^rcu: INFO'
 mark() {
 	echo "<4>nvmf: $1" >/dev/kmsg
 }
+warnings() {
+	dmesg --level=emerg,alert,crit,err,warn >$work/dmesg
+	grep -q "nvmf: $1" $work/dmesg
+	sed "1,/nvmf: $1/d; s/^\[[^]]*\] //; s/[0-9][0-9]*/N/g" $work/dmesg | grep -v "$busy" | sort -u
+}
+
+# The kernel has warned of nothing but what it also says when its own host uses its own target, and when any
+# program asks for devices: rxe asks dummy0 for its speed, which has none.
 no_warnings() {
-	dmesg --level=emerg,alert,crit,err,warn >$work/warnings
-	grep -q "nvmf: $1" $work/warnings
-	warnings=$(sed "1,/nvmf: $1/d" $work/warnings | grep -v -e "speed is unknown" -e "long keepalive RTT" || true)
-	[ -z "$warnings" ] || {
-		echo "the kernel warned: $warnings" >&2
-		exit 1
-	}
+	warnings "$1" >$work/warnings
+	[ -e $work/known ] || kernel_warnings >/dev/null
+	grep -vxFf $work/known $work/warnings >$work/new || return 0
+	echo "the kernel warned:"
+	cat $work/new
+	exit 1
+}
+kernel_warnings() {
+	kernel_target
+	mark kernel
+	ibv_devinfo >/dev/null
+	nvme discover -t rdma -a 10.77.0.1 -s 4421 >/dev/null
+	connect_kernel
+	fio --name=kernel --filename="$theirs" --direct=1 --ioengine=libaio --bs=4k --size=1m --rw=randrw --iodepth=8
+	nvme disconnect -n $kernel
+	warnings kernel >$work/known
+	kernel_target_ends
 }
 
 verify() {
@@ -163,7 +193,7 @@ through() {
 	shift
 	before=$(writes)
 	verify --output-format=json --name="$name" --offset=40m --size=8m --bs=4k --iodepth=$depth \
-		--allow_mounted_write=1 --rate_iops=$rate --number_ios=1000 &
+		--allow_mounted_write=1 --rate_iops=$rate --number_ios=500 &
 	fio=$!
 	until [ "$(writes)" -gt $((before + 100)) ]; do
 		sleep 0.1
@@ -191,13 +221,14 @@ cut() {
 	for end in veth1 veth2; do
 		tc qdisc add dev $end root netem loss 100%
 	done
-	sleep 3
+	sleep "$1"
 	for end in veth1 veth2; do
 		tc qdisc del dev $end root
 	done
 }
 
 faults() {
+	mark faults
 	# The first completion queue has too few entries for what is in flight.
 	serve -f $work/blocks -s 64M --overrun 12 10.78.0.2
 	connect -a 10.78.0.2 -w 10.78.0.1
@@ -212,7 +243,7 @@ faults() {
 	depth=8 rate=200
 	through "target killed and started again" killed 10.78.0.2
 	through "target stopped for 3 s" stopped
-	through "cable cut for 3 s" cut
+	through "cable cut for 3 s" cut 3
 	umount $work/mnt
 	fsck.ext4 -fn "$disk" >/dev/null
 	mount "$disk" $work/mnt
@@ -222,13 +253,14 @@ faults() {
 	done
 	umount $work/mnt
 	disconnect
+	warnings faults
 	stop
 }
 
-# The kernel's own target, and this folder's host.
-reverse() {
-	config=/sys/kernel/config
-	kernel=nqn.2014-08.org.nvmexpress:kernel
+# The kernel's own target, on a disk in memory, at port 4421.
+config=/sys/kernel/config
+kernel=nqn.2014-08.org.nvmexpress:kernel
+kernel_target() {
 	mountpoint -q $config || mount -t configfs config $config
 	mkdir $config/nullb/nb0
 	echo 64 >$config/nullb/nb0/size
@@ -247,19 +279,75 @@ reverse() {
 	echo 10.77.0.1 >addr_traddr
 	echo 4421 >addr_trsvcid
 	ln -s $config/nvmet/subsystems/$kernel subsystems/
-	cd $here
-	host="$programs/nvmf-host -n $kernel -p 4421"
-	$host -c 500 --lenient check 10.77.0.1 | grep "^verified"
-	$host -c 500 -i 1 measure 10.77.0.1 | grep "^reads"
+	cd "$here"
+}
+# Linux' host uses it: the block device.
+connect_kernel() {
+	before=$(ls /dev/nvme*n1 2>/dev/null || true)
+	nvme connect -t rdma -a 10.77.0.1 -s 4421 -n $kernel -k 5 >/dev/null
+	theirs=
+	until [ -b "$theirs" ]; do
+		theirs=$(ls /dev/nvme*n1 2>/dev/null | grep -vxF "$before" || true)
+		sleep 0.1
+	done
+}
+kernel_target_ends() {
 	rm $config/nvmet/ports/1/subsystems/$kernel
 	rmdir $config/nvmet/ports/1
 	rmdir $config/nvmet/subsystems/$kernel/namespaces/1 $config/nvmet/subsystems/$kernel
 	rmdir $config/nullb/nb0
+}
+
+# This folder's host with it.
+reverse() {
+	kernel_target
+	host="$programs/nvmf-host -n $kernel -p 4421"
+	$host -c 500 --lenient check 10.77.0.1 | grep "^verified"
+	$host -c 500 -i 1 measure 10.77.0.1 | grep "^reads"
+	kernel_target_ends
 	echo "report: nvmf: nvmf-host verified what it wrote to the kernel's target"
+}
+
+# Requests a second, and how long one takes in us, by fio: of the target, then of the kernel's.
+rates() {
+	for device in "$disk" "$theirs"; do
+		fio --name=compare --filename="$device" --direct=1 --ioengine=libaio --bs=4k --size=32m \
+			--rw="$1" --iodepth="$2" --number_ios="$3" --output-format=terse --terse-version=3
+	done | awk -F ';' -v write="$(echo "$1" | grep -c write)" \
+		'{ printf "%s %s ", write ? $49 : $8, write ? $81 : $40 }'
+}
+
+# The target against the kernel's, both on disks in memory, in turns. With --icount a second is 1e9
+# instructions, of everything that runs: host, target and devices.
+compare() {
+	kernel_target
+	serve --quiet -m 64M 10.77.0.1
+	connect -a 10.77.0.1
+	connect_kernel
+	for command in randread randwrite; do
+		for depth in 1 32; do
+			# Once before it counts.
+			rates $command $depth 200 >/dev/null
+			for turn in 1 2 3; do
+				echo "$(rates $command $depth ${REQUESTS:-1500})"
+			done | awk -v what="$command of 4 KiB, depth $depth" '{
+				ours += $1 / 3; took += $2 / 3; theirs += $3 / 3; took_theirs += $4 / 3
+			}
+			END {
+				printf "report: nvmf: %s: %.0f a second, %.0f us; of the kernel %.0f, %.0f us; ", what, ours, took, theirs, took_theirs
+				printf "1e9 by these: %.0f against %.0f: %.3f\n", 1e9 / ours, 1e9 / theirs, theirs / ours
+			}'
+		done
+	done
+	nvme disconnect -n $kernel >/dev/null
+	disconnect
+	stop
+	kernel_target_ends
 }
 
 # Eight hosts at once, one of which sends nonsense.
 hosts() {
+	mark hosts
 	serve --quiet -m 64M 10.77.0.1
 	connect -a 10.77.0.1
 	"$programs/nvmf-hostile" -k -c 2000 10.77.0.1 >$work/hostile &
@@ -274,12 +362,53 @@ hosts() {
 	done
 	cat $work/hostile
 	disconnect
+	no_warnings hosts
 	stop
 	echo "report: nvmf: eight hosts at once, one of which sent nonsense"
 }
 
+# The replica is stopped, and killed; then the primary is killed, and the replica has what was acknowledged.
+replicated() {
+	second() {
+		: >$work/replica.log
+		"$programs/nvmf-target" -m 16M -p 4430 --replica 4431 10.77.0.1 >$work/replica.log 2>&1 &
+		replica=$!
+		says replica.log " port 4430"
+	}
+	second
+	serve -m 16M --replicate 10.77.0.1:4431 10.77.0.1
+	connect -a 10.77.0.1
+	says target.log "^the replica is complete"
+	pieces="--name=replicated --size=6m --bs=4k --iodepth=8"
+	verify $pieces --rate_iops=200 &
+	fio=$!
+	sleep 1
+	kill -STOP $replica
+	sleep 1
+	kill -CONT $replica
+	kill -9 $replica
+	wait $replica || true
+	second
+	wait $fio
+	says replica.log "^the copy is complete"
+	kill -9 $target
+	wait $target || true
+	target=
+	says replica.log "^hosts may come"
+	disconnect
+	connect -a 10.77.0.1 -s 4430
+	verify $pieces --verify_only
+	disconnect
+	kill $replica
+	wait $replica
+	replica=
+	echo "report: nvmf: replica stopped, killed, and left alone: it has what was acknowledged"
+}
+
 for part in "${@:-disk}"; do
+	begun=$(date +%s)
 	$part
+	echo "nvmf: $part took $(($(date +%s) - begun)) s"
 done
 trap - EXIT
 rm -rf $work

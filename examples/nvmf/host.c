@@ -3,6 +3,8 @@
  *
  *     nvmf-host [OPTION...] check ADDRESS     writes, reads, verifies; then commands that are wrong
  *     nvmf-host [OPTION...] measure ADDRESS   requests a second, and how long one takes
+ *     nvmf-host [OPTION...] write ADDRESS     writes one after the other, and says how many were acknowledged,
+ *     nvmf-host [OPTION...] verify ADDRESS    and whether all of that number are there: elsewhere, later
  *
  * What is on the namespace is lost. `check` expects of wrong commands what the specification says;
  * `--lenient` leaves them out, and those that not every target has, such as Compare.
@@ -381,8 +383,67 @@ static void measure(struct queue *io, const struct options *options)
     free(times);
 }
 
+/* The n-th piece of those that are written one after the other, from the first blocks to the last ones and
+   again from the first. */
+static struct slot *piece(struct queue *io, uint8_t opcode, uint32_t n, uint32_t bytes)
+{
+    uint32_t count = bytes >> block_shift;
+
+    return block_command(io, opcode, n % (blocks / count) * count, count);
+}
+
+static void write_pieces(struct queue *io, const struct options *options)
+{
+    uint32_t done = 0;
+
+    for (; done < options->rounds; done++) {
+        uint16_t status = NAMESPACE_NOT_READY;
+
+        /* As often as Linux' host. */
+        for (int attempt = 0; attempt < 5 && status == NAMESPACE_NOT_READY; attempt++) {
+            struct slot *slot = piece(io, IO_CMD_WRITE, done, options->bytes);
+
+            fill(slot->data, options->bytes, done);
+            status = queue_execute(io, slot, 0);
+        }
+        if (status == LOST)
+            break;
+        expect("a write", status, OK);
+        if (done == 0) {
+            printf("writing\n");
+            fflush(stdout);
+        }
+    }
+    printf("acknowledged %u\n", done);
+}
+
+/* Of each place the last piece that was acknowledged, or the one that was on its way. */
+static void verify_pieces(struct queue *io, const struct options *options)
+{
+    uint32_t places = (uint32_t)(blocks / (options->bytes >> block_shift)), total = options->rounds;
+    uint8_t *expected = malloc(options->bytes);
+
+    if (expected == NULL)
+        die("no memory");
+    for (uint32_t n = total > places ? total - places : 0; n < total; n++) {
+        struct slot *slot = piece(io, IO_CMD_READ, n, options->bytes);
+
+        expect("a read", queue_execute(io, slot, 0), OK);
+        fill(expected, options->bytes, n);
+        bool same = memcmp(expected, slot->data, options->bytes) == 0;
+        if (!same && total - n == places) {
+            fill(expected, options->bytes, total);
+            same = memcmp(expected, slot->data, options->bytes) == 0;
+        }
+        if (!same)
+            die("piece %u of %u is not what was acknowledged", n, total);
+    }
+    printf("verified %u\n", total);
+    free(expected);
+}
+
 static const char usage[] =
-    "usage: nvmf-host [OPTION...] check|measure ADDRESS\n"
+    "usage: nvmf-host [OPTION...] check|measure|write|verify ADDRESS\n"
     "\n"
     "  -p, --port PORT        4420\n"
     "  -n, --nqn NQN          nqn.2014-08.org.nvmexpress:bellwire\n"
@@ -448,8 +509,10 @@ int main(int argc, char **argv)
             die("%s", usage);
         }
     }
-    bool checks = optind + 2 == argc && strcmp(argv[optind], "check") == 0;
-    if (!checks && (optind + 2 != argc || strcmp(argv[optind], "measure") != 0))
+    const char *command = optind + 2 == argc ? argv[optind] : "";
+    bool checks = strcmp(command, "check") == 0, writes = strcmp(command, "write") == 0;
+    bool verifies = strcmp(command, "verify") == 0;
+    if (!checks && !writes && !verifies && strcmp(command, "measure") != 0)
         die("%s", usage);
     options.host.address = argv[optind + 1];
     memcpy(options.host.id, "bellwire", 8);
@@ -469,6 +532,10 @@ int main(int argc, char **argv)
             wrong_admin(&admin, &options.host, controller);
             verify(&io, options.rounds / 10 + 1);
         }
+    } else if (writes) {
+        write_pieces(&io, &options);
+    } else if (verifies) {
+        verify_pieces(&io, &options);
     } else {
         measure(&io, &options);
     }

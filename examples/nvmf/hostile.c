@@ -150,8 +150,12 @@ static void visit(const struct host *host, uint32_t count)
         queue_destroy(&admin);
         return;
     }
-    if (!queue_connect(&admin, host, 0, 32))
-        die("the target rejects an admin queue: %u", admin.rejected);
+    for (int attempt = 0; !queue_connect(&admin, host, 0, 32); attempt++) {
+        /* Without a reason of the target's it was the communication manager, on a busy machine. */
+        if (admin.rejected != 0 || attempt == 5)
+            die("the target rejects an admin queue: %u, reason %d", admin.rejected, admin.reason);
+        queue_destroy(&admin);
+    }
     if (one_in(8)) {
         attack(&admin, count / 16 + 1); /* without Connect */
     } else if (nvme_connect(&admin, ANY_CONTROLLER, 60000, &controller) == OK &&

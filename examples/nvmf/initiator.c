@@ -28,6 +28,7 @@ static uint32_t expect(struct queue *queue, uint32_t expected, uint32_t other)
     bw_cm_event event = {.size = sizeof event};
 
     CHECK(bw_cm_get_event(queue->channel, &event, PATIENCE_MS));
+    queue->reason = event.status;
     if (event.event == BW_CM_EVENT_REJECTED && event.private_data_len >= CM_REJECT)
         queue->rejected = get16(event.private_data + 2);
     if (event.event != expected && event.event != other)

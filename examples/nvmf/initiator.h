@@ -63,6 +63,7 @@ struct queue {
     uint16_t qid, depth;
     bool lost;
     uint16_t rejected; /* the target's reason */
+    int32_t reason;    /* the communication manager's */
     uint32_t busy;
     struct slot slots[DEPTH_MAX];
 };

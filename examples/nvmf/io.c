@@ -17,6 +17,8 @@ static void done(struct io *io, int error)
         command_finish(command, OK);
     else if (error == ENOSPC)
         command_finish(command, CAPACITY_EXCEEDED);
+    else if (error == ENOTCONN)
+        command_finish(command, NAMESPACE_NOT_READY);
     else
         command_finish(command, io->op == IO_READ ? UNRECOVERED_READ_ERROR : WRITE_FAULT);
 }

@@ -46,6 +46,9 @@ static const char usage[] =
     "  -f, --file FILE        a namespace in a file, or on a block device\n"
     "  -s, --size SIZE        of the file, if it is new or shorter\n"
     "  -b, --block SIZE       bytes of a logical block, 512 or 4096; 512\n"
+    "  -r, --replicate HOST:PORT   write to the replica there, too; with one worker\n"
+    "      --alone            do not wait for a replica that is gone\n"
+    "      --replica PORT     be the replica of the target that comes at this port\n"
     "  -t, --threads COUNT    workers; all queues of a host are one worker's; 1\n"
     "  -w, --wait POLLS       polls that find nothing before a worker sleeps; 0. Some thousand make\n"
     "                         it quicker where each worker has a processor to itself\n"
@@ -53,12 +56,17 @@ static const char usage[] =
     "  -q, --quiet            do not say which hosts come and go\n"
     "      --overrun ENTRIES  of the first completion queue: too few, to see it recover\n"
     "      --fault NAME@N     on the software device, at its N-th request after the first I/O queue\n"
-    "                         has connected: cq-err, srq-err, qp-fatal or device-fatal\n"
+    "                         has connected: cq-err, srq-err, qp-fatal or device-fatal. On any\n"
+    "                         device, at the N-th message to a replica: link\n"
     "\n"
     "Sizes may end in K, M or G.\n";
 
 struct options {
     const char *address, *file, *provider;
+    char *replica; /* its host; */
+    uint32_t replica_port;
+    uint32_t listens; /* the port for a primary */
+    bool alone;
     uint64_t memory, size;
     uint32_t port;
 };
@@ -81,6 +89,22 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most, bool is_
     return value;
 }
 
+/* HOST:PORT, where the host may be in brackets. */
+static void split_address(char *text, struct options *options)
+{
+    char *colon = strrchr(text, ':');
+
+    if (colon == NULL)
+        die("%s: give the replica as HOST:PORT", text);
+    *colon = '\0';
+    options->replica_port = (uint32_t)number(colon + 1, 1, 65535, false);
+    if (*text == '[' && colon[-1] == ']') {
+        colon[-1] = '\0';
+        text++;
+    }
+    options->replica = text;
+}
+
 static struct options read_options(int argc, char **argv, struct target *target)
 {
     static const struct option names[] = {
@@ -88,7 +112,9 @@ static struct options read_options(int argc, char **argv, struct target *target)
         {"file", 1, NULL, 'f'},  {"size", 1, NULL, 's'},    {"block", 1, NULL, 'b'},
         {"wait", 1, NULL, 'w'},  {"threads", 1, NULL, 't'}, {"device", 1, NULL, 'd'},
         {"quiet", 0, NULL, 'q'}, {"help", 0, NULL, 'h'},    {"overrun", 1, NULL, 'o'},
-        {"fault", 1, NULL, 'x'}, {NULL, 0, NULL, 0},
+        {"fault", 1, NULL, 'x'}, {"replicate", 1, NULL, 'r'},
+        {"alone", 0, NULL, 'a'}, {"replica", 1, NULL, 'l'},
+        {NULL, 0, NULL, 0},
     };
     struct options options = {.provider = "rdma", .memory = 64 << 20, .port = 4420};
     const char *nqn = "nqn.2014-08.org.nvmexpress:bellwire";
@@ -96,7 +122,7 @@ static struct options read_options(int argc, char **argv, struct target *target)
 
     target->block_shift = 9;
     target->workers_count = 1;
-    while ((option = getopt_long(argc, argv, "p:n:m:f:s:b:w:t:d:qh", names, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "p:n:m:f:s:b:w:t:d:r:qh", names, NULL)) != -1) {
         switch (option) {
         case 'p':
             options.port = (uint32_t)number(optarg, 1, 65535, false);
@@ -127,6 +153,15 @@ static struct options read_options(int argc, char **argv, struct target *target)
         case 'd':
             options.provider = optarg;
             break;
+        case 'r':
+            split_address(optarg, &options);
+            break;
+        case 'a':
+            options.alone = true;
+            break;
+        case 'l':
+            options.listens = (uint32_t)number(optarg, 1, 65535, false);
+            break;
         case 'q':
             target->quiet = true;
             break;
@@ -151,6 +186,10 @@ static struct options read_options(int argc, char **argv, struct target *target)
     options.address = argv[optind];
     if (target->inject && target->workers_count > 1)
         die("--fault is for one worker");
+    if (options.replica != NULL && target->workers_count > 1)
+        die("--replicate is for one worker");
+    if (options.replica != NULL && options.listens != 0)
+        die("give --replicate or --replica: a replica has none itself");
     if (strlen(nqn) > NQN_MAX || strncmp(nqn, "nqn.", 4) != 0)
         die("%s: a name begins with \"nqn.\" and has at most %d characters", nqn, NQN_MAX);
     strcpy(target->nqn, nqn);
@@ -218,26 +257,35 @@ static void take_cm_events(struct target *target)
     }
 }
 
+/* An event that concerns no link. */
+static void device_event(void *context, uint32_t type, uint32_t element, uint32_t number)
+{
+    struct target *target = context;
+    struct message message = {.kind = MESSAGE_ASYNC, .async.size = sizeof message.async};
+    bw_fault fault = {.size = sizeof fault, .family = BW_FAMILY_EVENT, .number = (int32_t)type};
+    bw_class means = {.size = sizeof means};
+
+    message.async.event_type = type;
+    message.async.element = element;
+    message.async.number = number;
+    CHECK(bw_classify(&fault, &means));
+    if (means.scope == BW_SCOPE_DEVICE && means.recovery == BW_RECOVERY_CLOSE_DEVICE)
+        die("%s: %s %s", means.name, means.text, means.advice);
+    if (means.recovery != BW_RECOVERY_NONE)
+        fprintf(stderr, "%s %u: %s\n", means.name, number, means.text);
+    for (uint32_t i = 0; i < target->workers_count; i++)
+        worker_tell(&target->workers[i], &message);
+}
+
+/* Links take the events that are theirs, and the others when they are polled first: both ends are in
+   `device_event`. */
 static void take_async_events(struct target *target)
 {
-    struct message message = {.kind = MESSAGE_ASYNC, .async.size = sizeof message.async};
+    bw_async_event_info info = {.size = sizeof info};
     bw_async_event *event;
 
-    while (bw_get_async_event(target->device, &message.async, &event) == BW_OK) {
-        bw_fault fault = {.size = sizeof fault,
-                          .family = BW_FAMILY_EVENT,
-                          .number = (int32_t)message.async.event_type};
-        bw_class means = {.size = sizeof means};
-
-        CHECK(bw_ack_async_event(event));
-        CHECK(bw_classify(&fault, &means));
-        if (means.scope == BW_SCOPE_DEVICE && means.recovery == BW_RECOVERY_CLOSE_DEVICE)
-            die("%s: %s %s", means.name, means.text, means.advice);
-        if (means.recovery != BW_RECOVERY_NONE)
-            fprintf(stderr, "%s %u: %s\n", means.name, message.async.number, means.text);
-        for (uint32_t i = 0; i < target->workers_count; i++)
-            worker_tell(&target->workers[i], &message);
-    }
+    while (bw_get_async_event(target->device, &info, &event) == BW_OK)
+        CHECK(bw_device_dispatch_async_event(target->device, event));
 }
 
 static volatile sig_atomic_t stop;
@@ -263,11 +311,18 @@ int main(int argc, char **argv)
     bw_cm_id *listener = listen_at(&target, &options);
     target.backend = options.file ? file_open(options.file, options.size)
                                   : memory_open(target.pd, options.memory);
+    if (options.replica != NULL)
+        target.backend = replicated_open(&target, target.backend, options.replica, options.replica_port,
+                                         options.alone);
+    CHECK(bw_device_set_event_hook(target.device, device_event, &target));
     target.blocks = target.backend->bytes >> target.block_shift;
     target.workers = must_calloc(target.workers_count, sizeof *target.workers);
     for (uint32_t i = 0; i < target.workers_count; i++)
         worker_start(&target, i);
     CHECK(bw_device_async_set_nonblocking(target.device, 1));
+    struct replica *replica = NULL;
+    if (options.listens != 0)
+        replica = replica_start(&target, options.address, options.listens);
     CHECK(bw_cm_listen(listener, 64));
     printf("%s at %s port %u\n", target.nqn, options.address, options.port);
 
@@ -286,6 +341,8 @@ int main(int argc, char **argv)
         worker_tell(&target.workers[i], &last);
     for (uint32_t i = 0; i < target.workers_count; i++)
         pthread_join(target.workers[i].thread, NULL);
+    if (replica != NULL)
+        replica_stop(replica);
     target.backend->ops->close(target.backend);
     free(target.workers);
     CHECK(bw_pd_destroy(target.pd));

@@ -76,7 +76,8 @@ static void close_memory(struct backend *backend)
     free(memory);
 }
 
-static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_memory};
+static const struct backend_ops ops = {open_lane, close_lane, submit, poll_lane, lane_fd, close_memory,
+                                       NULL};
 
 struct backend *memory_open(const bw_pd *pd, uint64_t bytes)
 {

@@ -49,6 +49,15 @@ static inline int check(int code, const char *call)
 
 uint64_t now_ms(void);
 
+/* Of a target that is another one's replica; others are ROLE_NONE. */
+enum role {
+    ROLE_NONE,
+    ROLE_EMPTY,    /* its copy is not complete */
+    ROLE_LINKED,   /* its primary is there */
+    ROLE_READY,    /* complete, and left alone: waits for a host, or for its primary */
+    ROLE_PROMOTED, /* hosts have come: it is no replica any more */
+};
+
 struct target {
     char nqn[NQN_MAX + 1];
     char serial[21];
@@ -57,12 +66,14 @@ struct target {
     bw_pd *pd;
     bw_cm_channel *channel;
     struct backend *backend;
+    atomic_int role;
     uint32_t block_shift;
     uint64_t blocks;
     uint32_t spin; /* empty polls before a worker sleeps */
     bool quiet;
     bool inject;          /* `fault`, when the first I/O queue connects; only with one worker */
     bw_soft_step fault;
+    uint32_t break_link; /* the link recovers at this message */
     uint32_t overrun;     /* entries of the first completion queue, if it is to overrun */
     uint32_t workers_count;
     struct worker *workers;
@@ -75,7 +86,7 @@ enum step {
     STEP_READING,    /* its data is on its way */
     STEP_RUNNING,    /* in the backend */
     STEP_HELD,       /* waits for an event to report */
-    STEP_SENDING,    /* its response is posted */
+    STEP_SENDING,    /* its response is posted, or is in its queue's list */
 };
 
 struct command {
@@ -123,6 +134,9 @@ struct queue {
     bool disconnect;    /* ends with the response to its Disconnect */
     uint32_t commands;  /* not released */
     uint32_t room;      /* of the send queue, in requests */
+    struct command *responses, **last_response; /* to be sent */
+    bool rings;         /* it is in the worker's list `to_ring` */
+    struct queue *next_to_ring;
     struct controller *controller;
 };
 
@@ -167,6 +181,7 @@ struct worker {
     struct lane *lane;
     struct command *commands; /* RECEIVES of them: their index is the wr_id */
     struct command *waiting, **last_waiting;
+    struct queue *to_ring; /* that have responses, or READs of which the device does not know */
     uint32_t to_post[RECEIVES]; /* whose receives are to be posted */
     uint32_t to_post_count;
     struct queue *queues[QUEUES];
@@ -206,9 +221,14 @@ void connections_reap(struct worker *worker, bool at_once);
 void connection_timers(struct worker *worker);
 struct queue *connection_of(struct worker *worker, uint32_t qp_num);
 
+/* replica.c: takes what a primary writes, at this port; a thread of its own */
+struct replica *replica_start(struct target *target, const char *address, uint32_t port);
+void replica_stop(struct replica *replica);
+
 /* faults.c */
 void fault_parse(struct target *target, const char *text);
 void fault_inject(struct queue *queue);
+void fault_link(struct target *target, bw_link *link);
 
 /* command.c: a command's way from its receive to its response */
 enum wr_kind { WR_RECEIVE = 0, WR_READ = 1, WR_WRITE = 2, WR_SEND = 3 };
@@ -219,6 +239,7 @@ static inline uint64_t wr_id(const struct command *command, enum wr_kind kind)
 void command_received(struct command *command, struct queue *queue, uint32_t bytes);
 void command_read(struct command *command, bool succeeded);
 void command_resume_waiting(struct worker *worker);
+void command_send_all(struct worker *worker);
 void command_release(struct command *command);
 /* Each ends with a call of `run`, or with a response. */
 void command_without_data(struct command *command, void (*run)(struct command *command));

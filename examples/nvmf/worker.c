@@ -137,6 +137,7 @@ static void rebuild(struct worker *worker)
 {
     close_all(worker, NULL);
     command_resume_waiting(worker);
+    command_send_all(worker);
     connections_reap(worker, true);
     while (worker->queues_count > 0) {
         struct pollfd backend = {.fd = worker->target->backend->ops->fd(worker->lane), .events = POLLIN};
@@ -204,6 +205,7 @@ static bool turn(struct worker *worker)
     worker->target->backend->ops->poll(worker->lane);
     if (worker->waiting != NULL)
         command_resume_waiting(worker);
+    command_send_all(worker);
     if (worker->to_post_count > 0 && !worker->rebuild)
         resources_post_receives(worker);
     if (worker->closing)
@@ -233,11 +235,14 @@ static void sleep_until_woken(struct worker *worker)
         worker_rebuild(worker, bw_last_error());
         return;
     }
+    if (worker->target->backend->ops->arm != NULL)
+        worker->target->backend->ops->arm(worker->lane);
     /* What came before it was armed raises no event. */
     if (turn(worker))
         return;
     poll(fds, 3, worker->closing ? 1 : TICK_MS);
-    while (bw_get_cq_event(worker->channel, &cqn, NULL) == BW_OK)
+    /* One, because it was armed once. */
+    if (fds[0].revents != 0 && bw_get_cq_event(worker->channel, &cqn, NULL) == BW_OK)
         bw_ack_cq_events(worker->channel, cqn, 1);
 }
 

@@ -223,7 +223,7 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
     if let Some(programs) = nvmf {
         let mut nvmf = command("sh examples/nvmf/guest.sh");
         nvmf.arg(programs)
-            .args(["disk", "faults", "hosts", "reverse"]);
+            .args(["disk", "faults", "hosts", "reverse", "replicated"]);
         checks.push((nvmf, Status(0)));
     }
     Ok(checks)
