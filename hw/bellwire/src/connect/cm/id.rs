@@ -418,6 +418,13 @@ impl Id {
 }
 
 /// Whether both refer to the same id.
+impl Id {
+    /// Distinguishes it from all other ids that exist.
+    pub(super) fn address(&self) -> usize {
+        each!(&self.0, id => Arc::as_ptr(id).addr())
+    }
+}
+
 impl PartialEq for Id {
     fn eq(&self, other: &Self) -> bool {
         self.0.is_same(&other.0)
@@ -428,7 +435,7 @@ impl Eq for Id {}
 
 impl Hash for Id {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        each!(&self.0, id => Arc::as_ptr(id).addr()).hash(state);
+        self.address().hash(state);
     }
 }
 

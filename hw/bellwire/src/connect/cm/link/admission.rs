@@ -1,6 +1,6 @@
 //! Which links a listener admits: how many wait to be accepted, how many connect at a time, and for how long.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Links that have asked, by their session numbers, until they are connected.
@@ -13,8 +13,10 @@ pub(super) struct Admission {
     /// How long one may take to be connected.
     pub within: Duration,
     waiting: VecDeque<u64>,
-    /// With the time at which they were accepted, the oldest first.
-    connecting: VecDeque<(u64, Instant)>,
+    /// With the time at which they were accepted.
+    connecting: HashMap<u64, Instant>,
+    /// The same, the oldest first. Those that are connected by now leave when they are the oldest.
+    order: VecDeque<(u64, Instant)>,
 }
 
 impl Admission {
@@ -25,7 +27,8 @@ impl Admission {
             handshakes: 256,
             within: Duration::from_secs(10),
             waiting: VecDeque::new(),
-            connecting: VecDeque::new(),
+            connecting: HashMap::new(),
+            order: VecDeque::new(),
         }
     }
 
@@ -48,7 +51,8 @@ impl Admission {
             return None;
         }
         let session = self.waiting.pop_front()?;
-        self.connecting.push_back((session, now));
+        self.connecting.insert(session, now);
+        self.order.push_back((session, now));
         Some(session)
     }
 
@@ -59,29 +63,34 @@ impl Admission {
 
     /// This link is connected, or gone.
     pub fn done(&mut self, session: u64) {
-        self.connecting.retain(|(of, _)| *of != session);
+        if self.connecting.remove(&session).is_some() {
+            while let Some((of, since)) = self.order.front()
+                && self.connecting.get(of) != Some(since)
+            {
+                self.order.pop_front();
+            }
+        }
     }
 
     /// A link that has taken too long; it does not count any more.
     pub fn late(&mut self, now: Instant) -> Option<u64> {
-        let (session, since) = *self.connecting.front()?;
+        let (session, since) = *self.order.front()?;
         let late = now.saturating_duration_since(since) >= self.within;
         late.then(|| {
-            self.connecting.pop_front();
+            self.done(session);
             session
         })
     }
 
     /// When the first link will have taken too long.
     pub fn due(&self) -> Option<Instant> {
-        let (_, since) = self.connecting.front()?;
+        let (_, since) = self.order.front()?;
         since.checked_add(self.within)
     }
 
     /// When this one will have.
     pub fn due_of(&self, session: u64) -> Option<Instant> {
-        let (_, since) = (self.connecting.iter()).find(|(of, _)| *of == session)?;
-        since.checked_add(self.within)
+        self.connecting.get(&session)?.checked_add(self.within)
     }
 }
 
@@ -142,5 +151,26 @@ mod tests {
         assert_eq!(of.late(now + 2 * half), None);
         assert_eq!(of.due(), Some(now + 3 * half));
         assert_eq!(of.accept(now + 2 * half), Some(3));
+    }
+
+    #[test]
+    fn those_who_are_connected_are_never_late() {
+        let mut of = admission();
+        let now = Instant::now();
+        assert!(
+            [1, 2, 3]
+                .into_iter()
+                .all(|session| of.ask(session, |_| true))
+        );
+        let later = now + Duration::from_millis(500);
+        assert_eq!([of.accept(now), of.accept(later)], [Some(1), Some(2)]);
+        // The second is connected first: both have left the order when the first is.
+        of.done(2);
+        assert_eq!((of.due(), of.due_of(2)), (of.due_of(1), None));
+        of.done(1);
+        assert_eq!((of.due(), of.late(now + 60 * of.within)), (None, None));
+        assert_eq!(of.accept(later), Some(3));
+        of.done(7);
+        assert_eq!(of.due(), of.due_of(3));
     }
 }

@@ -7,10 +7,10 @@
 use super::Retry;
 use super::admission::Admission;
 use super::connector::lost;
-use super::inbox::Inbox;
 use super::private_data::{Busy, Notice, PrivateData, Refusal};
-use crate::connect::cm::{ConnParam, Event, EventChannel, EventKind, Id, Peer, PortSpace};
-use crate::connect::{Message, RecoveryInfo};
+use super::session::Session;
+use crate::connect::Message;
+use crate::connect::cm::{Event, EventChannel, EventKind, Id, Peer, PortSpace};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::{Bell, Watcher, wait};
@@ -47,6 +47,11 @@ struct Desk {
     number: u64,
     /// Keyed by the session number that the connector chose.
     sessions: HashMap<u64, Session>,
+    /// The session of the id at this address. An id may have had the address before: the session knows which
+    /// id is its own.
+    by_id: HashMap<usize, u64>,
+    /// How many sessions have a waker.
+    sleepers: usize,
     /// Which of them are admitted, and the bell that rings when one can be accepted.
     admission: Admission,
     arrived: Bell,
@@ -56,33 +61,6 @@ struct Desk {
     /// The listener is gone: new links are refused.
     closed: bool,
     retry: Retry,
-}
-
-/// A link of this end, and what is known of its peer.
-#[derive(Debug, Default)]
-struct Session {
-    /// The listener's number.
-    listener: u64,
-    /// The last Info of our link.
-    ours: Option<RecoveryInfo>,
-    ready: Option<u64>,
-    /// Messages for our link.
-    inbox: Inbox,
-    /// The request or connection, and the epoch that the peer requested.
-    id: Option<(Id, u64)>,
-    answered: bool,
-    /// The id is connected.
-    established: bool,
-    /// The peer is gone: no messages follow.
-    gone: bool,
-    /// Our link has closed: requests for it are refused.
-    closed: bool,
-    /// It was not connected in time.
-    late: bool,
-    /// When the connection was lost, while there is none.
-    lost: Option<Instant>,
-    /// Wakes a program that sleeps until the next message.
-    waker: Option<Waker>,
 }
 
 impl Listener {
@@ -108,6 +86,8 @@ impl Listener {
             // The operating system seeds the standard library's hasher.
             number: std::hash::RandomState::new().build_hasher().finish(),
             sessions: HashMap::new(),
+            by_id: HashMap::new(),
+            sleepers: 0,
             admission: Admission::new(backlog as usize),
             arrived: Bell::new()?,
             rung: false,
@@ -235,6 +215,15 @@ fn see_to<'a>(
     Ok(desk)
 }
 
+/// The id at this address is not this session's any more.
+fn forget(by_id: &mut HashMap<usize, u64>, address: Option<usize>, session: u64) {
+    if let Some(address) = address
+        && by_id.get(&address) == Some(&session)
+    {
+        by_id.remove(&address);
+    }
+}
+
 impl Desk {
     /// Rings the bell while a link can be accepted.
     fn ring(&mut self) {
@@ -271,12 +260,13 @@ impl Desk {
             return;
         }
         if !matches!(event.kind(), EventKind::ConnectRequest { .. }) {
-            let found = (self.sessions.iter_mut())
-                .find(|(_, session)| (session.id.as_ref()).is_some_and(|(id, _)| id == event.id()));
-            if let Some((number, session)) = found {
+            let found = self.by_id.get(&event.id().address()).copied();
+            let Some(number) = found else { return };
+            let session = self.sessions.get_mut(&number);
+            if let Some(session) = session.filter(|session| session.has(event.id())) {
                 session.hear(event.ack());
                 if session.established || session.gone {
-                    self.admission.done(*number);
+                    self.admission.done(number);
                     self.ring();
                 }
             }
@@ -322,6 +312,9 @@ impl Desk {
         }
         session.listener = listener;
         session.inbox.put(Message::Info(said.info));
+        let before = session.address.replace(id.address());
+        forget(&mut self.by_id, before, said.session);
+        self.by_id.insert(id.address(), said.session);
         session.id = Some((id, said.info.epoch));
         session.answered = false;
         session.established = false;
@@ -329,94 +322,6 @@ impl Desk {
         session.lost = None;
         session.answer();
         session.wake();
-    }
-}
-
-impl Session {
-    /// Responds to the pending request, if there is something to say.
-    fn answer(&mut self) {
-        let (Some((id, asked)), Some(info), false) = (&self.id, self.ours, self.answered) else {
-            return;
-        };
-        let ready = self.ready == Some(info.epoch) && info.epoch == *asked;
-        // Without being ready: only a peer whose epoch is behind has to know at once.
-        if !ready && info.epoch <= *asked {
-            return;
-        }
-        let said = PrivateData {
-            session: self.listener,
-            info,
-            ready,
-            again: false,
-        };
-        let param = ConnParam {
-            private_data: said.to_bytes(),
-            ..ConnParam::default()
-        };
-        self.answered = true;
-        if id.accept_alone(info.conn.endpoint.qp_num, &param).is_err() {
-            self.lose();
-        }
-    }
-
-    /// Wakes a sleeping program for a message or a deadline.
-    fn wake(&self) {
-        self.waker.iter().for_each(Waker::wake_by_ref);
-    }
-
-    fn lose(&mut self) {
-        self.id = None;
-        self.answered = false;
-        self.established = false;
-        self.lost = Some(Instant::now());
-    }
-
-    fn hear(&mut self, event: EventKind) {
-        match event {
-            EventKind::Established => {
-                self.established = true;
-                if let Some((_, epoch)) = self.id {
-                    self.inbox.put(Message::Ready { epoch });
-                }
-            }
-            // A peer that wants to connect again requests that before it closes the connection.
-            EventKind::Disconnected if self.established => {
-                self.id = None;
-                self.gone = true;
-            }
-            EventKind::Disconnected
-            | EventKind::Rejected { .. }
-            | EventKind::Unreachable { .. }
-            | EventKind::ConnectError { .. }
-            | EventKind::DeviceRemoval => self.lose(),
-            _ => {}
-        }
-        self.wake();
-    }
-
-    fn say(&mut self, message: Message) {
-        match message {
-            Message::Info(info) => {
-                self.ours = Some(info);
-                self.ready = None;
-                if self.answered {
-                    // The response is out of date: the peer has to request again.
-                    self.lose();
-                }
-            }
-            Message::Ready { epoch } => self.ready = Some(epoch),
-            Message::Closing => {
-                self.closed = true;
-                if let Some((id, _)) = self.id.take()
-                    && !self.answered
-                {
-                    let listener = self.listener;
-                    let _gone = id.reject(&Refusal { listener }.to_bytes());
-                }
-                return;
-            }
-        }
-        self.answer();
     }
 }
 
@@ -497,8 +402,11 @@ impl Exchange for Incoming {
             };
             desk.watcher = Some(watcher);
         }
-        let session = desk.sessions.get_mut(&self.session);
-        let _replaced = session.and_then(|session| session.waker.replace(waker));
+        if let Some(session) = desk.sessions.get_mut(&self.session)
+            && session.waker.replace(waker).is_none()
+        {
+            desk.sleepers += 1;
+        }
         true
     }
 
@@ -515,9 +423,13 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         let mut desk = lock(&self.desk);
         let ours = desk.sessions.remove(&self.session);
+        if let Some(ours) = &ours {
+            forget(&mut desk.by_id, ours.address, self.session);
+            desk.sleepers -= usize::from(ours.waker.is_some());
+        }
         desk.admission.done(self.session);
         desk.ring();
-        let some_sleep = (desk.sessions.values()).any(|session| session.waker.is_some());
+        let some_sleep = desk.sleepers != 0;
         let over = desk.watcher.take_if(|_| !some_sleep);
         drop(desk);
         // Waits until the thread has handled the current event, and no longer.

@@ -41,6 +41,7 @@ mod connector;
 mod inbox;
 mod listener;
 mod private_data;
+mod session;
 
 pub use connector::{Connector, Outgoing};
 pub use listener::{Incoming, Listener};

@@ -1,0 +1,130 @@
+//! One link of a listener: what it has said, and what is known of its peer.
+
+use super::inbox::Inbox;
+use super::private_data::{PrivateData, Refusal};
+use crate::connect::cm::{ConnParam, EventKind, Id};
+use crate::connect::{Message, RecoveryInfo};
+use std::task::Waker;
+use std::time::Instant;
+
+/// A link of this end, and what is known of its peer.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    /// The listener's number.
+    pub listener: u64,
+    /// The last Info of our link.
+    pub ours: Option<RecoveryInfo>,
+    pub ready: Option<u64>,
+    /// Messages for our link.
+    pub inbox: Inbox,
+    /// The request or connection, and the epoch that the peer requested.
+    pub id: Option<(Id, u64)>,
+    /// The address of the last id, by which its events find this session.
+    pub address: Option<usize>,
+    pub answered: bool,
+    /// The id is connected.
+    pub established: bool,
+    /// The peer is gone: no messages follow.
+    pub gone: bool,
+    /// Our link has closed: requests for it are refused.
+    pub closed: bool,
+    /// It was not connected in time.
+    pub late: bool,
+    /// When the connection was lost, while there is none.
+    pub lost: Option<Instant>,
+    /// Wakes a program that sleeps until the next message.
+    pub waker: Option<Waker>,
+}
+
+impl Session {
+    /// Whether this is its id.
+    pub fn has(&self, id: &Id) -> bool {
+        self.id.as_ref().is_some_and(|(ours, _)| ours == id)
+    }
+
+    /// Responds to the pending request, if there is something to say.
+    pub fn answer(&mut self) {
+        let (Some((id, asked)), Some(info), false) = (&self.id, self.ours, self.answered) else {
+            return;
+        };
+        let ready = self.ready == Some(info.epoch) && info.epoch == *asked;
+        // Without being ready: only a peer whose epoch is behind has to know at once.
+        if !ready && info.epoch <= *asked {
+            return;
+        }
+        let said = PrivateData {
+            session: self.listener,
+            info,
+            ready,
+            again: false,
+        };
+        let param = ConnParam {
+            private_data: said.to_bytes(),
+            ..ConnParam::default()
+        };
+        self.answered = true;
+        if id.accept_alone(info.conn.endpoint.qp_num, &param).is_err() {
+            self.lose();
+        }
+    }
+
+    /// Wakes a sleeping program for a message or a deadline.
+    pub fn wake(&self) {
+        self.waker.iter().for_each(Waker::wake_by_ref);
+    }
+
+    pub fn lose(&mut self) {
+        self.id = None;
+        self.answered = false;
+        self.established = false;
+        self.lost = Some(Instant::now());
+    }
+
+    pub fn hear(&mut self, event: EventKind) {
+        match event {
+            EventKind::Established => {
+                self.established = true;
+                if let Some((_, epoch)) = self.id {
+                    self.inbox.put(Message::Ready { epoch });
+                }
+            }
+            // A peer that wants to connect again requests that before it closes the connection.
+            EventKind::Disconnected if self.established => {
+                self.id = None;
+                self.gone = true;
+            }
+            EventKind::Disconnected
+            | EventKind::Rejected { .. }
+            | EventKind::Unreachable { .. }
+            | EventKind::ConnectError { .. }
+            | EventKind::DeviceRemoval => self.lose(),
+            _ => {}
+        }
+        self.wake();
+    }
+
+    pub fn say(&mut self, message: Message) {
+        match message {
+            Message::Info(info) => {
+                self.ours = Some(info);
+                self.ready = None;
+                if self.answered {
+                    // The response is out of date: the peer has to request again.
+                    self.lose();
+                }
+            }
+            Message::Ready { epoch } => self.ready = Some(epoch),
+            Message::Closing => {
+                self.closed = true;
+                if let Some((id, _)) = self.id.take()
+                    && !self.answered
+                {
+                    let listener = self.listener;
+                    let _gone = id.reject(&Refusal { listener }.to_bytes());
+                }
+                return;
+            }
+        }
+        self.answer();
+    }
+}
