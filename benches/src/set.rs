@@ -69,6 +69,11 @@ impl Sets {
             sets.peers.poll(1, |_, _| ());
         }
         (0..count).for_each(|at| sets.receive(at));
+        for at in 0..count {
+            // A link's first requests look up what later ones find: the peer and its memory.
+            (0..SMALL.max_send_wr).for_each(|_| sets.write(at));
+            (0..SMALL.max_recv_wr).for_each(|_| sets.send(at));
+        }
         sets
     }
 

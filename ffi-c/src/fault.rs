@@ -23,6 +23,8 @@ pub enum bw_fault_family {
     BW_FAMILY_ERRNO = 3,
     /// What a link learns from its peer: a `bw_peer_fault`.
     BW_FAMILY_PEER = 4,
+    /// What a link that watches its requests and its peer finds: a `bw_link_fault`.
+    BW_FAMILY_LINK = 5,
 }
 
 /// What a link learns from its peer.
@@ -37,6 +39,16 @@ pub enum bw_peer_fault {
     BW_PEER_LOST = 2,
     /// Another process replies in its place, and does not know the link.
     BW_PEER_RESTARTED = 3,
+}
+
+/// What a link finds that watches its requests and its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum bw_link_fault {
+    /// A request did not complete within `bw_link_init.request_deadline_ns`.
+    BW_DEADLINE_MISSED = 0,
+    /// The peer did not acknowledge a keep-alive in time: `bw_link_init.keep_alive_ns`.
+    BW_KEEP_ALIVE_MISSED = 1,
 }
 
 /// The queue that a request was posted to.
@@ -167,6 +179,7 @@ impl From<Fault> for bw_class {
 impl From<Fault> for bw_fault {
     fn from(fault: Fault) -> Self {
         use bw_fault_family::*;
+        use bw_link_fault::*;
         use bw_peer_fault::*;
         let of = |family: bw_fault_family, number: i32| Self {
             size: size_of::<Self>() as u32,
@@ -209,6 +222,8 @@ impl From<Fault> for bw_fault {
             Fault::PeerClosed => of(BW_FAMILY_PEER, BW_PEER_CLOSED as i32),
             Fault::PeerLost => of(BW_FAMILY_PEER, BW_PEER_LOST as i32),
             Fault::PeerRestarted => of(BW_FAMILY_PEER, BW_PEER_RESTARTED as i32),
+            Fault::DeadlineMissed => of(BW_FAMILY_LINK, BW_DEADLINE_MISSED as i32),
+            Fault::KeepAliveMissed => of(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED as i32),
         }
     }
 }
@@ -268,6 +283,11 @@ impl bw_fault {
                 3 => Ok(Fault::PeerRestarted),
                 _ => Err(invalid("number", number, "bw_peer_fault")),
             },
+            5 => match self.number {
+                0 => Ok(Fault::DeadlineMissed),
+                1 => Ok(Fault::KeepAliveMissed),
+                _ => Err(invalid("number", number, "bw_link_fault")),
+            },
             other => Err(invalid("family", other, "bw_fault_family")),
         }
     }
@@ -275,8 +295,8 @@ impl bw_fault {
 
 /// Writes what a fault means, and what to do about it, to `class`. Every number of a family has a class.
 ///
-/// Errors: `BW_EINVAL` for an unknown family, transport, queue, opcode, vendor or `bw_peer_fault`,
-/// `BW_ENULL`, `BW_ESIZE`.
+/// Errors: `BW_EINVAL` for an unknown family, transport, queue, opcode, vendor, `bw_peer_fault` or
+/// `bw_link_fault`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_classify(fault: *const bw_fault, class: *mut bw_class) -> c_int {

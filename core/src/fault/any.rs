@@ -37,6 +37,10 @@ pub enum Fault {
     PeerLost,
     /// Another process replies in place of the peer.
     PeerRestarted,
+    /// A request has missed its deadline.
+    DeadlineMissed,
+    /// The peer has not acknowledged a keep-alive in time.
+    KeepAliveMissed,
 }
 
 /// The queue that a completed request was posted to.
@@ -147,6 +151,14 @@ impl Fault {
             Self::PeerLost => (
                 text!("PEER_LOST"),
                 text!("The peer cannot be reached any more, or makes no sense."),
+            ),
+            Self::DeadlineMissed => (
+                text!("DEADLINE_MISSED"),
+                text!("A request did not complete within the time that its link allows."),
+            ),
+            Self::KeepAliveMissed => (
+                text!("KEEP_ALIVE_MISSED"),
+                text!("The peer did not acknowledge a keep-alive in time."),
             ),
         }
     }

@@ -50,6 +50,8 @@ pub const fn classify(fault: Fault) -> Class {
         Fault::PeerClosed => PEER_CLOSED,
         Fault::PeerLost => PEER_LOST,
         Fault::PeerRestarted => PEER_RESTARTED,
+        Fault::DeadlineMissed => DEADLINE_MISSED,
+        Fault::KeepAliveMissed => KEEP_ALIVE_MISSED,
     }
 }
 
@@ -200,4 +202,32 @@ const PEER_LOST: Class = Class {
     execution: Execution::Unknown,
     recovery: Recovery::Reconnect,
     advice: text!("Whether the peer still runs; the network between the two; both ends' versions."),
+};
+
+const DEADLINE_MISSED: Class = Class {
+    scope: Scope::Connection,
+    cause: text!(
+        "The peer posts no receive and is waited for without end, the path loses packets, the deadline is \
+         shorter than the work, or the queue pair has stopped without a word."
+    ),
+    blame: Blame::Unknown,
+    retry: Retry::Helps,
+    execution: Execution::Unknown,
+    recovery: Recovery::ResetQp,
+    advice: text!(
+        "Whether the peer posts its receives in time; the link's deadline; the port's error counters."
+    ),
+};
+
+const KEEP_ALIVE_MISSED: Class = Class {
+    scope: Scope::Connection,
+    cause: text!(
+        "The peer's host, or the way to it, went without a word while nothing was in flight, or the queue \
+         pair has stopped."
+    ),
+    blame: Blame::Fabric,
+    retry: Retry::Helps,
+    execution: Execution::Unknown,
+    recovery: Recovery::ResetQp,
+    advice: text!("Whether the peer's host still runs; cables and switches between the two."),
 };

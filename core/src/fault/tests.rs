@@ -62,6 +62,8 @@ fn every_fault() -> Vec<Fault> {
         Fault::PeerClosed,
         Fault::PeerLost,
         Fault::PeerRestarted,
+        Fault::DeadlineMissed,
+        Fault::KeepAliveMissed,
     ]);
     faults
 }

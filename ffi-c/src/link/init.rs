@@ -93,6 +93,18 @@ pub struct bw_link_init {
     /// A request is not posted again later than `recovery_ns` after a connection first failed with it
     /// in flight.
     pub recovery_ns: u64,
+    /// How long a send may be in flight while the link works; 0: without a limit. One that takes
+    /// longer is a fault of the link (BW_DEADLINE_MISSED), which then recovers, and posts it again or
+    /// reports it. The fault is found no earlier, and within twice that time, by a poll that finds
+    /// nothing. An unsignalled send is in flight until a signalled one behind it completes, and only
+    /// counts if there is one.
+    pub request_deadline_ns: u64,
+    /// How soon the loss of the peer is detected, at the latest, while nothing is in flight; 0: not
+    /// before something is posted. A link that was idle for half of this time sends an empty RDMA
+    /// WRITE; if that is not acknowledged in the other half the link has a fault
+    /// (BW_KEEP_ALIVE_MISSED) and recovers. It is not reported, and takes a place in the send queue
+    /// until it completes.
+    pub keep_alive_ns: u64,
 }
 
 pub(super) fn nanoseconds(time: Duration) -> u64 {
@@ -130,6 +142,8 @@ impl Default for bw_link_init {
             dump_entries: 0,
             dump_flags: 0,
             recovery_ns: nanoseconds(limits.recovery),
+            request_deadline_ns: init.request_deadline.map_or(0, nanoseconds),
+            keep_alive_ns: init.keep_alive.map_or(0, nanoseconds),
         }
     }
 }
@@ -139,6 +153,7 @@ unsafe impl Versioned for bw_link_init {
     const SIZES: &'static [usize] = &[
         offset_of!(Self, dump_entries),
         offset_of!(Self, recovery_ns),
+        offset_of!(Self, request_deadline_ns),
         size_of::<Self>(),
     ];
 }
@@ -225,6 +240,9 @@ impl bw_link_init {
             cq_entries: (self.cq_entries != 0).then_some(self.cq_entries),
             waitable,
             dump: (self.dump_entries != 0).then_some(dump),
+            request_deadline: (self.request_deadline_ns != 0)
+                .then_some(nanos(self.request_deadline_ns)),
+            keep_alive: (self.keep_alive_ns != 0).then_some(nanos(self.keep_alive_ns)),
         }))
     }
 }

@@ -19,5 +19,6 @@ mod set;
 mod sleep;
 mod text;
 mod twice;
+mod watch;
 mod windows;
 mod world;

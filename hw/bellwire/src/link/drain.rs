@@ -46,11 +46,14 @@ impl RecoveryState {
                 None
             }
             Ok(success) => {
+                let mut completion = completion;
                 let queues = self.queues.as_mut();
-                if queues.is_some_and(|queues| queues.takes_own(completion.retired)) {
-                    self.carried += completion.retired - 1;
-                } else {
-                    self.report(done(completion, success));
+                let taken = queues.map(|queues| queues.takes_own(completion.retired));
+                let (own, retired) = taken.unwrap_or((false, completion.retired));
+                completion.retired = retired;
+                match own {
+                    true => self.carried += retired,
+                    false => self.report(done(completion, success)),
                 }
                 None
             }
@@ -74,12 +77,18 @@ impl RecoveryState {
         let Failure {
             status, counter, ..
         } = failure;
-        self.carried += retired - 1;
-        let queues = self.queues.as_mut()?;
+        let Some(queues) = &mut self.queues else {
+            self.carried += retired - 1;
+            return None;
+        };
         let ordered = queues.in_error;
-        if !failure.is_recv {
-            queues.takes_own(retired);
-        }
+        let own = !failure.is_recv && queues.is_own(counter);
+        let programs = match failure.is_recv {
+            true => retired,
+            false => queues.takes_own(retired).1,
+        };
+        // Those before it.
+        self.carried += programs - u32::from(!own);
         let queue = if failure.is_recv {
             let receive = repost::receive(queues, counter, wr_id, block, true);
             if is_flush(status) {
@@ -88,7 +97,7 @@ impl RecoveryState {
                 self.report_outcome(receive.completion(Outcome::Failed(status)));
             }
             WorkQueue::Recv
-        } else if queues.is_own(counter) {
+        } else if own {
             WorkQueue::Send(None)
         } else {
             let pending = repost::pending(queues, counter, wr_id, block, Some(status));

@@ -36,7 +36,7 @@ pub enum LinkState {
 #[derive(Debug)]
 pub struct Link {
     pub(super) member: Member,
-    /// The completion queue: here exactly while the link works.
+    /// The completion queue: here exactly while completions go to the program as they are.
     pub(super) cq: Option<Cq>,
     /// Failed completions that a poll found, until the poll ends.
     failed: Vec<Completion<'static>>,
@@ -160,16 +160,28 @@ impl Link {
     }
 
     fn advance(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
-        self.misses = 0;
         self.fetch_state();
+        let failed = self.collect();
+        let works = self.member.active.is_some() && failed.is_empty();
+        if works && self.cq.is_none() {
+            // Not counted by the poll.
+            self.misses += 1;
+            if self.misses < self.check_every {
+                return self.deliver(limit, each);
+            }
+        }
+        self.misses = 0;
         let Some(state) = self.member.here_mut() else {
             return 0;
         };
         let now = state.pd.device().now();
-        if self.cq.is_some() && !state.look(now) {
-            return 0;
+        if works && !state.look(now) {
+            match self.member.check(now) {
+                None => return self.deliver(limit, each),
+                Some(fault) => _ = self.member.fault(fault),
+            }
         }
-        self.member.begin(&mut self.cq, []);
+        self.member.begin(&mut self.cq, failed);
         let Some(state) = self.member.here_mut() else {
             return 0;
         };
@@ -183,14 +195,51 @@ impl Link {
         count
     }
 
+    /// Polls all completions of a link that works, where they do not go to the program as they are. Returns
+    /// the first that failed, and those behind it.
+    fn collect(&mut self) -> Vec<Completion<'static>> {
+        let mut failed = Vec::new();
+        while self.cq.is_none()
+            && self.member.active.is_some()
+            && let Some(state) = self.member.here_mut()
+            && let Some(completion) = state.cq.as_mut().and_then(Cq::poll_one)
+        {
+            match failed.is_empty() {
+                true => failed.extend(self.member.take(completion)),
+                false => failed.push(completion),
+            }
+        }
+        failed
+    }
+
+    /// Passes the queued outcomes of a link that works to the program. Completions then go to the program as
+    /// they are, unless a keep-alive is in flight.
+    fn deliver(&mut self, limit: usize, each: &mut dyn FnMut(LinkCompletion)) -> usize {
+        let Some(state) = self.member.here_mut() else {
+            return 0;
+        };
+        let count = state.deliver(limit, each);
+        self.member.settle();
+        self.place_cq();
+        count
+    }
+
+    /// Puts the completion queue of a link that works where the completions are to be taken from.
+    fn place_cq(&mut self) {
+        let direct = self.member.direct;
+        if let Some(state) = self.member.here_mut() {
+            let (to, from) = match direct {
+                true => (&mut self.cq, &mut state.cq),
+                false => (&mut state.cq, &mut self.cq),
+            };
+            *to = to.take().or_else(|| from.take());
+        }
+    }
+
     /// Returns the queues to the data path, if they work.
     fn resume(&mut self) {
         self.member.resume();
-        if self.member.active.is_some()
-            && let Some(state) = self.member.here_mut()
-        {
-            self.cq = state.cq.take();
-        }
+        self.place_cq();
     }
 
     /// Takes the state back from a thread that is done.

@@ -1,5 +1,6 @@
 //! Parameters of a link.
 
+use crate::error::Error;
 use crate::qp::{ConnectAttr, QpInit};
 use crate::recorder::DumpOptions;
 use bellwire_core::fault::plan::{End, Limits};
@@ -50,6 +51,17 @@ pub struct LinkInit {
     /// Whether a record of what the queue pair did last is kept when its connection fails, and what goes
     /// into it: [`Link::failure`](super::Link::failure).
     pub dump: Option<DumpOptions>,
+    /// How long a send may be in flight while the link works; `None`: without a limit. One that takes longer
+    /// is a fault of the link ([`Fault::DeadlineMissed`]), which then recovers, and posts it again or reports
+    /// it. The fault is found no earlier, and within twice that time, by the checks of polls
+    /// ([`check_every`](Self::check_every)). An unsignalled send is in flight until a signalled one behind it
+    /// completes, and only counts if there is one. Not zero.
+    pub request_deadline: Option<Duration>,
+    /// How soon the loss of the peer is detected, at the latest, while nothing is in flight; `None`: not
+    /// before something is posted. A link that was idle for half of this time sends an empty WRITE; if
+    /// that is not acknowledged in the other half the link has a fault ([`Fault::KeepAliveMissed`]) and
+    /// recovers. It is not reported, and takes a place in the send queue until it completes. Not zero.
+    pub keep_alive: Option<Duration>,
 }
 
 impl Default for LinkInit {
@@ -65,6 +77,29 @@ impl Default for LinkInit {
             cq_entries: None,
             waitable: false,
             dump: None,
+            request_deadline: None,
+            keep_alive: None,
+        }
+    }
+}
+
+impl LinkInit {
+    /// Refuses times of zero, which no device keeps.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let times = [
+            ("request_deadline, in nanoseconds,", self.request_deadline),
+            ("keep_alive, in nanoseconds,", self.keep_alive),
+        ];
+        match times
+            .into_iter()
+            .find(|(_, time)| *time == Some(Duration::ZERO))
+        {
+            Some((what, _)) => Err(Error::TooLarge {
+                what,
+                given: 0,
+                max: u64::MAX,
+            }),
+            None => Ok(()),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What a plain link and a link of a set have in common: everything but the completion queue.
 
-use super::active_queues::ActiveQueues;
+use super::active_queues::{ActiveQueues, done};
 use super::completion::LinkError;
 use super::handle::LinkState;
 use super::state::RecoveryState;
+use super::watch::KeepAlive;
 use super::worker::{Command, Worker};
 use crate::cq::Cq;
 use crate::qp::Qp;
@@ -17,6 +18,8 @@ use std::time::Duration;
 pub(super) struct Member {
     /// The queue pair, while the link works.
     pub active: Option<ActiveQueues>,
+    /// Whether completions go to the program as they are: the link works, and none of its own is in flight.
+    pub direct: bool,
     /// Receives consumed on this connection.
     pub received: u64,
     pub recovery: StateOwner,
@@ -39,6 +42,7 @@ impl Member {
         state.connect_first(state.pd.device().now());
         Self {
             active: Some(active),
+            direct: true,
             received: 0,
             recovery: StateOwner::Here(state),
         }
@@ -89,7 +93,10 @@ impl Member {
             active, recovery, ..
         } = self;
         match (active, recovery) {
-            (Some(active), _) => active.qp.dump(cq?, options).ok(),
+            (Some(active), StateOwner::Here(state)) => {
+                let cq = cq.or(state.cq.as_mut())?;
+                active.qp.dump(cq, options).ok()
+            }
             (None, StateOwner::Here(state)) => {
                 let cq = state.cq.as_mut().or(cq)?;
                 state.queues.as_mut()?.dump(cq, options)
@@ -107,6 +114,7 @@ impl Member {
     ) {
         let Self {
             active,
+            direct,
             received,
             recovery: StateOwner::Here(state),
         } = self
@@ -114,9 +122,72 @@ impl Member {
             return;
         };
         if let Some(active) = active.take() {
-            state.cq = cq.take();
+            *direct = false;
+            if let Some(cq) = cq.take() {
+                state.cq = Some(cq);
+            }
             state.begin(active, *received, failed);
         }
+    }
+
+    /// Checks what the program asks to be watched, while the link works. Returns the fault that was found.
+    pub fn check(&mut self, now: Duration) -> Option<Fault> {
+        let Self {
+            active: Some(active),
+            direct,
+            received,
+            recovery: StateOwner::Here(state),
+        } = self
+        else {
+            return None;
+        };
+        let watch = state.watch.as_mut()?;
+        let fault = watch.check(active, *received, now);
+        *direct &= watch.keep_alive.is_none();
+        fault
+    }
+
+    /// Takes in a completion of a link that works, which does not go to the program as it is. Returns it if
+    /// it failed.
+    pub fn take(&mut self, mut completion: Completion<'static>) -> Option<Completion<'static>> {
+        let Self {
+            received,
+            recovery: StateOwner::Here(state),
+            ..
+        } = self
+        else {
+            return Some(completion);
+        };
+        let Ok(success) = completion.result else {
+            return Some(completion);
+        };
+        let own = state.watch.as_mut().map(|watch| &mut watch.keep_alive);
+        if success.opcode.is_recv() {
+            *received += 1;
+        } else if let Some(own) = own
+            && KeepAlive::takes(own, &mut completion.retired)
+        {
+            state.carried += completion.retired;
+            return None;
+        }
+        state.report(done(completion, success));
+        None
+    }
+
+    /// After outcomes were delivered: lets completions go to the program as they are, if the link works, has
+    /// none of its own in flight, and nothing is left to be reported with the next outcome.
+    pub fn settle(&mut self) {
+        let Self {
+            active: Some(_),
+            direct,
+            recovery: StateOwner::Here(state),
+            ..
+        } = self
+        else {
+            return;
+        };
+        let own = state.watch.as_ref().and_then(|watch| watch.keep_alive);
+        *direct |= own.is_none() && state.carried == 0 && state.outbox.is_empty();
     }
 
     /// Returns the queues to the program, if they work.
@@ -125,6 +196,7 @@ impl Member {
         if let Some((active, received)) = resumed {
             self.active = Some(active);
             self.received = received;
+            self.settle();
         }
     }
 

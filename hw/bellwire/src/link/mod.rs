@@ -96,6 +96,12 @@
 //! it is given, plus the time the driver takes to destroy the queues. Over TCP, a peer whose host
 //! vanishes is noticed within 10 s.
 //!
+//! # What no completion reports
+//! A request can stay in flight for ever without anything having failed: its receive is never posted and is
+//! waited for without end, or a queue pair stops. [`LinkInit::request_deadline`] makes that a fault. While
+//! nothing is in flight a peer whose host has lost its power is not missed either:
+//! [`LinkInit::keep_alive`] asks it. Both are found by the checks of polls, and cost the data path nothing.
+//!
 //! # Sleeping
 //! With [`LinkInit::waitable`] a link has a descriptor that is readable when the link has to be polled. It
 //! stays the same through all recoveries, and works during them: [`Link::arm`] has an example. It does
@@ -140,6 +146,7 @@
 // - `in_flight` has the sends whose queue pair failed before they were reported, and core's verdict on them.
 // - `peer` carries messages between the protocol and the `exchange`.
 // - `dispatch` and `event_hook` deliver asynchronous events.
+// - `watch` finds, while a link works, requests that miss their deadline and a peer that is lost.
 // - `wake` is the descriptor that a program sleeps on.
 
 mod active_queues;
@@ -164,6 +171,7 @@ mod settle;
 mod state;
 mod steps;
 mod wake;
+mod watch;
 mod worker;
 
 #[cfg(doc)]

@@ -2,11 +2,11 @@
 
 use super::active_queues::ActiveQueues;
 use super::in_flight::Again;
+use super::watch::{KeepAlive, entries};
 use crate::cq::Cq;
 use crate::qp::Qp;
 use crate::recorder::{DumpOptions, Record};
 use bellwire_core::fault::outcome::Replay;
-use bellwire_core::wqe::BASIC_BLOCK;
 use std::collections::HashMap;
 
 /// The queues of a link while it recovers: from one connection to the next.
@@ -32,6 +32,8 @@ pub(super) struct RecoveringQueues {
     own: Option<u32>,
     /// Sends before it whose completions were not taken yet.
     before_own: u32,
+    /// A keep-alive that was in flight when the link stopped.
+    pub keep_alive: Option<KeepAlive>,
     /// The last of them ends the drain.
     pub beacon: bool,
     /// The last of them tests the path.
@@ -39,7 +41,7 @@ pub(super) struct RecoveringQueues {
 }
 
 impl RecoveringQueues {
-    pub fn new(active: ActiveQueues) -> Self {
+    pub fn new(active: ActiveQueues, keep_alive: Option<KeepAlive>) -> Self {
         let ActiveQueues {
             mut qp,
             policies,
@@ -60,6 +62,7 @@ impl RecoveringQueues {
             rung,
             own: None,
             before_own: 0,
+            keep_alive,
             beacon: false,
             probe: false,
         }
@@ -86,6 +89,7 @@ impl RecoveringQueues {
         self.in_error = false;
         self.receives_posted = false;
         self.beacon = false;
+        self.keep_alive = None;
         self.forget_own();
     }
 
@@ -105,30 +109,22 @@ impl RecoveringQueues {
 
     /// Number of outstanding sends.
     fn outstanding(&mut self) -> u32 {
-        let mut at = self.oldest();
-        let Some(qp) = &mut self.qp else {
-            return 0;
-        };
-        let (end, mut count) = (qp.sq().counter(), 0);
-        while (end.wrapping_sub(at) as i32) > 0 {
+        let from = self.oldest();
+        self.qp.as_mut().map_or(0, |qp| {
             let sq = qp.sq();
-            // An entry that cannot be read has a block at least.
-            let bytes = sq.entry(at).map_or(0, |entry| {
-                let (head, tail) = entry.bytes();
-                head.len() + tail.len()
-            });
-            at = at.wrapping_add((bytes.div_ceil(BASIC_BLOCK) as u32).max(1));
-            count += 1;
-        }
-        count
+            entries(&sq, from, sq.counter()).count() as u32
+        })
     }
 
-    /// Takes in a completion of a send that retires so many, in order. Returns whether it is the
-    /// recovery's own. The queue itself may be further by then: a set polls for many links at once.
-    pub fn takes_own(&mut self, retired: u32) -> bool {
+    /// Takes in a completion of a send, in order, that retires so many. Returns whether it is the link's
+    /// own, and how many of the program's it retires. The queue itself may be further by then: a set polls
+    /// for many links at once.
+    pub fn takes_own(&mut self, retired: u32) -> (bool, u32) {
         let own = self.own.is_some() && retired > self.before_own;
         self.before_own = self.before_own.saturating_sub(retired);
-        own
+        let mut programs = retired;
+        let is_keep_alive = KeepAlive::takes(&mut self.keep_alive, &mut programs);
+        (own || is_keep_alive, programs - u32::from(own))
     }
 
     /// Counter of the oldest outstanding send.
@@ -156,9 +152,10 @@ impl RecoveringQueues {
             .is_none_or(|qp| qp.sq().free_blocks() == slots && qp.rq().free() == receives)
     }
 
-    /// Whether the send at `counter` is the recovery's own.
+    /// Whether the send at `counter` is the link's own.
     pub fn is_own(&self, counter: u32) -> bool {
-        self.own
-            .is_some_and(|own| counter.wrapping_sub(own) as i32 >= 0)
+        let is_keep_alive = (self.keep_alive).is_some_and(|own| own.counter == counter);
+        let of_recovery = |own| counter.wrapping_sub(own) as i32 >= 0;
+        is_keep_alive || self.own.is_some_and(of_recovery)
     }
 }

@@ -10,6 +10,7 @@ use super::peer::Peer;
 use super::recovering_queues::RecoveringQueues;
 use super::repost::Receive;
 use super::wake::Wake;
+use super::watch::Watch;
 use super::worker::Command;
 use crate::cq::Cq;
 use crate::error::Error;
@@ -61,6 +62,8 @@ pub(super) struct RecoveryState {
     pub mailbox: u64,
     pub wake: Option<Wake>,
     pub hooks: Hooks,
+    /// What the program asks to be watched while the link works.
+    pub watch: Option<Watch>,
     /// Panics of the hooks.
     pub panics: Panics,
     pub counters: Counters,
@@ -125,6 +128,7 @@ impl RecoveryState {
         events: Events,
     ) -> Result<Self, Error> {
         let device = pd.device();
+        init.check()?;
         init.connect.check(device, QpType::Rc)?;
         let (port, named) = (init.connect.port_num, init.connect.gid_index);
         let named_gid = named.map_or_else(GidEntry::default, |at| device.hca.gid_entry(port, at));
@@ -149,6 +153,7 @@ impl RecoveryState {
         Ok(Self {
             pd: pd.clone(),
             protocol: Protocol::new(peer.needs_new_qp(), init.limits),
+            watch: Watch::new(&init),
             init,
             peer,
             queues: None,
@@ -189,7 +194,14 @@ impl RecoveryState {
 
     /// The device time by which the link has to be polled again.
     pub fn deadline(&self) -> Option<Duration> {
-        self.protocol.deadline()
+        let protocol = self.protocol.deadline();
+        protocol.into_iter().chain(self.next_check()).min()
+    }
+
+    /// The device time of the next check of what is watched while the link works.
+    pub fn next_check(&self) -> Option<Duration> {
+        let works = self.queues.is_none() && self.protocol.ended().is_none();
+        self.watch.as_ref().filter(|_| works)?.next_check()
     }
 
     /// Time until that deadline, or until the exchange or the device needs attention.
@@ -318,7 +330,8 @@ impl RecoveryState {
         self.poll_again = true;
         self.consumed = received;
         self.in_flight.consuming = active.sent;
-        let mut queues = RecoveringQueues::new(active);
+        let keep_alive = self.watch.as_mut().and_then(Watch::stop);
+        let mut queues = RecoveringQueues::new(active, keep_alive);
         for fault in self.unnoted.drain(..) {
             if let Some(qp) = &mut queues.qp {
                 qp.note(fault.to_string());

@@ -3,4 +3,4 @@
 
 mod faults;
 mod handles;
-mod world;
+pub mod world;

@@ -181,5 +181,11 @@ fn families(to: &mut String) {
     ] {
         fault(to, reported, "");
     }
+    to.push_str(
+        "\n## Found by links\n\n`LinkInit::request_deadline` and `keep_alive`; `BW_FAMILY_LINK`.\n\n",
+    );
+    for found in [Fault::DeadlineMissed, Fault::KeepAliveMissed] {
+        fault(to, found, "");
+    }
     to.push('\n');
 }

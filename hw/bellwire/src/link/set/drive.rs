@@ -5,11 +5,12 @@ use super::super::active_queues::done;
 use super::super::completion::LinkCompletion;
 use super::super::handle::LinkState;
 use super::queue::SharedCq;
-use super::slots::{Found, Joined, Listed};
+use super::slots::{Found, Joined};
 use super::{LinkId, LinkSet};
 use crate::event::{Element, EventType};
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 impl LinkSet {
@@ -24,10 +25,17 @@ impl LinkSet {
         let mut count = 0;
         // One by one: if `each` panics, the rest stays queued.
         while count < limit
-            && let Some((index, completion)) = self.waiting.pop_front()
+            && let Some(id) = self.waiting.pop_front()
         {
+            // The link may have been removed, or have taken its completions with it into its recovery.
+            let Some(joined) = self.slots.get_mut(id) else {
+                continue;
+            };
+            let completion = joined.waiting.pop_front();
             // Only successes of links that work wait.
-            if let (Some((id, joined)), Ok(success)) = (self.slots.at(index), completion.result) {
+            if let Some(completion) = completion
+                && let Ok(success) = completion.result
+            {
                 joined.member.received += u64::from(success.opcode.is_recv());
                 count += 1;
                 each(id, done(completion, success));
@@ -53,14 +61,21 @@ impl LinkSet {
         let mut count = 0;
         let turns = (self.urgent.len()).min(self.init.links_per_poll.max(1) as usize);
         for _ in 0..turns {
-            let Some(&index) = self.urgent.front() else {
+            let Some(&id) = self.urgent.front() else {
                 break;
             };
-            self.drive(index, now);
-            // If `each` panics the link stays in the list.
-            count += self.deliver(index, limit - count, each);
+            let index = id.index();
+            // It may have been removed since.
+            let is_there = self.slots.get(id).is_some();
+            if is_there {
+                self.drive(index, now);
+                // If `each` panics the link stays in the list.
+                count += self.deliver(index, limit - count, each);
+            }
             self.urgent.pop_front();
-            self.settle(index);
+            if is_there {
+                self.settle(index);
+            }
         }
         self.replace_queues();
         self.busy = false;
@@ -102,11 +117,10 @@ impl LinkSet {
 
     /// Has a link looked at in the next polls.
     pub(super) fn list(&mut self, index: u32) {
-        if let Some((_, joined)) = self.slots.at(index)
-            && joined.listed != Listed::Urgent
+        if let Some((id, joined)) = self.slots.at(index)
+            && !std::mem::replace(&mut joined.urgent, true)
         {
-            joined.listed = Listed::Urgent;
-            self.urgent.push_back(index);
+            self.urgent.push_back(id);
             self.busy = true;
         }
     }
@@ -116,12 +130,10 @@ impl LinkSet {
         let Some((_, joined)) = self.slots.at(index) else {
             return;
         };
-        let (mut before, others) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition::<Vec<_>, _>(|(at, _)| *at == index);
-        self.waiting = others.into();
-        let before = before.drain(..).map(|(_, completion)| completion);
-        joined.member.begin(&mut None, before.chain(failed));
+        let before = std::mem::take(&mut joined.waiting);
+        joined
+            .member
+            .begin(&mut None, before.into_iter().chain(failed));
         self.list(index);
     }
 
@@ -143,14 +155,20 @@ impl LinkSet {
         }
     }
 
-    /// Takes in completions of a link: such as failed, or of a link that recovers.
+    /// Takes in completions of a link: such as failed, of a link that recovers, and those that do not go to
+    /// the program as they are.
     fn take(&mut self, index: u32, completions: Vec<Completion<'static>>) {
         let now = self.pd.device().now();
         let Some((_, joined)) = self.slots.at(index) else {
             return;
         };
         if joined.member.active.is_some() {
-            return self.begin(index, completions);
+            let mut completions = completions.into_iter();
+            let failed = (completions.by_ref()).find_map(|one| joined.member.take(one));
+            if let Some(failed) = failed {
+                return self.begin(index, [failed].into_iter().chain(completions).collect());
+            }
+            return self.list(index);
         }
         if let Some(state) = joined.state() {
             let mut fault = None;
@@ -167,13 +185,16 @@ impl LinkSet {
 
     /// Takes in what the polls of the queues set aside.
     fn take_aside(&mut self) {
-        while let Some(&(index, _)) = self.aside.first() {
-            let (of_it, others) = std::mem::take(&mut self.aside)
-                .into_iter()
-                .partition::<Vec<_>, _>(|(at, _)| *at == index);
-            self.aside = others;
-            let completions = of_it.into_iter().map(|(_, completion)| completion);
-            self.take(index, completions.collect());
+        let mut aside = std::mem::take(&mut self.aside);
+        // A stable sort: those of a link stay in order.
+        aside.sort_by_key(|(index, _)| *index);
+        let mut aside = aside.into_iter().peekable();
+        while let Some((index, first)) = aside.next() {
+            let mut completions = vec![first];
+            while let Some((_, next)) = aside.next_if(|(at, _)| *at == index) {
+                completions.push(next);
+            }
+            self.take(index, completions);
         }
     }
 
@@ -183,17 +204,27 @@ impl LinkSet {
         for (event, of) in device.links.collect(&device, self.mailbox) {
             self.event(event, of);
         }
+        let now = device.now();
+        while let Some(&Reverse((at, id))) = self.timers.peek()
+            && at <= now
+        {
+            self.timers.pop();
+            if let Some(joined) = self.slots.get_mut(id) {
+                joined.timed = false;
+                self.list(id.index());
+            }
+        }
         let mut heard = Vec::new();
         self.attention.take(|slot| heard.push(slot));
         heard.into_iter().for_each(|slot| self.list(slot));
         for _ in 0..(self.patient.len()).min(self.init.links_per_poll.max(1) as usize) {
-            let Some(index) = self.patient.pop_front() else {
+            let Some(id) = self.patient.pop_front() else {
                 break;
             };
-            // It may have become urgent, or have been removed, since it was put there.
-            let listed = self.slots.at(index).map(|(_, joined)| joined.listed);
-            if listed == Some(Listed::Patient) {
-                self.list(index);
+            // It may have been removed since it was put there.
+            if let Some(joined) = self.slots.get_mut(id) {
+                joined.patient = false;
+                self.list(id.index());
             }
         }
     }
@@ -285,9 +316,14 @@ impl LinkSet {
             return;
         };
         if works && !state.look(now) {
-            return self.sort(index);
-        }
-        if works {
+            // What waits is reported before anything newer.
+            let checks = joined.waiting.is_empty();
+            let fault = checks.then(|| joined.member.check(now)).flatten();
+            let Some(fault) = fault else {
+                return self.sort(index);
+            };
+            self.fault(index, fault);
+        } else if works {
             self.begin(index, Vec::new());
         }
         let Some((_, joined)) = self.slots.at(index) else {
@@ -342,8 +378,9 @@ impl LinkSet {
                 continue;
             };
             match completion.result {
-                Ok(_) if joined.member.active.is_some() => {
-                    self.waiting.push_back((id.index(), completion));
+                Ok(_) if joined.member.direct => {
+                    joined.waiting.push_back(completion);
+                    self.waiting.push_back(id);
                 }
                 _ => self.take(id.index(), vec![completion]),
             }
@@ -372,8 +409,9 @@ impl LinkSet {
         let Some((id, joined)) = self.slots.at(index) else {
             return;
         };
-        joined.listed = Listed::No;
+        joined.urgent = false;
         joined.member.resume();
+        joined.member.settle();
         let panics = &mut self.panics;
         panics.catch(|| joined.member.resume_panics());
         let works = joined.member.active.is_some();
@@ -385,17 +423,22 @@ impl LinkSet {
         let urgent = state.wants_poll() && !ended || !state.outbox.is_empty();
         let asks = !state.protocol.peer_gone() && (unheard || state.peer.deadline().is_some());
         let deaf = state.protocol.peer_gone() || ended;
+        let next_check = state.next_check().filter(|_| works);
         if joined.watched && deaf {
             joined.watched = false;
             let fd = joined.member.here().and_then(|state| state.peer.fd());
             self.attention.forget(fd);
         }
         if urgent {
-            joined.listed = Listed::Urgent;
-            self.urgent.push_back(index);
-        } else if !ended && (!works || asks) {
-            joined.listed = Listed::Patient;
-            self.patient.push_back(index);
+            joined.urgent = true;
+            self.urgent.push_back(id);
+        } else if !ended && (!works || asks) && !std::mem::replace(&mut joined.patient, true) {
+            self.patient.push_back(id);
+        }
+        if let Some(at) = next_check
+            && !std::mem::replace(&mut joined.timed, true)
+        {
+            self.timers.push(Reverse((at, id)));
         }
         let noted = joined.member.state();
         if noted != std::mem::replace(&mut joined.noted, noted) && !joined.change_waits {

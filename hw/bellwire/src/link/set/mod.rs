@@ -23,8 +23,9 @@ use attention::{Attention, Heard};
 use bellwire_core::fault::Fault;
 use bellwire_core::queue::Completion;
 use queue::{Division, SharedCq};
-use slots::{Joined, Listed, Slots};
-use std::collections::VecDeque;
+use slots::{Joined, Slots};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -218,14 +219,18 @@ pub struct LinkSet {
     division: Division,
     /// Failed completions, and those of links that recover, until the poll ends; each with its slot.
     aside: Vec<(u32, Completion<'static>)>,
-    /// Completions of links that work, found while another was driven; each with its slot.
-    waiting: VecDeque<(u32, Completion<'static>)>,
+    /// Links with completions that were found while another was driven: an entry for each.
+    waiting: VecDeque<LinkId>,
     /// There is something to do apart from polling the queues.
     busy: bool,
     /// Polls until exchanges and events are checked.
     polls_left: u32,
-    urgent: VecDeque<u32>,
-    patient: VecDeque<u32>,
+    /// Links that have something to do.
+    urgent: VecDeque<LinkId>,
+    /// Links that wait for the peer, the device or the time, and are looked at from time to time.
+    patient: VecDeque<LinkId>,
+    /// Links that are to be looked at at a device time, while they work: those that are watched.
+    timers: BinaryHeap<Reverse<(Duration, LinkId)>>,
     /// Links whose state has changed.
     changes: VecDeque<LinkId>,
     attention: Attention,
@@ -279,6 +284,7 @@ impl LinkSet {
             polls_left: 1,
             urgent: VecDeque::new(),
             patient: VecDeque::new(),
+            timers: BinaryHeap::new(),
             changes: VecDeque::new(),
             attention,
             mailbox,
@@ -352,7 +358,10 @@ impl LinkSet {
         let added = self.slots.add(Joined {
             member: Member::new(active, state),
             queue,
-            listed: Listed::Urgent,
+            urgent: true,
+            patient: false,
+            timed: false,
+            waiting: VecDeque::new(),
             noted: LinkState::Recovering,
             change_waits: false,
             unheard: heard == Heard::Not,
@@ -369,7 +378,7 @@ impl LinkSet {
         let events = &self.pd.device().links;
         events.watch_also(self.mailbox, Element::Qp(qp_num));
         events.watch_also(self.mailbox, Element::Port(port));
-        self.urgent.push_back(index);
+        self.urgent.push_back(id);
         self.has_work();
         Ok(id)
     }
@@ -460,7 +469,7 @@ impl LinkSet {
                 return;
             };
             match completion.result {
-                Ok(success) if joined.member.active.is_some() => {
+                Ok(success) if joined.member.direct => {
                     joined.member.received += u64::from(success.opcode.is_recv());
                     each(id, done(completion, success));
                 }
@@ -510,11 +519,16 @@ impl LinkSet {
     pub fn remove(&mut self, id: LinkId) -> Result<(), NoLink> {
         let joined = self.slots.remove(id).ok_or(NoLink)?;
         let index = id.index();
-        let waiting = std::mem::take(&mut self.waiting);
-        self.waiting = waiting.into_iter().filter(|(at, _)| *at != index).collect();
+        // Empty, unless the program panicked in the last poll.
         self.aside.retain(|(at, _)| *at != index);
-        self.urgent.retain(|at| *at != index);
-        self.patient.retain(|at| *at != index);
+        for list in [&mut self.urgent, &mut self.patient, &mut self.changes] {
+            self.slots.tidy(list);
+        }
+        if self.timers.len() > 2 * self.slots.capacity() {
+            let slots = &self.slots;
+            self.timers
+                .retain(|Reverse((_, id))| slots.get(*id).is_some());
+        }
         if let Some(qp_num) = joined.qp_num() {
             self.queues[joined.queue].attached -= 1;
             let events = &self.pd.device().links;
@@ -649,9 +663,11 @@ impl LinkSet {
     /// `None` while nothing has a deadline.
     pub fn time_left(&self) -> Option<Duration> {
         let recovering = self.urgent.iter().chain(&self.patient);
-        let links =
-            recovering.filter_map(|&index| self.slots.at_index(index)?.member.here()?.time_left());
-        links.chain(self.pd.device().has_to_be_polled()).min()
+        let links = recovering.filter_map(|&id| self.slots.get(id)?.member.here()?.time_left());
+        let device = self.pd.device();
+        let watched = self.timers.peek();
+        let watched = watched.map(|Reverse((at, _))| at.saturating_sub(device.now()));
+        links.chain(watched).chain(device.has_to_be_polled()).min()
     }
 
     /// The protection domain.

@@ -8,17 +8,7 @@ use crate::cq::Lent;
 use crate::error::Error;
 use crate::event::{Element, EventType};
 use bellwire_core::queue::{Completion, NumberSlot, NumberTable};
-
-/// In which list of work a link is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listed {
-    /// In none: it works, or has ended.
-    No,
-    /// It waits for the peer, the device or the time, and is looked at from time to time.
-    Patient,
-    /// It has something to do.
-    Urgent,
-}
+use std::collections::VecDeque;
 
 /// Completions of other links, and events.
 pub(super) type Found = (Vec<Completion<'static>>, Vec<(EventType, Element)>);
@@ -29,7 +19,14 @@ pub(super) struct Joined {
     pub member: Member,
     /// The index of its completion queue.
     pub queue: usize,
-    pub listed: Listed,
+    /// It has something to do, and an entry in the list of these.
+    pub urgent: bool,
+    /// It has an entry in the list of links that wait for the peer, the device or the time.
+    pub patient: bool,
+    /// It has an entry in the list of links that are looked at at a time.
+    pub timed: bool,
+    /// Completions that were found while another link was driven. Empty while it recovers.
+    pub waiting: VecDeque<Completion<'static>>,
     /// Its state as it was last noted.
     pub noted: LinkState,
     /// The change of its state waits to be taken by the program.
@@ -210,9 +207,12 @@ impl Slots {
         }
     }
 
-    /// The link in a slot.
-    pub fn at_index(&self, index: u32) -> Option<&Joined> {
-        self.slots.get(index as usize)?.joined.as_ref()
+    /// Shortens a list in which each link has at most one entry, and those of removed links are left to be
+    /// found: removing a link costs the same however many there are.
+    pub fn tidy(&self, list: &mut VecDeque<LinkId>) {
+        if list.len() > 2 * self.capacity() {
+            list.retain(|id| self.get(*id).is_some());
+        }
     }
 
     /// Handles of all links.
