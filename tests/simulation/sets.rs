@@ -165,6 +165,8 @@ impl World {
             limits,
             max_steps_per_poll: [1, 2, u32::MAX][random.below(3) as usize],
             check_every: 1,
+            request_deadline: (seed % 4 == 0).then_some(20 * MS),
+            keep_alive: [None, Some(4 * MS), Some(40 * MS)][(seed % 3) as usize],
             ..LinkInit::default()
         };
         let links = 3 + random.below(14) as u32;

@@ -54,6 +54,8 @@ pub struct Shape {
     lost_one_in: Option<u64>,
     /// Whether what failed queue pairs did is kept.
     dumps: bool,
+    request_deadline: Option<Duration>,
+    keep_alive: Option<Duration>,
 }
 
 impl Shape {
@@ -65,6 +67,8 @@ impl Shape {
         cut_after: [None; 2],
         lost_one_in: None,
         dumps: false,
+        request_deadline: None,
+        keep_alive: None,
     };
 
     pub fn of_seed(seed: u64) -> Self {
@@ -85,6 +89,8 @@ impl Shape {
             cut_after,
             lost_one_in: (random.below(20) == 0).then_some(8),
             dumps: random.below(8) == 0,
+            request_deadline: (random.below(4) == 0).then_some(20 * MS),
+            keep_alive: [None, None, Some(4 * MS), Some(40 * MS)][random.below(4) as usize],
         }
     }
 }
@@ -116,6 +122,7 @@ impl World {
         let pd = hca.device.alloc_pd();
         let limits = hca.limits(random.number());
         let exchanges = pair();
+        let real = hca.is_real();
         let mut end = |at: usize, inner| {
             let init = LinkInit {
                 qp: QpInit {
@@ -138,6 +145,9 @@ impl World {
                 check_every: shape.check_every,
                 cq_entries: shape.cq_entries[at],
                 dump: shape.dumps.then(DumpOptions::default),
+                // On a busy host anything may take that long.
+                request_deadline: shape.request_deadline.filter(|_| !real),
+                keep_alive: shape.keep_alive.filter(|_| !real),
                 ..LinkInit::default()
             };
             let delays = Random::new(random.number());

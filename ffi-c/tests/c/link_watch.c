@@ -1,5 +1,4 @@
-/* What no completion reports: a request that misses its deadline, and a peer that is lost while nothing is in
-   flight. */
+/* What no completion reports: a request that misses its deadline, and a lost peer of an idle link. */
 #include "link.h"
 
 static bw_device *device;
