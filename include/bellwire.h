@@ -824,6 +824,8 @@ typedef enum bw_fault_family {
     BW_FAMILY_ERRNO = 3,
     // What a link learns from its peer: a `bw_peer_fault`.
     BW_FAMILY_PEER = 4,
+    // What a link that watches its requests and its peer finds: a `bw_link_fault`.
+    BW_FAMILY_LINK = 5,
 } bw_fault_family;
 
 // What a link learns from its peer.
@@ -837,6 +839,14 @@ typedef enum bw_peer_fault {
     // Another process replies in its place, and does not know the link.
     BW_PEER_RESTARTED = 3,
 } bw_peer_fault;
+
+// What a link finds that watches its requests and its peer.
+typedef enum bw_link_fault {
+    // A request did not complete within `bw_link_init.request_deadline_ns`.
+    BW_DEADLINE_MISSED = 0,
+    // The peer did not acknowledge a keep-alive in time: `bw_link_init.keep_alive_ns`.
+    BW_KEEP_ALIVE_MISSED = 1,
+} bw_link_fault;
 
 // The queue that a request was posted to.
 typedef enum bw_work_queue {
@@ -1946,6 +1956,18 @@ typedef struct bw_link_init {
     // A request is not posted again later than `recovery_ns` after a connection first failed with it
     // in flight.
     uint64_t recovery_ns;
+    // How long a send may be in flight while the link works; 0: without a limit. One that takes
+    // longer is a fault of the link (BW_DEADLINE_MISSED), which then recovers, and posts it again or
+    // reports it. The fault is found no earlier, and within twice that time, by a poll that finds
+    // nothing. An unsignalled send is in flight until a signalled one behind it completes, and only
+    // counts if there is one.
+    uint64_t request_deadline_ns;
+    // How soon the loss of the peer is detected, at the latest, while nothing is in flight; 0: not
+    // before something is posted. A link that was idle for half of this time sends an empty RDMA
+    // WRITE; if that is not acknowledged in the other half the link has a fault
+    // (BW_KEEP_ALIVE_MISSED) and recovers. It is not reported, and takes a place in the send queue
+    // until it completes.
+    uint64_t keep_alive_ns;
 } bw_link_init;
 
 // How long, and how often, to try to reach the peer of a link. `bw_link_retry_default` fills it. Times
@@ -3623,8 +3645,8 @@ int bw_qp_note(struct bw_qp *qp, const char *text);
 
 // Writes what a fault means, and what to do about it, to `class`. Every number of a family has a class.
 //
-// Errors: `BW_EINVAL` for an unknown family, transport, queue, opcode, vendor or `bw_peer_fault`,
-// `BW_ENULL`, `BW_ESIZE`.
+// Errors: `BW_EINVAL` for an unknown family, transport, queue, opcode, vendor, `bw_peer_fault` or
+// `bw_link_fault`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_classify(const struct bw_fault *fault,
                 struct bw_class *class_);

@@ -1,4 +1,4 @@
-/* What no completion reports: a request that misses its deadline, and a lost peer of an idle link. */
+/* What no completion reports: a request that misses its deadline, a lost peer of an idle link. */
 #include "link.h"
 
 static bw_device *device;
@@ -71,7 +71,7 @@ static void deadline(void)
     side_end(&b);
 }
 
-/* A keep-alive that is not acknowledged is one, too; those that are acknowledged are not reported. */
+/* A keep-alive that is not acknowledged is one, too; one that is acknowledged is not reported. */
 static void keep_alive(void)
 {
     struct seen seen;
