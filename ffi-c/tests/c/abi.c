@@ -275,11 +275,13 @@ SAME(sizeof(bw_qp_init_attr), 56);
 SAME(sizeof(bw_cm_event), 336);
 SAME(sizeof(bw_cm_param), 24);
 SAME(sizeof(bw_class), 56);
-SAME(sizeof(bw_link_init), 168);
+SAME(sizeof(bw_link_init), 184);
 SAME(sizeof(bw_recovery_report), 40);
 SAME(offsetof(bw_class, advice), 48);
 SAME(offsetof(bw_link_init, memory_addr), 24);
 SAME(offsetof(bw_link_init, seed), 144);
+SAME(offsetof(bw_link_init, request_deadline_ns), 168);
+SAME(offsetof(bw_link_init, keep_alive_ns), 176);
 #endif
 
 #define EXPECT(what)                                                                              \
