@@ -114,8 +114,13 @@ int main(void)
     EXPECT(strcmp(of(BW_FAMILY_ERRNO, EOPNOTSUPP).name, "EOPNOTSUPP") == 0);
     EXPECT(strcmp(of(BW_FAMILY_ERRNO, -ETIMEDOUT).name, "ETIMEDOUT") == 0);
 
+    EXPECT(strcmp(of(BW_FAMILY_LINK, BW_DEADLINE_MISSED).name, "DEADLINE_MISSED") == 0);
+    EXPECT(strcmp(of(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED).name, "KEEP_ALIVE_MISSED") == 0);
+
     /* What cannot be. */
-    what = fault(5, 0);
+    what = fault(BW_FAMILY_LINK + 1, 0);
+    refused(&what, BW_EINVAL);
+    what = fault(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED + 1);
     refused(&what, BW_EINVAL);
     what = fault(BW_FAMILY_STATUS, 0);
     what.transport = 0;
