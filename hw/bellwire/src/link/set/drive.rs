@@ -205,9 +205,11 @@ impl LinkSet {
             self.event(event, of);
         }
         let now = device.now();
-        while let Some(&Reverse((at, id))) = self.timers.peek()
-            && at <= now
-        {
+        let at_once = self.init.links_per_poll.max(1);
+        for _ in 0..at_once {
+            let Some(&Reverse((_, id))) = self.timers.peek().filter(|next| next.0.0 <= now) else {
+                break;
+            };
             self.timers.pop();
             if let Some(joined) = self.slots.get_mut(id) {
                 joined.timed = false;
@@ -217,7 +219,7 @@ impl LinkSet {
         let mut heard = Vec::new();
         self.attention.take(|slot| heard.push(slot));
         heard.into_iter().for_each(|slot| self.list(slot));
-        for _ in 0..(self.patient.len()).min(self.init.links_per_poll.max(1) as usize) {
+        for _ in 0..(self.patient.len()).min(at_once as usize) {
             let Some(id) = self.patient.pop_front() else {
                 break;
             };
