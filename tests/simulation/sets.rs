@@ -165,7 +165,7 @@ impl World {
             limits,
             max_steps_per_poll: [1, 2, u32::MAX][random.below(3) as usize],
             check_every: 1,
-            request_deadline: (seed % 4 == 0).then_some(20 * MS),
+            request_deadline: seed.is_multiple_of(4).then_some(20 * MS),
             keep_alive: [None, Some(4 * MS), Some(40 * MS)][(seed % 3) as usize],
             ..LinkInit::default()
         };
