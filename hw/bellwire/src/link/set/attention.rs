@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::event::Bell;
 use rustix::event::{Timespec, epoll};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -67,7 +68,6 @@ pub(super) struct Attention {
     descriptors: OwnedFd,
     /// Descriptors in it.
     watched: usize,
-    events: Vec<epoll::Event>,
 }
 
 impl fmt::Debug for Attention {
@@ -99,7 +99,6 @@ impl Attention {
             list: Arc::new(List { woken, bell }),
             descriptors,
             watched: 0,
-            events: Vec::with_capacity(AT_ONCE),
         })
     }
 
@@ -139,12 +138,11 @@ impl Attention {
         if self.watched == 0 {
             return;
         }
-        self.events.clear();
         let at_once = Timespec::default();
-        let events = rustix::buffer::spare_capacity(&mut self.events);
+        let mut events = [const { MaybeUninit::uninit() }; AT_ONCE];
         // What an interrupted call would have found is found by the next.
-        if epoll::wait(&self.descriptors, events, Some(&at_once)).is_ok() {
-            for event in &self.events {
+        if let Ok((events, _)) = epoll::wait(&self.descriptors, &mut events[..], Some(&at_once)) {
+            for event in events {
                 each(event.data.u64() as u32);
             }
         }

@@ -243,6 +243,13 @@ pub struct LinkSet {
     pd: Pd,
 }
 
+// A program may hand it to the thread that serves it.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<LinkSet>();
+    is_send::<super::Link>();
+};
+
 impl LinkSet {
     /// Creates a set without links.
     ///
