@@ -154,10 +154,13 @@ impl Round {
         }
         for (at, process) in processes.iter_mut().enumerate() {
             let device = ["shared", "shared", "inline", "engine"][random.below(4) as usize];
+            // Two neighbours without it, two with it, and so on.
+            let membarrier = (seed + at as u64 / 2).is_multiple_of(2);
             process.send(
                 "open",
                 json!({
-                    "fabric": fabric, "device": device, "index": at, "seed": seed, "peers": peers[at],
+                    "fabric": fabric, "device": device, "membarrier": membarrier, "index": at,
+                    "seed": seed, "peers": peers[at],
                 }),
             );
         }

@@ -27,6 +27,7 @@ mod script;
 mod shared;
 mod side;
 mod siege;
+mod sleepers;
 mod starved;
 #[path = "../storm/mod.rs"]
 mod storm;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
             starved::ROLE => starved::play(),
             rush::ROLE => rush::play(),
             side::ROLE => side::play(),
+            sleepers::ROLE => sleepers::play(),
             storm::ROLE => storm::play(),
             _ => panic!("no such role: {role}"),
         }
@@ -69,6 +71,8 @@ fn main() -> ExitCode {
         trial("kill", kill::rounds),
         trial("fuzz", fuzz::rounds),
         trial("siege", siege::attacks),
+        trial("sleepers", sleepers::awake_each_other),
+        trial("sleepers_without_membarrier", sleepers::without_membarrier),
         trial("many_connections", many::connections),
         trial("storm_of_links", rush::everybody_is_served),
         trial("storm_of_clients", gale::clients),

@@ -6,6 +6,7 @@ use bellwire::soft::{HcaConfig, Mode};
 use bellwire::{ConnectAttr, Cq, Device, Pd, Region};
 use bellwire_tests::fixture::{ALL, DEADLINE};
 use bellwire_tests::parent::{Parent, number};
+use bellwire_tests::refuse::refuse;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -28,6 +29,9 @@ pub struct Worker {
 
 /// The device that is asked for.
 fn device(order: &Value) -> Device {
+    if order["membarrier"] == false {
+        refuse(&[libc::SYS_membarrier], libc::EPERM);
+    }
     let fabric = order["fabric"].as_str().expect("a name");
     let config = |mode| HcaConfig {
         mode,

@@ -11,6 +11,7 @@ pub mod links;
 pub mod mute;
 pub mod parent;
 pub mod readiness;
+pub mod refuse;
 pub mod replay;
 pub mod stand_in;
 pub mod vectors;

@@ -15,6 +15,8 @@
 //! on every processor that runs this process, so a compiler barrier is sufficient on the data path. If the
 //! kernel refuses membarrier(2), both sides use real barriers.
 //!
+//! Between processes it is the same; which kind a link has is in [`Between`].
+//!
 //! The loom models cover real barriers only, because loom does not model the effect of the kernel on other
 //! processors. What that rests on, membarrier(2): all accesses of each thread that the call reaches come, in
 //! the order of the program, either before or after the call; of a thread that is not running its last
@@ -23,6 +25,10 @@
 //! Reference Manual, chapter B2, "Data Memory Barrier"). So the store of `enter` is seen by `wait`, or the
 //! loads behind `enter` see the revocation, on a weak memory model as on a strong one. The compiler's order
 //! is the light barrier's part.
+
+mod between;
+
+pub use between::Between;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, fence};
@@ -79,15 +85,20 @@ impl Barriers {
     /// Like [`heavy`](Self::heavy), also for the other processes of the fabric.
     pub fn heavy_everywhere(self) {
         self.heavy();
-        // If the kernel refuses this call it also refuses `join`, and every process of the fabric uses
-        // real light barriers.
-        membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+        // Where this is refused, every link of this process has fences, which pair with that in `heavy`.
+        if Self::reach_everywhere() && !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) {
+            // As in `heavy`.
+            std::process::abort();
+        }
     }
 
-    /// Registers this process for [`heavy_everywhere`](Self::heavy_everywhere) of other processes. `false`:
-    /// the kernel refuses.
-    pub fn join() -> bool {
-        membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
+    /// Whether this process and others reach each other by [`heavy_everywhere`](Self::heavy_everywhere).
+    /// Registers it with the kernel, once per process. Otherwise links have fences: see [`Between`].
+    pub fn reach_everywhere() -> bool {
+        static REACHES: OnceLock<bool> = OnceLock::new();
+        *REACHES.get_or_init(|| {
+            Self::get().is_asymmetric() && membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
+        })
     }
 
     /// The barrier of the control path: pairs with every [`light`](Self::light) of this process.
@@ -108,12 +119,17 @@ impl Section {
     /// Enters the section. Check what may be revoked only after this.
     #[inline(always)]
     pub fn enter(&self, barriers: Barriers) {
+        self.begin();
+        barriers.light();
+    }
+
+    #[inline(always)]
+    fn begin(&self) {
         // Relaxed: only this thread writes the counter.
         let count = self.0.load(Ordering::Relaxed);
         // Release: pairs with the Acquire in `wait`, which may see this entry instead of the end of the
         // previous section. The barrier orders the store before the loads that follow.
         self.0.store(count.wrapping_add(1), Ordering::Release);
-        barriers.light();
     }
 
     /// Leaves the section.

@@ -117,12 +117,6 @@ impl Running {
             return Err(Error::FabricClock);
         }
         let seed = Self::seed(config);
-        if Barriers::get().is_asymmetric() && !Barriers::join() {
-            return Err(Error::io(
-                "use membarrier(2) between processes",
-                std::io::Error::last_os_error(),
-            ));
-        }
         // Random even where keys are seeded: it has to differ from those of earlier nodes in the same place.
         let incarnation = std::hash::RandomState::new().build_hasher().finish();
         let export = Export::new().map_err(|error| Error::io("make shared memory", error))?;

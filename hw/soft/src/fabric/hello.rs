@@ -33,15 +33,16 @@ pub(super) struct Hello {
     pub gid: [u8; 16],
     /// Start time of its process.
     pub began: u64,
-    /// Which barriers it uses: processes that use different kinds cannot synchronize.
-    pub asymmetric: bool,
+    /// What [`Barriers::reach_everywhere`](bellwire_provider::quiesce::Barriers::reach_everywhere) says there:
+    /// it decides about the barriers of the link.
+    pub reaches: bool,
 }
 
 impl Hello {
     fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        let slot = self.slot as u64 | u64::from(self.asymmetric) << 63;
+        let slot = self.slot as u64 | u64::from(self.reaches) << 63;
         bytes[8..16].copy_from_slice(&slot.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.gid);
@@ -53,14 +54,14 @@ impl Hello {
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[24..40]);
-        let asymmetric = word(8)? >> 63 != 0;
+        let reaches = word(8)? >> 63 != 0;
         let slot = usize::try_from(word(8)? & u64::MAX >> 1).ok()?;
         (word(0)? == MAGIC && slot < super::MAX_NODES).then_some(Self {
             slot,
             incarnation: word(16)?,
             gid,
             began: word(40)?,
-            asymmetric,
+            reaches,
         })
     }
 }
@@ -171,7 +172,7 @@ mod tests {
         incarnation: 0x0123_4567_89ab_cdef,
         gid: *b"0123456789abcdef",
         began: 0xfedc_ba98,
-        asymmetric: true,
+        reaches: true,
     };
 
     fn sealed(len: usize) -> OwnedFd {

@@ -32,7 +32,6 @@ use super::peer::Link;
 use super::segment::SEGMENT;
 use super::window::Mapped;
 use crate::process::Process;
-use bellwire_provider::quiesce::Barriers;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -416,9 +415,6 @@ fn knock(node: &Node, slot: usize) -> io::Result<Step> {
 
 /// Checks whether a link with the sender of this hello is possible.
 fn check(heard: &Heard, process: &Process) -> io::Result<()> {
-    if heard.hello.asymmetric != Barriers::get().is_asymmetric() {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
     if !process.has_begun(heard.hello.began) {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
@@ -447,6 +443,7 @@ fn agree(
         process,
         gid: theirs.gid,
         incarnation: theirs.incarnation,
+        reaches: theirs.reaches,
     };
     Ok(Agreed {
         slot,

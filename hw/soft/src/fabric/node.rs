@@ -193,7 +193,7 @@ impl Node {
             incarnation: self.incarnation,
             gid: self.gid,
             began: began_here(),
-            asymmetric: Barriers::get().is_asymmetric(),
+            reaches: Barriers::reach_everywhere(),
         }
     }
 

@@ -6,6 +6,7 @@ use super::segment::Segments;
 use super::window::Windows;
 use super::wire::{Reader, Writer};
 use crate::process::Process;
+use bellwire_provider::quiesce::Between;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::os::unix::net::UnixStream;
@@ -22,6 +23,8 @@ const AGAIN: Duration = Duration::from_millis(1);
 pub struct Peer {
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,
+    /// How threads of this process synchronize with the peer's.
+    pub barriers: Between,
     shown: Shown,
     /// The shared words and packets of both directions.
     pub segments: Segments,
@@ -46,6 +49,8 @@ pub struct Link {
     pub pid: i32,
     pub gid: [u8; 16],
     pub incarnation: u64,
+    /// As in [`Hello`](super::hello::Hello).
+    pub reaches: bool,
 }
 
 impl Link {
@@ -68,6 +73,7 @@ impl Peer {
         let segments = Segments::new(ours, theirs, slot);
         Self {
             incarnation: AtomicU64::new(0),
+            barriers: Between::default(),
             shown: Shown(shown.at(slot)),
             segments,
             writer: Writer::new(segments),
@@ -96,6 +102,9 @@ impl Peer {
     pub(super) fn set_link(&self, link: Option<Link>) {
         let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
         let _reads = self.reading.take();
+        if let Some(link) = &link {
+            self.barriers.set(link.reaches);
+        }
         self.reader.restart();
         self.writer.restart(incarnation);
         self.incarnation.store(incarnation, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! and what it allows), the key's entry in the peer's export, and whether the memory behind it is still
 //! mapped; then it copies. When the peer removes something, it waits for that section. Such a wait ends after
 //! 250 ms and is never under the device's lock, because a section is left by another process. membarrier(2)
-//! reaches other processes by its global form.
+//! reaches other processes by its global form; where a process has none, the link has fences.
 //!
 //! Memory can be mapped if it is a `Region` on `Mapping::shared`, except on huge pages; `Device::mapping`
 //! returns the right kind. Other memory, regions registered in parts, memory windows, zero-based keys, the
@@ -117,9 +117,9 @@ fn place(
 /// Writes one piece of inline data, as small WRITEs have, if the peer's memory is accessible from here. The
 /// queue pair has no outstanding requests.
 #[inline(always)]
-pub(super) fn write_inline(hca: &Hca, remote: &Remote, target: wr::Remote, bytes: &[u8]) -> bool {
+pub(super) fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[u8]) -> bool {
     let section = remote.door.section;
-    section.enter(hca.barriers);
+    section.enter_between(&remote.door.peer.barriers);
     let place = place(
         remote,
         target,
@@ -153,7 +153,7 @@ pub(super) fn execute(
     if length > MAX_MESSAGE {
         return Ok(None);
     }
-    match reach(hca, remote, request, length) {
+    match reach(remote, request, length) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(Miss::Packet) => Ok(None),
         Err(Miss::NotMapped) => Ok(again(hca, work, request, length)),
@@ -161,9 +161,9 @@ pub(super) fn execute(
 }
 
 #[inline(always)]
-fn reach(hca: &Hca, remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
+fn reach(remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
     let section = remote.door.section;
-    section.enter(hca.barriers);
+    section.enter_between(&remote.door.peer.barriers);
     let done = carry_out(remote, request, length);
     section.leave();
     done
@@ -210,7 +210,7 @@ fn again(hca: &Hca, work: &mut SendWork, request: &Request<'_>, length: u64) -> 
     let target = request.remote()?;
     remote.view = hca.view(remote.slot, remote.incarnation, target.addr, length);
     remote.view.as_ref()?;
-    reach(hca, remote, request, length).ok()
+    reach(remote, request, length).ok()
 }
 
 /// A piece of this process's memory that other nodes may map, until it is dropped.

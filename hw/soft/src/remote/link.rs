@@ -259,7 +259,7 @@ impl Hca {
     #[inline]
     pub(in super::super) fn after_send(&self, peer: &Peer) {
         // Orders the packet before the load. Pairs with the heavy barrier in `attend`.
-        self.barriers.light();
+        peer.barriers.light();
         if peer.segments.wants_attention() {
             peer.kick();
         }

@@ -47,7 +47,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         if idle
             && wqe.opcode() == opcode::RDMA_WRITE
             && wqe.blocks().wrapping_sub(1) < producer.wrapping_sub(counter)
-            && wrote(hca, work, &wqe)
+            && wrote(work, &wqe)
         {
             let next = counter.wrapping_add(wqe.blocks());
             // Relaxed: no other thread completes requests while none is outstanding.
@@ -87,7 +87,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
 }
 
 #[inline(always)]
-fn wrote(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> bool {
+fn wrote(work: &SendWork, wqe: &SendWqe<'_>) -> bool {
     let mut pieces = wqe.data(const { data_offset(WrOpcode::RdmaWrite, QpType::Rc) });
     let (Some(remote), Some(Data::Inline(bytes, [])), None) =
         (&work.remote, pieces.next(), pieces.next())
@@ -96,7 +96,7 @@ fn wrote(hca: &Hca, work: &SendWork, wqe: &SendWqe<'_>) -> bool {
     };
     work.transport == QpType::Rc
         && is_new(work)
-        && direct::write_inline(hca, remote, wqe.remote(operation_offset(QpType::Rc)), bytes)
+        && direct::write_inline(remote, wqe.remote(operation_offset(QpType::Rc)), bytes)
 }
 
 /// Size of an entry that fits in the first line of a packet, with up to 12 bytes of data.
