@@ -150,7 +150,12 @@ fn each_line(from: impl Read, show: impl Fn(&str), mut on_line: impl FnMut(&str)
 
 /// What the command prints on its standard output, or `None` when it fails or cannot be started.
 pub fn output_of(words: &str) -> Option<String> {
-    let output = command(words).stdin(Stdio::null()).output().ok()?;
+    output(&mut command(words))
+}
+
+/// The like of [`output_of`] for a command.
+pub fn output(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).output().ok()?;
     output
         .status
         .success()

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 
-use crate::command::{command, shown, unattended};
+use crate::command::{shown, unattended};
 
 /// The workspace under test.
 pub struct Workspace {
@@ -94,13 +94,14 @@ impl Workspace {
         found
     }
 
-    /// Builds test programs, without running them, and says where they are.
+    /// Builds the test programs of a `cargo test`, without running them, and says where they are.
     ///
     /// # Errors
     /// They could not be built, or there are none; cargo's own message is passed on.
-    pub fn test_programs(&self, selection: &str) -> Result<Vec<PathBuf>> {
-        let mut cargo = command(&format!("cargo test {selection} --no-run"));
-        println!("$ {}", shown(&cargo));
+    pub fn test_programs(&self, mut cargo: Command) -> Result<Vec<PathBuf>> {
+        cargo.arg("--no-run");
+        let line = shown(&cargo);
+        println!("$ {line}");
         cargo.arg("--message-format=json-render-diagnostics");
         let output = cargo
             .stdin(Stdio::null())
@@ -114,10 +115,7 @@ impl Workspace {
                 programs.extend(artifact.executable.map(PathBuf::from));
             }
         }
-        ensure!(
-            !programs.is_empty(),
-            "`cargo test {selection}` has no test program"
-        );
+        ensure!(!programs.is_empty(), "`{line}` has no test program");
         Ok(programs)
     }
 

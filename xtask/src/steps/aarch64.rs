@@ -1,5 +1,11 @@
 //! bellwire for aarch64: built across, and run by qemu's user mode.
 //!
+//! It passes membarrier(2), memfds with their seals and process descriptors on to this machine's kernel, so
+//! that two processes and links run as they are: in C, whose programs fork, and are built in seconds. It has
+//! no filters of system calls and starts no aarch64 program from another: what the fabric does without
+//! membarrier(2), and the tests of several processes in Rust, run on this machine, and in the guest of
+//! `cargo xtask vm --arch aarch64`.
+//!
 //! The emulation orders memory as this machine does, so what it runs says that the code works there, not
 //! that its barriers suffice. For those there are loom and Miri, the order in which `benches/steps` is seen
 //! to store, and the rules in `core/src/barrier.rs`.
@@ -191,7 +197,7 @@ fn c(workspace: &Workspace, run: &mut Run) -> Result<()> {
 }
 
 /// A cargo command that builds for aarch64, and runs what it builds.
-fn cargo(words: &str) -> Command {
+pub(super) fn cargo(words: &str) -> Command {
     let mut cargo = command(&format!("cargo {words} --target {TARGET}"));
     let name = TARGET.to_uppercase().replace('-', "_");
     cargo.env(format!("CARGO_TARGET_{name}_LINKER"), CC).env(

@@ -31,7 +31,7 @@ use crate::{
 
 pub use bless::bless;
 pub use tests::{bless_mlx5, bless_mlx5_faults};
-pub use tools::{GUEST, as_root, need_package, need_packages};
+pub use tools::{GUEST, GUEST_AARCH64, as_root, need_package, need_packages};
 pub use vm::bless_conformance;
 
 /// One step of the test command.

@@ -11,8 +11,8 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Debian packages that building and testing needs. This, [`AARCH64`], [`BARE`], [`UVERBS`], [`GUEST`], [`NVMF`],
-/// [`NVMF_GUEST`] and [`RDMA_SYS`] are the places that name them.
+/// Debian packages that building and testing needs. This, [`AARCH64`], [`BARE`], [`UVERBS`], [`GUEST`],
+/// [`GUEST_AARCH64`], [`NVMF`], [`NVMF_GUEST`] and [`RDMA_SYS`] are the places that name them.
 const APT: [&str; 13] = [
     "bubblewrap",
     "clang",
@@ -47,6 +47,17 @@ pub const GUEST: [&str; 10] = [
     "perftest",
     "qemu-system-x86",
     "rdmacm-utils",
+    "xz-utils",
+];
+
+/// Debian packages that `cargo xtask vm --arch aarch64` needs: what builds for it, and boots it. What runs in the
+/// guest is downloaded beside its kernel.
+pub const GUEST_AARCH64: [&str; 6] = [
+    "cpio",
+    "gcc-aarch64-linux-gnu",
+    "kmod",
+    "libc6-dev-arm64-cross",
+    "qemu-system-arm",
     "xz-utils",
 ];
 

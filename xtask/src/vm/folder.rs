@@ -60,6 +60,21 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Makes the folders in a root file system that the guest shows this machine's in: it cannot make any.
+    ///
+    /// # Errors
+    /// What could not be made.
+    pub fn make_places(&self, workspace: &Workspace, system: &Path) -> Result<()> {
+        let root = workspace.root().canonicalize()?;
+        let target = workspace.target("").canonicalize()?;
+        for shown in [&root, &target, &self.work] {
+            let place = system.join(shown.strip_prefix("/").unwrap_or(shown));
+            fs::create_dir_all(&place)
+                .with_context(|| format!("cannot make {}", place.display()))?;
+        }
+        Ok(())
+    }
+
     /// What the guest is to do, and how that ended: shared with it.
     pub fn run(&self) -> PathBuf {
         self.path.join("run")

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::{
+    arch::Arch,
     folder::Folder,
     image,
     kernel::Kernel,
@@ -23,7 +24,7 @@ use super::{
 use crate::{
     command::shown,
     run::{Skip, WORTH_REPORTING},
-    steps::{GUEST, need_packages},
+    steps::{GUEST, GUEST_AARCH64, need_packages},
     workspace::Workspace,
 };
 
@@ -90,12 +91,15 @@ impl std::error::Error for TimedOut {}
 ///
 /// # Errors
 /// A [`Skip`] that says what is lacking.
-pub fn need_guest() -> Result<()> {
-    if env::consts::ARCH != "x86_64" {
-        let reason = format!("the guest is x86-64, this machine {}", env::consts::ARCH);
-        return Err(Skip::lacking(reason, "an x86-64 machine"));
+pub fn need_guest(arch: Arch) -> Result<()> {
+    match arch {
+        Arch::X86_64 if env::consts::ARCH != "x86_64" => {
+            let reason = format!("the guest is x86-64, this machine {}", env::consts::ARCH);
+            Err(Skip::lacking(reason, "an x86-64 machine"))
+        }
+        Arch::X86_64 => need_packages(&GUEST),
+        Arch::Aarch64 => need_packages(&GUEST_AARCH64),
     }
-    need_packages(&GUEST)
 }
 
 impl Guest {
@@ -113,10 +117,20 @@ impl Guest {
         commands: &[Command],
         on_line: impl FnMut(&str) + Send,
     ) -> Result<Vec<Status>> {
-        need_guest()?;
-        let kernel = Kernel::get()?;
+        let arch = self.machine.arch;
+        need_guest(arch)?;
+        let kernel = Kernel::get(arch)?;
         let folder = Folder::make(workspace, self.work.as_deref(), commands)?;
-        image::write(&kernel.modules(), &folder.initrd())?;
+        let system = kernel.system();
+        let busybox = arch.busybox(system.clone());
+        image::write(&busybox, &kernel.modules(), &folder.initrd())?;
+        let (run, mut shares) = (folder.run(), vec![Share::read_only("root", Path::new("/"))]);
+        shares.push(Share::writable("run", &run));
+        shares.push(Share::writable("work", &folder.work));
+        if let Some(system) = &system {
+            folder.make_places(workspace, system)?;
+            shares.push(Share::read_only("system", system));
+        }
 
         let (stdout, stdout_of_qemu) = UnixStream::pair()?;
         let (stderr, stderr_of_qemu) = UnixStream::pair()?;
@@ -127,11 +141,7 @@ impl Guest {
             kernel: &kernel.image(),
             initrd: &folder.initrd(),
             console: &folder.console(),
-            shares: &[
-                Share::read_only("root", Path::new("/")),
-                Share::writable("run", &folder.run()),
-                Share::writable("work", &folder.work),
-            ],
+            shares: &shares,
             ports: &[("stdout", &stdout_of_qemu), ("stderr", &stderr_of_qemu)],
         });
         let child = qemu

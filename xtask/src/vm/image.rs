@@ -13,19 +13,16 @@ use anyhow::{Context, Result, ensure};
 /// The first program of the guest.
 const INIT: &str = include_str!("init.sh");
 
-/// From Debian's busybox-static: it needs no library.
-const BUSYBOX: &str = "/bin/busybox";
-
-/// Writes the archive; takes some tens of milliseconds, so that it is made anew for each run.
+/// Writes the archive, with the program of Debian's busybox-static, which needs no library; takes some tens of milliseconds, so that it is made anew for each run.
 ///
 /// # Errors
 /// What could not be read or written.
-pub fn write(modules: &Path, to: &Path) -> Result<()> {
+pub fn write(busybox: &Path, modules: &Path, to: &Path) -> Result<()> {
     let root = tempfile::tempdir()?;
     let bin = root.path().join("bin");
     fs::create_dir(&bin)?;
-    fs::copy(BUSYBOX, bin.join("busybox"))
-        .with_context(|| format!("{BUSYBOX} of the package busybox-static"))?;
+    fs::copy(busybox, bin.join("busybox"))
+        .with_context(|| format!("{} of the package busybox-static", busybox.display()))?;
     let init = root.path().join("init");
     fs::write(&init, INIT)?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;

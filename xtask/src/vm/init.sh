@@ -29,7 +29,14 @@ done
 # The host's files. Two mounts of them, so that a workspace below /tmp or /run can be shown there.
 share="-t 9p -o trans=virtio,version=9p2000.L,msize=262144"
 mount $share,ro,cache=loose root /raw
-mount -o bind /raw /host
+# Of another architecture, the programs are not the host's: what is shown of the host is the workspace.
+foreign=
+if grep -q system /sys/bus/virtio/drivers/9pnet_virtio/*/mount_tag; then
+	foreign=1
+	mount $share,ro,cache=loose system /host
+else
+	mount -o bind /raw /host
+fi
 mount -t devtmpfs dev /host/dev
 mount -t proc proc /host/proc
 mount -t sysfs sys /host/sys
@@ -51,7 +58,7 @@ mkdir "$run"
 mount $share,cache=none run "$run"
 for needed in workspace target; do
 	dir=$(cat "$run/$needed")
-	if [ ! -d "/host$dir" ]; then
+	if [ -n "$foreign" ] || [ ! -d "/host$dir" ]; then
 		mkdir -p "/host$dir"
 		mount -o bind "/raw$dir" "/host$dir"
 	fi

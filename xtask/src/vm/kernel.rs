@@ -1,23 +1,23 @@
 //! The guest's kernel: Debian's, with the modules that the guest loads, out of a package that is
-//! fetched once and kept.
+//! fetched once and kept; with it the guest's programs, where this machine's do not run there.
 
 use std::{
-    env, fs, io,
+    env, fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
 
-use super::folder::locked;
-use crate::{
-    command::{command, output_of, path_with_sbin, shown},
-    run::Skip,
-    steps::as_root,
+use super::{
+    apt::{self, Apt, done},
+    arch::Arch,
+    folder::locked,
 };
-
-/// Depends on the package of the newest kernel. Not the cloud kernel: that has no rdma_rxe.
-const META_PACKAGE: &str = "linux-image-amd64";
+use crate::{
+    command::{command, path_with_sbin},
+    run::Skip,
+};
 
 /// What the guest needs; what these depend on is found.
 const MODULES: [&str; 18] = [
@@ -42,8 +42,8 @@ const MODULES: [&str; 18] = [
     "loop",
 ];
 
-/// The CRC algorithms that rdma_rxe, nvme_core and ext4 ask for without naming them; newer kernels have
-/// no such modules.
+/// The CRC algorithms that rdma_rxe, nvme_core and ext4 ask for without naming them; newer kernels, and those
+/// of other processors, have no such modules.
 const ALGORITHMS: [&str; 5] = [
     "crc32_generic",
     "crc32_pclmul",
@@ -55,13 +55,19 @@ const ALGORITHMS: [&str; 5] = [
 /// The file that says for which modules the others were found.
 const ASKED: &str = "asked";
 
-fn asked_for() -> String {
-    [&ALGORITHMS[..], &MODULES].concat().join("\n")
+fn asked_for(arch: Arch) -> String {
+    [&ALGORITHMS[..], &MODULES, arch.system_packages()]
+        .concat()
+        .join("\n")
 }
+
+/// Folders of a root file system that no package has.
+const PLACES: [&str; 5] = ["dev", "proc", "sys", "tmp", "run"];
 
 /// A kernel and its modules, ready to be put into an image.
 pub struct Kernel {
     dir: PathBuf,
+    arch: Arch,
 }
 
 impl Kernel {
@@ -69,34 +75,40 @@ impl Kernel {
     ///
     /// # Errors
     /// A [`Skip`] that says what to do when it is not available.
-    pub fn get() -> Result<Self> {
-        let cache = cache()?;
+    pub fn get(arch: Arch) -> Result<Self> {
+        let cache = cache(arch)?;
         let _lock = locked(&cache.join("lock"))?;
+        let apt = Apt::of(arch, &cache)?;
+        let meta_package = arch.kernel_package();
+        let newest = || Package::newest(&apt, &meta_package);
         let dir_of = |package: &Package| cache.join(package.to_string());
         // What an xtask of other needs has kept is made anew.
         let is_whole = |dir: &PathBuf| {
-            fs::read_to_string(dir.join(ASKED)).is_ok_and(|asked| asked == asked_for())
+            fs::read_to_string(dir.join(ASKED)).is_ok_and(|asked| asked == asked_for(arch))
         };
-        if let Some(dir) = Package::newest()
-            .map(|package| dir_of(&package))
-            .filter(is_whole)
-        {
-            return Ok(Self { dir });
+        if let Some(dir) = newest().map(|package| dir_of(&package)).filter(is_whole) {
+            return Ok(Self { dir, arch });
         }
         // What apt knows may be gone from the mirror.
-        done(&mut as_root("apt-get update"));
-        let package = Package::newest().ok_or_else(|| {
+        apt.update();
+        let package = newest().ok_or_else(|| {
             Skip::lacking(
-                format!("apt knows no package {META_PACKAGE}"),
+                format!("apt knows no package {meta_package}"),
                 "a Debian system, and `apt-get update`",
             )
         })?;
         let dir = dir_of(&package);
         if !is_whole(&dir) {
             clear(&cache)?;
-            package.unpack_to(&dir)?;
+            package.unpack_to(&apt, arch, &dir)?;
         }
-        Ok(Self { dir })
+        Ok(Self { dir, arch })
+    }
+
+    /// The root file system that the guest has in place of this machine's.
+    pub fn system(&self) -> Option<PathBuf> {
+        let own = self.arch.system_packages().is_empty();
+        (!own).then(|| self.dir.join("system"))
     }
 
     /// The kernel itself.
@@ -111,13 +123,13 @@ impl Kernel {
 }
 
 /// Where kernels are kept from run to run: one for all checkouts.
-fn cache() -> Result<PathBuf> {
+fn cache(arch: Arch) -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
         .or_else(|| Some(env::home_dir()?.join(".cache")))
         .context("there is no place for the guest's kernel: set XDG_CACHE_HOME, or HOME")?;
-    let cache = base.join("bellwire/vm");
+    let cache = base.join(arch.kept_in());
     fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
     Ok(cache)
 }
@@ -136,10 +148,10 @@ impl std::fmt::Display for Package {
 }
 
 impl Package {
-    fn newest() -> Option<Self> {
-        let depends = output_of(&format!("apt-cache depends --important {META_PACKAGE}"))?;
+    fn newest(apt: &Apt, meta_package: &str) -> Option<Self> {
+        let depends = apt.says(&format!("depends --important {meta_package}"))?;
         let name = dependency(&depends)?;
-        let shown = output_of(&format!("apt-cache --no-all-versions show {name}"))?;
+        let shown = apt.says(&format!("--no-all-versions show {name}"))?;
         Some(Self {
             name: name.to_owned(),
             version: field(&shown, "Version")?.to_owned(),
@@ -153,28 +165,13 @@ impl Package {
 
     /// Downloads and unpacks aside, and moves what is needed into place at once: a run that is
     /// interrupted leaves nothing that looks whole.
-    fn unpack_to(&self, dir: &Path) -> Result<()> {
+    fn unpack_to(&self, apt: &Apt, arch: Arch, dir: &Path) -> Result<()> {
         let aside = dir.with_file_name("aside");
         let (root, ready) = (aside.join("root"), aside.join("ready"));
         let modules = ready.join("modules");
         fs::create_dir_all(&modules)?;
-        let download = format!("apt-get download {}={}", self.name, self.version);
-        if !done(command(&download).current_dir(&aside)) {
-            return Err(Skip::lacking(
-                format!("{self} could not be downloaded"),
-                "a connection to a Debian mirror, and `apt-get update`",
-            ));
-        }
-        let deb = fs::read_dir(&aside)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .context("apt-get left no package")?;
-        let mut unpack = command("dpkg -x");
-        ensure!(
-            done(unpack.arg(&deb).arg(&root)),
-            "{} could not be unpacked",
-            deb.display()
-        );
+        let deb = apt.download(&format!("{}={}", self.name, self.version), &aside)?;
+        apt::unpack(&deb, &root)?;
         let vmlinuz = root
             .join("boot")
             .join(format!("vmlinuz-{}", self.release()));
@@ -186,7 +183,15 @@ impl Package {
             let name = format!("{number:02}-{}", name.display());
             fs::rename(&from, modules.join(name)).with_context(|| from.display().to_string())?;
         }
-        fs::write(ready.join(ASKED), asked_for())?;
+        if !arch.system_packages().is_empty() {
+            let system = ready.join("system");
+            apt.unpack_all(arch.system_packages(), &aside, &system)?;
+            for place in PLACES {
+                fs::create_dir_all(system.join(place))?;
+            }
+            fs::write(system.join("etc/hosts"), "127.0.0.1 localhost\n")?;
+        }
+        fs::write(ready.join(ASKED), asked_for(arch))?;
         fs::rename(&ready, dir).with_context(|| format!("cannot make {}", dir.display()))?;
         Ok(fs::remove_dir_all(&aside)?)
     }
@@ -196,19 +201,11 @@ impl Package {
 fn clear(cache: &Path) -> Result<()> {
     for entry in fs::read_dir(cache)? {
         let path = entry?.path();
-        if path.is_dir() {
+        if path.is_dir() && !path.ends_with(apt::DIR) {
             fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
         }
     }
     Ok(())
-}
-
-/// Returns whether the command succeeded. What it prints goes to standard error: standard output is
-/// the guest's.
-fn done(command: &mut Command) -> bool {
-    eprintln!("$ {}", shown(command));
-    let status = command.stdin(Stdio::null()).stdout(io::stderr()).status();
-    status.is_ok_and(|status| status.success())
 }
 
 /// The files of the modules and of what they depend on, each after those that it needs.

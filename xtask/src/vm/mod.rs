@@ -3,6 +3,8 @@
 //!
 //! The guest sees the host's files, but cannot change them; what it may write is one folder.
 
+mod apt;
+mod arch;
 mod folder;
 mod guest;
 mod image;
@@ -17,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+pub use arch::Arch;
 pub use guest::{Guest, Status, need_guest};
 pub use qemu::Machine;
 
@@ -52,8 +55,12 @@ GID index 1 is the IPv4 address.
 The exit status is COMMAND's, 128 and the signal's number if a signal ended it; 124 if the time limit
 did; 125 if there was no guest, or it died.
 
+With --arch aarch64 the guest's programs are those of Debian's packages for aarch64, with the workspace
+and its target folder; COMMAND has to be built across:
+  cargo build --target aarch64-unknown-linux-gnu
+
 Installs the Debian packages that it needs. The kernel is kept in bellwire/vm in the cache folder
-($XDG_CACHE_HOME, or ~/.cache); to be rid of it, delete that. No two guests of a target folder run at
+($XDG_CACHE_HOME, or ~/.cache), for aarch64 in bellwire/vm-aarch64; to be rid of it, delete that. No two guests of a target folder run at
 once: the second waits.
 
   cargo xtask vm -- ibv_devinfo -v -d rxe0

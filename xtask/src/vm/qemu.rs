@@ -11,11 +11,15 @@ use std::{
     process::Command,
 };
 
+use super::arch::Arch;
 use crate::command::command;
 
 /// What the guest's machine is made of.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Machine {
+    /// The guest's processor: aarch64 runs what was built across
+    #[arg(long, value_enum, default_value_t = Arch::default(), conflicts_with = "kvm")]
+    pub arch: Arch,
     /// Processors
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
@@ -44,6 +48,7 @@ impl Machine {
 impl Default for Machine {
     fn default() -> Self {
         Self {
+            arch: Arch::default(),
             cpus: 2,
             memory: 2048,
             kvm: false,
@@ -52,11 +57,11 @@ impl Default for Machine {
     }
 }
 
-/// The kernel's command line.
-const KERNEL: [&str; 5] = [
-    "console=ttyS0 loglevel=5",
-    // One that fails in any way ends; -no-reboot makes that QEMU's end.
-    "oops=panic panic=-1",
+/// The kernel's command line. One that fails in any way ends; -no-reboot makes that QEMU's end.
+const KERNEL: &str = "loglevel=5 oops=panic panic=-1";
+
+/// What is added on x86-64.
+const KERNEL_X86: [&str; 3] = [
     // An emulated timer that interrupts late, because this machine is busy, is no broken one.
     "no_timer_check",
     // Emulated processors do not speculate.
@@ -69,13 +74,16 @@ const KERNEL: [&str; 5] = [
 /// asks an emulated device, which leaves the emulation each time.
 const COUNTER: &str = "tsc=reliable clocksource=tsc";
 
-fn kernel_options() -> String {
-    let here =
-        fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    // It is a clock if this machine's kernel takes it for one.
-    let counter = here.is_ok_and(|name| ["tsc", "kvm-clock"].contains(&name.trim()));
-    let mut options = KERNEL.to_vec();
-    options.extend(counter.then_some(COUNTER));
+fn kernel_options(arch: Arch) -> String {
+    let mut options = vec![format!("console={} {KERNEL}", arch.console())];
+    if arch == Arch::X86_64 {
+        let here =
+            fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        // It is a clock if this machine's kernel takes it for one.
+        let counter = here.is_ok_and(|name| ["tsc", "kvm-clock"].contains(&name.trim()));
+        options.extend(KERNEL_X86.map(str::to_owned));
+        options.extend(counter.then(|| COUNTER.to_owned()));
+    }
     options.join(" ")
 }
 
@@ -122,28 +130,26 @@ pub struct Wiring<'a> {
 impl Machine {
     /// QEMU, which ends when the thread that started it does, however that ends.
     pub fn qemu(self, wiring: &Wiring<'_>) -> Command {
-        let mut qemu = command(
-            "setpriv --pdeathsig KILL -- qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
-             -display none",
-        );
-        match (self.kvm, self.icount) {
-            (true, _) => qemu.args(["-accel", "kvm", "-cpu", "host"]),
-            (_, true) => qemu.args([
-                "-accel",
-                "tcg",
-                "-cpu",
-                "max",
-                "-icount",
-                "shift=0,sleep=off",
-            ]),
-            _ => qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+        let mut qemu = command(&format!(
+            "setpriv --pdeathsig KILL -- {} -nodefaults -no-user-config -no-reboot -display none",
+            self.arch.qemu()
+        ));
+        let (accel, processor) = match (self.kvm, self.icount) {
+            (true, _) => ("kvm", "host"),
+            (_, true) => ("tcg", self.arch.processor()),
+            // Each processor on one of this machine's; what may be seen out of order there is in order here.
+            _ => ("tcg,thread=multi", self.arch.processor()),
         };
+        qemu.args(["-accel", accel, "-cpu", processor]);
+        if self.icount {
+            qemu.args(["-icount", "shift=0,sleep=off"]);
+        }
         let cpus = if self.icount { 1 } else { self.cpus };
         qemu.arg("-smp").arg(cpus.to_string());
         qemu.arg("-m").arg(format!("{}M", self.memory));
         qemu.arg("-kernel").arg(wiring.kernel);
         qemu.arg("-initrd").arg(wiring.initrd);
-        qemu.arg("-append").arg(kernel_options());
+        qemu.arg("-append").arg(kernel_options(self.arch));
         qemu.arg("-chardev")
             .arg(option("file,id=console,path=", wiring.console));
         qemu.args(["-serial", "chardev:console"]);

@@ -75,15 +75,16 @@ enum Miss {
 #[inline(always)]
 fn place(
     remote: &Remote,
+    door: Door,
     target: wr::Remote,
     length: u64,
     access: AccessFlags,
 ) -> Result<*mut u8, Miss> {
     let Door {
         peer, face, name, ..
-    } = &remote.door;
+    } = door;
     // Acquire: pairs with the Release in `Hca::show_responder`.
-    let taken = face.accepts.load(Ordering::Acquire) == *name
+    let taken = face.accepts.load(Ordering::Acquire) == name
         // Relaxed: written before `accepts`.
         && face.access.load(Ordering::Relaxed) & access.bits() != 0
         && peer.incarnation() == remote.incarnation
@@ -118,10 +119,12 @@ fn place(
 /// queue pair has no outstanding requests.
 #[inline(always)]
 pub(super) fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[u8]) -> bool {
-    let section = remote.door.section;
-    section.enter_between(&remote.door.peer.barriers);
+    // Read once: what is behind the barrier would be read again.
+    let door = remote.door;
+    door.section.enter_between(&door.peer.barriers);
     let place = place(
         remote,
+        door,
         target,
         bytes.len() as u64,
         AccessFlags::REMOTE_WRITE,
@@ -131,7 +134,7 @@ pub(super) fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[u8]) ->
         // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left.
         unsafe { copy(bytes.as_ptr(), place, bytes.len()) };
     }
-    section.leave();
+    door.section.leave();
     reached
 }
 
@@ -162,15 +165,15 @@ pub(super) fn execute(
 
 #[inline(always)]
 fn reach(remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
-    let section = remote.door.section;
-    section.enter_between(&remote.door.peer.barriers);
-    let done = carry_out(remote, request, length);
-    section.leave();
+    let door = remote.door;
+    door.section.enter_between(&door.peer.barriers);
+    let done = carry_out(remote, door, request, length);
+    door.section.leave();
     done
 }
 
 #[inline(always)]
-fn carry_out(remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
+fn carry_out(remote: &Remote, door: Door, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
     let atomic = request.atomic();
     let access = match (atomic, request.operation().has_result()) {
         (Some(_), _) => AccessFlags::REMOTE_ATOMIC,
@@ -178,7 +181,7 @@ fn carry_out(remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32,
         (None, false) => AccessFlags::REMOTE_WRITE,
     };
     let target = request.remote().ok_or(Miss::Packet)?;
-    let place = place(remote, target, length, access)?;
+    let place = place(remote, door, target, length, access)?;
     let data = request.data();
     // SAFETY: the local side was checked in the queue pair's section; the remote side lies within a mapping
     // of this process, which lives until that section is left.
