@@ -1,23 +1,44 @@
-//! loom's atomics, of which one ordering at a time can be taken away: a model that passes without an
+//! Atomics, loom's or for Miri, of which one ordering at a time can be taken away: a model that passes without an
 //! ordering does not need it, or does not see what it is for.
 
 use core::panic::Location;
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-#[cfg(test)]
-use std::{string::String, vec::Vec};
+#[cfg(not(loom))]
+use core::sync::atomic as plain;
+#[cfg(loom)]
+use loom::sync::atomic as plain;
+#[cfg(any(test, not(loom)))]
+use std::string::String;
+#[cfg(all(test, loom))]
+use std::vec::Vec;
+#[cfg(loom)]
+use std::{cell::RefCell, collections::BTreeSet};
 
-pub(crate) use loom::sync::atomic::{Ordering, fence};
+pub(crate) use plain::{Ordering, fence};
 
 /// A place in the source at which an ordering is used: file and line.
 type Place = (&'static str, u32);
 
+/// Names the place whose ordering is weakened under Miri, as the end of the file's name and its line, with a colon
+/// between: Miri ends the process at the first race, so another has to look whether it does.
+#[cfg(not(loom))]
+fn is_weakened((file, line): Place) -> bool {
+    static WEAKENED: std::sync::OnceLock<Option<(String, u32)>> = std::sync::OnceLock::new();
+    let weakened = WEAKENED.get_or_init(|| {
+        let place = std::env::var("BELLWIRE_WEAKEN").ok()?;
+        let (file, line) = place.split_once(':').expect("FILE:LINE");
+        Some((file.into(), line.parse().expect("a line")))
+    });
+    (weakened.as_ref()).is_some_and(|(of, at)| *at == line && file.ends_with(of.as_str()))
+}
+
+#[cfg(loom)]
 #[derive(Default)]
 struct State {
     seen: BTreeSet<Place>,
     weakened: Option<Place>,
 }
 
+#[cfg(loom)]
 std::thread_local! {
     // loom runs all threads of a model on one of the system's.
     static STATE: RefCell<State> = RefCell::default();
@@ -29,26 +50,32 @@ fn ordering(wanted: Ordering) -> Ordering {
         return wanted;
     }
     let caller = Location::caller();
-    let place = (caller.file(), caller.line());
+    match is_weakened((caller.file(), caller.line())) {
+        true => Ordering::Relaxed,
+        false => wanted,
+    }
+}
+
+/// Whether the place is weakened in this run of a model.
+#[cfg(loom)]
+fn is_weakened(place: Place) -> bool {
     STATE.with_borrow_mut(|state| {
         state.seen.insert(place);
-        match state.weakened == Some(place) {
-            true => Ordering::Relaxed,
-            false => wanted,
-        }
+        state.weakened == Some(place)
     })
 }
 
 macro_rules! atomic {
     ($name:ident, $of:ty $(, $also:ident)*) => {
         #[derive(Debug, Default)]
-        pub(crate) struct $name(loom::sync::atomic::$name);
+        #[repr(transparent)]
+        pub(crate) struct $name(plain::$name);
 
         #[allow(dead_code, reason = "each has the same")]
         impl $name {
             #[track_caller]
             pub fn new(value: $of) -> Self {
-                Self(loom::sync::atomic::$name::new(value))
+                Self(plain::$name::new(value))
             }
 
             #[track_caller]
@@ -100,7 +127,7 @@ atomic!(AtomicU64, u64);
 
 /// Runs `model` on a thread of its own with this ordering weakened; returns the orderings seen, or `None`
 /// when the model failed.
-#[cfg(test)]
+#[cfg(all(test, loom))]
 fn run(model: fn(), weakened: Option<Place>) -> Option<BTreeSet<Place>> {
     let run = move || {
         STATE.with_borrow_mut(|state| state.weakened = weakened);
@@ -112,7 +139,7 @@ fn run(model: fn(), weakened: Option<Place>) -> Option<BTreeSet<Place>> {
 
 /// Checks that the models pass, and that for each ordering in the source file `file` that they get to, one
 /// of them fails without it. `unseen`: the lines of those for which none does.
-#[cfg(test)]
+#[cfg(all(test, loom))]
 pub(crate) fn needs_orderings(models: &[fn()], file: &str, unseen: &[&str]) {
     let mut places = BTreeSet::new();
     for model in models {
@@ -120,7 +147,13 @@ pub(crate) fn needs_orderings(models: &[fn()], file: &str, unseen: &[&str]) {
     }
     places.retain(|(path, _)| path.ends_with(file));
     assert!(!places.is_empty(), "no ordering of {file} is used");
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // The compiler names files from the workspace on.
+    let crate_root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = |path: &str| {
+        let mut places = crate_root.ancestors().map(|root| root.join(path));
+        let place = places.find(|place| place.is_file());
+        std::fs::read_to_string(place.expect("the source")).expect("the source")
+    };
     let passed: Vec<String> = (places.iter())
         .filter(|place| {
             models
@@ -128,7 +161,7 @@ pub(crate) fn needs_orderings(models: &[fn()], file: &str, unseen: &[&str]) {
                 .all(|model| run(*model, Some(**place)).is_some())
         })
         .map(|(path, line)| {
-            let text = std::fs::read_to_string(root.join(path)).expect("the source");
+            let text = source(path);
             let line = text.lines().nth(*line as usize - 1).expect("the line");
             line.trim().into()
         })

@@ -53,6 +53,9 @@ mod srq;
 mod target;
 mod turn;
 mod under_lock;
+#[cfg(loom)]
+#[path = "../../../core/src/sync/weaken.rs"]
+mod weaken;
 mod window;
 mod xrcd;
 

@@ -25,6 +25,8 @@ mod open;
 mod peer;
 mod reading;
 mod segment;
+#[cfg(loom)]
+mod shared;
 mod window;
 mod wire;
 

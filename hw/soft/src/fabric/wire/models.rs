@@ -1,0 +1,157 @@
+//! Models of the wire: both of its ends as they are, on a ring of few lines.
+
+use super::super::shared::Words;
+use super::*;
+use crate::weaken::needs_orderings;
+use loom::model::Builder;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, fence};
+use loom::thread;
+
+/// Goes round the ring, so that lines are written again.
+const PACKETS: u16 = LINES as u16 + 2;
+
+/// Two nodes, of which one sends.
+struct World {
+    writer: Writer,
+    reader: Reader,
+    sender: Segments,
+    receiver: Segments,
+    woken: AtomicBool,
+    // Goes last.
+    _memory: Box<[Words; 2]>,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        let memory = Box::new([Words::new(), Words::new()]);
+        let [ours, theirs] = [memory[0].at(), memory[1].at()];
+        let sender = Segments { ours, theirs };
+        let receiver = Segments {
+            ours: theirs,
+            theirs: ours,
+        };
+        let writer = Writer::new(sender);
+        writer.restart(1);
+        Arc::new(Self {
+            writer,
+            reader: Reader::new(receiver),
+            sender,
+            receiver,
+            woken: AtomicBool::new(false),
+            _memory: memory,
+        })
+    }
+
+    fn send(&self, msn: u16) -> Result<(), Send> {
+        let header = Header {
+            kind: Kind::Request,
+            dst: 7,
+            msn,
+            life: 1,
+            taken: Some((1, msn)),
+            flags: 0,
+        };
+        let payload = std::array::from_fn(|at| u64::from(msn) << 32 | at as u64);
+        self.writer.send_line(1, header, 40, payload)
+    }
+
+    fn take(&self, msn: u16) -> bool {
+        let Some(line) = self.reader.peek() else {
+            return false;
+        };
+        let header = (line.dst(), line.msn(), line.life(), line.len());
+        assert_eq!(header, (7, msn, 1, 40));
+        assert_eq!(line.taken(), Some((1, msn)));
+        for at in 0..5 {
+            assert_eq!(line.wide(at * 8), u64::from(msn) << 32 | at as u64);
+        }
+        self.reader.done(40, true);
+        true
+    }
+}
+
+fn model(model: impl Fn() + Sync + std::marker::Send + 'static) {
+    let mut builder = Builder::new();
+    // What is missing shows with one.
+    builder.preemption_bound = Some(1);
+    builder.check(model);
+}
+
+fn packets_arrive_whole_and_in_order() {
+    model(|| {
+        let world = World::new();
+        let sender = {
+            let world = world.clone();
+            thread::spawn(move || {
+                for msn in 0..PACKETS {
+                    while world.send(msn) == Err(Send::Full) {
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        for msn in 0..PACKETS {
+            while !world.take(msn) {
+                thread::yield_now();
+            }
+        }
+        sender.join().unwrap();
+        assert!(!world.reader.ready() && world.writer.all_read());
+    });
+}
+
+#[test]
+fn loom_packets_need_each_ordering() {
+    let models: [fn(); 1] = [packets_arrive_whole_and_in_order];
+    needs_orderings(&models, "fabric/wire.rs", &[]);
+    needs_orderings(&models, "fabric/segment.rs", &[]);
+}
+
+/// A packet, and a node that is about to sleep.
+fn a_packet_wakes(light: bool, heavy: bool) {
+    model(move || {
+        let world = World::new();
+        let sender = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.send(0).unwrap();
+                // As `after_send` does.
+                if light {
+                    fence(Ordering::SeqCst);
+                }
+                if world.sender.wants_attention() {
+                    world.woken.store(true, Ordering::Relaxed);
+                }
+            })
+        };
+        // As `attend` does.
+        world.receiver.set_attention(true);
+        if heavy {
+            fence(Ordering::SeqCst);
+        }
+        let taken = world.take(0);
+        sender.join().unwrap();
+        let woken = world.woken.load(Ordering::Relaxed);
+        assert!(taken || woken, "slept through");
+    });
+}
+
+#[test]
+fn loom_a_packet_wakes_who_is_about_to_sleep() {
+    a_packet_wakes(true, true);
+}
+
+/// The model detects a sender without a barrier.
+#[test]
+#[should_panic(expected = "slept through")]
+fn loom_sending_needs_its_barrier() {
+    a_packet_wakes(false, true);
+}
+
+/// The model detects a sleeper without a barrier.
+#[test]
+#[should_panic(expected = "slept through")]
+fn loom_sleeping_needs_its_barrier() {
+    a_packet_wakes(true, false);
+}
