@@ -117,11 +117,10 @@ unsafe impl RecvDoorbell for &DoorbellRecord {
     }
 }
 
-#[cfg(all(loom, test))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::DoorbellRecord;
-    use crate::sync::{UnsafeCell, needs_orderings};
-    use loom::sync::Arc;
+    use crate::sync::model::{Arc, UnsafeCell, check, thread};
 
     struct World {
         record: DoorbellRecord,
@@ -134,15 +133,16 @@ mod loom_models {
     unsafe impl Send for World {}
 
     /// What was done with an entry comes before the counter that passes it on.
+    #[test]
     fn passes_on() {
-        loom::model(|| {
+        check(|| {
             let world = Arc::new(World {
                 record: DoorbellRecord::default(),
                 entry: UnsafeCell::new(0),
             });
             let other = {
                 let world = world.clone();
-                loom::thread::spawn(move || {
+                thread::spawn(move || {
                     // SAFETY: the model checks that this access does not conflict.
                     world.entry.with_mut(|entry| unsafe { *entry = 7 });
                     world.record.give_back(1);
@@ -158,8 +158,9 @@ mod loom_models {
         });
     }
 
+    #[cfg(loom)]
     #[test]
     fn the_record_needs_its_orderings() {
-        needs_orderings(&[passes_on], "src/port.rs", &[]);
+        crate::sync::needs_orderings(&[passes_on], "src/port.rs", &[]);
     }
 }

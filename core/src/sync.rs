@@ -3,16 +3,19 @@
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-#[cfg(loom)]
+#[cfg(all(test, any(loom, miri)))]
+pub(crate) mod model;
+
+#[cfg(any(loom, all(test, miri)))]
 pub(crate) mod weaken;
 
-#[cfg(loom)]
+#[cfg(any(loom, all(test, miri)))]
 pub(crate) use weaken as atomic;
 
 #[cfg(all(loom, test))]
 pub(crate) use weaken::needs_orderings;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, all(test, miri))))]
 pub(crate) use core::sync::atomic;
 
 /// Called in a loop that waits for another thread.

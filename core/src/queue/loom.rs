@@ -1,15 +1,15 @@
-//! Loom models of the state shared by the poster and the pollers, in every interleaving.
+//! Models of the state shared by the poster and the pollers, for loom and Miri.
 
 use super::ledger::{Ledger, LedgerSlot, Record};
 use super::srq::{Consumed, SharedRecvQueue, SrqLedger, SrqSlot};
 use super::srq_device::{Popped, SrqConsumer};
 use crate::port::DoorbellRecord;
+use crate::sync::model::{Arc, check, thread};
+#[cfg(loom)]
 use crate::sync::needs_orderings;
 use crate::wqe::SrqRing;
 use crate::wr::{Sge, WcOpcode};
 use core::ptr::NonNull;
-use loom::sync::Arc;
-use loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -83,7 +83,7 @@ fn poll(ledger: &Ledger<'_>, counter: u16) -> Option<(u64, u32)> {
 /// The poster reuses slots that the poller releases; the poller reads only complete records.
 #[test]
 fn loom_ledger_hands_records_over_and_slots_back() {
-    loom::model(|| {
+    check(|| {
         let slots = [LedgerSlot::default(), LedgerSlot::default()];
         let owner = Owner::new(slots, |slots| Ledger::new(slots, 1).expect("two slots"));
         let owner = Arc::new(owner);
@@ -127,7 +127,7 @@ fn loom_ledger_hands_records_over_and_slots_back() {
 /// The poller of a receive queue takes the oldest request, without a counter.
 #[test]
 fn loom_ledger_gives_the_oldest_in_order() {
-    loom::model(|| {
+    check(|| {
         let slots = [LedgerSlot::default(), LedgerSlot::default()];
         let owner = Owner::new(slots, |slots| Ledger::new(slots, 1).expect("two slots"));
         let owner = Arc::new(owner);
@@ -227,7 +227,7 @@ fn poller<const N: usize>(owner: &Arc<Shared>, slots: [u16; N]) -> thread::JoinH
 /// is lost, and none is posted twice.
 #[test]
 fn loom_srq_slots_come_back_from_two_pollers() {
-    loom::model(|| {
+    check(|| {
         let (owner, mut queue) = shared();
         let mut posted = (0..3).filter(|wr_id| receive(&mut queue, *wr_id)).count() as u64;
         assert_eq!(posted, 3);
@@ -257,7 +257,7 @@ fn loom_srq_slots_come_back_from_two_pollers() {
 /// an exchange that did not see it.)
 #[test]
 fn loom_srq_reports_a_whole_request() {
-    loom::model(|| {
+    check(|| {
         let (owner, mut queue) = shared();
         let poller = poller(&owner, [0]);
         assert!(receive(&mut queue, 7));
@@ -293,7 +293,7 @@ fn complete(ledger: &SrqLedger<'_>, device: &SrqConsumer<'_>, popped: Popped) ->
 /// them again: no entry is consumed twice, none is lost, and the limit is reported once.
 #[test]
 fn loom_srq_entries_are_taken_once() {
-    loom::model(|| {
+    check(|| {
         let (owner, mut queue) = shared();
         // SAFETY: the owner outlives the consumer in this model.
         let (ledger, record) = unsafe { owner.get() };
@@ -321,6 +321,7 @@ fn loom_srq_entries_are_taken_once() {
 }
 
 /// For each ordering a model fails without it.
+#[cfg(loom)]
 #[test]
 fn loom_ledger_needs_its_orderings() {
     let models: [fn(); 2] = [
@@ -332,6 +333,7 @@ fn loom_ledger_needs_its_orderings() {
     needs_orderings(&models, "queue/ledger.rs", &unseen);
 }
 
+#[cfg(loom)]
 #[test]
 fn loom_srq_needs_its_orderings() {
     let models: [fn(); 2] = [
@@ -344,7 +346,7 @@ fn loom_srq_needs_its_orderings() {
 /// A thread of the device consumes a request while it is posted, or finds nothing yet.
 #[test]
 fn loom_srq_entry_is_consumed_whole() {
-    loom::model(|| {
+    check(|| {
         let (owner, mut queue) = shared();
         // SAFETY: the owner outlives the consumer in this model.
         let (ledger, record) = unsafe { owner.get() };

@@ -25,7 +25,7 @@ mod error;
 mod history;
 mod ledger;
 mod life;
-#[cfg(all(loom, test))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom;
 mod naming;
 mod number_table;

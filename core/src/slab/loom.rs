@@ -1,8 +1,7 @@
-//! Loom models of the free stack: every interleaving, and every value that the orderings allow.
+//! Models of the free stack, for loom and Miri.
 
 use super::*;
-use ::loom::sync::Arc;
-use ::loom::thread;
+use crate::sync::model::{Arc, UnsafeCell, check, thread};
 use std::boxed::Box;
 
 #[repr(align(4096))]
@@ -28,24 +27,20 @@ fn slab(count: u32) -> Arc<Slab<'static>> {
 
 /// Only the owner of a block accesses its memory: plain writes and reads of it must not race. A
 /// loom cell stands for the memory, which loom does not see.
-fn own(block: &Block<'_>, owners: &[::loom::cell::UnsafeCell<u32>]) {
+fn own(block: &Block<'_>, owners: &[UnsafeCell<u32>]) {
     // SAFETY: the model checks that no other thread does this meanwhile.
     owners[block.offset() as usize / 64].with_mut(|count| unsafe { *count += 1 });
 }
 
-fn owners(count: usize) -> Arc<std::vec::Vec<::loom::cell::UnsafeCell<u32>>> {
-    Arc::new(
-        (0..count)
-            .map(|_| ::loom::cell::UnsafeCell::new(0))
-            .collect(),
-    )
+fn owners(count: usize) -> Arc<std::vec::Vec<UnsafeCell<u32>>> {
+    Arc::new((0..count).map(|_| UnsafeCell::new(0)).collect())
 }
 
 /// One thread pops while another pops two blocks and pushes them in the other order: without the
 /// tag the first would take the head for unchanged although its link has changed.
 #[test]
 fn a_stalled_pop_does_not_take_an_old_link() {
-    ::loom::model(|| {
+    check(|| {
         let (slab, cells) = (slab(2), owners(2));
         let other = {
             let (slab, cells) = (slab.clone(), cells.clone());
@@ -70,7 +65,7 @@ fn a_stalled_pop_does_not_take_an_old_link() {
 
 #[test]
 fn a_batch_is_taken_whole_or_again() {
-    ::loom::model(|| {
+    check(|| {
         let (slab, cells) = (slab(3), owners(3));
         let other = {
             let (slab, cells) = (slab.clone(), cells.clone());
@@ -92,7 +87,7 @@ fn a_batch_is_taken_whole_or_again() {
 
 #[test]
 fn of_two_raw_frees_one_succeeds() {
-    ::loom::model(|| {
+    check(|| {
         let slab = slab(1);
         let block = slab.take(1).expect("not empty");
         let addr = block.addr();
@@ -110,6 +105,7 @@ fn of_two_raw_frees_one_succeeds() {
 }
 
 /// For each ordering a model fails without it.
+#[cfg(loom)]
 #[test]
 fn the_free_stack_needs_its_orderings() {
     let models: [fn(); 2] = [

@@ -22,7 +22,7 @@ mod block;
 mod cache;
 mod class;
 mod error;
-#[cfg(all(loom, test))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -145,16 +145,16 @@ impl Register for Shared<'_> {
     }
 }
 
-#[cfg(all(loom, test))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
-    use loom::sync::Arc;
+    use crate::sync::model::{Arc, check, thread};
     use std::boxed::Box;
 
     /// No two threads write the same half at once, and the halves alternate.
     #[test]
     fn one_at_a_time_writes_a_half() {
-        loom::model(|| {
+        check(|| {
             let memory = Box::into_raw(Box::new([0_u64; 64]));
             let register = NonNull::new(memory.cast()).expect("a box");
             // SAFETY: two halves of 256 bytes, freed below.
@@ -168,7 +168,7 @@ mod loom_models {
                 });
             };
             let other = shared.clone();
-            let thread = loom::thread::spawn(move || ring(other, 1));
+            let thread = thread::spawn(move || ring(other, 1));
             ring(shared.clone(), 2);
             thread.join().expect("it ends");
             // SAFETY: nothing writes it any more.
@@ -179,6 +179,7 @@ mod loom_models {
     }
 
     /// For each ordering the model fails without it.
+    #[cfg(loom)]
     #[test]
     fn the_lock_needs_its_orderings() {
         let models: [fn(); 1] = [one_at_a_time_writes_a_half];
