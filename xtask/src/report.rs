@@ -1,6 +1,6 @@
 //! The end of a test run: the table of steps, the warnings, the sums.
 
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, mem, time::Duration};
 
 use crate::run::Outcome;
 
@@ -14,6 +14,23 @@ pub struct Row {
     pub cpu: Option<Duration>,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+impl Row {
+    /// Itself, and the steps that it has carried out on the way, which `named` knows by their names.
+    pub fn with_parts(mut self, named: impl Fn(&str) -> &'static str) -> Vec<Self> {
+        let mut rows = Vec::new();
+        if let Outcome::Ran(run) = &mut self.outcome {
+            rows.extend(mem::take(&mut run.parts).into_iter().map(|part| Self {
+                step: named(&part.step),
+                took: part.took,
+                cpu: None,
+                outcome: Outcome::Ran(part.run),
+            }));
+        }
+        rows.insert(0, self);
+        rows
+    }
 }
 
 /// The sums over all steps: Rust tests one by one, any other step as one.
@@ -143,7 +160,7 @@ mod tests {
     use super::*;
     use crate::{
         libtest::Counts,
-        run::{Run, Skip},
+        run::{Part, Run, Skip},
     };
 
     fn row(step: &'static str, outcome: Outcome) -> Row {
@@ -191,6 +208,29 @@ mod tests {
             row("miri", Outcome::Skipped(skip)),
             row("instructions", Outcome::Skipped(absent)),
         ]
+    }
+
+    #[test]
+    fn a_step_that_another_one_carried_out_has_a_row() {
+        let part = Part {
+            step: "inner".to_owned(),
+            took: Duration::from_secs(1),
+            run: Run {
+                problems: vec!["broken".to_owned()],
+                ..Run::default()
+            },
+        };
+        let outer = Run {
+            parts: vec![part],
+            ..Run::default()
+        };
+        let rows = row("outer", Outcome::Ran(outer)).with_parts(|name| {
+            assert_eq!(name, "inner");
+            "inner"
+        });
+        let steps: Vec<_> = rows.iter().map(|row| row.step).collect();
+        assert_eq!(steps, ["outer", "inner"]);
+        assert_eq!(Totals::of(&rows).line(), "1 passed, 1 failed, 0 skipped");
     }
 
     #[test]

@@ -35,6 +35,19 @@ pub struct Run {
     pub notes: Vec<String>,
     /// The lines that say why commands failed.
     pub excerpt: Excerpt,
+    /// Other steps that it has carried out on the way, reported as themselves.
+    pub parts: Vec<Part>,
+}
+
+/// A step that another one has carried out.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name.
+    pub step: String,
+    /// How long it took.
+    pub took: Duration,
+    /// How it ended.
+    pub run: Run,
 }
 
 impl Run {

@@ -92,8 +92,14 @@ impl Step {
 /// What a step `vm` of its own, in a guest of the caller's, is called.
 const VM: (&str, &str) = ("vm", "real RDMA devices, in a guest");
 
+/// What runs in the guest of `vm`, and in one of its own when it is named without that.
+const NVMF: (&str, &str) = (
+    "nvmf",
+    "an NVMe-oF target in C that Linux uses, in the guest of vm",
+);
+
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 24] = [
+const STEPS: [Step; 25] = [
     step("tools", "install what the other steps need", tools::tools).after(&[]),
     // It needs none of the tools.
     step("build", "crates and their tests", tests::build)
@@ -120,6 +126,9 @@ const STEPS: [Step; 24] = [
         .builds(&["release"]),
     step(VM.0, VM.1, vm::vm)
         .builds(&["optimized", "release"])
+        .company(Company::Sensitive),
+    step(NVMF.0, NVMF.1, vm::nvmf)
+        .builds(&["release"])
         .company(Company::Sensitive),
     step(
         "uverbs",
@@ -211,7 +220,9 @@ pub fn test(names: &[String]) -> Result<ExitCode> {
     let begun = Instant::now();
     let named = |name: &str| names.iter().any(|one| one == name);
     let quick = QUICK_STEPS.iter().filter(|_| named(QUICK.0));
-    let steps = (STEPS.iter()).filter(|step| names.is_empty() || named(step.name));
+    let chosen = |name: &str| names.is_empty() || named(name);
+    let steps =
+        (STEPS.iter()).filter(|step| chosen(step.name) && !(step.name == NVMF.0 && chosen(VM.0)));
     let steps: Vec<_> = quick.chain(steps).collect();
     // This program, also when what it was started from is built anew meanwhile.
     let this = format!("/proc/{}/exe", std::process::id());
@@ -220,7 +231,7 @@ pub fn test(names: &[String]) -> Result<ExitCode> {
         process.args(["step", step.name]).arg(result);
         process
     })?;
-    Ok(report(&rows, begun.elapsed()))
+    Ok(report(rows, begun.elapsed()))
 }
 
 /// Runs a step in this process, and leaves how it ended in `result`.
@@ -239,11 +250,17 @@ pub fn carry_out(workspace: &Workspace, name: &str, result: &Path) -> Result<Exi
 pub fn test_in(guest: &Guest, workspace: &Workspace) -> ExitCode {
     let row = report_on(VM, || vm::in_guest(workspace, guest));
     let took = row.took;
-    report(&[row], took)
+    report(vec![row], took)
 }
 
 /// Prints how the steps ended, and gives the exit code.
-fn report(rows: &[Row], took: Duration) -> ExitCode {
+fn report(rows: Vec<Row>, took: Duration) -> ExitCode {
+    let named = |name: &str| {
+        let step = STEPS.iter().find(|step| step.name == name);
+        step.expect("a part is a step").name
+    };
+    let parts = rows.into_iter().flat_map(|row| row.with_parts(named));
+    let rows = &parts.collect::<Vec<_>>()[..];
     let totals = Totals::of(rows);
     print!("\n{}", report::excerpts(rows));
     println!("\n== results ==\n{}", report::table(rows));
@@ -270,7 +287,11 @@ fn report_on((name, about): (&'static str, &str), run: impl FnOnce() -> Result<R
     let took = begun.elapsed();
     match &outcome {
         Outcome::Skipped(skip) => println!("{skip}"),
-        Outcome::Ran(run) => run.problems.iter().for_each(|p| println!("FAILED: {p}")),
+        Outcome::Ran(run) => {
+            let parts = run.parts.iter().flat_map(|part| &part.run.problems);
+            let problems = run.problems.iter().chain(parts);
+            problems.for_each(|problem| println!("FAILED: {problem}"));
+        }
     }
     println!("-- {name}: {:.1} s", took.as_secs_f64());
     Row {

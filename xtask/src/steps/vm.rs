@@ -1,8 +1,8 @@
 //! The step that boots a guest with real RDMA devices, and what runs there.
 
 use std::{
-    fs,
-    path::Path,
+    fs, mem,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
 };
@@ -18,13 +18,56 @@ use super::{
 use crate::{
     command::{command, limited, shown},
     excerpt::Excerpt,
-    run::{Run, Skip},
+    run::{Part, Run, Skip},
     vm::{Arch, Guest, Status, need_guest},
     workspace::Workspace,
 };
 
 pub fn vm(workspace: &Workspace) -> Result<Run> {
     in_guest(workspace, &Guest::default())
+}
+
+/// What `vm` carries out as the step `nvmf`, in a guest of its own.
+pub fn nvmf(workspace: &Workspace) -> Result<Run> {
+    need_guest(Arch::default())?;
+    need_packages(&[&NVMF[..], &NVMF_GUEST].concat())?;
+    let (mut run, mut nvmf) = (Run::default(), Nvmf::default());
+    let dir = c_folder(workspace)?;
+    nvmf.build(&Installed::in_folder(workspace, &dir)?);
+    carry_out(workspace, &Guest::default(), &[], &mut nvmf, &mut run)?;
+    Ok(nvmf.run)
+}
+
+/// The NVMe-oF target: the commands in the guest, and what became of them.
+#[derive(Default)]
+struct Nvmf {
+    checks: Vec<(Command, Status)>,
+    run: Run,
+    took: Duration,
+}
+
+impl Nvmf {
+    fn build(&mut self, library: &Installed<'_>) {
+        if let Some(programs) = library.project(NVMF_SOURCE, &mut self.run) {
+            let mut script = command("sh examples/nvmf/guest.sh");
+            script.arg(programs).args(NVMF_PARTS);
+            self.checks.push((script, Status(0)));
+        }
+    }
+
+    /// Takes a line that the script has printed; whether it was one.
+    fn read(&mut self, line: &str) -> bool {
+        if let Some(note) = line.strip_prefix("report: nvmf: ") {
+            self.run.notes.push(note.trim_end().to_owned());
+        } else if let Some(took) = line.strip_prefix("nvmf: ") {
+            let seconds = took.split(" took ").nth(1);
+            let seconds = seconds.and_then(|rest| rest.split(' ').next()?.parse().ok());
+            self.took += Duration::from_secs(seconds.unwrap_or(0));
+        } else {
+            return false;
+        }
+        true
+    }
 }
 
 /// Rust tests that run in the guest, too.
@@ -173,6 +216,9 @@ const SCRIPTS: [&str; 4] = [
 /// Far more than any of the commands takes, also on a busy machine.
 const CHECK_LIMIT: Duration = Duration::from_secs(900);
 
+/// What the NVMe-oF target's script does.
+const NVMF_PARTS: [&str; 5] = ["disk", "faults", "hosts", "reverse", "replicated"];
+
 /// Runs all checks and tests of the guest, in one boot.
 ///
 /// # Errors
@@ -182,9 +228,10 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
     let arch = guest.machine.arch;
     let mut run = Run::default();
     let mut checks = checks();
+    let mut nvmf = Nvmf::default();
     let tests = match arch {
         Arch::X86_64 => {
-            checks.extend(programs(workspace, &mut run)?);
+            checks.extend(programs(workspace, &mut nvmf, &mut run)?);
             &TESTS[..]
         }
         Arch::Aarch64 => &TESTS_AARCH64,
@@ -193,12 +240,37 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
         let commands = tests.commands(workspace, arch)?;
         checks.extend(commands.into_iter().map(|test| (test, Status(0))));
     }
-    let commands: Vec<_> = (checks.iter())
+    carry_out(workspace, guest, &checks, &mut nvmf, &mut run)?;
+    run.must_have_found_tests();
+    run.notes
+        .push(format!("{} commands in the guest", checks.len()));
+    if arch == Arch::X86_64 {
+        run.parts.push(Part {
+            step: "nvmf".to_owned(),
+            took: nvmf.took,
+            run: nvmf.run,
+        });
+    }
+    Ok(run)
+}
+
+/// Runs the checks, and then those of the NVMe-oF target, in one boot.
+fn carry_out(
+    workspace: &Workspace,
+    guest: &Guest,
+    checks: &[(Command, Status)],
+    nvmf: &mut Nvmf,
+    run: &mut Run,
+) -> Result<()> {
+    let of_nvmf = mem::take(&mut nvmf.checks);
+    let commands: Vec<_> = (checks.iter().chain(&of_nvmf))
         .map(|(command, _)| limited(command, CHECK_LIMIT))
         .collect();
     let mut excerpt = Excerpt::default();
     let read = |line: &str| {
-        run.read(line);
+        if !nvmf.read(line) {
+            run.read(line);
+        }
         excerpt.read(line);
     };
     let statuses = match guest.run(workspace, &commands, read) {
@@ -206,30 +278,48 @@ pub fn in_guest(workspace: &Workspace, guest: &Guest) -> Result<Run> {
         Err(error) if error.is::<Skip>() => return Err(error),
         Err(error) => {
             // What is known of the guest until then is part of the result.
+            nvmf.run.problems.push(format!("{error:#}"));
             run.problems.push(format!("{error:#}"));
             run.excerpt.add(excerpt);
-            return Ok(run);
+            return Ok(());
         }
     };
+    let (first, rest) = statuses.split_at(checks.len());
+    judge(checks, first, run);
+    judge(&of_nvmf, rest, &mut nvmf.run);
+    for run in [run, &mut nvmf.run] {
+        if !run.problems.is_empty() {
+            run.excerpt.add(mem::take(&mut excerpt));
+        }
+    }
+    Ok(())
+}
+
+/// What has to be true of the commands' ends.
+fn judge(checks: &[(Command, Status)], statuses: &[Status], run: &mut Run) {
     for ((command, expected), status) in checks.iter().zip(statuses) {
         let line = shown(command);
         println!("in the guest: {line}: {status}");
-        if status != *expected {
+        if status != expected {
             let problem = format!("in the guest: `{line}`: {status}, not {expected}");
             run.problems.push(problem);
         }
     }
-    if !run.problems.is_empty() {
-        run.excerpt.add(excerpt);
-    }
-    run.must_have_found_tests();
-    run.notes
-        .push(format!("{} commands in the guest", checks.len()));
-    Ok(run)
+}
+
+/// Where programs in C are built: below the target folder, which the guest sees.
+fn c_folder(workspace: &Workspace) -> Result<PathBuf> {
+    let dir = workspace.root().join(workspace.target("vm/c"));
+    fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    Ok(dir)
 }
 
 /// Builds examples and programs in C, and says how to run them.
-fn programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
+fn programs(
+    workspace: &Workspace,
+    nvmf: &mut Nvmf,
+    run: &mut Run,
+) -> Result<Vec<(Command, Status)>> {
     need_packages(&[&NVMF[..], &NVMF_GUEST].concat())?;
     let mut checks = Vec::new();
     if run.command(&mut build_examples()) {
@@ -240,15 +330,15 @@ fn programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status
             checks.push((script, Status(0)));
         }
     }
-    checks.extend(c_programs(workspace, run)?);
+    let dir = c_folder(workspace)?;
+    let library = Installed::in_folder(workspace, &dir)?;
+    checks.extend(c_programs(&library, run)?);
+    nvmf.build(&library);
     Ok(checks)
 }
 
 /// Programs in C, on devices of libibverbs: a test of the interface, and the examples.
-fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Status)>> {
-    let dir = workspace.root().join(workspace.target("vm/c"));
-    fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let library = Installed::in_folder(workspace, &dir)?;
+fn c_programs(library: &Installed<'_>, run: &mut Run) -> Result<Vec<(Command, Status)>> {
     let mut build = |source| {
         let program = library.program(source, run)?;
         Ok::<_, anyhow::Error>(program.map(|program| program.display().to_string()))
@@ -264,7 +354,6 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
     ) else {
         return Ok(Vec::new());
     };
-    let nvmf = library.project(NVMF_SOURCE, run);
     // By an entry of the GID table: the IPv4 address.
     let mut checks = vec![
         (command(&format!("{device} rxe0 1")), Status(0)),
@@ -284,12 +373,6 @@ fn c_programs(workspace: &Workspace, run: &mut Run) -> Result<Vec<(Command, Stat
             &format!("{kv} serve {server} 18517 1"),
             &format!("{kv} check {client} {host} 18517 50"),
         ));
-    }
-    if let Some(programs) = nvmf {
-        let mut nvmf = command("sh examples/nvmf/guest.sh");
-        nvmf.arg(programs)
-            .args(["disk", "faults", "hosts", "reverse", "replicated"]);
-        checks.push((nvmf, Status(0)));
     }
     Ok(checks)
 }
