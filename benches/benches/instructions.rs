@@ -434,7 +434,7 @@ fn many_send_8_inline_and_receive(mut many: Many) -> Many {
 }
 
 // The same by links of a set. A thousand, because they take long to connect under Valgrind.
-#[library_benchmark(config = limit(745))]
+#[library_benchmark(config = limit(645))]
 #[bench::of_1(Sets::new(1))]
 #[bench::of_1000(Sets::new(1_000))]
 fn set_write_8_inline_and_poll(mut sets: Sets) -> Sets {
@@ -444,7 +444,7 @@ fn set_write_8_inline_and_poll(mut sets: Sets) -> Sets {
     sets
 }
 
-#[library_benchmark(config = limit(1560))]
+#[library_benchmark(config = limit(1410))]
 #[bench::of_1(Sets::new(1))]
 #[bench::of_1000(Sets::new(1_000))]
 fn set_send_8_inline_and_receive(mut sets: Sets) -> Sets {
