@@ -4,7 +4,7 @@
 use crate::set::world::{SetWorld, set_init};
 use crate::sleep::{sleepers, wakes};
 use crate::world::{End, World, init};
-use bellwire::event::EventType;
+use bellwire::event::{Element, EventType};
 use bellwire::fault::Fault as LinkFault;
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::link::{LinkInit, LinkState, pair};
@@ -288,6 +288,32 @@ fn a_fault_while_a_keep_alive_is_in_flight() {
             assert!(all_known, "{:?}", world.a.log);
             world.all_reported([0, 0]);
         }
+    }
+}
+
+/// An event after which the queue pair works on leaves the keep-alive that is in flight: it completes on the data
+/// path, and is not reported.
+#[test]
+fn an_event_while_a_keep_alive_is_in_flight() {
+    for event in [EventType::PkeyChange, EventType::PortErr] {
+        let mut world = World::with(&with_keep_alive());
+        let before = world.a.link.qp_num();
+        let trigger = Trigger::EntryOf {
+            qp_num: before.unwrap(),
+            nth: 1,
+        };
+        let script = Script::default().with(trigger, Fault::Delay(KEEP_ALIVE / 2));
+        world.device.as_soft().unwrap().inject(&script).unwrap();
+        pass(&mut world, KEEP_ALIVE * 3 / 4);
+        let raise = Fault::Raise(event, Element::Port(1));
+        let script = Script::default().with(Trigger::After(Duration::ZERO), raise);
+        world.device.as_soft().unwrap().inject(&script).unwrap();
+        pass(&mut world, KEEP_ALIVE * 2);
+        assert_eq!(world.a.link.qp_num(), before);
+        world.talk();
+        world.all_reported([0, 0]);
+        let log = &world.a.log;
+        assert!(log.iter().all(|line| line.wr_id != 0), "{event}: {log:?}");
     }
 }
 

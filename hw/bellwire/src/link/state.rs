@@ -451,7 +451,12 @@ impl RecoveryState {
             self.receives.is_empty() && self.early.is_empty(),
             "opened without its receives"
         );
-        let active = self.queues.take()?.into_active(self.in_flight.consuming)?;
+        let queues = self.queues.take()?;
+        // If the queue pair worked all the time, a keep-alive may still be in flight.
+        if let Some(watch) = &mut self.watch {
+            watch.keep_alive = queues.keep_alive;
+        }
+        let active = queues.into_active(self.in_flight.consuming)?;
         self.opened = true;
         Some((active, self.consumed))
     }
