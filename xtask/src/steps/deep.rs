@@ -73,25 +73,26 @@ pub fn miri(workspace: &Workspace) -> Result<Run> {
         workspace.build_apart(&mut test, "miri");
         test
     };
-    let seeds = format!("-Zmiri-many-seeds=0..{SEEDS} -Zmiri-env-forward=BELLWIRE_WEAKEN");
     let mut run = Run::default();
     if run.command(&mut test("", "--no-run")) {
         let others = format!(
             "-- --skip queue:: --skip loom {}",
             SAFE.map(|module| format!("--skip {module}")).join(" ")
         );
+        let of_seed = |seed| (format!("-Zmiri-seed={seed}"), "-- loom");
         // Miri uses one core. The longest comes first.
-        let parts = [
-            ("", "-- queue:: --skip queue::cq:: --skip loom"),
-            ("", &others),
-            ("", "-- queue::cq::"),
-            (seeds.as_str(), "-- loom"),
+        let mut parts = vec![
+            (String::new(), "-- queue:: --skip queue::cq:: --skip loom"),
+            (String::new(), &others),
+            (String::new(), "-- queue::cq::"),
         ];
+        parts.extend((0..SEEDS).map(of_seed));
         run.on_each_core(&parts, |(flags, args), run| {
             run.command(&mut test(flags, args));
             run.must_have_found_tests();
             Ok(())
         })?;
+        let seeds = format!("-Zmiri-many-seeds=0..{SEEDS} -Zmiri-env-forward=BELLWIRE_WEAKEN");
         run.on_each_core(&MISSING, |(file, text, models), run| {
             let mut weakened = test(&seeds, &format!("-- {models}"));
             weakened.env("BELLWIRE_WEAKEN", place(file, text)?);
