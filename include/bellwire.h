@@ -2239,7 +2239,7 @@ int bw_device_at(uint32_t index,
 // that these processes map. It does not survive a fork: the child has to open it again.
 //
 // Owner: the caller, until `bw_device_close`.
-// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 64
+// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 4096
 // nodes already), `BW_EMEMORY`, `BW_EOTHER` (no thread or descriptor for it), `BW_ENULL`.
 // Thread: any.
 int bw_device_open(const char *name,
@@ -2262,7 +2262,7 @@ int bw_device_open_soft(const struct bw_soft_config *config,
 //
 // Owner: the caller, until `bw_device_close`.
 // Errors: `BW_EINVAL` (no fabric can have this name, or this clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (the
-// fabric has 64 nodes already), `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// fabric has 4096 nodes already), `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_device_join(const char *fabric,
                    const struct bw_soft_config *config,

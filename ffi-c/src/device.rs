@@ -222,7 +222,7 @@ pub unsafe extern "C" fn bw_device_at(index: u32, info: *mut bw_device_info) -> 
 /// that these processes map. It does not survive a fork: the child has to open it again.
 ///
 /// Owner: the caller, until `bw_device_close`.
-/// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 64
+/// Errors: `BW_ENODEV`, `BW_EINVAL` (no fabric can have this name), `BW_EEXHAUSTED` (the fabric has 4096
 /// nodes already), `BW_EMEMORY`, `BW_EOTHER` (no thread or descriptor for it), `BW_ENULL`.
 /// Thread: any.
 #[unsafe(no_mangle)]
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn bw_device_open_soft(
 ///
 /// Owner: the caller, until `bw_device_close`.
 /// Errors: `BW_EINVAL` (no fabric can have this name, or this clock), `BW_ELIMIT`, `BW_EEXHAUSTED` (the
-/// fabric has 64 nodes already), `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+/// fabric has 4096 nodes already), `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_device_join(

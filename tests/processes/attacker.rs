@@ -10,7 +10,7 @@ use crate::wire::{
 use bellwire::memory::Mapping;
 use bellwire::wqe::opcode;
 use bellwire::{ConnectAttr, Cq, Device, Mr, Pd, Qp, QpInit, Region};
-use bellwire_tests::fixture::{ALL, post_recv};
+use bellwire_tests::fixture::{ALL, post_recv, until};
 use bellwire_tests::parent::{Parent, card, number, read_card};
 use serde_json::{Value, json};
 use std::ptr::NonNull;
@@ -376,6 +376,19 @@ fn entry_of(keys: &Shared, addr: u64) -> usize {
     entries.find(ours).expect("it is shown")
 }
 
+/// The segment in which this queue pair shows the other end that it sends: there are others, of other peers.
+fn segment_of(writable: bool, qpn: u32) -> Shared {
+    let mut found = None;
+    until("a queue pair that sends", || {
+        let all = Shared::all("memfd:bellwire-link", writable);
+        found = all
+            .into_iter()
+            .find(|of| of.read(face(qpn)) & SPEAKING != 0);
+        found.is_some()
+    });
+    found.expect("it was found")
+}
+
 /// Where the many pieces of memory are said to be.
 const FIRST: u64 = 1 << 40;
 
@@ -396,15 +409,19 @@ pub fn play() {
     let region = Region::new(&pd, mapping, ALL).expect("a region");
     parent.say("card", card(&qp, region.remote(0)));
     let victim = parent.hear("connect");
-    let one = |name, writable| {
-        let all = Shared::all(name, writable);
-        // The first place is the victim's.
-        *all.first().expect("a link")
-    };
-    let keys = one("memfd:bellwire-keys", true);
+    let all = Shared::all("memfd:bellwire-keys", true);
+    let keys = *all.first().expect("what we show");
+    let (mut qp, peer) = (qp, read_card(&victim).0);
+    let attr = ConnectAttr::default();
+    qp.init(&attr).expect("INIT");
+    for _ in 0..RECEIVES {
+        post_recv(&mut qp, 1, &[region.sge(0, 8192)]).expect("room");
+    }
+    qp.rq().ring();
+    qp.connect(&peer, &attr).expect("RTS");
     let mut attacker = Attacker {
-        link: one("memfd:bellwire-link", true),
-        theirs: one("memfd:bellwire-link", false),
+        link: segment_of(true, qp.qp_num()),
+        theirs: segment_of(false, peer.qp_num),
         keys,
         entry: entry_of(&keys, region.remote(0).addr),
         qp,
@@ -415,15 +432,6 @@ pub fn play() {
         held: Vec::new(),
         withheld: Vec::new(),
     };
-    let attr = ConnectAttr::default();
-    let qp = &mut attacker.qp;
-    qp.init(&attr).expect("INIT");
-    for _ in 0..RECEIVES {
-        post_recv(qp, 1, &[attacker.region.sge(0, 8192)]).expect("room");
-    }
-    qp.rq().ring();
-    qp.connect(&read_card(&attacker.victim).0, &attr)
-        .expect("RTS");
     parent.say("connected", Value::Null);
     loop {
         attacker.serve();

@@ -113,7 +113,7 @@ impl Device {
     /// the process shares.
     ///
     /// # Errors
-    /// [`Error::FabricName`]; [`Error::FabricClock`]; [`Error::Exhausted`]: the fabric has 64 nodes already;
+    /// [`Error::FabricName`]; [`Error::FabricClock`]; [`Error::Exhausted`]: the fabric has 4096 nodes already;
     /// [`Error::Io`]: the system refuses a descriptor or memory.
     pub fn join(fabric: &str, config: HcaConfig) -> Result<Self, Error> {
         let running = Running::join(config, fabric)?;

@@ -311,7 +311,10 @@ impl Hca {
     /// Creates an address handle: the vector for requests, and what has to be kept as long as it is used.
     pub fn create_ah(&self, pd: &Pd, attr: &AhAttr) -> Result<(AddressVector, AhSide), Error> {
         match self {
-            Self::Soft(_) => Ok((address_vector(attr), Provider::Soft(()))),
+            Self::Soft(pd) => {
+                pd.prepare_datagrams(attr)?;
+                Ok((address_vector(attr), Provider::Soft(())))
+            }
             Self::Verbs(_) => verbs::create_ah(pd, attr),
             Self::Mlx5(_) => mlx5::create_ah(pd, attr),
         }

@@ -9,7 +9,7 @@ use super::multicast::Groups;
 use super::qp::{MAX_QP, QpCtx};
 use super::random::Random;
 use super::record::{QpRecord, Stall};
-use super::remote::Scratch;
+use super::remote::{Round, Scratch};
 use super::srq::SrqNumbers;
 use super::window::Window;
 use super::xrcd::{FileId, XrcDomain};
@@ -49,6 +49,8 @@ pub(super) struct Control {
     pub asked: bool,
     /// Requesters that wait for a response, or for room.
     pub halted: Vec<u32>,
+    /// How far the requesters have been checked.
+    pub round: Round,
     /// Buffer that packets are copied to; taken while in use.
     pub inbox: Option<Box<[u8; MAX_PACKET]>>,
     /// How many more packets of the current peer are read before the other peers' turn. Data that is fetched
@@ -86,6 +88,7 @@ impl Control {
             owing: Vec::new(),
             asked: false,
             halted: Vec::new(),
+            round: Round::default(),
             inbox: None,
             turn: 0,
             scratch: None,

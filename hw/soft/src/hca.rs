@@ -121,7 +121,7 @@ impl Running {
         let incarnation = std::hash::RandomState::new().build_hasher().finish();
         let export = Export::new().map_err(|error| Error::io("make shared memory", error))?;
         let node = Node::claim(fabric, incarnation, Arc::new(export))?;
-        node.call_all();
+        node.call_first();
         Self::build(config, Some(node), seed)
     }
 

@@ -96,8 +96,7 @@ impl Hca {
             return;
         }
         if let Some(node) = &self.node {
-            node.live()
-                .for_each(|slot| node.peer(slot).segments.set_down(!up));
+            node.live().for_each(|peer| peer.segments.set_down(!up));
         }
         let event = if up {
             EventType::PortActive

@@ -209,12 +209,8 @@ impl Hca {
 
     /// Changes a queue pair's state and attributes. After a transition to RESET, call [`Hca::restart`].
     pub fn modify_qp(&self, qpn: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<QpState, Error> {
-        if mask.contains(QpAttrMask::AV)
-            && let Some(there) = self.elsewhere(&attr.ah_attr)
-            && let Some(node) = &self.node
-        {
-            // Requests wait until the link is made; this call does not.
-            node.call(there.slot);
+        if mask.contains(QpAttrMask::AV) {
+            self.call_for(&attr.ah_attr)?;
         }
         if mask.contains(QpAttrMask::STATE)
             && matches!(attr.qp_state, QpState::Reset | QpState::Err)

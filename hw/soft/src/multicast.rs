@@ -56,6 +56,8 @@ impl Groups {
 impl Hca {
     /// Attaches a queue pair to a multicast group.
     pub fn attach_mcast(&self, qpn: u32, gid: [u8; 16], lid: u16) -> Result<(), Error> {
+        // Whoever sends to the group needs a link with this node.
+        self.call_everybody();
         let mut control = self.control();
         control.record(qpn).ok_or(Error::UnknownQp { qpn })?;
         let room = control.groups.attach(gid, lid, qpn);

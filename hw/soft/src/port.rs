@@ -17,6 +17,9 @@ pub(super) const NUMBER: u8 = 1;
 /// Its LID, unless the fabric has assigned another.
 pub(super) const LID: u16 = 1;
 
+/// The first LID of multicast groups (IBTA 4.1.1).
+const MULTICAST_LIDS: u16 = 0xc000;
+
 /// Its largest packet.
 pub(super) const MTU: Mtu = Mtu::Mtu4096;
 
@@ -224,6 +227,53 @@ pub(super) struct Elsewhere {
 }
 
 impl Hca {
+    /// Requests the links that a path needs. To connect a queue pair, this does not wait for them: requests
+    /// do.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when no addresses are left for a peer's memory.
+    pub(super) fn call_for(&self, attr: &AhAttr) -> Result<(), Error> {
+        if let Some(node) = &self.node
+            && !self.port.leads_here(attr)
+            && let Some(slot) = node.slot_of(attr.dlid)
+        {
+            node.meet(slot)?;
+            if self.elsewhere(attr).is_some() {
+                node.call(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the links that datagrams on this path need, and waits for them as a new node does: datagrams do
+    /// not wait. A multicast group needs links with all nodes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when no addresses are left for a peer's memory.
+    pub fn prepare_datagrams(&self, attr: &AhAttr) -> Result<(), Error> {
+        let is_group = attr.dlid >= MULTICAST_LIDS || attr.is_global && attr.grh.dgid[0] == 0xff;
+        match is_group {
+            true => self.call_everybody(),
+            false => {
+                self.call_for(attr)?;
+                if let Some(node) = &self.node
+                    && (node.slot_of(attr.dlid)).is_some_and(|slot| node.is_calling(slot))
+                {
+                    self.meet();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes links with all nodes, and waits for them as a new node does.
+    pub(super) fn call_everybody(&self) {
+        if let Some(node) = &self.node {
+            node.call_all();
+            self.meet();
+        }
+    }
+
     /// The other node that a path leads to.
     pub(super) fn elsewhere(&self, attr: &AhAttr) -> Option<Elsewhere> {
         self.node_at(attr.dlid, attr.is_global.then_some(attr.grh.dgid))
@@ -237,7 +287,8 @@ impl Hca {
     fn node_at(&self, lid: u16, gid: Option<[u8; 16]>) -> Option<Elsewhere> {
         let node = self.node.as_ref()?;
         let slot = node.slot_of(lid)?;
-        let peer = node.peer(slot);
+        // A place that this node has had nothing to do with has no node that it knows.
+        let peer = node.known(slot)?;
         if let (Some(gid), Some(link)) = (gid, peer.link())
             && link.gid != gid
         {

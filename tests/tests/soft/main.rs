@@ -9,6 +9,7 @@ mod fabric_faults;
 mod fabric_messages;
 mod faults;
 mod journal;
+mod large_fabric;
 mod lifetimes;
 mod many_qps;
 mod meeting;

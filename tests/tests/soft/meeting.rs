@@ -81,7 +81,7 @@ fn all_at_once() {
 }
 
 /// The address of a place in a fabric.
-fn place(fabric: &str, slot: usize) -> SocketAddr {
+pub fn place(fabric: &str, slot: usize) -> SocketAddr {
     // SAFETY: takes nothing.
     let user = unsafe { libc::getuid() };
     SocketAddr::from_abstract_name(format!("bellwire/{user}/{fabric}/{slot}")).unwrap()

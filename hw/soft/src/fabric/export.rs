@@ -19,9 +19,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Maximum number of pieces of shared memory that a node can export. Each peer may map all of them, so the
-/// maps of all nodes together use at most half of the mappings that Linux allows a process
-/// (vm.max_map_count).
+/// Maximum number of pieces of shared memory that a node can export. Each peer may map all of them.
 pub const MEMORIES: usize = 512;
 
 const AT_MEMORIES: usize = KEYS_BYTES;

@@ -147,8 +147,10 @@ pub(super) fn hear(stream: &UnixStream) -> io::Result<Option<Heard>> {
             "the peer speaks another language",
         )
     };
-    if got.bytes != BYTES {
-        return Err(strange());
+    match got.bytes {
+        0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+        BYTES => {}
+        _ => return Err(strange()),
     }
     let hello = Hello::decode(&bytes).ok_or_else(strange)?;
     if files.is_empty() {
@@ -208,7 +210,8 @@ mod tests {
         assert!(refused(HELLO, &[sealed(SEGMENT - 4096), sealed(EXPORT)]));
         assert!(refused(HELLO, &[sealed(SEGMENT), sealed(EXPORT - 4096)]));
         assert!(refused(HELLO, &[sealed(SEGMENT)]));
-        assert!(refused(Hello { slot: 64, ..HELLO }, &good()));
+        let slot = super::super::MAX_NODES;
+        assert!(refused(Hello { slot, ..HELLO }, &good()));
         let (a, b) = UnixStream::pair().unwrap();
         drop(a);
         assert!(hear(&b).is_err());

@@ -11,8 +11,10 @@
 //!
 //! The node's thread drives all handshakes, without a lock:
 //!
-//! - A node listens in the first free of 64 places, and the place is its LID. It connects to every node that
-//!   is there, and waits for all these handshakes together, for half a second at most.
+//! - A node listens in the first free of 4096 places, and the place is its LID. The nodes in the first 64
+//!   places connect to each other when they join, and wait for all these handshakes together, for half a second
+//!   at most. Other nodes connect when a queue pair is connected, when the path of a datagram is made, and, to
+//!   all nodes, when a multicast group is used.
 //! - A node that does not reply, or is not accepted, delays no other. Of the nodes that have connected and
 //!   sent nothing, 64 are kept, for half a second each. When no descriptors are left, no node is accepted for
 //!   a while.
@@ -28,13 +30,14 @@ use super::address::{self, Called};
 use super::export::EXPORT;
 use super::hello::{self, Heard, Hello};
 use super::node::{Agreed, Node, segment};
-use super::peer::Link;
+use super::peer::{Link, Memory, Peer};
 use super::segment::SEGMENT;
 use super::window::Mapped;
 use crate::process::Process;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -62,7 +65,7 @@ const AT_ONCE: usize = 32;
 /// Handshakes have keys from this one on in the node's epoll.
 pub(super) const FIRST_KEY: u64 = 1 << 32;
 
-/// The places to which links are wanted: a bit for each. Any thread may use it.
+/// The places to which links are wanted. Any thread may use it.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     state: Mutex<CallState>,
@@ -72,9 +75,9 @@ pub(super) struct Calls {
 #[derive(Debug, Default)]
 struct CallState {
     /// The node's thread does not know of them yet.
-    new: u64,
+    new: Vec<usize>,
     /// These, and the ones that the node's thread is calling.
-    under_way: u64,
+    under_way: BTreeSet<usize>,
 }
 
 impl Calls {
@@ -84,31 +87,33 @@ impl Calls {
     }
 
     /// Requests links to these places. `true`: some are new to the node's thread.
-    pub fn want(&self, places: u64) -> bool {
+    pub fn want(&self, places: impl Iterator<Item = usize>) -> bool {
         let mut state = self.state();
-        let new = places & !state.under_way;
-        state.new |= new;
-        state.under_way |= new;
-        new != 0
+        let CallState { new, under_way } = &mut *state;
+        new.extend(places.filter(|place| under_way.insert(*place)));
+        !new.is_empty()
     }
 
-    fn take(&self) -> u64 {
+    fn take(&self) -> Vec<usize> {
         std::mem::take(&mut self.state().new)
     }
 
     /// The link is made, or will not be made.
     pub fn end(&self, slot: usize) {
-        self.state().under_way &= !(1 << slot);
-        self.over.notify_all();
+        let mut state = self.state();
+        if state.under_way.remove(&slot) {
+            drop(state);
+            self.over.notify_all();
+        }
     }
 
     pub fn is_under_way(&self, slot: usize) -> bool {
-        self.state().under_way & 1 << slot != 0
+        self.state().under_way.contains(&slot)
     }
 
     /// Waits until no link is being made, at most for this long.
     pub fn wait(&self, within: Duration) {
-        let waits = |state: &mut CallState| state.under_way != 0;
+        let waits = |state: &mut CallState| !state.under_way.is_empty();
         let _over = (self.over)
             .wait_timeout_while(self.state(), within, waits)
             .unwrap_or_else(PoisonError::into_inner);
@@ -187,12 +192,12 @@ impl Meetings {
     /// Continues the handshakes that can continue without a message.
     pub fn go_on(&mut self, node: &Node, agreed: &mut Vec<Agreed>) {
         let now = Instant::now();
-        for slot in places(node.calls.take()) {
+        for slot in node.calls.take() {
             self.add(Stage::Knocking { slot, from: now }, now + TO_ANSWER);
         }
         for at in (0..self.all.len()).rev() {
             let handshake = &self.all[at];
-            let linked = |slot| node.peer(slot).incarnation() != 0;
+            let linked = |slot| node.is_linked(slot);
             let over = now >= handshake.deadline || handshake.at.slot().is_some_and(linked);
             let knocks =
                 matches!(handshake.at, Stage::Knocking { from, .. } if now >= from) && !over;
@@ -316,13 +321,27 @@ impl Meetings {
                 process,
                 ours,
             } => {
-                let Some(heard) = hello::hear(&stream)? else {
-                    return Ok(Step::Stays(Stage::Asked {
-                        slot,
-                        stream,
-                        process,
-                        ours,
-                    }));
+                let heard = match hello::hear(&stream) {
+                    Ok(Some(heard)) => heard,
+                    Ok(None) => {
+                        return Ok(Step::Stays(Stage::Asked {
+                            slot,
+                            stream,
+                            process,
+                            ours,
+                        }));
+                    }
+                    // It had too many callers, or has ended.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+                        ) =>
+                    {
+                        let from = Instant::now() + AGAIN;
+                        return Ok(Step::Stays(Stage::Knocking { slot, from }));
+                    }
+                    Err(error) => return Err(error),
                 };
                 check(&heard, &process)?;
                 if heard.hello.incarnation == 0 {
@@ -354,7 +373,8 @@ impl Meetings {
         } = heard.hello;
         // A place passes to another node only when the previous one has gone; the new node's claim is not
         // sufficient.
-        let there = (node.peer(slot).link()).is_some_and(|link| !link.is_gone());
+        let link = node.known(slot).and_then(Peer::link);
+        let there = link.is_some_and(|link| !link.is_gone());
         let asked = (self.all.iter())
             .any(|handshake| matches!(handshake.at, Stage::Asked { slot: of, .. } if of == slot));
         // If two nodes call each other at once, the call of the one with the lower incarnation is used.
@@ -377,16 +397,6 @@ fn end(node: &Node, gone: &Stage) {
     if let Some(slot) = gone.slot() {
         node.calls.end(slot);
     }
-}
-
-fn places(mut bits: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (bits != 0).then(|| {
-            let slot = bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            slot
-        })
-    })
 }
 
 fn knock(node: &Node, slot: usize) -> io::Result<Step> {
@@ -448,9 +458,11 @@ fn agree(
     Ok(Agreed {
         slot,
         link,
-        ours,
-        theirs: Mapped::new(link_file.as_fd(), SEGMENT, false)?,
-        shown: Mapped::new(keys.as_fd(), EXPORT, false)?,
+        memory: Memory {
+            ours,
+            theirs: Mapped::new(link_file.as_fd(), SEGMENT, false)?,
+            shown: Mapped::new(keys.as_fd(), EXPORT, false)?,
+        },
         reply,
     })
 }

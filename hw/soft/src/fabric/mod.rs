@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  process A                                     process B
-//!  Node ── listens at "…/NAME/0" ◄── connects ── Node (next free place)
+//!  Node ── listens at "…/NAME/0" ◄── connects ── Node (first free place)
 //!    │            hello, descriptors (SCM_RIGHTS), the peer's user checked
 //!    ├─ segment that A writes and B reads: lines of packets, how far A has read B's
 //!    └─ segment that B writes and A reads: the same the other way round
@@ -19,10 +19,12 @@ mod address;
 mod attention;
 mod export;
 mod hello;
+mod linked;
 mod meeting;
 mod node;
 mod open;
 mod peer;
+mod places;
 mod reading;
 mod segment;
 #[cfg(loom)]
@@ -35,11 +37,15 @@ pub use export::{Export, MEMORIES, Memory, Shown};
 pub use meeting::Meetings;
 pub use node::{Agreed, Node, lid};
 pub use open::{Refusal, open_memory};
-pub use peer::Peer;
+pub use peer::{Link, Peer};
 pub use reading::Reads;
 pub use segment::Face;
 pub use window::Mapped;
 pub use wire::{Header, Kind, Line, MAX_PACKET, Packet, Room, Send};
 
 /// Maximum number of nodes in a fabric.
-pub const MAX_NODES: usize = 64;
+pub const MAX_NODES: usize = 4096;
+
+/// The nodes in the first places connect to each other when they join. All others connect when they have to do
+/// with each other, because so many links for each node would cost more than the fabric.
+pub const ACQUAINTED: usize = 64;

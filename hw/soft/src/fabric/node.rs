@@ -1,26 +1,27 @@
 //! A process's own place in a fabric.
 
-use super::MAX_NODES;
 use super::address;
 use super::attention::Attention;
-use super::export::{EXPORT, Export};
+use super::export::Export;
 use super::hello::{self, Hello};
 use super::meeting::{Calls, FIRST_KEY, Meetings};
-use super::peer::{Link, Peer};
+use super::peer::{Link, Memory, Peer};
+use super::places::Places;
 use super::segment::SEGMENT;
-use super::window::{Mapped, Windows};
+use super::window::Mapped;
+use super::{ACQUAINTED, MAX_NODES};
 use crate::error::Error;
-use crate::pinned::collected;
 use crate::process::began_here;
 use bellwire_provider::quiesce::Barriers;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Keys of the descriptors in a node's epoll: each place has two, of its link's socket and of its process;
@@ -40,9 +41,7 @@ pub struct Node {
     /// Distinguishes this node from others that have had its place.
     pub(super) incarnation: u64,
     gid: [u8; 16],
-    peers: Box<[Peer]>,
-    /// A bit for each peer with which there is a link.
-    live: AtomicU64,
+    places: Places,
     pub(super) calls: Calls,
     pub(super) listener: UnixListener,
     /// Everything that the node's thread waits for.
@@ -61,9 +60,6 @@ pub struct Node {
     pub attention: Arc<Attention>,
     /// Count of polls that found nothing.
     pub idle: AtomicU32,
-    ours: Windows,
-    theirs: Windows,
-    shown: Windows,
     export: Arc<Export>,
 }
 
@@ -72,9 +68,7 @@ pub struct Node {
 pub struct Agreed {
     pub(super) slot: usize,
     pub(super) link: Link,
-    pub(super) ours: Mapped,
-    pub(super) theirs: Mapped,
-    pub(super) shown: Mapped,
+    pub(super) memory: Memory,
     /// File of our segment, for the reply that the peer waits for; sent when the link is set up.
     pub(super) reply: Option<OwnedFd>,
 }
@@ -96,12 +90,6 @@ impl Node {
     pub fn claim(name: &str, incarnation: u64, export: Arc<Export>) -> Result<Self, Error> {
         address::check_name(name)?;
         let (slot, listener) = address::claim(name)?;
-        let failed = |what| move |error: io::Error| Error::io(what, error);
-        let reserve = || Windows::reserve(MAX_NODES, SEGMENT);
-        let ours = reserve().map_err(failed("reserve addresses for peers"))?;
-        let theirs = reserve().map_err(failed("reserve addresses for peers"))?;
-        let shown =
-            Windows::reserve(MAX_NODES, EXPORT).map_err(failed("reserve addresses for peers"))?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("make an event descriptor", error.into()))?;
         let watch = |epoll: &OwnedFd| {
@@ -113,14 +101,12 @@ impl Node {
         let epoll = epoll::create(CreateFlags::CLOEXEC)
             .and_then(|epoll| watch(&epoll).map(|()| epoll))
             .map_err(|error| Error::io("wait for peers of the fabric", error.into()))?;
-        let peer = |slot| Peer::new(&ours, &theirs, &shown, slot);
         Ok(Self {
             name: name.to_owned(),
             slot,
             incarnation: incarnation.max(1),
             gid: [0; 16],
-            peers: collected((0..MAX_NODES).map(peer))?.into(),
-            live: AtomicU64::new(0),
+            places: Places::new()?,
             calls: Calls::default(),
             listener,
             epoll,
@@ -132,9 +118,6 @@ impl Node {
             awake: AtomicBool::new(false),
             attention: Arc::default(),
             idle: AtomicU32::new(0),
-            ours,
-            theirs,
-            shown,
             export,
         })
     }
@@ -164,27 +147,48 @@ impl Node {
         (slot < MAX_NODES && slot != self.slot).then_some(slot)
     }
 
-    pub fn peer(&self, slot: usize) -> &Peer {
-        &self.peers[slot]
-    }
-
-    /// All places, whether there is a link or not.
-    pub fn all_peers(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.iter()
-    }
-
-    /// The places with which there is a link.
+    /// The peer in a place that a queue pair or a link was connected to.
+    ///
+    /// # Panics
+    /// [`meet`](Self::meet) was not called for this place.
     #[inline(always)]
-    pub fn live(&self) -> impl Iterator<Item = usize> + use<> {
-        // Relaxed: callers find out from the peer whether the link still exists.
-        let mut live = self.live.load(Ordering::Relaxed);
-        std::iter::from_fn(move || {
-            (live != 0).then(|| {
-                let slot = live.trailing_zeros() as usize;
-                live &= live - 1;
-                slot
-            })
-        })
+    pub fn peer(&self, slot: usize) -> &Peer {
+        self.places.get(slot).expect("a place that is known")
+    }
+
+    /// The peer in a place; `None`: this node has had nothing to do with that place.
+    pub fn known(&self, slot: usize) -> Option<&Peer> {
+        self.places.get(slot)
+    }
+
+    /// The peer in a place, with which this node has to do from now on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when no addresses are left for its memory.
+    pub fn meet(&self, slot: usize) -> Result<&Peer, Error> {
+        self.places.make(slot)
+    }
+
+    /// Whether there is a link with the node in a place.
+    pub(super) fn is_linked(&self, slot: usize) -> bool {
+        (self.known(slot)).is_some_and(|peer| peer.incarnation() != 0)
+    }
+
+    /// All peers that this node has had to do with, whether there is a link or not.
+    pub fn all_peers(&self) -> impl Iterator<Item = &Peer> {
+        self.places.all()
+    }
+
+    /// The peers with which there is a link. Callers find out from the peer whether it still exists.
+    #[inline(always)]
+    pub fn live(&self) -> impl Iterator<Item = &Peer> {
+        self.places.linked.all()
+    }
+
+    /// Like [`live`](Self::live), but only the next of them, if there are many: for a thread that polls.
+    #[inline(always)]
+    pub fn some_live(&self) -> impl Iterator<Item = &Peer> {
+        self.places.linked.some()
     }
 
     pub(super) fn hello(&self) -> Hello {
@@ -200,15 +204,26 @@ impl Node {
     /// Requests a link with the node in a place, if one is there. Returns at once; the node's thread makes
     /// the link.
     pub fn call(&self, slot: usize) {
-        let linked = self.peers[slot].incarnation() != 0;
-        if slot != self.slot && !linked && self.calls.want(1 << slot) {
-            self.wake();
-        }
+        self.call_each(slot..slot + 1);
     }
 
     /// Like [`call`](Self::call), for all places.
     pub fn call_all(&self) {
-        (0..MAX_NODES).for_each(|slot| self.call(slot));
+        self.call_each(0..MAX_NODES);
+    }
+
+    /// Like [`call`](Self::call), for the places with which a new node makes links.
+    pub fn call_first(&self) {
+        if self.slot < ACQUAINTED {
+            self.call_each(0..ACQUAINTED);
+        }
+    }
+
+    fn call_each(&self, slots: Range<usize>) {
+        let wanted = slots.filter(|slot| *slot != self.slot && !self.is_linked(*slot));
+        if self.calls.want(wanted) {
+            self.wake();
+        }
     }
 
     /// Whether a link is being made.
@@ -231,19 +246,18 @@ impl Node {
 
     fn begin(&self, agreed: Agreed) -> io::Result<()> {
         let slot = agreed.slot;
+        let peer = self.meet(slot).map_err(io::Error::other)?;
         self.unlink(slot);
         self.watch(slot, &agreed.link)?;
-        self.ours.show(slot, agreed.ours)?;
-        self.theirs.show(slot, agreed.theirs)?;
-        self.shown.show(slot, agreed.shown)?;
-        self.peers[slot].set_link(Some(agreed.link));
-        if let (Some(file), Some(link)) = (&agreed.reply, self.peers[slot].link()) {
+        peer.show(agreed.memory)?;
+        peer.set_link(Some(agreed.link));
+        if let (Some(file), Some(link)) = (&agreed.reply, peer.link()) {
             // If the peer has stopped waiting for it, it will be found to be gone.
             let files = [file.as_fd(), self.export.file()];
             let _gone = hello::say(&link.stream, &self.hello(), &files);
         }
-        // Relaxed: readers of `live` find out from the peer whether the link exists.
-        self.live.fetch_or(1 << slot, Ordering::Relaxed);
+        // SAFETY: peers live as long as their table, which has the list.
+        unsafe { self.places.linked.add(peer) };
         Ok(())
     }
 
@@ -265,28 +279,25 @@ impl Node {
 
     /// Ends a link whose other end is closed, unless another link has replaced it. Under the device's lock.
     pub fn unlink_gone(&self, slot: usize, gone: &Arc<Link>) {
-        if (self.peers[slot].link()).is_some_and(|link| Arc::ptr_eq(&link, gone)) {
+        let link = self.known(slot).and_then(Peer::link);
+        if link.is_some_and(|link| Arc::ptr_eq(&link, gone)) {
             self.unlink(slot);
         }
     }
 
     /// Ends a link, if there is one. Under the device's lock.
     pub fn unlink(&self, slot: usize) {
-        if self.peers[slot].incarnation() == 0 {
+        let Some(peer) = self.known(slot).filter(|peer| peer.incarnation() != 0) else {
             return;
-        }
-        // Relaxed: readers of `live` find out from the peer whether the link exists.
-        self.live.fetch_and(!(1 << slot), Ordering::Relaxed);
-        if let Some(link) = self.peers[slot].link() {
+        };
+        self.places.linked.remove(peer);
+        if let Some(link) = peer.link() {
             // Closing is not sufficient if a child of this process has the descriptors, too.
             let _watched = epoll::delete(&self.epoll, &link.stream);
             let _watched = epoll::delete(&self.epoll, &link.process);
         }
-        self.peers[slot].set_link(None);
-        // If a window cannot be cleared, it keeps the peer's memory, which is no longer used.
-        let _cleared = self.ours.clear(slot);
-        let _cleared = self.theirs.clear(slot);
-        let _cleared = self.shown.clear(slot);
+        peer.set_link(None);
+        peer.hide();
     }
 
     /// Waits until a peer needs attention, another thread calls [`wake`](Self::wake), or the time is over,
@@ -317,7 +328,8 @@ impl Node {
                 key @ FIRST_KEY.. => meetings.ready(self, key, &mut woken.agreed),
                 key => {
                     let slot = key as usize % MAX_NODES;
-                    let gone = self.peers[slot].link().filter(|link| link.is_gone());
+                    let link = self.known(slot).and_then(Peer::link);
+                    let gone = link.filter(|link| link.is_gone());
                     woken.gone.extend(gone.map(|link| (slot, link)));
                 }
             }

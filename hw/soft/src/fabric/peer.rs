@@ -1,14 +1,15 @@
 //! What a node knows of one of its peers.
 
-use super::export::Shown;
+use super::export::{EXPORT, Shown};
 use super::reading::Reading;
-use super::segment::Segments;
-use super::window::Windows;
+use super::segment::{SEGMENT, Segments};
+use super::window::{Mapped, Window};
 use super::wire::{Reader, Writer};
 use crate::process::Process;
 use bellwire_provider::quiesce::Between;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,8 @@ const AGAIN: Duration = Duration::from_millis(1);
 /// A place of the fabric, as another node sees it.
 #[derive(Debug)]
 pub struct Peer {
+    /// The place.
+    pub slot: usize,
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,
     /// How threads of this process synchronize with the peer's.
@@ -38,6 +41,23 @@ pub struct Peer {
     unread_since: AtomicU64,
     /// How far the peer had read at the last check.
     seen: AtomicU32,
+    windows: Windows,
+}
+
+/// Where the memory of a link is.
+#[derive(Debug)]
+struct Windows {
+    ours: Window,
+    theirs: Window,
+    shown: Window,
+}
+
+/// The memory of a link: the segments that we write and that the peer writes, and the peer's export.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub ours: Mapped,
+    pub theirs: Mapped,
+    pub shown: Mapped,
 }
 
 /// What a link has besides its shared memory.
@@ -69,12 +89,19 @@ impl Link {
 }
 
 impl Peer {
-    pub(super) fn new(ours: &Windows, theirs: &Windows, shown: &Windows, slot: usize) -> Self {
-        let segments = Segments::new(ours, theirs, slot);
-        Self {
+    /// Reserves addresses for the memory of its links.
+    pub(super) fn new(slot: usize) -> io::Result<Self> {
+        let windows = Windows {
+            ours: Window::reserve(SEGMENT)?,
+            theirs: Window::reserve(SEGMENT)?,
+            shown: Window::reserve(EXPORT)?,
+        };
+        let segments = Segments::new(&windows.ours, &windows.theirs);
+        Ok(Self {
+            slot,
             incarnation: AtomicU64::new(0),
             barriers: Between::default(),
-            shown: Shown(shown.at(slot)),
+            shown: Shown(windows.shown.start()),
             segments,
             writer: Writer::new(segments),
             reader: Reader::new(segments),
@@ -82,7 +109,22 @@ impl Peer {
             link: Mutex::new(None),
             unread_since: AtomicU64::new(0),
             seen: AtomicU32::new(0),
-        }
+            windows,
+        })
+    }
+
+    /// Maps the memory of a link.
+    pub(super) fn show(&self, memory: Memory) -> io::Result<()> {
+        self.windows.ours.show(memory.ours)?;
+        self.windows.theirs.show(memory.theirs)?;
+        self.windows.shown.show(memory.shown)
+    }
+
+    /// Unmaps it. If a window cannot be cleared, it keeps the peer's memory, which is no longer used.
+    pub(super) fn hide(&self) {
+        let _cleared = self.windows.ours.clear();
+        let _cleared = self.windows.theirs.clear();
+        let _cleared = self.windows.shown.clear();
     }
 
     /// The incarnation of the node there; zero: none.

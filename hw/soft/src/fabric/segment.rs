@@ -10,7 +10,7 @@
 
 #[cfg(loom)]
 pub(super) use super::shared::{wide, word};
-use super::window::Windows;
+use super::window::Window;
 use bellwire_provider::quiesce::Section;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -103,10 +103,10 @@ unsafe impl Send for Segments {}
 unsafe impl Sync for Segments {}
 
 impl Segments {
-    pub(super) fn new(ours: &Windows, theirs: &Windows, slot: usize) -> Self {
+    pub(super) fn new(ours: &Window, theirs: &Window) -> Self {
         Self {
-            ours: ours.at(slot),
-            theirs: theirs.at(slot),
+            ours: ours.start(),
+            theirs: theirs.start(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Places in the address space at which peers' memory is mapped and unmapped.
+//! A place in the address space at which a peer's memory is mapped and unmapped.
 //!
 //! A window's address never changes. When the peer is gone, reads of the window return zeroes, and writes go
 //! to memory that is never read. So the data path needs no reference count to use a window.
@@ -8,18 +8,17 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Windows of the same size, side by side.
+/// See the module.
 #[derive(Debug)]
-pub(super) struct Windows {
-    base: NonNull<u8>,
+pub(super) struct Window {
+    at: NonNull<u8>,
     size: usize,
-    count: usize,
 }
 
-// SAFETY: addresses; their users decide when the memory is accessed.
-unsafe impl Send for Windows {}
-// SAFETY: addresses; their users decide when the memory is accessed.
-unsafe impl Sync for Windows {}
+// SAFETY: an address; its users decide when the memory is accessed.
+unsafe impl Send for Window {}
+// SAFETY: an address; its users decide when the memory is accessed.
+unsafe impl Sync for Window {}
 
 /// A mapping of a file: one to be moved into a window, or of a peer's memory.
 #[derive(Debug)]
@@ -77,28 +76,26 @@ impl Drop for Mapped {
     }
 }
 
-impl Windows {
-    /// Reserves empty windows. `size` is a whole number of pages.
-    pub fn reserve(count: usize, size: usize) -> io::Result<Self> {
+impl Window {
+    /// Reserves an empty window. `size` is a whole number of pages.
+    pub fn reserve(size: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: new memory, at an address that the kernel chooses.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), count * size, access, flags)? };
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, size, count })
+        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), size, access, flags)? };
+        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { at, size })
     }
 
-    /// The address of a window.
-    pub fn at(&self, index: usize) -> NonNull<u8> {
-        assert!(index < self.count, "window {index} of {}", self.count);
-        // SAFETY: within the reservation.
-        unsafe { self.base.add(index * self.size) }
+    /// Its address.
+    pub fn start(&self) -> NonNull<u8> {
+        self.at
     }
 
-    /// Moves a mapping into a window, in place of what was there.
-    pub fn show(&self, index: usize, mapped: Mapped) -> io::Result<()> {
+    /// Moves a mapping into the window, in place of what was there.
+    pub fn show(&self, mapped: Mapped) -> io::Result<()> {
         assert_eq!(mapped.size, self.size, "of another size than the window");
-        let (from, to) = (mapped.at.as_ptr().cast(), self.at(index).as_ptr().cast());
+        let (from, to) = (mapped.at.as_ptr().cast(), self.at.as_ptr().cast());
         // SAFETY: the mapping belongs to the caller and replaces a window of ours, to which there are only
         // references to shared memory.
         unsafe { mremap_fixed(from, self.size, self.size, MremapFlags::MAYMOVE, to)? };
@@ -107,20 +104,19 @@ impl Windows {
         Ok(())
     }
 
-    /// Replaces a window by writable zeroes.
-    pub fn clear(&self, index: usize) -> io::Result<()> {
+    /// Replaces what is in the window by writable zeroes.
+    pub fn clear(&self) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let at = self.at(index).as_ptr().cast();
         // SAFETY: replaces a window of ours, to which there are only references to shared memory.
-        unsafe { mmap_anonymous(at, self.size, access, flags)? };
+        unsafe { mmap_anonymous(self.at.as_ptr().cast(), self.size, access, flags)? };
         Ok(())
     }
 }
 
-impl Drop for Windows {
+impl Drop for Window {
     fn drop(&mut self) {
         // SAFETY: the reservation is no longer used.
-        let _unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.count * self.size) };
+        let _unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.size) };
     }
 }

@@ -29,14 +29,16 @@ pub(in super::super) fn send_datagram(
     to: &Address,
 ) {
     let Some(node) = &hca.node else { return };
-    send_to(hca, node.peer(there.slot), src, message, to);
+    if let Some(peer) = node.known(there.slot) {
+        send_to(hca, peer, src, message, to);
+    }
 }
 
 /// Sends a datagram to the members of its group on all other nodes.
 pub(in super::super) fn send_to_all(hca: &Hca, src: u32, message: &Message<'_>, to: &Address) {
     let Some(node) = &hca.node else { return };
-    for slot in node.live() {
-        send_to(hca, node.peer(slot), src, message, to);
+    for peer in node.live() {
+        send_to(hca, peer, src, message, to);
     }
 }
 

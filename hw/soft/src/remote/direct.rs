@@ -238,6 +238,6 @@ impl Drop for ShownMemory {
         node.export().hide(self.index);
         node.export().free(self.index);
         // Wakes the peers, so that they unmap it.
-        node.live().for_each(|slot| node.peer(slot).kick());
+        node.live().for_each(Peer::kick);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::control::Control;
 use super::super::hca::Hca;
+use super::watch::Share;
 use crate::fabric::{Agreed, Kind, Meetings, Node, Peer};
 use bellwire_core::qp::QpState;
 use std::sync::atomic::Ordering;
@@ -53,7 +54,7 @@ pub(in super::super) fn run(hca: &Hca) {
         }
         hca.read_all(&mut control);
         hca.pay_all(&mut control);
-        hca.tend(&mut control);
+        hca.tend(&mut control, Share::All);
         let gone = hca.drop_views(&control);
         hca.attend_or_not(&control);
         drop(control);
@@ -64,7 +65,7 @@ pub(in super::super) fn run(hca: &Hca) {
             node.set_awake(false);
             // A thread that has sent something while we were awake is seen now.
             hca.barriers.heavy();
-            hca.tend(&mut hca.control());
+            hca.tend(&mut hca.control(), Share::All);
         }
         hca.progress_timers();
     }
@@ -156,11 +157,10 @@ impl Hca {
         let idle = node.idle.load(Ordering::Relaxed).wrapping_add(1);
         node.idle.store(idle, Ordering::Relaxed);
         let (mut ready, mut locked) = (false, false);
-        for slot in node.live() {
-            let peer = node.peer(slot);
+        for peer in node.some_live() {
             if peer.reader.ready() {
                 ready = true;
-                locked |= self.read_unlocked(node, slot, peer);
+                locked |= self.read_unlocked(node, peer);
             }
         }
         let tend = idle.is_multiple_of(PATIENCE);
@@ -182,18 +182,17 @@ impl Hca {
         };
         self.read_all(&mut control);
         if tend {
-            self.tend(&mut control);
+            self.tend(&mut control, Share::Next);
         }
     }
 
     /// Reads the packets of all peers. Responses that no requester waits for are left for later.
     pub(super) fn read_all(&self, control: &mut Control) {
         let Some(node) = &self.node else { return };
-        for slot in node.live() {
-            let peer = node.peer(slot);
-            if peer.reader.ready() && !self.read(control, slot, peer) {
+        for peer in node.live() {
+            if peer.reader.ready() && !self.read(control, peer) {
                 // A peer that writes invalid data loses its link.
-                node.unlink(slot);
+                node.unlink(peer.slot);
             }
         }
         if std::mem::take(&mut control.asked) {
@@ -207,7 +206,8 @@ impl Hca {
     }
 
     /// Reads the packets of one peer. `false`: they are invalid.
-    fn read(&self, control: &mut Control, slot: usize, peer: &Peer) -> bool {
+    fn read(&self, control: &mut Control, peer: &Peer) -> bool {
+        let slot = peer.slot;
         let Some(mut copy) = control.inbox.take() else {
             return true;
         };
@@ -283,13 +283,13 @@ impl Hca {
             return;
         }
         let mut control = self.control();
-        for slot in node.live() {
-            node.peer(slot).segments.set_attention(true);
+        for peer in node.live() {
+            peer.segments.set_attention(true);
         }
         self.barriers.heavy_everywhere();
         node.attention.asked();
         self.read_all(&mut control);
-        self.tend(&mut control);
+        self.tend(&mut control, Share::All);
         drop(control);
         node.wake();
     }
@@ -300,8 +300,8 @@ impl Hca {
         if !node.attention.let_go() {
             return;
         }
-        for slot in node.live() {
-            node.peer(slot).segments.set_attention(false);
+        for peer in node.live() {
+            peer.segments.set_attention(false);
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) use link::run as run_node;
 pub(super) use requester::run;
 pub use views::View;
 pub(super) use views::Views;
-pub(super) use watch::Watch;
+pub(super) use watch::{Round, Watch};
 
 use super::hca::Hca;
 use super::qp::SendWork;

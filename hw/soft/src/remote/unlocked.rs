@@ -59,11 +59,12 @@ impl QpCtx {
 impl Hca {
     /// Reads a peer's packets. `true`: the next one needs the device's lock.
     #[inline(never)]
-    pub(super) fn read_unlocked(&self, node: &Node, slot: usize, peer: &Peer) -> bool {
+    pub(super) fn read_unlocked(&self, node: &Node, peer: &Peer) -> bool {
         // Otherwise another thread is reading them.
         let Some(reads) = peer.reading.enter(self.barriers) else {
             return false;
         };
+        let slot = peer.slot;
         let mut from = FromPeer {
             slot,
             peer,
@@ -112,9 +113,9 @@ impl Hca {
         // Before the lists are read, so that a list that grows meanwhile sets it again.
         node.set_owing(false);
         let mut paid = true;
-        for slot in node.live() {
-            let reads = node.peer(slot).reading.enter(self.barriers);
-            paid &= reads.is_some_and(|mut reads| self.pay_acks(slot, &mut reads));
+        for peer in node.live() {
+            let reads = peer.reading.enter(self.barriers);
+            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, &mut reads));
         }
         if !paid {
             node.set_owing(true);

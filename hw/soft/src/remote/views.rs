@@ -19,16 +19,21 @@ use super::super::mr::Keys;
 use super::Responder;
 use super::place::{For, Place};
 use crate::error::Error;
-use crate::fabric::{MAX_NODES, MEMORIES, Mapped, Memory, Refusal, open_memory};
+use crate::fabric::{Link, MEMORIES, Mapped, Memory, Refusal, open_memory};
 use crate::pinned::collected;
+use std::collections::BTreeMap;
 use std::iter::repeat_with;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Bytes of one peer that may be mapped here. This limits address space, not memory, which is allocated when
 /// requests of this side access it.
 const BYTES: u64 = 1 << 40;
+
+/// Pieces of all peers that may be mapped here: half of the mappings that Linux allows a process
+/// (vm.max_map_count). What is not mapped is sent in packets.
+const MAPPED: usize = 1 << 15;
 
 /// A piece of a peer's memory that is mapped here, or was.
 #[derive(Clone, Copy, Debug)]
@@ -58,12 +63,32 @@ impl View {
 }
 
 /// The pieces of peers' memory that this process has mapped.
-#[derive(Debug)]
-pub(in super::super) struct Views([PeerViews; MAX_NODES]);
+#[derive(Debug, Default)]
+pub(in super::super) struct Views {
+    /// By the peer's place. They are made when something is mapped first, and live as long as the device.
+    peers: Mutex<BTreeMap<usize, Arc<PeerViews>>>,
+    /// Pieces that are mapped, of all peers.
+    mapped: AtomicUsize,
+}
 
-impl Default for Views {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| PeerViews::default()))
+impl Views {
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<PeerViews>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for another piece. `false`: there is none.
+    fn count_up(&self) -> bool {
+        // Relaxed, both: the count orders no other data.
+        let room = self.mapped.fetch_add(1, Ordering::Relaxed) < MAPPED;
+        if !room {
+            self.count_down();
+        }
+        room
+    }
+
+    fn count_down(&self) {
+        // Relaxed: as above.
+        self.mapped.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -109,7 +134,8 @@ impl PeerViews {
     }
 
     /// The place of a piece of this node's memory, after mapping it if possible.
-    fn map(&self, incarnation: u64, pid: i32, device: u64, memory: &Memory) -> Option<&Place> {
+    fn map(&self, all: &Views, link: &Link, device: u64, memory: &Memory) -> Option<&Place> {
+        let incarnation = link.incarnation;
         let mut table = self.table();
         if table.incarnation != incarnation {
             // The previous node's memory has to be unmapped first.
@@ -142,7 +168,14 @@ impl PeerViews {
         if memory.length > BYTES - table.bytes {
             return None;
         }
-        let mapped = match open_memory(pid, device, memory) {
+        if !all.count_up() {
+            return None;
+        }
+        let opened = open_memory(link.pid, device, memory);
+        if opened.is_err() {
+            all.count_down();
+        }
+        let mapped = match opened {
             Ok(mapped) => Some(mapped),
             Err(Refusal::Unfit) => None,
             Err(Refusal::NotNow) => return None,
@@ -178,7 +211,7 @@ impl PeerViews {
     }
 
     /// Returns the mappings that were revoked, once all sections that may have seen them have been left.
-    fn remove(&self, gone: &mut Vec<Mapped>) {
+    fn remove(&self, all: &Views, gone: &mut Vec<Mapped>) {
         let mut table = self.table();
         let Some(places) = self.places.get() else {
             return;
@@ -195,6 +228,7 @@ impl PeerViews {
                 }) = of.take_if(|entry| entry.mapped.is_some())
             {
                 *bytes -= memory.length;
+                all.count_down();
                 gone.push(mapped);
             }
         }
@@ -232,7 +266,8 @@ impl Hca {
         let memory = shown.find(addr, length)?;
         let link = peer.link().filter(|link| link.incarnation == incarnation)?;
         let device = node.export().device();
-        let place = self.views.0[slot].map(incarnation, link.pid, device, &memory)?;
+        let views = self.views.peers().entry(slot).or_default().clone();
+        let place = views.map(&self.views, &link, device, &memory)?;
         Some(View {
             // SAFETY: the places live as long as the device, and no view outlives it.
             place: unsafe { NonNull::from(place).as_ref() },
@@ -247,21 +282,21 @@ impl Hca {
     pub(super) fn drop_views(&self, control: &Control) -> Vec<Mapped> {
         let mut gone = Vec::new();
         let Some(node) = &self.node else { return gone };
-        let revoked: Vec<&PeerViews> = (self.views.0.iter().enumerate())
+        let revoked: Vec<Arc<PeerViews>> = (self.views.peers().iter())
             .filter(|(slot, views)| {
-                let peer = node.peer(*slot);
+                let peer = node.peer(**slot);
                 views.revoke(peer.incarnation(), |memory| {
                     peer.shown().generation(memory.index) == memory.generation
                 })
             })
-            .map(|(_, views)| views)
+            .map(|(_, views)| views.clone())
             .collect();
         if revoked.is_empty() {
             return gone;
         }
         self.drain(control);
         for views in revoked {
-            views.remove(&mut gone);
+            views.remove(&self.views, &mut gone);
         }
         gone
     }

@@ -14,6 +14,25 @@ use std::time::Duration;
 /// How long, over all retries, a live peer may be too busy to read.
 const BUSY: Duration = Duration::from_millis(250);
 
+/// Queue pairs that a thread that polls checks at a time, because it has other things to do.
+const AT_ONCE: usize = 256;
+
+/// How many queue pairs are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    All,
+    Next,
+}
+
+/// A round over all queue pairs, in parts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Round {
+    /// The index of the next one.
+    next: usize,
+    /// One of them waits for another process.
+    some: bool,
+}
+
 /// How long the outstanding requests have been without a response.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Watch {
@@ -51,21 +70,40 @@ impl QpRecord {
 }
 
 impl Hca {
-    /// Checks everything that waits for another process.
-    pub(super) fn tend(&self, control: &mut Control) {
+    /// Checks everything that waits for another process; with [`Share::Next`], of very many queue pairs only the
+    /// next ones.
+    pub(super) fn tend(&self, control: &mut Control, share: Share) {
         let Some(node) = &self.node else { return };
         self.pay_all(control);
         self.go_on(control);
         let now = self.clock.now();
-        let waiting: Vec<u32> = (control.qps.iter().flatten())
+        let (first, end) = match share {
+            Share::All => (0, control.qps.len()),
+            Share::Next => {
+                let first = control.round.next;
+                (first, (first + AT_ONCE).min(control.qps.len()))
+            }
+        };
+        let records = control.qps.get(first..end).unwrap_or_default();
+        let waiting: Vec<u32> = (records.iter().flatten())
             .filter(|record| record.under_way() || record.waits_for_room())
             .map(|record| record.qpn)
             .collect();
-        let unread = (node.live())
-            .filter(|slot| !node.peer(*slot).see_to_it(now))
-            .count();
-        let due = !(waiting.is_empty() && control.owing.is_empty() && control.halted.is_empty());
-        node.set_waiting(unread != 0 || due);
+        let some_before = first != 0 && control.round.some;
+        control.round = Round {
+            next: end,
+            some: some_before || !waiting.is_empty(),
+        };
+        let some = control.round.some;
+        if end == control.qps.len() {
+            control.round = Round::default();
+        }
+        let unread = (node.live()).filter(|peer| !peer.see_to_it(now)).count();
+        let due = some || !control.owing.is_empty() || !control.halted.is_empty();
+        // Before a round is over, only what is found counts.
+        if due || unread != 0 || end == control.qps.len() {
+            node.set_waiting(unread != 0 || due);
+        }
         for qpn in waiting {
             self.look_after(control, qpn, now);
         }
@@ -218,9 +256,9 @@ impl Hca {
             }
         }
         let mut paid = at == 0;
-        for slot in node.live() {
-            let reads = node.peer(slot).reading.try_take();
-            paid &= reads.is_some_and(|mut reads| self.pay_acks(slot, &mut reads));
+        for peer in node.live() {
+            let reads = peer.reading.try_take();
+            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, &mut reads));
         }
         if !paid {
             node.set_owing(true);

@@ -1,15 +1,15 @@
 //! Tests of the wire: two ends over memory of this process.
 
 use super::super::segment::SEGMENT;
-use super::super::window::Windows;
+use super::super::window::Window;
 use super::*;
 
 /// Both ends of a wire, over memory of this process.
-fn wire() -> (Windows, Windows, Writer, Reader) {
-    let windows = || Windows::reserve(1, SEGMENT).unwrap();
-    let (ours, theirs) = (windows(), windows());
-    let writer = Writer::new(Segments::new(&ours, &theirs, 0));
-    let reader = Reader::new(Segments::new(&theirs, &ours, 0));
+fn wire() -> (Window, Window, Writer, Reader) {
+    let window = || Window::reserve(SEGMENT).unwrap();
+    let (ours, theirs) = (window(), window());
+    let writer = Writer::new(Segments::new(&ours, &theirs));
+    let reader = Reader::new(Segments::new(&theirs, &ours));
     writer.restart(1);
     (ours, theirs, writer, reader)
 }
@@ -151,7 +151,7 @@ fn garbage_is_refused() {
         let (ours, _theirs, writer, reader) = wire();
         send(&writer, 1).unwrap();
         // Relaxed: one thread.
-        word(ours.at(0), line(0) + at).store(value, Ordering::Relaxed);
+        word(ours.start(), line(0) + at).store(value, Ordering::Relaxed);
         assert!(
             reader.next(&mut [0; MAX_PACKET]).is_err(),
             "{at} {value:#x}"

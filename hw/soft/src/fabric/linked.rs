@@ -1,0 +1,221 @@
+//! The peers with which a node has a link: a list that any thread reads while the holder of the device's
+//! lock changes it.
+//!
+//! A peer that leaves is replaced by the last one. Readers go from the last to the first, so a peer never
+//! moves to where they have been: they miss none that is in the list all the time, but may meet one twice.
+
+#[cfg(not(loom))]
+use super::MAX_NODES;
+use crate::error::Error;
+use crate::pinned::collected;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::ptr::{from_ref, null_mut};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Peers that one look visits: in a large fabric, several looks visit all.
+const AT_ONCE: usize = if cfg!(loom) { 2 } else { 64 };
+
+#[cfg(not(loom))]
+const ROOM: usize = MAX_NODES;
+#[cfg(loom)]
+const ROOM: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Linked<T> {
+    count: AtomicUsize,
+    peers: Box<[AtomicPtr<T>; ROOM]>,
+    /// Where the last look has stopped.
+    turn: AtomicUsize,
+}
+
+impl<T> Linked<T> {
+    pub fn new() -> Result<Self, Error> {
+        let peers = collected((0..ROOM).map(|_| AtomicPtr::new(null_mut())))?;
+        Ok(Self {
+            count: AtomicUsize::new(0),
+            peers: peers.try_into().expect("as many as there is room for"),
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    #[inline(always)]
+    fn peer(&self, at: usize) -> &T {
+        // Acquire: pairs with the Release in `put`: whoever meets the peer that was put last sees where the
+        // previous last one has gone.
+        let peer = self.peers[at % ROOM].load(Ordering::Acquire);
+        // SAFETY: places below any count that there was have a peer, which `add` requires to live as long as
+        // the list.
+        unsafe { &*peer }
+    }
+
+    /// All peers.
+    #[inline(always)]
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        // Acquire: pairs with the Release in `add` and `remove`.
+        let count = self.count.load(Ordering::Acquire);
+        (0..count).rev().map(|at| self.peer(at))
+    }
+
+    /// Up to 64 peers: those that follow the ones of the last call. A thread that polls visits these, so that
+    /// a poll costs no more in a large fabric than in one of 64.
+    #[inline(always)]
+    pub fn some(&self) -> impl Iterator<Item = &T> {
+        // Acquire: pairs with the Release in `add` and `remove`.
+        let count = self.count.load(Ordering::Acquire);
+        let (start, end) = if count <= AT_ONCE {
+            (0, count)
+        } else {
+            self.next_part(count)
+        };
+        (start..end).rev().map(|at| self.peer(at))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_part(&self, count: usize) -> (usize, usize) {
+        // Relaxed, both: threads that poll at once may visit the same peers.
+        let turn = self.turn.load(Ordering::Relaxed);
+        let end = match turn {
+            ..=AT_ONCE => count,
+            _ => (turn - AT_ONCE).min(count),
+        };
+        self.turn.store(end, Ordering::Relaxed);
+        (end.saturating_sub(AT_ONCE), end)
+    }
+
+    fn put(&self, at: usize, peer: *mut T) {
+        // Release: pairs with the Acquire in `peer`.
+        self.peers[at].store(peer, Ordering::Release);
+    }
+
+    /// Adds a peer that is not in the list. Under the device's lock.
+    ///
+    /// # Safety
+    /// The peer lives as long as the list.
+    pub unsafe fn add(&self, peer: &T) {
+        // Relaxed: changed under the lock only.
+        let count = self.count.load(Ordering::Relaxed);
+        self.put(count, from_ref(peer).cast_mut());
+        // Release: pairs with the Acquire in `all` and `some`.
+        self.count.store(count + 1, Ordering::Release);
+    }
+
+    /// Removes a peer, if it is in the list. Under the device's lock.
+    pub fn remove(&self, peer: &T) {
+        // Relaxed, all: changed under the lock only.
+        let count = self.count.load(Ordering::Relaxed);
+        let of = |at: usize| self.peers[at].load(Ordering::Relaxed);
+        let Some(at) = (0..count).find(|at| std::ptr::eq(of(*at), peer)) else {
+            return;
+        };
+        self.put(at, of(count - 1));
+        // Release: pairs with the Acquire in `all` and `some`.
+        self.count.store(count - 1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn add(linked: &Linked<usize>, peers: &'static [usize]) {
+        for peer in peers {
+            // SAFETY: it lives for ever.
+            unsafe { linked.add(peer) };
+        }
+    }
+
+    fn peers(count: usize) -> &'static [usize] {
+        (0..count).collect::<Vec<_>>().leak()
+    }
+
+    #[test]
+    fn a_few_are_visited_by_each_look() {
+        let (linked, peers) = (Linked::new().unwrap(), peers(4));
+        add(&linked, &peers[..3]);
+        for _ in 0..3 {
+            assert_eq!(linked.some().collect::<Vec<_>>(), [&2, &1, &0]);
+        }
+        linked.remove(&peers[0]);
+        linked.remove(&peers[3]);
+        assert_eq!(linked.all().collect::<Vec<_>>(), [&1, &2]);
+    }
+
+    #[test]
+    fn many_are_visited_in_turn() {
+        let (linked, peers) = (Linked::new().unwrap(), peers(1000));
+        add(&linked, peers);
+        let mut visited: Vec<usize> = (0..1000_usize.div_ceil(AT_ONCE))
+            .flat_map(|_| {
+                let some: Vec<usize> = linked.some().copied().collect();
+                assert!(some.len() <= AT_ONCE);
+                some
+            })
+            .collect();
+        visited.sort_unstable();
+        assert!(visited.into_iter().eq(0..1000));
+        // Whatever leaves meanwhile, a look stays in the list.
+        peers[..900].iter().for_each(|peer| linked.remove(peer));
+        for _ in 0..10 {
+            assert!(linked.some().all(|peer| *peer >= 900));
+        }
+        assert_eq!(linked.all().count(), 100);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    static PEERS: [u32; 5] = [0, 1, 2, 3, 4];
+
+    fn add(linked: &Linked<u32>, peers: &'static [u32]) {
+        for peer in peers {
+            // SAFETY: it lives for ever.
+            unsafe { linked.add(peer) };
+        }
+    }
+
+    /// While a peer leaves and another one comes, a reader meets those that stay.
+    fn meets_all(read: fn(&Linked<u32>) -> Vec<u32>) {
+        loom::model(move || {
+            let linked = Arc::new(Linked::new().expect("memory"));
+            add(&linked, &PEERS[1..4]);
+            let changes = {
+                let linked = linked.clone();
+                thread::spawn(move || {
+                    linked.remove(&PEERS[1]);
+                    add(&linked, &PEERS[4..]);
+                })
+            };
+            let met = read(&linked);
+            changes.join().unwrap();
+            assert!(met.contains(&2) && met.contains(&3), "missed one: {met:?}");
+        });
+    }
+
+    #[test]
+    fn loom_readers_meet_all_that_stay() {
+        meets_all(|linked| linked.all().copied().collect());
+    }
+
+    /// The model detects a reader that goes the other way.
+    #[test]
+    #[should_panic(expected = "missed one")]
+    fn loom_readers_go_from_the_last_to_the_first() {
+        meets_all(|linked| {
+            let mut met = Vec::new();
+            let mut at = 0;
+            while at < linked.count.load(Ordering::Acquire) {
+                met.push(*linked.peer(at));
+                at += 1;
+            }
+            met
+        });
+    }
+}
