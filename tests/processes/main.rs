@@ -11,6 +11,7 @@
 //! and the same for `fuzz`.
 
 mod attacker;
+mod crowd;
 mod fence;
 mod flow;
 mod fuzz;
@@ -20,6 +21,7 @@ mod hostile;
 mod kill;
 mod kinds;
 mod many;
+mod neighbours;
 mod noise;
 mod prey;
 mod rush;
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
             heir::ROLE => heir::play(),
             starved::ROLE => starved::play(),
             rush::ROLE => rush::play(),
+            crowd::ROLE => crowd::play(),
+            neighbours::ROLE => neighbours::play(),
             side::ROLE => side::play(),
             sleepers::ROLE => sleepers::play(),
             storm::ROLE => storm::play(),
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
         trial("sleepers_without_membarrier", sleepers::without_membarrier),
         trial("many_connections", many::connections),
         trial("storm_of_links", rush::everybody_is_served),
+        trial("crowd_of_links", crowd::of_links),
+        trial("neighbours", neighbours::are_not_disturbed),
         trial("storm_of_clients", gale::clients),
         trial("killed_with_an_heir", heir::killed),
         trial("without_descriptors", starved::descriptors),

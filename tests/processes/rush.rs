@@ -1,6 +1,6 @@
 //! A storm of links: every client of many processes connects to one server at once, and a third of the
-//! processes are killed meanwhile. Every other client is served. `BELLWIRE_RUSH=100,100` has so many processes,
-//! with so many clients each.
+//! processes are killed meanwhile. Every other client is served. `BELLWIRE_RUSH=100,100,10000` has so many
+//! processes, with so many clients each, and a backlog of so many.
 
 use bellwire::connect::cm::{Connector, Listener, Retry};
 use bellwire::link::{Link, LinkInit, LinkState};
@@ -15,25 +15,27 @@ use std::time::{Duration, Instant};
 /// What a process of clients is started as.
 pub const ROLE: &str = "rush";
 
-/// Processes, and clients of each, in the test command.
-const SIZE: [usize; 2] = [12, 20];
+/// Processes, clients of each, and links that wait to be accepted, in the test command: far fewer than come.
+const SIZE: [usize; 3] = [12, 20, 64];
 
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 7471;
-
-/// Links that wait to be accepted; far fewer than come.
-const BACKLOG: u32 = 64;
 
 /// What a client waits for at the most.
 fn retry() -> Retry {
     Retry {
         step: Duration::from_secs(10),
-        attempts: 12,
+        attempts: 60,
         ..Retry::default()
     }
 }
 
-fn init() -> LinkInit {
+/// How long so many links may take to connect: twenty milliseconds each, which is far too long.
+fn patience(links: usize) -> Duration {
+    DEADLINE.max(Duration::from_millis(20) * links as u32)
+}
+
+fn init(links: usize) -> LinkInit {
     let mut init = LinkInit {
         qp: QpInit {
             max_send_wr: 2,
@@ -43,8 +45,8 @@ fn init() -> LinkInit {
         check_every: 1,
         ..LinkInit::default()
     };
-    init.limits.exchange = DEADLINE;
-    init.limits.recovery = DEADLINE;
+    init.limits.exchange = patience(links);
+    init.limits.recovery = patience(links);
     init
 }
 
@@ -59,13 +61,15 @@ struct Server {
     connecting: Vec<Link>,
     served: Vec<Link>,
     turn: usize,
+    /// How many links ask.
+    links: usize,
 }
 
 impl Server {
     fn turn(&mut self) {
         let pd = self.device.alloc_pd();
         while let Some(incoming) = self.listener.accept().expect("a listener") {
-            let link = Link::new(&pd, init(), incoming).expect("a link");
+            let link = Link::new(&pd, init(self.links), incoming).expect("a link");
             self.connecting.push(link);
         }
         self.connecting.iter_mut().for_each(poll);
@@ -91,26 +95,33 @@ fn parts(mut times: Vec<u64>) -> [u64; 2] {
 /// The test.
 pub fn everybody_is_served() {
     let given = std::env::var("BELLWIRE_RUSH").ok();
-    let [processes, each] = given.map_or(SIZE, |text| {
-        let (processes, each) = text.split_once(',').expect("PROCESSES,CLIENTS");
-        [processes, each].map(|number| number.parse().expect("a number"))
+    let [processes, each, backlog] = given.map_or(SIZE, |text| {
+        let numbers = text
+            .split(',')
+            .map(|number| number.parse().expect("a number"));
+        let numbers: Vec<usize> = numbers.collect();
+        numbers.try_into().expect("PROCESSES,CLIENTS,BACKLOG")
     });
     let fabric = fabric_name();
     let home = Home::new(&fabric);
     let device = Device::open(&format!("soft:{fabric}")).expect("a node");
-    let listener = Listener::bind(&device, (HOST, PORT), BACKLOG, retry()).expect("a port");
+    let listener = Listener::bind(&device, (HOST, PORT), backlog as u32, retry()).expect("a port");
     let mut server = Server {
         device,
         listener,
         connecting: Vec::new(),
         served: Vec::new(),
         turn: 0,
+        links: processes * each,
     };
     let mut children: Vec<Option<Child>> = (0..processes)
         .map(|at| Some(Child::start(ROLE, format!("clients {at}"), &home.0)))
         .collect();
     for child in children.iter_mut().flatten() {
-        child.send("join", json!({ "fabric": fabric, "each": each }));
+        child.send(
+            "join",
+            json!({ "fabric": fabric, "each": each, "of": processes * each }),
+        );
     }
     (children.iter_mut().flatten()).for_each(|child| _ = child.hear("ready"));
     let start = Instant::now();
@@ -122,7 +133,7 @@ pub fn everybody_is_served() {
     while killed < processes / 3 || server.served.len() < survivors {
         server.turn();
         assert!(
-            start.elapsed() < 10 * DEADLINE,
+            start.elapsed() < patience(processes * each),
             "{} served",
             server.served.len()
         );
@@ -176,8 +187,10 @@ pub fn play() {
     parent.say("ready", Value::Null);
     parent.hear("go");
     let start = Instant::now();
+    let of = number(&order, "of") as usize;
     let mut links: Vec<Link> = (0..number(&order, "each"))
-        .map(|_| Link::new(&pd, init(), connector.exchange().expect("a channel")).expect("a link"))
+        .map(|_| connector.exchange().expect("a channel"))
+        .map(|exchange| Link::new(&pd, init(of), exchange).expect("a link"))
         .collect();
     let mut micros = vec![None; links.len()];
     while micros.contains(&None) {

@@ -81,8 +81,17 @@ impl Holdings {
 
 /// Bytes that a process has had at once, at the most.
 pub fn most_memory(pid: u32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+/// Bytes that a process has now.
+pub fn memory_now(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+fn memory(pid: u32, what: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
     let kib = line.and_then(|line| line.split_whitespace().next());
     kib.expect("a size").parse::<u64>().expect("a number") << 10
 }

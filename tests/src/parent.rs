@@ -37,12 +37,25 @@ impl Parent {
         of(&line, key)
     }
 
+    /// What is said next, under this key; `None`: the parent has nothing more to say.
+    pub fn next(&self, key: &str) -> Option<Value> {
+        Some(of(&self.0.recv().ok()?, key))
+    }
+
     /// What has been said, under this key.
     pub fn heard(&self, key: &str) -> Option<Value> {
         match self.0.try_recv() {
             Ok(line) => Some(of(&line, key)),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => panic!("the parent is gone"),
+        }
+    }
+
+    /// Whether the parent has nothing more to say.
+    pub fn is_over(&self) -> bool {
+        match self.0.try_recv() {
+            Ok(line) => panic!("the parent says {line}"),
+            Err(error) => error == TryRecvError::Disconnected,
         }
     }
 
