@@ -66,13 +66,14 @@ fn is_weakened(place: Place) -> bool {
 }
 
 macro_rules! atomic {
-    ($name:ident, $of:ty $(, $also:ident)*) => {
+    ($name:ident $(<$t:ident>)?, $of:ty) => {
+        #[allow(dead_code, reason = "of two crates, not each uses all")]
         #[derive(Debug, Default)]
         #[repr(transparent)]
-        pub(crate) struct $name(plain::$name);
+        pub(crate) struct $name $(<$t>)? (plain::$name $(<$t>)?);
 
         #[allow(dead_code, reason = "each has the same")]
-        impl $name {
+        impl $(<$t>)? $name $(<$t>)? {
             #[track_caller]
             pub fn new(value: $of) -> Self {
                 Self(plain::$name::new(value))
@@ -81,6 +82,17 @@ macro_rules! atomic {
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $of {
                 self.0.load(ordering(order))
+            }
+
+            /// A load that loom does not take for an access.
+            ///
+            /// # Safety
+            /// Nobody else stores at the same time.
+            #[cfg(loom)]
+            #[track_caller]
+            pub unsafe fn unsync_load(&self) -> $of {
+                // SAFETY: the caller's.
+                unsafe { self.0.unsync_load() }
             }
 
             #[track_caller]
@@ -124,6 +136,10 @@ atomic!(AtomicBool, bool);
 atomic!(AtomicU16, u16);
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
+#[cfg(loom)]
+atomic!(AtomicUsize, usize);
+#[cfg(loom)]
+atomic!(AtomicPtr<T>, *mut T);
 
 /// Runs `model` on a thread of its own with this ordering weakened; returns the orderings seen, or `None`
 /// when the model failed.

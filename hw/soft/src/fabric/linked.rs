@@ -9,7 +9,7 @@ use super::MAX_NODES;
 use crate::error::Error;
 use crate::pinned::collected;
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::weaken::{AtomicPtr, AtomicUsize, Ordering};
 use std::ptr::{from_ref, null_mut};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -21,6 +21,21 @@ const AT_ONCE: usize = if cfg!(loom) { 2 } else { 64 };
 const ROOM: usize = MAX_NODES;
 #[cfg(loom)]
 const ROOM: usize = 4;
+
+/// What the holder of the lock, who alone writes this word, has written last.
+macro_rules! own {
+    ($word:expr) => {{
+        // Relaxed: changed under the lock only.
+        #[cfg(not(loom))]
+        let value = $word.load(Ordering::Relaxed);
+        // loom remembers the last access to a word alone. If that were this one, it would not try the stores
+        // that follow before the reads of others.
+        // SAFETY: as above.
+        #[cfg(loom)]
+        let value = unsafe { $word.unsync_load() };
+        value
+    }};
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -34,11 +49,21 @@ pub(super) struct Linked<T> {
 impl<T> Linked<T> {
     pub fn new() -> Result<Self, Error> {
         let peers = collected((0..ROOM).map(|_| AtomicPtr::new(null_mut())))?;
+        let Ok(peers) = peers.try_into() else {
+            unreachable!("as many as there is room for");
+        };
         Ok(Self {
             count: AtomicUsize::new(0),
-            peers: peers.try_into().expect("as many as there is room for"),
+            peers,
             turn: AtomicUsize::new(0),
         })
+    }
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        // Acquire: pairs with the Release in `add` and `remove`: a counted place has its peer, and what is no
+        // longer counted has gone to its new place.
+        self.count.load(Ordering::Acquire)
     }
 
     #[inline(always)]
@@ -46,6 +71,8 @@ impl<T> Linked<T> {
         // Acquire: pairs with the Release in `put`: whoever meets the peer that was put last sees where the
         // previous last one has gone.
         let peer = self.peers[at % ROOM].load(Ordering::Acquire);
+        #[cfg(loom)]
+        assert!(!peer.is_null(), "counted before it was put");
         // SAFETY: places below any count that there was have a peer, which `add` requires to live as long as
         // the list.
         unsafe { &*peer }
@@ -54,8 +81,7 @@ impl<T> Linked<T> {
     /// All peers.
     #[inline(always)]
     pub fn all(&self) -> impl Iterator<Item = &T> {
-        // Acquire: pairs with the Release in `add` and `remove`.
-        let count = self.count.load(Ordering::Acquire);
+        let count = self.count();
         (0..count).rev().map(|at| self.peer(at))
     }
 
@@ -63,8 +89,7 @@ impl<T> Linked<T> {
     /// a poll costs no more in a large fabric than in one of 64.
     #[inline(always)]
     pub fn some(&self) -> impl Iterator<Item = &T> {
-        // Acquire: pairs with the Release in `add` and `remove`.
-        let count = self.count.load(Ordering::Acquire);
+        let count = self.count();
         let (start, end) = if count <= AT_ONCE {
             (0, count)
         } else {
@@ -96,23 +121,21 @@ impl<T> Linked<T> {
     /// # Safety
     /// The peer lives as long as the list.
     pub unsafe fn add(&self, peer: &T) {
-        // Relaxed: changed under the lock only.
-        let count = self.count.load(Ordering::Relaxed);
+        let count = own!(self.count);
         self.put(count, from_ref(peer).cast_mut());
-        // Release: pairs with the Acquire in `all` and `some`.
+        // Release: pairs with the Acquire in `count`.
         self.count.store(count + 1, Ordering::Release);
     }
 
     /// Removes a peer, if it is in the list. Under the device's lock.
     pub fn remove(&self, peer: &T) {
-        // Relaxed, all: changed under the lock only.
-        let count = self.count.load(Ordering::Relaxed);
-        let of = |at: usize| self.peers[at].load(Ordering::Relaxed);
+        let count = own!(self.count);
+        let of = |at: usize| own!(self.peers[at]);
         let Some(at) = (0..count).find(|at| std::ptr::eq(of(*at), peer)) else {
             return;
         };
         self.put(at, of(count - 1));
-        // Release: pairs with the Acquire in `all` and `some`.
+        // Release: pairs with the Acquire in `count`.
         self.count.store(count - 1, Ordering::Release);
     }
 }
@@ -169,6 +192,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_models {
     use super::*;
+    use crate::weaken::needs_orderings;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -199,9 +223,27 @@ mod loom_models {
         });
     }
 
-    #[test]
-    fn loom_readers_meet_all_that_stay() {
+    fn readers_meet_all_that_stay() {
         meets_all(|linked| linked.all().copied().collect());
+    }
+
+    /// A reader meets no peer that is not there yet.
+    fn the_first_comes() {
+        loom::model(|| {
+            let linked = Arc::new(Linked::new().expect("memory"));
+            let changes = {
+                let linked = linked.clone();
+                thread::spawn(move || add(&linked, &PEERS[..1]))
+            };
+            assert!(linked.all().all(|peer| *peer == 0));
+            changes.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_readers_need_each_ordering() {
+        let models: [fn(); 2] = [readers_meet_all_that_stay, the_first_comes];
+        needs_orderings(&models, "fabric/linked.rs", &[]);
     }
 
     /// The model detects a reader that goes the other way.
@@ -209,13 +251,8 @@ mod loom_models {
     #[should_panic(expected = "missed one")]
     fn loom_readers_go_from_the_last_to_the_first() {
         meets_all(|linked| {
-            let mut met = Vec::new();
-            let mut at = 0;
-            while at < linked.count.load(Ordering::Acquire) {
-                met.push(*linked.peer(at));
-                at += 1;
-            }
-            met
+            let count = linked.count();
+            (0..count).map(|at| *linked.peer(at)).collect()
         });
     }
 }
