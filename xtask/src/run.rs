@@ -169,30 +169,22 @@ impl Run {
 pub struct Skip {
     /// What is lacking.
     pub reason: String,
-    /// How to get it, when the machine lacks it; `None` when the project has no such part yet.
-    pub get: Option<String>,
+    /// How to get it.
+    pub get: String,
 }
 
 impl Skip {
     /// The machine lacks something that the step needs.
     pub fn lacking(reason: impl Into<String>, get: impl Into<String>) -> anyhow::Error {
-        let (reason, get) = (reason.into(), Some(get.into()));
+        let (reason, get) = (reason.into(), get.into());
         Self { reason, get }.into()
-    }
-
-    /// The project does not have the part that the step would test.
-    pub fn not_there_yet(reason: impl Into<String>) -> anyhow::Error {
-        let reason = reason.into();
-        Self { reason, get: None }.into()
     }
 }
 
 impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.get {
-            Some(get) => write!(f, "could not run: {}; to get it: {get}", self.reason),
-            None => write!(f, "skipped: {}", self.reason),
-        }
+        let Self { reason, get } = self;
+        write!(f, "could not run: {reason}; to get it: {get}")
     }
 }
 
@@ -325,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_skip_is_distinguished_from_an_error() {
-        let skip: Result<Run> = Err(Skip::not_there_yet("nothing"));
+        let skip: Result<Run> = Err(Skip::lacking("nothing", "buy it"));
         assert!(matches!(Outcome::from(skip), Outcome::Skipped(_)));
         let error: Result<Run> = Err(anyhow::anyhow!("broken"));
         assert!(matches!(Outcome::from(error), Outcome::Ran(run) if run.problems == ["broken"]));

@@ -15,8 +15,9 @@ use crate::{
 };
 
 /// Packages that no other depends on: their features are not an interface.
-const INTERNAL: [&str; 4] = [
+const INTERNAL: [&str; 5] = [
     "bellwire-benches",
+    "bellwire-counts",
     "bellwire-examples",
     "bellwire-tests",
     "xtask",

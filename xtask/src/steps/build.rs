@@ -6,20 +6,14 @@ use std::{process::Command, time::Duration};
 use anyhow::Result;
 
 use super::{
-    tests::{EXAMPLES_BUILT, build_examples},
+    tests::{EXAMPLES_BUILT, build_examples, optimized},
     tools,
 };
 use crate::{
     command::{command, limited},
-    run::{Run, Skip},
+    run::Run,
     workspace::Workspace,
 };
-
-/// The bench target that counts instructions rather than time.
-const INSTRUCTIONS: &str = "instructions";
-
-/// The bench that counts cache lines, by Valgrind too.
-const LINES: &str = "lines";
 
 /// Examples that end by themselves, with arguments that make them short.
 const SHORT: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "1m"])];
@@ -44,13 +38,16 @@ pub fn no_std(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// Runs the benches that measure time in criterion's test mode: once, unmeasured. The others are built and run by
-/// the step `instructions`, which has what these depend on.
+/// The package of the benches that Valgrind counts by; those of all others measure time.
+const COUNTS: &str = "bellwire-counts";
+
+/// Runs the benches that measure time in criterion's test mode: once, unmeasured. Optimized as the tests are, whose
+/// dependencies they share.
 pub fn benches(workspace: &Workspace) -> Result<Run> {
     let mut run = Run::default();
-    let mut once = command("cargo bench");
+    let mut once = command(concat!("cargo bench ", optimized!("")));
     for bench in workspace.benches() {
-        if ![INSTRUCTIONS, LINES].contains(&bench.name.as_str()) {
+        if bench.package != COUNTS {
             once.args(["-p", &bench.package, "--bench", &bench.name]);
         }
     }
@@ -59,24 +56,12 @@ pub fn benches(workspace: &Workspace) -> Result<Run> {
 }
 
 pub fn instructions(workspace: &Workspace) -> Result<Run> {
-    let benches = workspace.benches();
-    let Some(bench) = benches.iter().find(|bench| bench.name == INSTRUCTIONS) else {
-        return Err(Skip::not_there_yet("no such bench yet"));
-    };
     tools::need_program("valgrind")?;
     if let Some(runner) = tools::gungraun_runner(workspace) {
         runner.need()?;
     }
     let mut run = Run::default();
-    let mut count = command("cargo bench");
-    run.command(count.args([
-        "-p",
-        &bench.package,
-        "--bench",
-        INSTRUCTIONS,
-        "--bench",
-        LINES,
-    ]));
+    run.command(&mut command(&format!("cargo bench -p {COUNTS}")));
     Ok(run)
 }
 

@@ -22,7 +22,7 @@ use crate::{
 pub fn loom(workspace: &Workspace) -> Result<Run> {
     let mut test = command(
         "cargo test -p bellwire-core -p bellwire-provider -p bellwire-soft -p bellwire \
-         --profile optimized --lib loom --no-fail-fast",
+         --profile models --lib loom --no-fail-fast",
     );
     test.env("RUSTFLAGS", "--cfg loom");
     workspace.build_apart(&mut test, "loom");

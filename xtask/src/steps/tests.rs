@@ -19,8 +19,9 @@ use crate::{
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Packages that have no tests, or whose tests other steps run.
-const NOT_IN_UNIT: [&str; 3] = [
+const NOT_IN_UNIT: [&str; 4] = [
     "bellwire-benches",
+    "bellwire-counts",
     "bellwire-tests",
     "bellwire-uverbs-preload",
 ];

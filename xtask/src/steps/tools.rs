@@ -411,8 +411,8 @@ mod tests {
     fn a_missing_tool_is_a_skip_that_says_how_to_get_it() {
         let tool = Tool::new("x", "false", "", "install it");
         let skip = tool.need().unwrap_err().downcast::<Skip>().unwrap();
-        assert!(skip.get.unwrap().contains("install it"));
+        assert!(skip.get.contains("install it"));
         let skip = need_program("no-such-program").unwrap_err();
-        assert!(skip.downcast::<Skip>().unwrap().get.is_some());
+        assert!(skip.is::<Skip>());
     }
 }
