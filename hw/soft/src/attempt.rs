@@ -81,7 +81,9 @@ impl Hca {
                         Some(xrc) => (dest_qp_num, Some(xrc.cq)),
                         None => return None,
                     },
-                    _ => (dest_qp_num, control.record(dest_qp_num)?.parts.cqs()[1]),
+                    QpType::Rc | QpType::Uc | QpType::XrcRecv | QpType::Dci => {
+                        (dest_qp_num, control.record(dest_qp_num)?.parts.cqs()[1])
+                    }
                 }
             }
             _ => return None,

@@ -166,7 +166,9 @@ impl Hca {
             let request = self.request(record, work.consumer);
             let responder = match work.transport {
                 QpType::Ud => Address::read(work, &wqe.address_vector()).qpn,
-                _ => record.attr.dest_qp_num,
+                QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::XrcRecv | QpType::Dci => {
+                    record.attr.dest_qp_num
+                }
             };
             // Multicasts are recorded at each delivery.
             if responder == MULTICAST_QPN {

@@ -123,7 +123,9 @@ impl Hca {
                 let wqe = unsafe { SendWqe::read(work.ring, work.consumer) };
                 let receiver = match work.transport {
                     QpType::Ud => Address::read(work, &wqe.address_vector()).qpn,
-                    _ => record.attr.dest_qp_num,
+                    QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::XrcRecv | QpType::Dci => {
+                        record.attr.dest_qp_num
+                    }
                 };
                 // First the request, then the receiver: they may belong to one queue pair.
                 let written = self.executed(control, qpn, 0);

@@ -78,12 +78,16 @@ pub(super) const fn says(status: WcStatus, kind: Kind) -> (Itself, Behind) {
         RemInvReqErr | RemAccessErr | RnrRetryExcErr => match kind {
             // These operations send no packet: the device contradicts itself.
             Kind::Nothing | Kind::Local => (Itself::Unknown, Behind::Unknown),
-            _ => (Itself::NotExecuted, Behind::NotAtPeer),
+            Kind::Read | Kind::Atomic | Kind::Write | Kind::Consuming => {
+                (Itself::NotExecuted, Behind::NotAtPeer)
+            }
         },
         // Also a NAK, but of a request that the peer had begun to execute.
         RemOpErr => match kind {
             Kind::Nothing | Kind::Local => (Itself::Unknown, Behind::Unknown),
-            _ => (Itself::Unknown, Behind::NotAtPeer),
+            Kind::Read | Kind::Atomic | Kind::Write | Kind::Consuming => {
+                (Itself::Unknown, Behind::NotAtPeer)
+            }
         },
         // A response arrived and could not be used.
         LocAccessErr | BadRespErr => (Itself::Unknown, Behind::Unknown),

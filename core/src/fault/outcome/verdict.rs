@@ -231,7 +231,7 @@ impl Verdict {
         if passed {
             return match kind {
                 Kind::Read | Kind::Atomic => Outcome::InDoubt(Doubt::ResultLost),
-                _ => Outcome::Done,
+                Kind::Nothing | Kind::Local | Kind::Write | Kind::Consuming => Outcome::Done,
             };
         }
         if request.sequence >= self.not_begun {
@@ -240,8 +240,11 @@ impl Verdict {
         match kind {
             Kind::Nothing => return Outcome::NotExecuted,
             Kind::Local => return Outcome::InDoubt(Doubt::Local),
-            _ if request.sequence >= self.not_at_peer => return Outcome::NotExecuted,
-            _ => {}
+            Kind::Read | Kind::Atomic | Kind::Write | Kind::Consuming => {
+                if request.sequence >= self.not_at_peer {
+                    return Outcome::NotExecuted;
+                }
+            }
         }
         match self.consumed {
             // The first receive that was not consumed belongs to this request or to an earlier one.

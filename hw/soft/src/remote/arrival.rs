@@ -356,7 +356,9 @@ impl Hca {
             let record = control.record(dst)?;
             let transport = match record.parts.transport {
                 QpType::XrcRecv => QpType::XrcSend,
-                other => other,
+                other @ (QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::Dci) => {
+                    other
+                }
             };
             let own = record.parts.cqs().into_iter().flatten().next();
             let refused = Verdict::Refused(Syndrome::REMOTE_INVAL_REQ);
@@ -418,7 +420,13 @@ impl Hca {
                         Err(stop) => Err(stop),
                     }
                 }
-                _ => match execute_one(self, &work, &wqe) {
+                Layout::Message
+                | Layout::Memory
+                | Layout::CompareAndSwap
+                | Layout::FetchAndAdd
+                // Local: refused above.
+                | Layout::Control
+                | Layout::Registration => match execute_one(self, &work, &wqe) {
                     Err(Stop::UnderLock) => self.execute_rare(control, &work, &wqe).map(drop),
                     done => done.map(drop),
                 },

@@ -213,7 +213,7 @@ impl Hca {
         let place = match work.transport {
             QpType::Uc => place_part::<Uc>,
             QpType::XrcSend => place_part::<Xrc>,
-            _ => place_part::<Rc>,
+            QpType::Rc | QpType::Ud | QpType::XrcRecv | QpType::Dci => place_part::<Rc>,
         };
         for &(addr, length) in sources {
             let from = std::ptr::with_exposed_provenance(addr as usize);

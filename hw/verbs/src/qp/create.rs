@@ -60,7 +60,7 @@ impl Ops {
         match transport {
             QpType::Rc | QpType::XrcSend => &RC,
             QpType::Uc => &UC,
-            _ => &[NONE],
+            QpType::Ud | QpType::XrcRecv | QpType::Dci => &[NONE],
         }
     }
 }
@@ -123,7 +123,9 @@ pub(super) unsafe fn create(
         max_send_sge: config.max_send_sge.max(1),
         max_recv_sge: match config.transport {
             QpType::XrcSend => 0,
-            _ => config.max_recv_sge.max(1),
+            QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcRecv | QpType::Dci => {
+                config.max_recv_sge.max(1)
+            }
         },
         max_inline_data: config.max_inline_data,
     };

@@ -111,7 +111,7 @@ impl Qp {
         })?;
         let ah_poster = match config.transport {
             QpType::Ud => Some(context.ahs.poster()?),
-            _ => None,
+            QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::XrcRecv | QpType::Dci => None,
         };
         let handles = way.objects().map(|cq| cq.handle().as_ptr());
         let domain = match way {
