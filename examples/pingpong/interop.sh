@@ -36,9 +36,9 @@ for kind in rc uc ud srq; do
 			with="$events -s $size"
 			game "$kind$with: our server" "$ours -t $kind$with" "$theirs$with"
 			game "$kind$with: our client" "$theirs -c$with" "$ours -t $kind$with"
-			game "$kind$with: both ours" "$ours -t $kind$with" "$ours -t $kind$with"
 		done
 	done
+	game "$kind$with: both ours" "$ours -t $kind$with" "$ours -t $kind$with"
 done
 echo "$failed failed"
 [ $failed = 0 ]

@@ -35,7 +35,7 @@ const MOUNT_POINTS: [&str; 8] = [
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 
 /// The target folder, as programs there see it.
-pub const TARGET: &str = "/target";
+const TARGET: &str = "/target";
 
 /// The host, made anew.
 pub struct Host {
@@ -88,6 +88,14 @@ impl Host {
         command
     }
 
+    /// The name here of what is in the target folder, which programs there call so.
+    pub fn outside(&self, there: &Path) -> PathBuf {
+        match there.strip_prefix(TARGET) {
+            Ok(inside) => self.target.join(inside),
+            Err(_) => there.to_owned(),
+        }
+    }
+
     /// Makes a folder in the target folder, and says how programs there call it.
     ///
     /// # Errors
@@ -127,14 +135,13 @@ fn sandbox(workspace: &Workspace, root: &Path, target: &Path) -> Result<Command>
     // That of a distribution's Rust is all of /usr.
     files::must_be_bare(&sysroot.join("lib"))?;
     // Of cargo's folder only what is needed: passwords may be there.
-    let [registry, hack] = ["registry", "bin/cargo-hack"].map(|name| cargo_home.join(name));
+    let registry = cargo_home.join("registry");
     // It may name a mirror, by which the registry's folders are called.
     let config = cargo_home.join("config.toml");
     for (how, from, to) in [
         ("--ro-bind", sys, "/sys"),
         ("--ro-bind", sysroot, "/rust"),
         ("--ro-bind", &registry, "/cargo/registry"),
-        ("--ro-bind", &hack, "/cargo/bin/cargo-hack"),
         ("--ro-bind-try", &config, "/cargo/config.toml"),
         ("--ro-bind", workspace.root(), "/bellwire"),
         ("--bind", target, TARGET),

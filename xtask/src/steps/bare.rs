@@ -1,27 +1,22 @@
-//! The step that builds and runs on a host that has Rust and a C linker alone: every set of features, an
-//! example, the C library and the programs in C.
+//! The step that builds and runs on a host that has Rust and a C linker alone: the C library, as one installs it,
+//! the programs in C, and an example.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{c, tools};
+use super::{
+    c,
+    tests::{EXAMPLES_BUILT, build_examples},
+    tools,
+};
 use crate::{
-    bare::{Host, TARGET},
+    bare::Host,
     command::{command, limited, shown, stream},
     run::Run,
     workspace::Workspace,
 };
-
-/// Packages that no other depends on: their features are not an interface.
-const INTERNAL: [&str; 5] = [
-    "bellwire-benches",
-    "bellwire-counts",
-    "bellwire-examples",
-    "bellwire-tests",
-    "xtask",
-];
 
 /// The only device of a host without libibverbs.
 const SOFTWARE: &str = "soft";
@@ -31,41 +26,27 @@ const PREFIX: &str = "/target/prefix";
 
 pub fn bare(workspace: &Workspace) -> Result<Run> {
     tools::need_packages(&tools::BARE)?;
-    tools::clippy().need()?;
-    tools::cargo_hack().need()?;
     let mut run = Run::default();
     // There, cargo is offline.
     if !run.command(&mut command("cargo fetch --locked")) {
         return Ok(run);
     }
     let host = Host::make(workspace)?;
-    features(&host, &mut run);
-    perf(&host, &mut run)?;
     c_programs(&host, &mut run)?;
+    perf(workspace, &host, &mut run)?;
     workspace.remove_apart("bare");
     Ok(run)
 }
 
-/// Lints rather than checks: clippy takes `-D warnings` without RUSTFLAGS, which would make every dependency
-/// build anew.
-fn features(host: &Host, run: &mut Run) {
-    // What is default is one of the other features, in each package.
-    let mut hack = host.command(
-        "cargo hack clippy --workspace --feature-powerset --exclude-features default --keep-going",
-    );
-    for package in INTERNAL {
-        hack.args(["--exclude", package]);
-    }
-    run.command(hack.args(["--", "-D", "warnings"]));
-}
-
-/// Builds an example as one does, and has it look for devices, and use the one that there is.
-fn perf(host: &Host, run: &mut Run) -> Result<()> {
-    let build = "cargo build -p bellwire-examples --example perf";
-    if !run.command(&mut host.command(build)) {
+/// Has an example look for devices, and use the one that there is. It is built as for other steps.
+fn perf(workspace: &Workspace, host: &Host, run: &mut Run) -> Result<()> {
+    if !run.command(&mut build_examples()) {
         return Ok(());
     }
-    let perf = |args: &str| host.command(&format!("{TARGET}/debug/examples/perf {args}"));
+    let built = workspace.target(EXAMPLES_BUILT).join("perf");
+    let perf = host.folder("examples")?.join("perf");
+    fs::copy(&built, host.outside(&perf)).with_context(|| built.display().to_string())?;
+    let perf = |args: &str| host.command(&format!("{} {args}", perf.display()));
     let mut list = perf("devices --json");
     println!("$ {}", shown(&list));
     let mut json = String::new();

@@ -99,7 +99,7 @@ const NVMF: (&str, &str) = (
 );
 
 /// Every step. Two run at a time: of those that may start, the first of these.
-const STEPS: [Step; 25] = [
+const STEPS: [Step; 26] = [
     step("tools", "install what the other steps need", tools::tools).after(&[]),
     // It needs none of the tools.
     step("build", "crates and their tests", tests::build)
@@ -118,9 +118,11 @@ const STEPS: [Step; 25] = [
     step("asan", "all tests under AddressSanitizer", deep::asan),
     step(
         "bare",
-        "every set of features, perf, C: Rust and a linker alone",
+        "the C library, programs in C, perf: Rust and a linker alone",
         bare::bare,
-    ),
+    )
+    .after(&["tools", "release"])
+    .builds(&["optimized"]),
     step("c", "install; C and C++ programs against that", c::c)
         .after(&["tools", "asan"])
         .builds(&["release"]),
@@ -147,6 +149,13 @@ const STEPS: [Step; 25] = [
     step("clippy", "lints", style::clippy)
         .builds(&["debug"])
         .company(Company::Patient),
+    step(
+        "features",
+        "lints, with every set of features",
+        style::features,
+    )
+    .builds(&["debug"])
+    .company(Company::Patient),
     step("doc", "documentation and the tests in it", tests::doc)
         .builds(&["debug"])
         .company(Company::Patient),

@@ -22,13 +22,37 @@ pub fn fmt(_: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// With the features that the members have of each other; the step `bare` has every set.
+/// Packages that no other depends on: their features are not an interface.
+const INTERNAL: [&str; 5] = [
+    "bellwire-benches",
+    "bellwire-counts",
+    "bellwire-examples",
+    "bellwire-tests",
+    "xtask",
+];
+
+/// With the features that the members have of each other; the step `features` has every set.
 pub fn clippy(_: &Workspace) -> Result<Run> {
     tools::clippy().need()?;
     let mut run = Run::default();
     run.command(&mut command(
         "cargo clippy --workspace --all-targets -- -D warnings",
     ));
+    Ok(run)
+}
+
+/// What is default is one of the other features, in each package.
+pub fn features(_: &Workspace) -> Result<Run> {
+    tools::clippy().need()?;
+    tools::cargo_hack().need()?;
+    let mut hack = command(
+        "cargo hack clippy --workspace --feature-powerset --exclude-features default --keep-going",
+    );
+    for package in INTERNAL {
+        hack.args(["--exclude", package]);
+    }
+    let mut run = Run::default();
+    run.command(hack.args(["--", "-D", "warnings"]));
     Ok(run)
 }
 
