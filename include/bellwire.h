@@ -810,6 +810,8 @@ typedef enum bw_recovery {
     BW_RECOVERY_CLOSE_DEVICE = 11,
     // Destroy the communication identifier and all that it has on the device.
     BW_RECOVERY_DESTROY_ID = 12,
+    // Report all requests, and end the link.
+    BW_RECOVERY_CLOSE_LINK = 13,
 } bw_recovery;
 
 // Where the number of a fault comes from.
@@ -846,6 +848,9 @@ typedef enum bw_link_fault {
     BW_DEADLINE_MISSED = 0,
     // The peer did not acknowledge a keep-alive in time: `bw_link_init.keep_alive_ns`.
     BW_KEEP_ALIVE_MISSED = 1,
+    // The peer's messages hold more buffers of a set's shared receive queue than one link may:
+    // `bw_link_set_init.srq_max_held`.
+    BW_RECV_LIMIT_EXCEEDED = 2,
 } bw_link_fault;
 
 // The queue that a request was posted to.
@@ -2142,6 +2147,22 @@ typedef struct bw_link_set_init {
     // Whether the program sleeps while there is nothing to poll, by `bw_link_set_arm` and
     // `bw_link_set_fd`: 0 or 1.
     uint32_t sleeps;
+    // Supplies the buffers of a shared receive queue, from which all links receive; NULL: each link has a
+    // receive queue of its own. Of the set's protection domain. All its blocks of this size belong to the
+    // set from here on; those of other sizes are the program's.
+    //
+    // The set posts the receives. The outcome of one has the address of its block as `wr_id`, and a
+    // `retired` of 0, because the program posted no receive. The block is the program's until
+    // `bw_slab_return`, by any thread; then the next polls post it again. While the program holds all
+    // blocks the peers' messages wait, as often as their `rnr_retry` allows.
+    const struct bw_slab *srq_slab;
+    // The longest message that can be received. A longer one is a fault of its link.
+    uint32_t srq_length;
+    // Blocks that the messages of one link may hold, so that no peer takes those of the others; 0: without
+    // a limit. A link whose peer sends more has a fault, BW_RECV_LIMIT_EXCEEDED, and ends. At least the
+    // number of messages that the program's protocol lets a peer have outstanding. How many sends a link
+    // may have in flight is the size of its send queue, `bw_link_init.qp`.
+    uint32_t srq_max_held;
 } bw_link_set_init;
 
 // What a set has.
@@ -2508,7 +2529,8 @@ int bw_slab_return(const struct bw_slab *slab,
 
 // Destroys a slab. The region remains, with its contents.
 //
-// Errors: `BW_EBUSY` while blocks are taken or caches exist, `BW_ENULL`.
+// Errors: `BW_EBUSY` while blocks are taken, or caches or a set of links that receives into it exist;
+// `BW_ENULL`.
 // Thread: any; no other call on the slab may be under way or follow.
 int bw_slab_destroy(struct bw_slab *slab);
 
@@ -4188,11 +4210,13 @@ int bw_link_set_init_default(struct bw_link_set_init *init, size_t size);
 // links, and one descriptor wakes for all of them. If
 // `init` is NULL the defaults are used.
 //
-// A fault of one link leaves the others as they are. A fault of a completion queue is a fault of every
-// link on it: each is reported its outcomes, the queue is replaced, and all connect again.
+// A fault of one link leaves the others as they are. A fault of a completion queue, or of the shared receive
+// queue, is a fault of every link on it: each is reported its outcomes, the queue is replaced, and all
+// connect again.
 //
-// Owner: the caller, until `bw_link_set_destroy`. It keeps the protection domain.
-// Errors: `BW_ELIMIT`, `BW_EINVAL`, `BW_ETRANSPORT` (a queue pair that is not BW_QPT_RC), `BW_EEXHAUSTED`,
+// Owner: the caller, until `bw_link_set_destroy`. It keeps the protection domain, and the slab.
+// Errors: `BW_ELIMIT`, `BW_EINVAL` (also a slab without a free block of that size), `BW_EFOREIGN` (a slab of
+// another protection domain), `BW_ETRANSPORT` (a queue pair that is not BW_QPT_RC), `BW_EEXHAUSTED`,
 // `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: any.
 int bw_link_set_create(const struct bw_pd *pd,
@@ -4257,8 +4281,8 @@ int bw_link_set_query_counters(struct bw_link_set *set,
                                bw_link_id link,
                                struct bw_link_counters *counters);
 
-// Makes a link of the set recover as `bw_link_report_fault` does. BW_EVENT_CQ_ERR is reported to every
-// link on its completion queue.
+// Makes a link of the set recover as `bw_link_report_fault` does. BW_EVENT_CQ_ERR and BW_EVENT_SRQ_ERR are
+// reported to every link on the same queue.
 //
 // Errors: `BW_ENOLINK`, `BW_EINVAL` as for `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 // Thread: the set's owner.
@@ -4275,7 +4299,8 @@ int bw_link_set_close(struct bw_link_set *set, bw_link_id link, uint32_t timeout
 
 // Removes a link from the set, at once: its handle is of no link from here on. Outcomes that were not
 // reported yet are lost, and the memory of its requests belongs to the program again: close it first, and
-// poll until it has ended, to get them. The peer's link ends.
+// poll until it has ended, to get them. Blocks of a shared receive queue that the program holds stay its own.
+// The peer's link ends.
 //
 // Errors: `BW_ENOLINK`, `BW_ENULL`.
 // Thread: the set's owner.

@@ -2,19 +2,18 @@
 
 use crate::SMALL;
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::link::{LinkId, LinkInit, LinkSet, LinkSetInit, LinkState, pair};
+use bellwire::link::{LinkId, LinkInit, LinkSet, LinkSetInit, LinkSetSrq, LinkState, pair};
 use bellwire::memory::Mapping;
 use bellwire::wqe::{RdmaWrite, Send};
 use bellwire::wr::SendFlags;
-use bellwire::{AccessFlags, Device, Region};
+use bellwire::{AccessFlags, ClassLayout, Device, Pd, Region, Slab};
 use std::fmt;
 use std::hint::black_box;
 
 /// Links that connect at the same time: few enough to do so in time under Valgrind, on a busy machine.
 const AT_ONCE: usize = 50;
 
-/// Two sets on one inline device, each link of the first connected with one of the second, which has a
-/// receive posted.
+/// Two sets on one inline device, each link of the first connected with one of the second, which receives.
 pub struct Sets {
     /// The first, as of a server.
     pub set: LinkSet,
@@ -23,6 +22,8 @@ pub struct Sets {
     /// Handles in the first, and of the same links' peers in the second.
     ids: Vec<(LinkId, LinkId)>,
     region: Region,
+    /// The second receives from a shared receive queue.
+    on_srq: bool,
 }
 
 impl fmt::Debug for Sets {
@@ -40,24 +41,55 @@ impl Sets {
     /// When there is no memory.
     pub fn new(count: usize) -> Self {
         let pd = Device::soft(Default::default()).alloc_pd();
+        Self::with(count, &pd, None)
+    }
+
+    /// The same, and the second set receives from a shared receive queue.
+    ///
+    /// # Panics
+    /// When there is no memory.
+    pub fn on_srq(count: usize) -> Self {
+        let pd = Device::soft(Default::default()).alloc_pd();
+        let layout = [ClassLayout {
+            size: 64,
+            count: 256,
+        }];
+        let bytes = Slab::bytes(&layout).expect("a layout");
+        let mapping = Mapping::anonymous(bytes).build().expect("memory");
+        let region = Region::new(&pd, mapping, AccessFlags::LOCAL_WRITE).expect("a region");
+        let srq = LinkSetSrq {
+            slab: Slab::new(region, &layout).expect("a slab"),
+            length: 64,
+            max_held: Some(64),
+        };
+        Self::with(count, &pd, Some(srq))
+    }
+
+    fn with(count: usize, pd: &Pd, srq: Option<LinkSetSrq>) -> Self {
         let mapping = Mapping::anonymous(4096).build().expect("memory");
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        let region = Region::new(&pd, mapping, access).expect("a region");
+        let region = Region::new(pd, mapping, access).expect("a region");
         let set_init = LinkSetInit {
             links: count as u32,
             qp: SMALL,
             ..LinkSetInit::default()
         };
-        let set = |init: &LinkSetInit| LinkSet::new(&pd, init.clone()).expect("a set");
+        let set = |init: &LinkSetInit| LinkSet::new(pd, init.clone()).expect("a set");
+        let on_srq = srq.is_some();
+        let peers_init = LinkSetInit {
+            srq,
+            ..set_init.clone()
+        };
         let init = LinkInit {
             qp: SMALL,
             ..LinkInit::default()
         };
         let mut sets = Self {
             set: set(&set_init),
-            peers: set(&set_init),
+            peers: set(&peers_init),
             ids: Vec::new(),
             region,
+            on_srq,
         };
         while sets.ids.len() < count {
             let joining = AT_ONCE.min(count - sets.ids.len());
@@ -105,6 +137,9 @@ impl Sets {
     }
 
     fn receive(&mut self, at: usize) {
+        if self.on_srq {
+            return;
+        }
         let sge = self.region.sge(0, 64);
         let mut link = self.peers.link(self.ids[at].1).expect("never removed");
         // SAFETY: the region outlives the link.
@@ -126,7 +161,8 @@ impl Sets {
         Self::take(&mut self.set);
     }
 
-    /// An inline SEND of 8 bytes by link `at`, both completions, and the receive posted again.
+    /// An inline SEND of 8 bytes by link `at`, both completions, and the receive posted again, from a shared
+    /// receive queue by a poll.
     #[inline(always)]
     pub fn send(&mut self, at: usize) {
         let data: &[u8; 8] = black_box(&[7; 8]);

@@ -88,6 +88,7 @@ impl From<hw::Error> for Failure {
             | Error::ZeroBasedRegion
             | Error::WrongElement { .. }
             | Error::UnknownElement { .. }
+            | Error::NoBlock(_)
             | Error::Slab(_) => BW_EINVAL,
             Error::Unsupported { .. } => BW_EUNSUPPORTED,
             Error::WouldBlock => BW_EAGAIN,

@@ -49,6 +49,9 @@ pub enum bw_link_fault {
     BW_DEADLINE_MISSED = 0,
     /// The peer did not acknowledge a keep-alive in time: `bw_link_init.keep_alive_ns`.
     BW_KEEP_ALIVE_MISSED = 1,
+    /// The peer's messages hold more buffers of a set's shared receive queue than one link may:
+    /// `bw_link_set_init.srq_max_held`.
+    BW_RECV_LIMIT_EXCEEDED = 2,
 }
 
 /// The queue that a request was posted to.
@@ -224,6 +227,7 @@ impl From<Fault> for bw_fault {
             Fault::PeerRestarted => of(BW_FAMILY_PEER, BW_PEER_RESTARTED as i32),
             Fault::DeadlineMissed => of(BW_FAMILY_LINK, BW_DEADLINE_MISSED as i32),
             Fault::KeepAliveMissed => of(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED as i32),
+            Fault::RecvLimitExceeded => of(BW_FAMILY_LINK, BW_RECV_LIMIT_EXCEEDED as i32),
         }
     }
 }
@@ -286,6 +290,7 @@ impl bw_fault {
             5 => match self.number {
                 0 => Ok(Fault::DeadlineMissed),
                 1 => Ok(Fault::KeepAliveMissed),
+                2 => Ok(Fault::RecvLimitExceeded),
                 _ => Err(invalid("number", number, "bw_link_fault")),
             },
             other => Err(invalid("family", other, "bw_fault_family")),

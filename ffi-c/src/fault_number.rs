@@ -245,4 +245,6 @@ pub enum bw_recovery {
     BW_RECOVERY_CLOSE_DEVICE = 11,
     /// Destroy the communication identifier and all that it has on the device.
     BW_RECOVERY_DESTROY_ID = 12,
+    /// Report all requests, and end the link.
+    BW_RECOVERY_CLOSE_LINK = 13,
 }

@@ -249,12 +249,13 @@ pub unsafe extern "C" fn bw_slab_return(slab: *const bw_slab, block: *const bw_b
 
 /// Destroys a slab. The region remains, with its contents.
 ///
-/// Errors: `BW_EBUSY` while blocks are taken or caches exist, `BW_ENULL`.
+/// Errors: `BW_EBUSY` while blocks are taken, or caches or a set of links that receives into it exist;
+/// `BW_ENULL`.
 /// Thread: any; no other call on the slab may be under way or follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bw_slab_destroy(slab: *mut bw_slab) -> c_int {
     let check = |slab: &mut bw_slab| {
-        slab.used.check("slab", "caches")?;
+        slab.used.check("slab", "caches, or a set of links")?;
         match slab.slab.outstanding() {
             0 => Ok(()),
             out => {

@@ -13,14 +13,16 @@ use bellwire::event::{Element, EventType};
 use bellwire::fault::outcome::{Outcome, Replay};
 use bellwire::fault::plan::Limits;
 use bellwire::link::{
-    JoinError, Link, LinkCompletion, LinkError, LinkId, LinkInit, LinkSet, LinkSetInit, LinkState,
-    NoLink, pair,
+    JoinError, Link, LinkCompletion, LinkError, LinkId, LinkInit, LinkSet, LinkSetInit, LinkSetSrq,
+    LinkState, NoLink, pair,
 };
+use bellwire::queue::PostError;
 use bellwire::soft::{Fault, Script, Trigger};
-use bellwire::wqe::Send;
+use bellwire::wqe::{Send, opcode};
 use bellwire::wr::{SendFlags, WcStatus};
-use bellwire::{ClassLayout, ConnectAttr, Pd, QpInit, Slab};
+use bellwire::{Block, ClassLayout, ConnectAttr, Pd, QpInit, Slab};
 use bellwire_tests::fixture::{Random, slab};
+use bellwire_tests::stand_in::Executed;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -48,11 +50,17 @@ struct End {
     /// The messages that came, by their numbers.
     came: Vec<u64>,
     retired: u64,
+    /// Messages that the device has executed.
+    executed: u64,
 }
 
 /// One end of all pairs.
 struct Side {
     set: Option<LinkSet>,
+    /// Supplies the buffers of its shared receive queue.
+    srq: Option<Slab>,
+    /// Buffers of messages that the program has not returned yet.
+    held: Vec<Block<'static>>,
     ends: Vec<End>,
     of_id: HashMap<LinkId, usize>,
     /// Handles of links that were removed.
@@ -69,6 +77,10 @@ struct World {
     limits: Limits,
     init: LinkInit,
     completions_lost: bool,
+    /// Whose queue pair has a number.
+    of_qp: HashMap<u32, (usize, usize)>,
+    /// A queue pair came and went without being seen, and executed messages.
+    unseen: bool,
     /// The device may fail.
     fatal: bool,
     now: Duration,
@@ -79,10 +91,13 @@ struct World {
 struct Met {
     recovered: u64,
     queues_replaced: u64,
+    srqs_replaced: u64,
     removed: u64,
     in_doubt: u64,
     done: u64,
     talks: u64,
+    /// Links of which it is not known what was executed.
+    unseen: u64,
 }
 
 impl Side {
@@ -97,7 +112,8 @@ impl Side {
     fn qp_num(&mut self, at: usize) -> Option<u32> {
         match (&self.ends[at].place, &mut self.set) {
             (Place::Plain(link), _) => link.qp_num(),
-            (Place::InSet(id), Some(set)) => set.link(*id).expect("in the set").qp_num(),
+            // It may have been removed.
+            (Place::InSet(id), Some(set)) => set.link(*id).ok()?.qp_num(),
             _ => unreachable!(),
         }
     }
@@ -134,6 +150,20 @@ impl Side {
             }
         }
         all
+    }
+}
+
+impl End {
+    /// A message came to the link `at` of a side.
+    fn came(&mut self, block: &Block<'_>, side: usize, at: usize) {
+        let word = |at: usize| {
+            u64::from_le_bytes(block.as_slice()[8 * at..][..8].try_into().expect("eight"))
+        };
+        let from = (word(1), word(2));
+        assert_eq!(from, (at as u64, 1 - side as u64), "of another link");
+        let last = self.came.last().copied();
+        assert!(last < Some(word(0)), "{} after {last:?}", word(0));
+        self.came.push(word(0));
     }
 }
 
@@ -174,22 +204,39 @@ impl World {
         let small = random.below(8) == 0;
         let fatal = random.below(8) == 0;
         let set = |random: &mut Random| {
+            let srq = (random.below(2) == 0).then(|| {
+                let count = 1 + random.below(64) as u32;
+                let layout = [ClassLayout { size: BLOCK, count }];
+                LinkSetSrq {
+                    slab: slab(&pd, &layout),
+                    length: BLOCK,
+                    max_held: (random.below(4) == 0).then(|| 1 + random.below(8) as u32),
+                }
+            });
             let init = LinkSetInit {
                 links,
                 qp,
+                srq: srq.clone(),
                 cq_entries: small.then(|| 8 + random.below(32) as u32),
                 check_every: 1 + random.below(3) as u32,
                 links_per_poll: [1, 3, 16][random.below(3) as usize],
                 ..LinkSetInit::default()
             };
-            LinkSet::new(&pd, init).expect("a set")
+            let set = LinkSet::new(&pd, init).expect("a set");
+            (set, srq.map(|srq| srq.slab))
         };
         let sets = [
             Some(set(&mut random)),
             (random.below(2) == 0).then(|| set(&mut random)),
         ];
-        let sides = sets.map(|set| Side {
+        let sides = sets.map(|set| {
+            let (set, srq) = set.unzip();
+            (set, srq.flatten())
+        });
+        let sides = sides.map(|(set, srq)| Side {
             set,
+            srq,
+            held: Vec::new(),
             ends: Vec::new(),
             of_id: HashMap::new(),
             gone: Vec::new(),
@@ -204,6 +251,8 @@ impl World {
             limits,
             init,
             completions_lost: small,
+            of_qp: HashMap::new(),
+            unseen: false,
             fatal,
             now: Duration::ZERO,
         };
@@ -211,6 +260,15 @@ impl World {
             world.connect(at);
         }
         world
+    }
+
+    /// Numbers of the sets' queues.
+    fn queues(&self) -> [(Option<u32>, Option<u32>); 2] {
+        [0, 1].map(|side| {
+            let set = self.sides[side].set.as_ref();
+            let cqn = set.and_then(|set| set.cqns().next());
+            (cqn, set.and_then(|set| set.srqns().next()))
+        })
     }
 
     fn say(&self, what: impl FnOnce() -> String) {
@@ -273,6 +331,7 @@ impl World {
                 receives: Vec::new(),
                 came: Vec::new(),
                 retired: 0,
+                executed: 0,
             };
             match side.ends.get_mut(at) {
                 Some(old) => *old = end,
@@ -284,9 +343,33 @@ impl World {
 
     fn advance(&mut self, by: Duration) {
         self.now = self.hca.advance(self.now, by);
+        self.read_journal();
+    }
+
+    /// Counts the messages that the device has executed.
+    fn read_journal(&mut self) {
+        for (side, of) in self.sides.iter_mut().enumerate() {
+            for at in 0..of.ends.len() {
+                if let Some(number) = of.qp_num(at) {
+                    self.of_qp.insert(number, (side, at));
+                }
+            }
+        }
+        for Executed { qp_num, opcode, .. } in self.hca.journal() {
+            // The link's own are WRITEs.
+            if opcode == opcode::SEND {
+                match self.of_qp.get(&qp_num) {
+                    Some(&(side, at)) => self.sides[side].ends[at].executed += 1,
+                    None => self.unseen = true,
+                }
+            }
+        }
     }
 
     fn receive(&mut self, side: usize, at: usize) {
+        if self.sides[side].srq.is_some() {
+            return self.refused(side, at);
+        }
         let block = self.slab.take(BLOCK).expect("enough for all queues");
         let Side { set, ends, .. } = &mut self.sides[side];
         let end = &mut ends[at];
@@ -308,6 +391,21 @@ impl World {
         if posted.is_ok() {
             end.receives.push(None);
         }
+    }
+
+    /// A link on a shared receive queue takes no receive of the program's. Returns buffers instead.
+    fn refused(&mut self, side: usize, at: usize) {
+        let block = self.slab.take(BLOCK).expect("enough for all queues");
+        let Side {
+            set, ends, held, ..
+        } = &mut self.sides[side];
+        if let (Place::InSet(id), Some(set)) = (&ends[at].place, set) {
+            let mut link = set.link(*id).expect("in the set");
+            let refused = link.post_recv_block(0, block).expect_err("it has none");
+            let error = LinkError::Post(PostError::NoRecvQueue);
+            assert_eq!(refused.error, error);
+        }
+        held.truncate(self.random.below(1 + held.len() as u64) as usize);
     }
 
     fn send(&mut self, side: usize, at: usize) -> Result<(), LinkError> {
@@ -341,6 +439,7 @@ impl World {
         posted.map_err(|refused| refused.error)?;
         end.sends.push(None);
         end.signaled.push(signaled);
+        self.read_journal();
         Ok(())
     }
 
@@ -350,13 +449,28 @@ impl World {
         for (at, one) in all {
             self.take(side, at, one);
         }
+        self.read_journal();
         count
     }
 
     fn take(&mut self, side: usize, at: usize, one: LinkCompletion) {
         self.say(|| format!("{side}.{at}: {:#x} {:?}", one.wr_id, one.outcome));
-        let end = &mut self.sides[side].ends[at];
+        let keeps = self.random.below(2) == 0;
+        let Side {
+            srq, held, ends, ..
+        } = &mut self.sides[side];
+        let end = &mut ends[at];
         end.retired += u64::from(one.retired);
+        if one.is_recv() && srq.is_some() {
+            let block = one.block.expect("of the slab");
+            let expected = (block.addr(), Outcome::Done);
+            assert_eq!((one.wr_id, one.outcome), expected);
+            end.came(&block, side, at);
+            if keeps {
+                held.push(block);
+            }
+            return;
+        }
         let number = (one.wr_id & !RECEIVE) as usize;
         let recv = one.wr_id & RECEIVE != 0;
         assert_eq!(recv, one.is_recv(), "{one:?}");
@@ -369,14 +483,7 @@ impl World {
         assert_eq!(before, None, "{side}.{at}: reported before: {one:?}");
         let block = one.block.expect("posted with one");
         if recv && one.outcome == Outcome::Done {
-            let word = |at: usize| {
-                u64::from_le_bytes(block.as_slice()[8 * at..][..8].try_into().expect("eight"))
-            };
-            let from = (word(1), word(2));
-            assert_eq!(from, (at as u64, 1 - side as u64), "of another link");
-            let last = end.came.last().copied();
-            assert!(last < Some(word(0)), "{} after {last:?}", word(0));
-            end.came.push(word(0));
+            end.came(&block, side, at);
         }
     }
 
@@ -393,6 +500,7 @@ impl World {
     fn order_fault(&mut self) {
         let (side, at) = self.any();
         let (qp, cq) = (self.sides[side].qp_num(at), self.sides[side].cqn(at));
+        let srq = (self.sides[side].set.as_ref()).and_then(|set| set.srqns().next());
         let nth = 1 + self.random.below(24);
         let later = Duration::from_micros(self.random.below(5_000));
         let trigger = match self.random.below(4) {
@@ -402,7 +510,11 @@ impl World {
             _ => Trigger::After(Duration::ZERO),
         };
         let script = Script::default();
-        let script = match (self.random.below(100), qp, cq) {
+        let script = match (self.random.below(110), qp, cq) {
+            (100.., ..) => match srq {
+                Some(srq) => script.with(trigger, Fault::SrqErr(srq)),
+                None => return,
+            },
             (0..35, Some(qp), _) => script.with(trigger, Fault::QpFatal(qp)),
             (35..55, _, Some(cq)) => script.with(trigger, Fault::CqOverrun(cq)),
             (55..60, _, Some(cq)) => {
@@ -419,7 +531,7 @@ impl World {
             (92..98, ..) => script
                 .with(trigger, Fault::PortDown)
                 .with(Trigger::After(later + 5 * MS), Fault::PortUp),
-            (98.., ..) if self.fatal => script.with(trigger, Fault::DeviceFatal),
+            (98..100, ..) if self.fatal => script.with(trigger, Fault::DeviceFatal),
             _ => return,
         };
         self.say(|| format!("ordered: {:?}", script.steps()));
@@ -500,6 +612,7 @@ impl World {
         let mut pause = Duration::from_micros(100);
         while !done(self) {
             let polled: usize = (0..8).map(|_| self.poll_both()).sum();
+            self.sides.iter_mut().for_each(|side| side.held.clear());
             if polled == 0 && !done(self) {
                 self.advance(pause);
                 pause = (pause * 2).min(10 * MS);
@@ -525,6 +638,32 @@ impl World {
             }
             met.talks += 1;
         }
+        self.until_answered();
+        // Also those that have no completion.
+        let rest = self.now + 300 * MS;
+        self.until("rests", |world| world.now >= rest && !world.recovers());
+        // One by one, so that there is a buffer for each: nothing fails any more.
+        for at in 0..self.sides[0].ends.len() {
+            for side in 0..2 {
+                let ready = |side: &Side| side.state(at) == LinkState::Ready;
+                if !self.sides.iter().all(ready) {
+                    continue;
+                }
+                while self.poll_both() != 0 {}
+                self.receive(1 - side, at);
+                let number = self.sides[side].ends[at].sends.len();
+                if self.send(side, at).is_ok() {
+                    self.until_answered();
+                    let end = &self.sides[side].ends[at];
+                    let outcome = end.sends[number];
+                    let right = matches!(outcome, Some(Outcome::Done)) || !end.signaled[number];
+                    assert!(right, "{side}.{at}: {outcome:?} at the end");
+                }
+            }
+        }
+    }
+
+    fn until_answered(&mut self) {
         self.until("talks", |world| {
             world.sides.iter().all(|side| {
                 side.ends.iter().enumerate().all(|(at, end)| {
@@ -562,6 +701,9 @@ impl World {
             world.sides.iter().all(ended)
         });
         while self.poll_both() != 0 {}
+        self.sides.iter_mut().for_each(|side| side.held.clear());
+        // Each set looks for returned buffers.
+        (0..4).for_each(|_| _ = self.poll_both());
     }
 
     /// Everything that was reported is true.
@@ -586,6 +728,7 @@ impl World {
                 assert!(counters.longest <= bound, "{:?}", counters.longest);
                 met.recovered += counters.recovered;
                 let (end, peer) = (&self.sides[side].ends[at], &self.sides[1 - side].ends[at]);
+                let (mut done, mut in_doubt) = (0, 0);
                 for (number, (outcome, signaled)) in end.sends.iter().zip(&end.signaled).enumerate()
                 {
                     let came = peer.came.contains(&(number as u64));
@@ -596,8 +739,20 @@ impl World {
                         None => !signaled && (came || self.completions_lost),
                     };
                     assert!(right, "{side}.{at}: {number} is {outcome:?}, came: {came}");
-                    met.done += u64::from(*outcome == Some(Outcome::Done));
-                    met.in_doubt += u64::from(matches!(outcome, Some(Outcome::InDoubt(_))));
+                    // What is not reported was executed, and is retired by a later one.
+                    done += u64::from(matches!(outcome, Some(Outcome::Done) | None));
+                    in_doubt += u64::from(matches!(outcome, Some(Outcome::InDoubt(_))));
+                }
+                met.done += done;
+                met.in_doubt += in_doubt;
+                met.unseen += u64::from(self.unseen);
+                if !self.unseen {
+                    let executed = end.executed;
+                    let right = (done..=done + in_doubt).contains(&executed);
+                    assert!(
+                        right,
+                        "{side}.{at}: {executed} executed, {done} to {done} + {in_doubt}"
+                    );
                 }
                 assert!(
                     end.receives.iter().all(Option::is_some),
@@ -612,22 +767,28 @@ impl World {
             }
         }
         assert_eq!(self.slab.outstanding(), 0, "blocks were lost");
+        for Side { set, srq, .. } in &mut self.sides {
+            let (Some(mut set), Some(slab)) = (set.take(), srq) else {
+                continue;
+            };
+            if !self.fatal {
+                assert_eq!(set.receives_posted() as usize, slab.capacity());
+            }
+            drop(set);
+            assert_eq!(slab.outstanding(), 0, "buffers were lost");
+        }
     }
 }
 
 fn run(seed: u64, trace: bool, met: &mut Met) {
     let mut world = World::new(seed, trace);
-    let before: Vec<_> = (world.sides.iter())
-        .filter_map(|side| side.set.as_ref()?.cqns().next())
-        .collect();
+    let before = world.queues();
     world.live(met);
+    for (before, after) in before.into_iter().zip(world.queues()) {
+        met.queues_replaced += u64::from(before.0 != after.0);
+        met.srqs_replaced += u64::from(before.1 != after.1);
+    }
     world.check(met);
-    let after = (world.sides.iter()).filter_map(|side| side.set.as_ref()?.cqns().next());
-    met.queues_replaced += before
-        .iter()
-        .zip(after)
-        .filter(|(old, new)| *old != new)
-        .count() as u64;
 }
 
 #[test]
@@ -655,14 +816,18 @@ fn schedules_of_faults_on_sets() {
         let Met {
             recovered,
             queues_replaced,
+            srqs_replaced,
             removed,
             in_doubt,
             done,
             talks,
+            unseen,
         } = met;
+        assert!(unseen < talks / 10, "{unseen}");
         for (what, count) in [
             ("recoveries", recovered),
             ("queues replaced", queues_replaced),
+            ("shared receive queues replaced", srqs_replaced),
             ("links removed", removed),
             ("in doubt", in_doubt),
             ("done", done),

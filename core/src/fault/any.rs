@@ -41,6 +41,8 @@ pub enum Fault {
     DeadlineMissed,
     /// The peer has not acknowledged a keep-alive in time.
     KeepAliveMissed,
+    /// The peer's messages hold more receive buffers than one link may.
+    RecvLimitExceeded,
 }
 
 /// The queue that a completed request was posted to.
@@ -159,6 +161,10 @@ impl Fault {
             Self::KeepAliveMissed => (
                 text!("KEEP_ALIVE_MISSED"),
                 text!("The peer did not acknowledge a keep-alive in time."),
+            ),
+            Self::RecvLimitExceeded => (
+                text!("RECV_LIMIT_EXCEEDED"),
+                text!("The peer's messages hold more receive buffers than one link may."),
             ),
         }
     }

@@ -94,5 +94,6 @@ terms! {
                                            may fail, and must not be waited for without a bound.";
         DestroyId = 12, "DESTROY_ID", "Destroy the communication identifier and all that it has on the \
                                        device.";
+        CloseLink = 13, "CLOSE_LINK", "Report all requests, and end the link.";
     }
 }

@@ -52,6 +52,7 @@ pub const fn classify(fault: Fault) -> Class {
         Fault::PeerRestarted => PEER_RESTARTED,
         Fault::DeadlineMissed => DEADLINE_MISSED,
         Fault::KeepAliveMissed => KEEP_ALIVE_MISSED,
+        Fault::RecvLimitExceeded => RECV_LIMIT_EXCEEDED,
     }
 }
 
@@ -230,4 +231,21 @@ const KEEP_ALIVE_MISSED: Class = Class {
     execution: Execution::Unknown,
     recovery: Recovery::ResetQp,
     advice: text!("Whether the peer's host still runs; cables and switches between the two."),
+};
+
+const RECV_LIMIT_EXCEEDED: Class = Class {
+    scope: Scope::Connection,
+    cause: text!(
+        "The peer sends more than the protocol between the programs allows, or this program returns \
+         buffers too late for the limit. The shared receive queue is everybody's: nothing else stops one \
+         peer from taking all of it."
+    ),
+    blame: Blame::RemoteProgram,
+    retry: Retry::AfterRepair,
+    execution: Execution::DoesNotApply,
+    recovery: Recovery::CloseLink,
+    advice: text!(
+        "How many messages the peer may have outstanding, against the limit; how long this program holds \
+         the buffers."
+    ),
 };

@@ -64,6 +64,7 @@ fn every_fault() -> Vec<Fault> {
         Fault::PeerRestarted,
         Fault::DeadlineMissed,
         Fault::KeepAliveMissed,
+        Fault::RecvLimitExceeded,
     ]);
     faults
 }
@@ -131,7 +132,7 @@ fn classes_are_consistent() {
                 matches!(class.scope, Scope::Path | Scope::Port)
             }
             Recovery::LoadAlternatePath => class.scope == Scope::Path,
-            Recovery::Reconnect => class.scope == Scope::Connection,
+            Recovery::Reconnect | Recovery::CloseLink => class.scope == Scope::Connection,
             Recovery::CloseDevice | Recovery::DestroyId => class.scope == Scope::Device,
         };
         assert!(fits, "{what}");

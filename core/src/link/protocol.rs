@@ -95,12 +95,11 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// A link that is not connected. `new_qp_per_connection`: each connection needs a queue pair with a new number.
-    pub fn new(new_qp_per_connection: bool, limits: Limits) -> Self {
+    /// A link that is not connected; it has a peer, whatever `setup` says.
+    pub fn new(setup: Setup, limits: Limits) -> Self {
         let setup = Setup {
             peer: true,
-            srq: false,
-            new_qp_per_connection,
+            ..setup
         };
         Self {
             plan: Plan::new(setup, limits),
@@ -228,11 +227,12 @@ impl Protocol {
     /// Reports the result of the step that was returned last.
     pub fn done(&mut self, step: Step, result: StepResult, now: Duration) {
         match (step, result) {
-            (Step::Close, _) => {
+            (_, StepResult::Pending) => {}
+            // Outcomes are reported next, also if the close has not ended in time.
+            (Step::Close | Step::ReportOutcomes, _) => {
                 self.peer.renew();
                 self.outgoing = self.leave();
             }
-            (_, StepResult::Pending) => {}
             (Step::Reset | Step::DestroyQp, StepResult::Done) => self.peer.renew(),
             (Step::Connect, StepResult::Done) => {
                 self.connection = self.theirs.map_or(self.connection, |theirs| theirs.epoch);
@@ -293,7 +293,7 @@ impl Protocol {
                 Some(Closing::Flushes)
             }
             (Some(Closing::Flushes), Step::Drain) if !pending => Some(Closing::Close),
-            (Some(Closing::Close), Step::Close) => Some(Closing::Report),
+            (Some(Closing::Close), Step::Close) if !pending => Some(Closing::Report),
             (Some(Closing::Report), Step::ReportOutcomes) => {
                 self.ended = Some(LinkEnd::Closed);
                 None

@@ -120,7 +120,10 @@ int main(void)
     /* What cannot be. */
     what = fault(BW_FAMILY_LINK + 1, 0);
     refused(&what, BW_EINVAL);
-    what = fault(BW_FAMILY_LINK, BW_KEEP_ALIVE_MISSED + 1);
+    found = of(BW_FAMILY_LINK, BW_RECV_LIMIT_EXCEEDED);
+    EXPECT(strcmp(found.name, "RECV_LIMIT_EXCEEDED") == 0);
+    EXPECT(found.recovery == BW_RECOVERY_CLOSE_LINK);
+    what = fault(BW_FAMILY_LINK, BW_RECV_LIMIT_EXCEEDED + 1);
     refused(&what, BW_EINVAL);
     what = fault(BW_FAMILY_STATUS, 0);
     what.transport = 0;

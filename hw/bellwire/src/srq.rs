@@ -266,6 +266,12 @@ impl Srq {
         self.queue.free()
     }
 
+    /// The number of receives that are posted, staged ones and those included whose completions were not polled
+    /// yet.
+    pub(crate) fn posted(&mut self) -> u32 {
+        self.queue.capacity() - self.queue.free()
+    }
+
     /// The queue's attributes and its limit (`ibv_query_srq`).
     pub fn query(&self) -> SrqAttr {
         SrqAttr {

@@ -349,6 +349,9 @@ pub enum Error {
     /// The slab cannot be divided as requested.
     #[error("{0}")]
     Slab(bellwire_core::slab::LayoutError),
+    /// The slab has no block for a receive.
+    #[error("a receive of a shared receive queue takes a block of the slab: {0}")]
+    NoBlock(bellwire_core::slab::TakeError),
 }
 
 /// What to do when a system call failed with this error.

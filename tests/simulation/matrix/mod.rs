@@ -137,7 +137,7 @@ fn expected(fault: fault::Fault) -> &'static str {
         // the same when it is ordered to.
         Recovery::None if matches!(fault, fault::Fault::Status { .. }) => "recovered",
         Recovery::ResetQp | Recovery::Reconnect | Recovery::RebuildCq => "recovered",
-        Recovery::CloseDevice | Recovery::DestroyId => "given up",
+        Recovery::CloseDevice | Recovery::DestroyId | Recovery::CloseLink => "given up",
         // The connection is probed, or looked up; a link has no alternate path, no groups and no
         // shared receive queue.
         _ => "works on",

@@ -485,5 +485,8 @@ const fn is_of_program(fault: Fault) -> bool {
 
 /// Whether closing is the only recovery.
 const fn closes(recovery: Recovery) -> bool {
-    matches!(recovery, Recovery::CloseDevice | Recovery::DestroyId)
+    matches!(
+        recovery,
+        Recovery::CloseDevice | Recovery::DestroyId | Recovery::CloseLink
+    )
 }

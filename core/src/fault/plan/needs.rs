@@ -39,7 +39,9 @@ impl Needs {
     /// The needs of a recovery, with these objects.
     pub fn of(recovery: Recovery, setup: Setup) -> Self {
         let needs = match recovery {
-            Recovery::None | Recovery::CloseDevice | Recovery::DestroyId => Self::empty(),
+            Recovery::None | Recovery::CloseDevice | Recovery::DestroyId | Recovery::CloseLink => {
+                Self::empty()
+            }
             Recovery::ResetQp | Recovery::Reconnect => Self::RESET,
             Recovery::RebuildCq => Self::RESET | Self::CQ,
             Recovery::RebuildSrq => Self::RESET | Self::SRQ,

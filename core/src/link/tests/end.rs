@@ -2,7 +2,7 @@
 //! executed.
 
 use crate::fault::outcome::{Evidence, Outcome, Replay, Request, Verdict, consumes_receive};
-use crate::fault::plan::{End as RecoveryEnd, Limits};
+use crate::fault::plan::{End as RecoveryEnd, Limits, Setup};
 use crate::fault::{EventType, Fault};
 use crate::link::{Message, Protocol};
 use crate::wr::WrOpcode;
@@ -103,7 +103,11 @@ pub struct End {
 impl End {
     /// `psn`: an earlier one than its first.
     pub fn new(limits: Limits, new_qp_per_connection: bool, psn: u32, now: Duration) -> Self {
-        let mut protocol = Protocol::new(new_qp_per_connection, limits);
+        let setup = Setup {
+            new_qp_per_connection,
+            ..Setup::default()
+        };
+        let mut protocol = Protocol::new(setup, limits);
         protocol.connect(now);
         Self {
             protocol,

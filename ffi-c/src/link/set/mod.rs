@@ -14,9 +14,10 @@ use crate::memory::bw_pd;
 use crate::number::bw_qp_type::BW_QPT_RC;
 use crate::qp_attr::bw_qp_init_attr;
 use crate::sized::{self, Versioned};
+use crate::slab::bw_slab;
 use crate::tcp::bw_tcp_conn;
 use crate::used::User;
-use hw::link::{Exchange, JoinError, LinkId, LinkSet, LinkSetInit, NoLink, pair};
+use hw::link::{Exchange, JoinError, LinkId, LinkSet, LinkSetInit, LinkSetSrq, NoLink, pair};
 use std::ffi::c_int;
 use std::ptr::null;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub struct bw_link_set {
     /// Maximum number of scatter/gather elements of a send request.
     pub(crate) max_send_sge: u32,
     // Declared after the set, which is dropped first.
+    _slab: Option<User>,
     _pd: User,
 }
 
@@ -58,6 +60,22 @@ pub struct bw_link_set_init {
     /// Whether the program sleeps while there is nothing to poll, by `bw_link_set_arm` and
     /// `bw_link_set_fd`: 0 or 1.
     pub sleeps: u32,
+    /// Supplies the buffers of a shared receive queue, from which all links receive; NULL: each link has a
+    /// receive queue of its own. Of the set's protection domain. All its blocks of this size belong to the
+    /// set from here on; those of other sizes are the program's.
+    ///
+    /// The set posts the receives. The outcome of one has the address of its block as `wr_id`, and a
+    /// `retired` of 0, because the program posted no receive. The block is the program's until
+    /// `bw_slab_return`, by any thread; then the next polls post it again. While the program holds all
+    /// blocks the peers' messages wait, as often as their `rnr_retry` allows.
+    pub srq_slab: *const bw_slab,
+    /// The longest message that can be received. A longer one is a fault of its link.
+    pub srq_length: u32,
+    /// Blocks that the messages of one link may hold, so that no peer takes those of the others; 0: without
+    /// a limit. A link whose peer sends more has a fault, BW_RECV_LIMIT_EXCEEDED, and ends. At least the
+    /// number of messages that the program's protocol lets a peer have outstanding. How many sends a link
+    /// may have in flight is the size of its send queue, `bw_link_init.qp`.
+    pub srq_max_held: u32,
 }
 
 impl Default for bw_link_set_init {
@@ -71,18 +89,37 @@ impl Default for bw_link_set_init {
             check_every: init.check_every,
             links_per_poll: init.links_per_poll,
             sleeps: 0,
+            srq_slab: null(),
+            srq_length: 0,
+            srq_max_held: 0,
         }
     }
 }
 
-// SAFETY: repr(C), integers and a pointer, without padding; the size is the first field.
+// SAFETY: repr(C), integers and pointers, without padding; the size is the first field.
 unsafe impl Versioned for bw_link_set_init {
-    const SIZES: &'static [usize] = &[size_of::<Self>()];
+    const SIZES: &'static [usize] = &[std::mem::offset_of!(Self, srq_slab), size_of::<Self>()];
 }
 
 impl bw_link_set_init {
     /// # Safety
-    /// `qp` is NULL, or points to a struct as its type says.
+    /// `srq_slab` is NULL or a slab.
+    unsafe fn srq(&self) -> Result<Option<LinkSetSrq>, Failure> {
+        // SAFETY: the caller guarantees that it is NULL or a slab.
+        let Some(slab) = (unsafe { self.srq_slab.as_ref() }) else {
+            sized::zero("srq_length, without srq_slab,", self.srq_length)?;
+            sized::zero("srq_max_held, without srq_slab,", self.srq_max_held)?;
+            return Ok(None);
+        };
+        Ok(Some(LinkSetSrq {
+            slab: slab.slab.clone(),
+            length: self.srq_length,
+            max_held: (self.srq_max_held != 0).then_some(self.srq_max_held),
+        }))
+    }
+
+    /// # Safety
+    /// `qp` and `srq_slab` are NULL, or point to what their types say.
     unsafe fn checked(&self) -> Result<LinkSetInit, Failure> {
         let waitable = sleeps(self.sleeps)?;
         // SAFETY: the caller guarantees that the pointer is NULL or points to a sized struct.
@@ -98,6 +135,8 @@ impl bw_link_set_init {
             links: self.links,
             qp,
             cq_entries: (self.cq_entries != 0).then_some(self.cq_entries),
+            // SAFETY: the caller guarantees that it is NULL or a slab.
+            srq: unsafe { self.srq()? },
             check_every: self.check_every,
             links_per_poll: self.links_per_poll,
             waitable,
@@ -163,11 +202,13 @@ pub unsafe extern "C" fn bw_link_set_init_default(
 /// links, and one descriptor wakes for all of them. If
 /// `init` is NULL the defaults are used.
 ///
-/// A fault of one link leaves the others as they are. A fault of a completion queue is a fault of every
-/// link on it: each is reported its outcomes, the queue is replaced, and all connect again.
+/// A fault of one link leaves the others as they are. A fault of a completion queue, or of the shared receive
+/// queue, is a fault of every link on it: each is reported its outcomes, the queue is replaced, and all
+/// connect again.
 ///
-/// Owner: the caller, until `bw_link_set_destroy`. It keeps the protection domain.
-/// Errors: `BW_ELIMIT`, `BW_EINVAL`, `BW_ETRANSPORT` (a queue pair that is not BW_QPT_RC), `BW_EEXHAUSTED`,
+/// Owner: the caller, until `bw_link_set_destroy`. It keeps the protection domain, and the slab.
+/// Errors: `BW_ELIMIT`, `BW_EINVAL` (also a slab without a free block of that size), `BW_EFOREIGN` (a slab of
+/// another protection domain), `BW_ETRANSPORT` (a queue pair that is not BW_QPT_RC), `BW_EEXHAUSTED`,
 /// `BW_EMEMORY`, `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: any.
 #[unsafe(no_mangle)]
@@ -180,10 +221,13 @@ pub unsafe extern "C" fn bw_link_set_create(
     unsafe {
         give(set, || {
             let pd = get(pd, "protection domain")?;
-            let init = sized::read_or_default(init)?.checked()?;
+            let init = sized::read_or_default(init)?;
+            let slab = init.srq_slab.as_ref();
+            let init = init.checked()?;
             Ok(bw_link_set {
                 max_send_sge: init.qp.max_send_sge,
                 set: LinkSet::new(&pd.pd, init)?,
+                _slab: slab.map(|slab| slab.used.by()),
                 _pd: pd.used.by(),
             })
         })
@@ -351,8 +395,8 @@ pub unsafe extern "C" fn bw_link_set_query_counters(
     })
 }
 
-/// Makes a link of the set recover as `bw_link_report_fault` does. BW_EVENT_CQ_ERR is reported to every
-/// link on its completion queue.
+/// Makes a link of the set recover as `bw_link_report_fault` does. BW_EVENT_CQ_ERR and BW_EVENT_SRQ_ERR are
+/// reported to every link on the same queue.
 ///
 /// Errors: `BW_ENOLINK`, `BW_EINVAL` as for `bw_classify`, `BW_ENULL`, `BW_ESIZE`.
 /// Thread: the set's owner.
@@ -391,7 +435,8 @@ pub unsafe extern "C" fn bw_link_set_close(
 
 /// Removes a link from the set, at once: its handle is of no link from here on. Outcomes that were not
 /// reported yet are lost, and the memory of its requests belongs to the program again: close it first, and
-/// poll until it has ended, to get them. The peer's link ends.
+/// poll until it has ended, to get them. Blocks of a shared receive queue that the program holds stay its own.
+/// The peer's link ends.
 ///
 /// Errors: `BW_ENOLINK`, `BW_ENULL`.
 /// Thread: the set's owner.

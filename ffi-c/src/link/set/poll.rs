@@ -32,7 +32,12 @@ unsafe impl Element for bw_link_set_wc {
 
 impl bw_link_set_wc {
     #[inline(always)]
-    fn new(link: LinkId, completion: LinkCompletion) -> Self {
+    fn new(link: LinkId, mut completion: LinkCompletion) -> Self {
+        // A message in the shared receive queue's buffer, whose address is the `wr_id`: the program's from here
+        // on. What was posted from C has no block.
+        if let Some(block) = completion.block.take() {
+            let _record = block.into_raw();
+        }
         Self {
             link: link.to_raw(),
             wc: completion.into(),

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::pd::Pd;
 use crate::pinned::defaults;
 use crate::qp::{Qp, QpInit};
+use crate::srq::Srq;
 use bellwire_core::fault::outcome::{Outcome, Replay};
 use bellwire_core::queue::{Completion, Success};
 use bellwire_core::wqe::Operation;
@@ -29,11 +30,26 @@ pub(super) struct ActiveQueues {
 }
 
 /// The parameters of a link's queue pair. `reserve`: the completion queue has room for all of its requests.
-pub(super) fn qp_init(init: &LinkInit, reserve: bool) -> QpInit {
+fn qp_init(init: &LinkInit, reserve: bool) -> QpInit {
     QpInit {
         reserve_cq: reserve,
         suppress_flush: false,
         ..init.qp
+    }
+}
+
+/// Creates a link's queue pair, which receives from `srq` if there is one.
+pub(super) fn create_qp(
+    pd: &Pd,
+    init: &LinkInit,
+    cq: &mut Cq,
+    srq: Option<&Srq>,
+    reserve: bool,
+) -> Result<Qp, Error> {
+    let init = qp_init(init, reserve);
+    match srq {
+        Some(srq) => pd.create_qp_on_srq(cq, srq, &init),
+        None => pd.create_qp(cq, &init),
     }
 }
 
@@ -50,10 +66,17 @@ pub(super) fn create_cq(pd: &Pd, init: &LinkInit, wake: Option<&Wake>) -> Result
 
 impl ActiveQueues {
     /// Creates queues that are not connected; receives may be posted.
-    pub fn new(pd: &Pd, init: &LinkInit, cq: &mut Cq, reserve: bool) -> Result<Self, Error> {
-        let mut qp = pd.create_qp(cq, &qp_init(init, reserve))?;
+    pub fn new(
+        pd: &Pd,
+        init: &LinkInit,
+        cq: &mut Cq,
+        srq: Option<&Srq>,
+        reserve: bool,
+    ) -> Result<Self, Error> {
+        let mut qp = create_qp(pd, init, cq, srq, reserve)?;
         qp.init(&init.connect)?;
-        let (sends, receives) = init.qp.cq_entries();
+        let (sends, _) = init.qp.cq_entries();
+        let receives = qp.rq().free();
         Ok(Self {
             qp,
             policies: defaults(sends as usize)?,

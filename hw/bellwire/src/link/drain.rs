@@ -1,6 +1,5 @@
 //! Requests that complete while a link recovers, and requests that do not.
 
-use super::active_queues::done;
 use super::repost;
 use super::state::RecoveryState;
 use super::steps::when;
@@ -16,6 +15,16 @@ use bellwire_core::wr::{QpType, Remote, SendFlags, WcStatus};
 /// Whether a status says only that the queue pair stopped.
 const fn is_flush(status: WcStatus) -> bool {
     matches!(status, WcStatus::WrFlushErr | WcStatus::FatalErr)
+}
+
+/// The fault of a request that failed.
+const fn failed(status: WcStatus, queue: WorkQueue) -> Fault {
+    Fault::Status {
+        status,
+        transport: QpType::Rc,
+        queue,
+        vendor: None,
+    }
 }
 
 impl RecoveryState {
@@ -42,7 +51,8 @@ impl RecoveryState {
         match completion.result {
             Ok(success) if success.opcode.is_recv() => {
                 self.consumed += 1;
-                self.report(done(completion, success));
+                let report = self.done(completion, success);
+                self.report(report);
                 None
             }
             Ok(success) => {
@@ -53,7 +63,10 @@ impl RecoveryState {
                 completion.retired = retired;
                 match own {
                     true => self.carried += retired,
-                    false => self.report(done(completion, success)),
+                    false => {
+                        let report = self.done(completion, success);
+                        self.report(report);
+                    }
                 }
                 None
             }
@@ -77,11 +90,17 @@ impl RecoveryState {
         let Failure {
             status, counter, ..
         } = failure;
+        let on_srq = self.on_srq.is_some();
         let Some(queues) = &mut self.queues else {
             self.carried += retired - 1;
             return None;
         };
         let ordered = queues.in_error;
+        if failure.is_recv && on_srq {
+            // It is none of the program's requests, and its buffer goes back to the slab.
+            drop(block);
+            return (!ordered).then_some(failed(status, WorkQueue::SharedRecv));
+        }
         let own = !failure.is_recv && queues.is_own(counter);
         let programs = match failure.is_recv {
             true => retired,
@@ -105,12 +124,7 @@ impl RecoveryState {
             self.in_flight.requests.push_back(pending);
             WorkQueue::Send(Some(operation))
         };
-        (!ordered).then_some(Fault::Status {
-            status,
-            transport: QpType::Rc,
-            queue,
-            vendor: None,
-        })
+        (!ordered).then_some(failed(status, queue))
     }
 
     /// Whether completions may have been lost.
@@ -142,6 +156,10 @@ impl RecoveryState {
             self.collect();
         }
         let empty = self.queues.as_mut().is_none_or(|queues| queues.is_empty());
+        let in_error = self.queues.as_ref().is_some_and(|queues| queues.in_error);
+        if let Some(on_srq) = &mut self.on_srq {
+            on_srq.drained = empty && in_error;
+        }
         when(empty)
     }
 
@@ -213,9 +231,12 @@ impl RecoveryState {
                         repost::receive(queues, lost.counter, lost.wr_id, lost.block, false);
                     self.receives.push_back(receive);
                 }
-                // A link has no shared receive queue.
-                Unreported::Shared(..) => {}
+                // A message was received into it, and is lost. The buffer goes back to the slab.
+                Unreported::Shared(..) => self.exact = false,
             }
+        }
+        if let Some(on_srq) = &mut self.on_srq {
+            self.exact &= on_srq.end_life();
         }
         queues.renew();
     }

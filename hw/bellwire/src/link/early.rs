@@ -106,6 +106,9 @@ impl Member {
 
     fn room_for(&mut self, sges: &[Sge]) -> Result<(), LinkError> {
         let room = match &mut self.recovery {
+            StateOwner::Here(state) if state.on_srq.is_some() => {
+                return Err(LinkError::Post(PostError::NoRecvQueue));
+            }
             StateOwner::Here(state) => state.room(),
             StateOwner::Thread(worker) => worker.room,
             StateOwner::Moving => None,

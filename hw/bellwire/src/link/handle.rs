@@ -4,7 +4,7 @@ use super::active_queues::{ActiveQueues, create_cq, done};
 use super::completion::{LinkCompletion, LinkEnd};
 use super::exchange::Exchange;
 use super::init::{LinkInit, RecoverIn};
-use super::member::{Member, StateOwner};
+use super::member::{Delivery, Member, StateOwner};
 use super::state::{Events, RecoveryState};
 use super::wake::Sleep;
 use super::worker::Worker;
@@ -68,7 +68,7 @@ impl Link {
         };
         let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
         let mut cq = create_cq(pd, &init, wake.as_ref())?;
-        let active = ActiveQueues::new(pd, &init, &mut cq, init.cq_entries.is_none())?;
+        let active = ActiveQueues::new(pd, &init, &mut cq, None, init.cq_entries.is_none())?;
         let state = RecoveryState::new(pd, init, Box::new(exchange), wake, Events::Own)?;
         state.watch(active.qp.qp_num(), cq.cqn());
         Ok(Self {
@@ -226,7 +226,7 @@ impl Link {
 
     /// Puts the completion queue of a link that works where the completions are to be taken from.
     fn place_cq(&mut self) {
-        let direct = self.member.direct;
+        let direct = self.member.delivery == Delivery::Direct;
         if let Some(state) = self.member.here_mut() {
             let (to, from) = match direct {
                 true => (&mut self.cq, &mut state.cq),

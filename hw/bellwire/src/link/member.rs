@@ -1,6 +1,6 @@
 //! What a plain link and a link of a set have in common: everything but the completion queue.
 
-use super::active_queues::{ActiveQueues, done};
+use super::active_queues::ActiveQueues;
 use super::completion::LinkError;
 use super::handle::LinkState;
 use super::state::RecoveryState;
@@ -13,13 +13,24 @@ use bellwire_core::fault::Fault;
 use bellwire_core::queue::{Completion, PostError};
 use std::time::Duration;
 
+/// How completions of a link go to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// By the link's state: it recovers, or one of its own is in flight.
+    ByState,
+    /// As they are.
+    Direct,
+    /// As they are, except that receives are of the shared receive queue.
+    DirectOnSrq,
+}
+
 /// A link without its completion queue.
 #[derive(Debug)]
 pub(super) struct Member {
     /// The queue pair, while the link works.
     pub active: Option<ActiveQueues>,
-    /// Whether completions go to the program as they are: the link works, and none of its own is in flight.
-    pub direct: bool,
+    /// How completions go to the program.
+    pub delivery: Delivery,
     /// Receives consumed on this connection.
     pub received: u64,
     pub recovery: StateOwner,
@@ -42,7 +53,7 @@ impl Member {
         state.connect_first(state.pd.device().now());
         Self {
             active: Some(active),
-            direct: true,
+            delivery: state.delivery(),
             received: 0,
             recovery: StateOwner::Here(state),
         }
@@ -114,7 +125,7 @@ impl Member {
     ) {
         let Self {
             active,
-            direct,
+            delivery,
             received,
             recovery: StateOwner::Here(state),
         } = self
@@ -122,7 +133,7 @@ impl Member {
             return;
         };
         if let Some(active) = active.take() {
-            *direct = false;
+            *delivery = Delivery::ByState;
             if let Some(cq) = cq.take() {
                 state.cq = Some(cq);
             }
@@ -134,7 +145,7 @@ impl Member {
     pub fn check(&mut self, now: Duration) -> Option<Fault> {
         let Self {
             active: Some(active),
-            direct,
+            delivery,
             received,
             recovery: StateOwner::Here(state),
         } = self
@@ -143,7 +154,9 @@ impl Member {
         };
         let watch = state.watch.as_mut()?;
         let fault = watch.check(active, *received, now);
-        *direct &= watch.keep_alive.is_none();
+        if watch.keep_alive.is_some() {
+            *delivery = Delivery::ByState;
+        }
         fault
     }
 
@@ -170,7 +183,8 @@ impl Member {
             state.carried += completion.retired;
             return None;
         }
-        state.report(done(completion, success));
+        let report = state.done(completion, success);
+        state.report(report);
         None
     }
 
@@ -179,7 +193,7 @@ impl Member {
     pub fn settle(&mut self) {
         let Self {
             active: Some(_),
-            direct,
+            delivery,
             recovery: StateOwner::Here(state),
             ..
         } = self
@@ -187,7 +201,9 @@ impl Member {
             return;
         };
         let own = state.watch.as_ref().and_then(|watch| watch.keep_alive);
-        *direct |= own.is_none() && state.carried == 0 && state.outbox.is_empty();
+        if own.is_none() && state.carried == 0 && state.outbox.is_empty() {
+            *delivery = state.delivery();
+        }
     }
 
     /// Returns the queues to the program, if they work.

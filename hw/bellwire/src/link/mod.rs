@@ -111,7 +111,7 @@
 //!
 //! # Many links
 //! A server with thousands of peers does not poll thousands of links: a [`LinkSet`] has links on shared
-//! completion queues, polls once for all, and sleeps on one descriptor.
+//! completion queues, and on a shared receive queue, polls once for all, and sleeps on one descriptor.
 //!
 //! # Cost
 //! Posting stores the request's [`Replay`] in a byte, and counts the request if it consumes a receive.
@@ -144,6 +144,7 @@
 //   `settle` reports it or posts it again. `recovering_queues` has the queues meanwhile; `repost` reads
 //   entries back from the rings and posts them again.
 // - `in_flight` has the sends whose queue pair failed before they were reported, and core's verdict on them.
+// - `on_srq` is what a link knows of a queue pair that receives from its set's shared receive queue.
 // - `peer` carries messages between the protocol and the `exchange`.
 // - `dispatch` and `event_hook` deliver asynchronous events.
 // - `watch` finds, while a link works, requests that miss their deadline and a peer that is lost.
@@ -161,6 +162,7 @@ mod handle;
 mod in_flight;
 mod init;
 mod member;
+mod on_srq;
 mod peer;
 mod post;
 mod query;
@@ -183,4 +185,4 @@ pub(crate) use dispatch::Dispatcher;
 pub use exchange::{Exchange, ExchangeError, LocalExchange, pair};
 pub use handle::{Drained, Link, LinkState};
 pub use init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
-pub use set::{JoinError, LinkId, LinkSet, LinkSetInit, NoLink, SetLink};
+pub use set::{JoinError, LinkId, LinkSet, LinkSetInit, LinkSetSrq, NoLink, SetLink};

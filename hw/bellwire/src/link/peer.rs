@@ -138,7 +138,7 @@ mod tests {
     use super::super::exchange::{LocalExchange, pair};
     use super::*;
     use bellwire_core::fault::Fault;
-    use bellwire_core::fault::plan::Limits;
+    use bellwire_core::fault::plan::{Limits, Setup};
     use bellwire_core::link::{ConnInfo, Endpoint, RecoveryInfo};
 
     fn info(epoch: u64) -> Message {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn end(exchange: LocalExchange) -> (Peer, Protocol) {
-        let protocol = Protocol::new(false, Limits::default());
+        let protocol = Protocol::new(Setup::default(), Limits::default());
         (Peer::new(Box::new(exchange)), protocol)
     }
 

@@ -79,13 +79,27 @@ impl RecoveryState {
         // If the queue pair cannot go to ERR, it is destroyed as it is.
         let _ = self.enter_error();
         self.drain();
-        self.destroy_qp();
-        self.destroy_cq();
-        self.queues = None;
+        if self.takes_receives() {
+            return StepResult::Pending;
+        }
+        self.close_now();
         StepResult::Done
     }
 
+    /// As [`close`](Self::close), without waiting for anything.
+    pub fn close_now(&mut self) {
+        let _ = self.enter_error();
+        self.drain();
+        self.destroy_qp();
+        self.destroy_cq();
+        self.queues = None;
+    }
+
     pub fn report_all(&mut self) -> StepResult {
+        if self.queues.is_some() {
+            // The close has not ended in time.
+            self.close_now();
+        }
         for pending in &mut self.in_flight.requests {
             pending.policy = Replay::Surface;
         }

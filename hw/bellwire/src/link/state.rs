@@ -1,11 +1,13 @@
 //! The parts of a link that are used while it recovers, and how a recovery is driven.
 
-use super::active_queues::ActiveQueues;
+use super::active_queues::{ActiveQueues, done};
 use super::completion::LinkCompletion;
 use super::counters::Counters;
 use super::exchange::Exchange;
 use super::in_flight::{InFlight, Pending};
 use super::init::{FaultReport, Hooks, LinkInit, RecoveryReport};
+use super::member::Delivery;
+use super::on_srq::OnSrq;
 use super::peer::Peer;
 use super::recovering_queues::RecoveringQueues;
 use super::repost::Receive;
@@ -18,11 +20,12 @@ use crate::event::{Element, EventType};
 use crate::panics::Panics;
 use crate::pd::Pd;
 use crate::recorder::Record;
+use crate::srq::Srq;
 use bellwire_core::fault::outcome::Outcome;
-use bellwire_core::fault::plan::{End, EndReason, StepResult};
+use bellwire_core::fault::plan::{End, EndReason, Setup, StepResult};
 use bellwire_core::fault::{Fault, Recovery, Scope, classify};
 use bellwire_core::link::{Action, Protocol};
-use bellwire_core::queue::Completion;
+use bellwire_core::queue::{Completion, Success};
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::GidEntry;
 use std::collections::VecDeque;
@@ -40,8 +43,12 @@ pub(super) struct RecoveryState {
     pub queues: Option<RecoveringQueues>,
     /// The completion queue, while the link recovers; of a link in a set, while the set drives it.
     pub cq: Option<Cq>,
+    /// The shared receive queue of a link in a set that has one, while the set drives the link.
+    pub srq: Option<Srq>,
     /// What the link shares with the others of its set, if it is in one.
     pub shared: Option<Shared>,
+    /// Set for a link of a set with a shared receive queue.
+    pub on_srq: Option<OnSrq>,
     /// Receives that were consumed on the last connection, and whether that count is complete.
     pub consumed: u64,
     pub exact: bool,
@@ -113,6 +120,8 @@ pub(super) enum Events {
         mailbox: u64,
         /// See [`Shared::reserve`].
         reserve: bool,
+        /// The queue pair receives from a shared receive queue.
+        on_srq: bool,
     },
 }
 
@@ -133,8 +142,17 @@ impl RecoveryState {
         let (port, named) = (init.connect.port_num, init.connect.gid_index);
         let named_gid = named.map_or_else(GidEntry::default, |at| device.hca.gid_entry(port, at));
         let links = &device.links;
+        let mut receives_shared = false;
         let (mailbox, shared) = match (events, &wake) {
-            (Events::OfSet { mailbox, reserve }, _) => {
+            (
+                Events::OfSet {
+                    mailbox,
+                    reserve,
+                    on_srq,
+                },
+                _,
+            ) => {
+                receives_shared = on_srq;
                 let shared = Shared {
                     reserve,
                     ..Shared::default()
@@ -145,6 +163,11 @@ impl RecoveryState {
             (Events::Own, None) => (links.join(), None),
         };
         let peer = Peer::new(exchange);
+        let setup = Setup {
+            srq: receives_shared,
+            new_qp_per_connection: peer.needs_new_qp(),
+            ..Setup::default()
+        };
         let in_flight = InFlight {
             // Devices round it up.
             read_depth: init.connect.max_rd_atomic.checked_next_power_of_two(),
@@ -152,13 +175,15 @@ impl RecoveryState {
         };
         Ok(Self {
             pd: pd.clone(),
-            protocol: Protocol::new(peer.needs_new_qp(), init.limits),
+            protocol: Protocol::new(setup, init.limits),
             watch: Watch::new(&init),
             init,
             peer,
             queues: None,
             cq: None,
+            srq: None,
             shared,
+            on_srq: receives_shared.then(OnSrq::default),
             consumed: 0,
             exact: true,
             in_flight,
@@ -185,6 +210,14 @@ impl RecoveryState {
             failure: None,
             poll_again: false,
         })
+    }
+
+    /// How completions go to the program while the link works and has none of its own in flight.
+    pub fn delivery(&self) -> Delivery {
+        match self.on_srq {
+            Some(_) => Delivery::DirectOnSrq,
+            None => Delivery::Direct,
+        }
     }
 
     /// Whether a poll would find something to do at once.
@@ -267,6 +300,9 @@ impl RecoveryState {
     pub fn fault(&mut self, fault: Fault, now: Duration) {
         self.cq_failed |= fault == Fault::Event(EventType::CqErr);
         self.in_flight.port_failed |= fault == Fault::Event(EventType::PortErr);
+        if let Some(on_srq) = &mut self.on_srq {
+            on_srq.fault(fault);
+        }
         self.protocol.fault(fault, now);
         if fault == Fault::PeerClosed {
             // A link is ended this way: it is not a failure.
@@ -400,6 +436,16 @@ impl RecoveryState {
         }
     }
 
+    /// The report of a request that succeeded. A receive of the shared receive queue is none of the program's
+    /// requests: it retires none.
+    pub fn done(&self, completion: Completion<'static>, success: Success) -> LinkCompletion {
+        let mut report = done(completion, success);
+        if self.on_srq.is_some() && success.opcode.is_recv() {
+            report.retired = 0;
+        }
+        report
+    }
+
     /// Queues an outcome for the program.
     pub fn report(&mut self, mut completion: LinkCompletion) {
         completion.retired += std::mem::take(&mut self.carried);
@@ -419,6 +465,13 @@ impl RecoveryState {
     pub fn connect_first(&mut self, now: Duration) {
         self.protocol.connect(now);
         self.since = Some(now);
+    }
+
+    /// Sends the peer the closing message, unless that was done.
+    pub fn leave(&mut self) {
+        if let Some(message) = self.protocol.leave() {
+            self.peer.send(&message, &mut self.protocol);
+        }
     }
 
     /// Passes queued outcomes to the program.
@@ -474,9 +527,7 @@ impl RecoveryState {
 
 impl Drop for RecoveryState {
     fn drop(&mut self) {
-        if let Some(message) = self.protocol.leave() {
-            self.peer.send(&message, &mut self.protocol);
-        }
+        self.leave();
         if self.shared.is_none() {
             self.pd.device().links.leave(self.mailbox);
         }

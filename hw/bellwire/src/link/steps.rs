@@ -1,6 +1,6 @@
 //! Carrying out the steps of a plan.
 
-use super::active_queues::{create_cq, qp_init};
+use super::active_queues::{create_cq, create_qp};
 use super::repost;
 use super::state::RecoveryState;
 use crate::error::Error;
@@ -42,12 +42,16 @@ impl RecoveryState {
                 self.keep_dump();
                 result(self.enter_error())
             }
+            Step::AwaitLastWqe => self.await_last_wqe(),
             Step::Drain => self.drain(),
             Step::AckEvents => self.ack_events(),
             Step::Reset => result(self.reset()),
             Step::DestroyQp => self.destroy_qp(),
             Step::DestroyCq => self.destroy_cq(),
+            Step::RebuildSrq => when(self.on_srq.as_ref().is_none_or(|on_srq| !on_srq.failed)),
             Step::CreateCq => self.create_cq(),
+            // The set is about to create it.
+            Step::CreateQp if self.on_srq.is_some() && self.srq.is_none() => StepResult::Pending,
             Step::CreateQp => result(self.create_qp()),
             Step::AwaitPort => self.await_port(),
             Step::Init => result(self.enter_init()),
@@ -65,12 +69,10 @@ impl RecoveryState {
             // Addresses are looked up for each connection.
             Step::Resolve if self.gid_is_lost() => WITHOUT_PORT,
             Step::Resolve => self.resolve(),
-            // A link has no shared receive queue, no unreliable transport, no identifier of the
-            // communication manager, no alternate path and no groups.
-            Step::AwaitLastWqe
-            | Step::DrainSend
+            // A link has no unreliable transport, no identifier of the communication manager, no alternate
+            // path and no groups. Its set refills the shared receive queue.
+            Step::DrainSend
             | Step::AwaitTimewait
-            | Step::RebuildSrq
             | Step::ResumeSend
             | Step::LoadAlternatePath
             | Step::RejoinMulticast
@@ -175,7 +177,8 @@ impl RecoveryState {
                 Some(shared) => shared.reserve,
                 None => self.init.cq_entries.is_none(),
             };
-            let qp = self.pd.create_qp(&mut *cq, &qp_init(&self.init, reserve))?;
+            let srq = self.srq.as_ref();
+            let qp = create_qp(&self.pd, &self.init, cq, srq, reserve)?;
             let (qpn, cqn) = (qp.qp_num(), cq.cqn());
             queues.qp = Some(qp);
             self.watch(qpn, cqn);
@@ -273,8 +276,17 @@ impl RecoveryState {
     }
 
     fn enter_init(&mut self) -> Result<(), Error> {
+        if let Some(on_srq) = &mut self.on_srq {
+            on_srq.begin_life();
+        }
         let qp = self.queues.as_mut().and_then(|queues| queues.qp.as_mut());
         qp.map_or(Ok(()), |qp| qp.init(&self.init.connect))
+    }
+
+    /// Waits until the queue pair takes no more receives from the shared receive queue.
+    fn await_last_wqe(&mut self) -> StepResult {
+        self.collect();
+        when(!self.takes_receives())
     }
 
     /// Posts receives again, and those that the program has posted since.
@@ -310,6 +322,10 @@ impl RecoveryState {
             ..self.init.connect
         };
         if let Some(qp) = self.queues.as_mut().and_then(|queues| queues.qp.as_mut()) {
+            // If it fails the queue pair may have taken receives, too.
+            if let Some(on_srq) = &mut self.on_srq {
+                on_srq.connected = true;
+            }
             qp.connect_from(self.psn, &theirs.conn.endpoint, &connect)?;
             self.consumed = 0;
             self.exact = true;

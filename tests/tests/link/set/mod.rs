@@ -3,4 +3,5 @@
 
 mod faults;
 mod handles;
+mod shared;
 pub mod world;

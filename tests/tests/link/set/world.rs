@@ -34,21 +34,25 @@ pub struct SetWorld {
 
 impl SetWorld {
     pub fn unconnected(links: usize, set_init: LinkSetInit, init: &LinkInit) -> Self {
-        let device = virtual_device(1);
-        let pd = device.alloc_pd();
+        let pd = virtual_device(1).alloc_pd();
+        Self::unconnected_on(&pd, links, set_init, init)
+    }
+
+    /// As [`unconnected`](Self::unconnected), in this protection domain.
+    pub fn unconnected_on(pd: &Pd, links: usize, set_init: LinkSetInit, init: &LinkInit) -> Self {
         let layout = [ClassLayout {
             size: BLOCK,
             count: 1024,
         }];
         let mut world = Self {
-            set: LinkSet::new(&pd, set_init).unwrap(),
-            slab: slab(&pd, &layout),
+            set: LinkSet::new(pd, set_init).unwrap(),
+            slab: slab(pd, &layout),
             clients: Vec::new(),
             log: Vec::new(),
             posted: HashMap::new(),
             changes: Vec::new(),
-            device,
-            pd,
+            device: pd.device().clone(),
+            pd: pd.clone(),
         };
         for _ in 0..links {
             world.join(init);

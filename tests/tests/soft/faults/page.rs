@@ -182,9 +182,13 @@ fn families(to: &mut String) {
         fault(to, reported, "");
     }
     to.push_str(
-        "\n## Found by links\n\n`LinkInit::request_deadline` and `keep_alive`; `BW_FAMILY_LINK`.\n\n",
+        "\n## Found by links\n\n`LinkInit::request_deadline` and `keep_alive`, `LinkSetSrq::max_held`; `BW_FAMILY_LINK`.\n\n",
     );
-    for found in [Fault::DeadlineMissed, Fault::KeepAliveMissed] {
+    for found in [
+        Fault::DeadlineMissed,
+        Fault::KeepAliveMissed,
+        Fault::RecvLimitExceeded,
+    ] {
         fault(to, found, "");
     }
     to.push('\n');

@@ -224,7 +224,9 @@ fn recoverable() -> Vec<Fault> {
     let closes = |fault: &Fault| {
         matches!(
             crate::fault::classify(*fault).recovery,
-            crate::fault::Recovery::CloseDevice | crate::fault::Recovery::DestroyId
+            crate::fault::Recovery::CloseDevice
+                | crate::fault::Recovery::DestroyId
+                | crate::fault::Recovery::CloseLink
         )
     };
     all.filter(|fault| !closes(fault)).collect()

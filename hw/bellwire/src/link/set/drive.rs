@@ -1,10 +1,10 @@
 //! What a poll of a set does apart from polling: it connects and recovers links, a few at a time, lends them
 //! their completion queue meanwhile, and replaces a queue that failed.
 
-use super::super::active_queues::done;
 use super::super::completion::LinkCompletion;
 use super::super::handle::LinkState;
-use super::queue::SharedCq;
+use super::super::member::Delivery;
+use super::queue::{Make, SharedQueues};
 use super::slots::{Found, Joined};
 use super::{LinkId, LinkSet};
 use crate::event::{Element, EventType};
@@ -38,7 +38,13 @@ impl LinkSet {
             {
                 joined.member.received += u64::from(success.opcode.is_recv());
                 count += 1;
-                each(id, done(completion, success));
+                let report = joined.state().map(|state| state.done(completion, success));
+                if let (Some(held), Some(report)) = (&mut self.noted.held, &report) {
+                    held.give_with(id, &mut joined.held, report);
+                    // What is exceeded is looked at there.
+                    self.noted.busy = true;
+                }
+                report.into_iter().for_each(|report| each(id, report));
             }
         }
         count
@@ -77,8 +83,11 @@ impl LinkSet {
                 self.settle(index);
             }
         }
+        self.end_leaving();
         self.replace_queues();
-        self.busy = false;
+        self.refill();
+        self.check_held();
+        self.noted.busy = false;
         self.update_sleep();
         self.finish();
         count
@@ -86,10 +95,10 @@ impl LinkSet {
 
     /// Something is left to do in the next poll.
     pub(super) fn has_work(&mut self) {
-        self.busy |= !(self.urgent.is_empty() && self.aside.is_empty());
+        self.noted.busy |= !(self.urgent.is_empty() && self.noted.aside.is_empty());
         if let Some(sleep) = &self.sleep
             && sleep.is_armed()
-            && (self.busy || !self.waiting.is_empty())
+            && (self.noted.busy || !self.waiting.is_empty())
         {
             sleep.poll_again();
         }
@@ -121,7 +130,7 @@ impl LinkSet {
             && !std::mem::replace(&mut joined.urgent, true)
         {
             self.urgent.push_back(id);
-            self.busy = true;
+            self.noted.busy = true;
         }
     }
 
@@ -150,8 +159,8 @@ impl LinkSet {
             self.begin(index, Vec::new());
         }
         self.list(index);
-        if fault == Fault::Event(EventType::CqErr) {
-            self.fail_queue(queue);
+        if let Fault::Event(event @ (EventType::CqErr | EventType::SrqErr)) = fault {
+            self.fail_queue(queue, event);
         }
     }
 
@@ -185,7 +194,7 @@ impl LinkSet {
 
     /// Takes in what the polls of the queues set aside.
     fn take_aside(&mut self) {
-        let mut aside = std::mem::take(&mut self.aside);
+        let mut aside = std::mem::take(&mut self.noted.aside);
         // A stable sort: those of a link stay in order.
         aside.sort_by_key(|(index, _)| *index);
         let mut aside = aside.into_iter().peekable();
@@ -237,15 +246,20 @@ impl LinkSet {
         let concerned: Vec<u32> = match of {
             Element::Qp(number) => {
                 let found = self.slots.of_qp(number);
-                found.map(|(id, _)| id.index()).into_iter().collect()
-            }
-            Element::Cq(number) => {
-                let is_it =
-                    |queue: &SharedCq| queue.cq.as_ref().is_some_and(|cq| cq.cqn() == number);
-                match self.queues.iter().position(is_it) {
-                    Some(queue) if event == EventType::CqErr => return self.fail_queue(queue),
-                    _ => return,
+                let found: Vec<_> = found.map(|(id, _)| id.index()).into_iter().collect();
+                if found.is_empty() {
+                    self.event_of_leaving(event, number);
                 }
+                found
+            }
+            Element::Cq(_) | Element::Srq(_) => {
+                let is_it = |queue: &SharedQueues| queue.elements().any(|element| element == of);
+                // Otherwise the limit: the poll that takes it refills the queue.
+                let fails = matches!(event, EventType::CqErr | EventType::SrqErr);
+                if let Some(queue) = self.queues.iter().position(is_it).filter(|_| fails) {
+                    self.fail_queue(queue, event);
+                }
+                return;
             }
             Element::Port(port) => self.indices(|joined| {
                 let state = joined.member.here();
@@ -266,42 +280,49 @@ impl LinkSet {
             .collect()
     }
 
-    /// A completion queue has failed: every link on it leaves it.
-    fn fail_queue(&mut self, queue: usize) {
-        if std::mem::replace(&mut self.queues[queue].failed, true) {
+    /// A completion queue, or the shared receive queue of the same links, has failed: every link leaves both.
+    fn fail_queue(&mut self, queue: usize, event: EventType) {
+        if !self.queues[queue].fails(event) {
             return;
         }
         // Not the link that found it.
         let unaware = |joined: &Joined| {
-            joined.queue == queue && joined.member.here().is_some_and(|state| !state.cq_failed)
+            let state = joined.member.here();
+            joined.queue == queue && state.is_some_and(|state| !state.knows_failed(event))
         };
         for index in self.indices(unaware) {
-            self.fault(index, Fault::Event(EventType::CqErr));
+            self.fault(index, Fault::Event(event));
         }
     }
 
-    /// Creates the completion queues again that have failed, and that no link uses any more.
+    /// Creates the queues again that have failed, and that no link uses any more.
     fn replace_queues(&mut self) {
         for queue in 0..self.queues.len() {
             let it = &mut self.queues[queue];
-            if !it.failed || it.attached != 0 {
+            if !it.are_left() {
                 continue;
             }
             let links = &self.pd.device().links;
-            if let Some(cq) = it.cq.take() {
-                links.unwatch(self.mailbox, Element::Cq(cq.cqn()));
+            for element in it.elements() {
+                links.unwatch(self.mailbox, element);
             }
-            let wake = self.sleep.as_ref().map(|sleep| &sleep.wake);
-            let Ok(cq) = SharedCq::create(&self.pd, &self.division, wake) else {
+            it.destroy();
+            let make = Make {
+                division: &self.division,
+                srq: self.srq_init.as_ref(),
+                wake: self.sleep.as_ref().map(|sleep| &sleep.wake),
+            };
+            let created = it.create(&self.pd, &make);
+            for element in it.elements() {
+                links.watch_also(self.mailbox, element);
+            }
+            if created.is_err() {
                 // The links wait for it, for as long as their limits allow.
                 continue;
-            };
-            links.watch_also(self.mailbox, Element::Cq(cq.cqn()));
-            it.cq = Some(cq);
-            it.failed = false;
+            }
             for index in self.indices(|joined| joined.queue == queue) {
                 if let Some(state) = self.slots.at(index).and_then(|(_, joined)| joined.state()) {
-                    state.cq_failed = false;
+                    state.queues_replaced();
                 }
                 self.list(index);
             }
@@ -335,9 +356,9 @@ impl LinkSet {
         let Some(state) = joined.member.here_mut() else {
             return;
         };
-        state.cq = self.queues[queue].cq.take();
+        self.queues[queue].lend(state);
         state.drive(now);
-        self.queues[queue].cq = state.cq.take();
+        self.queues[queue].take_back(state);
         let after = joined.qp_num();
         self.renumber(index, queue, before, after);
         self.sort(index);
@@ -370,17 +391,17 @@ impl LinkSet {
         let found = joined.found();
         self.pass_on(found);
         if cq_failed {
-            self.fail_queue(queue);
+            self.fail_queue(queue, EventType::CqErr);
         }
     }
 
-    fn pass_on(&mut self, (completions, events): Found) {
+    pub(super) fn pass_on(&mut self, (completions, events): Found) {
         for completion in completions {
             let Some((id, joined)) = self.slots.of_qp(completion.qp_num) else {
                 continue;
             };
             match completion.result {
-                Ok(_) if joined.member.direct => {
+                Ok(_) if joined.member.delivery != Delivery::ByState => {
                     joined.waiting.push_back(completion);
                     self.waiting.push_back(id);
                 }
@@ -402,8 +423,17 @@ impl LinkSet {
         let Some((id, joined)) = self.slots.at(index) else {
             return 0;
         };
-        let state = joined.state();
-        state.map_or(0, |state| state.deliver(limit, &mut |one| each(id, one)))
+        let Joined { member, held, .. } = joined;
+        let Some(state) = member.here_mut() else {
+            return 0;
+        };
+        let mut limited = self.noted.held.as_mut();
+        state.deliver(limit, &mut |one| {
+            if let Some(limited) = &mut limited {
+                limited.give_with(id, held, &one);
+            }
+            each(id, one);
+        })
     }
 
     /// After a link was driven: returns it to the program, if it works, and lists it again, if it does not.
@@ -450,26 +480,5 @@ impl LinkSet {
                 sleep.poll_again();
             }
         }
-    }
-
-    /// Ends a link that was removed. Nothing of it is left in the completion queue.
-    pub(super) fn end(&mut self, mut joined: Joined) {
-        let queue = joined.queue;
-        if joined.watched {
-            let fd = joined.member.here().and_then(|state| state.peer.fd());
-            self.attention.forget(fd);
-        }
-        joined.member.begin(&mut None, []);
-        let Some(state) = joined.member.here_mut() else {
-            return;
-        };
-        state.cq = self.queues[queue].cq.take();
-        state.close();
-        self.queues[queue].cq = state.cq.take();
-        let found = joined.found();
-        self.pass_on(found);
-        let panics = &mut self.panics;
-        panics.catch(|| joined.member.resume_panics());
-        panics.catch(|| drop(joined));
     }
 }

@@ -1,16 +1,20 @@
-//! Many links on shared completion queues, polled once for all.
+//! Many links on shared completion queues, and on a shared receive queue, polled once for all.
 
 mod attention;
 mod drive;
+mod held;
+mod leaving;
+mod noted;
 mod queue;
 mod slots;
+mod srq;
 
 use super::active_queues::{ActiveQueues, done};
 use super::completion::LinkCompletion;
 use super::exchange::Exchange;
 use super::handle::{Drained, LinkState};
 use super::init::{LinkInit, RecoverIn};
-use super::member::Member;
+use super::member::{Delivery, Member};
 use super::state::{Events, RecoveryState};
 use super::wake::Sleep;
 use crate::error::Error;
@@ -19,11 +23,15 @@ use crate::panics::Panics;
 use crate::pd::Pd;
 use crate::qp::QpInit;
 use crate::recorder::{DumpOptions, Record};
+use crate::srq::SrqInit;
 use attention::{Attention, Heard};
 use bellwire_core::fault::Fault;
-use bellwire_core::queue::Completion;
-use queue::{Division, SharedCq};
+use held::Held;
+use noted::Noted;
+use queue::{Division, Make, SharedQueues};
 use slots::{Joined, Slots};
+pub use srq::LinkSetSrq;
+use srq::srq_init;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -42,6 +50,8 @@ pub struct LinkSetInit {
     /// in as few queues as the device allows. A smaller queue overruns when the program does not poll
     /// in time, which is a fault of every link to recover from.
     pub cq_entries: Option<u32>,
+    /// The shared receive queue; `None`: each link has a receive queue of its own.
+    pub srq: Option<LinkSetSrq>,
     /// Exchanges and asynchronous events are checked once in this many polls, because that takes system
     /// calls.
     pub check_every: u32,
@@ -58,6 +68,7 @@ impl Default for LinkSetInit {
             links: 256,
             qp: QpInit::default(),
             cq_entries: None,
+            srq: None,
             check_every: 64,
             links_per_poll: 16,
             waitable: false,
@@ -120,7 +131,7 @@ pub enum JoinError {
         /// That many.
         links: usize,
     },
-    /// A completion queue has failed, and those that have not are full.
+    /// A completion queue has failed, or is still used by a link that was removed, and the others are full.
     Recovering,
     /// The link cannot be created.
     Link(Error),
@@ -135,7 +146,8 @@ impl fmt::Display for JoinError {
                  create a larger set"
             ),
             Self::Recovering => f.write_str(
-                "the set's completion queue has failed and is being replaced: poll the set, then try again",
+                "the set's completion queue has failed and is being replaced, or is still used by a link that was \
+                 removed: poll the set, then try again",
             ),
             Self::Link(error) => error.fmt(f),
         }
@@ -199,11 +211,56 @@ impl From<Error> for JoinError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// # Shared receives
+/// With [`LinkSetInit::srq`] a slab supplies the receives of all links, which no longer have receive queues of
+/// their own:
+///
+/// ```
+/// use bellwire::link::{Link, LinkInit, LinkSet, LinkSetInit, LinkSetSrq, LinkState, pair};
+/// use bellwire::fault::outcome::Replay;
+/// use bellwire::wqe::Send;
+/// use bellwire::wr::SendFlags;
+/// use bellwire::{AccessFlags, ClassLayout, Device, Region, Slab};
+///
+/// let device = Device::soft(Default::default());
+/// let pd = device.alloc_pd();
+/// let layout = [ClassLayout { size: 4096, count: 64 }];
+/// let mapping = device.mapping(Slab::bytes(&layout)?).build()?;
+/// let slab = Slab::new(Region::new(&pd, mapping, AccessFlags::LOCAL_WRITE)?, &layout)?;
+/// let srq = LinkSetSrq { slab, length: 4096, max_held: Some(32) };
+/// let mut set = LinkSet::new(&pd, LinkSetInit { srq: Some(srq), ..Default::default() })?;
+///
+/// let (here, there) = pair();
+/// let id = set.join(LinkInit::default(), here)?;
+/// let mut client = Link::new(&pd, LinkInit::default(), there)?;
+/// while [set.state(id)?, client.state()] != [LinkState::Ready; 2] {
+///     set.poll(16, |_, _| ());
+///     client.poll(16, |_| ());
+/// }
+/// client.post_inline(1, Send {}, b"hello", SendFlags::SIGNALED, Replay::IfSafe)?;
+/// client.ring();
+/// let mut message = None;
+/// while message.is_none() {
+///     set.poll(16, |from, completion| {
+///         assert_eq!(from, id);
+///         message = completion.block;
+///     });
+/// }
+/// let block = message.expect("it came");
+/// assert_eq!(&block.as_slice()[..5], b"hello");
+/// // To be posted again.
+/// drop(block);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Faults
 /// - **Of one link**: it recovers on the shared queue, while the others go on.
 /// - **Of a completion queue** (`CQ_ERR`): a fault of every link on it. Each ends its connection, with
 ///   exact outcomes as far as a lost completion leaves them so; when the last has left the queue the set
 ///   creates another, and all connect again.
+/// - **Of a shared receive queue** (`SRQ_ERR`): the same, with another shared receive queue. It is replaced
+///   together with a completion queue that fails, too: the buffers of receives whose completions are lost come
+///   back that way.
 /// - **Of the device**: all links end, with outcomes.
 ///
 /// # Dropping
@@ -213,16 +270,19 @@ impl From<Error> for JoinError {
 pub struct LinkSet {
     // Queue pairs are destroyed before their completion queues.
     slots: Slots,
-    queues: Vec<SharedCq>,
+    /// Links that were removed, and have queue pairs yet.
+    leaving: Vec<Joined>,
+    queues: Vec<SharedQueues>,
     /// The queue that the next poll begins with.
     turn: usize,
     division: Division,
-    /// Failed completions, and those of links that recover, until the poll ends; each with its slot.
-    aside: Vec<(u32, Completion<'static>)>,
+    /// Attributes of each shared receive queue.
+    srq_init: Option<SrqInit>,
+    /// A shared receive queue lacks buffers.
+    short: bool,
     /// Links with completions that were found while another was driven: an entry for each.
     waiting: VecDeque<LinkId>,
-    /// There is something to do apart from polling the queues.
-    busy: bool,
+    noted: Noted,
     /// Polls until exchanges and events are checked.
     polls_left: u32,
     /// Links that have something to do.
@@ -254,17 +314,37 @@ impl LinkSet {
     /// Creates a set without links.
     ///
     /// # Errors
-    /// Those of [`Device::create_cq`](crate::Device::create_cq); [`Error::Io`] without a descriptor left.
+    /// Those of [`Device::create_cq`](crate::Device::create_cq) and, with [`LinkSetInit::srq`], of
+    /// [`Pd::create_srq`]; [`Error::Foreign`] and [`Error::NoBlock`] for a slab that cannot supply it;
+    /// [`Error::Io`] without a descriptor left.
     pub fn new(pd: &Pd, init: LinkSetInit) -> Result<Self, Error> {
         let device = pd.device();
-        let division = Division::new(&init, device.attr().max_cqe);
+        let max_cqe = device.attr().max_cqe;
+        let buffers = init.srq.as_ref().map(|srq| srq.blocks(pd)).transpose()?;
+        let of_srq = |queues| {
+            let buffers = buffers.as_ref()?;
+            Some(srq_init(pd, buffers.len(), queues))
+        };
+        let entries = of_srq(1).map(|init| init.cq_entries());
+        let division = Division::new(&init, max_cqe, entries);
+        let srq_init = of_srq(division.queues);
+        let limit = init.srq.as_ref().and_then(|srq| srq.max_held);
+        let held = limit.zip(buffers.as_ref());
+        let held = held.map(|(limit, buffers)| Held::new(limit, buffers));
+        // The set posts them.
+        drop(buffers);
         let mut sleep = match init.waitable {
             true => Some(Sleep::new(device)?),
             false => None,
         };
         let wake = sleep.as_ref().map(|sleep| sleep.wake.clone());
+        let make = Make {
+            division: &division,
+            srq: srq_init.as_ref(),
+            wake: wake.as_ref(),
+        };
         let queues = (0..division.queues)
-            .map(|_| SharedCq::new(pd, &division, wake.as_ref()))
+            .map(|_| SharedQueues::new(pd, &make))
             .collect::<Result<Vec<_>, _>>()?;
         let slots = Slots::new(init.links)?;
         let bell = wake.as_ref().map(|wake| wake.bell.clone());
@@ -277,17 +357,19 @@ impl LinkSet {
             None => device.links.join(),
         };
         device.links.watch_also(mailbox, Element::Device);
-        for cq in queues.iter().filter_map(|queue| queue.cq.as_ref()) {
-            device.links.watch_also(mailbox, Element::Cq(cq.cqn()));
+        for element in queues.iter().flat_map(SharedQueues::elements) {
+            device.links.watch_also(mailbox, element);
         }
-        Ok(Self {
+        let mut set = Self {
             slots,
+            leaving: Vec::new(),
             queues,
             turn: 0,
             division,
-            aside: Vec::new(),
+            srq_init,
+            short: false,
             waiting: VecDeque::new(),
-            busy: false,
+            noted: Noted::new(srq_init.as_ref(), division.queues, held),
             polls_left: 1,
             urgent: VecDeque::new(),
             patient: VecDeque::new(),
@@ -299,7 +381,9 @@ impl LinkSet {
             panics: Panics::default(),
             init,
             pd: pd.clone(),
-        })
+        };
+        set.refill();
+        Ok(set)
     }
 
     /// Adds a link that connects, as the set is polled, with the link at the other end of `exchange`.
@@ -329,7 +413,7 @@ impl LinkSet {
             recover_in: RecoverIn::Poll,
             ..init
         };
-        let accepting = |queue: &&SharedCq| queue.accepts(&self.division);
+        let accepting = |queue: &&SharedQueues| queue.accepts(&self.division);
         let least = (0..)
             .zip(&self.queues)
             .filter(|(_, queue)| accepting(queue));
@@ -337,15 +421,18 @@ impl LinkSet {
         let (queue, _) = least.ok_or(JoinError::Recovering)?;
         let port = init.connect.port_num;
         let reserve = self.division.reserve;
-        let Some(cq) = &mut self.queues[queue].cq else {
+        let SharedQueues { cq, srq, .. } = &mut self.queues[queue];
+        let Some(cq) = cq else {
             return Err(JoinError::Recovering);
         };
-        let active = ActiveQueues::new(&self.pd, &init, cq, reserve)?;
+        let srq = srq.as_ref();
+        let active = ActiveQueues::new(&self.pd, &init, cq, srq, reserve)?;
         let qp_num = active.qp.qp_num();
         let heard = self.attention.listen(index, &mut *exchange);
         let events = Events::OfSet {
             mailbox: self.mailbox,
             reserve,
+            on_srq: srq.is_some(),
         };
         let state = RecoveryState::new(&self.pd, init, exchange, None, events);
         let (heard, state) = match (heard, state) {
@@ -362,6 +449,10 @@ impl LinkSet {
                 ));
             }
         };
+        self.queues[queue].attached += 1;
+        let events = &self.pd.device().links;
+        events.watch_also(self.mailbox, Element::Qp(qp_num));
+        events.watch_also(self.mailbox, Element::Port(port));
         let added = self.slots.add(Joined {
             member: Member::new(active, state),
             queue,
@@ -373,6 +464,7 @@ impl LinkSet {
             change_waits: false,
             unheard: heard == Heard::Not,
             watched: heard == Heard::ByDescriptor,
+            held: 0,
         });
         let id = match added {
             Ok(id) => id,
@@ -381,10 +473,6 @@ impl LinkSet {
                 return Err(JoinError::Full { links });
             }
         };
-        self.queues[queue].attached += 1;
-        let events = &self.pd.device().links;
-        events.watch_also(self.mailbox, Element::Qp(qp_num));
-        events.watch_also(self.mailbox, Element::Port(port));
         self.urgent.push_back(id);
         self.has_work();
         Ok(id)
@@ -443,7 +531,7 @@ impl LinkSet {
             count += self.poll_queue(limit - count, &mut each);
         }
         self.polls_left = self.polls_left.wrapping_sub(1);
-        if self.busy || self.polls_left == 0 {
+        if self.noted.busy || self.polls_left == 0 {
             count += self.poll_slow(limit - count, &mut each);
         }
         count
@@ -461,8 +549,7 @@ impl LinkSet {
         let Self {
             queues,
             slots,
-            aside,
-            busy,
+            noted,
             ..
         } = self;
         let Some(cq) = queues.get_mut(turn).and_then(|queue| queue.cq.as_mut()) else {
@@ -476,14 +563,13 @@ impl LinkSet {
                 return;
             };
             match completion.result {
-                Ok(success) if joined.member.direct => {
+                Ok(success) if joined.member.delivery == Delivery::Direct => {
                     joined.member.received += u64::from(success.opcode.is_recv());
                     each(id, done(completion, success));
                 }
                 _ => {
-                    unreported += 1;
-                    *busy = true;
-                    aside.push((id.index(), completion));
+                    let reported = noted.take(id, joined, completion, &mut each);
+                    unreported += usize::from(!reported);
                 }
             }
         });
@@ -491,7 +577,8 @@ impl LinkSet {
     }
 
     /// Makes a link recover as if it had detected `fault` itself; see
-    /// [`Link::report`](super::Link::report). `CQ_ERR` is reported to every link on the completion queue.
+    /// [`Link::report`](super::Link::report). `CQ_ERR` and `SRQ_ERR` are reported to every link on the same
+    /// queue.
     ///
     /// # Errors
     /// [`NoLink`] once the link was removed.
@@ -527,7 +614,7 @@ impl LinkSet {
         let joined = self.slots.remove(id).ok_or(NoLink)?;
         let index = id.index();
         // Empty, unless the program panicked in the last poll.
-        self.aside.retain(|(at, _)| *at != index);
+        self.noted.aside.retain(|(at, _)| *at != index);
         for list in [&mut self.urgent, &mut self.patient, &mut self.changes] {
             self.slots.tidy(list);
         }
@@ -535,11 +622,6 @@ impl LinkSet {
             let slots = &self.slots;
             self.timers
                 .retain(|Reverse((_, id))| slots.get(*id).is_some());
-        }
-        if let Some(qp_num) = joined.qp_num() {
-            self.queues[joined.queue].attached -= 1;
-            let events = &self.pd.device().links;
-            events.unwatch(self.mailbox, Element::Qp(qp_num));
         }
         self.end(joined);
         self.finish();
@@ -674,7 +756,9 @@ impl LinkSet {
         let device = self.pd.device();
         let watched = self.timers.peek();
         let watched = watched.map(|Reverse((at, _))| at.saturating_sub(device.now()));
-        links.chain(watched).chain(device.has_to_be_polled()).min()
+        let returned = (self.short || !self.leaving.is_empty()).then_some(srq::PAUSE);
+        let others = watched.into_iter().chain(returned);
+        links.chain(others).chain(device.has_to_be_polled()).min()
     }
 
     /// The protection domain.

@@ -35,6 +35,8 @@ pub(super) struct Joined {
     pub unheard: bool,
     /// The exchange's descriptor is watched.
     pub watched: bool,
+    /// Buffers of the shared receive queue that its messages hold.
+    pub held: u32,
 }
 
 impl Joined {
