@@ -2,6 +2,7 @@
 //! the stand-in for the kernel a ConnectX device by its rings.
 
 mod ip;
+mod sets;
 mod stand_in;
 mod statuses;
 
