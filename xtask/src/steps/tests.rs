@@ -78,14 +78,14 @@ pub fn unit(workspace: &Workspace) -> Result<Run> {
 }
 
 /// What finds most in the time that one waits before a commit. One command: cargo builds for it with both
-/// cores, and features are the same for all.
+/// cores, and features are the same for all. One test is left out that takes long unless it is optimized.
 pub fn quick(_: &Workspace) -> Result<Run> {
     let mut run = Run::default();
     run.command(&mut command(
         "cargo test -p bellwire-core -p bellwire-memory -p bellwire-provider -p bellwire-soft \
          -p bellwire-verbs -p bellwire-mlx5 -p bellwire -p bellwire-ffi -p bellwire-tests --lib \
          --test header --test soft --test concurrent --test mlx5_rings --test no_alloc \
-         --test no_syscalls --no-fail-fast",
+         --test no_syscalls --no-fail-fast -- --skip a_flipped_bit_of_an_entry_is_noticed",
     ));
     run.must_have_found_tests();
     Ok(run)
