@@ -23,6 +23,7 @@
 mod build;
 mod decode;
 mod error;
+mod first_block;
 mod operation;
 mod payload;
 mod receive;
@@ -38,6 +39,7 @@ pub use build::{EntryWriter, SendRing, build};
 pub(crate) use build::{build_nop, prefix, rebuild, set_fm_ce_se};
 pub use decode::{Atomic, Destination, Malformed, Request, data_offset, operation_offset};
 pub use error::PostError;
+pub use first_block::FirstBlock;
 pub use operation::*;
 pub use payload::{Inline, InlineList, NoPayload, Payload, PayloadLimits};
 pub use receive::{LIST_END_LKEY, RecvRing, SrqRing};

@@ -110,7 +110,7 @@ impl<'m> RecvRing<'m> {
         Ok(at)
     }
 
-    /// The first scatter/gather element of the WQE at `index`, which must have one.
+    /// The first scatter/gather element of the WQE at `index`. If it has none, one of length zero.
     ///
     /// # Safety
     /// The WQE has been posted, and is not written meanwhile.

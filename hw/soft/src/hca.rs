@@ -9,7 +9,6 @@ use super::mr::MrTable;
 use super::port::{self, Port};
 use super::qp::{QpCtx, QpTable};
 use super::remote::{Scratch, Views, run_node};
-use super::run::run;
 use super::srq::SrqTable;
 use crate::error::Error;
 use crate::event::{Contexts, Element, EventType};
@@ -239,40 +238,6 @@ impl Hca {
             None => self.execute(ctx),
             Some(engine) => engine.kick(ctx.sender.index),
         }
-    }
-
-    /// Executes what has been posted. For each queue pair, only one thread at a time may call it. Never
-    /// inlined: it is long, and every doorbell calls it.
-    #[inline(never)]
-    pub(super) fn execute(&self, ctx: &'static QpCtx) {
-        let sender = &ctx.sender;
-        sender.section.enter(self.barriers);
-        // Acquire: pairs with the Release with which the holder of the device's lock opened the queue pair.
-        if sender.closed.load(Ordering::Acquire) {
-            sender.section.leave();
-            return self.rung_while_closed(ctx);
-        }
-        // SAFETY: the queue pair is open and this thread is in its section, so it owns the work.
-        let work = unsafe { &mut *sender.work.get() };
-        // Acquire: pairs with the Release in `ring`.
-        let producer = sender.producer.load(Ordering::Acquire);
-        let stop = match work {
-            Some(work) => {
-                let stop = run(self, work, producer);
-                if stop.is_some() {
-                    work.stop = stop;
-                }
-                stop.is_some()
-            }
-            None => false,
-        };
-        if stop {
-            // Release: pairs with the Acquire in `Hca::go_on`, which takes the work over.
-            sender.closed.store(true, Ordering::Release);
-            sender.section.leave();
-            return self.stopped(ctx);
-        }
-        sender.section.leave();
     }
 
     /// Delivers an event to the open contexts that own the element. `false`: none does.

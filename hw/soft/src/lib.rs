@@ -48,6 +48,7 @@ mod record;
 mod remote;
 mod respond;
 mod run;
+mod short;
 mod slow;
 mod srq;
 mod target;

@@ -3,7 +3,7 @@
 use super::control::Control;
 use super::hca::Hca;
 use super::limits;
-use super::qp::{MAX_QP, QpCtx, SendWork};
+use super::qp::{MAX_QP, QpCtx, SendWork, Way};
 use super::receive::{OwnQueue, Receives, RecvWork};
 use super::record::{
     QpParts, QpRecord, RecvParts, UNTRIED, connection, connection_with, datagrams, requester,
@@ -357,7 +357,11 @@ impl Hca {
         let there = self.elsewhere(&record.attr.ah_attr).filter(|_| !here);
         Some(SendWork {
             transport: record.parts.transport,
-            is_local_rc: record.parts.transport == QpType::Rc && there.is_none(),
+            way: match (record.parts.transport, there.and(self.node.as_ref())) {
+                (QpType::Rc, None) => Way::Here,
+                (QpType::Rc, Some(_)) => Way::There,
+                _ => Way::Other,
+            },
             ring,
             consumer: record.life.send_start,
             qpn: record.qpn,

@@ -127,14 +127,16 @@ impl Keys {
         // Acquire: pairs with the Release in `open`. A key that is being revoked may still be seen; the
         // revoking thread waits for this section.
         let found = entry.key.load(Ordering::Acquire) == reach.key && reach.key != 0;
-        let addr = entry.addr.load(Ordering::Relaxed);
-        let length = entry.length.load(Ordering::Relaxed);
-        let offset = reach.addr.wrapping_sub(addr);
-        let within = offset <= length && reach.length <= length - offset;
-        let allowed = entry.access.load(Ordering::Relaxed) & (reach.access | ZERO_BASED)
-            == reach.access
+        // Relaxed, here and below: written before the key. One after the other, so that few values are held.
+        let allowed = found
+            && entry.access.load(Ordering::Relaxed) & (reach.access | ZERO_BASED) == reach.access
             && entry.owner.load(Ordering::Relaxed) == reach.pd;
-        found && within && allowed
+        if !allowed {
+            return false;
+        }
+        let offset = (reach.addr).wrapping_sub(entry.addr.load(Ordering::Relaxed));
+        let length = entry.length.load(Ordering::Relaxed);
+        offset <= length && reach.length <= length - offset
     }
 }
 

@@ -96,12 +96,22 @@ pub struct Sender {
     pub work: UnsafeCell<Option<SendWork>>,
 }
 
+/// Where a requester's packets go: one value to check for the usual cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To a reliable connection in this process.
+    Here,
+    /// To a reliable connection in another process: there is a `remote`.
+    There,
+    /// Anywhere else, or not by a reliable connection.
+    Other,
+}
+
 /// State of a requester.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWork {
     pub transport: QpType,
-    /// A reliable connection within this process: one flag to check for the usual case.
-    pub is_local_rc: bool,
+    pub way: Way,
     pub ring: SendRing<'static>,
     /// Counter of the next entry to execute.
     pub consumer: u32,

@@ -3,6 +3,10 @@
 //! The data of a message of up to 32 bytes is placed in the receiver's CQE (ConnectX: scatter to CQE), and
 //! the poll copies it into the receive's memory. So one cache line moves between the cores instead of two.
 
+mod short;
+
+pub(super) use short::ShortMessage;
+
 use super::copy::{Span, copy};
 use super::cq::CqCtx;
 use super::hca::Hca;
@@ -127,31 +131,8 @@ pub(super) struct Arrived {
     pub imm: Be32,
     pub solicited: bool,
     pub length: usize,
-    pub data: Where,
-}
-
-/// Where the data of an arrived message is.
-#[derive(Clone, Copy)]
-pub(super) enum Where {
-    /// A copy, of at most [`Short::MOST`] bytes.
-    Here(Short),
     /// Readable, and all of the data together. The other process may change it at any time.
-    There([(*const u8, usize); 2]),
-}
-
-/// A short message's data, and some bytes behind it.
-#[derive(Clone, Copy)]
-pub(super) struct Short([u64; 3]);
-
-impl Short {
-    /// Most bytes of data: those in the first line of a packet.
-    pub const MOST: usize = 20;
-
-    /// Its bytes in memory.
-    #[inline(always)]
-    pub fn new(pairs: [u64; 3]) -> Self {
-        Self(pairs)
-    }
+    pub data: [(*const u8, usize); 2],
 }
 
 /// The source of a datagram, and its GRH.
@@ -415,27 +396,10 @@ impl<R: Lists> Claim<R> {
     /// completion queue is full. The data is not placed in the CQE: this thread may be the one that polls it.
     #[inline(always)]
     fn fill_arrived(&self, hca: &Hca, arrived: &Arrived) -> bool {
-        let length = arrived.length;
-        if length != 0 {
-            // SAFETY: the receive is claimed.
-            let first = unsafe { self.ring.elements(self.index) }.next();
-            match (first, &arrived.data) {
-                (Some(sge), Where::Here(short)) if length as u64 <= u64::from(sge.length) => {
-                    if !hca.mrs.covers(&self.reach(&sge, length as u64)) {
-                        return false;
-                    }
-                    let to = std::ptr::with_exposed_provenance_mut(sge.addr as usize);
-                    // SAFETY: the element was checked in this section.
-                    unsafe { copy(short.0.as_ptr().cast(), to, length.min(Short::MOST)) };
-                }
-                _ => {
-                    if !self.place_arrived(hca, arrived) {
-                        return false;
-                    }
-                }
-            }
+        if arrived.length != 0 && !self.place_arrived(hca, arrived) {
+            return false;
         }
-        let entry = Cqe64::responder(arrived.kind, self.completed, length as u32)
+        let entry = Cqe64::responder(arrived.kind, self.completed, arrived.length as u32)
             .with_imm(arrived.imm)
             .with_solicited(arrived.solicited);
         self.cq.produce(&entry)
@@ -447,16 +411,9 @@ impl<R: Lists> Claim<R> {
         if self.room(hca, arrived.length as u64).is_err() {
             return false;
         }
-        let data = match &arrived.data {
-            Where::Here(short) => [
-                (short.0.as_ptr().cast(), arrived.length.min(Short::MOST)),
-                (std::ptr::null(), 0),
-            ],
-            Where::There(data) => *data,
-        };
         // SAFETY: the receive is claimed.
         let mut placer = Placer::new(unsafe { self.ring.elements(self.index) });
-        for (from, len) in data {
+        for (from, len) in arrived.data {
             // SAFETY: the data is readable; the elements were checked in this section, and have room for it.
             unsafe { placer.put(from, len) };
         }

@@ -40,6 +40,65 @@ pub enum Blame {
     Request,
 }
 
+/// The memory to which a key of the protection domain gives access: the usual case.
+#[inline(always)]
+fn covered(
+    hca: &Hca,
+    pd: u32,
+    remote: Remote,
+    length: u64,
+    access: AccessFlags,
+) -> Option<*mut u8> {
+    let reach = Reach {
+        key: remote.rkey,
+        pd,
+        qpn: 0,
+        addr: remote.addr,
+        length,
+        access: access.bits(),
+    };
+    // Registration exposed the memory's provenance.
+    let place = std::ptr::with_exposed_provenance_mut(remote.addr as usize);
+    hca.mrs.covers(&reach).then_some(place)
+}
+
+/// The memory to which a key gives a reliable connection access, in the usual case, for an operation of this kind
+/// and at least one byte. `None`: [`Responder`] finds out whether it is refused.
+#[inline(always)]
+pub(super) fn usual_place(
+    hca: &Hca,
+    work: &SendWork,
+    remote: Remote,
+    length: u64,
+    access: AccessFlags,
+) -> Option<*mut u8> {
+    let face = &work.peer.face;
+    // Acquire: as in `Responder::find`.
+    let accepted = face.accepts.load(Ordering::Acquire) == work.connection
+        // Relaxed: written before `accepts`.
+        && face.access.load(Ordering::Relaxed) & access.bits() != 0;
+    if !accepted {
+        return None;
+    }
+    // Relaxed: written before `accepts`.
+    covered(hca, face.pd.load(Ordering::Relaxed), remote, length, access)
+}
+
+/// Delivers a short SEND to a reliable connection, in the usual case. `false`: nothing has changed, and
+/// [`Responder`] finds out what becomes of it.
+#[inline(always)]
+pub(super) fn deliver_short(hca: &Hca, work: &SendWork, bytes: &[u8], solicited: bool) -> bool {
+    // Acquire: as in `Responder::find`.
+    if work.peer.face.accepts.load(Ordering::Acquire) != work.connection {
+        return false;
+    }
+    // SAFETY: the peer accepts only this requester, whose section this is, so this thread owns the receive side.
+    match unsafe { &mut *work.peer.receiver.work.get() } {
+        Some(receiver) => receiver.receive_short(hca, bytes, solicited),
+        None => false,
+    }
+}
+
 /// A responder that accepts this requester's packets, for one request.
 #[derive(Clone, Copy)]
 pub(super) struct Responder<'a> {
@@ -82,17 +141,8 @@ impl<'a> Responder<'a> {
         if length == 0 {
             return Ok(std::ptr::null_mut());
         }
-        let reach = Reach {
-            key: remote.rkey,
-            pd: self.pd(),
-            qpn: 0,
-            addr: remote.addr,
-            length,
-            access: access.bits(),
-        };
-        if hca.mrs.covers(&reach) {
-            // Registration exposed the memory's provenance.
-            return Ok(std::ptr::with_exposed_provenance_mut(remote.addr as usize));
+        if let Some(place) = covered(hca, self.pd(), remote, length, access) {
+            return Ok(place);
         }
         match self.reach_otherwise(hca, remote, length, access) {
             Some(place) => Ok(place.as_ptr()),

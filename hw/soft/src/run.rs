@@ -10,7 +10,7 @@ use super::datagram;
 use super::hca::Hca;
 use super::mr::{LOCAL_READ, Reach};
 use super::port;
-use super::qp::SendWork;
+use super::qp::{SendWork, Way};
 use super::receive::Message;
 use super::remote;
 use super::respond::{Answer, Blame, Responder};
@@ -104,7 +104,7 @@ impl Service for Xrc {}
 /// Executes entries from `work.consumer` up to `producer`.
 #[inline(always)]
 pub(super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<Stop> {
-    if work.is_local_rc {
+    if work.way == Way::Here {
         run_on::<Rc>(hca, work, producer)
     } else if work.remote.is_some() {
         remote::run(hca, work, producer)

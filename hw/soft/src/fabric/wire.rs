@@ -317,6 +317,8 @@ impl Writer {
         let _turn = self.turn.take();
         // SAFETY: this thread has the turn.
         let at = unsafe { &mut *self.at.get() };
+        // Read once: the compiler cannot know that the stores below do not change it.
+        let (ours, position) = (self.segments.ours, at.position);
         if at.incarnation != incarnation || incarnation == 0 {
             return Err(Send::Gone);
         }
@@ -325,18 +327,18 @@ impl Writer {
             Kind::Answer => 1,
             Kind::Request | Kind::Datagram | Kind::Probe | Kind::Data => 1 + FOR_ANSWERS,
         };
-        let fits = |seen: u32| at.position.wrapping_sub(seen).saturating_add(lines + kept) <= LINES;
+        let fits = |seen: u32| position.wrapping_sub(seen).saturating_add(lines + kept) <= LINES;
         if !fits(at.seen) {
             at.seen = self.segments.read_by_peer();
             if !fits(at.seen) {
                 return Err(Send::Full);
             }
         }
-        let (start, next) = (line(at.position), at.position.wrapping_add(lines));
-        let front = fill(line(at.position.wrapping_add(1)));
+        let (start, next) = (line(position), position.wrapping_add(lines));
+        let front = fill(line(position.wrapping_add(1)));
         // The line that is read next must not look like a packet. Relaxed: published with this packet.
         if next.wrapping_sub(at.cleared) as i32 >= 0 {
-            word(self.segments.ours, line(next)).store(0, Ordering::Relaxed);
+            word(ours, line(next)).store(0, Ordering::Relaxed);
             at.cleared = next.wrapping_add(1);
         }
         let (taken, ack) = match header.taken {
@@ -349,20 +351,20 @@ impl Writer {
         // Relaxed: published by the sequence word.
         for (at, pair) in front.into_iter().enumerate() {
             let place = start + FRONT + at * 8;
-            wide(self.segments.ours, place).store(pair, Ordering::Relaxed);
+            wide(ours, place).store(pair, Ordering::Relaxed);
         }
-        word(self.segments.ours, start + 16).store(taken, Ordering::Relaxed);
-        word(self.segments.ours, start + 12).store(size, Ordering::Relaxed);
-        word(self.segments.ours, start + 8).store(number, Ordering::Relaxed);
-        word(self.segments.ours, start + 4).store(to, Ordering::Relaxed);
+        word(ours, start + 16).store(taken, Ordering::Relaxed);
+        word(ours, start + 12).store(size, Ordering::Relaxed);
+        word(ours, start + 8).store(number, Ordering::Relaxed);
+        word(ours, start + 4).store(to, Ordering::Relaxed);
         // Release: pairs with the Acquire in `Reader::next`.
-        word(self.segments.ours, start).store(sequence(at.position), Ordering::Release);
+        word(ours, start).store(sequence(position), Ordering::Release);
         at.position = next;
         // Clears the line after the next already now, so that the next packet need not wait for it: small
         // packets often follow each other.
         if at.cleared == next.wrapping_add(1) && next.wrapping_add(2).wrapping_sub(at.seen) < LINES
         {
-            word(self.segments.ours, line(at.cleared)).store(0, Ordering::Relaxed);
+            word(ours, line(at.cleared)).store(0, Ordering::Relaxed);
             at.cleared = at.cleared.wrapping_add(1);
         }
         Ok(())

@@ -6,7 +6,7 @@ use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::journal::{RequestId, message_bytes};
 use super::super::mr::{LOCAL_READ, Opening};
-use super::super::qp::{QpCtx, SendWork};
+use super::super::qp::{QpCtx, SendWork, Way};
 use super::super::receive::Receives;
 use super::super::record::{UNTRIED, connection_with};
 use super::super::respond::Blame;
@@ -375,7 +375,7 @@ impl Hca {
             };
             let work = SendWork {
                 transport,
-                is_local_rc: false,
+                way: Way::Other,
                 ring,
                 consumer: 0,
                 qpn: src,

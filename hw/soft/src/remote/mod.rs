@@ -58,6 +58,7 @@ mod link;
 mod place;
 mod read;
 mod requester;
+mod short;
 mod unlocked;
 mod views;
 mod watch;

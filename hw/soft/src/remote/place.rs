@@ -51,16 +51,17 @@ impl Place {
     pub fn find(&self, shown: u32, addr: u64, length: u64, access: For) -> Option<usize> {
         // Acquire: pairs with the Release in `publish`. A place that is being revoked may still be seen: the
         // unmapping thread waits for this section.
-        let mapped = self.generation.load(Ordering::Acquire);
-        // Relaxed: written before the generation, and not again during this section.
+        if self.generation.load(Ordering::Acquire) != u64::from(shown) {
+            return None;
+        }
+        // Relaxed, all: written before the generation, and not again during this section.
         let offset = addr.wrapping_sub(self.theirs.load(Ordering::Relaxed));
         let whole = match access {
             For::Reading => self.length.load(Ordering::Relaxed),
             For::Writing => self.writable.load(Ordering::Relaxed),
         };
         let within = offset <= whole && length <= whole - offset;
-        let ours = self.ours.load(Ordering::Relaxed);
-        (mapped == u64::from(shown) && within).then(|| ours.wrapping_add(offset as usize))
+        within.then(|| (self.ours.load(Ordering::Relaxed)).wrapping_add(offset as usize))
     }
 
     /// Publishes a mapping at `ours`. No thread may have read the previous contents as mapped.

@@ -2,17 +2,18 @@
 
 use super::super::hca::Hca;
 use super::super::mr::{Reach, SHOWN};
-use super::super::qp::{QpCtx, SendWork};
+use super::super::qp::{QpCtx, SendWork, Way};
 use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
+use super::short::{sent, wrote};
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, UNRELIABLE, direct};
 use crate::fabric::{Header, Kind, Peer, Room, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::Syndrome;
-use bellwire_core::op::{Layout, WrOpcode, opcode};
+use bellwire_core::op::{Layout, opcode};
 use bellwire_core::wqe::{
-    BASIC_BLOCK, CtrlSegment, Data, DataSegment, INLINE_FLAG, Request, SEGMENT, SendWqe, SgeList,
-    data_offset, fm_ce_se, operation_offset,
+    BASIC_BLOCK, CtrlSegment, Data, DataSegment, FirstBlock, INLINE_FLAG, Request, SEGMENT,
+    SendWqe, SgeList, fm_ce_se,
 };
 use bellwire_core::wr::QpType;
 use std::ops::Range;
@@ -26,7 +27,7 @@ const IN_ENTRY: u64 = 768;
 pub(super) const IN_PACKET: u64 = 4096;
 
 /// Outcome of an entry.
-enum Step {
+pub(super) enum Step {
     /// Its packet has been sent.
     Sent,
     /// It was executed without a packet; its byte count.
@@ -40,29 +41,23 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
     while work.consumer != producer {
         let counter = work.consumer;
         // SAFETY: posted and not completed, so the poster does not write it.
+        let block = unsafe { FirstBlock::read(work.ring, counter) };
+        if sent(hca, work, block) {
+            continue;
+        }
+        // SAFETY: posted and not completed, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(work.ring, counter) };
         // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
         let idle = sender.acked.load(Ordering::Acquire) == counter;
-        // One piece of inline data for memory that is mapped here, as in small WRITEs.
-        if idle
-            && wqe.opcode() == opcode::RDMA_WRITE
-            && wqe.blocks().wrapping_sub(1) < producer.wrapping_sub(counter)
-            && wrote(work, &wqe)
-        {
-            let next = counter.wrapping_add(wqe.blocks());
-            // Relaxed: no other thread completes requests while none is outstanding.
-            sender.acked.store(next, Ordering::Relaxed);
-            if !complete(work, &wqe, counter, 0) {
-                return Some(Stop::Overrun);
-            }
-            work.consumer = next;
-            continue;
-        }
-        let step = if is_short(work, &wqe, idle) {
-            post_short(hca, work, &wqe, idle)
-        } else if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
+        let step = if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
             // The entry's size is zero, or exceeds what was posted.
             Err(Stop::local(Syndrome::LOCAL_QP_OP))
+        } else if idle
+            && wqe.opcode() == opcode::RDMA_WRITE
+            && work.way == Way::There
+            && wrote(work, block)
+        {
+            Ok(Step::Done(0))
         } else {
             step(hca, work, &wqe, idle)
         };
@@ -84,49 +79,6 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         work.consumer = next;
     }
     None
-}
-
-#[inline(always)]
-fn wrote(work: &SendWork, wqe: &SendWqe<'_>) -> bool {
-    let mut pieces = wqe.data(const { data_offset(WrOpcode::RdmaWrite, QpType::Rc) });
-    let (Some(remote), Some(Data::Inline(bytes, [])), None) =
-        (&work.remote, pieces.next(), pieces.next())
-    else {
-        return false;
-    };
-    work.transport == QpType::Rc
-        && is_new(work)
-        && direct::write_inline(remote, wqe.remote(operation_offset(QpType::Rc)), bytes)
-}
-
-/// Size of an entry that fits in the first line of a packet, with up to 12 bytes of data.
-pub(super) const SHORT: usize = SHORT_DATA + SEGMENT;
-
-/// Offset of its data.
-pub(super) const SHORT_DATA: usize = data_offset(WrOpcode::Send, QpType::Rc);
-
-/// Whether the entry is a SEND of this size that may be sent at once. One check for a frequent case.
-#[inline(always)]
-fn is_short(work: &SendWork, wqe: &SendWqe<'_>, idle: bool) -> bool {
-    let fenced = wqe.fm_ce_se() & fm_ce_se::FENCE == fm_ce_se::FENCE;
-    let held = fenced || work.remote.as_ref().is_some_and(|remote| remote.asks);
-    wqe.opcode() == opcode::SEND
-        && wqe.ds() as usize * SEGMENT == SHORT
-        && work.transport == QpType::Rc
-        && (idle || !held)
-        && matches!(wqe.data(SHORT_DATA).next(), Some(Data::Inline(_, [])))
-}
-
-/// Sends a [short](is_short) entry: one line, all of which is copied.
-#[inline(always)]
-fn post_short(hca: &Hca, work: &mut SendWork, wqe: &SendWqe<'_>, idle: bool) -> Result<Step, Stop> {
-    let entry = work.ring.block(work.consumer).cast::<[u64; SHORT / 8]>();
-    // SAFETY: posted and not completed; an entry begins with a whole block.
-    let [a, b, c, d] = unsafe { entry.read() };
-    let asks = wqe.fm_ce_se() & fm_ce_se::SIGNALED != 0;
-    post::<true>(hca, work, idle, asks, 0, |peer, incarnation, header| {
-        (peer.writer).send_line(incarnation, header, SHORT, [a, b, c, d, 0])
-    })
 }
 
 /// Sends an entry of `bytes` unchanged: its data is one piece of inline data.
@@ -233,7 +185,7 @@ fn one_sided(work: &SendWork, request: &Request<'_>) -> bool {
 /// Whether no packet has been sent for the current entry. Otherwise the peer may have executed it: only its
 /// number prevents that it is executed twice, or that the next one is taken for it.
 #[inline(always)]
-fn is_new(work: &SendWork) -> bool {
+pub(super) fn is_new(work: &SendWork) -> bool {
     work.remote
         .as_ref()
         .is_some_and(|remote| (work.consumer.wrapping_sub(remote.sent_to) as i32) >= 0)
@@ -481,7 +433,7 @@ impl<'m> Outgoing<'m> {
 /// Sends a request's packet by `send`, or one of its parts if it is not `LAST`. `asks`: the request is
 /// signalled.
 #[inline(always)]
-fn post<const LAST: bool>(
+pub(super) fn post<const LAST: bool>(
     hca: &Hca,
     work: &mut SendWork,
     idle: bool,

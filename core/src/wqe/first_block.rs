@@ -1,0 +1,180 @@
+//! Reading short send WQEs, by fewer instructions than [`SendWqe`](super::SendWqe) takes: nothing is copied, and
+//! nothing wraps around the end of the ring.
+
+use super::build::SendRing;
+use super::segment::{BASIC_BLOCK, CtrlSegment, INLINE_FLAG, RaddrSegment, SEGMENT};
+use crate::be::Be32;
+use crate::wr::Remote;
+use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::ptr::NonNull;
+
+/// The first basic block of a send WQE, in its ring.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstBlock<'m> {
+    block: NonNull<u8>,
+    ring: PhantomData<SendRing<'m>>,
+}
+
+impl<'m> FirstBlock<'m> {
+    /// That of the WQE that starts at `counter`.
+    ///
+    /// # Safety
+    /// The WQE has been posted, and the poster does not write to it for `'m`.
+    #[inline(always)]
+    pub unsafe fn read(ring: SendRing<'m>, counter: u32) -> Self {
+        Self {
+            block: ring.block(counter),
+            ring: PhantomData,
+        }
+    }
+
+    /// # Safety
+    /// Every bit pattern is a valid S.
+    #[inline(always)]
+    unsafe fn at<S: Copy>(&self, offset: usize) -> S {
+        debug_assert!(offset + size_of::<S>() <= BASIC_BLOCK);
+        // SAFETY: within the block, which is initialised, and aligned to 64.
+        unsafe { self.block.add(offset).cast::<S>().read() }
+    }
+
+    /// Its opcode, one of [`opcode`](super::opcode).
+    #[inline(always)]
+    pub fn opcode(&self) -> u8 {
+        // The low byte of a big-endian word.
+        const LOW: usize = offset_of!(CtrlSegment, opmod_idx_opcode) + 3;
+        // SAFETY: a byte.
+        unsafe { self.at(LOW) }
+    }
+
+    /// Its size in segments.
+    #[inline(always)]
+    pub fn ds(&self) -> u32 {
+        const LOW: usize = offset_of!(CtrlSegment, qpn_ds) + 3;
+        // SAFETY: a byte.
+        u32::from(unsafe { self.at::<u8>(LOW) } & 0x3f)
+    }
+
+    /// The flag byte, [`fm_ce_se`](super::fm_ce_se).
+    #[inline(always)]
+    pub fn fm_ce_se(&self) -> u8 {
+        const LOW: usize = offset_of!(CtrlSegment, signature_flags) + 3;
+        // SAFETY: a byte.
+        unsafe { self.at(LOW) }
+    }
+
+    /// The remote address segment at byte `offset`.
+    #[inline(always)]
+    pub fn remote(&self, offset: usize) -> Remote {
+        // SAFETY: every bit pattern is a valid remote address segment.
+        unsafe { self.at::<RaddrSegment>(offset) }.into()
+    }
+
+    /// The data from byte `offset` on, if it is one piece of inline data that ends with the WQE and within this
+    /// block, and is not empty.
+    #[inline(always)]
+    pub fn inline(&self, offset: usize) -> Option<&'m [u8]> {
+        let start = offset + size_of::<Be32>();
+        // SAFETY: every bit pattern is a valid word.
+        let count = unsafe { self.at::<Be32>(offset) }.get();
+        // Without the flag, far too long.
+        let len = (count ^ INLINE_FLAG) as usize;
+        // A shift, because `div_ceil` would test the remainder.
+        let segments = (start + len + SEGMENT - 1) >> SEGMENT.ilog2();
+        if len.wrapping_sub(1) >= BASIC_BLOCK - start || segments != self.ds() as usize {
+            return None;
+        }
+        // SAFETY: within the block; the caller of `read` guarantees that nobody writes to it.
+        Some(unsafe { NonNull::slice_from_raw_parts(self.block.add(start), len).as_ref() })
+    }
+
+    /// Its first bytes, as N words in this machine's byte order.
+    #[inline(always)]
+    pub fn words<const N: usize>(&self) -> [u64; N] {
+        const { assert!(N * size_of::<u64>() <= BASIC_BLOCK) };
+        // SAFETY: every bit pattern is a valid word.
+        unsafe { self.at(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::wqe::{Data, SendWqe};
+    use core::array::from_fn;
+
+    #[derive(Clone, Copy)]
+    #[repr(align(64))]
+    struct Ring([u8; 4 * BASIC_BLOCK]);
+
+    const OFFSETS: [usize; 3] = [16, 32, 48];
+
+    /// What it finds of a WQE is what the other view finds, and only what lies within the block.
+    fn agrees(memory: &mut Ring, counter: u32) {
+        // SAFETY: borrowed for as long as the ring is used, and aligned.
+        let ring = unsafe { SendRing::new(NonNull::from(&mut memory.0).cast(), 4) };
+        let ring = ring.expect("a power of two");
+        // SAFETY: the ring is initialised, and nobody writes to it.
+        let (wqe, block) = unsafe {
+            (
+                SendWqe::read(ring, counter),
+                FirstBlock::read(ring, counter),
+            )
+        };
+        assert_eq!(block.opcode(), wqe.opcode());
+        assert_eq!(block.ds(), wqe.ds());
+        assert_eq!(block.fm_ce_se(), wqe.fm_ce_se());
+        for offset in OFFSETS {
+            assert_eq!(block.remote(offset), wqe.remote(offset));
+            let mut pieces = wqe.data(offset);
+            let all = match (pieces.next(), pieces.next()) {
+                (Some(Data::Inline(bytes, [])), None) => Some(bytes),
+                _ => None,
+            };
+            let fits = |bytes: &&[u8]| (1..=BASIC_BLOCK - offset - 4).contains(&bytes.len());
+            match block.inline(offset) {
+                // A length that exceeds the WQE is cut there by the other view.
+                None => assert!(all.filter(fits).is_none_or(|bytes| {
+                    // SAFETY: as above.
+                    let claimed = unsafe { block.at::<Be32>(offset) }.get() & !INLINE_FLAG;
+                    claimed as usize != bytes.len() || wqe.ds() as usize * SEGMENT > BASIC_BLOCK
+                })),
+                found => assert_eq!(found, all),
+            }
+        }
+    }
+
+    #[test]
+    fn both_views_find_the_same() {
+        let mut random = Random(7);
+        for _ in 0..if cfg!(miri) { 300 } else { 100_000 } {
+            let mut memory = Ring(from_fn(|_| random.next() as u8));
+            let counter = random.next() as u32;
+            let start = (counter & 3) as usize * BASIC_BLOCK;
+            let words = &mut memory.0[start..start + BASIC_BLOCK];
+            // Most are of a size and a length that are possible.
+            words[7] = random.below(6) as u8;
+            for offset in OFFSETS {
+                let flag = if random.below(4) == 0 { 0 } else { INLINE_FLAG };
+                let count = flag | random.below(50) as u32;
+                words[offset..offset + 4].copy_from_slice(&count.to_be_bytes());
+            }
+            agrees(&mut memory, counter);
+        }
+    }
+
+    #[test]
+    fn words_are_the_first_bytes() {
+        let mut memory = Ring(from_fn(|at| at as u8));
+        // SAFETY: borrowed for as long as the ring is used, and aligned.
+        let ring = unsafe { SendRing::new(NonNull::from(&mut memory.0).cast(), 4) };
+        // SAFETY: the ring is initialised, and nobody writes to it.
+        let block = unsafe { FirstBlock::read(ring.expect("a power of two"), 1) };
+        let bytes = block.words::<2>().map(u64::to_ne_bytes);
+        assert_eq!(
+            bytes.as_flattened(),
+            from_fn::<u8, 16, _>(|at| 64 + at as u8)
+        );
+    }
+}

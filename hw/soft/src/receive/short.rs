@@ -1,0 +1,130 @@
+//! Short messages for a reliable connection's own receive queue, by few instructions: the first element of the
+//! receive has room for the message. Whatever is otherwise is found here, and changes nothing.
+
+use super::super::copy::copy;
+use super::super::hca::Hca;
+use super::super::mr::Reach;
+use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
+use bellwire_core::access::AccessFlags;
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode};
+
+/// A message of up to [`MOST`](Self::MOST) bytes that has arrived from another process: a copy.
+#[derive(Clone, Copy)]
+pub(in super::super) struct ShortMessage {
+    /// Opcode of the receive's completion.
+    pub kind: CqeOpcode,
+    pub imm: Be32,
+    pub solicited: bool,
+    pub length: usize,
+    /// Its bytes in memory, and some behind them.
+    pub bytes: [u64; 3],
+}
+
+impl ShortMessage {
+    /// Most bytes of data: those in the first line of a packet.
+    pub const MOST: usize = 20;
+}
+
+impl RecvWork {
+    /// Consumes a receive for a SEND within this process, whose data travels in the completion entry. `false`: the
+    /// data is longer than that allows, there is no receive, or its first element has no room; nothing has
+    /// changed. If the completion queue is full, the receive is there as before.
+    #[inline(always)]
+    pub(in super::super) fn receive_short(
+        &mut self,
+        hca: &Hca,
+        bytes: &[u8],
+        solicited: bool,
+    ) -> bool {
+        let Receives::Own(queue) = &mut self.source else {
+            return false;
+        };
+        if bytes.len() as u64 > INLINE_SCATTER
+            || queue.first_room(hca, self.pd, bytes.len()).is_none()
+        {
+            return false;
+        }
+        let completed = queue.completed(self.qpn);
+        let mut entry = Cqe64::responder(CqeOpcode::RespSend, completed, bytes.len() as u32)
+            .with_solicited(solicited);
+        // SAFETY: 32 bytes are writable.
+        unsafe {
+            copy(
+                bytes.as_ptr(),
+                entry.inline_room().as_mut_ptr(),
+                bytes.len(),
+            )
+        };
+        queue.complete(&entry)
+    }
+
+    /// Consumes a receive for a message from another process. `false`: as for
+    /// [`receive_short`](Self::receive_short).
+    #[inline(always)]
+    pub(in super::super) fn receive_short_arrived(
+        &mut self,
+        hca: &Hca,
+        message: &ShortMessage,
+    ) -> bool {
+        let Receives::Own(queue) = &mut self.source else {
+            return false;
+        };
+        let length = message.length.min(ShortMessage::MOST);
+        let Some(place) = queue.first_room(hca, self.pd, length) else {
+            return false;
+        };
+        // SAFETY: the place was checked in this section.
+        unsafe { copy(message.bytes.as_ptr().cast(), place, length) };
+        let entry = Cqe64::responder(message.kind, queue.completed(self.qpn), length as u32)
+            .with_imm(message.imm)
+            .with_solicited(message.solicited);
+        queue.complete(&entry)
+    }
+}
+
+impl OwnQueue {
+    /// The memory of the next receive's first element, if there is one that has room for `length` bytes.
+    #[inline(always)]
+    fn first_room(&mut self, hca: &Hca, pd: u32, length: usize) -> Option<*mut u8> {
+        if self.consumer == self.posted {
+            self.posted = self.record.load() as u16;
+            if self.consumer == self.posted {
+                return None;
+            }
+        }
+        // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
+        // length zero.
+        let sge = unsafe { self.ring.first(self.consumer.into()) };
+        let reach = Reach {
+            key: sge.lkey,
+            pd,
+            qpn: 0,
+            addr: sge.addr,
+            length: length as u64,
+            access: AccessFlags::LOCAL_WRITE.bits(),
+        };
+        let fits = length <= sge.length as usize && hca.mrs.covers(&reach);
+        fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
+    }
+
+    /// The next receive, as its completion names it.
+    #[inline(always)]
+    fn completed(&self, qpn: u32) -> CompletedWqe {
+        CompletedWqe {
+            qpn,
+            user_index: self.user_index,
+            wqe_counter: self.consumer,
+        }
+    }
+
+    /// Completes the next receive, and consumes it. `false`: the completion queue is full.
+    #[inline(always)]
+    fn complete(&mut self, entry: &Cqe64) -> bool {
+        let completed = self.cq.produce(entry);
+        if completed {
+            self.consumer = self.consumer.wrapping_add(1);
+        }
+        completed
+    }
+}
