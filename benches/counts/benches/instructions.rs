@@ -85,14 +85,14 @@ fn write_inline(mut device: Box<MemoryDevice>, data: &[u8]) -> Box<MemoryDevice>
 }
 
 // What fits into one block.
-#[library_benchmark(config = limit(170))]
+#[library_benchmark(config = limit(162))]
 #[bench::run(completing(1))]
 fn write_28_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8; 28] = black_box(&[7; 28]);
     write_inline(device, data)
 }
 
-#[library_benchmark(config = limit(228))]
+#[library_benchmark(config = limit(208))]
 #[bench::run(completing(2))]
 fn write_32_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8; 32] = black_box(&[7; 32]);
@@ -100,14 +100,14 @@ fn write_32_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevic
 }
 
 // The same, of a length that the compiler does not know.
-#[library_benchmark(config = limit(247))]
+#[library_benchmark(config = limit(225))]
 #[bench::run(completing(2))]
 fn write_any_inline_stage_ring_poll(device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     let data: &[u8] = black_box(&[7; 32]);
     write_inline(device, data)
 }
 
-#[library_benchmark(config = limit(181))]
+#[library_benchmark(config = limit(174))]
 #[bench::run(completing(1))]
 fn write_64_sge_stage_ring_poll(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
     for wr_id in 0..REQUESTS {
