@@ -243,7 +243,7 @@ fn writes(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(761))]
+#[library_benchmark(config = limit(717))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -422,7 +422,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(850))]
+#[library_benchmark(config = limit(805))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -444,7 +444,7 @@ fn set_write_8_inline_and_poll(mut sets: Sets) -> Sets {
     sets
 }
 
-#[library_benchmark(config = limit(1176))]
+#[library_benchmark(config = limit(1131))]
 #[bench::of_1(Sets::new(1))]
 #[bench::of_1000(Sets::new(1_000))]
 fn set_send_8_inline_and_receive(mut sets: Sets) -> Sets {

@@ -36,7 +36,7 @@ mod view;
 
 pub use crate::op::opcode;
 pub use build::{EntryWriter, SendRing, build};
-pub(crate) use build::{build_nop, prefix, rebuild, set_fm_ce_se};
+pub(crate) use build::{build_nop, copy_short, prefix, rebuild, set_fm_ce_se};
 pub use decode::{Atomic, Destination, Malformed, Request, data_offset, operation_offset};
 pub use error::PostError;
 pub use first_block::FirstBlock;

@@ -7,7 +7,7 @@
 //! 210, a receive 65 and 213, a poll that finds nothing 17 and 41. A receive of 8 bytes of payload in
 //! the CQE takes 76 fewer.
 
-use super::payload::put;
+use super::payload::{put, put_short};
 use super::recent::{Named, Recent};
 use super::steps::{Settled, Side, opcode};
 use super::{Completion, CompletionQueue, Naming, QueueSlot, RecvSide};
@@ -131,7 +131,10 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             && let Some(oldest) = unsafe { ledger.next() }
             // SAFETY: the receive is in flight and not reported yet; its poster guarantees that the
             // memory is writable until then.
-            && unsafe { put(cqe, self.inline_data(entry, cqe), ring.read(oldest.counter)) }
+            && unsafe {
+                put_short(cqe, ring.first(oldest.counter))
+                    || put(cqe, self.inline_data(entry, cqe), ring.read(oldest.counter))
+            }
         {
             // SAFETY: just located.
             return Some(unsafe { self.finish::<true>(Side::Recv, ledger, oldest, cqe) });

@@ -2,9 +2,9 @@
 
 use super::{CompletionQueue, Naming};
 use crate::cqe::{Cqe64, Cqe128, scatter};
-use crate::wqe::{Data, SendRing, SendWqe};
+use crate::wqe::{Data, LIST_END_LKEY, SendRing, SendWqe, copy_short};
 use crate::wr::{QpType, Sge};
-use core::ptr::NonNull;
+use core::ptr::{NonNull, with_exposed_provenance_mut};
 
 impl<N: Naming> CompletionQueue<'_, N> {
     /// The payload that a CQE of the ring carries.
@@ -45,6 +45,27 @@ pub(super) unsafe fn scatter_read(
     unsafe { put(cqe, data, sges) }
 }
 
+/// Copies the payload in the first half of a CQE of a received message to an element of a
+/// scatter/gather list, if there is any, and all of it fits. `false`: nothing was copied.
+///
+/// # Safety
+/// The element's memory is writable.
+#[inline(always)]
+pub(super) unsafe fn put_short(cqe: &Cqe64, first: Sge) -> bool {
+    let len = cqe.byte_cnt() as usize;
+    let data = cqe.inline_data();
+    let fits = len != 0
+        && len == data.len()
+        && len <= first.length as usize
+        && first.lkey != LIST_END_LKEY;
+    if fits && let Some(to) = NonNull::new(with_exposed_provenance_mut(first.addr as usize)) {
+        // SAFETY: the caller guarantees that the memory is writable; the element has this length.
+        unsafe { copy_short(data, to) };
+        return true;
+    }
+    false
+}
+
 /// Copies the inline payload of a CQE to the memory of a scatter/gather list. Returns whether as
 /// many bytes as the CQE claims were there, and all of them fitted.
 ///
@@ -58,7 +79,7 @@ pub(super) unsafe fn put(cqe: &Cqe64, data: &[u8], list: impl Iterator<Item = Sg
         unsafe {
             core::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),
-                core::ptr::with_exposed_provenance_mut(sge.addr as usize),
+                with_exposed_provenance_mut(sge.addr as usize),
                 bytes.len(),
             );
         }
