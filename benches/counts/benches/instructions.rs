@@ -243,7 +243,7 @@ fn writes(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(717))]
+#[library_benchmark(config = limit(722))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -338,7 +338,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(976))]
+#[library_benchmark(config = limit(962))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -422,7 +422,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(805))]
+#[library_benchmark(config = limit(811))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -434,7 +434,7 @@ fn many_send_8_inline_and_receive(mut many: Many) -> Many {
 }
 
 // The same by links of a set. A thousand, because they take long to connect under Valgrind.
-#[library_benchmark(config = limit(594))]
+#[library_benchmark(config = limit(582))]
 #[bench::of_1(Sets::new(1))]
 #[bench::of_1000(Sets::new(1_000))]
 fn set_write_8_inline_and_poll(mut sets: Sets) -> Sets {
@@ -444,7 +444,7 @@ fn set_write_8_inline_and_poll(mut sets: Sets) -> Sets {
     sets
 }
 
-#[library_benchmark(config = limit(1131))]
+#[library_benchmark(config = limit(1121))]
 #[bench::of_1(Sets::new(1))]
 #[bench::of_1000(Sets::new(1_000))]
 fn set_send_8_inline_and_receive(mut sets: Sets) -> Sets {
@@ -455,7 +455,7 @@ fn set_send_8_inline_and_receive(mut sets: Sets) -> Sets {
 }
 
 // The receive is of a shared receive queue, which polls refill; how many a link holds is limited.
-#[library_benchmark(config = limit(1645))]
+#[library_benchmark(config = limit(1671))]
 #[bench::of_1(Sets::on_srq(1))]
 #[bench::of_1000(Sets::on_srq(1_000))]
 fn set_send_8_inline_and_receive_on_srq(mut sets: Sets) -> Sets {

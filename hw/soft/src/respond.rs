@@ -84,6 +84,18 @@ pub(super) fn usual_place(
     covered(hca, face.pd.load(Ordering::Relaxed), remote, length, access)
 }
 
+/// Whether a reliable connection accepts this requester's packets, and has a receive queue of its own.
+#[inline(always)]
+pub(super) fn takes_own_receives(work: &SendWork) -> bool {
+    // Acquire: as in `Responder::find`.
+    work.peer.face.accepts.load(Ordering::Acquire) == work.connection
+        // SAFETY: the peer accepts only this requester, whose section this is, so this thread owns the receive
+        // side.
+        && unsafe { &*work.peer.receiver.work.get() }
+            .as_ref()
+            .is_some_and(|receiver| matches!(receiver.source, Receives::Own(_)))
+}
+
 /// Delivers a short SEND to a reliable connection, in the usual case. `false`: nothing has changed, and
 /// [`Responder`] finds out what becomes of it.
 #[inline(always)]

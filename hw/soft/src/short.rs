@@ -12,7 +12,7 @@
 use super::copy::copy;
 use super::hca::Hca;
 use super::qp::{QpCtx, SendWork, Way};
-use super::respond::{deliver_short, usual_place};
+use super::respond::{deliver_short, takes_own_receives, usual_place};
 use super::run::{Stop, complete, run};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::{WrOpcode, opcode};
@@ -70,7 +70,9 @@ impl Hca {
             match (block.opcode(), work.way) {
                 (opcode::RDMA_WRITE, Way::Here) => return self.write_here(current),
                 (opcode::RDMA_WRITE, Way::There) => return self.write_there(current),
-                (opcode::SEND, Way::Here) => return self.send_here(current),
+                (opcode::SEND, Way::Here) if takes_own_receives(work) => {
+                    return self.send_here(current);
+                }
                 (opcode::SEND, Way::There) => return self.send_there(current),
                 _ => {}
             }

@@ -129,8 +129,9 @@ impl Hca {
         }
     }
 
-    /// Handles the next packet. `false`: it needs the lock, and nothing has changed.
-    #[inline(always)]
+    /// Handles the next packet. `false`: it needs the lock, and nothing has changed. Not inlined, so that short
+    /// messages are read without its frame.
+    #[inline(never)]
     fn read_one(&self, from: &mut FromPeer<'_>, line: &Line) -> bool {
         if line.is(Kind::Request) {
             return self.receive(from, line);
@@ -228,7 +229,7 @@ impl Hca {
     }
 
     /// Completes the requests up to the one with this number. `false`: some of them are left.
-    #[inline]
+    #[inline(never)]
     fn acknowledge_unlocked(
         &self,
         from: &FromPeer<'_>,
