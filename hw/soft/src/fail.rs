@@ -80,31 +80,37 @@ impl Hca {
     /// Checks the completion queues of this queue pair for an overrun. If one has overrun, every queue pair
     /// on it fails.
     pub(super) fn overrun(&self, control: &mut Control, qpn: u32) {
-        let Some(record) = control.record(qpn) else {
-            return;
-        };
-        let dead: Vec<&'static CqCtx> = (record.parts.cqs())
-            .into_iter()
-            .flatten()
-            .filter(|cq| cq.overrun())
-            .collect();
-        for cq in dead {
+        let mut dead = Vec::new();
+        note_overrun(control, qpn, &mut dead);
+        let mut next = 0;
+        while let Some(cq) = dead.get(next).copied() {
+            next += 1;
             for qpn in control.qps_on(cq) {
                 if let Some(record) = control.record(qpn)
                     && record.fatal(cq.cqn())
                 {
                     record.raise(EventType::QpFatal);
                 }
-                self.to_error(control, qpn);
+                if self.to_error_alone(control, qpn) {
+                    note_overrun(control, qpn, &mut dead);
+                }
             }
         }
     }
 
-    /// Moves a queue pair to the error state: everything posted and not executed is flushed.
+    /// Moves a queue pair to the error state: everything posted and not executed is flushed. If that overruns a
+    /// completion queue, every queue pair on it fails.
     pub(super) fn to_error(&self, control: &mut Control, qpn: u32) {
+        if self.to_error_alone(control, qpn) {
+            self.overrun(control, qpn);
+        }
+    }
+
+    /// As [`to_error`](Self::to_error), but only this queue pair. Returns whether it was in another state.
+    fn to_error_alone(&self, control: &mut Control, qpn: u32) -> bool {
         let in_error = |record: &QpRecord| record.state == QpState::Err;
         if control.record(qpn).is_none_or(|record| in_error(record)) {
-            return;
+            return false;
         }
         self.close(control, qpn);
         if let Some(record) = control.record(qpn) {
@@ -112,7 +118,7 @@ impl Hca {
         }
         // Handling the entry at which execution stopped may have moved it to the error state already.
         let Some(record) = control.record(qpn).filter(|record| !in_error(record)) else {
-            return;
+            return false;
         };
         record.state = QpState::Err;
         // Relaxed: ordered by the barrier in `shut`, which pairs with the poster's check after it has stored
@@ -127,8 +133,7 @@ impl Hca {
                 record.raise(EventType::QpLastWqeReached);
             }
         }
-        // The flush may have overrun a completion queue.
-        self.overrun(control, qpn);
+        true
     }
 
     /// Completes everything posted as flushed.
@@ -180,6 +185,16 @@ impl Hca {
                 }
             }
             work.pass(behind(&wqe, work.consumer, producer));
+        }
+    }
+}
+
+/// Adds the completion queues of this queue pair that have overrun.
+fn note_overrun(control: &mut Control, qpn: u32, dead: &mut Vec<&'static CqCtx>) {
+    let cqs = control.record(qpn).map(|record| record.parts.cqs());
+    for cq in cqs.into_iter().flatten().flatten() {
+        if cq.overrun() && !dead.iter().any(|known| std::ptr::eq(*known, cq)) {
+            dead.push(cq);
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Thousands of queue pairs on one device: each moves data, and what happens to some of them is
 //! nothing to the others.
 
-use bellwire::soft::Mode;
+use bellwire::soft::{Fault, HcaConfig, Mode, Script, Trigger};
 use bellwire::state::QpState;
 use bellwire::wqe::*;
 use bellwire::wr::{SendFlags, WcStatus};
-use bellwire::{ConnectAttr, Cq, Pd, Qp, QpInit, Region};
+use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region};
 use bellwire_tests::fixture::*;
 use bellwire_tests::in_both_modes;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 in_both_modes! { some_of_many_fail_and_the_others_go_on }
 
@@ -235,4 +236,38 @@ fn some_of_many_fail_and_the_others_go_on(mode: Mode) {
         let free = cq.capacity() - attached * (sends + receives);
         assert_eq!(cq.unreserved(), free, "none of those before is kept");
     }
+}
+
+/// The failure of a completion queue is that of all queue pairs on it, however many: on a small stack, too.
+#[test]
+fn all_on_one_queue_fail() {
+    let fail = || {
+        let device = Device::soft(HcaConfig::default());
+        let pd = device.alloc_pd();
+        let (sends, receives) = small().cq_entries();
+        let entries = COUNT as u32 * (sends + receives);
+        let mut cq = device.create_cq_for(entries, COUNT).expect("fits");
+        let mut qps: Vec<Qp> = (0..COUNT)
+            .map(|_| pd.create_qp(&mut cq, &small()).expect("fits"))
+            .collect();
+        for pair in qps.chunks_exact_mut(2) {
+            let [a, b] = pair else { unreachable!("pairs") };
+            connect_with(a, b, &ConnectAttr::default());
+        }
+        let overrun = Fault::CqOverrun(cq.cqn());
+        let script = Script::default().with(Trigger::After(Duration::ZERO), overrun);
+        let soft = device.as_soft().expect("a software device");
+        soft.inject(&script).expect("a script");
+        let start = Instant::now();
+        while qps.iter().any(|qp| qp.state() != QpState::Err) {
+            assert_eq!(cq.poll_one().map(|completion| completion.wr_id), None);
+            assert!(start.elapsed() < DEADLINE, "some work");
+        }
+    };
+    let small = std::thread::Builder::new().stack_size(256 << 10);
+    small
+        .spawn(fail)
+        .expect("a thread")
+        .join()
+        .expect("no panic");
 }

@@ -54,7 +54,7 @@ pub(in super::super) fn run(hca: &Hca) {
         }
         hca.read_all(&mut control);
         hca.pay_all(&mut control);
-        hca.tend(&mut control, Share::All);
+        hca.tend(&mut control, Share::Next);
         let gone = hca.drop_views(&control);
         hca.attend_or_not(&control);
         drop(control);
