@@ -22,8 +22,10 @@ fn socket() -> OwnedFd {
 fn address(fabric: &str, port: u16) -> (libc::sockaddr_un, u32) {
     // SAFETY: takes nothing.
     let user = unsafe { libc::getuid() };
+    // As `connect::cm::soft::address` names it.
+    let port = u32::from(port).wrapping_mul(0x9e37_79b1);
     let name = format!(
-        "\0bellwire/{user}/{fabric}/cm/{}/{port}/any4",
+        "\0bellwire/{user}/{fabric}/cm/{}/{port:08x}/any4",
         PortSpace::Tcp as u32
     );
     // SAFETY: zeros are an address.

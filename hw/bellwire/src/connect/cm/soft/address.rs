@@ -87,7 +87,13 @@ pub(super) fn socket_of(
     port: u16,
 ) -> Result<SocketAddrUnix, Error> {
     let (user, space) = (getuid().as_raw(), space as u32);
-    let name = format!("bellwire/{user}/{scope}/cm/{space}/{port}/{}", at.text());
+    // Linux finds a name by a checksum, which is the same of many ports, and looks at all of these names: a
+    // product by an odd number, which is another one of each port, has more different ones.
+    let port = u32::from(port).wrapping_mul(0x9e37_79b1);
+    let name = format!(
+        "bellwire/{user}/{scope}/cm/{space}/{port:08x}/{}",
+        at.text()
+    );
     if name.len() > MAX_BYTES {
         let rest = name.len() - scope.len();
         return Err(Error::TooLarge {

@@ -26,8 +26,8 @@ const GREETING: Duration = Duration::from_secs(1);
 /// How long a queue pair must not be reused. No late packets can arrive here.
 const TIMEWAIT: Duration = Duration::from_millis(50);
 
-/// Time after which a peer whose backlog is full is tried again.
-pub(super) const AGAIN: Duration = Duration::from_millis(10);
+/// Time after which a peer whose backlog is full is tried again, the first time.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// How long a listener accepts no peers after the system ran out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -384,6 +384,18 @@ impl Entry {
     /// Makes a listener accept no peers for a while.
     pub fn pause(&mut self) {
         self.deadline = Some(Instant::now() + PAUSE);
+    }
+
+    /// When to try to connect again, if the peer's backlog is full now. Of very many, those that have waited for
+    /// longer try less often, and no two at the same time: the peer needs the processor to accept them.
+    pub fn next_knock(&self, key: u64) -> Instant {
+        let now = Instant::now();
+        let Stage::Knocking(until) = self.stage else {
+            return now + AGAIN;
+        };
+        let waited = ANSWER.saturating_sub(until.saturating_duration_since(now));
+        let pause = AGAIN.max(waited / 2);
+        (now + pause + pause * (key % 64) as u32 / 64).min(until)
     }
 
     /// Starts to send a request to the peer, until its time limit.

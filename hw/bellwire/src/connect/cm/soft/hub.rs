@@ -12,7 +12,7 @@
 
 use super::super::EventKind;
 use super::address::{self, At};
-use super::entry::{AGAIN, Entry, NO_SERVICE, Outcome, SIDR_NO_SERVICE, Stage};
+use super::entry::{Entry, NO_SERVICE, Outcome, SIDR_NO_SERVICE, Stage};
 use super::message::Message;
 use super::peers::{Peers, process_of};
 use super::socket::{self, Met, Waiting};
@@ -403,7 +403,7 @@ impl Hub {
 
     /// Tries to connect to the peer of an id that has a request to send.
     pub fn knock(&self, entry: &mut Entry, key: u64, scope: &str) -> Outcome {
-        entry.deadline = Some(Instant::now() + AGAIN);
+        entry.deadline = Some(entry.next_knock(key));
         let (Some(socket), Some(peer)) = (&entry.socket, entry.peer) else {
             return Outcome::Nothing;
         };

@@ -16,6 +16,7 @@ use bellwire_core::qp::{QpAttr, QpAttrMask, QpState};
 use bellwire_core::wr::QpType;
 use bellwire_provider::attr::PortState;
 use bellwire_provider::limits::required;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +28,13 @@ const BIND: &str = "bind an id to an address";
 /// Backlog of a listener for which the program gives none.
 const BACKLOG: u32 = 1024;
 
-/// Ports for ids that ask for none in particular (RFC 6335).
-const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
+/// Ports for ids that ask for none in particular: from where Linux' range begins by default
+/// (net.ipv4.ip_local_port_range), by which rdma_cm chooses. A power of two.
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 32768..=65535;
+
+/// Attempts at a port that was asked for: the check of another end binds the conflicting address for a moment,
+/// during which the port seems to be in use.
+const LOOKS: usize = 3;
 
 /// An end of a connection, a listener, or a member of groups. Its state is in its channel.
 pub(in crate::connect::cm) struct Id {
@@ -169,22 +175,25 @@ impl Id {
             }
             let here = At::new(at.ip(), entry.afonly);
             let rivals = here.rivals().map_err(|error| Error::io(BIND, error))?;
-            let take = |port| {
-                let socket = take(home.scope(), entry.space, here, &rivals, port)?;
+            let take = |port, looks| {
+                let socket = take(home.scope(), entry.space, here, &rivals, port, looks)?;
                 Ok::<_, Error>(socket.map(|socket| (socket, port)))
             };
             let taken = if at.port() != 0 {
-                take(at.port())?
+                take(at.port(), LOOKS)?
             } else {
                 let count = EPHEMERAL.len() as u64;
                 // Each id starts from another port, in each process, so that released ports are reused
-                // late.
+                // late. Those in use follow each other, so the next attempts are far away.
                 let first = self.key.wrapping_add(home.hca().managers.id());
-                let mut ports = (0..count)
-                    .map(|nth| EPHEMERAL.start() + (first.wrapping_add(nth) % count) as u16);
+                let stride = RandomState::new().hash_one(self.key) | 1;
+                let mut ports = (0..count).map(|nth| {
+                    let at = first.wrapping_add(nth.wrapping_mul(stride));
+                    EPHEMERAL.start() + (at % count) as u16
+                });
                 loop {
                     let Some(port) = ports.next() else { break None };
-                    if let Some(taken) = take(port)? {
+                    if let Some(taken) = take(port, 1)? {
                         break Some(taken);
                     }
                 }
@@ -351,9 +360,12 @@ impl Drop for Id {
     fn drop(&mut self) {
         let home = self.home();
         let mut state = home.hub.state();
-        // The peers notice when the sockets are closed.
-        for request in requests_of(&state, self.key) {
-            home.hub.remove(&mut state, request);
+        let entry = state.ids.get(&self.key);
+        if entry.is_some_and(|entry| entry.backlog != 0) {
+            // The peers notice when the sockets are closed.
+            for request in requests_of(&state, self.key) {
+                home.hub.remove(&mut state, request);
+            }
         }
         home.hub.remove(&mut state, self.key);
     }
@@ -381,23 +393,21 @@ impl fmt::Debug for Id {
 }
 
 /// Takes a port at these addresses, and returns its socket; `None` if the port is in use there or at
-/// conflicting addresses.
+/// conflicting addresses, whenever this looks.
 fn take(
     scope: &str,
     space: PortSpace,
     at: At,
     rivals: &[At],
     port: u16,
+    looks: usize,
 ) -> Result<Option<OwnedFd>, Error> {
-    /// Attempts: the check binds the conflicting address for a moment, during which another check finds
-    /// it in use.
-    const LOOKS: usize = 3;
     let address = address::socket_of(scope, space, at, port)?;
     let is_taken = |rival: &At| {
         let address = address::socket_of(scope, space, *rival, port)?;
         socket::is_taken(&address)
     };
-    for _ in 0..LOOKS {
+    for look in 1..=looks {
         // Bind first, then check: of two conflicting ends at least one sees the other.
         let socket = socket::make()?;
         let mut taken = !socket::take(&socket, &address)?;
@@ -408,7 +418,9 @@ fn take(
             return Ok(Some(socket));
         }
         drop(socket);
-        std::thread::yield_now();
+        if look != looks {
+            std::thread::yield_now();
+        }
     }
     Ok(None)
 }
