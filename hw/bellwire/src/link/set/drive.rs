@@ -4,6 +4,7 @@
 use super::super::completion::LinkCompletion;
 use super::super::handle::LinkState;
 use super::super::member::Delivery;
+use super::deadlines::Due;
 use super::queue::{Make, SharedQueues};
 use super::slots::{Found, Joined};
 use super::{LinkId, LinkSet};
@@ -228,6 +229,9 @@ impl LinkSet {
         let mut heard = Vec::new();
         self.attention.take(|slot| heard.push(slot));
         heard.into_iter().for_each(|slot| self.list(slot));
+        for id in self.deadlines.due(now, at_once as usize) {
+            self.list(id.index());
+        }
         for _ in 0..(self.patient.len()).min(at_once as usize) {
             let Some(id) = self.patient.pop_front() else {
                 break;
@@ -456,6 +460,11 @@ impl LinkSet {
         let asks = !state.protocol.peer_gone() && (unheard || state.peer.deadline().is_some());
         let deaf = state.protocol.peer_gone() || ended;
         let next_check = state.next_check().filter(|_| works);
+        let waits = !urgent && !ended && (!works || asks);
+        let due = match waits {
+            true => Due::of(state),
+            false => Due::default(),
+        };
         if joined.watched && deaf {
             joined.watched = false;
             let fd = joined.member.here().and_then(|state| state.peer.fd());
@@ -464,9 +473,11 @@ impl LinkSet {
         if urgent {
             joined.urgent = true;
             self.urgent.push_back(id);
-        } else if !ended && (!works || asks) && !std::mem::replace(&mut joined.patient, true) {
+        } else if waits && !std::mem::replace(&mut joined.patient, true) {
             self.patient.push_back(id);
         }
+        let before = std::mem::replace(&mut joined.due, due);
+        self.deadlines.replace(id, before, due);
         if let Some(at) = next_check
             && !std::mem::replace(&mut joined.timed, true)
         {

@@ -1,6 +1,7 @@
 //! Many links on shared completion queues, and on a shared receive queue, polled once for all.
 
 mod attention;
+mod deadlines;
 mod drive;
 mod held;
 mod leaving;
@@ -26,6 +27,7 @@ use crate::recorder::{DumpOptions, Record};
 use crate::srq::SrqInit;
 use attention::{Attention, Heard};
 use bellwire_core::fault::Fault;
+use deadlines::{Deadlines, Due};
 use held::Held;
 use noted::Noted;
 use queue::{Division, Make, SharedQueues};
@@ -289,6 +291,8 @@ pub struct LinkSet {
     urgent: VecDeque<LinkId>,
     /// Links that wait for the peer, the device or the time, and are looked at from time to time.
     patient: VecDeque<LinkId>,
+    /// When these have to be looked at.
+    deadlines: Deadlines,
     /// Links that are to be looked at at a device time, while they work: those that are watched.
     timers: BinaryHeap<Reverse<(Duration, LinkId)>>,
     /// Links whose state has changed.
@@ -373,6 +377,7 @@ impl LinkSet {
             polls_left: 1,
             urgent: VecDeque::new(),
             patient: VecDeque::new(),
+            deadlines: Deadlines::default(),
             timers: BinaryHeap::new(),
             changes: VecDeque::new(),
             attention,
@@ -458,6 +463,7 @@ impl LinkSet {
             queue,
             urgent: true,
             patient: false,
+            due: Due::default(),
             timed: false,
             waiting: VecDeque::new(),
             noted: LinkState::Recovering,
@@ -613,6 +619,7 @@ impl LinkSet {
     pub fn remove(&mut self, id: LinkId) -> Result<(), NoLink> {
         let joined = self.slots.remove(id).ok_or(NoLink)?;
         let index = id.index();
+        self.deadlines.replace(id, joined.due, Due::default());
         // Empty, unless the program panicked in the last poll.
         self.noted.aside.retain(|(at, _)| *at != index);
         for list in [&mut self.urgent, &mut self.patient, &mut self.changes] {
@@ -751,14 +758,18 @@ impl LinkSet {
     /// How long a program that sleeps on something other than [`fd`](Self::fd) may sleep before it polls.
     /// `None` while nothing has a deadline.
     pub fn time_left(&self) -> Option<Duration> {
-        let recovering = self.urgent.iter().chain(&self.patient);
-        let links = recovering.filter_map(|&id| self.slots.get(id)?.member.here()?.time_left());
+        if !(self.urgent.is_empty() && self.waiting.is_empty()) {
+            return Some(Duration::ZERO);
+        }
         let device = self.pd.device();
+        let now = device.now();
+        let links = self.deadlines.time_left(now);
         let watched = self.timers.peek();
-        let watched = watched.map(|Reverse((at, _))| at.saturating_sub(device.now()));
+        let watched = watched.map(|Reverse((at, _))| at.saturating_sub(now));
         let returned = (self.short || !self.leaving.is_empty()).then_some(srq::PAUSE);
-        let others = watched.into_iter().chain(returned);
-        links.chain(others).chain(device.has_to_be_polled()).min()
+        let device = device.has_to_be_polled();
+        let all = [links, watched, returned, device];
+        all.into_iter().flatten().min()
     }
 
     /// The protection domain.

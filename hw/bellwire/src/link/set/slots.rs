@@ -4,6 +4,7 @@ use super::super::handle::LinkState;
 use super::super::member::Member;
 use super::super::state::RecoveryState;
 use super::LinkId;
+use super::deadlines::Due;
 use crate::cq::Lent;
 use crate::error::Error;
 use crate::event::{Element, EventType};
@@ -23,6 +24,8 @@ pub(super) struct Joined {
     pub urgent: bool,
     /// It has an entry in the list of links that wait for the peer, the device or the time.
     pub patient: bool,
+    /// When it has to be looked at, while it waits.
+    pub due: Due,
     /// It has an entry in the list of links that are looked at at a time.
     pub timed: bool,
     /// Completions that were found while another link was driven. Empty while it recovers.
