@@ -20,6 +20,7 @@ mod heir;
 mod hostile;
 mod kill;
 mod kinds;
+mod links;
 mod many;
 mod neighbours;
 mod noise;

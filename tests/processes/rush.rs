@@ -2,14 +2,18 @@
 //! processes are killed meanwhile. Every other client is served. `BELLWIRE_RUSH=100,100,10000` has so many
 //! processes, with so many clients each, and a backlog of so many.
 
+use super::links::{Links, patience};
+use bellwire::Device;
 use bellwire::connect::cm::{Connector, Listener, Retry};
-use bellwire::link::{Link, LinkInit, LinkState};
-use bellwire::{Device, QpInit};
+use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::link::{LinkId, LinkState};
+use bellwire::wqe::Send;
 use bellwire_tests::child::Child;
-use bellwire_tests::fixture::{DEADLINE, Random, fabric_name};
+use bellwire_tests::fixture::{Random, SIGNALED, fabric_name, raise_descriptors};
 use bellwire_tests::leftovers::Home;
 use bellwire_tests::parent::{Parent, number};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// What a process of clients is started as.
@@ -21,67 +25,39 @@ const SIZE: [usize; 3] = [12, 20, 64];
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 7471;
 
+/// Links that connect at a time.
+const HANDSHAKES: u32 = 256;
+
 /// What a client waits for at the most.
 fn retry() -> Retry {
     Retry {
         step: Duration::from_secs(10),
+        longest: Duration::from_secs(5),
         attempts: 60,
         ..Retry::default()
     }
 }
 
-/// How long so many links may take to connect: twenty milliseconds each, which is far too long.
-fn patience(links: usize) -> Duration {
-    DEADLINE.max(Duration::from_millis(20) * links as u32)
-}
-
-fn init(links: usize) -> LinkInit {
-    let mut init = LinkInit {
-        qp: QpInit {
-            max_send_wr: 2,
-            max_recv_wr: 2,
-            ..QpInit::default()
-        },
-        check_every: 1,
-        ..LinkInit::default()
-    };
-    init.limits.exchange = patience(links);
-    init.limits.recovery = patience(links);
-    init
-}
-
-fn poll(link: &mut Link) {
-    link.poll(4, |_| ());
-}
-
-/// The links of a server: those that connect are polled always, the others in turn.
 struct Server {
-    device: Device,
-    listener: Listener,
-    connecting: Vec<Link>,
-    served: Vec<Link>,
-    turn: usize,
-    /// How many links ask.
-    links: usize,
+    links: Links,
+    /// Links that have been connected.
+    connected: HashSet<LinkId>,
+    /// Messages of clients.
+    messages: usize,
 }
 
 impl Server {
     fn turn(&mut self) {
-        let pd = self.device.alloc_pd();
-        while let Some(incoming) = self.listener.accept().expect("a listener") {
-            let link = Link::new(&pd, init(self.links), incoming).expect("a link");
-            self.connecting.push(link);
-        }
-        self.connecting.iter_mut().for_each(poll);
-        let done = self
-            .connecting
-            .extract_if(.., |link| link.state() == LinkState::Ready);
-        self.served.extend(done);
-        let ended = |link: &mut Link| !matches!(link.state(), LinkState::Ended(_));
-        self.connecting.retain_mut(ended);
-        if !self.served.is_empty() {
-            self.turn = (self.turn + 1) % self.served.len();
-            poll(&mut self.served[self.turn]);
+        let messages = &mut self.messages;
+        self.links.poll(|_, completion| {
+            *messages += usize::from(completion.outcome == Outcome::Done);
+        });
+        for (id, state) in self.links.changes.drain(..) {
+            match state {
+                LinkState::Ready => _ = self.connected.insert(id),
+                LinkState::Ended(_) => self.links.set.remove(id).expect("it is in the set"),
+                _ => {}
+            }
         }
     }
 }
@@ -94,6 +70,7 @@ fn parts(mut times: Vec<u64>) -> [u64; 2] {
 
 /// The test.
 pub fn everybody_is_served() {
+    raise_descriptors();
     let given = std::env::var("BELLWIRE_RUSH").ok();
     let [processes, each, backlog] = given.map_or(SIZE, |text| {
         let numbers = text
@@ -105,23 +82,20 @@ pub fn everybody_is_served() {
     let fabric = fabric_name();
     let home = Home::new(&fabric);
     let device = Device::open(&format!("soft:{fabric}")).expect("a node");
-    let listener = Listener::bind(&device, (HOST, PORT), backlog as u32, retry()).expect("a port");
+    let mut listener =
+        Listener::bind(&device, (HOST, PORT), backlog as u32, retry()).expect("a port");
+    listener.limit_handshakes(HANDSHAKES, patience(processes * each));
+    let all = processes * each;
     let mut server = Server {
-        device,
-        listener,
-        connecting: Vec::new(),
-        served: Vec::new(),
-        turn: 0,
-        links: processes * each,
+        links: Links::new(&device, Some(listener), all, all),
+        connected: HashSet::new(),
+        messages: 0,
     };
     let mut children: Vec<Option<Child>> = (0..processes)
         .map(|at| Some(Child::start(ROLE, format!("clients {at}"), &home.0)))
         .collect();
     for child in children.iter_mut().flatten() {
-        child.send(
-            "join",
-            json!({ "fabric": fabric, "each": each, "of": processes * each }),
-        );
+        child.send("join", json!({ "fabric": fabric, "each": each, "of": all }));
     }
     (children.iter_mut().flatten()).for_each(|child| _ = child.hear("ready"));
     let start = Instant::now();
@@ -130,15 +104,15 @@ pub fn everybody_is_served() {
     let mut killed = 0;
     let survivors = (processes - processes / 3) * each;
     // A client counts when it is served, so the survivors' come last.
-    while killed < processes / 3 || server.served.len() < survivors {
+    while killed < processes / 3 || server.connected.len() < survivors {
         server.turn();
         assert!(
-            start.elapsed() < patience(processes * each),
-            "{} served",
-            server.served.len()
+            start.elapsed() < patience(all),
+            "{} connected",
+            server.connected.len()
         );
         // Spread over the storm.
-        let share = server.served.len() * processes >= killed * 2 * survivors;
+        let share = server.connected.len() * processes >= killed * 2 * survivors;
         if killed < processes / 3 && share {
             let victim = random.below(processes as u64) as usize;
             if let Some(mut child) = children[victim].take() {
@@ -165,48 +139,53 @@ pub fn everybody_is_served() {
         .filter_map(Value::as_u64)
         .collect();
     assert_eq!(micros.len(), survivors, "clients that were not served");
+    assert!(server.messages >= survivors, "{} messages", server.messages);
     let [median, most] = parts(micros);
     println!(
         "\nreport: {} links asked for at once by {processes} processes, {killed} of which were killed: all \
-         {survivors} others connected, in {median} us (median) and {most} us (999 of 1,000), all of them in \
+         {survivors} others connected, and a message of each was received, in {median} us (median) and {most} us (999 of 1,000), all of them in \
          {:.1} s",
-        processes * each,
+        all,
         took.as_secs_f64()
     );
     left.into_iter().for_each(Child::end);
 }
 
-/// A process of clients.
+/// A process of clients, each of which sends a message when it is connected.
 pub fn play() {
+    raise_descriptors();
     let parent = Parent::start();
     let order = parent.hear("join");
     let fabric = order["fabric"].as_str().expect("a name");
+    let [each, of] = ["each", "of"].map(|key| number(&order, key) as usize);
     let device = Device::open(&format!("soft:{fabric}")).expect("a node");
-    let pd = device.alloc_pd();
     let connector = Connector::new(&device, (HOST, PORT), retry());
+    let mut links = Links::new(&device, None, each, of);
     parent.say("ready", Value::Null);
     parent.hear("go");
     let start = Instant::now();
-    let of = number(&order, "of") as usize;
-    let mut links: Vec<Link> = (0..number(&order, "each"))
-        .map(|_| connector.exchange().expect("a channel"))
-        .map(|exchange| Link::new(&pd, init(of), exchange).expect("a link"))
-        .collect();
-    let mut micros = vec![None; links.len()];
-    while micros.contains(&None) {
-        for (link, micros) in links.iter_mut().zip(&mut micros) {
-            if micros.is_some() {
-                continue;
-            }
-            poll(link);
-            match link.state() {
-                LinkState::Ready => *micros = Some(start.elapsed().as_micros() as u64),
+    links.connect(&connector);
+    let (mut connected, mut micros, mut received) = (HashSet::new(), Vec::new(), 0);
+    while received < each {
+        links.poll(|id, completion| {
+            assert_eq!(completion.outcome, Outcome::Done, "{id:?}");
+            received += 1;
+        });
+        for (id, state) in links.changes.drain(..) {
+            match state {
+                LinkState::Ready if connected.insert(id) => {
+                    micros.push(start.elapsed().as_micros() as u64);
+                    let mut link = links.set.link(id).expect("it is in the set");
+                    (link.post_empty(0, Send {}, SIGNALED, Replay::IfSafe)).expect("room");
+                    link.ring();
+                }
                 LinkState::Ended(end) => panic!("{end}"),
                 _ => {}
             }
         }
-        std::thread::sleep(Duration::from_micros(200));
     }
     parent.say("micros", json!(micros));
-    parent.wait_for_end();
+    while !parent.is_over() {
+        links.poll(|_, _| ());
+    }
 }
