@@ -8,7 +8,9 @@ use bellwire::{Device, DeviceAttr};
 use bellwire_examples::parse_size;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Measures every operation between two threads, or two processes, on two cores: latency and message
 /// rate.
@@ -28,7 +30,8 @@ pub struct Cli {
     #[arg(long, global = true, value_enum, default_value_t = ModeName::Inline)]
     pub mode: ModeName,
     /// The device, one that `perf devices` lists, or soft:NAME [default between two processes: the
-    /// fabric soft:NAME with the name of their meeting]
+    /// fabric soft:NAME with the name of their meeting; for clients and their server soft:perf, unless
+    /// there is another device]
     #[arg(long, global = true, default_value = AUTO)]
     pub device: String,
     /// Be the other end of the process that will connect, until it leaves
@@ -86,15 +89,51 @@ pub enum Command {
     /// Message rate and bandwidth of one operation
     #[command(after_long_help = SCHEMA)]
     Bw(Bw),
+    /// Answer the clients of `lat --clients --server` of other processes, from one set of links, until the
+    /// process is ended
+    Serve(Serve),
+}
+
+/// Bytes of a message of clients, at most.
+const MAX_MESSAGE: u64 = 64 << 10;
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The address to listen at, by the communication manager of the device
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7471")]
+    pub at: SocketAddr,
+    /// Clients that it has room for at a time
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub links: u32,
+    /// Bytes of a message at most, up to 64k
+    #[arg(long, value_parser = message_size, default_value = "4k", value_name = "SIZE")]
+    pub size: u64,
+}
+
+fn message_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        size @ 1..=MAX_MESSAGE => Ok(size),
+        _ => Err("give 1 to 64k bytes".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
 pub struct Lat {
     #[command(flatten)]
     common: Common,
-    /// Write the latency percentiles as a picture
+    /// Write the latency percentiles as a picture; with --clients, throughput and percentiles over clients
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Measure messages to a server, and its answers, with each of these numbers of clients, for example
+    /// 1,10,100. Of the other options --size and --seconds apply
+    #[arg(
+        long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["op", "inline", "no_inline",
+        "depth", "signal_every", "iters", "warmup"], value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub clients: Vec<u32>,
+    /// The server of --clients, a `perf serve` on the same device or one that reaches it [default: a thread]
+    #[arg(long, value_name = "HOST:PORT", requires = "clients")]
+    pub server: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
@@ -187,6 +226,20 @@ impl Lat {
         let work = self.common.asked(None).check(Measure::Latency, device)?;
         Ok((work, self.common.effort()))
     }
+
+    /// The largest number of clients.
+    pub fn most(&self) -> u32 {
+        self.clients.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes of a message of clients, and how long to measure.
+    pub fn of_clients(&self) -> Result<(u32, Duration), String> {
+        let size = self.common.size;
+        if !(1..=MAX_MESSAGE).contains(&size) {
+            return Err("clients send 1 to 64k bytes: give such a --size".to_owned());
+        }
+        Ok((size as u32, Duration::from_secs_f64(self.common.seconds)))
+    }
 }
 
 impl Bw {
@@ -211,7 +264,36 @@ impl Bw {
     }
 }
 
+/// The fabric of clients and their server, if there is no other device.
+const FABRIC: &str = "soft:perf";
+
+const SOFT_IS_ALONE: &str =
+    "--device soft is within one process: leave it out, or name a fabric, soft:NAME";
+
 impl Cli {
+    /// Opens the device for clients, or for their server. `alone`: both are in this process.
+    pub fn open_for_clients(&self, alone: bool) -> Result<Device, String> {
+        if self.listen.is_some() || self.connect.is_some() {
+            return Err(
+                "--listen and --connect are for two processes without clients: leave them out; \
+                 clients find `perf serve` by --server"
+                    .to_owned(),
+            );
+        }
+        if alone {
+            return self.open();
+        }
+        if self.mode == ModeName::Engine {
+            return Err("--mode engine is within one process: leave it out between two".to_owned());
+        }
+        let device = self.open()?;
+        match (device.name(), self.named()) {
+            ("soft", Some(_)) => Err(SOFT_IS_ALONE.to_owned()),
+            ("soft", None) => Device::open(FABRIC).map_err(|error| error.to_string()),
+            _ => Ok(device),
+        }
+    }
+
     /// The device that was asked for, if one was.
     pub fn named(&self) -> Option<&str> {
         Some(self.device.as_str()).filter(|name| *name != AUTO)
@@ -244,10 +326,7 @@ impl Cli {
         };
         let opened = Device::open(name).map_err(|error| error.to_string())?;
         if meeting.is_some() && opened.name() == "soft" {
-            return Err(
-                "--device soft is within one process: leave it out, or name a fabric, soft:NAME"
-                    .to_owned(),
-            );
+            return Err(SOFT_IS_ALONE.to_owned());
         }
         Ok(match self.mode {
             ModeName::Inline => opened,

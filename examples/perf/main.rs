@@ -6,38 +6,49 @@
 //! cargo run --release --example perf -- bw --size 4k      one operation's rate
 //! cargo run --release --example perf -- --listen NAME     the other end of another process's
 //! cargo run --release --example perf -- lat --connect NAME
+//! cargo run --release --example perf -- lat --clients 1,10,100      requests to a server with a link set
+//! cargo run --release --example perf -- serve                       that server, for other processes
 //! cargo run --release --example perf -- --help
 //! ```
 
 mod args;
 mod bench;
 mod bounce;
+mod clients;
 mod clock;
 mod devices;
 mod duo;
 mod flood;
+mod links;
 mod machine;
 mod measure;
 mod page;
 mod plot;
 mod report;
 mod run;
+mod server;
 mod side;
 mod stats;
 mod workload;
 
 use anyhow::{Context, Result, ensure};
-use args::{Bw, Cli, Command, Lat, refuse};
+use args::{Bw, Cli, Command, Lat, Serve, refuse};
+use bellwire::Device;
 use bellwire_examples::{Listener, Progress};
 use bench::{Bench, PROGRAM, serve};
 use clap::Parser;
+use clients::{Clients, OfClients};
 use devices::{Listing, description};
 use machine::Machine;
 use measure::{Amount, Effort, ROUNDS};
-use report::{DeviceFacts, Document, LEGEND, Measured, heading, row};
+use report::{ClientsDocument, DeviceFacts, Document, LEGEND, Measured, heading, row};
+use server::Server;
 use side::Side;
 use std::io::{ErrorKind, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use workload::{Asked, Measure, Op, Workload};
 
 /// Seconds for each line of the default run: latency, and rate.
@@ -85,7 +96,12 @@ fn run(cli: &Cli) -> Result<()> {
         Some(Command::Devices) => devices(cli),
         None if cli.listen.is_some() => listen(cli),
         None => Session::start(cli)?.everything(),
+        Some(Command::Lat(lat)) if !lat.clients.is_empty() => {
+            let device = cli.open_for_clients(lat.server.is_none());
+            Session::on(cli, device)?.clients(lat)
+        }
         Some(Command::Lat(lat)) => Session::start(cli)?.latency(lat),
+        Some(Command::Serve(serve)) => serve_clients(cli, serve),
         Some(Command::Bw(bw)) => Session::start(cli)?.bandwidth(bw),
     }
 }
@@ -104,6 +120,19 @@ fn listen(cli: &Cli) -> Result<()> {
         "listening: start `perf --connect {name}`, or lat or bw with it"
     ))?;
     serve(listener, &machine, &device.alloc_pd())
+}
+
+fn serve_clients(cli: &Cli, serve: &Serve) -> Result<()> {
+    let device = cli
+        .open_for_clients(false)
+        .unwrap_or_else(|error| refuse(error));
+    let mut server = Server::new(&device, serve.at, serve.links, serve.size as u32)?;
+    let at = SocketAddr::new(serve.at.ip(), server.port());
+    let name = device.name();
+    print(&format!(
+        "listening: start `perf lat --clients 1,10,100 --server {at} --device {name}`"
+    ))?;
+    server.serve(&AtomicBool::new(false))
 }
 
 fn devices(cli: &Cli) -> Result<()> {
@@ -129,7 +158,11 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     /// Ends the process when the options cannot be.
     fn start(cli: &'a Cli) -> Result<Self> {
-        let device = cli.open().unwrap_or_else(|error| refuse(error));
+        Self::on(cli, cli.open())
+    }
+
+    fn on(cli: &'a Cli, device: Result<Device, String>) -> Result<Self> {
+        let device = device.unwrap_or_else(|error| refuse(error));
         Ok(Self {
             cli,
             device: DeviceFacts {
@@ -158,28 +191,38 @@ impl<'a> Session<'a> {
         Progress::new(steps, "{bar:40} {elapsed} of about {duration}  {msg}")
     }
 
-    /// Prints what the figures are of.
-    fn say_heading(&self, memory: &str) -> Result<()> {
-        if self.cli.json {
-            return Ok(());
+    /// Prints a line, unless a document is wanted.
+    fn say(&self, line: &str) -> Result<()> {
+        match self.cli.json {
+            true => Ok(()),
+            false => print(line),
         }
+    }
+
+    /// Prints what the figures are of.
+    fn say_machine(&self) -> Result<()> {
         let DeviceFacts {
             name,
             description,
             mode,
             choice,
         } = &self.device;
-        print(&self.bench.machine.to_string())?;
-        print(&format!("device   {name}: {description}; {mode} mode"))?;
+        self.say(&self.bench.machine.to_string())?;
+        self.say(&format!("device   {name}: {description}; {mode} mode"))?;
         if let Some(choice) = choice {
-            print(&format!("chosen   {choice}"))?;
+            self.say(&format!("chosen   {choice}"))?;
         }
-        print(&format!("memory   {memory} on each end"))?;
+        Ok(())
+    }
+
+    fn say_heading(&self, memory: &str) -> Result<()> {
+        self.say_machine()?;
+        self.say(&format!("memory   {memory} on each end"))?;
         if let Some(warning) = self.bench.machine.warning() {
-            print(&format!("WARNING  {warning}"))?;
+            self.say(&format!("WARNING  {warning}"))?;
         }
-        print("")?;
-        print(&heading())
+        self.say("")?;
+        self.say(&heading())
     }
 
     fn say_row(&self, progress: &Progress, measured: &Measured) -> Result<()> {
@@ -273,6 +316,49 @@ impl<'a> Session<'a> {
             ))?;
         }
         self.finish(vec![measured])
+    }
+
+    fn clients(&self, lat: &Lat) -> Result<()> {
+        let (size, time) = lat.of_clients().unwrap_or_else(|error| refuse(error));
+        let results = match lat.server {
+            Some(server) => self.measure_clients(lat, server, size, time)?,
+            None => {
+                let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let mut server = Server::new(self.bench.pd.device(), here, lat.most(), size)?;
+                let here = SocketAddr::new(here.ip(), server.port());
+                server.serve_while(|| self.measure_clients(lat, here, size, time))??
+            }
+        };
+        if let Some(path) = &lat.plot {
+            let title = format!("clients with one message of {size} bytes each");
+            plot::clients(path, &title, &results)?;
+        }
+        if self.cli.json {
+            let document = ClientsDocument::new(&self.bench.machine, &self.device, size, results);
+            return print(&serde_json::to_string_pretty(&document)?);
+        }
+        print("")?;
+        print(clients::LEGEND)
+    }
+
+    fn measure_clients(
+        &self,
+        lat: &Lat,
+        server: SocketAddr,
+        size: u32,
+        time: Duration,
+    ) -> Result<Vec<OfClients>> {
+        let mut clients = Clients::connect(self.bench.pd.device(), server, lat.most(), size)?;
+        self.say_machine()?;
+        self.say("")?;
+        self.say(&clients::heading())?;
+        let mut results = Vec::new();
+        for &count in &lat.clients {
+            let of = clients.measure(count, time)?;
+            self.say(&clients::row(&of))?;
+            results.push(of);
+        }
+        Ok(results)
     }
 
     fn bandwidth(&mut self, bw: &Bw) -> Result<()> {

@@ -1,59 +1,91 @@
 //! Pictures, as SVG.
 
+use super::clients::OfClients;
 use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
 use plotters::prelude::*;
+use std::fmt::Display;
+use std::ops::Range;
 use std::path::Path;
 
 const SIZE: (u32, u32) = (900, 540);
 const MARGIN: u32 = 16;
 const FONT: (&str, u32) = ("sans-serif", 22);
 
+type Points = Vec<(f64, f64)>;
+
 /// Writes the latency percentiles: `curve` is quantiles and nanoseconds. Each step of the horizontal
 /// axis leaves a tenth of the operations.
 pub fn percentiles(path: &Path, title: &str, curve: &[(f64, f64)]) -> Result<()> {
-    let points: Vec<(f64, f64)> = curve
+    let points: Points = curve
         .iter()
         .filter(|(quantile, _)| *quantile < 1.0)
         .map(|&(quantile, ns)| (nines(quantile), ns.max(1.0)))
         .collect();
-    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+    let Some(last) = points.last() else {
         return Err(anyhow!(
             "too few samples for a plot: raise --iters or --seconds"
         ));
     };
-    let (x, y) = (0.0..last.0.max(1.0), range(first.1, last.1));
-    draw(
-        path,
+    let chart = Chart {
         title,
-        ("operations faster", "ns"),
-        (x, y),
-        &points,
-        |n| percent(*n),
-        |ns| format!("{ns:.0}"),
-    )
+        names: ("operations faster", "ns"),
+        x: 0.0..last.0.max(1.0),
+        lines: vec![(points, BLUE)],
+        x_label: &|n| percent(*n),
+        y_label: &|ns| format!("{ns:.0}"),
+    };
+    write(path, &[chart])
 }
 
 /// Writes bandwidth over message size: `curve` is bytes and bytes a second.
 pub fn bandwidth(path: &Path, title: &str, curve: &[(f64, f64)]) -> Result<()> {
-    let points: Vec<(f64, f64)> = curve
+    let points: Points = curve
         .iter()
         .map(|&(size, rate)| (size.max(1.0).log2(), (rate / 1e6).max(1e-3)))
         .collect();
-    let low = points.iter().map(|p| p.1).fold(f64::MAX, f64::min);
-    let high = points.iter().map(|p| p.1).fold(0.0, f64::max);
-    let (Some(first), Some(last)) = (points.first(), points.last()) else {
-        return Err(anyhow!("nothing to plot"));
-    };
-    let (x, y) = (first.0..last.0.max(first.0 + 1.0), range(low, high));
-    let size = |log: &f64| bellwire_examples::Size(log.exp2().round() as u64).to_string();
-    draw(
-        path,
+    let chart = Chart {
         title,
-        ("message size, bytes", "MB/s"),
-        (x, y),
-        &points,
-        size,
-        |rate| format!("{rate}"),
+        names: ("message size, bytes", "MB/s"),
+        x: doublings(&points)?,
+        lines: vec![(points, BLUE)],
+        x_label: &|log| bellwire_examples::Size(log.exp2().round() as u64).to_string(),
+        y_label: &|rate| format!("{rate}"),
+    };
+    write(path, &[chart])
+}
+
+/// Writes throughput, and the median and the 99th percentile of the latency, over the number of clients.
+pub fn clients(path: &Path, title: &str, results: &[OfClients]) -> Result<()> {
+    let mut results: Vec<&OfClients> = results.iter().collect();
+    results.sort_by_key(|of| of.clients);
+    let line = |figure: fn(&OfClients) -> f64| -> Points {
+        let points = results.iter();
+        points
+            .map(|of| (f64::from(of.clients).log2(), figure(of).max(1e-3)))
+            .collect()
+    };
+    let rates = line(|of| of.per_second / 1e3);
+    let x = doublings(&rates)?;
+    let chart = |title, y_name, lines| Chart {
+        title,
+        names: ("clients", y_name),
+        x: x.clone(),
+        lines,
+        x_label: &|log: &f64| format!("{:.0}", log.exp2()),
+        y_label: &|figure: &f64| format!("{figure}"),
+    };
+    let latency = vec![
+        (line(|of| of.single.median / 1e3), BLUE),
+        (line(|of| of.single.p99 / 1e3), RED),
+    ];
+    let caption = "latency: half (blue) and 99 % (red) are faster";
+    write(
+        path,
+        &[
+            chart(title, "1000 answers/s", vec![(rates, BLUE)]),
+            chart(caption, "us", latency),
+        ],
     )
 }
 
@@ -68,49 +100,73 @@ fn percent(nines: f64) -> String {
     format!("{percent:.digits$}%")
 }
 
-/// Not empty, whatever the figures.
-fn range(low: f64, high: f64) -> std::ops::Range<f64> {
-    low * 0.8..(high * 1.25).max(low * 1.6)
+/// From the first point to the last, which stand at logarithms.
+fn doublings(points: &[(f64, f64)]) -> Result<Range<f64>> {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return Err(anyhow!("nothing to plot"));
+    };
+    Ok(first.0..last.0.max(first.0 + 1.0))
 }
 
-fn draw(
-    path: &Path,
-    title: &str,
-    (x_name, y_name): (&str, &str),
-    (x, y): (std::ops::Range<f64>, std::ops::Range<f64>),
-    points: &[(f64, f64)],
-    x_label: impl Fn(&f64) -> String,
-    y_label: impl Fn(&f64) -> String,
-) -> Result<()> {
-    let failed = |error: &dyn std::fmt::Display| anyhow!("writing {}: {error}", path.display());
+/// Lines in a coordinate system whose vertical axis is logarithmic.
+struct Chart<'a> {
+    title: &'a str,
+    /// Of the two axes.
+    names: (&'a str, &'a str),
+    x: Range<f64>,
+    lines: Vec<(Points, RGBColor)>,
+    x_label: &'a dyn Fn(&f64) -> String,
+    y_label: &'a dyn Fn(&f64) -> String,
+}
+
+impl Chart<'_> {
+    /// Not empty, whatever the figures.
+    fn y(&self) -> Range<f64> {
+        let figures = || self.lines.iter().flat_map(|(points, _)| points);
+        let low = figures().map(|point| point.1).fold(f64::MAX, f64::min);
+        let high = figures().map(|point| point.1).fold(0.0, f64::max);
+        low * 0.8..(high * 1.25).max(low * 1.6)
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.title, FONT)
+            .margin(MARGIN)
+            .x_label_area_size(48)
+            .y_label_area_size(80)
+            .build_cartesian_2d(self.x.clone(), self.y().log_scale())?;
+        chart
+            .configure_mesh()
+            .x_desc(self.names.0)
+            .y_desc(self.names.1)
+            .x_label_formatter(&self.x_label)
+            .y_label_formatter(&self.y_label)
+            .draw()?;
+        for (points, color) in &self.lines {
+            let line = LineSeries::new(points.iter().copied(), color.stroke_width(2));
+            chart.draw_series(line)?;
+        }
+        Ok(())
+    }
+}
+
+/// Draws charts, one below the other.
+fn write(path: &Path, charts: &[Chart<'_>]) -> Result<()> {
+    let failed = |error: &dyn Display| anyhow!("writing {}: {error}", path.display());
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE).map_err(|e| failed(&e))?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption(title, FONT)
-        .margin(MARGIN)
-        .x_label_area_size(48)
-        .y_label_area_size(80)
-        .build_cartesian_2d(x, y.log_scale())
-        .map_err(|e| failed(&e))?;
-    chart
-        .configure_mesh()
-        .x_desc(x_name)
-        .y_desc(y_name)
-        .x_label_formatter(&x_label)
-        .y_label_formatter(&y_label)
-        .draw()
-        .map_err(|e| failed(&e))?;
-    chart
-        .draw_series(LineSeries::new(
-            points.iter().copied(),
-            BLUE.stroke_width(2),
-        ))
-        .map_err(|e| failed(&e))?;
+    for (chart, part) in charts.iter().zip(area.split_evenly((charts.len(), 1))) {
+        chart.draw(&part).map_err(|e| failed(&e))?;
+    }
     area.present().map_err(|e| failed(&e))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::stats::Samples;
     use super::*;
 
     #[test]
@@ -135,6 +191,16 @@ mod tests {
         assert!(svg.contains("latency of nothing") && svg.contains("polyline"));
         bandwidth(&path, "bandwidth", &[(1.0, 1e6), (1024.0, 1e9)]).unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().contains("MB/s"));
+        let single = Samples::new().percentiles(1.0);
+        let of = |clients| OfClients {
+            clients,
+            per_second: 1e6,
+            single: single.clone(),
+        };
+        clients(&path, "clients", &[of(1)]).unwrap();
+        clients(&path, "clients", &[of(100), of(1)]).unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        assert!(svg.contains("1000 answers/s") && svg.matches("polyline").count() > 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is printed: tables for people, one JSON document for programs.
 
+use super::clients::OfClients;
 use super::machine::{Machine, MachineFacts};
 use super::measure::{Latency, Rate};
 use super::workload::Workload;
@@ -26,6 +27,10 @@ JSON (--json), one document on stdout; times in nanoseconds, rates per second:
     rate      null, or
       messages, per_second, bytes_per_second (medians over the rounds),
       rounds    messages per second of each round
+`perf lat --clients --json` has, instead of results,
+  message   bytes of a message, and of its answer
+  clients   a list of clients (how many), per_second (answers to all of them), single (as above: from
+            sending a message to its answer)
 `perf devices --json` has instead
   devices   a list of
     name, description, attr (the limits, by their names in the verbs), error (only when it could not
@@ -48,6 +53,33 @@ pub struct Document {
     machine: MachineFacts,
     device: DeviceFacts,
     results: Vec<Measured>,
+}
+
+/// The JSON document of a measurement of clients.
+#[derive(Debug, Serialize)]
+pub struct ClientsDocument {
+    schema: u32,
+    machine: MachineFacts,
+    device: DeviceFacts,
+    message: u32,
+    clients: Vec<OfClients>,
+}
+
+impl ClientsDocument {
+    pub fn new(
+        machine: &Machine,
+        device: &DeviceFacts,
+        message: u32,
+        clients: Vec<OfClients>,
+    ) -> Self {
+        Self {
+            schema: VERSION,
+            machine: machine.facts(),
+            device: device.clone(),
+            message,
+            clients,
+        }
+    }
 }
 
 /// The device as it was opened.

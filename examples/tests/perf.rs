@@ -284,12 +284,120 @@ fn options_that_cannot_be_end_with_status_2_and_advice() {
         (&["--connect", "x", "--mode", "engine"], "--mode engine"),
         (&["--connect", "x", "--device", "soft"], "soft:NAME"),
         (&["--connect", "a b"], "fabric"),
+        (&["lat", "--clients", "0"], "1..=10000"),
+        (&["lat", "--clients", "1,x"], "invalid digit"),
+        (&["lat", "--clients", "1", "--op", "send"], "cannot be used"),
+        (&["lat", "--clients", "1", "--size", "1m"], "1 to 64k"),
+        (&["lat", "--clients", "1", "--connect", "x"], "--server"),
+        (&["lat", "--server", "127.0.0.1:1"], "--clients"),
+        (
+            &["lat", "--clients", "1", "--server", "there"],
+            "socket address",
+        ),
+        (
+            &[
+                "lat",
+                "--clients",
+                "1",
+                "--server",
+                "127.0.0.1:1",
+                "--mode",
+                "engine",
+            ],
+            "--mode engine",
+        ),
+        (&["serve", "--device", "soft"], "soft:NAME"),
+        (&["serve", "--links", "0"], "1..=10000"),
+        (&["serve", "--size", "65k"], "1 to 64k"),
     ] {
         let ran = run("perf", arguments);
         assert_eq!(ran.status, Some(2), "{arguments:?}");
         assert!(ran.stderr.contains(advice), "{arguments:?}: {}", ran.stderr);
         assert_eq!(ran.stdout, "", "{arguments:?}");
     }
+}
+
+/// Checks the document of `lat --clients` with these numbers.
+fn check_clients(ran: &Ran, counts: &[u64]) {
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    let document: Value = serde_json::from_str(&ran.stdout).expect("one JSON document");
+    assert_eq!(
+        (&document["schema"], &document["message"]),
+        (&1.into(), &100.into())
+    );
+    let clients = document["clients"].as_array().unwrap();
+    assert_eq!(clients.len(), counts.len());
+    for (of, count) in clients.iter().zip(counts) {
+        assert_eq!(of["clients"], *count);
+        assert!(of["single"]["samples"].as_u64() >= Some(*count), "{of}");
+        assert!(
+            positive(&of["per_second"]) && positive(&of["single"]["p999"]),
+            "{of}"
+        );
+    }
+}
+
+const CLIENTS: [&str; 7] = [
+    "lat",
+    "--clients",
+    "1,20,3",
+    "--size",
+    "100",
+    "--seconds",
+    "0.05",
+];
+
+#[test]
+fn a_server_answers_clients_in_this_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plot.svg");
+    let file = path.to_str().unwrap();
+    let ran = run(
+        "perf",
+        &[&CLIENTS[..], &["--plot", file, "--json"]].concat(),
+    );
+    check_clients(&ran, &[1, 20, 3]);
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.contains("answers/s") && svg.contains("message of 100 bytes"));
+    let ran = run("perf", &CLIENTS);
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    for word in ["machine", "answers/s", "99.9%", "from sending a message"] {
+        assert!(ran.stdout.contains(word), "{word}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_server_answers_clients_of_other_processes() {
+    let device = format!("soft:{}", processes::name("serve"));
+    let serve = [
+        "serve",
+        "--at",
+        "127.0.0.1:0",
+        "--links",
+        "20",
+        "--size",
+        "100",
+    ];
+    let serve = [&serve[..], &["--device", &device]].concat();
+    let (server, line) = Listening::with_line("perf", &serve);
+    let (_, rest) = line.split_once("--server ").expect("how to start clients");
+    let at = rest.split(' ').next().unwrap();
+    let to_it = ["--server", at, "--device", &device, "--json"];
+    for _ in 0..2 {
+        check_clients(&server.run(&[&CLIENTS[..], &to_it].concat()), &[1, 20, 3]);
+    }
+    let large = ["lat", "--clients", "1", "--size", "101"];
+    let ran = server.run(&[&large[..], &to_it].concat());
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.stderr.contains("--size 101"), "{}", ran.stderr);
+    drop(server);
+    let ran = run("perf", &[&CLIENTS[..], &to_it].concat());
+    assert_eq!(ran.status, Some(1));
+    assert!(
+        ran.stderr.contains("`perf serve` runs there"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
