@@ -4,31 +4,33 @@ mod attention;
 mod deadlines;
 mod drive;
 mod held;
+mod id;
+mod init;
+mod join;
 mod leaving;
 mod noted;
 mod queue;
 mod slots;
 mod srq;
 
-use super::active_queues::{ActiveQueues, done};
+use super::active_queues::done;
 use super::completion::LinkCompletion;
-use super::exchange::Exchange;
 use super::handle::{Drained, LinkState};
-use super::init::{LinkInit, RecoverIn};
 use super::member::{Delivery, Member};
-use super::state::{Events, RecoveryState};
 use super::wake::Sleep;
 use crate::error::Error;
 use crate::event::Element;
 use crate::panics::Panics;
 use crate::pd::Pd;
-use crate::qp::QpInit;
 use crate::recorder::{DumpOptions, Record};
 use crate::srq::SrqInit;
-use attention::{Attention, Heard};
+use attention::Attention;
 use bellwire_core::fault::Fault;
 use deadlines::{Deadlines, Due};
 use held::Held;
+pub use id::{LinkId, NoLink};
+pub use init::LinkSetInit;
+pub use join::JoinError;
 use noted::Noted;
 use queue::{Division, Make, SharedQueues};
 use slots::{Joined, Slots};
@@ -36,134 +38,8 @@ pub use srq::LinkSetSrq;
 use srq::srq_init;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-
-/// Parameters of a set of links.
-#[derive(Clone, Debug)]
-pub struct LinkSetInit {
-    /// Links that it has room for. An ended link takes room until it is [removed](LinkSet::remove).
-    pub links: u32,
-    /// Capabilities of a link's queue pair, by which the completion queues are sized. A link may have
-    /// smaller ones.
-    pub qp: QpInit,
-    /// Entries of the completion queue; `None`: room for everything that can be in flight on all links,
-    /// in as few queues as the device allows. A smaller queue overruns when the program does not poll
-    /// in time, which is a fault of every link to recover from.
-    pub cq_entries: Option<u32>,
-    /// The shared receive queue; `None`: each link has a receive queue of its own.
-    pub srq: Option<LinkSetSrq>,
-    /// Exchanges and asynchronous events are checked once in this many polls, because that takes system
-    /// calls.
-    pub check_every: u32,
-    /// Links that one poll connects or recovers, at most: the completions of all others are not delayed by
-    /// more than that, however many links fail at once.
-    pub links_per_poll: u32,
-    /// Whether the program sleeps when there is nothing to poll: [`LinkSet::fd`], [`LinkSet::arm`].
-    pub waitable: bool,
-}
-
-impl Default for LinkSetInit {
-    fn default() -> Self {
-        Self {
-            links: 256,
-            qp: QpInit::default(),
-            cq_entries: None,
-            srq: None,
-            check_every: 64,
-            links_per_poll: 16,
-            waitable: false,
-        }
-    }
-}
-
-/// The handle of a link in a set. Once the link was removed it names no link, in this set or any other that
-/// the program mistakes it for, until its slot was used four billion times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(u64);
-
-impl LinkId {
-    fn new(index: u32, generation: u32) -> Self {
-        Self(u64::from(generation) << 32 | u64::from(index))
-    }
-
-    #[inline(always)]
-    fn index(self) -> u32 {
-        self.0 as u32
-    }
-
-    #[inline(always)]
-    fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    /// The handle as a number, for tables of the program and for C.
-    pub fn to_raw(self) -> u64 {
-        self.0
-    }
-
-    /// The handle that [`to_raw`](Self::to_raw) returned. Any other number is the handle of no link, or of
-    /// a link of the set.
-    pub fn from_raw(raw: u64) -> Self {
-        Self(raw)
-    }
-}
-
-/// The handle is of no link in the set: the link was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoLink;
-
-impl fmt::Display for NoLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the handle is of no link in this set: the link was removed, so forget its handle then",
-        )
-    }
-}
-
-impl std::error::Error for NoLink {}
-
-/// Why a link cannot join a set.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum JoinError {
-    /// The set has as many links as it was created for.
-    Full {
-        /// That many.
-        links: usize,
-    },
-    /// A completion queue has failed, or is still used by a link that was removed, and the others are full.
-    Recovering,
-    /// The link cannot be created.
-    Link(Error),
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { links } => write!(
-                f,
-                "the set has all {links} links that it was created for: remove those that have ended, or \
-                 create a larger set"
-            ),
-            Self::Recovering => f.write_str(
-                "the set's completion queue has failed and is being replaced, or is still used by a link that was \
-                 removed: poll the set, then try again",
-            ),
-            Self::Link(error) => error.fmt(f),
-        }
-    }
-}
-
-// No `source`: the text includes it.
-impl std::error::Error for JoinError {}
-
-impl From<Error> for JoinError {
-    fn from(error: Error) -> Self {
-        Self::Link(error)
-    }
-}
 
 /// Links on shared completion queues: one poll serves all of them. One owner at a time: `Send`, not `Sync`.
 ///
@@ -389,99 +265,6 @@ impl LinkSet {
         };
         set.refill();
         Ok(set)
-    }
-
-    /// Adds a link that connects, as the set is polled, with the link at the other end of `exchange`.
-    /// Receives may be posted at once, as with [`Link::new`](super::Link::new).
-    ///
-    /// Its completion queue, `check_every`, `waitable` and where it recovers (in polls) are those of the
-    /// set, whatever `init` says.
-    ///
-    /// # Errors
-    /// [`JoinError`]; the exchange is dropped.
-    pub fn join(
-        &mut self,
-        init: LinkInit,
-        exchange: impl Exchange + 'static,
-    ) -> Result<LinkId, JoinError> {
-        self.join_boxed(init, Box::new(exchange))
-    }
-
-    fn join_boxed(
-        &mut self,
-        init: LinkInit,
-        mut exchange: Box<dyn Exchange>,
-    ) -> Result<LinkId, JoinError> {
-        let links = self.slots.capacity();
-        let index = self.slots.next_free().ok_or(JoinError::Full { links })?;
-        let init = LinkInit {
-            recover_in: RecoverIn::Poll,
-            ..init
-        };
-        let accepting = |queue: &&SharedQueues| queue.accepts(&self.division);
-        let least = (0..)
-            .zip(&self.queues)
-            .filter(|(_, queue)| accepting(queue));
-        let least = least.min_by_key(|(_, queue)| queue.attached);
-        let (queue, _) = least.ok_or(JoinError::Recovering)?;
-        let port = init.connect.port_num;
-        let reserve = self.division.reserve;
-        let SharedQueues { cq, srq, .. } = &mut self.queues[queue];
-        let Some(cq) = cq else {
-            return Err(JoinError::Recovering);
-        };
-        let srq = srq.as_ref();
-        let active = ActiveQueues::new(&self.pd, &init, cq, srq, reserve)?;
-        let qp_num = active.qp.qp_num();
-        let heard = self.attention.listen(index, &mut *exchange);
-        let events = Events::OfSet {
-            mailbox: self.mailbox,
-            reserve,
-            on_srq: srq.is_some(),
-        };
-        let state = RecoveryState::new(&self.pd, init, exchange, None, events);
-        let (heard, state) = match (heard, state) {
-            (Ok(heard), Ok(state)) => (heard, state),
-            (heard, state) => {
-                if let Ok(Heard::ByDescriptor) = heard {
-                    self.attention.forget(None);
-                }
-                // Nothing was posted yet, so nothing is reported.
-                let mut qp = active.qp;
-                qp.end(cq, drop);
-                return Err(JoinError::Link(
-                    heard.err().or(state.err()).unwrap_or(Error::DeviceFatal),
-                ));
-            }
-        };
-        self.queues[queue].attached += 1;
-        let events = &self.pd.device().links;
-        events.watch_also(self.mailbox, Element::Qp(qp_num));
-        events.watch_also(self.mailbox, Element::Port(port));
-        let added = self.slots.add(Joined {
-            member: Member::new(active, state),
-            queue,
-            urgent: true,
-            patient: false,
-            due: Due::default(),
-            timed: false,
-            waiting: VecDeque::new(),
-            noted: LinkState::Recovering,
-            change_waits: false,
-            unheard: heard == Heard::Not,
-            watched: heard == Heard::ByDescriptor,
-            held: 0,
-        });
-        let id = match added {
-            Ok(id) => id,
-            Err(joined) => {
-                self.end(*joined);
-                return Err(JoinError::Full { links });
-            }
-        };
-        self.urgent.push_back(id);
-        self.has_work();
-        Ok(id)
     }
 
     /// The link of a handle, to post to it and to query it.

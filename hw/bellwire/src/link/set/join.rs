@@ -1,0 +1,153 @@
+//! How links come to a set.
+
+use super::super::active_queues::ActiveQueues;
+use super::super::exchange::Exchange;
+use super::super::handle::LinkState;
+use super::super::init::{LinkInit, RecoverIn};
+use super::super::member::Member;
+use super::super::state::{Events, RecoveryState};
+use super::attention::Heard;
+use super::deadlines::Due;
+use super::queue::SharedQueues;
+use super::slots::Joined;
+use super::{LinkId, LinkSet};
+use crate::error::Error;
+use crate::event::Element;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Why a link cannot join a set.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The set has as many links as it was created for.
+    Full {
+        /// That many.
+        links: usize,
+    },
+    /// A completion queue has failed, or is still used by a link that was removed, and the others are full.
+    Recovering,
+    /// The link cannot be created.
+    Link(Error),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { links } => write!(
+                f,
+                "the set has all {links} links that it was created for: remove those that have ended, or \
+                 create a larger set"
+            ),
+            Self::Recovering => f.write_str(
+                "the set's completion queue has failed and is being replaced, or is still used by a link that was \
+                 removed: poll the set, then try again",
+            ),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+// No `source`: the text includes it.
+impl std::error::Error for JoinError {}
+
+impl From<Error> for JoinError {
+    fn from(error: Error) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl LinkSet {
+    /// Adds a link that connects, as the set is polled, with the link at the other end of `exchange`.
+    /// Receives may be posted at once, as with [`Link::new`](super::Link::new).
+    ///
+    /// Its completion queue, `check_every`, `waitable` and where it recovers (in polls) are those of the
+    /// set, whatever `init` says.
+    ///
+    /// # Errors
+    /// [`JoinError`]; the exchange is dropped.
+    pub fn join(
+        &mut self,
+        init: LinkInit,
+        exchange: impl Exchange + 'static,
+    ) -> Result<LinkId, JoinError> {
+        self.join_boxed(init, Box::new(exchange))
+    }
+
+    fn join_boxed(
+        &mut self,
+        init: LinkInit,
+        mut exchange: Box<dyn Exchange>,
+    ) -> Result<LinkId, JoinError> {
+        let links = self.slots.capacity();
+        let index = self.slots.next_free().ok_or(JoinError::Full { links })?;
+        let init = LinkInit {
+            recover_in: RecoverIn::Poll,
+            ..init
+        };
+        let accepting = |queue: &&SharedQueues| queue.accepts(&self.division);
+        let least = (0..)
+            .zip(&self.queues)
+            .filter(|(_, queue)| accepting(queue));
+        let least = least.min_by_key(|(_, queue)| queue.attached);
+        let (queue, _) = least.ok_or(JoinError::Recovering)?;
+        let port = init.connect.port_num;
+        let reserve = self.division.reserve;
+        let SharedQueues { cq, srq, .. } = &mut self.queues[queue];
+        let Some(cq) = cq else {
+            return Err(JoinError::Recovering);
+        };
+        let srq = srq.as_ref();
+        let active = ActiveQueues::new(&self.pd, &init, cq, srq, reserve)?;
+        let qp_num = active.qp.qp_num();
+        let heard = self.attention.listen(index, &mut *exchange);
+        let events = Events::OfSet {
+            mailbox: self.mailbox,
+            reserve,
+            on_srq: srq.is_some(),
+        };
+        let state = RecoveryState::new(&self.pd, init, exchange, None, events);
+        let (heard, state) = match (heard, state) {
+            (Ok(heard), Ok(state)) => (heard, state),
+            (heard, state) => {
+                if let Ok(Heard::ByDescriptor) = heard {
+                    self.attention.forget(None);
+                }
+                // Nothing was posted yet, so nothing is reported.
+                let mut qp = active.qp;
+                qp.end(cq, drop);
+                return Err(JoinError::Link(
+                    heard.err().or(state.err()).unwrap_or(Error::DeviceFatal),
+                ));
+            }
+        };
+        self.queues[queue].attached += 1;
+        let events = &self.pd.device().links;
+        events.watch_also(self.mailbox, Element::Qp(qp_num));
+        events.watch_also(self.mailbox, Element::Port(port));
+        let added = self.slots.add(Joined {
+            member: Member::new(active, state),
+            queue,
+            urgent: true,
+            patient: false,
+            due: Due::default(),
+            timed: false,
+            waiting: VecDeque::new(),
+            noted: LinkState::Recovering,
+            change_waits: false,
+            unheard: heard == Heard::Not,
+            watched: heard == Heard::ByDescriptor,
+            held: 0,
+        });
+        let id = match added {
+            Ok(id) => id,
+            Err(joined) => {
+                self.end(*joined);
+                return Err(JoinError::Full { links });
+            }
+        };
+        self.urgent.push_back(id);
+        self.has_work();
+        Ok(id)
+    }
+}
