@@ -151,13 +151,20 @@ mod tests {
         }
     }
 
-    fn peers(count: usize) -> &'static [usize] {
-        (0..count).collect::<Vec<_>>().leak()
-    }
+    /// Each is its place.
+    static PEERS: [usize; 1000] = {
+        let mut peers = [0; 1000];
+        let mut at = 0;
+        while at < peers.len() {
+            peers[at] = at;
+            at += 1;
+        }
+        peers
+    };
 
     #[test]
     fn a_few_are_visited_by_each_look() {
-        let (linked, peers) = (Linked::new().unwrap(), peers(4));
+        let (linked, peers) = (Linked::new().unwrap(), &PEERS[..4]);
         add(&linked, &peers[..3]);
         for _ in 0..3 {
             assert_eq!(linked.some().collect::<Vec<_>>(), [&2, &1, &0]);
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn many_are_visited_in_turn() {
-        let (linked, peers) = (Linked::new().unwrap(), peers(1000));
+        let (linked, peers) = (Linked::new().unwrap(), &PEERS);
         add(&linked, peers);
         let mut visited: Vec<usize> = (0..1000_usize.div_ceil(AT_ONCE))
             .flat_map(|_| {

@@ -6,7 +6,7 @@ use crate::qp::QpInit;
 /// Parameters of a set of links.
 #[derive(Clone, Debug)]
 pub struct LinkSetInit {
-    /// Links that it has room for. An ended link takes room until it is [removed](LinkSet::remove).
+    /// Links that it has room for. An ended link takes room until it is [removed](super::LinkSet::remove).
     pub links: u32,
     /// Capabilities of a link's queue pair, by which the completion queues are sized. A link may have
     /// smaller ones.
@@ -23,7 +23,7 @@ pub struct LinkSetInit {
     /// Links that one poll connects or recovers, at most: the completions of all others are not delayed by
     /// more than that, however many links fail at once.
     pub links_per_poll: u32,
-    /// Whether the program sleeps when there is nothing to poll: [`LinkSet::fd`], [`LinkSet::arm`].
+    /// Whether the program sleeps when there is nothing to poll: [`fd`](super::LinkSet::fd), [`arm`](super::LinkSet::arm).
     pub waitable: bool,
 }
 

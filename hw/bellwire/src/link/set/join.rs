@@ -59,7 +59,7 @@ impl From<Error> for JoinError {
 
 impl LinkSet {
     /// Adds a link that connects, as the set is polled, with the link at the other end of `exchange`.
-    /// Receives may be posted at once, as with [`Link::new`](super::Link::new).
+    /// Receives may be posted at once, as with [`Link::new`](super::super::Link::new).
     ///
     /// Its completion queue, `check_every`, `waitable` and where it recovers (in polls) are those of the
     /// set, whatever `init` says.
