@@ -115,10 +115,7 @@ impl Hca {
         let block = current.block;
         // SAFETY: used before the section is left.
         let written = wrote_here(self, unsafe { current.work() }, block);
-        match written {
-            true => self.finish(current),
-            false => self.execute_any(current.ctx),
-        }
+        self.finish(current, written);
     }
 
     /// Delivers a SEND within this process, and leaves the section.
@@ -127,16 +124,16 @@ impl Hca {
         let block = current.block;
         // SAFETY: used before the section is left.
         let sent = sent_here(self, unsafe { current.work() }, block);
-        match sent {
-            true => self.finish(current),
-            false => self.execute_any(current.ctx),
-        }
+        self.finish(current, sent);
     }
 
-    /// Passes the current entry, which was executed and takes one block, completes it if it is signalled, and
-    /// leaves the section.
+    /// Passes the current entry, which takes one block, if it was `executed`, and completes it if it is signalled;
+    /// otherwise executes it as any other. Leaves the section.
     #[inline(always)]
-    pub(super) fn finish(&self, mut current: Current) {
+    pub(super) fn finish(&self, mut current: Current, executed: bool) {
+        if !executed {
+            return self.execute_any(current.ctx);
+        }
         if current.block.fm_ce_se() & fm_ce_se::SIGNALED != 0 {
             return self.complete_one(current);
         }
@@ -146,7 +143,7 @@ impl Hca {
         current.ctx.sender.section.leave();
     }
 
-    /// Like [`finish`](Self::finish), for a signalled entry.
+    /// Like [`finish`](Self::finish), for a signalled entry that was executed.
     #[inline(never)]
     fn complete_one(&self, mut current: Current) {
         // SAFETY: used before the section is left.
@@ -154,14 +151,11 @@ impl Hca {
         let counter = work.consumer;
         // SAFETY: posted and not completed, so the poster does not write it.
         let wqe = unsafe { SendWqe::read(work.ring, counter) };
-        let completed = complete(work, &wqe, counter, 0);
-        if completed {
-            work.consumer = counter.wrapping_add(1);
+        if !complete(work, &wqe, counter, 0) {
+            return self.stop(current.ctx, Stop::Overrun);
         }
-        match completed {
-            true => current.ctx.sender.section.leave(),
-            false => self.stop(current.ctx, Stop::Overrun),
-        }
+        work.consumer = counter.wrapping_add(1);
+        current.ctx.sender.section.leave();
     }
 }
 

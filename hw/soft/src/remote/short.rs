@@ -27,10 +27,7 @@ impl Hca {
             // Relaxed: no other thread completes requests while none is outstanding.
             acked.store(work.consumer.wrapping_add(1), Ordering::Relaxed);
         }
-        match written {
-            true => self.finish(current),
-            false => self.execute_any(current.ctx),
-        }
+        self.finish(current, written);
     }
 
     /// Sends a SEND to another process, and leaves the section.
