@@ -269,7 +269,7 @@ impl LinkSet {
                 let state = joined.member.here();
                 state.is_some_and(|state| state.init.connect.port_num == port)
             }),
-            _ => self.indices(|_| true),
+            Element::Wq(_) | Element::Device => self.indices(|_| true),
         };
         for index in concerned {
             self.fault(index, fault);

@@ -2,7 +2,7 @@
 //!
 //! It is refilled by polls, not at its limit event (`SRQ_LIMIT_REACHED`): every receive that was consumed
 //! passes through a poll, which counts them for nothing. The event comes later than that, and costs two calls
-//! of the kernel: to get it, and to set the limit again. A program that raises it has the queue refilled, too.
+//! of the kernel: to get it, and to set the limit again.
 
 use super::LinkSet;
 use crate::error::Error;
@@ -103,8 +103,8 @@ impl Filling {
         self.consumed >= self.batch
     }
 
-    /// Posts the blocks that the slab has, and passes their addresses to `each`. Returns whether fewer receives are posted than are consumed before
-    /// it is refilled.
+    /// Posts the blocks that the slab has, and passes their addresses to `each`. Returns whether the queue is
+    /// short of them: fewer receives are posted than are consumed before it is refilled.
     fn fill(&mut self, srq: &mut Srq, supply: &LinkSetSrq, mut each: impl FnMut(u64)) -> bool {
         let posted = srq.posted();
         let missing = self.max_wr.saturating_sub(posted);
