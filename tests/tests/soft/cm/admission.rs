@@ -7,7 +7,7 @@ use bellwire::fault::plan::EndReason;
 use bellwire::link::{Exchange, Link, LinkEnd, LinkInit, LinkState};
 use bellwire::soft::Mode;
 use bellwire_tests::fixture::{self, until};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 struct World {
     device: Device,
@@ -33,8 +33,12 @@ impl World {
     }
 
     fn ask(&self) -> Link {
+        self.ask_with(Retry::default())
+    }
+
+    fn ask_with(&self, retry: Retry) -> Link {
         let at = ("127.0.0.1", self.listener.port());
-        let connector = Connector::new(&self.device, at, Retry::default());
+        let connector = Connector::new(&self.device, at, retry);
         self.link(connector.exchange().unwrap())
     }
 
@@ -137,4 +141,44 @@ fn those_who_are_refused_come_again() {
             .all(|client| client.state() == LinkState::Ready)
     });
     assert_eq!(servers.len(), clients.len());
+}
+
+/// Who asks again because nobody has answered, and finds that another has its place, waits as any other.
+#[test]
+fn those_who_lose_their_place_wait_anew() {
+    let mut world = World::new(1, 1, SOON);
+    let mut first = [world.ask()];
+    let connecting = world.accept(&mut first);
+    let impatient = Retry {
+        step: Duration::from_millis(20),
+        pause: Duration::from_millis(20),
+        longest: Duration::from_millis(20),
+        attempts: 1000,
+    };
+    let mut clients = vec![world.ask_with(impatient)];
+    // It waits, and asks again, a few times.
+    let begin = Instant::now();
+    until("some attempts", || {
+        clients.iter_mut().for_each(poll);
+        assert!(world.listener.accept().unwrap().is_none());
+        begin.elapsed() > 5 * impatient.step
+    });
+    // One of them has the place that the other leaves, in turn.
+    clients.push(world.ask_with(impatient));
+    let begin = Instant::now();
+    until("some attempts", || {
+        clients.iter_mut().for_each(poll);
+        assert!(world.listener.accept().unwrap().is_none());
+        begin.elapsed() > 10 * impatient.step
+    });
+    drop(connecting);
+    let mut servers = Vec::new();
+    until("both links", || {
+        clients.iter_mut().for_each(poll);
+        servers.iter_mut().for_each(poll);
+        if let Some(incoming) = world.listener.accept().unwrap() {
+            servers.push(world.link(incoming));
+        }
+        (clients.iter()).all(|client| client.state() == LinkState::Ready)
+    });
 }

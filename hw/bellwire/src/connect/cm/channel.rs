@@ -79,6 +79,12 @@ impl EventChannel {
         }
     }
 
+    /// How many processes of peers it has seen end; with librdmacm none, because it does not say.
+    pub(super) fn processes_ended(&self) -> u64 {
+        let soft = self.0.soft();
+        soft.map_or(0, |channel| channel.processes_ended())
+    }
+
     /// How long this thread may sleep before it has to check again.
     pub(super) fn idle(&self) -> Option<Duration> {
         self.0.soft()?.device().idle()

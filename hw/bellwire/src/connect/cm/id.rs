@@ -4,7 +4,7 @@ use super::channel::EventChannel;
 use super::on_id::OnId;
 use super::param::{ConnParam, Membership, Peer, PortSpace, PrivateData};
 use super::rdma;
-use super::soft;
+use super::soft::{self, PeerProcess};
 use crate::device::Device;
 use crate::error::Error;
 use crate::provider::{Provider, each};
@@ -234,6 +234,11 @@ impl Id {
     pub(super) fn peer_port(&self) -> Result<(u16, [u8; 16]), Error> {
         let (attr, _) = each!(&self.0, id => id.qp_attr(QpState::Rtr))?;
         Ok((attr.ah_attr.dlid, attr.ah_attr.grh.dgid))
+    }
+
+    /// The process at the other end: says when that has ended. `None`: it is this one, or cannot be known.
+    pub(super) fn peer_process(&self) -> Option<Arc<PeerProcess>> {
+        self.0.soft()?.peer_process()
     }
 
     /// Takes the queue pair from INIT to RTS, with at most `responder` incoming and `initiator` outgoing

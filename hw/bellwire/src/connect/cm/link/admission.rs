@@ -17,6 +17,49 @@ pub(super) struct Admission {
     connecting: HashMap<u64, Instant>,
     /// The same, the oldest first. Those that are connected by now leave when they are the oldest.
     order: VecDeque<(u64, Instant)>,
+    pace: Pace,
+    /// When the last that was refused is to ask again.
+    last_turn: Option<Instant>,
+}
+
+/// How fast links are accepted while others wait.
+#[derive(Debug)]
+struct Pace {
+    /// When one was accepted, if others waited then.
+    since: Option<Instant>,
+    /// Time that so many have taken.
+    time: Duration,
+    links: u32,
+}
+
+impl Pace {
+    /// Of a guess, until some have been accepted.
+    fn new() -> Self {
+        Self {
+            since: None,
+            time: Duration::from_millis(1),
+            links: 2,
+        }
+    }
+
+    /// One was accepted.
+    fn count(&mut self, now: Instant, others_wait: bool) {
+        /// Those long ago weigh less.
+        const MANY: u32 = 512;
+        if let Some(since) = self.since {
+            self.time += now.saturating_duration_since(since);
+            self.links += 1;
+        }
+        if self.links >= MANY {
+            (self.time, self.links) = (self.time / 2, self.links / 2);
+        }
+        self.since = others_wait.then_some(now);
+    }
+
+    /// The time of so many.
+    fn of(&self, links: usize) -> Duration {
+        self.time.mul_f64(links as f64 / f64::from(self.links))
+    }
 }
 
 impl Admission {
@@ -29,12 +72,14 @@ impl Admission {
             waiting: VecDeque::new(),
             connecting: HashMap::new(),
             order: VecDeque::new(),
+            pace: Pace::new(),
+            last_turn: None,
         }
     }
 
     /// A link asks for the first time. `false`: there is no room for it; `is_there` says of a waiting one
     /// whether its connector still asks.
-    pub fn ask(&mut self, session: u64, is_there: impl Fn(u64) -> bool) -> bool {
+    pub fn ask(&mut self, session: u64, mut is_there: impl FnMut(u64) -> bool) -> bool {
         if self.waiting.len() >= self.backlog {
             self.waiting.retain(|waiting| is_there(*waiting));
         }
@@ -45,6 +90,16 @@ impl Admission {
         room
     }
 
+    /// A link has no room. Returns when it is to ask again: each that is refused after the one before, and all
+    /// of them as fast as others are accepted.
+    pub fn refuse(&mut self, now: Instant) -> Duration {
+        let first = self.pace.of(self.waiting.len());
+        let before = self.last_turn.map(|at| at.saturating_duration_since(now));
+        let wait = before.map_or(first, |before| before.max(first)) + self.pace.of(1);
+        self.last_turn = now.checked_add(wait);
+        wait
+    }
+
     /// The next link to be accepted: connects from now on.
     pub fn accept(&mut self, now: Instant) -> Option<u64> {
         if self.connecting.len() >= self.handshakes {
@@ -53,6 +108,7 @@ impl Admission {
         let session = self.waiting.pop_front()?;
         self.connecting.insert(session, now);
         self.order.push_back((session, now));
+        self.pace.count(now, !self.waiting.is_empty());
         Some(session)
     }
 
@@ -151,6 +207,36 @@ mod tests {
         assert_eq!(of.late(now + 2 * half), None);
         assert_eq!(of.due(), Some(now + 3 * half));
         assert_eq!(of.accept(now + 2 * half), Some(3));
+    }
+
+    #[test]
+    fn those_who_are_refused_come_one_after_the_other() {
+        const MS: Duration = Duration::from_millis(1);
+        let mut of = Admission {
+            handshakes: 1000,
+            ..Admission::new(100)
+        };
+        let mut now = Instant::now();
+        assert!((0..100).all(|session| of.ask(session, |_| true)));
+        // One in four milliseconds.
+        for _ in 0..51 {
+            of.accept(now).expect("it waits");
+            now += 4 * MS;
+        }
+        // After the 49 who wait.
+        for before in 49..60 {
+            let wait = of.refuse(now).as_millis();
+            assert!((4 * before - 8..4 * before + 12).contains(&wait), "{wait}");
+        }
+        for _ in 0..49 {
+            of.accept(now).expect("it waits");
+            now += 4 * MS;
+        }
+        // The time without any does not count.
+        now += 1000 * MS;
+        assert!(of.ask(100, |_| true));
+        of.accept(now).expect("it waits");
+        assert!(of.refuse(now) < 8 * MS);
     }
 
     #[test]

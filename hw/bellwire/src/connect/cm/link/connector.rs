@@ -250,13 +250,18 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The listener has no room at present. Many connectors may be told so at once: each waits for another
-    /// time.
-    fn back_off(&mut self) -> Result<(), ExchangeError> {
+    /// The listener has no room at present, and will have some after this time. Many connectors may be told so
+    /// at once: each waits for another time.
+    fn back_off(&mut self, wait: Duration) -> Result<(), ExchangeError> {
         self.fail()?;
         let pause = self.retry.pause_after(self.failed);
         let random = std::hash::RandomState::new().hash_one(self.session);
-        self.at = after(jittered(pause, random as u32)).min(self.over());
+        let pause = match wait > self.retry.longest {
+            true => jittered(self.retry.longest, random as u32),
+            // The listener gives each another time.
+            false => jittered(pause, random as u32).max(wait),
+        };
+        self.at = after(pause).min(self.over());
         Ok(())
     }
 
@@ -329,9 +334,10 @@ impl Outgoing {
                 Ok(Ok(()))
             }
             EventKind::Rejected { private_data, .. }
-                if Busy::from_bytes(&private_data).is_some() =>
+                if let Some(Busy { micros }) = Busy::from_bytes(&private_data) =>
             {
-                self.back_off().map(Ok)
+                let wait = Duration::from_micros(micros.into());
+                self.back_off(wait).map(Ok)
             }
             EventKind::Rejected {
                 reason: STALE_CONN, ..

@@ -50,6 +50,9 @@ struct Desk {
     /// The session of the id at this address. An id may have had the address before: the session knows which
     /// id is its own.
     by_id: HashMap<usize, u64>,
+    /// Processes of peers that were seen to end when the sessions were last looked through for those without
+    /// a peer.
+    ended: u64,
     /// How many sessions have a waker.
     sleepers: usize,
     /// Which of them are admitted, and the bell that rings when one can be accepted.
@@ -87,6 +90,7 @@ impl Listener {
             number: std::hash::RandomState::new().build_hasher().finish(),
             sessions: HashMap::new(),
             by_id: HashMap::new(),
+            ended: 0,
             sleepers: 0,
             admission: Admission::new(backlog as usize),
             arrived: Bell::new()?,
@@ -135,7 +139,7 @@ impl Listener {
     pub fn accept(&mut self) -> Result<Option<Incoming>, Error> {
         let mut desk = see_to(&self.desk, &self.channel)?;
         desk.give_up_late();
-        let next = desk.admission.accept(Instant::now());
+        let next = desk.accept(Instant::now());
         desk.ring();
         Ok(next.map(|session| Incoming {
             session,
@@ -212,11 +216,26 @@ fn see_to<'a>(
     while let Some(event) = channel.try_get()? {
         desk.handle(event);
     }
+    let ended = channel.processes_ended();
+    if std::mem::replace(&mut desk.ended, ended) != ended {
+        desk.give_up_dead();
+    }
     Ok(desk)
 }
 
+/// Nothing is known of this session any more.
+fn forget(
+    sessions: &mut HashMap<u64, Session>,
+    by_id: &mut HashMap<usize, u64>,
+    number: u64,
+) -> Option<Session> {
+    let session = sessions.remove(&number)?;
+    unname(by_id, session.address, number);
+    Some(session)
+}
+
 /// The id at this address is not this session's any more.
-fn forget(by_id: &mut HashMap<usize, u64>, address: Option<usize>, session: u64) {
+fn unname(by_id: &mut HashMap<usize, u64>, address: Option<usize>, session: u64) {
     if let Some(address) = address
         && by_id.get(&address) == Some(&session)
     {
@@ -235,6 +254,32 @@ impl Desk {
                 false => self.arrived.silence(),
             }
         }
+    }
+
+    /// The next link to be accepted. One whose request is not pending any more makes room for the others: if
+    /// its peer is still there it asks again.
+    fn accept(&mut self, now: Instant) -> Option<u64> {
+        loop {
+            let number = self.admission.accept(now)?;
+            let session = self.sessions.get(&number);
+            if session.is_some_and(|session| session.id.is_some()) {
+                return Some(number);
+            }
+            self.admission.done(number);
+            forget(&mut self.sessions, &mut self.by_id, number);
+        }
+    }
+
+    /// Gives up the links whose peers' processes have ended while they were not connected: none of them asks
+    /// again.
+    fn give_up_dead(&mut self) {
+        for (number, session) in &mut self.sessions {
+            if session.is_over() && !std::mem::replace(&mut session.gone, true) {
+                self.admission.done(*number);
+                session.wake();
+            }
+        }
+        self.ring();
     }
 
     /// Gives up the links that were not connected in time.
@@ -265,6 +310,7 @@ impl Desk {
             let session = self.sessions.get_mut(&number);
             if let Some(session) = session.filter(|session| session.has(event.id())) {
                 session.hear(event.ack());
+                session.gone = session.is_over();
                 if session.established || session.gone {
                     self.admission.done(number);
                     self.ring();
@@ -294,13 +340,20 @@ impl Desk {
                 let _gone = id.reject(&refusal);
                 return;
             }
-            let sessions = &self.sessions;
+            let (sessions, by_id) = (&mut self.sessions, &mut self.by_id);
             let is_there = |number| {
                 let session: Option<&Session> = sessions.get(&number);
-                session.is_some_and(|session| session.id.is_some())
+                let is_there = session.is_some_and(|session| session.id.is_some());
+                if !is_there {
+                    // Should it ask again, it waits anew.
+                    forget(sessions, by_id, number);
+                }
+                is_there
             };
             if !self.admission.ask(said.session, is_there) {
-                let _gone = id.reject(&Busy.to_bytes());
+                let wait = self.admission.refuse(Instant::now()).as_micros();
+                let micros = u32::try_from(wait).unwrap_or(u32::MAX);
+                let _gone = id.reject(&Busy { micros }.to_bytes());
                 return;
             }
             self.ring();
@@ -313,8 +366,9 @@ impl Desk {
         session.listener = listener;
         session.inbox.put(Message::Info(said.info));
         let before = session.address.replace(id.address());
-        forget(&mut self.by_id, before, said.session);
+        unname(&mut self.by_id, before, said.session);
         self.by_id.insert(id.address(), said.session);
+        session.process = id.peer_process();
         session.id = Some((id, said.info.epoch));
         session.answered = false;
         session.established = false;
@@ -422,9 +476,11 @@ impl Exchange for Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         let mut desk = lock(&self.desk);
-        let ours = desk.sessions.remove(&self.session);
+        let Desk {
+            sessions, by_id, ..
+        } = &mut *desk;
+        let ours = forget(sessions, by_id, self.session);
         if let Some(ours) = &ours {
-            forget(&mut desk.by_id, ours.address, self.session);
             desk.sleepers -= usize::from(ours.waker.is_some());
         }
         desk.admission.done(self.session);

@@ -26,9 +26,11 @@
 //! - The queue pairs belong to the links; the manager only carries what they need, and the peer's
 //!   address.
 //! - A listener admits links: so many wait to be accepted, and so many that were accepted connect for the
-//!   first time. It refuses further ones with the word "busy", upon which connectors ask again after a pause
-//!   that doubles and differs between them, within the time that [`Retry`] allows. An accepted link that is
-//!   not connected in time is given up ([`Listener::limit_handshakes`]).
+//!   first time. It refuses further ones with the word "busy" and the time until there will be room, as fast
+//!   as it accepts links now. Connectors ask again then, each at another time, after a pause that doubles and
+//!   differs between them at the least, and within the time that [`Retry`] allows. An accepted link that is
+//!   not connected in time is given up ([`Listener::limit_handshakes`]), and at once if its peer's process
+//!   ends and that can be seen, as on a fabric of software HCAs.
 //! - A link that was connected before and that the listener does not have is refused for good. The
 //!   refusal contains the listener's number: if that is the one that the connector knows, its peer was
 //!   closed, otherwise the peer was restarted.

@@ -72,19 +72,25 @@ impl Refusal {
 
 /// Sent by a listener that has no room for a link at present: the connector is to ask again later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Busy;
+pub(super) struct Busy {
+    /// Microseconds until there will be room, as far as the listener knows.
+    pub micros: u32,
+}
 
 impl Busy {
     const TEXT: &[u8] = b"busy";
 
     pub fn to_bytes(self) -> Vec<u8> {
-        Self::TEXT.to_vec()
+        [Self::TEXT, &self.micros.to_be_bytes()].concat()
     }
 
     /// Reads one from a listener, which may be padded with zeroes; `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let rest = bytes.strip_prefix(Self::TEXT)?;
-        rest.iter().all(|byte| *byte == 0).then_some(Self)
+        let (micros, rest) = bytes.strip_prefix(Self::TEXT)?.split_first_chunk()?;
+        let micros = u32::from_be_bytes(*micros);
+        rest.iter()
+            .all(|byte| *byte == 0)
+            .then_some(Self { micros })
     }
 }
 
@@ -257,10 +263,11 @@ mod tests {
 
     #[test]
     fn busy_is_neither_a_refusal_nor_a_notice() {
-        let bytes = Busy.to_bytes();
+        let busy = Busy { micros: 70_000 };
+        let bytes = busy.to_bytes();
         let padded = [&bytes[..], &[0; 140]].concat();
         for bytes in [&bytes, &padded] {
-            assert_eq!(Busy::from_bytes(bytes), Some(Busy));
+            assert_eq!(Busy::from_bytes(bytes), Some(busy));
             assert_eq!(Refusal::from_bytes(bytes), None);
             assert_eq!(Notice::from_bytes(bytes), None);
         }

@@ -2,8 +2,10 @@
 
 use super::inbox::Inbox;
 use super::private_data::{PrivateData, Refusal};
+use crate::connect::cm::soft::PeerProcess;
 use crate::connect::cm::{ConnParam, EventKind, Id};
 use crate::connect::{Message, RecoveryInfo};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -21,6 +23,8 @@ pub(super) struct Session {
     pub id: Option<(Id, u64)>,
     /// The address of the last id, by which its events find this session.
     pub address: Option<usize>,
+    /// The process that the peer is in, where its end can be seen.
+    pub process: Option<Arc<PeerProcess>>,
     pub answered: bool,
     /// The id is connected.
     pub established: bool,
@@ -40,6 +44,12 @@ impl Session {
     /// Whether this is its id.
     pub fn has(&self, id: &Id) -> bool {
         self.id.as_ref().is_some_and(|(ours, _)| ours == id)
+    }
+
+    /// Whether the peer can still ask for the next connection, if it has none.
+    pub fn is_over(&self) -> bool {
+        let process = self.process.as_ref();
+        self.gone || self.id.is_none() && process.is_some_and(|process| process.is_over())
     }
 
     /// Responds to the pending request, if there is something to say.

@@ -52,6 +52,10 @@ impl Channel {
         &self.scope
     }
 
+    pub fn processes_ended(&self) -> u64 {
+        self.hub.processes_ended()
+    }
+
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.hub.fd().as_fd()
     }

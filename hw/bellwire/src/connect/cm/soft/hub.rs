@@ -91,6 +91,11 @@ impl Hub {
         Ok(hub)
     }
 
+    /// How many processes of peers were found to have ended.
+    pub fn processes_ended(&self) -> u64 {
+        self.peers.ended()
+    }
+
     /// Readable while an event may be available.
     pub fn fd(&self) -> &OwnedFd {
         &self.epoll
@@ -292,6 +297,7 @@ impl Hub {
 
     /// Handles the end of the process of this number, and of its connections.
     fn ended(&self, state: &mut State, pid: i32, device: &Device, scope: &str) {
+        self.peers.report_end(pid);
         let with_it = |entry: &Entry| {
             let process = entry.process.as_ref();
             process.is_some_and(|process| process.has_ended(pid))

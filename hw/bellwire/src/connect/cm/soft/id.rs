@@ -7,6 +7,7 @@ use super::channel::Channel;
 use super::entry::{Entry, Outcome, Stage};
 use super::hub::State;
 use super::multicast;
+use super::peers::PeerProcess;
 use super::socket;
 use crate::device::Device;
 use crate::error::Error;
@@ -353,6 +354,10 @@ impl Id {
 
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.see(|entry| entry.peer)?
+    }
+
+    pub fn peer_process(&self) -> Option<Arc<PeerProcess>> {
+        self.see(|entry| entry.process.clone())?
     }
 }
 

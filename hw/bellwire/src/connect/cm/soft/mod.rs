@@ -52,3 +52,4 @@ mod socket;
 
 pub(in crate::connect::cm) use channel::Channel;
 pub(in crate::connect::cm) use id::Id;
+pub(in crate::connect::cm) use peers::PeerProcess;

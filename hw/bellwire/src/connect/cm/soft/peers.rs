@@ -6,6 +6,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Marks the key of a process in a channel's epoll; the rest of the key is the process number.
@@ -17,13 +18,17 @@ pub(super) struct Peers {
     epoll: Arc<OwnedFd>,
     /// By process number. No other lock is taken while this one is held.
     known: Mutex<HashMap<i32, Weak<PeerProcess>>>,
+    /// How many of them were found to have ended.
+    ended: AtomicU64,
 }
 
-/// A process whose end the channel's epoll reports.
+/// A process whose end the channel's epoll reports, once.
 #[derive(Debug)]
-pub(super) struct PeerProcess {
+pub(in crate::connect::cm) struct PeerProcess {
     process: Process,
     epoll: Arc<OwnedFd>,
+    /// The channel has seen that it ended.
+    ended: AtomicBool,
 }
 
 /// The process number in this key.
@@ -36,6 +41,7 @@ impl Peers {
         Self {
             epoll,
             known: Mutex::default(),
+            ended: AtomicU64::new(0),
         }
     }
 
@@ -52,22 +58,62 @@ impl Peers {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let same = known.get(&pid).and_then(Weak::upgrade);
         // Two living processes never have the same number.
-        if let Some(same) = same.filter(|same| !same.process.has_ended()) {
-            return Ok(Some(same));
+        match same {
+            Some(same) if !same.process.has_ended() => return Ok(Some(same)),
+            // Its number is taken over: its end is not looked for any more.
+            Some(ended) => self.note_end(&ended),
+            None => {}
         }
         let key = EventData::new_u64(PROCESS | pid as u64);
         epoll::add(&self.epoll, &process, key, EventFlags::IN)?;
         let process = Arc::new(PeerProcess {
             process,
             epoll: self.epoll.clone(),
+            ended: AtomicBool::new(false),
         });
         known.retain(|_, process| process.strong_count() != 0);
         known.insert(pid, Arc::downgrade(&process));
         Ok(Some(process))
     }
+
+    /// The epoll has reported the end of the process of this number.
+    pub fn report_end(&self, pid: i32) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = known.get(&pid).and_then(Weak::upgrade);
+        drop(known);
+        if let Some(process) = process.filter(|process| process.process.has_ended()) {
+            self.note_end(&process);
+        }
+    }
+
+    /// Who still holds it learns that it has ended, and the epoll reports it no more.
+    fn note_end(&self, process: &PeerProcess) {
+        // Relaxed, both: numbers on their own, of which a caller that sees an old one asks again.
+        if !process.ended.swap(true, Ordering::Relaxed) {
+            process.unwatch();
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many were found to have ended.
+    pub fn ended(&self) -> u64 {
+        // Relaxed: see `note_end`.
+        self.ended.load(Ordering::Relaxed)
+    }
 }
 
 impl PeerProcess {
+    /// Whether the channel has seen that it ended.
+    pub fn is_over(&self) -> bool {
+        // Relaxed: see `Peers::note_end`.
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn unwatch(&self) {
+        // Closing is not enough if a child of this process holds the descriptor, too.
+        let _watched = epoll::delete(&self.epoll, &self.process);
+    }
+
     /// Whether it has this number, and has ended.
     pub fn has_ended(&self, pid: i32) -> bool {
         self.process.pid() == pid && self.process.has_ended()
@@ -76,7 +122,6 @@ impl PeerProcess {
 
 impl Drop for PeerProcess {
     fn drop(&mut self) {
-        // Closing is not enough if a child of this process holds the descriptor, too.
-        let _watched = epoll::delete(&self.epoll, &self.process);
+        self.unwatch();
     }
 }
