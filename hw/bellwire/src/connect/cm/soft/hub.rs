@@ -66,6 +66,8 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 pub(super) struct State {
     queue: VecDeque<(u64, What)>,
+    /// Whether the bell rings: as long as an event is queued, whose system calls are saved in between.
+    rings: bool,
     pub ids: HashMap<u64, Entry>,
     /// The times of the ids' next timeouts.
     deadlines: BTreeSet<(Instant, u64)>,
@@ -132,11 +134,16 @@ impl Hub {
     /// Queues an event of an id.
     pub fn push(&self, state: &mut State, key: u64, what: What) {
         state.queue.push_back((key, what));
-        self.set_readable();
+        if !std::mem::replace(&mut state.rings, true) {
+            self.wake.ring();
+        }
     }
 
-    fn set_readable(&self) {
-        self.wake.ring();
+    /// Silences the bell if nothing is queued.
+    fn settle(&self, state: &mut State) {
+        if state.queue.is_empty() && std::mem::take(&mut state.rings) {
+            self.wake.silence();
+        }
     }
 
     /// Delivers an event to all ids that are bound to the device; the loss of a group to its members.
@@ -210,9 +217,7 @@ impl Hub {
     /// Takes the oldest queued event.
     pub fn pop(&self, state: &mut State) -> Option<(u64, What)> {
         let next = state.queue.pop_front();
-        if state.queue.is_empty() {
-            self.wake.silence();
-        }
+        self.settle(state);
         next
     }
 
@@ -251,11 +256,7 @@ impl Hub {
         ready.sort_by_key(|event| !listens(event));
         for event in &ready {
             match event.data.u64() {
-                WAKE => {
-                    if state.queue.is_empty() {
-                        self.wake.silence();
-                    }
-                }
+                WAKE => self.settle(state),
                 TIMER => {
                     self.timer.silence();
                     self.expire(state, scope);
