@@ -58,6 +58,39 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is to be a number, not {text:?}")))
 }
 
+/// Runs the schedules of so many seeds, on all processors, each of which adds to a tally of its own; the sum of the
+/// tallies, and the seeds that broke a rule.
+fn of_seeds<T: Default + std::marker::Send>(
+    wanted: u64,
+    run: impl Fn(u64, &mut T) + Sync,
+    add: impl Fn(&mut T, &T) + Sync,
+) -> (T, Vec<u64>) {
+    let (next, all) = (AtomicU64::new(0), Mutex::new(T::default()));
+    let broken = Mutex::new(Vec::new());
+    let work = || {
+        let mut mine = T::default();
+        loop {
+            // Relaxed: a number of its own for each.
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= wanted || broken.lock().expect("whole").len() >= NAMED {
+                break;
+            }
+            if catch_unwind(AssertUnwindSafe(|| run(seed, &mut mine))).is_err() {
+                eprintln!("seed {seed} broke a rule, see above");
+                broken.lock().expect("whole").push(seed);
+            }
+        }
+        add(&mut all.lock().expect("whole"), &mine);
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let whole = "whole";
+    (
+        all.into_inner().expect(whole),
+        broken.into_inner().expect(whole),
+    )
+}
+
 #[test]
 fn schedules_of_faults() {
     if let Some(seed) = number("BELLWIRE_SEED") {
@@ -65,29 +98,11 @@ fn schedules_of_faults() {
         return;
     }
     let wanted = number("BELLWIRE_SCHEDULES").unwrap_or(SCHEDULES);
-    let (next, all) = (AtomicU64::new(0), Mutex::new(Tally::default()));
-    let broken = Mutex::new(Vec::new());
-    let work = || {
-        let mut mine = Tally::default();
-        loop {
-            // Relaxed: a number of its own for each.
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= wanted || broken.lock().expect("whole").len() >= NAMED {
-                break;
-            }
-            match catch_unwind(AssertUnwindSafe(|| run(seed, false))) {
-                Ok(tally) => mine.add(&tally),
-                Err(_) => {
-                    eprintln!("seed {seed} broke a rule, see above");
-                    broken.lock().expect("whole").push(seed);
-                }
-            }
-        }
-        all.lock().expect("whole").add(&mine);
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let all = all.into_inner().expect("whole");
+    let (all, broken) = of_seeds(
+        wanted,
+        |seed, tally: &mut Tally| tally.add(&run(seed, false)),
+        Tally::add,
+    );
     println!("\n{all}");
     println!(
         "report: {} schedules, {} requests, {} in doubt",
@@ -95,7 +110,6 @@ fn schedules_of_faults() {
         all.requests,
         all.count("InDoubt")
     );
-    let broken = broken.into_inner().expect("whole");
     assert!(
         broken.is_empty(),
         "seeds that broke a rule: {broken:?}. Alone: BELLWIRE_SEED={} cargo test --release -p \

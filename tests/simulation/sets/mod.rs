@@ -12,17 +12,16 @@ mod schedule;
 mod world;
 
 use super::hca::Hca;
-use super::number;
+use super::{number, of_seeds};
 use bellwire::fault::outcome::Outcome;
 use bellwire::fault::plan::Limits;
 use bellwire::link::{Link, LinkCompletion, LinkId, LinkInit, LinkSet, LinkState};
 use bellwire::{Block, Pd, Slab};
 use bellwire_tests::fixture::Random;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// Schedules where nothing else is asked for.
+/// Schedules where nothing else is asked for, by `BELLWIRE_SET_SCHEDULES`; the step `simulation` runs more.
 const SCHEDULES: u64 = 300;
 
 const MS: Duration = Duration::from_millis(1);
@@ -41,6 +40,10 @@ struct End {
     place: Place,
     sends: Vec<Option<Outcome>>,
     signaled: Vec<bool>,
+    /// Those that are signalled and not reported.
+    unanswered: usize,
+    /// The number of its queue pair, when it was last looked at.
+    qp_num: Option<u32>,
     receives: Vec<Option<Outcome>>,
     /// The messages that came, by their numbers.
     came: Vec<u64>,
@@ -93,6 +96,33 @@ struct Met {
     talks: u64,
     /// Links of which it is not known what was executed.
     unseen: u64,
+}
+
+impl Met {
+    fn add(&mut self, more: &Self) {
+        let Self {
+            recovered,
+            queues_replaced,
+            srqs_replaced,
+            removed,
+            in_doubt,
+            done,
+            talks,
+            unseen,
+        } = self;
+        for (all, more) in [
+            (recovered, more.recovered),
+            (queues_replaced, more.queues_replaced),
+            (srqs_replaced, more.srqs_replaced),
+            (removed, more.removed),
+            (in_doubt, more.in_doubt),
+            (done, more.done),
+            (talks, more.talks),
+            (unseen, more.unseen),
+        ] {
+            *all += more;
+        }
+    }
 }
 
 impl Side {
@@ -175,23 +205,14 @@ fn run(seed: u64, trace: bool, met: &mut Met) {
 
 #[test]
 fn schedules_of_faults_on_sets() {
-    let mut met = Met::default();
     if let Some(seed) = number("BELLWIRE_SEED") {
+        let mut met = Met::default();
         run(seed, true, &mut met);
         println!("{met:?}");
         return;
     }
     let wanted = number("BELLWIRE_SET_SCHEDULES").unwrap_or(SCHEDULES);
-    let mut broken = Vec::new();
-    for seed in 0..wanted {
-        if catch_unwind(AssertUnwindSafe(|| run(seed, false, &mut met))).is_err() {
-            eprintln!("seed {seed} broke a rule, see above");
-            broken.push(seed);
-            if broken.len() == 10 {
-                break;
-            }
-        }
-    }
+    let (met, broken) = of_seeds(wanted, |seed, met| run(seed, false, met), Met::add);
     println!("report: {wanted} schedules on sets, {met:?}");
     assert!(broken.is_empty(), "seeds that broke a rule: {broken:?}");
     if wanted >= SCHEDULES {

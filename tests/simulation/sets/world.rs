@@ -178,6 +178,8 @@ impl World {
                 place,
                 sends: Vec::new(),
                 signaled: Vec::new(),
+                unanswered: 0,
+                qp_num: None,
                 receives: Vec::new(),
                 came: Vec::new(),
                 retired: 0,
@@ -200,7 +202,11 @@ impl World {
     fn read_journal(&mut self) {
         for (side, of) in self.sides.iter_mut().enumerate() {
             for at in 0..of.ends.len() {
-                if let Some(number) = of.qp_num(at) {
+                let number = of.qp_num(at);
+                let before = std::mem::replace(&mut of.ends[at].qp_num, number);
+                if let Some(number) = number
+                    && before != Some(number)
+                {
                     self.of_qp.insert(number, (side, at));
                 }
             }
@@ -289,6 +295,7 @@ impl World {
         posted.map_err(|refused| refused.error)?;
         end.sends.push(None);
         end.signaled.push(signaled);
+        end.unanswered += usize::from(signaled);
         self.read_journal();
         Ok(())
     }
@@ -324,6 +331,7 @@ impl World {
         let number = (one.wr_id & !RECEIVE) as usize;
         let recv = one.wr_id & RECEIVE != 0;
         assert_eq!(recv, one.is_recv(), "{one:?}");
+        end.unanswered -= usize::from(!recv && end.signaled[number]);
         let places = if recv {
             &mut end.receives
         } else {

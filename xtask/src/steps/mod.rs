@@ -177,7 +177,7 @@ const STEPS: [Step; 26] = [
         .company(Company::Patient),
     step(
         "simulation",
-        "links through 100,000 schedules of faults",
+        "links through 100,000 schedules of faults, sets of links through 20,000",
         tests::simulation,
     )
     .builds(&["optimized"])
