@@ -3,6 +3,9 @@
  * of the key's place in it, of which the server's processor knows nothing, and PUT by a SEND to the
  * server, which alone writes the table.
  *
+ * The server has a set of links: one poll for all clients, one shared receive queue for their
+ * messages. A connection that fails is recovered, and a client that is gone leaves the set.
+ *
  * A READ may come in the middle of a write: then the entry's checksum is not that of its bytes, and
  * the client reads again.
  *
@@ -12,8 +15,6 @@
  *        ./kv get DEVICE HOST PORT KEY
  *        ./kv check DEVICE HOST PORT ROUNDS         puts and gets, and looks at what comes back
  * Without any argument it is a server and two clients that check, in three processes.
- *
- * A client that dies without a word keeps its place until an answer to it fails.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -23,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEY_MAX = 47, VALUE_MAX = 184, ENTRIES = 1024, PROBES = 8, CLIENTS_MAX = 16 };
+enum { KEY_MAX = 47, VALUE_MAX = 184, ENTRIES = 1024, PROBES = 8, CLIENTS_MAX = 64 };
 
 /* What a key is stored as. A READ brings all of it. */
 struct entry {
@@ -37,7 +38,7 @@ struct entry {
 _Static_assert(sizeof(struct entry) == 256, "entries are whole cache lines");
 
 /* What a client sends, and what the server answers. */
-enum what { PUT = 1, BYE = 2 };
+enum what { PUT = 1 };
 enum answer { STORED = 1, FULL = 2, REFUSED = 3 };
 struct message {
     uint32_t what;
@@ -45,6 +46,17 @@ struct message {
     char key[KEY_MAX + 1];
     char value[VALUE_MAX];
 };
+
+/* How a link connects: its peer may read, and may wait long for its turn on a busy machine. */
+static void link_attr(bw_link_init *init, bw_connect_attr *connect)
+{
+    CHECK(bw_connect_attr_default(connect, sizeof *connect));
+    connect->access = BW_ACCESS_REMOTE_READ | BW_ACCESS_REMOTE_WRITE;
+    connect->timeout = 18;
+    CHECK(bw_link_init_default(init, sizeof *init));
+    init->connect = connect;
+    init->seed = (uint64_t)getpid();
+}
 
 /* FNV-1a. */
 static uint64_t hash(const void *bytes, size_t length)
@@ -71,20 +83,17 @@ static size_t place_of(const char *key, size_t entries, size_t probe)
 
 /* ---- the server ---- */
 
-struct client {
-    bw_qp *qp;
-    bw_tcp_conn *conn;
-    struct message *message; /* in the server's memory */
-    bw_sge message_sge;
-    uint64_t index;
-    uint32_t qp_num;
-    int leaves;
-};
+/* A block holds a message; twice as many as clients, each of which waits for its answer. */
+enum { BLOCK = 256, BLOCKS = 2 * CLIENTS_MAX };
+_Static_assert(sizeof(struct message) <= BLOCK, "a message fits a block");
 
 struct server {
-    struct end end; /* without a queue pair: each client has one */
-    struct client clients[CLIENTS_MAX];
-    uint32_t gone;
+    bw_device *device;
+    bw_pd *pd;
+    bw_region *region, *messages;
+    bw_region_info table;
+    bw_slab *slab;
+    bw_link_set *set;
 };
 
 /* Whether to be slow in the middle of a write, so that READs do come there. */
@@ -124,121 +133,134 @@ static enum answer store_entry(struct entry *table, const struct message *messag
     return STORED;
 }
 
-static void expect_message(void *context)
+static bw_region *make_region(bw_pd *pd, uint64_t length, uint32_t access)
 {
-    struct client *client = context;
+    bw_region *region;
+    bw_region_attr attr;
 
-    CHECK(bw_post_recv_one(client->qp, client->index, &client->message_sge));
-    CHECK(bw_ring_rq(client->qp));
+    CHECK(bw_region_attr_default(&attr, sizeof attr));
+    attr.length = length;
+    attr.access = access;
+    CHECK(bw_region_create(pd, &attr, &region));
+    return region;
 }
 
-static void welcome(struct server *server, uint64_t index, bw_tcp_conn *conn)
+static struct server server_create(const char *device)
 {
-    struct client *client = &server->clients[index];
-    uint64_t offset = ENTRIES * sizeof(struct entry) + index * sizeof(struct message);
-    bw_region_info table = server->end.memory;
+    const bw_slab_class blocks = {BLOCK, BLOCKS};
+    struct server server = {.table = {.size = sizeof(bw_region_info)}};
+    bw_link_set_init init;
+    uint64_t bytes;
 
-    CHECK(bw_qp_create(server->end.pd, server->end.cq, server->end.cq, NULL, &client->qp));
-    client->conn = conn;
-    client->index = index;
-    client->leaves = 0;
-    bw_endpoint endpoint = {.size = sizeof endpoint};
-    CHECK(bw_qp_endpoint(client->qp, &endpoint));
-    client->qp_num = endpoint.qp_num;
-    client->message = end_at(&server->end, offset);
-    client->message_sge = end_sge(&server->end, offset, sizeof(struct message));
-    table.length = ENTRIES * sizeof(struct entry);
-    meet(client->qp, conn, &table, expect_message, client);
+    CHECK(bw_device_open(device, &server.device));
+    CHECK(bw_pd_create(server.device, &server.pd));
+    server.region = make_region(server.pd, ENTRIES * sizeof(struct entry),
+                                BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_READ);
+    CHECK(bw_region_query(server.region, &server.table));
+    CHECK(bw_slab_bytes(&blocks, 1, &bytes));
+    server.messages = make_region(server.pd, bytes, BW_ACCESS_LOCAL_WRITE);
+    CHECK(bw_slab_create(server.messages, &blocks, 1, &server.slab));
+    CHECK(bw_link_set_init_default(&init, sizeof init));
+    init.links = CLIENTS_MAX;
+    init.srq_slab = server.slab;
+    init.srq_length = sizeof(struct message);
+    /* A client that sends more than it may ends its own link, and takes nothing from the others. */
+    init.srq_max_held = BLOCKS / CLIENTS_MAX;
+    CHECK(bw_link_set_create(server.pd, &init, &server.set));
+    return server;
 }
 
-/* Its receives are gone with it; what else was in flight is reported, and passed over. */
-static void drop(struct server *server, struct client *client)
+static void welcome(struct server *server, bw_tcp_conn *conn)
 {
-    CHECK(bw_qp_destroy(client->qp));
-    CHECK(bw_tcp_conn_destroy(client->conn));
-    client->qp = NULL;
-    server->gone++;
+    bw_connect_attr connect;
+    bw_link_init init;
+    bw_link_id link;
+
+    link_attr(&init, &connect);
+    init.memory_addr = server->table.addr;
+    init.memory_length = server->table.length;
+    init.memory_rkey = server->table.rkey;
+    /* A client whose host is gone is missed, although it sends nothing. */
+    init.keep_alive_ns = 5000000000u;
+    CHECK(bw_link_set_join(server->set, &init, conn, &link));
+    CHECK(bw_tcp_conn_destroy(conn));
 }
 
-static void serve_message(struct server *server, struct client *client, uint32_t length)
+static void serve_message(struct server *server, const bw_link_set_wc *one)
 {
+    const bw_block block = {.addr = one->wc.wr_id};
     struct message message = {0};
     uint32_t answer;
 
-    memcpy(&message, client->message, length);
-    client->leaves = message.what == BYE;
-    answer = message.what == PUT   ? store_entry(end_at(&server->end, 0), &message)
-             : message.what == BYE ? STORED
-                                   : REFUSED;
-    /* First the place for its next message: it may come as soon as the answer is there. */
-    expect_message(client);
-    CHECK(bw_post_send_inline(client->qp, client->index, &answer, sizeof answer, BW_SEND_SIGNALED));
-    CHECK(bw_ring_sq(client->qp));
+    /* What is longer fits the block, and is no message. */
+    if (one->wc.byte_len <= sizeof message) {
+        memcpy(&message, (const void *)(uintptr_t)block.addr, one->wc.byte_len);
+    }
+    /* The place for a further message. */
+    CHECK(bw_slab_return(server->slab, &block));
+    answer = message.what == PUT ? store_entry((void *)(uintptr_t)server->table.addr, &message)
+                                 : REFUSED;
+    /* It cannot be posted to a client that is just going, or takes no answers: that one is not told. */
+    if (bw_link_set_post_send_inline(server->set, one->link, 0, &answer, sizeof answer,
+                                     BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE) == BW_OK) {
+        CHECK(bw_link_set_ring_sq(server->set, one->link));
+    }
+}
+
+/* Removes a client that is gone. */
+static void part(struct server *server, bw_link_id link, uint32_t state)
+{
+    if (state != BW_LINK_PEER_CLOSED) {
+        bw_link_info info = {.size = sizeof info};
+        CHECK(bw_link_set_query_link(server->set, link, &info));
+        fprintf(stderr, "a client is lost: %s\n", info.why);
+    }
+    CHECK(bw_link_set_remove(server->set, link));
 }
 
 static void serve(const char *device, bw_tcp_listener *listener, uint32_t clients)
 {
-    struct server server = {.gone = 0};
-    uint64_t bytes = ENTRIES * sizeof(struct entry) + CLIENTS_MAX * sizeof(struct message);
-    uint32_t sends, receives, come = 0;
+    struct server server = server_create(device);
+    uint32_t come = 0, gone = 0, state;
+    bw_link_set_wc wcs[16];
+    bw_link_id link;
     uint64_t look = 0;
-    bw_wc wc;
 
-    server.end.memory.size = sizeof server.end.memory;
-    CHECK(bw_device_open(device, &server.end.device));
-    CHECK(bw_pd_create(server.end.device, &server.end.pd));
-    CHECK(bw_qp_cq_entries(NULL, &sends, &receives));
-    /* Twice the clients: what is destroyed leaves its entries there until they are polled. */
-    bw_cq_attr cq = {.size = sizeof cq, .entries = 2 * CLIENTS_MAX * (sends + receives)};
-    CHECK(bw_cq_create(server.end.device, &cq, &server.end.cq));
-    bw_region_attr region;
-    CHECK(bw_region_attr_default(&region, sizeof region));
-    region.length = bytes;
-    region.access = BW_ACCESS_LOCAL_WRITE | BW_ACCESS_REMOTE_READ;
-    CHECK(bw_region_create(server.end.pd, &region, &server.end.region));
-    CHECK(bw_region_query(server.end.region, &server.end.memory));
-
-    while (server.gone < clients) {
+    while (gone < clients) {
         /* Now and then, whether somebody is at the door. */
-        if (come < clients && come - server.gone < CLIENTS_MAX && now_ms() >= look) {
+        if (come < clients && come - gone < CLIENTS_MAX && now_ms() >= look) {
             bw_tcp_conn *conn;
             int code = bw_tcp_accept(listener, 1, &conn);
             if (code == BW_OK) {
-                uint64_t index = 0;
-                while (server.clients[index].qp != NULL) {
-                    index++;
-                }
-                welcome(&server, index, conn);
+                welcome(&server, conn);
                 come++;
             } else if (code != BW_ETIMEDOUT) {
                 CHECK(code);
             }
             look = now_ms() + 10;
         }
-        if (CHECK(bw_poll_one(server.end.cq, &wc)) == 0) {
-            sched_yield();
-            continue;
-        }
-        struct client *client = &server.clients[wc.wr_id];
-        if (client->qp == NULL || client->qp_num != wc.qp_num) {
-            continue; /* of one that has gone */
-        }
-        if (wc.status != BW_WC_SUCCESS) {
-            if (!client->leaves) {
-                fprintf(stderr, "client %llu is lost: status %u\n", (unsigned long long)wc.wr_id,
-                        wc.status);
+        int count = CHECK(bw_link_set_poll(server.set, wcs, 16));
+        for (int at = 0; at < count; at++) {
+            if (wcs[at].wc.opcode & BW_WC_RECV) {
+                serve_message(&server, &wcs[at]);
             }
-            drop(&server, client);
-        } else if (wc.opcode & BW_WC_RECV) {
-            serve_message(&server, client, wc.byte_len);
-        } else if (client->leaves) {
-            drop(&server, client); /* it has the answer */
+        }
+        while (CHECK(bw_link_set_next_change(server.set, &link, &state)) == 1) {
+            if (state >= BW_LINK_CLOSED) {
+                part(&server, link, state);
+                gone++;
+            }
+        }
+        if (count == 0) {
+            sched_yield();
         }
     }
-    CHECK(bw_cq_destroy(server.end.cq));
-    CHECK(bw_region_destroy(server.end.region));
-    CHECK(bw_pd_destroy(server.end.pd));
-    CHECK(bw_device_close(server.end.device));
+    CHECK(bw_link_set_destroy(server.set));
+    CHECK(bw_slab_destroy(server.slab));
+    CHECK(bw_region_destroy(server.messages));
+    CHECK(bw_region_destroy(server.region));
+    CHECK(bw_pd_destroy(server.pd));
+    CHECK(bw_device_close(server.device));
     CHECK(bw_tcp_listener_destroy(listener));
 }
 
@@ -249,50 +271,118 @@ enum { ENTRY_AT = 0, MESSAGE_AT = 256, ANSWER_AT = 512, CLIENT_BYTES = 1024 };
 enum { READ = 1, SENT = 2, ANSWERED = 3 };
 
 struct store {
-    struct end end;
-    bw_conn_info table;
-    bw_tcp_conn *conn;
-    uint64_t torn; /* READs that came in the middle of a write */
+    bw_device *device;
+    bw_pd *pd;
+    bw_region *region;
+    bw_region_info memory;
+    bw_link *link;
+    bw_link_info table; /* and its link */
+    uint64_t torn;      /* READs that came in the middle of a write */
 };
 
-static void expect_answer(void *context)
+static void *store_at(struct store *store, uint64_t offset)
 {
-    struct store *store = context;
-    bw_sge place = end_sge(&store->end, ANSWER_AT, sizeof(uint32_t));
+    return (void *)(uintptr_t)(store->memory.addr + offset);
+}
 
-    CHECK(bw_post_recv_one(store->end.qp, ANSWERED, &place));
-    CHECK(bw_ring_rq(store->end.qp));
+static bw_sge store_sge(struct store *store, uint64_t offset, uint32_t length)
+{
+    bw_sge sge = {.addr = store->memory.addr + offset, .length = length, .lkey = store->memory.lkey};
+
+    return sge;
+}
+
+/* The next outcome, or none yet: then whether there can be one. */
+static int store_poll(struct store *store, bw_link_wc *wc, uint64_t limit)
+{
+    int count = CHECK(bw_link_poll(store->link, wc, 1));
+
+    if (count == 0) {
+        /* The other process may be waiting for this processor. */
+        sched_yield();
+        CHECK(bw_link_query(store->link, &store->table));
+        if (store->table.state >= BW_LINK_CLOSED || now_ms() > limit) {
+            fprintf(stderr, "the server does not answer: %s\n", store->table.why);
+            exit(EXIT_FAILURE);
+        }
+    }
+    return count;
+}
+
+/* Waits until the link works: requests are refused meanwhile. */
+static void store_ready(struct store *store)
+{
+    uint64_t limit = now_ms() + SOON;
+    bw_link_wc wc;
+
+    while (bw_link_get_state(store->link) != BW_LINK_READY) {
+        if (store_poll(store, &wc, limit) != 0) {
+            fprintf(stderr, "an answer that nobody has asked for\n");
+            exit(EXIT_FAILURE);
+        }
+    }
+}
+
+/* Waits until these requests are reported. 0 if one was not executed, or that is not known. */
+static int store_wait(struct store *store, unsigned wanted)
+{
+    uint64_t limit = now_ms() + SOON;
+    bw_link_wc wc;
+
+    while (wanted != 0) {
+        if (store_poll(store, &wc, limit) == 0) {
+            continue;
+        }
+        if (wc.outcome != BW_OUTCOME_EXECUTED) {
+            return 0;
+        }
+        wanted &= ~(1u << wc.wr_id);
+    }
+    return 1;
 }
 
 static struct store store_open(const char *device, const char *host, uint32_t port)
 {
-    struct store store = {.torn = 0};
+    struct store store = {.memory = {.size = sizeof(bw_region_info)},
+                          .table = {.size = sizeof(bw_link_info)}};
+    bw_connect_attr connect;
+    bw_link_init init;
+    bw_tcp_conn *conn;
 
-    CHECK(bw_tcp_connect(host, port, SOON, &store.conn));
-    store.end = end_create(device, CLIENT_BYTES, BW_ACCESS_LOCAL_WRITE);
-    store.table = meet(store.end.qp, store.conn, &store.end.memory, expect_answer, &store);
-    if (store.table.length / sizeof(struct entry) < PROBES) {
+    CHECK(bw_tcp_connect(host, port, SOON, &conn));
+    CHECK(bw_device_open(device, &store.device));
+    CHECK(bw_pd_create(store.device, &store.pd));
+    store.region = make_region(store.pd, CLIENT_BYTES, BW_ACCESS_LOCAL_WRITE);
+    CHECK(bw_region_query(store.region, &store.memory));
+    link_attr(&init, &connect);
+    CHECK(bw_link_create(store.pd, &init, conn, &store.link));
+    CHECK(bw_tcp_conn_destroy(conn));
+    store_ready(&store);
+    CHECK(bw_link_query(store.link, &store.table));
+    if (store.table.peer_length / sizeof(struct entry) < PROBES) {
         fprintf(stderr, "that is no server of this program\n");
         exit(EXIT_FAILURE);
     }
     return store;
 }
 
-/* Sends a message, and waits for the answer. */
+/* Sends a message, and waits for the answer; 0 if it is not known what became of it. */
 static uint32_t ask(struct store *store, const struct message *message)
 {
-    bw_sge data = end_sge(&store->end, MESSAGE_AT, sizeof *message);
-    uint32_t answer;
+    bw_sge data = store_sge(store, MESSAGE_AT, sizeof *message);
+    bw_sge place = store_sge(store, ANSWER_AT, sizeof(uint32_t));
+    uint32_t answer = 0;
 
-    memcpy(end_at(&store->end, MESSAGE_AT), message, sizeof *message);
-    CHECK(bw_post_send_one(store->end.qp, SENT, &data, BW_SEND_SIGNALED));
-    CHECK(bw_ring_sq(store->end.qp));
-    /* The message's completion and the answer come in either order. */
-    for (int polled = 0; polled < 2; polled++) {
-        end_wait(&store->end);
+    memcpy(store_at(store, MESSAGE_AT), message, sizeof *message);
+    store_ready(store);
+    CHECK(bw_link_post_recv_one(store->link, ANSWERED, &place));
+    CHECK(bw_link_ring_rq(store->link));
+    CHECK(bw_link_post_send_one(store->link, SENT, &data, BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
+    CHECK(bw_link_ring_sq(store->link));
+    /* The message's outcome and the answer come in either order. */
+    if (store_wait(store, 1u << SENT | 1u << ANSWERED)) {
+        memcpy(&answer, store_at(store, ANSWER_AT), sizeof answer);
     }
-    memcpy(&answer, end_at(&store->end, ANSWER_AT), sizeof answer);
-    expect_answer(store);
     return answer;
 }
 
@@ -309,23 +399,30 @@ static const char *store_put(struct store *store, const char *key, const void *v
     memcpy(message.key, key, strlen(key));
     memcpy(message.value, value, length);
     answer = ask(store, &message);
-    return answer == STORED ? NULL : answer == FULL ? "the table is full" : "refused";
+    return answer == STORED    ? NULL
+           : answer == FULL    ? "the table is full"
+           : answer == REFUSED ? "refused"
+                               : "the connection failed: whether it is stored is not known";
 }
 
 /* Copies the value, and answers its length; -1 when there is no such key. */
 static int store_get(struct store *store, const char *key, void *value)
 {
-    size_t entries = store->table.length / sizeof(struct entry);
-    bw_sge place = end_sge(&store->end, ENTRY_AT, sizeof(struct entry));
+    size_t entries = store->table.peer_length / sizeof(struct entry);
+    bw_sge place = store_sge(store, ENTRY_AT, sizeof(struct entry));
     uint64_t limit = now_ms() + SOON;
     struct entry entry;
 
     for (size_t probe = 0; probe < PROBES;) {
-        uint64_t at = store->table.addr + place_of(key, entries, probe) * sizeof(struct entry);
-        CHECK(bw_post_read(store->end.qp, READ, &place, at, store->table.rkey, BW_SEND_SIGNALED));
-        CHECK(bw_ring_sq(store->end.qp));
-        end_wait(&store->end);
-        memcpy(&entry, end_at(&store->end, ENTRY_AT), sizeof entry);
+        uint64_t at = store->table.peer_addr + place_of(key, entries, probe) * sizeof(struct entry);
+        store_ready(store);
+        CHECK(bw_link_post_read(store->link, READ, &place, at, store->table.peer_rkey,
+                                BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
+        CHECK(bw_link_ring_sq(store->link));
+        if (!store_wait(store, 1u << READ)) {
+            continue; /* a READ may be repeated */
+        }
+        memcpy(&entry, store_at(store, ENTRY_AT), sizeof entry);
         if (entry.version == 0 && entry.checksum == 0) {
             return -1;
         }
@@ -348,11 +445,11 @@ static int store_get(struct store *store, const char *key, void *value)
 
 static void store_close(struct store *store)
 {
-    struct message bye = {.what = BYE};
-
-    ask(store, &bye);
-    CHECK(bw_tcp_conn_destroy(store->conn));
-    end_destroy(&store->end);
+    CHECK(bw_link_drain(store->link, SOON, NULL, NULL, NULL));
+    CHECK(bw_link_destroy(store->link));
+    CHECK(bw_region_destroy(store->region));
+    CHECK(bw_pd_destroy(store->pd));
+    CHECK(bw_device_close(store->device));
 }
 
 /* ---- what is run ---- */

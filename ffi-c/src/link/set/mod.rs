@@ -69,7 +69,8 @@ pub struct bw_link_set_init {
     /// `bw_slab_return`, by any thread; then the next polls post it again. While the program holds all
     /// blocks the peers' messages wait, as often as their `rnr_retry` allows.
     pub srq_slab: *const bw_slab,
-    /// The longest message that can be received. A longer one is a fault of its link.
+    /// Bytes of a receive, at least: the blocks of the slab's smallest class that has as many are posted, as
+    /// they are. A message that is longer than its block is a fault of its link.
     pub srq_length: u32,
     /// Blocks that the messages of one link may hold, so that no peer takes those of the others; 0: without
     /// a limit. A link whose peer sends more has a fault, BW_RECV_LIMIT_EXCEEDED, and ends. At least the

@@ -38,7 +38,8 @@ pub struct LinkSetSrq {
     /// Supplies the buffers: all its blocks of this size are posted, as far as a device's queue has room for
     /// them. It is of the set's protection domain, and may have blocks of other sizes for other uses.
     pub slab: Slab,
-    /// The longest message that can be received. A longer one is a fault of its link.
+    /// Bytes of a receive, at least: the blocks of the slab's smallest class that has as many are posted, as
+    /// they are. A message that is longer than its block is a fault of its link.
     pub length: u32,
     /// Buffers that the messages of one link may hold, so that no peer takes those of the others: received,
     /// and not returned. A link whose peer sends more than that has a fault
