@@ -265,9 +265,18 @@ impl World {
     }
 
     pub(super) fn send(&mut self, side: usize, at: usize) -> Result<(), LinkError> {
+        let signaled = self.random.below(4) != 0;
+        self.send_this(side, at, signaled)
+    }
+
+    pub(super) fn send_this(
+        &mut self,
+        side: usize,
+        at: usize,
+        signaled: bool,
+    ) -> Result<(), LinkError> {
         let mut block = self.slab.take(BLOCK).expect("enough for all queues");
         let policy = [Replay::Surface, Replay::IfSafe][self.random.below(2) as usize];
-        let signaled = self.random.below(4) != 0;
         let flags = match signaled {
             true => SendFlags::SIGNALED,
             false => SendFlags::empty(),

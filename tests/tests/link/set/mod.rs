@@ -3,5 +3,6 @@
 
 mod faults;
 mod handles;
+mod replaced;
 mod shared;
 pub mod world;

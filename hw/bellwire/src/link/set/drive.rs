@@ -307,10 +307,14 @@ impl LinkSet {
                 continue;
             }
             let links = &self.pd.device().links;
-            for element in it.elements() {
-                links.unwatch(self.mailbox, element);
-            }
+            let before: Vec<Element> = it.elements().collect();
             it.destroy();
+            // An event of a queue that is kept may have come since the last look.
+            for element in before {
+                if it.elements().all(|kept| kept != element) {
+                    links.unwatch(self.mailbox, element);
+                }
+            }
             let make = Make {
                 division: &self.division,
                 srq: self.srq_init.as_ref(),
