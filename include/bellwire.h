@@ -2193,6 +2193,25 @@ typedef struct bw_link_set_wc {
 // valid during the call. It has to return, and must not use the set.
 typedef void (*bw_link_set_wc_fn)(void *context, const struct bw_link_set_wc *wc);
 
+// How `bw_link_wait` and `bw_link_set_wait` wait. `bw_wait_default` fills it.
+//
+// A thread that sleeps is woken some microseconds, or tens of them, after a completion; one that polls sees it at
+// once, and uses its processor up. So the thread polls first, for about as long as waking takes.
+typedef struct bw_wait {
+    // `sizeof(bw_wait)`.
+    uint32_t size;
+    // Number of `fds`.
+    uint32_t num_fds;
+    // How many nanoseconds to poll before sleeping, 50,000 by default; 0: sleeps unless there is something at
+    // once.
+    uint64_t spin_ns;
+    // How many nanoseconds to wait in all; UINT64_MAX, the default: for ever.
+    uint64_t timeout_ns;
+    // Descriptors of the program that end the wait when they are readable, such as a listener's. They are looked
+    // at only before sleeping, so a busy program looks at them itself from time to time.
+    const int *fds;
+} bw_wait;
+
 // One step of a script: a fault, and its trigger.
 typedef struct bw_soft_step {
     // A `bw_soft_trigger`.
@@ -4474,6 +4493,40 @@ int bw_link_set_post_recv_one(struct bw_link_set *set,
 // Thread: the set's owner. Data path.
 int bw_link_set_ring_rq(struct bw_link_set *set, bw_link_id link);
 
+// Fills `wait`, of `size` bytes, with its size and the defaults: `bw_wait_default(&wait, sizeof(wait))`.
+//
+// Errors: `BW_ENULL`, `BW_ESIZE`.
+// Thread: any.
+int bw_wait_default(struct bw_wait *wait,
+                    size_t size);
+
+// `bw_link_wait` for outcomes of `size` bytes: polls the link, and waits until there is an outcome, or the link's
+// state has changed: it polls for a while, then arms the link and sleeps, and so on until the time is over.
+// Returns the number of outcomes, as `bw_link_poll` does, which is 0 when the state has changed, a descriptor of
+// the program is readable, or the time is over. It requires `bw_link_init.sleeps`. If `wait` is NULL the defaults
+// are used.
+//
+// Errors: `BW_EINVAL` (a `max` of 0 or less, a negative descriptor), `BW_EUNSUPPORTED` (a link that was not made
+// to sleep on), `BW_EOTHER`, `BW_ENULL`, `BW_ESIZE`.
+// Thread: the link's owner.
+int bw_link_wait_sized(struct bw_link *link,
+                       struct bw_link_wc *wc,
+                       size_t size,
+                       int max,
+                       const struct bw_wait *wait);
+
+// `bw_link_set_wait` for outcomes of `size` bytes: as `bw_link_wait`, for all links of the set. It returns 0 also
+// when `bw_link_set_next_change` has something, at once as long as that is not taken. It requires
+// `bw_link_set_init.sleeps`.
+//
+// Errors: those of `bw_link_wait`.
+// Thread: the set's owner.
+int bw_link_set_wait_sized(struct bw_link_set *set,
+                           struct bw_link_set_wc *wc,
+                           size_t size,
+                           int max,
+                           const struct bw_wait *wait);
+
 // `bw_soft_inject` for steps of `size` bytes: injects the faults of the `num` steps of the array `steps`, in addition to those that remain of
 // earlier scripts. Steps with the same trigger are applied in order; a request gets only the first of
 // its faults. Execution is slow while a request or packet is still to be hit. If the call fails no
@@ -4603,6 +4656,11 @@ static inline int bw_link_poll(bw_link *link, bw_link_wc *wc, int max)
     return bw_link_poll_sized(link, wc, sizeof(bw_link_wc), max);
 }
 
+static inline int bw_link_wait(bw_link *link, bw_link_wc *wc, int max, const bw_wait *wait)
+{
+    return bw_link_wait_sized(link, wc, sizeof(bw_link_wc), max, wait);
+}
+
 static inline int bw_link_post_send(bw_link *link, const bw_send_wr *wr, uint32_t num,
                                     uint32_t replay, const bw_send_wr **bad_wr)
 {
@@ -4618,6 +4676,12 @@ static inline int bw_link_post_recv(bw_link *link, const bw_recv_wr *wr, uint32_
 static inline int bw_link_set_poll(bw_link_set *set, bw_link_set_wc *wc, int max)
 {
     return bw_link_set_poll_sized(set, wc, sizeof(bw_link_set_wc), max);
+}
+
+static inline int bw_link_set_wait(bw_link_set *set, bw_link_set_wc *wc, int max,
+                                   const bw_wait *wait)
+{
+    return bw_link_set_wait_sized(set, wc, sizeof(bw_link_set_wc), max, wait);
 }
 
 static inline int bw_link_set_post_send(bw_link_set *set, bw_link_id link, const bw_send_wr *wr,

@@ -1039,6 +1039,14 @@ public:
     }
 };
 
+/* A bw_wait with the defaults. */
+inline bw_wait wait_init() noexcept
+{
+    bw_wait wait;
+    bw_wait_default(&wait, sizeof wait);
+    return wait;
+}
+
 /*
  * A reliable connection that recovers from faults. post_*, ring_* and poll() return codes, and never
  * throw.
@@ -1133,6 +1141,11 @@ public:
      * wait. */
     int fd() { return check(bw_link_fd(get()), "bw_link_fd"); }
     int arm() noexcept { return bw_link_arm(get()); }
+    /* Polls for a while, then arms and sleeps. */
+    int wait(bw_link_wc *wc, int max, const bw_wait &how = wait_init()) noexcept
+    {
+        return bw_link_wait(get(), wc, max, &how);
+    }
     void close(uint32_t timeout_ms) { check(bw_link_close(get(), timeout_ms), "bw_link_close"); }
     /* `report(const bw_link_wc &)` is called for each outcome, and must not throw. Returns how many
      * requests were retired. */
@@ -1201,6 +1214,19 @@ inline bw_link_set_init link_set_init()
 }
 
 /*
+ * The same, for a set whose links receive from a shared receive queue: messages of up to `length` bytes come into
+ * blocks of `messages`, of which those of one link hold up to `max_held`; 0: as many as there are.
+ */
+inline bw_link_set_init link_set_init(const slab &messages, uint32_t length, uint32_t max_held)
+{
+    bw_link_set_init init = link_set_init();
+    init.srq_slab = messages.get();
+    init.srq_length = length;
+    init.srq_max_held = max_held;
+    return init;
+}
+
+/*
  * Links on shared completion queues, polled once for all. A link is named by its bw_link_id. post_*, ring_*
  * and poll() return codes, and never throw.
  */
@@ -1210,7 +1236,8 @@ public:
     explicit link_set(const pd &of, const bw_link_set_init &init = link_set_init())
         : handle(detail::made<bw_link_set>("bw_link_set_create", [&](bw_link_set **to) {
               return bw_link_set_create(of.get(), &init, to);
-          }))
+          })),
+          messages_(const_cast<bw_slab *>(init.srq_slab))
     {
     }
 
@@ -1298,6 +1325,11 @@ public:
      * wait. */
     int fd() const { return check(bw_link_set_fd(get()), "bw_link_set_fd"); }
     int arm() noexcept { return bw_link_set_arm(get()); }
+    /* Polls for a while, then arms and sleeps. */
+    int wait(bw_link_set_wc *wc, int max, const bw_wait &how = wait_init()) noexcept
+    {
+        return bw_link_set_wait(get(), wc, max, &how);
+    }
     /* Nanoseconds until it has to be polled; UINT64_MAX: no limit. */
     uint64_t time_left() const
     {
@@ -1350,6 +1382,17 @@ public:
     int ring_sq(bw_link_id link) noexcept { return bw_link_set_ring_sq(get(), link); }
     int ring_rq(bw_link_id link) noexcept { return bw_link_set_ring_rq(get(), link); }
     int poll(bw_link_set_wc *wc, int max) noexcept { return bw_link_set_poll(get(), wc, max); }
+    /* The message that an outcome brought from the shared receive queue, whose length is the block's. It is
+     * received into again once the block is destroyed: call this once for each outcome. Empty for all others. */
+    block message(const bw_link_set_wc &of) const noexcept
+    {
+        if (messages_ == nullptr || (of.wc.opcode & BW_WC_RECV) == 0)
+            return {};
+        return {messages_, bw_block{of.wc.wr_id, of.wc.byte_len, 0}};
+    }
+
+private:
+    bw_slab *messages_ = nullptr;
 };
 
 } // namespace bellwire

@@ -162,6 +162,7 @@ static struct server server_create(const char *device)
     CHECK(bw_slab_create(server.messages, &blocks, 1, &server.slab));
     CHECK(bw_link_set_init_default(&init, sizeof init));
     init.links = CLIENTS_MAX;
+    init.sleeps = 1;
     init.srq_slab = server.slab;
     init.srq_length = sizeof(struct message);
     /* A client that sends more than it may ends its own link, and takes nothing from the others. */
@@ -224,7 +225,12 @@ static void serve(const char *device, bw_tcp_listener *listener, uint32_t client
     uint32_t come = 0, gone = 0, state;
     bw_link_set_wc wcs[16];
     bw_link_id link;
+    bw_wait wait;
     uint64_t look = 0;
+
+    /* It polls for a while, sleeps then, and looks for clients who come in between. */
+    CHECK(bw_wait_default(&wait, sizeof wait));
+    wait.timeout_ns = 10000000;
 
     while (gone < clients) {
         /* Now and then, whether somebody is at the door. */
@@ -239,7 +245,7 @@ static void serve(const char *device, bw_tcp_listener *listener, uint32_t client
             }
             look = now_ms() + 10;
         }
-        int count = CHECK(bw_link_set_poll(server.set, wcs, 16));
+        int count = CHECK(bw_link_set_wait(server.set, wcs, 16, &wait));
         for (int at = 0; at < count; at++) {
             if (wcs[at].wc.opcode & BW_WC_RECV) {
                 serve_message(&server, &wcs[at]);
@@ -250,9 +256,6 @@ static void serve(const char *device, bw_tcp_listener *listener, uint32_t client
                 part(&server, link, state);
                 gone++;
             }
-        }
-        if (count == 0) {
-            sched_yield();
         }
     }
     CHECK(bw_link_set_destroy(server.set));

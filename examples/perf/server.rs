@@ -6,13 +6,11 @@ use bellwire::Block;
 use bellwire::Device;
 use bellwire::connect::cm::{Listener, Retry};
 use bellwire::fault::outcome::Outcome;
-use bellwire::link::{LinkId, LinkState};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use bellwire::link::{LinkId, LinkState, Wait};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Polls between two looks at the listener, which takes longer than a poll.
 const LISTEN_EVERY: u32 = 64;
@@ -20,11 +18,8 @@ const LISTEN_EVERY: u32 = 64;
 /// How long to poll for the next message before sleeping until it comes.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// The longest sleep, after which the caller's wish to end is looked at.
-const SLEEP: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+/// The longest wait, after which the caller's wish to end is looked at.
+const SLEEP: Duration = Duration::from_millis(100);
 
 /// Sets its flag when it is dropped.
 struct Over<'a>(&'a AtomicBool);
@@ -79,27 +74,27 @@ impl Server {
 
     /// Serves until `over`.
     pub fn serve(&mut self, over: &AtomicBool) -> Result<()> {
-        let mut last = Instant::now();
         // Relaxed: a flag on its own.
         while !over.load(Ordering::Relaxed) {
-            if self.turn()? {
-                last = Instant::now();
-            } else if last.elapsed() >= SPIN {
-                self.sleep()?;
-                last = Instant::now();
-            }
+            self.turn()?;
         }
         Ok(())
     }
 
-    /// Polls once, and answers. Whether there was anything.
-    fn turn(&mut self) -> Result<bool> {
+    /// Waits for messages, and answers them.
+    fn turn(&mut self) -> Result<()> {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(LISTEN_EVERY) {
             self.accept()?;
         }
         let (links, messages, empty) = (&mut self.links, &mut self.messages, &mut self.empty);
-        let found = links.set.poll(AT_ONCE, |id, completion| {
+        let others = [self.listener.as_fd()];
+        let wait = Wait {
+            spin: SPIN,
+            timeout: Some(SLEEP),
+            others: &others,
+        };
+        let found = links.set.wait(AT_ONCE, &wait, |id, completion| {
             if !completion.is_recv() {
                 return;
             }
@@ -108,7 +103,7 @@ impl Server {
                 (Outcome::Done, Some(block), Some(bytes)) => messages.push((id, block, bytes)),
                 _ => empty.push(id),
             }
-        });
+        })?;
         for id in self.empty.drain(..) {
             links.expect(id, 0)?;
         }
@@ -123,7 +118,11 @@ impl Server {
                 links.set.remove(id)?;
             }
         }
-        Ok(found != 0)
+        if found == 0 {
+            // Who waited for the listener finds out what for.
+            self.accept()?;
+        }
+        Ok(())
     }
 
     fn accept(&mut self) -> Result<()> {
@@ -137,22 +136,5 @@ impl Server {
             }
         }
         Ok(())
-    }
-
-    /// Sleeps until there is something to do.
-    fn sleep(&mut self) -> Result<()> {
-        self.links.set.arm()?;
-        // What came before it was armed wakes nobody.
-        self.accept()?;
-        if self.turn()? {
-            return Ok(());
-        }
-        let set = self.links.set.fd().context("the set's descriptor")?;
-        let fds = [set, self.listener.as_fd()];
-        let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        match poll(&mut fds, Some(&SLEEP)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error).context("sleeping"),
-        }
     }
 }

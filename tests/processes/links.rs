@@ -1,14 +1,14 @@
 //! Many links in a set, of a server or of clients, that sleeps on one descriptor while there is nothing to do.
 
 use bellwire::connect::cm::{Connector, Listener};
-use bellwire::link::{LinkCompletion, LinkId, LinkInit, LinkSet, LinkSetInit, LinkState};
+use bellwire::link::{LinkCompletion, LinkId, LinkInit, LinkSet, LinkSetInit, LinkState, Wait};
 use bellwire::{Device, QpInit};
 use bellwire_tests::fixture::DEADLINE;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// The longest sleep, in milliseconds: what else a process waits for is looked at in between.
-const SLEEP: i32 = 10;
+/// The longest sleep: what else a process waits for is looked at in between.
+const SLEEP: Duration = Duration::from_millis(10);
 
 /// How long so many links may take to connect, or to recover at once: 20 ms each, which is far too long.
 pub fn patience(links: usize) -> Duration {
@@ -60,44 +60,36 @@ impl Links {
         }
     }
 
-    /// Polls once, and returns how much it found.
-    fn turn(&mut self, each: &mut impl FnMut(LinkId, LinkCompletion)) -> usize {
-        let mut found = 0;
-        if let Some(listener) = &mut self.listener {
-            while let Some(incoming) = listener.accept().expect("a listener") {
-                let id = self.set.join(self.init.clone(), incoming).expect("room");
-                let mut link = self.set.link(id).expect("it is in the set");
-                // SAFETY: no memory.
-                unsafe { link.post_recv(0, &[]) }.expect("room for one");
-                link.ring_recv();
-                found += 1;
-            }
+    /// Accepts the links that wait for it; how many there were.
+    fn accept(&mut self) -> usize {
+        let mut accepted = 0;
+        while let Some(listener) = &mut self.listener
+            && let Some(incoming) = listener.accept().expect("a listener")
+        {
+            let id = self.set.join(self.init.clone(), incoming).expect("room");
+            let mut link = self.set.link(id).expect("it is in the set");
+            // SAFETY: no memory.
+            unsafe { link.post_recv(0, &[]) }.expect("room for one");
+            link.ring_recv();
+            accepted += 1;
         }
-        found += self.set.poll(64, each);
-        let changes = std::iter::from_fn(|| self.set.next_change());
-        self.changes.extend(changes);
-        found + self.changes.len()
+        accepted
     }
 
     /// Polls; if there is nothing, sleeps until something may have come, or for a while.
-    pub fn poll(&mut self, mut each: impl FnMut(LinkId, LinkCompletion)) {
-        if self.turn(&mut each) != 0 {
-            return;
-        }
-        self.set.arm().expect("a waitable set");
-        if self.turn(&mut each) != 0 {
-            return;
-        }
-        let set = self.set.fd().expect("a waitable set").as_raw_fd();
-        let listener = (self.listener.as_ref()).map(|listener| listener.as_fd().as_raw_fd());
-        let entry = |fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
+    pub fn poll(&mut self, each: impl FnMut(LinkId, LinkCompletion)) {
+        let timeout = match self.accept() {
+            0 => SLEEP,
+            _ => Duration::ZERO,
         };
-        // Entries with negative descriptors are left out.
-        let mut fds = [set, listener.unwrap_or(-1)].map(entry);
-        // SAFETY: as many entries as it says.
-        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as _, SLEEP) };
+        let others: Vec<BorrowedFd<'_>> = self.listener.iter().map(AsFd::as_fd).collect();
+        let wait = Wait {
+            spin: Duration::ZERO,
+            timeout: Some(timeout),
+            others: &others,
+        };
+        self.set.wait(64, &wait, each).expect("a waitable set");
+        let changes = std::iter::from_fn(|| self.set.next_change());
+        self.changes.extend(changes);
     }
 }

@@ -1,7 +1,7 @@
 //! Two links that work, for tests of what they cost.
 
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire::link::{Link, LinkInit, LinkState, pair};
+use bellwire::link::{Link, LinkInit, LinkState, Wait, pair};
 use bellwire::soft::Mode;
 use bellwire::wqe::{Inline, Operation, Payload, Rc, RdmaRead, RdmaWrite, Send, Supports};
 use bellwire::wr::SendFlags;
@@ -45,10 +45,11 @@ impl LinkEnd {
     /// The next request that is reported; whether it was executed.
     fn next_done(&mut self, wr_id: u64) -> bool {
         let mut good = false;
-        let polled = self.link.poll(1, |completion| {
+        // Which a wait finds at once, without sleep.
+        let polled = self.link.wait(1, &Wait::default(), |completion| {
             good = completion.wr_id == wr_id && completion.outcome == Outcome::Done;
         });
-        good && polled == 1
+        good && matches!(polled, Ok(1))
     }
 }
 

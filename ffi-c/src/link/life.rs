@@ -326,7 +326,7 @@ pub unsafe extern "C" fn bw_link_time_left(link: *const bw_link, time_left_ns: *
     })
 }
 
-fn sleepless() -> Failure {
+pub(super) fn sleepless() -> Failure {
     Failure::new(
         BW_EUNSUPPORTED,
         "the link was not made to sleep on: set bw_link_init.sleeps when it is created",

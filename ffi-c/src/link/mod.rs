@@ -21,6 +21,8 @@ pub mod life;
 
 pub mod set;
 
+pub mod wait;
+
 mod code;
 
 use crate::code::BW_ENULL;

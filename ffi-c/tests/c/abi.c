@@ -269,10 +269,13 @@ SAME(sizeof(bw_link_retry), 32);
 SAME(sizeof(bw_link_wc), 40);
 SAME(offsetof(bw_link_set_wc, wc), 8);
 SAME(sizeof(bw_link_set_wc), 48);
+SAME(offsetof(bw_wait, spin_ns), 8);
+SAME(offsetof(bw_wait, fds), 24);
 SAME(sizeof(bw_link_info), 304);
 SAME(sizeof(bw_link_counters), 256);
 #if UINTPTR_MAX == UINT64_MAX
 SAME(sizeof(bw_cq_attr), 32);
+SAME(sizeof(bw_wait), 32);
 SAME(sizeof(bw_qp_init_attr), 56);
 SAME(sizeof(bw_cm_event), 336);
 SAME(sizeof(bw_cm_param), 24);

@@ -103,7 +103,14 @@ static void sleeping(void)
     const uint64_t number = 3;
     uint64_t before;
 
+    bw_link_wc none;
+    bw_wait wait;
+
     EXPECT(bw_link_fd(a.link) == BW_EUNSUPPORTED && bw_link_arm(a.link) == BW_EUNSUPPORTED);
+    EXPECT(bw_link_wait(a.link, &none, 1, NULL) == BW_EUNSUPPORTED);
+    OK(bw_wait_default(&wait, sizeof wait));
+    wait.timeout_ns = 1000000;
+    EXPECT(bw_link_wait(b.link, &none, 0, &wait) == BW_EINVAL);
     side_receive(&b);
     do {
         before = b.retired;
@@ -111,6 +118,7 @@ static void sleeping(void)
         side_poll(&b);
     } while (b.retired != before || bw_link_get_state(b.link) != BW_LINK_READY);
     EXPECT(!wakes(0));
+    EXPECT(bw_link_wait(b.link, &none, 1, &wait) == 0);
     OK(bw_link_post_send_inline(a.link, number, &number, 8, BW_SEND_SIGNALED, BW_REPLAY_NEVER));
     OK(bw_link_ring_sq(a.link));
     a.posted++;

@@ -4,6 +4,7 @@
  */
 #include "link.h"
 #include <poll.h>
+#include <unistd.h>
 
 enum { LINKS = 8 };
 
@@ -246,6 +247,46 @@ static void sleeping(void)
     }
 }
 
+/* The set polls for a while, then sleeps, until a message, a descriptor, or the end of the time. */
+static void waits(void)
+{
+    struct member *member = &members[0];
+    bw_sge sge = slot(0);
+    bw_link_set_wc one;
+    bw_wait wait;
+    int ends[2];
+
+    OK(bw_wait_default(&wait, sizeof wait));
+    EXPECT(wait.num_fds == 0 && wait.timeout_ns == UINT64_MAX && wait.fds == NULL);
+    EXPECT(bw_link_set_wait(set, &one, 0, &wait) == BW_EINVAL);
+    for (wait.spin_ns = 0; wait.spin_ns < 3000000; wait.spin_ns += 2000000) {
+        wait.timeout_ns = 1000000;
+        EXPECT(bw_link_set_wait(set, &one, 1, &wait) == 0);
+        OK(bw_link_set_post_recv_one(set, member->id, 9, &sge));
+        OK(bw_link_set_ring_rq(set, member->id));
+        uint64_t number = member->peer.posted - member->peer.receives;
+        OK(bw_link_post_send_inline(member->peer.link, number, "hi", 2, BW_SEND_SIGNALED,
+                                    BW_REPLAY_NEVER));
+        OK(bw_link_ring_sq(member->peer.link));
+        member->peer.posted++;
+        wait.timeout_ns = UINT64_MAX;
+        EXPECT(bw_link_set_wait(set, &one, 1, &wait) == 1);
+        EXPECT(one.link == member->id && one.wc.wr_id == 9);
+        EXPECT(one.wc.outcome == BW_OUTCOME_EXECUTED);
+        while (member->peer.retired != member->peer.posted)
+            poll_all();
+    }
+    EXPECT(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+    wait.spin_ns = 0;
+    wait.fds = ends;
+    wait.num_fds = 1;
+    EXPECT(bw_link_set_wait(set, &one, 1, &wait) == 0);
+    close(ends[0]);
+    close(ends[1]);
+    ends[0] = -1;
+    EXPECT(bw_link_set_wait(set, &one, 1, &wait) == BW_EINVAL);
+}
+
 /* Of one link, then of the queue of all. */
 static void faults(void)
 {
@@ -341,6 +382,8 @@ static void over_tcp(void)
     }
     EXPECT(bw_link_set_fd(sets[1]) == BW_EUNSUPPORTED);
     EXPECT(bw_link_set_arm(sets[1]) == BW_EUNSUPPORTED);
+    bw_link_set_wc none;
+    EXPECT(bw_link_set_wait(sets[1], &none, 1, NULL) == BW_EUNSUPPORTED);
     OK(bw_link_set_destroy(sets[1]));
     OK(bw_tcp_listener_destroy(listener));
 }
@@ -395,6 +438,7 @@ int main(void)
     make();
     talk();
     sleeping();
+    waits();
     faults();
     talk();
     stale();

@@ -495,6 +495,7 @@ static void link_sets(void)
     bw_link_counters counters;
     bw_fault fault;
     bw_link_set_wc wc;
+    bw_wait wait;
     bw_sge sge = end_sge(&a, 0, 8);
     bw_send_wr send = send_of(1, NULL);
     bw_recv_wr receive = recv_of(1, NULL);
@@ -574,6 +575,15 @@ static void link_sets(void)
     NUL(bw_link_set_ring_rq(NULL, id));
     NUL(bw_link_set_poll(NULL, &wc, 1));
     NUL(bw_link_set_poll(set, NULL, 1));
+    NUL(bw_link_set_wait(NULL, &wc, 1, NULL));
+    NUL(bw_link_set_wait(set, NULL, 1, NULL));
+    NUL(bw_wait_default(NULL, sizeof wait));
+    SIZE(bw_wait_default(&wait, 0));
+    memset(&wait, 0, sizeof wait);
+    SIZE(bw_link_set_wait(set, &wc, 1, &wait));
+    OK(bw_wait_default(&wait, sizeof wait));
+    wait.num_fds = 1;
+    NUL(bw_link_set_wait(set, &wc, 1, &wait));
     NUL(bw_link_set_next_change(NULL, &id, &state));
     NUL(bw_link_set_next_change(set, NULL, &state));
     NUL(bw_link_set_next_change(set, &id, NULL));
@@ -664,6 +674,8 @@ static void links(void)
     NUL(bw_link_ring_rq(NULL));
     NUL(bw_link_poll(NULL, &wc, 1));
     NUL(bw_link_poll(link, NULL, 1));
+    NUL(bw_link_wait(NULL, &wc, 1, NULL));
+    NUL(bw_link_wait(link, NULL, 1, NULL));
     NUL(bw_link_get_state(NULL));
     NUL(bw_link_query(NULL, &info));
     NUL(bw_link_query(link, NULL));

@@ -166,6 +166,7 @@ static void other_programs(bw_device *device, bw_pd *pd)
 
     OK(bw_link_create_pair(pd, NULL, &one, pd, NULL, &other));
     REFUSES(bw_link_wc, bw_link_poll_sized(one, TO(bw_link_wc), size, 2));
+    REFUSES(bw_link_wc, bw_link_wait_sized(one, TO(bw_link_wc), size, 2, NULL));
     REFUSES(bw_send_wr, bw_link_post_send_sized(one, TO(bw_send_wr), size, 1, 0, BAD(bw_send_wr)));
     REFUSES(bw_recv_wr, bw_link_post_recv_sized(one, TO(bw_recv_wr), size, 1, BAD(bw_recv_wr)));
     OK(bw_link_destroy(one));
@@ -173,6 +174,7 @@ static void other_programs(bw_device *device, bw_pd *pd)
     OK(bw_link_set_create(pd, NULL, &set));
     OK(bw_link_set_join_pair(set, NULL, &id, pd, NULL, &other));
     REFUSES(bw_link_set_wc, bw_link_set_poll_sized(set, TO(bw_link_set_wc), size, 2));
+    REFUSES(bw_link_set_wc, bw_link_set_wait_sized(set, TO(bw_link_set_wc), size, 2, NULL));
     REFUSES(bw_send_wr,
             bw_link_set_post_send_sized(set, id, TO(bw_send_wr), size, 1, 0, BAD(bw_send_wr)));
     REFUSES(bw_recv_wr,

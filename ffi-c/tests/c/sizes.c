@@ -241,6 +241,8 @@ static void links(void)
     bw_tcp_conn *here, *there;
     bw_link *one, *other, *link;
     bw_link_set *set;
+    bw_link_set_wc none;
+    bw_link_wc last;
     bw_link_id id;
     bw_tcp_conn *conn;
     bw_connector *connector;
@@ -253,6 +255,8 @@ static void links(void)
     REFUSES(bw_link_set_init, bw_link_set_create(pd, p, &set));
     OK(bw_link_set_create(pd, NULL, &set));
     REFUSES(bw_link_set_info, bw_link_set_query(set, p));
+    FILLS(bw_wait, bw_wait_default(p, size));
+    REFUSES(bw_wait, bw_link_set_wait_sized(set, &none, sizeof none, 1, p));
     REFUSES(bw_link_init, bw_link_set_join_pair(set, p, &id, pd, NULL, &link));
     REFUSES(bw_link_init, bw_link_set_join_pair(set, NULL, &id, pd, p, &link));
     OK(bw_link_set_join_pair(set, NULL, &id, pd, NULL, &link));
@@ -278,12 +282,14 @@ static void links(void)
     REFUSES(bw_link_counters, bw_link_query_counters(one, p));
     REFUSES(bw_qp_attr, bw_link_query_qp(one, p));
     REFUSES(bw_fault, bw_link_report_fault(one, p));
+    REFUSES(bw_wait, bw_link_wait_sized(one, &last, sizeof last, 1, p));
     REFUSES(bw_dump_attr, bw_link_dump(one, p, text, sizeof text, &length));
     REFUSES(bw_dump_attr, bw_link_dump_failure(one, p, text, sizeof text, &length));
     for (unsigned n = 0; n < SIZES; n++) {
         bw_link_wc *wc = (bw_link_wc *)fill(0xa5);
 
         EXPECT(bw_link_poll_sized(one, wc, size_at(n, sizeof *wc), 2) == BW_ESIZE);
+        EXPECT(bw_link_wait_sized(one, wc, size_at(n, sizeof *wc), 2, NULL) == BW_ESIZE);
         UNTOUCHED();
     }
 

@@ -625,6 +625,11 @@ void link_sets()
     EXPECT(set.counters(link).recovered == 2);
     OK(set.arm());
     EXPECT(set.fd() >= 0 && set.time_left() == UINT64_MAX);
+    auto wait = bw::wait_init();
+    EXPECT(wait.timeout_ns == UINT64_MAX && wait.spin_ns != 0);
+    wait.timeout_ns = 1000000;
+    EXPECT(set.wait(&one, 1, wait) == 0);
+    EXPECT(peer.wait(&wc, 1) == BW_EUNSUPPORTED);
     OK(peer.post_recv_one(1, sge(1024, 64)));
     OK(peer.ring_rq());
     OK(set.post_write_inline(link, 2, "written", 8, info.addr + 512, info.rkey, 0, BW_REPLAY_ANYWAY));
@@ -632,8 +637,9 @@ void link_sets()
     OK(set.post_read(link, 4, sge(700, 8), info.addr + 600, info.rkey, 0, BW_REPLAY_IF_SAFE));
     OK(set.post_send_one(link, 5, sge(512, 8), BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE));
     OK(set.ring_sq(link));
-    while (set.poll(&one, 1) == 0)
+    while (set.wait(&one, 1) == 0)
         ;
+    EXPECT(!set.message(one));
     EXPECT(one.link == link && one.wc.wr_id == 5 && one.wc.outcome == BW_OUTCOME_EXECUTED);
     EXPECT(one.wc.retired == 4);
     EXPECT(std::strcmp(reinterpret_cast<const char *>(info.addr) + 700, "written") == 0);
@@ -652,6 +658,51 @@ void link_sets()
     EXPECT(thrown([&] { set.remove(second); }) == BW_ENOLINK);
 }
 
+/* Links that receive from a shared receive queue. */
+void shared_receives()
+{
+    enum { BLOCKS = 4, BYTES = 64 };
+    bw::device device(config(BW_CLOCK_REAL));
+    bw::pd pd(device);
+    const std::vector<bw_slab_class> classes = {{BYTES, BLOCKS}};
+    const bw::region memory(pd, bw::slab::bytes(classes), BW_ACCESS_LOCAL_WRITE);
+    const bw::slab slab(memory, classes);
+    auto init = bw::link_set_init(slab, BYTES, BLOCKS);
+    init.links = 2;
+    init.sleeps = 1;
+    bw::link_set made(pd, init), set(std::move(made));
+    auto joined = set.join_pair(bw::link_init(), pd, bw::link_init());
+    bw::reliable_link &peer = joined.second;
+    bw_link_set_wc one;
+    bw_link_wc wc;
+    while (peer.state() != BW_LINK_READY || set.query(joined.first).state != BW_LINK_READY) {
+        EXPECT(set.poll(&one, 1) == 0);
+        EXPECT(peer.poll(&wc, 1) == 0);
+    }
+    while (set.next_change())
+        ;
+    EXPECT(slab.query().outstanding == BLOCKS);
+    EXPECT(set.post_recv_one(joined.first, 1, bw_sge{}) == BW_EINVAL);
+    bw::block kept;
+    for (uint64_t number = 0; number < 3 * BLOCKS; number++) {
+        OK(peer.post_send_inline(number, &number, sizeof number, BW_SEND_SIGNALED, BW_REPLAY_NEVER));
+        OK(peer.ring_sq());
+        EXPECT(set.wait(&one, 1) == 1);
+        EXPECT(one.link == joined.first && one.wc.outcome == BW_OUTCOME_EXECUTED);
+        bw::block message = set.message(one);
+        EXPECT(message && message.length() == sizeof number);
+        EXPECT(std::memcmp(message.data(), &number, sizeof number) == 0);
+        /* The one before goes back. */
+        kept = std::move(message);
+        while (peer.poll(&wc, 1) == 0)
+            ;
+        EXPECT(wc.outcome == BW_OUTCOME_EXECUTED);
+    }
+    OK(kept.return_block());
+    set = bw::link_set();
+    EXPECT(slab.query().outstanding == 0);
+}
+
 } // namespace
 
 int main()
@@ -668,6 +719,7 @@ int main()
         managed();
         links();
         link_sets();
+        shared_receives();
         return 0;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());

@@ -19,6 +19,7 @@ mod set;
 mod sleep;
 mod text;
 mod twice;
+mod waiting;
 mod watch;
 mod windows;
 mod world;

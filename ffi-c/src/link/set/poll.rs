@@ -32,7 +32,7 @@ unsafe impl Element for bw_link_set_wc {
 
 impl bw_link_set_wc {
     #[inline(always)]
-    fn new(link: LinkId, mut completion: LinkCompletion) -> Self {
+    pub(in crate::link) fn new(link: LinkId, mut completion: LinkCompletion) -> Self {
         // A message in the shared receive queue's buffer, whose address is the `wr_id`: the program's from here
         // on. What was posted from C has no block.
         if let Some(block) = completion.block.take() {
@@ -156,7 +156,7 @@ fn sleepless() -> Failure {
     )
 }
 
-fn waitable(set: &LinkSet) -> Result<c_int, Failure> {
+pub(in crate::link) fn waitable(set: &LinkSet) -> Result<c_int, Failure> {
     set.fd().map(|fd| fd.as_raw_fd()).ok_or_else(sleepless)
 }
 

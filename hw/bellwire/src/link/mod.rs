@@ -109,6 +109,9 @@
 //! itself wakes the links that an asynchronous event concerns; for a libibverbs context a thread waits
 //! for its events, for as long as the context has links that sleep.
 //!
+//! [`Link::wait`] and [`LinkSet::wait`] do the whole of it: they poll for a while, which is [configurable](Wait),
+//! then arm and sleep, and return what has come.
+//!
 //! # Many links
 //! A server with thousands of peers does not poll thousands of links: a [`LinkSet`] has links on shared
 //! completion queues, and on a shared receive queue, polls once for all, and sleeps on one descriptor.
@@ -172,6 +175,7 @@ mod set;
 mod settle;
 mod state;
 mod steps;
+mod wait;
 mod wake;
 mod watch;
 mod worker;
@@ -186,3 +190,4 @@ pub use exchange::{Exchange, ExchangeError, LocalExchange, pair};
 pub use handle::{Drained, Link, LinkState};
 pub use init::{FaultReport, LinkInit, RecoverIn, RecoveryReport};
 pub use set::{JoinError, LinkId, LinkSet, LinkSetInit, LinkSetSrq, NoLink, SetLink};
+pub use wait::Wait;

@@ -299,6 +299,11 @@ impl LinkSet {
         None
     }
 
+    /// Whether [`next_change`](Self::next_change) may have something.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// Passes up to `limit` outcomes to `each`, with the handles of their links, and returns their number.
     /// Connects and recovers links, and never blocks; while a link connects or recovers the set has to be
     /// polled from time to time.
