@@ -242,7 +242,20 @@ pub fn wait(cq: &mut Cq) -> Completion<'static> {
             }
         }
         assert!(start.elapsed() < DEADLINE, "no completion");
+        pause(start);
+    }
+}
+
+/// How long a test looks again and again for what it waits for, before it sleeps in between: most comes soon, and
+/// what does not would take the processor from the tests beside it.
+const SOON: Duration = Duration::from_micros(500);
+
+/// Between two looks of somebody who has waited since `start`.
+fn pause(start: Instant) {
+    if start.elapsed() < SOON {
         std::thread::yield_now();
+    } else {
+        std::thread::sleep(SOON / 10);
     }
 }
 
@@ -254,7 +267,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < DEADLINE, "{what} never came");
-        std::thread::yield_now();
+        pause(start);
     }
 }
 
@@ -269,7 +282,7 @@ pub fn nothing(cq: &mut Cq, quiet: impl Into<Quiet>) {
         if start.elapsed() >= quiet {
             return;
         }
-        std::thread::yield_now();
+        pause(start);
     }
 }
 

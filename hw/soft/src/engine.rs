@@ -18,7 +18,7 @@ const WORDS: usize = if cfg!(loom) { 2 } else { MAX_QP / BITS };
 
 /// Rounds without work before a worker yields its processor, and before it sleeps.
 const SPINS: u32 = 2_000;
-const YIELDS: u32 = 20_000;
+const YIELDS: u32 = 4_000;
 const SLEEP: Duration = Duration::from_micros(50);
 
 /// Queue pairs whose doorbell was rung: a bit for each, and a summary bit for each word of bits.

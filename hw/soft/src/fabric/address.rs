@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::getuid;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
@@ -62,17 +63,26 @@ pub(super) enum Called {
     Crowded,
 }
 
+/// A socket that has connected to nobody yet: most places are free, and a socket for each would take longer than
+/// to ask there.
+pub(super) type Spare = Option<OwnedFd>;
+
 /// Connects to the node in this place. Neither the call nor the socket blocks.
-pub(super) fn connect(name: &str, slot: usize) -> io::Result<Called> {
+pub(super) fn connect(name: &str, slot: usize, spare: &mut Spare) -> io::Result<Called> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = match spare.take() {
+        Some(socket) => socket,
+        None => socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?,
+    };
     let place = SocketAddrUnix::new_abstract_name(place(name, slot).as_bytes())?;
-    match rustix::net::connect(&socket, &place) {
-        Ok(()) => Ok(Called::There(socket.into())),
-        Err(Errno::CONNREFUSED) => Ok(Called::Nobody),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Called::Crowded),
-        Err(error) => Err(error.into()),
-    }
+    let called = match rustix::net::connect(&socket, &place) {
+        Ok(()) => return Ok(Called::There(socket.into())),
+        Err(Errno::CONNREFUSED) => Called::Nobody,
+        Err(Errno::AGAIN | Errno::INTR) => Called::Crowded,
+        Err(error) => return Err(error.into()),
+    };
+    *spare = Some(socket);
+    Ok(called)
 }
 
 #[cfg(test)]
@@ -95,10 +105,12 @@ mod tests {
         let first = claim(&name).unwrap();
         let second = claim(&name).unwrap();
         assert_eq!((first.0, second.0), (0, 1));
-        assert!(matches!(connect(&name, 1), Ok(Called::There(_))));
-        assert!(matches!(connect(&name, 2), Ok(Called::Nobody)));
+        let spare = &mut None;
+        assert!(matches!(connect(&name, 2, spare), Ok(Called::Nobody)));
+        assert!(matches!(connect(&name, 1, spare), Ok(Called::There(_))));
+        assert!(spare.is_none());
         drop(first);
-        assert!(matches!(connect(&name, 0), Ok(Called::Nobody)));
+        assert!(matches!(connect(&name, 0, spare), Ok(Called::Nobody)));
         assert_eq!(claim(&name).unwrap().0, 0);
     }
 
@@ -108,9 +120,9 @@ mod tests {
         let name = format!("address-crowd-{}", std::process::id());
         let (slot, listener) = claim(&name).unwrap();
         rustix::net::listen(&listener, 2).unwrap();
-        let mut waiting = Vec::new();
+        let (mut waiting, mut spare) = (Vec::new(), None);
         let crowded = loop {
-            match connect(&name, slot).unwrap() {
+            match connect(&name, slot, &mut spare).unwrap() {
                 Called::There(stream) => waiting.push(stream),
                 other => break other,
             }
@@ -118,6 +130,7 @@ mod tests {
         };
         assert!(matches!(crowded, Called::Crowded), "{crowded:?}");
         listener.accept().unwrap();
-        assert!(matches!(connect(&name, slot), Ok(Called::There(_))));
+        let again = connect(&name, slot, &mut spare);
+        assert!(matches!(again, Ok(Called::There(_))), "{again:?}");
     }
 }

@@ -26,7 +26,7 @@
 //! - A random number, the incarnation, distinguishes nodes that have one place after the other. Connections
 //!   are bound to it.
 
-use super::address::{self, Called};
+use super::address::{self, Called, Spare};
 use super::export::EXPORT;
 use super::hello::{self, Heard, Hello};
 use super::node::{Agreed, Node, segment};
@@ -101,7 +101,8 @@ impl Calls {
     /// The link is made, or will not be made.
     pub fn end(&self, slot: usize) {
         let mut state = self.state();
-        if state.under_way.remove(&slot) {
+        // Who waits, waits for all.
+        if state.under_way.remove(&slot) && state.under_way.is_empty() {
             drop(state);
             self.over.notify_all();
         }
@@ -127,6 +128,8 @@ pub struct Meetings {
     next_key: u64,
     /// Until when no connection is accepted.
     paused: Option<Instant>,
+    /// Kept while one place after the other is asked.
+    spare: Spare,
 }
 
 #[derive(Debug)]
@@ -184,6 +187,7 @@ impl Default for Meetings {
             all: Vec::new(),
             next_key: FIRST_KEY,
             paused: None,
+            spare: None,
         }
     }
 }
@@ -208,6 +212,7 @@ impl Meetings {
                 self.step(node, at, agreed);
             }
         }
+        self.spare = None;
         if self.paused.is_some_and(|until| now >= until) {
             self.paused = None;
             node.listen(EventFlags::IN);
@@ -312,9 +317,9 @@ impl Meetings {
         }
     }
 
-    fn stepped(&self, node: &Node, at: Stage) -> io::Result<Step> {
+    fn stepped(&mut self, node: &Node, at: Stage) -> io::Result<Step> {
         match at {
-            Stage::Knocking { slot, .. } => knock(node, slot),
+            Stage::Knocking { slot, .. } => knock(node, slot, &mut self.spare),
             Stage::Asked {
                 slot,
                 stream,
@@ -399,8 +404,8 @@ fn end(node: &Node, gone: &Stage) {
     }
 }
 
-fn knock(node: &Node, slot: usize) -> io::Result<Step> {
-    let stream = match address::connect(&node.name, slot)? {
+fn knock(node: &Node, slot: usize, spare: &mut Spare) -> io::Result<Step> {
+    let stream = match address::connect(&node.name, slot, spare)? {
         Called::There(stream) => stream,
         Called::Nobody => return Ok(Step::Over),
         Called::Crowded => {

@@ -49,6 +49,8 @@ struct Case {
     says: &'static str,
     source: &'static str,
     attr: fn(&mut ConnectAttr, &mut ConnectAttr),
+    /// Bytes of the region that is opened to nothing.
+    closed: usize,
     /// Where the first receive goes.
     receive: fn(&World) -> Sge,
     bad: fn(&mut World),
@@ -139,6 +141,7 @@ fn case(name: &'static str, says: &'static str, status: WcStatus, bad: fn(&mut W
         says,
         source: LOCAL,
         attr: |_, _| (),
+        closed: 4096,
         receive: |w| w.b.region.sge(0, 100),
         bad,
         status,
@@ -165,7 +168,7 @@ fn judge(p: &Provider, case: &Case) {
         a: End::new(&pd, p.quiet, &init),
         b: End::new(&pd, p.quiet, &init),
         foreign: region(&device.alloc_pd(), 4096),
-        closed: region_with(&pd, 72 << 20, AccessFlags::empty()),
+        closed: region_with(&pd, case.closed, AccessFlags::empty()),
         gone: {
             let region = region(&pd, 4096);
             (region.sge(0, 8), region.remote(0))

@@ -141,23 +141,29 @@ pub fn cases() -> Vec<Case> {
                 );
             },
         ),
-        case(
-            "send_of_more_than_2_gib",
-            "A SEND longer than a message can be",
-            LocLenErr,
-            |w| {
-                w.send(Send {}, &huge(&w.closed)[..]);
-            },
-        ),
-        case(
-            "write_of_more_than_2_gib",
-            "A WRITE longer than a message can be",
-            LocLenErr,
-            |w| {
-                let remote = w.there();
-                w.send(RdmaWrite { remote }, &huge(&w.closed)[..]);
-            },
-        ),
+        Case {
+            closed: LARGE,
+            ..case(
+                "send_of_more_than_2_gib",
+                "A SEND longer than a message can be",
+                LocLenErr,
+                |w| {
+                    w.send(Send {}, &huge(&w.closed)[..]);
+                },
+            )
+        },
+        Case {
+            closed: LARGE,
+            ..case(
+                "write_of_more_than_2_gib",
+                "A WRITE longer than a message can be",
+                LocLenErr,
+                |w| {
+                    let remote = w.there();
+                    w.send(RdmaWrite { remote }, &huge(&w.closed)[..]);
+                },
+            )
+        },
         Case {
             attr: |a, _| a.max_rd_atomic = 0,
             ..case(
@@ -182,6 +188,9 @@ pub fn cases() -> Vec<Case> {
         },
     ]
 }
+
+/// Bytes of a region that is longer than 2 GiB when it is taken as often as a request has elements.
+const LARGE: usize = 72 << 20;
 
 /// More than 2 GiB out of one region, which is never read.
 fn huge(region: &Region) -> [Sge; 30] {
