@@ -7,7 +7,7 @@
 set -u
 device=${1:-rxe0} index=${2:-1} address=${3:-10.77.0.1}
 ours=${BELLWIRE_EXAMPLES:-${CARGO_TARGET_DIR:-target}/release/examples}/pingpong
-iters=100
+iters=20
 port=18600
 failed=0
 

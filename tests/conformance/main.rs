@@ -28,11 +28,12 @@ fn main() -> ExitCode {
         eprintln!("BELLWIRE_BLESS=1 writes the page of a whole run: leave the filter out");
         return ExitCode::FAILURE;
     }
-    let matrix = Arc::new(Matrix::new(rules::groups(), providers()));
+    let providers = providers();
+    let matrix = Arc::new(Matrix::new(rules::groups(), providers));
     let mut trials = Vec::new();
     for (at, group) in matrix.groups.iter().enumerate() {
         for of in 0..group.rules.len() {
-            trials.extend(providers().iter().map(|provider| {
+            trials.extend(providers.iter().map(|provider| {
                 let matrix = matrix.clone();
                 let put = move || put(&matrix, &matrix.groups[at].rules[of], provider);
                 Trial::ignorable_test(group.rules[of].name.clone(), put).with_kind(provider.name)
