@@ -94,35 +94,12 @@ macro_rules! functions {
             $($name: functions!(@field $since unsafe extern "C" fn($($arg: $ty),*) -> $out),)*
         }
 
-        #[cfg(feature = "link-system")]
-        mod linked {
-            use super::*;
-
-            #[link(name = $link)]
-            unsafe extern "C" {
-                $(pub fn $name($($arg: $ty),*) -> $out;)*
-            }
-        }
+        find! { $library $link; $($since fn $name($($arg: $ty),*) -> $out;)* }
 
         impl Functions {
-            #[cfg(not(feature = "link-system"))]
             fn load() -> Result<Self, crate::library::Unloaded> {
                 $(crate::$first::load().map_err(Clone::clone)?;)?
-                let library = crate::library::Opened::open($library)?;
-                // SAFETY: the types are those that the library's header declares.
-                Ok(unsafe {
-                    Self {
-                        $($name: functions!(@find $since library stringify!($name)),)*
-                    }
-                })
-            }
-
-            #[cfg(feature = "link-system")]
-            fn load() -> Result<Self, crate::library::Unloaded> {
-                $(crate::$first::load().map_err(Clone::clone)?;)?
-                Ok(Self {
-                    $($name: functions!(@linked $since linked::$name),)*
-                })
+                Self::find()
             }
         }
 
@@ -157,10 +134,6 @@ macro_rules! functions {
 
     (@field required $function:ty) => { $function };
     (@field since $function:ty) => { Option<$function> };
-    (@find required $library:ident $name:expr) => { $library.required($name)? };
-    (@find since $library:ident $name:expr) => { $library.optional($name) };
-    (@linked required $function:path) => { $function };
-    (@linked since $function:path) => { Some($function) };
     (@address required $function:expr) => { Some($function as *const ()) };
     (@address since $function:expr) => { $function.map(|function| function as *const ()) };
 

@@ -34,11 +34,12 @@
 )]
 
 #[macro_use]
+mod library;
+#[macro_use]
 mod declare;
 #[cfg(test)]
 mod headers;
 pub mod ibverbs;
-mod library;
 pub mod mlx5dv;
 pub mod rdmacm;
 

@@ -7,6 +7,51 @@ use std::mem::ManuallyDrop;
 #[cfg(not(feature = "link-system"))]
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+/// Finds the functions of a library: the linker does, so that a package depends on it.
+#[cfg(feature = "link-system")]
+macro_rules! find {
+    ($library:literal $link:literal; $($since:ident fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {
+        mod linked {
+            use super::*;
+
+            #[link(name = $link)]
+            unsafe extern "C" {
+                $(pub fn $name($($arg: $ty),*) -> $out;)*
+            }
+        }
+
+        impl Functions {
+            fn find() -> Result<Self, crate::library::Unloaded> {
+                Ok(Self {
+                    $($name: find!(@$since linked::$name),)*
+                })
+            }
+        }
+    };
+    (@required $function:path) => { $function };
+    (@since $function:path) => { Some($function) };
+}
+
+/// Finds the functions of a library: it is loaded at run time.
+#[cfg(not(feature = "link-system"))]
+macro_rules! find {
+    ($library:literal $link:literal; $($since:ident fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {
+        impl Functions {
+            fn find() -> Result<Self, crate::library::Unloaded> {
+                let library = crate::library::Opened::open($library)?;
+                // SAFETY: the types are those that the library's header declares.
+                Ok(unsafe {
+                    Self {
+                        $($name: find!(@$since library stringify!($name)),)*
+                    }
+                })
+            }
+        }
+    };
+    (@required $library:ident $name:expr) => { $library.required($name)? };
+    (@since $library:ident $name:expr) => { $library.optional($name) };
+}
+
 /// Loads libibverbs, librdmacm and libmlx5, unless they are loaded already. Call it before the program drops
 /// the privilege to load them, or changes its root directory.
 ///

@@ -7,6 +7,7 @@ use bellwire_core::queue::{Past, Standing};
 use bellwire_core::wqe::{self, Data, Destination, SendWqe, Transport, fm_ce_se};
 use bellwire_core::wr::{Remote, Sge, WcStatus};
 use bellwire_provider::history::OldCqe;
+use serde::Serialize;
 use std::fmt;
 
 /// How far a request has come.
@@ -51,8 +52,7 @@ impl fmt::Display for Stage {
 }
 
 /// A scatter/gather element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Segment {
     /// Start address.
     pub addr: u64,
@@ -73,8 +73,7 @@ impl From<Sge> for Segment {
 }
 
 /// An address in the peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Target {
     /// The address.
     pub addr: u64,
@@ -83,8 +82,7 @@ pub struct Target {
 }
 
 /// The operands of an atomic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Atomic {
     /// The value to swap in, or to add.
     pub operand: u64,
@@ -103,8 +101,7 @@ impl From<wqe::Atomic> for Atomic {
 }
 
 /// Inline bytes of an entry. They may be user data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Inline {
     /// Number of bytes.
     pub length: usize,
@@ -123,8 +120,7 @@ impl Inline {
 }
 
 /// A send request, as read from its entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SendEntry {
     /// Its counter in the send queue.
@@ -132,13 +128,10 @@ pub struct SendEntry {
     /// The program's identifier.
     pub wr_id: u64,
     /// How far it has come.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "super::serialize::as_text"))]
+    #[serde(serialize_with = "super::serialize::as_text")]
     pub stage: Stage,
     /// Status of its own completion, if that is still in the completion queue.
-    #[cfg_attr(
-        feature = "serde",
-        serde(serialize_with = "super::serialize::as_text_if")
-    )]
+    #[serde(serialize_with = "super::serialize::as_text_if")]
     pub status: Option<WcStatus>,
     /// Its operation, by its name in libibverbs.
     pub operation: &'static str,
@@ -220,8 +213,7 @@ impl SendEntry {
 }
 
 /// A receive, as read from its entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ReceiveEntry {
     /// Its counter in the receive queue.
@@ -229,13 +221,10 @@ pub struct ReceiveEntry {
     /// The program's identifier.
     pub wr_id: u64,
     /// How far it has come.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "super::serialize::as_text"))]
+    #[serde(serialize_with = "super::serialize::as_text")]
     pub stage: Stage,
     /// Status of its completion, if that is still in the completion queue.
-    #[cfg_attr(
-        feature = "serde",
-        serde(serialize_with = "super::serialize::as_text_if")
-    )]
+    #[serde(serialize_with = "super::serialize::as_text_if")]
     pub status: Option<WcStatus>,
     /// Its scatter/gather list.
     pub data: Vec<Segment>,
@@ -254,8 +243,7 @@ impl ReceiveEntry {
 }
 
 /// A completion, as the device wrote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CompletionEntry {
     /// Number of the completion queue.
@@ -270,10 +258,7 @@ pub struct CompletionEntry {
     /// What completed, by its name in libibverbs.
     pub operation: &'static str,
     /// Its status; `None` if it belongs to no request.
-    #[cfg_attr(
-        feature = "serde",
-        serde(serialize_with = "super::serialize::as_text_if")
-    )]
+    #[serde(serialize_with = "super::serialize::as_text_if")]
     pub status: Option<WcStatus>,
     /// For a failure: the device's syndrome, numbered as in its documentation.
     pub syndrome: u8,

@@ -44,5 +44,4 @@ pub use record::{CqView, DumpOptions, QueueView, Record};
 
 pub(crate) use note::Notes;
 
-#[cfg(feature = "serde")]
 mod serialize;

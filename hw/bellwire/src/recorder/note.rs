@@ -3,6 +3,7 @@
 use crate::error::Error;
 use bellwire_core::event::EventType;
 use bellwire_core::qp::QpState;
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::SystemTime;
@@ -11,17 +12,13 @@ use std::time::SystemTime;
 pub(crate) const NOTES: usize = 64;
 
 /// Something that happened to a queue pair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Note {
     /// When it happened, by the system's clock; serialized as [`micros`](Self::micros).
-    #[cfg_attr(
-        feature = "serde",
-        serde(serialize_with = "super::serialize::as_micros")
-    )]
+    #[serde(serialize_with = "super::serialize::as_micros")]
     pub at: SystemTime,
     /// What happened.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "super::serialize::as_text"))]
+    #[serde(serialize_with = "super::serialize::as_text")]
     pub what: What,
 }
 

@@ -3,6 +3,7 @@
 use super::{CompletionEntry, Note, ReceiveEntry, SendEntry};
 use bellwire_core::qp::QpState;
 use bellwire_core::wr::QpType;
+use serde::Serialize;
 
 /// What to include in a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +25,18 @@ impl Default for DumpOptions {
     }
 }
 
-/// What a queue pair did last. [`Display`](std::fmt::Display) formats it for operators; with the feature
-/// `serde` it can be serialized, with the same contents.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+/// What a queue pair did last. [`Display`](std::fmt::Display) formats it for operators; serialized it has
+/// the same contents.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Record {
     /// Number of the queue pair.
     pub qp_num: u32,
     /// Its transport service.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "super::serialize::as_text"))]
+    #[serde(serialize_with = "super::serialize::as_text")]
     pub transport: QpType,
     /// The device's state of the queue pair.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "super::serialize::as_text"))]
+    #[serde(serialize_with = "super::serialize::as_text")]
     pub state: QpState,
     /// The peer's queue pair number; zero before it is connected, and for UD.
     pub dest_qp_num: u32,
@@ -59,8 +59,7 @@ pub struct Record {
 }
 
 /// State of a queue. Its counters are free-running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueView {
     /// Slots of its ring.
     pub slots: u32,
@@ -71,8 +70,7 @@ pub struct QueueView {
 }
 
 /// State of a completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CqView {
     /// Its number.
     pub cqn: u32,
