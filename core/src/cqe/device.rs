@@ -32,6 +32,70 @@ pub struct Source {
     pub grh: bool,
 }
 
+/// What a CQE of a success says that has neither payload nor source: few values, which
+/// [`Cqe64::publish_plain`] writes to their places without putting the CQE together first.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainCqe {
+    /// The request. Its numbers have no more than 24 bits.
+    pub wqe: CompletedWqe,
+    /// As for [`Cqe64::requester`]; 0 for receives.
+    pub send_opcode: u8,
+    /// As for [`Cqe64::with_imm`].
+    pub imm: Be32,
+    /// The number of bytes moved.
+    pub byte_cnt: u32,
+    op_own: u8,
+}
+
+impl PlainCqe {
+    /// The same as [`Cqe64::requester`].
+    #[inline(always)]
+    pub const fn requester(wqe: CompletedWqe, send_opcode: u8, byte_cnt: u32) -> Self {
+        Self {
+            wqe,
+            send_opcode,
+            imm: Be32::new(0),
+            byte_cnt,
+            op_own: CqeOpcode::Req.number() << 4,
+        }
+    }
+
+    /// The same as [`Cqe64::responder`], with what [`Cqe64::with_imm`] and
+    /// [`Cqe64::with_solicited`] set.
+    #[inline(always)]
+    pub const fn responder(
+        opcode: CqeOpcode,
+        wqe: CompletedWqe,
+        byte_cnt: u32,
+        imm: Be32,
+        solicited: bool,
+    ) -> Self {
+        Self {
+            wqe,
+            send_opcode: 0,
+            imm,
+            byte_cnt,
+            op_own: opcode.number() << 4 | (solicited as u8) << 1,
+        }
+    }
+
+    /// The last byte, without the owner bit.
+    #[inline(always)]
+    pub const fn op_own(&self) -> u8 {
+        self.op_own
+    }
+
+    /// The last eight bytes, with this last one: a word whose bytes in memory they are.
+    #[inline(always)]
+    pub(super) const fn last_word(&self, op_own: u8) -> u64 {
+        debug_assert!(self.wqe.qpn <= LOW_24);
+        let qpn = (self.send_opcode as u32) << 24 | self.wqe.qpn;
+        let low = qpn.swap_bytes() as u64;
+        let counter = self.wqe.wqe_counter.swap_bytes() as u64;
+        (low | counter << 32 | (op_own as u64) << 56).to_le()
+    }
+}
+
 impl Cqe64 {
     #[inline(always)]
     const fn new(opcode: CqeOpcode, wqe: CompletedWqe, send_opcode: u8) -> Self {

@@ -22,7 +22,7 @@ mod ring;
 mod syndrome;
 
 pub use compressed::{MalformedBlock, MiniFormat, expand_in_place};
-pub use device::{CompletedWqe, Source};
+pub use device::{CompletedWqe, PlainCqe, Source};
 pub use entry::Cqe64;
 pub use inline::{Cqe128, scatter};
 pub use opcode::{CqeFormat, CqeOpcode, WcFlags};

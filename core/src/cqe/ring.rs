@@ -1,7 +1,9 @@
 //! CQEs in the ring that the device and the consumer share.
 
-use super::{Cqe64, Cqe128, CqeOpcode};
+use super::entry::LOW_24;
+use super::{Cqe64, Cqe128, CqeOpcode, PlainCqe};
 use crate::barrier;
+use crate::be::{Be16, Be32, Be64};
 // Not `crate::sync`: the words lie in memory shared with a device, where loom's atomics cannot.
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -122,6 +124,30 @@ impl Cqe64 {
         }
         // SAFETY: the slot belongs to the device; the consumer reads the word as a whole.
         unsafe { last_word(slot) }.store(words[LAST_WORD], PUBLISH);
+    }
+
+    /// Writes a CQE like [`publish`](Self::publish), straight to its place.
+    ///
+    /// # Safety
+    /// The requirements of [`publish`](Self::publish).
+    #[inline(always)]
+    pub unsafe fn publish_plain(slot: NonNull<Self>, plain: &PlainCqe, op_own: u8) {
+        debug_assert!(plain.wqe.user_index <= LOW_24);
+        // SAFETY: the caller guarantees that the slot belongs to the device; the consumer does not
+        // read the body before the last word.
+        unsafe {
+            let cqe = slot.as_ptr();
+            (&raw mut (*cqe).head).write([0; 32]);
+            (&raw mut (*cqe).srqn_uidx).write(Be32::new(plain.wqe.user_index));
+            (&raw mut (*cqe).imm_inval_pkey).write(plain.imm);
+            (&raw mut (*cqe).app).write(0);
+            (&raw mut (*cqe).app_op).write(0);
+            (&raw mut (*cqe).app_info).write(Be16::new(0));
+            (&raw mut (*cqe).byte_cnt).write(Be32::new(plain.byte_cnt));
+            (&raw mut (*cqe).timestamp).write(Be64::new(0));
+        }
+        // SAFETY: the slot belongs to the device; the consumer reads the word as a whole.
+        unsafe { last_word(slot) }.store(plain.last_word(op_own), PUBLISH);
     }
 
     /// Copies the descriptor in `from` to `to`, with the owner bit for `index`, its new place.
@@ -275,6 +301,45 @@ mod tests {
             wqe_counter: number as u16,
         };
         Cqe64::requester(wqe, 0x10, number).with_timestamp(u64::from(number) << 20)
+    }
+
+    #[test]
+    fn plain_entries_are_the_same_as_those_put_together() {
+        let ring = Ring::new(2);
+        for number in [0, 1, 0x12_3456, 0xff_ffff, u32::MAX] {
+            let wqe = CompletedWqe {
+                qpn: number & LOW_24,
+                user_index: number.wrapping_mul(7) & LOW_24,
+                wqe_counter: (number >> 3) as u16,
+            };
+            let (imm, kind) = (Be32::new(!number), CqeOpcode::RespSendImm);
+            let solicited = number & 1 != 0;
+            let received = Cqe64::responder(kind, wqe, number)
+                .with_imm(imm)
+                .with_solicited(solicited);
+            let pairs = [
+                (
+                    PlainCqe::responder(kind, wqe, number, imm, solicited),
+                    received,
+                ),
+                (
+                    PlainCqe::requester(wqe, 0x0a, number),
+                    Cqe64::requester(wqe, 0x0a, number),
+                ),
+            ];
+            for (plain, entry) in pairs {
+                assert_eq!(plain.op_own(), entry.op_own());
+                let op_own = plain.op_own() | 1;
+                // SAFETY: in the ring, which only this thread uses.
+                let [written, expected] = unsafe {
+                    Cqe64::publish_plain(ring.slot(0), &plain, op_own);
+                    Cqe64::publish(ring.slot(1), &entry, op_own);
+                    [0, 1].map(|at| ring.slot(at).read().to_bytes())
+                };
+                assert_eq!(written, expected);
+            }
+        }
+        ring.free();
     }
 
     #[test]

@@ -43,21 +43,53 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: each arm stays within the `len` bytes for which the caller guarantees both pointers.
     unsafe {
         match len {
+            ..=SHORT => copy_short(from, to, len),
+            _ => {
+                let last = from.add(len - 8).cast::<u64>().read_unaligned();
+                to.copy_from(from, len - 8);
+                write_last(to.add(len - 8), last);
+            }
+        }
+    }
+}
+
+/// Most bytes that [`copy_short`] copies.
+pub(super) const SHORT: usize = 32;
+
+/// Like [`copy`], of up to [`SHORT`] bytes: it calls nothing, so that a function that calls nothing else saves no
+/// registers.
+///
+/// # Safety
+/// Those of [`copy`]; and `len` is at most [`SHORT`].
+#[cfg(not(tsan))]
+#[inline(always)]
+pub(super) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    debug_assert!(len <= SHORT);
+    // SAFETY: each arm stays within the `len` bytes for which the caller guarantees both pointers, and that there
+    // are no more.
+    unsafe {
+        match len {
             0 => {}
             1 => word::<u8>(from, to),
             2 => word::<u16>(from, to),
             4 => word::<u32>(from, to),
             8 => word::<u64>(from, to),
-            3 | 5..=7 => {
-                let mut bytes = [0u8; 8];
-                bytes.as_mut_ptr().copy_from_nonoverlapping(from, len);
-                let (last, others) = bytes[..len].split_last().unwrap_unchecked();
-                for (at, byte) in others.iter().enumerate() {
-                    to.add(at).write_volatile(*byte);
-                }
+            3 => {
+                let (others, last) = (from.cast::<u16>().read_unaligned(), from.add(2).read());
+                to.cast::<u16>().write_unaligned(others);
                 // Release: pairs with the Acquire of a peer that polls the last byte.
                 fence(Ordering::Release);
-                to.add(len - 1).write_volatile(*last);
+                to.add(2).write_volatile(last);
+            }
+            5..=7 => {
+                let head = from.cast::<u32>().read_unaligned();
+                let tail = from.add(len - 3).cast::<u16>().read_unaligned();
+                let last = from.add(len - 1).read();
+                to.cast::<u32>().write_unaligned(head);
+                to.add(len - 3).cast::<u16>().write_unaligned(tail);
+                // Release: pairs with the Acquire of a peer that polls the last byte.
+                fence(Ordering::Release);
+                to.add(len - 1).write_volatile(last);
             }
             9..=16 => {
                 let head = from.cast::<u64>().read_unaligned();
@@ -65,18 +97,14 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
                 to.cast::<u64>().write_unaligned(head);
                 write_last(to.add(len - 8), last);
             }
-            17..=32 => {
+            17..=SHORT => {
                 let head = from.cast::<[u64; 2]>().read_unaligned();
                 let [tail, last] = from.add(len - 16).cast::<[u64; 2]>().read_unaligned();
                 to.cast::<[u64; 2]>().write_unaligned(head);
                 to.add(len - 16).cast::<u64>().write_unaligned(tail);
                 write_last(to.add(len - 8), last);
             }
-            _ => {
-                let last = from.add(len - 8).cast::<u64>().read_unaligned();
-                to.copy_from(from, len - 8);
-                write_last(to.add(len - 8), last);
-            }
+            _ => std::hint::unreachable_unchecked(),
         }
     }
 }
@@ -145,6 +173,14 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
+/// Those of [`copy`].
+#[cfg(tsan)]
+pub(super) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller guarantees all of it.
+    unsafe { copy(from, to, len) };
+}
+
+/// # Safety
 /// The conditions of [`copy`], for the size of T.
 #[cfg(not(tsan))]
 #[inline(always)]
@@ -174,7 +210,12 @@ mod tests {
                 let expected: Vec<u8> = memory[..len].to_vec();
                 let base = memory.as_mut_ptr();
                 // SAFETY: source and destination lie within the 250 bytes.
-                unsafe { copy(base, base.add(shift), len) };
+                unsafe {
+                    match len {
+                        ..=SHORT => copy_short(base, base.add(shift), len),
+                        _ => copy(base, base.add(shift), len),
+                    }
+                };
                 assert_eq!(&memory[shift..shift + len], &expected[..], "{len} {shift}");
                 assert_eq!(memory[shift + len], (shift + len) as u8);
             }

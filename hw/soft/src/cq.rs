@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventQueue, EventType};
 use crate::fabric::Attention;
 use bellwire_core::be::Be64;
-use bellwire_core::cqe::{Cqe64, CqeOpcode, owner_bit};
+use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe, owner_bit};
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use bellwire_provider::quiesce::Barriers;
@@ -193,21 +193,46 @@ impl CqCtx {
     #[inline(always)]
     #[must_use]
     pub fn produce(&self, entry: &Cqe64) -> bool {
-        let memory = self.memory();
-        let consumed = || self.consumer.load();
-        let Some(index) = (self.producer).claim(memory.count(), consumed, || self.raise_overrun())
-        else {
+        let Some((index, count)) = self.claim() else {
             return false;
         };
-        let op_own = entry.op_own() | owner_bit(index, memory.count());
+        let op_own = entry.op_own() | owner_bit(index, count);
         // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
-        unsafe {
-            Cqe64::publish(memory.entry(index), entry, op_own);
-        }
+        unsafe { Cqe64::publish(self.memory().entry(index), entry, op_own) };
+        self.produced_at(index, op_own);
+        true
+    }
+
+    /// Like [`produce`](Self::produce), of an entry that is made once it has its place, so that fewer values are
+    /// held meanwhile.
+    #[inline(always)]
+    #[must_use]
+    pub fn produce_plain(&self, entry: impl FnOnce() -> PlainCqe) -> bool {
+        let Some((index, count)) = self.claim() else {
+            return false;
+        };
+        let entry = entry();
+        let op_own = entry.op_own() | owner_bit(index, count);
+        // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
+        unsafe { Cqe64::publish_plain(self.memory().entry(index), &entry, op_own) };
+        self.produced_at(index, op_own);
+        true
+    }
+
+    /// The index of the next entry, which this thread writes, and the number of entries.
+    #[inline(always)]
+    fn claim(&self) -> Option<(u32, u32)> {
+        let count = self.memory().count();
+        let consumed = || self.consumer.load();
+        let index = (self.producer).claim(count, consumed, || self.raise_overrun())?;
+        Some((index, count))
+    }
+
+    #[inline(always)]
+    fn produced_at(&self, index: u32, op_own: u8) {
         if self.arm.may_fire() {
             self.notify(index, op_own);
         }
-        true
     }
 
     /// Takes the entry's last byte, so that the caller need not keep the entry.

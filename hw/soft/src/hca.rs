@@ -309,13 +309,13 @@ impl Hca {
     /// Continues the waiting requests whose time has come, and handles packets of other processes.
     #[inline(never)]
     pub fn progress(&self) {
-        if let Some(node) = &self.node {
-            self.look(node);
-            if !self.waits_for_time() {
-                return;
-            }
+        let Some(node) = &self.node else {
+            return self.progress_timers();
+        };
+        if self.waits_for_time() {
+            self.progress_timers();
         }
-        self.progress_timers();
+        self.look(node);
     }
 
     /// Continues the waiting requests whose time has come.

@@ -162,7 +162,7 @@ unsafe impl Send for QpCtx {}
 /// Contexts by index, created on first use.
 #[derive(Debug)]
 pub(super) struct QpTable {
-    slots: Box<[std::sync::atomic::AtomicPtr<QpCtx>]>,
+    slots: Box<[std::sync::atomic::AtomicPtr<QpCtx>; MAX_QP]>,
 }
 
 /// Maximum number of queue pairs of a device, plus one: index 0 is not used.
@@ -170,9 +170,10 @@ pub(super) const MAX_QP: usize = 1 << 16;
 
 impl QpTable {
     pub fn new() -> Result<Self, Error> {
-        Ok(Self {
-            slots: defaults(MAX_QP)?,
-        })
+        let Ok(slots) = defaults(MAX_QP)?.try_into() else {
+            unreachable!("as many as were asked for");
+        };
+        Ok(Self { slots })
     }
 
     /// The context for a queue pair number, created if needed. Call under the device's lock.
@@ -223,7 +224,7 @@ impl QpTable {
 
 impl Drop for QpTable {
     fn drop(&mut self) {
-        for slot in &mut self.slots {
+        for slot in &mut *self.slots {
             let ctx = *slot.get_mut();
             if !ctx.is_null() {
                 // SAFETY: from `Box::into_raw`, and the device is no longer used.

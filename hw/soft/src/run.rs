@@ -15,7 +15,7 @@ use super::receive::Message;
 use super::remote;
 use super::respond::{Answer, Blame, Responder};
 use bellwire_core::access::AccessFlags;
-use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Syndrome};
+use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe, Syndrome};
 use bellwire_core::op::{Layout, WrOpcode};
 use bellwire_core::wqe::{
     Atomic, Data, Rc, Request, SendWqe, SgeList, Transport, Uc, Ud, Xrc, data_offset, fm_ce_se,
@@ -191,12 +191,17 @@ pub(super) fn complete_on(
     if wqe.fm_ce_se() & fm_ce_se::SIGNALED == 0 {
         return true;
     }
-    let completed = CompletedWqe {
-        qpn,
-        user_index,
-        wqe_counter: counter as u16,
-    };
-    cq.produce(&Cqe64::requester(completed, wqe.opcode(), byte_len))
+    cq.produce_plain(
+        #[inline(always)]
+        || {
+            let completed = CompletedWqe {
+                qpn,
+                user_index,
+                wqe_counter: counter as u16,
+            };
+            PlainCqe::requester(completed, wqe.opcode(), byte_len)
+        },
+    )
 }
 
 /// Executes one entry. Returns the byte count for its completion.

@@ -9,20 +9,25 @@
 //! 273 and 198, to another 346 and 249; a SEND to another 358 and 284. A SEND within the process with its receive,
 //! both completions and the receive posted again: 996 and 754.
 
-use super::copy::copy;
+use super::copy::{SHORT, copy_short};
 use super::hca::Hca;
 use super::qp::{QpCtx, SendWork, Way};
 use super::respond::{deliver_short, takes_own_receives, usual_place};
 use super::run::{Stop, complete, run};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::{WrOpcode, opcode};
-use bellwire_core::wqe::{FirstBlock, SendWqe, data_offset, fm_ce_se, operation_offset};
+use bellwire_core::wqe::{
+    BASIC_BLOCK, FirstBlock, SendWqe, data_offset, fm_ce_se, operation_offset,
+};
 use bellwire_core::wr::{QpType, Remote};
 use std::sync::atomic::Ordering;
 
 /// Offset of a WRITE's remote address, and of its data.
 const TARGET: usize = operation_offset(QpType::Rc);
 const DATA: usize = data_offset(WrOpcode::RdmaWrite, QpType::Rc);
+
+/// Whatever fits in the first block behind the segments of a WRITE is copied without a call.
+const _: () = assert!(BASIC_BLOCK - DATA <= SHORT);
 
 /// Offset of a SEND's data.
 pub(super) const SEND_DATA: usize = data_offset(WrOpcode::Send, QpType::Rc);
@@ -167,8 +172,8 @@ fn wrote_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>) -> bool {
     let length = bytes.len() as u64;
     let place = usual_place(hca, work, target, length, AccessFlags::REMOTE_WRITE);
     if let Some(place) = place {
-        // SAFETY: the target was checked in this section.
-        unsafe { copy(bytes.as_ptr(), place, bytes.len()) };
+        // SAFETY: the target was checked in this section; the data is no longer than a block.
+        unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) };
     }
     place.is_some()
 }
@@ -182,7 +187,7 @@ fn sent_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>) -> bool {
     deliver_short(hca, work, bytes, solicited)
 }
 
-/// Target and data of a short WRITE on a reliable connection.
+/// Target and data of a short WRITE on a reliable connection: at most [`SHORT`] bytes.
 #[inline(always)]
 pub(super) fn short_write(block: FirstBlock<'static>) -> Option<(Remote, &'static [u8])> {
     Some((block.remote(TARGET), block.inline(DATA)?))

@@ -41,7 +41,7 @@ pub use peer::{Link, Peer};
 pub use reading::Reads;
 pub use segment::Face;
 pub use window::Mapped;
-pub use wire::{Header, Kind, Line, MAX_PACKET, Packet, Room, Send};
+pub use wire::{CARRIES_ACK, Header, IN_LINE, InPlace, Kind, Line, MAX_PACKET, Packet, Room, Send};
 
 /// Maximum number of nodes in a fabric.
 pub const MAX_NODES: usize = 4096;

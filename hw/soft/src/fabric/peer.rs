@@ -1,6 +1,7 @@
 //! What a node knows of one of its peers.
 
 use super::export::{EXPORT, Shown};
+use super::node::lid;
 use super::reading::Reading;
 use super::segment::{SEGMENT, Segments};
 use super::window::{Mapped, Window};
@@ -24,6 +25,8 @@ const AGAIN: Duration = Duration::from_millis(1);
 pub struct Peer {
     /// The place.
     pub slot: usize,
+    /// The LID of the node there.
+    pub lid: u16,
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,
     /// How threads of this process synchronize with the peer's.
@@ -99,6 +102,7 @@ impl Peer {
         let segments = Segments::new(&windows.ours, &windows.theirs);
         Ok(Self {
             slot,
+            lid: lid(slot),
             incarnation: AtomicU64::new(0),
             barriers: Between::default(),
             shown: Shown(windows.shown.start()),
@@ -127,7 +131,8 @@ impl Peer {
         let _cleared = self.windows.shown.clear();
     }
 
-    /// The incarnation of the node there; zero: none.
+    /// The incarnation of the node there; zero: none. While a thread has the turn to read, it stays the same.
+    #[inline(always)]
     pub fn incarnation(&self) -> u64 {
         // Relaxed: sending fails if it is another one by then.
         self.incarnation.load(Ordering::Relaxed)

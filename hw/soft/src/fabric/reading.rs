@@ -27,8 +27,9 @@ unsafe impl Sync for Reading {}
 /// The turn to read, until it is dropped.
 #[derive(Debug)]
 pub struct Reads<'a> {
-    owing: &'a UnsafeCell<ArrayVec<u32, OWING>>,
-    section: Option<&'a Section>,
+    reading: &'a Reading,
+    /// It is in the section.
+    entered: bool,
     _turn: Taken<'a>,
 }
 
@@ -36,8 +37,8 @@ impl Reading {
     /// Waits for the turn. For the holder of the device's lock.
     pub fn take(&self) -> Reads<'_> {
         Reads {
-            owing: &self.owing,
-            section: None,
+            reading: self,
+            entered: false,
             _turn: self.turn.take(),
         }
     }
@@ -45,8 +46,8 @@ impl Reading {
     /// Takes the turn if it is free. For the holder of the device's lock.
     pub fn try_take(&self) -> Option<Reads<'_>> {
         Some(Reads {
-            owing: &self.owing,
-            section: None,
+            reading: self,
+            entered: false,
             _turn: self.turn.try_take()?,
         })
     }
@@ -58,8 +59,8 @@ impl Reading {
         let turn = self.turn.try_take()?;
         self.section.enter(barriers);
         Some(Reads {
-            owing: &self.owing,
-            section: Some(&self.section),
+            reading: self,
+            entered: true,
             _turn: turn,
         })
     }
@@ -76,7 +77,7 @@ impl Reads<'_> {
     #[inline(always)]
     pub fn owing(&mut self) -> &mut ArrayVec<u32, OWING> {
         // SAFETY: this thread has the turn, and the borrow is exclusive.
-        unsafe { &mut *self.owing.get() }
+        unsafe { &mut *self.reading.owing.get() }
     }
 }
 
@@ -84,8 +85,8 @@ impl Drop for Reads<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // Before the turn, which is dropped after this: only its holder writes the section.
-        if let Some(section) = self.section {
-            section.leave();
+        if self.entered {
+            self.reading.section.leave();
         }
     }
 }

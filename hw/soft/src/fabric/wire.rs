@@ -12,14 +12,18 @@
 //! first word of the next packet's place is zeroed before. A packet of up to 40 bytes moves only one cache
 //! line between processors.
 
+mod line;
+
+pub use line::{InPlace, Line};
+
 use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
-use crate::turn::Turn;
+use crate::turn::{Taken, Turn};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// In the word with a packet's length: the packet carries an acknowledgement of the other direction.
-const CARRIES_ACK: u32 = 1 << 24;
+pub const CARRIES_ACK: u32 = 1 << 24;
 
 /// Size of a packet's header in bytes.
 pub(super) const FRONT: usize = 24;
@@ -83,67 +87,8 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The first line of a packet: a copy, of which nothing has been checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Line([u64; LINE / 8]);
-
-impl Line {
-    #[inline(always)]
-    fn word(&self, at: usize) -> u32 {
-        (self.0[at / 8] >> (at % 8 * 8)) as u32
-    }
-
-    /// Destination queue pair.
-    #[inline(always)]
-    pub fn dst(&self) -> u32 {
-        self.word(4) & 0xff_ffff
-    }
-
-    #[inline(always)]
-    pub fn is(&self, kind: Kind) -> bool {
-        self.word(4) >> 24 == kind as u32
-    }
-
-    #[inline(always)]
-    pub fn life(&self) -> u16 {
-        (self.word(8) >> 16) as u16
-    }
-
-    #[inline(always)]
-    pub fn msn(&self) -> u16 {
-        self.word(8) as u16
-    }
-
-    #[inline(always)]
-    pub fn flags(&self) -> u8 {
-        (self.word(12) >> 16) as u8
-    }
-
-    /// Bytes of the packet's payload.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        (self.word(12) & 0xffff) as usize
-    }
-
-    /// Acknowledgement, as in [`Header::taken`].
-    #[inline(always)]
-    pub fn taken(&self) -> Option<(u16, u16)> {
-        let taken = self.word(16);
-        (self.word(12) & CARRIES_ACK != 0).then_some(((taken >> 16) as u16, taken as u16))
-    }
-
-    /// Four bytes of the payload, at a multiple of four.
-    #[inline(always)]
-    pub fn at(&self, offset: usize) -> u32 {
-        self.word(FRONT + offset)
-    }
-
-    /// Eight bytes of the payload, at a multiple of eight; zeroes behind the line.
-    #[inline(always)]
-    pub fn wide(&self, offset: usize) -> u64 {
-        self.0.get((FRONT + offset) / 8).copied().unwrap_or(0)
-    }
-}
+/// Most bytes of payload in a packet of one line.
+pub const IN_LINE: usize = LINE - FRONT;
 
 /// The peer wrote invalid data.
 #[derive(Clone, Copy, Debug)]
@@ -290,7 +235,8 @@ impl Writer {
         len: usize,
         fill: impl FnOnce(&mut Room),
     ) -> Result<(), Send> {
-        self.publish(incarnation, header, len, |offset| {
+        let turn = self.turn.take();
+        self.publish(turn, incarnation, header.kind, len, |offset| {
             let mut room = Room {
                 first: First([0; LINE]),
                 filled: FRONT,
@@ -299,22 +245,23 @@ impl Writer {
                 left: len,
             };
             fill(&mut room);
-            std::array::from_fn(|at| room.pair(FRONT + at * 8))
+            let front = std::array::from_fn(|at| room.pair(FRONT + at * 8));
+            (header, front)
         })
     }
 
-    /// Publishes a packet of `len` bytes. `fill` returns those in its first line, after it has written those
-    /// at this offset and behind.
+    /// Publishes a packet of `len` bytes. `fill` returns its header and the bytes in its first line, after it has
+    /// written those at this offset and behind.
     #[inline(always)]
     fn publish(
         &self,
+        _turn: Taken<'_>,
         incarnation: u64,
-        header: Header,
+        kind: Kind,
         len: usize,
-        fill: impl FnOnce(usize) -> [u64; (LINE - FRONT) / 8],
+        fill: impl FnOnce(usize) -> (Header, [u64; IN_LINE / 8]),
     ) -> Result<(), Send> {
         debug_assert!(len <= MAX_PACKET);
-        let _turn = self.turn.take();
         // SAFETY: this thread has the turn.
         let at = unsafe { &mut *self.at.get() };
         // Read once: the compiler cannot know that the stores below do not change it.
@@ -323,7 +270,7 @@ impl Writer {
             return Err(Send::Gone);
         }
         let lines = lines_of(len);
-        let kept = match header.kind {
+        let kept = match kind {
             Kind::Answer => 1,
             Kind::Request | Kind::Datagram | Kind::Probe | Kind::Data => 1 + FOR_ANSWERS,
         };
@@ -335,25 +282,27 @@ impl Writer {
             }
         }
         let (start, next) = (line(position), position.wrapping_add(lines));
-        let front = fill(line(position.wrapping_add(1)));
+        let (header, front) = fill(line(position.wrapping_add(1)));
         // The line that is read next must not look like a packet. Relaxed: published with this packet.
         if next.wrapping_sub(at.cleared) as i32 >= 0 {
             word(ours, line(next)).store(0, Ordering::Relaxed);
             at.cleared = next.wrapping_add(1);
         }
-        let (taken, ack) = match header.taken {
-            Some((life, msn)) => (u32::from(life) << 16 | u32::from(msn), CARRIES_ACK),
-            None => (0, 0),
-        };
+        let mut ack = 0;
+        if let Some((life, msn)) = header.taken {
+            let taken = u32::from(life) << 16 | u32::from(msn);
+            // Relaxed: published by the sequence word.
+            word(ours, start + 16).store(taken, Ordering::Relaxed);
+            ack = CARRIES_ACK;
+        }
         let size = len as u32 | u32::from(header.flags) << 16 | ack;
         let number = u32::from(header.msn) | u32::from(header.life) << 16;
-        let to = header.dst & 0xff_ffff | u32::from(header.kind as u8) << 24;
+        let to = header.dst & 0xff_ffff | u32::from(kind as u8) << 24;
         // Relaxed: published by the sequence word.
         for (at, pair) in front.into_iter().enumerate() {
             let place = start + FRONT + at * 8;
             wide(ours, place).store(pair, Ordering::Relaxed);
         }
-        word(ours, start + 16).store(taken, Ordering::Relaxed);
         word(ours, start + 12).store(size, Ordering::Relaxed);
         word(ours, start + 8).store(number, Ordering::Relaxed);
         word(ours, start + 4).store(to, Ordering::Relaxed);
@@ -362,25 +311,38 @@ impl Writer {
         at.position = next;
         // Clears the line after the next already now, so that the next packet need not wait for it: small
         // packets often follow each other.
-        if at.cleared == next.wrapping_add(1) && next.wrapping_add(2).wrapping_sub(at.seen) < LINES
-        {
+        // There is room for it where as much is kept.
+        let room = kept > 2 || next.wrapping_add(2).wrapping_sub(at.seen) < LINES;
+        if at.cleared == next.wrapping_add(1) && room {
             word(ours, line(at.cleared)).store(0, Ordering::Relaxed);
             at.cleared = at.cleared.wrapping_add(1);
         }
         Ok(())
     }
 
-    /// Like [`send`](Self::send), for a packet of `len` bytes that fits in one line, and is all of `payload`.
+    /// Like [`send`](Self::send), for a request's packet of `len` bytes, which fits in one line: its header and its
+    /// payload are made once there is room, so that fewer values are held meanwhile. It calls nothing: `false`,
+    /// there is no room, or the peer is gone, or another thread is sending, which `send` would wait for.
     #[inline(always)]
     pub fn send_line(
         &self,
         incarnation: u64,
-        header: Header,
         len: usize,
-        payload: [u64; (LINE - FRONT) / 8],
-    ) -> Result<(), Send> {
-        debug_assert!(len <= size_of_val(&payload));
-        self.publish(incarnation, header, len, |_| payload)
+        packet: impl FnOnce() -> (Header, [u64; IN_LINE / 8]),
+    ) -> bool {
+        debug_assert!(len <= IN_LINE);
+        let Some(turn) = self.turn.try_take() else {
+            return false;
+        };
+        let sent = self.publish(
+            turn,
+            incarnation,
+            Kind::Request,
+            len,
+            #[inline(always)]
+            |_| packet(),
+        );
+        sent.is_ok()
     }
 
     /// How far the reader has read.
@@ -427,28 +389,20 @@ impl Reader {
         word(self.segments.theirs, line(position)).load(Ordering::Relaxed) == sequence(position)
     }
 
-    /// Copies the first line of the next packet, if there is one.
+    /// The first line of the next packet, if there is one.
     #[inline(always)]
-    pub fn peek(&self) -> Option<Line> {
+    pub fn first(&self) -> Option<InPlace<'_>> {
         // Relaxed: only the owner changes it.
         let position = self.position.load(Ordering::Relaxed);
-        let start = line(position);
+        let (theirs, start) = (self.segments.theirs, line(position));
         // Acquire: pairs with the Release in `Writer::send`.
-        if word(self.segments.theirs, start).load(Ordering::Acquire) != sequence(position) {
-            return None;
-        }
-        // Relaxed: ordered by the Acquire. Each word is read only once.
-        let pair = |at: usize| wide(self.segments.theirs, start + at).load(Ordering::Relaxed);
-        Some(Line([
-            pair(0),
-            pair(8),
-            pair(16),
-            pair(24),
-            pair(32),
-            pair(40),
-            pair(48),
-            pair(56),
-        ]))
+        let there = word(theirs, start).load(Ordering::Acquire) == sequence(position);
+        there.then_some(InPlace {
+            reader: self,
+            theirs,
+            start,
+            position,
+        })
     }
 
     /// Where `len` bytes of the next packet's payload are, from offset `at` on: the second part is not empty

@@ -1,29 +1,25 @@
 //! Short messages for a reliable connection's own receive queue, by few instructions: the first element of the
 //! receive has room for the message. Whatever is otherwise is found here, and changes nothing.
 
-use super::super::copy::copy;
+use super::super::copy::copy_short;
 use super::super::hca::Hca;
 use super::super::mr::Reach;
 use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
-use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode};
+use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, PlainCqe};
 
-/// A message of up to [`MOST`](Self::MOST) bytes that has arrived from another process: a copy.
+/// A message that has arrived from another process, in a packet of one line.
 #[derive(Clone, Copy)]
 pub(in super::super) struct ShortMessage {
     /// Opcode of the receive's completion.
     pub kind: CqeOpcode,
     pub imm: Be32,
     pub solicited: bool,
+    /// At most [`SHORT`](super::super::copy::SHORT).
     pub length: usize,
-    /// Its bytes in memory, and some behind them.
-    pub bytes: [u64; 3],
-}
-
-impl ShortMessage {
-    /// Most bytes of data: those in the first line of a packet.
-    pub const MOST: usize = 20;
+    /// Readable for `length` bytes. The other process may change them at any time.
+    pub data: *const u8,
 }
 
 impl RecvWork {
@@ -50,7 +46,7 @@ impl RecvWork {
             .with_solicited(solicited);
         // SAFETY: 32 bytes are writable.
         unsafe {
-            copy(
+            copy_short(
                 bytes.as_ptr(),
                 entry.inline_room().as_mut_ptr(),
                 bytes.len(),
@@ -61,8 +57,11 @@ impl RecvWork {
 
     /// Consumes a receive for a message from another process. `false`: as for
     /// [`receive_short`](Self::receive_short).
+    ///
+    /// # Safety
+    /// Length and data of the message are what they have to be.
     #[inline(always)]
-    pub(in super::super) fn receive_short_arrived(
+    pub(in super::super) unsafe fn receive_short_arrived(
         &mut self,
         hca: &Hca,
         message: &ShortMessage,
@@ -70,16 +69,30 @@ impl RecvWork {
         let Receives::Own(queue) = &mut self.source else {
             return false;
         };
-        let length = message.length.min(ShortMessage::MOST);
-        let Some(place) = queue.first_room(hca, self.pd, length) else {
+        let Some(place) = queue.first_room(hca, self.pd, message.length) else {
             return false;
         };
-        // SAFETY: the place was checked in this section.
-        unsafe { copy(message.bytes.as_ptr().cast(), place, length) };
-        let entry = Cqe64::responder(message.kind, queue.completed(self.qpn), length as u32)
-            .with_imm(message.imm)
-            .with_solicited(message.solicited);
-        queue.complete(&entry)
+        // SAFETY: the data is readable, and the place was checked in this section; the length is that of a short
+        // message.
+        unsafe { copy_short(message.data, place, message.length) };
+        let completed = queue.cq.produce_plain(
+            #[inline(always)]
+            || {
+                let completed = queue.completed(self.qpn);
+                let length = message.length as u32;
+                PlainCqe::responder(
+                    message.kind,
+                    completed,
+                    length,
+                    message.imm,
+                    message.solicited,
+                )
+            },
+        );
+        if completed {
+            queue.consumer = queue.consumer.wrapping_add(1);
+        }
+        completed
     }
 }
 
@@ -87,15 +100,17 @@ impl OwnQueue {
     /// The memory of the next receive's first element, if there is one that has room for `length` bytes.
     #[inline(always)]
     fn first_room(&mut self, hca: &Hca, pd: u32, length: usize) -> Option<*mut u8> {
-        if self.consumer == self.posted {
-            self.posted = self.record.load() as u16;
-            if self.consumer == self.posted {
+        let next = self.consumer;
+        if next == self.posted {
+            let posted = self.record.load() as u16;
+            self.posted = posted;
+            if next == posted {
                 return None;
             }
         }
         // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
         // length zero.
-        let sge = unsafe { self.ring.first(self.consumer.into()) };
+        let sge = unsafe { self.ring.first(next.into()) };
         let reach = Reach {
             key: sge.lkey,
             pd,

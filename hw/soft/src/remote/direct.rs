@@ -12,7 +12,7 @@
 //! first request of a connection, and whatever else the requester cannot decide, travel in packets, and the
 //! peer determines the reason of a failure.
 
-use super::super::copy::copy;
+use super::super::copy::copy_short;
 use super::super::hca::{Hca, Running};
 use super::super::mr::{LOCAL_READ, Reach};
 use super::super::qp::SendWork;
@@ -71,7 +71,8 @@ enum Miss {
     NotMapped,
 }
 
-/// The peer's memory, if the peer allows an operation of this kind on it. Within the section.
+/// The peer's memory, if the peer allows an operation of this kind on it. Within the section. The length is not
+/// zero.
 #[inline(always)]
 fn place(
     remote: &Remote,
@@ -88,8 +89,7 @@ fn place(
         // Relaxed: written before `accepts`.
         && face.access.load(Ordering::Relaxed) & access.bits() != 0
         && peer.incarnation() == remote.incarnation
-        && !peer.segments.is_down()
-        && length != 0;
+        && !peer.segments.is_down();
     if !taken {
         return Err(Miss::Packet);
     }
@@ -115,10 +115,13 @@ fn place(
     (view.place(target.addr, length, purpose)).ok_or(Miss::NotMapped)
 }
 
-/// Writes one piece of inline data, as small WRITEs have, if the peer's memory is accessible from here. The
-/// queue pair has no outstanding requests.
+/// Writes one piece of inline data of at most [`SHORT`](super::super::copy::SHORT) bytes, as small WRITEs have, if
+/// the peer's memory is accessible from here. The queue pair has no outstanding requests.
+///
+/// # Safety
+/// The data is no longer than that.
 #[inline(always)]
-pub(super) fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[u8]) -> bool {
+pub(super) unsafe fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[u8]) -> bool {
     // Read once: what is behind the barrier would be read again.
     let door = remote.door;
     door.section.enter_between(&door.peer.barriers);
@@ -131,8 +134,9 @@ pub(super) fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[u8]) ->
     );
     let reached = place.is_ok();
     if let Ok(place) = place {
-        // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left.
-        unsafe { copy(bytes.as_ptr(), place, bytes.len()) };
+        // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the
+        // caller guarantees the length.
+        unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) };
     }
     door.section.leave();
     reached
@@ -181,6 +185,9 @@ fn carry_out(remote: &Remote, door: Door, request: &Request<'_>, length: u64) ->
         (None, false) => AccessFlags::REMOTE_WRITE,
     };
     let target = request.remote().ok_or(Miss::Packet)?;
+    if length == 0 {
+        return Err(Miss::Packet);
+    }
     let place = place(remote, door, target, length, access)?;
     let data = request.data();
     // SAFETY: the local side was checked in the queue pair's section; the remote side lies within a mapping

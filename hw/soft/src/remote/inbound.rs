@@ -57,18 +57,24 @@ impl Expected {
         (word & KNOWN != 0).then_some(((word >> 16) as u16, word as u16))
     }
 
-    #[inline(always)]
     pub fn set(&self, life: u16, msn: u16, opens: bool) {
         let open = if opens { OPEN } else { 0 };
         let word = open | KNOWN | u64::from(life) << 16 | u64::from(msn);
         self.0.store(word, Ordering::Relaxed);
     }
 
-    /// Whether it is this request of this life, and may be received without the device's lock.
+    /// Whether it is the request of this number, with its life above 16 bits, and may be received without the
+    /// device's lock.
     #[inline(always)]
-    pub fn is_open_for(&self, life: u16, msn: u16) -> bool {
-        let word = OPEN | KNOWN | u64::from(life) << 16 | u64::from(msn);
-        self.0.load(Ordering::Relaxed) == word
+    pub fn is_open_for(&self, number: u32) -> bool {
+        self.0.load(Ordering::Relaxed) == OPEN | KNOWN | u64::from(number)
+    }
+
+    /// The request of this number was received, and the next one may be as well.
+    #[inline(always)]
+    pub fn pass(&self, number: u32) {
+        let next = number & !0xffff | number.wrapping_add(1) & 0xffff;
+        (self.0).store(OPEN | KNOWN | u64::from(next), Ordering::Relaxed);
     }
 
     pub fn is_open(&self) -> bool {

@@ -151,25 +151,42 @@ impl Hca {
     }
 
     /// A thread polls and has found nothing: handles packets of other processes.
-    #[inline]
+    #[inline(always)]
     pub(in super::super) fn look(&self, node: &Node) {
         // Relaxed: a count that may miss some increments.
         let idle = node.idle.load(Ordering::Relaxed).wrapping_add(1);
         node.idle.store(idle, Ordering::Relaxed);
-        let (mut ready, mut locked) = (false, false);
-        for peer in node.some_live() {
-            if peer.reader.ready() {
-                ready = true;
-                locked |= self.read_unlocked(node, peer);
-            }
-        }
         let tend = idle.is_multiple_of(PATIENCE);
-        if tend || locked {
+        let mut peers = node.some_live();
+        if let Some(first) = peers.find(|peer| peer.reader.ready()) {
+            return self.read_ready(node, first, peers, tend);
+        }
+        if tend {
             self.look_under_lock(tend);
-        } else if !ready && node.is_owing() {
+        } else if node.is_owing() {
             // A response can wait while there is something more urgent, for example the program's reply to a
             // message.
             self.pay_unlocked(node);
+        }
+    }
+
+    /// Reads the packets of the `first` peer, and of the others that have any. A function of its own, so that a
+    /// poll that finds nothing saves no registers.
+    #[inline(never)]
+    fn read_ready<'n>(
+        &self,
+        node: &'n Node,
+        first: &'n Peer,
+        mut others: impl Iterator<Item = &'n Peer>,
+        tend: bool,
+    ) {
+        let (mut next, mut locked) = (Some(first), false);
+        while let Some(peer) = next {
+            locked |= self.read_unlocked(node, peer);
+            next = others.find(|peer| peer.reader.ready());
+        }
+        if tend || locked {
+            self.look_under_lock(tend);
         }
     }
 
@@ -258,12 +275,27 @@ impl Hca {
     /// Called after a packet is sent: wakes a peer that wants to be woken.
     #[inline]
     pub(in super::super) fn after_send(&self, peer: &Peer) {
+        if self.wakes_after_send(peer) {
+            self.wake_after_send(peer);
+        }
+    }
+
+    /// Whether there is something to wake after a packet was sent.
+    #[inline(always)]
+    pub(super) fn wakes_after_send(&self, peer: &Peer) -> bool {
         // Orders the packet before the load. Pairs with the heavy barrier in `attend`.
         peer.barriers.light();
+        // Ordered by the same barrier, which pairs with the heavy one in `run`.
+        let sleeps = |node: &Node| !node.is_awake();
+        peer.segments.wants_attention() || self.node.as_ref().is_some_and(sleeps)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wake_after_send(&self, peer: &Peer) {
         if peer.segments.wants_attention() {
             peer.kick();
         }
-        // Ordered by the same barrier, which pairs with the heavy one in `run`.
         if let Some(node) = &self.node
             && !node.is_awake()
         {

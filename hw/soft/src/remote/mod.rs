@@ -54,6 +54,7 @@ mod data;
 mod datagram;
 mod direct;
 mod inbound;
+mod line;
 mod link;
 mod place;
 mod read;

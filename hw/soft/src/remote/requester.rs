@@ -6,7 +6,7 @@ use super::super::qp::{QpCtx, SendWork, Way};
 use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
 use super::short::{sent, wrote};
-use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, UNRELIABLE, direct};
+use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, Remote, UNRELIABLE, direct};
 use crate::fabric::{Header, Kind, Peer, Room, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::Syndrome;
@@ -42,7 +42,11 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         let counter = work.consumer;
         // SAFETY: posted and not completed, so the poster does not write it.
         let block = unsafe { FirstBlock::read(work.ring, counter) };
-        if sent(hca, work, block) {
+        if work.way == Way::There
+            && block.opcode() == opcode::SEND
+            && let Some(peer) = sent(hca, work, block)
+        {
+            hca.after_send(peer);
             continue;
         }
         // SAFETY: posted and not completed, so the poster does not write it.
@@ -96,8 +100,8 @@ fn post_entry(
         // SAFETY: posted and not completed; its inline data, which is last, does not wrap at the ring's end.
         unsafe { room.put(entry, bytes) };
     };
-    post::<true>(hca, work, idle, asks, 0, |peer, incarnation, header| {
-        peer.writer.send(incarnation, header, bytes, fill)
+    post::<true>(hca, work, idle, asks, 0, |peer, incarnation, heading| {
+        peer.writer.send(incarnation, heading.header(), bytes, fill)
     })
 }
 
@@ -383,9 +387,16 @@ impl<'m> Outgoing<'m> {
         let bytes = self.bytes(&whole);
         let fill = |room: &mut Room| self.fill(room, &whole);
         let asks = self.asks;
-        let step = post::<true>(hca, work, idle, asks, flags, |peer, incarnation, header| {
-            peer.writer.send(incarnation, header, bytes, fill)
-        });
+        let step = post::<true>(
+            hca,
+            work,
+            idle,
+            asks,
+            flags,
+            |peer, incarnation, heading| {
+                peer.writer.send(incarnation, heading.header(), bytes, fill)
+            },
+        );
         if let (Ok(Step::Sent), Some(remote)) = (&step, &mut work.remote) {
             remote.asks = self.form == Form::Result;
             remote.got = 0;
@@ -408,8 +419,8 @@ impl<'m> Outgoing<'m> {
             let part = at..(at + size).min(self.length);
             let bytes = self.bytes(&part);
             let fill = |room: &mut Room| self.fill(room, &part);
-            let send = |peer: &Peer, incarnation, header| {
-                peer.writer.send(incarnation, header, bytes, fill)
+            let send = |peer: &Peer, incarnation, heading: Heading<'_>| {
+                peer.writer.send(incarnation, heading.header(), bytes, fill)
             };
             if part.end == self.length {
                 break post::<true>(hca, work, idle, self.asks, flags, send);
@@ -430,64 +441,94 @@ impl<'m> Outgoing<'m> {
     }
 }
 
+/// What the header of a request's packet is made of.
+#[derive(Clone, Copy)]
+pub(super) struct Heading<'w> {
+    remote: &'w Remote,
+    own: &'static QpCtx,
+    dst: u32,
+    /// The acknowledgement that the queue pair's responder owes.
+    owed: u64,
+    flags: u8,
+}
+
+impl Heading<'_> {
+    #[inline(always)]
+    pub fn header(self) -> Header {
+        Header {
+            kind: Kind::Request,
+            dst: self.dst,
+            msn: self.remote.msn,
+            life: self.remote.life,
+            taken: owed_ack(self.own, self.owed),
+            flags: self.flags,
+        }
+    }
+}
+
 /// Sends a request's packet by `send`, or one of its parts if it is not `LAST`. `asks`: the request is
 /// signalled.
 #[inline(always)]
-pub(super) fn post<const LAST: bool>(
+fn post<const LAST: bool>(
     hca: &Hca,
     work: &mut SendWork,
     idle: bool,
     asks: bool,
     flags: u8,
-    send: impl FnOnce(&Peer, u64, Header) -> Result<(), Send>,
+    send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
 ) -> Result<Step, Stop> {
-    let Some(remote) = &mut work.remote else {
-        return Err(Stop::NoAnswer);
-    };
     let reliable = !matches!(work.transport, QpType::Uc);
-    // An unreliable service drops what the peer does not accept.
-    let lost = || {
-        if reliable || !idle {
-            Err(Stop::NoAnswer)
-        } else {
-            Ok(Step::Done(0))
-        }
-    };
-    if !hca.port.is_up() {
-        return lost();
-    }
-    let msn = remote.msn;
-    // Relaxed: the value is independent; a repeated acknowledgement does no harm.
-    let owed = work.own.sender.owed.load(Ordering::Relaxed);
-    let header = Header {
-        kind: Kind::Request,
-        dst: (work.connection >> 32) as u32,
-        msn,
-        life: remote.life,
-        taken: owed_ack(work.own, owed),
-        flags: flags
-            | (if reliable { 0 } else { UNRELIABLE })
-            | (if asks { ASKS } else { 0 })
-            | (if LAST { 0 } else { MORE }),
-    };
-    let peer = remote.door.peer();
-    match send(peer, remote.incarnation, header) {
-        // The last part carries the same number, and repeats the acknowledgement.
-        Ok(()) if !LAST => Ok(Step::Sent),
-        Ok(()) => {
-            remote.msn = msn.wrapping_add(1);
-            // Within the section: a thread that sees the response earlier waits until the section is left.
-            // Release: pairs with the Acquire in `Hca::take_answer`; the entry comes before.
-            (work.own.sender.sent).store(remote.msn.into(), Ordering::Release);
-            remote.asks = false;
-            // Relaxed: the value is independent; a repeated acknowledgement does no harm.
-            work.own.sender.ack_sent.store(owed, Ordering::Relaxed);
-            hca.after_send(peer);
+    let flags = flags | (if reliable { 0 } else { UNRELIABLE }) | (if LAST { 0 } else { MORE });
+    match post_packet::<LAST>(hca, work, asks, flags, send) {
+        Ok(peer) => {
+            if LAST {
+                hca.after_send(peer);
+            }
             Ok(Step::Sent)
         }
         Err(Send::Full) => Err(Stop::Full),
-        Err(Send::Gone) => lost(),
+        // An unreliable service drops what the peer does not accept.
+        Err(Send::Gone) if !reliable && idle => Ok(Step::Done(0)),
+        Err(Send::Gone) => Err(Stop::NoAnswer),
     }
+}
+
+/// Like [`post`]. The caller then calls [`Hca::after_send`] for the peer, if it was the last part.
+#[inline(always)]
+pub(super) fn post_packet<const LAST: bool>(
+    hca: &Hca,
+    work: &mut SendWork,
+    asks: bool,
+    flags: u8,
+    send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
+) -> Result<&'static Peer, Send> {
+    let remote = work.remote.as_mut().ok_or(Send::Gone)?;
+    if !hca.port.is_up() {
+        return Err(Send::Gone);
+    }
+    let own = work.own;
+    // Relaxed: the value is independent; a repeated acknowledgement does no harm.
+    let owed = own.sender.owed.load(Ordering::Relaxed);
+    let heading = Heading {
+        remote,
+        own,
+        dst: (work.connection >> 32) as u32,
+        owed,
+        flags: flags | (if asks { ASKS } else { 0 }),
+    };
+    let peer = remote.door.peer();
+    send(peer, remote.incarnation, heading)?;
+    // The last part carries the same number, and repeats the acknowledgement.
+    if LAST {
+        remote.msn = remote.msn.wrapping_add(1);
+        // Within the section: a thread that sees the response earlier waits until the section is left.
+        // Release: pairs with the Acquire in `Hca::take_answer`; the entry comes before.
+        (own.sender.sent).store(remote.msn.into(), Ordering::Release);
+        remote.asks = false;
+        // Relaxed: the value is independent; a repeated acknowledgement does no harm.
+        own.sender.ack_sent.store(owed, Ordering::Relaxed);
+    }
+    Ok(peer)
 }
 
 /// The acknowledgement that the queue pair's responder owes, unless a packet has carried it, or the holder of
@@ -496,7 +537,7 @@ pub(super) fn post<const LAST: bool>(
 fn owed_ack(own: &QpCtx, owed: u64) -> Option<(u16, u16)> {
     // Relaxed: each value is independent.
     let ack_sent = own.sender.ack_sent.load(Ordering::Relaxed);
-    (owed != 0 && owed != ack_sent).then_some(((owed >> 16) as u16, owed as u16))
+    (owed != ack_sent).then_some(((owed >> 16) as u16, owed as u16))
 }
 
 /// Size in bytes of the segments that name the data.

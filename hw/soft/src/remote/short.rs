@@ -4,14 +4,15 @@ use super::super::hca::Hca;
 use super::super::qp::SendWork;
 use super::super::short::{Current, SEND_DATA, short_write};
 use super::direct;
-use super::requester::{is_new, post};
-use bellwire_core::op::opcode;
+use super::requester::{is_new, post_packet};
+use crate::fabric::{Peer, Send};
+use bellwire_core::be::Be32;
 use bellwire_core::wqe::{FirstBlock, SEGMENT, fm_ce_se};
-use bellwire_core::wr::QpType;
 use std::sync::atomic::Ordering;
 
-/// Size of a SEND that fits in the first line of a packet, with up to 12 bytes of data.
+/// Size of a SEND that fits in the first line of a packet, and most bytes of its data.
 const SHORT: usize = SEND_DATA + SEGMENT;
+const MOST: usize = SEGMENT - size_of::<Be32>();
 
 impl Hca {
     /// Executes a WRITE to another process, if its memory is mapped here, and leaves the section.
@@ -36,9 +37,13 @@ impl Hca {
         let block = current.block;
         // SAFETY: used before the section is left.
         let sent = sent(self, unsafe { current.work() }, block);
-        match sent {
-            true => current.ctx.sender.section.leave(),
-            false => self.execute_any(current.ctx),
+        let Some(peer) = sent else {
+            return self.execute_any(current.ctx);
+        };
+        current.ctx.sender.section.leave();
+        // Last, so that this function calls nothing on its way.
+        if self.wakes_after_send(peer) {
+            self.wake_after_send(peer);
         }
     }
 }
@@ -51,40 +56,50 @@ pub(super) fn wrote(work: &SendWork, block: FirstBlock<'static>) -> bool {
     let (Some(remote), Some((target, bytes))) = (&work.remote, short_write(block)) else {
         return false;
     };
-    is_new(work) && direct::write_inline(remote, target, bytes)
+    // SAFETY: `short_write` returns no more data than that.
+    is_new(work) && unsafe { direct::write_inline(remote, target, bytes) }
 }
 
-/// Sends the current entry if it is a SEND on a reliable connection that fits in the first line of a packet, and
-/// passes it. `false`: it is not, or cannot be sent now; nothing has changed.
+/// Sends the current entry, a SEND on a reliable connection, if it fits in the first line of a packet, and passes
+/// it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent now; nothing
+/// has changed.
 #[inline(always)]
-pub(super) fn sent(hca: &Hca, work: &mut SendWork, block: FirstBlock<'static>) -> bool {
-    // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
-    let idle = work.own.sender.acked.load(Ordering::Acquire) == work.consumer;
+pub(super) fn sent(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+) -> Option<&'static Peer> {
     let flags = block.fm_ce_se();
     let held = flags & fm_ce_se::FENCE == fm_ce_se::FENCE
         || work.remote.as_ref().is_some_and(|remote| remote.asks);
-    let is_short = block.opcode() == opcode::SEND
-        && work.transport == QpType::Rc
-        && (block.inline(SEND_DATA)).is_some_and(|bytes| bytes.len() <= SHORT - SEND_DATA - 4)
-        && (idle || !held);
+    let is_short = (block.inline(SEND_DATA)).is_some_and(|bytes| bytes.len() <= MOST)
+        // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
+        && (!held || work.own.sender.acked.load(Ordering::Acquire) == work.consumer);
     if !is_short {
-        return false;
+        return None;
     }
-    let [a, b, c, d] = block.words();
     let asks = flags & fm_ce_se::SIGNALED != 0;
-    let sent = post::<true>(
+    let sent = post_packet::<true>(
         hca,
         work,
-        idle,
         asks,
         0,
         #[inline(always)]
-        |peer, incarnation, header| {
-            (peer.writer).send_line(incarnation, header, SHORT, [a, b, c, d, 0])
+        |peer, incarnation, heading| {
+            let sent = peer.writer.send_line(
+                incarnation,
+                SHORT,
+                #[inline(always)]
+                || {
+                    let [a, b, c, d] = block.words();
+                    (heading.header(), [a, b, c, d, 0])
+                },
+            );
+            // Whatever the reason is, who sends it otherwise finds it.
+            if sent { Ok(()) } else { Err(Send::Full) }
         },
     );
-    if sent.is_ok() {
-        work.consumer = work.consumer.wrapping_add(1);
-    }
-    sent.is_ok()
+    let peer = sent.ok()?;
+    work.consumer = work.consumer.wrapping_add(1);
+    Some(peer)
 }

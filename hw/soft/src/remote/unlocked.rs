@@ -10,13 +10,13 @@
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::qp::QpCtx;
-use super::super::receive::{Arrived, RecvWork, ShortMessage};
+use super::super::receive::{Arrived, RecvWork};
 use super::super::record::connection_with;
 use super::super::run::complete_on;
 use super::answer::Verdict;
 use super::requester::IN_PACKET;
 use super::{ASKS, EAGER, Inbound, SPEAKING};
-use crate::fabric::{Kind, Line, Node, Peer, Reads, lid};
+use crate::fabric::{InPlace, Kind, Line, Node, Peer, Reads};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
@@ -30,13 +30,33 @@ const AT_ONCE: u32 = 256;
 const PUBLISH_EVERY: u32 = 32;
 
 /// A peer, for the thread that reads its packets.
-struct FromPeer<'a> {
-    slot: usize,
+pub(super) struct FromPeer<'a> {
     peer: &'a Peer,
-    incarnation: u64,
     reads: Reads<'a>,
-    /// A requester waits for its response.
-    asked: bool,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// It needs the lock, and nothing has changed.
+    No,
+    /// It was handled.
+    Yes,
+    /// It was handled, and acknowledgements are to be sent now: a requester waits, or no more can be noted.
+    Asked,
+}
+
+/// What a request's packet says of the request.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    /// The responder's queue pair.
+    pub dst: u32,
+    /// The requester's.
+    pub src: u32,
+    /// Number of the request, and above 16 bits its life.
+    pub number: u32,
+    /// The requester waits for the response.
+    pub asks: bool,
 }
 
 impl QpCtx {
@@ -58,47 +78,37 @@ impl QpCtx {
 
 impl Hca {
     /// Reads a peer's packets. `true`: the next one needs the device's lock.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn read_unlocked(&self, node: &Node, peer: &Peer) -> bool {
         // Otherwise another thread is reading them.
         let Some(reads) = peer.reading.enter(self.barriers) else {
             return false;
         };
-        let slot = peer.slot;
-        let mut from = FromPeer {
-            slot,
-            peer,
-            incarnation: peer.incarnation(),
-            reads,
-            asked: false,
-        };
+        let mut from = FromPeer { peer, reads };
         // Relaxed: ordered by the barrier on entering, which pairs with the one in `Hca::set_gate`.
         if self.receives_under_lock.load(Ordering::Relaxed) || !self.port.is_up() {
             return true;
         }
         let mut count = 0;
         let stopped = loop {
-            // Checked here, so that the call below is made for packets only.
-            if !peer.reader.ready() {
+            let Some(line) = peer.reader.first() else {
                 break false;
+            };
+            let mut read = self.receive_line(&mut from, line);
+            if read == Read::No {
+                read = self.read_one(&mut from);
             }
-            if !self.receive_short(&mut from) {
-                let Some(line) = peer.reader.peek() else {
-                    break false;
-                };
-                if !self.read_one(&mut from, &line) {
-                    break true;
-                }
-                peer.reader.done(line.len(), false);
+            if read == Read::No {
+                break true;
             }
             count += 1;
-            if count % PUBLISH_EVERY == 0 {
-                peer.reader.publish();
+            let publish = count % PUBLISH_EVERY == 0;
+            if publish {
                 // The requester may continue.
-                from.asked = true;
+                peer.reader.publish();
             }
-            if std::mem::take(&mut from.asked) {
-                self.pay_acks(slot, &mut from.reads);
+            if publish || read == Read::Asked {
+                self.pay_acks(peer.slot, &mut from.reads);
             }
             if count == AT_ONCE {
                 break false;
@@ -129,92 +139,92 @@ impl Hca {
         }
     }
 
-    /// Handles the next packet. `false`: it needs the lock, and nothing has changed. Not inlined, so that short
-    /// messages are read without its frame.
+    /// Handles the next packet, and passes it. Not inlined, so that messages in one line are received without its
+    /// frame.
     #[inline(never)]
-    fn read_one(&self, from: &mut FromPeer<'_>, line: &Line) -> bool {
-        if line.is(Kind::Request) {
-            return self.receive(from, line);
+    fn read_one(&self, from: &mut FromPeer<'_>) -> Read {
+        let Some(line) = from.peer.reader.first().map(InPlace::copy) else {
+            return Read::No;
+        };
+        let read = if line.is(Kind::Request) {
+            self.receive(from, &line)
+        } else if line.is(Kind::Answer) && self.take_plain_answer(from, &line) {
+            Read::Yes
+        } else {
+            Read::No
+        };
+        if read != Read::No {
+            from.peer.reader.done(line.len(), false);
         }
-        line.is(Kind::Answer) && self.take_plain_answer(from, line)
+        read
     }
 
     #[inline(always)]
-    fn receive(&self, from: &mut FromPeer<'_>, line: &Line) -> bool {
+    fn receive(&self, from: &mut FromPeer<'_>, line: &Line) -> Read {
         let Some(arrived) = arrived(from.peer, line) else {
-            return false;
+            return Read::No;
         };
-        self.receive_by(from, line, |recv| recv.receive_arrived(self, &arrived))
+        let head = Head {
+            dst: line.dst(),
+            src: be32(line, 4) >> 8,
+            number: u32::from(line.life()) << 16 | u32::from(line.msn()),
+            asks: line.flags() & ASKS != 0,
+        };
+        let taken = || line.taken();
+        self.receive_by(from, head, taken, |recv| {
+            recv.receive_arrived(self, &arrived)
+        })
     }
 
-    /// Receives the next packet, and passes it, if it is a SEND of up to 20 bytes inline. `false`: it is not, or
-    /// there is none, or `receive` has to find out what becomes of it. A function of its own, which holds few
-    /// values: by Valgrind, both ends of an 8-byte SEND take some 80 instructions fewer with it.
-    #[inline(never)]
-    fn receive_short(&self, from: &mut FromPeer<'_>) -> bool {
-        let reader = &from.peer.reader;
-        let Some(line) = reader.peek() else {
-            return false;
-        };
-        let Some(message) = short_message(&line) else {
-            return false;
-        };
-        let received = self.receive_by(
-            from,
-            &line,
-            #[inline(always)]
-            |recv| recv.receive_short_arrived(self, &message),
-        );
-        if received {
-            reader.done(line.len(), false);
-        }
-        received
-    }
-
-    /// Receives the message of a packet by `receive`, if the queue pair accepts it.
+    /// Receives the message of a packet by `receive`, if the queue pair accepts it. `taken` is the
+    /// acknowledgement that the packet carries.
     #[inline(always)]
-    fn receive_by(
+    pub(super) fn receive_by(
         &self,
         from: &mut FromPeer<'_>,
-        line: &Line,
+        head: Head,
+        taken: impl FnOnce() -> Option<(u16, u16)>,
         receive: impl FnOnce(&mut RecvWork) -> bool,
-    ) -> bool {
-        let (dst, life, msn) = (line.dst(), line.life(), line.msn());
+    ) -> Read {
+        let Head {
+            dst, src, number, ..
+        } = head;
         // SAFETY: used within this section.
         let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
-            return false;
+            return Read::No;
         };
-        let src = be32(line, 4) >> 8;
-        let name = connection_with(dst, src, lid(from.slot));
+        let name = connection_with(dst, src, from.peer.lid);
         let inbound = &ctx.inbound;
         // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up. The
         // first request of a connection is not accepted here.
         let accepted = ctx.face.accepts.load(Ordering::Acquire) == name
             // Relaxed, all: of the thread that has the turn.
-            && inbound.incarnation.load(Ordering::Relaxed) == from.incarnation
-            && inbound.expected.is_open_for(life, msn)
+            && inbound.incarnation.load(Ordering::Relaxed) == from.peer.incarnation()
+            && inbound.expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
-            && from.peer.segments.life(src) == u32::from(life) | SPEAKING;
+            && from.peer.segments.life(src) == number >> 16 | SPEAKING;
         if !accepted {
-            return false;
+            return Read::No;
         }
-        if let Some((life, msn)) = line.taken()
+        if let Some((life, msn)) = taken()
             && !self.acknowledge_unlocked(from, dst, ctx, life, msn)
         {
-            return false;
+            return Read::No;
         }
         // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn, so it owns
         // the receive side.
         let Some(recv) = (unsafe { &mut *ctx.receiver.work.get() }) else {
-            return false;
+            return Read::No;
         };
         if !receive(recv) {
-            return false;
+            return Read::No;
         }
-        inbound.expected.set(life, msn.wrapping_add(1), true);
-        let asks = line.flags() & ASKS != 0;
-        from.asked |= asks | !self.owe_ack(&mut from.reads, dst, ctx, life, msn);
-        true
+        inbound.expected.pass(number);
+        let (life, msn) = ((number >> 16) as u16, number as u16);
+        match !self.owe_ack(&mut from.reads, dst, ctx, life, msn) | head.asks {
+            true => Read::Asked,
+            false => Read::Yes,
+        }
     }
 
     /// Handles a response that is only an acknowledgement.
@@ -247,8 +257,8 @@ impl Hca {
         let Some(completing) = (unsafe { &*ctx.inbound.completing.get() }) else {
             return false;
         };
-        if (completing.qpn, completing.life, completing.slot) != (qpn, life, from.slot)
-            || completing.incarnation != from.incarnation
+        if (completing.qpn, completing.life, completing.slot) != (qpn, life, from.peer.slot)
+            || completing.incarnation != from.peer.incarnation()
         {
             return false;
         }
@@ -324,44 +334,8 @@ fn be32(line: &Line, at: usize) -> u32 {
     u32::from_be(line.at(at))
 }
 
-/// The message of a SEND in one line, with at least one byte of inline data. `None`: it is another request.
-#[inline(always)]
-fn short_message(line: &Line) -> Option<ShortMessage> {
-    const SEND: u32 = opcode::SEND as u32;
-    const SEND_IMM: u32 = opcode::SEND_IMM as u32;
-    const SEND_KIND: Option<CqeOpcode> = CqeOpcode::of_receive(WrOpcode::Send);
-    const IMM_KIND: Option<CqeOpcode> = CqeOpcode::of_receive(WrOpcode::SendWithImm);
-    let kind = match be32(line, 0) & 0xff {
-        SEND => SEND_KIND,
-        SEND_IMM => IMM_KIND,
-        _ => None,
-    }?;
-    // Without the flag, far too long.
-    let length = (be32(line, SEGMENT) ^ INLINE_FLAG) as usize;
-    let entry = (be32(line, 4) & 0x3f) as usize * SEGMENT;
-    // Padded to whole segments.
-    let padded = (INLINE + length + SEGMENT - 1) & !(SEGMENT - 1);
-    let is_short = line.is(Kind::Request)
-        && line.flags() & !ASKS == 0
-        && length.wrapping_sub(1) < ShortMessage::MOST
-        && entry == padded
-        && line.len() == entry;
-    let pair = |at, high| u64::from(line.at(at)) | u64::from(high) << 32;
-    is_short.then(|| ShortMessage {
-        kind,
-        imm: Be32::from_raw(line.at(12)),
-        solicited: be32(line, 8) as u8 & fm_ce_se::SOLICITED != 0,
-        length,
-        bytes: [
-            pair(INLINE, line.at(INLINE + 4)),
-            pair(INLINE + 8, line.at(INLINE + 12)),
-            pair(INLINE + 16, 0),
-        ],
-    })
-}
-
 /// Offset of a SEND's inline data in its packet's payload.
-const INLINE: usize = SEGMENT + size_of::<Be32>();
+pub(super) const INLINE: usize = SEGMENT + size_of::<Be32>();
 
 /// The message of a SEND whose data is in the packet, as one piece. `None`: it is another request.
 #[inline(always)]

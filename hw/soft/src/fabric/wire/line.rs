@@ -1,0 +1,156 @@
+//! The first line of a packet that has arrived.
+
+use super::super::segment::{LINE, wide, word};
+use super::{CARRIES_ACK, FRONT, Kind, Reader};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+/// The first line of the next packet, in its place, before its reader has released it. The peer may change it at
+/// any time: whoever reads a word reads it once, and checks what was read.
+#[derive(Clone, Copy, Debug)]
+pub struct InPlace<'r> {
+    pub(super) reader: &'r Reader,
+    pub(super) theirs: NonNull<u8>,
+    pub(super) start: usize,
+    pub(super) position: u32,
+}
+
+impl InPlace<'_> {
+    #[inline(always)]
+    fn word(self, at: usize) -> u32 {
+        // Relaxed: ordered by the Acquire in `Reader::first`.
+        word(self.theirs, self.start + at).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn pair(self, at: usize) -> u64 {
+        // Relaxed: ordered by the Acquire in `Reader::first`.
+        wide(self.theirs, self.start + at).load(Ordering::Relaxed)
+    }
+
+    /// Destination queue pair, and above 24 bits the [`Kind`].
+    #[inline(always)]
+    pub fn to(self) -> u32 {
+        self.word(4)
+    }
+
+    /// Number of the request, and above 16 bits its life.
+    #[inline(always)]
+    pub fn number(self) -> u32 {
+        self.word(8)
+    }
+
+    /// Length of the packet's payload, above 16 bits its flags, and [`CARRIES_ACK`].
+    #[inline(always)]
+    pub fn size(self) -> u32 {
+        self.word(12)
+    }
+
+    /// The acknowledgement, as in [`Header::taken`], where there is one.
+    #[inline(always)]
+    pub fn taken(self) -> (u16, u16) {
+        let taken = self.word(16);
+        ((taken >> 16) as u16, taken as u16)
+    }
+
+    /// Eight bytes of the payload, at a multiple of eight, within this line.
+    #[inline(always)]
+    pub fn wide(self, offset: usize) -> u64 {
+        debug_assert!(offset < LINE - FRONT);
+        self.pair(FRONT + offset)
+    }
+
+    /// Where the bytes of the payload from this offset on are, up to [`IN_LINE`](super::IN_LINE).
+    #[inline(always)]
+    pub fn bytes(self, offset: usize) -> *const u8 {
+        debug_assert!(offset < LINE - FRONT);
+        // SAFETY: within the window's lines.
+        unsafe { self.theirs.add(self.start + FRONT + offset) }
+            .as_ptr()
+            .cast_const()
+    }
+
+    /// Copies the line.
+    #[inline(always)]
+    pub fn copy(self) -> Line {
+        Line([
+            self.pair(0),
+            self.pair(8),
+            self.pair(16),
+            self.pair(24),
+            self.pair(32),
+            self.pair(40),
+            self.pair(48),
+            self.pair(56),
+        ])
+    }
+
+    /// Releases a packet that is this line alone.
+    #[inline(always)]
+    pub fn done(self) {
+        // Relaxed: only the owner changes it.
+        (self.reader.position).store(self.position.wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// The first line of a packet: a copy, of which nothing has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Line([u64; LINE / 8]);
+
+impl Line {
+    #[inline(always)]
+    fn word(&self, at: usize) -> u32 {
+        (self.0[at / 8] >> (at % 8 * 8)) as u32
+    }
+
+    /// Destination queue pair.
+    #[inline(always)]
+    pub fn dst(&self) -> u32 {
+        self.word(4) & 0xff_ffff
+    }
+
+    #[inline(always)]
+    pub fn is(&self, kind: Kind) -> bool {
+        self.word(4) >> 24 == kind as u32
+    }
+
+    #[inline(always)]
+    pub fn life(&self) -> u16 {
+        (self.word(8) >> 16) as u16
+    }
+
+    #[inline(always)]
+    pub fn msn(&self) -> u16 {
+        self.word(8) as u16
+    }
+
+    #[inline(always)]
+    pub fn flags(&self) -> u8 {
+        (self.word(12) >> 16) as u8
+    }
+
+    /// Bytes of the packet's payload.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        (self.word(12) & 0xffff) as usize
+    }
+
+    /// Acknowledgement, as in [`Header::taken`].
+    #[inline(always)]
+    pub fn taken(&self) -> Option<(u16, u16)> {
+        let taken = self.word(16);
+        (self.word(12) & CARRIES_ACK != 0).then_some(((taken >> 16) as u16, taken as u16))
+    }
+
+    /// Four bytes of the payload, at a multiple of four.
+    #[inline(always)]
+    pub fn at(&self, offset: usize) -> u32 {
+        self.word(FRONT + offset)
+    }
+
+    /// Eight bytes of the payload, at a multiple of eight; zeroes behind the line.
+    #[inline(always)]
+    pub fn wide(&self, offset: usize) -> u64 {
+        self.0.get((FRONT + offset) / 8).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,81 @@
+//! Messages that arrive in one line: a SEND of up to 20 bytes inline, with or without immediate data. They are
+//! received straight from the line, of which nothing is copied before it is checked but what is checked.
+//!
+//! What is not such a message, or is not received with success, changes nothing here: the packet stays where it
+//! is, and [`unlocked`](super::unlocked) looks at it next.
+
+use super::super::copy::SHORT;
+use super::super::hca::Hca;
+use super::super::receive::ShortMessage;
+use super::ASKS;
+use super::unlocked::{FromPeer, Head, INLINE, Read};
+use crate::fabric::{CARRIES_ACK, IN_LINE, InPlace, Kind};
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::CqeOpcode;
+use bellwire_core::op::WrOpcode;
+use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, fm_ce_se, opcode};
+
+/// Most bytes of data.
+const MOST: usize = IN_LINE - INLINE;
+
+const _: () = assert!(MOST <= SHORT);
+
+const ASKED: u32 = (ASKS as u32) << 16;
+
+impl Hca {
+    /// Receives the message of the next packet, and passes it.
+    #[inline(always)]
+    pub(super) fn receive_line(&self, from: &mut FromPeer<'_>, line: InPlace<'_>) -> Read {
+        let (to, size, entry) = (line.to(), line.size(), line.wide(0));
+        let Some(kind) = kind((entry >> 24) as u8) else {
+            return Read::No;
+        };
+        // Without the flag, far too long.
+        let length = (u32::from_be(line.wide(SEGMENT) as u32) ^ INLINE_FLAG) as usize;
+        let in_line = to >> 24 == Kind::Request as u32
+            && (size & !(ASKED | CARRIES_ACK)) as usize <= IN_LINE
+            && length.wrapping_sub(1) < MOST;
+        if !in_line {
+            return Read::No;
+        }
+        let head = Head {
+            dst: to & 0xff_ffff,
+            src: u32::from_be((entry >> 32) as u32) >> 8,
+            number: line.number(),
+            asks: size & ASKED != 0,
+        };
+        let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
+        let read = self.receive_by(
+            from,
+            head,
+            taken,
+            #[inline(always)]
+            |recv| {
+                let flags = line.wide(8);
+                let message = ShortMessage {
+                    kind,
+                    imm: Be32::from_raw((flags >> 32) as u32),
+                    solicited: (flags >> 24) as u8 & fm_ce_se::SOLICITED != 0,
+                    length,
+                    data: line.bytes(INLINE),
+                };
+                // SAFETY: the bytes of a line, which is there until it is released, and no more of them.
+                unsafe { recv.receive_short_arrived(self, &message) }
+            },
+        );
+        if read != Read::No {
+            line.done();
+        }
+        read
+    }
+}
+
+/// The opcode of the completion of a SEND's receive.
+#[inline(always)]
+fn kind(opcode: u8) -> Option<CqeOpcode> {
+    match opcode {
+        opcode::SEND => const { CqeOpcode::of_receive(WrOpcode::Send) },
+        opcode::SEND_IMM => const { CqeOpcode::of_receive(WrOpcode::SendWithImm) },
+        _ => None,
+    }
+}
