@@ -79,6 +79,14 @@ impl PlainCqe {
         }
     }
 
+    /// The same, with inline payload of `byte_cnt` bytes in the first half:
+    /// [`Cqe64::publish_inline`] writes it.
+    #[inline(always)]
+    pub const fn with_inline(mut self) -> Self {
+        self.op_own |= (CqeFormat::Inline32 as u8) << 2;
+        self
+    }
+
     /// The last byte, without the owner bit.
     #[inline(always)]
     pub const fn op_own(&self) -> u8 {

@@ -63,6 +63,15 @@ impl Cqe64 {
         }
     }
 
+    /// The inline payload of a received message, if it is in the first half, and as long as the CQE
+    /// claims: [`inline_data`](Self::inline_data) by fewer instructions.
+    #[inline(always)]
+    pub(crate) fn received_inline(&self) -> Option<&[u8]> {
+        debug_assert!(self.opcode().is_received());
+        let here = self.format() == CqeFormat::Inline32;
+        (self.head.get(..self.byte_cnt() as usize)).filter(|_| here)
+    }
+
     #[inline(always)]
     fn bounded<'a>(&self, room: &'a [u8]) -> &'a [u8] {
         let claimed = self.byte_len().unwrap_or(0);

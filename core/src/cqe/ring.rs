@@ -132,12 +132,30 @@ impl Cqe64 {
     /// The requirements of [`publish`](Self::publish).
     #[inline(always)]
     pub unsafe fn publish_plain(slot: NonNull<Self>, plain: &PlainCqe, op_own: u8) {
+        // SAFETY: the caller guarantees all of it.
+        unsafe { Self::publish_inline(slot, plain, op_own, |_| ()) };
+    }
+
+    /// Writes a CQE like [`publish_plain`](Self::publish_plain). `fill` writes the payload to its
+    /// place: 32 bytes, which are zero before.
+    ///
+    /// # Safety
+    /// The requirements of [`publish`](Self::publish).
+    #[inline(always)]
+    pub unsafe fn publish_inline(
+        slot: NonNull<Self>,
+        plain: &PlainCqe,
+        op_own: u8,
+        fill: impl FnOnce(NonNull<[u8; 32]>),
+    ) {
         debug_assert!(plain.wqe.user_index <= LOW_24);
         // SAFETY: the caller guarantees that the slot belongs to the device; the consumer does not
         // read the body before the last word.
         unsafe {
             let cqe = slot.as_ptr();
-            (&raw mut (*cqe).head).write([0; 32]);
+            let head = NonNull::from(&mut (*cqe).head);
+            head.write([0; 32]);
+            fill(head);
             (&raw mut (*cqe).srqn_uidx).write(Be32::new(plain.wqe.user_index));
             (&raw mut (*cqe).imm_inval_pkey).write(plain.imm);
             (&raw mut (*cqe).app).write(0);
@@ -327,6 +345,15 @@ mod tests {
                     Cqe64::requester(wqe, 0x0a, number),
                 ),
             ];
+            let (short, payload) = (PlainCqe::requester(wqe, 0x0a, 7).with_inline(), [9; 7]);
+            // SAFETY: in the ring, which only this thread uses.
+            let written = unsafe {
+                let fill = |head: NonNull<[u8; 32]>| head.cast().write(payload);
+                Cqe64::publish_inline(ring.slot(0), &short, short.op_own(), fill);
+                ring.slot(0).read()
+            };
+            let expected = Cqe64::requester(wqe, 0x0a, 0).with_inline(&payload);
+            assert_eq!(Some(written), expected);
             for (plain, entry) in pairs {
                 assert_eq!(plain.op_own(), entry.op_own());
                 let op_own = plain.op_own() | 1;

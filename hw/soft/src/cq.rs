@@ -11,6 +11,7 @@ use bellwire_core::port::DoorbellRecord;
 use bellwire_core::queue::CqMemory;
 use bellwire_provider::quiesce::Barriers;
 use std::cell::UnsafeCell;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -208,13 +209,24 @@ impl CqCtx {
     #[inline(always)]
     #[must_use]
     pub fn produce_plain(&self, entry: impl FnOnce() -> PlainCqe) -> bool {
+        self.produce_inline(entry, |_| ())
+    }
+
+    /// Like [`produce_plain`](Self::produce_plain). `fill` writes payload to its place in the entry: 32 bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn produce_inline(
+        &self,
+        entry: impl FnOnce() -> PlainCqe,
+        fill: impl FnOnce(NonNull<[u8; 32]>),
+    ) -> bool {
         let Some((index, count)) = self.claim() else {
             return false;
         };
         let entry = entry();
         let op_own = entry.op_own() | owner_bit(index, count);
         // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
-        unsafe { Cqe64::publish_plain(self.memory().entry(index), &entry, op_own) };
+        unsafe { Cqe64::publish_inline(self.memory().entry(index), &entry, op_own, fill) };
         self.produced_at(index, op_own);
         true
     }

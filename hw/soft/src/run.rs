@@ -191,6 +191,20 @@ pub(super) fn complete_on(
     if wqe.fm_ce_se() & fm_ce_se::SIGNALED == 0 {
         return true;
     }
+    complete_signaled(cq, qpn, user_index, wqe.opcode(), counter, byte_len)
+}
+
+/// Like [`complete_on`], for an entry that is signalled.
+#[inline(always)]
+#[must_use]
+pub(super) fn complete_signaled(
+    cq: &CqCtx,
+    qpn: u32,
+    user_index: u32,
+    opcode: u8,
+    counter: u32,
+    byte_len: u32,
+) -> bool {
     cq.produce_plain(
         #[inline(always)]
         || {
@@ -199,7 +213,7 @@ pub(super) fn complete_on(
                 user_index,
                 wqe_counter: counter as u16,
             };
-            PlainCqe::requester(completed, wqe.opcode(), byte_len)
+            PlainCqe::requester(completed, opcode, byte_len)
         },
     )
 }

@@ -13,12 +13,10 @@ use super::copy::{SHORT, copy_short};
 use super::hca::Hca;
 use super::qp::{QpCtx, SendWork, Way};
 use super::respond::{deliver_short, takes_own_receives, usual_place};
-use super::run::{Stop, complete, run};
+use super::run::{Stop, complete_signaled, run};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::{WrOpcode, opcode};
-use bellwire_core::wqe::{
-    BASIC_BLOCK, FirstBlock, SendWqe, data_offset, fm_ce_se, operation_offset,
-};
+use bellwire_core::wqe::{BASIC_BLOCK, FirstBlock, data_offset, fm_ce_se, operation_offset};
 use bellwire_core::wr::{QpType, Remote};
 use std::sync::atomic::Ordering;
 
@@ -151,12 +149,12 @@ impl Hca {
     /// Like [`finish`](Self::finish), for a signalled entry that was executed.
     #[inline(never)]
     fn complete_one(&self, mut current: Current) {
+        let block = current.block;
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         let counter = work.consumer;
-        // SAFETY: posted and not completed, so the poster does not write it.
-        let wqe = unsafe { SendWqe::read(work.ring, counter) };
-        if !complete(work, &wqe, counter, 0) {
+        let (cq, qpn, user_index) = (work.cq, work.qpn, work.user_index);
+        if !complete_signaled(cq, qpn, user_index, block.opcode(), counter, 0) {
             return self.stop(current.ctx, Stop::Overrun);
         }
         work.consumer = counter.wrapping_add(1);

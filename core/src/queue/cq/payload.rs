@@ -52,12 +52,11 @@ pub(super) unsafe fn scatter_read(
 /// The element's memory is writable.
 #[inline(always)]
 pub(super) unsafe fn put_short(cqe: &Cqe64, first: Sge) -> bool {
-    let len = cqe.byte_cnt() as usize;
-    let data = cqe.inline_data();
-    let fits = len != 0
-        && len == data.len()
-        && len <= first.length as usize
-        && first.lkey != LIST_END_LKEY;
+    let Some(data) = cqe.received_inline() else {
+        return false;
+    };
+    let fits =
+        !data.is_empty() && data.len() <= first.length as usize && first.lkey != LIST_END_LKEY;
     if fits && let Some(to) = NonNull::new(with_exposed_provenance_mut(first.addr as usize)) {
         // SAFETY: the caller guarantees that the memory is writable; the element has this length.
         unsafe { copy_short(data, to) };

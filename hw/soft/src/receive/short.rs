@@ -7,7 +7,7 @@ use super::super::mr::Reach;
 use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
-use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, PlainCqe};
+use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe};
 
 /// A message that has arrived from another process, in a packet of one line.
 #[derive(Clone, Copy)]
@@ -41,18 +41,21 @@ impl RecvWork {
         {
             return false;
         }
-        let completed = queue.completed(self.qpn);
-        let mut entry = Cqe64::responder(CqeOpcode::RespSend, completed, bytes.len() as u32)
-            .with_solicited(solicited);
-        // SAFETY: 32 bytes are writable.
-        unsafe {
-            copy_short(
-                bytes.as_ptr(),
-                entry.inline_room().as_mut_ptr(),
-                bytes.len(),
-            )
-        };
-        queue.complete(&entry)
+        let produced = queue.cq.produce_inline(
+            #[inline(always)]
+            || {
+                let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
+                let completed = queue.completed(self.qpn);
+                PlainCqe::responder(kind, completed, bytes.len() as u32, none, solicited)
+                    .with_inline()
+            },
+            #[inline(always)]
+            |room| {
+                // SAFETY: 32 bytes are writable; there are no more, as was checked.
+                unsafe { copy_short(bytes.as_ptr(), room.cast().as_ptr(), bytes.len()) };
+            },
+        );
+        queue.pass(produced)
     }
 
     /// Consumes a receive for a message from another process. `false`: as for
@@ -75,7 +78,7 @@ impl RecvWork {
         // SAFETY: the data is readable, and the place was checked in this section; the length is that of a short
         // message.
         unsafe { copy_short(message.data, place, message.length) };
-        let completed = queue.cq.produce_plain(
+        let produced = queue.cq.produce_plain(
             #[inline(always)]
             || {
                 let completed = queue.completed(self.qpn);
@@ -89,10 +92,7 @@ impl RecvWork {
                 )
             },
         );
-        if completed {
-            queue.consumer = queue.consumer.wrapping_add(1);
-        }
-        completed
+        queue.pass(produced)
     }
 }
 
@@ -133,13 +133,12 @@ impl OwnQueue {
         }
     }
 
-    /// Completes the next receive, and consumes it. `false`: the completion queue is full.
+    /// Consumes the next receive, if its completion was `produced`. `false`: the completion queue is full.
     #[inline(always)]
-    fn complete(&mut self, entry: &Cqe64) -> bool {
-        let completed = self.cq.produce(entry);
-        if completed {
+    fn pass(&mut self, produced: bool) -> bool {
+        if produced {
             self.consumer = self.consumer.wrapping_add(1);
         }
-        completed
+        produced
     }
 }
