@@ -1,5 +1,5 @@
 //! What every doorbell calls, and a short entry that is rung alone: a WRITE of up to 28 bytes inline on a reliable
-//! connection, or a SEND of up to 32, or of up to 12 to another process.
+//! connection, or a SEND of up to 32, or of up to 12 to another process (there with immediate data, too).
 //!
 //! These have functions of their own, which call nothing on their way, so that there is little to save and
 //! restore. They decide nothing that [`run`](super::run) does not: any other entry, and what is not a plain
@@ -76,7 +76,7 @@ impl Hca {
                 (opcode::SEND, Way::Here) if takes_own_receives(work) => {
                     return self.send_here(current);
                 }
-                (opcode::SEND, Way::There) => return self.send_there(current),
+                (opcode::SEND | opcode::SEND_IMM, Way::There) => return self.send_there(current),
                 _ => {}
             }
         }

@@ -1,5 +1,6 @@
 //! Messages that arrive in one line: a SEND of up to 20 bytes inline, with or without immediate data. They are
-//! received straight from the line, of which nothing is copied before it is checked but what is checked.
+//! received straight from the line, of which nothing is copied before it is checked but what is checked. (Of 13
+//! bytes and more the entry's padding is in a second line, which is not looked at.)
 //!
 //! What is not such a message, or is not received with success, changes nothing here: the packet stays where it
 //! is, and [`unlocked`](super::unlocked) looks at it next.
@@ -20,6 +21,9 @@ const MOST: usize = IN_LINE - INLINE;
 
 const _: () = assert!(MOST <= SHORT);
 
+/// Most bytes of a packet with that much data, which is padded to whole segments.
+const LONGEST: usize = (INLINE + MOST).next_multiple_of(SEGMENT);
+
 const ASKED: u32 = (ASKS as u32) << 16;
 
 impl Hca {
@@ -33,7 +37,7 @@ impl Hca {
         // Without the flag, far too long.
         let length = (u32::from_be(line.wide(SEGMENT) as u32) ^ INLINE_FLAG) as usize;
         let in_line = to >> 24 == Kind::Request as u32
-            && (size & !(ASKED | CARRIES_ACK)) as usize <= IN_LINE
+            && (size & !(ASKED | CARRIES_ACK)) as usize <= LONGEST
             && length.wrapping_sub(1) < MOST;
         if !in_line {
             return Read::No;
@@ -64,7 +68,7 @@ impl Hca {
             },
         );
         if read != Read::No {
-            line.done();
+            line.done(size & 0xffff);
         }
         read
     }

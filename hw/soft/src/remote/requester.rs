@@ -43,7 +43,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         // SAFETY: posted and not completed, so the poster does not write it.
         let block = unsafe { FirstBlock::read(work.ring, counter) };
         if work.way == Way::There
-            && block.opcode() == opcode::SEND
+            && matches!(block.opcode(), opcode::SEND | opcode::SEND_IMM)
             && let Some(peer) = sent(hca, work, block)
         {
             hca.after_send(peer);

@@ -60,8 +60,8 @@ pub(super) fn wrote(work: &SendWork, block: FirstBlock<'static>) -> bool {
     is_new(work) && unsafe { direct::write_inline(remote, target, bytes) }
 }
 
-/// Sends the current entry, a SEND on a reliable connection, if it fits in the first line of a packet, and passes
-/// it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent now; nothing
+/// Sends the current entry, a SEND on a reliable connection with or without immediate data, if it fits in the first
+/// line of a packet, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent now; nothing
 /// has changed.
 #[inline(always)]
 pub(super) fn sent(

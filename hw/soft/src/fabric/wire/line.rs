@@ -1,7 +1,7 @@
 //! The first line of a packet that has arrived.
 
 use super::super::segment::{LINE, wide, word};
-use super::{CARRIES_ACK, FRONT, Kind, Reader};
+use super::{CARRIES_ACK, FRONT, Kind, Reader, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -85,11 +85,12 @@ impl InPlace<'_> {
         ])
     }
 
-    /// Releases a packet that is this line alone.
+    /// Releases the packet, whose payload has this length, as [`Reader::done`].
     #[inline(always)]
-    pub fn done(self) {
+    pub fn done(self, len: u32) {
+        let next = self.position.wrapping_add(lines_of(len as usize));
         // Relaxed: only the owner changes it.
-        (self.reader.position).store(self.position.wrapping_add(1), Ordering::Relaxed);
+        self.reader.position.store(next, Ordering::Relaxed);
     }
 }
 

@@ -67,7 +67,7 @@ impl World {
         for at in 0..5 {
             assert_eq!(line.wide(at * 8), u64::from(msn) << 32 | at as u64);
         }
-        place.done();
+        place.done(40);
         self.reader.publish();
         true
     }
