@@ -4,6 +4,7 @@
 
 use bellwire::be::Be32;
 use bellwire::memory::Mapping;
+use bellwire::queue::{Imm, Success};
 use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{Sge, WcStatus};
@@ -103,18 +104,26 @@ fn sides(shares: bool, mapped: bool) -> (Device, Device, Side, Side) {
 
 /// Polls both until one request of `a` and `of_b` of `b` have completed.
 fn settle(a: &mut Side, b: &mut Side, of_b: usize) -> Vec<(u64, Option<u32>)> {
-    let (start, mut completed, mut left) = (Instant::now(), Vec::new(), [1, of_b]);
+    let mut completed = Vec::new();
+    settle_all(a, b, of_b, |wr_id, done| {
+        completed.push((wr_id, done.byte_len()));
+    });
+    completed
+}
+
+/// Like [`settle`], with everything that the completions say.
+fn settle_all(a: &mut Side, b: &mut Side, of_b: usize, mut each: impl FnMut(u64, Success)) {
+    let (start, mut left) = (Instant::now(), [1, of_b]);
     while left != [0, 0] {
         for (at, side) in [&mut *a, &mut *b].into_iter().enumerate() {
             side.cq.poll(4, |done| {
                 assert_eq!(done.status(), WcStatus::Success, "{done:?}");
                 left[at] -= 1;
-                completed.push((done.wr_id, done.result.expect("just so").byte_len()));
+                each(done.wr_id, done.result.expect("just so"));
             });
         }
         assert!(start.elapsed() < DEADLINE, "{left:?} never complete");
     }
-    completed
 }
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
@@ -194,18 +203,33 @@ fn short_sends_of_all_forms() {
             settle(&mut a, &mut b, 0);
         }
         let imm = Be32::new(seed as u32);
-        if seed % 2 == 0 && length <= 64 {
-            let send = SendWithImm { imm };
-            let posted = a.qp.sq().post_inline(1, (), send, &data, SIGNALED);
-            posted.expect("room");
-        } else {
-            let from = pieces(&a.region, length);
-            post(&mut a.qp, 1, Send {}, &from[..], SIGNALED).expect("room");
-        }
+        let form = if length <= 64 { seed % 4 } else { 3 };
+        let (send, with_imm) = (Send {}, SendWithImm { imm });
+        let posted = match form {
+            0 => a.qp.sq().post_inline(1, (), send, &data, SIGNALED),
+            1 => a.qp.sq().post_inline(1, (), with_imm, &data, SIGNALED),
+            2 => post(
+                &mut a.qp,
+                1,
+                with_imm,
+                &pieces(&a.region, length)[..],
+                SIGNALED,
+            ),
+            _ => post(&mut a.qp, 1, send, &pieces(&a.region, length)[..], SIGNALED),
+        };
+        posted.expect("room");
         a.qp.sq().ring();
-        let completed = settle(&mut a, &mut b, 1);
-        let received = completed.contains(&(7, Some(length as u32)));
-        assert!(received, "{length}: {completed:?}");
+        let mut received = None;
+        settle_all(&mut a, &mut b, 1, |wr_id, done| {
+            if wr_id == 7 {
+                received = Some((done.byte_len(), done.imm()));
+            }
+        });
+        let imm = match form {
+            1 | 2 => Imm::Data(imm),
+            _ => Imm::None,
+        };
+        assert_eq!(received, Some((Some(length as u32), imm)), "{length}");
         lands(&b, 0, &data);
     }
 }
