@@ -220,7 +220,7 @@ fn poll_empty(mut device: Box<MemoryDevice>) -> Box<MemoryDevice> {
 }
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(200))]
+#[library_benchmark(config = limit(188))]
 #[bench::run(connected())]
 fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
@@ -243,7 +243,7 @@ fn writes(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(722))]
+#[library_benchmark(config = limit(680))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -264,7 +264,7 @@ fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // A WRITE and its completion: by the queues themselves, and by a link.
-#[library_benchmark(config = limit(365))]
+#[library_benchmark(config = limit(339))]
 #[bench::run(connected())]
 fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
@@ -283,7 +283,7 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
-#[library_benchmark(config = limit(400))]
+#[library_benchmark(config = limit(373))]
 #[bench::run(linked())]
 fn link_write_8_inline_and_poll(mut links: Links) -> Links {
     let remote = links.region.remote(64);
@@ -318,14 +318,14 @@ fn linked() -> Links {
 }
 
 // WRITE and SEND between nodes of a fabric, whose memory both have mapped.
-#[library_benchmark(config = limit(252))]
+#[library_benchmark(config = limit(234))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
 }
 
 // The sender's part.
-#[library_benchmark(config = limit(287))]
+#[library_benchmark(config = limit(247))]
 #[bench::run(met())]
 fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -338,7 +338,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(962))]
+#[library_benchmark(config = limit(835))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -411,7 +411,7 @@ fn of_many(request: u64, count: usize) -> usize {
 }
 
 // However many queue pairs there are, an operation takes as many instructions: one limit.
-#[library_benchmark(config = limit(399))]
+#[library_benchmark(config = limit(373))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -422,7 +422,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(811))]
+#[library_benchmark(config = limit(768))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]

@@ -1,6 +1,7 @@
 //! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs to a
 //! reliable connection with a receive queue of its own, whose data is in the packet, and acknowledgements. A
-//! message is copied once, from the packet to its receive and completion entry.
+//! message is copied once, from the packet to its receive and completion entry. Messages in one line are tried first,
+//! by code of their own: see `line`.
 //!
 //! Whatever else arrives, or goes wrong, changes nothing here: the packet stays where it is, and is read again
 //! under the lock. So both ways keep one order.
