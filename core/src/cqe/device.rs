@@ -36,7 +36,7 @@ pub struct Source {
 /// [`Cqe64::publish_plain`] writes to their places without putting the CQE together first.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainCqe {
-    /// The request. Its numbers have no more than 24 bits.
+    /// The request. The number of its queue pair has no more than 24 bits.
     pub wqe: CompletedWqe,
     /// As for [`Cqe64::requester`]; 0 for receives.
     pub send_opcode: u8,
