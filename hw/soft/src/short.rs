@@ -7,7 +7,7 @@
 //!
 //! Instructions by Valgrind, of 8 bytes from post to execution, before this was there and now: a WRITE within the
 //! process 273 and 185, to another 346 and 231; a SEND to another 358 and 244. A SEND within the process with its
-//! receive, both completions and the receive posted again: 996 and 673.
+//! receive, both completions and the receive posted again: 996 and 675.
 
 use super::copy::{SHORT, copy_short};
 use super::hca::Hca;
