@@ -46,7 +46,7 @@ impl InPlace<'_> {
         self.word(12)
     }
 
-    /// The acknowledgement, as in [`Header::taken`], where there is one.
+    /// The acknowledgement, as in [`Header::taken`](super::Header::taken), where there is one.
     #[inline(always)]
     pub fn taken(self) -> (u16, u16) {
         let taken = self.word(16);
@@ -136,7 +136,7 @@ impl Line {
         (self.word(12) & 0xffff) as usize
     }
 
-    /// Acknowledgement, as in [`Header::taken`].
+    /// Acknowledgement, as in [`Header::taken`](super::Header::taken).
     #[inline(always)]
     pub fn taken(&self) -> Option<(u16, u16)> {
         let taken = self.word(16);
