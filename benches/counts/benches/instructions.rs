@@ -437,8 +437,8 @@ fn many_send_8_inline_and_receive(mut many: Many) -> Many {
 
 /// Instructions of a request with one link in the set, of which each run has one check of its events in it.
 mod of_one {
-    pub const WRITE: u64 = 569;
-    pub const SEND: u64 = 1137;
+    pub const WRITE: u64 = 547;
+    pub const SEND: u64 = 1101;
     pub const SEND_ON_SRQ: u64 = 1834;
 }
 
