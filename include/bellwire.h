@@ -2874,7 +2874,14 @@ int bw_tcp_listener_create(const char *host, uint32_t port, struct bw_tcp_listen
 // Thread: any.
 int bw_tcp_listener_port(const struct bw_tcp_listener *listener);
 
-// Accepts the next peer that connects within `timeout_ms` milliseconds.
+// Returns the descriptor that is readable when a peer can be accepted, 0 or more: for poll and epoll; it
+// must not be read or closed. The peer may have left again: `bw_tcp_accept` with `timeout_ms` 0 does not wait.
+//
+// Errors: `BW_ENULL`.
+// Thread: any.
+int bw_tcp_listener_fd(const struct bw_tcp_listener *listener);
+
+// Accepts the next peer that connects within `timeout_ms` milliseconds; 0 does not wait.
 //
 // Owner: the caller, until `bw_tcp_conn_destroy`.
 // Errors: `BW_ETIMEDOUT`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.

@@ -937,6 +937,7 @@ public:
     {
         return static_cast<uint32_t>(check(bw_tcp_listener_port(get()), "bw_tcp_listener_port"));
     }
+    int fd() const { return check(bw_tcp_listener_fd(get()), "bw_tcp_listener_fd"); }
     tcp_conn accept(uint32_t timeout_ms) const
     {
         return tcp_conn(detail::made<bw_tcp_conn>("bw_tcp_accept", [&](bw_tcp_conn **to) {

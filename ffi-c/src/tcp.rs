@@ -10,6 +10,7 @@ use hw::connect::tcp::{Connection, Listener};
 use hw::connect::{ConnInfo, RemoteMemory};
 use hw::state::Mtu;
 use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 /// A port that listens for peers.
@@ -161,7 +162,18 @@ pub unsafe extern "C" fn bw_tcp_listener_port(listener: *const bw_tcp_listener) 
     guard(|| unsafe { Ok(get(listener, "listener")?.listener.port()) })
 }
 
-/// Accepts the next peer that connects within `timeout_ms` milliseconds.
+/// Returns the descriptor that is readable when a peer can be accepted, 0 or more: for poll and epoll; it
+/// must not be read or closed. The peer may have left again: `bw_tcp_accept` with `timeout_ms` 0 does not wait.
+///
+/// Errors: `BW_ENULL`.
+/// Thread: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_tcp_listener_fd(listener: *const bw_tcp_listener) -> c_int {
+    // SAFETY: the header's conventions on handles.
+    guard(|| unsafe { Ok(get(listener, "listener")?.listener.as_fd().as_raw_fd()) })
+}
+
+/// Accepts the next peer that connects within `timeout_ms` milliseconds; 0 does not wait.
 ///
 /// Owner: the caller, until `bw_tcp_conn_destroy`.
 /// Errors: `BW_ETIMEDOUT`, `BW_EOTHER` if the system has no descriptor left, `BW_ENULL`.

@@ -180,6 +180,7 @@ fn what_the_program_gives_is_checked_before_it_is_sent() {
         let codes = [
             bw_tcp_listener_create(LOCALHOST, 0, null_mut()),
             bw_tcp_listener_port(null()),
+            bw_tcp_listener_fd(null()),
             bw_tcp_accept(null(), 1, &mut none),
             bw_tcp_accept(listener, 1, null_mut()),
             bw_tcp_connect(null(), port, 1, &mut none),

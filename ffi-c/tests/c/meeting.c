@@ -1,5 +1,6 @@
 /* Two threads that meet over TCP, and a peer that does not come, or goes. */
 #include "program.h"
+#include <poll.h>
 #include <pthread.h>
 
 enum { SOON = 30000 };
@@ -73,8 +74,12 @@ int main(void)
     EXPECT(bw_tcp_connect("127.0.0.1", 65536, 1, &conn) == BW_EINVAL && conn == NULL);
 
     struct end end = end_create(device, pd, BW_QPT_RC, NULL, NULL);
+    struct pollfd peer = {.fd = bw_tcp_listener_fd(listener), .events = POLLIN};
+    EXPECT(poll(&peer, 1, 0) == 0);
+    EXPECT(bw_tcp_accept(listener, 0, &conn) == BW_ETIMEDOUT && conn == NULL);
     EXPECT(pthread_create(&thread, NULL, other, NULL) == 0);
-    OK(bw_tcp_accept(listener, SOON, &conn));
+    EXPECT(poll(&peer, 1, SOON) == 1);
+    OK(bw_tcp_accept(listener, 0, &conn));
     meet(&end, conn);
     OK(bw_tcp_barrier(conn, SOON));
     EXPECT(strcmp(end_bytes(&end, 0), "met") == 0);

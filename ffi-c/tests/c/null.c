@@ -420,6 +420,7 @@ static void meeting(void)
     memset(&info, 0, sizeof info);
     NUL(bw_tcp_listener_create(NULL, 0, NULL));
     NUL(bw_tcp_listener_port(NULL));
+    NUL(bw_tcp_listener_fd(NULL));
     MADE_NONE(bw_tcp_conn, bw_tcp_accept(NULL, 1, &made));
     MADE_NONE(bw_tcp_conn, bw_tcp_connect(NULL, 1, 1, &made));
     NUL(bw_tcp_connect("127.0.0.1", 1, 1, NULL));

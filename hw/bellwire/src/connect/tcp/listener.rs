@@ -7,6 +7,7 @@ use super::resolve::resolve;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// A port on which peers are accepted. Any thread may use it.
@@ -50,7 +51,7 @@ impl Listener {
         self.port
     }
 
-    /// Accepts the next peer that connects.
+    /// Accepts the next peer that connects. Without time it does not wait, and takes one that has connected.
     ///
     /// # Errors
     /// [`TcpError::TimedOut`]; [`TcpError::Io`] when the system has no descriptor left.
@@ -61,16 +62,6 @@ impl Listener {
             error,
         };
         loop {
-            let left = deadline.left(|| Waited::Accept { port: self.port })?;
-            // A time longer than the system supports means no limit.
-            let left = Timespec::try_from(left).ok();
-            match poll(
-                &mut [PollFd::new(&self.socket, PollFlags::IN)],
-                left.as_ref(),
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(failed(error.into())),
-            }
             match self.socket.accept() {
                 Ok((stream, _)) => return Connection::new(stream),
                 // No peer yet, or one that has left again.
@@ -83,7 +74,25 @@ impl Listener {
                     ) => {}
                 Err(error) => return Err(failed(error)),
             }
+            let left = deadline.left(|| Waited::Accept { port: self.port })?;
+            // A time longer than the system supports means no limit.
+            let left = Timespec::try_from(left).ok();
+            match poll(
+                &mut [PollFd::new(&self.socket, PollFlags::IN)],
+                left.as_ref(),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
         }
+    }
+}
+
+/// For poll(2) and epoll(7): readable when a peer can be accepted. It may have left again, so give
+/// [`accept`](Listener::accept) no time.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::connect::{FormatError, RemoteMemory};
 use crate::qp::Endpoint;
 use bellwire_core::qp::Mtu;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::{Shutdown, TcpListener};
 use std::thread::{self, sleep};
 use std::time::Instant;
@@ -256,6 +257,22 @@ fn a_host_that_does_not_answer_is_given_up() {
         late.to_string().contains("no answer from 127.0.0.1"),
         "{late}"
     );
+}
+
+#[test]
+fn a_listener_is_waited_for_by_its_descriptor() {
+    let listener = listener();
+    let peers = || {
+        let mut fds = [PollFd::new(&listener, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap()
+    };
+    let none = listener.accept(Duration::ZERO).unwrap_err();
+    assert!(matches!(none, TcpError::TimedOut { .. }), "{none}");
+    assert_eq!(peers(), 0);
+    let _peer = Connection::connect("127.0.0.1", listener.port(), LONG).unwrap();
+    assert_eq!(peers(), 1);
+    listener.accept(Duration::ZERO).unwrap();
+    assert_eq!(peers(), 0);
 }
 
 #[test]
