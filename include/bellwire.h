@@ -2137,7 +2137,8 @@ typedef struct bw_link_set_init {
     const struct bw_qp_init_attr *qp;
     // Entries of the completion queue; 0: enough for everything that can be in flight on all links, in
     // as few queues as the device allows. With fewer it overruns if the program does not poll in time,
-    // which is a fault of every link that they recover from.
+    // which is a fault of every link that they recover from. Keep-alives take entries, too: one poll posts
+    // up to `links_per_poll` of them.
     uint32_t cq_entries;
     // Number of polls between two checks of the exchanges and of the asynchronous events, which take
     // system calls. 0 means 1.

@@ -50,7 +50,6 @@ impl World {
             ..LinkInit::default()
         };
         let links = 3 + random.below(14) as u32;
-        // Too small for all: it overruns in earnest.
         let small = random.below(8) == 0;
         let fatal = random.below(8) == 0;
         let set = |random: &mut Random| {
@@ -100,6 +99,7 @@ impl World {
             sides,
             limits,
             init,
+            small,
             completions_lost: small,
             of_qp: HashMap::new(),
             unseen: false,

@@ -50,7 +50,8 @@ pub struct bw_link_set_init {
     pub qp: *const bw_qp_init_attr,
     /// Entries of the completion queue; 0: enough for everything that can be in flight on all links, in
     /// as few queues as the device allows. With fewer it overruns if the program does not poll in time,
-    /// which is a fault of every link that they recover from.
+    /// which is a fault of every link that they recover from. Keep-alives take entries, too: one poll posts
+    /// up to `links_per_poll` of them.
     pub cq_entries: u32,
     /// Number of polls between two checks of the exchanges and of the asynchronous events, which take
     /// system calls. 0 means 1.

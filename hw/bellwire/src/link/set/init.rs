@@ -13,7 +13,9 @@ pub struct LinkSetInit {
     pub qp: QpInit,
     /// Entries of the completion queue; `None`: room for everything that can be in flight on all links,
     /// in as few queues as the device allows. A smaller queue overruns when the program does not poll
-    /// in time, which is a fault of every link to recover from.
+    /// in time, which is a fault of every link to recover from. Keep-alives
+    /// ([`LinkInit::keep_alive`](super::super::LinkInit::keep_alive)) take entries, too: one poll posts
+    /// up to [`links_per_poll`](Self::links_per_poll) of them.
     pub cq_entries: Option<u32>,
     /// The shared receive queue; `None`: each link has a receive queue of its own.
     pub srq: Option<LinkSetSrq>,
