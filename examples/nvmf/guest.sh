@@ -300,11 +300,13 @@ kernel_target_ends() {
 
 # This folder's host with it.
 reverse() {
+	mark reverse
 	kernel_target
 	host="$programs/nvmf-host -n $kernel -p 4421"
 	$host -c 500 --lenient check 10.77.0.1 | grep "^verified"
 	$host -c 500 -i 1 measure 10.77.0.1 | grep "^reads"
 	kernel_target_ends
+	no_warnings reverse
 	echo "report: nvmf: nvmf-host verified what it wrote to the kernel's target"
 }
 

@@ -7,11 +7,16 @@ use std::process::Command;
 /// Its name.
 pub const NAME: &str = "libibverbs.so.1";
 
-/// The file that the linker finds by this name.
+/// The file that the linker finds by this name; where no compiler is installed, the one in Debian's folder.
 pub fn find(name: &str) -> Option<PathBuf> {
     let mut cc = Command::new("cc");
-    let found = cc.arg(format!("-print-file-name={name}")).output().ok()?;
-    fs::canonicalize(String::from_utf8(found.stdout).ok()?.trim()).ok()
+    let found = match cc.arg(format!("-print-file-name={name}")).output() {
+        Ok(said) => PathBuf::from(String::from_utf8(said.stdout).ok()?.trim()),
+        Err(_) => Path::new("/usr/lib")
+            .join(format!("{}-linux-gnu", std::env::consts::ARCH))
+            .join(name),
+    };
+    fs::canonicalize(found).ok()
 }
 
 /// The bytes of its file.
