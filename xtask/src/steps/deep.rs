@@ -40,9 +40,9 @@ const SAFE: [&str; 3] = ["fault::", "link::", "qp::"];
 const SEEDS: u32 = 8;
 
 /// In which file, and in which line of it, an ordering is missing in a run that has to fail by one of the seeds; and
-/// the models that are run. Of the slab, the register and the record, Miri does not find the like by so few
-/// seeds: loom does, of all, in every interleaving.
-const MISSING: [(&str, &str, &str); 2] = [
+/// the models that are run. The line is the last of the text. Of the register, Miri does not find the like by 64
+/// seeds, and the record's model is loom's alone: loom finds it in all, in every interleaving.
+const MISSING: [(&str, &str, &str); 3] = [
     (
         "queue/ledger.rs",
         "self.poster.side.counter.store(counter, Ordering::Release)",
@@ -52,6 +52,12 @@ const MISSING: [(&str, &str, &str); 2] = [
         "queue/srq.rs",
         "slot.state.store(POSTED, Ordering::Release)",
         "queue::loom::loom_srq",
+    ),
+    (
+        "slab/class.rs",
+        "// Release: pairs with the Acquire in `pop_many`.\n            \
+         match self.head.word().compare_exchange_weak(",
+        "slab::loom",
     ),
 ];
 
@@ -104,13 +110,14 @@ pub fn miri(workspace: &Workspace) -> Result<Run> {
     Ok(run)
 }
 
-/// The first line of a file of core that has this text, as `BELLWIRE_WEAKEN` names it.
+/// The line of a file of core in which this text ends, where it is first, as `BELLWIRE_WEAKEN` names it.
 fn place(file: &str, text: &str) -> Result<String> {
     let path = Path::new("core/src").join(file);
     let source = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let line = source.lines().position(|line| line.contains(text));
-    let line = line.with_context(|| format!("{} has no {text}", path.display()))?;
-    Ok(format!("{file}:{}", line + 1))
+    let start = source.find(text);
+    let start = start.with_context(|| format!("{} has no {text}", path.display()))?;
+    let line = source[..start + text.len()].lines().count();
+    Ok(format!("{file}:{line}"))
 }
 
 /// Runs models in which an ordering is missing; a problem if none fails for that.
