@@ -74,7 +74,9 @@ int main(void)
     EXPECT(bw_tcp_connect("127.0.0.1", 65536, 1, &conn) == BW_EINVAL && conn == NULL);
 
     struct end end = end_create(device, pd, BW_QPT_RC, NULL, NULL);
-    struct pollfd peer = {.fd = bw_tcp_listener_fd(listener), .events = POLLIN};
+    struct pollfd peer;
+    peer.fd = bw_tcp_listener_fd(listener);
+    peer.events = POLLIN;
     EXPECT(poll(&peer, 1, 0) == 0);
     EXPECT(bw_tcp_accept(listener, 0, &conn) == BW_ETIMEDOUT && conn == NULL);
     EXPECT(pthread_create(&thread, NULL, other, NULL) == 0);
