@@ -50,33 +50,27 @@ trait Waitable {
     }
 }
 
-impl Waitable for Link {
-    fn arm(&mut self) -> Result<(), Error> {
-        Self::arm(self)
-    }
+macro_rules! waitable {
+    ($($of:ty),*) => {
+        $(
+            impl Waitable for $of {
+                fn arm(&mut self) -> Result<(), Error> {
+                    Self::arm(self)
+                }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Self::fd(self)
-    }
+                fn fd(&self) -> Option<BorrowedFd<'_>> {
+                    Self::fd(self)
+                }
 
-    fn time_left(&self) -> Option<Duration> {
-        Self::time_left(self)
-    }
+                fn time_left(&self) -> Option<Duration> {
+                    Self::time_left(self)
+                }
+            }
+        )*
+    };
 }
 
-impl Waitable for LinkSet {
-    fn arm(&mut self) -> Result<(), Error> {
-        Self::arm(self)
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Self::fd(self)
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        Self::time_left(self)
-    }
-}
+waitable!(Link, LinkSet);
 
 impl Wait<'_> {
     /// Waits until `turn` finds something: it polls, and returns how many outcomes there were, or that the program
