@@ -110,13 +110,9 @@ const CONFORMANCE: Tests = Tests {
     env: &[DEVICE],
 };
 
-/// Without the rules that post nothing, or hardly anything, and the one that moves the most.
+/// Without the rules that post nothing, or hardly anything.
 const CONFORMANCE_PLAIN: Tests = Tests {
-    args: &[
-        "--test-threads=4",
-        "--skip=transitions::",
-        "--skip=large_messages",
-    ],
+    args: &["--test-threads=4", "--skip=transitions::"],
     env: &[DEVICE, PLAIN],
     ..CONFORMANCE
 };
