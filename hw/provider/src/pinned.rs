@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 use std::iter::repeat_with;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 /// Two cache lines of 64 bytes, which processors fetch together, or one of 128.
 const LINES: usize = 128;
@@ -67,6 +67,49 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: the memory was allocated with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Zeroed memory on pages of its own, of which only those that are used cost memory, and time: for tables whose
+/// entries are mostly never used.
+#[derive(Debug)]
+pub struct Sparse {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: like `Pinned`.
+unsafe impl Send for Sparse {}
+// SAFETY: like `Pinned`.
+unsafe impl Sync for Sparse {}
+
+impl Sparse {
+    /// Maps `bytes` bytes.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn zeroed(bytes: usize) -> Result<Self, Error> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: without MAP_FIXED the kernel picks a free range, so no memory in use is replaced.
+        let at = unsafe { libc::mmap(null_mut(), bytes, access, flags, -1, 0) };
+        let start = (at != libc::MAP_FAILED).then_some(at.cast());
+        let start = start.and_then(NonNull::new);
+        start
+            .map(|start| Self { start, bytes })
+            .ok_or_else(|| no_memory(bytes))
+    }
+
+    /// The address of the first byte, which is that of a page.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Sparse {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `zeroed`, and nobody uses it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -154,6 +197,18 @@ mod tests {
             }
         }
         assert!(Pinned::zeroed(0).is_ok() && defaults::<u64>(0).is_ok());
+    }
+
+    #[test]
+    fn sparse_memory_is_zero_and_ours() {
+        let sparse = Sparse::zeroed(1 << 21).unwrap();
+        for at in [0, 4096, (1 << 21) - 1] {
+            // SAFETY: within the mapping, which nobody else uses.
+            let byte = unsafe { sparse.start().add(at).as_mut() };
+            assert_eq!(std::mem::replace(byte, 1), 0);
+        }
+        assert!(matches!(Sparse::zeroed(0), Err(Error::Memory(_))));
+        assert!(matches!(Sparse::zeroed(1 << 62), Err(Error::Memory(_))));
     }
 
     #[test]

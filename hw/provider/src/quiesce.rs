@@ -84,9 +84,14 @@ impl Barriers {
 
     /// Like [`heavy`](Self::heavy), also for the other processes of the fabric.
     pub fn heavy_everywhere(self) {
-        self.heavy();
-        // Where this is refused, every link of this process has fences, which pair with that in `heavy`.
-        if Self::reach_everywhere() && !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) {
+        if !Self::reach_everywhere() {
+            // Every link of this process has fences, which pair with that in `heavy`.
+            return self.heavy();
+        }
+        fence(Ordering::SeqCst);
+        // Reaches every process that is registered for it, and so this one: another call for it alone would add
+        // nothing.
+        if !membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) {
             // As in `heavy`.
             std::process::abort();
         }
@@ -254,6 +259,77 @@ mod loom_models {
     #[should_panic]
     fn loom_entering_needs_its_barrier() {
         revoked_under(1, |section| section.0.store(1, Ordering::Relaxed));
+    }
+
+    /// A thread that closes what it executes, while it is in its section, as `Hca::stop` of the software HCA does.
+    fn closed_within(order: Ordering) {
+        loom::model(move || {
+            let world = Arc::new(World::default());
+            let data_path = {
+                let world = world.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        // Without its barrier, which has no partner here.
+                        world.section.begin();
+                        if world.revoked.load(Ordering::Acquire) == 0 {
+                            // SAFETY: the models check that this access does not conflict.
+                            world.memory.with_mut(|memory| unsafe { *memory += 1 });
+                            world.revoked.store(1, order);
+                        }
+                        world.section.leave();
+                    }
+                })
+            };
+            // loom lets the other thread go first only at a change; this one synchronizes with nothing.
+            world.revoked.fetch_add(0, Ordering::Relaxed);
+            if world.revoked.load(Ordering::Acquire) != 0 {
+                world.section.wait();
+                // SAFETY: the models check that this access does not conflict.
+                world.memory.with_mut(|memory| unsafe { *memory = 100 });
+            }
+            data_path.join().unwrap();
+        });
+    }
+
+    /// Whoever sees that it is closed sees the section, too, and needs no barrier to wait for it.
+    #[test]
+    fn loom_who_closes_in_its_section_needs_no_barrier() {
+        closed_within(Ordering::Release);
+    }
+
+    #[test]
+    #[should_panic]
+    fn loom_closing_in_a_section_needs_its_ordering() {
+        closed_within(Ordering::Relaxed);
+    }
+
+    /// One barrier is enough for all that was revoked before it, and none is needed for what was revoked, and left,
+    /// before.
+    #[test]
+    fn loom_one_barrier_for_several() {
+        loom::model(|| {
+            let worlds = Arc::new([World::default(), World::default()]);
+            let data_path = {
+                let worlds = worlds.clone();
+                thread::spawn(move || {
+                    (worlds.iter())
+                        .for_each(|world| world.execute(|section| section.enter(Barriers::get())));
+                })
+            };
+            for world in &*worlds {
+                world.revoked.store(1, Ordering::Relaxed);
+            }
+            Barriers::get().heavy();
+            for world in &*worlds {
+                // The second time nothing is executed any more.
+                for value in [100, 200] {
+                    world.section.wait();
+                    // SAFETY: the models check that this access does not conflict.
+                    world.memory.with_mut(|memory| unsafe { *memory = value });
+                }
+            }
+            data_path.join().unwrap();
+        });
     }
 
     /// A receive posted while the queue pair goes to ERR is flushed by one side or the other.

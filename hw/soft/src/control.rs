@@ -115,9 +115,13 @@ impl Control {
         let on = |record: &QpRecord| {
             (record.parts.cqs().into_iter().flatten()).any(|of| std::ptr::eq(of, cq))
         };
+        self.qpns_like(on)
+    }
+
+    /// The queue pairs for which `like` holds.
+    pub fn qpns_like(&self, like: impl Fn(&QpRecord) -> bool) -> Vec<u32> {
         let records = self.qps.iter().flatten();
-        records
-            .filter(|record| on(record))
+        (records.filter(|record| like(record)))
             .map(|record| record.qpn)
             .collect()
     }
@@ -143,7 +147,7 @@ impl Control {
 
     /// The numbers of all queue pairs.
     pub fn qpns(&self) -> Vec<u32> {
-        self.qps.iter().flatten().map(|record| record.qpn).collect()
+        self.qpns_like(|_| true)
     }
 
     /// A timer number that is not in use.
@@ -275,9 +279,13 @@ impl Hca {
         key: u32,
     ) -> Result<(), Error> {
         let index = self.mrs.revoke(key)?;
-        self.drain(&control);
         let records = control.qps.iter().flatten();
         let requesters: Vec<_> = records.filter_map(|of| self.requester_of(of)).collect();
+        match requesters.is_empty() {
+            true => self.barriers.heavy(),
+            false => self.barriers.heavy_everywhere(),
+        }
+        self.wait_for_all(&control);
         drop(control);
         self.wait_for_requesters(requesters);
         // They may still read the key's entry, so it is not reused before.

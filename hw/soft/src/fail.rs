@@ -80,20 +80,28 @@ impl Hca {
     /// Checks the completion queues of this queue pair for an overrun. If one has overrun, every queue pair
     /// on it fails.
     pub(super) fn overrun(&self, control: &mut Control, qpn: u32) {
+        self.overrun_of(control, &[qpn]);
+    }
+
+    fn overrun_of(&self, control: &mut Control, qpns: &[u32]) {
         let mut dead = Vec::new();
-        note_overrun(control, qpn, &mut dead);
+        for &qpn in qpns {
+            note_overrun(control, qpn, &mut dead);
+        }
         let mut next = 0;
         while let Some(cq) = dead.get(next).copied() {
             next += 1;
-            for qpn in control.qps_on(cq) {
+            let mut on = control.qps_on(cq);
+            for &qpn in &on {
                 if let Some(record) = control.record(qpn)
                     && record.fatal(cq.cqn())
                 {
                     record.raise(EventType::QpFatal);
                 }
-                if self.to_error_alone(control, qpn) {
-                    note_overrun(control, qpn, &mut dead);
-                }
+            }
+            self.move_to_error(control, &mut on);
+            for qpn in on {
+                note_overrun(control, qpn, &mut dead);
             }
         }
     }
@@ -101,31 +109,29 @@ impl Hca {
     /// Moves a queue pair to the error state: everything posted and not executed is flushed. If that overruns a
     /// completion queue, every queue pair on it fails.
     pub(super) fn to_error(&self, control: &mut Control, qpn: u32) {
-        if self.to_error_alone(control, qpn) {
-            self.overrun(control, qpn);
-        }
+        self.all_to_error(control, &[qpn]);
     }
 
-    /// As [`to_error`](Self::to_error), but only this queue pair. Returns whether it was in another state.
-    fn to_error_alone(&self, control: &mut Control, qpn: u32) -> bool {
-        let in_error = |record: &QpRecord| record.state == QpState::Err;
-        if control.record(qpn).is_none_or(|record| in_error(record)) {
-            return false;
-        }
-        self.close(control, qpn);
-        if let Some(record) = control.record(qpn) {
+    /// As [`to_error`](Self::to_error), for all of these: with one barrier.
+    pub(super) fn all_to_error(&self, control: &mut Control, qpns: &[u32]) {
+        let mut moved = qpns.to_vec();
+        self.move_to_error(control, &mut moved);
+        self.overrun_of(control, &moved);
+    }
+
+    /// As [`all_to_error`](Self::all_to_error), but these queue pairs only. Leaves those that were in another state.
+    fn move_to_error(&self, control: &mut Control, qpns: &mut Vec<u32>) {
+        qpns.retain(|&qpn| {
+            let record = (control.record(qpn)).filter(|record| record.state != QpState::Err);
+            // Before anything is handled: what execution has stopped at may fail others, but starts nothing here.
+            record.map(|record| record.state = QpState::Err).is_some()
+        });
+        self.take_out(control, qpns);
+        for &qpn in &*qpns {
+            let Some(record) = control.record(qpn) else {
+                continue;
+            };
             self.fall_silent(record);
-        }
-        // Handling the entry at which execution stopped may have moved it to the error state already.
-        let Some(record) = control.record(qpn).filter(|record| !in_error(record)) else {
-            return false;
-        };
-        record.state = QpState::Err;
-        // Relaxed: ordered by the barrier in `shut`, which pairs with the poster's check after it has stored
-        // the doorbell record.
-        record.ctx.receiver.flushing.store(true, Ordering::Relaxed);
-        self.shut(control, qpn);
-        if let Some(record) = control.record(qpn) {
             self.arm_flush(record);
             self.flush(record);
             if let RecvParts::Shared { .. } = record.parts.recv {
@@ -133,7 +139,6 @@ impl Hca {
                 record.raise(EventType::QpLastWqeReached);
             }
         }
-        true
     }
 
     /// Completes everything posted as flushed.

@@ -132,6 +132,11 @@ impl Hca {
             }
             self.barriers.heavy();
             self.wait_for_all(control);
+            for &qpn in &qpns {
+                if let Some(record) = control.record(qpn) {
+                    record.kept_out = true;
+                }
+            }
             for qpn in qpns {
                 self.settle(control, qpn);
             }
@@ -238,14 +243,8 @@ impl Hca {
         if !srq.fail() {
             return;
         }
-        for qpn in control.qpns() {
-            if control
-                .record(qpn)
-                .is_some_and(|record| record.receives_from(srq))
-            {
-                self.to_error(control, qpn);
-            }
-        }
+        let on = control.qpns_like(|record| record.receives_from(srq));
+        self.all_to_error(control, &on);
     }
 
     /// A fatal error of the device: everything outstanding is completed in error, and nothing is executed
@@ -256,12 +255,11 @@ impl Hca {
         }
         self.broadcast(Element::Device, EventType::DeviceFatal);
         self.managers.strike(CmEvent::DeviceRemoval);
-        for qpn in control.qpns() {
-            if let Some(record) = control.record(qpn) {
-                record.flush_status = WcStatus::FatalErr;
-            }
-            self.to_error(control, qpn);
+        for record in control.qps.iter_mut().flatten() {
+            record.flush_status = WcStatus::FatalErr;
         }
+        let all = control.qpns();
+        self.all_to_error(control, &all);
     }
 
     /// Executes the current entry while every entry needs the lock. `true`: it has been executed, and the

@@ -69,6 +69,7 @@ impl Hca {
             parts,
             life,
             state: QpState::Reset,
+            kept_out: true,
             attr: QpAttr::default(),
             stall: None,
             dead_cqs: [None; 2],
@@ -81,7 +82,8 @@ impl Hca {
     }
 
     /// Runs `end`, which ends a queue pair's connection, and waits until its requester in another process no
-    /// longer accesses its memory. If a connection ends because of the peer, there is no such wait.
+    /// longer accesses its memory. If a connection ends because of the peer, there is no such wait. Every connection
+    /// ends in `take_out`, which has a barrier for the other process, too.
     fn end_connection<T>(&self, qpn: u32, end: impl FnOnce(&mut Control) -> T) -> T {
         let mut control = self.control();
         let requester = control
@@ -129,15 +131,16 @@ impl Hca {
         }
     }
 
-    /// Closes a queue pair and removes its work, so that no thread can execute it.
+    /// Takes a queue pair to RESET, and removes its work, so that no thread can execute it. One in ERR is out already.
     fn forget(&self, control: &mut Control, qpn: u32) {
-        let in_error = |record: &mut QpRecord| record.state == QpState::Err;
-        if !control.record(qpn).is_some_and(in_error) {
-            self.close(control, qpn);
-            self.shut(control, qpn);
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        if record.state != QpState::Err {
+            // Nothing is executed any more, whatever the entry that execution has stopped at waits for.
+            record.state = QpState::Reset;
+            self.take_out(control, &[qpn]);
         }
-        // Otherwise `to_error` has done both, and a queue pair in ERR is not opened. A barrier interrupts
-        // every processor that runs this process, so unnecessary ones are avoided.
         let Some(record) = control.record(qpn) else {
             return;
         };
@@ -159,17 +162,11 @@ impl Hca {
     pub(super) fn close(&self, control: &mut Control, qpn: u32) -> bool {
         let mut rewound = false;
         while let Some(record) = control.record(qpn) {
-            // Relaxed: the barrier orders it before what follows.
-            record.ctx.sender.closed.store(true, Ordering::Relaxed);
-            self.barriers.heavy();
-            self.wait_for_data_path(record);
+            self.keep_out(record);
             rewound |= record.rewind();
             // If the entry was the last, nothing was left to wait for, and the queue pair is open again.
             let opened = self.settle(control, qpn)
-                && control
-                    .record(qpn)
-                    // Relaxed: changed under the lock, or by the data path, which has left.
-                    .is_some_and(|record| !record.ctx.sender.closed.load(Ordering::Relaxed));
+                && control.record(qpn).is_some_and(|record| !record.kept_out);
             if !opened {
                 break;
             }
@@ -177,19 +174,64 @@ impl Hca {
         rewound
     }
 
-    /// Keeps the peer out of a closed queue pair, and waits until it has left. Its stall and its timers are
-    /// removed.
-    pub(super) fn shut(&self, control: &mut Control, qpn: u32) {
-        let Some(record) = control.record(qpn) else {
-            return;
-        };
-        record.stall = None;
-        let ctx = record.ctx;
-        let slot = record.responder.map(|responder| responder.slot);
-        // Relaxed: the barrier orders it before what follows.
-        let accepted = record.ctx.face.accepts.swap(0, Ordering::Relaxed);
-        self.show_responder(record);
-        self.barriers.heavy();
+    /// Keeps the data path and the peers out of queue pairs, and waits until they have left, with one barrier for all.
+    /// Their state is one in which nothing is executed. The entries at which execution stopped are handled; stalls and
+    /// timers are removed.
+    ///
+    /// A barrier interrupts every processor that runs this process, so there is none for a queue pair that nobody can
+    /// have seen open since the last: one that the data path was kept out of, that accepted no peer, and whose receives
+    /// need not be flushed.
+    pub(super) fn take_out(&self, control: &mut Control, qpns: &[u32]) {
+        let mut barrier = None;
+        let mut accepted = Vec::with_capacity(qpns.len());
+        for &qpn in qpns {
+            let Some(record) = control.record(qpn) else {
+                continue;
+            };
+            let left = self.is_left(record);
+            let ctx = record.ctx;
+            // Relaxed, here and below: the barrier orders them before what follows.
+            ctx.sender.closed.store(true, Ordering::Relaxed);
+            let flushes = record.state == QpState::Err && record.has_receive_queue();
+            if record.state == QpState::Err {
+                // The barrier pairs with the poster's check after it has stored the doorbell record.
+                ctx.receiver.flushing.store(true, Ordering::Relaxed);
+            }
+            let of = ctx.face.accepts.swap(0, Ordering::Relaxed);
+            self.show_responder(record);
+            // While a peer is accepted, it may be another process that uses our memory.
+            let abroad = of != 0 && record.responder.is_some();
+            if abroad || of != 0 || flushes || !left {
+                barrier = Some(barrier.unwrap_or(false) || abroad);
+            }
+            accepted.push((qpn, of));
+        }
+        match barrier {
+            Some(true) => self.barriers.heavy_everywhere(),
+            Some(false) => self.barriers.heavy(),
+            None => {}
+        }
+        for &(qpn, of) in &accepted {
+            if let Some(record) = control.record(qpn) {
+                if !record.kept_out {
+                    self.wait_for_data_path(record);
+                    record.kept_out = true;
+                }
+                self.wait_for_peers(control, qpn, of);
+            }
+        }
+        for (qpn, accepted) in accepted {
+            if let Some(record) = control.record(qpn) {
+                record.rewind();
+            }
+            self.settle(control, qpn);
+            self.stop_receiving(control, qpn, accepted);
+        }
+        self.note_next_due(control);
+    }
+
+    /// Waits, after a barrier, until the peers that a queue pair accepted have left.
+    fn wait_for_peers(&self, control: &Control, qpn: u32, accepted: u64) {
         if accepted == datagrams(qpn) {
             self.wait_for_all(control);
         } else if accepted != 0
@@ -198,13 +240,21 @@ impl Hca {
             // SAFETY: used here only.
             unsafe { self.qps.get(peer) }.sender.section.wait();
         }
-        self.stop_receiving(slot, qpn, ctx, accepted);
+    }
+
+    /// A queue pair accepts no peer any more, and none is left.
+    fn stop_receiving(&self, control: &mut Control, qpn: u32, accepted: u64) {
+        let Some(record) = control.record(qpn) else {
+            return;
+        };
+        record.stall = None;
+        let (ctx, slot) = (record.ctx, record.responder.map(|responder| responder.slot));
+        self.stop_reading(slot, qpn, ctx, accepted);
         // SAFETY: the queue pair is shut and the lock is held, so this thread owns the work.
         if let Some(recv) = unsafe { &mut *ctx.receiver.work.get() } {
             recv.release(None);
         }
         control.timers.retain(|Reverse((_, _, of))| *of != qpn);
-        self.note_next_due(control);
     }
 
     /// Changes a queue pair's state and attributes. After a transition to RESET, call [`Hca::restart`].
@@ -464,8 +514,9 @@ impl Hca {
             .sender
             .producer
             .store(record.life.send_start, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `Hca::execute`.
-        record.ctx.sender.closed.store(gated, Ordering::Release);
+        if !gated {
+            record.open();
+        }
     }
 
     /// Gives works to a queue pair that goes to the error state before it had any, so that they can be

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::fabric::{Export, Shown};
-use crate::pinned::defaults;
+use crate::pinned::Sparse;
 use bellwire_core::access::AccessFlags;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(super) struct MrTable {
 /// Where the keys are kept.
 #[derive(Debug)]
 enum Storage {
-    Own(#[expect(dead_code, reason = "only to be kept")] Box<[Entry]>),
+    Own(#[expect(dead_code, reason = "only to be kept")] Sparse),
     /// In memory that other processes can read.
     Shared(#[expect(dead_code, reason = "only to be kept")] Arc<Export>),
 }
@@ -182,8 +182,9 @@ const fn inverse(odd: u32) -> u32 {
 impl MrTable {
     /// A table that only this process can read.
     pub fn new(seed: u64) -> Result<Self, Error> {
-        let mut entries: Box<[Entry]> = defaults(MAX_MR)?;
-        let start = NonNull::from(&mut *entries).cast();
+        // Zero bytes are unused entries, and few of them are ever used.
+        let entries = Sparse::zeroed(KEYS_BYTES)?;
+        let start = entries.start().cast();
         Ok(Self::at(seed, start, Storage::Own(entries)))
     }
 

@@ -99,6 +99,9 @@ pub(super) struct QpRecord {
     pub parts: QpParts,
     pub life: Life,
     pub state: QpState,
+    /// The data path is kept out of its sends: it is `closed`, and whoever may have seen it open has left since.
+    /// So there is nothing to wait for until it is opened again.
+    pub kept_out: bool,
     pub attr: QpAttr,
     pub stall: Option<Stall>,
     /// Its completion queues that are known to have failed.
@@ -157,6 +160,13 @@ impl QpRecord {
         Some((work, end))
     }
 
+    /// Opens its sends to the data path.
+    pub fn open(&mut self) {
+        self.kept_out = false;
+        // Release: pairs with the Acquire in `Hca::execute` and `Hca::acknowledge_unlocked`.
+        self.ctx.sender.closed.store(false, Ordering::Release);
+    }
+
     /// Raises an asynchronous event in the queue pair's context. It may take a system call, so it is for rare
     /// events only (errors, drains and the like).
     pub fn raise(&self, event: EventType) {
@@ -170,6 +180,11 @@ impl QpRecord {
             RecvParts::Shared { srq, .. } => std::ptr::eq(srq, queue),
             _ => false,
         }
+    }
+
+    /// Whether it has a receive queue of its own, whose receives are flushed.
+    pub fn has_receive_queue(&self) -> bool {
+        matches!(self.parts.recv, RecvParts::Own { .. })
     }
 
     /// Whether the failure of the completion queue is new to this queue pair.

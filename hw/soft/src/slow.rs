@@ -283,9 +283,9 @@ impl Hca {
             // What was started is not finished before it is acknowledged.
             QpState::Sqd if record.under_way() => {}
             QpState::Sqd => record.drained(),
-            // Release: pairs with the Acquire in `Hca::execute`. Entries that were posted meanwhile are
-            // executed by their poster, which found the queue pair closed and takes the lock.
-            QpState::Rts if !gated => record.ctx.sender.closed.store(false, Ordering::Release),
+            // Entries that were posted meanwhile are executed by their poster, which found the queue pair closed
+            // and takes the lock.
+            QpState::Rts if !gated => record.open(),
             _ => {}
         }
     }

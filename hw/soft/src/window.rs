@@ -100,16 +100,20 @@ impl Hca {
                 keys.push(window.key);
             }
         }
-        for key in keys {
-            self.shut_key(control, key);
-        }
+        self.shut_keys(control, &keys);
     }
 
     /// Revokes a window's key, and waits for the sections that may still use its memory. Other processes do
     /// not access the memory of windows directly.
     fn shut_key(&self, control: &Control, key: u32) {
-        // The window is bound, so the table has its key.
-        if self.mrs.revoke(key).is_ok() {
+        self.shut_keys(control, &[key]);
+    }
+
+    /// As [`shut_key`](Self::shut_key), with one barrier for all.
+    fn shut_keys(&self, control: &Control, keys: &[u32]) {
+        // The windows are bound, so the table has their keys.
+        let revoked = (keys.iter()).filter(|key| self.mrs.revoke(**key).is_ok());
+        if revoked.count() != 0 {
             self.drain(control);
         }
     }

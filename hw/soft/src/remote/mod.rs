@@ -208,7 +208,8 @@ impl Hca {
         Some(section)
     }
 
-    /// Waits until requesters in other processes have left the sections that may use what was taken away.
+    /// Waits, after a barrier everywhere, until requesters in other processes have left the sections that may use what
+    /// was taken away.
     /// Other processes may be slow, so never call this under the device's lock. The wait is bounded by
     /// `STUCK`, for a process that is stopped or malicious.
     pub(super) fn wait_for_requesters(
@@ -216,10 +217,6 @@ impl Hca {
         requesters: impl IntoIterator<Item = &'static Section>,
     ) {
         let requesters: Vec<_> = requesters.into_iter().collect();
-        if requesters.is_empty() {
-            return;
-        }
-        self.barriers.heavy_everywhere();
         wait_until_left(&requesters, STUCK);
     }
 

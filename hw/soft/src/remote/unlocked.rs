@@ -314,7 +314,7 @@ impl Hca {
 
     /// Waits, after a heavy barrier, until no thread receives for a queue pair that accepts no peer any more.
     /// It acknowledges what it has received from the peer that it `accepted`.
-    pub(in super::super) fn stop_receiving(
+    pub(in super::super) fn stop_reading(
         &self,
         slot: Option<usize>,
         qpn: u32,

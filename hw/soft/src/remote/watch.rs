@@ -277,19 +277,47 @@ impl Hca {
     /// Keeps the data path out of a queue pair's sends, and waits until it has left.
     pub(super) fn stop_sending(&self, control: &mut Control, qpn: u32) {
         if let Some(record) = control.record(qpn) {
+            self.keep_out(record);
+        }
+    }
+
+    /// Keeps the data path out of a queue pair's sends, and waits until it has left.
+    pub(in super::super) fn keep_out(&self, record: &mut QpRecord) {
+        if !self.is_left(record) {
             // Relaxed: the barrier orders it before what follows.
             record.ctx.sender.closed.store(true, Ordering::Relaxed);
             self.barriers.heavy();
             self.wait_for_data_path(record);
         }
+        record.kept_out = true;
+    }
+
+    /// Whether nobody executes a queue pair's sends, or acknowledges them, and nobody will before it is opened:
+    /// known without a barrier.
+    pub(in super::super) fn is_left(&self, record: &QpRecord) -> bool {
+        if record.kept_out {
+            return true;
+        }
+        let sender = &record.ctx.sender;
+        // On a fabric a thread that reads packets may have seen it open, in a section that we do not see yet.
+        //
+        // Acquire: pairs with the Release in `Hca::stop`. The executing thread has closed it itself, in its section,
+        // whose entry we therefore see; no other thread executes, and this one finds it closed if it comes back.
+        // Model: `loom_who_closes_in_its_section_needs_no_barrier`.
+        let left = self.node.is_none() && sender.closed.load(Ordering::Acquire);
+        if left {
+            sender.section.wait();
+        }
+        left
     }
 
     /// Waits, after a heavy barrier, until the threads have left that may have seen a queue pair open: the one
-    /// that executes its sends, and the one that reads acknowledgements of them.
+    /// that executes its sends, and those that read packets. Any peer can send an acknowledgement, whoever the queue
+    /// pair is connected to.
     pub(in super::super) fn wait_for_data_path(&self, record: &QpRecord) {
         record.ctx.sender.section.wait();
-        if let (Some(node), Some(requester)) = (&self.node, &record.requester) {
-            node.peer(requester.slot).reading.wait();
+        if let Some(node) = &self.node {
+            node.all_peers().for_each(|peer| peer.reading.wait());
         }
     }
 
