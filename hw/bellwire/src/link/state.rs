@@ -255,11 +255,13 @@ impl RecoveryState {
         Some(self.queues.as_ref()?.qp.as_ref()?.qp_num())
     }
 
-    /// Subscribes to the device's events on these queues, the port and the device.
+    /// Subscribes to the device's events on these queues, the port and the device: at once when a queue pair was
+    /// created, because another thread of the device may look for events at any time.
     pub fn watch(&self, qpn: u32, cqn: u32) {
         if self.shared.is_some() {
-            // Its set does.
-            return;
+            // Its set does the others.
+            let links = &self.pd.device().links;
+            return links.watch_also(self.mailbox, Element::Qp(qpn));
         }
         let elements = [
             Element::Qp(qpn),
@@ -268,6 +270,15 @@ impl RecoveryState {
             Element::Device,
         ];
         self.pd.device().links.watch(self.mailbox, &elements);
+    }
+
+    /// The queue pair was destroyed: its events are of no interest any more. A plain link's next subscription
+    /// replaces this one.
+    pub fn unwatch(&self, qpn: u32) {
+        if self.shared.is_some() {
+            let links = &self.pd.device().links;
+            links.unwatch(self.mailbox, Element::Qp(qpn));
+        }
     }
 
     /// Checks the events and the exchange while the link works. Returns whether it has to recover.

@@ -138,8 +138,8 @@ impl RecoveryState {
         let mut unreported = Vec::new();
         qp.end(cq, |request| unreported.push(request));
         self.account(unreported);
-        if let Some(queues) = &mut self.queues {
-            queues.qp = None;
+        if let Some(qp) = self.queues.as_mut().and_then(|queues| queues.qp.take()) {
+            self.unwatch(qp.qp_num());
         }
         StepResult::Done
     }

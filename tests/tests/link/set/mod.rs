@@ -5,4 +5,5 @@ mod faults;
 mod handles;
 mod replaced;
 mod shared;
+mod watched;
 pub mod world;

@@ -372,7 +372,7 @@ impl LinkSet {
         self.sort(index);
     }
 
-    /// Records that a link's queue pair was destroyed or created.
+    /// Records that a link's queue pair was destroyed or created. Its events were [watched](RecoveryState::watch) then.
     fn renumber(&mut self, index: u32, queue: usize, before: Option<u32>, after: Option<u32>) {
         if before == after {
             return;
@@ -380,13 +380,6 @@ impl LinkSet {
         self.slots.renumber(index, before, after);
         let attached = &mut self.queues[queue].attached;
         *attached = *attached + u32::from(after.is_some()) - u32::from(before.is_some());
-        let links = &self.pd.device().links;
-        if let Some(number) = before {
-            links.unwatch(self.mailbox, Element::Qp(number));
-        }
-        if let Some(number) = after {
-            links.watch_also(self.mailbox, Element::Qp(number));
-        }
     }
 
     /// Passes on what a link came across that was not its own.

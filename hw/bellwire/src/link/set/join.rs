@@ -99,7 +99,10 @@ impl LinkSet {
         };
         let srq = srq.as_ref();
         let active = ActiveQueues::new(&self.pd, &init, cq, srq, reserve)?;
-        let qp_num = active.qp.qp_num();
+        let own = Element::Qp(active.qp.qp_num());
+        // At once: another thread of the device may look for events at any time.
+        let dispatcher = &self.pd.device().links;
+        dispatcher.watch_also(self.mailbox, own);
         let heard = self.attention.listen(index, &mut *exchange);
         let events = Events::OfSet {
             mailbox: self.mailbox,
@@ -116,15 +119,14 @@ impl LinkSet {
                 // Nothing was posted yet, so nothing is reported.
                 let mut qp = active.qp;
                 qp.end(cq, drop);
+                dispatcher.unwatch(self.mailbox, own);
                 return Err(JoinError::Link(
                     heard.err().or(state.err()).unwrap_or(Error::DeviceFatal),
                 ));
             }
         };
         self.queues[queue].attached += 1;
-        let events = &self.pd.device().links;
-        events.watch_also(self.mailbox, Element::Qp(qp_num));
-        events.watch_also(self.mailbox, Element::Port(port));
+        dispatcher.watch_also(self.mailbox, Element::Port(port));
         let added = self.slots.add(Joined {
             member: Member::new(active, state),
             queue,
