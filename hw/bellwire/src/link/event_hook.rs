@@ -1,12 +1,13 @@
 //! A callback of the program that receives each event once, and in order.
 
 #[cfg(loom)]
-use loom::sync::{Mutex, MutexGuard};
+use loom::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 
 type Hook<E> = Box<dyn FnMut(E) + Send>;
 
@@ -15,7 +16,11 @@ type Hook<E> = Box<dyn FnMut(E) + Send>;
 /// The hook is called without holding the lock: it may call back into this type, set another hook, or
 /// panic. It is taken out while it is called. A thread that finds it taken out leaves its events to the
 /// thread that took it, which looks again after putting it back.
-pub(super) struct EventHook<E>(Mutex<State<E>>);
+pub(super) struct EventHook<E> {
+    state: Mutex<State<E>>,
+    /// How many events wait, changed under the lock: who looks and finds none takes no lock.
+    waiting: AtomicUsize,
+}
 
 struct State<E> {
     /// Oldest first.
@@ -25,10 +30,13 @@ struct State<E> {
 
 impl<E> Default for EventHook<E> {
     fn default() -> Self {
-        Self(Mutex::new(State {
-            events: VecDeque::new(),
-            hook: None,
-        }))
+        Self {
+            state: Mutex::new(State {
+                events: VecDeque::new(),
+                hook: None,
+            }),
+            waiting: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -44,7 +52,7 @@ impl<E> fmt::Debug for EventHook<E> {
 impl<E> EventHook<E> {
     fn state(&self) -> MutexGuard<'_, State<E>> {
         // A panic never leaves the state half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the hook; the new one receives the events not yet delivered.
@@ -55,7 +63,15 @@ impl<E> EventHook<E> {
 
     /// Adds an event, to be delivered by the next [`deliver`](Self::deliver).
     pub fn push(&self, event: E) {
-        self.state().events.push_back(event);
+        let mut state = self.state();
+        state.events.push_back(event);
+        self.note(&state);
+    }
+
+    fn note(&self, state: &State<E>) {
+        // Release: pairs with the Acquire in `next`. Who finds the hook taken out leaves the event to a thread that
+        // takes the lock after it, and so sees it counted.
+        self.waiting.store(state.events.len(), Ordering::Release);
     }
 
     /// Delivers the waiting events, if there is a hook and no other thread is delivering.
@@ -72,10 +88,16 @@ impl<E> EventHook<E> {
     }
 
     fn next(&self) -> Option<(Hook<E>, E)> {
+        // Acquire: pairs with the Release in `note`.
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
         let mut state = self.state();
         let State { events, hook } = &mut *state;
         let hook = hook.take_if(|_| !events.is_empty())?;
-        Some((hook, events.pop_front()?))
+        let event = events.pop_front()?;
+        self.note(&state);
+        Some((hook, event))
     }
 }
 

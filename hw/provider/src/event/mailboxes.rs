@@ -4,19 +4,24 @@ use super::bell::Bell;
 use super::element::Element;
 use bellwire_core::event::EventType;
 #[cfg(loom)]
-use loom::sync::{Mutex, MutexGuard};
+use loom::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 #[cfg(not(loom))]
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 
 /// One mailbox per waiter for events of a context: the elements that it watches, the events that it has not
 /// collected yet, and its bell, if it sleeps.
 ///
 /// The lock is a leaf: it is taken within sections and under the device's lock, and no object of the program
 /// is called or dropped under it.
-#[derive(Debug)]
-pub struct Mailboxes(Mutex<State>);
+#[derive(Debug, Default)]
+pub struct Mailboxes {
+    state: Mutex<State>,
+    /// How many events are in all mailboxes, changed under the lock: who looks and finds none takes no lock.
+    count: AtomicUsize,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,12 +38,6 @@ struct Mailbox {
     bell: Option<Arc<Bell>>,
 }
 
-impl Default for Mailboxes {
-    fn default() -> Self {
-        Self(Mutex::new(State::default()))
-    }
-}
-
 impl State {
     fn ring_all(&self) {
         let bells = self
@@ -52,7 +51,7 @@ impl State {
 impl Mailboxes {
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change of the state is complete, even if a thread panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates a mailbox; `bell` rings when an event for it arrives.
@@ -74,7 +73,7 @@ impl Mailboxes {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
             mailbox.elements.clear();
             mailbox.elements.extend(elements);
-            mailbox.events.retain(|(_, of)| elements.contains(of));
+            self.keep(mailbox, |of| elements.contains(of));
         }
     }
 
@@ -89,22 +88,39 @@ impl Mailboxes {
     pub fn unwatch(&self, id: u64, element: Element) {
         if let Some(mailbox) = self.state().boxes.get_mut(&id) {
             mailbox.elements.remove(&element);
-            mailbox.events.retain(|(_, of)| *of != element);
+            self.keep(mailbox, |of| *of != element);
         }
     }
 
     /// Removes a mailbox. Returns whether mailboxes are left whose owners sleep.
     pub fn leave(&self, id: u64) -> bool {
         let mut state = self.state();
-        state.boxes.remove(&id);
+        if let Some(mut mailbox) = state.boxes.remove(&id) {
+            self.keep(&mut mailbox, |_| false);
+        }
         state.boxes.values().any(|mailbox| mailbox.bell.is_some())
     }
 
     /// Takes the events out of a mailbox.
     pub fn collect(&self, id: u64) -> Vec<(EventType, Element)> {
+        // Acquire: pairs with the Release in `put`. A waiter that was woken for an event sees it counted.
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
         let mut state = self.state();
         let mailbox = state.boxes.get_mut(&id);
-        mailbox.map_or(Vec::new(), |mailbox| std::mem::take(&mut mailbox.events))
+        let events = mailbox.map_or(Vec::new(), |mailbox| std::mem::take(&mut mailbox.events));
+        // Relaxed, here and in `keep`: a count that is too high costs a look.
+        self.count.fetch_sub(events.len(), Ordering::Relaxed);
+        events
+    }
+
+    /// Drops the events of a mailbox about other elements. Under the lock.
+    fn keep(&self, mailbox: &mut Mailbox, wanted: impl Fn(&Element) -> bool) {
+        let before = mailbox.events.len();
+        mailbox.events.retain(|(_, of)| wanted(of));
+        let dropped = before - mailbox.events.len();
+        self.count.fetch_sub(dropped, Ordering::Relaxed);
     }
 
     /// Puts an event into the mailboxes of all waiters that watch the element, and wakes them, except the
@@ -114,6 +130,8 @@ impl Mailboxes {
         for (id, mailbox) in &mut self.state().boxes {
             if mailbox.elements.contains(&element) {
                 mailbox.events.push((event, element));
+                // Before the bell. Release: pairs with the Acquire in `collect`.
+                self.count.fetch_add(1, Ordering::Release);
                 concerned = true;
                 if by != Some(*id) {
                     mailbox.bell.iter().for_each(|bell| bell.ring());

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct EventQueue<T> {
     /// Converts an event that was read from the kernel.
     kernel: Option<fn(EventType) -> T>,
     state: Mutex<State<T>>,
+    /// How many events are queued here, changed under the lock: who looks and finds none takes no lock.
+    count: AtomicUsize,
     /// Notified when an event of a retiring element is acknowledged.
     acknowledged: Condvar,
     /// The mailboxes whose owners to wake for queued events, besides the threads that wait for the
@@ -132,6 +135,7 @@ impl<T> EventQueue<T> {
                 queued: VecDeque::with_capacity(room),
                 known: HashMap::new(),
             }),
+            count: AtomicUsize::new(0),
             acknowledged: Condvar::new(),
             concerned: OnceLock::new(),
         }
@@ -183,6 +187,7 @@ impl<T> EventQueue<T> {
         let taken = known.is_some_and(|known| !known.retiring);
         if taken {
             state.queued.push_back((element, event));
+            self.note(&state);
             self.source.add();
         }
         drop(state);
@@ -206,7 +211,17 @@ impl<T> EventQueue<T> {
         }
     }
 
+    fn note(&self, state: &State<T>) {
+        // Release: pairs with the Acquire in `try_get`. Whoever is told of an event, by the descriptor, a bell or
+        // another thread, sees it counted.
+        self.count.store(state.queued.len(), Ordering::Release);
+    }
+
     fn try_get(&self) -> Result<Option<(Element, T)>, Error> {
+        // Acquire: pairs with the Release in `note`.
+        if self.count.load(Ordering::Acquire) == 0 && !self.is_of_kernel() {
+            return Ok(None);
+        }
         let mut state = self.state();
         if let (Source::Kernel(source), Some(event)) = (&self.source, self.kernel) {
             return state.read(&**source, event);
@@ -214,6 +229,7 @@ impl<T> EventQueue<T> {
         let Some((element, event)) = state.queued.pop_front() else {
             return Ok(None);
         };
+        self.note(&state);
         self.source.take();
         if let Some(known) = state.known.get_mut(&element) {
             known.held += 1;
@@ -296,6 +312,7 @@ impl<T> EventQueue<T> {
             }
             *of != element
         });
+        self.note(&state);
         let unacknowledged = |state: &mut State<T>| {
             let known = state.known.get(&element);
             known.is_some_and(|known| known.held + known.deferred != 0)
