@@ -72,6 +72,8 @@ struct World {
     pd: Pd,
     slab: Slab,
     sides: [Side; 2],
+    /// Room for what a poll reports.
+    reported: Vec<(usize, LinkCompletion)>,
     limits: Limits,
     init: LinkInit,
     /// The completion queues are too small for all links: they overrun in earnest.
@@ -165,22 +167,20 @@ impl Side {
         }
     }
 
-    /// Polls all links; what was reported, by its end.
-    fn poll(&mut self, limit: usize) -> Vec<(usize, LinkCompletion)> {
-        let mut all = Vec::new();
+    /// Polls all links; adds what was reported, by its end.
+    fn poll(&mut self, limit: usize, all: &mut Vec<(usize, LinkCompletion)>) {
         if let Some(set) = &mut self.set {
             let count = set.poll(limit, |id, one| all.push((self.of_id[&id], one)));
             assert_eq!(count, all.len());
             assert!(count <= limit);
             while set.next_change().is_some() {}
-            return all;
+            return;
         }
         for (at, end) in self.ends.iter_mut().enumerate() {
             if let Place::Plain(link) = &mut end.place {
                 link.poll(limit, |one| all.push((at, one)));
             }
         }
-        all
     }
 }
 

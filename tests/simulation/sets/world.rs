@@ -25,7 +25,7 @@ impl World {
         let pd = hca.device.alloc_pd();
         let layout = [ClassLayout {
             size: BLOCK,
-            count: 2048,
+            count: 1024,
         }];
         let limits = hca.limits(random.number());
         let qp = QpInit {
@@ -97,6 +97,7 @@ impl World {
             hca,
             pd,
             sides,
+            reported: Vec::new(),
             limits,
             init,
             small,
@@ -190,6 +191,7 @@ impl World {
                 None => side.ends.push(end),
             }
         }
+        (0..2).for_each(|side| self.note_qps(side));
         true
     }
 
@@ -198,19 +200,22 @@ impl World {
         self.read_journal();
     }
 
-    /// Counts the messages that the device has executed.
-    fn read_journal(&mut self) {
-        for (side, of) in self.sides.iter_mut().enumerate() {
-            for at in 0..of.ends.len() {
-                let number = of.qp_num(at);
-                let before = std::mem::replace(&mut of.ends[at].qp_num, number);
-                if let Some(number) = number
-                    && before != Some(number)
-                {
-                    self.of_qp.insert(number, (side, at));
-                }
+    /// Notes whose queue pairs those of a side are: links change them when they are polled, and when they join.
+    fn note_qps(&mut self, side: usize) {
+        let of = &mut self.sides[side];
+        for at in 0..of.ends.len() {
+            let number = of.qp_num(at);
+            let before = std::mem::replace(&mut of.ends[at].qp_num, number);
+            if let Some(number) = number
+                && before != Some(number)
+            {
+                self.of_qp.insert(number, (side, at));
             }
         }
+    }
+
+    /// Counts the messages that the device has executed.
+    fn read_journal(&mut self) {
         for Executed { qp_num, opcode, .. } in self.hca.journal() {
             // The link's own are WRITEs.
             if opcode == opcode::SEND {
@@ -310,11 +315,14 @@ impl World {
     }
 
     pub(super) fn poll(&mut self, side: usize, limit: usize) -> usize {
-        let all = self.sides[side].poll(limit);
+        let mut all = std::mem::take(&mut self.reported);
+        self.sides[side].poll(limit, &mut all);
         let count = all.len();
-        for (at, one) in all {
+        for (at, one) in all.drain(..) {
             self.take(side, at, one);
         }
+        self.reported = all;
+        self.note_qps(side);
         self.read_journal();
         count
     }
