@@ -354,6 +354,48 @@ fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     ends
 }
 
+/// Posts requests by `post`, each of which consumes a receive at the other end, whose completion is polled.
+#[inline(always)]
+fn messages(
+    mut ends: (End, End),
+    mut post: impl FnMut(&mut End, &End, u64) -> Result<(), bellwire_core::queue::PostError>,
+) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let _ = receive(&mut ends.1);
+        post(&mut ends.0, &ends.1, wr_id).expect("room");
+        ends.0.qp.sq().ring();
+        let received = (0..8).find_map(|_| ends.1.cq.poll_one());
+        assert!(received.expect("executed").result.is_ok());
+    }
+    ends
+}
+
+// From registered memory, in a packet of two lines.
+#[library_benchmark(config = limit(1260))]
+#[bench::run(met())]
+fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
+    messages(ends, |end, _, wr_id| {
+        let sge = end.region.sge(0, 64);
+        // SAFETY: the region outlives the queue pair's use of it.
+        let posted = unsafe { (end.qp.sq()).post(wr_id, (), Send {}, sge, SendFlags::empty()) };
+        posted.map(drop)
+    })
+}
+
+#[library_benchmark(config = limit(1210))]
+#[bench::run(met())]
+fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
+    messages(ends, |end, peer, wr_id| {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let write = RdmaWriteWithImm {
+            remote: peer.region.remote(64),
+            imm: 7.into(),
+        };
+        let posted = (end.qp.sq()).post_inline(wr_id, (), write, data, SendFlags::empty());
+        posted.map(drop)
+    })
+}
+
 /// Two nodes' ends that have talked, and found each other's memory.
 fn met() -> (End, End) {
     let mut ends = nodes();
@@ -513,6 +555,8 @@ library_benchmark_group!(
         fabric_write_8_inline,
         fabric_send_8_inline,
         fabric_send_8_inline_and_receive,
+        fabric_send_64_and_receive,
+        fabric_write_with_imm_8_inline_and_receive,
         many_write_8_inline_and_poll,
         many_send_8_inline_and_receive,
         set_write_8_inline_and_poll,

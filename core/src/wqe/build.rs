@@ -61,6 +61,12 @@ impl<'m> SendRing<'m> {
         unsafe { self.base.add(offset) }
     }
 
+    /// How many basic blocks lie one behind the other from that at `counter` on, before the ring's end.
+    #[inline(always)]
+    pub fn contiguous(&self, counter: u32) -> u32 {
+        self.blocks() - (counter & self.mask)
+    }
+
     /// A writer for the WQE that starts at `counter`.
     ///
     /// # Safety

@@ -2,7 +2,8 @@
 //! nothing wraps around the end of the ring.
 
 use super::build::SendRing;
-use super::segment::{BASIC_BLOCK, CtrlSegment, INLINE_FLAG, RaddrSegment, SEGMENT};
+use super::segment::{BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment, SEGMENT};
+use super::view::Data;
 use crate::be::Be32;
 use crate::wr::Remote;
 use core::marker::PhantomData;
@@ -88,6 +89,33 @@ impl<'m> FirstBlock<'m> {
         Some(unsafe { NonNull::slice_from_raw_parts(self.block.add(start), len).as_ref() })
     }
 
+    /// The data from byte `offset` on, if it is one piece that ends with the WQE and is not empty: inline data, which
+    /// may reach beyond this block, or one element.
+    ///
+    /// # Safety
+    /// This block and those behind it, `blocks` in all, lie one behind the other in the ring, and are as
+    /// [`read`](Self::read) requires.
+    #[inline(always)]
+    pub unsafe fn piece(&self, offset: usize, blocks: u32) -> Option<Data<'m>> {
+        debug_assert!(offset.is_multiple_of(SEGMENT) && offset < BASIC_BLOCK);
+        // SAFETY: every bit pattern is a valid segment, which is within the block.
+        let segment = unsafe { self.at::<DataSegment>(offset) };
+        let count = segment.byte_count.get();
+        let ds = self.ds() as usize;
+        if count & INLINE_FLAG == 0 {
+            let ends = ds * SEGMENT == offset + SEGMENT && count != 0;
+            return ends.then(|| Data::Pointer(segment.into()));
+        }
+        let (start, len) = (offset + size_of::<Be32>(), (count & !INLINE_FLAG) as usize);
+        let ends = (start + len).div_ceil(SEGMENT) == ds && len != 0;
+        if !ends || ds * SEGMENT > blocks as usize * BASIC_BLOCK {
+            return None;
+        }
+        // SAFETY: within the blocks that the caller guarantees.
+        let bytes = unsafe { NonNull::slice_from_raw_parts(self.block.add(start), len).as_ref() };
+        Some(Data::Inline(bytes, &[]))
+    }
+
     /// Its first bytes, as N words in this machine's byte order.
     #[inline(always)]
     pub fn words<const N: usize>(&self) -> [u64; N] {
@@ -142,6 +170,20 @@ mod tests {
                 })),
                 found => assert_eq!(found, all),
             }
+            let blocks = (4 - (counter & 3)).min(wqe.blocks().max(1));
+            // SAFETY: as above; they end where the ring does.
+            let found = unsafe { block.piece(offset, blocks) };
+            let mut pieces = wqe.data(offset);
+            let one = pieces.next().filter(|_| pieces.next().is_none());
+            // SAFETY: as above.
+            let claimed = unsafe { block.at::<Be32>(offset) }.get() & !INLINE_FLAG;
+            let is_whole = |data: &Data<'_>| match *data {
+                Data::Pointer(sge) => sge.length != 0,
+                Data::Inline(bytes, rest) => {
+                    rest.is_empty() && !bytes.is_empty() && bytes.len() == claimed as usize
+                }
+            };
+            assert_eq!(found, one.filter(is_whole), "{wqe:?} at {offset}");
         }
     }
 

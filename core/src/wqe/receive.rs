@@ -233,6 +233,16 @@ impl<'m> SrqRing<'m> {
         Ok(())
     }
 
+    /// The first scatter/gather element of the WQE at `index`. If it has none, one of length zero.
+    ///
+    /// # Safety
+    /// The requirements of [`RecvRing::first`].
+    #[inline(always)]
+    pub unsafe fn first(&self, index: u32) -> Sge {
+        // SAFETY: the caller guarantees that the WQE is posted and not written.
+        unsafe { self.ring.segment(index, 1).read() }.into()
+    }
+
     /// The scatter/gather elements of the WQE at `index`, up to the end of its list.
     ///
     /// # Safety

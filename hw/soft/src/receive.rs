@@ -3,8 +3,10 @@
 //! The data of a message of up to 32 bytes is placed in the receiver's CQE (ConnectX: scatter to CQE), and
 //! the poll copies it into the receive's memory. So one cache line moves between the cores instead of two.
 
+mod arrived;
 mod short;
 
+pub(super) use arrived::Arrived;
 pub(super) use short::ShortMessage;
 
 use super::copy::{Span, copy};
@@ -34,11 +36,12 @@ pub struct RecvWork {
     pub source: Receives,
     pub pd: u32,
     pub qpn: u32,
-    /// A receive of a shared receive queue, into which a message is being placed part by part.
+    /// A receive of a shared receive queue, which the next message consumes. A part of it may have been placed.
     pub held: Option<Held>,
 }
 
-/// A receive that was claimed before all of its message has arrived.
+/// A receive of a shared receive queue that was claimed before all of its message has arrived, or for a message that
+/// then was not received.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     claim: Claim<SrqRing<'static>>,
@@ -85,12 +88,24 @@ struct Claim<R> {
 
 /// A ring whose entries are lists of scatter elements.
 trait Lists: Copy {
+    /// The first of the elements. If there is none, one of length zero.
+    ///
+    /// # Safety
+    /// The entry is claimed, so its poster does not write it.
+    unsafe fn first(self, index: u32) -> Sge;
+
     /// # Safety
     /// The entry is claimed, so its poster does not write it.
     unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge>;
 }
 
 impl Lists for RecvRing<'static> {
+    #[inline(always)]
+    unsafe fn first(self, index: u32) -> Sge {
+        // SAFETY: the caller guarantees that the entry is claimed.
+        unsafe { RecvRing::first(&self, index) }
+    }
+
     #[inline(always)]
     unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge> {
         // SAFETY: the caller guarantees that the entry is claimed.
@@ -99,6 +114,12 @@ impl Lists for RecvRing<'static> {
 }
 
 impl Lists for SrqRing<'static> {
+    #[inline(always)]
+    unsafe fn first(self, index: u32) -> Sge {
+        // SAFETY: the caller guarantees that the entry is claimed.
+        unsafe { SrqRing::first(&self, index) }
+    }
+
     #[inline(always)]
     unsafe fn elements(self, index: u32) -> impl Iterator<Item = Sge> {
         // SAFETY: the caller guarantees that the entry is claimed.
@@ -124,17 +145,6 @@ pub(super) struct Message<'a> {
     pub fetch: Option<&'a Fetch<'a>>,
 }
 
-/// A message that has arrived from another process, in one or two pieces.
-pub(super) struct Arrived {
-    /// Opcode of the receive's completion.
-    pub kind: CqeOpcode,
-    pub imm: Be32,
-    pub solicited: bool,
-    pub length: usize,
-    /// Readable, and all of the data together. The other process may change it at any time.
-    pub data: [(*const u8, usize); 2],
-}
-
 /// The source of a datagram, and its GRH.
 pub(super) struct Origin {
     pub source: Source,
@@ -157,23 +167,18 @@ pub(super) enum Unfilled {
 impl OwnQueue {
     #[inline(always)]
     fn claim(&mut self, qpn: u32, pd: u32) -> Option<Claim<RecvRing<'static>>> {
-        if self.consumer == self.posted {
-            self.posted = self.record.load() as u16;
-            if self.consumer == self.posted {
-                return None;
-            }
-        }
-        let index = self.consumer;
-        self.consumer = index.wrapping_add(1);
-        let completed = CompletedWqe {
-            qpn,
-            user_index: self.user_index,
-            wqe_counter: index,
-        };
-        Some(Claim {
+        let claim = self.next(qpn, pd)?;
+        self.consumer = self.consumer.wrapping_add(1);
+        Some(claim)
+    }
+
+    /// The next receive, which stays in the queue.
+    #[inline(always)]
+    fn next(&mut self, qpn: u32, pd: u32) -> Option<Claim<RecvRing<'static>>> {
+        self.is_ready().then(|| Claim {
             ring: self.ring,
-            index: u32::from(index),
-            completed,
+            index: self.consumer.into(),
+            completed: self.completed(qpn),
             pd,
             cq: self.cq,
         })
@@ -207,23 +212,6 @@ impl RecvWork {
         claim.consume(hca, message, claimed)
     }
 
-    /// Consumes a receive of the queue pair's own queue. `false`: there is none, or the message does not fit,
-    /// or the completion queue is full; the receive is there as before.
-    #[inline(always)]
-    pub(super) fn receive_arrived(&mut self, hca: &Hca, arrived: &Arrived) -> bool {
-        let Receives::Own(queue) = &mut self.source else {
-            return false;
-        };
-        let Some(claim) = queue.claim(self.qpn, self.pd) else {
-            return false;
-        };
-        let filled = claim.fill_arrived(hca, arrived);
-        if !filled {
-            queue.consumer = queue.consumer.wrapping_sub(1);
-        }
-        filled
-    }
-
     /// Like [`receive`](Self::receive), for a message of which parts may have been placed before.
     pub(super) fn receive_rest(
         &mut self,
@@ -251,9 +239,8 @@ impl RecvWork {
     ) -> Result<(), Unfilled> {
         let srq = match &mut self.source {
             Receives::Own(queue) => {
-                let claim = queue.claim(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
                 // No other thread claims from this queue meanwhile.
-                queue.consumer = queue.consumer.wrapping_sub(1);
+                let claim = queue.next(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
                 return claim.put_part(hca, total, at, bytes);
             }
             Receives::Shared { srq, .. } => *srq,
@@ -294,15 +281,19 @@ impl RecvWork {
         claim.fill_datagram(hca, message, origin)
     }
 
+    /// Claims a receive of a shared receive queue: the one that is held, if there is one.
     #[inline(never)]
-    fn claim_shared(&self, named: Option<&'static SrqCtx>) -> Option<Claim<SrqRing<'static>>> {
+    fn claim_shared(&mut self, named: Option<&'static SrqCtx>) -> Option<Claim<SrqRing<'static>>> {
         match self.source {
             Receives::Own(_) => None,
             Receives::Shared {
                 srq,
                 cq,
                 user_index,
-            } => claim_shared(srq, self.qpn, self.pd, cq, user_index),
+            } => match self.held.take() {
+                Some(held) => Some(held.claim),
+                None => claim_shared(srq, self.qpn, self.pd, cq, user_index),
+            },
             Receives::Xrc { .. } => {
                 let srq = named?;
                 let xrc = srq.xrc?;
@@ -390,34 +381,6 @@ impl<R: Lists> Claim<R> {
             }
         }
         self.complete(&entry)
-    }
-
-    /// Places a message from another process, and completes the receive. `false`: it does not fit, or the
-    /// completion queue is full. The data is not placed in the CQE: this thread may be the one that polls it.
-    #[inline(always)]
-    fn fill_arrived(&self, hca: &Hca, arrived: &Arrived) -> bool {
-        if arrived.length != 0 && !self.place_arrived(hca, arrived) {
-            return false;
-        }
-        let entry = Cqe64::responder(arrived.kind, self.completed, arrived.length as u32)
-            .with_imm(arrived.imm)
-            .with_solicited(arrived.solicited);
-        self.cq.produce(&entry)
-    }
-
-    /// Places the data of a message from another process. `false`: it does not fit.
-    #[inline(never)]
-    fn place_arrived(&self, hca: &Hca, arrived: &Arrived) -> bool {
-        if self.room(hca, arrived.length as u64).is_err() {
-            return false;
-        }
-        // SAFETY: the receive is claimed.
-        let mut placer = Placer::new(unsafe { self.ring.elements(self.index) });
-        for (from, len) in arrived.data {
-            // SAFETY: the data is readable; the elements were checked in this section, and have room for it.
-            unsafe { placer.put(from, len) };
-        }
-        true
     }
 
     /// Places a message whose data is in another process.

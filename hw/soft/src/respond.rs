@@ -4,7 +4,7 @@
 use super::copy::Span;
 use super::hca::Hca;
 use super::mr::Reach;
-use super::qp::{QpCtx, SendWork};
+use super::qp::{Face, QpCtx, SendWork};
 use super::receive::{Message, Receives, RecvWork, Unfilled};
 use super::record::UNTRIED;
 use super::srq::SrqCtx;
@@ -74,14 +74,33 @@ pub(super) fn usual_place(
 ) -> Option<*mut u8> {
     let face = &work.peer.face;
     // Acquire: as in `Responder::find`.
-    let accepted = face.accepts.load(Ordering::Acquire) == work.connection
-        // Relaxed: written before `accepts`.
-        && face.access.load(Ordering::Relaxed) & access.bits() != 0;
-    if !accepted {
+    if face.accepts.load(Ordering::Acquire) != work.connection {
+        return None;
+    }
+    usual_place_of(hca, face, remote, length, access)
+}
+
+/// Like [`usual_place`], for a responder that has been found to accept the requester's packets.
+#[inline(always)]
+pub(super) fn usual_place_of(
+    hca: &Hca,
+    face: &Face,
+    remote: Remote,
+    length: u64,
+    access: AccessFlags,
+) -> Option<*mut u8> {
+    if !allows(face, access) {
         return None;
     }
     // Relaxed: written before `accepts`.
     covered(hca, face.pd.load(Ordering::Relaxed), remote, length, access)
+}
+
+/// Whether a responder that accepts the requester's packets allows operations of this kind.
+#[inline(always)]
+pub(super) fn allows(face: &Face, access: AccessFlags) -> bool {
+    // Relaxed: written before `accepts`.
+    face.access.load(Ordering::Relaxed) & access.bits() != 0
 }
 
 /// Whether a reliable connection accepts this requester's packets, and has a receive queue of its own.
@@ -145,9 +164,7 @@ impl<'a> Responder<'a> {
         length: u64,
         access: AccessFlags,
     ) -> Result<*mut u8, Answer> {
-        let face = &self.work.peer.face;
-        // Relaxed: written before `accepts`, which was loaded with Acquire.
-        if face.access.load(Ordering::Relaxed) & access.bits() == 0 {
+        if !allows(&self.work.peer.face, access) {
             return Err(Answer::Nak(Syndrome::REMOTE_INVAL_REQ, Blame::Request));
         }
         if length == 0 {

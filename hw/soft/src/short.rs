@@ -77,6 +77,7 @@ impl Hca {
                     return self.send_here(current);
                 }
                 (opcode::SEND | opcode::SEND_IMM, Way::There) => return self.send_there(current),
+                (opcode::RDMA_WRITE_IMM, Way::There) => return self.send_eagerly_there(current),
                 _ => {}
             }
         }

@@ -7,6 +7,7 @@ use crate::event::{AsyncQueue, Element, EventType};
 use crate::pinned::defaults;
 use crate::pinned::{push, room_for};
 use bellwire_core::queue::{Popped, SrqConsumer};
+use bellwire_core::wr::QpType;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -204,8 +205,10 @@ impl Hca {
         slot.store(std::ptr::null_mut(), Ordering::Relaxed);
         self.drain(&control);
         for record in control.qps.iter().flatten() {
-            if record.responder.is_some()
-                // SAFETY: requests of other processes are executed under the lock, which is held.
+            // An XRC target may hold a receive of any queue of its domain.
+            if record.parts.transport == QpType::XrcRecv
+                && record.responder.is_some()
+                // SAFETY: XRC requests of other processes are executed under the lock, which is held.
                 && let Some(recv) = unsafe { &mut *record.ctx.receiver.work.get() }
             {
                 // SAFETY: freed only below.

@@ -7,7 +7,7 @@ use bellwire::memory::Mapping;
 use bellwire::queue::{Imm, Success};
 use bellwire::soft::Mode;
 use bellwire::wqe::*;
-use bellwire::wr::{Sge, WcStatus};
+use bellwire::wr::{Remote, Sge, WcStatus};
 use bellwire::{ConnectAttr, Cq, Device, Qp, Region, Srq, SrqInit};
 use bellwire_tests::fixture::*;
 use std::time::Instant;
@@ -181,16 +181,32 @@ fn sends_of_all_lengths() {
 /// Messages that are received without the device's lock, many times round the ring of packets: of each form
 /// and length, into one element or several, in one order with what takes the lock.
 #[test]
-fn short_sends_of_all_forms() {
-    let (_here, _there, mut a, mut b) = sides(false, false);
-    let lengths = (0..=130).chain((131..=4096).step_by(23));
-    for (seed, length) in lengths.enumerate() {
+fn short_messages_of_all_forms() {
+    for (shares, mapped) in KINDS {
+        short_messages(shares, mapped);
+    }
+}
+
+/// Where the data of WRITEs goes.
+const TARGET: usize = 1 << 16;
+
+fn short_messages(shares: bool, mapped: bool) {
+    let (_here, _there, mut a, mut b) = sides(shares, mapped);
+    let lengths = (0..=130)
+        .chain((131..=4096).step_by(23))
+        .chain([4096, 4097]);
+    for (seed, length) in lengths.flat_map(|length| [length; 3]).enumerate() {
         let data = pattern(length, seed as u64);
         a.region.write(0, &data);
-        b.region.write(0, &vec![0xee; length + 200]);
-        match seed % 3 {
-            0 => b.receive(&[b.region.sge(0, length as u32 + 100)]),
-            1 => b.receive(&pieces(&b.region, length + 100)),
+        for at in [0, TARGET] {
+            b.region.write(at, &vec![0xee; length + 200]);
+        }
+        let form = seed % if length <= 64 { 7 } else { 4 };
+        let writes = matches!(form, 3 | 6);
+        match seed % 4 {
+            0 if writes => b.receive(&[]),
+            0 | 1 => b.receive(&[b.region.sge(0, length as u32 + 100)]),
+            2 => b.receive(&pieces(&b.region, length + 100)),
             _ => b.receive(&pieces(&b.region, length)),
         }
         if seed % 7 == 0 {
@@ -203,19 +219,18 @@ fn short_sends_of_all_forms() {
             settle(&mut a, &mut b, 0);
         }
         let imm = Be32::new(seed as u32);
-        let form = if length <= 64 { seed % 4 } else { 3 };
         let (send, with_imm) = (Send {}, SendWithImm { imm });
+        let remote = b.region.remote(TARGET);
+        let write = RdmaWriteWithImm { remote, imm };
+        let (several, one) = (pieces(&a.region, length), a.region.sge(0, length as u32));
         let posted = match form {
-            0 => a.qp.sq().post_inline(1, (), send, &data, SIGNALED),
-            1 => a.qp.sq().post_inline(1, (), with_imm, &data, SIGNALED),
-            2 => post(
-                &mut a.qp,
-                1,
-                with_imm,
-                &pieces(&a.region, length)[..],
-                SIGNALED,
-            ),
-            _ => post(&mut a.qp, 1, send, &pieces(&a.region, length)[..], SIGNALED),
+            0 => post(&mut a.qp, 1, send, &several[..], SIGNALED),
+            1 => post(&mut a.qp, 1, with_imm, &several[..], SIGNALED),
+            2 => post(&mut a.qp, 1, send, one, SIGNALED),
+            3 => post(&mut a.qp, 1, write, one, SIGNALED),
+            4 => a.qp.sq().post_inline(1, (), send, &data, SIGNALED),
+            5 => a.qp.sq().post_inline(1, (), with_imm, &data, SIGNALED),
+            _ => a.qp.sq().post_inline(1, (), write, &data, SIGNALED),
         };
         posted.expect("room");
         a.qp.sq().ring();
@@ -226,18 +241,81 @@ fn short_sends_of_all_forms() {
             }
         });
         let imm = match form {
-            1 | 2 => Imm::Data(imm),
-            _ => Imm::None,
+            0 | 2 | 4 => Imm::None,
+            _ => Imm::Data(imm),
         };
-        assert_eq!(received, Some((Some(length as u32), imm)), "{length}");
-        lands(&b, 0, &data);
+        assert_eq!(
+            received,
+            Some((Some(length as u32), imm)),
+            "{length}, {form}"
+        );
+        let (full, empty) = if writes { (TARGET, 0) } else { (0, TARGET) };
+        lands(&b, full, &data);
+        lands(&b, empty, &[]);
+    }
+}
+
+/// A WRITE with immediate data that may not be executed writes nothing, and both ends hear why.
+#[test]
+fn short_writes_with_imm_that_are_refused() {
+    let of_key = |b: &Side| Remote {
+        rkey: b.region.remote(0).rkey ^ 1,
+        ..b.region.remote(TARGET)
+    };
+    let behind_the_end = |b: &Side| Remote {
+        addr: b.region.remote(0).addr + BYTES as u64 - 7,
+        ..b.region.remote(0)
+    };
+    for target in [of_key, behind_the_end] {
+        for mapped in [false, true] {
+            let (_here, _there, mut a, mut b) = sides(false, mapped);
+            let write = |a: &mut Side, remote| {
+                let write = RdmaWriteWithImm {
+                    remote,
+                    imm: Be32::new(1),
+                };
+                let posted = a.qp.sq().post_inline(1, (), write, &[1; 8], SIGNALED);
+                posted.expect("room");
+                a.qp.sq().ring();
+            };
+            b.fill(0xee);
+            for _ in 0..3 {
+                b.receive(&[]);
+                write(&mut a, b.region.remote(TARGET));
+                settle(&mut a, &mut b, 1);
+            }
+            lands(&b, TARGET, &[1; 8]);
+            b.fill(0xee);
+            b.receive(&[]);
+            let remote = target(&b);
+            write(&mut a, remote);
+            let (start, mut found) = (Instant::now(), Vec::new());
+            while found.len() < 2 {
+                for side in [&mut a, &mut b] {
+                    side.cq
+                        .poll(4, |done| found.push((done.wr_id, done.status())));
+                }
+                assert!(start.elapsed() < DEADLINE, "{found:?}");
+            }
+            found.sort_by_key(|(wr_id, _)| *wr_id);
+            let expected = [(1, WcStatus::RemAccessErr), (7, WcStatus::WrFlushErr)];
+            assert_eq!(found, expected);
+            lands(&b, TARGET, &[]);
+            lands(&b, BYTES - 64, &[]);
+        }
     }
 }
 
 /// What a receive without the lock cannot do is reported as ever.
 #[test]
 fn short_sends_that_do_not_fit() {
-    let (_here, _there, mut a, mut b) = sides(false, false);
+    for shares in [false, true] {
+        do_not_fit(shares);
+    }
+}
+
+fn do_not_fit(shares: bool) {
+    let (_here, _there, mut a, mut b) = sides(shares, false);
     let send = |a: &mut Side, length: usize| {
         let data = vec![1; length];
         let posted = a.qp.sq().post_inline(1, (), Send {}, &data, SIGNALED);

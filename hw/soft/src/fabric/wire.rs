@@ -179,22 +179,9 @@ impl Room {
     /// # Safety
     /// `from` is valid for reads of `len` bytes, which are no more than is left of the packet.
     #[inline(never)]
-    unsafe fn put_behind(&mut self, mut from: *const u8, mut len: usize) {
-        while len != 0 {
-            let now = len.min(END - self.offset);
-            // SAFETY: within the window's lines; the caller guarantees that `from` is readable for `len`
-            // bytes.
-            unsafe {
-                let to = self.ours.add(self.offset).as_ptr();
-                to.copy_from_nonoverlapping(from, now);
-                from = from.add(now);
-            }
-            self.offset += now;
-            if self.offset == END {
-                self.offset = HEADER;
-            }
-            len -= now;
-        }
+    unsafe fn put_behind(&mut self, from: *const u8, len: usize) {
+        // SAFETY: the caller guarantees it.
+        self.offset = unsafe { put_lines(self.ours, self.offset, from, len) };
     }
 
     /// Two words of the first line.
@@ -203,6 +190,28 @@ impl Room {
         bytes.copy_from_slice(&self.first.0[at..at + 8]);
         u64::from_ne_bytes(bytes)
     }
+}
+
+/// Writes bytes to a ring's lines, from this offset of the segment on, and returns the offset behind them.
+///
+/// # Safety
+/// `from` is valid for reads of `len` bytes. The lines are the writer's, which publishes them later.
+#[inline(always)]
+unsafe fn put_lines(ours: NonNull<u8>, offset: usize, from: *const u8, len: usize) -> usize {
+    let room = END - offset;
+    if len < room {
+        // SAFETY: within the window's lines; the caller guarantees that `from` is readable.
+        unsafe { from.copy_to_nonoverlapping(ours.add(offset).as_ptr(), len) };
+        return offset + len;
+    }
+    // No packet is as long as the ring.
+    let rest = (len - room).min(END - HEADER);
+    // SAFETY: likewise; the first part ends with the lines, and the rest follows at their start.
+    unsafe {
+        from.copy_to_nonoverlapping(ours.add(offset).as_ptr(), room);
+        (from.add(room)).copy_to_nonoverlapping(ours.add(HEADER).as_ptr(), rest);
+    }
+    HEADER + rest
 }
 
 impl Writer {
@@ -341,6 +350,42 @@ impl Writer {
             len,
             #[inline(always)]
             |_| packet(),
+        );
+        sent.is_ok()
+    }
+
+    /// Like [`send_line`](Self::send_line), for a packet of any length: what is behind its first line is in two
+    /// pieces.
+    ///
+    /// # Safety
+    /// The pieces are readable.
+    #[inline(always)]
+    pub unsafe fn send_pieces(
+        &self,
+        incarnation: u64,
+        len: usize,
+        first: impl FnOnce() -> (Header, [u64; IN_LINE / 8]),
+        behind: [(*const u8, usize); 2],
+    ) -> bool {
+        debug_assert!(IN_LINE + behind[0].1 + behind[1].1 <= lines_of(len) as usize * LINE - FRONT);
+        let Some(turn) = self.turn.try_take() else {
+            return false;
+        };
+        let ours = self.segments.ours;
+        let sent = self.publish(
+            turn,
+            incarnation,
+            Kind::Request,
+            len,
+            #[inline(always)]
+            |mut offset| {
+                for (from, len) in behind {
+                    // SAFETY: the caller guarantees that it is readable; there is room for a packet of this length,
+                    // and this thread has the turn.
+                    offset = unsafe { put_lines(ours, offset, from, len) };
+                }
+                first()
+            },
         );
         sent.is_ok()
     }

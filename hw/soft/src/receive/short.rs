@@ -100,14 +100,10 @@ impl OwnQueue {
     /// The memory of the next receive's first element, if there is one that has room for `length` bytes.
     #[inline(always)]
     fn first_room(&mut self, hca: &Hca, pd: u32, length: usize) -> Option<*mut u8> {
-        let next = self.consumer;
-        if next == self.posted {
-            let posted = self.record.load() as u16;
-            self.posted = posted;
-            if next == posted {
-                return None;
-            }
+        if !self.is_ready() {
+            return None;
         }
+        let next = self.consumer;
         // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
         // length zero.
         let sge = unsafe { self.ring.first(next.into()) };
@@ -123,9 +119,21 @@ impl OwnQueue {
         fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
     }
 
+    /// Whether there is a receive.
+    #[inline(always)]
+    pub(super) fn is_ready(&mut self) -> bool {
+        let next = self.consumer;
+        if next == self.posted {
+            let posted = self.record.load() as u16;
+            self.posted = posted;
+            return next != posted;
+        }
+        true
+    }
+
     /// The next receive, as its completion names it.
     #[inline(always)]
-    fn completed(&self, qpn: u32) -> CompletedWqe {
+    pub(super) fn completed(&self, qpn: u32) -> CompletedWqe {
         CompletedWqe {
             qpn,
             user_index: self.user_index,
@@ -135,7 +143,7 @@ impl OwnQueue {
 
     /// Consumes the next receive, if its completion was `produced`. `false`: the completion queue is full.
     #[inline(always)]
-    fn pass(&mut self, produced: bool) -> bool {
+    pub(super) fn pass(&mut self, produced: bool) -> bool {
         if produced {
             self.consumer = self.consumer.wrapping_add(1);
         }

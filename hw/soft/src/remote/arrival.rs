@@ -7,7 +7,6 @@ use super::super::hca::Hca;
 use super::super::journal::{RequestId, message_bytes};
 use super::super::mr::{LOCAL_READ, Opening};
 use super::super::qp::{QpCtx, SendWork, Way};
-use super::super::receive::Receives;
 use super::super::record::{UNTRIED, connection_with};
 use super::super::respond::Blame;
 use super::super::run::{Stop, execute_one, read_from};
@@ -263,10 +262,7 @@ impl Hca {
             && let Some(responder) = &mut record.responder
         {
             responder.result = result;
-            // SAFETY: requests of other processes are executed under the lock, which is held, or in turn.
-            let work = unsafe { &*ctx.receiver.work.get() };
-            let own = (work.as_ref()).is_some_and(|work| matches!(work.source, Receives::Own(_)));
-            let opens = own && record.parts.transport == QpType::Rc && responder.owed.is_none();
+            let opens = record.parts.transport == QpType::Rc && responder.owed.is_none();
             (ctx.inbound.expected).set(life, msn.wrapping_add(1), opens);
         }
         if !unreliable {

@@ -46,8 +46,8 @@ pub struct Expected(AtomicU64);
 
 /// There has been a request.
 const KNOWN: u64 = 1 << 32;
-/// The next one may be received without the device's lock: the queue pair is an RC queue pair with a receive
-/// queue of its own, and owes no response that is more than an acknowledgement.
+/// The next one may be received without the device's lock: the queue pair is an RC queue pair, and owes no response
+/// that is more than an acknowledgement.
 const OPEN: u64 = 1 << 33;
 
 impl Expected {

@@ -8,8 +8,7 @@
 use super::super::copy::SHORT;
 use super::super::hca::Hca;
 use super::super::receive::ShortMessage;
-use super::ASKS;
-use super::unlocked::{FromPeer, Head, INLINE, Read};
+use super::unlocked::{ASKED, FromPeer, Head, INLINE, Read};
 use crate::fabric::{CARRIES_ACK, IN_LINE, InPlace, Kind};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
@@ -23,8 +22,6 @@ const _: () = assert!(MOST <= SHORT);
 
 /// Most bytes of a packet with that much data, which is padded to whole segments.
 const LONGEST: usize = (INLINE + MOST).next_multiple_of(SEGMENT);
-
-const ASKED: u32 = (ASKS as u32) << 16;
 
 impl Hca {
     /// Receives the message of the next packet, and passes it.
@@ -54,7 +51,7 @@ impl Hca {
             head,
             taken,
             #[inline(always)]
-            |recv| {
+            |_, recv| {
                 let flags = line.wide(8);
                 let message = ShortMessage {
                     kind,

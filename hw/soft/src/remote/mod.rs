@@ -19,10 +19,11 @@
 //! rights than its connection has, and a peer that writes invalid data loses its link.
 //!
 //! # Packets
-//! A packet carries the send entry itself. Data of up to 768 bytes is in the entry. Longer data is copied by
-//! the responder from the requester's memory directly to its destination, if it has that memory mapped: at
-//! most 1 MiB for each packet, and at most twice that from one peer before the device's lock is released.
-//! Otherwise the data follows the entry, in parts of up to 4 KiB, each in a packet of its own. A responder
+//! A packet carries the send entry itself. Data of up to 768 bytes is in the entry, and data of up to 4 KiB follows
+//! it: two copies of so few bytes cost less than the device's lock. Longer data is copied by the responder from the
+//! requester's memory directly to its destination, if it has that memory mapped: at most 1 MiB for each packet, and
+//! at most twice that from one peer before the lock is released. Otherwise the data follows the entry, in parts of up
+//! to 4 KiB, each in a packet of its own. A responder
 //! that cannot map the memory reports that, and is sent the data from then on. The parts of a message are
 //! placed as they arrive; with the last one its receive is completed, or the WRITE acknowledged. A READ that
 //! the requester cannot execute by itself is answered with such packets, up to 32 at a time, and requested
@@ -53,6 +54,7 @@ mod arrival;
 mod data;
 mod datagram;
 mod direct;
+mod eager;
 mod inbound;
 mod line;
 mod link;

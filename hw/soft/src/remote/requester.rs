@@ -5,6 +5,7 @@ use super::super::mr::{Reach, SHOWN};
 use super::super::qp::{QpCtx, SendWork, Way};
 use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
+use super::eager::sent_eagerly;
 use super::short::{sent, wrote};
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, Remote, UNRELIABLE, direct};
 use crate::fabric::{Header, Kind, Peer, Room, Send};
@@ -20,7 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Longest data that travels as inline data of the entry, after its other segments.
-const IN_ENTRY: u64 = 768;
+pub(super) const IN_ENTRY: u64 = 768;
 
 /// Longest data that travels in one packet. Longer data is fetched by the responder, if it has the memory
 /// mapped, or travels in several packets.
@@ -43,8 +44,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         // SAFETY: posted and not completed, so the poster does not write it.
         let block = unsafe { FirstBlock::read(work.ring, counter) };
         if work.way == Way::There
-            && matches!(block.opcode(), opcode::SEND | opcode::SEND_IMM)
-            && let Some(peer) = sent(hca, work, block)
+            && let Some(peer) = sent_message(hca, work, block, producer.wrapping_sub(counter))
         {
             hca.after_send(peer);
             continue;
@@ -83,6 +83,33 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         work.consumer = next;
     }
     None
+}
+
+/// Sends the current entry, if it is a message that travels whole in one packet, and passes it. `None`: nothing has
+/// changed.
+#[inline(always)]
+fn sent_message(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+    posted: u32,
+) -> Option<&'static Peer> {
+    match block.opcode() {
+        opcode::SEND | opcode::SEND_IMM => {
+            sent(hca, work, block).or_else(|| sent_eagerly(hca, work, block, posted))
+        }
+        opcode::RDMA_WRITE_IMM => sent_eagerly(hca, work, block, posted),
+        _ => None,
+    }
+}
+
+/// Whether a message with these flags waits until those before it are acknowledged.
+#[inline(always)]
+pub(super) fn is_held(work: &SendWork, flags: u8) -> bool {
+    let held = flags & fm_ce_se::FENCE == fm_ce_se::FENCE
+        || work.remote.as_ref().is_some_and(|remote| remote.asks);
+    // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
+    held && work.own.sender.acked.load(Ordering::Acquire) != work.consumer
 }
 
 /// Sends an entry of `bytes` unchanged: its data is one piece of inline data.
@@ -245,6 +272,8 @@ impl<'m> Outgoing<'m> {
             _ if result => Form::Result,
             0 => Form::Empty,
             1..=IN_ENTRY => Form::InEntry,
+            // Received without the lock, for which a second copy of so few bytes is less.
+            _ if length <= IN_PACKET => Form::InPacket,
             // One copy, from source to destination, instead of copies into and out of packets.
             _ if pulls && is_shown(hca, work, data) => match length {
                 0..=FETCHED_AT_ONCE => Form::Pulled {
@@ -252,7 +281,6 @@ impl<'m> Outgoing<'m> {
                 },
                 _ => Form::PulledInParts,
             },
-            _ if length <= IN_PACKET => Form::InPacket,
             _ => Form::InParts,
         };
         let mut front = [0; BASIC_BLOCK];

@@ -4,7 +4,7 @@ use super::super::hca::Hca;
 use super::super::qp::SendWork;
 use super::super::short::{Current, SEND_DATA, short_write};
 use super::direct;
-use super::requester::{is_new, post_packet};
+use super::requester::{is_held, is_new, post_packet};
 use crate::fabric::{Peer, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::wqe::{FirstBlock, SEGMENT, fm_ce_se};
@@ -38,7 +38,7 @@ impl Hca {
         // SAFETY: used before the section is left.
         let sent = sent(self, unsafe { current.work() }, block);
         let Some(peer) = sent else {
-            return self.execute_any(current.ctx);
+            return self.send_eagerly_there(current);
         };
         current.ctx.sender.section.leave();
         // Last, so that this function calls nothing on its way.
@@ -70,12 +70,8 @@ pub(super) fn sent(
     block: FirstBlock<'static>,
 ) -> Option<&'static Peer> {
     let flags = block.fm_ce_se();
-    let held = flags & fm_ce_se::FENCE == fm_ce_se::FENCE
-        || work.remote.as_ref().is_some_and(|remote| remote.asks);
-    let is_short = (block.inline(SEND_DATA)).is_some_and(|bytes| bytes.len() <= MOST)
-        // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
-        && (!held || work.own.sender.acked.load(Ordering::Acquire) == work.consumer);
-    if !is_short {
+    let is_short = |bytes: &[u8]| bytes.len() <= MOST;
+    if is_held(work, flags) || !block.inline(SEND_DATA).is_some_and(is_short) {
         return None;
     }
     let asks = flags & fm_ce_se::SIGNALED != 0;

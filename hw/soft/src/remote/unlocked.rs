@@ -1,7 +1,7 @@
-//! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs to a
-//! reliable connection with a receive queue of its own, whose data is in the packet, and acknowledgements. A
-//! message is copied once, from the packet to its receive and completion entry. Messages in one line are tried first,
-//! by code of their own: see `line`.
+//! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs and WRITEs with
+//! immediate data to a reliable connection, whose data is in the packet, and acknowledgements. A message is copied
+//! once, from the packet to its receive, or to where the WRITE says. Messages in one line are tried first, by code of
+//! their own: see `line`.
 //!
 //! Whatever else arrives, or goes wrong, changes nothing here: the packet stays where it is, and is read again
 //! under the lock. So both ways keep one order.
@@ -17,11 +17,12 @@ use super::super::run::complete_on;
 use super::answer::Verdict;
 use super::requester::IN_PACKET;
 use super::{ASKS, EAGER, Inbound, SPEAKING};
-use crate::fabric::{InPlace, Kind, Line, Node, Peer, Reads};
+use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Peer, Reads};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
 use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, SendWqe, fm_ce_se, opcode};
+use bellwire_core::wr::Remote;
 use std::sync::atomic::Ordering;
 
 /// Packets that are read from one peer before the others get their turn.
@@ -144,37 +145,43 @@ impl Hca {
     /// frame.
     #[inline(never)]
     fn read_one(&self, from: &mut FromPeer<'_>) -> Read {
-        let Some(line) = from.peer.reader.first().map(InPlace::copy) else {
+        let Some(line) = from.peer.reader.first() else {
             return Read::No;
         };
-        let read = if line.is(Kind::Request) {
-            self.receive(from, &line)
-        } else if line.is(Kind::Answer) && self.take_plain_answer(from, &line) {
-            Read::Yes
-        } else {
-            Read::No
+        let size = line.size();
+        let read = match line.to() {
+            to if to >> 24 == Kind::Request as u32 => self.receive(from, line, to, size),
+            to if to >> 24 == Kind::Answer as u32 && self.take_plain_answer(from, &line.copy()) => {
+                Read::Yes
+            }
+            _ => Read::No,
         };
         if read != Read::No {
-            from.peer.reader.done(line.len(), false);
+            line.done(size & 0xffff);
         }
         read
     }
 
     #[inline(always)]
-    fn receive(&self, from: &mut FromPeer<'_>, line: &Line) -> Read {
-        let Some(arrived) = arrived(from.peer, line) else {
+    fn receive(&self, from: &mut FromPeer<'_>, line: InPlace<'_>, to: u32, size: u32) -> Read {
+        let entry = line.wide(0);
+        let Some(arrived) = arrived(from.peer, line, entry, size) else {
             return Read::No;
         };
         let head = Head {
-            dst: line.dst(),
-            src: be32(line, 4) >> 8,
-            number: u32::from(line.life()) << 16 | u32::from(line.msn()),
-            asks: line.flags() & ASKS != 0,
+            dst: to & 0xff_ffff,
+            src: low(entry) >> 8,
+            number: line.number(),
+            asks: size & ASKED != 0,
         };
-        let taken = || line.taken();
-        self.receive_by(from, head, taken, |recv| {
-            recv.receive_arrived(self, &arrived)
-        })
+        let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
+        self.receive_by(
+            from,
+            head,
+            taken,
+            #[inline(always)]
+            |ctx, recv| recv.receive_arrived(self, &ctx.face, &arrived),
+        )
     }
 
     /// Receives the message of a packet by `receive`, if the queue pair accepts it. `taken` is the
@@ -185,7 +192,7 @@ impl Hca {
         from: &mut FromPeer<'_>,
         head: Head,
         taken: impl FnOnce() -> Option<(u16, u16)>,
-        receive: impl FnOnce(&mut RecvWork) -> bool,
+        receive: impl FnOnce(&QpCtx, &mut RecvWork) -> bool,
     ) -> Read {
         let Head {
             dst, src, number, ..
@@ -217,7 +224,7 @@ impl Hca {
         let Some(recv) = (unsafe { &mut *ctx.receiver.work.get() }) else {
             return Read::No;
         };
-        if !receive(recv) {
+        if !receive(ctx, recv) {
             return Read::No;
         }
         inbound.expected.pass(number);
@@ -329,49 +336,82 @@ impl Hca {
     }
 }
 
-/// A big-endian word of a packet's payload, within its first line.
+/// Flags of a packet, where its length is.
+pub(super) const ASKED: u32 = (ASKS as u32) << 16;
+const FOLLOWS: u32 = (EAGER as u32) << 16;
+
+/// The second of two big-endian words.
 #[inline(always)]
-fn be32(line: &Line, at: usize) -> u32 {
-    u32::from_be(line.at(at))
+fn low(pair: u64) -> u32 {
+    u64::from_be(pair) as u32
+}
+
+/// The first of two big-endian words.
+#[inline(always)]
+fn high(pair: u64) -> u32 {
+    (u64::from_be(pair) >> 32) as u32
 }
 
 /// Offset of a SEND's inline data in its packet's payload.
 pub(super) const INLINE: usize = SEGMENT + size_of::<Be32>();
 
-/// The message of a SEND whose data is in the packet, as one piece. `None`: it is another request.
+/// The message of a SEND or a WRITE with immediate data, whose data is in the packet, as one piece. `entry` is the
+/// beginning of the payload, and `size` the packet's length with its flags. `None`: it is another request.
 #[inline(always)]
-fn arrived(peer: &Peer, line: &Line) -> Option<Arrived> {
-    let kind = match be32(line, 0) as u8 {
-        opcode::SEND => const { CqeOpcode::of_receive(WrOpcode::Send) },
-        opcode::SEND_IMM => const { CqeOpcode::of_receive(WrOpcode::SendWithImm) },
-        _ => return None,
-    }?;
-    let entry = (be32(line, 4) & 0x3f) as usize * SEGMENT;
-    let count = be32(line, SEGMENT);
-    let length = (count & !INLINE_FLAG) as usize;
-    let (at, len) = match line.flags() & !ASKS {
-        // Inline data, padded to whole segments.
-        0 if count & INLINE_FLAG != 0
-            && entry > SEGMENT
-            && INLINE.saturating_add(length).next_multiple_of(SEGMENT) == entry =>
-        {
-            (INLINE, entry)
+fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arrived> {
+    let (kind, target) = match high(entry) as u8 {
+        opcode::SEND => (const { CqeOpcode::of_receive(WrOpcode::Send) }, None),
+        opcode::SEND_IMM => (const { CqeOpcode::of_receive(WrOpcode::SendWithImm) }, None),
+        opcode::RDMA_WRITE_IMM => {
+            let [addr, key] = [line.wide(SEGMENT), line.wide(SEGMENT + 8)];
+            let target = Remote {
+                addr: u64::from_be(addr),
+                rkey: high(key),
+            };
+            (
+                const { CqeOpcode::of_receive(WrOpcode::RdmaWriteWithImm) },
+                Some(target),
+            )
         }
-        0 if entry == SEGMENT => (entry, entry),
-        // The data follows the entry.
-        EAGER if entry == 2 * SEGMENT && u64::from(count) <= IN_PACKET => (entry, entry + length),
         _ => return None,
     };
-    if line.len() != len {
+    let segments = if target.is_some() {
+        2 * SEGMENT
+    } else {
+        SEGMENT
+    };
+    let whole = (low(entry) & 0x3f) as usize * SEGMENT;
+    let flags = size & !(ASKED | CARRIES_ACK | 0xffff);
+    let (at, len, length) = if whole == segments && flags == 0 {
+        (whole, whole, 0)
+    } else {
+        let count = high(line.wide(segments));
+        let length = (count & !INLINE_FLAG) as usize;
+        let inline = segments + size_of::<Be32>();
+        match flags {
+            // Inline data, padded to whole segments.
+            0 if count & INLINE_FLAG != 0
+                && inline.saturating_add(length).next_multiple_of(SEGMENT) == whole =>
+            {
+                (inline, whole, length)
+            }
+            // The data follows the entry.
+            FOLLOWS if whole == segments + SEGMENT && u64::from(count) <= IN_PACKET => {
+                (whole, whole + length, length)
+            }
+            _ => return None,
+        }
+    };
+    if (size & 0xffff) as usize != len {
         return None;
     }
-    let length = if entry == SEGMENT { 0 } else { length };
-    let data = peer.reader.place(at, length)?;
+    let flags = line.wide(8);
     Some(Arrived {
-        kind,
-        imm: Be32::from_raw(line.at(12)),
-        solicited: be32(line, 8) as u8 & fm_ce_se::SOLICITED != 0,
+        kind: kind?,
+        imm: Be32::from_raw((flags >> 32) as u32),
+        solicited: high(flags) as u8 & fm_ce_se::SOLICITED != 0,
         length,
-        data,
+        data: peer.reader.place(at, length)?,
+        target,
     })
 }

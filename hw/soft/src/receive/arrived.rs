@@ -1,0 +1,153 @@
+//! Messages of any length that have arrived whole from another process. Whatever is otherwise than usual is found
+//! here, and changes nothing.
+
+use super::super::copy::copy;
+use super::super::hca::Hca;
+use super::super::qp::Face;
+use super::super::respond::{allows, usual_place_of};
+use super::{Claim, Held, Lists, Placer, Receives, RecvWork};
+use bellwire_core::access::AccessFlags;
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::{CqeOpcode, PlainCqe};
+use bellwire_core::wr::Remote;
+
+/// A message that has arrived from another process, in one or two pieces.
+pub(in super::super) struct Arrived {
+    /// Opcode of the receive's completion.
+    pub kind: CqeOpcode,
+    pub imm: Be32,
+    pub solicited: bool,
+    pub length: usize,
+    /// Readable, and all of the data together. The other process may change it at any time.
+    pub data: [(*const u8, usize); 2],
+    /// Where the data of a WRITE goes; that of a SEND goes to the receive.
+    pub target: Option<Remote>,
+}
+
+impl Arrived {
+    /// # Safety
+    /// `to` is writable for the message's length.
+    #[inline(always)]
+    unsafe fn copy_to(&self, to: *mut u8) {
+        let [(first, len), (second, rest)] = self.data;
+        // SAFETY: the data is readable; the caller guarantees that there is room for it.
+        unsafe {
+            copy(first, to, len);
+            if rest != 0 {
+                copy(second, to.add(len), rest);
+            }
+        }
+    }
+}
+
+impl RecvWork {
+    /// Consumes a receive of the queue pair's own queue or of its shared one. `face` is the queue pair's. `false`:
+    /// there is none, or the message does not fit or may not be written where it says, or the completion queue is full;
+    /// the receive is there as before, or held for whoever receives the message next.
+    ///
+    /// The data is not placed in the CQE: this thread may be the one that polls it.
+    #[inline(always)]
+    pub(in super::super) fn receive_arrived(
+        &mut self,
+        hca: &Hca,
+        face: &Face,
+        arrived: &Arrived,
+    ) -> bool {
+        match &mut self.source {
+            Receives::Own(queue) => {
+                // No other thread claims from this queue meanwhile.
+                let Some(claim) = queue.next(self.qpn, self.pd) else {
+                    return false;
+                };
+                let received = claim.fill_arrived(hca, face, arrived);
+                queue.pass(received)
+            }
+            Receives::Shared { .. } => self.receive_arrived_shared(hca, face, arrived),
+            Receives::Xrc { .. } => false,
+        }
+    }
+
+    #[inline(never)]
+    fn receive_arrived_shared(&mut self, hca: &Hca, face: &Face, arrived: &Arrived) -> bool {
+        let Receives::Shared { srq, .. } = self.source else {
+            return false;
+        };
+        let Some(claim) = self.claim_shared(None) else {
+            return false;
+        };
+        let received = claim.fill_arrived(hca, face, arrived);
+        if !received {
+            self.held = Some(Held { claim, srq });
+        }
+        received
+    }
+}
+
+impl<R: Lists> Claim<R> {
+    /// Places a message and completes the receive. `false`: as for
+    /// [`receive_arrived`](RecvWork::receive_arrived).
+    #[inline(always)]
+    fn fill_arrived(&self, hca: &Hca, face: &Face, arrived: &Arrived) -> bool {
+        let placed = match arrived.target {
+            // Written before it is known that the completion has room: if it has none, the queue pair fails, and what a
+            // failed WRITE has written is undefined.
+            Some(target) => put(hca, face, target, arrived),
+            None => arrived.length == 0 || self.place(hca, arrived),
+        };
+        placed
+            && self.cq.produce_plain(
+                #[inline(always)]
+                || {
+                    let (length, imm) = (arrived.length as u32, arrived.imm);
+                    let solicited = arrived.solicited;
+                    PlainCqe::responder(arrived.kind, self.completed, length, imm, solicited)
+                },
+            )
+    }
+
+    /// Places the data into the receive. `false`: it does not fit.
+    #[inline(always)]
+    fn place(&self, hca: &Hca, arrived: &Arrived) -> bool {
+        // SAFETY: the receive is claimed. An empty list has an element of length zero.
+        let first = unsafe { self.ring.first(self.index) };
+        let length = arrived.length as u64;
+        if length > first.length.into() || !hca.mrs.covers(&self.reach(&first, length)) {
+            return self.scatter(hca, arrived);
+        }
+        // SAFETY: checked in this section.
+        unsafe { arrived.copy_to(std::ptr::with_exposed_provenance_mut(first.addr as usize)) };
+        true
+    }
+
+    /// Like [`place`](Self::place), into several elements.
+    #[cold]
+    #[inline(never)]
+    fn scatter(&self, hca: &Hca, arrived: &Arrived) -> bool {
+        if self.room(hca, arrived.length as u64).is_err() {
+            return false;
+        }
+        // SAFETY: the receive is claimed.
+        let mut placer = Placer::new(unsafe { self.ring.elements(self.index) });
+        for (from, len) in arrived.data {
+            // SAFETY: the data is readable; the elements were checked in this section, and have room for it.
+            unsafe { placer.put(from, len) };
+        }
+        true
+    }
+}
+
+/// Writes the data to where the requester says. `false`: the queue pair does not allow it.
+#[inline(always)]
+fn put(hca: &Hca, face: &Face, target: Remote, arrived: &Arrived) -> bool {
+    let (length, access) = (arrived.length as u64, AccessFlags::REMOTE_WRITE);
+    if length == 0 {
+        // No key is needed (IBTA C9-88).
+        return allows(face, access);
+    }
+    let place = usual_place_of(hca, face, target, length, access);
+    if let Some(place) = place {
+        // SAFETY: the target was checked in this section.
+        unsafe { arrived.copy_to(place) };
+    }
+    place.is_some()
+}

@@ -1,0 +1,186 @@
+//! Messages that travel whole in one packet, and whose data is one piece: a SEND with or without immediate data, or a
+//! WRITE with immediate data, on a reliable connection, of up to 4 KiB.
+//!
+//! The packet is written straight from the send entry. What is otherwise changes nothing here, and
+//! [`step`](super::requester) executes it.
+
+use super::super::hca::Hca;
+use super::super::mr::{LOCAL_READ, Reach};
+use super::super::qp::SendWork;
+use super::super::short::{Current, SEND_DATA};
+use super::EAGER;
+use super::requester::{IN_ENTRY, IN_PACKET, is_held, post_packet};
+use crate::fabric::{IN_LINE, Peer, Send};
+use bellwire_core::op::{WrOpcode, opcode};
+use bellwire_core::wqe::{
+    BASIC_BLOCK, Data, DataSegment, FirstBlock, INLINE_FLAG, SEGMENT, data_offset, fm_ce_se,
+};
+use bellwire_core::wr::QpType;
+
+/// Offset of a WRITE's data.
+const WRITE_DATA: usize = data_offset(WrOpcode::RdmaWriteWithImm, QpType::Rc);
+
+/// Most bytes in front of a message's data.
+const FRONT: usize = WRITE_DATA + size_of::<DataSegment>();
+
+const _: () = assert!(FRONT >= IN_LINE && FRONT <= BASIC_BLOCK && SEND_DATA < WRITE_DATA);
+
+/// The beginning of a packet: what is in front of the data, and data up to the end of the first line.
+#[repr(C, align(8))]
+struct Start([u8; BASIC_BLOCK]);
+
+/// The data of an entry, all of which is readable.
+struct Piece {
+    from: *const u8,
+    len: usize,
+}
+
+impl Piece {
+    const NONE: Self = Self {
+        from: std::ptr::dangling(),
+        len: 0,
+    };
+}
+
+impl Hca {
+    /// Sends a message to another process, and leaves the section.
+    #[inline(never)]
+    pub(in super::super) fn send_eagerly_there(&self, mut current: Current) {
+        let block = current.block;
+        // One block was posted, or `execute` would not have come here.
+        // SAFETY: used before the section is left.
+        let sent = sent_eagerly(self, unsafe { current.work() }, block, 1);
+        let Some(peer) = sent else {
+            return self.execute_any(current.ctx);
+        };
+        current.ctx.sender.section.leave();
+        self.after_send(peer);
+    }
+}
+
+/// Sends the current entry, if it is such a message and fits in the `posted` blocks, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it is otherwise, or cannot be sent now;
+/// nothing has changed.
+#[inline(always)]
+pub(super) fn sent_eagerly(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+    posted: u32,
+) -> Option<&'static Peer> {
+    match block.opcode() {
+        opcode::SEND | opcode::SEND_IMM => sent_behind::<SEND_DATA>(hca, work, block, posted),
+        opcode::RDMA_WRITE_IMM => sent_behind::<WRITE_DATA>(hca, work, block, posted),
+        _ => None,
+    }
+}
+
+/// Like [`sent_eagerly`], for an entry whose data is behind this many bytes.
+#[inline(never)]
+fn sent_behind<const SEGMENTS: usize>(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+    posted: u32,
+) -> Option<&'static Peer> {
+    let flags = block.fm_ce_se();
+    if is_held(work, flags) {
+        return None;
+    }
+    let ds = block.ds() as usize * SEGMENT;
+    let piece = if ds == SEGMENTS {
+        Piece::NONE
+    } else {
+        let blocks = work.ring.contiguous(work.consumer).min(posted);
+        // SAFETY: posted, up to the ring's end.
+        readable(hca, work, unsafe { block.piece(SEGMENTS, blocks) }?)?
+    };
+    // As in `Outgoing`: the other side reads any of them. The bytes in front of the data, those of the entry and those
+    // of the packet.
+    let (front, entry, packet, count) = match piece.len {
+        0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0),
+        len if len as u64 <= IN_ENTRY => {
+            let front = SEGMENTS + size_of::<u32>();
+            let entry = (front + len).next_multiple_of(SEGMENT);
+            (front, entry, entry, len as u32 | INLINE_FLAG)
+        }
+        len => {
+            let front = SEGMENTS + size_of::<DataSegment>();
+            (front, front, front + len, len as u32)
+        }
+    };
+    let here = IN_LINE.saturating_sub(front).min(piece.len);
+    let mut start = Start([0; BASIC_BLOCK]);
+    // SAFETY: the segments in front of the data are within the first block; the data in the first line is readable,
+    // and ends within the array.
+    unsafe {
+        let to = start.0.as_mut_ptr();
+        to.copy_from_nonoverlapping(block.words::<4>().as_ptr().cast(), SEGMENTS);
+        to.add(front).copy_from_nonoverlapping(piece.from, here);
+    }
+    start.0[4..8].copy_from_slice(&(work.qpn << 8 | (entry / SEGMENT) as u32).to_be_bytes());
+    if count != 0 {
+        start.0[SEGMENTS..SEGMENTS + 4].copy_from_slice(&count.to_be_bytes());
+    }
+    let asks = flags & fm_ce_se::SIGNALED != 0;
+    let behind = [
+        (start.0[IN_LINE..].as_ptr(), front.saturating_sub(IN_LINE)),
+        (piece.from.wrapping_add(here), piece.len - here),
+    ];
+    let sent = post_packet::<true>(
+        hca,
+        work,
+        asks,
+        if packet == entry { 0 } else { EAGER },
+        #[inline(always)]
+        |peer, incarnation, heading| {
+            let first = || (heading.header(), start.words());
+            // SAFETY: the first piece is within the array, and the data is readable.
+            let sent = unsafe { peer.writer.send_pieces(incarnation, packet, first, behind) };
+            // Whatever the reason is, who sends it otherwise finds it.
+            if sent { Ok(()) } else { Err(Send::Full) }
+        },
+    );
+    let peer = sent.ok()?;
+    let blocks = ds.div_ceil(BASIC_BLOCK) as u32;
+    work.consumer = work.consumer.wrapping_add(blocks);
+    Some(peer)
+}
+
+impl Start {
+    /// The bytes of the first line.
+    #[inline(always)]
+    fn words(&self) -> [u64; IN_LINE / 8] {
+        std::array::from_fn(|at| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&self.0[at * 8..at * 8 + 8]);
+            u64::from_ne_bytes(bytes)
+        })
+    }
+}
+
+/// Where the data is, if it may be read and fits in a packet.
+#[inline(always)]
+fn readable(hca: &Hca, work: &SendWork, data: Data<'static>) -> Option<Piece> {
+    let (from, length) = match data {
+        Data::Inline(bytes, _) => (bytes.as_ptr(), bytes.len() as u64),
+        Data::Pointer(sge) => {
+            let length = u64::from(sge.length);
+            let reach = Reach {
+                key: sge.lkey,
+                pd: work.pd,
+                qpn: 0,
+                addr: sge.addr,
+                length,
+                access: LOCAL_READ,
+            };
+            if !hca.mrs.covers(&reach) {
+                return None;
+            }
+            (std::ptr::with_exposed_provenance(sge.addr as usize), length)
+        }
+    };
+    (length <= IN_PACKET).then_some(Piece {
+        from,
+        len: length as usize,
+    })
+}
