@@ -317,11 +317,61 @@ fn linked() -> Links {
     links
 }
 
+// From and to registered memory.
+#[library_benchmark(config = limit(410))]
+#[bench::run(connected())]
+fn soft_write_64_and_poll(ends: (End, End)) -> (End, End) {
+    one_sided(ends, |remote| RdmaWrite { remote }, 64)
+}
+
+#[library_benchmark(config = limit(394))]
+#[bench::run(connected())]
+fn soft_read_8_and_poll(ends: (End, End)) -> (End, End) {
+    one_sided(ends, |remote| RdmaRead { remote }, 8)
+}
+
 // WRITE and SEND between nodes of a fabric, whose memory both have mapped.
 #[library_benchmark(config = limit(234))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
+}
+
+// From and to registered memory.
+#[library_benchmark(config = limit(477))]
+#[bench::run(met())]
+fn fabric_write_64_and_poll(ends: (End, End)) -> (End, End) {
+    one_sided(ends, |remote| RdmaWrite { remote }, 64)
+}
+
+#[library_benchmark(config = limit(452))]
+#[bench::run(met())]
+fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
+    one_sided(ends, |remote| RdmaRead { remote }, 8)
+}
+
+/// Signalled requests of one element, each of which is polled.
+#[inline(always)]
+fn one_sided<O: Operation>(
+    mut ends: (End, End),
+    operation: impl Fn(Remote) -> O,
+    length: u32,
+) -> (End, End)
+where
+    Rc: Supports<O>,
+{
+    for wr_id in 0..REQUESTS {
+        let (operation, sge) = (
+            operation(ends.1.region.remote(64)),
+            ends.0.region.sge(0, length),
+        );
+        // SAFETY: the region outlives the queue pair's use of it.
+        let posted = unsafe { (ends.0.qp.sq()).post(wr_id, (), operation, sge, SIGNALED) };
+        posted.expect("room");
+        ends.0.qp.sq().ring();
+        assert!(ends.0.cq.poll_one().expect("executed").result.is_ok());
+    }
+    ends
 }
 
 // The sender's part.
@@ -551,8 +601,12 @@ library_benchmark_group!(
         soft_write_8_inline,
         soft_send_8_inline_and_receive,
         soft_write_8_inline_and_poll,
+        soft_write_64_and_poll,
+        soft_read_8_and_poll,
         link_write_8_inline_and_poll,
         fabric_write_8_inline,
+        fabric_write_64_and_poll,
+        fabric_read_8_and_poll,
         fabric_send_8_inline,
         fabric_send_8_inline_and_receive,
         fabric_send_64_and_receive,

@@ -38,6 +38,7 @@ mod lifecycle;
 mod managers;
 mod mr;
 mod multicast;
+mod one_sided;
 mod port;
 pub mod process;
 mod producer;

@@ -1,5 +1,6 @@
 //! What every doorbell calls, and a short entry that is rung alone: a WRITE of up to 28 bytes inline on a reliable
-//! connection, or a SEND of up to 32, or of up to 12 to another process (there with immediate data, too).
+//! connection, or a SEND of up to 32, or of up to 12 to another process (there with immediate data, too). Others that
+//! are frequent are next, in [`one_sided`](super::one_sided) and in `remote::eager`.
 //!
 //! These have functions of their own, which call nothing on their way, so that there is little to save and
 //! restore. They decide nothing that [`run`](super::run) does not: any other entry, and what is not a plain
@@ -21,8 +22,8 @@ use bellwire_core::wr::{QpType, Remote};
 use std::sync::atomic::Ordering;
 
 /// Offset of a WRITE's remote address, and of its data.
-const TARGET: usize = operation_offset(QpType::Rc);
-const DATA: usize = data_offset(WrOpcode::RdmaWrite, QpType::Rc);
+pub(super) const TARGET: usize = operation_offset(QpType::Rc);
+pub(super) const DATA: usize = data_offset(WrOpcode::RdmaWrite, QpType::Rc);
 
 /// Whatever fits in the first block behind the segments of a WRITE is copied without a call.
 const _: () = assert!(BASIC_BLOCK - DATA <= SHORT);
@@ -76,6 +77,8 @@ impl Hca {
                 (opcode::SEND, Way::Here) if takes_own_receives(work) => {
                     return self.send_here(current);
                 }
+                (opcode::RDMA_READ, Way::Here) => return self.transfer_here(current),
+                (opcode::RDMA_READ, Way::There) => return self.transfer_there(current),
                 (opcode::SEND | opcode::SEND_IMM, Way::There) => return self.send_there(current),
                 (opcode::RDMA_WRITE_IMM, Way::There) => return self.send_eagerly_there(current),
                 _ => {}
@@ -102,7 +105,7 @@ impl Hca {
     /// Closes the queue pair at its current entry, and leaves its section.
     #[cold]
     #[inline(never)]
-    fn stop(&self, ctx: &'static QpCtx, stop: Stop) {
+    pub(super) fn stop(&self, ctx: &'static QpCtx, stop: Stop) {
         // SAFETY: as in `execute`, whose section this is.
         if let Some(work) = unsafe { &mut *ctx.sender.work.get() } {
             work.stop = Some(stop);
@@ -118,8 +121,10 @@ impl Hca {
     fn write_here(&self, mut current: Current) {
         let block = current.block;
         // SAFETY: used before the section is left.
-        let written = wrote_here(self, unsafe { current.work() }, block);
-        self.finish(current, written);
+        if !wrote_here(self, unsafe { current.work() }, block) {
+            return self.transfer_here(current);
+        }
+        self.finish(current, true);
     }
 
     /// Delivers a SEND within this process, and leaves the section.

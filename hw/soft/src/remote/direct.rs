@@ -15,6 +15,7 @@
 use super::super::copy::copy_short;
 use super::super::hca::{Hca, Running};
 use super::super::mr::{LOCAL_READ, Reach};
+use super::super::one_sided::Transfer;
 use super::super::qp::SendWork;
 use super::super::record::connection_with;
 use super::super::run::{MAX_MESSAGE, Stop, gather, incoming, operate, outgoing, spread};
@@ -137,6 +138,31 @@ pub(super) unsafe fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[
         // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the
         // caller guarantees the length.
         unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) };
+    }
+    door.section.leave();
+    reached
+}
+
+/// Copies to or from the peer's memory, if it is accessible from here. The queue pair has no outstanding requests.
+///
+/// # Safety
+/// The transfer's local memory is valid.
+#[inline(always)]
+pub(super) unsafe fn transfer(remote: &Remote, transfer: &Transfer) -> bool {
+    let door = remote.door;
+    door.section.enter_between(&door.peer.barriers);
+    let Transfer {
+        target,
+        access,
+        len,
+        ..
+    } = *transfer;
+    let place = place(remote, door, target, len as u64, access);
+    let reached = place.is_ok();
+    if let Ok(place) = place {
+        // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the
+        // caller guarantees the local side.
+        unsafe { transfer.copy(place) };
     }
     door.section.leave();
     reached

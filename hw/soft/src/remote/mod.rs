@@ -73,6 +73,7 @@ pub(super) use inbound::Completing;
 pub use inbound::Inbound;
 pub(super) use link::run as run_node;
 pub(super) use requester::run;
+pub(super) use short::reach_there;
 pub use views::View;
 pub(super) use views::Views;
 pub(super) use watch::{Round, Watch};

@@ -1,6 +1,7 @@
 //! A short entry to another process that is rung alone: see [`short`](super::super::short).
 
 use super::super::hca::Hca;
+use super::super::one_sided::Transfer;
 use super::super::qp::SendWork;
 use super::super::short::{Current, SEND_DATA, short_write};
 use super::direct;
@@ -23,12 +24,12 @@ impl Hca {
         let work = unsafe { current.work() };
         // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
         let idle = acked.load(Ordering::Acquire) == work.consumer;
-        let written = idle && wrote(work, block);
-        if written {
-            // Relaxed: no other thread completes requests while none is outstanding.
-            acked.store(work.consumer.wrapping_add(1), Ordering::Relaxed);
+        if !(idle && wrote(work, block)) {
+            return self.transfer_there(current);
         }
-        self.finish(current, written);
+        // Relaxed: no other thread completes requests while none is outstanding.
+        acked.store(work.consumer.wrapping_add(1), Ordering::Relaxed);
+        self.finish(current, true);
     }
 
     /// Sends a SEND to another process, and leaves the section.
@@ -58,6 +59,26 @@ pub(super) fn wrote(work: &SendWork, block: FirstBlock<'static>) -> bool {
     };
     // SAFETY: `short_write` returns no more data than that.
     is_new(work) && unsafe { direct::write_inline(remote, target, bytes) }
+}
+
+/// Executes the transfer of the current entry, if there are no outstanding requests and the peer's memory is
+/// accessible from here. `false`: nothing has changed.
+#[inline(always)]
+pub(in super::super) fn reach_there(work: &SendWork, transfer: &Transfer) -> bool {
+    let acked = &work.own.sender.acked;
+    // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
+    let idle = acked.load(Ordering::Acquire) == work.consumer;
+    let done = idle
+        && is_new(work)
+        && work.remote.as_ref().is_some_and(|remote| {
+            // SAFETY: the local memory was checked in this section.
+            unsafe { direct::transfer(remote, transfer) }
+        });
+    if done {
+        // Relaxed: no other thread completes requests while none is outstanding.
+        acked.store(work.consumer.wrapping_add(1), Ordering::Relaxed);
+    }
+    done
 }
 
 /// Sends the current entry, a SEND on a reliable connection with or without immediate data, if it fits in the first

@@ -1,0 +1,126 @@
+//! A WRITE or a READ of one element that is rung alone, on a reliable connection: see [`short`](super::short), whose
+//! functions come here with what is not inline. Whatever is otherwise than usual changes nothing here.
+
+use super::copy::copy;
+use super::hca::Hca;
+use super::mr::{LOCAL_READ, Reach};
+use super::qp::SendWork;
+use super::remote::reach_there;
+use super::respond::usual_place;
+use super::run::{Stop, complete_signaled};
+use super::short::{Current, DATA, TARGET};
+use bellwire_core::access::AccessFlags;
+use bellwire_core::op::opcode;
+use bellwire_core::wqe::{Data, FirstBlock, fm_ce_se};
+use bellwire_core::wr::{Remote, Sge};
+
+/// What the entry says, and the local memory has been checked.
+#[derive(Clone, Copy)]
+pub(super) struct Transfer {
+    pub target: Remote,
+    /// REMOTE_READ or REMOTE_WRITE.
+    pub access: AccessFlags,
+    local: *mut u8,
+    pub len: usize,
+}
+
+impl Hca {
+    /// Executes a WRITE or a READ within this process, and leaves the section.
+    #[inline(never)]
+    pub(super) fn transfer_here(&self, mut current: Current) {
+        let block = current.block;
+        // SAFETY: used before the section is left.
+        let work = unsafe { current.work() };
+        let done = transfer(self, work, block).filter(|transfer| {
+            let Transfer { target, access, .. } = *transfer;
+            let place = usual_place(self, work, target, transfer.len as u64, access);
+            if let Some(place) = place {
+                // SAFETY: the target was checked in this section.
+                unsafe { transfer.copy(place) };
+            }
+            place.is_some()
+        });
+        self.transferred(current, done);
+    }
+
+    /// Executes a WRITE or a READ of another process's memory, if that is mapped here, and leaves the section.
+    #[inline(never)]
+    pub(super) fn transfer_there(&self, mut current: Current) {
+        let block = current.block;
+        // SAFETY: used before the section is left.
+        let work = unsafe { current.work() };
+        let done = transfer(self, work, block).filter(|transfer| reach_there(work, transfer));
+        self.transferred(current, done);
+    }
+
+    /// Passes the current entry, which takes one block, if it was executed, and completes it if it is signalled;
+    /// otherwise executes it as any other. Leaves the section.
+    #[inline(always)]
+    fn transferred(&self, mut current: Current, done: Option<Transfer>) {
+        let Some(transfer) = done else {
+            return self.execute_any(current.ctx);
+        };
+        let block = current.block;
+        // SAFETY: used before the section is left.
+        let work = unsafe { current.work() };
+        let counter = work.consumer;
+        let (cq, qpn, user_index) = (work.cq, work.qpn, work.user_index);
+        if block.fm_ce_se() & fm_ce_se::SIGNALED != 0 {
+            let bytes = match transfer.access {
+                AccessFlags::REMOTE_READ => transfer.len as u32,
+                _ => 0,
+            };
+            if !complete_signaled(cq, qpn, user_index, block.opcode(), counter, bytes) {
+                return self.stop(current.ctx, Stop::Overrun);
+            }
+        }
+        work.consumer = counter.wrapping_add(1);
+        current.ctx.sender.section.leave();
+    }
+}
+
+impl Transfer {
+    /// Copies to or from the peer's memory.
+    ///
+    /// # Safety
+    /// The place has been found for this transfer, and is still valid, as is the local memory.
+    #[inline(always)]
+    pub unsafe fn copy(&self, place: *mut u8) {
+        // SAFETY: the caller guarantees both.
+        unsafe {
+            match self.access {
+                AccessFlags::REMOTE_READ => copy(place, self.local, self.len),
+                _ => copy(self.local, place, self.len),
+            }
+        }
+    }
+}
+
+/// What the current entry says, if it has one element, whose memory may be accessed.
+#[inline(always)]
+fn transfer(hca: &Hca, work: &SendWork, block: FirstBlock<'static>) -> Option<Transfer> {
+    let reads = block.opcode() == opcode::RDMA_READ;
+    // SAFETY: posted.
+    let Some(Data::Pointer(Sge { addr, length, lkey })) = (unsafe { block.piece(DATA, 1) }) else {
+        return None;
+    };
+    let (access, local) = match reads {
+        true => (AccessFlags::REMOTE_READ, AccessFlags::LOCAL_WRITE.bits()),
+        false => (AccessFlags::REMOTE_WRITE, LOCAL_READ),
+    };
+    let reach = Reach {
+        key: lkey,
+        pd: work.pd,
+        qpn: 0,
+        addr,
+        length: length.into(),
+        access: local,
+    };
+    let allowed = (!reads || work.max_rd_atomic != 0) && hca.mrs.covers(&reach);
+    allowed.then(|| Transfer {
+        target: block.remote(TARGET),
+        access,
+        local: std::ptr::with_exposed_provenance_mut(addr as usize),
+        len: length as usize,
+    })
+}
