@@ -529,9 +529,9 @@ fn many_send_8_inline_and_receive(mut many: Many) -> Many {
 
 /// Instructions of a request with one link in the set, of which each run has one check of its events in it.
 mod of_one {
-    pub const WRITE: u64 = 547;
-    pub const SEND: u64 = 1101;
-    pub const SEND_ON_SRQ: u64 = 1834;
+    pub const WRITE: u64 = 537;
+    pub const SEND: u64 = 1082;
+    pub const SEND_ON_SRQ: u64 = 1817;
 }
 
 /// With one link, or with many: whose limit is 2 % above what one takes.
@@ -541,8 +541,8 @@ fn set_limit(of_one: u64, many: bool) -> LibraryBenchmarkConfig {
     config
 }
 
-/// How many links are many, by this variable; a thousand if it is not set, because more take long to connect under
-/// Valgrind.
+/// How many links are many, by this variable; a thousand if it is not set, because ten thousand take some 12 s to
+/// connect under Valgrind, in each benchmark.
 const MANY_LINKS: &str = "BELLWIRE_SET_LINKS";
 
 fn many_links() -> usize {
