@@ -207,10 +207,16 @@ impl Cq {
         look()
     }
 
-    /// Moves all completions of the device into core's ring. For the control path.
-    pub(super) fn fetch_all(&self) {
+    /// Moves all completions of the device into core's ring; returns how many there were. For the control path.
+    pub(super) fn fetch_all(&self) -> u32 {
         let mut inner = self.take();
-        while self.fetch(&mut inner) != 0 {}
+        let mut all = 0;
+        loop {
+            match self.fetch(&mut inner) {
+                0 => return all,
+                some => all += some,
+            }
+        }
     }
 
     /// From now on, receives of this shared receive queue for XRC may complete here.

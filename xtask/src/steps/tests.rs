@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::{c::Installed, tools};
+use super::{c::Installed, tools, vm::SET_LINKS};
 use crate::{
     command::{command, limited},
     run::Run,
@@ -201,6 +201,16 @@ fn mlx5_links(workspace: &Workspace) -> Command {
     tests
 }
 
+/// Sets by libibverbs, of so many links that none may wait long for a completion queue that failed.
+fn mlx5_sets(workspace: &Workspace) -> Command {
+    let mut tests = on_connectx(
+        workspace,
+        "--test link device::sets -- --ignored --test-threads 1",
+    );
+    tests.envs([("BELLWIRE_VERBS_ONLY", "1"), SET_LINKS]);
+    tests
+}
+
 /// XRC in C: by libibverbs both ways; the rings do not have it.
 fn mlx5_c(workspace: &Workspace, run: &mut Run) -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -337,6 +347,7 @@ pub fn uverbs(workspace: &Workspace) -> Result<Run> {
     run.side_by_side(&mut [rings, verbs]);
     run.side_by_side(&mut [plain, mlx5_bytes(workspace)]);
     run.command(&mut mlx5_links(workspace));
+    run.command(&mut mlx5_sets(workspace));
     run.command(&mut sources(workspace));
     mlx5_c(workspace, &mut run)?;
     mlx5_examples(workspace, &mut run);

@@ -129,8 +129,8 @@ const LINKS: Tests = Tests {
     env: &[DEVICE, SET_LINKS],
 };
 
-/// Links in a set on rxe; two hundred, as many as the guest holds in time, take half a minute more.
-const SET_LINKS: (&str, &str) = ("BELLWIRE_DEVICE_LINKS", "32");
+/// Links in a set on a device; two hundred, take half a minute more in the guest.
+pub(super) const SET_LINKS: (&str, &str) = ("BELLWIRE_DEVICE_LINKS", "32");
 
 /// Faults by what causes them in practice. They cut cables, and remove devices and add them again:
 /// nothing runs beside them.

@@ -336,7 +336,7 @@ impl Qp {
         let (from, to) = self.states().modify(attr, mask)?;
         if to == QpState::Reset {
             // Completions that were already reported belong to the life that ends.
-            self.cqs().for_each(Cq::fetch_all);
+            self.fetch_completions();
         }
         if (from, to) == (QpState::Sqd, QpState::Rts) {
             self.resume();
