@@ -13,7 +13,7 @@ use std::vec::Vec;
 #[cfg(loom)]
 use std::{cell::RefCell, collections::BTreeSet};
 
-pub(crate) use plain::{Ordering, fence};
+pub(crate) use plain::Ordering;
 
 /// A place in the source at which an ordering is used: file and line.
 type Place = (&'static str, u32);
@@ -65,9 +65,19 @@ fn is_weakened(place: Place) -> bool {
     })
 }
 
+/// A fence; weakened, there is none.
+#[allow(dead_code, reason = "not each crate uses all")]
+#[track_caller]
+pub(crate) fn fence(order: Ordering) {
+    let order = ordering(order);
+    if order != Ordering::Relaxed {
+        plain::fence(order);
+    }
+}
+
 macro_rules! atomic {
     ($name:ident $(<$t:ident>)?, $of:ty) => {
-        #[allow(dead_code, reason = "of two crates, not each uses all")]
+        #[allow(dead_code, reason = "not each crate uses all")]
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name $(<$t>)? (plain::$name $(<$t>)?);
@@ -132,14 +142,38 @@ macro_rules! atomic {
     };
 }
 
+macro_rules! arithmetic {
+    ($name:ident, $of:ty: $($fetch:ident),+) => {
+        #[allow(dead_code, reason = "not each crate uses all")]
+        impl $name {
+            $(
+                #[track_caller]
+                pub fn $fetch(&self, value: $of, order: Ordering) -> $of {
+                    self.0.$fetch(value, ordering(order))
+                }
+            )+
+
+            #[track_caller]
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                to: impl FnMut($of) -> Option<$of>,
+            ) -> Result<$of, $of> {
+                self.0.fetch_update(ordering(set), ordering(fetch), to)
+            }
+        }
+    };
+}
+
 atomic!(AtomicBool, bool);
 atomic!(AtomicU16, u16);
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
-#[cfg(loom)]
 atomic!(AtomicUsize, usize);
-#[cfg(loom)]
 atomic!(AtomicPtr<T>, *mut T);
+arithmetic!(AtomicU32, u32: fetch_add, fetch_sub);
+arithmetic!(AtomicU64, u64: fetch_or);
 
 /// Runs `model` on a thread of its own with this ordering weakened; returns the orderings seen, or `None`
 /// when the model failed.

@@ -15,3 +15,4 @@ pub mod path;
 pub mod pinned;
 pub mod quiesce;
 pub mod source;
+mod sync;

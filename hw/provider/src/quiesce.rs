@@ -17,7 +17,7 @@
 //!
 //! Between processes it is the same; which kind a link has is in [`Between`].
 //!
-//! The loom models cover real barriers only, because loom does not model the effect of the kernel on other
+//! The models cover real barriers only, because neither loom nor Miri models the effect of the kernel on other
 //! processors. What that rests on, membarrier(2): all accesses of each thread that the call reaches come, in
 //! the order of the program, either before or after the call; of a thread that is not running its last
 //! context switch is the barrier. Linux interrupts the processors for that, and each executes a full barrier:
@@ -30,12 +30,9 @@ mod between;
 
 pub use between::Between;
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, fence};
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::OnceLock;
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, fence};
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::compiler_fence;
 
 /// The kind of barriers that this process uses.
 #[derive(Clone, Copy, Debug)]
@@ -197,12 +194,10 @@ pub fn pause(_: u32) {
     loom::thread::yield_now();
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
-    use loom::cell::UnsafeCell;
-    use loom::sync::Arc;
-    use loom::thread;
+    use crate::sync::model::{Arc, UnsafeCell, check, thread};
 
     /// Memory that can be revoked.
     #[derive(Default)]
@@ -217,8 +212,8 @@ mod loom_models {
 
     impl World {
         /// Executes once on the data path.
-        fn execute(&self, enter: impl FnOnce(&Section)) {
-            enter(&self.section);
+        fn execute(&self) {
+            self.section.enter(Barriers::get());
             if self.revoked.load(Ordering::Relaxed) == 0 {
                 // SAFETY: the models check that this access does not conflict.
                 self.memory.with_mut(|memory| unsafe { *memory += 1 });
@@ -235,12 +230,13 @@ mod loom_models {
         }
     }
 
-    fn revoked_under(rounds: u32, enter: impl Fn(&Section) + Copy + Send + Sync + 'static) {
-        loom::model(move || {
+    #[test]
+    fn loom_nobody_uses_what_was_revoked() {
+        check(|| {
             let world = Arc::new(World::default());
             let data_path = {
                 let world = world.clone();
-                thread::spawn(move || (0..rounds).for_each(|_| world.execute(enter)))
+                thread::spawn(move || (0..2).for_each(|_| world.execute()))
             };
             world.revoke();
             // SAFETY: after the revocation no other thread accesses the memory.
@@ -249,21 +245,23 @@ mod loom_models {
         });
     }
 
+    /// The barriers of both sides, too.
+    #[cfg(loom)]
     #[test]
-    fn loom_nobody_uses_what_was_revoked() {
-        revoked_under(2, |section| section.enter(Barriers::get()));
+    fn loom_sections_need_each_ordering() {
+        let models: [fn(); 3] = [
+            loom_nobody_uses_what_was_revoked,
+            loom_a_post_meets_the_flush,
+            loom_who_closes_in_its_section_needs_no_barrier,
+        ];
+        crate::sync::needs_orderings(&models, "provider/src/quiesce.rs", &[]);
     }
 
-    /// The model fails if the data path has no barrier.
+    /// A thread that closes what it executes, while it is in its section, as `Hca::stop` of the software HCA does:
+    /// whoever sees that it is closed sees the section, too, and needs no barrier to wait for it.
     #[test]
-    #[should_panic]
-    fn loom_entering_needs_its_barrier() {
-        revoked_under(1, |section| section.0.store(1, Ordering::Relaxed));
-    }
-
-    /// A thread that closes what it executes, while it is in its section, as `Hca::stop` of the software HCA does.
-    fn closed_within(order: Ordering) {
-        loom::model(move || {
+    fn loom_who_closes_in_its_section_needs_no_barrier() {
+        check(|| {
             let world = Arc::new(World::default());
             let data_path = {
                 let world = world.clone();
@@ -271,10 +269,10 @@ mod loom_models {
                     for _ in 0..2 {
                         // Without its barrier, which has no partner here.
                         world.section.begin();
-                        if world.revoked.load(Ordering::Acquire) == 0 {
+                        if world.revoked.load(Ordering::Relaxed) == 0 {
                             // SAFETY: the models check that this access does not conflict.
                             world.memory.with_mut(|memory| unsafe { *memory += 1 });
-                            world.revoked.store(1, order);
+                            world.revoked.store(1, Ordering::Release);
                         }
                         world.section.leave();
                     }
@@ -291,29 +289,16 @@ mod loom_models {
         });
     }
 
-    /// Whoever sees that it is closed sees the section, too, and needs no barrier to wait for it.
-    #[test]
-    fn loom_who_closes_in_its_section_needs_no_barrier() {
-        closed_within(Ordering::Release);
-    }
-
-    #[test]
-    #[should_panic]
-    fn loom_closing_in_a_section_needs_its_ordering() {
-        closed_within(Ordering::Relaxed);
-    }
-
     /// One barrier is enough for all that was revoked before it, and none is needed for what was revoked, and left,
     /// before.
     #[test]
     fn loom_one_barrier_for_several() {
-        loom::model(|| {
+        check(|| {
             let worlds = Arc::new([World::default(), World::default()]);
             let data_path = {
                 let worlds = worlds.clone();
                 thread::spawn(move || {
-                    (worlds.iter())
-                        .for_each(|world| world.execute(|section| section.enter(Barriers::get())));
+                    worlds.iter().for_each(World::execute);
                 })
             };
             for world in &*worlds {
@@ -335,19 +320,19 @@ mod loom_models {
     /// A receive posted while the queue pair goes to ERR is flushed by one side or the other.
     #[test]
     fn loom_a_post_meets_the_flush() {
-        loom::model(|| {
+        check(|| {
             let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
             let poster = {
                 let words = words.clone();
                 thread::spawn(move || {
-                    words.0.store(1, Ordering::Release);
+                    words.0.store(1, Ordering::Relaxed);
                     Barriers::get().light();
                     words.1.load(Ordering::Relaxed)
                 })
             };
             words.1.store(1, Ordering::Relaxed);
             Barriers::get().heavy();
-            let posted = words.0.load(Ordering::Acquire);
+            let posted = words.0.load(Ordering::Relaxed);
             assert_eq!(posted | poster.join().unwrap(), 1);
         });
     }

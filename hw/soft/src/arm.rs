@@ -15,12 +15,12 @@
 //! use a full fence from then on; while they do, arming itself needs only a fence. A producer that finds
 //! the queue unarmed for 256 entries after the last event goes back to the light barrier.
 
+use crate::sync::{
+    MODELS,
+    atomic::{AtomicU32, Ordering, fence},
+};
 use bellwire_provider::quiesce::Barriers;
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, fence};
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::compiler_fence;
 
 /// Whether a completion queue is armed, for what, and from which entry on.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ const WANTED: u32 = SOLICITED | ANY;
 const FENCED: u32 = 1 << 31;
 /// Entries after the last event until producers stop using the full fence. That many fences cost as much as
 /// one membarrier(2), or more.
-const LONG: u32 = if cfg!(loom) { 1 } else { 256 };
+const LONG: u32 = if MODELS { 1 } else { 256 };
 
 impl Arm {
     pub fn new(barriers: Barriers) -> Self {
@@ -182,24 +182,16 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
-    use loom::sync::Arc;
-    use loom::thread;
+    use crate::sync::model::{Arc, Mutex, check, longer, thread};
 
     /// A completion queue reduced to the number of its entries.
     struct World {
         arm: Arm,
         published: [AtomicU32; 2],
         events: AtomicU32,
-    }
-
-    /// A producer's check whether the queue is armed.
-    type Look = fn(&Arm, u32) -> bool;
-
-    fn look(arm: &Arm, index: u32) -> bool {
-        arm.may_fire() && arm.fire(index, false)
     }
 
     impl World {
@@ -211,24 +203,25 @@ mod loom_models {
             })
         }
 
-        fn produce(&self, index: u32, look: Look) {
-            self.published[index as usize].store(1, Ordering::Release);
-            if look(&self.arm, index) {
+        fn produce(&self, index: u32) {
+            self.published[index as usize].store(1, Ordering::Relaxed);
+            if self.arm.may_fire() && self.arm.fire(index, false) {
                 self.events.fetch_add(1, Ordering::Relaxed);
             }
         }
 
         fn polled(&self, index: u32) -> bool {
-            self.published[index as usize].load(Ordering::Acquire) == 1
+            self.published[index as usize].load(Ordering::Relaxed) == 1
         }
     }
 
-    fn nothing_is_missed(look: Look) {
-        loom::model(move || {
+    #[test]
+    fn loom_what_was_not_polled_wakes() {
+        check(|| {
             let world = World::new();
             let producers = [0, 1].map(|index| {
                 let world = world.clone();
-                thread::spawn(move || world.produce(index, look))
+                thread::spawn(move || world.produce(index))
             });
             world.arm.arm(0, false);
             let seen = u32::from(world.polled(0)) + u32::from(world.polled(1));
@@ -242,27 +235,23 @@ mod loom_models {
         });
     }
 
+    /// The fences of the producer and of the consumer.
+    #[cfg(loom)]
     #[test]
-    fn loom_what_was_not_polled_wakes() {
-        nothing_is_missed(look);
-    }
-
-    /// The model detects a producer without a barrier.
-    #[test]
-    #[should_panic(expected = "missed")]
-    fn loom_looking_needs_its_barrier() {
-        nothing_is_missed(|arm, index| arm.disarm(index, false, false));
+    fn loom_arming_needs_both_fences() {
+        let models: [fn(); 1] = [loom_what_was_not_polled_wakes];
+        crate::sync::needs_orderings(&models, "soft/src/arm.rs", &[]);
     }
 
     /// A producer with the light barrier: another thread's heavy barrier comes before or after it, never in
     /// between.
-    struct Light(loom::sync::Mutex<()>);
+    struct Light(Mutex<()>);
 
     /// Armed twice; between the two, a producer may have cleared FENCED.
     fn nothing_is_missed_between_the_barriers(relax: bool, heavy: bool) {
-        loom::model(move || {
+        check(move || {
             let world = World::new();
-            let light = Arc::new(Light(loom::sync::Mutex::new(())));
+            let light = Arc::new(Light(Mutex::new(())));
             // As where the kernel has membarrier(2).
             world.arm.word.store(0, Ordering::Relaxed);
             let heavy = {
@@ -317,6 +306,6 @@ mod loom_models {
     #[test]
     #[should_panic(expected = "missed")]
     fn loom_doing_away_with_the_barrier_needs_the_heavy_one() {
-        nothing_is_missed_between_the_barriers(true, false);
+        longer(|| nothing_is_missed_between_the_barriers(true, false));
     }
 }

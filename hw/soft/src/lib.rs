@@ -52,12 +52,10 @@ mod run;
 mod short;
 mod slow;
 mod srq;
+mod sync;
 mod target;
 mod turn;
 mod under_lock;
-#[cfg(loom)]
-#[path = "../../../core/src/sync/weaken.rs"]
-mod weaken;
 mod window;
 mod xrcd;
 

@@ -3,12 +3,8 @@
 //! A NIC places the datagrams of a queue pair into its receives one after the other. Here the senders'
 //! threads place them, so they take turns. Connected queue pairs do not need this: they have one peer.
 
+use crate::sync::atomic::{AtomicBool, Ordering};
 use bellwire_provider::quiesce::pause;
-#[cfg(loom)]
-use loom::sync::atomic::AtomicBool;
-#[cfg(not(loom))]
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
 
 /// Spin lock for the data beside it.
 #[derive(Debug, Default)]
@@ -90,12 +86,10 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
-    use ::loom::cell::UnsafeCell;
-    use ::loom::sync::Arc;
-    use ::loom::thread;
+    use crate::sync::model::{Arc, UnsafeCell, check, thread};
 
     #[derive(Default)]
     struct Shared(Turn, UnsafeCell<u32>);
@@ -105,44 +99,36 @@ mod loom_models {
 
     impl Shared {
         /// Counts, if the turn is free: a model cannot wait.
-        fn count(&self, leave: fn(Taken<'_>)) -> u32 {
-            let Some(turn) = self.0.try_take() else {
+        fn count(&self) -> u32 {
+            let Some(_turn) = self.0.try_take() else {
                 return 0;
             };
             // SAFETY: this thread has the turn, which the model verifies.
             self.1.with_mut(|count| unsafe { *count += 1 });
-            leave(turn);
             1
         }
     }
 
     #[test]
     fn loom_turns_are_taken_one_at_a_time() {
-        one_at_a_time(|turn| drop(turn));
-    }
-
-    /// The model detects a turn that is left without ordering what was done in it.
-    #[test]
-    #[should_panic]
-    fn loom_leaving_needs_its_ordering() {
-        one_at_a_time(|turn| {
-            turn.0.0.store(false, Ordering::Relaxed);
-            std::mem::forget(turn);
-        });
-    }
-
-    fn one_at_a_time(leave: fn(Taken<'_>)) {
-        ::loom::model(move || {
+        check(|| {
             let shared = Arc::new(Shared::default());
             let other = {
                 let shared = shared.clone();
-                thread::spawn(move || shared.count(leave) + shared.count(leave))
+                thread::spawn(move || shared.count() + shared.count())
             };
-            let ours = shared.count(leave) + shared.count(leave);
+            let ours = shared.count() + shared.count();
             let counted = ours + other.join().unwrap();
             assert!(counted >= 1);
             // SAFETY: the other thread has ended.
             assert_eq!(shared.1.with(|count| unsafe { *count }), counted);
         });
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn loom_turns_need_each_ordering() {
+        let models: [fn(); 1] = [loom_turns_are_taken_one_at_a_time];
+        crate::sync::needs_orderings(&models, "soft/src/turn.rs", &[]);
     }
 }

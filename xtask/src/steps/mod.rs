@@ -144,7 +144,12 @@ const STEPS: [Step; 26] = [
         "tests of many threads under ThreadSanitizer",
         deep::tsan,
     ),
-    step("miri", "core under Miri", deep::miri).company(Company::Patient),
+    step(
+        "miri",
+        "core, and models of what is lock-free, under Miri",
+        deep::miri,
+    )
+    .company(Company::Patient),
     step("loom", "models of what is lock-free", deep::loom).company(Company::Patient),
     step("clippy", "lints", style::clippy)
         .builds(&["debug"])

@@ -10,11 +10,7 @@
 //! At least one of the two sees the other's store: either the sleeping thread asks the peers again, which
 //! takes a barrier in all their processes and a check of each, or the node's thread leaves them asked.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, AtomicU32, fence};
-use std::sync::atomic::Ordering;
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicU32, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 /// Whether peers are asked to wake this node, and for how many completion queues. Peers are asked, all of
 /// them at once, or released, under the device's lock.
@@ -82,11 +78,10 @@ impl Attention {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
-    use loom::sync::{Arc, Mutex};
-    use loom::thread;
+    use crate::sync::model::{Arc, Mutex, check, longer, thread};
 
     /// A node with one peer, which sends a single packet.
     struct World {
@@ -99,6 +94,17 @@ mod loom_models {
     }
 
     impl World {
+        fn new(wanted: bool) -> Self {
+            Self {
+                attention: Attention::default(),
+                lock: Mutex::new(()),
+                wanted: AtomicBool::new(wanted),
+                sent: AtomicBool::new(false),
+                woken: AtomicBool::new(false),
+            }
+        }
+
+        /// Whether there is a packet already; else it has to wake.
         fn sleep(&self) -> bool {
             self.attention.count_up();
             if !self.attention.is_asked() {
@@ -107,7 +113,7 @@ mod loom_models {
                 fence(Ordering::SeqCst);
                 self.attention.asked();
             }
-            self.sent.load(Ordering::Acquire)
+            self.sent.load(Ordering::Relaxed)
         }
 
         fn let_go(&self, may: impl FnOnce(&Attention) -> bool) {
@@ -118,7 +124,7 @@ mod loom_models {
         }
 
         fn send(&self) {
-            self.sent.store(true, Ordering::Release);
+            self.sent.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             if self.wanted.load(Ordering::Relaxed) {
                 self.woken.store(true, Ordering::Relaxed);
@@ -127,14 +133,8 @@ mod loom_models {
     }
 
     fn who_sleeps_is_woken(may: fn(&Attention) -> bool) {
-        loom::model(move || {
-            let world = Arc::new(World {
-                attention: Attention::default(),
-                lock: Mutex::new(()),
-                wanted: AtomicBool::new(true),
-                sent: AtomicBool::new(false),
-                woken: AtomicBool::new(false),
-            });
+        check(move || {
+            let world = Arc::new(World::new(true));
             // Asked by a thread that no longer sleeps.
             world.attention.asked();
             let thread = {
@@ -154,14 +154,50 @@ mod loom_models {
         who_sleeps_is_woken(Attention::let_go);
     }
 
+    /// Of two threads that sleep, one asks the peer; the other relies on it.
+    #[test]
+    fn loom_a_packet_wakes_whoever_sleeps() {
+        check(|| {
+            let world = Arc::new(World::new(false));
+            let [sleeper, peer] = [
+                |world: &World| world.sleep(),
+                |world: &World| {
+                    world.send();
+                    true
+                },
+            ]
+            .map(|run| {
+                let world = world.clone();
+                thread::spawn(move || run(&world))
+            });
+            let found = world.sleep();
+            let found = found & sleeper.join().unwrap();
+            peer.join().unwrap();
+            let woken = world.woken.load(Ordering::Relaxed);
+            assert!(woken || found, "slept through");
+        });
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn loom_sleeping_needs_each_ordering() {
+        let models: [fn(); 2] = [
+            loom_a_packet_wakes_who_sleeps,
+            loom_a_packet_wakes_whoever_sleeps,
+        ];
+        crate::sync::needs_orderings(&models, "fabric/attention.rs", &[]);
+    }
+
     /// The model detects a missing second check of the count.
     #[test]
     #[should_panic(expected = "slept through")]
     fn loom_letting_go_needs_its_second_look() {
-        who_sleeps_is_woken(|attention| {
-            let may = attention.armed.load(Ordering::Relaxed) == 0;
-            attention.asked.store(!may, Ordering::Relaxed);
-            may
+        longer(|| {
+            who_sleeps_is_woken(|attention| {
+                let may = attention.armed.load(Ordering::Relaxed) == 0;
+                attention.asked.store(!may, Ordering::Relaxed);
+                may
+            });
         });
     }
 }

@@ -4,23 +4,19 @@
 //! A peer that leaves is replaced by the last one. Readers go from the last to the first, so a peer never
 //! moves to where they have been: they miss none that is in the list all the time, but may meet one twice.
 
-#[cfg(not(loom))]
 use super::MAX_NODES;
 use crate::error::Error;
 use crate::pinned::collected;
-#[cfg(loom)]
-use crate::weaken::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::{
+    MODELS,
+    atomic::{AtomicPtr, AtomicUsize, Ordering},
+};
 use std::ptr::{from_ref, null_mut};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Peers that one look visits: in a large fabric, several looks visit all.
-const AT_ONCE: usize = if cfg!(loom) { 2 } else { 64 };
+const AT_ONCE: usize = if MODELS { 2 } else { 64 };
 
-#[cfg(not(loom))]
-const ROOM: usize = MAX_NODES;
-#[cfg(loom)]
-const ROOM: usize = 4;
+const ROOM: usize = if MODELS { 4 } else { MAX_NODES };
 
 /// What the holder of the lock, who alone writes this word, has written last.
 macro_rules! own {
@@ -71,7 +67,7 @@ impl<T> Linked<T> {
         // Acquire: pairs with the Release in `put`: whoever meets the peer that was put last sees where the
         // previous last one has gone.
         let peer = self.peers[at % ROOM].load(Ordering::Acquire);
-        #[cfg(loom)]
+        #[cfg(any(loom, all(test, miri)))]
         assert!(!peer.is_null(), "counted before it was put");
         // SAFETY: places below any count that there was have a peer, which `add` requires to live as long as
         // the list.
@@ -196,12 +192,10 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
-    use crate::weaken::needs_orderings;
-    use loom::sync::Arc;
-    use loom::thread;
+    use crate::sync::model::{Arc, check, longer, thread};
 
     static PEERS: [u32; 5] = [0, 1, 2, 3, 4];
 
@@ -214,7 +208,7 @@ mod loom_models {
 
     /// While a peer leaves and another one comes, a reader meets those that stay.
     fn meets_all(read: fn(&Linked<u32>) -> Vec<u32>) {
-        loom::model(move || {
+        check(move || {
             let linked = Arc::new(Linked::new().expect("memory"));
             add(&linked, &PEERS[1..4]);
             let changes = {
@@ -230,13 +224,15 @@ mod loom_models {
         });
     }
 
-    fn readers_meet_all_that_stay() {
+    #[test]
+    fn loom_readers_meet_all_that_stay() {
         meets_all(|linked| linked.all().copied().collect());
     }
 
     /// A reader meets no peer that is not there yet.
-    fn the_first_comes() {
-        loom::model(|| {
+    #[test]
+    fn loom_the_first_comes() {
+        check(|| {
             let linked = Arc::new(Linked::new().expect("memory"));
             let changes = {
                 let linked = linked.clone();
@@ -247,19 +243,22 @@ mod loom_models {
         });
     }
 
+    #[cfg(loom)]
     #[test]
     fn loom_readers_need_each_ordering() {
-        let models: [fn(); 2] = [readers_meet_all_that_stay, the_first_comes];
-        needs_orderings(&models, "fabric/linked.rs", &[]);
+        let models: [fn(); 2] = [loom_readers_meet_all_that_stay, loom_the_first_comes];
+        crate::sync::needs_orderings(&models, "fabric/linked.rs", &[]);
     }
 
     /// The model detects a reader that goes the other way.
     #[test]
     #[should_panic(expected = "missed one")]
     fn loom_readers_go_from_the_last_to_the_first() {
-        meets_all(|linked| {
-            let count = linked.count();
-            (0..count).map(|at| *linked.peer(at)).collect()
+        longer(|| {
+            meets_all(|linked| {
+                let count = linked.count();
+                (0..count).map(|at| *linked.peer(at)).collect()
+            });
         });
     }
 }

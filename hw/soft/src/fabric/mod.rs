@@ -27,7 +27,7 @@ mod peer;
 mod places;
 mod reading;
 mod segment;
-#[cfg(loom)]
+#[cfg(any(loom, all(test, miri)))]
 mod shared;
 mod window;
 mod wire;

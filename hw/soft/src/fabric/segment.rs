@@ -8,9 +8,10 @@
 //!   end  the faces of queue pairs, and their sections
 //! ```
 
-#[cfg(loom)]
+#[cfg(any(loom, all(test, miri)))]
 pub(super) use super::shared::{wide, word};
 use super::window::Window;
+use crate::sync::MODELS;
 use bellwire_provider::quiesce::Section;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub const LINE: usize = 64;
 
 /// Lines of a ring; few in a model.
-pub(super) const LINES: u32 = if cfg!(loom) { 4 } else { 4096 };
+pub(super) const LINES: u32 = if MODELS { 4 } else { 4096 };
 
 /// The largest page of any machine that Linux runs on here. What is mapped is a whole number of those, so
 /// that it can be mapped side by side whatever the page size is.
@@ -40,7 +41,7 @@ const SECTIONS: usize = END + FACES * size_of::<Face>();
 /// Size of a segment in bytes.
 pub(super) const SEGMENT: usize = (SECTIONS + FACES * size_of::<Busy>()).next_multiple_of(MAX_PAGE);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, all(test, miri))))]
 pub(super) fn word(segment: NonNull<u8>, offset: usize) -> &'static AtomicU32 {
     debug_assert!(offset < SEGMENT && offset.is_multiple_of(4));
     // SAFETY: within a window, which lives as long as its node; aligned. Shared memory is accessed by
@@ -49,7 +50,7 @@ pub(super) fn word(segment: NonNull<u8>, offset: usize) -> &'static AtomicU32 {
 }
 
 /// Like [`word`], for eight bytes.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, all(test, miri))))]
 pub(super) fn wide(segment: NonNull<u8>, offset: usize) -> &'static AtomicU64 {
     debug_assert!(offset < SEGMENT && offset.is_multiple_of(8));
     // SAFETY: within a window, which lives as long as its node; aligned.

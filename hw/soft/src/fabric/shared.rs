@@ -1,11 +1,11 @@
-//! A segment's memory as loom knows it, for the models of the fabric: the words of packets that both ends
-//! access at once are atomics, and what they carry is ordinary memory. loom finds each access of it that the
-//! other end's is not ordered with, in either direction.
+//! A segment's memory as loom knows it, and Miri, for the models of the fabric: the words of packets that both ends
+//! access at once are atomics, and what they carry is ordinary memory. Each access of it that the other end's is not
+//! ordered with is found, in either direction.
 
 use super::segment::{HEADER, LINE, LINES};
 use super::wire::FRONT;
-use crate::weaken::{AtomicU32, Ordering};
-use loom::cell::UnsafeCell;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::model::UnsafeCell;
 use std::ptr::NonNull;
 
 /// Bytes between two words of the header, each of which has its own cache line.

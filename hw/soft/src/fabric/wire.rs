@@ -17,6 +17,7 @@ mod line;
 pub use line::{InPlace, Line};
 
 use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
+use crate::sync::MODELS;
 use crate::turn::{Taken, Turn};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -32,7 +33,7 @@ pub(super) const FRONT: usize = 24;
 pub const MAX_PACKET: usize = 1024 + 64 + 4096;
 
 /// Lines that only responses may use, so that requests cannot block them.
-const FOR_ANSWERS: u32 = if cfg!(loom) { 0 } else { 256 };
+const FOR_ANSWERS: u32 = if MODELS { 0 } else { 256 };
 
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -537,7 +538,7 @@ impl Reader {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -2,11 +2,8 @@
 
 use super::super::shared::Words;
 use super::*;
-use crate::weaken::needs_orderings;
-use loom::model::Builder;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, fence};
-use loom::thread;
+use crate::sync::atomic::{AtomicBool, fence};
+use crate::sync::model::{Arc, longer, thread};
 
 /// Goes round the ring, so that lines are written again.
 const PACKETS: u16 = LINES as u16 + 2;
@@ -19,12 +16,12 @@ struct World {
     receiver: Segments,
     woken: AtomicBool,
     // Goes last.
-    _memory: Box<[Words; 2]>,
+    _memory: Arc<[Words; 2]>,
 }
 
 impl World {
     fn new() -> Arc<Self> {
-        let memory = Box::new([Words::new(), Words::new()]);
+        let memory = Arc::new([Words::new(), Words::new()]);
         let [ours, theirs] = [memory[0].at(), memory[1].at()];
         let sender = Segments { ours, theirs };
         let receiver = Segments {
@@ -73,14 +70,19 @@ impl World {
     }
 }
 
+#[cfg(miri)]
+use crate::sync::model::check as model;
+
+#[cfg(loom)]
 fn model(model: impl Fn() + Sync + std::marker::Send + 'static) {
-    let mut builder = Builder::new();
+    let mut builder = loom::model::Builder::new();
     // What is missing shows with one.
     builder.preemption_bound = Some(1);
     builder.check(model);
 }
 
-fn packets_arrive_whole_and_in_order() {
+#[test]
+fn loom_packets_arrive_whole_and_in_order() {
     model(|| {
         let world = World::new();
         let sender = {
@@ -103,9 +105,11 @@ fn packets_arrive_whole_and_in_order() {
     });
 }
 
+#[cfg(loom)]
 #[test]
 fn loom_packets_need_each_ordering() {
-    let models: [fn(); 1] = [packets_arrive_whole_and_in_order];
+    use crate::sync::needs_orderings;
+    let models: [fn(); 1] = [loom_packets_arrive_whole_and_in_order];
     needs_orderings(&models, "fabric/wire.rs", &[]);
     needs_orderings(&models, "fabric/segment.rs", &[]);
 }
@@ -148,12 +152,12 @@ fn loom_a_packet_wakes_who_is_about_to_sleep() {
 #[test]
 #[should_panic(expected = "slept through")]
 fn loom_sending_needs_its_barrier() {
-    a_packet_wakes(false, true);
+    longer(|| a_packet_wakes(false, true));
 }
 
 /// The model detects a sleeper without a barrier.
 #[test]
 #[should_panic(expected = "slept through")]
 fn loom_sleeping_needs_its_barrier() {
-    a_packet_wakes(true, false);
+    longer(|| a_packet_wakes(true, false));
 }
