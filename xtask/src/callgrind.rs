@@ -12,10 +12,19 @@ use crate::command::command;
 /// # Errors
 /// Valgrind cannot be started, or said something else.
 pub fn instructions(functions: &str, program: impl FnOnce(&mut Command)) -> Result<u64> {
+    total(|valgrind| {
+        valgrind.arg(format!("--toggle-collect={functions}"));
+        program(valgrind);
+    })
+}
+
+/// All instructions of a program. `program` adds it, its arguments and environment.
+///
+/// # Errors
+/// As [`instructions`].
+pub fn total(program: impl FnOnce(&mut Command)) -> Result<u64> {
     let mut valgrind = command("valgrind --tool=callgrind --callgrind-out-file=/dev/null");
-    valgrind
-        .arg(format!("--toggle-collect={functions}"))
-        .arg("--fair-sched=yes");
+    valgrind.arg("--fair-sched=yes");
     program(&mut valgrind);
     let said = valgrind.output().context("cannot start valgrind")?;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();

@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask test` runs everything that decides whether the tree is
 //! good, `cargo xtask header` regenerates the C header, `cargo xtask conformance` the page that says
 //! which provider follows which rule, `cargo xtask faults` the page of faults, `cargo xtask race`
-//! races it against UCX, `cargo xtask cost` compares it with libibverbs, `cargo xtask vm` runs
+//! races it against UCX and iceoryx2, `cargo xtask cost` compares it with libibverbs, `cargo xtask vm` runs
 //! programs where there are real RDMA devices.
 
 mod bare;
@@ -74,9 +74,9 @@ enum Job {
         #[arg(long)]
         mlx5: bool,
     },
-    /// Race bellwire against UCX between two processes, and write docs/performance.md's table. Installs
-    /// ucx-utils. For a quiet machine.
-    Race,
+    /// Race bellwire against UCX and iceoryx2 between two processes, and write docs/performance.md's tables.
+    /// Installs ucx-utils, libucx-dev and valgrind. For a quiet machine.
+    Race(race::Options),
     /// Count the instructions of operations on Soft-RoCE, by bellwire and by libibverbs itself, time them
     /// beside perftest, and write docs/performance.md's tables. Installs libibverbs-dev and what the
     /// guest needs.
@@ -125,9 +125,9 @@ fn main() -> Result<ExitCode> {
         Job::Faults { .. } => {
             steps::bless("cargo test -p bellwire-tests --test soft --test simulation fresh")
         }
-        Job::Race => {
+        Job::Race(options) => {
             Workspace::load()?;
-            race::race()
+            race::race(&options)
         }
         Job::Cost => cost::cost(&Workspace::load()?),
         Job::CCost => c_cost::c_cost(&Workspace::load()?),
