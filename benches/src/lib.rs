@@ -74,12 +74,23 @@ pub fn ends() -> (End, End) {
 
 /// Two connected ends on two nodes of a fabric, as those of two processes.
 pub fn nodes() -> (End, End) {
+    nodes_with(1).swap_remove(0)
+}
+
+/// The ends of so many connections between two nodes of a fabric.
+///
+/// # Panics
+/// When the host has no room for them.
+pub fn nodes_with(connections: usize) -> Vec<(End, End)> {
     let name = format!("bellwire-bench-{}", std::process::id());
-    let end = || {
+    let node = || {
         let device = Device::join(&name, Default::default()).expect("a node");
-        End::new(&device.alloc_pd())
+        device.alloc_pd()
     };
-    connected(end(), end())
+    let (here, there) = (node(), node());
+    (0..connections)
+        .map(|_| connected(End::new(&here), End::new(&there)))
+        .collect()
 }
 
 fn connected(mut a: End, mut b: End) -> (End, End) {

@@ -201,7 +201,7 @@ static void serve_message(struct server *server, const bw_link_set_wc *one)
     CHECK(bw_slab_return(server->slab, &block));
     answer = message.what == PUT ? store_entry((void *)(uintptr_t)server->table.addr, &message)
                                  : REFUSED;
-    /* It cannot be posted to a client that is just going, or takes no answers: that one is not told. */
+    /* It cannot be posted to a client that is just going, or takes no answers: that one hears nothing of it. */
     if (bw_link_set_post_send_inline(server->set, one->link, 0, &answer, sizeof answer,
                                      BW_SEND_SIGNALED, BW_REPLAY_IF_SAFE) == BW_OK) {
         CHECK(bw_link_set_ring_sq(server->set, one->link));

@@ -5,8 +5,8 @@
  * The link recovers by itself: writes wait meanwhile. When it ends, because the replica is gone or the cable
  * is cut for too long, what was written since then, or was on its way, is remembered by its chunks, and a new
  * link is asked for every second. When there is one, the chunks are copied, all of them if the replica does
- * not have this primary's copy any more, and the replica is told that it is complete. Meanwhile a write waits
- * for WAIT_MS and then fails, or, if the target was told to go on alone, is done without the replica.
+ * not have this primary's copy any more, and the replica learns that it is complete. Meanwhile a write waits
+ * for WAIT_MS and then fails, or, if the target is to go on alone, is done without the replica.
  *
  * One write at a time for each block: both have the same bytes of two writes that overlap.
  */

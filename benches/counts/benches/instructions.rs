@@ -9,7 +9,7 @@
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, Sets, ends, links, nodes};
+use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, Sets, ends, links, nodes_with};
 use bellwire_core::queue::SendRequest;
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
@@ -446,25 +446,47 @@ fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
+// A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
+// connection has one for all.
+#[library_benchmark(config = limit(932))]
+#[bench::run(met_by(100))]
+fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
+    for request in 0..REQUESTS {
+        let (from, to) = &mut all[request as usize * 3 % 100];
+        let _ = receive(to);
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let none = SendFlags::empty();
+        let _ = from.qp.sq().post_inline(0, (), Send {}, data, none);
+        from.qp.sq().ring();
+        let received = (0..8).find_map(|_| to.cq.poll_one());
+        assert!(received.expect("executed").result.is_ok());
+    }
+    all
+}
+
 /// Two nodes' ends that have talked, and found each other's memory.
 fn met() -> (End, End) {
-    let mut ends = nodes();
-    let remote = ends.1.region.remote(64);
-    for wr_id in 0..4 {
-        let write = RdmaWrite { remote };
-        let posted = ends
-            .0
-            .qp
-            .sq()
-            .post_inline(wr_id, (), write, &[7; 8], SIGNALED);
-        posted.expect("room");
-        ends.0.qp.sq().ring();
-        // The first travels in a packet.
-        while ends.0.cq.poll_one().is_none() {
-            assert!(ends.1.cq.poll_one().is_none());
+    met_by(1).swap_remove(0)
+}
+
+/// So many connections of two nodes.
+fn met_by(connections: usize) -> Vec<(End, End)> {
+    let mut all = nodes_with(connections);
+    for (from, to) in &mut all {
+        let remote = to.region.remote(64);
+        for wr_id in 0..4 {
+            let write = RdmaWrite { remote };
+            let mut sq = from.qp.sq();
+            let posted = sq.post_inline(wr_id, (), write, &[7; 8], SIGNALED);
+            posted.expect("room");
+            sq.ring();
+            // The first travels in a packet.
+            while from.cq.poll_one().is_none() {
+                assert!(to.cq.poll_one().is_none());
+            }
         }
     }
-    ends
+    all
 }
 
 fn receive(end: &mut End) -> Result<(), bellwire_core::queue::PostError> {
@@ -609,6 +631,7 @@ library_benchmark_group!(
         fabric_read_8_and_poll,
         fabric_send_8_inline,
         fabric_send_8_inline_and_receive,
+        fabric_send_8_inline_and_receive_of_100,
         fabric_send_64_and_receive,
         fabric_write_with_imm_8_inline_and_receive,
         many_write_8_inline_and_poll,
