@@ -72,16 +72,11 @@ pub fn ends() -> (End, End) {
     connected(End::new(&pd), End::new(&pd))
 }
 
-/// Two connected ends on two nodes of a fabric, as those of two processes.
-pub fn nodes() -> (End, End) {
-    nodes_with(1).swap_remove(0)
-}
-
-/// The ends of so many connections between two nodes of a fabric.
+/// The ends of so many connections between two nodes of a fabric, as those of two processes.
 ///
 /// # Panics
 /// When the host has no room for them.
-pub fn nodes_with(connections: usize) -> Vec<(End, End)> {
+pub fn nodes(connections: usize) -> Vec<(End, End)> {
     let name = format!("bellwire-bench-{}", std::process::id());
     let node = || {
         let device = Device::join(&name, Default::default()).expect("a node");

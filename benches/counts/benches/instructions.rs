@@ -9,7 +9,7 @@
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
 use bellwire::fault::outcome::{Outcome, Replay};
-use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, Sets, ends, links, nodes_with};
+use bellwire_benches::{End, Links, Many, MemoryDevice, SMALL, Sets, ends, links, nodes};
 use bellwire_core::queue::SendRequest;
 use bellwire_core::wqe::*;
 use bellwire_core::wr::{Remote, SendFlags, Sge};
@@ -471,7 +471,7 @@ fn met() -> (End, End) {
 
 /// So many connections of two nodes.
 fn met_by(connections: usize) -> Vec<(End, End)> {
-    let mut all = nodes_with(connections);
+    let mut all = nodes(connections);
     for (from, to) in &mut all {
         let remote = to.region.remote(64);
         for wr_id in 0..4 {
