@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  requester's process                            responder's process
-//!  ring ─► requester: checks, packet ══ wire ══►  a poller: receives SENDs without the device's lock;
+//!  ring ─► requester: checks, packet ══ wire ══►  a poller: receives messages without the device's lock;
 //!                                                 or a poller or the node's thread, under the lock:
 //!                                                 responder, which executes the entry as if it had
 //!                                                 been posted in this process
