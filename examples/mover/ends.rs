@@ -7,6 +7,8 @@ use super::outgoing::Outgoing;
 use anyhow::{Context, Result, anyhow};
 use bellwire_examples::{Progress, Wait};
 use std::io::{ErrorKind, Read, Write};
+use std::thread::sleep;
+use std::time::Duration;
 use twox_hash::XxHash3_128;
 
 /// Sends all of `from`.
@@ -33,6 +35,15 @@ fn flip(found: Result<bool>) -> Option<Result<()>> {
     found.map(|found| found.then_some(())).transpose()
 }
 
+/// What a look found. After one that found nothing it rests: the other end is busy with its file, perhaps on this
+/// processor, for several times as long, and blocks in flight bridge what is overslept.
+fn rested<T>(found: Option<T>) -> Option<T> {
+    if found.is_none() {
+        sleep(Duration::from_micros(20));
+    }
+    found
+}
+
 fn send_blocks(
     out: &mut Outgoing,
     from: &mut impl Read,
@@ -43,7 +54,7 @@ fn send_blocks(
     let mut length = 0;
     loop {
         strike_due(out, length, wait)?;
-        let mut block = wait.until(|| out.take().transpose())??;
+        let mut block = wait.until(|| rested(out.take().transpose()))??;
         let size = out.block_size();
         let bytes = &mut block.as_mut_slice()[..size];
         let filled = fill(from, bytes).context("reading the file")?;
@@ -53,7 +64,7 @@ fn send_blocks(
             return Ok(Trailer { length, checksum });
         }
         hash.write(&bytes[..filled]);
-        wait.until(|| flip(out.may_send()))??;
+        wait.until(|| rested(flip(out.may_send())))??;
         // Blocks are shorter than 4 GiB.
         out.send(block, filled as u32)?;
         length += filled as u64;
@@ -93,7 +104,7 @@ fn receive_blocks(incoming: &mut Incoming, to: &mut impl Write, wait: Wait<'_>) 
     let mut buffer = vec![0; incoming.block_size()];
     let theirs = loop {
         strike_due(incoming, length, wait)?;
-        match wait.until(|| incoming.next().transpose())?? {
+        match wait.until(|| rested(incoming.next().transpose()))?? {
             Notice::Data(filled) => {
                 let bytes = &mut buffer[..filled as usize];
                 incoming.read(bytes);

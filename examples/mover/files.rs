@@ -38,6 +38,11 @@ pub struct Output {
     force: bool,
 }
 
+/// Collects small blocks. Those of a usual size go past it, so that they are not copied once more.
+pub fn collecting<W: Write>(to: W) -> BufWriter<W> {
+    BufWriter::with_capacity(64 << 10, to)
+}
+
 impl Output {
     /// Begins an output; with `force` it may replace another file.
     ///

@@ -3,7 +3,7 @@
 use super::blocks::Shape;
 use super::ends;
 use super::faults::{Faults, Injection};
-use super::files::Output;
+use super::files::{Output, collecting};
 use super::incoming::Incoming;
 use super::log::Log;
 use super::notice::Trailer;
@@ -13,7 +13,7 @@ use bellwire::{Device, Pd};
 use bellwire_examples::{Listener, Peer, Progress, UnixExchange, Wait};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 
 /// The program's name at meetings.
 const PROGRAM: &str = "mover";
@@ -114,7 +114,7 @@ impl Sender {
 }
 
 fn receive_into(incoming: Incoming, mut output: Output, wait: Wait<'_>) -> Result<Trailer> {
-    let mut to = BufWriter::with_capacity(1 << 20, &mut output.file);
+    let mut to = collecting(&mut output.file);
     let received = ends::receive(incoming, &mut to, wait)?;
     to.flush().context("writing the output")?;
     drop(to);

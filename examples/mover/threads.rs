@@ -3,6 +3,7 @@
 use super::blocks::Shape;
 use super::ends;
 use super::faults::Faults;
+use super::files::collecting;
 use super::incoming::Incoming;
 use super::log::Log;
 use super::notice::Trailer;
@@ -12,7 +13,7 @@ use bellwire::Device;
 use bellwire::link::pair;
 use bellwire_examples::{Alarm, PeerGone, Progress, Wait};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use tempfile::NamedTempFile;
 
@@ -42,7 +43,7 @@ pub fn transfer(
     std::thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             let alarm = Alarm::new(gone);
-            let mut to = BufWriter::with_capacity(1 << 20, to);
+            let mut to = collecting(to);
             let received = ends::receive(incoming, &mut to, wait)?;
             to.flush().context("writing the output")?;
             alarm.disarm();
