@@ -123,7 +123,8 @@ const REFUSALS: [Refusal; 9] = [
     (
         &[libc::SYS_mmap],
         libc::ENOMEM,
-        &["node", "region", "locked", "shared"],
+        // A device's table of memory keys is a mapping.
+        &["device", "node", "region", "locked", "shared"],
     ),
     (&[libc::SYS_memfd_create], libc::EPERM, &["node", "shared"]),
     (

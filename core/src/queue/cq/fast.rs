@@ -166,7 +166,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
 
     /// Makes the queue pair that a CQE is for the recent one.
     #[inline(never)]
-    fn find(&mut self, cqe: &Cqe64) -> Recent<'m> {
+    fn find(&mut self, cqe: &Cqe64) -> &Recent<'m> {
         let name = N::raw_name(cqe);
         self.recent = match self.slot(cqe) {
             Some(slot) => Recent {
@@ -180,7 +180,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             },
             None => Recent::default(),
         };
-        self.recent
+        &self.recent
     }
 
     /// Returns the next completion if it is a [`Plain`] one. Otherwise [`poll_one`](Self::poll_one)
