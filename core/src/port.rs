@@ -20,23 +20,37 @@ pub struct Staged {
 
 /// The description of the last entry staged. Saves a provider whose device takes requests in
 /// another form from reading all of it back from the ring.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LastEntry {
-    /// Its counter.
-    pub counter: u32,
-    /// Its size in segments.
-    pub ds: u8,
-    /// Its opcode, one of [`opcode`](crate::wqe::opcode).
-    pub opcode: u8,
-    /// Bytes of inline data, or [`UNKNOWN`](Self::UNKNOWN).
-    pub inline: u16,
-    /// Its flag byte, [`fm_ce_se`](crate::wqe::fm_ce_se).
-    pub fm_ce_se: u8,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct LastEntry(u32);
 
 impl LastEntry {
     /// The inline bytes were not counted. Larger than any real count.
     pub const UNKNOWN: u16 = u16::MAX;
+
+    /// An entry of `ds` segments with this opcode, one of [`opcode`](crate::wqe::opcode), and so many
+    /// bytes of inline data, or [`UNKNOWN`](Self::UNKNOWN).
+    #[inline(always)]
+    pub const fn new(ds: u8, opcode: u8, inline: u16) -> Self {
+        Self(ds as u32 | (opcode as u32) << 8 | (inline as u32) << 16)
+    }
+
+    /// Its size in segments.
+    #[inline(always)]
+    pub const fn ds(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// Its opcode.
+    #[inline(always)]
+    pub const fn opcode(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// Bytes of inline data, or [`UNKNOWN`](Self::UNKNOWN).
+    #[inline(always)]
+    pub const fn inline(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
 }
 
 /// The receives for which the doorbell is rung.

@@ -9,12 +9,6 @@ use static_assertions::{assert_impl_all, const_assert_eq};
 /// The low 24 bits, which hold queue numbers and user indices.
 pub(super) const LOW_24: u32 = 0xff_ffff;
 
-/// The low 24 bits in the byte order of the memory.
-#[inline(always)]
-fn raw_low_24(word: Be32) -> u32 {
-    word.to_raw().to_le() >> 8
-}
-
 /// A CQE (`mlx5_cqe64`; `mlx5_err_cqe` where the opcode is an error).
 ///
 /// ```text
@@ -163,16 +157,17 @@ impl Cqe64 {
         self.sop_drop_qpn.get() & LOW_24
     }
 
-    /// [`user_index`](Self::user_index) in the byte order of the memory, for comparisons only.
+    /// The word with [`user_index`](Self::user_index) in the byte order of the memory, for
+    /// comparisons only. Devices write zero to its other bits, which are reserved.
     #[inline(always)]
     pub(crate) fn raw_user_index(&self) -> u32 {
-        raw_low_24(self.srqn_uidx)
+        self.srqn_uidx.to_raw()
     }
 
     /// [`qpn`](Self::qpn) in the byte order of the memory, for comparisons only.
     #[inline(always)]
     pub(crate) fn raw_qpn(&self) -> u32 {
-        raw_low_24(self.sop_drop_qpn)
+        self.sop_drop_qpn.to_raw().to_le() >> 8
     }
 
     /// The tag of the steering rule that matched, for raw packets. Shares its field with

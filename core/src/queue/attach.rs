@@ -1,7 +1,7 @@
 //! Which queue pairs complete on a completion queue, and reserving CQEs for all their requests in
 //! flight.
 
-use super::cq::{CompletionQueue, Recent};
+use super::cq::{CompletionQueue, Cursor, Recent};
 use super::ledger::Ledger;
 use super::naming::Naming;
 use super::srq::{Consumed, SrqLedger};
@@ -339,10 +339,11 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// Removes the CQEs of `user_index` and moves the others together towards the producer, as
     /// ConnectX requires after a reset. Producers may append CQEs meanwhile.
     fn purge(&mut self, user_index: UserIndex, mut each: impl FnMut(u64, Option<Block<'m>>)) {
-        let mut end = self.ci;
-        while end.wrapping_sub(self.ci) < self.memory.count() {
+        let next = self.next.index();
+        let mut end = next;
+        while end.wrapping_sub(next) < self.memory.count() {
             let entry = self.memory.entry(end);
-            // SAFETY: from `ci` on, the owner bit says whether the entry is the program's.
+            // SAFETY: from `next` on, the owner bit says whether the entry is the program's.
             let found = unsafe { Cqe64::read_owned(entry, end, self.memory.count()) };
             let Some(cqe) = found else {
                 break;
@@ -364,7 +365,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         }
         let mut removed = 0;
         let mut at = end;
-        while at != self.ci {
+        while at != next {
             at = at.wrapping_sub(1);
             let from = self.memory.entry(at);
             // SAFETY: the entry is the program's, as found by the loop above.
@@ -390,10 +391,10 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         // The old places of moved CQEs must not be found again.
         for at in 0..removed {
             // SAFETY: the entries are the program's until the consumer index below returns them.
-            unsafe { Cqe64::init(self.memory.entry(self.ci.wrapping_add(at))) };
+            unsafe { Cqe64::init(self.memory.entry(next.wrapping_add(at))) };
         }
-        self.ci = self.ci.wrapping_add(removed);
-        self.record.store(self.ci & 0xff_ffff);
+        self.next = Cursor::at(&self.memory, next.wrapping_add(removed));
+        self.record.store(self.next.index() & 0xff_ffff);
     }
 
     /// Retires the request of a shared receive queue that a CQE of `user_index` is for.

@@ -11,6 +11,7 @@ mod steps;
 
 pub use fast::Plain;
 pub use memory::CqMemory;
+pub(super) use memory::Cursor;
 pub(super) use recent::Recent;
 
 use super::attach::{QueueSlot, RecvSide, UserIndex};
@@ -32,8 +33,8 @@ use steps::Report;
 #[repr(C)]
 pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     pub(super) memory: CqMemory<'m>,
-    /// Consumer index, free-running.
-    pub(super) ci: u32,
+    /// The CQE that is polled next.
+    pub(super) next: Cursor,
     pub(super) slots: &'m mut [QueueSlot<'m>],
     pub(super) recent: Recent<'m>,
     /// The first free slot; the number of slots when all are taken.
@@ -93,7 +94,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         }
         Self {
             memory,
-            ci: 0,
+            next: Cursor::at(&memory, 0),
             slots,
             naming,
             recent: Recent::default(),
@@ -163,12 +164,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             .is_some_and(|slot| slot.current == index.get())
     }
 
-    /// Polls one completion.
-    #[inline(always)]
-    pub fn poll_one(&mut self) -> Option<Completion<'m>> {
-        self.take_one::<true, _>(|completion| completion)
-    }
-
     /// Polls one completion like [`poll_one`](Self::poll_one), by one call instead of code that is
     /// inlined: where completions in the ring are rare.
     #[inline(always)]
@@ -180,15 +175,15 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     #[inline(never)]
     fn poll_steps(&mut self) -> Option<Completion<'m>> {
         loop {
-            let entry = self.memory.entry(self.ci);
+            let (entry, index) = (self.next.entry(), self.next.index());
             // SAFETY: within the ring; the device does not overwrite a CQE before the consumer
             // index passes it.
-            let cqe = unsafe { Cqe64::read_owned(entry, self.ci, self.memory.count())? };
+            let cqe = unsafe { Cqe64::read_owned(entry, index, self.memory.count())? };
             if cqe.format() == CqeFormat::Compressed {
-                self.expand(self.ci)?;
+                self.expand(index)?;
                 continue;
             }
-            self.ci = self.ci.wrapping_add(1);
+            self.next.step(&self.memory);
             let completion = Report::decode(cqe, || self.inline_data(entry, cqe))
                 .and_then(|report| self.settle_and_deliver(&report));
             if completion.is_some() {
@@ -203,7 +198,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// ring.
     #[inline(always)]
     pub fn next_index(&self) -> u32 {
-        self.ci
+        self.next.index()
     }
 
     /// Returns the polled CQEs to the device by the consumer index. Done before the request's slot
@@ -211,7 +206,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// ring is still full.
     #[inline(always)]
     fn give_back(&self) {
-        self.record.give_back(self.ci & 0xff_ffff);
+        self.record.give_back(self.next.index() & 0xff_ffff);
     }
 
     /// Expands the compressed block at `at` into the CQEs that it stands for, in place. `None`: the
@@ -231,8 +226,8 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// event. Returns the word to write to the arm register of a ConnectX device; the arm record is
     /// ordered before that store. `cqn` is the number of the completion queue.
     pub fn arm(&mut self, cqn: u32, solicited_only: bool) -> Be64 {
-        let command =
-            (self.arm_sn & 3) << 28 | u32::from(solicited_only) << 24 | self.ci & 0xff_ffff;
+        let index = self.next.index() & 0xff_ffff;
+        let command = (self.arm_sn & 3) << 28 | u32::from(solicited_only) << 24 | index;
         self.arm_record.store(command);
         crate::barrier::record_to_register();
         Be64::new(u64::from(command) << 32 | u64::from(cqn))

@@ -76,29 +76,40 @@ impl<'m, R: Register> BlueFlame<'m, R> {
         // SAFETY: the first block is within the ring, and a half has room for a WQE of this size.
         unsafe { copy_block(to, from.cast()) };
         if ds > SEGMENTS_PER_BLOCK {
-            Self::copy_rest(ring, to, from, ds);
+            let (to, from) = Self::copy_next(ring, to, from);
+            if ds > 2 * SEGMENTS_PER_BLOCK {
+                Self::copy_rest(ring, to, from, ds);
+            }
         }
     }
 
-    #[inline(never)]
-    fn copy_rest(
+    /// Copies the block behind `from` to behind `to`, and returns both.
+    #[inline(always)]
+    fn copy_next(
         (ring_start, ring_end): (NonNull<u8>, usize),
         to: NonNull<u64>,
-        mut from: NonNull<u8>,
-        ds: u32,
-    ) {
+        from: NonNull<u8>,
+    ) -> (NonNull<u64>, NonNull<u8>) {
+        // SAFETY: blocks are contiguous up to the end of the ring, where they continue at its start; at
+        // most 16 segments, 256 bytes, go to a half, which has as many.
+        unsafe {
+            let mut from = from.add(BASIC_BLOCK);
+            if from.addr().get() == ring_end {
+                from = ring_start;
+            }
+            let to = to.byte_add(BASIC_BLOCK);
+            copy_block(to, from.cast());
+            (to, from)
+        }
+    }
+
+    /// Copies the blocks behind the second, at which `to` and `from` are.
+    #[inline(never)]
+    fn copy_rest(ring: (NonNull<u8>, usize), mut to: NonNull<u64>, mut from: NonNull<u8>, ds: u32) {
         // Shifts, because `div_ceil` would test the remainder.
         let blocks = (ds + SEGMENTS_PER_BLOCK - 1) >> SEGMENTS_PER_BLOCK.ilog2();
-        for block in 1..blocks as usize {
-            // SAFETY: blocks are contiguous up to the end of the ring, where they continue at its
-            // start; at most 16 segments, 256 bytes, go to a half, which has as many.
-            unsafe {
-                from = from.add(BASIC_BLOCK);
-                if from.addr().get() == ring_end {
-                    from = ring_start;
-                }
-                copy_block(to.byte_add(block * BASIC_BLOCK), from.cast());
-            }
+        for _ in 2..blocks {
+            (to, from) = Self::copy_next(ring, to, from);
         }
     }
 }
@@ -166,7 +177,7 @@ unsafe impl<R: Register> SendDoorbell for BlueFlame<'_, R> {
     unsafe fn ring(&mut self, staged: &Staged) {
         self.record.store(staged.counter & 0xffff);
         barrier::record_to_register();
-        let ds = u32::from(staged.known.ds);
+        let ds = u32::from(staged.known.ds());
         let whole = staged.count == 1 && ds.wrapping_sub(MIN_BLUEFLAME_DS) < self.sizes;
         let ring = (self.ring_start, self.ring_end);
         if whole {

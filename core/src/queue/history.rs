@@ -125,7 +125,7 @@ pub struct PastCqe<'c> {
 impl<N: Naming> CompletionQueue<'_, N> {
     /// Index of the entry that is polled next.
     pub fn consumer_index(&self) -> u32 {
-        self.ci
+        self.next.index()
     }
 
     /// Passes each CQE that was not overwritten yet to `each`, oldest first: those that were
@@ -135,10 +135,11 @@ impl<N: Naming> CompletionQueue<'_, N> {
     /// The device writes no CQE meanwhile.
     pub unsafe fn history(&mut self, mut each: impl FnMut(PastCqe<'_>)) {
         let count = self.memory.count();
-        let mut end = self.ci;
-        while end.wrapping_sub(self.ci) < count {
+        let next = self.next.index();
+        let mut end = next;
+        while end.wrapping_sub(next) < count {
             let entry = self.memory.entry(end);
-            // SAFETY: from `ci` on, the owner bit says whether the entry is the program's.
+            // SAFETY: from `next` on, the owner bit says whether the entry is the program's.
             match unsafe { Cqe64::read_owned(entry, end, count) } {
                 // A compressed block is expanded: its mini CQEs can be shown, the block itself
                 // cannot.
@@ -169,7 +170,7 @@ impl<N: Naming> CompletionQueue<'_, N> {
             };
             each(PastCqe {
                 index,
-                polled: (index.wrapping_sub(self.ci) as i32) < 0,
+                polled: (index.wrapping_sub(next) as i32) < 0,
                 cqe,
                 data,
             });

@@ -6,14 +6,13 @@
 //!  ───────────┴──────────────────────┴─────────────┴──────
 //! ```
 //!
-//! Counters are free-running, 32 bits wide; the device sees their low 16. A record carries its full
-//! counter, which distinguishes it from one left over from an earlier lap or an earlier life of the
-//! queue. A queue that starts a new life moves on to the next multiple of 65536: the device starts
+//! Counters are free-running, 32 bits wide; the device sees their low 16. A record carries the full
+//! counter behind its request, which distinguishes it from one left over from an earlier lap or an
+//! earlier life of the queue: that one ends where this one begins, or before. A queue that starts a new life moves on to the next multiple of 65536: the device starts
 //! from zero again, and the upper half is the generation.
 //!
-//! The unsignalled requests that a completion retires are counted from two records: the number of
-//! slots between them, less the additional slots of long requests. The records between the two are
-//! visited only where one of them may hold a block.
+//! The unsignalled requests that a completion retires are counted from the numbers in two records.
+//! The records between the two are visited only where one of them may hold a block.
 
 use super::completion::Unfinished;
 use super::history::{Past, Standing};
@@ -23,6 +22,7 @@ use crate::sync::{
     atomic::{AtomicU32, Ordering},
 };
 use crate::wr::WcOpcode;
+use core::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 /// The record of one request in flight. Created by [`Default`] in memory that the caller passes to
@@ -38,15 +38,26 @@ pub(super) struct Record<'m> {
     pub wr_id: u64,
     /// The buffer that a safe post moved in.
     pub block: Option<Block<'m>>,
-    /// The counter at which it was posted.
-    pub counter: u32,
-    /// Slots that the requests before it took in addition to their first one. Lets a completion
-    /// count the requests that it retires without looking at each.
-    pub extra: u32,
-    /// Ring slots that the request takes, at most 16.
-    pub slots: u8,
-    /// The opcode of its completion.
-    pub opcode: WcOpcode,
+    /// The counter behind it: it takes at least one slot, and at most [`MOST_SLOTS`].
+    pub end: u32,
+    /// Goes up by one with each request of the queue. Lets a completion count the requests that it retires
+    /// without looking at each.
+    pub number: u32,
+    /// The opcode of its completion. `None`: the slot was never used.
+    pub opcode: Option<WcOpcode>,
+}
+
+/// Most ring slots of a request: the blocks of the longest send entry.
+const MOST_SLOTS: u32 = 16;
+
+impl Record<'_> {
+    /// The slots of the request that begins at `counter`. `None`: none was recorded there.
+    #[inline(always)]
+    fn slots_at(&self, counter: u32) -> Option<u32> {
+        let slots = self.end.wrapping_sub(counter);
+        let is_there = slots.wrapping_sub(1) < MOST_SLOTS && self.opcode.is_some();
+        is_there.then_some(slots)
+    }
 }
 
 static_assertions::const_assert!(cfg!(loom) || size_of::<LedgerSlot<'static>>() == 32);
@@ -56,11 +67,9 @@ impl Default for LedgerSlot<'_> {
         Self(UnsafeCell::new(Record {
             wr_id: 0,
             block: None,
-            // On the first lap, only the very last counter could have this value on its slot.
-            counter: u32::MAX,
-            extra: 0,
-            slots: 0,
-            opcode: WcOpcode::Nop,
+            end: 0,
+            number: 0,
+            opcode: None,
         }))
     }
 }
@@ -70,6 +79,19 @@ impl Default for LedgerSlot<'_> {
 pub(super) struct Located<'m> {
     pub counter: u32,
     pub retired: u32,
+    slot: &'m UnsafeCell<Record<'m>>,
+}
+
+/// A request that the poller took.
+#[derive(Debug)]
+pub(super) struct Taken<'m> {
+    pub wr_id: u64,
+    pub counter: u32,
+    pub opcode: WcOpcode,
+    /// How many requests are retired with it, itself included.
+    pub retired: u32,
+    /// The counter behind it.
+    end: u32,
     slot: &'m UnsafeCell<Record<'m>>,
 }
 
@@ -99,25 +121,73 @@ struct Side<'m> {
     /// On the poster's side: behind the last request that was rung. On the poller's side: the
     /// oldest request not yet reported.
     counter: AtomicU32,
-    mask: u32,
-    slots: &'m [LedgerSlot<'m>],
+    slots: Slots<'m>,
 }
 
 impl<'m> Side<'m> {
-    fn new(slots: &'m [LedgerSlot<'m>]) -> Self {
+    fn new(slots: Slots<'m>) -> Self {
         Self {
             counter: AtomicU32::new(0),
-            mask: slots.len() as u32 - 1,
             slots,
         }
     }
 
     #[inline(always)]
     fn slot(&self, counter: u32) -> &'m UnsafeCell<Record<'m>> {
+        self.slots.at(counter)
+    }
+}
+
+/// The records of a ledger, whose number is a power of two.
+#[derive(Clone, Copy, Debug)]
+struct Slots<'m> {
+    mask: u32,
+    slots: &'m [LedgerSlot<'m>],
+}
+
+impl<'m> Slots<'m> {
+    #[inline(always)]
+    fn at(&self, counter: u32) -> &'m UnsafeCell<Record<'m>> {
         // SAFETY: `Ledger::new` requires a power of two of slots, so the mask keeps the index
         // within them.
         unsafe { &self.slots.get_unchecked((counter & self.mask) as usize).0 }
     }
+}
+
+/// The records of a ledger, for its poster.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Records<'m>(NonNull<LedgerSlot<'m>>);
+
+// SAFETY: only what is written and read of a record, by the poster and the poller, is not `Sync`; see
+// `Ledger`.
+unsafe impl Send for Records<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Records<'_> {}
+
+impl<'m> Records<'m> {
+    /// The record with this index.
+    ///
+    /// # Safety
+    /// The ledger has so many.
+    #[inline(always)]
+    pub unsafe fn at(&self, index: usize) -> Place<'m> {
+        // SAFETY: within the slots, which live for `'m`.
+        Place(unsafe { &self.0.add(index).as_ref().0 })
+    }
+}
+
+/// Where a request is recorded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'m>(&'m UnsafeCell<Record<'m>>);
+
+/// The requests in flight, as the poller found them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight<'m> {
+    /// The oldest.
+    retired: u32,
+    /// Behind the last.
+    posted: u32,
+    slots: Slots<'m>,
 }
 
 // SAFETY: the poster alone writes a record while its counter is not below `posted`; the poller
@@ -126,6 +196,59 @@ impl<'m> Side<'m> {
 unsafe impl Sync for Ledger<'_> {}
 // SAFETY: blocks are `Send`.
 unsafe impl Send for Ledger<'_> {}
+
+impl<'m> Flight<'m> {
+    /// The oldest.
+    #[inline(always)]
+    pub fn next(&self) -> Option<Located<'m>> {
+        (self.posted != self.retired).then(|| self.at(self.retired))
+    }
+
+    /// Whether the oldest has a counter with these low 16 bits.
+    #[inline(always)]
+    pub fn oldest_is(&self, counter: u16) -> bool {
+        self.posted != self.retired && self.retired as u16 == counter
+    }
+
+    /// The oldest.
+    ///
+    /// # Safety
+    /// There is one.
+    #[inline(always)]
+    pub unsafe fn oldest(&self) -> Located<'m> {
+        self.at(self.retired)
+    }
+
+    /// The one whose counter has these low 16 bits.
+    #[inline(always)]
+    pub fn locate(&self, counter: u16) -> Option<Located<'m>> {
+        let ahead = u32::from(counter.wrapping_sub(self.retired as u16));
+        let located = self.at(self.retired.wrapping_add(ahead));
+        let live = ahead < self.posted.wrapping_sub(self.retired)
+            && located
+                .slot
+                // SAFETY: the slot is below `posted`, so the poster does not write it until it is
+                // released.
+                .with(|slot| unsafe { (*slot).slots_at(located.counter) }.is_some());
+        live.then_some(located)
+    }
+
+    /// The one that begins at `counter`.
+    #[inline(always)]
+    fn at(&self, counter: u32) -> Located<'m> {
+        Located {
+            counter,
+            retired: self.retired,
+            slot: self.slots.at(counter),
+        }
+    }
+
+    /// Goes on behind a request that the poller has taken.
+    #[inline(always)]
+    pub fn pass(&mut self, taken: &Taken<'m>) {
+        self.retired = taken.end;
+    }
+}
 
 impl<'m> Ledger<'m> {
     /// Creates a ledger over `slots`, one for each slot of the ring. `None` unless their number is
@@ -146,7 +269,10 @@ impl<'m> Ledger<'m> {
         let fits = slots.len().is_power_of_two()
             && slots.len() <= MAX_SLOTS as usize
             && (1..=slots.len() as u32).contains(&capacity);
-        let slots: &'m [LedgerSlot<'m>] = slots;
+        let slots = Slots {
+            mask: (slots.len() as u32).wrapping_sub(1),
+            slots,
+        };
         fits.then(|| Self {
             poster: CachePadded::new(Poster {
                 side: Side::new(slots),
@@ -167,7 +293,7 @@ impl<'m> Ledger<'m> {
     /// Ring slots: at least `capacity`.
     #[inline(always)]
     pub fn slots(&self) -> u32 {
-        self.poster.side.slots.len() as u32
+        self.poster.side.slots.slots.len() as u32
     }
 
     /// Number of the queue pair.
@@ -176,19 +302,30 @@ impl<'m> Ledger<'m> {
         self.qp_num
     }
 
-    /// Records a staged request.
+    /// The records.
+    pub(super) fn records(&self) -> Records<'m> {
+        Records(NonNull::from_ref(self.poster.side.slots.slots).cast())
+    }
+
+    /// Where a request at `counter` is recorded.
+    #[inline(always)]
+    pub(super) fn slot(&self, counter: u32) -> Place<'m> {
+        Place(self.poster.side.slot(counter))
+    }
+
+    /// Records a request that is staged at `counter`, at its place.
     ///
     /// # Safety
-    /// The caller is the poster, and `record.counter` lies between its head and `retired` +
-    /// capacity.
+    /// The caller is the poster. `counter` is its head, and `record.end`, which is behind it, is at
+    /// most `retired` + capacity.
     #[inline(always)]
-    pub(super) unsafe fn record(&self, record: Record<'m>) {
+    pub(super) unsafe fn record(&self, place: Place<'m>, counter: u32, record: Record<'m>) {
         if record.block.is_some() {
             // Relaxed: the Release in `publish` makes it visible together with the record.
-            let behind = record.counter.wrapping_add(1);
+            let behind = counter.wrapping_add(1);
             self.poster.behind_block.store(behind, Ordering::Relaxed);
         }
-        self.poster.side.slot(record.counter).with_mut(
+        place.0.with_mut(
             // Inlined: as a function of its own, which it was in the C library, it took 36 more
             // instructions.
             #[inline(always)]
@@ -200,9 +337,8 @@ impl<'m> Ledger<'m> {
                     slot.block = record.block;
                 }
                 slot.wr_id = record.wr_id;
-                slot.counter = record.counter;
-                slot.extra = record.extra;
-                slot.slots = record.slots;
+                slot.end = record.end;
+                slot.number = record.number;
                 slot.opcode = record.opcode;
             },
         );
@@ -234,13 +370,18 @@ impl<'m> Ledger<'m> {
             .wrapping_sub(retired)
     }
 
-    /// The request that begins at `counter`, where the oldest in flight is `retired`.
+    /// The requests in flight, as they are now: the poster may add more behind them.
+    ///
+    /// # Safety
+    /// The caller is the poller.
     #[inline(always)]
-    pub(super) fn at(&self, counter: u32, retired: u32) -> Located<'m> {
-        Located {
-            counter,
-            retired,
-            slot: self.poller.slot(counter),
+    pub(super) unsafe fn flight(&self) -> Flight<'m> {
+        Flight {
+            // Relaxed: only the poller writes it.
+            retired: self.poller.counter.load(Ordering::Relaxed),
+            // Acquire: pairs with the Release in `publish`.
+            posted: self.poster.side.counter.load(Ordering::Acquire),
+            slots: self.poller.slots,
         }
     }
 
@@ -251,19 +392,8 @@ impl<'m> Ledger<'m> {
     /// The caller is the poller.
     #[inline(always)]
     pub(super) unsafe fn locate(&self, counter: u16) -> Option<Located<'m>> {
-        // Relaxed: only the poller writes it.
-        let retired = self.poller.counter.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release in `publish`.
-        let posted = self.poster.side.counter.load(Ordering::Acquire);
-        let ahead = u32::from(counter.wrapping_sub(retired as u16));
-        let located = self.at(retired.wrapping_add(ahead), retired);
-        let live = ahead < posted.wrapping_sub(retired)
-            && located
-                .slot
-                // SAFETY: the slot is below `posted`, so the poster does not write it until it is
-                // released.
-                .with(|slot| unsafe { (*slot).counter == located.counter });
-        live.then_some(located)
+        // SAFETY: the caller guarantees that it is the poller.
+        unsafe { self.flight().locate(counter) }
     }
 
     /// The oldest request in flight, if it was posted at `counter`.
@@ -273,9 +403,7 @@ impl<'m> Ledger<'m> {
     #[inline(always)]
     pub(super) unsafe fn oldest_is(&self, counter: u32) -> Option<Located<'m>> {
         // SAFETY: the caller guarantees that it is the poller.
-        let oldest = unsafe { self.next()? };
-        // Counter and `retired` are equal, so no older request is retired with it.
-        (oldest.counter == counter).then(|| self.at(counter, counter))
+        unsafe { self.next() }.filter(|oldest| oldest.counter == counter)
     }
 
     /// The oldest request in flight.
@@ -284,79 +412,46 @@ impl<'m> Ledger<'m> {
     /// The caller is the poller.
     #[inline(always)]
     pub(super) unsafe fn next(&self) -> Option<Located<'m>> {
-        // Relaxed: only the poller writes it.
-        let retired = self.poller.counter.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release in `publish`.
-        let posted = self.poster.side.counter.load(Ordering::Acquire);
-        (posted != retired).then(|| self.at(retired, retired))
-    }
-
-    /// The oldest request in flight, if its counter has these low 16 bits.
-    ///
-    /// # Safety
-    /// The caller is the poller.
-    #[inline(always)]
-    pub(super) unsafe fn oldest_called(&self, counter: u16) -> Option<Located<'m>> {
         // SAFETY: the caller guarantees that it is the poller.
-        let oldest = unsafe { self.next()? };
-        (oldest.counter as u16 == counter).then_some(oldest)
+        unsafe { self.flight().next() }
     }
 
-    /// Takes one request, whose predecessors the caller handles.
-    ///
-    /// # Safety
-    /// The caller is the poller, and has taken nothing since it located the request.
-    #[inline(always)]
-    unsafe fn take_one(&self, oldest: Located<'m>) -> Record<'m> {
-        oldest.slot.with_mut(|slot| {
-            // SAFETY: in flight, so the poster does not write the slot. The block is taken once,
-            // because `retired` moves past it.
-            let slot = unsafe { &mut *slot };
-            // Field by field, so that the compiler knows the range of `opcode`.
-            Record {
-                wr_id: slot.wr_id,
-                block: slot.block.take(),
-                counter: oldest.counter,
-                extra: slot.extra,
-                slots: slot.slots,
-                opcode: slot.opcode,
-            }
-        })
-    }
-
-    /// The record of the oldest request in flight, which stays in flight.
+    /// The record of a located request, which stays in flight.
     ///
     /// # Safety
     /// The caller is the poller, and releases nothing while the record is borrowed.
     #[inline(always)]
-    pub(super) unsafe fn oldest(&self) -> Option<&Record<'m>> {
-        // SAFETY: the caller guarantees that it is the poller.
-        let oldest = unsafe { self.next()? };
+    pub(super) unsafe fn recorded(&self, located: Located<'m>) -> &Record<'m> {
         // SAFETY: in flight, so the poster does not write it until it is released.
-        (self.poller.slot(oldest.counter)).with(|slot| Some(unsafe { &*slot }))
+        located.slot.with(|slot| unsafe { &*slot })
     }
 
     /// Takes a located request and retires all requests before it, whose buffers go back to their
-    /// slabs. Returns the record, and how many requests these are in all. Their slots stay with the
-    /// poller until [`release`](Self::release).
+    /// slabs. Their slots, and its own buffer, stay with the poller until
+    /// [`release`](Self::release).
     ///
     /// # Safety
     /// The caller is the poller, and has taken nothing since it located the request.
     #[inline(always)]
-    pub(super) unsafe fn take(&self, located: Located<'m>) -> (Record<'m>, u32) {
+    pub(super) unsafe fn take(&self, located: Located<'m>) -> Taken<'m> {
         let Located {
-            counter, retired, ..
+            counter,
+            retired,
+            slot,
         } = located;
-        // SAFETY: the caller is the poller and has located the request; older requests are handled
-        // below.
-        let record = unsafe { self.take_one(located) };
+        let (wr_id, end, number, opcode) = slot.with(|slot| {
+            // SAFETY: in flight, so the poster does not write the slot.
+            let record = unsafe { &*slot };
+            // SAFETY: it was located, so it is recorded.
+            let opcode = unsafe { record.opcode.unwrap_unchecked() };
+            (record.wr_id, record.end, record.number, opcode)
+        });
         let mut count = 1;
         if counter != retired {
-            let slot = self.poller.slot(retired);
+            let oldest = self.poller.slot(retired);
             // SAFETY: the slot is the first one of the oldest request in flight, so the poster does
             // not write it.
-            let extra = slot.with(|slot| unsafe { record.extra.wrapping_sub((*slot).extra) });
-            count += counter.wrapping_sub(retired).wrapping_sub(extra);
+            count += oldest.with(|slot| unsafe { number.wrapping_sub((*slot).number) });
             // Relaxed: the Acquire that located the request has made it visible.
             let behind_block = self.poster.behind_block.load(Ordering::Relaxed);
             if behind_block.wrapping_sub(retired).wrapping_sub(1) < MAX_SLOTS {
@@ -364,7 +459,14 @@ impl<'m> Ledger<'m> {
                 unsafe { self.give_back(retired, counter) };
             }
         }
-        (record, count)
+        Taken {
+            wr_id,
+            counter,
+            opcode,
+            retired: count,
+            end,
+            slot,
+        }
     }
 
     /// Counters of the requests in flight before a located one, oldest first.
@@ -376,20 +478,42 @@ impl<'m> Ledger<'m> {
         core::iter::from_fn(move || {
             let counter = at;
             // SAFETY: in flight, since the located request behind it is.
-            let slots = (self.poller.slot(counter)).with(|slot| unsafe { (*slot).slots });
+            let slots =
+                (self.poller.slot(counter)).with(|slot| unsafe { (*slot).slots_at(counter) });
             let is_before = located.counter.wrapping_sub(counter) as i32 > 0;
-            at = counter.wrapping_add(u32::from(slots.max(1)));
+            at = counter.wrapping_add(slots.unwrap_or(1));
             is_before.then_some(counter)
         })
     }
 
-    /// Returns the slots of a taken request, and of all before it, to the poster.
+    /// Returns the slots of a taken request, and of all before it, to the poster; and its buffer to
+    /// the caller.
     ///
     /// # Safety
-    /// The caller is the poller, and `record` is the last one that it took.
+    /// The caller is the poller, and this request is the last one that it took.
     #[inline(always)]
-    pub(super) unsafe fn release(&self, record: &Record<'m>) {
-        let end = record.counter.wrapping_add(u32::from(record.slots));
+    pub(super) unsafe fn release(&self, taken: &Taken<'m>) -> Option<Block<'m>> {
+        let block = taken.slot.with_mut(
+            #[inline(always)]
+            |slot| {
+                // SAFETY: in flight, so the poster does not write the slot. The block is taken once,
+                // because `retired` moves past it.
+                let slot = unsafe { &mut *slot };
+                slot.block.take()
+            },
+        );
+        // SAFETY: the caller guarantees that it is the poller, and the buffer is taken.
+        unsafe { self.retire(taken.end) };
+        block
+    }
+
+    /// Returns the slots below `end` to the poster.
+    ///
+    /// # Safety
+    /// The caller is the poller. `end` is the counter behind a request in flight; neither it nor those
+    /// before it have a buffer.
+    #[inline(always)]
+    pub(super) unsafe fn retire(&self, end: u32) {
         // Release: pairs with the Acquire in `retired`.
         self.poller.counter.store(end, Ordering::Release);
     }
@@ -407,10 +531,10 @@ impl<'m> Ledger<'m> {
                 // dropped once and `None` stored in its place.
                 unsafe {
                     drop((*slot).block.take());
-                    (*slot).slots
+                    (*slot).slots_at(from)
                 }
             });
-            from = from.wrapping_add(u32::from(slots.max(1)));
+            from = from.wrapping_add(slots.unwrap_or(1));
         }
     }
 
@@ -428,12 +552,11 @@ impl<'m> Ledger<'m> {
         self.poller.slot(counter).with(|slot| {
             // SAFETY: the caller is both poster and poller, so nobody writes the slot.
             let record = unsafe { &*slot };
-            // An unused slot has `slots` 0.
-            (record.counter == counter && record.slots != 0).then_some(Past {
+            Some(Past {
                 wr_id: record.wr_id,
                 counter,
-                slots: record.slots.into(),
-                opcode: record.opcode,
+                slots: record.slots_at(counter)? as u16,
+                opcode: record.opcode?,
                 standing,
             })
         })
@@ -452,12 +575,11 @@ impl<'m> Ledger<'m> {
         while at != head {
             // SAFETY: the caller is both poster and poller; each record is read once and its block
             // taken.
-            let (wr_id, block, slots) = self
-                .poller
-                .slot(at)
-                .with_mut(|slot| unsafe { ((*slot).wr_id, (*slot).block.take(), (*slot).slots) });
+            let (wr_id, block, slots) = self.poller.slot(at).with_mut(|slot| unsafe {
+                ((*slot).wr_id, (*slot).block.take(), (*slot).slots_at(at))
+            });
             let counter = at;
-            at = at.wrapping_add(u32::from(slots.max(1)));
+            at = at.wrapping_add(slots.unwrap_or(1));
             // Before the call, which may panic: the request must be reported only once.
             self.poller.counter.store(at, Ordering::Release);
             each(Unfinished {

@@ -55,14 +55,14 @@ impl<T, S> Drop for Owner<T, S> {
 fn post(ledger: &Ledger<'_>, counter: u32, publish: bool) {
     // SAFETY: the models have one poster, which respects the capacity.
     unsafe {
-        ledger.record(Record {
+        let record = Record {
             wr_id: u64::from(counter) + 10,
             block: None,
-            counter,
-            extra: 0,
-            slots: 1,
-            opcode: WcOpcode::Send,
-        });
+            end: counter + 1,
+            number: counter,
+            opcode: Some(WcOpcode::Send),
+        };
+        ledger.record(ledger.slot(counter), counter, record);
     }
     if publish {
         ledger.publish(counter + 1);
@@ -73,10 +73,9 @@ fn post(ledger: &Ledger<'_>, counter: u32, publish: bool) {
 fn poll(ledger: &Ledger<'_>, counter: u16) -> Option<(u64, u32)> {
     // SAFETY: the models have one poller.
     unsafe {
-        let counter = ledger.locate(counter)?;
-        let (record, count) = ledger.take(counter);
-        ledger.release(&record);
-        Some((record.wr_id, count))
+        let taken = ledger.take(ledger.locate(counter)?);
+        drop(ledger.release(&taken));
+        Some((taken.wr_id, taken.retired))
     }
 }
 
@@ -149,10 +148,9 @@ fn loom_ledger_gives_the_oldest_in_order() {
         let take = || {
             // SAFETY: this is the only poller.
             unsafe {
-                let counter = ledger.next()?;
-                let (record, _) = ledger.take(counter);
-                ledger.release(&record);
-                Some(record.wr_id)
+                let taken = ledger.take(ledger.next()?);
+                drop(ledger.release(&taken));
+                Some(taken.wr_id)
             }
         };
         let mut reported: Vec<u64> = [take(), take()].into_iter().flatten().collect();

@@ -22,7 +22,7 @@ pub trait Naming: sealed::Sealed {
     #[doc(hidden)]
     fn name(cqe: &Cqe64) -> u32;
 
-    /// The same in the byte order of the CQE, for comparisons.
+    /// A word of the CQE that contains the name, for comparisons: where it is equal, so is the name.
     #[doc(hidden)]
     fn raw_name(cqe: &Cqe64) -> u32;
 

@@ -222,16 +222,18 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
     unsafe fn record(&mut self, head: u32, wr_id: u64, block: Option<Block<'m>>, sges: u32) {
         // SAFETY: `&mut self` makes this the only poster; the slot is free.
         unsafe {
-            self.ledger.record(Record {
+            let end = head.wrapping_add(1);
+            let record = Record {
                 wr_id,
                 block,
-                counter: head,
-                extra: 0,
-                slots: 1,
-                opcode: WcOpcode::Recv,
-            });
+                end,
+                // Each takes one slot, and only differences count: one value for both.
+                number: end,
+                opcode: Some(WcOpcode::Recv),
+            };
+            self.ledger.record(self.ledger.slot(head), head, record);
+            self.head = end;
         }
-        self.head = head.wrapping_add(1);
         self.last_sges = sges;
     }
 

@@ -1,54 +1,32 @@
 //! The posting side of a send queue.
 
+mod flags;
 mod list;
 mod repost;
+mod ring;
 
 pub use list::SendRequest;
 
 use super::completion::Unfinished;
 use super::error::Rejected;
-use super::ledger::{Ledger, Record};
+use super::ledger::{Ledger, Record, Records};
 use super::life::Lives;
-use crate::port::{LastEntry, SendDoorbell, Staged};
+use crate::port::{LastEntry, SendDoorbell};
 use crate::slab::Block;
 use crate::wqe::PostError;
 use crate::wqe::{
-    Address, BASIC_BLOCK, Inline, NoPayload, Operation, Payload, PayloadLimits, SEGMENT, SendRing,
-    SendWqe, Supports, Transport, build, build_nop, fm_ce_se, prefix, set_fm_ce_se,
+    Address, BASIC_BLOCK, Inline, NoPayload, Operation, Owner, Payload, PayloadLimits, SEGMENT,
+    SendRing, SendWqe, Supports, Transport, build_at, fm_ce_se, prefix,
 };
 use crate::wr::{SendFlags, Sge};
 use core::marker::PhantomData;
+use flags::{Marks, marks};
+use ring::Last;
 
 const SEGMENTS_PER_BLOCK: u32 = (BASIC_BLOCK / SEGMENT) as u32;
 
 /// Largest number of 16-byte segments that the 6-bit size field of a WQE can hold.
 const MAX_DS: usize = 63;
-
-/// The `fm_ce_se` byte for each combination of the lowest bits of [`SendFlags`]. INLINE is not
-/// among them: it depends on the payload.
-type Marks = [u8; SendFlags::INLINE.bits() as usize];
-
-/// `unsignaled`: the byte of requests that ask for no completion.
-const fn marks(unsignaled: u8) -> Marks {
-    let mut marks = [0; size_of::<Marks>()];
-    let mut bits = 0;
-    while bits < marks.len() {
-        let flags = SendFlags::from_bits_truncate(bits as u8);
-        marks[bits] = if flags.contains(SendFlags::SIGNALED) {
-            fm_ce_se::SIGNALED
-        } else {
-            unsignaled
-        };
-        if flags.contains(SendFlags::FENCE) {
-            marks[bits] |= fm_ce_se::FENCE;
-        }
-        if flags.contains(SendFlags::SOLICITED) {
-            marks[bits] |= fm_ce_se::SOLICITED;
-        }
-        bits += 1;
-    }
-    marks
-}
 
 /// The parts of a send queue.
 #[derive(Debug)]
@@ -75,20 +53,28 @@ pub struct SendQueueInit<'m, D> {
 pub struct SendQueue<'m, T: Transport, D: SendDoorbell> {
     ring: SendRing<'m>,
     ledger: &'m Ledger<'m>,
+    /// The records of the ledger.
+    records: Records<'m>,
     /// Counter of the next entry.
     head: u32,
     /// `head` may not pass this counter. Equal to `head` while posting is not allowed.
     limit: u32,
-    /// Requests staged since the doorbell was last rung.
-    staged: u32,
-    /// Basic blocks that all requests so far took in addition to their first one.
-    extra: u32,
+    /// How many requests were posted so far, free-running.
+    number: u32,
+    /// `number` when one request is staged, which is rung at once. Another number where flushes are
+    /// suppressed: then the last request is changed first.
+    alone: u32,
     /// The last entry staged.
-    last: LastEntry,
+    last: Last,
     limits: PayloadLimits,
-    next_fence: u8,
-    /// The `fm_ce_se` byte of an entry, indexed by the flags of its request.
+    owner: Owner,
+    /// The word with the `fm_ce_se` byte of an entry, indexed by the flags of its request.
     marks: Marks,
+    /// The `fm_ce_se` byte of requests that ask for no completion.
+    unsignaled: u8,
+    /// The counter behind the last registration work, while `marks` has the entry there wait for it. The
+    /// post of that entry, and the one behind it, go through [`refresh`](Self::refresh).
+    fence: Option<u32>,
     postable: bool,
     lives: Lives,
     doorbell: D,
@@ -112,22 +98,29 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             max_inline,
             signal_all,
         } = init;
+        let unsignaled = if signal_all { fm_ce_se::SIGNALED } else { 0 };
         let longest = Self::longest_entry(max_sge, max_inline);
         let fits = longest <= (ledger.capacity() as usize * BASIC_BLOCK).min(MAX_DS * SEGMENT);
         (fits && ledger.slots() == ring.blocks()).then(|| Self {
             ring,
             ledger,
+            records: ledger.records(),
             head: 0,
             limit: 0,
-            staged: 0,
-            extra: 0,
-            last: LastEntry::default(),
+            number: 0,
+            alone: 1,
+            last: Last {
+                first: ring.block(0),
+                known: LastEntry::new(0, 0, 0),
+            },
             limits: PayloadLimits {
                 max_sge,
                 max_inline,
             },
-            next_fence: 0,
-            marks: marks(if signal_all { fm_ce_se::SIGNALED } else { 0 }),
+            owner: Owner::new(ledger.qp_num()),
+            marks: marks(unsignaled, false),
+            unsignaled,
+            fence: None,
             postable: false,
             lives: Lives::default(),
             doorbell,
@@ -185,7 +178,23 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// Requests staged and not rung.
     #[inline(always)]
     pub fn staged(&self) -> u32 {
-        self.staged
+        (self.number.wrapping_sub(self.alone)).wrapping_add(self.ahead())
+    }
+
+    /// How far `alone` is ahead of the number of requests that were rung: one; where flushes are
+    /// suppressed, further than requests can be staged.
+    #[inline(always)]
+    fn ahead(&self) -> u32 {
+        match self.unsignaled {
+            fm_ce_se::NO_FLUSH => u32::MAX,
+            _ => 1,
+        }
+    }
+
+    /// Counts all requests as rung.
+    #[inline(always)]
+    fn none_staged(&mut self) {
+        self.alone = self.number.wrapping_add(self.ahead());
     }
 
     /// The ledger and the ring of its requests.
@@ -211,18 +220,25 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// A completion with a flush error then says of the unsignalled requests before it only that
     /// none of them failed: each was flushed, or executed before the first failure.
     pub fn suppress_flush(&mut self) {
-        if self.marks == marks(0) {
-            self.marks = marks(fm_ce_se::NO_FLUSH);
+        if self.unsignaled == 0 {
+            let staged = self.staged();
+            self.unsignaled = fm_ce_se::NO_FLUSH;
+            self.marks = marks(self.unsignaled, self.fence.is_some());
+            self.alone = (self.number.wrapping_sub(staged)).wrapping_add(self.ahead());
         }
     }
 
-    /// Clears `NO_FLUSH` of the last entry, so that its completion reports the requests rung with
-    /// it if they are flushed.
-    #[cold]
-    fn end_suppressed(&mut self) {
-        self.last.fm_ce_se &= !fm_ce_se::NO_FLUSH;
-        // SAFETY: `&mut self` makes this the only poster; the entry is staged and not rung.
-        unsafe { set_fm_ce_se(&self.ring, self.last.counter, self.last.fm_ce_se) };
+    /// Has the next entry wait for the registration work before it.
+    #[inline(never)]
+    fn fence_next(&mut self) {
+        self.fence = Some(self.head);
+        self.marks = marks(self.unsignaled, true);
+        self.limit = self.head;
+    }
+
+    fn unfence(&mut self) {
+        self.fence = None;
+        self.marks = marks(self.unsignaled, false);
     }
 
     /// Ends this life of the queue after the queue pair has gone to RESET: passes every request not
@@ -237,8 +253,8 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// without a panic. Nobody polls the completion queue meanwhile, and its CQEs of this queue are
     /// purged before it is polled again.
     pub unsafe fn clear(&mut self, each: impl FnMut(Unfinished<'m>)) {
-        self.staged = 0;
-        self.next_fence = 0;
+        self.none_staged();
+        self.unfence();
         self.set_postable(false);
         let end = self.head;
         // SAFETY: `&mut self` makes this the poster; the caller guarantees that nobody polls.
@@ -397,10 +413,16 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     #[inline(always)]
     fn reserve<O: Operation, P: Payload>(&mut self, payload: &P) -> Result<(), PostError> {
         let blocks = self.blocks::<O, P>(payload)?;
-        if self.limit.wrapping_sub(self.head) < blocks {
+        if !self.has_room(blocks) {
             return self.refresh(blocks);
         }
         Ok(())
+    }
+
+    /// Whether so many blocks lie before `limit`.
+    #[inline(always)]
+    fn has_room(&self, blocks: u32) -> bool {
+        self.limit.wrapping_sub(self.head.wrapping_add(blocks)) as i32 >= 0
     }
 
     /// Reloads how far requests are retired, and checks again.
@@ -411,10 +433,15 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             return Err(PostError::WrongState);
         }
         self.limit = self.ledger.retired().wrapping_add(self.ledger.capacity());
-        if self.limit.wrapping_sub(self.head) < blocks {
-            return Err(PostError::QueueFull);
+        let room = self.has_room(blocks);
+        match self.fence {
+            None => {}
+            // This post may go beyond `limit`; the next one comes back here, however few of its
+            // blocks this one takes.
+            Some(at) if at == self.head => self.limit = self.head,
+            Some(_) => self.unfence(),
         }
-        Ok(())
+        room.then_some(()).ok_or(PostError::QueueFull)
     }
 
     /// # Safety
@@ -429,14 +456,9 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         // SAFETY: the caller has reserved the blocks and guarantees that the payload's memory stays
         // valid.
         self.last = unsafe { self.write_entry(request, block) };
-        // SAFETY: no overflow, because each staged request has a slot of its own and there are at
-        // most 32768. The unchecked addition lets the compiler see that `staged` is not zero where
-        // a request is rung right after it was posted.
-        self.staged = unsafe { self.staged.unchecked_add(1) };
     }
 
-    /// Writes a request like [`write`](Self::write), but neither counts it as staged nor sets
-    /// `last`.
+    /// Writes a request like [`write`](Self::write), but does not set `last`.
     ///
     /// # Safety
     /// The requirements of [`write`](Self::write).
@@ -445,7 +467,7 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         &mut self,
         request: SendRequest<'_, T, O, P>,
         block: Option<Block<'m>>,
-    ) -> LastEntry {
+    ) -> Last {
         let SendRequest {
             wr_id,
             address,
@@ -454,48 +476,44 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             flags,
         } = request;
         // A table lookup, because the flags are rarely known at compile time.
-        let mut fm_ce_se = self.marks[usize::from(flags.bits()) % self.marks.len()];
-        if !flags.contains(SendFlags::FENCE) {
-            fm_ce_se |= self.next_fence;
-        }
-        self.next_fence = if O::FENCES_NEXT {
-            fm_ce_se::INITIATOR_SMALL_FENCE
-        } else {
-            0
-        };
+        let mark = self.marks[usize::from(flags.bits()) % self.marks.len()];
         let counter = self.head;
+        let index = self.ring.index(counter);
+        let entry = self.ring.writer_at(index);
+        let first = entry.first();
         // SAFETY: `&mut self` makes this the only poster; `reserve` found the blocks free.
         let ds = unsafe {
-            build::<T, O, P>(
-                &self.ring,
+            build_at::<T, O, P>(
+                entry,
                 counter,
-                self.ledger.qp_num(),
-                fm_ce_se,
+                &self.owner,
+                mark,
                 address,
                 operation,
                 payload,
             )
         };
         let blocks = (ds + SEGMENTS_PER_BLOCK - 1) >> SEGMENTS_PER_BLOCK.ilog2();
-        // SAFETY: only poster, blocks reserved; the ledger has a slot for each block.
+        let record = Record {
+            wr_id,
+            block,
+            end: counter.wrapping_add(blocks),
+            number: self.number,
+            opcode: Some(O::WC),
+        };
+        // SAFETY: only poster, blocks reserved; the ledger has a slot for each block, with its index.
         unsafe {
-            self.ledger.record(Record {
-                wr_id,
-                block,
-                counter,
-                extra: self.extra,
-                slots: blocks as u8,
-                opcode: O::WC,
-            });
-        }
+            self.ledger
+                .record(self.records.at(index.get()), counter, record)
+        };
         self.head = counter.wrapping_add(blocks);
-        self.extra = self.extra.wrapping_add(blocks - 1);
-        LastEntry {
-            counter,
-            ds: ds as u8,
-            opcode: O::OPCODE,
-            inline: payload.inline(),
-            fm_ce_se,
+        self.number = self.number.wrapping_add(1);
+        if O::FENCES_NEXT {
+            self.fence_next();
+        }
+        Last {
+            first,
+            known: LastEntry::new(ds as u8, O::OPCODE, payload.inline()),
         }
     }
 
@@ -504,75 +522,12 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
     /// # Safety
     /// The entry is staged or in flight.
     #[inline(always)]
-    unsafe fn read_back(&self, counter: u32) -> LastEntry {
+    unsafe fn read_back(&self, counter: u32) -> Last {
         // SAFETY: the caller guarantees that the entry is staged or in flight, so nobody writes it.
         let wqe = unsafe { SendWqe::read(self.ring, counter) };
-        LastEntry {
-            counter,
-            ds: wqe.ds() as u8,
-            opcode: wqe.opcode(),
-            inline: LastEntry::UNKNOWN,
-            fm_ce_se: wqe.fm_ce_se(),
+        Last {
+            first: self.ring.block(counter),
+            known: LastEntry::new(wqe.ds() as u8, wqe.opcode(), LastEntry::UNKNOWN),
         }
-    }
-
-    /// Posts and rings a signalled NOP that is not in the ledger, behind everything posted so far,
-    /// and returns its counter. The device completes it last, and the poll that finds its CQE drops
-    /// it as [stale](super::CompletionQueue::stale). If there is no room for it, returns the
-    /// counter of the last request.
-    ///
-    /// For a caller that ends the queue and looks for this counter among the CQEs that were not
-    /// polled.
-    ///
-    /// # Safety
-    /// Nothing is posted from here on until [`clear`](Self::clear): it would overwrite the NOP.
-    #[cold]
-    pub unsafe fn mark(&mut self) -> u16 {
-        self.ring();
-        if self.free_blocks() == 0 {
-            return self.last.counter as u16;
-        }
-        let counter = self.head;
-        let flags = fm_ce_se::SIGNALED;
-        // SAFETY: `&mut self` makes this the only poster; the block is free.
-        let ds = unsafe { build_nop(&self.ring, counter, self.ledger.qp_num(), flags) };
-        let staged = Staged {
-            counter: counter.wrapping_add(1),
-            count: 1,
-            last: self.ring.block(counter),
-            known: LastEntry {
-                counter,
-                ds: ds as u8,
-                opcode: crate::wqe::opcode::NOP,
-                inline: 0,
-                fm_ce_se: flags,
-            },
-        };
-        // SAFETY: the entry was written above; the ledger has no request in its slot.
-        unsafe { self.doorbell.ring(&staged) };
-        counter as u16
-    }
-
-    /// Rings the doorbell for everything staged. Does nothing when nothing is staged.
-    #[inline(always)]
-    pub fn ring(&mut self) {
-        if self.staged == 0 {
-            return;
-        }
-        if self.last.fm_ce_se & fm_ce_se::NO_FLUSH != 0 {
-            self.end_suppressed();
-        }
-        // Read before the requests are published: where they were posted in the same function, the
-        // compiler still knows all of these values.
-        let staged = Staged {
-            counter: self.head,
-            count: self.staged,
-            last: self.ring.block(self.last.counter),
-            known: self.last,
-        };
-        self.ledger.publish(staged.counter);
-        // SAFETY: these requests are staged and in the ledger.
-        unsafe { self.doorbell.ring(&staged) };
-        self.staged = 0;
     }
 }

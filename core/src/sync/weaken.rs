@@ -173,7 +173,7 @@ atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
 atomic!(AtomicPtr<T>, *mut T);
 arithmetic!(AtomicU32, u32: fetch_add, fetch_sub);
-arithmetic!(AtomicU64, u64: fetch_or);
+arithmetic!(AtomicU64, u64: fetch_add, fetch_or);
 
 /// Runs `model` on a thread of its own with this ordering weakened; returns the orderings seen, or `None`
 /// when the model failed.

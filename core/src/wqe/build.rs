@@ -2,11 +2,11 @@
 
 use super::operation::Operation;
 use super::payload::Payload;
-use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT, fm_ce_se};
+use super::segment::{BASIC_BLOCK, CtrlSegment, SEGMENT, fm_ce_se, pair};
 use super::transport::Transport;
 use super::umr::Umr;
 use super::view::SendWqe;
-use crate::be::Be32;
+use crate::be::{Be32, Be64};
 use crate::op::{WrOpcode, opcode};
 use crate::wr::QpType;
 use core::marker::PhantomData;
@@ -56,9 +56,13 @@ impl<'m> SendRing<'m> {
     /// The basic block at counter `counter`.
     #[inline(always)]
     pub fn block(&self, counter: u32) -> NonNull<u8> {
-        let offset = (counter & self.mask) as usize * BASIC_BLOCK;
-        // SAFETY: the masked offset lies within the ring.
-        unsafe { self.base.add(offset) }
+        self.writer_at(self.index(counter)).first
+    }
+
+    /// The index of the basic block at counter `counter`.
+    #[inline(always)]
+    pub(crate) fn index(&self, counter: u32) -> BlockIndex {
+        BlockIndex(counter & self.mask)
     }
 
     /// How many basic blocks lie one behind the other from that at `counter` on, before the ring's end.
@@ -73,12 +77,32 @@ impl<'m> SendRing<'m> {
     /// The caller is the ring's poster, and the blocks that it writes are not in flight.
     #[inline(always)]
     pub unsafe fn writer(&self, counter: u32) -> EntryWriter {
+        self.writer_at(self.index(counter))
+    }
+
+    /// A writer for the WQE that starts at this index, of this ring. To write, its user has to meet the
+    /// requirements of [`writer`](Self::writer).
+    #[inline(always)]
+    pub(crate) fn writer_at(&self, index: BlockIndex) -> EntryWriter {
         EntryWriter {
-            first: self.block(counter),
+            // SAFETY: the index lies within the ring.
+            first: unsafe { self.base.add(index.0 as usize * BASIC_BLOCK) },
             base: self.base,
-            start: (counter & self.mask) as usize * BASIC_BLOCK,
-            mask: self.blocks() as usize * BASIC_BLOCK - 1,
+            index: index.0,
+            mask: self.mask,
         }
+    }
+}
+
+/// The index of a basic block of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockIndex(u32);
+
+impl BlockIndex {
+    /// The index, which is less than the number of blocks.
+    #[inline(always)]
+    pub fn get(self) -> usize {
+        self.0 as usize
     }
 }
 
@@ -90,8 +114,10 @@ impl<'m> SendRing<'m> {
 pub struct EntryWriter {
     first: NonNull<u8>,
     base: NonNull<u8>,
-    start: usize,
-    mask: usize,
+    /// Index of the first block.
+    index: u32,
+    /// Number of basic blocks of the ring, minus one.
+    mask: u32,
 }
 
 impl EntryWriter {
@@ -102,8 +128,21 @@ impl EntryWriter {
             unsafe { self.first.add(offset) }
         } else {
             // SAFETY: the masked offset lies within the ring.
-            unsafe { self.base.add((self.start + offset) & self.mask) }
+            unsafe { self.base.add(self.offset(offset)) }
         }
+    }
+
+    /// The first block of the WQE.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+
+    /// Where an offset within the WQE is in the ring.
+    #[inline(always)]
+    fn offset(&self, offset: usize) -> usize {
+        let mask = self.mask as usize * BASIC_BLOCK + BASIC_BLOCK - 1;
+        (self.index as usize * BASIC_BLOCK + offset) & mask
     }
 
     /// Writes a structure of whole segments. It must not cross the end of a basic block, which the
@@ -121,18 +160,22 @@ impl EntryWriter {
     /// Writes bytes, wrapping around the end of the ring where needed.
     #[inline(always)]
     pub(super) fn bytes(&mut self, offset: usize, bytes: &[u8]) {
-        let place = self.at(offset);
         // Bytes that do not reach the end of a block do not reach the end of the ring.
         if bytes.len() > BASIC_BLOCK - offset % BASIC_BLOCK {
-            let room = self.mask + 1 - ((self.start + offset) & self.mask);
-            if bytes.len() > room {
+            let first = match offset < BASIC_BLOCK {
+                true => self.index,
+                false => (self.offset(offset) / BASIC_BLOCK) as u32,
+            };
+            let more = (offset % BASIC_BLOCK + bytes.len() - 1) / BASIC_BLOCK;
+            if self.mask - first < more as u32 {
+                let room = (self.mask as usize + 1) * BASIC_BLOCK - self.offset(offset);
                 // SAFETY: `room` bytes are left up to the end of the ring; the rest is shorter than
                 // the ring, because the caller checked the size of the WQE against the free blocks.
-                return unsafe { copy_over_end(bytes, place, room, self.base) };
+                return unsafe { copy_over_end(bytes, self.at(offset), room, self.base) };
             }
         }
         // SAFETY: `bytes.len()` bytes are left up to the end of the ring.
-        unsafe { copy_short(bytes, place) }
+        unsafe { copy_short(bytes, self.at(offset)) }
     }
 
     /// Writes one big-endian word.
@@ -168,12 +211,11 @@ pub(crate) unsafe fn copy_short(from: &[u8], to: NonNull<u8>) {
     #[inline(always)]
     unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
         let last = len - size_of::<T>();
-        // SAFETY: `len` is at least the size of T, so both moves lie within both slices.
+        // SAFETY: `len` is at least the size of T, so both moves lie within both slices, which do not
+        // overlap.
         unsafe {
-            let head = from.cast::<T>().read_unaligned();
-            let tail = from.add(last).cast::<T>().read_unaligned();
-            to.cast::<T>().write_unaligned(head);
-            to.add(last).cast::<T>().write_unaligned(tail);
+            to.copy_from_nonoverlapping(from, size_of::<T>());
+            (to.add(last)).copy_from_nonoverlapping(from.add(last), size_of::<T>());
         }
     }
     let (source, to, len) = (from.as_ptr(), to.as_ptr(), from.len());
@@ -217,25 +259,52 @@ pub unsafe fn build<T: Transport, O: Operation, P: Payload>(
     operation: O,
     payload: P,
 ) -> u32 {
+    let entry = ring.writer_at(ring.index(counter));
+    let (owner, flags) = (Owner::new(qpn), Be32::new(fm_ce_se.into()));
     // SAFETY: the caller guarantees that it is the poster and that the blocks are free.
-    let mut entry = unsafe { ring.writer(counter) };
+    unsafe { build_at::<T, O, P>(entry, counter, &owner, flags, address, operation, payload) }
+}
+
+/// The number of the local queue pair, as it is in a control segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner(u64);
+
+impl Owner {
+    pub fn new(qpn: u32) -> Self {
+        Self((qpn << 8).into())
+    }
+
+    #[inline(always)]
+    fn qpn(&self) -> u32 {
+        self.0 as u32 >> 8
+    }
+}
+
+/// Writes one WQE like [`build`]; `flags` is the word of the control segment with its flag byte.
+///
+/// # Safety
+/// The requirements of [`build`]; `entry` is the writer at `counter`.
+#[inline(always)]
+pub(crate) unsafe fn build_at<T: Transport, O: Operation, P: Payload>(
+    mut entry: EntryWriter,
+    counter: u32,
+    owner: &Owner,
+    flags: Be32,
+    address: T::Address<'_>,
+    operation: O,
+    payload: P,
+) -> u32 {
     if O::ADDRESSED {
         T::write(address, &mut entry, SEGMENT);
     }
     let start = const { prefix::<T, O>() - O::SEGMENTS };
-    operation.write(qpn, &mut entry, start);
+    operation.write(owner.qpn(), &mut entry, start);
     let end = payload.write(&mut entry, start + O::SEGMENTS);
     let ds = (end / SEGMENT) as u32;
-    entry.put(
-        0,
-        CtrlSegment {
-            opmod_idx_opcode: Be32::new((counter & 0xffff) << 8 | u32::from(O::OPCODE)),
-            qpn_ds: Be32::new(qpn << 8 | ds),
-            signature_flags: Be32::new(u32::from(fm_ce_se)),
-            imm: operation.imm(),
-        }
-        .words(),
-    );
+    // Both words of the control segment at once; see `CtrlSegment`.
+    let id =
+        u64::from(counter & 0xffff) << 40 | u64::from(O::OPCODE) << 32 | u64::from(ds) | owner.0;
+    entry.put(0, [Be64::new(id), pair(flags, operation.imm())]);
     ds
 }
 
@@ -259,16 +328,20 @@ pub(crate) unsafe fn build_nop(ring: &SendRing<'_>, counter: u32, qpn: u32, fm_c
     DS
 }
 
-/// Overwrites the flag byte of the WQE at `counter`.
+/// The flag byte of a WQE, by its first block.
 ///
 /// # Safety
-/// The caller is the ring's poster, and the doorbell was not rung for the WQE.
+/// It is a WQE, in flight or staged, and nobody writes it.
 #[inline(always)]
-pub(crate) unsafe fn set_fm_ce_se(ring: &SendRing<'_>, counter: u32, fm_ce_se: u8) {
-    const SIGNATURE_FLAGS: usize = core::mem::offset_of!(CtrlSegment, signature_flags);
-    // SAFETY: the caller guarantees that it is the poster and that the WQE is not in flight.
-    let mut entry = unsafe { ring.writer(counter) };
-    entry.word(SIGNATURE_FLAGS, Be32::new(u32::from(fm_ce_se)));
+pub unsafe fn fm_ce_se_at(first: NonNull<u8>) -> u8 {
+    // SAFETY: the caller guarantees that it is a WQE, which nobody writes.
+    unsafe { (*ctrl_at(first).as_ptr()).signature_flags.get() as u8 }
+}
+
+/// The control segment of a WQE, by its first block.
+#[inline(always)]
+pub(crate) fn ctrl_at(first: NonNull<u8>) -> NonNull<CtrlSegment> {
+    first.cast()
 }
 
 /// Writes the bytes of an earlier WQE at `counter`, with this counter and queue pair number, and

@@ -35,8 +35,8 @@ mod umr;
 mod view;
 
 pub use crate::op::opcode;
-pub use build::{EntryWriter, SendRing, build};
-pub(crate) use build::{build_nop, copy_short, prefix, rebuild, set_fm_ce_se};
+pub use build::{EntryWriter, SendRing, build, fm_ce_se_at};
+pub(crate) use build::{Owner, build_at, build_nop, copy_short, ctrl_at, prefix, rebuild};
 pub use decode::{Atomic, Destination, Malformed, Request, data_offset, operation_offset};
 pub use error::PostError;
 pub use first_block::FirstBlock;

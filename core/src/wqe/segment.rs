@@ -83,17 +83,8 @@ pub struct DataSegment {
 /// Joins two adjacent words so that they are stored at once: the number of stores limits how fast
 /// requests are posted.
 #[inline(always)]
-fn pair(first: Be32, second: Be32) -> Be64 {
+pub(super) fn pair(first: Be32, second: Be32) -> Be64 {
     Be64::new(u64::from(first.get()) << 32 | u64::from(second.get()))
-}
-
-impl CtrlSegment {
-    /// The segment as two words, to be written by two stores.
-    #[inline(always)]
-    pub(super) fn words(self) -> [Be64; 2] {
-        let flags_imm = pair(self.signature_flags, self.imm);
-        [pair(self.opmod_idx_opcode, self.qpn_ds), flags_imm]
-    }
 }
 
 impl RaddrSegment {

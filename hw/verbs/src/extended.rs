@@ -41,11 +41,11 @@ const fn data_at(opcode: u8) -> usize {
 #[inline(always)]
 pub(super) fn in_one_piece<const OPCODE: u8>(known: LastEntry) -> Option<bool> {
     let room = const { BASIC_BLOCK - data_at(OPCODE) - size_of::<Be32>() };
-    let one = match known.inline {
-        0 => usize::from(known.ds) == const { data_at(OPCODE) / SEGMENT + 1 },
+    let one = match known.inline() {
+        0 => usize::from(known.ds()) == const { data_at(OPCODE) / SEGMENT + 1 },
         bytes => usize::from(bytes) <= room && OPCODE != opcode::RDMA_READ,
     };
-    one.then_some(known.inline != 0)
+    one.then_some(known.inline() != 0)
 }
 
 /// Posts an entry of a connected queue pair with this opcode, whose data are [in one piece](in_one_piece):

@@ -12,7 +12,7 @@ use super::tag::Kind;
 use super::{extended, wc};
 use crate::error::Error;
 use bellwire_core::port::{self, Staged};
-use bellwire_core::wqe::{SendRing, SendWqe, opcode};
+use bellwire_core::wqe::{SendRing, SendWqe, fm_ce_se_at, opcode};
 use bellwire_core::wr::WcStatus;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -159,7 +159,8 @@ unsafe impl port::SendDoorbell for SendDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &Staged) {
         let (to, entry, known) = (staged.counter, staged.last, staged.known);
-        let (fm_ce_se, inline) = (known.fm_ce_se, known.inline);
+        // SAFETY: the last entry is staged.
+        let (fm_ce_se, inline) = (unsafe { fm_ce_se_at(entry) }, known.inline());
         // The most frequent operations have code of their own. Where posting and ringing are inlined at the
         // same place, the compiler knows which one it is.
         if staged.count == 1 {
@@ -177,7 +178,7 @@ unsafe impl port::SendDoorbell for SendDoorbell {
                     }
                 };
             }
-            match known.opcode {
+            match known.opcode() {
                 opcode::SEND => known!(opcode::SEND),
                 opcode::RDMA_WRITE => known!(opcode::RDMA_WRITE),
                 opcode::RDMA_READ => known!(opcode::RDMA_READ),

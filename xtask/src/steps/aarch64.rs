@@ -59,17 +59,17 @@ type Expected = (&'static str, [(usize, &'static [&'static str]); 2]);
 const EXPECTED: [Expected; 8] = [
     (
         "post a WRITE by SGE, ring",
-        [(102, &RING_WHOLE), (119, &RING_WHOLE_X86)],
+        [(85, &RING_WHOLE), (98, &RING_WHOLE_X86)],
     ),
     (
         "post a WRITE of 28 bytes inline, ring",
-        [(102, &RING_WHOLE), (110, &RING_WHOLE_X86)],
+        [(86, &RING_WHOLE), (86, &RING_WHOLE_X86)],
     ),
     (
         "post two WRITEs, ring once",
         [
             (
-                159,
+                146,
                 &[
                     "send ring",
                     "stlr",
@@ -82,7 +82,7 @@ const EXPECTED: [Expected; 8] = [
                 ],
             ),
             (
-                166,
+                164,
                 &[
                     "send ring",
                     "send record",
@@ -109,9 +109,9 @@ const EXPECTED: [Expected; 8] = [
             (71, &["receive ring", "receive record"]),
         ],
     ),
-    ("poll a send", [(58, &POLL), (57, &["consumer record"])]),
-    ("poll a receive", [(62, &POLL), (59, &["consumer record"])]),
-    ("poll an empty queue", [(17, &[]), (16, &[])]),
+    ("poll a send", [(54, &POLL), (46, &["consumer record"])]),
+    ("poll a receive", [(60, &POLL), (49, &["consumer record"])]),
+    ("poll an empty queue", [(16, &[]), (15, &[])]),
     (
         "arm",
         [

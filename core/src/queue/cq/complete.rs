@@ -109,7 +109,7 @@ impl<'m> CompletionQueue<'m> {
 
     #[inline(never)]
     fn complete_cqe(&mut self, cqe: &Cqe64) -> Option<Completion<'m>> {
-        self.ci = self.ci.wrapping_add(1);
+        self.next.step(&self.memory);
         // Payload would be in the ring, and is not looked for.
         let completion = Report::decode(cqe, || &[])
             .filter(|report| report.payload.is_none() && !self.leaves_open(cqe))

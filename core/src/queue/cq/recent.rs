@@ -12,15 +12,15 @@ pub(in crate::queue) struct Recent<'m> {
 /// A queue, and its name in CQEs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named<'m> {
-    raw_name: u32,
+    raw_name: u64,
     pub(super) ledger: Option<&'m Ledger<'m>>,
 }
 
 impl Default for Named<'_> {
     fn default() -> Self {
         Self {
-            // Names in CQEs have at most 24 bits.
-            raw_name: u32::MAX,
+            // More than a CQE has.
+            raw_name: u64::MAX,
             ledger: None,
         }
     }
@@ -29,7 +29,10 @@ impl Default for Named<'_> {
 impl<'m> Named<'m> {
     pub(super) fn new(raw_name: u32, ledger: Option<&'m Ledger<'m>>) -> Self {
         match ledger {
-            Some(_) => Self { raw_name, ledger },
+            Some(_) => Self {
+                raw_name: raw_name.into(),
+                ledger,
+            },
             None => Self::default(),
         }
     }
@@ -37,6 +40,6 @@ impl<'m> Named<'m> {
     /// Whether this is its name; if so there is a ledger, by `new`.
     #[inline(always)]
     pub(super) fn is(&self, raw_name: u32) -> bool {
-        self.raw_name == raw_name
+        self.raw_name == u64::from(raw_name)
     }
 }

@@ -10,7 +10,7 @@ use super::payload::{put, scatter_read};
 use super::{CompletionQueue, Naming, RecvSide};
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Syndrome};
 use crate::queue::completion::{Completion, Failure, Success};
-use crate::queue::ledger::{Ledger, Located, Record};
+use crate::queue::ledger::{Ledger, Located, Taken};
 use crate::queue::srq::Consumed;
 use crate::wr::{WcOpcode, WcStatus};
 
@@ -97,8 +97,7 @@ pub(super) fn opcode(side: Side, cqe: &Cqe64, posted: impl FnOnce() -> WcOpcode)
 pub(super) enum Settled<'m> {
     Own {
         ledger: &'m Ledger<'m>,
-        record: Record<'m>,
-        retired: u32,
+        taken: Taken<'m>,
     },
     /// Of a shared receive queue, consumed by this queue pair.
     Shared {
@@ -116,19 +115,15 @@ impl<'m> Settled<'m> {
     #[inline(always)]
     pub unsafe fn take(ledger: &'m Ledger<'m>, located: Located<'m>) -> Self {
         // SAFETY: the caller is the poller, and has taken nothing since it located the request.
-        let (record, retired) = unsafe { ledger.take(located) };
-        Self::Own {
-            ledger,
-            record,
-            retired,
-        }
+        let taken = unsafe { ledger.take(located) };
+        Self::Own { ledger, taken }
     }
 
     /// The counter at which it was posted; the index of its entry in a shared receive queue.
     #[inline(always)]
     pub fn counter(&self) -> u32 {
         match self {
-            Self::Own { record, .. } => record.counter,
+            Self::Own { taken, .. } => taken.counter,
             Self::Shared { request, .. } => request.index(),
         }
     }
@@ -137,7 +132,7 @@ impl<'m> Settled<'m> {
     #[inline(always)]
     pub fn posted(&self) -> WcOpcode {
         match self {
-            Self::Own { record, .. } => record.opcode,
+            Self::Own { taken, .. } => taken.opcode,
             Self::Shared { .. } => WcOpcode::Recv,
         }
     }
@@ -217,20 +212,16 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             self.give_back();
         }
         match request {
-            Settled::Own {
-                ledger,
-                record,
-                retired,
-            } => {
-                // SAFETY: the caller guarantees that `record` was taken last, by this queue, which
-                // is the poller.
-                unsafe { ledger.release(&record) };
+            Settled::Own { ledger, taken } => {
+                // SAFETY: the caller guarantees that it was taken last, by this queue, which is the
+                // poller.
+                let block = unsafe { ledger.release(&taken) };
                 Completion {
-                    wr_id: record.wr_id,
+                    wr_id: taken.wr_id,
                     qp_num: ledger.qp_num(),
-                    retired,
+                    retired: taken.retired,
                     result,
-                    block: record.block,
+                    block,
                 }
             }
             Settled::Shared { request, qp_num } => {

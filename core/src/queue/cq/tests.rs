@@ -60,7 +60,8 @@ impl Cq {
 
     /// Starts at an index that the device would take long to reach.
     fn start_at(&mut self, index: u32) {
-        (self.queue.ci, self.written) = (index, index);
+        self.queue.next = Cursor::at(&self.memory, index);
+        self.written = index;
         let count = self.memory.count();
         for at in 0..count {
             let at = index.wrapping_add(at);
@@ -76,7 +77,7 @@ impl Cq {
         let owner = owner_bit(self.written, self.memory.count());
         let op_own = entry.op_own() & !1 | owner;
         let place = self.memory.entry(self.written);
-        assert!(self.written.wrapping_sub(self.queue.ci) < self.memory.count());
+        assert!(self.written.wrapping_sub(self.queue.next_index()) < self.memory.count());
         // SAFETY: free, as was just checked.
         unsafe {
             match self.memory.cqe_size() {

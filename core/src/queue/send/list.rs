@@ -42,6 +42,7 @@ impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
     where
         T: Supports<O>,
     {
+        let build = &request;
         let mut left = list.iter();
         let mut refused = None;
         let mut listed = Listed::new(self);
@@ -56,21 +57,26 @@ impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
                     break;
                 }
             };
-            if queue.limit.wrapping_sub(queue.head) < blocks {
+            let at = queue.head;
+            if queue.has_room(blocks) {
+                // SAFETY: there is room; the caller guarantees that the payload's memory stays valid
+                // until the request is reported.
+                unsafe { queue.write_entry(request, None) };
+            } else {
                 // `request` is called again after `refresh`, so that no register has to be saved
                 // across that call.
                 match queue.refresh(blocks) {
-                    Ok(()) => continue,
+                    Ok(()) if queue.fence.is_none() => continue,
+                    // SAFETY: likewise; `refresh` has found room, which it does not show.
+                    Ok(()) if unsafe { queue.write_fenced(one, build, blocks) } => {}
+                    Ok(()) => break,
                     Err(error) => {
                         refused = Some(error);
                         break;
                     }
                 }
             }
-            // SAFETY: there is room; the caller guarantees that the payload's memory stays valid
-            // until the request is reported.
-            let entry = unsafe { queue.write_entry(request, None) };
-            listed.last = entry.counter;
+            listed.last = at;
             left.next();
         }
         let index = list.len() - left.len();
@@ -81,11 +87,35 @@ impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
     }
 }
 
-/// The staged part of a list. The queue's counts are updated once for all of it, because the number
+impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
+    /// Stages an element's request, which waits for registration work and takes up to so many
+    /// blocks. `false`: the request is none, or another one, this time.
+    ///
+    /// # Safety
+    /// The requirements of [`post`](Self::post); so many blocks are free.
+    #[cold]
+    #[inline(never)]
+    unsafe fn write_fenced<'a, R, O: Operation, P: Payload>(
+        &mut self,
+        one: &'a R,
+        build: &impl Fn(&'a R) -> Option<SendRequest<'a, T, O, P>>,
+        blocks: u32,
+    ) -> bool
+    where
+        T: Supports<O>,
+    {
+        let request = build(one).filter(|it| self.blocks::<O, P>(&it.payload) == Ok(blocks));
+        // SAFETY: the caller guarantees it.
+        let written = request.map(|request| unsafe { self.write_entry(request, None) });
+        written.is_some()
+    }
+}
+
+/// The staged part of a list. The queue's last entry is updated once for all of it, because the number
 /// of stores limits how fast requests are posted.
 struct Listed<'q, 'm, T: Transport, D: SendDoorbell> {
     queue: &'q mut SendQueue<'m, T, D>,
-    /// Requests staged before, by the queue's counters.
+    /// Requests posted before.
     before: u32,
     /// Counter of the last request staged.
     last: u32,
@@ -94,10 +124,9 @@ struct Listed<'q, 'm, T: Transport, D: SendDoorbell> {
 impl<'q, 'm, T: Transport, D: SendDoorbell> Listed<'q, 'm, T, D> {
     #[inline(always)]
     fn new(queue: &'q mut SendQueue<'m, T, D>) -> Self {
-        let before = queue.head.wrapping_sub(queue.extra);
         Self {
+            before: queue.number,
             queue,
-            before,
             last: 0,
         }
     }
@@ -108,10 +137,7 @@ impl<T: Transport, D: SendDoorbell> Drop for Listed<'_, '_, T, D> {
     #[inline(always)]
     fn drop(&mut self) {
         let queue = &mut *self.queue;
-        // Each request takes one block in addition to its extra ones.
-        let count = (queue.head.wrapping_sub(queue.extra)).wrapping_sub(self.before);
-        if count != 0 {
-            queue.staged += count;
+        if queue.number != self.before {
             // SAFETY: the entry is staged.
             queue.last = unsafe { queue.read_back(self.last) };
         }

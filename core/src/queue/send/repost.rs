@@ -44,19 +44,20 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
         let blocks = entry.len().div_ceil(BASIC_BLOCK) as u32;
         let free = if entry.len() > MAX_DS * SEGMENT {
             Err(PostError::NoEntry)
-        } else if self.limit.wrapping_sub(self.head) < blocks {
+        } else if !self.has_room(blocks) {
             self.refresh(blocks)
         } else {
             Ok(())
         };
         let (counter, qpn) = (self.head, self.ledger.qp_num());
+        let kept = fm_ce_se::SIGNALED | fm_ce_se::INITIATOR_SMALL_FENCE;
         // SAFETY: `&mut self` makes this the only poster; the blocks are free.
         let copied = free.and_then(|()| unsafe {
             rebuild(
                 &self.ring,
                 counter,
                 qpn,
-                self.next_fence | self.marks[0] & fm_ce_se::SIGNALED,
+                self.marks[0].get() as u8 & kept,
                 T::TYPE,
                 entry,
             )
@@ -66,27 +67,28 @@ impl<'m, T: Transport, D: SendDoorbell> SendQueue<'m, T, D> {
             Ok(operation) => operation,
             Err(error) => return Err(Rejected { error, block }),
         };
-        self.next_fence = if operation.is_registration() {
-            fm_ce_se::INITIATOR_SMALL_FENCE
-        } else {
-            0
-        };
         // SAFETY: only poster, blocks free; the ledger has a slot for each block.
         unsafe {
-            self.ledger.record(Record {
+            let record = Record {
                 wr_id,
                 block,
-                counter,
-                extra: self.extra,
-                slots: blocks as u8,
-                opcode: operation.completes_as(),
-            });
+                end: counter.wrapping_add(blocks),
+                number: self.number,
+                opcode: Some(operation.completes_as()),
+            };
+            self.ledger
+                .record(self.ledger.slot(counter), counter, record);
         }
         self.head = counter.wrapping_add(blocks);
         // SAFETY: the entry was just written.
         self.last = unsafe { self.read_back(counter) };
-        self.staged += 1;
-        self.extra = self.extra.wrapping_add(blocks - 1);
+        if self.unsignaled != fm_ce_se::NO_FLUSH {
+            self.last_completes();
+        }
+        self.number = self.number.wrapping_add(1);
+        if operation.is_registration() {
+            self.fence_next();
+        }
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::vec::Vec;
 struct Poster {
     ledger: &'static Ledger<'static>,
     head: u32,
-    extra: u32,
+    number: u32,
 }
 
 impl Poster {
@@ -20,11 +20,11 @@ impl Poster {
         let slots = keep_all(slots, LedgerSlot::default);
         let ledger = keep(Ledger::new(slots, 7).expect("a power of two"));
         // This count wraps in the test, too.
-        let extra = u32::MAX - 2;
+        let number = u32::MAX - 2;
         Self {
             ledger,
             head: 0,
-            extra,
+            number,
         }
     }
 
@@ -37,16 +37,17 @@ impl Poster {
         let counter = self.head;
         // SAFETY: this is the only poster; the tests leave room.
         unsafe {
-            self.ledger.record(Record {
+            let record = Record {
                 wr_id: u64::from(counter) + 1000,
                 block,
-                counter,
-                extra: self.extra,
-                slots,
-                opcode: WcOpcode::Send,
-            });
+                end: counter.wrapping_add(u32::from(slots)),
+                number: self.number,
+                opcode: Some(WcOpcode::Send),
+            };
+            self.ledger
+                .record(self.ledger.slot(counter), counter, record);
         }
-        self.extra = self.extra.wrapping_add(u32::from(slots) - 1);
+        self.number = self.number.wrapping_add(1);
         self.head = counter.wrapping_add(u32::from(slots));
         self.ledger.publish(self.head);
         counter
@@ -61,13 +62,13 @@ impl Poster {
     fn retire(&self, counter: u32) -> (u64, u32) {
         assert_eq!(self.locate(counter as u16), Some(counter));
         // SAFETY: this is the only poller; the request was just located.
-        let (record, count) = unsafe {
+        let taken = unsafe {
             let located = self.ledger.locate(counter as u16).expect("in flight");
             let taken = self.ledger.take(located);
-            self.ledger.release(&taken.0);
+            drop(self.ledger.release(&taken));
             taken
         };
-        (record.wr_id, count)
+        (taken.wr_id, taken.retired)
     }
 
     /// Ends this life of the queue.
@@ -111,14 +112,14 @@ fn what_was_staged_and_not_published_is_not_in_flight() {
     poster.post(1);
     // SAFETY: this is the only poster.
     unsafe {
-        poster.ledger.record(Record {
+        let record = Record {
             wr_id: 1,
             block: None,
-            counter: 1,
-            extra: poster.extra,
-            slots: 1,
-            opcode: WcOpcode::Send,
-        });
+            end: 2,
+            number: poster.number,
+            opcode: Some(WcOpcode::Send),
+        };
+        poster.ledger.record(poster.ledger.slot(1), 1, record);
     }
     assert_eq!((poster.locate(0), poster.locate(1)), (Some(0), None));
     assert_eq!(poster.ledger.in_flight(), 1);
@@ -245,20 +246,8 @@ fn exactly_what_is_in_flight_is_found() {
         // Moves both sides to `start`.
         poster.head = start;
         poster.ledger.publish(start);
-        // SAFETY: this is the only poller; the record before `start` leads to the next one.
-        unsafe {
-            poster.ledger.record(Record {
-                wr_id: 0,
-                block: None,
-                counter: start.wrapping_sub(1),
-                extra: poster.extra,
-                slots: 1,
-                opcode: WcOpcode::Nop,
-            });
-            let counter = start.wrapping_sub(1);
-            let (record, _) = poster.ledger.take(poster.ledger.at(counter, counter));
-            poster.ledger.release(&record);
-        }
+        // SAFETY: this is the only poller, and nothing is in flight.
+        unsafe { poster.ledger.retire(start) };
         assert_eq!(poster.ledger.in_flight(), 0);
         let mut flying: VecDeque<(u32, u8)> = VecDeque::new();
         let mut used = 0;

@@ -203,6 +203,24 @@ fn what_is_posted_again_behind_registration_work_waits_for_it() {
 }
 
 #[test]
+fn one_request_waits_for_registration_work() {
+    let mut queue = Queue::new(7);
+    post(&mut queue, 13, SendFlags::empty());
+    // Elements without a byte take no room, so that it is shorter than its number of elements says.
+    let none: &[Sge] = &[Sge::default(); 8];
+    let first = queue.send.counter();
+    // SAFETY: no device accesses the memory.
+    let posted = unsafe { (queue.send).post(1, (), Send {}, none, SendFlags::empty()) };
+    posted.expect("room");
+    let second = queue.send.counter();
+    let posted = queue.send.post_empty(2, (), Nop {}, SendFlags::empty());
+    posted.expect("room");
+    let entry = |at| queue.send.entry(at).expect("posted");
+    let waits = [first, second].map(|at| entry(at).fm_ce_se());
+    assert_eq!(waits, [fm_ce_se::INITIATOR_SMALL_FENCE, 0]);
+}
+
+#[test]
 fn entries_are_there_until_they_are_overwritten() {
     let mut queue = Queue::new(7);
     assert!(queue.send.entry(0).is_none() && queue.send.entry(u32::MAX).is_none());

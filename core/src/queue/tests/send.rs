@@ -60,7 +60,7 @@ impl Queue {
         // SAFETY: this is the only poller.
         unsafe {
             let located = self.ledger.locate(counter as u16).expect("in flight");
-            self.ledger.release(&self.ledger.take(located).0);
+            drop(self.ledger.release(&self.ledger.take(located)));
         }
     }
 

@@ -39,7 +39,7 @@ fn detaching_removes_the_queue_pairs_entries_and_no_others() {
             for &(of, counter) in &expected {
                 // In 128-byte CQEs the other half is moved too.
                 if cqe_size == 128 {
-                    let entry = cq.memory.entry(cq.queue.ci);
+                    let entry = cq.queue.next.entry();
                     // SAFETY: written by the device, and not returned.
                     let front = unsafe { Cqe128::around(entry) }.payload;
                     assert_eq!(front, [counter as u8; 64]);

@@ -21,7 +21,8 @@ fn entries_are_found_again_until_they_are_written_over() {
         // SAFETY: the only poller.
         let index = unsafe { cq.queue.attach_unreserved(pair.attach) }.expect("a slot");
         assert_eq!(history(&mut cq), []);
-        (cq.queue.ci, cq.written) = (start, start);
+        cq.queue.next = Cursor::at(&cq.memory, start);
+        cq.written = start;
         if start != 0 {
             cq.start_at(start);
         }

@@ -147,7 +147,7 @@ fn garbage_completes_nothing_that_is_not_in_flight() {
             }
             assert!(buffers.iter().all(Buffer::guarded));
             // A compressed block takes as many entries as it stands for.
-            cq.written = cq.queue.ci;
+            cq.written = cq.queue.next_index();
             dropped = cq.queue.stale();
             if cq.queue.malformed() {
                 ended += 1;
