@@ -4,8 +4,8 @@ use crate::kinds::{self, KINDS};
 use crate::script::mix;
 use crate::shared::Shared;
 use crate::wire::{
-    ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORY, PULLED, REQUEST, SCRAMBLE, SPEAKING, face,
-    line, place, section, sequence,
+    ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORIES, MEMORY, PULLED, REQUEST, SCRAMBLE,
+    SPEAKING, face, line, place, section, sequence,
 };
 use bellwire::memory::Mapping;
 use bellwire::wqe::opcode;
@@ -327,7 +327,7 @@ impl Attacker {
         self.put_wide(key + 24, u64::MAX >> 1);
         // What is behind the table means something else; and so does our memory's own entry.
         let mut entries = 0u64;
-        for at in (KEYS..SCRAMBLE)
+        for at in (MEMORIES..SCRAMBLE)
             .step_by(MEMORY)
             .filter(|at| *at != self.entry)
         {
@@ -371,7 +371,7 @@ impl Attacker {
 /// Where the entry of a piece of memory is, in what is shown.
 fn entry_of(keys: &Shared, addr: u64) -> usize {
     let wide = |at| u64::from(keys.read(at)) | u64::from(keys.read(at + 4)) << 32;
-    let mut entries = (KEYS..SCRAMBLE).step_by(MEMORY);
+    let mut entries = (MEMORIES..SCRAMBLE).step_by(MEMORY);
     let ours = |at: &usize| wide(at + 8) == addr && keys.read(*at) % 2 == 1;
     entries.find(ours).expect("it is shown")
 }

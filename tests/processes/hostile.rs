@@ -170,8 +170,13 @@ impl Hostile {
             }
             0 => self.random.below(256) as u8,
             1 => 0,
-            // Behind it: the data, or where the data is.
+            // Behind it: the data, or where the data is, which may be in the entry.
             2 => {
+                if self.random.below(2) == 0 {
+                    let addr = self.region.remote(0).addr;
+                    bytes[last + 8..last + 16].copy_from_slice(&addr.to_be_bytes());
+                    return (bytes, PULLED);
+                }
                 for _ in 0..self.random.below(4) {
                     let addr = match self.random.below(3) {
                         0 => self.random.number(),

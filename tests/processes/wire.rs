@@ -78,7 +78,7 @@ pub fn section(qpn: u32) -> usize {
     SECTIONS + (qpn as usize & 0xffff) * SECTION
 }
 
-/// In a request's flags: where its data is, in memory of the requester's, follows the entry.
+/// In a request's flags: where its data is, in memory of the requester's, is in the entry, or follows it.
 pub const PULLED: u8 = 2;
 /// As well: a part of its data does, behind where that starts and how much there is in all.
 pub const PART: u8 = 16;
@@ -88,5 +88,7 @@ pub const PART: u8 = 16;
 pub const KEYS: usize = 32 << 16;
 pub const KEY: usize = 32;
 pub const MEMORY: usize = 32;
+/// Where they are: behind the keys and the line of their generation.
+pub const MEMORIES: usize = KEYS + 64;
 /// Where the word is that keys are scrambled with: behind all entries of memory.
-pub const SCRAMBLE: usize = KEYS + 512 * MEMORY;
+pub const SCRAMBLE: usize = MEMORIES + 512 * MEMORY;

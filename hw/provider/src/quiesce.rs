@@ -125,6 +125,15 @@ impl Section {
         barriers.light();
     }
 
+    /// Like [`enter`](Self::enter), where the light barrier is only a compiler barrier. What the caller loads next says
+    /// whether it is; if not, the caller issues the barrier, and loads it again.
+    #[inline(always)]
+    pub fn enter_unfenced(&self) {
+        self.begin();
+        // Pairs with the system call in `heavy`.
+        compiler_fence(Ordering::SeqCst);
+    }
+
     #[inline(always)]
     fn begin(&self) {
         // Relaxed: only this thread writes the counter.

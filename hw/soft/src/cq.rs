@@ -194,12 +194,12 @@ impl CqCtx {
     #[inline(always)]
     #[must_use]
     pub fn produce(&self, entry: &Cqe64) -> bool {
-        let Some((index, count)) = self.claim() else {
+        let Some((index, memory)) = self.claim() else {
             return false;
         };
-        let op_own = entry.op_own() | owner_bit(index, count);
+        let op_own = entry.op_own() | owner_bit(index, memory.count());
         // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
-        unsafe { Cqe64::publish(self.memory().entry(index), entry, op_own) };
+        unsafe { Cqe64::publish(memory.entry(index), entry, op_own) };
         self.produced_at(index, op_own);
         true
     }
@@ -220,24 +220,24 @@ impl CqCtx {
         entry: impl FnOnce() -> PlainCqe,
         fill: impl FnOnce(NonNull<[u8; 32]>),
     ) -> bool {
-        let Some((index, count)) = self.claim() else {
+        let Some((index, memory)) = self.claim() else {
             return false;
         };
         let entry = entry();
-        let op_own = entry.op_own() | owner_bit(index, count);
+        let op_own = entry.op_own() | owner_bit(index, memory.count());
         // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
-        unsafe { Cqe64::publish_inline(self.memory().entry(index), &entry, op_own, fill) };
+        unsafe { Cqe64::publish_inline(memory.entry(index), &entry, op_own, fill) };
         self.produced_at(index, op_own);
         true
     }
 
-    /// The index of the next entry, which this thread writes, and the number of entries.
+    /// The index of the next entry, which this thread writes, and the ring, which is read once.
     #[inline(always)]
-    fn claim(&self) -> Option<(u32, u32)> {
-        let count = self.memory().count();
+    fn claim(&self) -> Option<(u32, CqMemory<'static>)> {
+        let memory = self.memory();
         let consumed = || self.consumer.load();
-        let index = (self.producer).claim(count, consumed, || self.raise_overrun())?;
-        Some((index, count))
+        let index = (self.producer).claim(memory.count(), consumed, || self.raise_overrun())?;
+        Some((index, memory))
     }
 
     #[inline(always)]

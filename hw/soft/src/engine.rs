@@ -130,7 +130,7 @@ fn round(hca: &Hca, rung: &Rung) -> bool {
     rung.take(|index| {
         // SAFETY: the table lives as long as the device, which outlives its workers.
         if let Some(ctx) = unsafe { hca.qps.find(index as u32) } {
-            hca.execute(ctx);
+            hca.execute_rung(ctx);
             any = true;
         }
     });

@@ -232,11 +232,19 @@ impl Hca {
     /// The doorbell: executes on this thread, or notifies the engine.
     #[inline(always)]
     pub(super) fn ring(&self, ctx: &'static QpCtx, counter: u32) {
-        // Release: pairs with the Acquire in `execute`, so that the executing thread sees the entries.
+        // Release: pairs with the Acquire in `execute_rung`, so that the executing thread sees the entries.
         ctx.sender.producer.store(counter, Ordering::Release);
-        match &self.engine {
-            None => self.execute(ctx),
-            Some(engine) => engine.kick(ctx.sender.index),
+        if self.engine.is_some() {
+            return self.notify(ctx);
+        }
+        self.execute(ctx, counter);
+    }
+
+    /// Notifies the engine of what has been rung.
+    #[inline(never)]
+    fn notify(&self, ctx: &QpCtx) {
+        if let Some(engine) = &self.engine {
+            engine.kick(ctx.sender.index);
         }
     }
 

@@ -97,6 +97,8 @@ impl Hca {
         }
         if let Some(node) = &self.node {
             node.live().for_each(|peer| peer.segments.set_down(!up));
+            // What peers know that they can reach, they look up again.
+            self.mrs.generation().pass();
         }
         let event = if up {
             EventType::PortActive
@@ -127,7 +129,7 @@ impl Hca {
             for &qpn in &qpns {
                 if let Some(record) = control.record(qpn) {
                     // Relaxed: the barrier orders it before what follows.
-                    record.ctx.sender.closed.store(true, Ordering::Relaxed);
+                    record.ctx.sender.gate.close(Ordering::Relaxed);
                 }
             }
             self.barriers.heavy();

@@ -31,6 +31,7 @@ mod engine;
 mod fabric;
 mod fail;
 mod fault;
+mod generation;
 mod hca;
 mod inject;
 mod journal;

@@ -3,7 +3,8 @@
 use super::control::Control;
 use super::hca::Hca;
 use super::limits;
-use super::qp::{MAX_QP, QpCtx, SendWork, Way};
+use super::mr::{Known, Local};
+use super::qp::{MAX_QP, QpCtx, SendWork, Way, locals};
 use super::receive::{OwnQueue, Receives, RecvWork};
 use super::record::{
     QpParts, QpRecord, RecvParts, UNTRIED, connection, connection_with, datagrams, requester,
@@ -191,7 +192,7 @@ impl Hca {
             let left = self.is_left(record);
             let ctx = record.ctx;
             // Relaxed, here and below: the barrier orders them before what follows.
-            ctx.sender.closed.store(true, Ordering::Relaxed);
+            ctx.sender.gate.close(Ordering::Relaxed);
             let flushes = record.state == QpState::Err && record.has_receive_queue();
             if record.state == QpState::Err {
                 // The barrier pairs with the poster's check after it has stored the doorbell record.
@@ -364,8 +365,14 @@ impl Hca {
             access -= AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
         }
         // Relaxed: published by `accepts`. A later change takes effect at some time, as the verbs specify.
-        face.pd.store(record.parts.pd, Ordering::Relaxed);
-        face.access.store(access.bits(), Ordering::Relaxed);
+        let allows = [record.parts.pd, access.bits()];
+        let words = [&face.pd, &face.access];
+        let before = words.map(|word| word.load(Ordering::Relaxed));
+        (words.into_iter().zip(allows))
+            .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        if before != allows {
+            self.mrs.generation().pass();
+        }
         face.qkey.store(record.attr.qkey, Ordering::Relaxed);
         face.min_rnr_timer
             .store(record.attr.min_rnr_timer, Ordering::Relaxed);
@@ -376,14 +383,19 @@ impl Hca {
         let user_index = record.life.recv_user_index;
         let source = match record.parts.recv {
             RecvParts::None => return None,
-            RecvParts::Own { ring, record, cq } => Receives::Own(OwnQueue {
+            RecvParts::Own {
                 ring,
-                record,
+                record: doorbell,
+                cq,
+            } => Receives::Own(OwnQueue {
+                ring,
+                record: doorbell,
                 // Every life of a receive queue starts at zero, in the counter's 16 bits.
                 consumer: 0,
                 posted: 0,
                 cq,
                 user_index,
+                local: Local::new(record.parts.pd, AccessFlags::LOCAL_WRITE.bits()),
             }),
             RecvParts::Shared { srq, cq } => Receives::Shared {
                 srq,
@@ -419,6 +431,8 @@ impl Hca {
             // SAFETY: the work is dropped with the device, at the latest.
             peer: unsafe { self.qps.get(peer) },
             own: record.ctx,
+            local: locals(record.parts.pd),
+            reached: [Known::NOTHING; 2],
             remote: there.zip(self.node.as_ref()).map(|(there, node)| Remote {
                 slot: there.slot,
                 incarnation: there.incarnation,
@@ -429,6 +443,7 @@ impl Hca {
                 // SAFETY: the work is dropped with the device, at the latest, which owns the node.
                 door: unsafe { Door::new(node, there.slot, record.qpn, peer) },
                 view: None,
+                reached: [remote::Reached::NOTHING; 2],
                 carries: false,
                 carried: 0,
                 got: 0,

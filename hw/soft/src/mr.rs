@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::fabric::{Export, Shown};
+use crate::generation::Generation;
 use crate::pinned::Sparse;
 use bellwire_core::access::AccessFlags;
 use std::ptr::NonNull;
@@ -117,6 +118,26 @@ impl Keys {
         unsafe { self.entries.add(self.scramble.index(key)).as_ref() }
     }
 
+    /// Counts the regions that are taken away, and what else may be [`Known`]. Windows are not.
+    #[inline(always)]
+    pub fn generation(&self) -> &Generation {
+        // SAFETY: within the table; any bits are a count.
+        unsafe { self.entries.byte_add(AT_GENERATION).cast().as_ref() }
+    }
+
+    /// What is known of a key that was found to cover something in this generation. `None`: it is not a region's.
+    pub fn found(self, generation: u64, key: u32) -> Option<Known> {
+        let entry = self.entry(key);
+        // Relaxed, all: as in `covers`.
+        let is_region = entry.access.load(Ordering::Relaxed) & LOCAL_READ != 0;
+        is_region.then(|| Known {
+            generation,
+            key,
+            addr: entry.addr.load(Ordering::Relaxed),
+            length: entry.length.load(Ordering::Relaxed),
+        })
+    }
+
     /// Whether the key belongs to the protection domain, covers the addresses and allows the access. This is
     /// sufficient for local access; for remote access, [`reach`](MrTable::reach) checks the other cases.
     ///
@@ -140,8 +161,71 @@ impl Keys {
     }
 }
 
+/// Where the table has its [generation](Keys::generation): a line behind the entries.
+pub const AT_GENERATION: usize = MAX_MR * size_of::<Entry>();
+
 /// Size of the table in bytes.
-pub const KEYS_BYTES: usize = MAX_MR * size_of::<Entry>();
+pub const KEYS_BYTES: usize = AT_GENERATION + 64;
+
+/// Memory that a key was found to give access to: it still does while the [generation](Keys::generation) is the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    generation: u64,
+    key: u32,
+    pub addr: u64,
+    pub length: u64,
+}
+
+impl Known {
+    /// Whatever the generation and the key are, it covers no byte.
+    pub const NOTHING: Self = Self {
+        generation: 0,
+        key: 0,
+        addr: 0,
+        length: 0,
+    };
+
+    /// Whether the key gives access to these addresses, in the `generation` that is now. There is at least one.
+    #[inline(always)]
+    pub fn covers(&self, generation: u64, key: u32, addr: u64, length: u64) -> bool {
+        debug_assert!(length != 0);
+        let offset = addr.wrapping_sub(self.addr);
+        self.generation == generation
+            && self.key == key
+            && offset <= self.length
+            && length <= self.length - offset
+    }
+
+    /// What of it is in these addresses as well.
+    pub fn within(self, addr: u64, length: u64) -> Self {
+        let start = self.addr.max(addr);
+        let end = (self.addr.saturating_add(self.length)).min(addr.saturating_add(length));
+        Self {
+            addr: start,
+            length: end.saturating_sub(start),
+            ..self
+        }
+    }
+}
+
+/// The local memory that a queue accesses in one way, and what was accessed last.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    pd: u32,
+    /// Access flags, or [`LOCAL_READ`].
+    access: u32,
+    known: Known,
+}
+
+impl Local {
+    pub fn new(pd: u32, access: u32) -> Self {
+        Self {
+            pd,
+            access,
+            known: Known::NOTHING,
+        }
+    }
+}
 
 /// The memory that a request accesses, and how.
 #[derive(Clone, Copy, Debug)]
@@ -208,6 +292,17 @@ impl MrTable {
         }
     }
 
+    /// See [`Keys::found`].
+    pub fn found(&self, generation: u64, key: u32) -> Option<Known> {
+        self.keys.found(generation, key)
+    }
+
+    /// See [`Keys::generation`].
+    #[inline(always)]
+    pub fn generation(&self) -> &Generation {
+        self.keys.generation()
+    }
+
     /// The index of a key's entry.
     #[inline(always)]
     pub fn index(&self, key: u32) -> usize {
@@ -272,6 +367,9 @@ impl MrTable {
             return Err(Error::UnknownKey { key });
         }
         entry.key.store(0, Ordering::Relaxed);
+        if entry.access.load(Ordering::Relaxed) & LOCAL_READ != 0 {
+            self.keys.generation().pass();
+        }
         Ok(self.index(key))
     }
 
@@ -279,6 +377,32 @@ impl MrTable {
     #[inline(always)]
     pub fn covers(&self, reach: &Reach) -> bool {
         self.keys.covers(reach)
+    }
+
+    /// Whether the key is that of memory of these addresses, as for [`covers`](Self::covers).
+    #[inline(always)]
+    pub fn covers_local(&self, local: &mut Local, key: u32, addr: u64, length: u64) -> bool {
+        (local.known).covers(self.keys.generation().now(), key, addr, length)
+            || self.look_up(local, key, addr, length)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up(&self, local: &mut Local, key: u32, addr: u64, length: u64) -> bool {
+        // First: see `generation`.
+        let generation = self.keys.generation().now();
+        let covers = self.covers(&Reach {
+            key,
+            pd: local.pd,
+            qpn: 0,
+            addr,
+            length,
+            access: local.access,
+        });
+        if covers && let Some(known) = self.keys.found(generation, key) {
+            local.known = known;
+        }
+        covers
     }
 
     /// The memory that a peer's request names, if its key covers it and allows the access. In addition to

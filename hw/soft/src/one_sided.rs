@@ -3,7 +3,6 @@
 
 use super::copy::copy;
 use super::hca::Hca;
-use super::mr::{LOCAL_READ, Reach};
 use super::qp::SendWork;
 use super::remote::reach_there;
 use super::respond::usual_place;
@@ -18,8 +17,8 @@ use bellwire_core::wr::{Remote, Sge};
 #[derive(Clone, Copy)]
 pub(super) struct Transfer {
     pub target: Remote,
-    /// REMOTE_READ or REMOTE_WRITE.
-    pub access: AccessFlags,
+    /// It is a READ.
+    pub reads: bool,
     local: *mut u8,
     pub len: usize,
 }
@@ -32,8 +31,8 @@ impl Hca {
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         let done = transfer(self, work, block).filter(|transfer| {
-            let Transfer { target, access, .. } = *transfer;
-            let place = usual_place(self, work, target, transfer.len as u64, access);
+            let Transfer { target, len, .. } = *transfer;
+            let place = usual_place(self, work, target, len as u64, transfer.access());
             if let Some(place) = place {
                 // SAFETY: the target was checked in this section.
                 unsafe { transfer.copy(place) };
@@ -66,9 +65,10 @@ impl Hca {
         let counter = work.consumer;
         let (cq, qpn, user_index) = (work.cq, work.qpn, work.user_index);
         if block.fm_ce_se() & fm_ce_se::SIGNALED != 0 {
-            let bytes = match transfer.access {
-                AccessFlags::REMOTE_READ => transfer.len as u32,
-                _ => 0,
+            let bytes = if transfer.reads {
+                transfer.len as u32
+            } else {
+                0
             };
             if !complete_signaled(cq, qpn, user_index, block.opcode(), counter, bytes) {
                 return self.stop(current.ctx, Stop::Overrun);
@@ -80,6 +80,15 @@ impl Hca {
 }
 
 impl Transfer {
+    /// The access that the peer has to allow.
+    #[inline(always)]
+    pub fn access(&self) -> AccessFlags {
+        match self.reads {
+            true => AccessFlags::REMOTE_READ,
+            false => AccessFlags::REMOTE_WRITE,
+        }
+    }
+
     /// Copies to or from the peer's memory.
     ///
     /// # Safety
@@ -88,9 +97,10 @@ impl Transfer {
     pub unsafe fn copy(&self, place: *mut u8) {
         // SAFETY: the caller guarantees both.
         unsafe {
-            match self.access {
-                AccessFlags::REMOTE_READ => copy(place, self.local, self.len),
-                _ => copy(self.local, place, self.len),
+            if self.reads {
+                copy(place, self.local, self.len);
+            } else {
+                copy(self.local, place, self.len);
             }
         }
     }
@@ -98,28 +108,18 @@ impl Transfer {
 
 /// What the current entry says, if it has one element, whose memory may be accessed.
 #[inline(always)]
-fn transfer(hca: &Hca, work: &SendWork, block: FirstBlock<'static>) -> Option<Transfer> {
+fn transfer(hca: &Hca, work: &mut SendWork, block: FirstBlock<'static>) -> Option<Transfer> {
     let reads = block.opcode() == opcode::RDMA_READ;
     // SAFETY: posted.
     let Some(Data::Pointer(Sge { addr, length, lkey })) = (unsafe { block.piece(DATA, 1) }) else {
         return None;
     };
-    let (access, local) = match reads {
-        true => (AccessFlags::REMOTE_READ, AccessFlags::LOCAL_WRITE.bits()),
-        false => (AccessFlags::REMOTE_WRITE, LOCAL_READ),
-    };
-    let reach = Reach {
-        key: lkey,
-        pd: work.pd,
-        qpn: 0,
-        addr,
-        length: length.into(),
-        access: local,
-    };
-    let allowed = (!reads || work.max_rd_atomic != 0) && hca.mrs.covers(&reach);
+    let local = &mut work.local[usize::from(!reads)];
+    let allowed = (!reads || work.max_rd_atomic != 0)
+        && hca.mrs.covers_local(local, lkey, addr, length.into());
     allowed.then(|| Transfer {
         target: block.remote(TARGET),
-        access,
+        reads,
         local: std::ptr::with_exposed_provenance_mut(addr as usize),
         len: length as usize,
     })

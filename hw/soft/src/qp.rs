@@ -4,15 +4,17 @@
 //! number that no longer matches shows the peer that the queue pair was destroyed.
 
 use super::cq::CqCtx;
+use super::mr::{Known, LOCAL_READ, Local};
 use super::receive::RecvWork;
 use super::remote::{Inbound, Remote};
 use super::run::Stop;
 use super::turn::Turn;
 use crate::error::Error;
 use crate::pinned::defaults;
+use bellwire_core::access::AccessFlags;
 use bellwire_core::wqe::SendRing;
 use bellwire_core::wr::QpType;
-use bellwire_provider::quiesce::Section;
+use bellwire_provider::quiesce::{Barriers, Section};
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -31,7 +33,6 @@ impl QpCtx {
     fn new(index: usize) -> Self {
         let sender = Sender {
             index,
-            closed: AtomicBool::new(true),
             ..Sender::default()
         };
         Self {
@@ -77,8 +78,8 @@ pub struct Sender {
     pub index: usize,
     /// Entered by the one thread that executes: the poster, or a thread of the engine.
     pub section: Section,
-    /// The data path keeps out: entries are executed or flushed under the device's lock.
-    pub closed: AtomicBool,
+    /// Whether the data path keeps out, and where packets go.
+    pub gate: Gate,
     /// Counter behind the last entry that the doorbell announced.
     pub producer: AtomicU32,
     /// For a peer in another process: counter of the oldest unacknowledged entry. Written by the reader of
@@ -92,11 +93,64 @@ pub struct Sender {
     /// The value of `owed` that was sent last. If two threads write it at once, an acknowledgement may be
     /// sent twice.
     pub ack_sent: AtomicU64,
-    /// While not `closed`, owned by the thread in the section; otherwise by the holder of the device's lock.
+    /// While the gate is not closed, owned by the thread in the section; otherwise by the holder of the device's lock.
     pub work: UnsafeCell<Option<SendWork>>,
 }
 
-/// Where a requester's packets go: one value to check for the usual cases.
+/// Whether a requester's entries are executed without the device's lock, and its [`Way`]: one value to check for the
+/// usual cases.
+#[derive(Debug)]
+pub struct Gate(AtomicU8);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(AtomicU8::new(gate::CLOSED))
+    }
+}
+
+/// What a [`Gate`] says. The usual cases are last.
+pub mod gate {
+    /// Open, and [`Way::Other`](super::Way::Other).
+    pub const OTHER: u8 = 0;
+    /// The data path keeps out: entries are executed or flushed under the device's lock.
+    pub const CLOSED: u8 = 1;
+    /// Open, but only a fence orders this load behind the entry into the section: load it again behind one.
+    pub const FENCED: u8 = 2;
+    /// Open, and [`Way::There`](super::Way::There).
+    pub const THERE: u8 = 3;
+    /// Open, and [`Way::Here`](super::Way::Here).
+    pub const HERE: u8 = 4;
+}
+
+impl Gate {
+    #[inline(always)]
+    pub fn load(&self, order: Ordering) -> u8 {
+        self.0.load(order)
+    }
+
+    #[inline(always)]
+    pub fn is_closed(&self, order: Ordering) -> bool {
+        self.load(order) == gate::CLOSED
+    }
+
+    pub fn close(&self, order: Ordering) {
+        self.0.store(gate::CLOSED, order);
+    }
+
+    /// Opens it for a requester whose packets go this way.
+    pub fn open(&self, way: Way, barriers: Barriers) {
+        let open = match way {
+            _ if !barriers.is_asymmetric() => gate::FENCED,
+            Way::Here => gate::HERE,
+            Way::There => gate::THERE,
+            Way::Other => gate::OTHER,
+        };
+        // Release: pairs with the Acquire in `Hca::execute` and `Hca::acknowledge_unlocked`.
+        self.0.store(open, Ordering::Release);
+    }
+}
+
+/// Where a requester's packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To a reliable connection in this process.
@@ -121,6 +175,10 @@ pub struct SendWork {
     pub own: &'static QpCtx,
     /// Set if the peer is in another process; `peer` is then unused.
     pub remote: Option<Remote>,
+    /// The local memory of requests of one element: that is written to, and that is read.
+    pub local: [Local; 2],
+    /// The memory of a peer in this process that was reached last: that was read, and that was written to.
+    pub reached: [Known; 2],
     /// The value that `peer` has to accept.
     pub connection: u64,
     /// Why the data path stopped at `consumer`, until the holder of the lock handles it.
@@ -130,6 +188,11 @@ pub struct SendWork {
     pub max_rd_atomic: u8,
     /// For datagrams: the Q_Key sent instead of a request's Q_Key whose top bit is set.
     pub qkey: u32,
+}
+
+/// [`SendWork::local`] of a queue pair in this protection domain.
+pub(super) fn locals(pd: u32) -> [Local; 2] {
+    [AccessFlags::LOCAL_WRITE.bits(), LOCAL_READ].map(|access| Local::new(pd, access))
 }
 
 impl SendWork {

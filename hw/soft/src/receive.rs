@@ -12,7 +12,7 @@ pub(super) use short::ShortMessage;
 use super::copy::{Span, copy};
 use super::cq::CqCtx;
 use super::hca::Hca;
-use super::mr::Reach;
+use super::mr::{Local, Reach};
 use super::run::gather;
 use super::srq::SrqCtx;
 use crate::event::EventType;
@@ -74,6 +74,8 @@ pub struct OwnQueue {
     pub posted: u16,
     pub cq: &'static CqCtx,
     pub user_index: u32,
+    /// The memory of receives.
+    pub local: Local,
 }
 
 /// A receive that the claimant fills and completes.
@@ -410,19 +412,25 @@ impl<R: Lists> Claim<R> {
         self.check(hca, message.length + GRH_BYTES as u64)?;
         // SAFETY: the receive is claimed; data and elements were checked in this section, and the elements
         // have room for header and message.
+        unsafe { self.behind_header(origin).put_all(message.data) };
+        self.complete(&of_datagram(self.answer(message), origin))
+    }
+
+    /// Places a datagram's GRH, or leaves room for it; the data goes behind it.
+    ///
+    /// # Safety
+    /// The elements were checked in this section, and have room for it.
+    #[inline(always)]
+    unsafe fn behind_header(&self, origin: &Origin) -> Placer<impl Iterator<Item = Sge>> {
+        // SAFETY: the receive is claimed; the caller guarantees the rest.
         unsafe {
             let mut placer = Placer::new(self.ring.elements(self.index));
             match &origin.grh {
                 Some(grh) => placer.put(grh.as_ptr(), grh.len()),
                 None => placer.skip(GRH_BYTES),
             }
-            placer.put_all(message.data);
+            placer
         }
-        let entry = self
-            .answer(message)
-            .with_source(origin.source)
-            .add_bytes(GRH_BYTES as u32);
-        self.complete(&entry)
     }
 
     /// Completes the receive in error if `before` failed.
@@ -502,6 +510,12 @@ impl<R: Lists> Claim<R> {
         }
         Err((Syndrome::LOCAL_LENGTH, Syndrome::REMOTE_INVAL_REQ))
     }
+}
+
+/// The completion entry of a datagram's receive, of which this one knows the message.
+#[inline(always)]
+fn of_datagram(entry: Cqe64, origin: &Origin) -> Cqe64 {
+    (entry.with_source(origin.source)).add_bytes(GRH_BYTES as u32)
 }
 
 /// Places bytes into the elements of a receive, one after the other.

@@ -1,7 +1,7 @@
 //! The state of a queue pair that the device's lock protects.
 
 use super::cq::CqCtx;
-use super::qp::{QpCtx, SendWork};
+use super::qp::{QpCtx, SendWork, Way};
 use super::remote;
 use super::srq::SrqCtx;
 use crate::event::{AsyncQueue, Element, EventType};
@@ -10,6 +10,7 @@ use bellwire_core::qp::{QpAttr, QpState};
 use bellwire_core::wqe::{RecvRing, SendRing, SendWqe};
 use bellwire_core::wr::{QpType, WcStatus};
 use bellwire_provider::life::Life;
+use bellwire_provider::quiesce::Barriers;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -163,8 +164,12 @@ impl QpRecord {
     /// Opens its sends to the data path.
     pub fn open(&mut self) {
         self.kept_out = false;
-        // Release: pairs with the Acquire in `Hca::execute` and `Hca::acknowledge_unlocked`.
-        self.ctx.sender.closed.store(false, Ordering::Release);
+        let sender = &self.ctx.sender;
+        // SAFETY: the queue pair is closed and the lock is held, so this thread owns the work.
+        let way = unsafe { &*sender.work.get() }
+            .as_ref()
+            .map_or(Way::Other, |work| work.way);
+        sender.gate.open(way, Barriers::get());
     }
 
     /// Raises an asynchronous event in the queue pair's context. It may take a system call, so it is for rare

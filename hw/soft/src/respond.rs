@@ -67,7 +67,7 @@ fn covered(
 #[inline(always)]
 pub(super) fn usual_place(
     hca: &Hca,
-    work: &SendWork,
+    work: &mut SendWork,
     remote: Remote,
     length: u64,
     access: AccessFlags,
@@ -77,7 +77,17 @@ pub(super) fn usual_place(
     if face.accepts.load(Ordering::Acquire) != work.connection {
         return None;
     }
-    usual_place_of(hca, face, remote, length, access)
+    let known = &mut work.reached[usize::from(access != AccessFlags::REMOTE_READ)];
+    let Remote { addr, rkey } = remote;
+    let generation = hca.mrs.generation().now();
+    if known.covers(generation, rkey, addr, length) {
+        return Some(std::ptr::with_exposed_provenance_mut(addr as usize));
+    }
+    let place = usual_place_of(hca, face, remote, length, access);
+    if place.is_some() {
+        *known = hca.mrs.found(generation, rkey).unwrap_or(*known);
+    }
+    place
 }
 
 /// Like [`usual_place`], for a responder that has been found to accept the requester's packets.

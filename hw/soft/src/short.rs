@@ -6,13 +6,11 @@
 //! restore. They decide nothing that [`run`](super::run) does not: any other entry, and what is not a plain
 //! success, changes nothing here, and `run` executes it.
 //!
-//! Instructions by Valgrind, of 8 bytes from post to execution, before this was there and now: a WRITE within the
-//! process 273 and 185, to another 346 and 231; a SEND to another 358 and 244. A SEND within the process with its
-//! receive, both completions and the receive posted again: 996 and 675.
+//! What these took before, and take now: CHANGELOG.md and `benches/counts`.
 
 use super::copy::{SHORT, copy_short};
 use super::hca::Hca;
-use super::qp::{QpCtx, SendWork, Way};
+use super::qp::{QpCtx, SendWork, Way, gate};
 use super::respond::{deliver_short, takes_own_receives, usual_place};
 use super::run::{Stop, complete_signaled, run};
 use bellwire_core::access::AccessFlags;
@@ -51,40 +49,104 @@ impl Current {
     }
 }
 
+/// The current entry, if nothing was posted but that one and it takes one block.
+///
+/// # Safety
+/// The queue pair is open, its work has a way that is not [`Way::Other`], and this thread is in its section.
+#[inline(always)]
+unsafe fn current(ctx: &'static QpCtx, producer: u32) -> Option<Current> {
+    // SAFETY: this thread owns the work, and there is some, or it would have no way.
+    let work = unsafe { (*ctx.sender.work.get()).as_ref().unwrap_unchecked() };
+    (work.consumer.wrapping_add(1) == producer).then(|| Current {
+        ctx,
+        // SAFETY: posted and not completed, so the poster does not write it.
+        block: unsafe { FirstBlock::read(work.ring, work.consumer) },
+    })
+}
+
 impl Hca {
-    /// Executes what has been posted. For each queue pair, only one thread at a time may call it.
+    /// Executes what has been posted and rung. For each queue pair, only one thread at a time may call it.
+    pub(super) fn execute_rung(&self, ctx: &'static QpCtx) {
+        // Acquire: pairs with the Release in `ring`.
+        self.execute(ctx, ctx.sender.producer.load(Ordering::Acquire));
+    }
+
+    /// Like [`execute_rung`](Self::execute_rung), of what is posted before `producer`.
     #[inline(never)]
-    pub(super) fn execute(&self, ctx: &'static QpCtx) {
+    pub(super) fn execute(&self, ctx: &'static QpCtx, producer: u32) {
         let sender = &ctx.sender;
-        sender.section.enter(self.barriers);
+        sender.section.enter_unfenced();
         // Acquire: pairs with the Release with which the holder of the device's lock opened the queue pair.
-        if sender.closed.load(Ordering::Acquire) {
+        let gate = sender.gate.load(Ordering::Acquire);
+        if gate == gate::THERE {
+            // SAFETY: the gate says so.
+            if let Some(current) = unsafe { current(ctx, producer) } {
+                return self.execute_there(current);
+            }
+        } else if gate == gate::HERE {
+            // SAFETY: the gate says so.
+            if let Some(current) = unsafe { current(ctx, producer) } {
+                return self.execute_here(current);
+            }
+        } else if gate != gate::OTHER {
+            return self.execute_fenced(ctx, producer);
+        }
+        self.execute_any(ctx);
+    }
+
+    /// Like [`execute`](Self::execute), where the gate is closed, or has to be checked behind a fence.
+    #[cold]
+    #[inline(never)]
+    fn execute_fenced(&self, ctx: &'static QpCtx, producer: u32) {
+        let sender = &ctx.sender;
+        self.barriers.light();
+        // Acquire: as in `execute`.
+        if sender.gate.is_closed(Ordering::Acquire) {
             sender.section.leave();
             return self.rung_while_closed(ctx);
         }
-        // Acquire: pairs with the Release in `ring`.
-        let producer = sender.producer.load(Ordering::Acquire);
         // SAFETY: the queue pair is open and this thread is in its section, so it owns the work.
-        if let Some(work) = unsafe { &*sender.work.get() }
-            && work.consumer.wrapping_add(1) == producer
-        {
-            // SAFETY: posted and not completed, so the poster does not write it.
-            let block = unsafe { FirstBlock::read(work.ring, work.consumer) };
-            let current = Current { ctx, block };
-            match (block.opcode(), work.way) {
-                (opcode::RDMA_WRITE, Way::Here) => return self.write_here(current),
-                (opcode::RDMA_WRITE, Way::There) => return self.write_there(current),
-                (opcode::SEND, Way::Here) if takes_own_receives(work) => {
-                    return self.send_here(current);
-                }
-                (opcode::RDMA_READ, Way::Here) => return self.transfer_here(current),
-                (opcode::RDMA_READ, Way::There) => return self.transfer_there(current),
-                (opcode::SEND | opcode::SEND_IMM, Way::There) => return self.send_there(current),
-                (opcode::RDMA_WRITE_IMM, Way::There) => return self.send_eagerly_there(current),
-                _ => {}
-            }
+        let way = unsafe { &*sender.work.get() }.as_ref().map(|work| work.way);
+        // SAFETY: likewise; called for the two ways only.
+        let current = || unsafe { current(ctx, producer) };
+        match way {
+            Some(Way::Here) if let Some(current) = current() => self.execute_here(current),
+            Some(Way::There) if let Some(current) = current() => self.execute_there(current),
+            _ => self.execute_any(ctx),
         }
-        self.execute_any(ctx);
+    }
+
+    // Few cases each: more would be a table of jumps, which takes longer than two comparisons.
+    #[inline(always)]
+    fn execute_here(&self, mut current: Current) {
+        match current.block.opcode() {
+            opcode::RDMA_WRITE => self.write_here(current),
+            // SAFETY: used here only.
+            opcode::SEND if takes_own_receives(unsafe { current.work() }) => {
+                self.send_here(current);
+            }
+            opcode::RDMA_READ => self.transfer_here(current),
+            _ => self.execute_any(current.ctx),
+        }
+    }
+
+    #[inline(always)]
+    fn execute_there(&self, current: Current) {
+        match current.block.opcode() {
+            opcode::RDMA_WRITE => self.write_there(current),
+            opcode::SEND => self.send_there(current),
+            _ => self.execute_other_there(current),
+        }
+    }
+
+    #[inline(never)]
+    fn execute_other_there(&self, current: Current) {
+        match current.block.opcode() {
+            opcode::SEND_IMM => self.send_there(current),
+            opcode::RDMA_READ => self.transfer_there(current),
+            opcode::RDMA_WRITE_IMM => self.send_eagerly_there(current),
+            _ => self.execute_any(current.ctx),
+        }
     }
 
     /// Executes entries of any kind, and leaves the queue pair's section.
@@ -111,7 +173,7 @@ impl Hca {
             work.stop = Some(stop);
         }
         // Release: pairs with the Acquire in `Hca::go_on`, which takes the work over.
-        ctx.sender.closed.store(true, Ordering::Release);
+        ctx.sender.gate.close(Ordering::Release);
         ctx.sender.section.leave();
         self.stopped(ctx);
     }
@@ -169,7 +231,7 @@ impl Hca {
 }
 
 #[inline(always)]
-fn wrote_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>) -> bool {
+fn wrote_here(hca: &Hca, work: &mut SendWork, block: FirstBlock<'static>) -> bool {
     let Some((target, bytes)) = short_write(block) else {
         return false;
     };

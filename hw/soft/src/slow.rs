@@ -32,9 +32,9 @@ impl Hca {
             QpState::Err => self.flush(record),
             QpState::Sqe => self.flush_sends(record),
             // Opened between our check and the lock.
-            QpState::Rts if !ctx.sender.closed.load(Ordering::Relaxed) => {
+            QpState::Rts if !ctx.sender.gate.is_closed(Ordering::Relaxed) => {
                 drop(control);
-                self.execute(ctx);
+                self.execute_rung(ctx);
             }
             // Each entry needs the lock, because a fault may affect it or a journal is kept.
             QpState::Rts if gated && !record.waits() => self.resume(&mut control, qpn),
@@ -69,7 +69,7 @@ impl Hca {
         // Relaxed: changed under the lock, or by this thread. If it is open again, the thread that opened it
         // has handled the entry and this thread does not own the work.
         if let Some(record) = control.record_of(ctx)
-            && record.ctx.sender.closed.load(Ordering::Relaxed)
+            && record.ctx.sender.gate.is_closed(Ordering::Relaxed)
         {
             let qpn = record.qpn;
             self.settle(&mut control, qpn);

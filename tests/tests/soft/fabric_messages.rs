@@ -8,7 +8,7 @@ use bellwire::queue::{Imm, Success};
 use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{Remote, Sge, WcStatus};
-use bellwire::{ConnectAttr, Cq, Device, Qp, Region, Srq, SrqInit};
+use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, Region, Srq, SrqInit};
 use bellwire_tests::fixture::*;
 use std::time::Instant;
 
@@ -32,6 +32,7 @@ struct Side {
     qp: Qp,
     cq: Cq,
     region: Region,
+    pd: Pd,
     srq: Option<Srq>,
 }
 
@@ -59,6 +60,7 @@ impl Side {
             qp: qp.expect("a queue pair"),
             cq,
             region: Region::new(&pd, mapping, ALL).expect("a region"),
+            pd,
             srq,
         }
     }
@@ -188,13 +190,13 @@ fn short_messages_of_all_forms() {
 }
 
 /// Where the data of WRITEs goes.
-const TARGET: usize = 1 << 16;
+const TARGET: usize = 2 << 20;
 
 fn short_messages(shares: bool, mapped: bool) {
     let (_here, _there, mut a, mut b) = sides(shares, mapped);
     let lengths = (0..=130)
         .chain((131..=4096).step_by(23))
-        .chain([4096, 4097]);
+        .chain([4096, 4097, 8192, 65_537, MIB]);
     for (seed, length) in lengths.flat_map(|length| [length; 3]).enumerate() {
         let data = pattern(length, seed as u64);
         a.region.write(0, &data);
@@ -255,6 +257,37 @@ fn short_messages(shares: bool, mapped: bool) {
     }
 }
 
+/// Messages whose data the receiver copies from the sender's memory: of several regions by turns, of which some go and
+/// others come, and more than the receiver remembers.
+#[test]
+fn messages_of_several_regions() {
+    const LENGTH: usize = 5000;
+    let (_here, _there, mut a, mut b) = sides(false, true);
+    let region = |pd: &Pd, byte: u8| {
+        let mapping = Mapping::shared("messages", 1 << 16);
+        let mapping = mapping.build().expect("memory");
+        let region = Region::new(pd, mapping, ALL).expect("a region");
+        region.write(0, &[byte; LENGTH]);
+        region
+    };
+    let mut regions: Vec<Region> = (0..7).map(|byte| region(&a.pd, byte)).collect();
+    for turn in 0..60 {
+        let at = turn % 7;
+        if turn % 11 == 10 {
+            regions[at] = region(&a.pd, 100 + turn as u8);
+        }
+        let mut data = [0; LENGTH];
+        regions[at].read(0, &mut data);
+        b.region.write(0, &[0xee; LENGTH + 64]);
+        b.receive(&[b.region.sge(0, LENGTH as u32)]);
+        let sge = regions[at].sge(0, LENGTH as u32);
+        post(&mut a.qp, 1, Send {}, sge, SIGNALED).expect("room");
+        a.qp.sq().ring();
+        settle(&mut a, &mut b, 1);
+        lands(&b, 0, &data);
+    }
+}
+
 /// A WRITE with immediate data that may not be executed writes nothing, and both ends hear why.
 #[test]
 fn short_writes_with_imm_that_are_refused() {
@@ -267,14 +300,21 @@ fn short_writes_with_imm_that_are_refused() {
         ..b.region.remote(0)
     };
     for target in [of_key, behind_the_end] {
-        for mapped in [false, true] {
+        for (mapped, length) in [(false, 8), (true, 8), (true, 4096)] {
             let (_here, _there, mut a, mut b) = sides(false, mapped);
+            a.fill(1);
             let write = |a: &mut Side, remote| {
                 let write = RdmaWriteWithImm {
                     remote,
                     imm: Be32::new(1),
                 };
-                let posted = a.qp.sq().post_inline(1, (), write, &[1; 8], SIGNALED);
+                let posted = match length {
+                    8 => a.qp.sq().post_inline(1, (), write, &[1; 8], SIGNALED),
+                    _ => {
+                        let sge = a.region.sge(0, length as u32);
+                        post(&mut a.qp, 1, write, sge, SIGNALED)
+                    }
+                };
                 posted.expect("room");
                 a.qp.sq().ring();
             };
@@ -284,7 +324,7 @@ fn short_writes_with_imm_that_are_refused() {
                 write(&mut a, b.region.remote(TARGET));
                 settle(&mut a, &mut b, 1);
             }
-            lands(&b, TARGET, &[1; 8]);
+            lands(&b, TARGET, &vec![1; length]);
             b.fill(0xee);
             b.receive(&[]);
             let remote = target(&b);

@@ -77,7 +77,7 @@ const fn missing(
 /// in `hw/soft/src/engine.rs` names two such. Nor do they know devices, registers and membarrier(2), of which
 /// `core/src/barrier.rs` and `hw/provider/src/quiesce.rs` say by which rule of the processor's manual they hold.
 #[rustfmt::skip]
-const MISSING: [Missing; 16] = [
+const MISSING: [Missing; 17] = [
     missing("core", "queue/ledger.rs", "self.poster.side.counter.store(counter, Ordering::Release)",
         "loom_ledger_hands_records_over"),
     missing("core", "queue/srq.rs", "slot.state.store(POSTED, Ordering::Release)", "loom_srq_reports_a_whole_request"),
@@ -100,6 +100,8 @@ const MISSING: [Missing; 16] = [
     missing("hw/soft", "fabric/segment.rs", "word(self.ours, READ).store(position, Ordering::Release)",
         "loom_packets_arrive_whole"),
     missing("hw/soft", "fabric/linked.rs", "self.count.store(count + 1, Ordering::Release)", "loom_the_first_comes"),
+    missing("hw/soft", "fabric/reading/models.rs", "self.accepts.store(1, Ordering::Release)",
+        "loom_both_ways_of_reading_keep"),
     missing("hw/soft", "fabric/attention.rs", "// Pairs with the fence in `is_asked`.\n        fence(Ordering::SeqCst)",
         "loom_a_packet_wakes_who_sleeps"),
     missing("hw/soft", "remote/place.rs", "(self.generation).store(memory.generation.into(), Ordering::Release)",

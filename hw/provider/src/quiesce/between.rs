@@ -50,6 +50,12 @@ impl Between {
         }
     }
 
+    /// Whether the light barrier is only a compiler barrier.
+    pub fn is_unfenced(&self) -> bool {
+        // Relaxed: the caller has loaded before this what changes first when it ends.
+        !self.fenced.load(Ordering::Relaxed)
+    }
+
     /// The barrier of the data path: orders its earlier stores before its later loads. Pairs with
     /// [`Barriers::heavy_everywhere`] of both processes.
     #[inline(always)]

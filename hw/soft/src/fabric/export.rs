@@ -2,7 +2,7 @@
 //! the files that back the memory.
 //!
 //! ```text
-//!  0          the table of keys (`soft::Keys`)
+//!  0          the table of keys (`soft::Keys`), and its generation
 //!  MEMORIES   a line for each piece of shared memory: address, length, descriptor, generation
 //!  SCRAMBLE   parameters that find a key in the table
 //! ```
@@ -11,7 +11,8 @@ use super::hello;
 use super::open::device_of;
 use super::segment::MAX_PAGE;
 use super::window::Mapped;
-use crate::mr::{KEYS_BYTES, Scramble};
+use crate::generation::Generation;
+use crate::mr::{AT_GENERATION, KEYS_BYTES, Scramble};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -71,6 +72,13 @@ impl Shown {
     #[inline(always)]
     pub fn keys(self) -> NonNull<u8> {
         self.0
+    }
+
+    /// See [`Keys::generation`](crate::mr::Keys::generation).
+    #[inline(always)]
+    pub fn keys_generation(self) -> &'static Generation {
+        // SAFETY: within the export; any bits are a count.
+        unsafe { self.0.add(AT_GENERATION).cast().as_ref() }
     }
 
     pub fn scramble(self) -> Scramble {

@@ -11,6 +11,7 @@ use crate::sync::{
     MODELS,
     atomic::{AtomicPtr, AtomicUsize, Ordering},
 };
+use std::ops::Range;
 use std::ptr::{from_ref, null_mut};
 
 /// Peers that one look visits: in a large fabric, several looks visit all.
@@ -62,8 +63,9 @@ impl<T> Linked<T> {
         self.count.load(Ordering::Acquire)
     }
 
+    /// The peer at this place of [`some`](Self::some).
     #[inline(always)]
-    fn peer(&self, at: usize) -> &T {
+    pub fn peer(&self, at: usize) -> &T {
         // Acquire: pairs with the Release in `put`: whoever meets the peer that was put last sees where the
         // previous last one has gone.
         let peer = self.peers[at % ROOM].load(Ordering::Acquire);
@@ -81,22 +83,21 @@ impl<T> Linked<T> {
         (0..count).rev().map(|at| self.peer(at))
     }
 
-    /// Up to 64 peers: those that follow the ones of the last call. A thread that polls visits these, so that
-    /// a poll costs no more in a large fabric than in one of 64.
+    /// The places of up to 64 peers: those that follow the ones of the last call. A thread that polls visits these, the
+    /// last one first, so that a poll costs no more in a large fabric than in one of 64.
     #[inline(always)]
-    pub fn some(&self) -> impl Iterator<Item = &T> {
+    pub fn some(&self) -> Range<usize> {
         let count = self.count();
-        let (start, end) = if count <= AT_ONCE {
-            (0, count)
+        if count <= AT_ONCE {
+            0..count
         } else {
             self.next_part(count)
-        };
-        (start..end).rev().map(|at| self.peer(at))
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn next_part(&self, count: usize) -> (usize, usize) {
+    fn next_part(&self, count: usize) -> Range<usize> {
         // Relaxed, both: threads that poll at once may visit the same peers.
         let turn = self.turn.load(Ordering::Relaxed);
         let end = match turn {
@@ -104,7 +105,7 @@ impl<T> Linked<T> {
             _ => (turn - AT_ONCE).min(count),
         };
         self.turn.store(end, Ordering::Relaxed);
-        (end.saturating_sub(AT_ONCE), end)
+        end.saturating_sub(AT_ONCE)..end
     }
 
     fn put(&self, at: usize, peer: *mut T) {
@@ -147,6 +148,10 @@ mod tests {
         }
     }
 
+    fn some(linked: &Linked<usize>) -> impl Iterator<Item = &usize> {
+        linked.some().rev().map(|at| linked.peer(at))
+    }
+
     /// Each is its place.
     static PEERS: [usize; 1000] = {
         let mut peers = [0; 1000];
@@ -163,7 +168,7 @@ mod tests {
         let (linked, peers) = (Linked::new().unwrap(), &PEERS[..4]);
         add(&linked, &peers[..3]);
         for _ in 0..3 {
-            assert_eq!(linked.some().collect::<Vec<_>>(), [&2, &1, &0]);
+            assert_eq!(some(&linked).collect::<Vec<_>>(), [&2, &1, &0]);
         }
         linked.remove(&peers[0]);
         linked.remove(&peers[3]);
@@ -176,7 +181,7 @@ mod tests {
         add(&linked, peers);
         let mut visited: Vec<usize> = (0..1000_usize.div_ceil(AT_ONCE))
             .flat_map(|_| {
-                let some: Vec<usize> = linked.some().copied().collect();
+                let some: Vec<usize> = some(&linked).copied().collect();
                 assert!(some.len() <= AT_ONCE);
                 some
             })
@@ -186,7 +191,7 @@ mod tests {
         // Whatever leaves meanwhile, a look stays in the list.
         peers[..900].iter().for_each(|peer| linked.remove(peer));
         for _ in 0..10 {
-            assert!(linked.some().all(|peer| *peer >= 900));
+            assert!(some(&linked).all(|peer| *peer >= 900));
         }
         assert_eq!(linked.all().count(), 100);
     }

@@ -38,10 +38,12 @@ pub use meeting::Meetings;
 pub use node::{Agreed, Node, lid};
 pub use open::{Refusal, open_memory};
 pub use peer::{Link, Peer};
-pub use reading::Reads;
+pub use reading::Owing;
 pub use segment::Face;
 pub use window::Mapped;
-pub use wire::{CARRIES_ACK, Header, IN_LINE, InPlace, Kind, Line, MAX_PACKET, Packet, Room, Send};
+pub use wire::{
+    CARRIES_ACK, Front, Header, IN_LINE, InPlace, Kind, Line, MAX_PACKET, Packet, Room, Send,
+};
 
 /// Maximum number of nodes in a fabric.
 pub const MAX_NODES: usize = 4096;

@@ -185,10 +185,17 @@ impl Node {
         self.places.linked.all()
     }
 
-    /// Like [`live`](Self::live), but only the next of them, if there are many: for a thread that polls.
+    /// The places of peers as [`live`](Self::live), but only of the next of them, if there are many: for a thread that
+    /// polls, which takes the last one first.
     #[inline(always)]
-    pub fn some_live(&self) -> impl Iterator<Item = &Peer> {
+    pub fn some_live(&self) -> Range<usize> {
         self.places.linked.some()
+    }
+
+    /// The peer at a place of [`some_live`](Self::some_live).
+    #[inline(always)]
+    pub fn live_at(&self, at: usize) -> &Peer {
+        self.places.linked.peer(at)
     }
 
     pub(super) fn hello(&self) -> Hello {

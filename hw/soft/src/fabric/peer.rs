@@ -6,6 +6,7 @@ use super::reading::Reading;
 use super::segment::{SEGMENT, Segments};
 use super::window::{Mapped, Window};
 use super::wire::{Reader, Writer};
+use crate::generation::Generation;
 use crate::process::Process;
 use bellwire_provider::quiesce::Between;
 use rustix::io::Errno;
@@ -29,6 +30,8 @@ pub struct Peer {
     pub lid: u16,
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,
+    /// The GID of the node there, in two words.
+    gid: [AtomicU64; 2],
     /// How threads of this process synchronize with the peer's.
     pub barriers: Between,
     shown: Shown,
@@ -45,6 +48,8 @@ pub struct Peer {
     /// How far the peer had read at the last check.
     seen: AtomicU32,
     windows: Windows,
+    /// Counts what is no longer mapped here of the peer's memory, and the links that have ended.
+    pub unmapped: Generation,
 }
 
 /// Where the memory of a link is.
@@ -104,6 +109,7 @@ impl Peer {
             slot,
             lid: lid(slot),
             incarnation: AtomicU64::new(0),
+            gid: Default::default(),
             barriers: Between::default(),
             shown: Shown(windows.shown.start()),
             segments,
@@ -114,6 +120,7 @@ impl Peer {
             unread_since: AtomicU64::new(0),
             seen: AtomicU32::new(0),
             windows,
+            unmapped: Generation::default(),
         })
     }
 
@@ -138,6 +145,13 @@ impl Peer {
         self.incarnation.load(Ordering::Relaxed)
     }
 
+    /// The GID of the node there. For the thread that has the turn to read: it stays the same meanwhile.
+    pub fn gid(&self) -> [u8; 16] {
+        // Relaxed: changed by who has the turn.
+        let [high, low] = [0, 1].map(|at: usize| self.gid[at].load(Ordering::Relaxed));
+        (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+    }
+
     pub fn link(&self) -> Option<Arc<Link>> {
         self.link
             .lock()
@@ -149,8 +163,14 @@ impl Peer {
     pub(super) fn set_link(&self, link: Option<Link>) {
         let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
         let _reads = self.reading.take();
+        // Before the barriers may be other ones.
+        self.unmapped.pass();
         if let Some(link) = &link {
             self.barriers.set(link.reaches);
+            let gid = u128::from_be_bytes(link.gid);
+            // Relaxed: this thread has the turn.
+            self.gid[0].store((gid >> 64) as u64, Ordering::Relaxed);
+            self.gid[1].store(gid as u64, Ordering::Relaxed);
         }
         self.reader.restart();
         self.writer.restart(incarnation);

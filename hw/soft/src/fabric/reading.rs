@@ -18,18 +18,16 @@ pub struct Reading {
     turn: Turn,
     section: Section,
     /// Numbers of the queue pairs that owe an acknowledgement. Owned by the thread that has the turn.
-    owing: UnsafeCell<ArrayVec<u32, OWING>>,
+    owing: UnsafeCell<Owing>,
 }
 
 // SAFETY: the thread that has the turn owns the cell.
 unsafe impl Sync for Reading {}
 
-/// The turn to read, until it is dropped.
+/// The turn to read, until it is dropped; `ENTERED`: it is in the section.
 #[derive(Debug)]
-pub struct Reads<'a> {
+pub struct Reads<'a, const ENTERED: bool = false> {
     reading: &'a Reading,
-    /// It is in the section.
-    entered: bool,
     _turn: Taken<'a>,
 }
 
@@ -38,7 +36,6 @@ impl Reading {
     pub fn take(&self) -> Reads<'_> {
         Reads {
             reading: self,
-            entered: false,
             _turn: self.turn.take(),
         }
     }
@@ -47,7 +44,6 @@ impl Reading {
     pub fn try_take(&self) -> Option<Reads<'_>> {
         Some(Reads {
             reading: self,
-            entered: false,
             _turn: self.turn.try_take()?,
         })
     }
@@ -55,12 +51,11 @@ impl Reading {
     /// Takes the turn if it is free, and enters the section: for a thread without the lock. What may be
     /// revoked is checked after this.
     #[inline(always)]
-    pub fn enter(&self, barriers: Barriers) -> Option<Reads<'_>> {
+    pub fn enter(&self, barriers: Barriers) -> Option<Reads<'_, true>> {
         let turn = self.turn.try_take()?;
         self.section.enter(barriers);
         Some(Reads {
             reading: self,
-            entered: true,
             _turn: turn,
         })
     }
@@ -72,24 +67,29 @@ impl Reading {
     }
 }
 
-impl Reads<'_> {
-    /// The queue pairs that owe an acknowledgement.
+/// The queue pairs that owe an acknowledgement.
+pub type Owing = ArrayVec<u32, OWING>;
+
+impl<const ENTERED: bool> Reads<'_, ENTERED> {
     #[inline(always)]
-    pub fn owing(&mut self) -> &mut ArrayVec<u32, OWING> {
+    pub fn owing(&mut self) -> &mut Owing {
         // SAFETY: this thread has the turn, and the borrow is exclusive.
         unsafe { &mut *self.reading.owing.get() }
     }
 }
 
-impl Drop for Reads<'_> {
+impl<const ENTERED: bool> Drop for Reads<'_, ENTERED> {
     #[inline(always)]
     fn drop(&mut self) {
         // Before the turn, which is dropped after this: only its holder writes the section.
-        if self.entered {
+        if ENTERED {
             self.reading.section.leave();
         }
     }
 }
+
+#[cfg(all(test, any(loom, miri)))]
+mod models;
 
 #[cfg(all(test, any(loom, miri)))]
 mod loom_models {

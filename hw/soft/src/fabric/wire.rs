@@ -18,10 +18,10 @@ pub use line::{InPlace, Line};
 
 use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
 use crate::sync::MODELS;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::turn::{Taken, Turn};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// In the word with a packet's length: the packet carries an acknowledgement of the other direction.
 pub const CARRIES_ACK: u32 = 1 << 24;
@@ -149,6 +149,23 @@ pub struct Room {
     left: usize,
 }
 
+/// The first line of a packet that is being written, behind its header.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    ours: NonNull<u8>,
+    start: usize,
+}
+
+impl Front {
+    /// Writes the eight bytes at this place of [`IN_LINE`] / 8.
+    #[inline(always)]
+    pub fn set(self, at: usize, pair: u64) {
+        debug_assert!(at < IN_LINE / 8);
+        // Relaxed: published by the sequence word.
+        wide(self.ours, self.start + FRONT + at * 8).store(pair, Ordering::Relaxed);
+    }
+}
+
 /// The first line of a packet.
 #[repr(C, align(64))]
 struct First([u8; LINE]);
@@ -246,7 +263,7 @@ impl Writer {
         fill: impl FnOnce(&mut Room),
     ) -> Result<(), Send> {
         let turn = self.turn.take();
-        self.publish(turn, incarnation, header.kind, len, |offset| {
+        self.publish(turn, incarnation, header.kind, len, |offset, front| {
             let mut room = Room {
                 first: First([0; LINE]),
                 filled: FRONT,
@@ -255,13 +272,15 @@ impl Writer {
                 left: len,
             };
             fill(&mut room);
-            let front = std::array::from_fn(|at| room.pair(FRONT + at * 8));
-            (header, front)
+            for at in 0..IN_LINE / 8 {
+                front.set(at, room.pair(FRONT + at * 8));
+            }
+            header
         })
     }
 
-    /// Publishes a packet of `len` bytes. `fill` returns its header and the bytes in its first line, after it has
-    /// written those at this offset and behind.
+    /// Publishes a packet of `len` bytes. `fill` writes those at this offset and behind, then those in the first line,
+    /// and returns the header.
     #[inline(always)]
     fn publish(
         &self,
@@ -269,7 +288,7 @@ impl Writer {
         incarnation: u64,
         kind: Kind,
         len: usize,
-        fill: impl FnOnce(usize) -> (Header, [u64; IN_LINE / 8]),
+        fill: impl FnOnce(usize, Front) -> Header,
     ) -> Result<(), Send> {
         debug_assert!(len <= MAX_PACKET);
         // SAFETY: this thread has the turn.
@@ -292,7 +311,7 @@ impl Writer {
             }
         }
         let (start, next) = (line(position), position.wrapping_add(lines));
-        let (header, front) = fill(line(position.wrapping_add(1)));
+        let header = fill(line(position.wrapping_add(1)), Front { ours, start });
         // The line that is read next must not look like a packet. Relaxed: published with this packet.
         if next.wrapping_sub(at.cleared) as i32 >= 0 {
             word(ours, line(next)).store(0, Ordering::Relaxed);
@@ -309,10 +328,6 @@ impl Writer {
         let number = u32::from(header.msn) | u32::from(header.life) << 16;
         let to = header.dst & 0xff_ffff | u32::from(kind as u8) << 24;
         // Relaxed: published by the sequence word.
-        for (at, pair) in front.into_iter().enumerate() {
-            let place = start + FRONT + at * 8;
-            wide(ours, place).store(pair, Ordering::Relaxed);
-        }
         word(ours, start + 12).store(size, Ordering::Relaxed);
         word(ours, start + 8).store(number, Ordering::Relaxed);
         word(ours, start + 4).store(to, Ordering::Relaxed);
@@ -330,29 +345,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Like [`send`](Self::send), for a request's packet of `len` bytes, which fits in one line: its header and its
-    /// payload are made once there is room, so that fewer values are held meanwhile. It calls nothing: `false`,
-    /// there is no room, or the peer is gone, or another thread is sending, which `send` would wait for.
+    /// Like [`send`](Self::send), for a request's packet of `len` bytes, which fits in one line: `first` writes its
+    /// payload and returns its header once there is room, so that few values are held meanwhile. It calls nothing:
+    /// `false`, there is no room, or the peer is gone, or another thread is sending, which `send` would wait for.
     #[inline(always)]
     pub fn send_line(
         &self,
         incarnation: u64,
         len: usize,
-        packet: impl FnOnce() -> (Header, [u64; IN_LINE / 8]),
+        first: impl FnOnce(Front) -> Header,
     ) -> bool {
-        debug_assert!(len <= IN_LINE);
-        let Some(turn) = self.turn.try_take() else {
-            return false;
-        };
-        let sent = self.publish(
-            turn,
-            incarnation,
-            Kind::Request,
-            len,
-            #[inline(always)]
-            |_| packet(),
-        );
-        sent.is_ok()
+        // SAFETY: there are no pieces.
+        unsafe { self.send_pieces::<0>(incarnation, len, first, []) }
     }
 
     /// Like [`send_line`](Self::send_line), for a packet of any length: what is behind its first line is in two
@@ -361,14 +365,17 @@ impl Writer {
     /// # Safety
     /// The pieces are readable.
     #[inline(always)]
-    pub unsafe fn send_pieces(
+    pub unsafe fn send_pieces<const N: usize>(
         &self,
         incarnation: u64,
         len: usize,
-        first: impl FnOnce() -> (Header, [u64; IN_LINE / 8]),
-        behind: [(*const u8, usize); 2],
+        first: impl FnOnce(Front) -> Header,
+        behind: [(*const u8, usize); N],
     ) -> bool {
-        debug_assert!(IN_LINE + behind[0].1 + behind[1].1 <= lines_of(len) as usize * LINE - FRONT);
+        debug_assert!(
+            IN_LINE + behind.iter().map(|(_, len)| len).sum::<usize>()
+                <= lines_of(len) as usize * LINE - FRONT
+        );
         let Some(turn) = self.turn.try_take() else {
             return false;
         };
@@ -379,13 +386,13 @@ impl Writer {
             Kind::Request,
             len,
             #[inline(always)]
-            |mut offset| {
+            |mut offset, front| {
                 for (from, len) in behind {
                     // SAFETY: the caller guarantees that it is readable; there is room for a packet of this length,
                     // and this thread has the turn.
                     offset = unsafe { put_lines(ours, offset, from, len) };
                 }
-                first()
+                first(front)
             },
         );
         sent.is_ok()
@@ -411,6 +418,8 @@ pub struct Reader {
     segments: Segments,
     /// Written by the owner; other threads only read it.
     position: AtomicU32,
+    /// The position that was published last, for the owner.
+    published: AtomicU32,
 }
 
 impl Reader {
@@ -418,12 +427,14 @@ impl Reader {
         Self {
             segments,
             position: AtomicU32::new(0),
+            published: AtomicU32::new(0),
         }
     }
 
     pub fn restart(&self) {
-        // Relaxed: a hint for other threads; only the owner changes it.
+        // Relaxed, both: a hint for other threads; only the owner changes them.
         self.position.store(0, Ordering::Relaxed);
+        self.published.store(0, Ordering::Relaxed);
     }
 
     /// Whether there is something to read. A hint, which any thread may take.
@@ -435,20 +446,26 @@ impl Reader {
         word(self.segments.theirs, line(position)).load(Ordering::Relaxed) == sequence(position)
     }
 
-    /// The first line of the next packet, if there is one.
+    /// Whether there is a packet, for the owner.
     #[inline(always)]
-    pub fn first(&self) -> Option<InPlace<'_>> {
+    pub fn is_there(&self) -> bool {
         // Relaxed: only the owner changes it.
         let position = self.position.load(Ordering::Relaxed);
-        let (theirs, start) = (self.segments.theirs, line(position));
         // Acquire: pairs with the Release in `Writer::send`.
-        let there = word(theirs, start).load(Ordering::Acquire) == sequence(position);
-        there.then_some(InPlace {
+        word(self.segments.theirs, line(position)).load(Ordering::Acquire) == sequence(position)
+    }
+
+    /// The first line of the next packet, which [is there](Self::is_there).
+    #[inline(always)]
+    pub fn first(&self) -> InPlace<'_> {
+        // Relaxed: only the owner changes it.
+        let position = self.position.load(Ordering::Relaxed);
+        InPlace {
             reader: self,
-            theirs,
-            start,
+            theirs: self.segments.theirs,
+            start: line(position),
             position,
-        })
+        }
     }
 
     /// Where `len` bytes of the next packet's payload are, from offset `at` on: the second part is not empty
@@ -532,13 +549,24 @@ impl Reader {
     }
 
     /// Publishes our position to the writer.
+    #[inline(always)]
     pub fn publish(&self) {
-        // Relaxed: only the owner changes it.
-        (self.segments).publish_read(self.position.load(Ordering::Relaxed));
+        // Relaxed, both: only the owner changes them.
+        let position = self.position.load(Ordering::Relaxed);
+        self.published.store(position, Ordering::Relaxed);
+        self.segments.publish_read(position);
+    }
+
+    /// Lines that were read since.
+    #[inline(always)]
+    pub fn unpublished(&self) -> u32 {
+        // Relaxed, both: only the owner changes them.
+        let position = self.position.load(Ordering::Relaxed);
+        position.wrapping_sub(self.published.load(Ordering::Relaxed))
     }
 }
 
 #[cfg(all(test, any(loom, miri)))]
-mod models;
+pub(super) mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,14 +1,14 @@
-//! Messages of any length that have arrived whole from another process. Whatever is otherwise than usual is found
-//! here, and changes nothing.
+//! Messages of any length that have arrived from another process, or are in memory of its that is mapped here. Whatever
+//! is otherwise than usual is found here, and changes nothing.
 
 use super::super::copy::copy;
 use super::super::hca::Hca;
 use super::super::qp::Face;
 use super::super::respond::{allows, usual_place_of};
-use super::{Claim, Held, Lists, Placer, Receives, RecvWork};
+use super::{Claim, GRH_BYTES, Held, Lists, Origin, Placer, Receives, RecvWork, of_datagram};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
-use bellwire_core::cqe::{CqeOpcode, PlainCqe};
+use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe};
 use bellwire_core::wr::Remote;
 
 /// A message that has arrived from another process, in one or two pieces.
@@ -41,8 +41,9 @@ impl Arrived {
 }
 
 impl RecvWork {
-    /// Consumes a receive of the queue pair's own queue or of its shared one. `face` is the queue pair's. `false`:
-    /// there is none, or the message does not fit or may not be written where it says, or the completion queue is full;
+    /// Consumes a receive of the queue pair's own queue or of its shared one. `face` is the queue pair's. `valid` is
+    /// asked once the data has been copied: whether it was the message's until then. `false`: it was not, or there is
+    /// no receive, or the message does not fit or may not be written where it says, or the completion queue is full;
     /// the receive is there as before, or held for whoever receives the message next.
     ///
     /// The data is not placed in the CQE: this thread may be the one that polls it.
@@ -52,6 +53,7 @@ impl RecvWork {
         hca: &Hca,
         face: &Face,
         arrived: &Arrived,
+        valid: impl Fn() -> bool,
     ) -> bool {
         match &mut self.source {
             Receives::Own(queue) => {
@@ -59,23 +61,47 @@ impl RecvWork {
                 let Some(claim) = queue.next(self.qpn, self.pd) else {
                     return false;
                 };
-                let received = claim.fill_arrived(hca, face, arrived);
+                let received = claim.fill_arrived(hca, face, arrived, valid);
                 queue.pass(received)
             }
-            Receives::Shared { .. } => self.receive_arrived_shared(hca, face, arrived),
+            Receives::Shared { .. } => self.receive_arrived_shared(hca, face, arrived, valid),
             Receives::Xrc { .. } => false,
         }
     }
 
+    /// Consumes a receive of the queue pair's own queue for a datagram. `false`: there is none, or the datagram does not
+    /// fit, or the completion queue is full; the receive is there as before.
+    pub(in super::super) fn receive_arrived_datagram(
+        &mut self,
+        hca: &Hca,
+        arrived: &Arrived,
+        origin: &Origin,
+    ) -> bool {
+        let Receives::Own(queue) = &mut self.source else {
+            return false;
+        };
+        let Some(claim) = queue.next(self.qpn, self.pd) else {
+            return false;
+        };
+        let received = claim.fill_arrived_datagram(hca, arrived, origin);
+        queue.pass(received)
+    }
+
     #[inline(never)]
-    fn receive_arrived_shared(&mut self, hca: &Hca, face: &Face, arrived: &Arrived) -> bool {
+    fn receive_arrived_shared(
+        &mut self,
+        hca: &Hca,
+        face: &Face,
+        arrived: &Arrived,
+        valid: impl Fn() -> bool,
+    ) -> bool {
         let Receives::Shared { srq, .. } = self.source else {
             return false;
         };
         let Some(claim) = self.claim_shared(None) else {
             return false;
         };
-        let received = claim.fill_arrived(hca, face, arrived);
+        let received = claim.fill_arrived(hca, face, arrived, valid);
         if !received {
             self.held = Some(Held { claim, srq });
         }
@@ -87,7 +113,13 @@ impl<R: Lists> Claim<R> {
     /// Places a message and completes the receive. `false`: as for
     /// [`receive_arrived`](RecvWork::receive_arrived).
     #[inline(always)]
-    fn fill_arrived(&self, hca: &Hca, face: &Face, arrived: &Arrived) -> bool {
+    fn fill_arrived(
+        &self,
+        hca: &Hca,
+        face: &Face,
+        arrived: &Arrived,
+        valid: impl Fn() -> bool,
+    ) -> bool {
         let placed = match arrived.target {
             // Written before it is known that the completion has room: if it has none, the queue pair fails, and what a
             // failed WRITE has written is undefined.
@@ -95,6 +127,7 @@ impl<R: Lists> Claim<R> {
             None => arrived.length == 0 || self.place(hca, arrived),
         };
         placed
+            && valid()
             && self.cq.produce_plain(
                 #[inline(always)]
                 || {
@@ -103,6 +136,23 @@ impl<R: Lists> Claim<R> {
                     PlainCqe::responder(arrived.kind, self.completed, length, imm, solicited)
                 },
             )
+    }
+
+    /// Like [`fill_arrived`](Self::fill_arrived), for a datagram.
+    fn fill_arrived_datagram(&self, hca: &Hca, arrived: &Arrived, origin: &Origin) -> bool {
+        if (self.room(hca, (GRH_BYTES + arrived.length) as u64)).is_err() {
+            return false;
+        }
+        // SAFETY: the receive is claimed; the elements were checked just before, and have room for header and data.
+        let mut placer = unsafe { self.behind_header(origin) };
+        for (from, len) in arrived.data {
+            // SAFETY: the data is readable; as above.
+            unsafe { placer.put(from, len) };
+        }
+        let entry = Cqe64::responder(arrived.kind, self.completed, arrived.length as u32)
+            .with_imm(arrived.imm)
+            .with_solicited(arrived.solicited);
+        self.cq.produce(&of_datagram(entry, origin))
     }
 
     /// Places the data into the receive. `false`: it does not fit.

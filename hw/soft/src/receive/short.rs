@@ -3,9 +3,7 @@
 
 use super::super::copy::copy_short;
 use super::super::hca::Hca;
-use super::super::mr::Reach;
 use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
-use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe};
 
@@ -36,9 +34,7 @@ impl RecvWork {
         let Receives::Own(queue) = &mut self.source else {
             return false;
         };
-        if bytes.len() as u64 > INLINE_SCATTER
-            || queue.first_room(hca, self.pd, bytes.len()).is_none()
-        {
+        if bytes.len() as u64 > INLINE_SCATTER || queue.first_room(hca, bytes.len()).is_none() {
             return false;
         }
         let produced = queue.cq.produce_inline(
@@ -72,7 +68,7 @@ impl RecvWork {
         let Receives::Own(queue) = &mut self.source else {
             return false;
         };
-        let Some(place) = queue.first_room(hca, self.pd, message.length) else {
+        let Some(place) = queue.first_room(hca, message.length) else {
             return false;
         };
         // SAFETY: the data is readable, and the place was checked in this section; the length is that of a short
@@ -99,7 +95,7 @@ impl RecvWork {
 impl OwnQueue {
     /// The memory of the next receive's first element, if there is one that has room for `length` bytes.
     #[inline(always)]
-    fn first_room(&mut self, hca: &Hca, pd: u32, length: usize) -> Option<*mut u8> {
+    fn first_room(&mut self, hca: &Hca, length: usize) -> Option<*mut u8> {
         if !self.is_ready() {
             return None;
         }
@@ -107,15 +103,8 @@ impl OwnQueue {
         // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
         // length zero.
         let sge = unsafe { self.ring.first(next.into()) };
-        let reach = Reach {
-            key: sge.lkey,
-            pd,
-            qpn: 0,
-            addr: sge.addr,
-            length: length as u64,
-            access: AccessFlags::LOCAL_WRITE.bits(),
-        };
-        let fits = length <= sge.length as usize && hca.mrs.covers(&reach);
+        let fits = length <= sge.length as usize
+            && (hca.mrs).covers_local(&mut self.local, sge.lkey, sge.addr, length as u64);
         fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
     }
 

@@ -7,7 +7,7 @@ use super::super::qp::{QpCtx, SendWork};
 use super::super::record::{UNTRIED, connection_with};
 use super::super::run::{Stop, complete, incoming, spread};
 use super::Requester;
-use crate::fabric::{Header, Kind, Line, Packet, Reads, Send, lid};
+use crate::fabric::{Header, Kind, Line, Owing, Packet, Send, lid};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Request, SendWqe};
@@ -104,8 +104,8 @@ impl Hca {
 
     /// Sends the acknowledgements that the queue pairs connected with a peer owe, as far as there is room.
     /// `true`: none are left. For the thread that has the turn to read the peer's packets.
-    pub(super) fn pay_acks(&self, slot: usize, reads: &mut Reads<'_>) -> bool {
-        let owing = reads.owing();
+    #[inline(never)]
+    pub(super) fn pay_acks(&self, slot: usize, owing: &mut Owing) -> bool {
         owing.retain(|qpn| {
             // SAFETY: used here only.
             let Some(ctx) = (unsafe { self.qps.find(*qpn) }) else {

@@ -5,8 +5,8 @@
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::journal::{RequestId, message_bytes};
-use super::super::mr::{LOCAL_READ, Opening};
-use super::super::qp::{QpCtx, SendWork, Way};
+use super::super::mr::{Known, LOCAL_READ, Opening};
+use super::super::qp::{QpCtx, SendWork, Way, locals};
 use super::super::record::{UNTRIED, connection_with};
 use super::super::respond::Blame;
 use super::super::run::{Stop, execute_one, read_from};
@@ -15,7 +15,7 @@ use super::data::{Pulled, data_bytes};
 use super::requester::IN_PACKET;
 use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE, debt};
 use crate::error::Error;
-use crate::fabric::{Header, Packet, Peer, Reads, lid};
+use crate::fabric::{Header, Owing, Packet, Peer, lid};
 use crate::pinned::Pinned;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::{Be32, Be64};
@@ -173,14 +173,14 @@ impl Hca {
         &self,
         control: &mut Control,
         slot: usize,
-        reads: &mut Reads<'_>,
+        owing: &mut Owing,
         packet: &Packet<'_>,
     ) {
         let Some(&[_, _, _, _, tail @ ..]) = packet.bytes.first_chunk::<8>() else {
             return;
         };
         let src = u32::from_be_bytes(tail) >> 8;
-        self.take(control, slot, reads, packet, src);
+        self.take(control, slot, owing, packet, src);
         // A part is not acknowledged: that would acknowledge the whole request.
         if packet.header.flags & (UNRELIABLE | MORE) != UNRELIABLE {
             return;
@@ -200,7 +200,7 @@ impl Hca {
         &self,
         control: &mut Control,
         slot: usize,
-        reads: &mut Reads<'_>,
+        owing: &mut Owing,
         packet: &Packet<'_>,
         src: u32,
     ) {
@@ -247,7 +247,7 @@ impl Hca {
             // after one that was not accepted are not accepted either.
             if ahead < 0 && responder.owed.is_none() {
                 let verdict = Verdict::Taken(responder.result);
-                self.owe(control, reads, packet, verdict);
+                self.owe(control, owing, packet, verdict);
             }
             return;
         }
@@ -266,19 +266,13 @@ impl Hca {
             (ctx.inbound.expected).set(life, msn.wrapping_add(1), opens);
         }
         if !unreliable {
-            self.owe(control, reads, packet, verdict);
+            self.owe(control, owing, packet, verdict);
         }
     }
 
     /// Records a response that the responder owes its requester. It is sent with the next packet to the peer,
     /// or when there is nothing more urgent.
-    fn owe(
-        &self,
-        control: &mut Control,
-        reads: &mut Reads<'_>,
-        packet: &Packet<'_>,
-        verdict: Verdict,
-    ) {
+    fn owe(&self, control: &mut Control, owing: &mut Owing, packet: &Packet<'_>, verdict: Verdict) {
         let Header {
             dst: qpn,
             msn,
@@ -295,7 +289,8 @@ impl Hca {
             return;
         };
         if (verdict, responder.owed) == (Verdict::Taken(0), None) {
-            control.asked |= asked | !self.owe_ack(reads, qpn, ctx, life, msn);
+            let number = u32::from(life) << 16 | u32::from(msn);
+            control.asked |= asked | !self.owe_ack(owing, qpn, ctx, number);
             return;
         }
         // It acknowledges all requests before it.
@@ -310,26 +305,19 @@ impl Hca {
     /// Records an acknowledgement that a queue pair owes. `false`: the list is full, and has to be paid now.
     /// For the thread that has the turn to read the peer's packets.
     #[inline(always)]
-    pub(super) fn owe_ack(
-        &self,
-        reads: &mut Reads<'_>,
-        qpn: u32,
-        ctx: &QpCtx,
-        life: u16,
-        msn: u16,
-    ) -> bool {
+    pub(super) fn owe_ack(&self, owing: &mut Owing, qpn: u32, ctx: &QpCtx, number: u32) -> bool {
         let word = &ctx.sender.owed;
         // Relaxed, all: each value is independent; a repeated acknowledgement does no harm.
         word.store(
-            debt(word.load(Ordering::Relaxed), life, msn),
+            debt(word.load(Ordering::Relaxed), number),
             Ordering::Relaxed,
         );
         if ctx.inbound.listed.load(Ordering::Relaxed) {
             return true;
         }
-        let listed = reads.owing().try_push(qpn).is_ok();
+        let listed = owing.try_push(qpn).is_ok();
         ctx.inbound.listed.store(listed, Ordering::Relaxed);
-        listed && !reads.owing().is_full()
+        listed && !owing.is_full()
     }
 
     /// Executes an entry that has arrived. `None`: no response is sent for it now.
@@ -384,6 +372,8 @@ impl Hca {
                 user_index: 0,
                 max_rd_atomic: 1,
                 qkey: 0,
+                local: locals(pd),
+                reached: [Known::NOTHING; 2],
                 remote: None,
             };
             let request = wqe.request(transport).ok();
@@ -454,7 +444,7 @@ impl Hca {
             life: packet.header.life,
             counter: wqe.index().into(),
         };
-        let bytes = match data_bytes(packet, wqe) {
+        let bytes = match data_bytes(packet, work.transport, wqe) {
             Some(elsewhere) => elsewhere,
             None => message_bytes(work.transport, wqe),
         };

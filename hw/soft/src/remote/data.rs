@@ -19,7 +19,7 @@ use crate::fabric::{Packet, Peer};
 use arrayvec::ArrayVec;
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::op::Carries;
-use bellwire_core::wqe::{Rc, Request, SEGMENT, SendWqe, Uc, Xrc};
+use bellwire_core::wqe::{Data, Rc, Request, SEGMENT, SendWqe, Uc, Xrc};
 use bellwire_core::wr::QpType;
 use std::sync::atomic::Ordering;
 
@@ -90,11 +90,26 @@ fn behind<'a>(packet: &Packet<'a>, wqe: &SendWqe<'_>) -> Option<&'a [u8]> {
 }
 
 /// Length of a request's data, if it is not in its packet alone.
-pub(super) fn data_bytes(packet: &Packet<'_>, wqe: &SendWqe<'_>) -> Option<u64> {
+pub(super) fn data_bytes(packet: &Packet<'_>, transport: QpType, wqe: &SendWqe<'_>) -> Option<u64> {
     match packet.header.flags & (PULLED | PART) {
         0 => None,
-        PULLED => Some(strings(behind(packet, wqe)?)?.1),
+        PULLED => Some(location(packet, &wqe.request(transport).ok()?)?.1),
         _ => Some(Part::read(packet, wqe)?.total),
+    }
+}
+
+/// Where a request's data is in the requester's memory, and its length. `None`: the packet is invalid.
+fn location(packet: &Packet<'_>, request: &Request<'_>) -> Option<(List, u64)> {
+    let behind = behind(packet, request.wqe())?;
+    if !behind.is_empty() {
+        return strings(behind);
+    }
+    let mut data = request.data();
+    match (data.next(), data.next()) {
+        (Some(Data::Pointer(sge)), None) => {
+            bounded(List::from_iter([(sge.addr, u64::from(sge.length))]))
+        }
+        _ => None,
     }
 }
 
@@ -112,8 +127,7 @@ impl Hca {
         work: &SendWork,
         request: &Request<'_>,
     ) -> Option<Pulled> {
-        let (strings, length) =
-            strings(behind(packet, request.wqe())?).filter(|_| takes_data(request))?;
+        let (strings, length) = location(packet, request).filter(|_| takes_data(request))?;
         let Some(sources) = self.sources(control, packet.header.dst, &strings) else {
             return Some(Pulled::NotMapped);
         };
@@ -131,9 +145,10 @@ impl Hca {
 
     /// Addresses at which pieces of the peer's memory are mapped here. `None`: some are not mapped.
     fn sources(&self, control: &mut Control, qpn: u32, strings: &List) -> Option<List> {
-        let responder = control.record(qpn)?.responder.as_mut()?;
+        let record = control.record(qpn)?;
+        let (responder, inbound) = (record.responder.as_ref()?, &record.ctx.inbound);
         let source = |&(addr, length): &(u64, u64)| {
-            let place = self.source(responder, addr, length)?;
+            let place = self.source(responder, inbound, addr, length)?;
             Some((place.expose_provenance() as u64, length))
         };
         let sources = strings.iter().map(source).collect::<Option<List>>()?;
@@ -270,10 +285,17 @@ fn strings(list: &[u8]) -> Option<(List, u64)> {
     let strings: List = (pairs.iter())
         .map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)))
         .collect::<Option<_>>()?;
+    bounded(strings).filter(|_| rest.is_empty())
+}
+
+/// The pieces and their total length, if that is one that is fetched at once.
+fn bounded(strings: List) -> Option<(List, u64)> {
     let total = strings
         .iter()
         .try_fold(0u64, |sum, &(_, len)| sum.checked_add(len))?;
-    (rest.is_empty() && (1..=FETCHED_AT_ONCE).contains(&total)).then_some((strings, total))
+    (1..=FETCHED_AT_ONCE)
+        .contains(&total)
+        .then_some((strings, total))
 }
 
 /// Copies the pieces `from` to the pieces `to`, starting `skip` bytes into `to`. `false`: there is not enough

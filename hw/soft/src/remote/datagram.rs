@@ -1,14 +1,22 @@
 //! Datagrams to and from other processes. They are not acknowledged: if there is no room, they are dropped.
+//!
+//! A datagram to one queue pair that has a receive queue of its own is received without the device's lock, as other
+//! messages are: see [`unlocked`](super::unlocked). The others, and those that are not received with success, are taken
+//! under the lock.
 
 use super::super::control::Control;
 use super::super::datagram::{Address, MULTICAST_QPN, hand_over};
 use super::super::hca::Hca;
 use super::super::port::{Elsewhere, MTU};
-use super::super::receive::{GRH_BYTES, Message, Origin};
-use super::super::run::{Stop, gather};
-use crate::fabric::{Header, Kind, MAX_PACKET, Packet, Peer, Room, lid};
+use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
+use super::super::record::datagrams;
+use super::super::run::Stop;
+use super::unlocked::Read;
+use crate::fabric::{Header, Kind, MAX_PACKET, Packet, Peer, Room};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CqeOpcode, Source};
+use bellwire_core::wqe::Data;
+use std::sync::atomic::Ordering;
 
 /// Bytes in front of the GRH and the data.
 ///
@@ -19,6 +27,85 @@ const FRONT: usize = 16;
 const WITH_IMM: u8 = 1;
 const SOLICITED: u8 = 2;
 const WITH_GRH: u8 = 4;
+
+/// What is in front of the GRH and the data.
+struct Front {
+    src: u32,
+    qkey: u32,
+    imm: Be32,
+    flags: u8,
+    sl: u8,
+    mlid: u16,
+}
+
+impl Front {
+    fn read(bytes: &[u8; FRONT]) -> Self {
+        let [
+            s0,
+            s1,
+            s2,
+            s3,
+            q0,
+            q1,
+            q2,
+            q3,
+            i0,
+            i1,
+            i2,
+            i3,
+            flags,
+            sl,
+            high,
+            low,
+        ] = *bytes;
+        Self {
+            src: u32::from_be_bytes([s0, s1, s2, s3]) & 0xff_ffff,
+            qkey: u32::from_be_bytes([q0, q1, q2, q3]),
+            imm: Be32::new(u32::from_be_bytes([i0, i1, i2, i3])),
+            flags,
+            sl: sl & 0xf,
+            mlid: u16::from_be_bytes([high, low]),
+        }
+    }
+
+    fn kind(&self) -> CqeOpcode {
+        match self.flags & WITH_IMM {
+            0 => CqeOpcode::RespSend,
+            _ => CqeOpcode::RespSendImm,
+        }
+    }
+
+    fn solicited(&self) -> bool {
+        self.flags & SOLICITED != 0
+    }
+
+    /// Bytes of the GRH that follows.
+    fn grh_bytes(&self) -> usize {
+        match self.flags & WITH_GRH {
+            0 => 0,
+            _ => GRH_BYTES,
+        }
+    }
+
+    /// Where it comes from, by this thread that has the turn to read the peer's packets.
+    fn origin(&self, peer: &Peer, grh: Option<[u8; GRH_BYTES]>) -> Origin {
+        let grh = grh.map(|mut grh| {
+            // The source GID comes from the link, not from the sender.
+            grh[8..24].copy_from_slice(&peer.gid());
+            grh
+        });
+        Origin {
+            source: Source {
+                qpn: self.src,
+                slid: peer.lid,
+                sl: self.sl,
+                dlid_path_bits: 0,
+                grh: grh.is_some(),
+            },
+            grh,
+        }
+    }
+}
 
 /// Sends a datagram to a queue pair of another node, or to that node's members of a group.
 pub(in super::super) fn send_datagram(
@@ -44,12 +131,9 @@ pub(in super::super) fn send_to_all(hca: &Hca, src: u32, message: &Message<'_>, 
 
 fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address) {
     let length = message.length as usize;
-    let mut data = [0; MTU.bytes() as usize];
-    if length > data.len() {
+    if length > MTU.bytes() as usize {
         return;
     }
-    // SAFETY: the sender has checked the data in this section; its length fits in a packet.
-    unsafe { gather(message.data, data.as_mut_ptr()) };
     let grh = hca.port.route_header(&to.av, length);
     let with_imm = message.kind == CqeOpcode::RespSendImm;
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -77,13 +161,29 @@ fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address
         taken: None,
         flags: 0,
     };
-    let parts = [&front[..], group, grh, &data[..length]];
-    let bytes = parts.iter().map(|part| part.len()).sum();
+    let parts = [&front[..], group, grh];
+    let bytes = length + parts.iter().map(|part| part.len()).sum::<usize>();
     debug_assert!(bytes <= MAX_PACKET);
     let fill = |room: &mut Room| {
-        for part in parts {
+        let put = |room: &mut Room, bytes: &[u8]| {
             // SAFETY: the bytes of a slice.
-            unsafe { room.put(part.as_ptr(), part.len()) };
+            unsafe { room.put(bytes.as_ptr(), bytes.len()) };
+        };
+        for part in parts {
+            put(room, part);
+        }
+        for piece in message.data {
+            match piece {
+                Data::Inline(head, tail) => {
+                    put(room, head);
+                    put(room, tail);
+                }
+                Data::Pointer(sge) => {
+                    let from = std::ptr::with_exposed_provenance(sge.addr as usize);
+                    // SAFETY: the sender has checked the data in this section.
+                    unsafe { room.put(from, sge.length as usize) };
+                }
+            }
         }
     };
     // If it cannot be sent, it is dropped, as on a wire.
@@ -97,6 +197,64 @@ fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address
 }
 
 impl Hca {
+    /// Receives the datagram of the next packet, and passes it.
+    #[inline(never)]
+    pub(super) fn receive_datagram(&self, peer: &Peer) -> Read {
+        let line = peer.reader.first();
+        let (to, size) = (line.to(), line.size());
+        let qpn = to & 0xff_ffff;
+        if to >> 24 != Kind::Datagram as u32 || qpn == MULTICAST_QPN {
+            return Read::No;
+        }
+        let mut front = [0; FRONT];
+        front[..8].copy_from_slice(&line.wide(0).to_ne_bytes());
+        front[8..].copy_from_slice(&line.wide(8).to_ne_bytes());
+        let front = Front::read(&front);
+        let before = FRONT + front.grh_bytes();
+        // With flags, far too long.
+        let Some(length) = (size as usize).checked_sub(before) else {
+            return Read::No;
+        };
+        if length > MTU.bytes() as usize {
+            return Read::No;
+        }
+        // SAFETY: used within this section.
+        let Some(ctx) = (unsafe { self.qps.find(qpn) }) else {
+            return Read::No;
+        };
+        // Acquire: pairs with the Release at the transition to RTR, so that the receive side is set up. A thread that
+        // takes it away waits for this section.
+        let accepts = ctx.face.accepts.load(Ordering::Acquire) == datagrams(qpn)
+            // Relaxed: written before `accepts`.
+            && ctx.face.qkey.load(Ordering::Relaxed) == front.qkey;
+        let (true, Some(grh), Some(data)) = (
+            accepts,
+            peer.reader.place(FRONT, before - FRONT),
+            peer.reader.place(before, length),
+        ) else {
+            return Read::No;
+        };
+        let arrived = Arrived {
+            kind: front.kind(),
+            imm: front.imm,
+            solicited: front.solicited(),
+            length,
+            data,
+            target: None,
+        };
+        let origin = front.origin(peer, (before != FRONT).then(|| joined(grh)));
+        let _turn = ctx.receiver.turn.take();
+        // SAFETY: the queue pair accepts datagrams, and this thread has the turn.
+        let Some(recv) = (unsafe { &mut *ctx.receiver.work.get() }) else {
+            return Read::No;
+        };
+        if !recv.receive_arrived_datagram(self, &arrived, &origin) {
+            return Read::No;
+        }
+        line.done(size);
+        Read::Yes
+    }
+
     /// Handles a datagram from another node.
     pub(super) fn datagram_arrived(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
         if !self.port.is_up() {
@@ -115,62 +273,52 @@ impl Hca {
         slot: usize,
         packet: &Packet<'_>,
     ) -> Option<Vec<(u32, super::super::respond::Blame)>> {
-        let link = self.node.as_ref()?.peer(slot).link()?;
-        let (front, mut rest) = packet.bytes.split_first_chunk::<FRONT>()?;
-        let word = |at: usize| front[at..at + 4].try_into().map(u32::from_be_bytes).ok();
-        let (src, qkey, imm) = (word(0)? & 0xff_ffff, word(4)?, word(8)?);
-        let [flags, sl, high, low] = front[12..] else {
-            return None;
-        };
+        let peer = self.node.as_ref()?.peer(slot);
+        let (front, mut rest) = packet.bytes.split_first_chunk()?;
+        let front = Front::read(front);
         let dst = packet.header.dst;
         let mut receivers = vec![dst];
         if dst == MULTICAST_QPN {
             let (gid, behind) = rest.split_first_chunk::<16>()?;
-            receivers = control.groups.members(gid, u16::from_be_bytes([high, low]));
+            receivers = control.groups.members(gid, front.mlid);
             rest = behind;
         }
-        let mut grh = None;
-        if flags & WITH_GRH != 0 {
-            let (header, behind) = rest.split_first_chunk::<GRH_BYTES>()?;
-            let mut header = *header;
-            // The source GID comes from the link, not from the sender.
-            header[8..24].copy_from_slice(&link.gid);
-            grh = Some(header);
-            rest = behind;
-        }
+        let (grh, rest) = rest.split_at_checked(front.grh_bytes())?;
         if rest.len() > MTU.bytes() as usize {
             return None;
         }
-        let origin = Origin {
-            source: Source {
-                qpn: src,
-                slid: lid(slot),
-                sl: sl & 0xf,
-                dlid_path_bits: 0,
-                grh: grh.is_some(),
-            },
-            grh,
-        };
+        let origin = front.origin(peer, grh.try_into().ok());
         let mut scratch = control.scratch.take()?;
         let message = Message {
-            kind: if flags & WITH_IMM != 0 {
-                CqeOpcode::RespSendImm
-            } else {
-                CqeOpcode::RespSend
-            },
+            kind: front.kind(),
             length: rest.len() as u64,
-            imm: Be32::new(imm),
-            solicited: flags & SOLICITED != 0,
+            imm: front.imm,
+            solicited: front.solicited(),
             data: scratch.hold(rest),
             fetch: None,
         };
         let failed = (receivers.into_iter())
-            .filter_map(|qpn| match hand_over(self, &message, &origin, qkey, qpn) {
-                Err(Stop::Receiver(blame)) => Some((qpn, blame)),
-                _delivered_or_dropped => None,
-            })
+            .filter_map(
+                |qpn| match hand_over(self, &message, &origin, front.qkey, qpn) {
+                    Err(Stop::Receiver(blame)) => Some((qpn, blame)),
+                    _delivered_or_dropped => None,
+                },
+            )
             .collect();
         control.scratch = Some(scratch);
         Some(failed)
     }
+}
+
+/// A GRH, of which the peer may change each part until it is copied.
+fn joined(parts: [(*const u8, usize); 2]) -> [u8; GRH_BYTES] {
+    let mut bytes = [0; GRH_BYTES];
+    let mut at = 0;
+    for (from, len) in parts {
+        let len = len.min(GRH_BYTES - at);
+        // SAFETY: readable, as the reader has found; within the array.
+        unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr().add(at), len) };
+        at += len;
+    }
+    bytes
 }

@@ -12,10 +12,8 @@
 //! first request of a connection, and whatever else the requester cannot decide, travel in packets, and the
 //! peer determines the reason of a failure.
 
-use super::super::copy::copy_short;
 use super::super::hca::{Hca, Running};
-use super::super::mr::{LOCAL_READ, Reach};
-use super::super::one_sided::Transfer;
+use super::super::mr::{Known, LOCAL_READ, Reach};
 use super::super::qp::SendWork;
 use super::super::record::connection_with;
 use super::super::run::{MAX_MESSAGE, Stop, gather, incoming, operate, outgoing, spread};
@@ -64,6 +62,104 @@ impl Door {
     }
 }
 
+/// Memory that an operation of one kind has reached: the next one does if nothing has been taken away since, here or by
+/// the peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Reached {
+    region: Known,
+    /// Our address of its first byte.
+    place: usize,
+    /// Of [`Peer::unmapped`].
+    mapped: u64,
+}
+
+impl Reached {
+    pub const NOTHING: Self = Self {
+        region: Known::NOTHING,
+        place: 0,
+        mapped: 0,
+    };
+}
+
+/// Calls `access` with our address of the peer's memory, if it is accessible from here: if it is `KNOWN` to be, or
+/// otherwise if it is found to be, which takes longer. The queue pair has no outstanding requests.
+#[inline(always)]
+pub(super) fn reach<const KNOWN: bool>(
+    remote: &mut Remote,
+    target: wr::Remote,
+    length: u64,
+    flags: AccessFlags,
+    access: impl FnOnce(*mut u8),
+) -> bool {
+    let section = remote.door.section;
+    let place = if KNOWN {
+        section.enter_unfenced();
+        known(remote, target, length, flags)
+    } else {
+        section.enter_between(&remote.door.peer.barriers);
+        find(remote, target, length, flags)
+    };
+    let reached = place.is_some();
+    if let Some(place) = place {
+        access(place);
+    }
+    section.leave();
+    reached
+}
+
+/// Like [`place`], of what is known.
+#[inline(always)]
+fn known(remote: &Remote, target: wr::Remote, length: u64, flags: AccessFlags) -> Option<*mut u8> {
+    let door = &remote.door;
+    let Reached {
+        region,
+        place,
+        mapped,
+    } = &remote.reached[purpose(flags) as usize];
+    // Acquire: pairs with the Release in `Hca::show_responder`.
+    let there = door.face.accepts.load(Ordering::Acquire) == door.name
+        // Nothing is known of a link with fences, and before one is made, this changes.
+        && door.peer.unmapped.now() == *mapped
+        && region.covers(door.peer.shown().keys_generation().now(), target.rkey, target.addr, length);
+    let offset = target.addr.wrapping_sub(region.addr) as usize;
+    there.then(|| std::ptr::with_exposed_provenance_mut(place.wrapping_add(offset)))
+}
+
+/// Like [`place`], which keeps what it finds.
+#[inline(always)]
+fn find(
+    remote: &mut Remote,
+    target: wr::Remote,
+    length: u64,
+    access: AccessFlags,
+) -> Option<*mut u8> {
+    let door = remote.door;
+    // Both first: see `generation`.
+    let mapped = door.peer.unmapped.now();
+    let generation = door.peer.shown().keys_generation().now();
+    let place = place(remote, door, target, length, access).ok()?;
+    if let Some(view) = remote.view
+        && door.peer.barriers.is_unfenced()
+        && let Some(region) = view.keys.found(generation, target.rkey)
+    {
+        let purpose = purpose(access);
+        let (region, place) = view.piece.mapped(region, purpose);
+        remote.reached[purpose as usize] = Reached {
+            region,
+            place,
+            mapped,
+        };
+    }
+    Some(place)
+}
+
+fn purpose(access: AccessFlags) -> For {
+    match access {
+        AccessFlags::REMOTE_READ => For::Reading,
+        _ => For::Writing,
+    }
+}
+
 /// Why an operation was not executed.
 enum Miss {
     /// It has to be sent in a packet.
@@ -106,66 +202,10 @@ fn place(
         // Regions have LOCAL_READ, windows do not.
         access: access.bits() | LOCAL_READ,
     };
-    if !view.keys().covers(&reach) {
+    if !view.keys.covers(&reach) {
         return Err(Miss::Packet);
     }
-    let purpose = match access {
-        AccessFlags::REMOTE_READ => For::Reading,
-        _ => For::Writing,
-    };
-    (view.place(target.addr, length, purpose)).ok_or(Miss::NotMapped)
-}
-
-/// Writes one piece of inline data of at most [`SHORT`](super::super::copy::SHORT) bytes, as small WRITEs have, if
-/// the peer's memory is accessible from here. The queue pair has no outstanding requests.
-///
-/// # Safety
-/// The data is no longer than that.
-#[inline(always)]
-pub(super) unsafe fn write_inline(remote: &Remote, target: wr::Remote, bytes: &[u8]) -> bool {
-    // Read once: what is behind the barrier would be read again.
-    let door = remote.door;
-    door.section.enter_between(&door.peer.barriers);
-    let place = place(
-        remote,
-        door,
-        target,
-        bytes.len() as u64,
-        AccessFlags::REMOTE_WRITE,
-    );
-    let reached = place.is_ok();
-    if let Ok(place) = place {
-        // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the
-        // caller guarantees the length.
-        unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) };
-    }
-    door.section.leave();
-    reached
-}
-
-/// Copies to or from the peer's memory, if it is accessible from here. The queue pair has no outstanding requests.
-///
-/// # Safety
-/// The transfer's local memory is valid.
-#[inline(always)]
-pub(super) unsafe fn transfer(remote: &Remote, transfer: &Transfer) -> bool {
-    let door = remote.door;
-    door.section.enter_between(&door.peer.barriers);
-    let Transfer {
-        target,
-        access,
-        len,
-        ..
-    } = *transfer;
-    let place = place(remote, door, target, len as u64, access);
-    let reached = place.is_ok();
-    if let Ok(place) = place {
-        // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the
-        // caller guarantees the local side.
-        unsafe { transfer.copy(place) };
-    }
-    door.section.leave();
-    reached
+    (view.piece.place(target.addr, length, purpose(access))).ok_or(Miss::NotMapped)
 }
 
 /// Executes an entry if the peer's memory is accessible from here, and returns its byte count. The queue pair
@@ -186,7 +226,7 @@ pub(super) fn execute(
     if length > MAX_MESSAGE {
         return Ok(None);
     }
-    match reach(remote, request, length) {
+    match reach_any(remote, request, length) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(Miss::Packet) => Ok(None),
         Err(Miss::NotMapped) => Ok(again(hca, work, request, length)),
@@ -194,7 +234,7 @@ pub(super) fn execute(
 }
 
 #[inline(always)]
-fn reach(remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
+fn reach_any(remote: &Remote, request: &Request<'_>, length: u64) -> Result<u32, Miss> {
     let door = remote.door;
     door.section.enter_between(&door.peer.barriers);
     let done = carry_out(remote, door, request, length);
@@ -246,7 +286,7 @@ fn again(hca: &Hca, work: &mut SendWork, request: &Request<'_>, length: u64) -> 
     let target = request.remote()?;
     remote.view = hca.view(remote.slot, remote.incarnation, target.addr, length);
     remote.view.as_ref()?;
-    reach(remote, request, length).ok()
+    reach_any(remote, request, length).ok()
 }
 
 /// A piece of this process's memory that other nodes may map, until it is dropped.
@@ -269,6 +309,7 @@ impl Drop for ShownMemory {
     fn drop(&mut self) {
         let Some(node) = &self.hca.node else { return };
         node.export().hide(self.index);
+        self.hca.mrs.generation().pass();
         node.export().free(self.index);
         // Wakes the peers, so that they unmap it.
         node.live().for_each(Peer::kick);

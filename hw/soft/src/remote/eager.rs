@@ -1,16 +1,17 @@
 //! Messages that travel whole in one packet, and whose data is one piece: a SEND with or without immediate data, or a
-//! WRITE with immediate data, on a reliable connection, of up to 4 KiB.
+//! WRITE with immediate data, on a reliable connection, of up to 4 KiB. Of longer data in memory that the peer can map,
+//! from 2 KiB on, the packet only says where it is: see [`pulled`](super::pulled).
 //!
 //! The packet is written straight from the send entry. What is otherwise changes nothing here, and
 //! [`step`](super::requester) executes it.
 
 use super::super::hca::Hca;
-use super::super::mr::{LOCAL_READ, Reach};
 use super::super::qp::SendWork;
 use super::super::short::{Current, SEND_DATA};
 use super::EAGER;
+use super::pulled::{CARRIED, sent_place};
 use super::requester::{IN_ENTRY, IN_PACKET, is_held, post_packet};
-use crate::fabric::{IN_LINE, Peer, Send};
+use crate::fabric::{Front, IN_LINE, Peer, Send};
 use bellwire_core::op::{WrOpcode, opcode};
 use bellwire_core::wqe::{
     BASIC_BLOCK, Data, DataSegment, FirstBlock, INLINE_FLAG, SEGMENT, data_offset, fm_ce_se,
@@ -58,8 +59,8 @@ impl Hca {
     }
 }
 
-/// Sends the current entry, if it is such a message and fits in the `posted` blocks, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it is otherwise, or cannot be sent now;
-/// nothing has changed.
+/// Sends the current entry, if it is such a message and fits in the `posted` blocks, and passes it. The caller then calls
+/// [`Hca::after_send`] for the peer. `None`: it is otherwise, or cannot be sent now; nothing has changed.
 #[inline(always)]
 pub(super) fn sent_eagerly(
     hca: &Hca,
@@ -92,7 +93,16 @@ fn sent_behind<const SEGMENTS: usize>(
     } else {
         let blocks = work.ring.contiguous(work.consumer).min(posted);
         // SAFETY: posted, up to the ring's end.
-        readable(hca, work, unsafe { block.piece(SEGMENTS, blocks) }?)?
+        let data = unsafe { block.piece(SEGMENTS, blocks) }?;
+        if let Data::Pointer(sge) = data
+            && u64::from(sge.length) > CARRIED
+        {
+            let sent = sent_place::<SEGMENTS>(hca, work, block, sge);
+            if sent.is_some() || u64::from(sge.length) > IN_PACKET {
+                return sent;
+            }
+        }
+        readable(hca, work, data)?
     };
     // As in `Outgoing`: the other side reads any of them. The bytes in front of the data, those of the entry and those
     // of the packet.
@@ -127,13 +137,15 @@ fn sent_behind<const SEGMENTS: usize>(
         (piece.from.wrapping_add(here), piece.len - here),
     ];
     let sent = post_packet::<true>(
-        hca,
         work,
         asks,
         if packet == entry { 0 } else { EAGER },
         #[inline(always)]
         |peer, incarnation, heading| {
-            let first = || (heading.header(), start.words());
+            let first = |front: Front| {
+                (start.words().into_iter().enumerate()).for_each(|(at, pair)| front.set(at, pair));
+                heading.header()
+            };
             // SAFETY: the first piece is within the array, and the data is readable.
             let sent = unsafe { peer.writer.send_pieces(incarnation, packet, first, behind) };
             // Whatever the reason is, who sends it otherwise finds it.
@@ -158,28 +170,22 @@ impl Start {
     }
 }
 
-/// Where the data is, if it may be read and fits in a packet.
+/// Where the data is, if it may be read.
 #[inline(always)]
-fn readable(hca: &Hca, work: &SendWork, data: Data<'static>) -> Option<Piece> {
+fn readable(hca: &Hca, work: &mut SendWork, data: Data<'static>) -> Option<Piece> {
     let (from, length) = match data {
         Data::Inline(bytes, _) => (bytes.as_ptr(), bytes.len() as u64),
         Data::Pointer(sge) => {
             let length = u64::from(sge.length);
-            let reach = Reach {
-                key: sge.lkey,
-                pd: work.pd,
-                qpn: 0,
-                addr: sge.addr,
-                length,
-                access: LOCAL_READ,
-            };
-            if !hca.mrs.covers(&reach) {
+            let [_, read] = &mut work.local;
+            if !hca.mrs.covers_local(read, sge.lkey, sge.addr, length) {
                 return None;
             }
             (std::ptr::with_exposed_provenance(sge.addr as usize), length)
         }
     };
-    (length <= IN_PACKET).then_some(Piece {
+    // No entry has more than a packet inline.
+    Some(Piece {
         from,
         len: length as usize,
     })

@@ -9,6 +9,8 @@
 //! ```
 
 use super::super::cq::CqCtx;
+use super::Sources;
+use crate::sync::atomic as sync;
 use bellwire_core::wqe::SendRing;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,6 +23,7 @@ pub struct Inbound {
     /// It is in the peer's list of queue pairs that owe an acknowledgement.
     pub listed: AtomicBool,
     pub expected: Expected,
+    pub sources: UnsafeCell<Sources>,
     /// As a requester: number of the oldest unacknowledged request, in 16 bits.
     pub acked: AtomicU32,
     /// As a requester: how its requests are completed when they are acknowledged.
@@ -42,7 +45,7 @@ pub struct Completing {
 
 /// The number of the request that a responder takes next, and the requester's life.
 #[derive(Debug, Default)]
-pub struct Expected(AtomicU64);
+pub struct Expected(sync::AtomicU64);
 
 /// There has been a request.
 const KNOWN: u64 = 1 << 32;
@@ -73,7 +76,7 @@ impl Expected {
     /// The request of this number was received, and the next one may be as well.
     #[inline(always)]
     pub fn pass(&self, number: u32) {
-        let next = number & !0xffff | number.wrapping_add(1) & 0xffff;
+        let next = number & !0xffff | u32::from((number as u16).wrapping_add(1));
         (self.0).store(OPEN | KNOWN | u64::from(next), Ordering::Relaxed);
     }
 

@@ -8,8 +8,8 @@
 use super::super::copy::SHORT;
 use super::super::hca::Hca;
 use super::super::receive::ShortMessage;
-use super::unlocked::{ASKED, FromPeer, Head, INLINE, Read};
-use crate::fabric::{CARRIES_ACK, IN_LINE, InPlace, Kind};
+use super::unlocked::{ASKED, Head, INLINE, Read};
+use crate::fabric::{CARRIES_ACK, IN_LINE, Kind, Owing, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
@@ -24,9 +24,11 @@ const _: () = assert!(MOST <= SHORT);
 const LONGEST: usize = (INLINE + MOST).next_multiple_of(SEGMENT);
 
 impl Hca {
-    /// Receives the message of the next packet, and passes it.
-    #[inline(always)]
-    pub(super) fn receive_line(&self, from: &mut FromPeer<'_>, line: InPlace<'_>) -> Read {
+    /// Receives the message of the next packet, which is there, and passes it. A function of its own, so that few values
+    /// are held meanwhile.
+    #[inline(never)]
+    pub(super) fn receive_line(&self, peer: &Peer, owing: &mut Owing) -> Read {
+        let line = peer.reader.first();
         let (to, size, entry) = (line.to(), line.size(), line.wide(0));
         let Some(kind) = kind((entry >> 24) as u8) else {
             return Read::No;
@@ -39,15 +41,11 @@ impl Hca {
         if !in_line {
             return Read::No;
         }
-        let head = Head {
-            dst: to & 0xff_ffff,
-            src: u32::from_be((entry >> 32) as u32) >> 8,
-            number: line.number(),
-            asks: size & ASKED != 0,
-        };
+        let head = Head::of(line, to, entry, size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         let read = self.receive_by(
-            from,
+            peer,
+            owing,
             head,
             taken,
             #[inline(always)]

@@ -5,6 +5,7 @@ use super::super::hca::Hca;
 use super::watch::Share;
 use crate::fabric::{Agreed, Kind, Meetings, Node, Peer};
 use bellwire_core::qp::QpState;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -124,7 +125,8 @@ impl Hca {
     }
 
     fn bind_requester(&self, control: &mut Control, qpn: u32, incarnation: u64) {
-        self.stop_sending(control, qpn);
+        // Its poster may have stopped at an entry, and not have taken the lock yet.
+        self.close(control, qpn);
         let Some(record) = control.record(qpn) else {
             return;
         };
@@ -144,8 +146,8 @@ impl Hca {
         if let Some(completing) = unsafe { &mut *record.ctx.inbound.completing.get() } {
             completing.incarnation = incarnation;
         }
-        self.speak(record);
         if matches!(record.state, QpState::Rts | QpState::Sqd) {
+            self.speak(record);
             self.resume(control, qpn);
         }
     }
@@ -156,37 +158,44 @@ impl Hca {
         // Relaxed: a count that may miss some increments.
         let idle = node.idle.load(Ordering::Relaxed).wrapping_add(1);
         node.idle.store(idle, Ordering::Relaxed);
-        let tend = idle.is_multiple_of(PATIENCE);
-        let mut peers = node.some_live();
-        if let Some(first) = peers.find(|peer| peer.reader.ready()) {
-            return self.read_ready(node, first, peers, tend);
+        if idle.is_multiple_of(PATIENCE) {
+            return self.look_under_lock(true);
         }
-        if tend {
-            self.look_under_lock(tend);
-        } else if node.is_owing() {
+        let Range { start, end } = node.some_live();
+        let mut at = end;
+        while at != start {
+            at -= 1;
+            if node.live_at(at).reader.ready() {
+                return self.read_ready(start, at);
+            }
+        }
+        if node.is_owing() {
             // A response can wait while there is something more urgent, for example the program's reply to a
             // message.
             self.pay_unlocked(node);
         }
     }
 
-    /// Reads the packets of the `first` peer, and of the others that have any. A function of its own, so that a
-    /// poll that finds nothing saves no registers.
+    /// Reads the packets of the peer at place `at`, and of those before it that have any, down to the one at `start`. A
+    /// function of its own, so that a poll that finds nothing saves no registers.
     #[inline(never)]
-    fn read_ready<'n>(
-        &self,
-        node: &'n Node,
-        first: &'n Peer,
-        mut others: impl Iterator<Item = &'n Peer>,
-        tend: bool,
-    ) {
-        let (mut next, mut locked) = (Some(first), false);
-        while let Some(peer) = next {
-            locked |= self.read_unlocked(node, peer);
-            next = others.find(|peer| peer.reader.ready());
-        }
-        if tend || locked {
-            self.look_under_lock(tend);
+    fn read_ready(&self, start: usize, mut at: usize) {
+        let Some(node) = &self.node else { return };
+        let mut locked = false;
+        loop {
+            locked |= self.read_unlocked(node, node.live_at(at));
+            loop {
+                if at == start {
+                    if locked {
+                        self.look_under_lock(false);
+                    }
+                    return;
+                }
+                at -= 1;
+                if node.live_at(at).reader.ready() {
+                    break;
+                }
+            }
         }
     }
 
@@ -241,7 +250,7 @@ impl Hca {
             match packet.header.kind {
                 Kind::Request => {
                     self.acknowledged(control, slot, &packet);
-                    self.arrived(control, slot, &mut reads, &packet);
+                    self.arrived(control, slot, reads.owing(), &packet);
                 }
                 Kind::Answer => self.answered(control, slot, &packet),
                 Kind::Probe => control.asked = true,
@@ -253,7 +262,7 @@ impl Hca {
             peer.reader.done(len, publish);
             if publish {
                 // The requester may continue.
-                self.pay_acks(slot, &mut reads);
+                self.pay_acks(slot, reads.owing());
             }
             if count >= control.turn {
                 break true;
@@ -262,7 +271,7 @@ impl Hca {
         control.inbox = Some(copy);
         peer.reader.publish();
         if control.asked {
-            self.pay_acks(slot, &mut reads);
+            self.pay_acks(slot, reads.owing());
         }
         if !reads.owing().is_empty()
             && let Some(node) = &self.node

@@ -19,15 +19,14 @@
 //! rights than its connection has, and a peer that writes invalid data loses its link.
 //!
 //! # Packets
-//! A packet carries the send entry itself. Data of up to 768 bytes is in the entry, and data of up to 4 KiB follows
-//! it: two copies of so few bytes cost less than the device's lock. Longer data is copied by the responder from the
-//! requester's memory directly to its destination, if it has that memory mapped: at most 1 MiB for each packet, and
-//! at most twice that from one peer before the lock is released. Otherwise the data follows the entry, in parts of up
-//! to 4 KiB, each in a packet of its own. A responder
-//! that cannot map the memory reports that, and is sent the data from then on. The parts of a message are
-//! placed as they arrive; with the last one its receive is completed, or the WRITE acknowledged. A READ that
-//! the requester cannot execute by itself is answered with such packets, up to 32 at a time, and requested
-//! again from where they end.
+//! A packet carries the send entry itself. Data of up to 768 bytes is in the entry, and data of up to 2 KiB follows
+//! it. Longer data is copied by the responder from the requester's memory directly to its destination, if it has that
+//! memory mapped: at most 1 MiB for each packet, and at most twice that from one peer before the others have their turn
+//! and the lock is released. Otherwise up to 4 KiB follow the entry, and more does in parts of up to 4 KiB, each in a
+//! packet of its own. A responder that cannot map the memory reports that, and is sent the data from then on. The parts
+//! of a message are placed as they arrive; with the last one its receive is completed, or the WRITE acknowledged. A READ
+//! that the requester cannot execute by itself is answered with such packets, up to 32 at a time, and requested again
+//! from where they end.
 //!
 //! For a SEND of up to 12 bytes one cache line moves between the processors. It is written at once, because
 //! the reader polls it all the time.
@@ -59,6 +58,7 @@ mod inbound;
 mod line;
 mod link;
 mod place;
+mod pulled;
 mod read;
 mod requester;
 mod short;
@@ -68,14 +68,14 @@ mod watch;
 
 pub(super) use arrival::Scratch;
 pub(super) use datagram::{send_datagram, send_to_all};
-pub use direct::{Door, ShownMemory};
+pub use direct::{Door, Reached, ShownMemory};
 pub(super) use inbound::Completing;
 pub use inbound::Inbound;
 pub(super) use link::run as run_node;
 pub(super) use requester::run;
 pub(super) use short::reach_there;
-pub use views::View;
 pub(super) use views::Views;
+pub use views::{Sources, View};
 pub(super) use watch::{Round, Watch};
 
 use super::hca::Hca;
@@ -105,6 +105,8 @@ pub struct Remote {
     pub door: Door,
     /// The peer's memory that was accessed last.
     pub view: Option<View>,
+    /// Where the last WRITE and the last READ went.
+    pub reached: [Reached; 2],
     /// The peer cannot map our memory: data travels in packets.
     pub carries: bool,
     /// Bytes of the current entry that were sent in packets before the room ran out.
@@ -144,8 +146,6 @@ pub(super) struct Responder {
     pub owed: Option<Answer>,
     /// Result of the last atomic, in case its response has to be repeated.
     pub result: u64,
-    /// The requester's memory that was read last for a message.
-    pub view: Option<View>,
     /// The message whose data arrives in several packets.
     pub partial: Partial,
 }
@@ -157,19 +157,19 @@ impl Responder {
             incarnation,
             owed: None,
             result: 0,
-            view: None,
             partial: Partial::default(),
         }
     }
 }
 
-/// Value of [`Sender::owed`](super::qp::Sender::owed) after `before`, when the responder has taken request
-/// `msn` of this life. A count distinguishes it from the previous one, which may have been sent already.
-/// Never zero.
+/// Value of [`Sender::owed`](super::qp::Sender::owed) after `before`, when the responder has taken the request of this
+/// number, with its life above 16 bits. A count distinguishes it from the previous one, which may have been sent
+/// already. Never zero.
 #[inline(always)]
-fn debt(before: u64, life: u16, msn: u16) -> u64 {
-    let count = ((before >> 32) as u32).wrapping_add(1);
-    u64::from(count.max(1)) << 32 | u64::from(life) << 16 | u64::from(msn)
+fn debt(before: u64, number: u32) -> u64 {
+    const OWED: u64 = 1 << 63;
+    const COUNT: u64 = 1 << 32;
+    before.wrapping_add(COUNT) & !u64::from(u32::MAX) | OWED | u64::from(number)
 }
 
 impl Hca {
@@ -196,8 +196,14 @@ impl Hca {
             if peer.incarnation() != responder.incarnation {
                 accepts = 0;
             }
-            (shown.pd).store(face.pd.load(Ordering::Relaxed), Ordering::Relaxed);
-            (shown.access).store(face.access.load(Ordering::Relaxed), Ordering::Relaxed);
+            let [pd, access] = [&face.pd, &face.access].map(|word| word.load(Ordering::Relaxed));
+            let before = [
+                shown.pd.swap(pd, Ordering::Relaxed),
+                shown.access.swap(access, Ordering::Relaxed),
+            ];
+            if before != [pd, access] {
+                self.mrs.generation().pass();
+            }
             // Release: pairs with the Acquire in `direct::place`. SeqCst for when access is taken away: the
             // store has to come before the barrier.
             shown.accepts.store(accepts, Ordering::SeqCst);
@@ -246,8 +252,8 @@ const SPEAKING: u32 = 1 << 16;
 
 /// Packet flag: the entry's data follows the entry.
 const EAGER: u8 = 1;
-/// Packet flag: the location of the entry's data follows the entry. The data is in the requester's memory,
-/// which the responder can map. At most [`FETCHED_AT_ONCE`] bytes.
+/// Packet flag: the entry's data is in the requester's memory, which the responder can map. One piece is where the
+/// entry's last segment says; the locations of several follow the entry. At most [`FETCHED_AT_ONCE`] bytes.
 const PULLED: u8 = 2;
 /// Packet flag: the packet carries a part of the data. The entry is followed by the part's offset, the total
 /// length, and the part itself (or, with [`PULLED`], its location). The last part counts as the request.

@@ -60,6 +60,20 @@ impl Place {
         within.then(|| (self.ours.load(Ordering::Relaxed)).wrapping_add(offset as usize))
     }
 
+    /// The addresses of the peer that `find` finds, and ours of the first. While what it found is valid.
+    pub fn all(&self, access: For) -> (u64, u64, usize) {
+        let whole = match access {
+            For::Reading => &self.length,
+            For::Writing => &self.writable,
+        };
+        // Relaxed, all: as in `find`.
+        (
+            self.theirs.load(Ordering::Relaxed),
+            whole.load(Ordering::Relaxed),
+            self.ours.load(Ordering::Relaxed),
+        )
+    }
+
     /// Publishes a mapping at `ours`. No thread may have read the previous contents as mapped.
     pub fn publish(&self, memory: &Memory, ours: usize, writable: bool) {
         // Relaxed: published by the generation.

@@ -1,11 +1,11 @@
 //! The requester: sends entries as packets. On the poster's thread, within its section.
 
 use super::super::hca::Hca;
-use super::super::mr::{Reach, SHOWN};
 use super::super::qp::{QpCtx, SendWork, Way};
 use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
 use super::eager::sent_eagerly;
+use super::pulled::{CARRIED, is_shown, pulls};
 use super::short::{sent, wrote};
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, Remote, UNRELIABLE, direct};
 use crate::fabric::{Header, Kind, Peer, Room, Send};
@@ -59,7 +59,9 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         } else if idle
             && wqe.opcode() == opcode::RDMA_WRITE
             && work.way == Way::There
-            && wrote(work, block)
+            && is_new(work)
+            // SAFETY: its way is that.
+            && unsafe { wrote::<true>(work, block) || wrote::<false>(work, block) }
         {
             Ok(Step::Done(0))
         } else {
@@ -96,7 +98,7 @@ fn sent_message(
 ) -> Option<&'static Peer> {
     match block.opcode() {
         opcode::SEND | opcode::SEND_IMM => {
-            sent(hca, work, block).or_else(|| sent_eagerly(hca, work, block, posted))
+            sent(work, block).or_else(|| sent_eagerly(hca, work, block, posted))
         }
         opcode::RDMA_WRITE_IMM => sent_eagerly(hca, work, block, posted),
         _ => None,
@@ -250,7 +252,7 @@ enum Form {
     InEntry,
     /// After the entry.
     InPacket,
-    /// The location of the data travels after the entry.
+    /// The location of the data travels in the entry, or after it if there are several pieces.
     Pulled { pieces: usize },
     /// In several packets, each of which contains the entry.
     InParts,
@@ -264,23 +266,18 @@ impl<'m> Outgoing<'m> {
     fn new(hca: &Hca, work: &SendWork, request: &Request<'m>, length: u64) -> Self {
         let (offset, data) = (request.data_offset(), request.data());
         let result = request.operation().has_result();
-        // If the peer does not have the memory mapped, it responds with that, and the request is sent again,
-        // which needs a reliable service.
-        let pulls = work.transport != QpType::Uc
-            && work.remote.as_ref().is_some_and(|remote| !remote.carries);
         let form = match length {
             _ if result => Form::Result,
             0 => Form::Empty,
             1..=IN_ENTRY => Form::InEntry,
-            // Received without the lock, for which a second copy of so few bytes is less.
-            _ if length <= IN_PACKET => Form::InPacket,
             // One copy, from source to destination, instead of copies into and out of packets.
-            _ if pulls && is_shown(hca, work, data) => match length {
+            _ if length > CARRIED && pulls(work) && is_shown(hca, work, data) => match length {
                 0..=FETCHED_AT_ONCE => Form::Pulled {
                     pieces: data.flat_map(strings).count(),
                 },
                 _ => Form::PulledInParts,
             },
+            _ if length <= IN_PACKET => Form::InPacket,
             _ => Form::InParts,
         };
         let mut front = [0; BASIC_BLOCK];
@@ -322,6 +319,7 @@ impl<'m> Outgoing<'m> {
             Form::InPacket => self.length as usize,
             Form::InParts => size_of::<[u64; 2]>() + (part.end - part.start) as usize,
             Form::PulledInParts => (1 + self.strings_of(part).count()) * size_of::<[u64; 2]>(),
+            Form::Pulled { pieces: 1 } => 0,
             Form::Pulled { pieces } => pieces * size_of::<[u64; 2]>(),
             Form::Empty | Form::InEntry | Form::Result => 0,
         };
@@ -350,7 +348,13 @@ impl<'m> Outgoing<'m> {
             | Form::Result => {
                 // The responder fills in the address of its copy.
                 put(room, &(self.length as u32).to_be_bytes());
-                put(room, &[0; SEGMENT - size_of::<Be32>()]);
+                put(room, &[0; SEGMENT - size_of::<[Be32; 3]>()]);
+                let location = match self.form {
+                    Form::Pulled { pieces: 1 } => self.data.flat_map(strings).next(),
+                    _ => None,
+                };
+                let addr = location.map_or(0, |(addr, _)| addr);
+                put(room, &addr.to_be_bytes());
             }
         }
         match self.form {
@@ -368,13 +372,13 @@ impl<'m> Outgoing<'m> {
                     put(room, &length.to_ne_bytes());
                 }
             }
-            Form::Pulled { .. } => {
+            Form::Pulled { pieces } if pieces != 1 => {
                 for (addr, length) in self.data.flat_map(strings) {
                     put(room, &addr.to_ne_bytes());
                     put(room, &length.to_ne_bytes());
                 }
             }
-            Form::Empty | Form::InEntry | Form::Result => {}
+            Form::Empty | Form::InEntry | Form::Pulled { .. } | Form::Result => {}
         }
     }
 
@@ -474,7 +478,7 @@ impl<'m> Outgoing<'m> {
 pub(super) struct Heading<'w> {
     remote: &'w Remote,
     own: &'static QpCtx,
-    dst: u32,
+    connection: &'w u64,
     /// The acknowledgement that the queue pair's responder owes.
     owed: u64,
     flags: u8,
@@ -485,7 +489,7 @@ impl Heading<'_> {
     pub fn header(self) -> Header {
         Header {
             kind: Kind::Request,
-            dst: self.dst,
+            dst: (self.connection >> 32) as u32,
             msn: self.remote.msn,
             life: self.remote.life,
             taken: owed_ack(self.own, self.owed),
@@ -507,7 +511,7 @@ fn post<const LAST: bool>(
 ) -> Result<Step, Stop> {
     let reliable = !matches!(work.transport, QpType::Uc);
     let flags = flags | (if reliable { 0 } else { UNRELIABLE }) | (if LAST { 0 } else { MORE });
-    match post_packet::<LAST>(hca, work, asks, flags, send) {
+    match post_packet::<LAST>(work, asks, flags, send) {
         Ok(peer) => {
             if LAST {
                 hca.after_send(peer);
@@ -524,23 +528,19 @@ fn post<const LAST: bool>(
 /// Like [`post`]. The caller then calls [`Hca::after_send`] for the peer, if it was the last part.
 #[inline(always)]
 pub(super) fn post_packet<const LAST: bool>(
-    hca: &Hca,
     work: &mut SendWork,
     asks: bool,
     flags: u8,
     send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
 ) -> Result<&'static Peer, Send> {
     let remote = work.remote.as_mut().ok_or(Send::Gone)?;
-    if !hca.port.is_up() {
-        return Err(Send::Gone);
-    }
     let own = work.own;
     // Relaxed: the value is independent; a repeated acknowledgement does no harm.
     let owed = own.sender.owed.load(Ordering::Relaxed);
     let heading = Heading {
         remote,
         own,
-        dst: (work.connection >> 32) as u32,
+        connection: &work.connection,
         owed,
         flags: flags | (if asks { ASKS } else { 0 }),
     };
@@ -579,21 +579,6 @@ fn data_segment_bytes(form: Form, length: u64) -> usize {
         | Form::PulledInParts
         | Form::Result => size_of::<DataSegment>(),
     }
-}
-
-/// Whether the peer may map all of the data's memory.
-fn is_shown(hca: &Hca, work: &SendWork, mut data: SgeList<'_>) -> bool {
-    data.all(|piece| match piece {
-        Data::Inline(..) => false,
-        Data::Pointer(sge) => hca.mrs.covers(&Reach {
-            key: sge.lkey,
-            pd: work.pd,
-            qpn: 0,
-            addr: sge.addr,
-            length: u64::from(sge.length),
-            access: SHOWN,
-        }),
-    })
 }
 
 /// Addresses and lengths of a piece of data.

@@ -1,12 +1,14 @@
 //! A short entry to another process that is rung alone: see [`short`](super::super::short).
 
+use super::super::copy::copy_short;
 use super::super::hca::Hca;
 use super::super::one_sided::Transfer;
-use super::super::qp::SendWork;
+use super::super::qp::{SendWork, Sender};
 use super::super::short::{Current, SEND_DATA, short_write};
 use super::direct;
 use super::requester::{is_held, is_new, post_packet};
 use crate::fabric::{Peer, Send};
+use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::wqe::{FirstBlock, SEGMENT, fm_ce_se};
 use std::sync::atomic::Ordering;
@@ -19,16 +21,31 @@ impl Hca {
     /// Executes a WRITE to another process, if its memory is mapped here, and leaves the section.
     #[inline(never)]
     pub(in super::super) fn write_there(&self, mut current: Current) {
-        let (block, acked) = (current.block, &current.ctx.sender.acked);
+        let (block, sender) = (current.block, &current.ctx.sender);
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
-        // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
-        let idle = acked.load(Ordering::Acquire) == work.consumer;
-        if !(idle && wrote(work, block)) {
+        // Of a rewound queue pair nothing is known, so that the entry is new.
+        // SAFETY: its way is that.
+        if !(is_idle(sender, work) && unsafe { wrote::<true>(work, block) }) {
+            return self.find_and_write(current);
+        }
+        executed_here(sender, work);
+        self.finish(current, true);
+    }
+
+    /// Like [`write_there`](Self::write_there), of memory that has to be looked for. A function of its own, so that the
+    /// other one saves few registers.
+    #[inline(never)]
+    fn find_and_write(&self, mut current: Current) {
+        let (block, sender) = (current.block, &current.ctx.sender);
+        // SAFETY: used before the section is left.
+        let work = unsafe { current.work() };
+        let goes = is_idle(sender, work) && is_new(work);
+        // SAFETY: its way is that.
+        if !(goes && unsafe { wrote::<false>(work, block) }) {
             return self.transfer_there(current);
         }
-        // Relaxed: no other thread completes requests while none is outstanding.
-        acked.store(work.consumer.wrapping_add(1), Ordering::Relaxed);
+        executed_here(sender, work);
         self.finish(current, true);
     }
 
@@ -37,7 +54,7 @@ impl Hca {
     pub(in super::super) fn send_there(&self, mut current: Current) {
         let block = current.block;
         // SAFETY: used before the section is left.
-        let sent = sent(self, unsafe { current.work() }, block);
+        let sent = sent(unsafe { current.work() }, block);
         let Some(peer) = sent else {
             return self.send_eagerly_there(current);
         };
@@ -49,47 +66,83 @@ impl Hca {
     }
 }
 
-/// Executes a WRITE on a reliable connection with one piece of inline data in its first block, if the memory is
-/// mapped here. There are no outstanding requests. `false`: it is not such a WRITE, or cannot be executed here;
-/// nothing has changed.
+/// Whether there are no outstanding requests.
 #[inline(always)]
-pub(super) fn wrote(work: &SendWork, block: FirstBlock<'static>) -> bool {
-    let (Some(remote), Some((target, bytes))) = (&work.remote, short_write(block)) else {
+fn is_idle(sender: &Sender, work: &SendWork) -> bool {
+    // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
+    sender.acked.load(Ordering::Acquire) == work.consumer
+}
+
+/// Nothing of the current entry, which takes one block, is left to be acknowledged.
+#[inline(always)]
+fn executed_here(sender: &Sender, work: &SendWork) {
+    // Relaxed: no other thread completes requests while none is outstanding.
+    (sender.acked).store(work.consumer.wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Executes a WRITE on a reliable connection with one piece of inline data in its first block, if the peer's memory is
+/// accessible: see [`direct::reach`]. There are no outstanding requests. `false`: it is not such a WRITE, or cannot be
+/// executed so; nothing has changed.
+///
+/// # Safety
+/// The work's way is [`Way::There`](super::super::qp::Way::There).
+#[inline(always)]
+pub(super) unsafe fn wrote<const KNOWN: bool>(
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+) -> bool {
+    let Some((target, bytes)) = short_write(block) else {
         return false;
     };
-    // SAFETY: `short_write` returns no more data than that.
-    is_new(work) && unsafe { direct::write_inline(remote, target, bytes) }
+    debug_assert!(work.remote.is_some());
+    // SAFETY: the caller guarantees that there is one.
+    let remote = unsafe { work.remote.as_mut().unwrap_unchecked() };
+    let flags = AccessFlags::REMOTE_WRITE;
+    direct::reach::<KNOWN>(
+        remote,
+        target,
+        bytes.len() as u64,
+        flags,
+        #[inline(always)]
+        |place| {
+            // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left;
+            // `short_write` returns no more data than that.
+            unsafe { copy_short(bytes.as_ptr(), place, bytes.len()) };
+        },
+    )
 }
 
 /// Executes the transfer of the current entry, if there are no outstanding requests and the peer's memory is
 /// accessible from here. `false`: nothing has changed.
 #[inline(always)]
-pub(in super::super) fn reach_there(work: &SendWork, transfer: &Transfer) -> bool {
-    let acked = &work.own.sender.acked;
-    // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
-    let idle = acked.load(Ordering::Acquire) == work.consumer;
+pub(in super::super) fn reach_there(work: &mut SendWork, transfer: &Transfer) -> bool {
+    let sender = &work.own.sender;
+    let idle = is_idle(sender, work);
+    let (new, Some(remote)) = (is_new(work), &mut work.remote) else {
+        return false;
+    };
+    let (target, len) = (transfer.target, transfer.len as u64);
+    let access = transfer.access();
+    let copy = |place| {
+        // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the local
+        // memory was checked in this section.
+        unsafe { transfer.copy(place) };
+    };
     let done = idle
-        && is_new(work)
-        && work.remote.as_ref().is_some_and(|remote| {
-            // SAFETY: the local memory was checked in this section.
-            unsafe { direct::transfer(remote, transfer) }
-        });
+        && new
+        && (direct::reach::<true>(remote, target, len, access, copy)
+            || direct::reach::<false>(remote, target, len, access, copy));
     if done {
-        // Relaxed: no other thread completes requests while none is outstanding.
-        acked.store(work.consumer.wrapping_add(1), Ordering::Relaxed);
+        executed_here(sender, work);
     }
     done
 }
 
 /// Sends the current entry, a SEND on a reliable connection with or without immediate data, if it fits in the first
-/// line of a packet, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent now; nothing
-/// has changed.
+/// line of a packet, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot
+/// be sent now; nothing has changed.
 #[inline(always)]
-pub(super) fn sent(
-    hca: &Hca,
-    work: &mut SendWork,
-    block: FirstBlock<'static>,
-) -> Option<&'static Peer> {
+pub(super) fn sent(work: &mut SendWork, block: FirstBlock<'static>) -> Option<&'static Peer> {
     let flags = block.fm_ce_se();
     let is_short = |bytes: &[u8]| bytes.len() <= MOST;
     if is_held(work, flags) || !block.inline(SEND_DATA).is_some_and(is_short) {
@@ -97,7 +150,6 @@ pub(super) fn sent(
     }
     let asks = flags & fm_ce_se::SIGNALED != 0;
     let sent = post_packet::<true>(
-        hca,
         work,
         asks,
         0,
@@ -107,9 +159,12 @@ pub(super) fn sent(
                 incarnation,
                 SHORT,
                 #[inline(always)]
-                || {
-                    let [a, b, c, d] = block.words();
-                    (heading.header(), [a, b, c, d, 0])
+                |front| {
+                    for at in 0..SHORT / 8 {
+                        front.set(at, block.words::<{ SHORT / 8 }>()[at]);
+                    }
+                    front.set(SHORT / 8, 0);
+                    heading.header()
                 },
             );
             // Whatever the reason is, who sends it otherwise finds it.

@@ -1,7 +1,11 @@
 //! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs and WRITEs with
-//! immediate data to a reliable connection, whose data is in the packet, and acknowledgements. A message is copied
-//! once, from the packet to its receive, or to where the WRITE says. Messages in one line are tried first, by code of
-//! their own: see `line`.
+//! immediate data to a reliable connection, whose data is in the packet or in memory that is mapped here, and
+//! acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says. Messages in one
+//! line are tried first, by code of their own: see `line`; and see `pulled`. Datagrams to one queue pair are received
+//! likewise: see `datagram`.
+//!
+//! A SEND with invalidate is not among them: it revokes the key of a window, which the device's lock protects, and then
+//! waits until all sections have been left, so also that of the peer's reader.
 //!
 //! Whatever else arrives, or goes wrong, changes nothing here: the packet stays where it is, and is read again
 //! under the lock. So both ways keep one order.
@@ -16,8 +20,8 @@ use super::super::record::connection_with;
 use super::super::run::complete_on;
 use super::answer::Verdict;
 use super::requester::IN_PACKET;
-use super::{ASKS, EAGER, Inbound, SPEAKING};
-use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Peer, Reads};
+use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
+use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Owing, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
@@ -25,17 +29,10 @@ use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, SendWqe, fm_ce_se, opcode};
 use bellwire_core::wr::Remote;
 use std::sync::atomic::Ordering;
 
-/// Packets that are read from one peer before the others get their turn.
-const AT_ONCE: u32 = 256;
-
-/// Packets that are read between two updates of the read position for the peer.
+/// Lines that are read between two updates of the read position for the peer, and such updates before the other peers
+/// get their turn.
 const PUBLISH_EVERY: u32 = 32;
-
-/// A peer, for the thread that reads its packets.
-pub(super) struct FromPeer<'a> {
-    peer: &'a Peer,
-    reads: Reads<'a>,
-}
+const AT_ONCE: u32 = 8;
 
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +58,20 @@ pub(super) struct Head {
     pub asks: bool,
 }
 
+impl Head {
+    /// Of the packet that begins with this line, from which these words were read: each only once. `entry` is the
+    /// beginning of the payload.
+    #[inline(always)]
+    pub fn of(line: InPlace<'_>, to: u32, entry: u64, size: u32) -> Self {
+        Self {
+            dst: to & 0xff_ffff,
+            src: low(entry) >> 8,
+            number: line.number(),
+            asks: size & ASKED != 0,
+        }
+    }
+}
+
 impl QpCtx {
     /// The queue pair takes requests from this node from now on, which no thread has seen yet.
     pub(in super::super) fn start_inbound(&self, incarnation: u64) {
@@ -68,10 +79,13 @@ impl QpCtx {
             incarnation: of,
             listed,
             expected,
+            sources,
             ..
         } = &*self.inbound;
         // Relaxed, all: published by `accepts`. Acknowledgements are listed anew, perhaps with another peer.
         of.store(incarnation, Ordering::Relaxed);
+        // SAFETY: the holder of the lock owns it while no peer is accepted.
+        unsafe { (*sources.get()).forget() };
         listed.store(false, Ordering::Relaxed);
         expected.forget();
         self.owes_nothing();
@@ -83,43 +97,48 @@ impl Hca {
     #[inline(always)]
     pub(super) fn read_unlocked(&self, node: &Node, peer: &Peer) -> bool {
         // Otherwise another thread is reading them.
-        let Some(reads) = peer.reading.enter(self.barriers) else {
+        let Some(mut reads) = peer.reading.enter(self.barriers) else {
             return false;
         };
-        let mut from = FromPeer { peer, reads };
-        // Relaxed: ordered by the barrier on entering, which pairs with the one in `Hca::set_gate`.
-        if self.receives_under_lock.load(Ordering::Relaxed) || !self.port.is_up() {
+        // Relaxed: ordered by the barrier on entering, which pairs with the one in `Hca::set_gate`. Also while the port
+        // is down.
+        if self.receives_under_lock.load(Ordering::Relaxed) {
             return true;
         }
-        let mut count = 0;
+        // Also, how many bytes were copied from the peer's memory.
+        let (mut updates, mut copied) = (0, 0);
         let stopped = loop {
-            let Some(line) = peer.reader.first() else {
+            if !peer.reader.is_there() {
                 break false;
-            };
-            let mut read = self.receive_line(&mut from, line);
+            }
+            let mut read = self.receive_line(peer, reads.owing());
             if read == Read::No {
-                read = self.read_one(&mut from);
+                read = match peer.reader.first().size() & PULLS {
+                    0 => self.read_one(peer, reads.owing()),
+                    _ => self.receive_pulled(peer, reads.owing(), &mut copied),
+                };
+            }
+            if read == Read::No {
+                read = self.receive_datagram(peer);
             }
             if read == Read::No {
                 break true;
             }
-            count += 1;
-            let publish = count % PUBLISH_EVERY == 0;
-            if publish {
+            let update = peer.reader.unpublished() >= PUBLISH_EVERY;
+            if update {
                 // The requester may continue.
                 peer.reader.publish();
+                updates += 1;
             }
-            if publish || read == Read::Asked {
-                self.pay_acks(peer.slot, &mut from.reads);
+            if update || read == Read::Asked {
+                self.pay_acks(peer.slot, reads.owing());
             }
-            if count == AT_ONCE {
+            if updates == AT_ONCE || copied >= FETCHED_AT_ONCE {
                 break false;
             }
         };
-        if count != 0 {
-            peer.reader.publish();
-        }
-        if !from.reads.owing().is_empty() {
+        peer.reader.publish();
+        if !reads.owing().is_empty() {
             node.owes();
         }
         stopped || node.is_halted()
@@ -134,7 +153,7 @@ impl Hca {
         let mut paid = true;
         for peer in node.live() {
             let reads = peer.reading.enter(self.barriers);
-            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, &mut reads));
+            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, reads.owing()));
         }
         if !paid {
             node.set_owing(true);
@@ -144,14 +163,12 @@ impl Hca {
     /// Handles the next packet, and passes it. Not inlined, so that messages in one line are received without its
     /// frame.
     #[inline(never)]
-    fn read_one(&self, from: &mut FromPeer<'_>) -> Read {
-        let Some(line) = from.peer.reader.first() else {
-            return Read::No;
-        };
+    fn read_one(&self, peer: &Peer, owing: &mut Owing) -> Read {
+        let line = peer.reader.first();
         let size = line.size();
         let read = match line.to() {
-            to if to >> 24 == Kind::Request as u32 => self.receive(from, line, to, size),
-            to if to >> 24 == Kind::Answer as u32 && self.take_plain_answer(from, &line.copy()) => {
+            to if to >> 24 == Kind::Request as u32 => self.receive(peer, owing, line, to, size),
+            to if to >> 24 == Kind::Answer as u32 && self.take_plain_answer(peer, &line.copy()) => {
                 Read::Yes
             }
             _ => Read::No,
@@ -163,24 +180,27 @@ impl Hca {
     }
 
     #[inline(always)]
-    fn receive(&self, from: &mut FromPeer<'_>, line: InPlace<'_>, to: u32, size: u32) -> Read {
+    fn receive(
+        &self,
+        peer: &Peer,
+        owing: &mut Owing,
+        line: InPlace<'_>,
+        to: u32,
+        size: u32,
+    ) -> Read {
         let entry = line.wide(0);
-        let Some(arrived) = arrived(from.peer, line, entry, size) else {
+        let Some(arrived) = arrived(peer, line, entry, size) else {
             return Read::No;
         };
-        let head = Head {
-            dst: to & 0xff_ffff,
-            src: low(entry) >> 8,
-            number: line.number(),
-            asks: size & ASKED != 0,
-        };
+        let head = Head::of(line, to, entry, size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         self.receive_by(
-            from,
+            peer,
+            owing,
             head,
             taken,
             #[inline(always)]
-            |ctx, recv| recv.receive_arrived(self, &ctx.face, &arrived),
+            |ctx, recv| recv.receive_arrived(self, &ctx.face, &arrived, || true),
         )
     }
 
@@ -189,7 +209,8 @@ impl Hca {
     #[inline(always)]
     pub(super) fn receive_by(
         &self,
-        from: &mut FromPeer<'_>,
+        peer: &Peer,
+        owing: &mut Owing,
         head: Head,
         taken: impl FnOnce() -> Option<(u16, u16)>,
         receive: impl FnOnce(&QpCtx, &mut RecvWork) -> bool,
@@ -201,21 +222,21 @@ impl Hca {
         let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
             return Read::No;
         };
-        let name = connection_with(dst, src, from.peer.lid);
+        let name = connection_with(dst, src, peer.lid);
         let inbound = &ctx.inbound;
         // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up. The
         // first request of a connection is not accepted here.
         let accepted = ctx.face.accepts.load(Ordering::Acquire) == name
             // Relaxed, all: of the thread that has the turn.
-            && inbound.incarnation.load(Ordering::Relaxed) == from.peer.incarnation()
+            && inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
             && inbound.expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
-            && from.peer.segments.life(src) == number >> 16 | SPEAKING;
+            && peer.segments.life(src) == number >> 16 | SPEAKING;
         if !accepted {
             return Read::No;
         }
         if let Some((life, msn)) = taken()
-            && !self.acknowledge_unlocked(from, dst, ctx, life, msn)
+            && !self.acknowledge_unlocked(peer, dst, ctx, life, msn)
         {
             return Read::No;
         }
@@ -228,29 +249,28 @@ impl Hca {
             return Read::No;
         }
         inbound.expected.pass(number);
-        let (life, msn) = ((number >> 16) as u16, number as u16);
-        match !self.owe_ack(&mut from.reads, dst, ctx, life, msn) | head.asks {
+        match !self.owe_ack(owing, dst, ctx, number) | head.asks {
             true => Read::Asked,
             false => Read::Yes,
         }
     }
 
     /// Handles a response that is only an acknowledgement.
-    fn take_plain_answer(&self, from: &mut FromPeer<'_>, line: &Line) -> bool {
+    fn take_plain_answer(&self, peer: &Peer, line: &Line) -> bool {
         let dst = line.dst();
         // SAFETY: used within this section.
         let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
             return false;
         };
         Verdict::is_plain(line)
-            && self.acknowledge_unlocked(from, dst, ctx, line.life(), line.msn())
+            && self.acknowledge_unlocked(peer, dst, ctx, line.life(), line.msn())
     }
 
     /// Completes the requests up to the one with this number. `false`: some of them are left.
     #[inline(never)]
     fn acknowledge_unlocked(
         &self,
-        from: &FromPeer<'_>,
+        peer: &Peer,
         qpn: u32,
         ctx: &QpCtx,
         life: u16,
@@ -258,15 +278,15 @@ impl Hca {
     ) -> bool {
         let sender = &ctx.sender;
         // Acquire: pairs with the Release with which the holder of the lock opened the queue pair.
-        if sender.closed.load(Ordering::Acquire) {
+        if sender.gate.is_closed(Ordering::Acquire) {
             return false;
         }
         // SAFETY: the queue pair is open, and this thread is in the section for which its closer waits.
         let Some(completing) = (unsafe { &*ctx.inbound.completing.get() }) else {
             return false;
         };
-        if (completing.qpn, completing.life, completing.slot) != (qpn, life, from.peer.slot)
-            || completing.incarnation != from.peer.incarnation()
+        if (completing.qpn, completing.life, completing.slot) != (qpn, life, peer.slot)
+            || completing.incarnation != peer.incarnation()
         {
             return false;
         }
@@ -339,26 +359,27 @@ impl Hca {
 /// Flags of a packet, where its length is.
 pub(super) const ASKED: u32 = (ASKS as u32) << 16;
 const FOLLOWS: u32 = (EAGER as u32) << 16;
+pub(super) const PULLS: u32 = (PULLED as u32) << 16;
 
 /// The second of two big-endian words.
 #[inline(always)]
-fn low(pair: u64) -> u32 {
+pub(super) fn low(pair: u64) -> u32 {
     u64::from_be(pair) as u32
 }
 
 /// The first of two big-endian words.
 #[inline(always)]
-fn high(pair: u64) -> u32 {
+pub(super) fn high(pair: u64) -> u32 {
     (u64::from_be(pair) >> 32) as u32
 }
 
 /// Offset of a SEND's inline data in its packet's payload.
 pub(super) const INLINE: usize = SEGMENT + size_of::<Be32>();
 
-/// The message of a SEND or a WRITE with immediate data, whose data is in the packet, as one piece. `entry` is the
-/// beginning of the payload, and `size` the packet's length with its flags. `None`: it is another request.
+/// The opcode of the receive's completion, and where the data of a WRITE goes. `None`: it is neither a SEND nor a WRITE
+/// with immediate data.
 #[inline(always)]
-fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arrived> {
+pub(super) fn operation(line: InPlace<'_>, entry: u64) -> Option<(CqeOpcode, Option<Remote>)> {
     let (kind, target) = match high(entry) as u8 {
         opcode::SEND => (const { CqeOpcode::of_receive(WrOpcode::Send) }, None),
         opcode::SEND_IMM => (const { CqeOpcode::of_receive(WrOpcode::SendWithImm) }, None),
@@ -375,11 +396,24 @@ fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arri
         }
         _ => return None,
     };
-    let segments = if target.is_some() {
-        2 * SEGMENT
-    } else {
-        SEGMENT
-    };
+    Some((kind?, target))
+}
+
+/// Bytes in front of what names the data.
+#[inline(always)]
+pub(super) fn segments(target: Option<Remote>) -> usize {
+    match target {
+        Some(_) => 2 * SEGMENT,
+        None => SEGMENT,
+    }
+}
+
+/// The message of a SEND or a WRITE with immediate data, whose data is in the packet, as one piece. `entry` is the
+/// beginning of the payload, and `size` the packet's length with its flags. `None`: it is another request.
+#[inline(always)]
+fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arrived> {
+    let (kind, target) = operation(line, entry)?;
+    let segments = segments(target);
     let whole = (low(entry) & 0x3f) as usize * SEGMENT;
     let flags = size & !(ASKED | CARRIES_ACK | 0xffff);
     let (at, len, length) = if whole == segments && flags == 0 {
@@ -407,7 +441,7 @@ fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arri
     }
     let flags = line.wide(8);
     Some(Arrived {
-        kind: kind?,
+        kind,
         imm: Be32::from_raw((flags >> 32) as u32),
         solicited: high(flags) as u8 & fm_ce_se::SOLICITED != 0,
         length,

@@ -8,16 +8,16 @@
 //! only which of its memory is meant; whether an address here is mapped is read from the table alone.
 //!
 //! ```text
-//!  View ──► Place (ours)             generation of the peer's memory that is mapped, or GONE
+//!  Piece ─► Place (ours)             generation of the peer's memory that is mapped, or GONE
 //!    │                               its address there, its length, its address here
 //!    └────► generation (the peer's)  if different: the peer's memory is another one by now
 //! ```
 
 use super::super::control::Control;
 use super::super::hca::Hca;
-use super::super::mr::Keys;
-use super::Responder;
+use super::super::mr::{Keys, Known};
 use super::place::{For, Place};
+use super::{Inbound, Responder};
 use crate::error::Error;
 use crate::fabric::{Link, MEMORIES, Mapped, Memory, Refusal, open_memory};
 use crate::pinned::collected;
@@ -37,28 +37,65 @@ const MAPPED: usize = 1 << 15;
 
 /// A piece of a peer's memory that is mapped here, or was.
 #[derive(Clone, Copy, Debug)]
-pub struct View {
+pub(super) struct Piece {
     place: &'static Place,
     /// The word in the peer's export.
     generation: &'static AtomicU32,
-    keys: Keys,
 }
 
-impl View {
-    /// The peer's memory keys.
-    #[inline(always)]
-    pub(super) fn keys(&self) -> Keys {
-        self.keys
-    }
-
+impl Piece {
     /// Our address for these addresses of the peer; `None`: not mapped here, or no longer. Valid until the
-    /// caller leaves its section (or releases the device's lock).
+    /// caller leaves its section, a queue pair's or that of a peer's reader (or releases the device's lock).
     #[inline(always)]
     pub(super) fn place(&self, addr: u64, length: u64, access: For) -> Option<*mut u8> {
         // Acquire: pairs with the Release in `Export::show`. After `hide`, the peer waits for this section.
         let shown = self.generation.load(Ordering::Acquire);
         let ours = self.place.find(shown, addr, length, access);
         ours.map(std::ptr::with_exposed_provenance_mut)
+    }
+
+    /// What of a region of the peer's is mapped here, and where. While what [`place`](Self::place) returned is valid.
+    pub(super) fn mapped(&self, region: Known, access: For) -> (Known, usize) {
+        let (theirs, length, ours) = self.place.all(access);
+        let mapped = region.within(theirs, length);
+        let offset = mapped.addr.wrapping_sub(theirs);
+        (mapped, ours.wrapping_add(offset as usize))
+    }
+}
+
+/// A piece of a peer's memory, and the peer's memory keys.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    pub(super) piece: Piece,
+    pub(super) keys: Keys,
+}
+
+/// The pieces of a peer's memory from which a queue pair has copied messages: few, so that no message costs much more
+/// than the first, and several, so that a requester with some regions is not sent to the lock each time.
+#[derive(Debug, Default)]
+pub struct Sources {
+    pieces: [Option<Piece>; 4],
+    /// The one that makes room next.
+    next: usize,
+}
+
+impl Sources {
+    /// Our address for these addresses of the peer, as [`Piece::place`].
+    #[inline(always)]
+    pub(super) fn place(&self, addr: u64, length: u64) -> Option<*const u8> {
+        let mut pieces = self.pieces.iter();
+        let place = pieces.find_map(|piece| (*piece)?.place(addr, length, For::Reading));
+        place.map(<*mut u8>::cast_const)
+    }
+
+    fn remember(&mut self, piece: Piece) {
+        self.pieces[self.next] = Some(piece);
+        self.next = (self.next + 1) % self.pieces.len();
+    }
+
+    /// For another peer.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -237,19 +274,24 @@ impl PeerViews {
 
 impl Hca {
     /// Our address for memory of a responder's peer; `None`: it cannot be mapped. Under the device's lock,
-    /// and valid while that is held.
+    /// and valid while that is held. For the thread that has the turn to read the peer's packets.
     pub(super) fn source(
         &self,
-        responder: &mut Responder,
+        responder: &Responder,
+        inbound: &Inbound,
         addr: u64,
         length: u64,
     ) -> Option<*const u8> {
-        let known = (responder.view).and_then(|view| view.place(addr, length, For::Reading));
-        let place = known.or_else(|| {
-            responder.view = self.view(responder.slot, responder.incarnation, addr, length);
-            responder.view?.place(addr, length, For::Reading)
-        });
-        place.map(<*mut u8>::cast_const)
+        // SAFETY: the responder has accepted a packet of the peer, whose packets this thread reads in turn.
+        let known = unsafe { &mut *inbound.sources.get() };
+        known.place(addr, length).or_else(|| {
+            let view = self.view(responder.slot, responder.incarnation, addr, length)?;
+            // It may be one of these, which was mapped anew.
+            known.place(addr, length).or_else(|| {
+                known.remember(view.piece);
+                known.place(addr, length)
+            })
+        })
     }
 
     /// The piece of a peer's memory that contains these addresses, mapped.
@@ -268,10 +310,13 @@ impl Hca {
         let device = node.export().device();
         let views = self.views.peers().entry(slot).or_default().clone();
         let place = views.map(&self.views, &link, device, &memory)?;
-        Some(View {
+        let piece = Piece {
             // SAFETY: the places live as long as the device, and no view outlives it.
             place: unsafe { NonNull::from(place).as_ref() },
             generation: shown.generation_word(memory.index),
+        };
+        Some(View {
+            piece,
             keys: Keys::of(shown),
         })
     }
@@ -285,9 +330,13 @@ impl Hca {
         let revoked: Vec<Arc<PeerViews>> = (self.views.peers().iter())
             .filter(|(slot, views)| {
                 let peer = node.peer(**slot);
-                views.revoke(peer.incarnation(), |memory| {
+                let some = views.revoke(peer.incarnation(), |memory| {
                     peer.shown().generation(memory.index) == memory.generation
-                })
+                });
+                if some {
+                    peer.unmapped.pass();
+                }
+                some
             })
             .map(|(_, views)| views.clone())
             .collect();

@@ -5,6 +5,7 @@ use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::record::QpRecord;
 use super::super::run::Stop;
+use super::Reached;
 use crate::fabric::{Header, Kind, Peer};
 use bellwire_core::qp::{AckTimeout, QpState, ack_timeout};
 use bellwire_core::wr::{QpType, WcStatus};
@@ -211,8 +212,9 @@ impl Hca {
             if let Some(record) = control.record(qpn) {
                 record.rewind();
             }
-            // The request for which there was no room completes, too.
-            if !full || self.executed(control, qpn, 0) {
+            // The request for which there was no room completes, too. The poster may have stopped at another entry
+            // since, and not have taken the lock yet.
+            if (!full || self.executed(control, qpn, 0)) && !self.settle(control, qpn) {
                 self.resume(control, qpn);
             }
         }
@@ -230,7 +232,7 @@ impl Hca {
             if matches!(record.state, QpState::Rts | QpState::Sqd)
                 // Acquire: pairs with the Release of a poster that has just stopped at an entry, and is about
                 // to leave its section.
-                && record.ctx.sender.closed.load(Ordering::Acquire)
+                && record.ctx.sender.gate.is_closed(Ordering::Acquire)
             {
                 record.ctx.sender.section.wait();
                 // Its poster may have stopped at another entry since, and not have taken the lock yet.
@@ -258,7 +260,7 @@ impl Hca {
         let mut paid = at == 0;
         for peer in node.live() {
             let reads = peer.reading.try_take();
-            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, &mut reads));
+            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, reads.owing()));
         }
         if !paid {
             node.set_owing(true);
@@ -285,7 +287,7 @@ impl Hca {
     pub(in super::super) fn keep_out(&self, record: &mut QpRecord) {
         if !self.is_left(record) {
             // Relaxed: the barrier orders it before what follows.
-            record.ctx.sender.closed.store(true, Ordering::Relaxed);
+            record.ctx.sender.gate.close(Ordering::Relaxed);
             self.barriers.heavy();
             self.wait_for_data_path(record);
         }
@@ -304,7 +306,7 @@ impl Hca {
         // Acquire: pairs with the Release in `Hca::stop`. The executing thread has closed it itself, in its section,
         // whose entry we therefore see; no other thread executes, and this one finds it closed if it comes back.
         // Model: `loom_who_closes_in_its_section_needs_no_barrier`.
-        let left = self.node.is_none() && sender.closed.load(Ordering::Acquire);
+        let left = self.node.is_none() && sender.gate.is_closed(Ordering::Acquire);
         if left {
             sender.section.wait();
         }
@@ -421,6 +423,8 @@ impl QpRecord {
         requester.asked_from = requester.got;
         if let Some(remote) = &mut work.remote {
             remote.msn = acked;
+            // So that an entry that is executed by what is known is new: see `is_new`.
+            remote.reached = [Reached::NOTHING; 2];
             remote.carried = 0;
             remote.got = requester.got;
         }

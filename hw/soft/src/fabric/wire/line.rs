@@ -1,6 +1,6 @@
 //! The first line of a packet that has arrived.
 
-use super::super::segment::{LINE, wide, word};
+use super::super::segment::{LINE, line, wide, word};
 use super::{CARRIES_ACK, FRONT, Kind, Reader, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -58,6 +58,15 @@ impl InPlace<'_> {
     pub fn wide(self, offset: usize) -> u64 {
         debug_assert!(offset < LINE - FRONT);
         self.pair(FRONT + offset)
+    }
+
+    /// Like [`wide`](Self::wide), within the packet's second line, if it has one.
+    #[inline(always)]
+    pub fn wide_behind(self, offset: usize) -> u64 {
+        let (second, at) = (self.position.wrapping_add(1), FRONT + offset - LINE);
+        debug_assert!(at < LINE);
+        // Relaxed: ordered by the Acquire in `Reader::first`.
+        wide(self.theirs, line(second) + at).load(Ordering::Relaxed)
     }
 
     /// Where the bytes of the payload from this offset on are, up to [`IN_LINE`](super::IN_LINE).

@@ -19,15 +19,21 @@ struct World {
     _memory: Arc<[Words; 2]>,
 }
 
+/// The memory of a link, and what two nodes make of it, which must not outlive that.
+pub(in super::super) fn link() -> (Arc<[Words; 2]>, Segments, Segments) {
+    let memory = Arc::new([Words::new(), Words::new()]);
+    let [ours, theirs] = [memory[0].at(), memory[1].at()];
+    let sender = Segments { ours, theirs };
+    let receiver = Segments {
+        ours: theirs,
+        theirs: ours,
+    };
+    (memory, sender, receiver)
+}
+
 impl World {
     fn new() -> Arc<Self> {
-        let memory = Arc::new([Words::new(), Words::new()]);
-        let [ours, theirs] = [memory[0].at(), memory[1].at()];
-        let sender = Segments { ours, theirs };
-        let receiver = Segments {
-            ours: theirs,
-            theirs: ours,
-        };
+        let (memory, sender, receiver) = link();
         let writer = Writer::new(sender);
         writer.restart(1);
         Arc::new(Self {
@@ -49,14 +55,17 @@ impl World {
             taken: Some((1, msn)),
             flags: 0,
         };
-        let payload = std::array::from_fn(|at| u64::from(msn) << 32 | at as u64);
-        self.writer.send_line(1, 40, || (header, payload))
+        self.writer.send_line(1, 40, |front| {
+            (0..5).for_each(|at| front.set(at, u64::from(msn) << 32 | at as u64));
+            header
+        })
     }
 
     fn take(&self, msn: u16) -> bool {
-        let Some(place) = self.reader.first() else {
+        if !self.reader.is_there() {
             return false;
-        };
+        }
+        let place = self.reader.first();
         let line = place.copy();
         let header = (line.dst(), line.msn(), line.life(), line.len());
         assert_eq!(header, (7, msn, 1, 40));
@@ -70,20 +79,24 @@ impl World {
     }
 }
 
-#[cfg(miri)]
-use crate::sync::model::check as model;
-
-#[cfg(loom)]
-fn model(model: impl Fn() + Sync + std::marker::Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    // What is missing shows with one.
-    builder.preemption_bound = Some(1);
-    builder.check(model);
+/// Runs a model. With so many preemptions what is missing shows in loom.
+pub(in super::super) fn bounded(
+    #[cfg_attr(miri, expect(unused, reason = "Miri runs it by chance"))] preemptions: usize,
+    model: impl Fn() + Sync + std::marker::Send + 'static,
+) {
+    #[cfg(miri)]
+    crate::sync::model::check(model);
+    #[cfg(loom)]
+    {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
 }
 
 #[test]
 fn loom_packets_arrive_whole_and_in_order() {
-    model(|| {
+    bounded(1, || {
         let world = World::new();
         let sender = {
             let world = world.clone();
@@ -116,7 +129,7 @@ fn loom_packets_need_each_ordering() {
 
 /// A packet, and a node that is about to sleep.
 fn a_packet_wakes(light: bool, heavy: bool) {
-    model(move || {
+    bounded(1, move || {
         let world = World::new();
         let sender = {
             let world = world.clone();

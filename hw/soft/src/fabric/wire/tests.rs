@@ -65,7 +65,7 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
 
 /// The same by its first line, and where it is.
 fn assert_peeked(reader: &Reader, msn: u16) {
-    let line = reader.first().expect("it is there").copy();
+    let line = reader.first().copy();
     let (expected, bytes) = (header(msn), bytes(msn));
     assert!(line.is(Kind::Request) && !line.is(Kind::Answer));
     let of_line = (line.dst(), line.msn(), line.life(), line.taken());

@@ -1,0 +1,125 @@
+//! Datagrams between nodes of a fabric, many times round the ring of packets: of all lengths, with and without a GRH,
+//! into one element or several, with those among them that nobody receives.
+
+use bellwire::be::Be32;
+use bellwire::queue::Imm;
+use bellwire::soft::Mode;
+use bellwire::state::{AhAttr, GlobalRoute};
+use bellwire::wqe::{SendWithImm, Ud};
+use bellwire::wr::{Sge, WcStatus};
+use bellwire::{Ah, ConnectAttr, Cq, Device, GRH_BYTES, Qp, Region};
+use bellwire_tests::fixture::*;
+use std::time::Instant;
+
+const QKEY: u32 = 0x1234;
+const MTU: usize = 4096;
+
+struct Station {
+    qp: Qp<Ud>,
+    cq: Cq,
+    region: Region,
+}
+
+impl Station {
+    fn new(device: &Device) -> Self {
+        let pd = device.alloc_pd();
+        let (send, recv) = init().cq_entries_of::<Ud>();
+        let mut cq = device.create_cq(send + recv).expect("a queue");
+        let mut qp = pd.create_qp_of::<Ud>(&mut cq, &init()).expect("a pair");
+        let attr = ConnectAttr {
+            qkey: QKEY,
+            ..ConnectAttr::default()
+        };
+        qp.init(&attr).expect("INIT");
+        qp.start(&attr).expect("RTS");
+        let region = region(&pd, 1 << 16);
+        Self { qp, cq, region }
+    }
+
+    fn receive(&mut self, sges: &[Sge]) {
+        // SAFETY: the region's own key, and memory that is only copied.
+        unsafe { self.qp.rq().post(7, sges) }.expect("room");
+        self.qp.rq().ring();
+    }
+
+    fn send(&mut self, ah: &Ah, qp_num: u32, qkey: u32, length: usize, imm: u32) {
+        let op = SendWithImm {
+            imm: Be32::new(imm),
+        };
+        let cut = length / 3;
+        let sges =
+            [(0, cut), (cut, length - cut)].map(|(at, length)| self.region.sge(at, length as u32));
+        // SAFETY: as above.
+        unsafe { (self.qp.sq()).post(2, ah.to(qp_num, qkey), op, &sges[..], SIGNALED) }
+            .expect("room");
+        self.qp.sq().ring();
+        assert_eq!(wait(&mut self.cq).wr_id, 2);
+    }
+}
+
+#[test]
+fn datagrams_of_all_lengths() {
+    let name = fabric_name();
+    let [a, b] = [(); 2].map(|()| node(&name, Mode::Inline));
+    let (mut here, mut there) = (Station::new(&a), Station::new(&b));
+    let mut way = AhAttr {
+        dlid: there.qp.endpoint().lid,
+        port_num: 1,
+        ..AhAttr::default()
+    };
+    let local = here.qp.pd().create_ah(&way).expect("a path");
+    way.is_global = true;
+    way.grh = GlobalRoute {
+        dgid: there.qp.endpoint().gid,
+        traffic_class: 3,
+        ..GlobalRoute::default()
+    };
+    let global = here.qp.pd().create_ah(&way).expect("a path");
+    let (us, them) = (here.qp.endpoint(), there.qp.qp_num());
+    let lengths = (0..=130).chain((131..MTU).step_by(13)).chain([MTU]);
+    for (seed, length) in lengths.flat_map(|length| [length; 2]).enumerate() {
+        let data = Random::new(seed as u64).bytes(length);
+        here.region.write(0, &data);
+        there.region.write(0, &vec![0xee; GRH_BYTES + length + 64]);
+        let whole = GRH_BYTES + length;
+        let cut = [10, whole / 2 + 5];
+        match seed % 3 {
+            0 => there.receive(&[there.region.sge(0, whole as u32)]),
+            _ => there.receive(
+                &[(0, cut[0]), (cut[0], cut[1]), (cut[1], whole)]
+                    .map(|(from, to)| there.region.sge(from, (to - from) as u32)),
+            ),
+        }
+        if seed % 5 == 0 {
+            // Dropped, and whatever is behind it arrives.
+            here.send(&local, them, QKEY + 1, length, 0);
+        }
+        let global = (seed % 2 == 0).then_some(&global);
+        here.send(global.unwrap_or(&local), them, QKEY, length, seed as u32);
+        let start = Instant::now();
+        let done = loop {
+            if let Some(done) = there.cq.poll_one() {
+                break done;
+            }
+            assert!(start.elapsed() < DEADLINE, "{length} bytes do not arrive");
+        };
+        assert_eq!((done.wr_id, done.status()), (7, WcStatus::Success));
+        let success = done.result.expect("just so");
+        assert_eq!(success.byte_len(), Some(whole as u32));
+        assert_eq!(success.imm(), Imm::Data(Be32::new(seed as u32)));
+        let source = success.source().expect("of a datagram");
+        assert_eq!(
+            (source.qpn, source.slid, source.grh),
+            (us.qp_num, us.lid, global.is_some())
+        );
+        let mut bytes = vec![0; whole + 64];
+        there.region.read(0, &mut bytes);
+        let (grh, rest) = bytes.split_at(GRH_BYTES);
+        if global.is_some() {
+            assert_eq!(grh[8..24], us.gid, "the sender's");
+            assert_eq!(grh[24..], there.qp.endpoint().gid);
+        }
+        assert!(rest[..length] == data, "{length} bytes came otherwise");
+        assert_eq!(rest[length..], [0xee; 64], "what is behind was written to");
+    }
+}
