@@ -1,16 +1,18 @@
 //! What the benches share: queues over ordinary memory, with a device that only prepares completion
 //! entries; two ends of a connection over the software HCA, as
-//! queue pairs and as links, many, and many links in sets.
+//! queue pairs and as links, many, and many links in sets; queue pairs for datagrams.
 
 mod links;
 mod many;
 mod memory_device;
 mod set;
+mod stations;
 
 pub use links::{Links, links};
 pub use many::{Many, SMALL, SetUp};
 pub use memory_device::{ENTRIES, MemoryDevice, Seen};
 pub use set::Sets;
+pub use stations::{QKEY, Station, stations};
 
 use bellwire::memory::{Mapping, Pages};
 use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Endpoint, Pd, Qp, QpInit, Region};
