@@ -22,7 +22,7 @@ unsafe impl Sync for Last {}
 impl<T: Transport, D: SendDoorbell> SendQueue<'_, T, D> {
     /// Posts and rings a signalled NOP that is not in the ledger, behind everything posted so far,
     /// and returns its counter. The device completes it last, and the poll that finds its CQE drops
-    /// it as [stale](super::CompletionQueue::stale). If there is no room for it, returns the
+    /// it as [stale](super::super::CompletionQueue::stale). If there is no room for it, returns the
     /// counter of the last request.
     ///
     /// For a caller that ends the queue and looks for this counter among the CQEs that were not
