@@ -1,5 +1,6 @@
 //! Executes one entry under the device's lock, with the faults that affect it.
 
+use super::connection::connection;
 use super::control::Control;
 use super::datagram::Address;
 use super::fail::behind;
@@ -7,7 +8,7 @@ use super::fault::Fault;
 use super::hca::Hca;
 use super::journal::{is_local, takes_receive};
 use super::qp::SendWork;
-use super::record::{QpRecord, Stall, Wait, connection};
+use super::record::{QpRecord, Stall, Wait};
 use super::respond::Blame;
 use super::run::{Stop, execute_one, run};
 use bellwire_core::cqe::Syndrome;

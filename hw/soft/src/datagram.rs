@@ -1,9 +1,9 @@
 //! Datagrams: finding the destination of a request, and delivering it there.
 
+use super::connection::datagrams;
 use super::hca::Hca;
 use super::qp::{QpCtx, SendWork};
 use super::receive::{Message, Origin, Unfilled};
-use super::record::datagrams;
 use super::remote;
 use super::respond::Blame;
 use super::run::Stop;

@@ -1,11 +1,12 @@
 //! Failing and flushing requests. Everything here runs under the device's lock.
 
+use super::connection::{UNTRIED, connection};
 use super::control::Control;
 use super::cq::CqCtx;
 use super::hca::Hca;
 use super::qp::SendWork;
 use super::receive::Receives;
-use super::record::{QpRecord, RecvParts, UNTRIED, connection};
+use super::record::{QpRecord, RecvParts};
 use super::respond::Blame;
 use crate::event::EventType;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode};

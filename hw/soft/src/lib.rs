@@ -21,6 +21,7 @@
 mod arm;
 mod attempt;
 mod clock;
+mod connection;
 mod control;
 mod copy;
 mod cq;

@@ -1,14 +1,13 @@
 //! The verbs that create, modify, query and destroy queue pairs. Under the device's lock.
 
+use super::connection::{UNTRIED, connection, connection_with, datagrams, requester};
 use super::control::Control;
 use super::hca::Hca;
 use super::limits;
 use super::mr::{Known, Local};
 use super::qp::{MAX_QP, QpCtx, SendWork, Way, locals};
 use super::receive::{OwnQueue, Receives, RecvWork};
-use super::record::{
-    QpParts, QpRecord, RecvParts, UNTRIED, connection, connection_with, datagrams, requester,
-};
+use super::record::{QpParts, QpRecord, RecvParts};
 use super::remote::{self, Door, Remote};
 use crate::error::Error;
 use crate::fabric;

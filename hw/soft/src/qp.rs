@@ -56,8 +56,8 @@ impl QpCtx {
 /// What peers read. It changes seldom.
 #[derive(Debug, Default)]
 pub struct Face {
-    /// Whose requests are accepted: a [`connection`](super::record::connection), or all
-    /// [`datagrams`](super::record::datagrams); zero while none are. It contains the responder's own number
+    /// Whose requests are accepted: a [`connection`](super::connection), or all
+    /// [`datagrams`](super::connection::datagrams); zero while none are. It contains the responder's own number
     /// too, because the context may belong to another queue pair by now.
     pub accepts: AtomicU64,
     pub pd: AtomicU32,

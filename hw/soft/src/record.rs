@@ -208,28 +208,3 @@ impl QpRecord {
         }
     }
 }
-
-/// The name of a connection, for its responder and its requester. Queue pair numbers have 24 bits.
-pub(super) fn connection(responder: u32, requester: u32) -> u64 {
-    u64::from(responder) << 32 | u64::from(requester)
-}
-
-/// Like [`connection`], for a requester in another process, whose node has this LID: at most 64, so that it
-/// fits above a queue pair number and the bit of [`datagrams`].
-pub(super) fn connection_with(responder: u32, requester: u32, lid: u16) -> u64 {
-    connection(responder, requester) | u64::from(lid) << 25
-}
-
-/// The number of the requester in this process that a connection names.
-pub(super) fn requester(connection: u64) -> Option<u32> {
-    let low = connection as u32;
-    (low >> 24 == 0).then_some(low)
-}
-
-/// In [`Face::accepts`](super::qp::Face::accepts): no request has arrived on the connection yet.
-pub(super) const UNTRIED: u64 = 1 << 63;
-
-/// The value with which a responder accepts all datagrams.
-pub(super) fn datagrams(responder: u32) -> u64 {
-    u64::from(responder) << 32 | 1 << 24
-}

@@ -1,12 +1,12 @@
 //! The responder: how a peer's request is handled. Runs on the requester's thread, within its section (or
 //! under the device's lock).
 
+use super::connection::{UNTRIED, responder};
 use super::copy::Span;
 use super::hca::Hca;
 use super::mr::Reach;
 use super::qp::{Face, QpCtx, SendWork};
 use super::receive::{Message, Receives, RecvWork, Unfilled};
-use super::record::UNTRIED;
 use super::srq::SrqCtx;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::Syndrome;
@@ -203,7 +203,7 @@ impl<'a> Responder<'a> {
             key: remote.rkey,
             pd: self.pd(),
             // The connection that it accepts contains its queue pair number.
-            qpn: (self.work.connection >> 32) as u32,
+            qpn: responder(self.work.connection),
             addr: remote.addr,
             length,
             access: access.bits(),

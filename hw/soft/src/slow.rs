@@ -1,13 +1,14 @@
 //! Waiting, retrying and continuing after execution has stopped at an entry. Everything here runs under the
 //! device's lock.
 
+use super::connection::{UNTRIED, connection};
 use super::control::Control;
 use super::datagram::Address;
 use super::fail::behind;
 use super::hca::Hca;
 use super::inject::FAULT_TIMER;
 use super::qp::QpCtx;
-use super::record::{Stall, UNTRIED, Wait, connection};
+use super::record::{Stall, Wait};
 use super::run::{Stop, complete, run};
 use crate::event::EventType;
 use bellwire_core::qp::{AckTimeout, QpState, RNR_RETRY_INFINITE, ack_timeout, rnr_timer};

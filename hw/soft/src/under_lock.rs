@@ -2,6 +2,7 @@
 //! invalidating memory windows changes the memory of others, a multicast depends on the members of the group.
 //! Their queue pair is closed, and no thread is in its section.
 
+use super::connection;
 use super::control::Control;
 use super::datagram::{self, Address};
 use super::hca::Hca;
@@ -98,7 +99,7 @@ impl Hca {
         operation: WrOpcode,
     ) -> Result<(), Stop> {
         let message = outgoing_message(self, work, wqe, received_as(operation)?, T::FIRST)?;
-        let peer = (work.connection >> 32) as u32;
+        let peer = connection::responder(work.connection);
         let sent = T::responder(self, work, wqe).and_then(|responder| {
             responder.receive(self, &message, || {
                 self.invalidate(control, responder.pd(), peer, wqe.imm().get())

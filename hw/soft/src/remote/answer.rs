@@ -1,10 +1,10 @@
 //! Responses of a responder to a requester in another process, and how the requester handles them.
 
+use super::super::connection::{UNTRIED, connection_with};
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::journal::RequestId;
 use super::super::qp::{QpCtx, SendWork};
-use super::super::record::{UNTRIED, connection_with};
 use super::super::run::{Stop, complete, incoming, spread};
 use super::Requester;
 use crate::fabric::{Header, Kind, Line, Owing, Packet, Send, lid};

@@ -4,12 +4,12 @@
 //! messages are: see [`unlocked`](super::unlocked). The others, and those that are not received with success, are taken
 //! under the lock.
 
+use super::super::connection::datagrams;
 use super::super::control::Control;
 use super::super::datagram::{Address, MULTICAST_QPN, hand_over};
 use super::super::hca::Hca;
 use super::super::port::{Elsewhere, MTU};
 use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
-use super::super::record::datagrams;
 use super::super::run::Stop;
 use super::unlocked::Read;
 use crate::fabric::{Header, Kind, MAX_PACKET, Packet, Peer, Room};

@@ -12,10 +12,10 @@
 //! first request of a connection, and whatever else the requester cannot decide, travel in packets, and the
 //! peer determines the reason of a failure.
 
+use super::super::connection::connection_with;
 use super::super::hca::{Hca, Running};
 use super::super::mr::{Known, LOCAL_READ, Reach};
 use super::super::qp::SendWork;
-use super::super::record::connection_with;
 use super::super::run::{MAX_MESSAGE, Stop, gather, incoming, operate, outgoing, spread};
 use super::Remote;
 use super::place::For;

@@ -1,5 +1,6 @@
 //! The requester: sends entries as packets. On the poster's thread, within its section.
 
+use super::super::connection::responder;
 use super::super::hca::Hca;
 use super::super::qp::{QpCtx, SendWork, Way};
 use super::super::record::QpRecord;
@@ -489,7 +490,7 @@ impl Heading<'_> {
     pub fn header(self) -> Header {
         Header {
             kind: Kind::Request,
-            dst: (self.connection >> 32) as u32,
+            dst: responder(*self.connection),
             msn: self.remote.msn,
             life: self.remote.life,
             taken: owed_ack(self.own, self.owed),

@@ -12,11 +12,11 @@
 //!
 //! The reader is in the peer's section. Whoever revokes something waits for that: see [`Inbound`].
 
+use super::super::connection::connection_with;
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork};
-use super::super::record::connection_with;
 use super::super::run::complete_on;
 use super::answer::Verdict;
 use super::requester::IN_PACKET;
