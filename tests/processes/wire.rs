@@ -45,9 +45,9 @@ impl Header {
         let taken = if self.taken.is_some() { TAKEN } else { 0 };
         [
             self.dst & 0xff_ffff | u32::from(self.kind) << 24,
-            u32::from(self.msn) | u32::from(self.life) << 16,
+            u32::from(self.msn) << 16 | u32::from(self.life),
             u32::from(self.len) | u32::from(self.flags) << 16 | taken,
-            u32::from(msn) | u32::from(life) << 16,
+            u32::from(msn) << 16 | u32::from(life),
         ]
     }
 }

@@ -584,6 +584,7 @@ fn met_by(connections: usize) -> Vec<(End, End)> {
     all
 }
 
+#[inline(always)]
 fn receive(end: &mut End) -> Result<(), bellwire_core::queue::PostError> {
     // SAFETY: the region outlives the queue pair's use of it.
     unsafe { end.qp.rq().post(1, &[end.region.sge(0, 64)])? };

@@ -194,9 +194,10 @@ impl CqCtx {
     #[inline(always)]
     #[must_use]
     pub fn produce(&self, entry: &Cqe64) -> bool {
-        let Some((index, memory)) = self.claim() else {
+        let Some(index) = self.claim() else {
             return false;
         };
+        let memory = self.memory();
         let op_own = entry.op_own() | owner_bit(index, memory.count());
         // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
         unsafe { Cqe64::publish(memory.entry(index), entry, op_own) };
@@ -220,10 +221,11 @@ impl CqCtx {
         entry: impl FnOnce() -> PlainCqe,
         fill: impl FnOnce(NonNull<[u8; 32]>),
     ) -> bool {
-        let Some((index, memory)) = self.claim() else {
+        let Some(index) = self.claim() else {
             return false;
         };
-        let entry = entry();
+        // Read only now, so that fewer values are held meanwhile.
+        let (memory, entry) = (self.memory(), entry());
         let op_own = entry.op_own() | owner_bit(index, memory.count());
         // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
         unsafe { Cqe64::publish_inline(memory.entry(index), &entry, op_own, fill) };
@@ -231,13 +233,12 @@ impl CqCtx {
         true
     }
 
-    /// The index of the next entry, which this thread writes, and the ring, which is read once.
+    /// The index of the next entry, which this thread writes.
     #[inline(always)]
-    fn claim(&self) -> Option<(u32, CqMemory<'static>)> {
-        let memory = self.memory();
-        let consumed = || self.consumer.load();
-        let index = (self.producer).claim(memory.count(), consumed, || self.raise_overrun())?;
-        Some((index, memory))
+    fn claim(&self) -> Option<u32> {
+        let (count, consumed) = (self.memory().count(), || self.consumer.load());
+        self.producer
+            .claim(count, consumed, || self.raise_overrun())
     }
 
     #[inline(always)]

@@ -190,8 +190,8 @@ impl Known {
     pub fn covers(&self, generation: u64, key: u32, addr: u64, length: u64) -> bool {
         debug_assert!(length != 0);
         let offset = addr.wrapping_sub(self.addr);
-        self.generation == generation
-            && self.key == key
+        self.key == key
+            && self.generation == generation
             && offset <= self.length
             && length <= self.length - offset
     }

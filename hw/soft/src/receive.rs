@@ -7,7 +7,7 @@ mod arrived;
 mod short;
 
 pub(super) use arrived::Arrived;
-pub(super) use short::ShortMessage;
+pub(super) use short::InlineMessage;
 
 use super::copy::{Span, copy};
 use super::cq::CqCtx;

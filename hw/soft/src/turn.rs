@@ -31,6 +31,15 @@ impl Turn {
         }
     }
 
+    /// The turn that was [kept](Taken::keep).
+    ///
+    /// # Safety
+    /// It was, and is taken back once.
+    #[inline(always)]
+    pub unsafe fn kept(&self) -> Taken<'_> {
+        Taken(self)
+    }
+
     /// Takes the turn, if it is free.
     #[inline]
     pub fn try_take(&self) -> Option<Taken<'_>> {
@@ -38,6 +47,14 @@ impl Turn {
         // a failed exchange publishes nothing.
         let taken = (self.0).compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then(|| Taken(self))
+    }
+}
+
+impl<'a> Taken<'a> {
+    /// Keeps the turn until it is [taken back](Turn::kept), for a type that holds what it is a part of.
+    #[inline(always)]
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
 }
 

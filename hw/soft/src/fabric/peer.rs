@@ -5,7 +5,8 @@ use super::node::lid;
 use super::reading::Reading;
 use super::segment::{SEGMENT, Segments};
 use super::window::{Mapped, Window};
-use super::wire::{Reader, Writer};
+use super::wire::{Kind, Reader, Writer};
+use crate::connection::connection_with;
 use crate::generation::Generation;
 use crate::process::Process;
 use bellwire_provider::quiesce::Between;
@@ -28,6 +29,9 @@ pub struct Peer {
     pub slot: usize,
     /// The LID of the node there.
     pub lid: u16,
+    /// What distinguishes the words of a request's packet that name its connection, the kind among them, from the value
+    /// that its responder accepts.
+    pub requests: u64,
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,
     /// The GID of the node there, in two words.
@@ -108,6 +112,7 @@ impl Peer {
         Ok(Self {
             slot,
             lid: lid(slot),
+            requests: u64::from(Kind::Request as u8) << 56 ^ connection_with(0, 0, lid(slot)),
             incarnation: AtomicU64::new(0),
             gid: Default::default(),
             barriers: Between::default(),

@@ -4,7 +4,7 @@
 //! not wait for the lock. A reader without the lock is in the peer's section, for which the holder of the
 //! lock waits after it has taken something away.
 
-use crate::turn::{Taken, Turn};
+use crate::turn::Turn;
 use arrayvec::ArrayVec;
 use bellwire_provider::quiesce::{Barriers, Section};
 use std::cell::UnsafeCell;
@@ -26,38 +26,28 @@ unsafe impl Sync for Reading {}
 
 /// The turn to read, until it is dropped; `ENTERED`: it is in the section.
 #[derive(Debug)]
-pub struct Reads<'a, const ENTERED: bool = false> {
-    reading: &'a Reading,
-    _turn: Taken<'a>,
-}
+pub struct Reads<'a, const ENTERED: bool = false>(&'a Reading);
 
 impl Reading {
     /// Waits for the turn. For the holder of the device's lock.
     pub fn take(&self) -> Reads<'_> {
-        Reads {
-            reading: self,
-            _turn: self.turn.take(),
-        }
+        self.turn.take().keep();
+        Reads(self)
     }
 
     /// Takes the turn if it is free. For the holder of the device's lock.
     pub fn try_take(&self) -> Option<Reads<'_>> {
-        Some(Reads {
-            reading: self,
-            _turn: self.turn.try_take()?,
-        })
+        self.turn.try_take()?.keep();
+        Some(Reads(self))
     }
 
     /// Takes the turn if it is free, and enters the section: for a thread without the lock. What may be
     /// revoked is checked after this.
     #[inline(always)]
     pub fn enter(&self, barriers: Barriers) -> Option<Reads<'_, true>> {
-        let turn = self.turn.try_take()?;
+        self.turn.try_take()?.keep();
         self.section.enter(barriers);
-        Some(Reads {
-            reading: self,
-            _turn: turn,
-        })
+        Some(Reads(self))
     }
 
     /// Waits until a reader without the lock has left the section in which it may have seen what was
@@ -74,17 +64,19 @@ impl<const ENTERED: bool> Reads<'_, ENTERED> {
     #[inline(always)]
     pub fn owing(&mut self) -> &mut Owing {
         // SAFETY: this thread has the turn, and the borrow is exclusive.
-        unsafe { &mut *self.reading.owing.get() }
+        unsafe { &mut *self.0.owing.get() }
     }
 }
 
 impl<const ENTERED: bool> Drop for Reads<'_, ENTERED> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Before the turn, which is dropped after this: only its holder writes the section.
+        // Before the turn: only its holder writes the section.
         if ENTERED {
-            self.reading.section.leave();
+            self.0.section.leave();
         }
+        // SAFETY: this is the turn that was kept.
+        drop(unsafe { self.0.turn.kept() });
     }
 }
 

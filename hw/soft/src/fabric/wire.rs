@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  a packet: whole lines of the writer's segment
-//!   0  sequence   4  dst, kind   8  msn, life
+//!   0  sequence   4  dst, kind   8  life, msn
 //!  12  length, flags, whether it carries an acknowledgement
 //!  16  acknowledgement of the other direction's requests
 //!  24  length bytes
@@ -16,6 +16,7 @@ mod line;
 
 pub use line::{InPlace, Line};
 
+use super::number::Number;
 use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
 use crate::sync::MODELS;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -100,9 +101,13 @@ fn sequence(position: u32) -> u32 {
     position | 1 << 31
 }
 
-fn lines_of(bytes: usize) -> u32 {
-    (FRONT + bytes).div_ceil(LINE) as u32
+#[inline(always)]
+const fn lines_of(bytes: usize) -> u32 {
+    // A shift, because `div_ceil` would test the remainder.
+    ((FRONT + bytes + LINE - 1) >> LINE.ilog2()) as u32
 }
+
+const _: () = assert!(MODELS || lines_of(MAX_PACKET) + 1 + FOR_ANSWERS <= LINES);
 
 /// The writing end.
 #[derive(Debug)]
@@ -164,6 +169,14 @@ impl Front {
         // Relaxed: published by the sequence word.
         wide(self.ours, self.start + FRONT + at * 8).store(pair, Ordering::Relaxed);
     }
+
+    /// Writes the four bytes at this place of [`IN_LINE`] / 4.
+    #[inline(always)]
+    pub fn set_word(self, at: usize, value: u32) {
+        debug_assert!(at < IN_LINE / 4);
+        // Relaxed: published by the sequence word.
+        word(self.ours, self.start + FRONT + at * 4).store(value, Ordering::Relaxed);
+    }
 }
 
 /// The first line of a packet.
@@ -207,6 +220,15 @@ impl Room {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&self.first.0[at..at + 8]);
         u64::from_ne_bytes(bytes)
+    }
+}
+
+/// The place of this offset, which may be in lines behind the last one: they go on at the start.
+#[inline(always)]
+fn behind(offset: usize) -> usize {
+    match offset {
+        END.. => offset - (END - HEADER),
+        _ => offset,
     }
 }
 
@@ -303,7 +325,8 @@ impl Writer {
             Kind::Answer => 1,
             Kind::Request | Kind::Datagram | Kind::Probe | Kind::Data => 1 + FOR_ANSWERS,
         };
-        let fits = |seen: u32| position.wrapping_sub(seen).saturating_add(lines + kept) <= LINES;
+        // Whatever the peer says that it has read.
+        let fits = |seen: u32| position.wrapping_sub(seen) <= LINES - (lines + kept);
         if !fits(at.seen) {
             at.seen = self.segments.read_by_peer();
             if !fits(at.seen) {
@@ -311,21 +334,21 @@ impl Writer {
             }
         }
         let (start, next) = (line(position), position.wrapping_add(lines));
-        let header = fill(line(position.wrapping_add(1)), Front { ours, start });
         // The line that is read next must not look like a packet. Relaxed: published with this packet.
         if next.wrapping_sub(at.cleared) as i32 >= 0 {
             word(ours, line(next)).store(0, Ordering::Relaxed);
             at.cleared = next.wrapping_add(1);
         }
+        let header = fill(line(position.wrapping_add(1)), Front { ours, start });
         let mut ack = 0;
         if let Some((life, msn)) = header.taken {
-            let taken = u32::from(life) << 16 | u32::from(msn);
+            let taken = Number::new(life, msn);
             // Relaxed: published by the sequence word.
-            word(ours, start + 16).store(taken, Ordering::Relaxed);
+            word(ours, start + 16).store(taken.word(), Ordering::Relaxed);
             ack = CARRIES_ACK;
         }
         let size = len as u32 | u32::from(header.flags) << 16 | ack;
-        let number = u32::from(header.msn) | u32::from(header.life) << 16;
+        let number = Number::new(header.life, header.msn).word();
         let to = header.dst & 0xff_ffff | u32::from(kind as u8) << 24;
         // Relaxed: published by the sequence word.
         word(ours, start + 12).store(size, Ordering::Relaxed);
@@ -355,27 +378,25 @@ impl Writer {
         len: usize,
         first: impl FnOnce(Front) -> Header,
     ) -> bool {
-        // SAFETY: there are no pieces.
-        unsafe { self.send_pieces::<0>(incarnation, len, first, []) }
+        // SAFETY: there is no data.
+        unsafe { self.send_data::<false>(incarnation, len, first, 0, (std::ptr::null(), 0)) }
     }
 
-    /// Like [`send_line`](Self::send_line), for a packet of any length: what is behind its first line is in two
-    /// pieces.
+    /// Like [`send_line`](Self::send_line), for a packet of any length: `data` is behind the first `at` bytes of its
+    /// payload, of which `first` writes those that are in the first line.
     ///
     /// # Safety
-    /// The pieces are readable.
+    /// The data is readable, if the packet has any.
     #[inline(always)]
-    pub unsafe fn send_pieces<const N: usize>(
+    pub unsafe fn send_data<const ANY: bool>(
         &self,
         incarnation: u64,
         len: usize,
         first: impl FnOnce(Front) -> Header,
-        behind: [(*const u8, usize); N],
+        at: usize,
+        data: (*const u8, usize),
     ) -> bool {
-        debug_assert!(
-            IN_LINE + behind.iter().map(|(_, len)| len).sum::<usize>()
-                <= lines_of(len) as usize * LINE - FRONT
-        );
+        debug_assert!(!ANY || at + data.1 <= lines_of(len) as usize * LINE - FRONT);
         let Some(turn) = self.turn.try_take() else {
             return false;
         };
@@ -386,12 +407,14 @@ impl Writer {
             Kind::Request,
             len,
             #[inline(always)]
-            |mut offset, front| {
-                for (from, len) in behind {
+            |_, front| {
+                if ANY {
+                    let (from, len) = data;
                     // SAFETY: the caller guarantees that it is readable; there is room for a packet of this length,
                     // and this thread has the turn.
-                    offset = unsafe { put_lines(ours, offset, from, len) };
+                    unsafe { put_lines(ours, behind(front.start + FRONT + at), from, len) };
                 }
+                // Last, because it returns several values.
                 first(front)
             },
         );
@@ -446,16 +469,16 @@ impl Reader {
         word(self.segments.theirs, line(position)).load(Ordering::Relaxed) == sequence(position)
     }
 
-    /// Whether there is a packet, for the owner.
+    /// The first line of the next packet, if there is one. For the owner.
     #[inline(always)]
-    pub fn is_there(&self) -> bool {
-        // Relaxed: only the owner changes it.
-        let position = self.position.load(Ordering::Relaxed);
+    pub fn next_line(&self) -> Option<InPlace<'_>> {
+        let line = self.first();
         // Acquire: pairs with the Release in `Writer::send`.
-        word(self.segments.theirs, line(position)).load(Ordering::Acquire) == sequence(position)
+        let found = word(line.theirs, line.start).load(Ordering::Acquire);
+        (found == sequence(line.position)).then_some(line)
     }
 
-    /// The first line of the next packet, which [is there](Self::is_there).
+    /// The first line of the next packet, which [is there](Self::next_line).
     #[inline(always)]
     pub fn first(&self) -> InPlace<'_> {
         // Relaxed: only the owner changes it.
@@ -503,6 +526,7 @@ impl Reader {
         // Relaxed: ordered by the Acquire. Each word is read only once.
         let [to, number, size, taken] =
             [4, 8, 12, 16].map(|at| word(self.segments.theirs, start + at).load(Ordering::Relaxed));
+        let [number, taken] = [number, taken].map(Number::of_word);
         let len = (size & 0xffff) as usize;
         let kind = Kind::from_bits((to >> 24) as u8).ok_or(Garbage)?;
         let (mut offset, mut done) = (start + FRONT, 0);
@@ -529,9 +553,9 @@ impl Reader {
         let header = Header {
             kind,
             dst: to & 0xff_ffff,
-            msn: number as u16,
-            life: (number >> 16) as u16,
-            taken: (size & CARRIES_ACK != 0).then_some(((taken >> 16) as u16, taken as u16)),
+            msn: number.msn(),
+            life: number.life(),
+            taken: (size & CARRIES_ACK != 0).then_some((taken.life(), taken.msn())),
             flags: (size >> 16) as u8,
         };
         Ok(Some(Packet { header, bytes }))
@@ -551,10 +575,23 @@ impl Reader {
     /// Publishes our position to the writer.
     #[inline(always)]
     pub fn publish(&self) {
-        // Relaxed, both: only the owner changes them.
-        let position = self.position.load(Ordering::Relaxed);
+        // Relaxed: only the owner changes it.
+        self.publish_at(self.position.load(Ordering::Relaxed));
+    }
+
+    /// Like [`publish`](Self::publish), where the caller knows the position.
+    #[inline(always)]
+    pub fn publish_at(&self, position: u32) {
+        // Relaxed: only the owner changes it.
         self.published.store(position, Ordering::Relaxed);
         self.segments.publish_read(position);
+    }
+
+    /// Whether there is no packet at the position behind the last one. For the owner.
+    #[inline(always)]
+    pub fn ends_at(&self, position: u32) -> bool {
+        // Relaxed: `next_line` looks again.
+        word(self.segments.theirs, line(position)).load(Ordering::Relaxed) != sequence(position)
     }
 
     /// Lines that were read since.

@@ -1,20 +1,17 @@
-//! Short messages for a reliable connection's own receive queue, by few instructions: the first element of the
-//! receive has room for the message. Whatever is otherwise is found here, and changes nothing.
+//! Messages for a reliable connection's own receive queue, by few instructions: short ones within this process, and those
+//! that arrive in one piece. The first element of the receive has room for the message. Whatever is otherwise is found here, and changes nothing.
 
-use super::super::copy::copy_short;
+use super::super::copy::{copy, copy_short};
 use super::super::hca::Hca;
 use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe};
 
-/// A message that has arrived from another process, in a packet of one line.
+/// A message that has arrived from another process, with its data in one piece.
 #[derive(Clone, Copy)]
-pub(in super::super) struct ShortMessage {
+pub(in super::super) struct InlineMessage {
     /// Opcode of the receive's completion.
     pub kind: CqeOpcode,
-    pub imm: Be32,
-    pub solicited: bool,
-    /// At most [`SHORT`](super::super::copy::SHORT).
     pub length: usize,
     /// Readable for `length` bytes. The other process may change them at any time.
     pub data: *const u8,
@@ -54,37 +51,44 @@ impl RecvWork {
         queue.pass(produced)
     }
 
-    /// Consumes a receive for a message from another process. `false`: as for
+    /// Consumes a receive for a message from another process. `imm` returns its immediate data and whether its completion
+    /// is solicited, and is called last, so that few values are held meanwhile. `false`: as for
     /// [`receive_short`](Self::receive_short).
     ///
     /// # Safety
-    /// Length and data of the message are what they have to be.
+    /// The message's data is readable.
     #[inline(always)]
-    pub(in super::super) unsafe fn receive_short_arrived(
-        &mut self,
+    pub(in super::super) unsafe fn receive_inline(
+        work: &mut Option<Self>,
         hca: &Hca,
-        message: &ShortMessage,
+        message: &InlineMessage,
+        imm: impl FnOnce() -> (Be32, bool),
     ) -> bool {
-        let Receives::Own(queue) = &mut self.source else {
+        // Both at once, which is one comparison.
+        let Some(Self {
+            source: Receives::Own(queue),
+            qpn,
+            ..
+        }) = work
+        else {
             return false;
         };
         let Some(place) = queue.first_room(hca, message.length) else {
             return false;
         };
-        // SAFETY: the data is readable, and the place was checked in this section; the length is that of a short
-        // message.
-        unsafe { copy_short(message.data, place, message.length) };
+        // SAFETY: the data is readable, and the place was checked in this section.
+        unsafe { copy(message.data, place, message.length) };
         let produced = queue.cq.produce_plain(
             #[inline(always)]
             || {
-                let completed = queue.completed(self.qpn);
-                let length = message.length as u32;
+                let completed = queue.completed(*qpn);
+                let (imm, solicited) = imm();
                 PlainCqe::responder(
                     message.kind,
                     completed,
-                    length,
-                    message.imm,
-                    message.solicited,
+                    message.length as u32,
+                    imm,
+                    solicited,
                 )
             },
         );

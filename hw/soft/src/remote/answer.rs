@@ -6,7 +6,7 @@ use super::super::hca::Hca;
 use super::super::journal::RequestId;
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::{Stop, complete, incoming, spread};
-use super::Requester;
+use super::{Requester, taken_of};
 use crate::fabric::{Header, Kind, Line, Owing, Packet, Send, lid};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
@@ -146,11 +146,12 @@ impl Hca {
         {
             return Ok(());
         }
+        let (life, msn) = taken_of(owed);
         let answer = Answer {
-            msn: owed as u16,
+            msn,
             verdict: Verdict::Taken(0),
         };
-        self.send_answer(slot, to, (owed >> 16) as u16, answer)?;
+        self.send_answer(slot, to, life, answer)?;
         sender.ack_sent.store(owed, Ordering::Relaxed);
         Ok(())
     }

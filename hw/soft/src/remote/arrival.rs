@@ -15,7 +15,7 @@ use super::data::{Pulled, data_bytes};
 use super::requester::IN_PACKET;
 use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE, debt};
 use crate::error::Error;
-use crate::fabric::{Header, Owing, Packet, Peer, lid};
+use crate::fabric::{Header, Number, Owing, Packet, Peer, lid};
 use crate::pinned::Pinned;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::{Be32, Be64};
@@ -289,7 +289,7 @@ impl Hca {
             return;
         };
         if (verdict, responder.owed) == (Verdict::Taken(0), None) {
-            let number = u32::from(life) << 16 | u32::from(msn);
+            let number = Number::new(life, msn);
             control.asked |= asked | !self.owe_ack(owing, qpn, ctx, number);
             return;
         }
@@ -305,7 +305,7 @@ impl Hca {
     /// Records an acknowledgement that a queue pair owes. `false`: the list is full, and has to be paid now.
     /// For the thread that has the turn to read the peer's packets.
     #[inline(always)]
-    pub(super) fn owe_ack(&self, owing: &mut Owing, qpn: u32, ctx: &QpCtx, number: u32) -> bool {
+    pub(super) fn owe_ack(&self, owing: &mut Owing, qpn: u32, ctx: &QpCtx, number: Number) -> bool {
         let word = &ctx.sender.owed;
         // Relaxed, all: each value is independent; a repeated acknowledgement does no harm.
         word.store(

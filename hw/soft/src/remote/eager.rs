@@ -12,6 +12,7 @@ use super::EAGER;
 use super::pulled::{CARRIED, sent_place};
 use super::requester::{IN_ENTRY, IN_PACKET, is_held, post_packet};
 use crate::fabric::{Front, IN_LINE, Peer, Send};
+use bellwire_core::be::Be32;
 use bellwire_core::op::{WrOpcode, opcode};
 use bellwire_core::wqe::{
     BASIC_BLOCK, Data, DataSegment, FirstBlock, INLINE_FLAG, SEGMENT, data_offset, fm_ce_se,
@@ -21,14 +22,8 @@ use bellwire_core::wr::QpType;
 /// Offset of a WRITE's data.
 const WRITE_DATA: usize = data_offset(WrOpcode::RdmaWriteWithImm, QpType::Rc);
 
-/// Most bytes in front of a message's data.
-const FRONT: usize = WRITE_DATA + size_of::<DataSegment>();
-
-const _: () = assert!(FRONT >= IN_LINE && FRONT <= BASIC_BLOCK && SEND_DATA < WRITE_DATA);
-
-/// The beginning of a packet: what is in front of the data, and data up to the end of the first line.
-#[repr(C, align(8))]
-struct Start([u8; BASIC_BLOCK]);
+/// What is in front of the data and means something is in the packet's first line.
+const _: () = assert!(SEND_DATA < WRITE_DATA && WRITE_DATA + size_of::<Be32>() <= IN_LINE);
 
 /// The data of an entry, all of which is readable.
 struct Piece {
@@ -110,7 +105,8 @@ fn sent_behind<const SEGMENTS: usize>(
         0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0),
         len if len as u64 <= IN_ENTRY => {
             let front = SEGMENTS + size_of::<u32>();
-            let entry = (front + len).next_multiple_of(SEGMENT);
+            // As `next_multiple_of` does it, which would test the remainder.
+            let entry = (front + len + SEGMENT - 1) & !(SEGMENT - 1);
             (front, entry, entry, len as u32 | INLINE_FLAG)
         }
         len => {
@@ -118,56 +114,52 @@ fn sent_behind<const SEGMENTS: usize>(
             (front, front, front + len, len as u32)
         }
     };
-    let here = IN_LINE.saturating_sub(front).min(piece.len);
-    let mut start = Start([0; BASIC_BLOCK]);
-    // SAFETY: the segments in front of the data are within the first block; the data in the first line is readable,
-    // and ends within the array.
-    unsafe {
-        let to = start.0.as_mut_ptr();
-        to.copy_from_nonoverlapping(block.words::<4>().as_ptr().cast(), SEGMENTS);
-        to.add(front).copy_from_nonoverlapping(piece.from, here);
-    }
-    start.0[4..8].copy_from_slice(&(work.qpn << 8 | (entry / SEGMENT) as u32).to_be_bytes());
-    if count != 0 {
-        start.0[SEGMENTS..SEGMENTS + 4].copy_from_slice(&count.to_be_bytes());
-    }
+    let qpn_ds = work.qpn << 8 | (entry / SEGMENT) as u32;
     let asks = flags & fm_ce_se::SIGNALED != 0;
-    let behind = [
-        (start.0[IN_LINE..].as_ptr(), front.saturating_sub(IN_LINE)),
-        (piece.from.wrapping_add(here), piece.len - here),
-    ];
     let sent = post_packet::<true>(
         work,
         asks,
         if packet == entry { 0 } else { EAGER },
         #[inline(always)]
         |peer, incarnation, heading| {
-            let first = |front: Front| {
-                (start.words().into_iter().enumerate()).for_each(|(at, pair)| front.set(at, pair));
+            let first = |to: Front| {
+                let words = block.words::<{ WRITE_DATA / 8 }>();
+                to.set(0, with_second(words[0], qpn_ds));
+                for at in 1..SEGMENTS / 8 {
+                    to.set(at, words[at]);
+                }
+                if count != 0 {
+                    // Of where the data was the receiver needs nothing.
+                    to.set_word(SEGMENTS / 4, count.to_be());
+                }
                 heading.header()
             };
-            // SAFETY: the first piece is within the array, and the data is readable.
-            let sent = unsafe { peer.writer.send_pieces(incarnation, packet, first, behind) };
+            // SAFETY: the data is readable.
+            let sent = unsafe {
+                (peer.writer).send_data::<true>(
+                    incarnation,
+                    packet,
+                    first,
+                    front,
+                    (piece.from, piece.len),
+                )
+            };
             // Whatever the reason is, who sends it otherwise finds it.
             if sent { Ok(()) } else { Err(Send::Full) }
         },
     );
     let peer = sent.ok()?;
-    let blocks = ds.div_ceil(BASIC_BLOCK) as u32;
+    let blocks = ((ds + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
     work.consumer = work.consumer.wrapping_add(blocks);
     Some(peer)
 }
 
-impl Start {
-    /// The bytes of the first line.
-    #[inline(always)]
-    fn words(&self) -> [u64; IN_LINE / 8] {
-        std::array::from_fn(|at| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&self.0[at * 8..at * 8 + 8]);
-            u64::from_ne_bytes(bytes)
-        })
-    }
+/// A pair of words, with this big-endian one as the second.
+#[inline(always)]
+fn with_second(pair: u64, word: u32) -> u64 {
+    let mut bytes = pair.to_ne_bytes();
+    bytes[4..].copy_from_slice(&word.to_be_bytes());
+    u64::from_ne_bytes(bytes)
 }
 
 /// Where the data is, if it may be read.

@@ -165,8 +165,12 @@ impl Hca {
         let mut at = end;
         while at != start {
             at -= 1;
-            if node.live_at(at).reader.ready() {
-                return self.read_ready(start, at);
+            let peer = node.live_at(at);
+            if peer.reader.ready() {
+                if at == start {
+                    return self.read_last(peer);
+                }
+                return self.read_others(start, at);
             }
         }
         if node.is_owing() {
@@ -176,26 +180,27 @@ impl Hca {
         }
     }
 
-    /// Reads the packets of the peer at place `at`, and of those before it that have any, down to the one at `start`. A
-    /// function of its own, so that a poll that finds nothing saves no registers.
+    /// Reads the packets of the last peer. A function of its own, so that a poll that finds nothing saves no registers.
     #[inline(never)]
-    fn read_ready(&self, start: usize, mut at: usize) {
+    fn read_last(&self, peer: &Peer) {
+        if self.read_unlocked(peer) {
+            self.look_under_lock(false);
+        }
+    }
+
+    /// Reads the packets of the peers at these places, the last one first.
+    #[inline(never)]
+    fn read_others(&self, first: usize, last: usize) {
         let Some(node) = &self.node else { return };
         let mut locked = false;
-        loop {
-            locked |= self.read_unlocked(node, node.live_at(at));
-            loop {
-                if at == start {
-                    if locked {
-                        self.look_under_lock(false);
-                    }
-                    return;
-                }
-                at -= 1;
-                if node.live_at(at).reader.ready() {
-                    break;
-                }
+        for at in (first..=last).rev() {
+            let peer = node.live_at(at);
+            if peer.reader.ready() {
+                locked |= self.read_unlocked(peer);
             }
+        }
+        if locked {
+            self.look_under_lock(false);
         }
     }
 

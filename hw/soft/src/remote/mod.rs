@@ -55,7 +55,7 @@ mod datagram;
 mod direct;
 mod eager;
 mod inbound;
-mod line;
+mod inline;
 mod link;
 mod place;
 mod pulled;
@@ -81,6 +81,7 @@ pub(super) use watch::{Round, Watch};
 use super::hca::Hca;
 use super::qp::SendWork;
 use super::record::QpRecord;
+use crate::fabric::Number;
 use answer::Answer;
 use bellwire_provider::quiesce::{Section, wait_until_left};
 use data::Partial;
@@ -163,13 +164,20 @@ impl Responder {
 }
 
 /// Value of [`Sender::owed`](super::qp::Sender::owed) after `before`, when the responder has taken the request of this
-/// number, with its life above 16 bits. A count distinguishes it from the previous one, which may have been sent
-/// already. Never zero.
+/// number. A count distinguishes it from the previous one, which may have been sent already. Never zero.
 #[inline(always)]
-fn debt(before: u64, number: u32) -> u64 {
-    const OWED: u64 = 1 << 63;
-    const COUNT: u64 = 1 << 32;
-    before.wrapping_add(COUNT) & !u64::from(u32::MAX) | OWED | u64::from(number)
+fn debt(before: u64, number: Number) -> u64 {
+    const OWED: u32 = 1;
+    const COUNT: u32 = 2;
+    let count = (before as u32).wrapping_add(COUNT) | OWED;
+    u64::from(number.word()) << 32 | u64::from(count)
+}
+
+/// The life and the number that [`debt`] was given.
+#[inline(always)]
+fn taken_of(owed: u64) -> (u16, u16) {
+    let number = Number::of_word((owed >> 32) as u32);
+    (number.life(), number.msn())
 }
 
 impl Hca {

@@ -89,7 +89,9 @@ pub(super) fn sent_place<const SEGMENTS: usize>(
                 whole.saturating_sub(IN_LINE),
             );
             // SAFETY: the word, or nothing of it.
-            let sent = unsafe { (peer.writer).send_pieces(incarnation, whole, first, [rest]) };
+            let sent = unsafe {
+                (peer.writer).send_data::<true>(incarnation, whole, first, IN_LINE, rest)
+            };
             // Whatever the reason is, who sends it otherwise finds it.
             if sent { Ok(()) } else { Err(Send::Full) }
         },
@@ -126,7 +128,7 @@ impl Hca {
             at if at < IN_LINE => line.wide(at),
             at => line.wide_behind(at),
         });
-        let head = Head::of(line, to, entry, size);
+        let head = Head::of(line, to, low(entry), size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         let read = self.receive_by(
             peer,
@@ -134,7 +136,10 @@ impl Hca {
             head,
             taken,
             #[inline(always)]
-            |ctx, recv| {
+            |ctx, work| {
+                let Some(recv) = work else {
+                    return false;
+                };
                 // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn.
                 let sources = unsafe { &*ctx.inbound.sources.get() };
                 let Some(place) = sources.place(addr, length.into()) else {
@@ -151,7 +156,8 @@ impl Hca {
                     target,
                 };
                 // If the requester is still in that life, the memory belonged to the request during the whole copy.
-                let speaks = || peer.segments.life(head.src) == head.number >> 16 | SPEAKING;
+                let speaks =
+                    || peer.segments.life(head.src) == u32::from(head.number.life()) | SPEAKING;
                 recv.receive_arrived(self, &ctx.face, &arrived, speaks)
             },
         );

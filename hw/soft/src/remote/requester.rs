@@ -8,7 +8,9 @@ use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
 use super::eager::sent_eagerly;
 use super::pulled::{CARRIED, is_shown, pulls};
 use super::short::{sent, wrote};
-use super::{ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, Remote, UNRELIABLE, direct};
+use super::{
+    ASKS, EAGER, FETCHED_AT_ONCE, MORE, PART, PULLED, Remote, UNRELIABLE, direct, taken_of,
+};
 use crate::fabric::{Header, Kind, Peer, Room, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::Syndrome;
@@ -45,7 +47,8 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         // SAFETY: posted and not completed, so the poster does not write it.
         let block = unsafe { FirstBlock::read(work.ring, counter) };
         if work.way == Way::There
-            && let Some(peer) = sent_message(hca, work, block, producer.wrapping_sub(counter))
+            // SAFETY: just found.
+            && let Some(peer) = unsafe { sent_message(hca, work, block, producer.wrapping_sub(counter)) }
         {
             hca.after_send(peer);
             continue;
@@ -90,8 +93,11 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
 
 /// Sends the current entry, if it is a message that travels whole in one packet, and passes it. `None`: nothing has
 /// changed.
+///
+/// # Safety
+/// The work's way is [`Way::There`].
 #[inline(always)]
-fn sent_message(
+unsafe fn sent_message(
     hca: &Hca,
     work: &mut SendWork,
     block: FirstBlock<'static>,
@@ -99,7 +105,9 @@ fn sent_message(
 ) -> Option<&'static Peer> {
     match block.opcode() {
         opcode::SEND | opcode::SEND_IMM => {
-            sent(work, block).or_else(|| sent_eagerly(hca, work, block, posted))
+            // SAFETY: the caller guarantees it.
+            let sent = unsafe { sent(work, block) };
+            sent.or_else(|| sent_eagerly(hca, work, block, posted))
         }
         opcode::RDMA_WRITE_IMM => sent_eagerly(hca, work, block, posted),
         _ => None,
@@ -535,13 +543,25 @@ pub(super) fn post_packet<const LAST: bool>(
     send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
 ) -> Result<&'static Peer, Send> {
     let remote = work.remote.as_mut().ok_or(Send::Gone)?;
-    let own = work.own;
+    post_to::<LAST>(remote, work.own, &work.connection, asks, flags, send)
+}
+
+/// Like [`post_packet`], by the work's parts.
+#[inline(always)]
+pub(super) fn post_to<const LAST: bool>(
+    remote: &mut Remote,
+    own: &'static QpCtx,
+    connection: &u64,
+    asks: bool,
+    flags: u8,
+    send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
+) -> Result<&'static Peer, Send> {
     // Relaxed: the value is independent; a repeated acknowledgement does no harm.
     let owed = own.sender.owed.load(Ordering::Relaxed);
     let heading = Heading {
         remote,
         own,
-        connection: &work.connection,
+        connection,
         owed,
         flags: flags | (if asks { ASKS } else { 0 }),
     };
@@ -566,7 +586,7 @@ pub(super) fn post_packet<const LAST: bool>(
 fn owed_ack(own: &QpCtx, owed: u64) -> Option<(u16, u16)> {
     // Relaxed: each value is independent.
     let ack_sent = own.sender.ack_sent.load(Ordering::Relaxed);
-    (owed != ack_sent).then_some(((owed >> 16) as u16, owed as u16))
+    (owed != ack_sent).then(|| taken_of(owed))
 }
 
 /// Size in bytes of the segments that name the data.

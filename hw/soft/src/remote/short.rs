@@ -6,7 +6,7 @@ use super::super::one_sided::Transfer;
 use super::super::qp::{SendWork, Sender};
 use super::super::short::{Current, SEND_DATA, short_write};
 use super::direct;
-use super::requester::{is_held, is_new, post_packet};
+use super::requester::{is_held, is_new, post_to};
 use crate::fabric::{Peer, Send};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
@@ -53,8 +53,8 @@ impl Hca {
     #[inline(never)]
     pub(in super::super) fn send_there(&self, mut current: Current) {
         let block = current.block;
-        // SAFETY: used before the section is left.
-        let sent = sent(unsafe { current.work() }, block);
+        // SAFETY: used before the section is left, and its way is that.
+        let sent = unsafe { sent(current.work(), block) };
         let Some(peer) = sent else {
             return self.send_eagerly_there(current);
         };
@@ -141,16 +141,28 @@ pub(in super::super) fn reach_there(work: &mut SendWork, transfer: &Transfer) ->
 /// Sends the current entry, a SEND on a reliable connection with or without immediate data, if it fits in the first
 /// line of a packet, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot
 /// be sent now; nothing has changed.
+///
+/// # Safety
+/// The work's way is [`Way::There`](super::super::qp::Way::There).
 #[inline(always)]
-pub(super) fn sent(work: &mut SendWork, block: FirstBlock<'static>) -> Option<&'static Peer> {
+pub(super) unsafe fn sent(
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+) -> Option<&'static Peer> {
     let flags = block.fm_ce_se();
     let is_short = |bytes: &[u8]| bytes.len() <= MOST;
     if is_held(work, flags) || !block.inline(SEND_DATA).is_some_and(is_short) {
         return None;
     }
     let asks = flags & fm_ce_se::SIGNALED != 0;
-    let sent = post_packet::<true>(
-        work,
+    let Some(remote) = &mut work.remote else {
+        // SAFETY: the caller guarantees that there is one.
+        unsafe { std::hint::unreachable_unchecked() }
+    };
+    let sent = post_to::<true>(
+        remote,
+        work.own,
+        &work.connection,
         asks,
         0,
         #[inline(always)]

@@ -1,8 +1,8 @@
 //! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs and WRITEs with
 //! immediate data to a reliable connection, whose data is in the packet or in memory that is mapped here, and
-//! acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says. Messages in one
-//! line are tried first, by code of their own: see `line`; and see `pulled`. Datagrams to one queue pair are received
-//! likewise: see `datagram`.
+//! acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says. The most frequent
+//! messages are tried first, by code of their own: see `inline`; and see `pulled`. Datagrams to one queue pair are
+//! received likewise: see `datagram`.
 //!
 //! A SEND with invalidate is not among them: it revokes the key of a window, which the device's lock protects, and then
 //! waits until all sections have been left, so also that of the peer's reader.
@@ -12,7 +12,7 @@
 //!
 //! The reader is in the peer's section. Whoever revokes something waits for that: see [`Inbound`].
 
-use super::super::connection::connection_with;
+use super::super::connection::connection;
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::qp::QpCtx;
@@ -21,7 +21,7 @@ use super::super::run::complete_on;
 use super::answer::Verdict;
 use super::requester::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
-use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Owing, Peer};
+use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Number, Owing, Peer, Reads};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
@@ -45,27 +45,45 @@ pub(super) enum Read {
     Asked,
 }
 
+/// A message that was received, and its packet passed.
+pub(super) struct Passed {
+    /// Position of the next packet.
+    pub next: u32,
+    /// See [`Read::Asked`].
+    pub asked: bool,
+}
+
+impl From<Option<Passed>> for Read {
+    #[inline(always)]
+    fn from(passed: Option<Passed>) -> Self {
+        match passed {
+            None => Self::No,
+            Some(Passed { asked: false, .. }) => Self::Yes,
+            Some(Passed { asked: true, .. }) => Self::Asked,
+        }
+    }
+}
+
 /// What a request's packet says of the request.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// The responder's queue pair.
-    pub dst: u32,
-    /// The requester's.
+    /// The responder's queue pair, and above 24 bits [`Kind::Request`].
+    pub to: u32,
+    /// The requester's queue pair.
     pub src: u32,
-    /// Number of the request, and above 16 bits its life.
-    pub number: u32,
+    pub number: Number,
     /// The requester waits for the response.
     pub asks: bool,
 }
 
 impl Head {
-    /// Of the packet that begins with this line, from which these words were read: each only once. `entry` is the
-    /// beginning of the payload.
+    /// Of the packet that begins with this line, from which these words were read: each only once. `qpn_ds` is that of
+    /// the entry.
     #[inline(always)]
-    pub fn of(line: InPlace<'_>, to: u32, entry: u64, size: u32) -> Self {
+    pub fn of(line: InPlace<'_>, to: u32, qpn_ds: u32, size: u32) -> Self {
         Self {
-            dst: to & 0xff_ffff,
-            src: low(entry) >> 8,
+            to,
+            src: qpn_ds >> 8,
             number: line.number(),
             asks: size & ASKED != 0,
         }
@@ -93,9 +111,9 @@ impl QpCtx {
 }
 
 impl Hca {
-    /// Reads a peer's packets. `true`: the next one needs the device's lock.
+    /// Reads a peer's packets. `true`: some need the device's lock.
     #[inline(always)]
-    pub(super) fn read_unlocked(&self, node: &Node, peer: &Peer) -> bool {
+    pub(super) fn read_unlocked(&self, peer: &Peer) -> bool {
         // Otherwise another thread is reading them.
         let Some(mut reads) = peer.reading.enter(self.barriers) else {
             return false;
@@ -105,13 +123,41 @@ impl Hca {
         if self.receives_under_lock.load(Ordering::Relaxed) {
             return true;
         }
+        let Some(line) = peer.reader.next_line() else {
+            return self.is_halted();
+        };
+        let first = self.receive_inline(peer, line, reads.owing());
+        match first {
+            // In most cases there is no other packet.
+            Some(passed) if !passed.asked && peer.reader.ends_at(passed.next) => {
+                peer.reader.publish_at(passed.next);
+                if !reads.owing().is_empty() {
+                    self.owes();
+                }
+                self.is_halted()
+            }
+            _ => self.read_on(peer, reads, first.into()),
+        }
+    }
+
+    #[inline(always)]
+    fn owes(&self) {
+        if let Some(node) = &self.node {
+            node.owes();
+        }
+    }
+
+    #[inline(always)]
+    fn is_halted(&self) -> bool {
+        self.node.as_ref().is_some_and(Node::is_halted)
+    }
+
+    /// Goes on reading a peer's packets, behind or at the first one.
+    #[inline(never)]
+    fn read_on(&self, peer: &Peer, mut reads: Reads<'_, true>, mut read: Read) -> bool {
         // Also, how many bytes were copied from the peer's memory.
         let (mut updates, mut copied) = (0, 0);
         let stopped = loop {
-            if !peer.reader.is_there() {
-                break false;
-            }
-            let mut read = self.receive_line(peer, reads.owing());
             if read == Read::No {
                 read = match peer.reader.first().size() & PULLS {
                     0 => self.read_one(peer, reads.owing()),
@@ -136,12 +182,18 @@ impl Hca {
             if updates == AT_ONCE || copied >= FETCHED_AT_ONCE {
                 break false;
             }
+            let Some(line) = peer.reader.next_line() else {
+                break false;
+            };
+            read = self
+                .receive_another_inline(peer, line, reads.owing())
+                .into();
         };
         peer.reader.publish();
         if !reads.owing().is_empty() {
-            node.owes();
+            self.owes();
         }
-        stopped || node.is_halted()
+        stopped || self.is_halted()
     }
 
     /// Sends the acknowledgements that are owed, without the device's lock.
@@ -160,7 +212,7 @@ impl Hca {
         }
     }
 
-    /// Handles the next packet, and passes it. Not inlined, so that messages in one line are received without its
+    /// Handles the next packet, and passes it. Not inlined, so that the most frequent messages are received without its
     /// frame.
     #[inline(never)]
     fn read_one(&self, peer: &Peer, owing: &mut Owing) -> Read {
@@ -192,7 +244,7 @@ impl Hca {
         let Some(arrived) = arrived(peer, line, entry, size) else {
             return Read::No;
         };
-        let head = Head::of(line, to, entry, size);
+        let head = Head::of(line, to, low(entry), size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         self.receive_by(
             peer,
@@ -200,7 +252,10 @@ impl Hca {
             head,
             taken,
             #[inline(always)]
-            |ctx, recv| recv.receive_arrived(self, &ctx.face, &arrived, || true),
+            |ctx, work| match work {
+                Some(recv) => recv.receive_arrived(self, &ctx.face, &arrived, || true),
+                None => false,
+            },
         )
     }
 
@@ -213,16 +268,17 @@ impl Hca {
         owing: &mut Owing,
         head: Head,
         taken: impl FnOnce() -> Option<(u16, u16)>,
-        receive: impl FnOnce(&QpCtx, &mut RecvWork) -> bool,
+        receive: impl FnOnce(&QpCtx, &mut Option<RecvWork>) -> bool,
     ) -> Read {
         let Head {
-            dst, src, number, ..
+            to, src, number, ..
         } = head;
         // SAFETY: used within this section.
-        let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
+        let Some(ctx) = (unsafe { self.qps.find(to) }) else {
             return Read::No;
         };
-        let name = connection_with(dst, src, peer.lid);
+        // The kind of packet is changed to zero.
+        let name = connection(to, src) ^ peer.requests;
         let inbound = &ctx.inbound;
         // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up. The
         // first request of a connection is not accepted here.
@@ -231,10 +287,11 @@ impl Hca {
             && inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
             && inbound.expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
-            && peer.segments.life(src) == number >> 16 | SPEAKING;
+            && peer.segments.life(src) == u32::from(number.life()) | SPEAKING;
         if !accepted {
             return Read::No;
         }
+        let dst = to & 0xff_ffff;
         if let Some((life, msn)) = taken()
             && !self.acknowledge_unlocked(peer, dst, ctx, life, msn)
         {
@@ -242,13 +299,12 @@ impl Hca {
         }
         // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn, so it owns
         // the receive side.
-        let Some(recv) = (unsafe { &mut *ctx.receiver.work.get() }) else {
-            return Read::No;
-        };
-        if !receive(ctx, recv) {
+        let work = unsafe { &mut *ctx.receiver.work.get() };
+        if !receive(ctx, work) {
             return Read::No;
         }
-        inbound.expected.pass(number);
+        // Read again, so that one value less is held meanwhile.
+        let number = inbound.expected.pass();
         match !self.owe_ack(owing, dst, ctx, number) | head.asks {
             true => Read::Asked,
             false => Read::Yes,
@@ -263,7 +319,7 @@ impl Hca {
             return false;
         };
         Verdict::is_plain(line)
-            && self.acknowledge_unlocked(peer, dst, ctx, line.life(), line.msn())
+            && self.acknowledge_unlocked(peer, dst, ctx, line.number().life(), line.number().msn())
     }
 
     /// Completes the requests up to the one with this number. `false`: some of them are left.

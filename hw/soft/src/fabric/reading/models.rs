@@ -123,8 +123,7 @@ impl World {
         let Some(_reads) = self.reading.enter(Barriers::get()) else {
             return;
         };
-        while self.reader.is_there() {
-            let line = self.reader.first();
+        while let Some(line) = self.reader.next_line() {
             if !self.receive_unlocked(line) {
                 return;
             }
@@ -134,14 +133,14 @@ impl World {
 
     fn receive_unlocked(&self, line: InPlace<'_>) -> bool {
         let (number, expected) = (line.number(), &self.inbound.expected);
-        if number as u16 == RARE {
+        if number.msn() == RARE {
             return self.without == Without::Order;
         }
         if !self.accepts() || !(expected.is_open_for(number) || self.without == Without::Number) {
             return false;
         }
-        self.receive(number as u16);
-        expected.pass(number);
+        self.receive(number.msn());
+        expected.pass();
         true
     }
 
@@ -154,9 +153,8 @@ impl World {
         if reads.is_none() && self.without != Without::Turn {
             return;
         }
-        while self.reader.is_there() {
-            let line = self.reader.first();
-            let (msn, expected) = (line.number() as u16, &self.inbound.expected);
+        while let Some(line) = self.reader.next_line() {
+            let (msn, expected) = (line.number().msn(), &self.inbound.expected);
             if self.accepts() && expected.get() == Some((LIFE, msn)) {
                 self.receive(msn);
                 expected.set(LIFE, msn + 1, true);

@@ -1,6 +1,7 @@
 //! The first line of a packet that has arrived.
 
-use super::super::segment::{LINE, line, wide, word};
+use super::super::number::Number;
+use super::super::segment::{END, LINE, line, wide, word};
 use super::{CARRIES_ACK, FRONT, Kind, Reader, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -34,10 +35,10 @@ impl InPlace<'_> {
         self.word(4)
     }
 
-    /// Number of the request, and above 16 bits its life.
+    /// Number of the request.
     #[inline(always)]
-    pub fn number(self) -> u32 {
-        self.word(8)
+    pub fn number(self) -> Number {
+        Number::of_word(self.word(8))
     }
 
     /// Length of the packet's payload, above 16 bits its flags, and [`CARRIES_ACK`].
@@ -49,8 +50,15 @@ impl InPlace<'_> {
     /// The acknowledgement, as in [`Header::taken`](super::Header::taken), where there is one.
     #[inline(always)]
     pub fn taken(self) -> (u16, u16) {
-        let taken = self.word(16);
-        ((taken >> 16) as u16, taken as u16)
+        let taken = Number::of_word(self.word(16));
+        (taken.life(), taken.msn())
+    }
+
+    /// Four bytes of the payload, at a multiple of four, within this line.
+    #[inline(always)]
+    pub fn at(self, offset: usize) -> u32 {
+        debug_assert!(offset < LINE - FRONT);
+        self.word(FRONT + offset)
     }
 
     /// Eight bytes of the payload, at a multiple of eight, within this line.
@@ -69,7 +77,14 @@ impl InPlace<'_> {
         wide(self.theirs, line(second) + at).load(Ordering::Relaxed)
     }
 
-    /// Where the bytes of the payload from this offset on are, up to [`IN_LINE`](super::IN_LINE).
+    /// Whether a payload of up to `MOST` bytes does not go on at the ring's start, whatever its length is.
+    #[inline(always)]
+    pub fn is_whole<const MOST: usize>(self) -> bool {
+        self.start <= END - FRONT - MOST
+    }
+
+    /// Where the bytes of the payload from this offset on are: those of this line, or of all for which the packet
+    /// [is whole](Self::is_whole).
     #[inline(always)]
     pub fn bytes(self, offset: usize) -> *const u8 {
         debug_assert!(offset < LINE - FRONT);
@@ -94,12 +109,13 @@ impl InPlace<'_> {
         ])
     }
 
-    /// Releases the packet, whose payload has this length, as [`Reader::done`].
+    /// Releases the packet, whose payload has this length, as [`Reader::done`], and returns the position behind it.
     #[inline(always)]
-    pub fn done(self, len: u32) {
+    pub fn done(self, len: u32) -> u32 {
         let next = self.position.wrapping_add(lines_of(len as usize));
         // Relaxed: only the owner changes it.
         self.reader.position.store(next, Ordering::Relaxed);
+        next
     }
 }
 
@@ -125,13 +141,8 @@ impl Line {
     }
 
     #[inline(always)]
-    pub fn life(&self) -> u16 {
-        (self.word(8) >> 16) as u16
-    }
-
-    #[inline(always)]
-    pub fn msn(&self) -> u16 {
-        self.word(8) as u16
+    pub fn number(&self) -> Number {
+        Number::of_word(self.word(8))
     }
 
     #[inline(always)]
@@ -148,8 +159,8 @@ impl Line {
     /// Acknowledgement, as in [`Header::taken`](super::Header::taken).
     #[inline(always)]
     pub fn taken(&self) -> Option<(u16, u16)> {
-        let taken = self.word(16);
-        (self.word(12) & CARRIES_ACK != 0).then_some(((taken >> 16) as u16, taken as u16))
+        let taken = Number::of_word(self.word(16));
+        (self.word(12) & CARRIES_ACK != 0).then_some((taken.life(), taken.msn()))
     }
 
     /// Four bytes of the payload, at a multiple of four.

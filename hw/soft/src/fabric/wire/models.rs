@@ -62,12 +62,12 @@ impl World {
     }
 
     fn take(&self, msn: u16) -> bool {
-        if !self.reader.is_there() {
+        let Some(place) = self.reader.next_line() else {
             return false;
-        }
-        let place = self.reader.first();
+        };
         let line = place.copy();
-        let header = (line.dst(), line.msn(), line.life(), line.len());
+        let number = line.number();
+        let header = (line.dst(), number.msn(), number.life(), line.len());
         assert_eq!(header, (7, msn, 1, 40));
         assert_eq!(line.taken(), Some((1, msn)));
         for at in 0..5 {

@@ -68,7 +68,8 @@ fn assert_peeked(reader: &Reader, msn: u16) {
     let line = reader.first().copy();
     let (expected, bytes) = (header(msn), bytes(msn));
     assert!(line.is(Kind::Request) && !line.is(Kind::Answer));
-    let of_line = (line.dst(), line.msn(), line.life(), line.taken());
+    let (number, taken) = (line.number(), line.taken());
+    let of_line = (line.dst(), number.msn(), number.life(), taken);
     assert_eq!(of_line, (expected.dst, msn, expected.life, expected.taken));
     assert_eq!((line.flags(), line.len()), (expected.flags, bytes.len()));
     for (at, word) in bytes.as_chunks().0.iter().enumerate().take(10) {

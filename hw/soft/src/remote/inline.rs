@@ -1,0 +1,98 @@
+//! Messages whose data is inline in the packet's entry, in one piece: SENDs of up to 768 bytes, with or without immediate
+//! data, which is what senders make of inline data and of registered memory. They are received straight from the packet,
+//! of which nothing is copied before it is checked but what is checked.
+//!
+//! What is not such a message, or is not received with success, changes nothing here: the packet stays where it
+//! is, and [`unlocked`](super::unlocked) looks at it next.
+
+use super::super::hca::Hca;
+use super::super::receive::{InlineMessage, RecvWork};
+use super::requester::IN_ENTRY;
+use super::unlocked::{ASKED, Head, INLINE, Passed, Read};
+use crate::fabric::{CARRIES_ACK, InPlace, Owing, Peer};
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::CqeOpcode;
+use bellwire_core::op::WrOpcode;
+use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, fm_ce_se, opcode};
+
+/// Most bytes of a packet, whose data is padded to whole segments.
+const LONGEST: usize = (INLINE + IN_ENTRY as usize).next_multiple_of(SEGMENT);
+
+impl Hca {
+    /// Like [`receive_inline`](Self::receive_inline), without its code.
+    #[inline(never)]
+    pub(super) fn receive_another_inline(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        owing: &mut Owing,
+    ) -> Option<Passed> {
+        self.receive_inline(peer, line, owing)
+    }
+
+    /// Receives the message of the next packet, which begins with this line, and passes it.
+    #[inline(always)]
+    pub(super) fn receive_inline(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        owing: &mut Owing,
+    ) -> Option<Passed> {
+        let (to, size) = (line.to(), line.size());
+        let kind = kind(line.at(0).to_ne_bytes()[3])?;
+        // Without the flag, far too long.
+        let length = (u32::from_be(line.at(SEGMENT)) ^ INLINE_FLAG) as usize;
+        // With other flags, far too long; of fewer bytes than that, too. Whether it is a request at all is a part of the
+        // connection's name, below.
+        let room = ((size & !(ASKED | CARRIES_ACK)) as usize).wrapping_sub(INLINE);
+        let is_inline =
+            room <= LONGEST - INLINE && length.wrapping_sub(1) < room && line.is_whole::<LONGEST>();
+        if !is_inline {
+            return None;
+        }
+        let head = Head::of(line, to, u32::from_be(line.at(4)), size);
+        let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
+        let read = self.receive_by(
+            peer,
+            owing,
+            head,
+            taken,
+            #[inline(always)]
+            |_, work| {
+                let message = InlineMessage {
+                    kind,
+                    length,
+                    data: line.bytes(INLINE),
+                };
+                let imm = || {
+                    let solicited = line.at(8).to_ne_bytes()[3] & fm_ce_se::SOLICITED != 0;
+                    (Be32::from_raw(line.at(12)), solicited)
+                };
+                // SAFETY: the bytes of a packet, which is there until it is released, and no more of them.
+                unsafe { RecvWork::receive_inline(work, self, &message, imm) }
+            },
+        );
+        let asked = match read {
+            Read::No => return None,
+            Read::Yes => false,
+            Read::Asked => true,
+        };
+        let next = line.done(size & 0xffff);
+        Some(Passed { next, asked })
+    }
+}
+
+/// The opcode of the completion of a SEND's receive.
+#[inline(always)]
+fn kind(opcode: u8) -> Option<CqeOpcode> {
+    const KINDS: [Option<CqeOpcode>; 2] = [
+        CqeOpcode::of_receive(WrOpcode::Send),
+        CqeOpcode::of_receive(WrOpcode::SendWithImm),
+    ];
+    const _: () = assert!(opcode::SEND + 1 == opcode::SEND_IMM);
+    // As one comparison.
+    match opcode.wrapping_sub(opcode::SEND) {
+        with_imm @ 0..=1 => KINDS[usize::from(with_imm)],
+        _ => None,
+    }
+}
