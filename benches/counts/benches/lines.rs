@@ -33,7 +33,7 @@ const LIMITS: [(&str, usize); 7] = [
     ("post 8 WRITEs by SGE, ring once", 15),
     ("post RECV, ring", 4),
     ("poll one", 3),
-    ("poll 8 at once", 7),
+    ("poll 8 at once", 2),
     ("poll nothing", 0),
 ];
 

@@ -487,19 +487,23 @@ impl<'m> Ledger<'m> {
     }
 
     /// Returns the slots of a taken request, and of all before it, to the poster; and its buffer to
-    /// the caller.
+    /// the caller. `ALONE`: no others follow at once. Then asking whether there is a buffer would take
+    /// more instructions than writing that there is none.
     ///
     /// # Safety
     /// The caller is the poller, and this request is the last one that it took.
     #[inline(always)]
-    pub(super) unsafe fn release(&self, taken: &Taken<'m>) -> Option<Block<'m>> {
+    pub(super) unsafe fn release<const ALONE: bool>(&self, taken: &Taken<'m>) -> Option<Block<'m>> {
         let block = taken.slot.with_mut(
             #[inline(always)]
             |slot| {
                 // SAFETY: in flight, so the poster does not write the slot. The block is taken once,
                 // because `retired` moves past it.
                 let slot = unsafe { &mut *slot };
-                slot.block.take()
+                match slot.block {
+                    None if !ALONE => None,
+                    _ => slot.block.take(),
+                }
             },
         );
         // SAFETY: the caller guarantees that it is the poller, and the buffer is taken.

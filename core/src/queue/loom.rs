@@ -74,7 +74,7 @@ fn poll(ledger: &Ledger<'_>, counter: u16) -> Option<(u64, u32)> {
     // SAFETY: the models have one poller.
     unsafe {
         let taken = ledger.take(ledger.locate(counter)?);
-        drop(ledger.release(&taken));
+        drop(ledger.release::<true>(&taken));
         Some((taken.wr_id, taken.retired))
     }
 }
@@ -149,7 +149,7 @@ fn loom_ledger_gives_the_oldest_in_order() {
             // SAFETY: this is the only poller.
             unsafe {
                 let taken = ledger.take(ledger.next()?);
-                drop(ledger.release(&taken));
+                drop(ledger.release::<true>(&taken));
                 Some(taken.wr_id)
             }
         };

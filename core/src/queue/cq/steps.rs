@@ -215,7 +215,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             Settled::Own { ledger, taken } => {
                 // SAFETY: the caller guarantees that it was taken last, by this queue, which is the
                 // poller.
-                let block = unsafe { ledger.release(&taken) };
+                let block = unsafe { ledger.release::<AT_ONCE>(&taken) };
                 Completion {
                     wr_id: taken.wr_id,
                     qp_num: ledger.qp_num(),

@@ -65,7 +65,7 @@ impl Poster {
         let taken = unsafe {
             let located = self.ledger.locate(counter as u16).expect("in flight");
             let taken = self.ledger.take(located);
-            drop(self.ledger.release(&taken));
+            drop(self.ledger.release::<true>(&taken));
             taken
         };
         (taken.wr_id, taken.retired)

@@ -60,7 +60,7 @@ impl Queue {
         // SAFETY: this is the only poller.
         unsafe {
             let located = self.ledger.locate(counter as u16).expect("in flight");
-            drop(self.ledger.release(&self.ledger.take(located)));
+            drop(self.ledger.release::<true>(&self.ledger.take(located)));
         }
     }
 
