@@ -167,6 +167,7 @@ macro_rules! arithmetic {
 }
 
 atomic!(AtomicBool, bool);
+atomic!(AtomicU8, u8);
 atomic!(AtomicU16, u16);
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);

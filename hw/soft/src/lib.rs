@@ -32,6 +32,7 @@ mod engine;
 mod fabric;
 mod fail;
 mod fault;
+mod gate;
 mod generation;
 mod hca;
 mod inject;

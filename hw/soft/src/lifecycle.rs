@@ -2,10 +2,11 @@
 
 use super::connection::{UNTRIED, connection, connection_with, datagrams, requester};
 use super::control::Control;
+use super::gate::Way;
 use super::hca::Hca;
 use super::limits;
 use super::mr::{Known, Local};
-use super::qp::{MAX_QP, QpCtx, SendWork, Way, locals};
+use super::qp::{MAX_QP, QpCtx, SendWork, locals};
 use super::receive::{OwnQueue, Receives, RecvWork};
 use super::record::{QpParts, QpRecord, RecvParts};
 use super::remote::{self, Door, Remote};

@@ -4,6 +4,7 @@
 //! number that no longer matches shows the peer that the queue pair was destroyed.
 
 use super::cq::CqCtx;
+use super::gate::{Gate, Way};
 use super::mr::{Known, LOCAL_READ, Local};
 use super::receive::RecvWork;
 use super::remote::{Inbound, Remote};
@@ -14,7 +15,7 @@ use crate::pinned::defaults;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wqe::SendRing;
 use bellwire_core::wr::QpType;
-use bellwire_provider::quiesce::{Barriers, Section};
+use bellwire_provider::quiesce::Section;
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -95,70 +96,6 @@ pub struct Sender {
     pub ack_sent: AtomicU64,
     /// While the gate is not closed, owned by the thread in the section; otherwise by the holder of the device's lock.
     pub work: UnsafeCell<Option<SendWork>>,
-}
-
-/// Whether a requester's entries are executed without the device's lock, and its [`Way`]: one value to check for the
-/// usual cases.
-#[derive(Debug)]
-pub struct Gate(AtomicU8);
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self(AtomicU8::new(gate::CLOSED))
-    }
-}
-
-/// What a [`Gate`] says. The usual cases are last.
-pub mod gate {
-    /// Open, and [`Way::Other`](super::Way::Other).
-    pub const OTHER: u8 = 0;
-    /// The data path keeps out: entries are executed or flushed under the device's lock.
-    pub const CLOSED: u8 = 1;
-    /// Open, but only a fence orders this load behind the entry into the section: load it again behind one.
-    pub const FENCED: u8 = 2;
-    /// Open, and [`Way::There`](super::Way::There).
-    pub const THERE: u8 = 3;
-    /// Open, and [`Way::Here`](super::Way::Here).
-    pub const HERE: u8 = 4;
-}
-
-impl Gate {
-    #[inline(always)]
-    pub fn load(&self, order: Ordering) -> u8 {
-        self.0.load(order)
-    }
-
-    #[inline(always)]
-    pub fn is_closed(&self, order: Ordering) -> bool {
-        self.load(order) == gate::CLOSED
-    }
-
-    pub fn close(&self, order: Ordering) {
-        self.0.store(gate::CLOSED, order);
-    }
-
-    /// Opens it for a requester whose packets go this way.
-    pub fn open(&self, way: Way, barriers: Barriers) {
-        let open = match way {
-            _ if !barriers.is_asymmetric() => gate::FENCED,
-            Way::Here => gate::HERE,
-            Way::There => gate::THERE,
-            Way::Other => gate::OTHER,
-        };
-        // Release: pairs with the Acquire in `Hca::execute` and `Hca::acknowledge_unlocked`.
-        self.0.store(open, Ordering::Release);
-    }
-}
-
-/// Where a requester's packets go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// To a reliable connection in this process.
-    Here,
-    /// To a reliable connection in another process: there is a `remote`.
-    There,
-    /// Anywhere else, or not by a reliable connection.
-    Other,
 }
 
 /// State of a requester.

@@ -1,7 +1,8 @@
 //! The state of a queue pair that the device's lock protects.
 
 use super::cq::CqCtx;
-use super::qp::{QpCtx, SendWork, Way};
+use super::gate::Way;
+use super::qp::{QpCtx, SendWork};
 use super::remote;
 use super::srq::SrqCtx;
 use crate::event::{AsyncQueue, Element, EventType};

@@ -7,10 +7,11 @@
 use super::copy::copy;
 use super::cq::CqCtx;
 use super::datagram;
+use super::gate::Way;
 use super::hca::Hca;
 use super::mr::{LOCAL_READ, Reach};
 use super::port;
-use super::qp::{SendWork, Way};
+use super::qp::SendWork;
 use super::receive::Message;
 use super::remote;
 use super::respond::{Answer, Blame, Responder};

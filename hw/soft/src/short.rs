@@ -9,8 +9,9 @@
 //! What these took before, and take now: CHANGELOG.md and `benches/counts`.
 
 use super::copy::{SHORT, copy_short};
+use super::gate::{self, Way};
 use super::hca::Hca;
-use super::qp::{QpCtx, SendWork, Way, gate};
+use super::qp::{QpCtx, SendWork};
 use super::respond::{deliver_short, takes_own_receives, usual_place};
 use super::run::{Stop, complete_signaled, run};
 use bellwire_core::access::AccessFlags;

@@ -1,5 +1,6 @@
 //! Messages for a reliable connection's own receive queue, by few instructions: short ones within this process, and those
-//! that arrive in one piece. The first element of the receive has room for the message. Whatever is otherwise is found here, and changes nothing.
+//! that arrive in one piece. The first element of the receive has room for the message. Whatever is otherwise is found
+//! here, and changes nothing.
 
 use super::super::copy::{copy, copy_short};
 use super::super::hca::Hca;

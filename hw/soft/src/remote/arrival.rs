@@ -4,10 +4,11 @@
 
 use super::super::connection::{UNTRIED, connection_with};
 use super::super::control::Control;
+use super::super::gate::Way;
 use super::super::hca::Hca;
 use super::super::journal::{RequestId, message_bytes};
 use super::super::mr::{Known, LOCAL_READ, Opening};
-use super::super::qp::{QpCtx, SendWork, Way, locals};
+use super::super::qp::{QpCtx, SendWork, locals};
 use super::super::respond::Blame;
 use super::super::run::{Stop, execute_one, read_from};
 use super::answer::{Answer, Verdict};

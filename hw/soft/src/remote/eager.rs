@@ -123,10 +123,10 @@ fn sent_behind<const SEGMENTS: usize>(
         #[inline(always)]
         |peer, incarnation, heading| {
             let first = |to: Front| {
-                let words = block.words::<{ WRITE_DATA / 8 }>();
-                to.set(0, with_second(words[0], qpn_ds));
-                for at in 1..SEGMENTS / 8 {
-                    to.set(at, words[at]);
+                let mut words = block.words::<{ WRITE_DATA / 8 }>();
+                words[0] = with_second(words[0], qpn_ds);
+                for (at, pair) in words[..SEGMENTS / 8].iter().enumerate() {
+                    to.set(at, *pair);
                 }
                 if count != 0 {
                     // Of where the data was the receiver needs nothing.

@@ -1,8 +1,9 @@
 //! The requester: sends entries as packets. On the poster's thread, within its section.
 
 use super::super::connection::responder;
+use super::super::gate::Way;
 use super::super::hca::Hca;
-use super::super::qp::{QpCtx, SendWork, Way};
+use super::super::qp::{QpCtx, SendWork};
 use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
 use super::eager::sent_eagerly;

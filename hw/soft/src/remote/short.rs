@@ -85,7 +85,7 @@ fn executed_here(sender: &Sender, work: &SendWork) {
 /// executed so; nothing has changed.
 ///
 /// # Safety
-/// The work's way is [`Way::There`](super::super::qp::Way::There).
+/// The work's way is [`Way::There`](super::super::gate::Way::There).
 #[inline(always)]
 pub(super) unsafe fn wrote<const KNOWN: bool>(
     work: &mut SendWork,
@@ -143,7 +143,7 @@ pub(in super::super) fn reach_there(work: &mut SendWork, transfer: &Transfer) ->
 /// be sent now; nothing has changed.
 ///
 /// # Safety
-/// The work's way is [`Way::There`](super::super::qp::Way::There).
+/// The work's way is [`Way::There`](super::super::gate::Way::There).
 #[inline(always)]
 pub(super) unsafe fn sent(
     work: &mut SendWork,
