@@ -15,7 +15,9 @@ pub use set::Sets;
 pub use stations::{QKEY, Station, stations};
 
 use bellwire::memory::{Mapping, Pages};
-use bellwire::{AccessFlags, ConnectAttr, Cq, Device, Endpoint, Pd, Qp, QpInit, Region};
+use bellwire::{
+    AccessFlags, ConnectAttr, Cq, Device, Endpoint, Error, Pd, Qp, QpInit, Region, Srq, SrqInit,
+};
 
 /// One end of a connection.
 pub struct End {
@@ -34,8 +36,19 @@ impl End {
 
     fn with(pd: &Pd, init: &QpInit) -> Self {
         let (sends, receives) = init.cq_entries();
-        let mut cq = pd.device().create_cq(sends + receives).expect("fits");
-        let qp = pd.create_qp(&mut cq, init).expect("fits");
+        Self::made(pd, sends + receives, |cq| pd.create_qp(cq, init))
+    }
+
+    /// That receives from a shared receive queue.
+    fn on_srq(pd: &Pd, srq: &Srq) -> Self {
+        let init = QpInit::default();
+        let entries = init.cq_entries().0 + SrqInit::default().cq_entries();
+        Self::made(pd, entries, |cq| pd.create_qp_on_srq(cq, srq, &init))
+    }
+
+    fn made(pd: &Pd, entries: u32, create: impl FnOnce(&mut Cq) -> Result<Qp, Error>) -> Self {
+        let mut cq = pd.device().create_cq(entries).expect("fits");
+        let qp = create(&mut cq).expect("fits");
         let mapping = Mapping::shared("bellwire-bench", 1 << 16)
             .pages(Pages::Base)
             .build();
@@ -79,15 +92,31 @@ pub fn ends() -> (End, End) {
 /// # Panics
 /// When the host has no room for them.
 pub fn nodes(connections: usize) -> Vec<(End, End)> {
+    let [here, there] = domains();
+    (0..connections)
+        .map(|_| connected(End::new(&here), End::new(&there)))
+        .collect()
+}
+
+/// Two ends, the second of which receives from this shared receive queue.
+///
+/// # Panics
+/// When the host has no room for them.
+pub fn nodes_on_srq() -> (End, End, Srq) {
+    let [here, there] = domains();
+    let srq = there.create_srq(&SrqInit::default()).expect("a queue");
+    let (a, b) = connected(End::new(&here), End::on_srq(&there, &srq));
+    (a, b, srq)
+}
+
+/// One on each of two nodes of a fabric.
+fn domains() -> [Pd; 2] {
     let name = format!("bellwire-bench-{}", std::process::id());
     let node = || {
         let device = Device::join(&name, Default::default()).expect("a node");
         device.alloc_pd()
     };
-    let (here, there) = (node(), node());
-    (0..connections)
-        .map(|_| connected(End::new(&here), End::new(&there)))
-        .collect()
+    [node(), node()]
 }
 
 fn connected(mut a: End, mut b: End) -> (End, End) {

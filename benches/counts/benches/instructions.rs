@@ -9,10 +9,11 @@
 #![allow(missing_docs, reason = "gungraun's macros make undocumented items")]
 
 use bellwire::Ah;
-use bellwire::Cq;
 use bellwire::fault::outcome::{Outcome, Replay};
+use bellwire::{Cq, Srq};
 use bellwire_benches::{
-    End, Links, Many, MemoryDevice, QKEY, SMALL, Sets, Station, ends, links, nodes, stations,
+    End, Links, Many, MemoryDevice, QKEY, SMALL, Sets, Station, ends, links, nodes, nodes_on_srq,
+    stations,
 };
 use bellwire_core::queue::SendRequest;
 use bellwire_core::wqe::*;
@@ -425,6 +426,41 @@ fn messages(
     ends
 }
 
+// Received from a shared receive queue.
+#[library_benchmark(config = limit(1278))]
+#[bench::run(met_on_srq())]
+fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
+    sends_to_srq(ends, SendFlags::empty())
+}
+
+#[inline(always)]
+fn sends_to_srq(mut ends: (End, End, Srq), flags: SendFlags) -> (End, End, Srq) {
+    let (from, to, srq) = (&mut ends.0, &mut ends.1, &mut ends.2);
+    for wr_id in 0..REQUESTS {
+        // SAFETY: the region outlives the queue's use of it.
+        let posted = unsafe { srq.post(1, &[to.region.sge(0, 64)]) };
+        posted.expect("room");
+        srq.ring();
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let posted = (from.qp.sq()).post_inline(wr_id, (), Send {}, data, flags);
+        posted.expect("room");
+        from.qp.sq().ring();
+        poll_received(&mut to.cq);
+    }
+    ends
+}
+
+/// Two nodes' ends that have talked.
+fn met_on_srq() -> (End, End, Srq) {
+    let mut ends = sends_to_srq(nodes_on_srq(), SIGNALED);
+    for _ in 0..REQUESTS {
+        while ends.0.cq.poll_one().is_none() {
+            assert!(ends.1.cq.poll_one().is_none());
+        }
+    }
+    ends
+}
+
 // From registered memory, in a packet of two lines.
 #[library_benchmark(config = limit(826))]
 #[bench::run(met())]
@@ -732,6 +768,7 @@ library_benchmark_group!(
         fabric_send_8_inline,
         fabric_send_8_inline_and_receive,
         fabric_send_8_inline_and_receive_of_100,
+        fabric_send_8_inline_and_receive_on_srq,
         fabric_send_64_and_receive,
         fabric_send_and_receive,
         fabric_datagram_64_and_receive,
