@@ -107,6 +107,34 @@ fn packets_arrive_whole_and_in_order() {
     assert!(!reader.ready() && writer.all_read());
 }
 
+/// Of what is in front of the data only the first line is the sender's to write; the data is behind all of it, wherever
+/// the ring's end is.
+#[test]
+fn data_is_where_it_belongs_at_each_place_of_the_ring() {
+    let (_ours, _theirs, writer, reader) = wire();
+    let mut copy = [0; MAX_PACKET];
+    for round in 0..2 * LINES as u16 {
+        // Of one to four lines, so that packets end at each line.
+        let data: Vec<u8> = (0..round % 149).map(|at| (at ^ round) as u8).collect();
+        let at = [16, 20, 32, 36, 48][usize::from(round % 5)];
+        let words = IN_LINE.min(at) / 4;
+        let first = |front: Front| {
+            (0..words).for_each(|word| front.set_word(word, word as u32 + u32::from(round)));
+            header(round)
+        };
+        let (len, from) = (at + data.len(), (data.as_ptr(), data.len()));
+        // SAFETY: the bytes of a vector.
+        assert!(unsafe { writer.send_data::<true>(1, len, first, at, from) });
+        let packet = reader.next(&mut copy).unwrap().expect("just sent");
+        assert_eq!(packet.bytes[at..], data, "{round}");
+        for (word, bytes) in packet.bytes.as_chunks().0[..words].iter().enumerate() {
+            assert_eq!(u32::from_ne_bytes(*bytes), word as u32 + u32::from(round));
+        }
+        reader.done(len, true);
+    }
+    assert!(writer.all_read());
+}
+
 #[test]
 fn requests_leave_room_for_answers() {
     let (_ours, _theirs, writer, reader) = wire();
