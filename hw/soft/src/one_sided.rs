@@ -1,5 +1,5 @@
-//! A WRITE or a READ of one element that is rung alone, on a reliable connection: see [`short`](super::short), whose
-//! functions come here with what is not inline. Whatever is otherwise than usual changes nothing here.
+//! A WRITE or a READ of one element on a reliable connection: rung alone, where [`short`](super::short) comes here with
+//! what is not inline, or with others. Whatever is otherwise than usual changes nothing here.
 
 use super::copy::copy;
 use super::hca::Hca;
@@ -30,15 +30,7 @@ impl Hca {
         let block = current.block;
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
-        let done = transfer(self, work, block).filter(|transfer| {
-            let Transfer { target, len, .. } = *transfer;
-            let place = usual_place(self, work, target, len as u64, transfer.access());
-            if let Some(place) = place {
-                // SAFETY: the target was checked in this section.
-                unsafe { transfer.copy(place) };
-            }
-            place.is_some()
-        });
+        let done = transfer_here(self, work, block);
         self.transferred(current, done);
     }
 
@@ -48,7 +40,7 @@ impl Hca {
         let block = current.block;
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
-        let done = transfer(self, work, block).filter(|transfer| reach_there(work, transfer));
+        let done = transfer_there(self, work, block);
         self.transferred(current, done);
     }
 
@@ -65,11 +57,7 @@ impl Hca {
         let counter = work.consumer;
         let (cq, qpn, user_index) = (work.cq, work.qpn, work.user_index);
         if block.fm_ce_se() & fm_ce_se::SIGNALED != 0 {
-            let bytes = if transfer.reads {
-                transfer.len as u32
-            } else {
-                0
-            };
+            let bytes = transfer.bytes();
             if !complete_signaled(cq, qpn, user_index, block.opcode(), counter, bytes) {
                 return self.stop(current.ctx, Stop::Overrun);
             }
@@ -89,6 +77,15 @@ impl Transfer {
         }
     }
 
+    /// The byte count of its completion.
+    #[inline(always)]
+    pub fn bytes(&self) -> u32 {
+        match self.reads {
+            true => self.len as u32,
+            false => 0,
+        }
+    }
+
     /// Copies to or from the peer's memory.
     ///
     /// # Safety
@@ -104,6 +101,34 @@ impl Transfer {
             }
         }
     }
+}
+
+/// Executes the current entry, if it is a WRITE or a READ of one element on a reliable connection within this process.
+/// `None`: it is otherwise than usual, and nothing has changed. The caller passes it.
+#[inline(always)]
+pub(super) fn transfer_here(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+) -> Option<Transfer> {
+    let transfer = transfer(hca, work, block)?;
+    let Transfer { target, len, .. } = transfer;
+    let place = usual_place(hca, work, target, len as u64, transfer.access())?;
+    // SAFETY: the target was checked in this section.
+    unsafe { transfer.copy(place) };
+    Some(transfer)
+}
+
+/// Executes the current entry, if it is a WRITE or a READ of one element, and there are no outstanding requests, and the
+/// peer's memory is mapped here. `None`: nothing has changed. The caller passes it.
+#[inline(always)]
+pub(super) fn transfer_there(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+) -> Option<Transfer> {
+    let transfer = transfer(hca, work, block)?;
+    reach_there(work, &transfer).then_some(transfer)
 }
 
 /// What the current entry says, if it has one element, whose memory may be accessed.

@@ -10,6 +10,7 @@ use super::datagram;
 use super::gate::Way;
 use super::hca::Hca;
 use super::mr::{LOCAL_READ, Reach};
+use super::one_sided::transfer_here;
 use super::port;
 use super::qp::SendWork;
 use super::receive::Message;
@@ -17,10 +18,10 @@ use super::remote;
 use super::respond::{Answer, Blame, Responder};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe, Syndrome};
-use bellwire_core::op::{Layout, WrOpcode};
+use bellwire_core::op::{Layout, WrOpcode, opcode};
 use bellwire_core::wqe::{
-    Atomic, Data, Rc, Request, SendWqe, SgeList, Transport, Uc, Ud, Xrc, data_offset, fm_ce_se,
-    operation_offset,
+    Atomic, Data, FirstBlock, Rc, Request, SendWqe, SgeList, Transport, Uc, Ud, Xrc, data_offset,
+    fm_ce_se, operation_offset,
 };
 use bellwire_core::wr::QpType;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -138,9 +139,18 @@ fn run_on<T: Service>(hca: &Hca, work: &mut SendWork, producer: u32) -> Option<S
             stop = Some(Stop::local(Syndrome::LOCAL_QP_OP));
             break;
         }
-        let done = match execute::<T>(hca, work, &wqe) {
-            Err(Stop::Dropped) if !T::RELIABLE => Ok(0),
-            done => done,
+        // SAFETY: as above.
+        let block = unsafe { FirstBlock::read(work.ring, counter) };
+        let done = if matches!(wqe.opcode(), opcode::RDMA_WRITE | opcode::RDMA_READ)
+            && work.way == Way::Here
+            && let Some(transfer) = transfer_here(hca, work, block)
+        {
+            Ok(transfer.bytes())
+        } else {
+            match execute::<T>(hca, work, &wqe) {
+                Err(Stop::Dropped) if !T::RELIABLE => Ok(0),
+                done => done,
+            }
         };
         match done {
             Ok(byte_len) => {

@@ -3,6 +3,7 @@
 use super::super::connection::responder;
 use super::super::gate::Way;
 use super::super::hca::Hca;
+use super::super::one_sided::transfer_there;
 use super::super::qp::{QpCtx, SendWork};
 use super::super::record::QpRecord;
 use super::super::run::{MAX_MESSAGE, Stop, complete, incoming, outgoing};
@@ -47,9 +48,10 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         let counter = work.consumer;
         // SAFETY: posted and not completed, so the poster does not write it.
         let block = unsafe { FirstBlock::read(work.ring, counter) };
+        let posted = producer.wrapping_sub(counter);
         if work.way == Way::There
             // SAFETY: just found.
-            && let Some(peer) = unsafe { sent_message(hca, work, block, producer.wrapping_sub(counter)) }
+            && let Some(peer) = unsafe { sent_message(hca, work, block, posted) }
         {
             hca.after_send(peer);
             continue;
@@ -58,7 +60,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
         let wqe = unsafe { SendWqe::read(work.ring, counter) };
         // Acquire: pairs with the Release in `Hca::acknowledge`, which has completed the entries before.
         let idle = sender.acked.load(Ordering::Acquire) == counter;
-        let step = if wqe.blocks().wrapping_sub(1) >= producer.wrapping_sub(counter) {
+        let step = if wqe.blocks().wrapping_sub(1) >= posted {
             // The entry's size is zero, or exceeds what was posted.
             Err(Stop::local(Syndrome::LOCAL_QP_OP))
         } else if idle
@@ -69,6 +71,12 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
             && unsafe { wrote::<true>(work, block) || wrote::<false>(work, block) }
         {
             Ok(Step::Done(0))
+        } else if idle
+            && matches!(wqe.opcode(), opcode::RDMA_WRITE | opcode::RDMA_READ)
+            && work.way == Way::There
+            && let Some(transfer) = transfer_there(hca, work, block)
+        {
+            Ok(Step::Done(transfer.bytes()))
         } else {
             step(hca, work, &wqe, idle)
         };

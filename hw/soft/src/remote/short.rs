@@ -5,8 +5,8 @@ use super::super::hca::Hca;
 use super::super::one_sided::Transfer;
 use super::super::qp::{SendWork, Sender};
 use super::super::short::{Current, SEND_DATA, short_write};
-use super::direct;
 use super::requester::{is_held, is_new, post_to};
+use super::{Remote, direct};
 use crate::fabric::{Peer, Send};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
@@ -121,21 +121,28 @@ pub(in super::super) fn reach_there(work: &mut SendWork, transfer: &Transfer) ->
     let (new, Some(remote)) = (is_new(work), &mut work.remote) else {
         return false;
     };
-    let (target, len) = (transfer.target, transfer.len as u64);
-    let access = transfer.access();
-    let copy = |place| {
-        // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the local
-        // memory was checked in this section.
-        unsafe { transfer.copy(place) };
-    };
-    let done = idle
-        && new
-        && (direct::reach::<true>(remote, target, len, access, copy)
-            || direct::reach::<false>(remote, target, len, access, copy));
+    let done =
+        idle && new && (reach_by::<true>(remote, transfer) || reach_by::<false>(remote, transfer));
     if done {
         executed_here(sender, work);
     }
     done
+}
+
+#[inline(always)]
+fn reach_by<const KNOWN: bool>(remote: &mut Remote, transfer: &Transfer) -> bool {
+    direct::reach::<KNOWN>(
+        remote,
+        transfer.target,
+        transfer.len as u64,
+        transfer.access(),
+        #[inline(always)]
+        |place| {
+            // SAFETY: within a mapping of this process, which lives until the queue pair's own section is left; the
+            // local memory was checked in this section.
+            unsafe { transfer.copy(place) };
+        },
+    )
 }
 
 /// Sends the current entry, a SEND on a reliable connection with or without immediate data, if it fits in the first
