@@ -397,7 +397,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(633))]
+#[library_benchmark(config = limit(643))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -427,7 +427,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(1278))]
+#[library_benchmark(config = limit(1287))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -462,7 +462,7 @@ fn met_on_srq() -> (End, End, Srq) {
 }
 
 // From registered memory, in a packet of two lines.
-#[library_benchmark(config = limit(826))]
+#[library_benchmark(config = limit(836))]
 #[bench::run(met())]
 fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -476,13 +476,13 @@ fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
 // Of registered memory, which the receiver copies from there. How many polls there were before is not always the same, and
 // each 256th takes the lock to look after what waits: the limit has room for one such poll, 76 instructions a request.
 #[library_benchmark]
-#[bench::of_4096(args = (shown(4096)), config = limit(1550))]
-#[bench::of_8192(args = (shown(8192)), config = limit(1935))]
+#[bench::of_4096(args = (shown(4096)), config = limit(1560))]
+#[bench::of_8192(args = (shown(8192)), config = limit(1945))]
 fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(1020))]
+#[library_benchmark(config = limit(1029))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -498,7 +498,7 @@ fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
 
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
-#[library_benchmark(config = limit(650))]
+#[library_benchmark(config = limit(658))]
 #[bench::run(met_by(100))]
 fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
     for request in 0..REQUESTS {
@@ -514,7 +514,7 @@ fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End
 }
 
 // Both parts of a datagram of registered memory, with the receive posted, and room for one poll as above.
-#[library_benchmark(config = limit(1935))]
+#[library_benchmark(config = limit(1950))]
 #[bench::run(introduced())]
 fn fabric_datagram_64_and_receive(stations: (Station, Station, Ah)) -> (Station, Station, Ah) {
     datagrams(stations)

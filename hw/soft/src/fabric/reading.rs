@@ -19,6 +19,8 @@ pub struct Reading {
     section: Section,
     /// Numbers of the queue pairs that owe an acknowledgement. Owned by the thread that has the turn.
     owing: UnsafeCell<Owing>,
+    /// The last look that found a packet, and whether the one before it had. Likewise.
+    found: UnsafeCell<(u32, bool)>,
 }
 
 // SAFETY: the thread that has the turn owns the cell.
@@ -61,6 +63,22 @@ impl Reading {
 pub type Owing = ArrayVec<u32, OWING>;
 
 impl<const ENTERED: bool> Reads<'_, ENTERED> {
+    /// This look has found a packet.
+    #[inline(always)]
+    pub fn found_in(&mut self, look: u32) {
+        // SAFETY: this thread has the turn.
+        let found = unsafe { &mut *self.0.found.get() };
+        *found = (look, look.wrapping_sub(found.0) == 1);
+    }
+
+    /// Whether the look before the last one that has found a packet had found one, too. Kept, so that the reader holds
+    /// nothing for it meanwhile.
+    #[inline(always)]
+    pub fn in_a_row(&self) -> bool {
+        // SAFETY: this thread has the turn.
+        unsafe { (*self.0.found.get()).1 }
+    }
+
     #[inline(always)]
     pub fn owing(&mut self) -> &mut Owing {
         // SAFETY: this thread has the turn, and the borrow is exclusive.

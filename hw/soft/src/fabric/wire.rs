@@ -587,11 +587,11 @@ impl Reader {
         self.segments.publish_read(position);
     }
 
-    /// Whether there is no packet at the position behind the last one. For the owner.
+    /// Whether there is a packet at the position behind the last one. For the owner.
     #[inline(always)]
-    pub fn ends_at(&self, position: u32) -> bool {
+    pub fn is_at(&self, position: u32) -> bool {
         // Relaxed: `next_line` looks again.
-        word(self.segments.theirs, line(position)).load(Ordering::Relaxed) != sequence(position)
+        word(self.segments.theirs, line(position)).load(Ordering::Relaxed) == sequence(position)
     }
 
     /// Lines that were read since.

@@ -168,9 +168,9 @@ impl Hca {
             let peer = node.live_at(at);
             if peer.reader.ready() {
                 if at == start {
-                    return self.read_last(peer);
+                    return self.read_last(peer, idle);
                 }
-                return self.read_others(start, at);
+                return self.read_others(start, at, idle);
             }
         }
         if node.is_owing() {
@@ -180,23 +180,24 @@ impl Hca {
         }
     }
 
-    /// Reads the packets of the last peer. A function of its own, so that a poll that finds nothing saves no registers.
+    /// Reads the packets of the last peer, in the look of this number. A function of its own, so that a poll that finds
+    /// nothing saves no registers.
     #[inline(never)]
-    fn read_last(&self, peer: &Peer) {
-        if self.read_unlocked(peer) {
+    fn read_last(&self, peer: &Peer, look: u32) {
+        if self.read_unlocked(peer, look) {
             self.look_under_lock(false);
         }
     }
 
     /// Reads the packets of the peers at these places, the last one first.
     #[inline(never)]
-    fn read_others(&self, first: usize, last: usize) {
+    fn read_others(&self, first: usize, last: usize, look: u32) {
         let Some(node) = &self.node else { return };
         let mut locked = false;
         for at in (first..=last).rev() {
             let peer = node.live_at(at);
             if peer.reader.ready() {
-                locked |= self.read_unlocked(peer);
+                locked |= self.read_unlocked(peer, look);
             }
         }
         if locked {

@@ -111,9 +111,9 @@ impl QpCtx {
 }
 
 impl Hca {
-    /// Reads a peer's packets. `true`: some need the device's lock.
+    /// Reads a peer's packets, in the look of this number. `true`: some need the device's lock.
     #[inline(always)]
-    pub(super) fn read_unlocked(&self, peer: &Peer) -> bool {
+    pub(super) fn read_unlocked(&self, peer: &Peer, look: u32) -> bool {
         // Otherwise another thread is reading them.
         let Some(mut reads) = peer.reading.enter(self.barriers) else {
             return false;
@@ -126,10 +126,14 @@ impl Hca {
         let Some(line) = peer.reader.next_line() else {
             return self.is_halted();
         };
+        reads.found_in(look);
         let first = self.receive_inline(peer, line, reads.owing());
         match first {
-            // In most cases there is no other packet.
-            Some(passed) if !passed.asked && peer.reader.ends_at(passed.next) => {
+            // In most cases there is no other packet. Where the peer waits for an answer nobody looks for one: its next
+            // line would have to come from the peer's processor before the answer can be sent.
+            Some(passed)
+                if !(passed.asked || reads.in_a_row() && peer.reader.is_at(passed.next)) =>
+            {
                 peer.reader.publish_at(passed.next);
                 if !reads.owing().is_empty() {
                     self.owes();
