@@ -23,7 +23,7 @@ pub struct Reading {
     found: UnsafeCell<(u32, bool)>,
 }
 
-// SAFETY: the thread that has the turn owns the cell.
+// SAFETY: the thread that has the turn owns the cells.
 unsafe impl Sync for Reading {}
 
 /// The turn to read, until it is dropped; `ENTERED`: it is in the section.

@@ -13,16 +13,18 @@
 //! line between processors.
 
 mod line;
+mod room;
 
 pub use line::{InPlace, Line};
+pub use room::{Front, Room};
 
 use super::number::Number;
-use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
+use super::segment::{END, HEADER, LINE, LINES, Segments, line, word};
 use crate::sync::MODELS;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::turn::{Taken, Turn};
+use room::{behind, put_lines};
 use std::cell::UnsafeCell;
-use std::ptr::NonNull;
 
 /// In the word with a packet's length: the packet carries an acknowledgement of the other direction.
 pub const CARRIES_ACK: u32 = 1 << 24;
@@ -143,117 +145,6 @@ pub enum Send {
     Gone,
 }
 
-/// Room for a packet's bytes. Its first line is assembled elsewhere and then written in one go, because the
-/// reader polls that line all the time.
-pub struct Room {
-    first: First,
-    /// Bytes of the first line that are filled.
-    filled: usize,
-    ours: NonNull<u8>,
-    offset: usize,
-    left: usize,
-}
-
-/// The first line of a packet that is being written, behind its header.
-#[derive(Clone, Copy, Debug)]
-pub struct Front {
-    ours: NonNull<u8>,
-    start: usize,
-}
-
-impl Front {
-    /// Writes the eight bytes at this place of [`IN_LINE`] / 8.
-    #[inline(always)]
-    pub fn set(self, at: usize, pair: u64) {
-        debug_assert!(at < IN_LINE / 8);
-        // Relaxed: published by the sequence word.
-        wide(self.ours, self.start + FRONT + at * 8).store(pair, Ordering::Relaxed);
-    }
-
-    /// Writes the four bytes at this place of [`IN_LINE`] / 4.
-    #[inline(always)]
-    pub fn set_word(self, at: usize, value: u32) {
-        debug_assert!(at < IN_LINE / 4);
-        // Relaxed: published by the sequence word.
-        word(self.ours, self.start + FRONT + at * 4).store(value, Ordering::Relaxed);
-    }
-}
-
-/// The first line of a packet.
-#[repr(C, align(64))]
-struct First([u8; LINE]);
-
-impl Room {
-    /// Appends bytes; those that exceed the packet's length are dropped.
-    ///
-    /// # Safety
-    /// `from` is valid for reads of `len` bytes.
-    #[inline(always)]
-    pub unsafe fn put(&mut self, mut from: *const u8, len: usize) {
-        let mut len = len.min(self.left);
-        self.left -= len;
-        let now = len.min(LINE - self.filled);
-        // SAFETY: within the line; the caller guarantees that `from` is readable for `len` bytes.
-        unsafe {
-            let to = self.first.0.as_mut_ptr().add(self.filled);
-            to.copy_from_nonoverlapping(from, now);
-            from = from.add(now);
-        }
-        self.filled += now;
-        len -= now;
-        if len != 0 {
-            // SAFETY: the rest of the caller's bytes; `len` was limited to what is left of the packet.
-            unsafe { self.put_behind(from, len) };
-        }
-    }
-
-    /// # Safety
-    /// `from` is valid for reads of `len` bytes, which are no more than is left of the packet.
-    #[inline(never)]
-    unsafe fn put_behind(&mut self, from: *const u8, len: usize) {
-        // SAFETY: the caller guarantees it.
-        self.offset = unsafe { put_lines(self.ours, self.offset, from, len) };
-    }
-
-    /// Two words of the first line.
-    fn pair(&self, at: usize) -> u64 {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.first.0[at..at + 8]);
-        u64::from_ne_bytes(bytes)
-    }
-}
-
-/// The place of this offset, which may be in lines behind the last one: they go on at the start.
-#[inline(always)]
-fn behind(offset: usize) -> usize {
-    match offset {
-        END.. => offset - (END - HEADER),
-        _ => offset,
-    }
-}
-
-/// Writes bytes to a ring's lines, from this offset of the segment on, and returns the offset behind them.
-///
-/// # Safety
-/// `from` is valid for reads of `len` bytes. The lines are the writer's, which publishes them later.
-#[inline(always)]
-unsafe fn put_lines(ours: NonNull<u8>, offset: usize, from: *const u8, len: usize) -> usize {
-    let room = END - offset;
-    if len < room {
-        // SAFETY: within the window's lines; the caller guarantees that `from` is readable.
-        unsafe { from.copy_to_nonoverlapping(ours.add(offset).as_ptr(), len) };
-        return offset + len;
-    }
-    // No packet is as long as the ring.
-    let rest = (len - room).min(END - HEADER);
-    // SAFETY: likewise; the first part ends with the lines, and the rest follows at their start.
-    unsafe {
-        from.copy_to_nonoverlapping(ours.add(offset).as_ptr(), room);
-        (from.add(room)).copy_to_nonoverlapping(ours.add(HEADER).as_ptr(), rest);
-    }
-    HEADER + rest
-}
-
 impl Writer {
     pub fn new(segments: Segments) -> Self {
         Self {
@@ -286,17 +177,9 @@ impl Writer {
     ) -> Result<(), Send> {
         let turn = self.turn.take();
         self.publish(turn, incarnation, header.kind, len, |offset, front| {
-            let mut room = Room {
-                first: First([0; LINE]),
-                filled: FRONT,
-                ours: self.segments.ours,
-                offset,
-                left: len,
-            };
+            let mut room = Room::new(self.segments.ours, offset, len);
             fill(&mut room);
-            for at in 0..IN_LINE / 8 {
-                front.set(at, room.pair(FRONT + at * 8));
-            }
+            room.write_first(front);
             header
         })
     }
