@@ -3,11 +3,11 @@
 use super::meeting::place;
 use bellwire::soft::Mode;
 use bellwire::state::{AhAttr, GlobalRoute};
-use bellwire::wqe::{Inline, Send, Ud};
-use bellwire::wr::WcStatus;
-use bellwire::{Ah, ConnectAttr, Cq, Device, GRH_BYTES, Qp, Region};
+use bellwire::wqe::{BindMwInfo, Inline, RdmaWrite, Send, Ud};
+use bellwire::wr::{MwType, Remote, WcStatus};
+use bellwire::{AccessFlags, Ah, ConnectAttr, Cq, Device, GRH_BYTES, Qp, Region};
 use bellwire_tests::fixture::{
-    End, SIGNALED, connect_with, fabric_name, init, node, nothing, region, wait,
+    End, SIGNALED, connect_with, fabric_name, init, node, nothing, region, region_with, wait,
 };
 use std::os::unix::net::UnixListener;
 
@@ -16,9 +16,9 @@ const ACQUAINTED: usize = 64;
 
 const QKEY: u32 = 0x1234;
 
-/// The first places of a fabric, taken by those who never answer.
-fn occupied(fabric: &str) -> Vec<UnixListener> {
-    (0..ACQUAINTED)
+/// So many first places of a fabric, taken by those who never answer.
+fn occupied(fabric: &str, places: usize) -> Vec<UnixListener> {
+    (0..places)
         .map(|slot| UnixListener::bind_addr(&place(fabric, slot)).expect("a free place"))
         .collect()
 }
@@ -84,7 +84,7 @@ fn way(lid: u16) -> AhAttr {
 #[test]
 fn connections_make_the_links_that_they_need() {
     let name = fabric_name();
-    let _first = occupied(&name);
+    let _first = occupied(&name, ACQUAINTED);
     let nodes = [(); 3].map(|()| node(&name, Mode::Inline));
     for [a, b] in [[0, 1], [2, 0], [1, 2]] {
         let mut ends = [a, b].map(|at: usize| {
@@ -105,11 +105,58 @@ fn connections_make_the_links_that_they_need() {
     }
 }
 
+/// Nodes behind the 127th place have LIDs of more than seven bits. They are not taken for others: each reaches a window that
+/// belongs to the queue pair it is connected to, whichever number that has.
+#[test]
+fn connections_of_high_places_are_not_taken_for_others() {
+    let name = fabric_name();
+    let _first = occupied(&name, 127);
+    let nodes = [(); 2].map(|()| node(&name, Mode::Inline));
+    // Of odd numbers, and of even ones.
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let mut ends = [0, 1].map(|at: usize| {
+            let pd = nodes[at].alloc_pd();
+            End::new(&pd, Mode::Inline, &init())
+        });
+        let [one, other] = &mut ends;
+        assert_eq!(one.qp.endpoint().lid, 128);
+        connect_with(&mut one.qp, &mut other.qp, &ConnectAttr::default());
+        for _ in 0..2 {
+            let pd = other.qp.pd().clone();
+            let bound = region_with(&pd, 4096, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND);
+            let info = BindMwInfo {
+                lkey: bound.mr().lkey(),
+                addr: bound.mr().addr(),
+                length: 64,
+                access: AccessFlags::REMOTE_WRITE.bits(),
+            };
+            let mut window = pd.alloc_mw(MwType::Type2).expect("a window");
+            (window.post_bind(&mut other.qp.sq(), 1, (), &info, SIGNALED)).expect("room");
+            other.qp.sq().ring();
+            assert_eq!(other.wait().status(), WcStatus::Success);
+            let remote = Remote {
+                addr: info.addr,
+                rkey: window.rkey(),
+            };
+            one.post(2, RdmaWrite { remote }, Inline(b"hello"), SIGNALED)
+                .expect("room");
+            one.qp.sq().ring();
+            assert_eq!(one.wait().status(), WcStatus::Success);
+            let mut bytes = [0; 5];
+            bound.read(0, &mut bytes);
+            assert_eq!(&bytes, b"hello");
+            std::mem::swap(one, other);
+        }
+        kept.push(ends);
+    }
+}
+
 /// The first datagram on a path arrives, and the answer to it.
 #[test]
 fn paths_of_datagrams_make_the_links_that_they_need() {
     let name = fabric_name();
-    let _first = occupied(&name);
+    let _first = occupied(&name, ACQUAINTED);
     let [a, b] = [(); 2].map(|()| node(&name, Mode::Inline));
     let (mut here, mut there) = (Station::new(&a), Station::new(&b));
     let ah = |from: &Station, to: &Station| from.qp.pd().create_ah(&way(to.lid())).expect("a path");
@@ -131,7 +178,7 @@ fn paths_of_datagrams_make_the_links_that_they_need() {
 #[test]
 fn groups_make_the_links_that_they_need() {
     let name = fabric_name();
-    let _first = occupied(&name);
+    let _first = occupied(&name, ACQUAINTED);
     let group = AhAttr {
         is_global: true,
         grh: GlobalRoute {
