@@ -129,8 +129,9 @@ impl Hca {
         reads.found_in(look);
         let first = self.receive_inline(peer, line, reads.owing());
         match first {
-            // In most cases there is no other packet. Where the peer waits for an answer nobody looks for one: its next
-            // line would have to come from the peer's processor before the answer can be sent.
+            // Most looks find one packet. Whether there is another one is looked at only if the last look had found one,
+            // too: that line has to come from the peer's processor, for which a program that answers each message would
+            // wait.
             Some(passed)
                 if !(passed.asked || reads.in_a_row() && peer.reader.is_at(passed.next)) =>
             {
