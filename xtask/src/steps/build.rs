@@ -21,6 +21,11 @@ const SHORT: [(&str, &[&str]); 2] = [("hello", &[]), ("mover", &["--generate", "
 /// Far more than any of [`SHORT`] takes.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 
+/// How often instructions are counted until all are within their limits. A software HCA has a thread, which reads packets
+/// from time to time; on a busy machine it does so while a program that is counted polls, and the poll looks again. What a
+/// change has made costlier exceeds its limit each time.
+const COUNTED: u32 = 3;
+
 pub fn no_std(_: &Workspace) -> Result<Run> {
     for target in tools::bare_targets() {
         target.need()?;
@@ -61,7 +66,17 @@ pub fn instructions(workspace: &Workspace) -> Result<Run> {
         runner.need()?;
     }
     let mut run = Run::default();
-    run.command(&mut command(&format!("cargo bench -p {COUNTS}")));
+    for count in 1..=COUNTED {
+        run = Run::default();
+        if run.command(&mut command(&format!("cargo bench -p {COUNTS}"))) {
+            if count != 1 {
+                run.notes.push(format!(
+                    "within the limits when counted for the {count}. time"
+                ));
+            }
+            break;
+        }
+    }
     Ok(run)
 }
 
