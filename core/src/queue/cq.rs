@@ -189,9 +189,15 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             if completion.is_some() {
                 return completion;
             }
-            self.give_back();
-            self.stale += 1;
+            self.drop_stale();
         }
+    }
+
+    /// Drops the CQE that the consumer index has just passed, which matches no request in flight.
+    #[inline(always)]
+    fn drop_stale(&mut self) {
+        self.give_back();
+        self.stale += 1;
     }
 
     /// Index of the CQE that is polled next. A producer whose own index equals it has an empty

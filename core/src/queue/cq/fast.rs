@@ -9,7 +9,7 @@
 
 use super::payload::{put, put_short};
 use super::recent::{Named, Recent};
-use super::steps::{Settled, Side, opcode};
+use super::steps::{Report, Settled, Side, opcode};
 use super::{Completion, CompletionQueue, CqMemory, Cursor, Naming, QueueSlot, RecvSide};
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode};
 use crate::port::DoorbellRecord;
@@ -143,17 +143,19 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
     }
 
     /// Polls the next completion, whose CQE is written. Tuned for a successful receive of a queue
-    /// pair's own queue with payload in the CQE.
+    /// pair's own queue with payload in the CQE, and for one of a shared receive queue.
     #[inline(never)]
     pub(super) fn take_written(&mut self) -> Option<Completion<'m>> {
         let entry = self.next.entry();
         // SAFETY: the CQE is written, and the device does not overwrite it before the consumer
         // index passes it.
         let cqe = unsafe { Cqe64::read(entry) };
-        if matches!(
-            cqe.op_own() & !3,
+        let kind = cqe.op_own() & !3;
+        let carries = matches!(
+            kind,
             RECEIVED_32 | SEND_32 | IMM_32 | LAST_32 | RECEIVED_64 | SEND_64 | IMM_64 | LAST_64
-        )
+        );
+        if carries
             && let Some(QueueSlot {
                 recv: RecvSide::Own(ledger, ring),
                 ..
@@ -169,6 +171,24 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         {
             // SAFETY: just located.
             return Some(unsafe { self.finish::<true>(Side::Recv, ledger, oldest, cqe) });
+        }
+        if (carries || is_received(kind))
+            && let Some(QueueSlot {
+                recv: RecvSide::Shared(srq, user),
+                ..
+            }) = self.slot(cqe).copied()
+        {
+            let report = Report {
+                side: Side::Recv,
+                failed: false,
+                payload: carries.then(|| self.inline_data(entry, cqe)),
+                cqe,
+            };
+            self.next.step(&self.memory);
+            match self.settle_shared(srq, user, &report) {
+                Some(completion) => return Some(completion),
+                None => self.drop_stale(),
+            }
         }
         self.poll_steps()
     }

@@ -6,12 +6,13 @@
 //! 3. **deliver**: the CQE is returned to the device, the request's slots to the poster, and the
 //!    [`Completion`] is made.
 
-use super::payload::{put, scatter_read};
+use super::payload::{put, put_short, scatter_read};
 use super::{CompletionQueue, Naming, RecvSide};
 use crate::cqe::{Cqe64, CqeFormat, CqeOpcode, Syndrome};
+use crate::queue::attach::SrqUser;
 use crate::queue::completion::{Completion, Failure, Success};
 use crate::queue::ledger::{Ledger, Located, Taken};
-use crate::queue::srq::Consumed;
+use crate::queue::srq::{Consumed, SrqLedger};
 use crate::wr::{WcOpcode, WcStatus};
 
 /// The queue of a queue pair that a request belongs to.
@@ -172,19 +173,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
                     });
                     (ledger, located, placed)
                 }
-                RecvSide::Shared(srq, user) => {
-                    let request = srq.locate(counter)?;
-                    // SAFETY: the receive is in flight and not reported yet; its poster guarantees
-                    // that the memory is writable until then.
-                    let placed = report.payload.is_none_or(|data| unsafe {
-                        put(report.cqe, data, srq.ring().read(request.index()))
-                    });
-                    let qp_num = user.qp_num(report.cqe);
-                    let request = Settled::Shared { request, qp_num };
-                    let outcome = report.outcome(&request, placed);
-                    // SAFETY: it is of no ledger with an order.
-                    return Some(unsafe { self.deliver::<true>(request, outcome) });
-                }
+                RecvSide::Shared(srq, user) => return self.settle_shared(srq, user, report),
                 RecvSide::None => return None,
             },
         };
@@ -195,6 +184,29 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             let outcome = report.outcome(&request, placed);
             Some(self.deliver::<true>(request, outcome))
         }
+    }
+
+    /// Second and third step of a receive of a shared receive queue, for a CQE whose index the
+    /// consumer index has passed. `None`: no such receive is in flight.
+    #[inline(always)]
+    pub(super) fn settle_shared(
+        &self,
+        srq: &'m SrqLedger<'m>,
+        user: SrqUser,
+        report: &Report<'_>,
+    ) -> Option<Completion<'m>> {
+        let request = srq.locate(report.cqe.wqe_counter())?;
+        let (ring, index) = (srq.ring(), request.index());
+        // SAFETY: the receive is in flight and not reported yet; its poster guarantees that the
+        // memory is writable until then.
+        let placed = report.payload.is_none_or(|data| unsafe {
+            put_short(report.cqe, ring.first(index)) || put(report.cqe, data, ring.read(index))
+        });
+        let qp_num = user.qp_num(report.cqe);
+        let request = Settled::Shared { request, qp_num };
+        let outcome = report.outcome(&request, placed);
+        // SAFETY: it is of no ledger with an order.
+        Some(unsafe { self.deliver::<true>(request, outcome) })
     }
 
     /// Third step. With `AT_ONCE` the CQEs polled so far are returned to the device here, before
