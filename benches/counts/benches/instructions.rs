@@ -397,7 +397,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(643))]
+#[library_benchmark(config = limit(645))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -427,7 +427,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(1287))]
+#[library_benchmark(config = limit(896))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -482,7 +482,7 @@ fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(1029))]
+#[library_benchmark(config = limit(1038))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -498,7 +498,7 @@ fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
 
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
-#[library_benchmark(config = limit(658))]
+#[library_benchmark(config = limit(660))]
 #[bench::run(met_by(100))]
 fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
     for request in 0..REQUESTS {
@@ -578,10 +578,11 @@ fn shown(length: u32) -> ((End, End), u32) {
     (ends, length)
 }
 
-/// Polls a message that has been sent. The poll that finds the packet receives it, unless another thread is reading.
+/// Polls a message that has been sent. The poll that finds the packet receives it, unless another thread is reading, or
+/// two nodes that have not talked yet are being connected: on a busy machine that takes many polls.
 #[inline(always)]
 fn poll_received(cq: &mut Cq) {
-    for _ in 0..64 {
+    for _ in 0..1 << 24 {
         if let Some(received) = cq.poll_one() {
             assert!(received.result.is_ok());
             return;
@@ -689,7 +690,7 @@ fn many_send_8_inline_and_receive(mut many: Many) -> Many {
 mod of_one {
     pub const WRITE: u64 = 503;
     pub const SEND: u64 = 1036;
-    pub const SEND_ON_SRQ: u64 = 1802;
+    pub const SEND_ON_SRQ: u64 = 1707;
 }
 
 /// With one link, or with many: whose limit is 2 % above what one takes.

@@ -188,6 +188,12 @@ impl OwnQueue {
 }
 
 impl RecvWork {
+    /// Whether it receives from a shared receive queue, which no request names.
+    #[inline(always)]
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.source, Receives::Shared { .. })
+    }
+
     /// Consumes a receive. `claimed` runs once there is one, before it completes; if it fails, requester and
     /// responder fail. `named` is the shared receive queue of the responder's domain that an XRC request
     /// names.
@@ -283,6 +289,21 @@ impl RecvWork {
         claim.fill_datagram(hca, message, origin)
     }
 
+    /// Claims a receive of this shared receive queue, which is the queue pair's: the one that is held, if there is one.
+    #[inline(always)]
+    fn claim_of(
+        &mut self,
+        srq: &'static SrqCtx,
+        cq: &'static CqCtx,
+        user_index: u32,
+    ) -> Option<Claim<SrqRing<'static>>> {
+        // Nothing is moved where none is held.
+        if self.held.is_none() {
+            return claim_shared(srq, self.qpn, self.pd, cq, user_index);
+        }
+        self.held.take().map(|held| held.claim)
+    }
+
     /// Claims a receive of a shared receive queue: the one that is held, if there is one.
     #[inline(never)]
     fn claim_shared(&mut self, named: Option<&'static SrqCtx>) -> Option<Claim<SrqRing<'static>>> {
@@ -292,10 +313,7 @@ impl RecvWork {
                 srq,
                 cq,
                 user_index,
-            } => match self.held.take() {
-                Some(held) => Some(held.claim),
-                None => claim_shared(srq, self.qpn, self.pd, cq, user_index),
-            },
+            } => self.claim_of(srq, cq, user_index),
             Receives::Xrc { .. } => {
                 let srq = named?;
                 let xrc = srq.xrc?;
@@ -305,6 +323,7 @@ impl RecvWork {
     }
 }
 
+#[inline(always)]
 fn claim_shared(
     srq: &'static SrqCtx,
     qpn: u32,

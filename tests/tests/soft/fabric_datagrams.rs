@@ -7,7 +7,7 @@ use bellwire::soft::Mode;
 use bellwire::state::{AhAttr, GlobalRoute};
 use bellwire::wqe::{SendWithImm, Ud};
 use bellwire::wr::{Sge, WcStatus};
-use bellwire::{Ah, ConnectAttr, Cq, Device, GRH_BYTES, Qp, Region};
+use bellwire::{Ah, ConnectAttr, Cq, Device, GRH_BYTES, Qp, Region, Srq, SrqInit};
 use bellwire_tests::fixture::*;
 use std::time::Instant;
 
@@ -18,14 +18,26 @@ struct Station {
     qp: Qp<Ud>,
     cq: Cq,
     region: Region,
+    srq: Option<Srq>,
 }
 
 impl Station {
-    fn new(device: &Device) -> Self {
+    fn new(device: &Device, shares: bool) -> Self {
         let pd = device.alloc_pd();
         let (send, recv) = init().cq_entries_of::<Ud>();
-        let mut cq = device.create_cq(send + recv).expect("a queue");
-        let mut qp = pd.create_qp_of::<Ud>(&mut cq, &init()).expect("a pair");
+        let of_three = SrqInit {
+            max_sge: 3,
+            ..SrqInit::default()
+        };
+        let srq = shares.then(|| pd.create_srq(&of_three).expect("a queue"));
+        let mut cq = device
+            .create_cq(send + recv.max(of_three.max_wr))
+            .expect("a queue");
+        let qp = match &srq {
+            Some(srq) => pd.create_qp_on_srq::<Ud>(&mut cq, srq, &init()),
+            None => pd.create_qp_of::<Ud>(&mut cq, &init()),
+        };
+        let mut qp = qp.expect("a pair");
         let attr = ConnectAttr {
             qkey: QKEY,
             ..ConnectAttr::default()
@@ -33,13 +45,28 @@ impl Station {
         qp.init(&attr).expect("INIT");
         qp.start(&attr).expect("RTS");
         let region = region(&pd, 1 << 16);
-        Self { qp, cq, region }
+        Self {
+            qp,
+            cq,
+            region,
+            srq,
+        }
     }
 
     fn receive(&mut self, sges: &[Sge]) {
         // SAFETY: the region's own key, and memory that is only copied.
-        unsafe { self.qp.rq().post(7, sges) }.expect("room");
-        self.qp.rq().ring();
+        unsafe {
+            match &mut self.srq {
+                Some(srq) => {
+                    srq.post(7, sges).expect("room");
+                    srq.ring();
+                }
+                None => {
+                    self.qp.rq().post(7, sges).expect("room");
+                    self.qp.rq().ring();
+                }
+            }
+        }
     }
 
     fn send(&mut self, ah: &Ah, qp_num: u32, qkey: u32, length: usize, imm: u32) {
@@ -59,9 +86,45 @@ impl Station {
 
 #[test]
 fn datagrams_of_all_lengths() {
+    for shares in [false, true] {
+        of_all_lengths(shares);
+    }
+}
+
+/// Two nodes' stations, the second of which may receive from a shared receive queue.
+fn stations(shares: bool) -> (Station, Station) {
     let name = fabric_name();
     let [a, b] = [(); 2].map(|()| node(&name, Mode::Inline));
-    let (mut here, mut there) = (Station::new(&a), Station::new(&b));
+    (Station::new(&a, false), Station::new(&b, shares))
+}
+
+/// A datagram that is longer than its receive fails the receiver's queue pair, and the receive is reported once. The
+/// sender hears nothing of it.
+#[test]
+fn datagrams_that_do_not_fit() {
+    for shares in [false, true] {
+        let (mut here, mut there) = stations(shares);
+        let way = AhAttr {
+            dlid: there.qp.endpoint().lid,
+            port_num: 1,
+            ..AhAttr::default()
+        };
+        let ah = here.qp.pd().create_ah(&way).expect("a path");
+        for _ in 0..2 {
+            there.receive(&[there.region.sge(0, GRH_BYTES as u32 + 100)]);
+        }
+        let them = there.qp.qp_num();
+        here.send(&ah, them, QKEY, 100, 1);
+        assert_eq!(wait(&mut there.cq).status(), WcStatus::Success);
+        here.send(&ah, them, QKEY, 101, 2);
+        let failed = wait(&mut there.cq);
+        assert_eq!((failed.wr_id, failed.status()), (7, WcStatus::LocLenErr));
+        nothing(&mut there.cq, Mode::Inline);
+    }
+}
+
+fn of_all_lengths(shares: bool) {
+    let (mut here, mut there) = stations(shares);
     let mut way = AhAttr {
         dlid: there.qp.endpoint().lid,
         port_num: 1,

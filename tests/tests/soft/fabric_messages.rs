@@ -90,9 +90,14 @@ const KINDS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), 
 fn sides(shares: bool, mapped: bool) -> (Device, Device, Side, Side) {
     let fabric = fabric_name();
     let (here, there) = (node(&fabric, Mode::Inline), node(&fabric, Mode::Inline));
+    let (a, b) = connected(&here, &there, shares, mapped);
+    (here, there, a, b)
+}
+
+fn connected(here: &Device, there: &Device, shares: bool, mapped: bool) -> (Side, Side) {
     let (mut a, mut b) = (
-        Side::new(&here, false, mapped),
-        Side::new(&there, shares, mapped),
+        Side::new(here, false, mapped),
+        Side::new(there, shares, mapped),
     );
     let attr = ConnectAttr {
         timeout: 18,
@@ -101,7 +106,7 @@ fn sides(shares: bool, mapped: bool) -> (Device, Device, Side, Side) {
         ..ConnectAttr::default()
     };
     connect_with(&mut a.qp, &mut b.qp, &attr);
-    (here, there, a, b)
+    (a, b)
 }
 
 /// Polls both until one request of `a` and `of_b` of `b` have completed.
@@ -254,6 +259,44 @@ fn short_messages(shares: bool, mapped: bool) {
         let (full, empty) = if writes { (TARGET, 0) } else { (0, TARGET) };
         lands(&b, full, &data);
         lands(&b, empty, &[]);
+    }
+}
+
+/// One peer's messages go to a shared receive queue and to a queue pair's own, by turns and several in a row: each is
+/// received where it should be, in the order of its connection.
+#[test]
+fn short_messages_to_own_and_shared_queues() {
+    let fabric = fabric_name();
+    let (here, there) = (node(&fabric, Mode::Inline), node(&fabric, Mode::Inline));
+    let mut all = [false, true].map(|shares| connected(&here, &there, shares, false));
+    let (mut random, mut sent) = (Random::new(7), [0u32; 2]);
+    for _ in 0..1_000 {
+        let mut of_each = [0u32; 2];
+        for _ in 0..=random.below(4) {
+            let at = random.below(2) as usize;
+            let (a, b) = &mut all[at];
+            b.receive(&[b.region.sge(64 * of_each[at] as usize, 64)]);
+            let imm = sent[at] + of_each[at];
+            let with_imm = SendWithImm {
+                imm: Be32::new(imm),
+            };
+            let data = &[imm as u8; 40];
+            (a.qp.sq().post_inline(1, (), with_imm, data, SIGNALED)).expect("room");
+            a.qp.sq().ring();
+            of_each[at] += 1;
+        }
+        for ((a, b), (sent, count)) in all.iter_mut().zip(sent.iter_mut().zip(of_each)) {
+            for place in 0..count {
+                let done = wait(&mut b.cq).result.expect("received");
+                let expected = (Some(40), Imm::Data(Be32::new(*sent)));
+                assert_eq!((done.byte_len(), done.imm()), expected);
+                let mut bytes = [0; 40];
+                b.region.read(64 * place as usize, &mut bytes);
+                assert_eq!(bytes, [*sent as u8; 40]);
+                *sent += 1;
+            }
+            (0..count).for_each(|_| assert_eq!(wait(&mut a.cq).status(), WcStatus::Success));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::turn::Turn;
 use arrayvec::ArrayVec;
 use bellwire_provider::quiesce::{Barriers, Section};
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most queue pairs of one peer that owe an acknowledgement at a time: then it is sent.
 pub const OWING: usize = 64;
@@ -21,6 +22,8 @@ pub struct Reading {
     owing: UnsafeCell<Owing>,
     /// The last look that found a packet, and whether the one before it had. Likewise.
     found: UnsafeCell<(u32, bool)>,
+    /// See [`to_shared`](Self::to_shared).
+    to_shared: AtomicBool,
 }
 
 // SAFETY: the thread that has the turn owns the cells.
@@ -50,6 +53,23 @@ impl Reading {
         self.turn.try_take()?.keep();
         self.section.enter(barriers);
         Some(Reads(self))
+    }
+
+    /// Whether the next message probably goes to a shared receive queue, as the last one that told did. A guess: which
+    /// function is tried first.
+    #[inline(always)]
+    pub fn to_shared(&self) -> bool {
+        // Relaxed: orders nothing.
+        self.to_shared.load(Ordering::Relaxed)
+    }
+
+    /// A message went to a shared receive queue, or to a queue pair's own.
+    #[inline(always)]
+    pub fn went_to_shared(&self, shared: bool) {
+        // Relaxed, both: orders nothing. Not written where nothing changes.
+        if self.to_shared.load(Ordering::Relaxed) != shared {
+            self.to_shared.store(shared, Ordering::Relaxed);
+        }
     }
 
     /// Waits until a reader without the lock has left the section in which it may have seen what was

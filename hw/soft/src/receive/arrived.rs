@@ -9,6 +9,7 @@ use super::{Claim, GRH_BYTES, Held, Lists, Origin, Placer, Receives, RecvWork, o
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe};
+use bellwire_core::wqe::SrqRing;
 use bellwire_core::wr::Remote;
 
 /// A message that has arrived from another process, in one or two pieces.
@@ -69,22 +70,28 @@ impl RecvWork {
         }
     }
 
-    /// Consumes a receive of the queue pair's own queue for a datagram. `false`: there is none, or the datagram does not
-    /// fit, or the completion queue is full; the receive is there as before.
+    /// Consumes a receive of the queue pair's own queue or of its shared one for a datagram. `false`: there is none, or
+    /// the datagram does not fit, or the completion queue is full; the receive is there as before, or held for the
+    /// datagram.
     pub(in super::super) fn receive_arrived_datagram(
         &mut self,
         hca: &Hca,
         arrived: &Arrived,
         origin: &Origin,
     ) -> bool {
-        let Receives::Own(queue) = &mut self.source else {
-            return false;
-        };
-        let Some(claim) = queue.next(self.qpn, self.pd) else {
-            return false;
-        };
-        let received = claim.fill_arrived_datagram(hca, arrived, origin);
-        queue.pass(received)
+        match &mut self.source {
+            Receives::Own(queue) => {
+                let Some(claim) = queue.next(self.qpn, self.pd) else {
+                    return false;
+                };
+                let received = claim.fill_arrived_datagram(hca, arrived, origin);
+                queue.pass(received)
+            }
+            Receives::Shared { .. } => {
+                self.receive_by_shared(|claim| claim.fill_arrived_datagram(hca, arrived, origin))
+            }
+            Receives::Xrc { .. } => false,
+        }
     }
 
     #[inline(never)]
@@ -95,13 +102,28 @@ impl RecvWork {
         arrived: &Arrived,
         valid: impl Fn() -> bool,
     ) -> bool {
-        let Receives::Shared { srq, .. } = self.source else {
+        self.receive_by_shared(|claim| claim.fill_arrived(hca, face, arrived, valid))
+    }
+
+    /// Consumes a receive of the queue pair's shared receive queue by `fill`. `false`: there is none, or it was not filled,
+    /// and is held for the message.
+    #[inline(always)]
+    pub(super) fn receive_by_shared(
+        &mut self,
+        fill: impl FnOnce(&Claim<SrqRing<'static>>) -> bool,
+    ) -> bool {
+        let Receives::Shared {
+            srq,
+            cq,
+            user_index,
+        } = self.source
+        else {
             return false;
         };
-        let Some(claim) = self.claim_shared(None) else {
+        let Some(claim) = self.claim_of(srq, cq, user_index) else {
             return false;
         };
-        let received = claim.fill_arrived(hca, face, arrived, valid);
+        let received = fill(&claim);
         if !received {
             self.held = Some(Held { claim, srq });
         }
@@ -158,15 +180,22 @@ impl<R: Lists> Claim<R> {
     /// Places the data into the receive. `false`: it does not fit.
     #[inline(always)]
     fn place(&self, hca: &Hca, arrived: &Arrived) -> bool {
+        let Some(place) = self.first_room(hca, arrived.length) else {
+            return self.scatter(hca, arrived);
+        };
+        // SAFETY: checked in this section.
+        unsafe { arrived.copy_to(place) };
+        true
+    }
+
+    /// The memory of the first element, if that has room for `length` bytes.
+    #[inline(always)]
+    pub(super) fn first_room(&self, hca: &Hca, length: usize) -> Option<*mut u8> {
         // SAFETY: the receive is claimed. An empty list has an element of length zero.
         let first = unsafe { self.ring.first(self.index) };
-        let length = arrived.length as u64;
-        if length > first.length.into() || !hca.mrs.covers(&self.reach(&first, length)) {
-            return self.scatter(hca, arrived);
-        }
-        // SAFETY: checked in this section.
-        unsafe { arrived.copy_to(std::ptr::with_exposed_provenance_mut(first.addr as usize)) };
-        true
+        let fits =
+            length <= first.length as usize && hca.mrs.covers(&self.reach(&first, length as u64));
+        fits.then(|| std::ptr::with_exposed_provenance_mut(first.addr as usize))
     }
 
     /// Like [`place`](Self::place), into several elements.

@@ -97,6 +97,41 @@ impl RecvWork {
     }
 }
 
+impl RecvWork {
+    /// Like [`receive_inline`](Self::receive_inline), of a shared receive queue. `false`: the receive may be held for the
+    /// message.
+    ///
+    /// # Safety
+    /// The message's data is readable.
+    #[inline(always)]
+    pub(in super::super) unsafe fn receive_inline_shared(
+        work: &mut Option<Self>,
+        hca: &Hca,
+        message: &InlineMessage,
+        imm: impl FnOnce() -> (Be32, bool),
+    ) -> bool {
+        let Some(work) = work else { return false };
+        let (length, kind) = (message.length, message.kind);
+        work.receive_by_shared(
+            #[inline(always)]
+            |claim| {
+                let Some(place) = claim.first_room(hca, length) else {
+                    return false;
+                };
+                // SAFETY: the data is readable, and the place was checked in this section.
+                unsafe { copy(message.data, place, length) };
+                claim.cq.produce_plain(
+                    #[inline(always)]
+                    || {
+                        let (imm, solicited) = imm();
+                        PlainCqe::responder(kind, claim.completed, length as u32, imm, solicited)
+                    },
+                )
+            },
+        )
+    }
+}
+
 impl OwnQueue {
     /// The memory of the next receive's first element, if there is one that has room for `length` bytes.
     #[inline(always)]

@@ -7,7 +7,7 @@ use super::super::journal::RequestId;
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::{Stop, complete, incoming, spread};
 use super::{Requester, taken_of};
-use crate::fabric::{Header, Kind, Line, Owing, Packet, Send, lid};
+use crate::fabric::{Header, Kind, Line, Node, Owing, Packet, Send, lid};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Request, SendWqe};
@@ -76,6 +76,31 @@ impl Answer {
             msn: packet.header.msn,
             verdict,
         })
+    }
+}
+
+/// Which acknowledgements are still owed after peers were to be sent them.
+#[derive(Default)]
+pub(super) struct Unpaid {
+    some: bool,
+    busy: bool,
+}
+
+impl Unpaid {
+    /// Whether one peer was sent all of them. `None`: another thread is reading its packets, and has the list of them.
+    pub fn add(&mut self, paid: Option<bool>) {
+        self.some |= paid != Some(true);
+        self.busy |= paid.is_none();
+    }
+
+    /// Notes it. The node's thread looks again at a list that another thread had: that thread may have found no packet,
+    /// and leave the list as it was.
+    pub fn note(&self, node: &Node) {
+        match self {
+            Self { busy: true, .. } => node.owes(),
+            Self { some: true, .. } => node.set_owing(true),
+            Self { .. } => {}
+        }
     }
 }
 

@@ -21,18 +21,19 @@ const LONGEST: usize = (INLINE + IN_ENTRY as usize).next_multiple_of(SEGMENT);
 impl Hca {
     /// Like [`receive_inline`](Self::receive_inline), without its code.
     #[inline(never)]
-    pub(super) fn receive_another_inline(
+    pub(super) fn receive_another_inline<const SHARED: bool>(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
         owing: &mut Owing,
     ) -> Option<Passed> {
-        self.receive_inline(peer, line, owing)
+        self.receive_inline::<SHARED>(peer, line, owing)
     }
 
-    /// Receives the message of the next packet, which begins with this line, and passes it.
+    /// Receives the message of the next packet, which begins with this line, and passes it. With `SHARED` to a shared
+    /// receive queue, otherwise to a queue pair's own.
     #[inline(always)]
-    pub(super) fn receive_inline(
+    pub(super) fn receive_inline<const SHARED: bool>(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
@@ -69,7 +70,12 @@ impl Hca {
                     (Be32::from_raw(line.at(12)), solicited)
                 };
                 // SAFETY: the bytes of a packet, which is there until it is released, and no more of them.
-                unsafe { RecvWork::receive_inline(work, self, &message, imm) }
+                unsafe {
+                    match SHARED {
+                        true => RecvWork::receive_inline_shared(work, self, &message, imm),
+                        false => RecvWork::receive_inline(work, self, &message, imm),
+                    }
+                }
             },
         );
         let asked = match read {

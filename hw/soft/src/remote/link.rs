@@ -167,10 +167,11 @@ impl Hca {
             at -= 1;
             let peer = node.live_at(at);
             if peer.reader.ready() {
-                if at == start {
-                    return self.read_last(peer, idle);
-                }
-                return self.read_others(start, at, idle);
+                return match (at == start, peer.reading.to_shared()) {
+                    (true, false) => self.read_last::<false>(peer, idle),
+                    (true, true) => self.read_last::<true>(peer, idle),
+                    (false, _) => self.read_others(start, at, idle),
+                };
             }
         }
         if node.is_owing() {
@@ -183,10 +184,16 @@ impl Hca {
     /// Reads the packets of the last peer, in the look of this number. A function of its own, so that a poll that finds
     /// nothing saves no registers.
     #[inline(never)]
-    fn read_last(&self, peer: &Peer, look: u32) {
-        if self.read_unlocked(peer, look) {
+    fn read_last<const SHARED: bool>(&self, peer: &Peer, look: u32) {
+        if self.read_unlocked::<SHARED>(peer, look) {
             self.look_under_lock(false);
         }
+    }
+
+    /// Reads the packets of a peer whose messages probably go to a shared receive queue.
+    #[inline(never)]
+    fn read_to_shared(&self, peer: &Peer, look: u32) -> bool {
+        self.read_unlocked::<true>(peer, look)
     }
 
     /// Reads the packets of the peers at these places, the last one first.
@@ -197,7 +204,10 @@ impl Hca {
         for at in (first..=last).rev() {
             let peer = node.live_at(at);
             if peer.reader.ready() {
-                locked |= self.read_unlocked(peer, look);
+                locked |= match peer.reading.to_shared() {
+                    true => self.read_to_shared(peer, look),
+                    false => self.read_unlocked::<false>(peer, look),
+                };
             }
         }
         if locked {

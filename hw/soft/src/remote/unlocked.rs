@@ -18,7 +18,7 @@ use super::super::hca::Hca;
 use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
-use super::answer::Verdict;
+use super::answer::{Unpaid, Verdict};
 use super::requester::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
 use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Number, Owing, Peer, Reads};
@@ -111,9 +111,10 @@ impl QpCtx {
 }
 
 impl Hca {
-    /// Reads a peer's packets, in the look of this number. `true`: some need the device's lock.
+    /// Reads a peer's packets, in the look of this number. The first is probably a message, which with `SHARED` goes to a
+    /// shared receive queue. `true`: some packets need the device's lock.
     #[inline(always)]
-    pub(super) fn read_unlocked(&self, peer: &Peer, look: u32) -> bool {
+    pub(super) fn read_unlocked<const SHARED: bool>(&self, peer: &Peer, look: u32) -> bool {
         // Otherwise another thread is reading them.
         let Some(mut reads) = peer.reading.enter(self.barriers) else {
             return false;
@@ -127,7 +128,7 @@ impl Hca {
             return self.is_halted();
         };
         reads.found_in(look);
-        let first = self.receive_inline(peer, line, reads.owing());
+        let first = self.receive_inline::<SHARED>(peer, line, reads.owing());
         match first {
             // Most looks find one packet. Whether there is another one is looked at only if the last look had found one,
             // too: that line has to come from the peer's processor, for which a program that answers each message would
@@ -190,9 +191,11 @@ impl Hca {
             let Some(line) = peer.reader.next_line() else {
                 break false;
             };
-            read = self
-                .receive_another_inline(peer, line, reads.owing())
-                .into();
+            read = match peer.reading.to_shared() {
+                true => self.receive_another_inline::<true>(peer, line, reads.owing()),
+                false => self.receive_another_inline::<false>(peer, line, reads.owing()),
+            }
+            .into();
         };
         peer.reader.publish();
         if !reads.owing().is_empty() {
@@ -207,14 +210,12 @@ impl Hca {
     pub(super) fn pay_unlocked(&self, node: &Node) {
         // Before the lists are read, so that a list that grows meanwhile sets it again.
         node.set_owing(false);
-        let mut paid = true;
+        let mut unpaid = Unpaid::default();
         for peer in node.live() {
             let reads = peer.reading.enter(self.barriers);
-            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, reads.owing()));
+            unpaid.add(reads.map(|mut reads| self.pay_acks(peer.slot, reads.owing())));
         }
-        if !paid {
-            node.set_owing(true);
-        }
+        unpaid.note(node);
     }
 
     /// Handles the next packet, and passes it. Not inlined, so that the most frequent messages are received without its
@@ -258,7 +259,10 @@ impl Hca {
             taken,
             #[inline(always)]
             |ctx, work| match work {
-                Some(recv) => recv.receive_arrived(self, &ctx.face, &arrived, || true),
+                Some(recv) => {
+                    peer.reading.went_to_shared(recv.is_shared());
+                    recv.receive_arrived(self, &ctx.face, &arrived, || true)
+                }
                 None => false,
             },
         )

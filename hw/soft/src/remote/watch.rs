@@ -6,6 +6,7 @@ use super::super::hca::Hca;
 use super::super::record::QpRecord;
 use super::super::run::Stop;
 use super::Reached;
+use super::answer::Unpaid;
 use crate::fabric::{Header, Kind, Peer};
 use bellwire_core::qp::{AckTimeout, QpState, ack_timeout};
 use bellwire_core::wr::{QpType, WcStatus};
@@ -257,14 +258,13 @@ impl Hca {
                 at += 1;
             }
         }
-        let mut paid = at == 0;
+        let mut unpaid = Unpaid::default();
+        unpaid.add(Some(at == 0));
         for peer in node.live() {
             let reads = peer.reading.try_take();
-            paid &= reads.is_some_and(|mut reads| self.pay_acks(peer.slot, reads.owing()));
+            unpaid.add(reads.map(|mut reads| self.pay_acks(peer.slot, reads.owing())));
         }
-        if !paid {
-            node.set_owing(true);
-        }
+        unpaid.note(node);
     }
 
     /// Keeps the data path out of a queue pair's sends, and rewinds it to the oldest unacknowledged request:
