@@ -1,0 +1,288 @@
+//! Between nodes of a fabric, as between processes: what both ends take together.
+
+use super::{REQUESTS, SIGNALED, limit, one_sided, receive, writes};
+use bellwire::{Ah, Cq, Srq};
+use bellwire_benches::{End, QKEY, Station, nodes, nodes_on_srq, stations};
+use bellwire_core::queue::PostError;
+use bellwire_core::wqe::*;
+use bellwire_core::wr::SendFlags;
+use gungraun::{library_benchmark, library_benchmark_group};
+use std::hint::black_box;
+
+// WRITE and SEND between nodes of a fabric, whose memory both have mapped.
+#[library_benchmark(config = limit(150))]
+#[bench::run(met())]
+fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
+    writes(ends)
+}
+
+// From and to registered memory.
+#[library_benchmark(config = limit(379))]
+#[bench::run(met())]
+fn fabric_write_64_and_poll(ends: (End, End)) -> (End, End) {
+    one_sided(ends, |remote| RdmaWrite { remote }, 64)
+}
+
+#[library_benchmark(config = limit(337))]
+#[bench::run(met())]
+fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
+    one_sided(ends, |remote| RdmaRead { remote }, 8)
+}
+
+// The sender's part.
+#[library_benchmark(config = limit(203))]
+#[bench::run(met())]
+fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let none = SendFlags::empty();
+        let _ = ends.0.qp.sq().post_inline(wr_id, (), Send {}, data, none);
+        ends.0.qp.sq().ring();
+    }
+    ends
+}
+
+// Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
+#[library_benchmark(config = limit(645))]
+#[bench::run(met())]
+fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let _ = receive(&mut ends.1);
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let none = SendFlags::empty();
+        let _ = ends.0.qp.sq().post_inline(wr_id, (), Send {}, data, none);
+        ends.0.qp.sq().ring();
+        poll_received(&mut ends.1.cq);
+    }
+    ends
+}
+
+/// Posts requests by `post`, each of which consumes a receive at the other end, whose completion is polled.
+#[inline(always)]
+fn messages(
+    mut ends: (End, End),
+    mut post: impl FnMut(&mut End, &End, u64) -> Result<(), PostError>,
+) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let _ = receive(&mut ends.1);
+        post(&mut ends.0, &ends.1, wr_id).expect("room");
+        ends.0.qp.sq().ring();
+        poll_received(&mut ends.1.cq);
+    }
+    ends
+}
+
+// Received from a shared receive queue.
+#[library_benchmark(config = limit(896))]
+#[bench::run(met_on_srq())]
+fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
+    sends_to_srq(ends, SendFlags::empty())
+}
+
+#[inline(always)]
+fn sends_to_srq(mut ends: (End, End, Srq), flags: SendFlags) -> (End, End, Srq) {
+    let (from, to, srq) = (&mut ends.0, &mut ends.1, &mut ends.2);
+    for wr_id in 0..REQUESTS {
+        // SAFETY: the region outlives the queue's use of it.
+        let posted = unsafe { srq.post(1, &[to.region.sge(0, 64)]) };
+        posted.expect("room");
+        srq.ring();
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let posted = (from.qp.sq()).post_inline(wr_id, (), Send {}, data, flags);
+        posted.expect("room");
+        from.qp.sq().ring();
+        poll_received(&mut to.cq);
+    }
+    ends
+}
+
+/// Two nodes' ends that have talked.
+fn met_on_srq() -> (End, End, Srq) {
+    let mut ends = sends_to_srq(nodes_on_srq(), SIGNALED);
+    for _ in 0..REQUESTS {
+        while ends.0.cq.poll_one().is_none() {
+            assert!(ends.1.cq.poll_one().is_none());
+        }
+    }
+    ends
+}
+
+// From registered memory, in a packet of two lines.
+#[library_benchmark(config = limit(836))]
+#[bench::run(met())]
+fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
+    messages(ends, |end, _, wr_id| {
+        let sge = end.region.sge(0, 64);
+        // SAFETY: the region outlives the queue pair's use of it.
+        let posted = unsafe { (end.qp.sq()).post(wr_id, (), Send {}, sge, SendFlags::empty()) };
+        posted.map(drop)
+    })
+}
+
+// Of registered memory, which the receiver copies from there. How many polls there were before is not always the same, and
+// each 256th takes the lock to look after what waits: the limit has room for one such poll, 76 instructions a request.
+#[library_benchmark]
+#[bench::of_4096(args = (shown(4096)), config = limit(1560))]
+#[bench::of_8192(args = (shown(8192)), config = limit(1945))]
+fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
+    send_longer(ends, length)
+}
+
+#[library_benchmark(config = limit(1038))]
+#[bench::run(met())]
+fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
+    messages(ends, |end, peer, wr_id| {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let write = RdmaWriteWithImm {
+            remote: peer.region.remote(64),
+            imm: 7.into(),
+        };
+        let posted = (end.qp.sq()).post_inline(wr_id, (), write, data, SendFlags::empty());
+        posted.map(drop)
+    })
+}
+
+// A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
+// connection has one for all.
+#[library_benchmark(config = limit(660))]
+#[bench::run(met_by(100))]
+fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
+    for request in 0..REQUESTS {
+        let (from, to) = &mut all[request as usize * 3 % 100];
+        let _ = receive(to);
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let none = SendFlags::empty();
+        let _ = from.qp.sq().post_inline(0, (), Send {}, data, none);
+        from.qp.sq().ring();
+        poll_received(&mut to.cq);
+    }
+    all
+}
+
+// Both parts of a datagram of registered memory, with the receive posted, and room for one poll as above.
+#[library_benchmark(config = limit(1950))]
+#[bench::run(introduced())]
+fn fabric_datagram_64_and_receive(stations: (Station, Station, Ah)) -> (Station, Station, Ah) {
+    datagrams(stations)
+}
+
+#[inline(always)]
+fn datagrams((mut from, mut to, ah): (Station, Station, Ah)) -> (Station, Station, Ah) {
+    let address = ah.to(to.qp.qp_num(), QKEY);
+    for wr_id in 0..REQUESTS {
+        // SAFETY: the regions outlive the queue pairs' use of them.
+        unsafe {
+            let posted = to.qp.rq().post(1, &[to.region.sge(0, 128)]);
+            posted.expect("room");
+            to.qp.rq().ring();
+            let sge = from.region.sge(0, 64);
+            let posted = (from.qp.sq()).post(wr_id, address, Send {}, sge, SIGNALED);
+            posted.expect("room");
+        }
+        from.qp.sq().ring();
+        assert!(from.cq.poll_one().expect("executed").result.is_ok());
+        poll_received(&mut to.cq);
+    }
+    (from, to, ah)
+}
+
+/// Queue pairs of two nodes that have sent datagrams.
+fn introduced() -> (Station, Station, Ah) {
+    datagrams(stations())
+}
+
+/// SENDs of one element, each of which is received.
+#[inline(always)]
+fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let (from, to) = (&mut ends.0, &mut ends.1);
+        // SAFETY: the regions outlive the queue pairs' use of them.
+        unsafe {
+            let posted = to.qp.rq().post(1, &[to.region.sge(0, length)]);
+            posted.expect("room");
+            to.qp.rq().ring();
+            let sge = from.region.sge(0, length);
+            let posted = (from.qp.sq()).post(wr_id, (), Send {}, sge, SendFlags::empty());
+            posted.expect("room");
+        }
+        from.qp.sq().ring();
+        poll_received(&mut to.cq);
+    }
+    ends
+}
+
+/// Two nodes' ends that have sent such messages, with their length.
+fn shown(length: u32) -> ((End, End), u32) {
+    let mut ends = send_longer(met(), length);
+    // One is signalled, so that the queue has room.
+    let posted = ends.0.qp.sq().post_empty(0, (), Nop {}, SIGNALED);
+    posted.expect("room");
+    ends.0.qp.sq().ring();
+    while ends.0.cq.poll_one().is_none() {
+        assert!(ends.1.cq.poll_one().is_none());
+    }
+    (ends, length)
+}
+
+/// Polls a message that has been sent. The poll that finds the packet receives it, unless another thread is reading, or
+/// two nodes that have not talked yet are being connected: on a busy machine that takes many polls.
+#[inline(always)]
+fn poll_received(cq: &mut Cq) {
+    for _ in 0..1 << 24 {
+        if let Some(received) = cq.poll_one() {
+            assert!(received.result.is_ok());
+            return;
+        }
+    }
+    panic!("not received");
+}
+
+/// Two nodes' ends that have talked, and found each other's memory.
+fn met() -> (End, End) {
+    met_by(1).swap_remove(0)
+}
+
+/// So many connections of two nodes.
+fn met_by(connections: usize) -> Vec<(End, End)> {
+    let mut all = nodes(connections);
+    for (from, to) in &mut all {
+        let remote = to.region.remote(64);
+        for wr_id in 0..4 {
+            let write = RdmaWrite { remote };
+            let mut sq = from.qp.sq();
+            let posted = sq.post_inline(wr_id, (), write, &[7; 8], SIGNALED);
+            posted.expect("room");
+            sq.ring();
+            // The first travels in a packet.
+            while from.cq.poll_one().is_none() {
+                assert!(to.cq.poll_one().is_none());
+            }
+        }
+        receive(to).expect("room");
+        let posted = (from.qp.sq()).post_inline(0, (), Send {}, &[7; 8], SIGNALED);
+        posted.expect("room");
+        from.qp.sq().ring();
+        while to.cq.poll_one().is_none() {}
+        // A WRITE behind one that is not acknowledged travels in a packet.
+        while from.cq.poll_one().is_none() {
+            assert!(to.cq.poll_one().is_none());
+        }
+    }
+    all
+}
+
+library_benchmark_group!(
+    name = between_processes;
+    benchmarks =
+        fabric_write_8_inline,
+        fabric_write_64_and_poll,
+        fabric_read_8_and_poll,
+        fabric_send_8_inline,
+        fabric_send_8_inline_and_receive,
+        fabric_send_8_inline_and_receive_on_srq,
+        fabric_send_64_and_receive,
+        fabric_send_and_receive,
+        fabric_write_with_imm_8_inline_and_receive,
+        fabric_send_8_inline_and_receive_of_100,
+        fabric_datagram_64_and_receive
+);
