@@ -5,7 +5,7 @@ use super::build::SendRing;
 use super::segment::{BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment, SEGMENT};
 use super::view::Data;
 use crate::be::Be32;
-use crate::wr::Remote;
+use crate::wr::{Remote, Sge};
 use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -116,6 +116,30 @@ impl<'m> FirstBlock<'m> {
         Some(Data::Inline(bytes, &[]))
     }
 
+    /// The data from byte `offset` on, if all of it is elements up to the WQE's end, none of which is empty.
+    ///
+    /// # Safety
+    /// As for [`piece`](Self::piece).
+    #[inline(always)]
+    pub unsafe fn elements(
+        &self,
+        offset: usize,
+        blocks: u32,
+    ) -> Option<impl ExactSizeIterator<Item = Sge> + use<'m>> {
+        debug_assert!(offset.is_multiple_of(SEGMENT) && offset < BASIC_BLOCK);
+        let end = self.ds() as usize * SEGMENT;
+        let count = end.checked_sub(offset)? / SEGMENT;
+        if end > blocks as usize * BASIC_BLOCK {
+            return None;
+        }
+        // SAFETY: every bit pattern is a valid segment; within the blocks that the caller guarantees, which nobody
+        // writes to, and aligned, because the ring's blocks are.
+        let segments: &'m [DataSegment] =
+            unsafe { NonNull::slice_from_raw_parts(self.block.add(offset).cast(), count).as_ref() };
+        let is_element = |it: &DataSegment| (1..INLINE_FLAG).contains(&it.byte_count.get());
+        (segments.iter().all(is_element)).then(|| segments.iter().map(|&segment| segment.into()))
+    }
+
     /// Its first bytes, as N words in this machine's byte order.
     #[inline(always)]
     pub fn words<const N: usize>(&self) -> [u64; N] {
@@ -131,6 +155,7 @@ mod tests {
     use crate::random::Random;
     use crate::wqe::{Data, SendWqe};
     use core::array::from_fn;
+    use std::vec::Vec;
 
     #[derive(Clone, Copy)]
     #[repr(align(64))]
@@ -184,6 +209,21 @@ mod tests {
                 }
             };
             assert_eq!(found, one.filter(is_whole), "{wqe:?} at {offset}");
+            // SAFETY: as above.
+            let elements = unsafe { block.elements(offset, blocks) };
+            let fits =
+                (offset..=blocks as usize * BASIC_BLOCK).contains(&(wqe.ds() as usize * SEGMENT));
+            let expected = fits.then(|| {
+                wqe.data(offset).map(|piece| match piece {
+                    Data::Pointer(sge) if sge.length != 0 => Some(sge),
+                    _ => None,
+                })
+            });
+            assert!(
+                (elements.map(Iterator::collect::<Vec<_>>))
+                    == expected.and_then(Iterator::collect::<Option<Vec<_>>>),
+                "{wqe:?} at {offset}"
+            );
         }
     }
 
