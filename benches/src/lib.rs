@@ -98,6 +98,19 @@ pub fn nodes(connections: usize) -> Vec<(End, End)> {
         .collect()
 }
 
+/// Two ends of one connection between two nodes, which send messages of up to two elements.
+///
+/// # Panics
+/// When the host has no room for them.
+pub fn gathering_nodes() -> (End, End) {
+    let init = QpInit {
+        max_send_sge: 2,
+        ..QpInit::default()
+    };
+    let [here, there] = domains();
+    connected(End::with(&here, &init), End::with(&there, &init))
+}
+
 /// Two ends, the second of which receives from this shared receive queue.
 ///
 /// # Panics

@@ -177,15 +177,26 @@ impl Hostile {
                     bytes[last + 8..last + 16].copy_from_slice(&addr.to_be_bytes());
                     return (bytes, PULLED);
                 }
-                for _ in 0..self.random.below(4) {
-                    let addr = match self.random.below(3) {
+                // Often as many as the entry says, which are then copied.
+                let sound = self.random.below(2) == 0;
+                let mut total = 0u64;
+                for _ in 0..self.random.below(10) {
+                    let addr = match self.random.below(30) {
+                        0..10 if !sound => self.random.number(),
                         0 => self.random.number(),
                         _ => self.region.remote(0).addr,
                     };
                     let wild = self.word();
-                    let length = self.pick(&[0, 100, 70_000, u64::from(wild), u64::MAX]);
+                    let length = match self.random.below(30) {
+                        1.. if sound => self.pick(&[1, 64, 100, 4096]),
+                        _ => self.pick(&[0, 100, 70_000, u64::from(wild), u64::MAX]),
+                    };
+                    total = total.wrapping_add(length);
                     bytes.extend(addr.to_ne_bytes());
                     bytes.extend(length.to_ne_bytes());
+                }
+                if sound {
+                    bytes[last..last + 4].copy_from_slice(&(total as u32).to_be_bytes());
                 }
                 PULLED
             }

@@ -8,7 +8,7 @@ use bellwire::queue::{Imm, Success};
 use bellwire::soft::Mode;
 use bellwire::wqe::*;
 use bellwire::wr::{Remote, Sge, WcStatus};
-use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, Region, Srq, SrqInit};
+use bellwire::{ConnectAttr, Cq, Device, Pd, Qp, QpInit, Region, Srq, SrqInit};
 use bellwire_tests::fixture::*;
 use std::time::Instant;
 
@@ -28,6 +28,9 @@ const LENGTHS: [usize; 10] = [
 const MIB: usize = 1 << 20;
 const BYTES: usize = 4 << 20;
 
+/// Most elements of a request: more than are handled without the lock.
+const MOST: u32 = 10;
+
 struct Side {
     qp: Qp,
     cq: Cq,
@@ -40,7 +43,10 @@ impl Side {
     /// `mapped`: peers may map its memory.
     fn new(device: &Device, shares: bool, mapped: bool) -> Self {
         let pd = device.alloc_pd();
-        let init = init();
+        let init = QpInit {
+            max_send_sge: MOST,
+            ..init()
+        };
         let mut cq = cq_for(device, &init);
         let of_three = SrqInit {
             max_sge: 3,
@@ -259,6 +265,62 @@ fn short_messages(shares: bool, mapped: bool) {
         let (full, empty) = if writes { (TARGET, 0) } else { (0, TARGET) };
         lands(&b, full, &data);
         lands(&b, empty, &[]);
+    }
+}
+
+/// Messages gathered from any number of elements, of two regions, of which the peer may have mapped both, one, or none; some
+/// elements are empty.
+#[test]
+fn messages_of_many_elements() {
+    for (shares, mapped) in KINDS {
+        let (_here, _there, mut a, mut b) = sides(shares, mapped);
+        let other = match mapped {
+            true => Mapping::anonymous(BYTES),
+            false => Mapping::shared("other", BYTES),
+        };
+        let other = other.build().expect("memory");
+        let other = Region::new(&a.pd, other, ALL).expect("a region");
+        let mut random = Random::new(11);
+        for seed in 0..600u32 {
+            let longest = [20, 300, 900, 3_000, 70_000][seed as usize % 5];
+            let (mut list, mut data) = (Vec::new(), Vec::new());
+            for at in 0..=random.below(MOST.into()).min(u64::from(MOST) - 1) {
+                let length = match random.below(20) {
+                    0 => 0,
+                    _ => 1 + random.below(longest),
+                };
+                let bytes = random.bytes(length as usize);
+                // Most messages are of one region alone.
+                let region = match seed % 4 == 0 && random.below(2) == 0 {
+                    true => &other,
+                    false => &a.region,
+                };
+                let place = at as usize * 80_000 + random.below(7) as usize;
+                region.write(place, &bytes);
+                list.push(region.sge(place, length as u32));
+                data.extend(bytes);
+            }
+            for at in [0, TARGET] {
+                b.region.write(at, &vec![0xee; data.len() + 200]);
+            }
+            let (imm, remote) = (Be32::new(seed), b.region.remote(TARGET));
+            let (write, with_imm) = (RdmaWriteWithImm { remote, imm }, SendWithImm { imm });
+            let writes = seed % 3 == 1;
+            b.receive(&pieces(&b.region, data.len() + 100));
+            let posted = match seed % 3 {
+                0 => post(&mut a.qp, 1, Send {}, &list[..], SIGNALED),
+                1 => post(&mut a.qp, 1, write, &list[..], SIGNALED),
+                _ => post(&mut a.qp, 1, with_imm, &list[..], SIGNALED),
+            };
+            posted.expect("room");
+            a.qp.sq().ring();
+            let completed = settle(&mut a, &mut b, 1);
+            let received = (7, Some(data.len() as u32));
+            assert!(completed.contains(&received), "{seed}: {completed:?}");
+            let (full, empty) = if writes { (TARGET, 0) } else { (0, TARGET) };
+            lands(&b, full, &data);
+            lands(&b, empty, &[]);
+        }
     }
 }
 

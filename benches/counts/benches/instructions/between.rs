@@ -2,7 +2,7 @@
 
 use super::{REQUESTS, SIGNALED, limit, one_sided, receive, writes};
 use bellwire::{Ah, Cq, Srq};
-use bellwire_benches::{End, QKEY, Station, nodes, nodes_on_srq, stations};
+use bellwire_benches::{End, QKEY, Station, gathering_nodes, nodes, nodes_on_srq, stations};
 use bellwire_core::queue::PostError;
 use bellwire_core::wqe::*;
 use bellwire_core::wr::SendFlags;
@@ -211,16 +211,50 @@ fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
     ends
 }
 
-/// Two nodes' ends that have sent such messages, with their length.
-fn shown(length: u32) -> ((End, End), u32) {
-    let mut ends = send_longer(met(), length);
-    // One is signalled, so that the queue has room.
+// Of two elements, as a header and a page, whose data is longer than what a packet carries.
+#[library_benchmark(config = limit(2064))]
+#[bench::run(gathered())]
+fn fabric_send_64_and_4096_and_receive(ends: (End, End)) -> (End, End) {
+    send_header_and_page(ends)
+}
+
+#[inline(always)]
+fn send_header_and_page(mut ends: (End, End)) -> (End, End) {
+    for wr_id in 0..REQUESTS {
+        let (from, to) = (&mut ends.0, &mut ends.1);
+        // SAFETY: the regions outlive the queue pairs' use of them.
+        unsafe {
+            let posted = to.qp.rq().post(1, &[to.region.sge(0, 64 + 4096)]);
+            posted.expect("room");
+            to.qp.rq().ring();
+            let list = [from.region.sge(0, 64), from.region.sge(4096, 4096)];
+            let posted = (from.qp.sq()).post(wr_id, (), Send {}, &list[..], SendFlags::empty());
+            posted.expect("room");
+        }
+        from.qp.sq().ring();
+        poll_received(&mut to.cq);
+    }
+    ends
+}
+
+fn gathered() -> (End, End) {
+    heard(send_header_and_page(gathering_nodes()))
+}
+
+/// One request is signalled, so that the queue has room.
+fn heard(mut ends: (End, End)) -> (End, End) {
     let posted = ends.0.qp.sq().post_empty(0, (), Nop {}, SIGNALED);
     posted.expect("room");
     ends.0.qp.sq().ring();
     while ends.0.cq.poll_one().is_none() {
         assert!(ends.1.cq.poll_one().is_none());
     }
+    ends
+}
+
+/// Two nodes' ends that have sent such messages, with their length.
+fn shown(length: u32) -> ((End, End), u32) {
+    let ends = heard(send_longer(met(), length));
     (ends, length)
 }
 
@@ -282,6 +316,7 @@ library_benchmark_group!(
         fabric_send_8_inline_and_receive_on_srq,
         fabric_send_64_and_receive,
         fabric_send_and_receive,
+        fabric_send_64_and_4096_and_receive,
         fabric_write_with_imm_8_inline_and_receive,
         fabric_send_8_inline_and_receive_of_100,
         fabric_datagram_64_and_receive

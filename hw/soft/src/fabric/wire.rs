@@ -262,14 +262,14 @@ impl Writer {
         first: impl FnOnce(Front) -> Header,
     ) -> bool {
         // SAFETY: there is no data.
-        unsafe { self.send_data::<false>(incarnation, len, first, 0, (std::ptr::null(), 0)) }
+        unsafe { self.send_data::<false>(incarnation, len, first, 0, &[]) }
     }
 
-    /// Like [`send_line`](Self::send_line), for a packet of any length: `data` is behind the first `at` bytes of its
-    /// payload, of which `first` writes those that are in the first line.
+    /// Like [`send_line`](Self::send_line), for a packet of any length: the pieces of `data` are behind the first `at`
+    /// bytes of its payload, of which `first` writes those that are in the first line.
     ///
     /// # Safety
-    /// The data is readable, if the packet has any.
+    /// Each piece is readable.
     #[inline(always)]
     pub unsafe fn send_data<const ANY: bool>(
         &self,
@@ -277,9 +277,12 @@ impl Writer {
         len: usize,
         first: impl FnOnce(Front) -> Header,
         at: usize,
-        data: (*const u8, usize),
+        data: &[(*const u8, usize)],
     ) -> bool {
-        debug_assert!(!ANY || at + data.1 <= lines_of(len) as usize * LINE - FRONT);
+        debug_assert!(
+            !ANY || at + data.iter().map(|it| it.1).sum::<usize>()
+                <= lines_of(len) as usize * LINE - FRONT
+        );
         let Some(turn) = self.turn.try_take() else {
             return false;
         };
@@ -292,10 +295,12 @@ impl Writer {
             #[inline(always)]
             |_, front| {
                 if ANY {
-                    let (from, len) = data;
-                    // SAFETY: the caller guarantees that it is readable; there is room for a packet of this length,
-                    // and this thread has the turn.
-                    unsafe { put_lines(ours, behind(front.start + FRONT + at), from, len) };
+                    let mut to = front.start + FRONT + at;
+                    for &(from, len) in data {
+                        // SAFETY: the caller guarantees that it is readable; there is room for a packet of this
+                        // length, and this thread has the turn.
+                        to = unsafe { put_lines(ours, behind(to), from, len) };
+                    }
                 }
                 // Last, because it returns several values.
                 first(front)

@@ -12,30 +12,32 @@ use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe};
 use bellwire_core::wqe::SrqRing;
 use bellwire_core::wr::Remote;
 
-/// A message that has arrived from another process, in one or two pieces.
-pub(in super::super) struct Arrived {
+/// A message that has arrived from another process, in so many pieces at the most.
+pub(in super::super) struct Arrived<const PIECES: usize = 2> {
     /// Opcode of the receive's completion.
     pub kind: CqeOpcode,
     pub imm: Be32,
     pub solicited: bool,
     pub length: usize,
     /// Readable, and all of the data together. The other process may change it at any time.
-    pub data: [(*const u8, usize); 2],
+    pub data: [(*const u8, usize); PIECES],
     /// Where the data of a WRITE goes; that of a SEND goes to the receive.
     pub target: Option<Remote>,
 }
 
-impl Arrived {
+impl<const PIECES: usize> Arrived<PIECES> {
     /// # Safety
     /// `to` is writable for the message's length.
     #[inline(always)]
-    unsafe fn copy_to(&self, to: *mut u8) {
-        let [(first, len), (second, rest)] = self.data;
-        // SAFETY: the data is readable; the caller guarantees that there is room for it.
-        unsafe {
-            copy(first, to, len);
-            if rest != 0 {
-                copy(second, to.add(len), rest);
+    unsafe fn copy_to(&self, mut to: *mut u8) {
+        for (at, &(from, len)) in self.data.iter().enumerate() {
+            if at != 0 && len == 0 {
+                break;
+            }
+            // SAFETY: the data is readable; the caller guarantees that there is room for it.
+            unsafe {
+                copy(from, to, len);
+                to = to.add(len);
             }
         }
     }
@@ -49,11 +51,11 @@ impl RecvWork {
     ///
     /// The data is not placed in the CQE: this thread may be the one that polls it.
     #[inline(always)]
-    pub(in super::super) fn receive_arrived(
+    pub(in super::super) fn receive_arrived<const PIECES: usize>(
         &mut self,
         hca: &Hca,
         face: &Face,
-        arrived: &Arrived,
+        arrived: &Arrived<PIECES>,
         valid: impl Fn() -> bool,
     ) -> bool {
         match &mut self.source {
@@ -95,11 +97,11 @@ impl RecvWork {
     }
 
     #[inline(never)]
-    fn receive_arrived_shared(
+    fn receive_arrived_shared<const PIECES: usize>(
         &mut self,
         hca: &Hca,
         face: &Face,
-        arrived: &Arrived,
+        arrived: &Arrived<PIECES>,
         valid: impl Fn() -> bool,
     ) -> bool {
         self.receive_by_shared(|claim| claim.fill_arrived(hca, face, arrived, valid))
@@ -135,11 +137,11 @@ impl<R: Lists> Claim<R> {
     /// Places a message and completes the receive. `false`: as for
     /// [`receive_arrived`](RecvWork::receive_arrived).
     #[inline(always)]
-    fn fill_arrived(
+    fn fill_arrived<const PIECES: usize>(
         &self,
         hca: &Hca,
         face: &Face,
-        arrived: &Arrived,
+        arrived: &Arrived<PIECES>,
         valid: impl Fn() -> bool,
     ) -> bool {
         let placed = match arrived.target {
@@ -179,7 +181,7 @@ impl<R: Lists> Claim<R> {
 
     /// Places the data into the receive. `false`: it does not fit.
     #[inline(always)]
-    fn place(&self, hca: &Hca, arrived: &Arrived) -> bool {
+    fn place<const PIECES: usize>(&self, hca: &Hca, arrived: &Arrived<PIECES>) -> bool {
         let Some(place) = self.first_room(hca, arrived.length) else {
             return self.scatter(hca, arrived);
         };
@@ -201,7 +203,7 @@ impl<R: Lists> Claim<R> {
     /// Like [`place`](Self::place), into several elements.
     #[cold]
     #[inline(never)]
-    fn scatter(&self, hca: &Hca, arrived: &Arrived) -> bool {
+    fn scatter<const PIECES: usize>(&self, hca: &Hca, arrived: &Arrived<PIECES>) -> bool {
         if self.room(hca, arrived.length as u64).is_err() {
             return false;
         }
@@ -217,7 +219,12 @@ impl<R: Lists> Claim<R> {
 
 /// Writes the data to where the requester says. `false`: the queue pair does not allow it.
 #[inline(always)]
-fn put(hca: &Hca, face: &Face, target: Remote, arrived: &Arrived) -> bool {
+fn put<const PIECES: usize>(
+    hca: &Hca,
+    face: &Face,
+    target: Remote,
+    arrived: &Arrived<PIECES>,
+) -> bool {
     let (length, access) = (arrived.length as u64, AccessFlags::REMOTE_WRITE);
     if length == 0 {
         // No key is needed (IBTA C9-88).

@@ -11,7 +11,7 @@ use super::super::hca::Hca;
 use super::super::port::{Elsewhere, MTU};
 use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
 use super::super::run::Stop;
-use super::unlocked::Read;
+use super::unlocked::{Read, joined};
 use crate::fabric::{Header, Kind, MAX_PACKET, Packet, Peer, Room};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CqeOpcode, Source};
@@ -242,7 +242,12 @@ impl Hca {
             data,
             target: None,
         };
-        let origin = front.origin(peer, (before != FRONT).then(|| joined(grh)));
+        let origin = front.origin(
+            peer,
+            (before != FRONT).then(||
+            // SAFETY: the reader has found it readable.
+            unsafe { joined(grh) }),
+        );
         let _turn = ctx.receiver.turn.take();
         // SAFETY: the queue pair accepts datagrams, and this thread has the turn.
         let Some(recv) = (unsafe { &mut *ctx.receiver.work.get() }) else {
@@ -308,17 +313,4 @@ impl Hca {
         control.scratch = Some(scratch);
         Some(failed)
     }
-}
-
-/// A GRH, of which the peer may change each part until it is copied.
-fn joined(parts: [(*const u8, usize); 2]) -> [u8; GRH_BYTES] {
-    let mut bytes = [0; GRH_BYTES];
-    let mut at = 0;
-    for (from, len) in parts {
-        let len = len.min(GRH_BYTES - at);
-        // SAFETY: readable, as the reader has found; within the array.
-        unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr().add(at), len) };
-        at += len;
-    }
-    bytes
 }

@@ -1,4 +1,4 @@
-//! Messages that travel whole in one packet, and whose data is one piece: a SEND with or without immediate data, or a
+//! Messages that travel whole in one packet, and whose data is one piece (of several: see [`gather`](super::gather)): a SEND with or without immediate data, or a
 //! WRITE with immediate data, on a reliable connection, of up to 4 KiB. Of longer data in memory that the peer can map,
 //! from 2 KiB on, the packet only says where it is: see [`pulled`](super::pulled).
 //!
@@ -9,6 +9,7 @@ use super::super::hca::Hca;
 use super::super::qp::SendWork;
 use super::super::short::{Current, SEND_DATA};
 use super::EAGER;
+use super::gather::sent_gathered;
 use super::pulled::{CARRIED, sent_place};
 use super::requester::{IN_ENTRY, IN_PACKET, is_held, post_packet};
 use crate::fabric::{Front, IN_LINE, Peer, Send};
@@ -88,7 +89,9 @@ fn sent_behind<const SEGMENTS: usize>(
     } else {
         let blocks = work.ring.contiguous(work.consumer).min(posted);
         // SAFETY: posted, up to the ring's end.
-        let data = unsafe { block.piece(SEGMENTS, blocks) }?;
+        let Some(data) = (unsafe { block.piece(SEGMENTS, blocks) }) else {
+            return sent_gathered::<SEGMENTS>(hca, work, block, blocks);
+        };
         if let Data::Pointer(sge) = data
             && u64::from(sge.length) > CARRIED
         {
@@ -99,9 +102,24 @@ fn sent_behind<const SEGMENTS: usize>(
         }
         readable(hca, work, data)?
     };
+    // SAFETY: it is readable.
+    unsafe { sent_pieces::<SEGMENTS>(work, block, piece.len, &[(piece.from, piece.len)]) }
+}
+
+/// Sends the current entry with its data in the packet, which are these pieces of `length` bytes in all, and passes it.
+///
+/// # Safety
+/// Each piece is readable.
+#[inline(always)]
+pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+    length: usize,
+    pieces: &[(*const u8, usize)],
+) -> Option<&'static Peer> {
     // As in `Outgoing`: the other side reads any of them. The bytes in front of the data, those of the entry and those
     // of the packet.
-    let (front, entry, packet, count) = match piece.len {
+    let (front, entry, packet, count) = match length {
         0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0),
         len if len as u64 <= IN_ENTRY => {
             let front = SEGMENTS + size_of::<u32>();
@@ -115,7 +133,7 @@ fn sent_behind<const SEGMENTS: usize>(
         }
     };
     let qpn_ds = work.qpn << 8 | (entry / SEGMENT) as u32;
-    let asks = flags & fm_ce_se::SIGNALED != 0;
+    let asks = block.fm_ce_se() & fm_ce_se::SIGNALED != 0;
     let sent = post_packet::<true>(
         work,
         asks,
@@ -134,29 +152,24 @@ fn sent_behind<const SEGMENTS: usize>(
                 }
                 heading.header()
             };
-            // SAFETY: the data is readable.
+            // SAFETY: the caller guarantees that the pieces are readable.
             let sent = unsafe {
-                (peer.writer).send_data::<true>(
-                    incarnation,
-                    packet,
-                    first,
-                    front,
-                    (piece.from, piece.len),
-                )
+                (peer.writer).send_data::<true>(incarnation, packet, first, front, pieces)
             };
             // Whatever the reason is, who sends it otherwise finds it.
             if sent { Ok(()) } else { Err(Send::Full) }
         },
     );
     let peer = sent.ok()?;
-    let blocks = ((ds + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
+    let bytes = block.ds() as usize * SEGMENT;
+    let blocks = ((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
     work.consumer = work.consumer.wrapping_add(blocks);
     Some(peer)
 }
 
 /// A pair of words, with this big-endian one as the second.
 #[inline(always)]
-fn with_second(pair: u64, word: u32) -> u64 {
+pub(super) fn with_second(pair: u64, word: u32) -> u64 {
     let mut bytes = pair.to_ne_bytes();
     bytes[4..].copy_from_slice(&word.to_be_bytes());
     u64::from_ne_bytes(bytes)

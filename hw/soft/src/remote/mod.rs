@@ -20,8 +20,8 @@
 //!
 //! # Packets
 //! A packet carries the send entry itself. Data of up to 768 bytes is in the entry, and data of up to 2 KiB follows
-//! it. Longer data is copied by the responder from the requester's memory directly to its destination, if it has that
-//! memory mapped: at most 1 MiB for each packet, and at most twice that from one peer before the others have their turn
+//! it. Longer data, of one piece or several, is copied by the responder from the requester's memory directly to its
+//! destination, if it has that memory mapped: at most 1 MiB for each packet, and at most twice that from one peer before the others have their turn
 //! and the lock is released. Otherwise up to 4 KiB follow the entry, and more does in parts of up to 4 KiB, each in a
 //! packet of its own. A responder that cannot map the memory reports that, and is sent the data from then on. The parts
 //! of a message are placed as they arrive; with the last one its receive is completed, or the WRITE acknowledged. A READ
@@ -54,6 +54,7 @@ mod data;
 mod datagram;
 mod direct;
 mod eager;
+mod gather;
 mod inbound;
 mod inline;
 mod link;

@@ -1,5 +1,5 @@
-//! Messages whose data is one piece of memory of the sender's that its peer has mapped. The packet is the entry, whose
-//! last segment says where the data is. The receiver copies it once, from there to the receive, or to where the WRITE
+//! Messages whose data is in memory of the sender's that its peer has mapped. The packet is the entry, whose last segment
+//! says where the data is if it is one piece; of several the places are behind the entry. The receiver copies it once, from there to the receive, or to where the WRITE
 //! says, without the device's lock.
 //!
 //! The receiver's queue pair remembers from which pieces of memory the last messages came. If the data is elsewhere, or
@@ -9,13 +9,16 @@ use super::super::hca::Hca;
 use super::super::mr::{Reach, SHOWN};
 use super::super::qp::SendWork;
 use super::super::receive::Arrived;
+use super::gather::MOST;
 use super::requester::post_packet;
-use super::unlocked::{ASKED, Head, PULLS, Read, high, low, operation, segments};
+use super::unlocked::{ASKED, Head, PULLS, Read, high, joined, low, operation, segments};
+use super::views::Sources;
 use super::{FETCHED_AT_ONCE, PULLED, SPEAKING};
-use crate::fabric::{CARRIES_ACK, Front, IN_LINE, Kind, Owing, Peer, Send};
+use crate::fabric::{CARRIES_ACK, Front, IN_LINE, InPlace, Kind, Owing, Peer, Send};
 use bellwire_core::be::Be32;
-use bellwire_core::wqe::{Data, FirstBlock, INLINE_FLAG, SEGMENT, SgeList, fm_ce_se};
-use bellwire_core::wr::{QpType, Sge};
+use bellwire_core::cqe::CqeOpcode;
+use bellwire_core::wqe::{Data, FirstBlock, SEGMENT, SgeList, fm_ce_se};
+use bellwire_core::wr::{QpType, Remote, Sge};
 
 /// Longest data that travels in a packet although the peer may copy it from this process's memory. For a packet both
 /// sides copy: at the same time if messages follow each other, one after the other if each waits for the one before.
@@ -44,7 +47,7 @@ pub(super) fn is_shown(hca: &Hca, work: &SendWork, mut data: SgeList<'_>) -> boo
 }
 
 #[inline(always)]
-fn may_map(hca: &Hca, work: &SendWork, sge: &Sge) -> bool {
+pub(super) fn may_map(hca: &Hca, work: &SendWork, sge: &Sge) -> bool {
     hca.mrs.covers(&Reach {
         key: sge.lkey,
         pd: work.pd,
@@ -90,7 +93,7 @@ pub(super) fn sent_place<const SEGMENTS: usize>(
             );
             // SAFETY: the word, or nothing of it.
             let sent = unsafe {
-                (peer.writer).send_data::<true>(incarnation, whole, first, IN_LINE, rest)
+                (peer.writer).send_data::<true>(incarnation, whole, first, IN_LINE, &[rest])
             };
             // Whatever the reason is, who sends it otherwise finds it.
             if sent { Ok(()) } else { Err(Send::Full) }
@@ -99,6 +102,21 @@ pub(super) fn sent_place<const SEGMENTS: usize>(
     let peer = sent.ok()?;
     work.consumer = work.consumer.wrapping_add(1);
     Some(peer)
+}
+
+/// Bytes of a piece's address and length in a packet.
+const PIECE: usize = size_of::<[u64; 2]>();
+
+/// A message whose data is in the sender's memory.
+struct Pulled<'p> {
+    head: Head,
+    /// The packet's first line, and its length with its flags.
+    line: InPlace<'p>,
+    size: u32,
+    kind: CqeOpcode,
+    target: Option<Remote>,
+    /// Bytes of data.
+    length: u32,
 }
 
 impl Hca {
@@ -114,23 +132,100 @@ impl Hca {
             return Read::No;
         };
         let segments = segments(target);
-        // One element, and nothing behind it.
+        // One segment.
         let whole = segments + SEGMENT;
         let ds = (low(entry) & 0x3f) as usize;
-        if size & !(ASKED | CARRIES_ACK) != PULLS | whole as u32 || ds * SEGMENT != whole {
-            return Read::No;
-        }
         let length = high(line.wide(segments));
-        if length & INLINE_FLAG != 0 || !(1..=FETCHED_AT_ONCE).contains(&length.into()) {
+        // Without the flag of a packet that says where its data is, far too long.
+        let bytes = ((size & !(ASKED | CARRIES_ACK)) ^ PULLS) as usize;
+        if ds * SEGMENT != whole || !(1..=FETCHED_AT_ONCE).contains(&length.into()) {
             return Read::No;
         }
-        let addr = u64::from_be(match segments + 8 {
-            at if at < IN_LINE => line.wide(at),
-            at => line.wide_behind(at),
-        });
-        let head = Head::of(line, to, low(entry), size);
+        // Made where it is used: it is not kept in memory for the other use.
+        let message = || Pulled {
+            head: Head::of(line, to, low(entry), size),
+            line,
+            size,
+            kind,
+            target,
+            length,
+        };
+        let read = if bytes == whole {
+            let addr = u64::from_be(match segments + 8 {
+                at if at < IN_LINE => line.wide(at),
+                at => line.wide_behind(at),
+            });
+            self.receive_from(peer, owing, &message(), |sources| {
+                let place = sources.place(addr, length.into())?;
+                Some([(place, length as usize)])
+            })
+        } else {
+            self.receive_gathered(peer, owing, &message(), whole, bytes)
+        };
+        if read != Read::No {
+            line.done(size & 0xffff);
+            *copied += u64::from(length);
+        }
+        read
+    }
+
+    /// Receives a message of several pieces, whose addresses and lengths are in the packet's bytes from `front` up to
+    /// `end`.
+    #[inline(never)]
+    fn receive_gathered(
+        &self,
+        peer: &Peer,
+        owing: &mut Owing,
+        message: &Pulled<'_>,
+        front: usize,
+        end: usize,
+    ) -> Read {
+        let bytes = end.wrapping_sub(front);
+        if bytes > MOST * PIECE || !bytes.is_multiple_of(PIECE) {
+            return Read::No;
+        }
+        let Some(list) = peer.reader.place(front, bytes) else {
+            return Read::No;
+        };
+        // SAFETY: the reader has found it readable.
+        let list = unsafe { joined::<{ MOST * PIECE }>(list) };
+        let word = |at: usize| {
+            list[at..]
+                .first_chunk()
+                .map_or(0, |it| u64::from_ne_bytes(*it))
+        };
+        let list = (0..bytes).step_by(PIECE).map(|at| (word(at), word(at + 8)));
+        self.receive_from(peer, owing, message, |sources| {
+            let mut pieces = [(std::ptr::dangling(), 0); MOST];
+            let mut left = u64::from(message.length);
+            for ((addr, length), piece) in list.zip(&mut pieces) {
+                // None is empty: what is behind an empty one is not looked at.
+                left = left.checked_sub(length).filter(|_| length != 0)?;
+                *piece = (sources.place(addr, length)?, length as usize);
+            }
+            (left == 0).then_some(pieces)
+        })
+    }
+
+    /// Receives a message whose data is in these pieces, if they are mapped.
+    #[inline(always)]
+    fn receive_from<const PIECES: usize>(
+        &self,
+        peer: &Peer,
+        owing: &mut Owing,
+        message: &Pulled<'_>,
+        pieces: impl FnOnce(&Sources) -> Option<[(*const u8, usize); PIECES]>,
+    ) -> Read {
+        let &Pulled {
+            line,
+            head,
+            size,
+            kind,
+            target,
+            length,
+        } = message;
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
-        let read = self.receive_by(
+        self.receive_by(
             peer,
             owing,
             head,
@@ -142,7 +237,7 @@ impl Hca {
                 };
                 // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn.
                 let sources = unsafe { &*ctx.inbound.sources.get() };
-                let Some(place) = sources.place(addr, length.into()) else {
+                let Some(data) = pieces(sources) else {
                     return false;
                 };
                 let flags = line.wide(8);
@@ -152,7 +247,7 @@ impl Hca {
                     solicited: high(flags) as u8 & fm_ce_se::SOLICITED != 0,
                     length: length as usize,
                     // Mapped until this section is left: who unmaps it waits for that.
-                    data: [(place, length as usize), (place, 0)],
+                    data,
                     target,
                 };
                 // If the requester is still in that life, the memory belonged to the request during the whole copy.
@@ -160,11 +255,6 @@ impl Hca {
                     || peer.segments.life(head.src) == u32::from(head.number.life()) | SPEAKING;
                 recv.receive_arrived(self, &ctx.face, &arrived, speaks)
             },
-        );
-        if read != Read::No {
-            line.done(size & 0xffff);
-            *copied += u64::from(length);
-        }
-        read
+        )
     }
 }

@@ -421,6 +421,22 @@ impl Hca {
     }
 }
 
+/// Bytes of a packet, of which the peer may change each part until it is copied. Behind them are zeroes.
+///
+/// # Safety
+/// Both parts are readable.
+pub(super) unsafe fn joined<const BYTES: usize>(parts: [(*const u8, usize); 2]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    let mut at = 0;
+    for (from, len) in parts {
+        let len = len.min(BYTES - at);
+        // SAFETY: the caller guarantees that it is readable; within the array.
+        unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr().add(at), len) };
+        at += len;
+    }
+    bytes
+}
+
 /// Flags of a packet, where its length is.
 pub(super) const ASKED: u32 = (ASKS as u32) << 16;
 const FOLLOWS: u32 = (EAGER as u32) << 16;
