@@ -1,87 +1,30 @@
 //! Datagrams between nodes of a fabric, many times round the ring of packets: of all lengths, with and without a GRH,
 //! into one element or several, with those among them that nobody receives.
 
+use super::station::{QKEY, Station};
 use bellwire::be::Be32;
 use bellwire::queue::Imm;
 use bellwire::soft::Mode;
 use bellwire::state::{AhAttr, GlobalRoute};
-use bellwire::wqe::{SendWithImm, Ud};
-use bellwire::wr::{Sge, WcStatus};
-use bellwire::{Ah, ConnectAttr, Cq, Device, GRH_BYTES, Qp, Region, Srq, SrqInit};
+use bellwire::wqe::SendWithImm;
+use bellwire::wr::WcStatus;
+use bellwire::{Ah, GRH_BYTES};
 use bellwire_tests::fixture::*;
 use std::time::Instant;
 
-const QKEY: u32 = 0x1234;
 const MTU: usize = 4096;
 
-struct Station {
-    qp: Qp<Ud>,
-    cq: Cq,
-    region: Region,
-    srq: Option<Srq>,
-}
-
-impl Station {
-    fn new(device: &Device, shares: bool) -> Self {
-        let pd = device.alloc_pd();
-        let (send, recv) = init().cq_entries_of::<Ud>();
-        let of_three = SrqInit {
-            max_sge: 3,
-            ..SrqInit::default()
-        };
-        let srq = shares.then(|| pd.create_srq(&of_three).expect("a queue"));
-        let mut cq = device
-            .create_cq(send + recv.max(of_three.max_wr))
-            .expect("a queue");
-        let qp = match &srq {
-            Some(srq) => pd.create_qp_on_srq::<Ud>(&mut cq, srq, &init()),
-            None => pd.create_qp_of::<Ud>(&mut cq, &init()),
-        };
-        let mut qp = qp.expect("a pair");
-        let attr = ConnectAttr {
-            qkey: QKEY,
-            ..ConnectAttr::default()
-        };
-        qp.init(&attr).expect("INIT");
-        qp.start(&attr).expect("RTS");
-        let region = region(&pd, 1 << 16);
-        Self {
-            qp,
-            cq,
-            region,
-            srq,
-        }
-    }
-
-    fn receive(&mut self, sges: &[Sge]) {
-        // SAFETY: the region's own key, and memory that is only copied.
-        unsafe {
-            match &mut self.srq {
-                Some(srq) => {
-                    srq.post(7, sges).expect("room");
-                    srq.ring();
-                }
-                None => {
-                    self.qp.rq().post(7, sges).expect("room");
-                    self.qp.rq().ring();
-                }
-            }
-        }
-    }
-
-    fn send(&mut self, ah: &Ah, qp_num: u32, qkey: u32, length: usize, imm: u32) {
-        let op = SendWithImm {
-            imm: Be32::new(imm),
-        };
-        let cut = length / 3;
-        let sges =
-            [(0, cut), (cut, length - cut)].map(|(at, length)| self.region.sge(at, length as u32));
-        // SAFETY: as above.
-        unsafe { (self.qp.sq()).post(2, ah.to(qp_num, qkey), op, &sges[..], SIGNALED) }
-            .expect("room");
-        self.qp.sq().ring();
-        assert_eq!(wait(&mut self.cq).wr_id, 2);
-    }
+fn send(from: &mut Station, ah: &Ah, qp_num: u32, qkey: u32, length: usize, imm: u32) {
+    let op = SendWithImm {
+        imm: Be32::new(imm),
+    };
+    let cut = length / 3;
+    let sges =
+        [(0, cut), (cut, length - cut)].map(|(at, length)| from.region.sge(at, length as u32));
+    // SAFETY: as above.
+    unsafe { (from.qp.sq()).post(2, ah.to(qp_num, qkey), op, &sges[..], SIGNALED) }.expect("room");
+    from.qp.sq().ring();
+    assert_eq!(wait(&mut from.cq).wr_id, 2);
 }
 
 #[test]
@@ -114,9 +57,9 @@ fn datagrams_that_do_not_fit() {
             there.receive(&[there.region.sge(0, GRH_BYTES as u32 + 100)]);
         }
         let them = there.qp.qp_num();
-        here.send(&ah, them, QKEY, 100, 1);
+        send(&mut here, &ah, them, QKEY, 100, 1);
         assert_eq!(wait(&mut there.cq).status(), WcStatus::Success);
-        here.send(&ah, them, QKEY, 101, 2);
+        send(&mut here, &ah, them, QKEY, 101, 2);
         let failed = wait(&mut there.cq);
         assert_eq!((failed.wr_id, failed.status()), (7, WcStatus::LocLenErr));
         nothing(&mut there.cq, Mode::Inline);
@@ -155,10 +98,17 @@ fn of_all_lengths(shares: bool) {
         }
         if seed % 5 == 0 {
             // Dropped, and whatever is behind it arrives.
-            here.send(&local, them, QKEY + 1, length, 0);
+            send(&mut here, &local, them, QKEY + 1, length, 0);
         }
         let global = (seed % 2 == 0).then_some(&global);
-        here.send(global.unwrap_or(&local), them, QKEY, length, seed as u32);
+        send(
+            &mut here,
+            global.unwrap_or(&local),
+            them,
+            QKEY,
+            length,
+            seed as u32,
+        );
         let start = Instant::now();
         let done = loop {
             if let Some(done) = there.cq.poll_one() {

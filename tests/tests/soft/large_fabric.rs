@@ -1,20 +1,19 @@
 //! A fabric of more nodes than connect to each other when they join: links come when they are needed.
 
 use super::meeting::place;
+use super::station::{QKEY, Station};
 use bellwire::soft::Mode;
 use bellwire::state::{AhAttr, GlobalRoute};
-use bellwire::wqe::{BindMwInfo, Inline, RdmaWrite, Send, Ud};
+use bellwire::wqe::{BindMwInfo, Inline, RdmaWrite, Send};
 use bellwire::wr::{MwType, Remote, WcStatus};
-use bellwire::{AccessFlags, Ah, ConnectAttr, Cq, Device, GRH_BYTES, Qp, Region};
+use bellwire::{AccessFlags, Ah, ConnectAttr, Device, GRH_BYTES};
 use bellwire_tests::fixture::{
-    End, SIGNALED, connect_with, fabric_name, init, node, nothing, region, region_with, wait,
+    End, SIGNALED, connect_with, fabric_name, init, node, nothing, region_with, wait,
 };
 use std::os::unix::net::UnixListener;
 
 /// Nodes that connect to each other when they join.
 const ACQUAINTED: usize = 64;
-
-const QKEY: u32 = 0x1234;
 
 /// So many first places of a fabric, taken by those who never answer.
 fn occupied(fabric: &str, places: usize) -> Vec<UnixListener> {
@@ -23,53 +22,28 @@ fn occupied(fabric: &str, places: usize) -> Vec<UnixListener> {
         .collect()
 }
 
-/// A queue pair for datagrams, with a receive posted.
-struct Station {
-    qp: Qp<Ud>,
-    cq: Cq,
-    region: Region,
+/// A station with a receive posted.
+fn station(device: &Device) -> Station {
+    let mut station = Station::new(device, false);
+    station.receive(&[station.region.sge(0, 256)]);
+    station
 }
 
-impl Station {
-    fn new(device: &Device) -> Self {
-        let pd = device.alloc_pd();
-        let (send, recv) = init().cq_entries_of::<Ud>();
-        let mut cq = device.create_cq(send + recv).expect("a queue");
-        let mut qp = pd.create_qp_of::<Ud>(&mut cq, &init()).expect("a pair");
-        let attr = ConnectAttr {
-            qkey: QKEY,
-            ..ConnectAttr::default()
-        };
-        qp.init(&attr).expect("INIT");
-        qp.start(&attr).expect("RTS");
-        let region = region(&pd, 4096);
-        // SAFETY: the region's own key, and memory that is only copied.
-        unsafe { qp.rq().post(1, &[region.sge(0, 256)]) }.expect("room");
-        qp.rq().ring();
-        Self { qp, cq, region }
-    }
+fn send(from: &mut Station, ah: &Ah, qp_num: u32) {
+    from.region.write(1024, b"hello");
+    let sge = from.region.sge(1024, 5);
+    // SAFETY: the region's own key, and memory that is only copied.
+    unsafe { (from.qp.sq()).post(2, ah.to(qp_num, QKEY), Send {}, sge, SIGNALED) }.expect("room");
+    from.qp.sq().ring();
+    assert_eq!(wait(&mut from.cq).wr_id, 2);
+}
 
-    fn lid(&self) -> u16 {
-        self.qp.endpoint().lid
-    }
-
-    fn send(&mut self, ah: &Ah, qp_num: u32) {
-        self.region.write(1024, b"hello");
-        let sge = self.region.sge(1024, 5);
-        // SAFETY: the region's own key, and memory that is only copied.
-        unsafe { (self.qp.sq()).post(2, ah.to(qp_num, QKEY), Send {}, sge, SIGNALED) }
-            .expect("room");
-        self.qp.sq().ring();
-        assert_eq!(wait(&mut self.cq).wr_id, 2);
-    }
-
-    fn hears(&mut self) {
-        let done = wait(&mut self.cq);
-        assert_eq!((done.wr_id, done.status()), (1, WcStatus::Success));
-        let mut bytes = [0; 5];
-        self.region.read(GRH_BYTES, &mut bytes);
-        assert_eq!(&bytes, b"hello");
-    }
+fn hears(station: &mut Station) {
+    let done = wait(&mut station.cq);
+    assert_eq!((done.wr_id, done.status()), (7, WcStatus::Success));
+    let mut bytes = [0; 5];
+    station.region.read(GRH_BYTES, &mut bytes);
+    assert_eq!(&bytes, b"hello");
 }
 
 fn way(lid: u16) -> AhAttr {
@@ -158,18 +132,23 @@ fn paths_of_datagrams_make_the_links_that_they_need() {
     let name = fabric_name();
     let _first = occupied(&name, ACQUAINTED);
     let [a, b] = [(); 2].map(|()| node(&name, Mode::Inline));
-    let (mut here, mut there) = (Station::new(&a), Station::new(&b));
-    let ah = |from: &Station, to: &Station| from.qp.pd().create_ah(&way(to.lid())).expect("a path");
+    let (mut here, mut there) = (station(&a), station(&b));
+    let ah = |from: &Station, to: &Station| {
+        from.qp
+            .pd()
+            .create_ah(&way(to.qp.endpoint().lid))
+            .expect("a path")
+    };
     let there_num = there.qp.qp_num();
     let (to, back) = (ah(&here, &there), ah(&there, &here));
-    here.send(&to, there_num);
-    there.hears();
-    there.send(&back, here.qp.qp_num());
-    here.hears();
+    send(&mut here, &to, there_num);
+    hears(&mut there);
+    send(&mut there, &back, here.qp.qp_num());
+    hears(&mut here);
     // Places that nobody has, or that never answer, and LIDs beyond all places.
     for lid in [1, 2, 90, 4096, 4097, 0xbfff] {
         let nobody = here.qp.pd().create_ah(&way(lid)).expect("a path");
-        here.send(&nobody, 7);
+        send(&mut here, &nobody, 7);
     }
     nothing(&mut here.cq, Mode::Inline);
 }
@@ -193,16 +172,16 @@ fn groups_make_the_links_that_they_need() {
     };
     const ALL: u32 = 0xff_ffff;
     let nodes: Vec<Device> = (0..3).map(|_| node(&name, Mode::Inline)).collect();
-    let mut early = Station::new(&nodes[0]);
+    let mut early = station(&nodes[0]);
     let to = early.qp.pd().create_ah(&group).expect("a path");
-    let mut members = [1, 2].map(|at: usize| Station::new(&nodes[at]));
+    let mut members = [1, 2].map(|at: usize| station(&nodes[at]));
     members.iter().for_each(join);
-    early.send(&to, ALL);
-    members.iter_mut().for_each(Station::hears);
-    let mut late = Station::new(&node(&name, Mode::Inline));
-    let mut members = [1, 2].map(|at: usize| Station::new(&nodes[at]));
+    send(&mut early, &to, ALL);
+    members.iter_mut().for_each(hears);
+    let mut late = station(&node(&name, Mode::Inline));
+    let mut members = [1, 2].map(|at: usize| station(&nodes[at]));
     members.iter().for_each(join);
     let to = late.qp.pd().create_ah(&group).expect("a path");
-    late.send(&to, ALL);
-    members.iter_mut().for_each(Station::hears);
+    send(&mut late, &to, ALL);
+    members.iter_mut().for_each(hears);
 }

@@ -21,3 +21,4 @@ mod recorder;
 mod retries;
 mod srq;
 mod states;
+mod station;
