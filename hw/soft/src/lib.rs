@@ -38,6 +38,7 @@ mod hca;
 mod inject;
 mod journal;
 mod lifecycle;
+mod lists;
 mod managers;
 mod mr;
 mod multicast;
@@ -91,7 +92,7 @@ pub fn limits() -> DeviceAttr {
     attr.max_mr = mr::MAX_MR as u32;
     attr.max_mw = window::MAX_MW as u32;
     attr.max_mr_size = u64::MAX;
-    attr.max_msg_sz = run::MAX_MESSAGE;
+    attr.max_msg_sz = lists::MAX_MESSAGE;
     attr.max_qp_rd_atom = 16;
     attr.max_mcast_qp_attach = multicast::MAX_MEMBERS as u32;
     attr.max_pkeys = 1;

@@ -1,8 +1,8 @@
 //! The device's port: its addresses, and whether it is up.
 
 use super::hca::Hca;
+use super::lists::MAX_MESSAGE;
 use super::receive::GRH_BYTES;
-use super::run::MAX_MESSAGE;
 use crate::error::Error;
 use bellwire_core::qp::{AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask};
 use bellwire_core::wqe::AddressVector;

@@ -4,8 +4,8 @@
 
 use super::control::Control;
 use super::hca::Hca;
+use super::lists::MAX_MESSAGE;
 use super::mr::{MAX_MR, Opening, of_qp};
-use super::run::MAX_MESSAGE;
 use crate::error::Error;
 use crate::pinned::room_in;
 use bellwire_core::access::AccessFlags;

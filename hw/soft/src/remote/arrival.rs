@@ -13,7 +13,7 @@ use super::super::respond::Blame;
 use super::super::run::{Stop, execute_one, read_from};
 use super::answer::{Answer, Verdict};
 use super::data::{Pulled, data_bytes};
-use super::requester::IN_PACKET;
+use super::post::IN_PACKET;
 use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE, debt};
 use crate::error::Error;
 use crate::fabric::{Header, Number, Owing, Packet, Peer, lid};

@@ -14,9 +14,10 @@
 
 use super::super::connection::connection_with;
 use super::super::hca::{Hca, Running};
+use super::super::lists::{MAX_MESSAGE, gather, incoming, outgoing, spread};
 use super::super::mr::{Known, LOCAL_READ, Reach};
 use super::super::qp::SendWork;
-use super::super::run::{MAX_MESSAGE, Stop, gather, incoming, operate, outgoing, spread};
+use super::super::run::{Stop, operate};
 use super::Remote;
 use super::place::For;
 use crate::fabric::{Face, Node, Peer};

@@ -5,8 +5,8 @@
 use super::super::hca::Hca;
 use super::super::qp::SendWork;
 use super::eager::{sent_pieces, with_second};
+use super::post::{IN_PACKET, post_packet};
 use super::pulled::{CARRIED, may_map, pulls};
-use super::requester::{IN_PACKET, post_packet};
 use super::{FETCHED_AT_ONCE, PULLED};
 use crate::fabric::{Front, Peer, Send};
 use arrayvec::ArrayVec;

@@ -7,7 +7,7 @@
 
 use super::super::hca::Hca;
 use super::super::receive::{InlineMessage, RecvWork};
-use super::requester::IN_ENTRY;
+use super::post::IN_ENTRY;
 use super::unlocked::{ASKED, Head, INLINE, Passed, Read};
 use crate::fabric::{CARRIES_ACK, InPlace, Owing, Peer};
 use bellwire_core::be::Be32;

@@ -10,7 +10,7 @@ use super::super::mr::{Reach, SHOWN};
 use super::super::qp::SendWork;
 use super::super::receive::Arrived;
 use super::gather::MOST;
-use super::requester::post_packet;
+use super::post::post_packet;
 use super::unlocked::{ASKED, Head, PULLS, Read, high, joined, low, operation, segments};
 use super::views::Sources;
 use super::{FETCHED_AT_ONCE, PULLED, SPEAKING};

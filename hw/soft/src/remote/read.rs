@@ -10,10 +10,11 @@
 
 use super::super::control::Control;
 use super::super::hca::Hca;
-use super::super::run::{Stop, incoming};
+use super::super::lists::incoming;
+use super::super::run::Stop;
 use super::answer::{Verdict, with_result};
 use super::data::bring;
-use super::requester::IN_PACKET;
+use super::post::IN_PACKET;
 use crate::fabric::{Header, Kind, Packet, Send};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;

@@ -5,7 +5,7 @@ use super::super::hca::Hca;
 use super::super::one_sided::Transfer;
 use super::super::qp::{SendWork, Sender};
 use super::super::short::{Current, SEND_DATA, short_write};
-use super::requester::{is_held, is_new, post_to};
+use super::post::{is_held, is_new, post_to};
 use super::{Remote, direct};
 use crate::fabric::{Peer, Send};
 use bellwire_core::access::AccessFlags;

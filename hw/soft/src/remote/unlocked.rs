@@ -19,7 +19,7 @@ use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
 use super::answer::{Unpaid, Verdict};
-use super::requester::IN_PACKET;
+use super::post::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
 use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Number, Owing, Peer, Reads};
 use bellwire_core::be::Be32;
