@@ -1,6 +1,6 @@
-//! Messages for a reliable connection's own receive queue, by few instructions: short ones within this process, and those
-//! that arrive in one piece. The first element of the receive has room for the message. Whatever is otherwise is found
-//! here, and changes nothing.
+//! Messages for a reliable connection, by few instructions: short ones within this process, for a receive queue of its own,
+//! and those that arrive in one piece, also for a shared one. The first element of the receive has room for the message.
+//! Whatever is otherwise is found here, and changes nothing, but that a receive of a shared queue is held for the message.
 
 use super::super::copy::{copy, copy_short};
 use super::super::hca::Hca;
@@ -95,9 +95,7 @@ impl RecvWork {
         );
         queue.pass(produced)
     }
-}
 
-impl RecvWork {
     /// Like [`receive_inline`](Self::receive_inline), of a shared receive queue. `false`: the receive may be held for the
     /// message.
     ///
