@@ -117,9 +117,10 @@ fn tables(figures: &Figures, wanted: usize, apart: usize) -> String {
         let lines = figures.lines(placement);
         let _ = writeln!(
             text,
-            "**{placement}** (a bare line crosses in {:.0} to {:.0} ns; {turns} turns of each{})\n",
+            "**{placement}** (a bare line crosses in {:.0} to {:.0} ns; {turns} turn{} of each{})\n",
             lines.start(),
             lines.end(),
+            if turns == 1 { "" } else { "s" },
             if turns < wanted {
                 ", too few to conclude from"
             } else {
