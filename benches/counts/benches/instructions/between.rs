@@ -128,7 +128,7 @@ fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(1038))]
+#[library_benchmark(config = limit(1036))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
