@@ -24,7 +24,7 @@ const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 /// How often instructions are counted until all are within their limits. A software HCA has a thread, which reads packets
 /// from time to time; on a busy machine it does so while a program that is counted polls, and the poll looks again. What a
 /// change has made costlier exceeds its limit each time.
-const COUNTED: u32 = 3;
+const COUNTED: u32 = 5;
 
 pub fn no_std(_: &Workspace) -> Result<Run> {
     for target in tools::bare_targets() {
