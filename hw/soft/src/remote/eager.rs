@@ -1,30 +1,20 @@
-//! Messages that travel whole in one packet, and whose data is one piece (of several: see [`gather`](super::gather)): a SEND with or without immediate data, or a
+//! Messages that travel whole in one packet, and whose data is one piece: a SEND with or without immediate data, or a
 //! WRITE with immediate data, on a reliable connection, of up to 4 KiB. Of longer data in memory that the peer can map,
-//! from 2 KiB on, the packet only says where it is: see [`pulled`](super::pulled).
+//! from 2 KiB on, the packet only says where it is: see [`pulled`](super::pulled). Of data in several pieces: see
+//! [`gather`](super::gather).
 //!
-//! The packet is written straight from the send entry. What is otherwise changes nothing here, and
-//! [`step`](super::requester) executes it.
+//! What is otherwise changes nothing here, and [`step`](super::requester) executes it.
 
 use super::super::hca::Hca;
 use super::super::qp::SendWork;
 use super::super::short::{Current, SEND_DATA};
-use super::EAGER;
+use super::carried::{WRITE_DATA, sent_pieces};
 use super::gather::sent_gathered;
-use super::post::{IN_ENTRY, IN_PACKET, is_held, post_packet};
+use super::post::{IN_PACKET, is_held};
 use super::pulled::{CARRIED, sent_place};
-use crate::fabric::{Front, IN_LINE, Peer, Send};
-use bellwire_core::be::Be32;
-use bellwire_core::op::{WrOpcode, opcode};
-use bellwire_core::wqe::{
-    BASIC_BLOCK, Data, DataSegment, FirstBlock, INLINE_FLAG, SEGMENT, data_offset, fm_ce_se,
-};
-use bellwire_core::wr::QpType;
-
-/// Offset of a WRITE's data.
-const WRITE_DATA: usize = data_offset(WrOpcode::RdmaWriteWithImm, QpType::Rc);
-
-/// What is in front of the data and means something is in the packet's first line.
-const _: () = assert!(SEND_DATA < WRITE_DATA && WRITE_DATA + size_of::<Be32>() <= IN_LINE);
+use crate::fabric::Peer;
+use bellwire_core::op::opcode;
+use bellwire_core::wqe::{Data, FirstBlock, SEGMENT};
 
 /// The data of an entry, all of which is readable.
 struct Piece {
@@ -104,75 +94,6 @@ fn sent_behind<const SEGMENTS: usize>(
     };
     // SAFETY: it is readable.
     unsafe { sent_pieces::<SEGMENTS>(work, block, piece.len, &[(piece.from, piece.len)]) }
-}
-
-/// Sends the current entry with its data in the packet, which are these pieces of `length` bytes in all, and passes it.
-///
-/// # Safety
-/// Each piece is readable.
-#[inline(always)]
-pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
-    work: &mut SendWork,
-    block: FirstBlock<'static>,
-    length: usize,
-    pieces: &[(*const u8, usize)],
-) -> Option<&'static Peer> {
-    // As in `Outgoing`: the other side reads any of them. The bytes in front of the data, those of the entry and those
-    // of the packet.
-    let (front, entry, packet, count) = match length {
-        0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0),
-        len if len as u64 <= IN_ENTRY => {
-            let front = SEGMENTS + size_of::<u32>();
-            // As `next_multiple_of` does it, which would test the remainder.
-            let entry = (front + len + SEGMENT - 1) & !(SEGMENT - 1);
-            (front, entry, entry, len as u32 | INLINE_FLAG)
-        }
-        len => {
-            let front = SEGMENTS + size_of::<DataSegment>();
-            (front, front, front + len, len as u32)
-        }
-    };
-    let qpn_ds = work.qpn << 8 | (entry / SEGMENT) as u32;
-    let asks = block.fm_ce_se() & fm_ce_se::SIGNALED != 0;
-    let sent = post_packet::<true>(
-        work,
-        asks,
-        if packet == entry { 0 } else { EAGER },
-        #[inline(always)]
-        |peer, incarnation, heading| {
-            let first = |to: Front| {
-                let mut words = block.words::<{ WRITE_DATA / 8 }>();
-                words[0] = with_second(words[0], qpn_ds);
-                for (at, pair) in words[..SEGMENTS / 8].iter().enumerate() {
-                    to.set(at, *pair);
-                }
-                if count != 0 {
-                    // Of where the data was the receiver needs nothing.
-                    to.set_word(SEGMENTS / 4, count.to_be());
-                }
-                heading.header()
-            };
-            // SAFETY: the caller guarantees that the pieces are readable.
-            let sent = unsafe {
-                (peer.writer).send_data::<true>(incarnation, packet, first, front, pieces)
-            };
-            // Whatever the reason is, who sends it otherwise finds it.
-            if sent { Ok(()) } else { Err(Send::Full) }
-        },
-    );
-    let peer = sent.ok()?;
-    let bytes = block.ds() as usize * SEGMENT;
-    let blocks = ((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;
-    work.consumer = work.consumer.wrapping_add(blocks);
-    Some(peer)
-}
-
-/// A pair of words, with this big-endian one as the second.
-#[inline(always)]
-pub(super) fn with_second(pair: u64, word: u32) -> u64 {
-    let mut bytes = pair.to_ne_bytes();
-    bytes[4..].copy_from_slice(&word.to_be_bytes());
-    u64::from_ne_bytes(bytes)
 }
 
 /// Where the data is, if it may be read.

@@ -4,17 +4,14 @@
 
 use super::super::hca::Hca;
 use super::super::qp::SendWork;
-use super::eager::{sent_pieces, with_second};
+use super::carried::{sent_pieces, with_second};
 use super::post::{IN_PACKET, post_packet};
-use super::pulled::{CARRIED, may_map, pulls};
+use super::pulled::{CARRIED, MOST, may_map, pulls};
 use super::{FETCHED_AT_ONCE, PULLED};
 use crate::fabric::{Front, Peer, Send};
 use arrayvec::ArrayVec;
 use bellwire_core::wqe::{BASIC_BLOCK, FirstBlock, SEGMENT, fm_ce_se};
 use bellwire_core::wr::Sge;
-
-/// Most pieces. Of more, entries are sent by [`step`](super::requester), and received under the device's lock.
-pub(super) const MOST: usize = 8;
 
 /// Sends the current entry, whose data is in elements behind `SEGMENTS` bytes, if it fits in `blocks` blocks that lie one
 /// behind the other. As [`sent_eagerly`](super::eager::sent_eagerly), which has found that the entry may be sent.

@@ -50,6 +50,7 @@
 
 mod answer;
 mod arrival;
+mod carried;
 mod data;
 mod datagram;
 mod direct;

@@ -9,7 +9,6 @@ use super::super::hca::Hca;
 use super::super::mr::{Reach, SHOWN};
 use super::super::qp::SendWork;
 use super::super::receive::Arrived;
-use super::gather::MOST;
 use super::post::post_packet;
 use super::unlocked::{ASKED, Head, PULLS, Read, high, joined, low, operation, segments};
 use super::views::Sources;
@@ -103,6 +102,9 @@ pub(super) fn sent_place<const SEGMENTS: usize>(
     work.consumer = work.consumer.wrapping_add(1);
     Some(peer)
 }
+
+/// Most pieces of a message. Those of more are sent by [`step`](super::requester), and received under the device's lock.
+pub(super) const MOST: usize = 8;
 
 /// Bytes of a piece's address and length in a packet.
 const PIECE: usize = size_of::<[u64; 2]>();
