@@ -4,12 +4,13 @@
 //! the poll copies it into the receive's memory. So one cache line moves between the cores instead of two.
 
 mod arrived;
+mod placer;
 mod short;
 
 pub(super) use arrived::Arrived;
 pub(super) use short::InlineMessage;
 
-use super::copy::{Span, copy};
+use super::copy::Span;
 use super::cq::CqCtx;
 use super::hca::Hca;
 use super::lists::gather;
@@ -21,8 +22,9 @@ use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, Cqe64, CqeOpcode, Source, Syndrome};
 use bellwire_core::port::DoorbellRecord;
-use bellwire_core::wqe::{Data, RecvRing, SgeList, SrqRing};
+use bellwire_core::wqe::{RecvRing, SgeList, SrqRing};
 use bellwire_core::wr::Sge;
+use placer::Placer;
 
 /// Messages up to this length are placed in the receiver's CQE (inline scatter).
 const INLINE_SCATTER: u64 = 32;
@@ -535,79 +537,4 @@ impl<R: Lists> Claim<R> {
 #[inline(always)]
 fn of_datagram(entry: Cqe64, origin: &Origin) -> Cqe64 {
     (entry.with_source(origin.source)).add_bytes(GRH_BYTES as u32)
-}
-
-/// Places bytes into the elements of a receive, one after the other.
-struct Placer<I> {
-    sges: I,
-    to: *mut u8,
-    room: usize,
-}
-
-impl<I: Iterator<Item = Sge>> Placer<I> {
-    #[inline(always)]
-    fn new(sges: I) -> Self {
-        Self {
-            sges,
-            to: std::ptr::null_mut(),
-            room: 0,
-        }
-    }
-
-    /// Passes the next `length` bytes of the elements to `each`, in contiguous pieces.
-    #[inline(always)]
-    fn next(&mut self, mut length: usize, mut each: impl FnMut(*mut u8, usize)) {
-        while length != 0 {
-            if self.room == 0 {
-                let Some(sge) = self.sges.next() else { return };
-                self.to = std::ptr::with_exposed_provenance_mut(sge.addr as usize);
-                self.room = sge.length as usize;
-                continue;
-            }
-            let now = length.min(self.room);
-            each(self.to, now);
-            self.to = self.to.wrapping_add(now);
-            self.room -= now;
-            length -= now;
-        }
-    }
-
-    #[inline(always)]
-    fn skip(&mut self, length: usize) {
-        self.next(length, |_, _| {});
-    }
-
-    /// # Safety
-    /// The elements for the bytes are writable, and `from` is readable for `length` bytes.
-    #[inline(always)]
-    unsafe fn put(&mut self, mut from: *const u8, length: usize) {
-        self.next(length, |to, now| {
-            // SAFETY: the caller guarantees that the elements are writable and `from` is readable.
-            unsafe {
-                copy(from, to, now);
-                from = from.add(now);
-            }
-        });
-    }
-
-    /// # Safety
-    /// The elements for the data are writable, and the data is readable.
-    #[inline(always)]
-    unsafe fn put_all(&mut self, data: SgeList<'_>) {
-        for piece in data {
-            // SAFETY: the caller guarantees that the elements are writable and the data is readable.
-            unsafe {
-                match piece {
-                    Data::Inline(head, tail) => {
-                        self.put(head.as_ptr(), head.len());
-                        self.put(tail.as_ptr(), tail.len());
-                    }
-                    Data::Pointer(sge) => self.put(
-                        std::ptr::with_exposed_provenance(sge.addr as usize),
-                        sge.length as usize,
-                    ),
-                }
-            }
-        }
-    }
 }

@@ -83,7 +83,9 @@ impl Answer {
 /// Which acknowledgements are still owed after peers were to be sent them.
 #[derive(Default)]
 pub(super) struct Unpaid {
+    /// Some are.
     some: bool,
+    /// Another thread had the list of some.
     busy: bool,
 }
 
@@ -97,10 +99,10 @@ impl Unpaid {
     /// Notes it. The node's thread looks again at a list that another thread had: that thread may have found no packet,
     /// and leave the list as it was.
     pub fn note(&self, node: &Node) {
-        match self {
-            Self { busy: true, .. } => node.owes(),
-            Self { some: true, .. } => node.set_owing(true),
-            Self { .. } => {}
+        if self.busy {
+            node.owes();
+        } else if self.some {
+            node.set_owing(true);
         }
     }
 }

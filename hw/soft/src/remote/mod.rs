@@ -21,12 +21,12 @@
 //! # Packets
 //! A packet carries the send entry itself. Data of up to 768 bytes is in the entry, and data of up to 2 KiB follows
 //! it. Longer data, of one piece or several, is copied by the responder from the requester's memory directly to its
-//! destination, if it has that memory mapped: at most 1 MiB for each packet, and at most twice that from one peer before the others have their turn
-//! and the lock is released. Otherwise up to 4 KiB follow the entry, and more does in parts of up to 4 KiB, each in a
-//! packet of its own. A responder that cannot map the memory reports that, and is sent the data from then on. The parts
-//! of a message are placed as they arrive; with the last one its receive is completed, or the WRITE acknowledged. A READ
-//! that the requester cannot execute by itself is answered with such packets, up to 32 at a time, and requested again
-//! from where they end.
+//! destination, if it has that memory mapped: at most 1 MiB for each packet, and at most twice that from one peer
+//! before the others have their turn and the lock is released. Otherwise up to 4 KiB follow the entry, and more does
+//! in parts of up to 4 KiB, each in a packet of its own. A responder that cannot map the memory reports that, and is
+//! sent the data from then on. The parts of a message are placed as they arrive; with the last one its receive is
+//! completed, or the WRITE acknowledged. A READ that the requester cannot execute by itself is answered with such
+//! packets, up to 32 at a time, and requested again from where they end.
 //!
 //! For a SEND of up to 12 bytes one cache line moves between the processors. It is written at once, because
 //! the reader polls it all the time.

@@ -1,6 +1,6 @@
 //! Messages whose data is in memory of the sender's that its peer has mapped. The packet is the entry, whose last segment
-//! says where the data is if it is one piece; of several the places are behind the entry. The receiver copies it once, from there to the receive, or to where the WRITE
-//! says, without the device's lock.
+//! says where the data is if it is one piece; of several the places are behind the entry. The receiver copies the data
+//! once, from there to the receive, or to where the WRITE says, without the device's lock.
 //!
 //! The receiver's queue pair remembers from which pieces of memory the last messages came. If the data is elsewhere, or
 //! the memory is no longer mapped, the message is received under the lock, which may map it: see `data`.
@@ -110,7 +110,7 @@ pub(super) const MOST: usize = 8;
 const PIECE: usize = size_of::<[u64; 2]>();
 
 /// A message whose data is in the sender's memory.
-struct Pulled<'p> {
+struct PulledMessage<'p> {
     head: Head,
     /// The packet's first line, and its length with its flags.
     line: InPlace<'p>,
@@ -144,7 +144,7 @@ impl Hca {
             return Read::No;
         }
         // Made where it is used: it is not kept in memory for the other use.
-        let message = || Pulled {
+        let message = || PulledMessage {
             head: Head::of(line, to, low(entry), size),
             line,
             size,
@@ -178,7 +178,7 @@ impl Hca {
         &self,
         peer: &Peer,
         owing: &mut Owing,
-        message: &Pulled<'_>,
+        message: &PulledMessage<'_>,
         front: usize,
         end: usize,
     ) -> Read {
@@ -215,10 +215,10 @@ impl Hca {
         &self,
         peer: &Peer,
         owing: &mut Owing,
-        message: &Pulled<'_>,
+        message: &PulledMessage<'_>,
         pieces: impl FnOnce(&Sources) -> Option<[(*const u8, usize); PIECES]>,
     ) -> Read {
-        let &Pulled {
+        let &PulledMessage {
             line,
             head,
             size,
