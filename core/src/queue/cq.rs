@@ -6,12 +6,14 @@ mod fast;
 mod lost;
 mod memory;
 mod payload;
+mod received;
 mod recent;
 mod steps;
 
 pub use fast::Plain;
 pub use memory::CqMemory;
 pub(super) use memory::Cursor;
+pub use received::Received;
 pub(super) use recent::Recent;
 
 use super::attach::{QueueSlot, RecvSide, UserIndex};
@@ -37,6 +39,7 @@ pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     pub(super) next: Cursor,
     pub(super) slots: &'m mut [QueueSlot<'m>],
     pub(super) recent: Recent<'m>,
+    received: Received,
     /// The first free slot; the number of slots when all are taken.
     pub(super) free: u32,
     pub(super) record: &'m DoorbellRecord,
@@ -98,6 +101,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             slots,
             naming,
             recent: Recent::default(),
+            received: Received::default(),
             free: 0,
             record: &records[0],
             arm_record: &records[1],

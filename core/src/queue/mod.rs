@@ -39,7 +39,7 @@ mod tests;
 pub use crate::wqe::PostError;
 pub use attach::{Attach, AttachError, QueueSlot, SrqUser, UserIndex};
 pub use completion::{Completion, Failure, Imm, RawSuccess, Success, Unfinished};
-pub use cq::{CompletionQueue, CqMemory, Plain};
+pub use cq::{CompletionQueue, CqMemory, Plain, Received};
 pub use doorbell::{BlueFlame, Private, Register, Shared, SharedRegister};
 pub use error::{BadRequest, Rejected};
 pub use history::{Past, PastCqe, Standing};

@@ -89,6 +89,19 @@ impl<'m> FirstBlock<'m> {
         Some(unsafe { NonNull::slice_from_raw_parts(self.block.add(start), len).as_ref() })
     }
 
+    /// The length of the data from byte `offset` on, if it is one piece of inline data that ends with the WQE and within
+    /// the segment in which it begins, and is not empty.
+    #[inline(always)]
+    pub fn inline_in_segment(&self, offset: usize) -> Option<usize> {
+        debug_assert!(offset.is_multiple_of(SEGMENT) && offset < BASIC_BLOCK);
+        // SAFETY: every bit pattern is a valid word.
+        let count = unsafe { self.at::<Be32>(offset) }.get();
+        // Without the flag, far too long.
+        let len = (count ^ INLINE_FLAG) as usize;
+        let ends = self.ds() as usize == offset / SEGMENT + 1;
+        (ends && len.wrapping_sub(1) < SEGMENT - size_of::<Be32>()).then_some(len)
+    }
+
     /// The data from byte `offset` on, if it is one piece that ends with the WQE and is not empty: inline data, which
     /// may reach beyond this block, or one element.
     ///

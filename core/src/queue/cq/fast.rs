@@ -217,7 +217,7 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
 
     /// Makes the queue pair that a CQE is for the recent one.
     #[inline(never)]
-    fn find(&mut self, cqe: &Cqe64) -> &Recent<'m> {
+    pub(super) fn find(&mut self, cqe: &Cqe64) -> &Recent<'m> {
         let name = N::raw_name(cqe);
         self.recent = match self.slot(cqe) {
             Some(slot) => Recent {

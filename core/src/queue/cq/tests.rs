@@ -22,6 +22,7 @@ mod hostile;
 mod naming;
 mod panics;
 mod plain;
+mod received;
 mod reporting;
 mod shared;
 

@@ -1,0 +1,120 @@
+//! Receives that a device hands to the poll itself, without a CQE: where the device executes on the
+//! polling thread, writing a CQE and reading it back is most of what a completion costs.
+
+use super::CompletionQueue;
+use super::steps::Settled;
+use crate::be::Be32;
+use crate::cqe::{CompletedWqe, Cqe64, CqeOpcode, PlainCqe};
+use crate::port::DoorbellRecord;
+use crate::queue::completion::{Completion, Success};
+use crate::queue::ledger::Ledger;
+
+/// A successful receive of a SEND by a queue pair's own receive queue, which was handed to a poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    user_index: u32,
+    byte_cnt: u32,
+    imm: Be32,
+    wqe_counter: u16,
+    op_own: u8,
+    /// Whether there is one that was not reported yet.
+    waits: bool,
+}
+
+impl Received {
+    /// The receive that this CQE would report.
+    #[inline(always)]
+    pub fn new(cqe: &PlainCqe) -> Self {
+        Self {
+            user_index: cqe.wqe.user_index,
+            byte_cnt: cqe.byte_cnt,
+            imm: cqe.imm,
+            wqe_counter: cqe.wqe.wqe_counter,
+            op_own: cqe.op_own(),
+            waits: true,
+        }
+    }
+
+    /// The CQE that would report it, without the number of its queue pair.
+    pub fn cqe(&self) -> Cqe64 {
+        let wqe = CompletedWqe {
+            qpn: 0,
+            user_index: self.user_index,
+            wqe_counter: self.wqe_counter,
+        };
+        let kind = CqeOpcode::from_bits(self.op_own >> 4);
+        Cqe64::responder(kind, wqe, self.byte_cnt)
+            .with_imm(self.imm)
+            .with_solicited(self.op_own & 2 != 0)
+    }
+}
+
+impl<'m> CompletionQueue<'m> {
+    /// For a device that executes during a poll which has found this queue empty: whether this is the
+    /// queue with that consumer record, and still empty, because the next CQE that is written has this
+    /// index.
+    #[inline(always)]
+    pub fn is_empty(&self, consumer: &DoorbellRecord, produced: u32) -> bool {
+        core::ptr::eq(self.record, consumer) && self.next.index() == produced
+    }
+
+    /// Hands over the receive that this CQE would report: one of a SEND, by a queue pair's own receive
+    /// queue, without payload in it. At most one, which [`take_received`](Self::take_received) takes.
+    ///
+    /// # Safety
+    /// The device has executed it, writes no CQE for it, and has finished with its memory. No CQE of an
+    /// older receive of that queue is left in the ring.
+    #[inline(always)]
+    pub unsafe fn hand_over(&mut self, cqe: &PlainCqe) {
+        self.received = Received::new(cqe);
+    }
+
+    /// Whether a receive was handed over, and not taken yet.
+    #[inline(always)]
+    pub fn has_received(&self) -> bool {
+        self.received.waits
+    }
+
+    /// What was handed over last.
+    #[inline(always)]
+    pub fn received(&self) -> Received {
+        self.received
+    }
+
+    /// Completes the receive that was handed over, if one was. `None` also, and counted as
+    /// [stale](Self::stale), if none is in flight.
+    #[inline(always)]
+    pub fn take_received(&mut self) -> Option<Completion<'m>> {
+        if !core::mem::take(&mut self.received.waits) {
+            return None;
+        }
+        let name = Be32::new(self.received.user_index).to_raw();
+        let ledger = match self.recent.receives.is(name) {
+            true => self.recent.receives.ledger,
+            false => self.find_receiver(),
+        };
+        // SAFETY: this queue is the attached ledger's poller.
+        let located = ledger.and_then(|ledger| Some((ledger, unsafe { ledger.next()? })));
+        let Some((ledger, oldest)) = located else {
+            self.stale += 1;
+            return None;
+        };
+        let Received {
+            op_own,
+            byte_cnt,
+            imm,
+            ..
+        } = self.received;
+        // SAFETY: this queue is the poller, and the request was just located; so it is the last one
+        // taken.
+        unsafe {
+            let request = Settled::take(ledger, oldest);
+            Some(request.report::<true>(Ok(Success::of_receive(op_own, byte_cnt, imm))))
+        }
+    }
+
+    #[inline(never)]
+    fn find_receiver(&mut self) -> Option<&'m Ledger<'m>> {
+        self.find(&self.received.cqe()).receives.ledger
+    }
+}

@@ -1,0 +1,117 @@
+//! Receives that the device hands to the poll.
+
+use super::*;
+use crate::be::Be32;
+use crate::cqe::PlainCqe;
+use crate::queue::Imm;
+use crate::wr::WcOpcode;
+
+fn received(user_index: UserIndex, bytes: u32, imm: Option<u32>) -> PlainCqe {
+    let (kind, imm) = match imm {
+        None => (CqeOpcode::RespSend, 0),
+        Some(imm) => (CqeOpcode::RespSendImm, imm),
+    };
+    let wqe = wqe(user_index, 0xabcd);
+    PlainCqe::responder(kind, wqe, bytes, Be32::new(imm), imm != 0)
+}
+
+/// Two attached queue pairs, with three receives posted each.
+fn attached(cq: &mut Cq) -> [(Qp, UserIndex); 2] {
+    [1, 2].map(|qp_num| {
+        let mut qp = qp(qp_num);
+        // SAFETY: the only poller.
+        let index = unsafe { cq.queue.attach(qp.attach) }.expect("a slot");
+        for wr_id in 0..3 {
+            // SAFETY: no device places anything.
+            unsafe { qp.recv.post(wr_id, &[]) }.expect("room");
+        }
+        qp.recv.ring();
+        (qp, index)
+    })
+}
+
+#[test]
+fn it_completes_the_oldest_receive_of_its_queue_pair() {
+    let mut cq = Cq::new(64, 64, 2);
+    let queues = attached(&mut cq);
+    let mut reported = [0; 2];
+    for (at, imm) in [(0, None), (0, Some(7)), (1, None), (0, None), (1, Some(9))] {
+        assert!(!cq.queue.has_received());
+        assert!(cq.queue.take_received().is_none());
+        let entry = received(queues[at].1, 12 + at as u32, imm);
+        // SAFETY: nothing is placed.
+        unsafe { cq.queue.hand_over(&entry) };
+        assert!(cq.queue.has_received());
+        let completion = cq.queue.take_received().expect("a receive");
+        let success = completion.result.expect("success");
+        let expected = (at as u32 + 1, reported[at], 1);
+        assert_eq!(
+            (completion.qp_num, completion.wr_id, completion.retired),
+            expected
+        );
+        assert_eq!(success.opcode, WcOpcode::Recv);
+        assert_eq!(success.byte_len(), Some(12 + at as u32));
+        let imm = imm.map_or(Imm::None, |imm| Imm::Data(Be32::new(imm)));
+        assert_eq!(success.imm(), imm);
+        reported[at] += 1;
+        assert_eq!(queues[at].0.recv.in_flight(), 3 - reported[at] as u32);
+    }
+    assert_eq!((cq.queue.next_index(), cq.queue.stale()), (0, 0));
+}
+
+#[test]
+fn without_a_receive_it_is_stale() {
+    let mut cq = Cq::new(64, 64, 2);
+    let [(mut first, index), _] = attached(&mut cq);
+    let life = UserIndex::new(index.slot(), 5);
+    let nobody = UserIndex::new(7, 0);
+    for (at, of) in [life, nobody].into_iter().enumerate() {
+        // SAFETY: there is no such queue.
+        unsafe { cq.queue.hand_over(&received(of, 1, None)) };
+        assert!(cq.queue.take_received().is_none());
+        assert_eq!(cq.queue.stale(), at as u64 + 1);
+    }
+    for taken in 0..4 {
+        // SAFETY: nothing is placed.
+        unsafe { cq.queue.hand_over(&received(index, 1, None)) };
+        assert_eq!(cq.queue.take_received().is_some(), taken < 3);
+    }
+    assert_eq!(cq.queue.stale(), 3);
+    // And the queue goes on.
+    let counter = first.post();
+    cq.sent(index, counter, 0);
+    assert_eq!(cq.poll(), Some((1, u64::from(counter))));
+}
+
+#[test]
+fn the_queue_is_empty_where_the_next_entry_is_polled_next() {
+    let mut cq = Cq::new(64, 64, 2);
+    let [(mut first, index), _] = attached(&mut cq);
+    let [record, other] = cq.records;
+    assert!(cq.queue.is_empty(record, 0));
+    assert!(!cq.queue.is_empty(other, 0), "of another queue");
+    assert!(!cq.queue.is_empty(record, 1));
+    let counter = first.post();
+    cq.sent(index, counter, 0);
+    assert!(!cq.queue.is_empty(record, cq.written));
+    assert!(cq.poll().is_some());
+    assert!(cq.queue.is_empty(record, cq.written));
+}
+
+#[test]
+fn its_entry_would_say_the_same() {
+    let mut cq = Cq::new(64, 64, 2);
+    let [(_, index), _] = attached(&mut cq);
+    for imm in [None, Some(0x1234_5678)] {
+        let entry = received(index, 77, imm);
+        // SAFETY: nothing is placed.
+        unsafe { cq.queue.hand_over(&entry) };
+        let shown = cq.queue.received().cqe();
+        assert_eq!(shown.user_index(), index.get());
+        assert_eq!(shown.wqe_counter(), 0xabcd);
+        assert_eq!(shown.op_own(), entry.op_own());
+        assert_eq!(shown.byte_len(), Some(77));
+        assert_eq!(shown.imm().get(), imm.unwrap_or(0));
+        assert!(cq.queue.take_received().is_some());
+    }
+}
