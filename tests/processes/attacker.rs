@@ -204,6 +204,7 @@ impl Attacker {
             flags,
             len: len as u16,
             taken: None,
+            short: 0,
         }
     }
 
@@ -246,7 +247,9 @@ impl Attacker {
                     let mut bytes = self.entry_of(op, segments, length);
                     bytes.extend(behind.iter().flat_map(|word| word.to_ne_bytes()));
                     let msn = [0, 1, u16::MAX][at % 3];
-                    let header = self.header(REQUEST, msn, flags, bytes.len());
+                    let mut header = self.header(REQUEST, msn, flags, bytes.len());
+                    // Whether or not it is a short one, and whatever it has.
+                    header.short = [0, 0, 1, 12, 13, 127][mix(&[tried, 1]) as usize % 6];
                     self.send(header, &bytes);
                     tried += 1;
                 }

@@ -258,6 +258,12 @@ impl Hostile {
                 let life = self.pick(&[1, 1, 2, wild]) as u16;
                 (life, self.random.below(40) as u16)
             }),
+            // Whatever the packet is, and how long.
+            short: match self.random.below(4) {
+                0 => self.random.below(21) as u8,
+                1 => self.random.below(128) as u8,
+                _ => 0,
+            },
         };
         // What makes no sense at all ends the link: now and then.
         match self.random.below(400) {

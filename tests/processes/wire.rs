@@ -19,6 +19,8 @@ pub const SPEAKING: u32 = 1 << 16;
 pub const FRONT: usize = 24;
 /// A flag beside the size: the last word is set, and is of the other direction.
 const TAKEN: u32 = 1 << 24;
+/// Above it: how long the data of a short SEND is.
+const SHORT_AT: u32 = 25;
 
 /// Kinds of packets.
 pub const REQUEST: u8 = 1;
@@ -36,6 +38,8 @@ pub struct Header {
     pub len: u16,
     /// Life and number of the last request of the other direction that was taken.
     pub taken: Option<(u16, u16)>,
+    /// Bytes of data of a short SEND; zero: it is none.
+    pub short: u8,
 }
 
 impl Header {
@@ -43,10 +47,11 @@ impl Header {
     pub fn words(&self) -> [u32; 4] {
         let (life, msn) = self.taken.unwrap_or_default();
         let taken = if self.taken.is_some() { TAKEN } else { 0 };
+        let short = u32::from(self.short) << SHORT_AT;
         [
             self.dst & 0xff_ffff | u32::from(self.kind) << 24,
             u32::from(self.msn) << 16 | u32::from(self.life),
-            u32::from(self.len) | u32::from(self.flags) << 16 | taken,
+            u32::from(self.len) | u32::from(self.flags) << 16 | taken | short,
             u32::from(msn) << 16 | u32::from(life),
         ]
     }

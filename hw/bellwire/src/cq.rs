@@ -162,7 +162,8 @@ impl Cq {
         let entry = size_of::<Cqe64>();
         let attached = self.attached.capacity() * size_of::<Option<Attached>>();
         let numbers = self._numbers.as_ref().map_or(0, Lent::bytes);
-        self.capacity() as usize * entry + self._slots.bytes() + numbers + attached
+        let ring = self.capacity() as usize * entry + self.core.kept();
+        ring + self._slots.bytes() + numbers + attached
     }
 
     /// The number of entries that are not reserved for a queue.

@@ -20,6 +20,7 @@ use crate::srq::{NewSrq, Srq, SrqShared};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::qp::AhAttr;
+use bellwire_core::queue::CompletionQueue;
 use bellwire_core::wqe::AddressVector;
 use bellwire_core::wr::MwType;
 use bellwire_provider::attr::{DeviceInfo, XrcdMode};
@@ -223,15 +224,15 @@ impl Hca {
         }
     }
 
-    /// Called by a poll that found nothing: makes the software HCA execute requests whose time has come.
-    /// Returns whether polling again may find something.
+    /// Makes the software HCA execute requests whose time has come. One receive may be handed to the poll whose
+    /// completion queue was found empty. Returns whether polling again may find something.
     #[inline(always)]
-    pub fn look(&self) -> bool {
+    pub fn look(&self, polled: Option<&mut CompletionQueue<'static>>) -> bool {
         match self {
             Self::Soft(hca) => {
                 let waiting = hca.waiting();
                 if waiting {
-                    hca.progress();
+                    hca.progress(polled);
                 }
                 waiting
             }

@@ -8,12 +8,16 @@ use crate::fabric::Attention;
 use bellwire_core::be::Be64;
 use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe, owner_bit};
 use bellwire_core::port::DoorbellRecord;
-use bellwire_core::queue::CqMemory;
+use bellwire_core::queue::{CompletionQueue, CqMemory};
 use bellwire_provider::quiesce::Barriers;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The completion queue that a poll has found empty, where it looks for packets; a receive may be handed to it. `None`:
+/// nobody polls, or one was handed over.
+pub type Polled<'p> = Option<&'p mut CompletionQueue<'static>>;
 
 /// The device's state of a completion queue. Many threads write entries.
 #[derive(Debug)]
@@ -188,6 +192,13 @@ impl CqCtx {
     /// Whether everything before `index` has been polled.
     pub fn polled(&self, index: u32) -> bool {
         self.consumer.load().wrapping_sub(index) & CI_MASK < CI_MASK.div_ceil(2)
+    }
+
+    /// Whether a receive may be handed to the poll of this queue, without an entry: it polls this one; no entry was
+    /// written since it was found empty, so that none is overtaken; none was lost; and no event waits for one.
+    #[inline(always)]
+    pub fn hands_to(&self, polled: &CompletionQueue<'static>) -> bool {
+        polled.is_empty(self.consumer, self.produced()) && !self.overrun() && !self.arm.may_fire()
     }
 
     /// Writes an entry. `false`: the queue was full, and has now failed.

@@ -2,6 +2,7 @@
 
 use super::clock::{Clock, ClockKind};
 use super::control::Control;
+use super::cq::Polled;
 use super::engine::Engine;
 use super::journal::{Journal, JournalEntry};
 use super::managers::Managers;
@@ -314,16 +315,17 @@ impl Hca {
         Ok(())
     }
 
-    /// Continues the waiting requests whose time has come, and handles packets of other processes.
+    /// Continues the waiting requests whose time has come, and handles packets of other processes. One receive may be
+    /// handed to the poll.
     #[inline(never)]
-    pub fn progress(&self) {
+    pub fn progress(&self, polled: Polled<'_>) {
         let Some(node) = &self.node else {
             return self.progress_timers();
         };
         if self.waits_for_time() {
             self.progress_timers();
         }
-        self.look(node);
+        self.look(node, polled);
     }
 
     /// Continues the waiting requests whose time has come.

@@ -382,8 +382,13 @@ impl MrTable {
     /// Whether the key is that of memory of these addresses, as for [`covers`](Self::covers).
     #[inline(always)]
     pub fn covers_local(&self, local: &mut Local, key: u32, addr: u64, length: u64) -> bool {
+        self.knows_local(local, key, addr, length) || self.look_up(local, key, addr, length)
+    }
+
+    /// Like [`covers_local`](Self::covers_local), of what was accessed last; calls nothing.
+    #[inline(always)]
+    pub fn knows_local(&self, local: &Local, key: u32, addr: u64, length: u64) -> bool {
         (local.known).covers(self.keys.generation().now(), key, addr, length)
-            || self.look_up(local, key, addr, length)
     }
 
     #[cold]

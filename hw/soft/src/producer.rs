@@ -119,6 +119,7 @@ impl Producer {
 mod loom_models {
     use super::*;
     use crate::sync::model::{Arc, UnsafeCell, check, thread};
+    use crate::turn::Turn;
 
     const COUNT: u32 = 2;
 
@@ -145,8 +146,12 @@ mod loom_models {
             }
         }
 
-        /// `true`: an entry was written.
+        /// `true`: an entry was written, with its index in it.
         fn produce(&self) -> bool {
+            self.write(|index| index)
+        }
+
+        fn write(&self, value: impl FnOnce(u32) -> u32) -> bool {
             let consumed = || self.consumer.load(Ordering::Acquire);
             let raise = || {
                 self.failures.fetch_add(1, Ordering::Relaxed);
@@ -156,22 +161,31 @@ mod loom_models {
             };
             let at = (index % COUNT) as usize;
             // SAFETY: the models verify that this access does not conflict.
-            self.entries[at].with_mut(|entry| unsafe { *entry = index });
+            self.entries[at].with_mut(|entry| unsafe { *entry = value(index) });
             self.published[at].store(index + 1, Ordering::Release);
             true
         }
 
-        /// Polls the entry at `index`, if it is there.
+        /// Polls the entry at `index`, if it is there, and checks what is in it.
         fn poll(&self, index: u32) -> bool {
+            let entry = self.polled(index);
+            assert!(
+                entry.is_none_or(|entry| entry == index),
+                "another entry was written here"
+            );
+            entry.is_some()
+        }
+
+        /// What is in the entry at `index`, if it is there.
+        fn polled(&self, index: u32) -> Option<u32> {
             let at = (index % COUNT) as usize;
             if self.published[at].load(Ordering::Acquire) != index + 1 {
-                return false;
+                return None;
             }
             // SAFETY: the models verify that this access does not conflict.
             let entry = self.entries[at].with(|entry| unsafe { *entry });
-            assert_eq!(entry, index, "another entry was written here");
             self.consumer.store(index + 1, Ordering::Release);
-            true
+            Some(entry)
         }
     }
 
@@ -220,6 +234,71 @@ mod loom_models {
             world.produce();
             other.join().unwrap();
         });
+    }
+
+    /// How many messages of a connection were received, each in turn: see [`Turn`].
+    #[derive(Default)]
+    struct Messages(Turn, UnsafeCell<u32>);
+
+    // SAFETY: the models verify that accesses do not conflict.
+    unsafe impl Sync for Messages {}
+
+    impl Messages {
+        /// Receives the next message, if the turn is free, and writes its number to an entry; or returns it, where it is
+        /// handed over instead.
+        fn receive(&self, world: &World, hands_over: impl FnOnce() -> bool) -> Option<u32> {
+            let _turn = self.0.try_take()?;
+            // SAFETY: this thread has the turn.
+            let number = self.1.with_mut(|received| unsafe {
+                *received += 1;
+                *received
+            });
+            if hands_over() {
+                return Some(number);
+            }
+            assert!(world.write(|_| number));
+            None
+        }
+    }
+
+    /// A thread receives a message. Another one polls, and receives where it finds nothing.
+    fn handed_over(only_if_empty: bool) {
+        check(move || {
+            let world = Arc::new((World::new(), Messages::default()));
+            let other = {
+                let world = world.clone();
+                thread::spawn(move || world.1.receive(&world.0, || false))
+            };
+            let (queue, messages) = &*world;
+            let (mut next, mut last) = (0, 0);
+            for _ in 0..2 {
+                let polled = queue.polled(next);
+                let empty = || queue.producer.produced() == next;
+                let reported = match polled {
+                    Some(_) => {
+                        next += 1;
+                        polled
+                    }
+                    None => messages.receive(queue, || !only_if_empty || empty()),
+                };
+                if let Some(number) = reported {
+                    assert!(number == last + 1, "one has overtaken another");
+                    last = number;
+                }
+            }
+            assert_eq!(other.join().unwrap(), None);
+        });
+    }
+
+    #[test]
+    fn loom_a_receive_that_is_handed_over_overtakes_none() {
+        handed_over(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "one has overtaken another")]
+    fn loom_whether_the_queue_is_still_empty_has_to_be_checked() {
+        handed_over(false);
     }
 
     #[cfg(loom)]

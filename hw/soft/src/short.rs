@@ -1,5 +1,5 @@
 //! What every doorbell calls, and a short entry that is rung alone: a WRITE of up to 28 bytes inline on a reliable
-//! connection, or a SEND of up to 32, or of up to 12 to another process (there with immediate data, too). Others that
+//! connection, or a SEND of up to 32, or of up to 12 to another process. Others that
 //! are frequent are next, in [`one_sided`](super::one_sided) and in `remote::eager`.
 //!
 //! These have functions of their own, which call nothing on their way, so that there is little to save and
@@ -143,9 +143,8 @@ impl Hca {
     #[inline(never)]
     fn execute_other_there(&self, current: Current) {
         match current.block.opcode() {
-            opcode::SEND_IMM => self.send_there(current),
             opcode::RDMA_READ => self.transfer_there(current),
-            opcode::RDMA_WRITE_IMM => self.send_eagerly_there(current),
+            opcode::SEND_IMM | opcode::RDMA_WRITE_IMM => self.send_eagerly_there(current),
             _ => self.execute_any(current.ctx),
         }
     }

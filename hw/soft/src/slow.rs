@@ -44,7 +44,7 @@ impl Hca {
             _ => {
                 drop(control);
                 if self.waiting() {
-                    self.progress();
+                    self.progress(None);
                 }
             }
         }

@@ -8,6 +8,7 @@ mod determinism;
 mod fabric_datagrams;
 mod fabric_faults;
 mod fabric_messages;
+mod fabric_polls;
 mod faults;
 mod journal;
 mod large_fabric;

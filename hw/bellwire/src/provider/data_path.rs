@@ -1,7 +1,7 @@
 //! The data path of a provider: its doorbells, and how its completions are polled.
 
 use super::calls::calls;
-use super::{CqSide, Hca, Provider, RecvDoorbell, SendDoorbell, each, verbs};
+use super::{CqSide, Hca, Provider, RecvDoorbell, SendDoorbell, each, soft, verbs};
 use crate::cq::{CqShared, OldCqe};
 use crate::device::Device;
 use crate::error::Error;
@@ -36,7 +36,7 @@ unsafe impl port::RecvDoorbell for RecvDoorbell {
 /// The polling side of a completion queue, by who writes the entries and how they identify queue pairs. Each
 /// is one of core's completion queues.
 pub(crate) type Polled =
-    Provider<CompletionQueue<'static>, verbs::Polled, CompletionQueue<'static, ByQpNum<'static>>>;
+    Provider<soft::Polled, verbs::Polled, CompletionQueue<'static, ByQpNum<'static>>>;
 
 /// What polling involves besides core.
 pub(super) trait Poll {
@@ -54,6 +54,11 @@ pub(super) trait Poll {
     ) -> usize;
 
     fn arm(&mut self, cq: &Self::Producer, solicited_only: bool) -> Result<(), Error>;
+
+    /// Bytes of what it keeps for its history, beside the ring.
+    fn kept(&self) -> usize {
+        0
+    }
 
     /// Its history, given the entries that core's ring still has: those that are certainly whole.
     fn known(&self, entries: Vec<OldCqe>, _: &CqSide) -> Result<Vec<OldCqe>, Error> {
@@ -89,6 +94,11 @@ impl Polled {
         fn stale(&self) -> u64;
         fn consumer_index(&self) -> u32;
         fn is_of(&self, cqe: &Cqe64, index: UserIndex) -> bool;
+    }
+
+    /// Bytes of what it keeps for its history, beside the ring.
+    pub fn kept(&self) -> usize {
+        each!(self, core => Poll::kept(core))
     }
 
     /// Arms the queue, whose producing side is `cq`.

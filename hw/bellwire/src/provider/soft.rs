@@ -1,17 +1,19 @@
 //! Objects of the software HCA.
 
 use super::data_path::Poll;
-use super::{Left, Provider};
-use crate::cq::{Cq, CqShared, NewCq};
+use super::{CqSide, Left, Provider};
+use crate::cq::{Cq, CqShared, NewCq, OldCqe};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
+use crate::pinned::collected;
 use crate::qp::{Made, QpTransport, Wanted, life};
-use crate::soft::{self, CqCtx, HcaConfig, QpParts, RecvParts, Running, SrqCtx, XrcSrq};
+use crate::soft::{self, CqCtx, Handed, HcaConfig, QpParts, RecvParts, Running, SrqCtx, XrcSrq};
 use crate::srq::{NewSrq, Srq, SrqShared};
 use bellwire_core::queue::{Completion, CompletionQueue};
 use bellwire_provider::attr::DeviceInfo;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -75,18 +77,60 @@ pub fn shared() -> Result<Arc<Running>, Error> {
     Ok(running)
 }
 
-/// The HCA writes the entries, with the user index that it was given. A poll that finds nothing makes requests
-/// proceed.
-impl Poll for CompletionQueue<'static> {
+/// The polling side of a completion queue. The HCA writes the entries, with the user index that it was given, and
+/// may hand a receive to a poll that finds none.
+#[derive(Debug)]
+pub(crate) struct Polled {
+    core: CompletionQueue<'static>,
+    handed: Handed,
+}
+
+impl Deref for Polled {
+    type Target = CompletionQueue<'static>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.core
+    }
+}
+
+impl DerefMut for Polled {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.core
+    }
+}
+
+impl Polled {
+    /// Makes requests proceed, for a poll that found nothing, and returns the receive that was handed to it. `Err`:
+    /// none was; whether polling again may find something.
+    #[inline(always)]
+    fn look(&mut self, device: &Device) -> Result<Completion<'static>, bool> {
+        let looked = device.hca.look(Some(&mut self.core));
+        if looked && let Some(completion) = self.core.take_received() {
+            self.handed
+                .note(self.core.received(), self.core.next_index());
+            return Ok(completion);
+        }
+        Err(looked)
+    }
+}
+
+/// A poll that finds nothing makes requests proceed.
+impl Poll for Polled {
     type Producer = CqCtx;
 
     #[inline(always)]
     fn poll_one(&mut self, _: &Arc<CqShared>, device: &Device) -> Option<Completion<'static>> {
-        let completion = self.poll_one();
-        if completion.is_none() && device.hca.look() {
-            return self.poll_one();
+        let completion = self.core.poll_one();
+        if completion.is_some() {
+            return completion;
         }
-        completion
+        match self.look(device) {
+            Ok(received) => Some(received),
+            Err(true) => self.core.poll_one(),
+            Err(false) => None,
+        }
     }
 
     #[inline(always)]
@@ -97,16 +141,33 @@ impl Poll for CompletionQueue<'static> {
         limit: usize,
         mut each: impl FnMut(Completion<'static>),
     ) -> usize {
-        let count = self.poll(limit, &mut each);
-        if count == 0 && limit != 0 && device.hca.look() {
-            return self.poll(limit, &mut each);
+        let count = self.core.poll(limit, &mut each);
+        if count != 0 || limit == 0 {
+            return count;
         }
-        count
+        let handed = match self.look(device) {
+            Ok(received) => {
+                each(received);
+                1
+            }
+            Err(true) => 0,
+            Err(false) => return 0,
+        };
+        handed + self.core.poll(limit - handed, &mut each)
     }
 
     fn arm(&mut self, cq: &CqCtx, solicited_only: bool) -> Result<(), Error> {
-        cq.arm(self.arm(cq.cqn(), solicited_only));
+        cq.arm(self.core.arm(cq.cqn(), solicited_only));
         Ok(())
+    }
+
+    fn kept(&self) -> usize {
+        self.handed.bytes()
+    }
+
+    /// With those that were handed to polls.
+    fn known(&self, entries: Vec<OldCqe>, _: &CqSide) -> Result<Vec<OldCqe>, Error> {
+        collected(self.handed.among(entries))
     }
 }
 
@@ -120,7 +181,10 @@ pub fn create_cq(hca: &Running, new: &NewCq<'_>) -> Result<Cq, Error> {
         Ok(Provider::Soft(Box::new(cq)))
     };
     new.on_own_ring(new.with_batch(), producer, |core, _| {
-        Ok(Provider::Soft(core))
+        // Between processes only is anything handed over.
+        let count = hca.fabric().map_or(0, |_| core.capacity());
+        let handed = Handed::new(count)?;
+        Ok(Provider::Soft(Polled { core, handed }))
     })
 }
 

@@ -40,11 +40,12 @@ pub use node::{Agreed, Node, lid};
 pub use number::Number;
 pub use open::{Refusal, open_memory};
 pub use peer::{Link, Peer};
-pub use reading::{Owing, Reads};
+pub use reading::{Likely, Owing, Reads};
 pub use segment::Face;
 pub use window::Mapped;
 pub use wire::{
-    CARRIES_ACK, Front, Header, IN_LINE, InPlace, Kind, Line, MAX_PACKET, Packet, Room, Send,
+    CARRIES_ACK, Front, Header, IN_LINE, InPlace, Kind, Line, MAX_PACKET, MOST_SHORT, Packet, Room,
+    SHORT, Send,
 };
 
 /// Maximum number of nodes in a fabric.

@@ -59,7 +59,7 @@ pub struct Node {
     /// Whether peers have to wake us.
     pub attention: Arc<Attention>,
     /// Count of polls that found nothing.
-    pub idle: AtomicU32,
+    idle: AtomicU32,
     export: Arc<Export>,
 }
 
@@ -358,6 +358,22 @@ impl Node {
     pub fn set_waiting(&self, waiting: bool) {
         // Relaxed: a hint, as in `is_waiting`.
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// How many looks for packets there have been, of threads that had nothing else to do. Some may be missed.
+    #[inline(always)]
+    pub fn looks(&self) -> u32 {
+        // Relaxed: a count.
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// Counts a look, and returns its number.
+    #[inline(always)]
+    pub fn next_look(&self) -> u32 {
+        let look = self.looks().wrapping_add(1);
+        // Relaxed: a count.
+        self.idle.store(look, Ordering::Relaxed);
+        look
     }
 
     /// Whether some peer is owed a response.

@@ -8,7 +8,7 @@ use crate::turn::Turn;
 use arrayvec::ArrayVec;
 use bellwire_provider::quiesce::{Barriers, Section};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Most queue pairs of one peer that owe an acknowledgement at a time: then it is sent.
 pub const OWING: usize = 64;
@@ -20,10 +20,22 @@ pub struct Reading {
     section: Section,
     /// Numbers of the queue pairs that owe an acknowledgement. Owned by the thread that has the turn.
     owing: UnsafeCell<Owing>,
-    /// The last look that found a packet, and whether the one before it had. Likewise.
-    found: UnsafeCell<(u32, bool)>,
-    /// See [`to_shared`](Self::to_shared).
-    to_shared: AtomicBool,
+    /// The last look that found a packet and could find more. Likewise.
+    found: UnsafeCell<u32>,
+    /// A [`Likely`].
+    likely: AtomicU8,
+}
+
+/// What a peer's next message probably is, as the last one that told was. A guess: which function is tried first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Likely {
+    /// A [short](super::Header::short) one in one line, or anything that is none of the others.
+    Short,
+    /// A short one in several lines.
+    Longer,
+    /// One that goes to a shared receive queue.
+    Shared,
 }
 
 // SAFETY: the thread that has the turn owns the cells.
@@ -55,20 +67,25 @@ impl Reading {
         Some(Reads(self))
     }
 
-    /// Whether the next message probably goes to a shared receive queue, as the last one that told did. A guess: which
-    /// function is tried first.
+    /// What the next message probably is.
     #[inline(always)]
-    pub fn to_shared(&self) -> bool {
+    pub fn likely(&self) -> Likely {
+        const SHORT: u8 = Likely::Short as u8;
+        const LONGER: u8 = Likely::Longer as u8;
         // Relaxed: orders nothing.
-        self.to_shared.load(Ordering::Relaxed)
+        match self.likely.load(Ordering::Relaxed) {
+            SHORT => Likely::Short,
+            LONGER => Likely::Longer,
+            _ => Likely::Shared,
+        }
     }
 
-    /// A message went to a shared receive queue, or to a queue pair's own.
+    /// The last message was this.
     #[inline(always)]
-    pub fn went_to_shared(&self, shared: bool) {
+    pub fn expect(&self, likely: Likely) {
         // Relaxed, both: orders nothing. Not written where nothing changes.
-        if self.to_shared.load(Ordering::Relaxed) != shared {
-            self.to_shared.store(shared, Ordering::Relaxed);
+        if self.likely() != likely {
+            self.likely.store(likely as u8, Ordering::Relaxed);
         }
     }
 
@@ -83,20 +100,15 @@ impl Reading {
 pub type Owing = ArrayVec<u32, OWING>;
 
 impl<const ENTERED: bool> Reads<'_, ENTERED> {
-    /// This look has found a packet.
+    /// This look has found a packet. Whether the one before it had, too.
+    ///
+    /// Most looks find one packet. Whether there is another one is looked at only if the last look had found one, too: that
+    /// line has to come from the peer's processor, for which a program that answers each message would wait.
     #[inline(always)]
-    pub fn found_in(&mut self, look: u32) {
+    pub fn found_again_in(&mut self, look: u32) -> bool {
         // SAFETY: this thread has the turn.
         let found = unsafe { &mut *self.0.found.get() };
-        *found = (look, look.wrapping_sub(found.0) == 1);
-    }
-
-    /// Whether the look before the last one that has found a packet had found one, too. Kept, so that the reader holds
-    /// nothing for it meanwhile.
-    #[inline(always)]
-    pub fn in_a_row(&self) -> bool {
-        // SAFETY: this thread has the turn.
-        unsafe { (*self.0.found.get()).1 }
+        look.wrapping_sub(std::mem::replace(found, look)) == 1
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 //! ```text
 //!  a packet: whole lines of the writer's segment
 //!   0  sequence   4  dst, kind   8  life, msn
-//!  12  length, flags, whether it carries an acknowledgement
+//!  12  length, flags, whether it carries an acknowledgement, whether it is a short SEND
 //!  16  acknowledgement of the other direction's requests
 //!  24  length bytes
 //! ```
@@ -28,6 +28,13 @@ use std::cell::UnsafeCell;
 
 /// In the word with a packet's length: the packet carries an acknowledgement of the other direction.
 pub const CARRIES_ACK: u32 = 1 << 24;
+
+/// The bits of that word with [`Header::short`].
+pub const SHORT: u32 = (MOST_SHORT as u32) << SHORT_AT;
+const SHORT_AT: u32 = 25;
+
+/// The largest value of [`Header::short`].
+pub const MOST_SHORT: usize = 127;
 
 /// Size of a packet's header in bytes.
 pub(super) const FRONT: usize = 24;
@@ -82,6 +89,9 @@ pub struct Header {
     /// was taken.
     pub taken: Option<(u16, u16)>,
     pub flags: u8,
+    /// Bytes of inline data, up to [`MOST_SHORT`], of a SEND that says nothing else: it has no immediate data, and its
+    /// completion is not solicited. Zero: look at the entry.
+    pub short: u8,
 }
 
 /// A packet that arrived: a copy, of which only length and kind have been checked.
@@ -230,7 +240,8 @@ impl Writer {
             word(ours, start + 16).store(taken.word(), Ordering::Relaxed);
             ack = CARRIES_ACK;
         }
-        let size = len as u32 | u32::from(header.flags) << 16 | ack;
+        let short = u32::from(header.short) << SHORT_AT;
+        let size = len as u32 | u32::from(header.flags) << 16 | ack | short;
         let number = Number::new(header.life, header.msn).word();
         let to = header.dst & 0xff_ffff | u32::from(kind as u8) << 24;
         // Relaxed: published by the sequence word.
@@ -445,6 +456,7 @@ impl Reader {
             life: number.life(),
             taken: (size & CARRIES_ACK != 0).then_some((taken.life(), taken.msn())),
             flags: (size >> 16) as u8,
+            short: (size >> SHORT_AT) as u8,
         };
         Ok(Some(Packet { header, bytes }))
     }

@@ -3,6 +3,7 @@
 //! Whatever is otherwise is found here, and changes nothing, but that a receive of a shared queue is held for the message.
 
 use super::super::copy::{copy, copy_short};
+use super::super::cq::Polled;
 use super::super::hca::Hca;
 use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
 use bellwire_core::be::Be32;
@@ -32,7 +33,9 @@ impl RecvWork {
         let Receives::Own(queue) = &mut self.source else {
             return false;
         };
-        if bytes.len() as u64 > INLINE_SCATTER || queue.first_room(hca, bytes.len()).is_none() {
+        if bytes.len() as u64 > INLINE_SCATTER
+            || queue.first_room::<false>(hca, bytes.len()).is_none()
+        {
             return false;
         }
         let produced = queue.cq.produce_inline(
@@ -74,7 +77,7 @@ impl RecvWork {
         else {
             return false;
         };
-        let Some(place) = queue.first_room(hca, message.length) else {
+        let Some(place) = queue.first_room::<false>(hca, message.length) else {
             return false;
         };
         // SAFETY: the data is readable, and the place was checked in this section.
@@ -94,6 +97,50 @@ impl RecvWork {
             },
         );
         queue.pass(produced)
+    }
+
+    /// Consumes a receive for a SEND from another process, whose data is these bytes, and hands it to the poll. `false`: as
+    /// for [`receive_short`](Self::receive_short), or its completion queue is not the one that is polled, or not empty.
+    ///
+    /// # Safety
+    /// The bytes are readable. With `SHORT` there are no more than 32.
+    #[inline(always)]
+    pub(in super::super) unsafe fn receive_for_poll<const SHORT: bool>(
+        work: &mut Option<Self>,
+        hca: &Hca,
+        data: *const u8,
+        length: usize,
+        polled: Polled<'_>,
+    ) -> bool {
+        // Both at once, which is one comparison.
+        let Some(Self {
+            source: Receives::Own(queue),
+            qpn,
+            ..
+        }) = work
+        else {
+            return false;
+        };
+        let polled = match polled {
+            Some(polled) if queue.cq.hands_to(polled) => polled,
+            _ => return false,
+        };
+        let Some(place) = queue.first_room::<true>(hca, length) else {
+            return false;
+        };
+        let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
+        let completed = queue.completed(*qpn);
+        // SAFETY: the data is readable, there is no more than that, and the place was checked in this section. So the
+        // receive is executed, and there is no entry of an older one.
+        unsafe {
+            match SHORT {
+                true => copy_short(data, place, length),
+                false => copy(data, place, length),
+            }
+            let entry = PlainCqe::responder(kind, completed, length as u32, none, false);
+            polled.hand_over(&entry);
+        }
+        queue.pass(true)
     }
 
     /// Like [`receive_inline`](Self::receive_inline), of a shared receive queue. `false`: the receive may be held for the
@@ -131,9 +178,10 @@ impl RecvWork {
 }
 
 impl OwnQueue {
-    /// The memory of the next receive's first element, if there is one that has room for `length` bytes.
+    /// The memory of the next receive's first element, if there is one that has room for `length` bytes. `KNOWN`: only if
+    /// its key is the one that was used last.
     #[inline(always)]
-    fn first_room(&mut self, hca: &Hca, length: usize) -> Option<*mut u8> {
+    fn first_room<const KNOWN: bool>(&mut self, hca: &Hca, length: usize) -> Option<*mut u8> {
         if !self.is_ready() {
             return None;
         }
@@ -141,8 +189,12 @@ impl OwnQueue {
         // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
         // length zero.
         let sge = unsafe { self.ring.first(next.into()) };
+        let (local, bytes) = (&mut self.local, length as u64);
         let fits = length <= sge.length as usize
-            && (hca.mrs).covers_local(&mut self.local, sge.lkey, sge.addr, length as u64);
+            && match KNOWN {
+                true => (hca.mrs).knows_local(local, sge.lkey, sge.addr, bytes),
+                false => (hca.mrs).covers_local(local, sge.lkey, sge.addr, bytes),
+            };
         fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
     }
 

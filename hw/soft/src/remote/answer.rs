@@ -200,6 +200,7 @@ impl Hca {
             life,
             taken: None,
             flags: 0,
+            short: 0,
         };
         let bytes = answer.encode();
         peer.writer

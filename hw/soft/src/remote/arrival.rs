@@ -2,7 +2,7 @@
 //! queue pair that has the connection's rights and no memory except what came with the packet. Under the
 //! device's lock.
 
-use super::super::connection::{UNTRIED, connection_with};
+use super::super::connection::{UNTRIED, connection_with, responder};
 use super::super::control::Control;
 use super::super::gate::Way;
 use super::super::hca::Hca;
@@ -291,7 +291,7 @@ impl Hca {
         };
         if (verdict, responder.owed) == (Verdict::Taken(0), None) {
             let number = Number::new(life, msn);
-            control.asked |= asked | !self.owe_ack(owing, qpn, ctx, number);
+            control.asked |= asked | !self.owe_ack(owing, ctx, number);
             return;
         }
         // It acknowledges all requests before it.
@@ -306,7 +306,7 @@ impl Hca {
     /// Records an acknowledgement that a queue pair owes. `false`: the list is full, and has to be paid now.
     /// For the thread that has the turn to read the peer's packets.
     #[inline(always)]
-    pub(super) fn owe_ack(&self, owing: &mut Owing, qpn: u32, ctx: &QpCtx, number: Number) -> bool {
+    pub(super) fn owe_ack(&self, owing: &mut Owing, ctx: &QpCtx, number: Number) -> bool {
         let word = &ctx.sender.owed;
         // Relaxed, all: each value is independent; a repeated acknowledgement does no harm.
         word.store(
@@ -316,8 +316,21 @@ impl Hca {
         if ctx.inbound.listed.load(Ordering::Relaxed) {
             return true;
         }
+        self.list(owing, ctx)
+    }
+
+    /// Adds a queue pair to the list of those that owe an acknowledgement, which is looked at again until it is empty. The
+    /// same result.
+    #[cold]
+    #[inline(never)]
+    fn list(&self, owing: &mut Owing, ctx: &QpCtx) -> bool {
+        // Relaxed: it accepts the requester, whose request has just been taken.
+        let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
         let listed = owing.try_push(qpn).is_ok();
         ctx.inbound.listed.store(listed, Ordering::Relaxed);
+        if let Some(node) = &self.node {
+            node.owes();
+        }
         listed && !owing.is_full()
     }
 

@@ -4,9 +4,9 @@ use super::super::qp::SendWork;
 use super::super::short::SEND_DATA;
 use super::EAGER;
 use super::post::{IN_ENTRY, post_packet};
-use crate::fabric::{Front, IN_LINE, Peer, Send};
+use crate::fabric::{Front, IN_LINE, MOST_SHORT, Peer, Send};
 use bellwire_core::be::Be32;
-use bellwire_core::op::WrOpcode;
+use bellwire_core::op::{WrOpcode, opcode};
 use bellwire_core::wqe::{
     BASIC_BLOCK, DataSegment, FirstBlock, INLINE_FLAG, SEGMENT, data_offset, fm_ce_se,
 };
@@ -45,7 +45,14 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
         }
     };
     let qpn_ds = work.qpn << 8 | (entry / SEGMENT) as u32;
-    let asks = block.fm_ce_se() & fm_ce_se::SIGNALED != 0;
+    let flags = block.fm_ce_se();
+    let asks = flags & fm_ce_se::SIGNALED != 0;
+    let says_more = flags & fm_ce_se::SOLICITED != 0 || block.opcode() != opcode::SEND;
+    let short = if says_more || length > MOST_SHORT {
+        0
+    } else {
+        length
+    };
     let sent = post_packet::<true>(
         work,
         asks,
@@ -62,7 +69,7 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
                     // Of where the data was the receiver needs nothing.
                     to.set_word(SEGMENTS / 4, count.to_be());
                 }
-                heading.header()
+                heading.header_of(short as u8)
             };
             // SAFETY: the caller guarantees that the pieces are readable.
             let sent = unsafe {

@@ -160,6 +160,7 @@ fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address
         life: 0,
         taken: None,
         flags: 0,
+        short: 0,
     };
     let parts = [&front[..], group, grh];
     let bytes = length + parts.iter().map(|part| part.len()).sum::<usize>();

@@ -9,8 +9,8 @@
 use super::super::hca::Hca;
 use super::super::receive::{InlineMessage, RecvWork};
 use super::post::IN_ENTRY;
-use super::unlocked::{ASKED, Head, INLINE, Passed, Read};
-use crate::fabric::{CARRIES_ACK, InPlace, Owing, Peer};
+use super::unlocked::{ASKED, Head, INLINE, Passed};
+use crate::fabric::{CARRIES_ACK, InPlace, Owing, Peer, SHORT};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
@@ -46,13 +46,13 @@ impl Hca {
         let length = (u32::from_be(line.at(SEGMENT)) ^ INLINE_FLAG) as usize;
         // With other flags, far too long; of fewer bytes than that, too. Whether it is a request at all is a part of the
         // connection's name, below.
-        let room = ((size & !(ASKED | CARRIES_ACK)) as usize).wrapping_sub(INLINE);
+        let room = ((size & !(ASKED | CARRIES_ACK | SHORT)) as usize).wrapping_sub(INLINE);
         let is_inline =
             room <= LONGEST - INLINE && length.wrapping_sub(1) < room && line.is_whole::<LONGEST>();
         if !is_inline {
             return None;
         }
-        let head = Head::of(line, to, u32::from_be(line.at(4)), size);
+        let head = Head::of(line, to, size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         let read = self.receive_by(
             peer,
@@ -60,7 +60,7 @@ impl Hca {
             head,
             taken,
             #[inline(always)]
-            |_, work| {
+            |_, work, _| {
                 let message = InlineMessage {
                     kind,
                     length,
@@ -79,14 +79,17 @@ impl Hca {
                 }
             },
         );
-        let asked = match read {
-            Read::No => return None,
-            Read::Yes => false,
-            Read::Asked => true,
-        };
-        let next = line.done(size & 0xffff);
-        Some(Passed { next, asked })
+        Some(Passed {
+            asked: read.asked()?,
+            next: line.done(size & 0xffff),
+        })
     }
+}
+
+/// Whether a packet, which begins with this line, may have such a message.
+#[inline(always)]
+pub(super) fn is_send(line: InPlace<'_>) -> bool {
+    kind(line.at(0).to_ne_bytes()[3]).is_some()
 }
 
 /// The opcode of the completion of a SEND's receive.

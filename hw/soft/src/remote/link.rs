@@ -1,9 +1,11 @@
 //! Links to other nodes: reading packets, and the thread that reads them when no other thread does.
 
 use super::super::control::Control;
+use super::super::cq::Polled;
 use super::super::hca::Hca;
+use super::unlocked::{LONGER, SHORT_ONE, TO_SHARED};
 use super::watch::Share;
-use crate::fabric::{Agreed, Kind, Meetings, Node, Peer};
+use crate::fabric::{Agreed, Kind, Likely, Meetings, Node, Peer};
 use bellwire_core::qp::QpState;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -36,7 +38,7 @@ pub(in super::super) fn run(hca: &Hca) {
     while !node.is_stopped() {
         let busy = node.is_awake() || node.is_waiting() || hca.waits_for_time();
         // A thread that polls does all the work, and needs the processor.
-        let looks = node.idle.load(Ordering::Relaxed);
+        let looks = node.looks();
         let tick = if looks == seen || node.is_owing() {
             TICK
         } else {
@@ -154,26 +156,30 @@ impl Hca {
 
     /// A thread polls and has found nothing: handles packets of other processes.
     #[inline(always)]
-    pub(in super::super) fn look(&self, node: &Node) {
-        // Relaxed: a count that may miss some increments.
-        let idle = node.idle.load(Ordering::Relaxed).wrapping_add(1);
-        node.idle.store(idle, Ordering::Relaxed);
-        if idle.is_multiple_of(PATIENCE) {
+    pub(in super::super) fn look(&self, node: &Node, polled: Polled<'_>) {
+        if node.next_look().is_multiple_of(PATIENCE) {
             return self.look_under_lock(true);
         }
-        let Range { start, end } = node.some_live();
-        let mut at = end;
-        while at != start {
-            at -= 1;
-            let peer = node.live_at(at);
-            if peer.reader.ready() {
-                return match (at == start, peer.reading.to_shared()) {
-                    (true, false) => self.read_last::<false>(peer, idle),
-                    (true, true) => self.read_last::<true>(peer, idle),
-                    (false, _) => self.read_others(start, at, idle),
-                };
-            }
+        let places = node.some_live();
+        if places.end.wrapping_sub(places.start) != 1 {
+            return self.look_at(node, places, polled);
         }
+        let peer = node.live_at(places.start);
+        if !peer.reader.ready() {
+            return self.found_nothing(node);
+        }
+        let likely = peer.reading.likely();
+        if likely == Likely::Short {
+            return self.read_only::<SHORT_ONE>(peer, polled);
+        }
+        match likely {
+            Likely::Longer => self.read_only::<LONGER>(peer, polled),
+            _ => self.read_only::<TO_SHARED>(peer, polled),
+        }
+    }
+
+    #[inline(always)]
+    fn found_nothing(&self, node: &Node) {
         if node.is_owing() {
             // A response can wait while there is something more urgent, for example the program's reply to a
             // message.
@@ -181,37 +187,45 @@ impl Hca {
         }
     }
 
-    /// Reads the packets of the last peer, in the look of this number. A function of its own, so that a poll that finds
+    /// Reads the packets of the only peer. A function of its own, so that a poll that finds
     /// nothing saves no registers.
     #[inline(never)]
-    fn read_last<const SHARED: bool>(&self, peer: &Peer, look: u32) {
-        if self.read_unlocked::<SHARED>(peer, look) {
+    fn read_only<const LIKELY: u8>(&self, peer: &Peer, polled: Polled<'_>) {
+        if self.read_unlocked::<LIKELY>(peer, polled) {
             self.look_under_lock(false);
         }
     }
 
-    /// Reads the packets of a peer whose messages probably go to a shared receive queue.
+    /// Reads the packets of one of several peers.
     #[inline(never)]
-    fn read_to_shared(&self, peer: &Peer, look: u32) -> bool {
-        self.read_unlocked::<true>(peer, look)
+    fn read_of<const LIKELY: u8>(&self, peer: &Peer, polled: Polled<'_>) -> bool {
+        self.read_unlocked::<LIKELY>(peer, polled)
     }
 
     /// Reads the packets of the peers at these places, the last one first.
     #[inline(never)]
-    fn read_others(&self, first: usize, last: usize, look: u32) {
-        let Some(node) = &self.node else { return };
-        let mut locked = false;
-        for at in (first..=last).rev() {
+    fn look_at(&self, node: &Node, places: Range<usize>, mut polled: Polled<'_>) {
+        let (mut found, mut locked) = (false, false);
+        for at in places.rev() {
             let peer = node.live_at(at);
-            if peer.reader.ready() {
-                locked |= match peer.reading.to_shared() {
-                    true => self.read_to_shared(peer, look),
-                    false => self.read_unlocked::<false>(peer, look),
-                };
+            if !peer.reader.ready() {
+                continue;
             }
+            found = true;
+            // One message at most is handed over.
+            polled = polled.filter(|polled| !polled.has_received());
+            let polled = polled.as_deref_mut();
+            locked |= match peer.reading.likely() {
+                Likely::Short => self.read_of::<SHORT_ONE>(peer, polled),
+                Likely::Longer => self.read_of::<LONGER>(peer, polled),
+                Likely::Shared => self.read_of::<TO_SHARED>(peer, polled),
+            };
         }
         if locked {
             self.look_under_lock(false);
+        }
+        if !found {
+            self.found_nothing(node);
         }
     }
 

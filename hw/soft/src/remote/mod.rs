@@ -55,6 +55,7 @@ mod data;
 mod datagram;
 mod direct;
 mod eager;
+mod for_poll;
 mod gather;
 mod inbound;
 mod inline;

@@ -64,6 +64,16 @@ impl Heading<'_> {
             life: self.remote.life,
             taken: owed_ack(self.own, self.owed),
             flags: self.flags,
+            short: 0,
+        }
+    }
+
+    /// The header of a SEND of which this is [`Header::short`].
+    #[inline(always)]
+    pub fn header_of(self, short: u8) -> Header {
+        Header {
+            short,
+            ..self.header()
         }
     }
 }

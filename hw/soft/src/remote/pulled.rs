@@ -13,7 +13,7 @@ use super::post::post_packet;
 use super::unlocked::{ASKED, Head, PULLS, Read, high, joined, low, operation, segments};
 use super::views::Sources;
 use super::{FETCHED_AT_ONCE, PULLED, SPEAKING};
-use crate::fabric::{CARRIES_ACK, Front, IN_LINE, InPlace, Kind, Owing, Peer, Send};
+use crate::fabric::{CARRIES_ACK, Front, IN_LINE, InPlace, Kind, Owing, Peer, SHORT, Send};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::wqe::{Data, FirstBlock, SEGMENT, SgeList, fm_ce_se};
@@ -139,13 +139,13 @@ impl Hca {
         let ds = (low(entry) & 0x3f) as usize;
         let length = high(line.wide(segments));
         // Without the flag of a packet that says where its data is, far too long.
-        let bytes = ((size & !(ASKED | CARRIES_ACK)) ^ PULLS) as usize;
+        let bytes = ((size & !(ASKED | CARRIES_ACK | SHORT)) ^ PULLS) as usize;
         if ds * SEGMENT != whole || !(1..=FETCHED_AT_ONCE).contains(&length.into()) {
             return Read::No;
         }
         // Made where it is used: it is not kept in memory for the other use.
         let message = || PulledMessage {
-            head: Head::of(line, to, low(entry), size),
+            head: Head::of(line, to, size),
             line,
             size,
             kind,
@@ -233,7 +233,7 @@ impl Hca {
             head,
             taken,
             #[inline(always)]
-            |ctx, work| {
+            |ctx, work, src| {
                 let Some(recv) = work else {
                     return false;
                 };
@@ -253,8 +253,8 @@ impl Hca {
                     target,
                 };
                 // If the requester is still in that life, the memory belonged to the request during the whole copy.
-                let speaks =
-                    || peer.segments.life(head.src) == u32::from(head.number.life()) | SPEAKING;
+                let life = u32::from(head.number.life());
+                let speaks = || peer.segments.life(src) == life | SPEAKING;
                 recv.receive_arrived(self, &ctx.face, &arrived, speaks)
             },
         )

@@ -45,6 +45,7 @@ impl Hca {
             dst: to,
             taken: None,
             flags: 0,
+            short: 0,
             ..packet.header
         };
         for packets in 1..=AT_ONCE {

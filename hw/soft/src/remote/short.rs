@@ -5,17 +5,15 @@ use super::super::hca::Hca;
 use super::super::one_sided::Transfer;
 use super::super::qp::{SendWork, Sender};
 use super::super::short::{Current, SEND_DATA, short_write};
-use super::post::{is_held, is_new, post_to};
+use super::post::{is_new, post_to};
 use super::{Remote, direct};
 use crate::fabric::{Peer, Send};
 use bellwire_core::access::AccessFlags;
-use bellwire_core::be::Be32;
 use bellwire_core::wqe::{FirstBlock, SEGMENT, fm_ce_se};
 use std::sync::atomic::Ordering;
 
-/// Size of a SEND that fits in the first line of a packet, and most bytes of its data.
+/// Size of a SEND that fits in the first line of a packet.
 const SHORT: usize = SEND_DATA + SEGMENT;
-const MOST: usize = SEGMENT - size_of::<Be32>();
 
 impl Hca {
     /// Executes a WRITE to another process, if its memory is mapped here, and leaves the section.
@@ -145,9 +143,9 @@ fn reach_by<const KNOWN: bool>(remote: &mut Remote, transfer: &Transfer) -> bool
     )
 }
 
-/// Sends the current entry, a SEND on a reliable connection with or without immediate data, if it fits in the first
-/// line of a packet, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot
-/// be sent now; nothing has changed.
+/// Sends the current entry, a SEND on a reliable connection, if it fits in the first line of a packet and says nothing but
+/// its data, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent
+/// now; nothing has changed.
 ///
 /// # Safety
 /// The work's way is [`Way::There`](super::super::gate::Way::There).
@@ -157,8 +155,10 @@ pub(super) unsafe fn sent(
     block: FirstBlock<'static>,
 ) -> Option<&'static Peer> {
     let flags = block.fm_ce_se();
-    let is_short = |bytes: &[u8]| bytes.len() <= MOST;
-    if is_held(work, flags) || !block.inline(SEND_DATA).is_some_and(is_short) {
+    // Not solicited, and waits for none before it.
+    let is_plain = flags & !fm_ce_se::SIGNALED == 0;
+    let length = block.inline_in_segment(SEND_DATA)?;
+    if !is_plain || work.remote.as_ref().is_some_and(|remote| remote.asks) {
         return None;
     }
     let asks = flags & fm_ce_se::SIGNALED != 0;
@@ -183,7 +183,7 @@ pub(super) unsafe fn sent(
                         front.set(at, block.words::<{ SHORT / 8 }>()[at]);
                     }
                     front.set(SHORT / 8, 0);
-                    heading.header()
+                    heading.header_of(length as u8)
                 },
             );
             // Whatever the reason is, who sends it otherwise finds it.

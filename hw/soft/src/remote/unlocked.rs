@@ -1,7 +1,7 @@
 //! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs and WRITEs with
 //! immediate data to a reliable connection, whose data is in the packet or in memory that is mapped here, and
 //! acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says. The most frequent
-//! messages are tried first, by code of their own: see `inline`; and see `pulled`. Datagrams to one queue pair are
+//! messages are tried first, by code of their own: see `for_poll`, `inline` and `pulled`. Datagrams to one queue pair are
 //! received likewise: see `datagram`.
 //!
 //! A SEND with invalidate is not among them: it revokes the key of a window, which the device's lock protects, and then
@@ -14,14 +14,19 @@
 
 use super::super::connection::connection;
 use super::super::control::Control;
+use super::super::cq::Polled;
 use super::super::hca::Hca;
 use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
 use super::answer::{Unpaid, Verdict};
+use super::for_poll::likely;
+use super::inline::is_send;
 use super::post::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
-use crate::fabric::{CARRIES_ACK, InPlace, Kind, Line, Node, Number, Owing, Peer, Reads};
+use crate::fabric::{
+    CARRIES_ACK, InPlace, Kind, Likely, Line, Node, Number, Owing, Peer, Reads, SHORT,
+};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
@@ -34,6 +39,11 @@ use std::sync::atomic::Ordering;
 const PUBLISH_EVERY: u32 = 32;
 const AT_ONCE: u32 = 8;
 
+/// The kinds of message of which each is tried first by a function of its own.
+pub(super) const SHORT_ONE: u8 = Likely::Short as u8;
+pub(super) const LONGER: u8 = Likely::Longer as u8;
+pub(super) const TO_SHARED: u8 = Likely::Shared as u8;
+
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Read {
@@ -43,6 +53,18 @@ pub(super) enum Read {
     Yes,
     /// It was handled, and acknowledgements are to be sent now: a requester waits, or no more can be noted.
     Asked,
+}
+
+impl Read {
+    /// If it was handled: whether acknowledgements are to be sent now.
+    #[inline(always)]
+    pub fn asked(self) -> Option<bool> {
+        match self {
+            Self::No => None,
+            Self::Yes => Some(false),
+            Self::Asked => Some(true),
+        }
+    }
 }
 
 /// A message that was received, and its packet passed.
@@ -69,21 +91,17 @@ impl From<Option<Passed>> for Read {
 pub(super) struct Head {
     /// The responder's queue pair, and above 24 bits [`Kind::Request`].
     pub to: u32,
-    /// The requester's queue pair.
-    pub src: u32,
     pub number: Number,
     /// The requester waits for the response.
     pub asks: bool,
 }
 
 impl Head {
-    /// Of the packet that begins with this line, from which these words were read: each only once. `qpn_ds` is that of
-    /// the entry.
+    /// Of the packet that begins with this line, from which these words were read: each only once.
     #[inline(always)]
-    pub fn of(line: InPlace<'_>, to: u32, qpn_ds: u32, size: u32) -> Self {
+    pub fn of(line: InPlace<'_>, to: u32, size: u32) -> Self {
         Self {
             to,
-            src: qpn_ds >> 8,
             number: line.number(),
             asks: size & ASKED != 0,
         }
@@ -111,12 +129,12 @@ impl QpCtx {
 }
 
 impl Hca {
-    /// Reads a peer's packets, in the look of this number. The first is probably a message, which with `SHARED` goes to a
-    /// shared receive queue. `true`: some packets need the device's lock.
+    /// Reads a peer's packets. The first is probably a message of this kind, a [`Likely`], and may be handed to the poll.
+    /// `true`: some packets need the device's lock.
     #[inline(always)]
-    pub(super) fn read_unlocked<const SHARED: bool>(&self, peer: &Peer, look: u32) -> bool {
+    pub(super) fn read_unlocked<const LIKELY: u8>(&self, peer: &Peer, polled: Polled<'_>) -> bool {
         // Otherwise another thread is reading them.
-        let Some(mut reads) = peer.reading.enter(self.barriers) else {
+        let (Some(node), Some(mut reads)) = (&self.node, peer.reading.enter(self.barriers)) else {
             return false;
         };
         // Relaxed: ordered by the barrier on entering, which pairs with the one in `Hca::set_gate`. Also while the port
@@ -125,53 +143,39 @@ impl Hca {
             return true;
         }
         let Some(line) = peer.reader.next_line() else {
-            return self.is_halted();
+            return node.is_halted();
         };
-        reads.found_in(look);
-        let first = self.receive_inline::<SHARED>(peer, line, reads.owing());
-        match first {
-            // Most looks find one packet. Whether there is another one is looked at only if the last look had found one,
-            // too: that line has to come from the peer's processor, for which a program that answers each message would
-            // wait.
-            Some(passed)
-                if !(passed.asked || reads.in_a_row() && peer.reader.is_at(passed.next)) =>
-            {
-                peer.reader.publish_at(passed.next);
-                if !reads.owing().is_empty() {
-                    self.owes();
-                }
-                self.is_halted()
-            }
-            _ => self.read_on(peer, reads, first.into()),
+        let owing = reads.owing();
+        let first = match LIKELY {
+            SHORT_ONE => self.receive_for_poll::<true>(peer, line, owing, polled),
+            LONGER => self.receive_for_poll::<false>(peer, line, owing, polled),
+            _ => self.receive_inline::<true>(peer, line, owing),
+        };
+        let Some(Passed { next, asked: false }) = first else {
+            return self.read_on(node, peer, reads, first.into());
+        };
+        if reads.found_again_in(node.looks()) && peer.reader.is_at(next) {
+            return self.read_on(node, peer, reads, first.into());
         }
-    }
-
-    #[inline(always)]
-    fn owes(&self) {
-        if let Some(node) = &self.node {
-            node.owes();
-        }
-    }
-
-    #[inline(always)]
-    fn is_halted(&self) -> bool {
-        self.node.as_ref().is_some_and(Node::is_halted)
+        peer.reader.publish_at(next);
+        node.is_halted()
     }
 
     /// Goes on reading a peer's packets, behind or at the first one.
     #[inline(never)]
-    fn read_on(&self, peer: &Peer, mut reads: Reads<'_, true>, mut read: Read) -> bool {
+    fn read_on(
+        &self,
+        node: &Node,
+        peer: &Peer,
+        mut reads: Reads<'_, true>,
+        mut read: Read,
+    ) -> bool {
+        let more = read != Read::No || reads.found_again_in(node.looks());
         // Also, how many bytes were copied from the peer's memory.
         let (mut updates, mut copied) = (0, 0);
         let stopped = loop {
             if read == Read::No {
-                read = match peer.reader.first().size() & PULLS {
-                    0 => self.read_one(peer, reads.owing()),
-                    _ => self.receive_pulled(peer, reads.owing(), &mut copied),
-                };
-            }
-            if read == Read::No {
-                read = self.receive_datagram(peer);
+                read = self.read_next(peer, reads.owing(), &mut copied);
             }
             if read == Read::No {
                 break true;
@@ -185,23 +189,46 @@ impl Hca {
             if update || read == Read::Asked {
                 self.pay_acks(peer.slot, reads.owing());
             }
-            if updates == AT_ONCE || copied >= FETCHED_AT_ONCE {
+            if updates == AT_ONCE || copied >= FETCHED_AT_ONCE || !more {
                 break false;
             }
-            let Some(line) = peer.reader.next_line() else {
+            if peer.reader.next_line().is_none() {
                 break false;
-            };
-            read = match peer.reading.to_shared() {
-                true => self.receive_another_inline::<true>(peer, line, reads.owing()),
-                false => self.receive_another_inline::<false>(peer, line, reads.owing()),
             }
-            .into();
+            read = Read::No;
         };
         peer.reader.publish();
         if !reads.owing().is_empty() {
-            self.owes();
+            node.owes();
         }
-        stopped || self.is_halted()
+        stopped || node.is_halted()
+    }
+
+    /// Handles the next packet by the code for its kind, and passes it.
+    #[inline(always)]
+    fn read_next(&self, peer: &Peer, owing: &mut Owing, copied: &mut u64) -> Read {
+        let line = peer.reader.first();
+        if line.to() >> 24 == Kind::Datagram as u32 {
+            return self.receive_datagram(peer);
+        }
+        if line.size() & PULLS != 0 {
+            return self.receive_pulled(peer, owing, copied);
+        }
+        if !is_send(line) {
+            return self.read_one(peer, owing);
+        }
+        let likely_shared = peer.reading.likely() == Likely::Shared;
+        if !likely_shared && let Some(likely) = likely(line.size()) {
+            peer.reading.expect(likely);
+        }
+        let passed = match likely_shared {
+            true => self.receive_another_inline::<true>(peer, line, owing),
+            false => self.receive_another_inline::<false>(peer, line, owing),
+        };
+        match passed {
+            None => self.read_one(peer, owing),
+            passed => passed.into(),
+        }
     }
 
     /// Sends the acknowledgements that are owed, without the device's lock.
@@ -250,7 +277,7 @@ impl Hca {
         let Some(arrived) = arrived(peer, line, entry, size) else {
             return Read::No;
         };
-        let head = Head::of(line, to, low(entry), size);
+        let head = Head::of(line, to, size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         self.receive_by(
             peer,
@@ -258,9 +285,13 @@ impl Hca {
             head,
             taken,
             #[inline(always)]
-            |ctx, work| match work {
+            |ctx, work, _| match work {
                 Some(recv) => {
-                    peer.reading.went_to_shared(recv.is_shared());
+                    if recv.is_shared() {
+                        peer.reading.expect(Likely::Shared);
+                    } else if peer.reading.likely() == Likely::Shared {
+                        peer.reading.expect(Likely::Short);
+                    }
                     recv.receive_arrived(self, &ctx.face, &arrived, || true)
                 }
                 None => false,
@@ -269,7 +300,8 @@ impl Hca {
     }
 
     /// Receives the message of a packet by `receive`, if the queue pair accepts it. `taken` is the
-    /// acknowledgement that the packet carries.
+    /// acknowledgement that the packet carries. `receive` is given the number of the queue pair that it accepts: which one
+    /// the packet names does not matter, since all of a peer's are in one process.
     #[inline(always)]
     pub(super) fn receive_by(
         &self,
@@ -277,44 +309,42 @@ impl Hca {
         owing: &mut Owing,
         head: Head,
         taken: impl FnOnce() -> Option<(u16, u16)>,
-        receive: impl FnOnce(&QpCtx, &mut Option<RecvWork>) -> bool,
+        receive: impl FnOnce(&QpCtx, &mut Option<RecvWork>, u32) -> bool,
     ) -> Read {
-        let Head {
-            to, src, number, ..
-        } = head;
+        let Head { to, number, .. } = head;
         // SAFETY: used within this section.
         let Some(ctx) = (unsafe { self.qps.find(to) }) else {
             return Read::No;
         };
-        // The kind of packet is changed to zero.
-        let name = connection(to, src) ^ peer.requests;
         let inbound = &ctx.inbound;
-        // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up. The
-        // first request of a connection is not accepted here.
-        let accepted = ctx.face.accepts.load(Ordering::Acquire) == name
+        // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up.
+        let accepts = ctx.face.accepts.load(Ordering::Acquire);
+        // The name of a connection with this peer without all that is known of it, and the kind of packet is changed to
+        // zero: what is left is the requester. The first request of a connection is not accepted here.
+        let src = accepts ^ connection(to, 0) ^ peer.requests;
+        let accepted = src < 1 << 24
             // Relaxed, all: of the thread that has the turn.
             && inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
             && inbound.expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
-            && peer.segments.life(src) == u32::from(number.life()) | SPEAKING;
+            && peer.segments.life(src as u32) == u32::from(number.life()) | SPEAKING;
         if !accepted {
             return Read::No;
         }
-        let dst = to & 0xff_ffff;
         if let Some((life, msn)) = taken()
-            && !self.acknowledge_unlocked(peer, dst, ctx, life, msn)
+            && !self.acknowledge_unlocked(peer, to & 0xff_ffff, ctx, life, msn)
         {
             return Read::No;
         }
         // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn, so it owns
         // the receive side.
         let work = unsafe { &mut *ctx.receiver.work.get() };
-        if !receive(ctx, work) {
+        if !receive(ctx, work, src as u32) {
             return Read::No;
         }
         // Read again, so that one value less is held meanwhile.
         let number = inbound.expected.pass();
-        match !self.owe_ack(owing, dst, ctx, number) | head.asks {
+        match !self.owe_ack(owing, ctx, number) | head.asks {
             true => Read::Asked,
             false => Read::Yes,
         }
@@ -360,6 +390,10 @@ impl Hca {
         // Acquire: pairs with the Release of the sending thread in `post`.
         let sent = sender.sent.load(Ordering::Acquire) as u16;
         let count = msn.wrapping_sub(acked).wrapping_add(1);
+        // Of a packet that is looked at again, for example.
+        if count == 0 {
+            return true;
+        }
         // It is stale, or the sending thread has not counted its request yet.
         if count.wrapping_sub(1) >= sent.wrapping_sub(acked) {
             return false;
@@ -496,7 +530,7 @@ fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arri
     let (kind, target) = operation(line, entry)?;
     let segments = segments(target);
     let whole = (low(entry) & 0x3f) as usize * SEGMENT;
-    let flags = size & !(ASKED | CARRIES_ACK | 0xffff);
+    let flags = size & !(ASKED | CARRIES_ACK | SHORT | 0xffff);
     let (at, len, length) = if whole == segments && flags == 0 {
         (whole, whole, 0)
     } else {

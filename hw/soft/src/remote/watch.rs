@@ -343,6 +343,7 @@ impl Hca {
             life: 0,
             taken: None,
             flags: 0,
+            short: 0,
         };
         if peer
             .writer

@@ -86,6 +86,7 @@ impl World {
             life: LIFE,
             taken: None,
             flags: 0,
+            short: 0,
         };
         assert!((self.writer).send_line(1, LENGTH, |_| header));
     }

@@ -2,7 +2,7 @@
 
 use super::super::number::Number;
 use super::super::segment::{END, LINE, line, wide, word};
-use super::{CARRIES_ACK, FRONT, Kind, Reader, lines_of};
+use super::{CARRIES_ACK, FRONT, Kind, Reader, SHORT_AT, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -45,6 +45,12 @@ impl InPlace<'_> {
     #[inline(always)]
     pub fn size(self) -> u32 {
         self.word(12)
+    }
+
+    /// [`Header::short`](super::Header::short), of this [`size`](Self::size).
+    #[inline(always)]
+    pub fn short(size: u32) -> usize {
+        (size >> SHORT_AT) as usize
     }
 
     /// The acknowledgement, as in [`Header::taken`](super::Header::taken), where there is one.
@@ -112,8 +118,19 @@ impl InPlace<'_> {
     /// Releases the packet, whose payload has this length, as [`Reader::done`], and returns the position behind it.
     #[inline(always)]
     pub fn done(self, len: u32) -> u32 {
-        let next = self.position.wrapping_add(lines_of(len as usize));
-        // Relaxed: only the owner changes it.
+        self.pass(lines_of(len as usize))
+    }
+
+    /// Like [`done`](Self::done), of a packet that is this line alone.
+    #[inline(always)]
+    pub fn done_alone(self) -> u32 {
+        self.pass(1)
+    }
+
+    #[inline(always)]
+    fn pass(self, lines: u32) -> u32 {
+        // Relaxed, both: only the owner changes it. Read again, so that one value less is held meanwhile.
+        let next = (self.reader.position.load(Ordering::Relaxed)).wrapping_add(lines);
         self.reader.position.store(next, Ordering::Relaxed);
         next
     }

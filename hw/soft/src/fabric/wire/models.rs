@@ -54,6 +54,7 @@ impl World {
             life: 1,
             taken: Some((1, msn)),
             flags: 0,
+            short: 0,
         };
         self.writer.send_line(1, 40, |front| {
             (0..5).for_each(|at| front.set(at, u64::from(msn) << 32 | at as u64));

@@ -22,6 +22,7 @@ fn header(msn: u16) -> Header {
         life: 0x8765,
         taken: (!msn.is_multiple_of(3)).then_some((msn, !msn)),
         flags: msn as u8,
+        short: msn as u8 & 0x7f,
     }
 }
 
@@ -58,6 +59,7 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
     assert_eq!(packet.header.life, expected.life);
     assert_eq!(packet.header.taken, expected.taken);
     assert_eq!(packet.header.flags, expected.flags);
+    assert_eq!(packet.header.short, expected.short);
     let len = packet.bytes.len();
     reader.done(len, msn.is_multiple_of(5));
     true
