@@ -15,7 +15,7 @@ fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
 }
 
 // Both ends' work for a SEND: post, execute, poll both sides, post a receive again.
-#[library_benchmark(config = limit(599))]
+#[library_benchmark(config = limit(598))]
 #[bench::run(receiving())]
 fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -36,7 +36,7 @@ fn soft_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // A WRITE and its completion: by the queues themselves, and by a link.
-#[library_benchmark(config = limit(301))]
+#[library_benchmark(config = limit(302))]
 #[bench::run(connected())]
 fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
     let remote = ends.1.region.remote(64);
@@ -56,13 +56,13 @@ fn soft_write_8_inline_and_poll(mut ends: (End, End)) -> (End, End) {
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(342))]
+#[library_benchmark(config = limit(344))]
 #[bench::run(connected())]
 fn soft_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
 }
 
-#[library_benchmark(config = limit(312))]
+#[library_benchmark(config = limit(314))]
 #[bench::run(connected())]
 fn soft_read_8_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaRead { remote }, 8)
@@ -101,7 +101,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(695))]
+#[library_benchmark(config = limit(694))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
