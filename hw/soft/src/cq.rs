@@ -224,6 +224,13 @@ impl CqCtx {
         self.produce_inline(entry, |_| ())
     }
 
+    /// Like [`produce_plain`](Self::produce_plain), not inlined: for functions in which that is the less frequent case.
+    #[inline(never)]
+    #[must_use]
+    pub fn produce_out_of_line(&self, entry: &PlainCqe) -> bool {
+        self.produce_plain(|| *entry)
+    }
+
     /// Like [`produce_plain`](Self::produce_plain). `fill` writes payload to its place in the entry: 32 bytes.
     #[inline(always)]
     #[must_use]

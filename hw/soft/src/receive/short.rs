@@ -99,13 +99,14 @@ impl RecvWork {
         queue.pass(produced)
     }
 
-    /// Consumes a receive for a SEND from another process, whose data is these bytes, and hands it to the poll. `false`: as
-    /// for [`receive_short`](Self::receive_short), or its completion queue is not the one that is polled, or not empty.
+    /// Consumes a receive for a SEND from another process, whose data is these bytes, and hands it to the poll, or writes
+    /// its completion entry. `false`: as for [`receive_short`](Self::receive_short); or, with `FIRST`, its memory's key is
+    /// not the one that was used last. `FIRST`: it is the first message of a look, which is handed over in most cases.
     ///
     /// # Safety
     /// The bytes are readable. With `SHORT` there are no more than 32.
     #[inline(always)]
-    pub(in super::super) unsafe fn receive_for_poll<const SHORT: bool>(
+    pub(in super::super) unsafe fn receive_plain<const SHORT: bool, const FIRST: bool>(
         work: &mut Option<Self>,
         hca: &Hca,
         data: *const u8,
@@ -121,26 +122,29 @@ impl RecvWork {
         else {
             return false;
         };
-        let polled = match polled {
-            Some(polled) if queue.cq.hands_to(polled) => polled,
-            _ => return false,
-        };
-        let Some(place) = queue.first_room::<true>(hca, length) else {
+        let Some(place) = queue.first_room::<FIRST>(hca, length) else {
             return false;
         };
-        let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
-        let completed = queue.completed(*qpn);
-        // SAFETY: the data is readable, there is no more than that, and the place was checked in this section. So the
-        // receive is executed, and there is no entry of an older one.
+        // SAFETY: the data is readable, there is no more than that, and the place was checked in this section.
         unsafe {
             match SHORT {
                 true => copy_short(data, place, length),
                 false => copy(data, place, length),
             }
-            let entry = PlainCqe::responder(kind, completed, length as u32, none, false);
-            polled.hand_over(&entry);
         }
-        queue.pass(true)
+        let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
+        let completed = queue.completed(*qpn);
+        let entry = PlainCqe::responder(kind, completed, length as u32, none, false);
+        let produced = match polled {
+            Some(polled) if queue.cq.hands_to(polled) => {
+                // SAFETY: the receive is executed, and there is no entry of an older one.
+                unsafe { polled.hand_over(&entry) };
+                true
+            }
+            _ if FIRST => queue.cq.produce_out_of_line(&entry),
+            _ => queue.cq.produce_plain(|| entry),
+        };
+        queue.pass(produced)
     }
 
     /// Like [`receive_inline`](Self::receive_inline), of a shared receive queue. `false`: the receive may be held for the

@@ -9,6 +9,7 @@ use super::post::{is_new, post_to};
 use super::{Remote, direct};
 use crate::fabric::{Peer, Send};
 use bellwire_core::access::AccessFlags;
+use bellwire_core::op::opcode;
 use bellwire_core::wqe::{FirstBlock, SEGMENT, fm_ce_se};
 use std::sync::atomic::Ordering;
 
@@ -155,8 +156,8 @@ pub(super) unsafe fn sent(
     block: FirstBlock<'static>,
 ) -> Option<&'static Peer> {
     let flags = block.fm_ce_se();
-    // Not solicited, and waits for none before it.
-    let is_plain = flags & !fm_ce_se::SIGNALED == 0;
+    // Without immediate data, not solicited, and it waits for none before it.
+    let is_plain = block.opcode() == opcode::SEND && flags & !fm_ce_se::SIGNALED == 0;
     let length = block.inline_in_segment(SEND_DATA)?;
     if !is_plain || work.remote.as_ref().is_some_and(|remote| remote.asks) {
         return None;

@@ -1,7 +1,7 @@
 //! Reads a peer's packets without the device's lock, as far as they are frequent and simple: SENDs and WRITEs with
 //! immediate data to a reliable connection, whose data is in the packet or in memory that is mapped here, and
 //! acknowledgements. A message is copied once, from there to its receive, or to where the WRITE says. The most frequent
-//! messages are tried first, by code of their own: see `for_poll`, `inline` and `pulled`. Datagrams to one queue pair are
+//! messages are tried first, by code of their own: see `plain`, `inline` and `pulled`. Datagrams to one queue pair are
 //! received likewise: see `datagram`.
 //!
 //! A SEND with invalidate is not among them: it revokes the key of a window, which the device's lock protects, and then
@@ -20,8 +20,8 @@ use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
 use super::answer::{Unpaid, Verdict};
-use super::for_poll::likely;
 use super::inline::is_send;
+use super::plain::likely;
 use super::post::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
 use crate::fabric::{
@@ -147,8 +147,8 @@ impl Hca {
         };
         let owing = reads.owing();
         let first = match LIKELY {
-            SHORT_ONE => self.receive_for_poll::<true>(peer, line, owing, polled),
-            LONGER => self.receive_for_poll::<false>(peer, line, owing, polled),
+            SHORT_ONE => self.receive_plain::<true, true>(peer, line, owing, polled),
+            LONGER => self.receive_plain::<false, true>(peer, line, owing, polled),
             _ => self.receive_inline::<true>(peer, line, owing),
         };
         let Some(Passed { next, asked: false }) = first else {
@@ -217,13 +217,15 @@ impl Hca {
         if !is_send(line) {
             return self.read_one(peer, owing);
         }
-        let likely_shared = peer.reading.likely() == Likely::Shared;
-        if !likely_shared && let Some(likely) = likely(line.size()) {
-            peer.reading.expect(likely);
-        }
-        let passed = match likely_shared {
-            true => self.receive_another_inline::<true>(peer, line, owing),
-            false => self.receive_another_inline::<false>(peer, line, owing),
+        let likely = match peer.reading.likely() {
+            Likely::Shared => Some(Likely::Shared),
+            _ => likely(line.size()).inspect(|likely| peer.reading.expect(*likely)),
+        };
+        let passed = match likely {
+            Some(Likely::Short) => self.receive_another_plain::<true>(peer, line, owing),
+            Some(Likely::Longer) => self.receive_another_plain::<false>(peer, line, owing),
+            Some(Likely::Shared) => self.receive_another_inline::<true>(peer, line, owing),
+            None => self.receive_another_inline::<false>(peer, line, owing),
         };
         match passed {
             None => self.read_one(peer, owing),

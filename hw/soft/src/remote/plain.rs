@@ -1,6 +1,6 @@
-//! Short SENDs for the poll that looks for packets: of up to 127 bytes, which travel as inline data, without immediate
-//! data and not solicited, to a queue pair's own receive queue whose completion queue is polled, and empty. They are
-//! received straight from the packet, and handed to the poll.
+//! Plain SENDs: of up to 127 bytes, which travel as inline data, without immediate data and not solicited, to a queue
+//! pair's own receive queue. They are received straight from the packet, and handed to the poll that looks for packets if
+//! their completion queue is the one that it has found empty.
 //!
 //! The packet's header says that it is such a message, and how long: nothing of its entry is looked at. A peer for which
 //! that is not true of what it sends changes only what its own message says.
@@ -31,10 +31,21 @@ pub(super) fn likely(size: u32) -> Option<Likely> {
 }
 
 impl Hca {
+    /// Like [`receive_plain`](Self::receive_plain), without its code, and not for a poll.
+    #[inline(never)]
+    pub(super) fn receive_another_plain<const ONE_LINE: bool>(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        owing: &mut Owing,
+    ) -> Option<Passed> {
+        self.receive_plain::<ONE_LINE, false>(peer, line, owing, None)
+    }
+
     /// Receives the message of the next packet, which begins with this line, and passes it. `ONE_LINE`: if the packet is one
-    /// line; otherwise, if it is several.
+    /// line; otherwise, if it is several. `FIRST`: as for [`RecvWork::receive_plain`].
     #[inline(always)]
-    pub(super) fn receive_for_poll<const ONE_LINE: bool>(
+    pub(super) fn receive_plain<const ONE_LINE: bool, const FIRST: bool>(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
@@ -62,7 +73,7 @@ impl Hca {
                 // SAFETY: the bytes of a packet, which is there until it is released, or of what is behind it.
                 unsafe {
                     let data = line.bytes(INLINE);
-                    RecvWork::receive_for_poll::<ONE_LINE>(work, self, data, length, polled)
+                    RecvWork::receive_plain::<ONE_LINE, FIRST>(work, self, data, length, polled)
                 }
             },
         );
