@@ -39,7 +39,6 @@ pub struct CompletionQueue<'m, N: Naming = ByUserIndex> {
     pub(super) next: Cursor,
     pub(super) slots: &'m mut [QueueSlot<'m>],
     pub(super) recent: Recent<'m>,
-    received: Received,
     /// The first free slot; the number of slots when all are taken.
     pub(super) free: u32,
     pub(super) record: &'m DoorbellRecord,
@@ -101,7 +100,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             slots,
             naming,
             recent: Recent::default(),
-            received: Received::default(),
             free: 0,
             record: &records[0],
             arm_record: &records[1],

@@ -15,12 +15,11 @@ use crate::error::Error;
 use crate::event::{AsyncQueue, Bell, EventQueue};
 use crate::pd::Pd;
 use crate::qp::{Made, QpTransport, Wanted};
-use crate::soft::{CqCtx, PORTS, Running, XrcDomain, XrcTarget, address_vector};
+use crate::soft::{CqCtx, PORTS, Polling, Running, XrcDomain, XrcTarget, address_vector};
 use crate::srq::{NewSrq, Srq, SrqShared};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
 use bellwire_core::qp::AhAttr;
-use bellwire_core::queue::CompletionQueue;
 use bellwire_core::wqe::AddressVector;
 use bellwire_core::wr::MwType;
 use bellwire_provider::attr::{DeviceInfo, XrcdMode};
@@ -227,7 +226,7 @@ impl Hca {
     /// Makes the software HCA execute requests whose time has come. One receive may be handed to the poll whose
     /// completion queue was found empty. Returns whether polling again may find something.
     #[inline(always)]
-    pub fn look(&self, polled: Option<&mut CompletionQueue<'static>>) -> bool {
+    pub fn look(&self, polled: Polling<'_>) -> bool {
         match self {
             Self::Soft(hca) => {
                 let waiting = hca.waiting();

@@ -1,6 +1,7 @@
 //! The device's side of a completion queue, which writes its entries.
 
 use super::arm::Arm;
+use super::polled::Polled;
 use super::producer::{CI_MASK, Producer};
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventQueue, EventType};
@@ -8,16 +9,12 @@ use crate::fabric::Attention;
 use bellwire_core::be::Be64;
 use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe, owner_bit};
 use bellwire_core::port::DoorbellRecord;
-use bellwire_core::queue::{CompletionQueue, CqMemory};
+use bellwire_core::queue::CqMemory;
 use bellwire_provider::quiesce::Barriers;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The completion queue that a poll has found empty, where it looks for packets; a receive may be handed to it. `None`:
-/// nobody polls, or one was handed over.
-pub type Polled<'p> = Option<&'p mut CompletionQueue<'static>>;
 
 /// The device's state of a completion queue. Many threads write entries.
 #[derive(Debug)]
@@ -197,7 +194,7 @@ impl CqCtx {
     /// Whether a receive may be handed to the poll of this queue, without an entry: it polls this one; no entry was
     /// written since it was found empty, so that none is overtaken; none was lost; and no event waits for one.
     #[inline(always)]
-    pub fn hands_to(&self, polled: &CompletionQueue<'static>) -> bool {
+    pub fn hands_to(&self, polled: &Polled) -> bool {
         polled.is_empty(self.consumer, self.produced()) && !self.overrun() && !self.arm.may_fire()
     }
 

@@ -2,11 +2,11 @@
 
 use super::clock::{Clock, ClockKind};
 use super::control::Control;
-use super::cq::Polled;
 use super::engine::Engine;
 use super::journal::{Journal, JournalEntry};
 use super::managers::Managers;
 use super::mr::MrTable;
+use super::polled::Polling;
 use super::port::{self, Port};
 use super::qp::{QpCtx, QpTable};
 use super::remote::{Scratch, Views, run_node};
@@ -318,7 +318,7 @@ impl Hca {
     /// Continues the waiting requests whose time has come, and handles packets of other processes. One receive may be
     /// handed to the poll.
     #[inline(never)]
-    pub fn progress(&self, polled: Polled<'_>) {
+    pub fn progress(&self, polled: Polling<'_>) {
         let Some(node) = &self.node else {
             return self.progress_timers();
         };

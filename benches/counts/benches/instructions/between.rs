@@ -43,7 +43,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(586))]
+#[library_benchmark(config = limit(588))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {

@@ -8,7 +8,7 @@ use gungraun::{library_benchmark, library_benchmark_group};
 use std::hint::black_box;
 
 // Through the software HCA: post, execute, and nothing to poll.
-#[library_benchmark(config = limit(148))]
+#[library_benchmark(config = limit(149))]
 #[bench::run(connected())]
 fn soft_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
@@ -90,7 +90,7 @@ fn receiving() -> (End, End) {
 }
 
 // However many queue pairs there are, an operation takes as many instructions: one limit.
-#[library_benchmark(config = limit(321))]
+#[library_benchmark(config = limit(323))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]
@@ -101,7 +101,7 @@ fn many_write_8_inline_and_poll(mut many: Many) -> Many {
     many
 }
 
-#[library_benchmark(config = limit(694))]
+#[library_benchmark(config = limit(696))]
 #[bench::of_1(Many::new(1))]
 #[bench::of_100(Many::new(100))]
 #[bench::of_10000(Many::new(10_000))]

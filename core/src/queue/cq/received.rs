@@ -9,7 +9,7 @@ use crate::port::DoorbellRecord;
 use crate::queue::completion::{Completion, Success};
 use crate::queue::ledger::Ledger;
 
-/// A successful receive of a SEND by a queue pair's own receive queue, which was handed to a poll.
+/// A successful receive of a SEND by a queue pair's own receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     user_index: u32,
@@ -17,12 +17,10 @@ pub struct Received {
     imm: Be32,
     wqe_counter: u16,
     op_own: u8,
-    /// Whether there is one that was not reported yet.
-    waits: bool,
 }
 
 impl Received {
-    /// The receive that this CQE would report.
+    /// The receive that this CQE would report, which has no payload.
     #[inline(always)]
     pub fn new(cqe: &PlainCqe) -> Self {
         Self {
@@ -31,7 +29,6 @@ impl Received {
             imm: cqe.imm,
             wqe_counter: cqe.wqe.wqe_counter,
             op_own: cqe.op_own(),
-            waits: true,
         }
     }
 
@@ -50,48 +47,25 @@ impl Received {
 }
 
 impl<'m> CompletionQueue<'m> {
-    /// For a device that executes during a poll which has found this queue empty: whether this is the
-    /// queue with that consumer record, and still empty, because the next CQE that is written has this
-    /// index.
+    /// Whether this is the queue with that consumer record, and nothing in it waits to be polled,
+    /// because the CQE that is written next has this index.
     #[inline(always)]
     pub fn is_empty(&self, consumer: &DoorbellRecord, produced: u32) -> bool {
         core::ptr::eq(self.record, consumer) && self.next.index() == produced
     }
 
-    /// Hands over the receive that this CQE would report: one of a SEND, by a queue pair's own receive
-    /// queue, without payload in it. At most one, which [`take_received`](Self::take_received) takes.
+    /// Completes the oldest receive of a queue pair's own receive queue. `None`, and counted as
+    /// [stale](Self::stale): none is in flight.
     ///
     /// # Safety
     /// The device has executed it, writes no CQE for it, and has finished with its memory. No CQE of an
     /// older receive of that queue is left in the ring.
     #[inline(always)]
-    pub unsafe fn hand_over(&mut self, cqe: &PlainCqe) {
-        self.received = Received::new(cqe);
-    }
-
-    /// Whether a receive was handed over, and not taken yet.
-    #[inline(always)]
-    pub fn has_received(&self) -> bool {
-        self.received.waits
-    }
-
-    /// What was handed over last.
-    #[inline(always)]
-    pub fn received(&self) -> Received {
-        self.received
-    }
-
-    /// Completes the receive that was handed over, if one was. `None` also, and counted as
-    /// [stale](Self::stale), if none is in flight.
-    #[inline(always)]
-    pub fn take_received(&mut self) -> Option<Completion<'m>> {
-        if !core::mem::take(&mut self.received.waits) {
-            return None;
-        }
-        let name = Be32::new(self.received.user_index).to_raw();
+    pub unsafe fn complete_received(&mut self, received: &Received) -> Option<Completion<'m>> {
+        let name = Be32::new(received.user_index).to_raw();
         let ledger = match self.recent.receives.is(name) {
             true => self.recent.receives.ledger,
-            false => self.find_receiver(),
+            false => self.find_receiver(received),
         };
         // SAFETY: this queue is the attached ledger's poller.
         let located = ledger.and_then(|ledger| Some((ledger, unsafe { ledger.next()? })));
@@ -99,22 +73,25 @@ impl<'m> CompletionQueue<'m> {
             self.stale += 1;
             return None;
         };
-        let Received {
+        let &Received {
             op_own,
             byte_cnt,
             imm,
             ..
-        } = self.received;
+        } = received;
         // SAFETY: this queue is the poller, and the request was just located; so it is the last one
         // taken.
         unsafe {
             let request = Settled::take(ledger, oldest);
-            Some(request.report::<true>(Ok(Success::of_receive(op_own, byte_cnt, imm))))
+            let success = Success::of_receive(op_own, byte_cnt, imm);
+            Some(self.deliver::<false>(request, Ok(success)))
         }
     }
 
-    #[inline(never)]
-    fn find_receiver(&mut self) -> Option<&'m Ledger<'m>> {
-        self.find(&self.received.cqe()).receives.ledger
+    // Not `inline(never)`: then this crate would have a copy of `find`, and every poll that one.
+    #[cold]
+    #[inline]
+    fn find_receiver(&mut self, received: &Received) -> Option<&'m Ledger<'m>> {
+        self.find(&received.cqe()).receives.ledger
     }
 }

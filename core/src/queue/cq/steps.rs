@@ -139,42 +139,6 @@ impl<'m> Settled<'m> {
     }
 }
 
-impl<'m> Settled<'m> {
-    /// Returns its slots to the poster, and makes its completion. `ALONE`: see [`Ledger::release`].
-    ///
-    /// # Safety
-    /// The caller is the ledger's poller, and the request is the last one taken from it.
-    #[inline(always)]
-    pub unsafe fn report<const ALONE: bool>(
-        self,
-        result: Result<Success, Failure>,
-    ) -> Completion<'m> {
-        match self {
-            Self::Own { ledger, taken } => {
-                // SAFETY: the caller guarantees that it was taken last, and that it is the poller.
-                let block = unsafe { ledger.release::<ALONE>(&taken) };
-                Completion {
-                    wr_id: taken.wr_id,
-                    qp_num: ledger.qp_num(),
-                    retired: taken.retired,
-                    result,
-                    block,
-                }
-            }
-            Self::Shared { request, qp_num } => {
-                let (wr_id, block) = request.release();
-                Completion {
-                    wr_id,
-                    qp_num,
-                    retired: 1,
-                    result,
-                    block,
-                }
-            }
-        }
-    }
-}
-
 impl<'m, N: Naming> CompletionQueue<'m, N> {
     /// Second and third step, for a CQE whose index the consumer index has passed. `None`: no such
     /// request is in flight.
@@ -259,7 +223,29 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         if AT_ONCE {
             self.give_back();
         }
-        // SAFETY: the caller's promise is the same.
-        unsafe { request.report::<AT_ONCE>(result) }
+        match request {
+            Settled::Own { ledger, taken } => {
+                // SAFETY: the caller guarantees that it was taken last, by this queue, which is the
+                // poller.
+                let block = unsafe { ledger.release::<AT_ONCE>(&taken) };
+                Completion {
+                    wr_id: taken.wr_id,
+                    qp_num: ledger.qp_num(),
+                    retired: taken.retired,
+                    result,
+                    block,
+                }
+            }
+            Settled::Shared { request, qp_num } => {
+                let (wr_id, block) = request.release();
+                Completion {
+                    wr_id,
+                    qp_num,
+                    retired: 1,
+                    result,
+                    block,
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The data path of a provider: its doorbells, and how its completions are polled.
 
 use super::calls::calls;
-use super::{CqSide, Hca, Provider, RecvDoorbell, SendDoorbell, each, soft, verbs};
+use super::{CqSide, Hca, Provider, RecvDoorbell, SendDoorbell, each, verbs};
 use crate::cq::{CqShared, OldCqe};
 use crate::device::Device;
 use crate::error::Error;
@@ -36,7 +36,7 @@ unsafe impl port::RecvDoorbell for RecvDoorbell {
 /// The polling side of a completion queue, by who writes the entries and how they identify queue pairs. Each
 /// is one of core's completion queues.
 pub(crate) type Polled =
-    Provider<soft::Polled, verbs::Polled, CompletionQueue<'static, ByQpNum<'static>>>;
+    Provider<crate::soft::Polled, verbs::Polled, CompletionQueue<'static, ByQpNum<'static>>>;
 
 /// What polling involves besides core.
 pub(super) trait Poll {

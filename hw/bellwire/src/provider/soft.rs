@@ -8,12 +8,11 @@ use crate::error::Error;
 use crate::event::Element;
 use crate::pinned::collected;
 use crate::qp::{Made, QpTransport, Wanted, life};
-use crate::soft::{self, CqCtx, Handed, HcaConfig, QpParts, RecvParts, Running, SrqCtx, XrcSrq};
+use crate::soft::{self, CqCtx, HcaConfig, Polled, QpParts, RecvParts, Running, SrqCtx, XrcSrq};
 use crate::srq::{NewSrq, Srq, SrqShared};
 use bellwire_core::queue::{Completion, CompletionQueue};
 use bellwire_provider::attr::DeviceInfo;
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -77,58 +76,31 @@ pub fn shared() -> Result<Arc<Running>, Error> {
     Ok(running)
 }
 
-/// The polling side of a completion queue. The HCA writes the entries, with the user index that it was given, and
-/// may hand a receive to a poll that finds none.
-#[derive(Debug)]
-pub(crate) struct Polled {
-    core: CompletionQueue<'static>,
-    handed: Handed,
-}
-
-impl Deref for Polled {
-    type Target = CompletionQueue<'static>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Self::Target {
-        &self.core
+/// Makes requests proceed, for a poll that found nothing, and returns the receive that was handed to it. `Err`: none was;
+/// whether polling again may find something.
+#[inline(always)]
+fn look(polled: &mut Polled, device: &Device) -> Result<Completion<'static>, bool> {
+    let looked = device.hca.look(Some(polled));
+    if looked && let Some(completion) = polled.take() {
+        return Ok(completion);
     }
+    Err(looked)
 }
 
-impl DerefMut for Polled {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.core
-    }
-}
-
-impl Polled {
-    /// Makes requests proceed, for a poll that found nothing, and returns the receive that was handed to it. `Err`:
-    /// none was; whether polling again may find something.
-    #[inline(always)]
-    fn look(&mut self, device: &Device) -> Result<Completion<'static>, bool> {
-        let looked = device.hca.look(Some(&mut self.core));
-        if looked && let Some(completion) = self.core.take_received() {
-            self.handed
-                .note(self.core.received(), self.core.next_index());
-            return Ok(completion);
-        }
-        Err(looked)
-    }
-}
-
-/// A poll that finds nothing makes requests proceed.
+/// The HCA writes the entries, with the user index that it was given. A poll that finds nothing makes requests
+/// proceed, and may be handed a receive.
 impl Poll for Polled {
     type Producer = CqCtx;
 
     #[inline(always)]
     fn poll_one(&mut self, _: &Arc<CqShared>, device: &Device) -> Option<Completion<'static>> {
-        let completion = self.core.poll_one();
+        let completion = CompletionQueue::poll_one(self);
         if completion.is_some() {
             return completion;
         }
-        match self.look(device) {
+        match look(self, device) {
             Ok(received) => Some(received),
-            Err(true) => self.core.poll_one(),
+            Err(true) => CompletionQueue::poll_one(self),
             Err(false) => None,
         }
     }
@@ -141,11 +113,11 @@ impl Poll for Polled {
         limit: usize,
         mut each: impl FnMut(Completion<'static>),
     ) -> usize {
-        let count = self.core.poll(limit, &mut each);
+        let count = CompletionQueue::poll(self, limit, &mut each);
         if count != 0 || limit == 0 {
             return count;
         }
-        let handed = match self.look(device) {
+        let handed = match look(self, device) {
             Ok(received) => {
                 each(received);
                 1
@@ -153,11 +125,11 @@ impl Poll for Polled {
             Err(true) => 0,
             Err(false) => return 0,
         };
-        handed + self.core.poll(limit - handed, &mut each)
+        handed + CompletionQueue::poll(self, limit - handed, &mut each)
     }
 
     fn arm(&mut self, cq: &CqCtx, solicited_only: bool) -> Result<(), Error> {
-        cq.arm(self.core.arm(cq.cqn(), solicited_only));
+        cq.arm(CompletionQueue::arm(self, cq.cqn(), solicited_only));
         Ok(())
     }
 
@@ -181,10 +153,7 @@ pub fn create_cq(hca: &Running, new: &NewCq<'_>) -> Result<Cq, Error> {
         Ok(Provider::Soft(Box::new(cq)))
     };
     new.on_own_ring(new.with_batch(), producer, |core, _| {
-        // Between processes only is anything handed over.
-        let count = hca.fabric().map_or(0, |_| core.capacity());
-        let handed = Handed::new(count)?;
-        Ok(Provider::Soft(Polled { core, handed }))
+        Ok(Provider::Soft(Polled::new(core, hca)?))
     })
 }
 

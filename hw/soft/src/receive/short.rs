@@ -3,8 +3,8 @@
 //! Whatever is otherwise is found here, and changes nothing, but that a receive of a shared queue is held for the message.
 
 use super::super::copy::{copy, copy_short};
-use super::super::cq::Polled;
 use super::super::hca::Hca;
+use super::super::polled::Polling;
 use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe};
@@ -111,7 +111,7 @@ impl RecvWork {
         hca: &Hca,
         data: *const u8,
         length: usize,
-        polled: Polled<'_>,
+        polled: Polling<'_>,
     ) -> bool {
         // Both at once, which is one comparison.
         let Some(Self {

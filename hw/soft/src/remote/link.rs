@@ -1,8 +1,8 @@
 //! Links to other nodes: reading packets, and the thread that reads them when no other thread does.
 
 use super::super::control::Control;
-use super::super::cq::Polled;
 use super::super::hca::Hca;
+use super::super::polled::Polling;
 use super::unlocked::{LONGER, SHORT_ONE, TO_SHARED};
 use super::watch::Share;
 use crate::fabric::{Agreed, Kind, Likely, Meetings, Node, Peer};
@@ -156,7 +156,7 @@ impl Hca {
 
     /// A thread polls and has found nothing: handles packets of other processes.
     #[inline(always)]
-    pub(in super::super) fn look(&self, node: &Node, polled: Polled<'_>) {
+    pub(in super::super) fn look(&self, node: &Node, polled: Polling<'_>) {
         if node.next_look().is_multiple_of(PATIENCE) {
             return self.look_under_lock(true);
         }
@@ -190,7 +190,7 @@ impl Hca {
     /// Reads the packets of the only peer. A function of its own, so that a poll that finds
     /// nothing saves no registers.
     #[inline(never)]
-    fn read_only<const LIKELY: u8>(&self, peer: &Peer, polled: Polled<'_>) {
+    fn read_only<const LIKELY: u8>(&self, peer: &Peer, polled: Polling<'_>) {
         if self.read_unlocked::<LIKELY>(peer, polled) {
             self.look_under_lock(false);
         }
@@ -198,13 +198,13 @@ impl Hca {
 
     /// Reads the packets of one of several peers.
     #[inline(never)]
-    fn read_of<const LIKELY: u8>(&self, peer: &Peer, polled: Polled<'_>) -> bool {
+    fn read_of<const LIKELY: u8>(&self, peer: &Peer, polled: Polling<'_>) -> bool {
         self.read_unlocked::<LIKELY>(peer, polled)
     }
 
     /// Reads the packets of the peers at these places, the last one first.
     #[inline(never)]
-    fn look_at(&self, node: &Node, places: Range<usize>, mut polled: Polled<'_>) {
+    fn look_at(&self, node: &Node, places: Range<usize>, mut polled: Polling<'_>) {
         let (mut found, mut locked) = (false, false);
         for at in places.rev() {
             let peer = node.live_at(at);

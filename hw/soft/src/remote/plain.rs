@@ -7,8 +7,8 @@
 //!
 //! Whatever is otherwise changes nothing here: the packet stays where it is, and [`inline`](super::inline) looks at it next.
 
-use super::super::cq::Polled;
 use super::super::hca::Hca;
+use super::super::polled::Polling;
 use super::super::receive::RecvWork;
 use super::unlocked::{Head, INLINE, Passed};
 use crate::fabric::{CARRIES_ACK, IN_LINE, InPlace, Likely, MOST_SHORT, Owing, Peer};
@@ -50,7 +50,7 @@ impl Hca {
         peer: &Peer,
         line: InPlace<'_>,
         owing: &mut Owing,
-        polled: Polled<'_>,
+        polled: Polling<'_>,
     ) -> Option<Passed> {
         let size = line.size();
         let length = InPlace::short(size);

@@ -14,8 +14,8 @@
 
 use super::super::connection::connection;
 use super::super::control::Control;
-use super::super::cq::Polled;
 use super::super::hca::Hca;
+use super::super::polled::Polling;
 use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
@@ -132,7 +132,7 @@ impl Hca {
     /// Reads a peer's packets. The first is probably a message of this kind, a [`Likely`], and may be handed to the poll.
     /// `true`: some packets need the device's lock.
     #[inline(always)]
-    pub(super) fn read_unlocked<const LIKELY: u8>(&self, peer: &Peer, polled: Polled<'_>) -> bool {
+    pub(super) fn read_unlocked<const LIKELY: u8>(&self, peer: &Peer, polled: Polling<'_>) -> bool {
         // Otherwise another thread is reading them.
         let (Some(node), Some(mut reads)) = (&self.node, peer.reading.enter(self.barriers)) else {
             return false;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::be::Be32;
 use crate::cqe::PlainCqe;
-use crate::queue::Imm;
+use crate::queue::{Imm, Received};
 use crate::wr::WcOpcode;
 
 fn received(user_index: UserIndex, bytes: u32, imm: Option<u32>) -> PlainCqe {
@@ -36,13 +36,10 @@ fn it_completes_the_oldest_receive_of_its_queue_pair() {
     let queues = attached(&mut cq);
     let mut reported = [0; 2];
     for (at, imm) in [(0, None), (0, Some(7)), (1, None), (0, None), (1, Some(9))] {
-        assert!(!cq.queue.has_received());
-        assert!(cq.queue.take_received().is_none());
-        let entry = received(queues[at].1, 12 + at as u32, imm);
+        let received = Received::new(&received(queues[at].1, 12 + at as u32, imm));
         // SAFETY: nothing is placed.
-        unsafe { cq.queue.hand_over(&entry) };
-        assert!(cq.queue.has_received());
-        let completion = cq.queue.take_received().expect("a receive");
+        let completion = unsafe { cq.queue.complete_received(&received) };
+        let completion = completion.expect("a receive");
         let success = completion.result.expect("success");
         let expected = (at as u32 + 1, reported[at], 1);
         assert_eq!(
@@ -66,15 +63,16 @@ fn without_a_receive_it_is_stale() {
     let life = UserIndex::new(index.slot(), 5);
     let nobody = UserIndex::new(7, 0);
     for (at, of) in [life, nobody].into_iter().enumerate() {
+        let received = Received::new(&received(of, 1, None));
         // SAFETY: there is no such queue.
-        unsafe { cq.queue.hand_over(&received(of, 1, None)) };
-        assert!(cq.queue.take_received().is_none());
+        assert!(unsafe { cq.queue.complete_received(&received) }.is_none());
         assert_eq!(cq.queue.stale(), at as u64 + 1);
     }
     for taken in 0..4 {
+        let received = Received::new(&received(index, 1, None));
         // SAFETY: nothing is placed.
-        unsafe { cq.queue.hand_over(&received(index, 1, None)) };
-        assert_eq!(cq.queue.take_received().is_some(), taken < 3);
+        let completion = unsafe { cq.queue.complete_received(&received) };
+        assert_eq!(completion.is_some(), taken < 3);
     }
     assert_eq!(cq.queue.stale(), 3);
     // And the queue goes on.
@@ -100,18 +98,14 @@ fn the_queue_is_empty_where_the_next_entry_is_polled_next() {
 
 #[test]
 fn its_entry_would_say_the_same() {
-    let mut cq = Cq::new(64, 64, 2);
-    let [(_, index), _] = attached(&mut cq);
+    let index = UserIndex::new(3, 4);
     for imm in [None, Some(0x1234_5678)] {
         let entry = received(index, 77, imm);
-        // SAFETY: nothing is placed.
-        unsafe { cq.queue.hand_over(&entry) };
-        let shown = cq.queue.received().cqe();
+        let shown = Received::new(&entry).cqe();
         assert_eq!(shown.user_index(), index.get());
         assert_eq!(shown.wqe_counter(), 0xabcd);
         assert_eq!(shown.op_own(), entry.op_own());
         assert_eq!(shown.byte_len(), Some(77));
         assert_eq!(shown.imm().get(), imm.unwrap_or(0));
-        assert!(cq.queue.take_received().is_some());
     }
 }
