@@ -195,7 +195,9 @@ impl CqCtx {
     /// written since it was found empty, so that none is overtaken; none was lost; and no event waits for one.
     #[inline(always)]
     pub fn hands_to(&self, polled: &Polled) -> bool {
-        polled.is_empty(self.consumer, self.produced()) && !self.overrun() && !self.arm.may_fire()
+        polled.is_empty_at(self.consumer, self.produced())
+            && !self.overrun()
+            && !self.arm.may_fire()
     }
 
     /// Writes an entry. `false`: the queue was full, and has now failed.

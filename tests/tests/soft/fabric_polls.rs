@@ -124,6 +124,14 @@ fn cq(device: &Device) -> Cq {
     cq_for(device, &init())
 }
 
+/// Waits until the only request is acknowledged; nothing more is received.
+fn acknowledged(a: &mut End, b: &mut Receiver) {
+    until("it is acknowledged", || {
+        assert!(b.cq.poll_one().is_none());
+        a.cq.poll_one().is_some()
+    });
+}
+
 /// Polls in each way, by turns: one completion, and up to some.
 fn polled(cq: &mut Cq, turn: u64, mut each: impl FnMut(Completion<'static>)) {
     match turn % 4 {
@@ -220,10 +228,7 @@ fn a_message_is_reported_by_its_own_queue() {
         }
         let completion = wait(&mut b.cq);
         b.check(&completion, number);
-        until("it is acknowledged", || {
-            assert!(b.cq.poll_one().is_none());
-            a.cq.poll_one().is_some()
-        });
+        acknowledged(&mut a, &mut b);
     }
 }
 
@@ -252,10 +257,7 @@ fn an_armed_queue_raises_its_event() {
             until("an event", || channel.get_cq_event().is_ok());
         }
         assert!(matches!(channel.get_cq_event(), Err(Error::WouldBlock)));
-        until("it is acknowledged", || {
-            assert!(b.cq.poll_one().is_none());
-            a.cq.poll_one().is_some()
-        });
+        acknowledged(&mut a, &mut b);
     }
 }
 
@@ -273,10 +275,7 @@ fn the_flight_recorder_shows_them() {
         }
         let completion = wait(&mut b.cq);
         b.check(&completion, number);
-        until("it is acknowledged", || {
-            assert!(b.cq.poll_one().is_none());
-            a.cq.poll_one().is_some()
-        });
+        acknowledged(&mut a, &mut b);
     }
     let cqs = Cqs::Split(&mut b.sends, &mut b.cq);
     let all = DumpOptions {

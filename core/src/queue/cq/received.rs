@@ -50,7 +50,7 @@ impl<'m> CompletionQueue<'m> {
     /// Whether this is the queue with that consumer record, and nothing in it waits to be polled,
     /// because the CQE that is written next has this index.
     #[inline(always)]
-    pub fn is_empty(&self, consumer: &DoorbellRecord, produced: u32) -> bool {
+    pub fn is_empty_at(&self, consumer: &DoorbellRecord, produced: u32) -> bool {
         core::ptr::eq(self.record, consumer) && self.next.index() == produced
     }
 

@@ -82,7 +82,7 @@ impl Reading {
 
     /// The last message was this.
     #[inline(always)]
-    pub fn expect(&self, likely: Likely) {
+    pub fn set_likely(&self, likely: Likely) {
         // Relaxed, both: orders nothing. Not written where nothing changes.
         if self.likely() != likely {
             self.likely.store(likely as u8, Ordering::Relaxed);

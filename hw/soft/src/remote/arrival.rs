@@ -324,7 +324,8 @@ impl Hca {
     #[cold]
     #[inline(never)]
     fn list(&self, owing: &mut Owing, ctx: &QpCtx) -> bool {
-        // Relaxed: it accepts the requester, whose request has just been taken.
+        // Relaxed: its request has just been taken. If it is not accepted any more, nobody is listed, and whoever has
+        // stopped that sends the acknowledgement: see `stop_reading`.
         let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
         let listed = owing.try_push(qpn).is_ok();
         ctx.inbound.listed.store(listed, Ordering::Relaxed);

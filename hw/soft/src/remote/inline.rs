@@ -1,7 +1,8 @@
 //! Messages whose data is inline in the packet's entry, in one piece: SENDs of up to 768 bytes, with or without immediate
 //! data, which is what senders make of inline data and of registered memory. They are received straight from the packet,
 //! of which nothing is copied before it is checked but what is checked. Whether the receive is of a shared queue is
-//! guessed, because the code is not the same: by what became of the peer's last message that was received otherwise.
+//! guessed, because the code is not the same: by what became of the peer's last message that was received otherwise. Plain
+//! ones of up to 127 bytes have code of their own: see [`plain`](super::plain).
 //!
 //! What is not such a message, or is not received with success, changes nothing here: the packet stays where it
 //! is, and [`unlocked`](super::unlocked) looks at it next.

@@ -219,7 +219,7 @@ impl Hca {
         }
         let likely = match peer.reading.likely() {
             Likely::Shared => Some(Likely::Shared),
-            _ => likely(line.size()).inspect(|likely| peer.reading.expect(*likely)),
+            _ => likely(line.size()).inspect(|likely| peer.reading.set_likely(*likely)),
         };
         let passed = match likely {
             Some(Likely::Short) => self.receive_another_plain::<true>(peer, line, owing),
@@ -290,9 +290,9 @@ impl Hca {
             |ctx, work, _| match work {
                 Some(recv) => {
                     if recv.is_shared() {
-                        peer.reading.expect(Likely::Shared);
+                        peer.reading.set_likely(Likely::Shared);
                     } else if peer.reading.likely() == Likely::Shared {
-                        peer.reading.expect(Likely::Short);
+                        peer.reading.set_likely(Likely::Short);
                     }
                     recv.receive_arrived(self, &ctx.face, &arrived, || true)
                 }

@@ -86,14 +86,14 @@ fn the_queue_is_empty_where_the_next_entry_is_polled_next() {
     let mut cq = Cq::new(64, 64, 2);
     let [(mut first, index), _] = attached(&mut cq);
     let [record, other] = cq.records;
-    assert!(cq.queue.is_empty(record, 0));
-    assert!(!cq.queue.is_empty(other, 0), "of another queue");
-    assert!(!cq.queue.is_empty(record, 1));
+    assert!(cq.queue.is_empty_at(record, 0));
+    assert!(!cq.queue.is_empty_at(other, 0), "of another queue");
+    assert!(!cq.queue.is_empty_at(record, 1));
     let counter = first.post();
     cq.sent(index, counter, 0);
-    assert!(!cq.queue.is_empty(record, cq.written));
+    assert!(!cq.queue.is_empty_at(record, cq.written));
     assert!(cq.poll().is_some());
-    assert!(cq.queue.is_empty(record, cq.written));
+    assert!(cq.queue.is_empty_at(record, cq.written));
 }
 
 #[test]
