@@ -1,5 +1,5 @@
 //! What every doorbell calls, and a short entry that is rung alone: a WRITE of up to 28 bytes inline on a reliable
-//! connection, or a SEND of up to 32, or of up to 12 to another process. Others that
+//! connection, or a SEND of up to 32, or of up to 12 to another process (there with immediate data, too). Others that
 //! are frequent are next, in [`one_sided`](super::one_sided) and in `remote::eager`.
 //!
 //! These have functions of their own, which call nothing on their way, so that there is little to save and
@@ -135,7 +135,7 @@ impl Hca {
     fn execute_there(&self, current: Current) {
         match current.block.opcode() {
             opcode::RDMA_WRITE => self.write_there(current),
-            opcode::SEND => self.send_there(current),
+            opcode::SEND => self.send_there::<true>(current),
             _ => self.execute_other_there(current),
         }
     }
@@ -144,7 +144,8 @@ impl Hca {
     fn execute_other_there(&self, current: Current) {
         match current.block.opcode() {
             opcode::RDMA_READ => self.transfer_there(current),
-            opcode::SEND_IMM | opcode::RDMA_WRITE_IMM => self.send_eagerly_there(current),
+            opcode::SEND_IMM => self.send_there::<false>(current),
+            opcode::RDMA_WRITE_IMM => self.send_eagerly_there(current),
             _ => self.execute_any(current.ctx),
         }
     }

@@ -43,7 +43,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(588))]
+#[library_benchmark(config = limit(590))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -73,7 +73,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(887))]
+#[library_benchmark(config = limit(890))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -108,7 +108,7 @@ fn met_on_srq() -> (End, End, Srq) {
 }
 
 // From registered memory, in a packet of two lines.
-#[library_benchmark(config = limit(801))]
+#[library_benchmark(config = limit(805))]
 #[bench::run(met())]
 fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -128,7 +128,18 @@ fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(1065))]
+#[library_benchmark(config = limit(676))]
+#[bench::run(met())]
+fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
+    messages(ends, |end, _, wr_id| {
+        let data: &[u8; 8] = black_box(&[7; 8]);
+        let send = SendWithImm { imm: 7.into() };
+        let posted = (end.qp.sq()).post_inline(wr_id, (), send, data, SendFlags::empty());
+        posted.map(drop)
+    })
+}
+
+#[library_benchmark(config = limit(1071))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -144,7 +155,7 @@ fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
 
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
-#[library_benchmark(config = limit(628))]
+#[library_benchmark(config = limit(630))]
 #[bench::run(met_by(100))]
 fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
     for request in 0..REQUESTS {
@@ -314,6 +325,7 @@ library_benchmark_group!(
         fabric_send_8_inline,
         fabric_send_8_inline_and_receive,
         fabric_send_8_inline_and_receive_on_srq,
+        fabric_send_with_imm_8_inline_and_receive,
         fabric_send_64_and_receive,
         fabric_send_and_receive,
         fabric_send_64_and_4096_and_receive,

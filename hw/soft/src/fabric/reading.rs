@@ -36,6 +36,8 @@ pub enum Likely {
     Longer,
     /// One that goes to a shared receive queue.
     Shared,
+    /// A SEND with more to say, as immediate data, in the packet.
+    Inline,
 }
 
 // SAFETY: the thread that has the turn owns the cells.
@@ -72,10 +74,12 @@ impl Reading {
     pub fn likely(&self) -> Likely {
         const SHORT: u8 = Likely::Short as u8;
         const LONGER: u8 = Likely::Longer as u8;
+        const INLINE: u8 = Likely::Inline as u8;
         // Relaxed: orders nothing.
         match self.likely.load(Ordering::Relaxed) {
             SHORT => Likely::Short,
             LONGER => Likely::Longer,
+            INLINE => Likely::Inline,
             _ => Likely::Shared,
         }
     }

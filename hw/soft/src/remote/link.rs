@@ -3,7 +3,7 @@
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::polled::Polling;
-use super::unlocked::{LONGER, SHORT_ONE, TO_SHARED};
+use super::unlocked::{LONGER, SHORT_ONE, TO_SHARED, WITH_MORE};
 use super::watch::Share;
 use crate::fabric::{Agreed, Kind, Likely, Meetings, Node, Peer};
 use bellwire_core::qp::QpState;
@@ -169,12 +169,13 @@ impl Hca {
             return self.found_nothing(node);
         }
         let likely = peer.reading.likely();
-        // The most frequent by one comparison: a match of all three takes four instructions more.
+        // The most frequent by one comparison: a match of all takes four instructions more.
         if likely == Likely::Short {
             return self.read_only::<SHORT_ONE>(peer, polled);
         }
         match likely {
             Likely::Longer => self.read_only::<LONGER>(peer, polled),
+            Likely::Inline => self.read_only::<WITH_MORE>(peer, polled),
             Likely::Short | Likely::Shared => self.read_only::<TO_SHARED>(peer, polled),
         }
     }
@@ -219,6 +220,7 @@ impl Hca {
             locked |= match peer.reading.likely() {
                 Likely::Short => self.read_of::<SHORT_ONE>(peer, polled),
                 Likely::Longer => self.read_of::<LONGER>(peer, polled),
+                Likely::Inline => self.read_of::<WITH_MORE>(peer, polled),
                 Likely::Shared => self.read_of::<TO_SHARED>(peer, polled),
             };
         }

@@ -94,7 +94,12 @@ unsafe fn sent_message(
     match block.opcode() {
         opcode::SEND | opcode::SEND_IMM => {
             // SAFETY: the caller guarantees it.
-            let sent = unsafe { sent(work, block) };
+            let sent = unsafe {
+                match block.opcode() {
+                    opcode::SEND_IMM => sent::<false>(work, block),
+                    _ => sent::<true>(work, block),
+                }
+            };
             sent.or_else(|| sent_eagerly(hca, work, block, posted))
         }
         opcode::RDMA_WRITE_IMM => sent_eagerly(hca, work, block, posted),

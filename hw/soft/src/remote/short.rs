@@ -48,12 +48,12 @@ impl Hca {
         self.finish(current, true);
     }
 
-    /// Sends a SEND to another process, and leaves the section.
+    /// Sends a SEND to another process, with immediate data if it is not `PLAIN`, and leaves the section.
     #[inline(never)]
-    pub(in super::super) fn send_there(&self, mut current: Current) {
+    pub(in super::super) fn send_there<const PLAIN: bool>(&self, mut current: Current) {
         let block = current.block;
         // SAFETY: used before the section is left, and its way is that.
-        let sent = unsafe { sent(current.work(), block) };
+        let sent = unsafe { sent::<PLAIN>(current.work(), block) };
         let Some(peer) = sent else {
             return self.send_eagerly_there(current);
         };
@@ -145,21 +145,26 @@ fn reach_by<const KNOWN: bool>(remote: &mut Remote, transfer: &Transfer) -> bool
 }
 
 /// Sends the current entry, a SEND on a reliable connection, if it fits in the first line of a packet and says nothing but
-/// its data, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent
+/// its data, and, if it is not `PLAIN`, immediate data, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent
 /// now; nothing has changed.
 ///
 /// # Safety
 /// The work's way is [`Way::There`](super::super::gate::Way::There).
 #[inline(always)]
-pub(super) unsafe fn sent(
+pub(super) unsafe fn sent<const PLAIN: bool>(
     work: &mut SendWork,
     block: FirstBlock<'static>,
 ) -> Option<&'static Peer> {
     let flags = block.fm_ce_se();
-    // Without immediate data, not solicited, and it waits for none before it.
-    let is_plain = block.opcode() == opcode::SEND && flags & !fm_ce_se::SIGNALED == 0;
+    let of_kind = if PLAIN {
+        opcode::SEND
+    } else {
+        opcode::SEND_IMM
+    };
+    // Not solicited, and it waits for none before it.
+    let is_such = block.opcode() == of_kind && flags & !fm_ce_se::SIGNALED == 0;
     let length = block.inline_in_segment(SEND_DATA)?;
-    if !is_plain || work.remote.as_ref().is_some_and(|remote| remote.asks) {
+    if !is_such || work.remote.as_ref().is_some_and(|remote| remote.asks) {
         return None;
     }
     let asks = flags & fm_ce_se::SIGNALED != 0;
@@ -184,7 +189,7 @@ pub(super) unsafe fn sent(
                         front.set(at, block.words::<{ SHORT / 8 }>()[at]);
                     }
                     front.set(SHORT / 8, 0);
-                    heading.header_of(length as u8)
+                    heading.header_of(if PLAIN { length as u8 } else { 0 })
                 },
             );
             // Whatever the reason is, who sends it otherwise finds it.

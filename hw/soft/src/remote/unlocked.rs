@@ -43,6 +43,7 @@ const AT_ONCE: u32 = 8;
 pub(super) const SHORT_ONE: u8 = Likely::Short as u8;
 pub(super) const LONGER: u8 = Likely::Longer as u8;
 pub(super) const TO_SHARED: u8 = Likely::Shared as u8;
+pub(super) const WITH_MORE: u8 = Likely::Inline as u8;
 
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,6 +150,8 @@ impl Hca {
         let first = match LIKELY {
             SHORT_ONE => self.receive_plain::<true, true>(peer, line, owing, polled),
             LONGER => self.receive_plain::<false, true>(peer, line, owing, polled),
+            WITH_MORE if likely(line.size()).is_some() => None,
+            WITH_MORE => self.receive_inline::<false>(peer, line, owing),
             _ => self.receive_inline::<true>(peer, line, owing),
         };
         let Some(Passed { next, asked: false }) = first else {
@@ -219,13 +222,17 @@ impl Hca {
         }
         let likely = match peer.reading.likely() {
             Likely::Shared => Some(Likely::Shared),
-            _ => likely(line.size()).inspect(|likely| peer.reading.set_likely(*likely)),
+            Likely::Short | Likely::Longer | Likely::Inline => {
+                let likely = likely(line.size());
+                peer.reading.set_likely(likely.unwrap_or(Likely::Inline));
+                likely
+            }
         };
         let passed = match likely {
             Some(Likely::Short) => self.receive_another_plain::<true>(peer, line, owing),
             Some(Likely::Longer) => self.receive_another_plain::<false>(peer, line, owing),
             Some(Likely::Shared) => self.receive_another_inline::<true>(peer, line, owing),
-            None => self.receive_another_inline::<false>(peer, line, owing),
+            Some(Likely::Inline) | None => self.receive_another_inline::<false>(peer, line, owing),
         };
         match passed {
             None => self.read_one(peer, owing),
