@@ -128,7 +128,7 @@ fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(676))]
+#[library_benchmark(config = limit(661))]
 #[bench::run(met())]
 fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
