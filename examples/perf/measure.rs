@@ -58,9 +58,9 @@ fn warm(count: Option<u64>, mut run: impl FnMut(u64) -> Result<()>) -> Result<f6
     for runs in 1.. {
         let start = Instant::now();
         run(now)?;
-        let took = start.elapsed();
-        least = least.min(took.as_secs_f64().max(1e-9) / now as f64);
-        if count.is_some() || (took > WARM && runs >= WARM_RUNS) {
+        least = least.min(start.elapsed().as_secs_f64().max(1e-9) / now as f64);
+        // A run that took long only because it was interrupted is not the last.
+        if count.is_some() || (least * now as f64 > WARM.as_secs_f64() && runs >= WARM_RUNS) {
             break;
         }
         now *= 2;

@@ -111,19 +111,6 @@ impl Success {
         }
     }
 
-    /// The outcome of a receive whose CQE would have this last byte.
-    #[inline(always)]
-    pub(super) fn of_receive(op_own: u8, byte_cnt: u32, imm: Be32) -> Self {
-        Self {
-            opcode: WcOpcode::Recv,
-            op_own,
-            slid: 0,
-            byte_cnt: Be32::new(byte_cnt),
-            imm,
-            flags_rqpn: Be32::new(0),
-        }
-    }
-
     /// Returns all fields, for callers that store them in a format of their own: opcode number,
     /// last byte of the CQE, source LID; then the byte count in big-endian order, the immediate
     /// data or invalidated key, and the word with the source QP number, both as in the CQE.

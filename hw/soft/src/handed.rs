@@ -93,14 +93,8 @@ mod tests {
             user_index: 9,
             wqe_counter: counter,
         };
-        let imm = Be32::new(0x1234_5678);
-        Received::new(&PlainCqe::responder(
-            CqeOpcode::RespSendImm,
-            wqe,
-            12,
-            imm,
-            true,
-        ))
+        let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
+        Received::new(&PlainCqe::responder(kind, wqe, 12, none, false))
     }
 
     fn entry(index: u32) -> OldCqe {
@@ -155,8 +149,8 @@ mod tests {
         assert_eq!((cqe.user_index(), cqe.wqe_counter()), (9, 0xfedc));
         assert_eq!(
             (cqe.opcode(), cqe.solicited()),
-            (CqeOpcode::RespSendImm, true)
+            (CqeOpcode::RespSend, false)
         );
-        assert_eq!((cqe.byte_len(), cqe.imm().get()), (Some(12), 0x1234_5678));
+        assert_eq!((cqe.byte_len(), cqe.imm().get()), (Some(12), 0));
     }
 }

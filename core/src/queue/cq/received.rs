@@ -8,27 +8,25 @@ use crate::cqe::{CompletedWqe, Cqe64, CqeOpcode, PlainCqe};
 use crate::port::DoorbellRecord;
 use crate::queue::completion::{Completion, Success};
 use crate::queue::ledger::Ledger;
+use crate::wr::WcOpcode;
 
-/// A successful receive of a SEND by a queue pair's own receive queue.
+/// A successful receive of a SEND without immediate data by a queue pair's own receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     user_index: u32,
     byte_cnt: u32,
-    imm: Be32,
     wqe_counter: u16,
-    op_own: u8,
 }
 
 impl Received {
-    /// The receive that this CQE would report, which has no payload.
+    /// The receive that this CQE would report: one of a SEND without immediate data, not solicited, and without payload.
     #[inline(always)]
     pub fn new(cqe: &PlainCqe) -> Self {
+        debug_assert_eq!(cqe.op_own(), CqeOpcode::RespSend.number() << 4);
         Self {
             user_index: cqe.wqe.user_index,
             byte_cnt: cqe.byte_cnt,
-            imm: cqe.imm,
             wqe_counter: cqe.wqe.wqe_counter,
-            op_own: cqe.op_own(),
         }
     }
 
@@ -39,10 +37,7 @@ impl Received {
             user_index: self.user_index,
             wqe_counter: self.wqe_counter,
         };
-        let kind = CqeOpcode::from_bits(self.op_own >> 4);
-        Cqe64::responder(kind, wqe, self.byte_cnt)
-            .with_imm(self.imm)
-            .with_solicited(self.op_own & 2 != 0)
+        Cqe64::responder(CqeOpcode::RespSend, wqe, self.byte_cnt)
     }
 }
 
@@ -73,17 +68,11 @@ impl<'m> CompletionQueue<'m> {
             self.stale += 1;
             return None;
         };
-        let &Received {
-            op_own,
-            byte_cnt,
-            imm,
-            ..
-        } = received;
         // SAFETY: this queue is the poller, and the request was just located; so it is the last one
         // taken.
         unsafe {
             let request = Settled::take(ledger, oldest);
-            let success = Success::of_receive(op_own, byte_cnt, imm);
+            let success = Success::plain(CqeOpcode::RespSend, WcOpcode::Recv, received.byte_cnt);
             Some(self.deliver::<false>(request, Ok(success)))
         }
     }
