@@ -205,6 +205,7 @@ impl Attacker {
             len: len as u16,
             taken: None,
             short: 0,
+            src: self.qp.qp_num(),
         }
     }
 
@@ -249,7 +250,9 @@ impl Attacker {
                     let msn = [0, 1, u16::MAX][at % 3];
                     let mut header = self.header(REQUEST, msn, flags, bytes.len());
                     // Whether or not it is a short one, and whatever it has.
-                    header.short = [0, 0, 1, 12, 13, 127][mix(&[tried, 1]) as usize % 6];
+                    header.short = [0, 0, 1, 12, 32, 33, 127][mix(&[tried, 1]) as usize % 7];
+                    // Of whom it says that it is, too.
+                    header.src = [src, src, src ^ 1, u32::MAX][mix(&[tried, 2]) as usize % 4];
                     self.send(header, &bytes);
                     tried += 1;
                 }

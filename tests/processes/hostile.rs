@@ -224,7 +224,9 @@ impl Hostile {
     fn packet(&mut self, link: Shared) {
         let (at, card) = self.card();
         let (src, dst) = (self.names[at], number(&card, "qp_num") as u32);
-        let kind = self.pick(&[1, 1, 1, 1, 2, 3, 3]) as u8;
+        let kind = self
+            .pick(&[REQUEST, REQUEST, REQUEST, REQUEST, DATAGRAM, ANSWER, ANSWER].map(u64::from))
+            as u8;
         let (bytes, flags) = match kind {
             REQUEST => self.entry(src, &card),
             DATAGRAM => {
@@ -264,6 +266,7 @@ impl Hostile {
                 1 => self.random.below(128) as u8,
                 _ => 0,
             },
+            src: self.pick(&[src.into(), src.into(), src.into(), wild]) as u32,
         };
         // What makes no sense at all ends the link: now and then.
         match self.random.below(400) {

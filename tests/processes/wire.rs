@@ -23,7 +23,7 @@ const TAKEN: u32 = 1 << 24;
 const SHORT_AT: u32 = 25;
 
 /// Kinds of packets.
-pub const REQUEST: u8 = 1;
+pub const REQUEST: u8 = 0x40;
 pub const DATAGRAM: u8 = 2;
 pub const ANSWER: u8 = 3;
 
@@ -40,19 +40,22 @@ pub struct Header {
     pub taken: Option<(u16, u16)>,
     /// Bytes of data of a short SEND; zero: it is none.
     pub short: u8,
+    /// The requester's queue pair.
+    pub src: u32,
 }
 
 impl Header {
     /// The words behind the sequence.
-    pub fn words(&self) -> [u32; 4] {
+    pub fn words(&self) -> [u32; 5] {
         let (life, msn) = self.taken.unwrap_or_default();
         let taken = if self.taken.is_some() { TAKEN } else { 0 };
         let short = u32::from(self.short) << SHORT_AT;
         [
-            self.dst & 0xff_ffff | u32::from(self.kind) << 24,
-            u32::from(self.msn) << 16 | u32::from(self.life),
             u32::from(self.len) | u32::from(self.flags) << 16 | taken | short,
+            self.src,
+            self.dst & 0xff_ffff | u32::from(self.kind) << 24,
             u32::from(msn) << 16 | u32::from(life),
+            u32::from(self.msn) << 16 | u32::from(self.life),
         ]
     }
 }

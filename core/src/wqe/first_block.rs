@@ -153,6 +153,20 @@ impl<'m> FirstBlock<'m> {
         (segments.iter().all(is_element)).then(|| segments.iter().map(|&segment| segment.into()))
     }
 
+    /// Its first word, in this machine's byte order.
+    #[inline(always)]
+    pub fn word(&self) -> u32 {
+        // SAFETY: every bit pattern is a valid word.
+        unsafe { self.at(0) }
+    }
+
+    /// The bytes behind the first word of the segment at byte `offset`.
+    #[inline(always)]
+    pub fn behind_word(&self, offset: usize) -> [u8; SEGMENT - size_of::<Be32>()] {
+        // SAFETY: bytes.
+        unsafe { self.at(offset + size_of::<Be32>()) }
+    }
+
     /// Its first bytes, as N words in this machine's byte order.
     #[inline(always)]
     pub fn words<const N: usize>(&self) -> [u64; N] {
@@ -260,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_the_first_bytes() {
+    fn words_and_what_is_behind_one_are_the_bytes_there() {
         let mut memory = Ring(from_fn(|at| at as u8));
         // SAFETY: borrowed for as long as the ring is used, and aligned.
         let ring = unsafe { SendRing::new(NonNull::from(&mut memory.0).cast(), 4) };
@@ -271,5 +285,9 @@ mod tests {
             bytes.as_flattened(),
             from_fn::<u8, 16, _>(|at| 64 + at as u8)
         );
+        for offset in OFFSETS {
+            let expected = from_fn(|at| (64 + offset + 4 + at) as u8);
+            assert_eq!(block.behind_word(offset), expected);
+        }
     }
 }

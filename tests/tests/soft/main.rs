@@ -9,6 +9,7 @@ mod fabric_datagrams;
 mod fabric_faults;
 mod fabric_messages;
 mod fabric_polls;
+mod fabric_requesters;
 mod faults;
 mod journal;
 mod large_fabric;

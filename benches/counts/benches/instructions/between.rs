@@ -30,7 +30,7 @@ fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
 }
 
 // The sender's part.
-#[library_benchmark(config = limit(203))]
+#[library_benchmark(config = limit(201))]
 #[bench::run(met())]
 fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -43,7 +43,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(590))]
+#[library_benchmark(config = limit(588))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -73,7 +73,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(890))]
+#[library_benchmark(config = limit(873))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -107,8 +107,20 @@ fn met_on_srq() -> (End, End, Srq) {
     ends
 }
 
+// Still in a packet of one line.
+#[library_benchmark(config = limit(745))]
+#[bench::run(met())]
+fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
+    messages(ends, |end, _, wr_id| {
+        let data: &[u8; 24] = black_box(&[7; 24]);
+        let none = SendFlags::empty();
+        let posted = (end.qp.sq()).post_inline(wr_id, (), Send {}, data, none);
+        posted.map(drop)
+    })
+}
+
 // From registered memory, in a packet of two lines.
-#[library_benchmark(config = limit(805))]
+#[library_benchmark(config = limit(811))]
 #[bench::run(met())]
 fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -128,7 +140,7 @@ fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(661))]
+#[library_benchmark(config = limit(647))]
 #[bench::run(met())]
 fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -139,7 +151,7 @@ fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
-#[library_benchmark(config = limit(1071))]
+#[library_benchmark(config = limit(1083))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -223,7 +235,7 @@ fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
 }
 
 // Of two elements, as a header and a page, whose data is longer than what a packet carries, with room for one poll as above.
-#[library_benchmark(config = limit(2165))]
+#[library_benchmark(config = limit(2175))]
 #[bench::run(gathered())]
 fn fabric_send_64_and_4096_and_receive(ends: (End, End)) -> (End, End) {
     send_header_and_page(ends)
@@ -326,6 +338,7 @@ library_benchmark_group!(
         fabric_send_8_inline_and_receive,
         fabric_send_8_inline_and_receive_on_srq,
         fabric_send_with_imm_8_inline_and_receive,
+        fabric_send_24_inline_and_receive,
         fabric_send_64_and_receive,
         fabric_send_and_receive,
         fabric_send_64_and_4096_and_receive,

@@ -29,8 +29,8 @@ pub struct Peer {
     pub slot: usize,
     /// The LID of the node there.
     pub lid: u16,
-    /// By exclusive or, turns the first word of a request's packet and its requester's number into the name of the
-    /// connection: takes the kind of packet out, and puts the LID in. Of another kind of packet no name results.
+    /// What a request's packet says of its connection and the name of that differ by: the kind of packet is in the one,
+    /// the LID in the other.
     pub requests: u64,
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!  a packet: whole lines of the writer's segment
-//!   0  sequence   4  dst, kind   8  life, msn
-//!  12  length, flags, whether it carries an acknowledgement, whether it is a short SEND
+//!   0  sequence
+//!   4  length, flags, whether it carries an acknowledgement, length of a short SEND's data
+//!   8  src   12  dst, kind
 //!  16  acknowledgement of the other direction's requests
+//!  20  life, msn
 //!  24  length bytes
 //! ```
 //!
@@ -19,12 +21,18 @@ pub use line::{InPlace, Line};
 pub use room::{Front, Room};
 
 use super::number::Number;
-use super::segment::{END, HEADER, LINE, LINES, Segments, line, word};
+use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
 use crate::sync::MODELS;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::turn::{Taken, Turn};
 use room::{behind, put_lines};
 use std::cell::UnsafeCell;
+
+/// Where they are, behind the sequence.
+const SIZE: usize = 4;
+const NAME: usize = 8;
+const TAKEN: usize = 16;
+const NUMBER: usize = 20;
 
 /// In the word with a packet's length: the packet carries an acknowledgement of the other direction.
 pub const CARRIES_ACK: u32 = 1 << 24;
@@ -49,8 +57,8 @@ const FOR_ANSWERS: u32 = if MODELS { 0 } else { 256 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A request of a connected queue pair.
-    Request = 1,
+    /// A request of a connected queue pair. In its bit names of connections have nothing.
+    Request = 0x40,
     /// A datagram.
     Datagram = 2,
     /// The response to a request.
@@ -79,8 +87,9 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     pub kind: Kind,
-    /// Destination queue pair.
+    /// Destination queue pair, and the queue pair that a request is of: 24 bits each.
     pub dst: u32,
+    pub src: u32,
     /// Number of the request in its life.
     pub msn: u16,
     /// Life of the requester's queue pair to which it belongs.
@@ -89,8 +98,8 @@ pub struct Header {
     /// was taken.
     pub taken: Option<(u16, u16)>,
     pub flags: u8,
-    /// Bytes of inline data, up to [`MOST_SHORT`], of a SEND that says nothing else: it has no immediate data, and its
-    /// completion is not solicited. Zero: look at the entry.
+    /// Bytes of data, up to [`MOST_SHORT`], of a SEND that says nothing else: it has no immediate data, and its
+    /// completion is not solicited. Few of them have no entry. Zero: look at the entry.
     pub short: u8,
 }
 
@@ -186,16 +195,24 @@ impl Writer {
         fill: impl FnOnce(&mut Room),
     ) -> Result<(), Send> {
         let turn = self.turn.take();
-        self.publish(turn, incarnation, header.kind, len, |offset, front| {
-            let mut room = Room::new(self.segments.ours, offset, len);
-            fill(&mut room);
-            room.write_first(front);
-            header
-        })
+        let lines = lines_of(len);
+        self.publish(
+            turn,
+            incarnation,
+            header.kind,
+            len,
+            lines,
+            |offset, front| {
+                let mut room = Room::new(self.segments.ours, offset, len);
+                fill(&mut room);
+                room.write_first(front);
+                header
+            },
+        )
     }
 
-    /// Publishes a packet of `len` bytes. `fill` writes those at this offset and behind, then those in the first line,
-    /// and returns the header.
+    /// Publishes a packet of `len` bytes, which take so many lines. `fill` writes those at this offset and behind, then
+    /// those in the first line, and returns the header.
     #[inline(always)]
     fn publish(
         &self,
@@ -203,9 +220,10 @@ impl Writer {
         incarnation: u64,
         kind: Kind,
         len: usize,
+        lines: u32,
         fill: impl FnOnce(usize, Front) -> Header,
     ) -> Result<(), Send> {
-        debug_assert!(len <= MAX_PACKET);
+        debug_assert!(len <= MAX_PACKET && lines == lines_of(len));
         // SAFETY: this thread has the turn.
         let at = unsafe { &mut *self.at.get() };
         // Read once: the compiler cannot know that the stores below do not change it.
@@ -213,7 +231,6 @@ impl Writer {
         if at.incarnation != incarnation || incarnation == 0 {
             return Err(Send::Gone);
         }
-        let lines = lines_of(len);
         let kept = match kind {
             Kind::Answer => 1,
             Kind::Request | Kind::Datagram | Kind::Probe | Kind::Data => 1 + FOR_ANSWERS,
@@ -232,25 +249,27 @@ impl Writer {
             word(ours, line(next)).store(0, Ordering::Relaxed);
             at.cleared = next.wrapping_add(1);
         }
+        // Already now, so that it is not held meanwhile.
+        at.position = next;
         let header = fill(line(position.wrapping_add(1)), Front { ours, start });
+        debug_assert!((header.dst | header.src) >> 24 == 0);
+        let to = header.dst | u32::from(kind as u8) << 24;
+        let name = u64::from(to) << 32 | u64::from(header.src);
+        let number = Number::new(header.life, header.msn).word();
+        // Relaxed, all: published by the sequence word.
+        wide(ours, start + NAME).store(name, Ordering::Relaxed);
+        word(ours, start + NUMBER).store(number, Ordering::Relaxed);
         let mut ack = 0;
         if let Some((life, msn)) = header.taken {
             let taken = Number::new(life, msn);
-            // Relaxed: published by the sequence word.
-            word(ours, start + 16).store(taken.word(), Ordering::Relaxed);
+            word(ours, start + TAKEN).store(taken.word(), Ordering::Relaxed);
             ack = CARRIES_ACK;
         }
         let short = u32::from(header.short) << SHORT_AT;
         let size = len as u32 | u32::from(header.flags) << 16 | ack | short;
-        let number = Number::new(header.life, header.msn).word();
-        let to = header.dst & 0xff_ffff | u32::from(kind as u8) << 24;
-        // Relaxed: published by the sequence word.
-        word(ours, start + 12).store(size, Ordering::Relaxed);
-        word(ours, start + 8).store(number, Ordering::Relaxed);
-        word(ours, start + 4).store(to, Ordering::Relaxed);
+        word(ours, start + SIZE).store(size, Ordering::Relaxed);
         // Release: pairs with the Acquire in `Reader::next`.
         word(ours, start).store(sequence(position), Ordering::Release);
-        at.position = next;
         // Clears the line after the next already now, so that the next packet need not wait for it: small
         // packets often follow each other.
         // There is room for it where as much is kept.
@@ -303,6 +322,7 @@ impl Writer {
             incarnation,
             Kind::Request,
             len,
+            if ANY { lines_of(len) } else { 1 },
             #[inline(always)]
             |_, front| {
                 if ANY {
@@ -423,8 +443,8 @@ impl Reader {
             return Ok(None);
         }
         // Relaxed: ordered by the Acquire. Each word is read only once.
-        let [to, number, size, taken] =
-            [4, 8, 12, 16].map(|at| word(self.segments.theirs, start + at).load(Ordering::Relaxed));
+        let [size, src, to, taken, number] = [SIZE, NAME, NAME + 4, TAKEN, NUMBER]
+            .map(|at| word(self.segments.theirs, start + at).load(Ordering::Relaxed));
         let [number, taken] = [number, taken].map(Number::of_word);
         let len = (size & 0xffff) as usize;
         let kind = Kind::from_bits((to >> 24) as u8).ok_or(Garbage)?;
@@ -452,6 +472,7 @@ impl Reader {
         let header = Header {
             kind,
             dst: to & 0xff_ffff,
+            src: src & 0xff_ffff,
             msn: number.msn(),
             life: number.life(),
             taken: (size & CARRIES_ACK != 0).then_some((taken.life(), taken.msn())),

@@ -201,6 +201,7 @@ impl Hca {
             taken: None,
             flags: 0,
             short: 0,
+            src: 0,
         };
         let bytes = answer.encode();
         peer.writer

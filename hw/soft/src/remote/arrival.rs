@@ -177,11 +177,11 @@ impl Hca {
         owing: &mut Owing,
         packet: &Packet<'_>,
     ) {
-        let Some(&[_, _, _, _, tail @ ..]) = packet.bytes.first_chunk::<8>() else {
+        let Some(&[_, _, _, operation]) = packet.bytes.first_chunk() else {
             return;
         };
-        let src = u32::from_be_bytes(tail) >> 8;
-        self.take(control, slot, owing, packet, src);
+        let src = packet.header.src;
+        self.take(control, slot, owing, packet, operation);
         // A part is not acknowledged: that would acknowledge the whole request.
         if packet.header.flags & (UNRELIABLE | MORE) != UNRELIABLE {
             return;
@@ -203,9 +203,9 @@ impl Hca {
         slot: usize,
         owing: &mut Owing,
         packet: &Packet<'_>,
-        src: u32,
+        operation: u8,
     ) {
-        let (dst, msn) = (packet.header.dst, packet.header.msn);
+        let Header { dst, src, msn, .. } = packet.header;
         let name = connection_with(dst, src, lid(slot));
         let unreliable = packet.header.flags & UNRELIABLE != 0;
         let (Some(node), Some(record)) = (&self.node, control.record(dst)) else {
@@ -242,7 +242,7 @@ impl Hca {
         };
         let ahead = msn.wrapping_sub(expected) as i16;
         // A READ is executed again (IBTA 9.4.4), because its response is not kept.
-        let again = ahead == -1 && packet.bytes[3] == opcode::RDMA_READ;
+        let again = ahead == -1 && operation == opcode::RDMA_READ;
         if ahead != 0 && !unreliable && !again {
             // A request that is sent again is a duplicate: acknowledged, and not executed again. Requests
             // after one that was not accepted are not accepted either.

@@ -3,6 +3,7 @@
 use super::super::qp::SendWork;
 use super::super::short::SEND_DATA;
 use super::EAGER;
+use super::plain;
 use super::post::{IN_ENTRY, post_packet};
 use crate::fabric::{Front, IN_LINE, MOST_SHORT, Peer, Send};
 use bellwire_core::be::Be32;
@@ -29,22 +30,6 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
     length: usize,
     pieces: &[(*const u8, usize)],
 ) -> Option<&'static Peer> {
-    // As in `Outgoing`: the other side reads any of them. The bytes in front of the data, those of the entry and those
-    // of the packet.
-    let (front, entry, packet, count) = match length {
-        0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0),
-        len if len as u64 <= IN_ENTRY => {
-            let front = SEGMENTS + size_of::<u32>();
-            // As `next_multiple_of` does it, which would test the remainder.
-            let entry = (front + len + SEGMENT - 1) & !(SEGMENT - 1);
-            (front, entry, entry, len as u32 | INLINE_FLAG)
-        }
-        len => {
-            let front = SEGMENTS + size_of::<DataSegment>();
-            (front, front, front + len, len as u32)
-        }
-    };
-    let qpn_ds = work.qpn << 8 | (entry / SEGMENT) as u32;
     let flags = block.fm_ce_se();
     let asks = flags & fm_ce_se::SIGNALED != 0;
     let says_more = flags & fm_ce_se::SOLICITED != 0 || block.opcode() != opcode::SEND;
@@ -53,13 +38,36 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
     } else {
         length
     };
+    let alone = (1..=plain::ALONE).contains(&short);
+    // As in `Outgoing`, but for those without an entry: the other side reads any of them. The bytes in front of the data,
+    // those of the entry and those of the packet, the word in front of the data, and the packet's flag.
+    let (front, entry, packet, count, kind) = match length {
+        len if alone => (plain::DATA, 0, plain::DATA + len, 0, 0),
+        0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0, 0),
+        len if len as u64 <= IN_ENTRY => {
+            let front = SEGMENTS + size_of::<u32>();
+            // As `next_multiple_of` does it, which would test the remainder.
+            let entry = (front + len + SEGMENT - 1) & !(SEGMENT - 1);
+            (front, entry, entry, len as u32 | INLINE_FLAG, 0)
+        }
+        len => {
+            let front = SEGMENTS + size_of::<DataSegment>();
+            (front, front, front + len, len as u32, EAGER)
+        }
+    };
+    let qpn_ds = work.qpn << 8 | (entry / SEGMENT) as u32;
     let sent = post_packet::<true>(
         work,
         asks,
-        if packet == entry { 0 } else { EAGER },
+        kind,
         #[inline(always)]
         |peer, incarnation, heading| {
             let first = |to: Front| {
+                let header = heading.header_of(short as u8);
+                if alone {
+                    to.set_word(0, block.word());
+                    return header;
+                }
                 let mut words = block.words::<{ WRITE_DATA / 8 }>();
                 words[0] = with_second(words[0], qpn_ds);
                 for (at, pair) in words[..SEGMENTS / 8].iter().enumerate() {
@@ -69,7 +77,7 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
                     // Of where the data was the receiver needs nothing.
                     to.set_word(SEGMENTS / 4, count.to_be());
                 }
-                heading.header_of(short as u8)
+                header
             };
             // SAFETY: the caller guarantees that the pieces are readable.
             let sent = unsafe {

@@ -155,12 +155,13 @@ fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address
     let grh = grh.as_ref().map_or(&[][..], |grh| &grh[..]);
     let header = Header {
         kind: Kind::Datagram,
-        dst: to.qpn,
+        dst: to.qpn & 0xff_ffff,
         msn: 0,
         life: 0,
         taken: None,
         flags: 0,
         short: 0,
+        src: 0,
     };
     let parts = [&front[..], group, grh];
     let bytes = length + parts.iter().map(|part| part.len()).sum::<usize>();

@@ -2,13 +2,14 @@
 //! data, which is what senders make of inline data and of registered memory. They are received straight from the packet,
 //! of which nothing is copied before it is checked but what is checked. Whether the receive is of a shared queue is
 //! guessed, because the code is not the same: by what became of the peer's last message that was received otherwise. Plain
-//! ones of up to 127 bytes have code of their own: see [`plain`](super::plain).
+//! ones of up to 127 bytes to a queue pair's own queue have code of their own: see [`plain`](super::plain).
 //!
 //! What is not such a message, or is not received with success, changes nothing here: the packet stays where it
 //! is, and [`unlocked`](super::unlocked) looks at it next.
 
 use super::super::hca::Hca;
 use super::super::receive::{InlineMessage, RecvWork};
+use super::plain;
 use super::post::IN_ENTRY;
 use super::unlocked::{ASKED, Head, INLINE, Passed};
 use crate::fabric::{CARRIES_ACK, InPlace, Owing, Peer, SHORT};
@@ -19,6 +20,17 @@ use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, fm_ce_se, opcode};
 
 /// Most bytes of a packet, whose data is padded to whole segments.
 const LONGEST: usize = (INLINE + IN_ENTRY as usize).next_multiple_of(SEGMENT);
+
+/// What a packet says of its message, as far as it is always there.
+struct Whole<'p> {
+    line: InPlace<'p>,
+    /// Its length, with its flags.
+    size: u32,
+    /// Where its data begins.
+    at: usize,
+    kind: CqeOpcode,
+    length: usize,
+}
 
 impl Hca {
     /// Like [`receive_inline`](Self::receive_inline), without its code.
@@ -33,7 +45,7 @@ impl Hca {
     }
 
     /// Receives the message of the next packet, which begins with this line, and passes it. With `SHARED` to a shared
-    /// receive queue, otherwise to a queue pair's own.
+    /// receive queue, otherwise to a queue pair's own, to which [`plain`] receives the plain ones.
     #[inline(always)]
     pub(super) fn receive_inline<const SHARED: bool>(
         &self,
@@ -41,19 +53,57 @@ impl Hca {
         line: InPlace<'_>,
         owing: &mut Owing,
     ) -> Option<Passed> {
-        let (to, size) = (line.to(), line.size());
-        let kind = kind(line.at(0).to_ne_bytes()[3])?;
-        // Without the flag, far too long.
-        let length = (u32::from_be(line.at(SEGMENT)) ^ INLINE_FLAG) as usize;
+        let size = line.size();
+        if SHARED && let Some(length) = plain::alone(size) {
+            let packet = Whole {
+                line,
+                size: size & !SHORT,
+                at: plain::DATA,
+                kind: CqeOpcode::RespSend,
+                length,
+            };
+            return self.receive_whole::<SHARED>(peer, owing, &packet, || (Be32::new(0), false));
+        }
+        let packet = Whole {
+            line,
+            size: if SHARED { size & !SHORT } else { size },
+            at: INLINE,
+            kind: kind(line.at(0).to_ne_bytes()[3])?,
+            // Without the flag, far too long.
+            length: (u32::from_be(line.at(SEGMENT)) ^ INLINE_FLAG) as usize,
+        };
+        self.receive_whole::<SHARED>(peer, owing, &packet, || {
+            let solicited = line.at(8).to_ne_bytes()[3] & fm_ce_se::SOLICITED != 0;
+            (Be32::from_raw(line.at(12)), solicited)
+        })
+    }
+
+    /// Like [`receive_inline`](Self::receive_inline), given what the packet says of its message. `imm` is its immediate
+    /// data, and whether the completion is solicited.
+    #[inline(always)]
+    fn receive_whole<const SHARED: bool>(
+        &self,
+        peer: &Peer,
+        owing: &mut Owing,
+        packet: &Whole<'_>,
+        imm: impl FnOnce() -> (Be32, bool),
+    ) -> Option<Passed> {
+        let &Whole {
+            line,
+            size,
+            at,
+            kind,
+            length,
+        } = packet;
         // With other flags, far too long; of fewer bytes than that, too. Whether it is a request at all is a part of the
         // connection's name, below.
-        let room = ((size & !(ASKED | CARRIES_ACK | SHORT)) as usize).wrapping_sub(INLINE);
+        let room = ((size & !(ASKED | CARRIES_ACK)) as usize).wrapping_sub(at);
         let is_inline =
-            room <= LONGEST - INLINE && length.wrapping_sub(1) < room && line.is_whole::<LONGEST>();
+            room <= LONGEST - at && length.wrapping_sub(1) < room && line.is_whole::<LONGEST>();
         if !is_inline {
             return None;
         }
-        let head = Head::of(line, to, size);
+        let head = Head::of(line, size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         let read = self.receive_by(
             peer,
@@ -65,11 +115,7 @@ impl Hca {
                 let message = InlineMessage {
                     kind,
                     length,
-                    data: line.bytes(INLINE),
-                };
-                let imm = || {
-                    let solicited = line.at(8).to_ne_bytes()[3] & fm_ce_se::SOLICITED != 0;
-                    (Be32::from_raw(line.at(12)), solicited)
+                    data: line.bytes(at),
                 };
                 // SAFETY: the bytes of a packet, which is there until it is released, and no more of them.
                 unsafe {

@@ -3,6 +3,7 @@
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::polled::Polling;
+use super::plain::{ENTRY, with_entry};
 use super::unlocked::{LONGER, SHORT_ONE, TO_SHARED, WITH_MORE};
 use super::watch::Share;
 use crate::fabric::{Agreed, Kind, Likely, Meetings, Node, Peer};
@@ -283,7 +284,9 @@ impl Hca {
             match packet.header.kind {
                 Kind::Request => {
                     self.acknowledged(control, slot, &packet);
-                    self.arrived(control, slot, reads.owing(), &packet);
+                    if let Some(packet) = with_entry(packet, &mut [0; ENTRY]) {
+                        self.arrived(control, slot, reads.owing(), &packet);
+                    }
                 }
                 Kind::Answer => self.answered(control, slot, &packet),
                 Kind::Probe => control.asked = true,

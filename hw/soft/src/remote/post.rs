@@ -1,6 +1,5 @@
 //! Sends the packet of a request: its header, and what is known once it has been sent.
 
-use super::super::connection::responder;
 use super::super::hca::Hca;
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::Stop;
@@ -59,7 +58,9 @@ impl Heading<'_> {
     pub fn header(self) -> Header {
         Header {
             kind: Kind::Request,
-            dst: responder(*self.connection),
+            // The two numbers: that of a requester has no LID.
+            dst: (*self.connection >> 32) as u32,
+            src: *self.connection as u32,
             msn: self.remote.msn,
             life: self.remote.life,
             taken: owed_ack(self.own, self.owed),

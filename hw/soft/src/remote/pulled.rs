@@ -126,8 +126,8 @@ impl Hca {
     #[inline(never)]
     pub(super) fn receive_pulled(&self, peer: &Peer, owing: &mut Owing, copied: &mut u64) -> Read {
         let line = peer.reader.first();
-        let (to, size, entry) = (line.to(), line.size(), line.wide(0));
-        if to >> 24 != Kind::Request as u32 {
+        let (size, entry) = (line.size(), line.wide(0));
+        if line.to() >> 24 != Kind::Request as u32 {
             return Read::No;
         }
         let Some((kind, target)) = operation(line, entry) else {
@@ -145,7 +145,7 @@ impl Hca {
         }
         // Made where it is used: it is not kept in memory for the other use.
         let message = || PulledMessage {
-            head: Head::of(line, to, size),
+            head: Head::of(line, size),
             line,
             size,
             kind,

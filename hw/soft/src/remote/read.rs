@@ -46,6 +46,7 @@ impl Hca {
             taken: None,
             flags: 0,
             short: 0,
+            src: 0,
             ..packet.header
         };
         for packets in 1..=AT_ONCE {

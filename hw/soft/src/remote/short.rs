@@ -6,7 +6,7 @@ use super::super::one_sided::Transfer;
 use super::super::qp::{SendWork, Sender};
 use super::super::short::{Current, SEND_DATA, short_write};
 use super::post::{is_new, post_to};
-use super::{Remote, direct};
+use super::{ASKS, Remote, direct, plain};
 use crate::fabric::{Peer, Send};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::opcode;
@@ -145,8 +145,8 @@ fn reach_by<const KNOWN: bool>(remote: &mut Remote, transfer: &Transfer) -> bool
 }
 
 /// Sends the current entry, a SEND on a reliable connection, if it fits in the first line of a packet and says nothing but
-/// its data, and, if it is not `PLAIN`, immediate data, and passes it. The caller then calls [`Hca::after_send`] for the peer. `None`: it does not, or cannot be sent
-/// now; nothing has changed.
+/// its data, and, if it is not `PLAIN`, immediate data, and passes it. The caller then calls [`Hca::after_send`] for the
+/// peer. `None`: it does not, or cannot be sent now; nothing has changed.
 ///
 /// # Safety
 /// The work's way is [`Way::There`](super::super::gate::Way::There).
@@ -167,7 +167,8 @@ pub(super) unsafe fn sent<const PLAIN: bool>(
     if !is_such || work.remote.as_ref().is_some_and(|remote| remote.asks) {
         return None;
     }
-    let asks = flags & fm_ce_se::SIGNALED != 0;
+    // It asks for its response if it is signalled, and both are the same bit.
+    const _: () = assert!(fm_ce_se::SIGNALED == ASKS);
     let Some(remote) = &mut work.remote else {
         // SAFETY: the caller guarantees that there is one.
         unsafe { std::hint::unreachable_unchecked() }
@@ -176,20 +177,25 @@ pub(super) unsafe fn sent<const PLAIN: bool>(
         remote,
         work.own,
         &work.connection,
-        asks,
-        0,
+        false,
+        flags,
         #[inline(always)]
         |peer, incarnation, heading| {
             let sent = peer.writer.send_line(
                 incarnation,
-                SHORT,
+                // Of a plain one with what fits in the segment behind the word, whatever its length is.
+                if PLAIN { SEGMENT } else { SHORT },
                 #[inline(always)]
                 |front| {
+                    if PLAIN {
+                        front.set_word(0, block.word());
+                        front.put(plain::DATA, block.behind_word(SEND_DATA));
+                        return heading.header_of(length as u8);
+                    }
                     for at in 0..SHORT / 8 {
                         front.set(at, block.words::<{ SHORT / 8 }>()[at]);
                     }
-                    front.set(SHORT / 8, 0);
-                    heading.header_of(if PLAIN { length as u8 } else { 0 })
+                    heading.header()
                 },
             );
             // Whatever the reason is, who sends it otherwise finds it.

@@ -12,7 +12,6 @@
 //!
 //! The reader is in the peer's section. Whoever revokes something waits for that: see [`Inbound`].
 
-use super::super::connection::connection;
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::polled::Polling;
@@ -21,11 +20,11 @@ use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
 use super::answer::{Unpaid, Verdict};
 use super::inline::is_send;
-use super::plain::likely;
+use super::plain::{DATA, alone, likely};
 use super::post::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
 use crate::fabric::{
-    CARRIES_ACK, InPlace, Kind, Likely, Line, Node, Number, Owing, Peer, Reads, SHORT,
+    CARRIES_ACK, IN_LINE, InPlace, Kind, Likely, Line, Node, Number, Owing, Peer, Reads, SHORT,
 };
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
@@ -90,19 +89,19 @@ impl From<Option<Passed>> for Read {
 /// What a request's packet says of the request.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// The responder's queue pair, and above 24 bits [`Kind::Request`].
-    pub to: u32,
+    /// See [`InPlace::name`].
+    pub name: u64,
     pub number: Number,
     /// The requester waits for the response.
     pub asks: bool,
 }
 
 impl Head {
-    /// Of the packet that begins with this line, from which these words were read: each only once.
+    /// Of the packet that begins with this line, and of which this was read already.
     #[inline(always)]
-    pub fn of(line: InPlace<'_>, to: u32, size: u32) -> Self {
+    pub fn of(line: InPlace<'_>, size: u32) -> Self {
         Self {
-            to,
+            name: line.name(),
             number: line.number(),
             asks: size & ASKED != 0,
         }
@@ -150,7 +149,6 @@ impl Hca {
         let first = match LIKELY {
             SHORT_ONE => self.receive_plain::<true, true>(peer, line, owing, polled),
             LONGER => self.receive_plain::<false, true>(peer, line, owing, polled),
-            WITH_MORE if likely(line.size()).is_some() => None,
             WITH_MORE => self.receive_inline::<false>(peer, line, owing),
             _ => self.receive_inline::<true>(peer, line, owing),
         };
@@ -261,7 +259,7 @@ impl Hca {
         let line = peer.reader.first();
         let size = line.size();
         let read = match line.to() {
-            to if to >> 24 == Kind::Request as u32 => self.receive(peer, owing, line, to, size),
+            to if to >> 24 == Kind::Request as u32 => self.receive(peer, owing, line, size),
             to if to >> 24 == Kind::Answer as u32 && self.take_plain_answer(peer, &line.copy()) => {
                 Read::Yes
             }
@@ -274,19 +272,12 @@ impl Hca {
     }
 
     #[inline(always)]
-    fn receive(
-        &self,
-        peer: &Peer,
-        owing: &mut Owing,
-        line: InPlace<'_>,
-        to: u32,
-        size: u32,
-    ) -> Read {
+    fn receive(&self, peer: &Peer, owing: &mut Owing, line: InPlace<'_>, size: u32) -> Read {
         let entry = line.wide(0);
         let Some(arrived) = arrived(peer, line, entry, size) else {
             return Read::No;
         };
-        let head = Head::of(line, to, size);
+        let head = Head::of(line, size);
         let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         self.receive_by(
             peer,
@@ -309,8 +300,7 @@ impl Hca {
     }
 
     /// Receives the message of a packet by `receive`, if the queue pair accepts it. `taken` is the
-    /// acknowledgement that the packet carries. `receive` is given the number of the queue pair that it accepts: which one
-    /// the packet names does not matter, since all of a peer's are in one process.
+    /// acknowledgement that the packet carries. `receive` is given the number of the requester's queue pair.
     #[inline(always)]
     pub(super) fn receive_by(
         &self,
@@ -320,7 +310,8 @@ impl Hca {
         taken: impl FnOnce() -> Option<(u16, u16)>,
         receive: impl FnOnce(&QpCtx, &mut Option<RecvWork>, u32) -> bool,
     ) -> Read {
-        let Head { to, number, .. } = head;
+        let Head { name, number, .. } = head;
+        let (to, src) = ((name >> 32) as u32, name as u32);
         // SAFETY: used within this section.
         let Some(ctx) = (unsafe { self.qps.find(to) }) else {
             return Read::No;
@@ -328,15 +319,13 @@ impl Hca {
         let inbound = &ctx.inbound;
         // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up.
         let accepts = ctx.face.accepts.load(Ordering::Acquire);
-        // The name of a connection with this peer without all that is known of it, and the kind of packet is changed to
-        // zero: what is left is the requester. The first request of a connection is not accepted here.
-        let src = accepts ^ connection(to, 0) ^ peer.requests;
-        let accepted = src < 1 << 24
+        // The first request of a connection is not accepted here.
+        let accepted = accepts ^ name == peer.requests
             // Relaxed, all: of the thread that has the turn.
             && inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
             && inbound.expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
-            && peer.segments.life(src as u32) == u32::from(number.life()) | SPEAKING;
+            && peer.segments.life(src) == u32::from(number.life()) | SPEAKING;
         if !accepted {
             return Read::No;
         }
@@ -348,7 +337,7 @@ impl Hca {
         // SAFETY: the queue pair accepts only this peer, whose packets this thread reads in turn, so it owns
         // the receive side.
         let work = unsafe { &mut *ctx.receiver.work.get() };
-        if !receive(ctx, work, src as u32) {
+        if !receive(ctx, work, src) {
             return Read::No;
         }
         // Read again, so that one value less is held meanwhile.
@@ -532,10 +521,30 @@ pub(super) fn segments(target: Option<Remote>) -> usize {
     }
 }
 
+/// The message of a plain SEND without its entry: see [`plain`](super::plain). `None`: it is longer than its packet.
+fn without_entry(peer: &Peer, line: InPlace<'_>, size: u32, length: usize) -> Option<Arrived> {
+    // With other flags, far too long.
+    let packet = (size & !(ASKED | CARRIES_ACK | SHORT)) as usize;
+    if !(DATA + length..=IN_LINE).contains(&packet) || !is_send(line) {
+        return None;
+    }
+    Some(Arrived {
+        kind: CqeOpcode::RespSend,
+        imm: Be32::new(0),
+        solicited: false,
+        length,
+        data: peer.reader.place(DATA, length)?,
+        target: None,
+    })
+}
+
 /// The message of a SEND or a WRITE with immediate data, whose data is in the packet, as one piece. `entry` is the
 /// beginning of the payload, and `size` the packet's length with its flags. `None`: it is another request.
 #[inline(always)]
 fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arrived> {
+    if let Some(length) = alone(size) {
+        return without_entry(peer, line, size, length);
+    }
     let (kind, target) = operation(line, entry)?;
     let segments = segments(target);
     let whole = (low(entry) & 0x3f) as usize * SEGMENT;

@@ -344,6 +344,7 @@ impl Hca {
             taken: None,
             flags: 0,
             short: 0,
+            src: 0,
         };
         if peer
             .writer

@@ -87,6 +87,7 @@ impl World {
             taken: None,
             flags: 0,
             short: 0,
+            src: 5,
         };
         assert!((self.writer).send_line(1, LENGTH, |_| header));
     }

@@ -2,7 +2,7 @@
 
 use super::super::number::Number;
 use super::super::segment::{END, LINE, line, wide, word};
-use super::{CARRIES_ACK, FRONT, Kind, Reader, SHORT_AT, lines_of};
+use super::{CARRIES_ACK, FRONT, Kind, NAME, NUMBER, Reader, SHORT_AT, SIZE, TAKEN, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -32,19 +32,29 @@ impl InPlace<'_> {
     /// Destination queue pair, and above 24 bits the [`Kind`].
     #[inline(always)]
     pub fn to(self) -> u32 {
-        self.word(4)
+        self.word(NAME + 4)
+    }
+
+    /// The name of a request's connection, and the bit of [`Kind::Request`]: see [`Peer::requests`]. The peer may have
+    /// written anything else where the name has LIDs.
+    ///
+    /// [`Peer::requests`]: crate::fabric::Peer::requests
+    #[inline(always)]
+    pub fn name(self) -> u64 {
+        const NUMBERS: u64 = 0x00ff_ffff_00ff_ffff | (Kind::Request as u64) << 56;
+        self.pair(NAME) & NUMBERS
     }
 
     /// Number of the request.
     #[inline(always)]
     pub fn number(self) -> Number {
-        Number::of_word(self.word(8))
+        Number::of_word(self.word(NUMBER))
     }
 
     /// Length of the packet's payload, above 16 bits its flags, and [`CARRIES_ACK`].
     #[inline(always)]
     pub fn size(self) -> u32 {
-        self.word(12)
+        self.word(SIZE)
     }
 
     /// [`Header::short`](super::Header::short), of this [`size`](Self::size).
@@ -56,7 +66,7 @@ impl InPlace<'_> {
     /// The acknowledgement, as in [`Header::taken`](super::Header::taken), where there is one.
     #[inline(always)]
     pub fn taken(self) -> (u16, u16) {
-        let taken = Number::of_word(self.word(16));
+        let taken = Number::of_word(self.word(TAKEN));
         (taken.life(), taken.msn())
     }
 
@@ -149,35 +159,35 @@ impl Line {
     /// Destination queue pair.
     #[inline(always)]
     pub fn dst(&self) -> u32 {
-        self.word(4) & 0xff_ffff
+        self.word(NAME + 4) & 0xff_ffff
     }
 
     #[inline(always)]
     pub fn is(&self, kind: Kind) -> bool {
-        self.word(4) >> 24 == kind as u32
+        self.word(NAME + 4) >> 24 == kind as u32
     }
 
     #[inline(always)]
     pub fn number(&self) -> Number {
-        Number::of_word(self.word(8))
+        Number::of_word(self.word(NUMBER))
     }
 
     #[inline(always)]
     pub fn flags(&self) -> u8 {
-        (self.word(12) >> 16) as u8
+        (self.word(SIZE) >> 16) as u8
     }
 
     /// Bytes of the packet's payload.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        (self.word(12) & 0xffff) as usize
+        (self.word(SIZE) & 0xffff) as usize
     }
 
     /// Acknowledgement, as in [`Header::taken`](super::Header::taken).
     #[inline(always)]
     pub fn taken(&self) -> Option<(u16, u16)> {
-        let taken = Number::of_word(self.word(16));
-        (self.word(12) & CARRIES_ACK != 0).then_some((taken.life(), taken.msn()))
+        let taken = Number::of_word(self.word(TAKEN));
+        (self.word(SIZE) & CARRIES_ACK != 0).then_some((taken.life(), taken.msn()))
     }
 
     /// Four bytes of the payload, at a multiple of four.

@@ -55,6 +55,7 @@ impl World {
             taken: Some((1, msn)),
             flags: 0,
             short: 0,
+            src: 5,
         };
         self.writer.send_line(1, 40, |front| {
             (0..5).for_each(|at| front.set(at, u64::from(msn) << 32 | at as u64));

@@ -37,6 +37,17 @@ impl Front {
         wide(self.ours, self.start + FRONT + at * 8).store(pair, Ordering::Relaxed);
     }
 
+    /// Writes bytes from this offset on, which end within the line.
+    #[inline(always)]
+    pub fn put<const N: usize>(self, offset: usize, bytes: [u8; N]) {
+        debug_assert!(offset + N <= IN_LINE);
+        // SAFETY: within the line, which is the writer's until it publishes it.
+        unsafe {
+            let to = self.ours.add(self.start + FRONT + offset);
+            to.cast::<[u8; N]>().write(bytes);
+        }
+    }
+
     /// Writes the four bytes at this place of [`IN_LINE`] / 4.
     #[inline(always)]
     pub fn set_word(self, at: usize, value: u32) {

@@ -23,6 +23,7 @@ fn header(msn: u16) -> Header {
         taken: (!msn.is_multiple_of(3)).then_some((msn, !msn)),
         flags: msn as u8,
         short: msn as u8 & 0x7f,
+        src: 0xab_0000 | u32::from(msn),
     }
 }
 
@@ -56,6 +57,7 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
     assert_eq!(packet.bytes, bytes(msn), "{msn}");
     assert_eq!(packet.header.msn, msn);
     assert_eq!(packet.header.dst, expected.dst);
+    assert_eq!(packet.header.src, expected.src);
     assert_eq!(packet.header.life, expected.life);
     assert_eq!(packet.header.taken, expected.taken);
     assert_eq!(packet.header.flags, expected.flags);
@@ -178,10 +180,10 @@ fn another_link_gets_nothing() {
 #[test]
 fn garbage_is_refused() {
     for (at, value) in [
-        (4, 0),
-        (4, 9 << 24),
-        (12, MAX_PACKET as u32 + 1),
-        (12, 0xffff),
+        (NAME + 4, 0),
+        (NAME + 4, 9 << 24),
+        (SIZE, MAX_PACKET as u32 + 1),
+        (SIZE, 0xffff),
     ] {
         let (ours, _theirs, writer, reader) = wire();
         send(&writer, 1).unwrap();
