@@ -25,7 +25,7 @@ use super::segment::{END, HEADER, LINE, LINES, Segments, line, wide, word};
 use crate::sync::MODELS;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::turn::{Taken, Turn};
-use room::{behind, put_lines};
+use room::put_pieces;
 use std::cell::UnsafeCell;
 
 /// Where they are, behind the sequence.
@@ -326,12 +326,9 @@ impl Writer {
             #[inline(always)]
             |_, front| {
                 if ANY {
-                    let mut to = front.start + FRONT + at;
-                    for &(from, len) in data {
-                        // SAFETY: the caller guarantees that it is readable; there is room for a packet of this
-                        // length, and this thread has the turn.
-                        to = unsafe { put_lines(ours, behind(to), from, len) };
-                    }
+                    // SAFETY: the caller guarantees that the pieces are readable; there is room for a packet of this
+                    // length, and this thread has the turn.
+                    unsafe { put_pieces(ours, front.start + FRONT, at, data) };
                 }
                 // Last, because it returns several values.
                 first(front)

@@ -117,6 +117,55 @@ impl Room {
     }
 }
 
+/// Writes pieces of data behind the first `at` bytes of the payload that starts at this offset.
+///
+/// # Safety
+/// The pieces are readable, and there is room for them: the lines are the writer's, which publishes them later.
+#[inline(always)]
+pub(super) unsafe fn put_pieces(
+    ours: NonNull<u8>,
+    payload: usize,
+    at: usize,
+    pieces: &[(*const u8, usize)],
+) {
+    // SAFETY: as the caller guarantees.
+    unsafe {
+        match *pieces {
+            [(from, len)] if len <= LINE => {
+                let _end = put_lines(ours, behind(payload + at), from, len);
+            }
+            _ => put_long(ours, payload, at, pieces),
+        }
+    }
+}
+
+/// Like [`put_pieces`], first what is in the lines behind the first one, which the reader polls all the time: it would
+/// fetch that one in between.
+///
+/// # Safety
+/// That of [`put_pieces`].
+#[inline(never)]
+unsafe fn put_long(ours: NonNull<u8>, payload: usize, at: usize, pieces: &[(*const u8, usize)]) {
+    let in_first = IN_LINE.saturating_sub(at);
+    let (mut to, mut skipped) = (payload + at.max(IN_LINE), in_first);
+    for &(from, len) in pieces {
+        let before = skipped.min(len);
+        skipped -= before;
+        if before != len {
+            // SAFETY: within the piece; the caller guarantees the rest.
+            to = unsafe { put_lines(ours, behind(to), from.add(before), len - before) };
+        }
+    }
+    let (mut to, mut left) = (payload + at, in_first);
+    for &(from, len) in pieces {
+        let now = left.min(len);
+        // SAFETY: within the piece and the first line; the caller guarantees the rest.
+        unsafe { from.copy_to_nonoverlapping(ours.add(to).as_ptr(), now) };
+        to += now;
+        left -= now;
+    }
+}
+
 /// The place of this offset, which may be in lines behind the last one: they go on at the start.
 #[inline(always)]
 pub(super) fn behind(offset: usize) -> usize {

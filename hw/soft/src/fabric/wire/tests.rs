@@ -126,13 +126,17 @@ fn data_is_where_it_belongs_at_each_place_of_the_ring() {
             (0..words).for_each(|word| front.set_word(word, word as u32 + u32::from(round)));
             header(round)
         };
-        // In three pieces, of which some are empty.
+        // In one piece, or in three, of which some are empty.
         let (one, rest) = data.split_at(data.len() / 3);
         let (two, three) = rest.split_at(rest.len() / 2);
-        let pieces = [one, two, three].map(|piece| (piece.as_ptr(), piece.len()));
+        let pieces = [&data, one, two, three].map(|piece| (piece.as_ptr(), piece.len()));
+        let pieces = match round % 3 {
+            0 => &pieces[..1],
+            _ => &pieces[1..],
+        };
         let len = at + data.len();
         // SAFETY: the bytes of a vector.
-        assert!(unsafe { writer.send_data::<true>(1, len, first, at, &pieces) });
+        assert!(unsafe { writer.send_data::<true>(1, len, first, at, pieces) });
         let packet = reader.next(&mut copy).unwrap().expect("just sent");
         assert_eq!(packet.bytes[at..], data, "{round}");
         for (word, bytes) in packet.bytes.as_chunks().0[..words].iter().enumerate() {
