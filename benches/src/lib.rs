@@ -1,13 +1,15 @@
 //! What the benches share: queues over ordinary memory, with a device that only prepares completion
 //! entries; two ends of a connection over the software HCA, as
-//! queue pairs and as links, many, and many links in sets; queue pairs for datagrams.
+//! queue pairs and as links, many, many into one completion queue, and many links in sets; queue pairs for datagrams.
 
+mod fan_in;
 mod links;
 mod many;
 mod memory_device;
 mod set;
 mod stations;
 
+pub use fan_in::FanIn;
 pub use links::{Links, links};
 pub use many::{Many, SMALL, SetUp};
 pub use memory_device::{ENTRIES, MemoryDevice, Seen};

@@ -57,7 +57,7 @@ const FOR_ANSWERS: u32 = if MODELS { 0 } else { 256 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A request of a connected queue pair. In its bit names of connections have nothing.
+    /// A request of a connected queue pair. Names of connections have nothing in this bit.
     Request = 0x40,
     /// A datagram.
     Datagram = 2,
@@ -99,7 +99,7 @@ pub struct Header {
     pub taken: Option<(u16, u16)>,
     pub flags: u8,
     /// Bytes of data, up to [`MOST_SHORT`], of a SEND that says nothing else: it has no immediate data, and its
-    /// completion is not solicited. Few of them have no entry. Zero: look at the entry.
+    /// completion is not solicited. The shortest have no entry. Zero: look at the entry.
     pub short: u8,
 }
 

@@ -21,7 +21,7 @@ use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, fm_ce_se, opcode};
 /// Most bytes of a packet, whose data is padded to whole segments.
 const LONGEST: usize = (INLINE + IN_ENTRY as usize).next_multiple_of(SEGMENT);
 
-/// What a packet says of its message, as far as it is always there.
+/// What a packet says of its message, whatever that is.
 struct Whole<'p> {
     line: InPlace<'p>,
     /// Its length, with its flags.

@@ -35,8 +35,8 @@ impl InPlace<'_> {
         self.word(NAME + 4)
     }
 
-    /// The name of a request's connection, and the bit of [`Kind::Request`]: see [`Peer::requests`]. The peer may have
-    /// written anything else where the name has LIDs.
+    /// The name of a request's connection without its LID, and the bit of [`Kind::Request`]: see [`Peer::requests`]. The
+    /// peer may have written a LID, of which nothing is left.
     ///
     /// [`Peer::requests`]: crate::fabric::Peer::requests
     #[inline(always)]

@@ -1,0 +1,159 @@
+//! Connections of one node into one completion queue of another.
+
+use super::{SMALL, connect, domains};
+use bellwire::memory::{Mapping, Pages};
+use bellwire::wqe::Send;
+use bellwire::wr::SendFlags;
+use bellwire::{AccessFlags, Cq, Pd, Qp, QpInit, Region};
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Messages that may be on their way, on all connections together: each connection has room for as many.
+const WINDOW: u64 = 96;
+
+/// Messages that are rung at a time, on one connection.
+const BATCH: u64 = 8;
+
+/// Completions taken at a time.
+const POLL: usize = 32;
+
+/// Bytes of a message.
+const BYTES: usize = 8;
+
+/// The connections: a sender's queue pairs, and a receiver's, each with one completion queue for all.
+pub struct FanIn {
+    from: Side,
+    to: Side,
+    region: Region,
+    /// Messages sent so far.
+    sent: u64,
+}
+
+struct Side {
+    qps: Vec<Qp>,
+    cq: Cq,
+}
+
+impl Side {
+    fn new(pd: &Pd, count: usize) -> Self {
+        let init = QpInit {
+            max_send_wr: 2 * WINDOW as u32,
+            max_recv_wr: WINDOW as u32,
+            ..SMALL
+        };
+        let (sends, receives) = init.cq_entries();
+        let entries = (sends + receives) * count as u32;
+        let mut cq = pd.device().create_cq(entries).expect("fits");
+        let qps = (0..count).map(|_| pd.create_qp(&mut cq, &init).expect("fits"));
+        Self {
+            qps: qps.collect(),
+            cq,
+        }
+    }
+}
+
+fn receive(qp: &mut Qp, wr_id: u64, region: &Region) {
+    // SAFETY: the region outlives the queue pair's use of it; nothing reads the messages.
+    unsafe {
+        let posted = qp.rq().post(wr_id, &[region.sge(0, BYTES as u32)]);
+        posted.expect("room");
+    }
+    qp.rq().ring();
+}
+
+impl FanIn {
+    /// As many connections between two nodes of a fabric.
+    ///
+    /// # Panics
+    /// When the host has no room for them.
+    pub fn new(count: usize) -> Self {
+        let [here, there] = domains();
+        let (mut from, mut to) = (Side::new(&here, count), Side::new(&there, count));
+        let mapping = Mapping::shared("bellwire-bench", 1 << 12)
+            .pages(Pages::Base)
+            .build();
+        let region = Region::new(&there, mapping.expect("memory"), AccessFlags::LOCAL_WRITE);
+        let region = region.expect("a key");
+        for (at, (a, b)) in from.qps.iter_mut().zip(&mut to.qps).enumerate() {
+            let ends = [b.endpoint(), a.endpoint()];
+            connect(a, &ends[0]);
+            connect(b, &ends[1]);
+            (0..WINDOW).for_each(|_| receive(b, at as u64, &region));
+        }
+        Self {
+            from,
+            to,
+            region,
+            sent: 0,
+        }
+    }
+
+    /// How long it takes until so many messages more have been received, by a thread of its own: whole batches, on the
+    /// connections in turn. Each receive is posted again.
+    ///
+    /// # Panics
+    /// When a request fails.
+    pub fn run(&mut self, messages: u64) -> Duration {
+        let batches = messages.div_ceil(BATCH);
+        let Self {
+            from,
+            to,
+            region,
+            sent,
+        } = self;
+        let first = *sent;
+        *sent += batches;
+        let received = &AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                let (start, mut count) = (Instant::now(), 0);
+                while count != batches * BATCH {
+                    let qps = &mut to.qps;
+                    let polled = to.cq.poll(POLL, |completion| {
+                        assert!(completion.result.is_ok());
+                        receive(
+                            &mut qps[completion.wr_id as usize],
+                            completion.wr_id,
+                            region,
+                        );
+                    });
+                    count += polled as u64;
+                    // Release: partner of the acquire below; the receives have been posted.
+                    received.store(count, Ordering::Release);
+                }
+                start.elapsed()
+            });
+            for batch in 0..batches {
+                let at = (first + batch) as usize % from.qps.len();
+                let mut sq = from.qps[at].sq();
+                // Acquire: partner of the release above.
+                while (batch + 1) * BATCH > received.load(Ordering::Acquire) + WINDOW
+                    || u64::from(sq.free_blocks()) < BATCH
+                {
+                    take(&mut from.cq);
+                    spin_loop();
+                }
+                for left in (0..BATCH).rev() {
+                    let flags = match left {
+                        0 => SendFlags::SIGNALED,
+                        _ => SendFlags::empty(),
+                    };
+                    let posted = sq.post_inline(0, (), Send {}, &[7; BYTES], flags);
+                    posted.expect("room");
+                }
+                sq.ring();
+                take(&mut from.cq);
+            }
+            while !receiver.is_finished() {
+                take(&mut from.cq);
+            }
+            receiver.join().expect("no request failed")
+        })
+    }
+}
+
+/// Takes the completions of sends.
+fn take(cq: &mut Cq) {
+    cq.poll(POLL, |completion| assert!(completion.result.is_ok()));
+}
