@@ -29,8 +29,8 @@ pub struct Peer {
     pub slot: usize,
     /// The LID of the node there.
     pub lid: u16,
-    /// What a request's packet says of its connection and the name of that differ by: the kind of packet is in the one,
-    /// the LID in the other.
+    /// By exclusive or, turns what a request's packet says of its connection into the connection's name: takes the kind of
+    /// packet out, and puts the LID in.
     pub requests: u64,
     /// The incarnation of the node there; zero: there is no link with any.
     incarnation: AtomicU64,

@@ -87,8 +87,9 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     pub kind: Kind,
-    /// Destination queue pair, and the queue pair that a request is of: 24 bits each.
+    /// Destination queue pair: 24 bits.
     pub dst: u32,
+    /// The requester's queue pair, of a request: 24 bits. Otherwise zero.
     pub src: u32,
     /// Number of the request in its life.
     pub msn: u16,

@@ -38,11 +38,11 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
     } else {
         length
     };
-    let alone = (1..=plain::ALONE).contains(&short);
+    let without_entry = (1..=plain::MOST_WITHOUT_ENTRY).contains(&short);
     // As in `Outgoing`, but for those without an entry: the other side reads any of them. The bytes in front of the data,
     // those of the entry and those of the packet, the word in front of the data, and the packet's flag.
-    let (front, entry, packet, count, kind) = match length {
-        len if alone => (plain::DATA, 0, plain::DATA + len, 0, 0),
+    let (front, entry, packet, count, flag) = match length {
+        len if without_entry => (plain::DATA, 0, plain::DATA + len, 0, 0),
         0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0, 0),
         len if len as u64 <= IN_ENTRY => {
             let front = SEGMENTS + size_of::<u32>();
@@ -59,12 +59,12 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
     let sent = post_packet::<true>(
         work,
         asks,
-        kind,
+        flag,
         #[inline(always)]
         |peer, incarnation, heading| {
             let first = |to: Front| {
                 let header = heading.header_of(short as u8);
-                if alone {
+                if without_entry {
                     to.set_word(0, block.word());
                     return header;
                 }

@@ -21,14 +21,15 @@ use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, fm_ce_se, opcode};
 /// Most bytes of a packet, whose data is padded to whole segments.
 const LONGEST: usize = (INLINE + IN_ENTRY as usize).next_multiple_of(SEGMENT);
 
-/// What a packet says of its message, whatever that is.
-struct Whole<'p> {
+/// A message whose data is in the packet, as the packet has it.
+struct CarriedMessage<'p> {
+    /// The packet's first line, and its length with its flags.
     line: InPlace<'p>,
-    /// Its length, with its flags.
     size: u32,
-    /// Where its data begins.
+    /// Where in the payload the data begins.
     at: usize,
     kind: CqeOpcode,
+    /// Bytes of data.
     length: usize,
 }
 
@@ -54,17 +55,17 @@ impl Hca {
         owing: &mut Owing,
     ) -> Option<Passed> {
         let size = line.size();
-        if SHARED && let Some(length) = plain::alone(size) {
-            let packet = Whole {
+        if SHARED && let Some(length) = plain::without_entry(size) {
+            let packet = CarriedMessage {
                 line,
                 size: size & !SHORT,
                 at: plain::DATA,
                 kind: CqeOpcode::RespSend,
                 length,
             };
-            return self.receive_whole::<SHARED>(peer, owing, &packet, || (Be32::new(0), false));
+            return self.receive_carried::<SHARED>(peer, owing, &packet, || (Be32::new(0), false));
         }
-        let packet = Whole {
+        let packet = CarriedMessage {
             line,
             size: if SHARED { size & !SHORT } else { size },
             at: INLINE,
@@ -72,23 +73,23 @@ impl Hca {
             // Without the flag, far too long.
             length: (u32::from_be(line.at(SEGMENT)) ^ INLINE_FLAG) as usize,
         };
-        self.receive_whole::<SHARED>(peer, owing, &packet, || {
+        self.receive_carried::<SHARED>(peer, owing, &packet, || {
             let solicited = line.at(8).to_ne_bytes()[3] & fm_ce_se::SOLICITED != 0;
             (Be32::from_raw(line.at(12)), solicited)
         })
     }
 
-    /// Like [`receive_inline`](Self::receive_inline), given what the packet says of its message. `imm` is its immediate
+    /// Like [`receive_inline`](Self::receive_inline), of this message. `imm` is its immediate
     /// data, and whether the completion is solicited.
     #[inline(always)]
-    fn receive_whole<const SHARED: bool>(
+    fn receive_carried<const SHARED: bool>(
         &self,
         peer: &Peer,
         owing: &mut Owing,
-        packet: &Whole<'_>,
+        packet: &CarriedMessage<'_>,
         imm: impl FnOnce() -> (Be32, bool),
     ) -> Option<Passed> {
-        let &Whole {
+        let &CarriedMessage {
             line,
             size,
             at,

@@ -21,27 +21,27 @@ use bellwire_core::wqe::{INLINE_FLAG, SEGMENT};
 /// Offset of the data in the packet's payload, of a message without its entry.
 pub(super) const DATA: usize = size_of::<Be32>();
 
-/// Most bytes of data without their entry: what [`copy_short`](super::super::copy::copy_short) copies.
-pub(super) const ALONE: usize = SHORT;
-const _: () = assert!(DATA + ALONE <= IN_LINE);
+/// Most bytes of data that travel without their entry: what [`copy_short`](super::super::copy::copy_short) copies.
+pub(super) const MOST_WITHOUT_ENTRY: usize = SHORT;
+const _: () = assert!(DATA + MOST_WITHOUT_ENTRY <= IN_LINE);
 
 /// Most bytes of data, with what is in front of them.
 const LONGEST: usize = INLINE + MOST_SHORT;
 
 /// Bytes of the longest entry that is left out.
-pub(super) const ENTRY: usize = (INLINE + ALONE).next_multiple_of(SEGMENT);
+pub(super) const ENTRY: usize = (INLINE + MOST_WITHOUT_ENTRY).next_multiple_of(SEGMENT);
 
 /// The length of the data of a packet with this [`size`](InPlace::size), if it has no entry.
 #[inline(always)]
-pub(super) fn alone(size: u32) -> Option<usize> {
+pub(super) fn without_entry(size: u32) -> Option<usize> {
     let length = InPlace::short(size);
-    (length.wrapping_sub(1) < ALONE).then_some(length)
+    (length.wrapping_sub(1) < MOST_WITHOUT_ENTRY).then_some(length)
 }
 
 /// The packet with its entry, which is written to `entry`, if it has none. `None`: not all of its data is there.
 pub(super) fn with_entry<'p>(packet: Packet<'p>, entry: &'p mut [u8; ENTRY]) -> Option<Packet<'p>> {
     let length = usize::from(packet.header.short);
-    if !(1..=ALONE).contains(&length) {
+    if !(1..=MOST_WITHOUT_ENTRY).contains(&length) {
         return Some(packet);
     }
     let (first, data) = packet.bytes.split_first_chunk::<DATA>()?;
@@ -65,7 +65,7 @@ pub(super) fn with_entry<'p>(packet: Packet<'p>, entry: &'p mut [u8; ENTRY]) -> 
 pub(super) fn likely(size: u32) -> Option<Likely> {
     match InPlace::short(size) {
         0 => None,
-        1..=ALONE => Some(Likely::Short),
+        1..=MOST_WITHOUT_ENTRY => Some(Likely::Short),
         _ => Some(Likely::Longer),
     }
 }
@@ -82,8 +82,8 @@ impl Hca {
         self.receive_plain::<ONE_LINE, false>(peer, line, owing, None)
     }
 
-    /// Receives the message of the next packet, which begins with this line, and passes it. `ONE_LINE`: if it has no entry;
-    /// otherwise, if it has one. `FIRST`: as for [`RecvWork::receive_plain`].
+    /// Receives the message of the next packet, which begins with this line, and passes it. `ONE_LINE`: if it is in one
+    /// line, without its entry; otherwise, if it is in several, with it. `FIRST`: as for [`RecvWork::receive_plain`].
     #[inline(always)]
     pub(super) fn receive_plain<const ONE_LINE: bool, const FIRST: bool>(
         &self,
@@ -95,8 +95,8 @@ impl Hca {
         let size = line.size();
         let length = InPlace::short(size);
         let is_such = match ONE_LINE {
-            true => length.wrapping_sub(1) < ALONE,
-            false => length > ALONE && line.is_whole::<LONGEST>(),
+            true => without_entry(size).is_some(),
+            false => length > MOST_WITHOUT_ENTRY && line.is_whole::<LONGEST>(),
         };
         if !is_such {
             return None;

@@ -58,7 +58,7 @@ impl Heading<'_> {
     pub fn header(self) -> Header {
         Header {
             kind: Kind::Request,
-            // The two numbers: that of a requester has no LID.
+            // A requester's connection is named by the two numbers, without a LID.
             dst: (*self.connection >> 32) as u32,
             src: *self.connection as u32,
             msn: self.remote.msn,

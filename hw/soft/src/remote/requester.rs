@@ -91,20 +91,15 @@ unsafe fn sent_message(
     block: FirstBlock<'static>,
     posted: u32,
 ) -> Option<&'static Peer> {
-    match block.opcode() {
-        opcode::SEND | opcode::SEND_IMM => {
-            // SAFETY: the caller guarantees it.
-            let sent = unsafe {
-                match block.opcode() {
-                    opcode::SEND_IMM => sent::<false>(work, block),
-                    _ => sent::<true>(work, block),
-                }
-            };
-            sent.or_else(|| sent_eagerly(hca, work, block, posted))
-        }
-        opcode::RDMA_WRITE_IMM => sent_eagerly(hca, work, block, posted),
-        _ => None,
-    }
+    let sent = match block.opcode() {
+        // SAFETY: the caller guarantees it.
+        opcode::SEND => unsafe { sent::<true>(work, block) },
+        // SAFETY: likewise.
+        opcode::SEND_IMM => unsafe { sent::<false>(work, block) },
+        opcode::RDMA_WRITE_IMM => None,
+        _ => return None,
+    };
+    sent.or_else(|| sent_eagerly(hca, work, block, posted))
 }
 
 /// Sends an entry of `bytes` unchanged: its data is one piece of inline data.

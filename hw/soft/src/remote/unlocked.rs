@@ -20,7 +20,7 @@ use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
 use super::answer::{Unpaid, Verdict};
 use super::inline::is_send;
-use super::plain::{DATA, alone, likely};
+use super::plain::{DATA, likely, without_entry};
 use super::post::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
 use crate::fabric::{
@@ -522,7 +522,12 @@ pub(super) fn segments(target: Option<Remote>) -> usize {
 }
 
 /// The message of a plain SEND without its entry: see [`plain`](super::plain). `None`: it is longer than its packet.
-fn without_entry(peer: &Peer, line: InPlace<'_>, size: u32, length: usize) -> Option<Arrived> {
+fn arrived_without_entry(
+    peer: &Peer,
+    line: InPlace<'_>,
+    size: u32,
+    length: usize,
+) -> Option<Arrived> {
     // With other flags, far too long.
     let packet = (size & !(ASKED | CARRIES_ACK | SHORT)) as usize;
     if !(DATA + length..=IN_LINE).contains(&packet) || !is_send(line) {
@@ -542,8 +547,8 @@ fn without_entry(peer: &Peer, line: InPlace<'_>, size: u32, length: usize) -> Op
 /// beginning of the payload, and `size` the packet's length with its flags. `None`: it is another request.
 #[inline(always)]
 fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arrived> {
-    if let Some(length) = alone(size) {
-        return without_entry(peer, line, size, length);
+    if let Some(length) = without_entry(size) {
+        return arrived_without_entry(peer, line, size, length);
     }
     let (kind, target) = operation(line, entry)?;
     let segments = segments(target);
