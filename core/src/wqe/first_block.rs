@@ -285,6 +285,7 @@ mod tests {
             bytes.as_flattened(),
             from_fn::<u8, 16, _>(|at| 64 + at as u8)
         );
+        assert_eq!(block.word().to_ne_bytes(), [64, 65, 66, 67]);
         for offset in OFFSETS {
             let expected = from_fn(|at| (64 + offset + 4 + at) as u8);
             assert_eq!(block.behind_word(offset), expected);

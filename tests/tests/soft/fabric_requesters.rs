@@ -14,13 +14,13 @@ type Go = fn(&mut End, u64, Remote);
 
 /// Each is sent and received by other code.
 const MESSAGES: [(&str, Go); 8] = [
-    ("plain, one line", |end, wr_id, _| {
+    ("plain", |end, wr_id, _| {
         end.go(wr_id, Send {}, Inline(&[wr_id as u8; 8]));
     }),
-    ("plain, more than is copied as one line", |end, wr_id, _| {
-        end.go(wr_id, Send {}, Inline(&[wr_id as u8; 39]));
+    ("plain, by the code of longer ones", |end, wr_id, _| {
+        end.go(wr_id, Send {}, Inline(&[wr_id as u8; 24]));
     }),
-    ("plain, several lines", |end, wr_id, _| {
+    ("plain, with its entry", |end, wr_id, _| {
         end.go(wr_id, Send {}, Inline(&[wr_id as u8; 100]));
     }),
     ("with immediate data", |end, wr_id, _| {
@@ -46,7 +46,7 @@ fn received(b: &mut End, wr_id: u64) {
 }
 
 #[test]
-fn who_was_left_is_not_taken_for_who_came_after() {
+fn a_former_peer_is_not_taken_for_the_present_one() {
     // Long enough for a request to be sent more than once, and short enough for the test.
     let attr = ConnectAttr {
         timeout: 14,
@@ -57,31 +57,31 @@ fn who_was_left_is_not_taken_for_who_came_after() {
         let fabric = fabric_name();
         let (here, there) = (node(&fabric, Mode::Inline), node(&fabric, Mode::Inline));
         let end = |device: &Device| End::new(&device.alloc_pd(), Mode::Inline, &init());
-        let (mut left, mut next, mut b) = (end(&here), end(&here), end(&there));
+        let (mut former, mut present, mut b) = (end(&here), end(&here), end(&there));
         let (remote, place) = (b.region.remote(0), b.region.sge(0, 4096));
 
-        connect_with(&mut left.qp, &mut b.qp, &attr);
+        connect_with(&mut former.qp, &mut b.qp, &attr);
         b.receive(70, &[place]);
-        go(&mut left, 1, remote);
+        go(&mut former, 1, remote);
         received(&mut b, 70);
-        assert_eq!(left.outcome(), (1, WcStatus::Success), "{what}");
+        assert_eq!(former.outcome(), (1, WcStatus::Success), "{what}");
 
         assert!(b.reset().is_empty(), "{what}");
-        connect_with(&mut next.qp, &mut b.qp, &attr);
+        connect_with(&mut present.qp, &mut b.qp, &attr);
         (80..83).for_each(|wr_id| b.receive(wr_id, &[place]));
-        go(&mut next, 2, remote);
+        go(&mut present, 2, remote);
         received(&mut b, 80);
-        assert_eq!(next.outcome(), (2, WcStatus::Success), "{what}");
+        assert_eq!(present.outcome(), (2, WcStatus::Success), "{what}");
 
         // As many as the other has sent, in its first life.
-        go(&mut left, 3, remote);
+        go(&mut former, 3, remote);
         nothing(&mut b.cq, Quiet(Duration::from_millis(5)));
-        go(&mut next, 4, remote);
+        go(&mut present, 4, remote);
         received(&mut b, 81);
-        assert_eq!(next.outcome(), (4, WcStatus::Success), "{what}");
+        assert_eq!(present.outcome(), (4, WcStatus::Success), "{what}");
         until("nobody answers", || {
             b.nothing();
-            left.cq.poll_one().is_some_and(|done| {
+            former.cq.poll_one().is_some_and(|done| {
                 assert_eq!((done.wr_id, done.status()), (3, WcStatus::RetryExcErr));
                 true
             })

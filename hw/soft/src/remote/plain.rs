@@ -126,3 +126,70 @@ impl Hca {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::fabric::{Header, Kind};
+
+    const FIRST: [u8; DATA] = [0, 0x12, 0x34, 0x0a];
+
+    /// A packet of this data, whose header says that it is so long.
+    fn packet(bytes: &[u8], short: u8) -> Packet<'_> {
+        let header = Header {
+            kind: Kind::Request,
+            dst: 0x12_3456,
+            src: 0x65_4321,
+            msn: 0,
+            life: 1,
+            taken: None,
+            flags: 0,
+            short,
+        };
+        Packet { header, bytes }
+    }
+
+    #[test]
+    fn the_entry_is_put_together_again() {
+        for length in 1..=MOST_WITHOUT_ENTRY {
+            let data: Vec<u8> = (0..length).map(|at| 100 + at as u8).collect();
+            // Senders may write more than the data.
+            let bytes = [&FIRST[..], &data, &[0xff; 2]].concat();
+            let mut entry = [0xff; ENTRY];
+            let whole = with_entry(packet(&bytes, length as u8), &mut entry).expect("all is there");
+            let (ctrl, inline) = whole.bytes.split_at(SEGMENT);
+            let segments = (INLINE + length).div_ceil(SEGMENT);
+            assert_eq!(whole.bytes.len(), segments * SEGMENT);
+            assert_eq!(ctrl[..DATA], FIRST);
+            assert_eq!(ctrl[DATA..8], [0x65, 0x43, 0x21, segments as u8]);
+            assert_eq!(ctrl[8..], [0; 8], "no flags, no immediate data");
+            assert_eq!(inline[..4], (length as u32 | INLINE_FLAG).to_be_bytes());
+            assert_eq!(inline[4..4 + length], data);
+            assert!(inline[4 + length..].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn what_is_not_all_there_is_no_message() {
+        for length in 1..=MOST_WITHOUT_ENTRY {
+            for there in 0..DATA + length {
+                let bytes = vec![0x0a; there];
+                let packet = packet(&bytes, length as u8);
+                assert!(
+                    with_entry(packet, &mut [0; ENTRY]).is_none(),
+                    "{there} of {length}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_packets_stay_as_they_are() {
+        let bytes = [7; 3];
+        for short in [0, MOST_WITHOUT_ENTRY + 1, MOST_SHORT] {
+            let mut entry = [0; ENTRY];
+            let same = with_entry(packet(&bytes, short as u8), &mut entry);
+            assert_eq!(same.expect("not looked at").bytes, bytes);
+        }
+    }
+}

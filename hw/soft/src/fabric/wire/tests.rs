@@ -181,6 +181,23 @@ fn another_link_gets_nothing() {
     assert!(!reader.ready());
 }
 
+/// Whatever a peer writes beside the two numbers, it cannot stand for another node.
+#[test]
+fn a_name_has_no_lid() {
+    let (ours, _theirs, writer, reader) = wire();
+    writer.send(1, header(7), 0, |_| {}).unwrap();
+    let request = u64::from(Kind::Request as u8) << 56;
+    let numbers = 0x0012_3456_00ab_0007;
+    for beside in [0, 0xff00_0000, 0xbf << 56, 0xbf00_0000_ff00_0000] {
+        // Relaxed: one thread.
+        wide(ours.start(), line(0) + NAME).store(request | beside | numbers, Ordering::Relaxed);
+        assert_eq!(reader.first().name(), request | numbers, "{beside:#x}");
+    }
+    // Of another kind, it is none of a request.
+    wide(ours.start(), line(0) + NAME).store(0xbf << 56 | numbers, Ordering::Relaxed);
+    assert_eq!(reader.first().name(), numbers);
+}
+
 #[test]
 fn garbage_is_refused() {
     for (at, value) in [
