@@ -6,7 +6,7 @@ use bellwire::wqe::Send;
 use bellwire::wr::SendFlags;
 use bellwire::{AccessFlags, Cq, Pd, Qp, QpInit, Region};
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Messages that may be on their way, on all connections together: each connection has room for as many.
@@ -105,10 +105,14 @@ impl FanIn {
         let first = *sent;
         *sent += batches;
         let received = &AtomicU64::new(0);
+        let failed = &AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _alarm = Alarm(failed);
             let receiver = scope.spawn(|| {
+                let _alarm = Alarm(failed);
                 let (start, mut count) = (Instant::now(), 0);
                 while count != batches * BATCH {
+                    check(failed);
                     let qps = &mut to.qps;
                     let polled = to.cq.poll(POLL, |completion| {
                         assert!(completion.result.is_ok());
@@ -131,6 +135,7 @@ impl FanIn {
                 while (batch + 1) * BATCH > received.load(Ordering::Acquire) + WINDOW
                     || u64::from(sq.free_blocks()) < BATCH
                 {
+                    check(failed);
                     take(&mut from.cq);
                     spin_loop();
                 }
@@ -151,6 +156,23 @@ impl FanIn {
             receiver.join().expect("no request failed")
         })
     }
+}
+
+/// Says so when the thread that has it panics: the other one would wait for ever.
+struct Alarm<'a>(&'a AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Relaxed: orders nothing.
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn check(failed: &AtomicBool) {
+    // Relaxed: as above.
+    assert!(!failed.load(Ordering::Relaxed), "the other thread failed");
 }
 
 /// Takes the completions of sends.
