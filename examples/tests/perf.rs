@@ -479,7 +479,7 @@ fn whoever_is_alone_gets_advice_on_what_to_do() {
     assert_eq!(listening.end().status, Some(0));
 }
 
-/// Operations for which no machine has the time.
+/// Operations that take any machine minutes.
 const MANY: &str = "10000000000";
 
 #[test]
@@ -488,8 +488,7 @@ fn a_process_that_is_killed_ends_the_other() {
         for command in ["lat", "bw"] {
             let name = processes::name("killed");
             let listening = Listening::start("perf", &["--listen", &name]);
-            // More than it can do: how many operations fill a time is estimated, and too few while others want the
-            // processors.
+            // Not --seconds: how many operations these are is estimated, and too few beside other programs.
             let arguments = [command, "--op", op, "--iters", MANY, "--connect", &name];
             let ran = listening.killed_under(&arguments);
             assert_eq!(ran.status, Some(1), "{op}: {}", ran.stderr);
