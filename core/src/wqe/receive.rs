@@ -6,6 +6,7 @@ use super::segment::{DataSegment, SEGMENT};
 use crate::be::{Be16, Be32, Be64};
 use crate::wr::Sge;
 use core::marker::PhantomData;
+use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering};
 use static_assertions::const_assert_eq;
@@ -31,7 +32,7 @@ pub struct RecvRing<'m> {
     /// Number of WQEs, minus one.
     mask: u32,
     stride: u32,
-    max_sge: u32,
+    max_sge: NonZeroU32,
     memory: PhantomData<&'m [u8]>,
 }
 
@@ -55,11 +56,12 @@ impl<'m> RecvRing<'m> {
             && stride.is_power_of_two()
             && (SEGMENT as u32..=2048).contains(&stride);
         let aligned = base.as_ptr().addr().is_multiple_of(SEGMENT);
+        let max_sge = NonZeroU32::new(stride / SEGMENT as u32)?;
         (fits && aligned).then(|| Self {
             base,
             mask: count - 1,
             stride,
-            max_sge: stride / SEGMENT as u32,
+            max_sge,
             memory: PhantomData,
         })
     }
@@ -73,7 +75,7 @@ impl<'m> RecvRing<'m> {
     /// Most scatter/gather elements in a WQE.
     #[inline(always)]
     pub fn max_sge(&self) -> u32 {
-        self.max_sge
+        self.max_sge.get()
     }
 
     #[inline(always)]

@@ -3,7 +3,6 @@
 use super::hca::{Hca, Running};
 use super::qp::QpCtx;
 use bellwire_core::port::{self, DoorbellRecord, Staged, StagedReceives};
-use std::sync::atomic::Ordering;
 
 /// Rings a send queue. In inline mode, the entries that can be executed have been executed when this returns.
 #[derive(Debug)]
@@ -67,8 +66,16 @@ impl RecvDoorbell {
 
     /// Whether receives are flushed as they are posted.
     pub fn flushes(&self) -> bool {
-        // Acquire: the doorbell record that is read next contains what was posted after the flag was set.
-        self.ctx.receiver.flushing.load(Ordering::Acquire)
+        self.ctx.receiver.flushing.is_on()
+    }
+
+    /// Flushes what was posted, if receives are flushed.
+    #[cold]
+    #[inline(never)]
+    fn look_again(&self) {
+        if self.flushes() {
+            self.flush();
+        }
     }
 
     /// Flushes the receives that the doorbell record announces.
@@ -83,12 +90,8 @@ unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &StagedReceives) {
         self.record.store(staged.counter & 0xffff);
-        // Orders the store before the load. Pairs with the barrier in `Hca::shut`, after which the record is
-        // read for the flush.
-        self.hca.barriers.light();
-        // Relaxed: ordered by the barrier.
-        if self.ctx.receiver.flushing.load(Ordering::Relaxed) {
-            self.hca.receive_posted_in_error(self.qpn);
+        if !self.ctx.receiver.flushing.is_off() {
+            self.look_again();
         }
     }
 }

@@ -147,7 +147,7 @@ impl Hca {
         };
         self.fall_silent(record);
         // Relaxed: the next poster learns of the new life by other means.
-        record.ctx.receiver.flushing.store(false, Ordering::Relaxed);
+        record.ctx.receiver.flushing.set(false);
         // SAFETY: the queue pair is shut and the lock is held, so this thread owns both works.
         unsafe {
             *record.ctx.sender.work.get() = None;
@@ -196,7 +196,7 @@ impl Hca {
             let flushes = record.state == QpState::Err && record.has_receive_queue();
             if record.state == QpState::Err {
                 // The barrier pairs with the poster's check after it has stored the doorbell record.
-                ctx.receiver.flushing.store(true, Ordering::Relaxed);
+                ctx.receiver.flushing.set(true);
             }
             let of = ctx.face.accepts.swap(0, Ordering::Relaxed);
             self.show_responder(record);

@@ -15,11 +15,11 @@ use crate::pinned::defaults;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wqe::SendRing;
 use bellwire_core::wr::QpType;
-use bellwire_provider::quiesce::Section;
+use bellwire_provider::quiesce::{Barriers, Section};
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
 /// The device's side of a queue pair.
 #[derive(Debug)]
@@ -141,11 +141,65 @@ impl SendWork {
     }
 }
 
+/// Whether receives are flushed as they are posted, for which the poster takes the device's lock. One value to check
+/// for the usual case.
+///
+/// ```text
+/// poster                                     control path
+/// doorbell record               store        flushing            store
+/// barrier of the compiler                    heavy barrier
+/// flushing? [`FENCED`](Self::FENCED):        doorbell record     load
+/// a fence, and look again       load
+/// ```
+#[derive(Debug)]
+pub struct Flushing(AtomicU8);
+
+impl Default for Flushing {
+    fn default() -> Self {
+        Self(AtomicU8::new(Self::not()))
+    }
+}
+
+impl Flushing {
+    const NO: u8 = 0;
+    /// No, but only a fence orders this load behind the store of the doorbell record.
+    const FENCED: u8 = 1;
+    const YES: u8 = 2;
+
+    fn not() -> u8 {
+        match Barriers::get().is_asymmetric() {
+            true => Self::NO,
+            false => Self::FENCED,
+        }
+    }
+
+    /// Ordered by the caller's barrier.
+    pub fn set(&self, flushing: bool) {
+        let value = if flushing { Self::YES } else { Self::not() };
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Whether nothing more has to be looked at, behind the store of the doorbell record.
+    #[inline(always)]
+    pub fn is_off(&self) -> bool {
+        // Orders the store before the load. Pairs with the system call in `Barriers::heavy`.
+        compiler_fence(Ordering::SeqCst);
+        // Relaxed: ordered by the barrier.
+        self.0.load(Ordering::Relaxed) == Self::NO
+    }
+
+    pub fn is_on(&self) -> bool {
+        // Orders the store of the doorbell record before the load. Pairs with the fence in `Barriers::heavy`.
+        fence(Ordering::SeqCst);
+        // Acquire: the doorbell record that is read next contains what was posted after this was set.
+        self.0.load(Ordering::Acquire) == Self::YES
+    }
+}
+
 /// The responder's receive queue.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    /// Receives are flushed as they are posted, and the poster takes the device's lock to do so.
-    pub flushing: AtomicBool,
+    pub flushing: Flushing,
     /// Decides which sender of datagrams may take receives.
     pub turn: Turn,
     /// Owned by the accepted peer while it is in its section (for datagrams, it also needs `turn`); by the
