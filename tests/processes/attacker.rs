@@ -5,7 +5,7 @@ use crate::script::mix;
 use crate::shared::Shared;
 use crate::wire::{
     ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORIES, MEMORY, PULLED, REQUEST, SCRAMBLE,
-    SPEAKING, face, line, place, section, sequence,
+    SPEAKING, face, line, place, section,
 };
 use bellwire::memory::Mapping;
 use bellwire::wqe::opcode;
@@ -172,7 +172,7 @@ impl Attacker {
             self.link.write(start + 4 + 4 * index, word);
         }
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        self.link.write(start, sequence(position));
+        self.link.write(start, position);
         let since = Instant::now();
         while self.theirs.read(0) == position && since.elapsed() < Duration::from_micros(300) {
             std::hint::spin_loop();

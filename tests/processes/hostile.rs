@@ -6,7 +6,7 @@ use crate::prey::place;
 use crate::shared::Shared;
 use crate::wire::{
     self, ANSWER, DATAGRAM, FACE, FACES, HEADER, Header, PART, PULLED, REQUEST, SPEAKING, face,
-    line, section, sequence,
+    line, section,
 };
 use bellwire::memory::Mapping;
 use bellwire::queue::AttachError;
@@ -292,7 +292,7 @@ impl Hostile {
             link.write(start + 4 + 4 * index, word);
         }
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        link.write(start, sequence(position));
+        link.write(start, position);
         self.packets += 1;
         // The victim has to get at it, before another stands in its place.
         for _ in 0..GLANCES {

@@ -17,10 +17,8 @@ const SECTION: usize = 128;
 pub const SPEAKING: u32 = 1 << 16;
 /// Bytes of a packet's own header.
 pub const FRONT: usize = 24;
-/// A flag beside the size: the last word is set, and is of the other direction.
-const TAKEN: u32 = 1 << 24;
-/// Above it: how long the data of a short SEND is.
-const SHORT_AT: u32 = 25;
+/// Beside the size: the last word is set, and is of the other direction. Below it: how long the data of a short SEND is.
+const TAKEN: u32 = 1 << 7;
 
 /// Kinds of packets.
 pub const REQUEST: u8 = 0x40;
@@ -49,9 +47,9 @@ impl Header {
     pub fn words(&self) -> [u32; 5] {
         let (life, msn) = self.taken.unwrap_or_default();
         let taken = if self.taken.is_some() { TAKEN } else { 0 };
-        let short = u32::from(self.short) << SHORT_AT;
+        let short = u32::from(self.short & 0x7f);
         [
-            u32::from(self.len) | u32::from(self.flags) << 16 | taken | short,
+            u32::from(self.len) << 8 | u32::from(self.flags) << 24 | taken | short,
             self.src,
             self.dst & 0xff_ffff | u32::from(self.kind) << 24,
             u32::from(msn) << 16 | u32::from(life),
@@ -60,7 +58,7 @@ impl Header {
     }
 }
 
-/// Where the packet of a position starts.
+/// Where the packet of a position starts, with that position as its first word.
 pub fn line(position: u32) -> usize {
     HEADER + (position & (LINES - 1)) as usize * LINE
 }
@@ -69,11 +67,6 @@ pub fn line(position: u32) -> usize {
 pub fn place(position: u32, byte: usize) -> usize {
     let from_first = line(position) - HEADER + FRONT + byte;
     HEADER + from_first % (LINES as usize * LINE)
-}
-
-/// What says that it is there.
-pub fn sequence(position: u32) -> u32 {
-    position | 1 << 31
 }
 
 /// Where the face of a queue pair is.

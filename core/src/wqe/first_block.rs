@@ -5,6 +5,7 @@ use super::build::SendRing;
 use super::segment::{BASIC_BLOCK, CtrlSegment, DataSegment, INLINE_FLAG, RaddrSegment, SEGMENT};
 use super::view::Data;
 use crate::be::Be32;
+use crate::port::LastEntry;
 use crate::wr::{Remote, Sge};
 use core::marker::PhantomData;
 use core::mem::offset_of;
@@ -26,6 +27,18 @@ impl<'m> FirstBlock<'m> {
     pub unsafe fn read(ring: SendRing<'m>, counter: u32) -> Self {
         Self {
             block: ring.block(counter),
+            ring: PhantomData,
+        }
+    }
+
+    /// The one at this place of a ring.
+    ///
+    /// # Safety
+    /// It is the first block of a WQE that has been posted, and the poster does not write to it for `'m`.
+    #[inline(always)]
+    pub unsafe fn of(block: NonNull<u8>) -> Self {
+        Self {
+            block,
             ring: PhantomData,
         }
     }
@@ -82,24 +95,8 @@ impl<'m> FirstBlock<'m> {
         let len = (count ^ INLINE_FLAG) as usize;
         // A shift, because `div_ceil` would test the remainder.
         let segments = (start + len + SEGMENT - 1) >> SEGMENT.ilog2();
-        if len.wrapping_sub(1) >= BASIC_BLOCK - start || segments != self.ds() as usize {
-            return None;
-        }
-        // SAFETY: within the block; the caller of `read` guarantees that nobody writes to it.
-        Some(unsafe { NonNull::slice_from_raw_parts(self.block.add(start), len).as_ref() })
-    }
-
-    /// The length of the data from byte `offset` on, if it is one piece of inline data that ends with the WQE and within
-    /// the segment in which it begins, and is not empty.
-    #[inline(always)]
-    pub fn inline_in_segment(&self, offset: usize) -> Option<usize> {
-        debug_assert!(offset.is_multiple_of(SEGMENT) && offset < BASIC_BLOCK);
-        // SAFETY: every bit pattern is a valid word.
-        let count = unsafe { self.at::<Be32>(offset) }.get();
-        // Without the flag, far too long.
-        let len = (count ^ INLINE_FLAG) as usize;
-        let ends = self.ds() as usize == offset / SEGMENT + 1;
-        (ends && len.wrapping_sub(1) < SEGMENT - size_of::<Be32>()).then_some(len)
+        (segments == self.ds() as usize).then_some(())?;
+        self.data(offset, len)
     }
 
     /// The data from byte `offset` on, if it is one piece that ends with the WQE and is not empty: inline data, which
@@ -160,11 +157,29 @@ impl<'m> FirstBlock<'m> {
         unsafe { self.at(0) }
     }
 
-    /// The bytes behind the first word of the segment at byte `offset`.
+    /// N bytes behind the first word of the segment at byte `offset`, which end within the block.
     #[inline(always)]
-    pub fn behind_word(&self, offset: usize) -> [u8; SEGMENT - size_of::<Be32>()] {
+    pub fn behind_word<const N: usize>(&self, offset: usize) -> [u8; N] {
         // SAFETY: bytes.
         unsafe { self.at(offset + size_of::<Be32>()) }
+    }
+
+    /// Inline data of `len` bytes from byte `offset` on. `None`: it is empty, or does not end within this block.
+    #[inline(always)]
+    pub fn data(&self, offset: usize, len: usize) -> Option<&'m [u8]> {
+        let start = offset + size_of::<Be32>();
+        if len.wrapping_sub(1) >= BASIC_BLOCK - start {
+            return None;
+        }
+        // SAFETY: within the block; the caller of `read` guarantees that nobody writes to it.
+        Some(unsafe { NonNull::slice_from_raw_parts(self.block.add(start), len).as_ref() })
+    }
+
+    /// What a doorbell would be told of the WQE, whose data begins at byte `offset`.
+    #[inline(always)]
+    pub fn known(&self, offset: usize) -> LastEntry {
+        let inline = (self.inline(offset)).map_or(LastEntry::UNKNOWN, |data| data.len() as u16);
+        LastEntry::new(self.ds() as u8, self.opcode(), inline)
     }
 
     /// Its first bytes, as N words in this machine's byte order.
@@ -287,7 +302,7 @@ mod tests {
         );
         assert_eq!(block.word().to_ne_bytes(), [64, 65, 66, 67]);
         for offset in OFFSETS {
-            let expected = from_fn(|at| (64 + offset + 4 + at) as u8);
+            let expected: [u8; 12] = from_fn(|at| (64 + offset + 4 + at) as u8);
             assert_eq!(block.behind_word(offset), expected);
         }
     }

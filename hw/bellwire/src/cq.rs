@@ -17,7 +17,7 @@ use bellwire_core::slab::Block;
 pub(crate) use bellwire_provider::history::OldCqe;
 pub(crate) use create::Lent;
 pub(crate) use create::NewCq;
-pub(crate) use side::CqShared;
+pub(crate) use side::{CqShared, FOREIGN};
 use std::sync::Arc;
 
 /// The attributes of a new completion queue.

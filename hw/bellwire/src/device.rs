@@ -231,7 +231,7 @@ impl Device {
     /// Makes requests proceed whose time has come: those that wait for a receive to be posted, or for an
     /// acknowledgement. Polling a completion queue does the same.
     pub fn progress(&self) {
-        self.hca.look(None);
+        self.hca.progress();
     }
 
     /// The clock by which links wait: the device's own, which may be virtual.

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::{AsyncQueue, Bell, EventQueue};
 use crate::pd::Pd;
 use crate::qp::{Made, QpTransport, Wanted};
-use crate::soft::{CqCtx, PORTS, Polling, Running, XrcDomain, XrcTarget, address_vector};
+use crate::soft::{CqCtx, PORTS, Running, XrcDomain, XrcTarget, address_vector};
 use crate::srq::{NewSrq, Srq, SrqShared};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::port::DoorbellRecord;
@@ -223,19 +223,11 @@ impl Hca {
         }
     }
 
-    /// Makes the software HCA execute requests whose time has come. One receive may be handed to the poll whose
-    /// completion queue was found empty. Returns whether polling again may find something.
-    #[inline(always)]
-    pub fn look(&self, polled: Polling<'_>) -> bool {
+    /// Makes the software HCA execute requests whose time has come.
+    pub fn progress(&self) {
         match self {
-            Self::Soft(hca) => {
-                let waiting = hca.waiting();
-                if waiting {
-                    hca.progress(polled);
-                }
-                waiting
-            }
-            Self::Verbs(_) | Self::Mlx5(_) => false,
+            Self::Soft(hca) if hca.waiting() => hca.progress(),
+            Self::Soft(_) | Self::Verbs(_) | Self::Mlx5(_) => {}
         }
     }
 

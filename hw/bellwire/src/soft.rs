@@ -6,8 +6,8 @@ pub use bellwire_soft::{
     SendDoorbell, Trigger,
 };
 pub(crate) use bellwire_soft::{
-    CqCtx, PORTS, Polled, Polling, QpParts, RecvParts, Running, ShownMemory, SrqCtx, XrcDomain,
-    XrcSrq, XrcTarget, address_vector, limits,
+    CqCtx, PORTS, Polled, QpParts, RecvParts, Running, ShownMemory, SrqCtx, XrcDomain, XrcSrq,
+    XrcTarget, address_vector, limits,
 };
 
 use crate::device::Device;

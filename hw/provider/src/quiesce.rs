@@ -152,6 +152,12 @@ impl Section {
         self.0.store(count.wrapping_add(1), Ordering::Release);
     }
 
+    /// Changes each time that it is entered or left.
+    pub fn count(&self) -> u32 {
+        // Relaxed: orders nothing.
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Waits until the current section, if any, has been left. Call it after [`Barriers::heavy`], and never
     /// within a section.
     pub fn wait(&self) {

@@ -3,7 +3,7 @@
 
 use super::cq::CqCtx;
 use super::fault::Pending;
-use super::hca::Hca;
+use super::hca::{Hca, Locked};
 use super::mr::{LOCAL_READ, MAX_MR, Opening};
 use super::multicast::Groups;
 use super::qp::{MAX_QP, QpCtx};
@@ -20,8 +20,8 @@ use bellwire_core::access::AccessFlags;
 use bellwire_provider::attr::Resources;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, Weak};
 
 #[derive(Debug)]
 pub(super) struct Control {
@@ -126,11 +126,6 @@ impl Control {
             .collect()
     }
 
-    /// Entries of the table of queue pairs that were ever used.
-    pub fn slots(&self) -> usize {
-        self.qps.len()
-    }
-
     /// The first queue pair for which `like` holds.
     pub fn find(&self, like: impl Fn(&QpRecord) -> bool) -> Option<u32> {
         let mut records = self.qps.iter().flatten();
@@ -227,9 +222,9 @@ impl Hca {
 
     /// Waits until each thread of this process has left the section in which it may have seen what was
     /// revoked before this call.
-    pub(super) fn drain(&self, control: &Control) {
+    pub(super) fn drain(&self, _held: &Control) {
         self.barriers.heavy();
-        self.wait_for_all(control);
+        self.wait_for_all();
     }
 
     /// Allows peers of the fabric to map a region's memory.
@@ -273,19 +268,16 @@ impl Hca {
     }
 
     /// Revokes a region's key, and releases the lock.
-    pub(super) fn revoke_mr(
-        &self,
-        control: MutexGuard<'_, Control>,
-        key: u32,
-    ) -> Result<(), Error> {
+    pub(super) fn revoke_mr(&self, control: Locked<'_>, key: u32) -> Result<(), Error> {
         let index = self.mrs.revoke(key)?;
+        self.taken_away.pass();
         let records = control.qps.iter().flatten();
         let requesters: Vec<_> = records.filter_map(|of| self.requester_of(of)).collect();
         match requesters.is_empty() {
             true => self.barriers.heavy(),
             false => self.barriers.heavy_everywhere(),
         }
-        self.wait_for_all(&control);
+        self.wait_for_all();
         drop(control);
         self.wait_for_requesters(requesters);
         // They may still read the key's entry, so it is not reused before.

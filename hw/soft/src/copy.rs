@@ -5,9 +5,9 @@
 //! a data race; it only decides which bytes are seen. The program accesses such memory as the bytes of a
 //! `Region`, never as a slice, and by atomics.
 
-use std::sync::atomic::Ordering;
 #[cfg(not(tsan))]
 use std::sync::atomic::fence;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Bytes that stay readable while this is used.
 #[derive(Clone, Copy, Debug)]
@@ -70,13 +70,14 @@ pub(super) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         // Most short messages are one word: it is not looked up in a table of jumps.
         const WORD: usize = size_of::<u64>();
-        // As one condition, of which the compiler does not make a case of the table.
-        if (to.addr() % WORD) | (len ^ WORD) == 0 {
+        if to.addr().is_multiple_of(WORD) && len == WORD {
             let value = from.cast::<u64>().read_unaligned();
             // Release: pairs with the Acquire of a peer that polls the word. It is aligned, so this is one store.
             fence(Ordering::Release);
             return to.cast::<u64>().write_volatile(value);
         }
+        // Between the two, so that the compiler does not make a case of the table of what is above.
+        compiler_fence(Ordering::Release);
         match len {
             0 => {}
             1 => word::<u8>(from, to),

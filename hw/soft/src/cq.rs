@@ -1,7 +1,7 @@
 //! The device's side of a completion queue, which writes its entries.
 
 use super::arm::Arm;
-use super::polled::Polled;
+use super::polled::PolledQueue;
 use super::producer::{CI_MASK, Producer};
 use crate::error::Error;
 use crate::event::{AsyncQueue, Element, EventQueue, EventType};
@@ -194,10 +194,9 @@ impl CqCtx {
     /// Whether a receive may be handed to the poll of this queue, without an entry: it polls this one; no entry was
     /// written since it was found empty, so that none is overtaken; none was lost; and no event waits for one.
     #[inline(always)]
-    pub fn hands_to(&self, polled: &Polled) -> bool {
-        polled.is_empty_at(self.consumer, self.produced())
-            && !self.overrun()
-            && !self.arm.may_fire()
+    pub fn hands_to(&self, polled: &PolledQueue) -> bool {
+        // A lost entry was counted, and is never polled.
+        polled.is_empty_at(self, self.produced()) && !self.arm.may_fire()
     }
 
     /// Writes an entry. `false`: the queue was full, and has now failed.

@@ -36,7 +36,7 @@ pub(super) fn send(
         return deliver(hca, work.qpn, message, &to, to.qpn);
     }
     if let Some(there) = hca.datagram_elsewhere(&to.av) {
-        remote::send_datagram(hca, there, work.qpn, message, &to);
+        remote::send_datagram(hca, there, work.qpn, message, &to)?;
     }
     Err(Stop::Dropped)
 }

@@ -32,7 +32,8 @@ impl SendDoorbell {
 unsafe impl port::SendDoorbell for SendDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &Staged) {
-        self.hca.ring(self.ctx, staged.counter);
+        // SAFETY: the caller keeps the promise.
+        unsafe { self.hca.ring_staged(self.ctx, staged) };
     }
 }
 
@@ -66,7 +67,7 @@ impl RecvDoorbell {
 
     /// Whether receives are flushed as they are posted.
     pub fn flushes(&self) -> bool {
-        self.ctx.receiver.flushing.is_on()
+        self.ctx.face.flushing.is_on()
     }
 
     /// Flushes what was posted, if receives are flushed.
@@ -90,7 +91,7 @@ unsafe impl port::RecvDoorbell for RecvDoorbell {
     #[inline(always)]
     unsafe fn ring(&mut self, staged: &StagedReceives) {
         self.record.store(staged.counter & 0xffff);
-        if !self.ctx.receiver.flushing.is_off() {
+        if !self.ctx.face.flushing.is_off() {
             self.look_again();
         }
     }

@@ -107,7 +107,7 @@ pub(super) fn work(hca: &Hca, worker: usize) {
         let worked = round(hca, rung);
         // Waiting requests get their turn, however much there is to execute.
         if hca.waiting() {
-            hca.progress(None);
+            hca.progress();
         }
         if worked {
             idle = 0;

@@ -16,9 +16,16 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(transparent)]
 pub struct Generation(AtomicU64);
+
+impl Default for Generation {
+    /// The first one: nothing is known of none.
+    fn default() -> Self {
+        Self(AtomicU64::new(1))
+    }
+}
 
 impl Generation {
     #[inline(always)]

@@ -5,52 +5,125 @@ use crate::pinned::defaults;
 use bellwire_core::queue::Received;
 use bellwire_provider::history::OldCqe;
 use std::iter::Peekable;
+use std::ptr::NonNull;
+
+/// A receive, and the index of the entry that was to be polled next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Old {
+    received: Received,
+    next: u32,
+}
 
 /// The last receives that were handed to the polls of a completion queue. Owned by the poller.
 #[derive(Debug)]
 pub struct Handed {
-    /// Each with the index of the entry that was to be polled next. As many as a power of two, or none.
-    last: Box<[(Received, u32)]>,
-    /// How many there have been.
-    count: usize,
+    /// That of the last one; before the first one, the last place.
+    last: NonNull<Old>,
+    /// The last place.
+    end: NonNull<Old>,
+    /// From a box.
+    places: NonNull<[Old]>,
+    /// As many bits as rounds were begun, up to eight.
+    rounds: u8,
 }
 
+// SAFETY: it owns the memory.
+unsafe impl Send for Handed {}
+// SAFETY: only an exclusive borrow changes it.
+unsafe impl Sync for Handed {}
+
 impl Handed {
-    /// Remembers up to `count`, a power of two, or none.
+    /// Remembers up to `count`, at least one.
     ///
     /// # Errors
     /// There is no memory for them.
-    pub fn new(count: u32) -> Result<Self, Error> {
-        debug_assert!(count == 0 || count.is_power_of_two());
+    pub fn new(count: usize) -> Result<Self, Error> {
+        let count = count.max(1);
+        let places = Box::into_raw(defaults::<Old>(count)?);
+        // SAFETY: from a box; it has `count` elements.
+        let (places, end) = unsafe {
+            let first = places.cast::<Old>();
+            (
+                NonNull::new_unchecked(places),
+                NonNull::new_unchecked(first.add(count - 1)),
+            )
+        };
         Ok(Self {
-            last: defaults(count as usize)?,
-            count: 0,
+            last: end,
+            end,
+            places,
+            rounds: 0,
         })
+    }
+
+    fn places(&self) -> &[Old] {
+        // SAFETY: from a box that this owns.
+        unsafe { self.places.as_ref() }
     }
 
     /// Bytes of what it remembers.
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.last)
+        size_of_val(self.places())
     }
 
-    /// A receive was handed to the poll at which this entry is next.
+    /// A receive is handed to the poll at which the entry with this index is next. It is made last, so that few values are
+    /// held meanwhile.
     #[inline(always)]
-    pub fn note(&mut self, received: Received, next: u32) {
-        let at = self.count & self.last.len().wrapping_sub(1);
-        if let Some(place) = self.last.get_mut(at) {
-            *place = (received, next);
+    pub fn note(&mut self, next: u32, received: impl FnOnce() -> Received) {
+        if self.last == self.end {
+            self.begin();
+        } else {
+            // SAFETY: it is not the last place.
+            self.last = unsafe { self.last.add(1) };
         }
-        self.count = self.count.wrapping_add(1);
+        // SAFETY: a place, which is borrowed exclusively.
+        unsafe {
+            (*self.last.as_ptr()).received = received();
+            (*self.last.as_ptr()).next = next;
+        }
+    }
+
+    /// Goes on at the first place.
+    #[cold]
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.last = self.places.cast();
+        self.rounds = self.rounds << 1 | 1;
+    }
+
+    /// The receive that was handed over last. Before the first one, any.
+    #[inline(always)]
+    pub fn last(&self) -> &Received {
+        // SAFETY: a place.
+        &unsafe { self.last.as_ref() }.received
+    }
+
+    /// Those that are known, the oldest first.
+    fn known(&self) -> impl Iterator<Item = &Old> {
+        let places = self.places();
+        // SAFETY: both are of the same box.
+        let behind = unsafe { self.last.offset_from_unsigned(self.places.cast()) } + 1;
+        let (new, old) = places.split_at(behind);
+        match self.rounds {
+            0 => [].iter().chain(&[]),
+            1 => [].iter().chain(new),
+            _ => old.iter().chain(new),
+        }
     }
 
     /// These, in front of the entries that followed them. `entries` are in order.
     pub fn among(&self, entries: Vec<OldCqe>) -> impl Iterator<Item = OldCqe> {
-        let known = self.count.saturating_sub(self.last.len())..self.count;
-        let handed = known.map(|at| self.last[at % self.last.len()]);
         Among {
-            handed: handed.peekable(),
+            handed: self.known().peekable(),
             entries: entries.into_iter().peekable(),
         }
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        // SAFETY: from `Box::into_raw`.
+        drop(unsafe { Box::from_raw(self.places.as_ptr()) });
     }
 }
 
@@ -59,9 +132,9 @@ struct Among<H: Iterator, E: Iterator> {
     entries: Peekable<E>,
 }
 
-impl<H, E> Iterator for Among<H, E>
+impl<'h, H, E> Iterator for Among<H, E>
 where
-    H: Iterator<Item = (Received, u32)>,
+    H: Iterator<Item = &'h Old>,
     E: Iterator<Item = OldCqe>,
 {
     type Item = OldCqe;
@@ -69,10 +142,10 @@ where
     fn next(&mut self) -> Option<OldCqe> {
         let entry = self.entries.peek().map(|entry| entry.index);
         let is_first = |next: u32| entry.is_none_or(|index| next.wrapping_sub(index) as i32 <= 0);
-        match self.handed.next_if(|(_, next)| is_first(*next)) {
-            Some((received, index)) => Some(OldCqe {
-                index,
-                ..OldCqe::polled(received.cqe())
+        match self.handed.next_if(|old| is_first(old.next)) {
+            Some(old) => Some(OldCqe {
+                index: old.next,
+                ..OldCqe::polled(old.received.cqe())
             }),
             None => self.entries.next(),
         }
@@ -82,8 +155,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellwire_core::be::Be32;
-    use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe};
+    use bellwire_core::cqe::{CompletedWqe, CqeOpcode};
 
     const COUNT: usize = 64;
 
@@ -93,8 +165,7 @@ mod tests {
             user_index: 9,
             wqe_counter: counter,
         };
-        let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
-        Received::new(&PlainCqe::responder(kind, wqe, 12, none, false))
+        Received::new(&wqe, 12)
     }
 
     fn entry(index: u32) -> OldCqe {
@@ -111,11 +182,11 @@ mod tests {
 
     #[test]
     fn they_are_shown_where_they_were_handed_over() {
-        let mut handed = Handed::new(COUNT as u32).unwrap();
+        let mut handed = Handed::new(COUNT).unwrap();
         assert_eq!(shown(&handed, vec![entry(0)]), [(0, 1000)]);
-        handed.note(received(1), 1);
-        handed.note(received(2), 1);
-        handed.note(received(3), 3);
+        handed.note(1, || received(1));
+        handed.note(1, || received(2));
+        handed.note(3, || received(3));
         let entries = || vec![entry(0), entry(1), entry(2)];
         let expected = [(0, 1000), (1, 1), (1, 2), (1, 1001), (2, 1002), (3, 3)];
         assert_eq!(shown(&handed, entries()), expected);
@@ -124,10 +195,10 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_known() {
-        let mut handed = Handed::new(COUNT as u32).unwrap();
+        let mut handed = Handed::new(COUNT).unwrap();
         // Before and behind the end of the index range.
         for at in 0..COUNT as u32 + 5 {
-            handed.note(received(at as u16), at.wrapping_sub(40));
+            handed.note(at.wrapping_sub(40), || received(at as u16));
         }
         let all = shown(&handed, vec![entry(u32::MAX), entry(0)]);
         assert_eq!(all.len(), COUNT + 2);
@@ -137,10 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn none_are_known_where_none_are_remembered() {
-        let mut handed = Handed::new(0).unwrap();
-        handed.note(received(1), 0);
-        assert_eq!(shown(&handed, vec![entry(0)]), [(0, 1000)]);
+    fn the_last_one_is_where_it_is_remembered() {
+        for count in 0..4 {
+            let mut handed = Handed::new(count).unwrap();
+            for counter in 1..10 {
+                handed.note(0, || received(counter));
+                assert_eq!(*handed.last(), received(counter));
+                let known = shown(&handed, vec![]).len();
+                assert_eq!(known, usize::from(counter).min(count.max(1)));
+            }
+        }
     }
 
     #[test]

@@ -3,22 +3,27 @@
 use super::clock::{Clock, ClockKind};
 use super::control::Control;
 use super::engine::Engine;
+use super::generation::Generation;
 use super::journal::{Journal, JournalEntry};
 use super::managers::Managers;
 use super::mr::MrTable;
-use super::polled::Polling;
+use super::polls::Polls;
 use super::port::{self, Port};
 use super::qp::{QpCtx, QpTable};
-use super::remote::{Scratch, Views, run_node};
+use super::remote::{Looks, Scratch, Views, run_node};
 use super::srq::SrqTable;
+use super::turn::Thread;
 use crate::error::Error;
 use crate::event::{Contexts, Element, EventType};
 use crate::fabric::{Attention, Export, MAX_PACKET, Node};
+use bellwire_core::port::Staged;
+use bellwire_core::wqe::FirstBlock;
 use bellwire_provider::numbers::Numbers;
 use bellwire_provider::quiesce::Barriers;
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,12 +68,18 @@ pub struct Hca {
     pub(super) engine: Option<Engine>,
     /// When the next waiting request is due. While none waits, the value of `never`.
     pub(super) next_due: CachePadded<AtomicU64>,
+    /// Of a node of a fabric.
+    pub(super) looks: CachePadded<Looks>,
     /// Numbers of the completion queues.
     pub cqns: Numbers,
     pub contexts: Contexts,
+    /// Of the threads that poll its completion queues.
+    pub(super) polls: Polls,
     /// How many protection domains the program has.
     pub pds: AtomicU32,
     control: Mutex<Control>,
+    /// The thread that holds that lock.
+    locked_by: AtomicUsize,
     /// The node of the fabric that the device is, if it is one.
     pub(super) node: Option<Node>,
     /// Mapped memory of other nodes.
@@ -77,6 +88,8 @@ pub struct Hca {
     pub(super) journal: Option<Journal>,
     /// Connection managers of its queue pairs.
     pub managers: Managers,
+    /// Counts what the data path may know and was taken away here: keys, connections, links. See [`Generation`].
+    pub(super) taken_away: Generation,
     /// Packets of other processes are read under the lock only: see `Control::gated`.
     pub(super) receives_under_lock: AtomicBool,
     /// Value of `next_due` while nothing waits.
@@ -90,7 +103,7 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl std::ops::Deref for Running {
+impl Deref for Running {
     type Target = Hca;
 
     #[inline(always)]
@@ -159,14 +172,18 @@ impl Running {
             clock: Clock::new(config.clock),
             engine: (workers != 0).then(|| Engine::new(workers)).transpose()?,
             next_due: CachePadded::new(AtomicU64::new(never)),
+            looks: CachePadded::default(),
             cqns: Numbers::new("completion queues"),
             contexts: Contexts::default(),
+            polls: Polls::default(),
             pds: AtomicU32::new(0),
             control: Mutex::new(Control::new(seed, config.journal)),
+            locked_by: AtomicUsize::new(0),
             node,
             views: Views::default(),
             journal: config.journal.then(Journal::default),
             managers: Managers::default(),
+            taken_away: Generation::default(),
             receives_under_lock: AtomicBool::new(config.journal),
             never,
         });
@@ -199,6 +216,13 @@ impl Running {
     }
 }
 
+impl Running {
+    /// The device, for as long as it is kept. Its threads end with this.
+    pub(super) fn shared(&self) -> Arc<Hca> {
+        self.hca.clone()
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(engine) = &self.hca.engine {
@@ -214,31 +238,92 @@ impl Drop for Running {
     }
 }
 
+/// The device's lock, held until it is dropped.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    control: MutexGuard<'a, Control>,
+    by: &'a AtomicUsize,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Control;
+
+    fn deref(&self) -> &Control {
+        &self.control
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Control {
+        &mut self.control
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Relaxed: see `Hca::locked`.
+        self.by.store(0, Ordering::Relaxed);
+    }
+}
+
 impl Hca {
     /// The lock that protects everything except the data path. Poisoning is ignored: requests are completed
     /// one at a time, so a panic under the lock leaves no inconsistent state to the next holder.
-    pub(super) fn control(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn control(&self) -> Locked<'_> {
+        self.locked(self.control.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The lock, if it is free.
-    pub(super) fn try_control(&self) -> Option<MutexGuard<'_, Control>> {
+    pub(super) fn try_control(&self) -> Option<Locked<'_>> {
         match self.control.try_lock() {
-            Ok(control) => Some(control),
-            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Ok(control) => Some(self.locked(control)),
+            Err(TryLockError::Poisoned(error)) => Some(self.locked(error.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// The doorbell: executes on this thread, or notifies the engine.
-    #[inline(always)]
+    fn locked<'a>(&'a self, control: MutexGuard<'a, Control>) -> Locked<'a> {
+        // Relaxed: a thread finds itself there only while it holds the lock.
+        (self.locked_by).store(Thread::current().number(), Ordering::Relaxed);
+        Locked {
+            control,
+            by: &self.locked_by,
+        }
+    }
+
+    /// Whether this thread holds the lock.
+    pub(super) fn is_locked_by(&self, me: Thread) -> bool {
+        // Relaxed: as in `locked`.
+        self.locked_by.load(Ordering::Relaxed) == me.number()
+    }
+
+    /// The doorbell for everything up to this counter: executes on this thread, or notifies the engine.
     pub(super) fn ring(&self, ctx: &'static QpCtx, counter: u32) {
         // Release: pairs with the Acquire in `execute_rung`, so that the executing thread sees the entries.
         ctx.sender.producer.store(counter, Ordering::Release);
+        match self.engine {
+            Some(_) => self.notify(ctx),
+            None => self.execute(ctx, counter),
+        }
+    }
+
+    /// The doorbell for these entries.
+    ///
+    /// # Safety
+    /// That of [`SendDoorbell::ring`](bellwire_core::port::SendDoorbell::ring).
+    #[inline(always)]
+    pub(super) unsafe fn ring_staged(&self, ctx: &'static QpCtx, staged: &Staged) {
+        // Release: as in `ring`.
+        (ctx.sender.producer).store(staged.counter, Ordering::Release);
         if self.engine.is_some() {
             return self.notify(ctx);
         }
-        self.execute(ctx, counter);
+        if staged.count != 1 {
+            return self.execute(ctx, staged.counter);
+        }
+        // SAFETY: posted, and not completed before it is executed.
+        let block = unsafe { FirstBlock::of(staged.last) };
+        self.execute_last(ctx, block, staged.known, staged.counter);
     }
 
     /// Notifies the engine of what has been rung.
@@ -315,17 +400,12 @@ impl Hca {
         Ok(())
     }
 
-    /// Continues the waiting requests whose time has come, and handles packets of other processes. One receive may be
-    /// handed to the poll.
-    #[inline(never)]
-    pub fn progress(&self, polled: Polling<'_>) {
-        let Some(node) = &self.node else {
-            return self.progress_timers();
-        };
+    /// Continues the waiting requests whose time has come, and handles packets of other processes.
+    pub fn progress(&self) {
         if self.waits_for_time() {
             self.progress_timers();
         }
-        self.look(node, polled);
+        self.look_alone();
     }
 
     /// Continues the waiting requests whose time has come.

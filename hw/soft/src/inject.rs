@@ -133,7 +133,7 @@ impl Hca {
                 }
             }
             self.barriers.heavy();
-            self.wait_for_all(control);
+            self.wait_for_all();
             for &qpn in &qpns {
                 if let Some(record) = control.record(qpn) {
                     record.kept_out = true;

@@ -11,7 +11,7 @@ use super::receive::{OwnQueue, Receives, RecvWork};
 use super::record::{QpParts, QpRecord, RecvParts};
 use super::remote::{self, Door, Remote};
 use crate::error::Error;
-use crate::fabric;
+use crate::fabric::{self, Name, Number};
 use crate::pinned::{push, room_for};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::qp::{QpAttr, QpAttrMask, QpState, check_modify};
@@ -147,7 +147,7 @@ impl Hca {
         };
         self.fall_silent(record);
         // Relaxed: the next poster learns of the new life by other means.
-        record.ctx.receiver.flushing.set(false);
+        record.ctx.face.flushing.set(false);
         // SAFETY: the queue pair is shut and the lock is held, so this thread owns both works.
         unsafe {
             *record.ctx.sender.work.get() = None;
@@ -196,9 +196,10 @@ impl Hca {
             let flushes = record.state == QpState::Err && record.has_receive_queue();
             if record.state == QpState::Err {
                 // The barrier pairs with the poster's check after it has stored the doorbell record.
-                ctx.receiver.flushing.set(true);
+                ctx.face.flushing.set(true);
             }
             let of = ctx.face.accepts.swap(0, Ordering::Relaxed);
+            ctx.receiver.accepted.checked.forget();
             self.show_responder(record);
             // While a peer is accepted, it may be another process that uses our memory.
             let abroad = of != 0 && record.responder.is_some();
@@ -218,7 +219,7 @@ impl Hca {
                     self.wait_for_data_path(record);
                     record.kept_out = true;
                 }
-                self.wait_for_peers(control, qpn, of);
+                self.wait_for_peers(qpn, of);
             }
         }
         for (qpn, accepted) in accepted {
@@ -232,9 +233,9 @@ impl Hca {
     }
 
     /// Waits, after a barrier, until the peers that a queue pair accepted have left.
-    fn wait_for_peers(&self, control: &Control, qpn: u32, accepted: u64) {
+    fn wait_for_peers(&self, qpn: u32, accepted: u64) {
         if accepted == datagrams(qpn) {
-            self.wait_for_all(control);
+            self.wait_for_all();
         } else if accepted != 0
             && let Some(peer) = requester(accepted)
         {
@@ -436,8 +437,7 @@ impl Hca {
             remote: there.zip(self.node.as_ref()).map(|(there, node)| Remote {
                 slot: there.slot,
                 incarnation: there.incarnation,
-                life: record.lives,
-                msn: 0,
+                name: Name::request(peer, record.qpn),
                 asks: false,
                 sent_to: record.life.send_start,
                 // SAFETY: the work is dropped with the device, at the latest, which owns the node.
@@ -510,14 +510,15 @@ impl Hca {
         unsafe { *record.ctx.sender.work.get() = Some(work) };
         // Relaxed: published by the store to `closed`.
         (record.ctx.sender.acked).store(record.life.send_start, Ordering::Relaxed);
-        record.ctx.sender.sent.store(0, Ordering::Relaxed);
+        let first = Number::new(record.lives, 0);
+        record.ctx.sender.set_number(first, Ordering::Relaxed);
         record.ctx.inbound.acked.store(0, Ordering::Relaxed);
         let completing = work.remote.map(|remote| remote::Completing {
             ring: work.ring,
             cq: work.cq,
             qpn: work.qpn,
             user_index: work.user_index,
-            life: remote.life,
+            life: record.lives,
             slot: remote.slot,
             incarnation: remote.incarnation,
         });

@@ -188,12 +188,15 @@ impl Known {
     /// Whether the key gives access to these addresses, in the `generation` that is now. There is at least one.
     #[inline(always)]
     pub fn covers(&self, generation: u64, key: u32, addr: u64, length: u64) -> bool {
+        self.generation == generation && self.is_of(key, addr, length)
+    }
+
+    /// Like [`covers`](Self::covers), in the generation in which it was found.
+    #[inline(always)]
+    fn is_of(&self, key: u32, addr: u64, length: u64) -> bool {
         debug_assert!(length != 0);
         let offset = addr.wrapping_sub(self.addr);
-        self.key == key
-            && self.generation == generation
-            && offset <= self.length
-            && length <= self.length - offset
+        self.key == key && offset <= self.length && length <= self.length - offset
     }
 
     /// What of it is in these addresses as well.
@@ -218,6 +221,12 @@ pub struct Local {
 }
 
 impl Local {
+    /// Whether the key gives access to these addresses, of which there is at least one, if what is known still is.
+    #[inline(always)]
+    pub fn covers(&self, key: u32, addr: u64, length: u64) -> bool {
+        self.known.is_of(key, addr, length)
+    }
+
     pub fn new(pd: u32, access: u32) -> Self {
         Self {
             pd,
@@ -389,6 +398,11 @@ impl MrTable {
     #[inline(always)]
     pub fn knows_local(&self, local: &Local, key: u32, addr: u64, length: u64) -> bool {
         (local.known).covers(self.keys.generation().now(), key, addr, length)
+    }
+
+    /// Whether anything is known of this memory now.
+    pub fn knows_now(&self, local: &Local) -> bool {
+        local.known.length != 0 && local.known.generation == self.keys.generation().now()
     }
 
     #[cold]

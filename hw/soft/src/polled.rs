@@ -1,82 +1,199 @@
 //! The polling side of a completion queue, to which the device can hand a receive without a completion entry.
 
+use super::cq::CqCtx;
 use super::handed::Handed;
-use super::hca::Hca;
+use super::hca::{Hca, Running};
+use super::polls::PollSection;
 use crate::error::Error;
-use bellwire_core::cqe::PlainCqe;
 use bellwire_core::queue::{Completion, CompletionQueue, Received};
+use bellwire_provider::quiesce::Section;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Polled {
-    core: CompletionQueue<'static>,
-    /// What was handed over last, and whether it was not reported yet.
-    received: Received,
-    waits: bool,
-    /// For the flight recorder.
-    pub handed: Handed,
+    queue: PolledQueue,
+    /// That of `_kept`.
+    hca: &'static Hca,
+    _kept: (Arc<Hca>, PollSection),
 }
 
-/// The completion queue that a poll has found empty, where it looks for packets. `None`: nobody polls, or something was
-/// handed over.
-pub type Polling<'p> = Option<&'p mut Polled>;
+/// What a poll is handed.
+#[derive(Debug)]
+pub struct PolledQueue {
+    core: CompletionQueue<'static>,
+    /// The device's side.
+    ctx: *const CqCtx,
+    /// Is kept with the device.
+    section: &'static Section,
+    /// Looks until one looks after more than packets.
+    left: u32,
+    /// For the poll, and for the flight recorder.
+    handed: Handed,
+}
+
+/// A poll that has found the queue empty and looks for packets, in the queue's section until this is dropped.
+#[derive(Debug)]
+pub struct Looking<'q>(&'q mut PolledQueue);
+
+// SAFETY: the context is only compared.
+unsafe impl Send for PolledQueue {}
+// SAFETY: as above.
+unsafe impl Sync for PolledQueue {}
 
 impl Deref for Polled {
     type Target = CompletionQueue<'static>;
 
     #[inline(always)]
     fn deref(&self) -> &Self::Target {
-        &self.core
+        &self.queue.core
     }
 }
 
 impl DerefMut for Polled {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.core
+        &mut self.queue.core
+    }
+}
+
+impl PolledQueue {
+    /// Whether this is the polling side of that queue, and nothing in it waits to be polled, because the entry that is
+    /// written next has this index.
+    #[inline(always)]
+    pub(super) fn is_empty_at(&self, ctx: &CqCtx, produced: u32) -> bool {
+        std::ptr::eq(self.ctx, ctx) && self.core.next_index() == produced
+    }
+
+    /// Hands over this receive.
+    ///
+    /// # Safety
+    /// It is executed, there is no entry of it, nor one of an older receive of its queue that was not polled. The poll
+    /// reports it before anything else is handed over.
+    #[inline(always)]
+    pub(super) unsafe fn hand_over(&mut self, received: impl FnOnce() -> Received) {
+        self.handed.note(self.core.next_index(), received);
+    }
+
+    /// What was handed over last, if anything was.
+    #[inline(always)]
+    pub(super) fn last(&self) -> &Received {
+        self.handed.last()
+    }
+
+    /// Counts a look. Whether it looks after more than packets.
+    #[inline(always)]
+    pub(super) fn looks_after_more(&mut self) -> bool {
+        let (left, over) = self.left.overflowing_sub(1);
+        self.left = left;
+        over
+    }
+
+    /// The number of this look.
+    pub(super) fn look(&self) -> u32 {
+        self.left.wrapping_neg()
+    }
+
+    /// The next looks do not look after more than packets.
+    pub(super) fn looks_again_in(&mut self, looks: u32) {
+        self.left = looks;
+    }
+}
+
+impl<'q> Looking<'q> {
+    /// Where the light barrier is none of the compiler, nobody holds a turn.
+    #[inline(always)]
+    pub(super) fn enter(queue: &'q mut PolledQueue) -> Self {
+        queue.section.enter_unfenced();
+        Self(queue)
+    }
+
+    /// Leaves the section.
+    #[inline(always)]
+    pub(super) fn leave(self) -> &'q mut PolledQueue {
+        self.section.leave();
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is not used again.
+        unsafe { std::ptr::read(&this.0) }
+    }
+}
+
+impl Drop for Looking<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.section.leave();
+    }
+}
+
+impl Deref for Looking<'_> {
+    type Target = PolledQueue;
+
+    #[inline(always)]
+    fn deref(&self) -> &PolledQueue {
+        self.0
+    }
+}
+
+impl DerefMut for Looking<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut PolledQueue {
+        self.0
     }
 }
 
 impl Polled {
-    /// Of a queue of this device.
+    /// Of a queue of this device, with the device's side of it.
     ///
     /// # Errors
     /// There is no memory to remember what was handed over.
-    pub fn new(core: CompletionQueue<'static>, hca: &Hca) -> Result<Self, Error> {
+    pub fn new(core: CompletionQueue<'static>, ctx: &CqCtx, hca: &Running) -> Result<Self, Error> {
         // Between processes only is anything handed over.
-        let count = hca.fabric().map_or(0, |_| core.capacity());
-        Ok(Self {
+        let count = hca.fabric().map_or(1, |_| core.capacity());
+        let handed = Handed::new(count as usize)?;
+        let section = PollSection::default();
+        hca.polls.begin(&section)?;
+        let kept = (hca.shared(), section);
+        // SAFETY: both are kept as long as this is.
+        let (hca, section) = unsafe { (&*Arc::as_ptr(&kept.0), &*Arc::as_ptr(&kept.1)) };
+        let queue = PolledQueue {
             core,
-            received: Received::default(),
-            waits: false,
-            handed: Handed::new(count)?,
+            ctx,
+            section,
+            left: 0,
+            handed,
+        };
+        Ok(Self {
+            queue,
+            hca,
+            _kept: kept,
         })
     }
 
-    /// Hands over the receive that this entry would report: at most one until it is [taken](Self::take).
-    ///
-    /// # Safety
-    /// It is executed, there is no entry of it, nor one of an older receive of its queue that was not polled.
-    #[inline(always)]
-    pub(super) unsafe fn hand_over(&mut self, entry: &PlainCqe) {
-        self.received = Received::new(entry);
-        self.waits = true;
+    /// Those that were handed over last.
+    pub fn handed(&self) -> &Handed {
+        &self.queue.handed
     }
 
-    /// Whether something was handed over, and not taken.
-    pub(super) fn has_received(&self) -> bool {
-        self.waits
-    }
-
-    /// Completes the receive that was handed over, if one was.
+    /// For a poll that has found nothing: makes requests proceed, and returns the receive that was handed to it. `Err`: none
+    /// was; whether polling again may find something.
     #[inline(always)]
-    pub fn take(&mut self) -> Option<Completion<'static>> {
-        if !std::mem::take(&mut self.waits) {
-            return None;
+    pub fn look(&mut self) -> Result<Completion<'static>, bool> {
+        if !self.hca.waiting() {
+            return Err(false);
         }
-        self.handed.note(self.received, self.core.next_index());
+        let Some(received) = self.hca.look(&mut self.queue).copied() else {
+            return Err(true);
+        };
         // SAFETY: the caller of `hand_over` guarantees it; nothing was polled since.
-        unsafe { self.core.complete_received(&self.received) }
+        let completion = unsafe { self.queue.core.complete_received(received) };
+        completion.ok_or(true)
+    }
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        self.hca.polls.end(&self._kept.1);
     }
 }

@@ -82,6 +82,8 @@ impl Producer {
     pub fn fail(&self, raise: impl FnOnce()) {
         // Relaxed: the swap selects the one producer that raises the event; the flag orders no other data.
         if !self.overrun.swap(true, Ordering::Relaxed) {
+            // Whoever counts entries by their indices finds that there was one more. Relaxed: a count.
+            self.next.fetch_add(1, Ordering::Relaxed);
             raise();
         }
         self.shut(self.produced());

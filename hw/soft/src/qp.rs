@@ -7,10 +7,11 @@ use super::cq::CqCtx;
 use super::gate::{Gate, Way};
 use super::mr::{Known, LOCAL_READ, Local};
 use super::receive::RecvWork;
-use super::remote::{Inbound, Remote};
+use super::remote::{Accepted, Acknowledged, Inbound, Remote};
 use super::run::Stop;
 use super::turn::Turn;
 use crate::error::Error;
+use crate::fabric::Number;
 use crate::pinned::defaults;
 use bellwire_core::access::AccessFlags;
 use bellwire_core::wqe::SendRing;
@@ -19,7 +20,9 @@ use bellwire_provider::quiesce::{Barriers, Section};
 use crossbeam_utils::CachePadded;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};
 
 /// The device's side of a queue pair.
 #[derive(Debug)]
@@ -45,16 +48,7 @@ impl QpCtx {
     }
 }
 
-impl QpCtx {
-    /// The acknowledgement that is owed, if any, need not be sent any more.
-    pub(super) fn owes_nothing(&self) {
-        // Relaxed: a repeated acknowledgement does no harm.
-        let owed = self.sender.owed.load(Ordering::Relaxed);
-        self.sender.ack_sent.store(owed, Ordering::Relaxed);
-    }
-}
-
-/// What peers read. It changes seldom.
+/// What peers read, and who posts receives. It changes seldom.
 #[derive(Debug, Default)]
 pub struct Face {
     /// Whose requests are accepted: a [`connection`](super::connection), or all
@@ -68,15 +62,13 @@ pub struct Face {
     pub access: AtomicU32,
     /// RNR NAK timer code, sent to peers when no receive is posted.
     pub min_rnr_timer: AtomicU8,
+    pub flushing: Flushing,
 }
 
-/// The requester.
+/// The requester. What a short message needs is in front, so that it is in few cache lines.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Sender {
-    /// Index in the device's tables, which several queue pairs have one after the other. The executing thread
-    /// knows only this index: the queue pair may have been destroyed, and another created in its place, since
-    /// the doorbell.
-    pub index: usize,
     /// Entered by the one thread that executes: the poster, or a thread of the engine.
     pub section: Section,
     /// Whether the data path keeps out, and where packets go.
@@ -86,43 +78,65 @@ pub struct Sender {
     /// For a peer in another process: counter of the oldest unacknowledged entry. Written by the reader of
     /// the peer's packets while requests are outstanding, otherwise by the executing thread.
     pub acked: AtomicU32,
-    /// Likewise for a peer in another process: number of the next request, in 16 bits.
-    pub sent: AtomicU32,
-    /// The acknowledgement that the responder owes its requester in another process, to be carried by the
-    /// next packet to it. Written by the reader of the peer's packets.
-    pub owed: AtomicU64,
-    /// The value of `owed` that was sent last. If two threads write it at once, an acknowledgement may be
-    /// sent twice.
-    pub ack_sent: AtomicU64,
+    /// Likewise for a peer in another process: the [`Number`] of the next request. Written by the executing thread.
+    pub number: AtomicU32,
+    /// Likewise, of the requests in the other direction.
+    pub acknowledged: Acknowledged,
     /// While the gate is not closed, owned by the thread in the section; otherwise by the holder of the device's lock.
     pub work: UnsafeCell<Option<SendWork>>,
+    /// Index in the device's tables, which several queue pairs have one after the other. The executing thread
+    /// knows only this index: the queue pair may have been destroyed, and another created in its place, since
+    /// the doorbell.
+    pub index: usize,
 }
 
-/// State of a requester.
+impl Sender {
+    /// The number of the next request to another process.
+    #[inline(always)]
+    pub fn number(&self, order: Ordering) -> Number {
+        Number::of_word(self.number.load(order))
+    }
+
+    /// The next request has been sent. In the section: a thread that sees the response earlier waits until it is left.
+    #[inline(always)]
+    pub fn pass_number(&self) {
+        let next = self.number(Ordering::Relaxed).next();
+        // Release: pairs with the Acquire in `Hca::take_answer`; the entry comes before.
+        self.set_number(next, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub fn set_number(&self, number: Number, order: Ordering) {
+        self.number.store(number.word(), order);
+    }
+}
+
+/// State of a requester. What a short message needs is in front.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct SendWork {
-    pub transport: QpType,
-    pub way: Way,
-    pub ring: SendRing<'static>,
     /// Counter of the next entry to execute.
     pub consumer: u32,
     pub qpn: u32,
+    /// Set if the peer is in another process; `peer` is then unused.
+    pub remote: Option<Remote>,
+    pub ring: SendRing<'static>,
+    pub transport: QpType,
+    pub way: Way,
+    pub max_rd_atomic: u8,
     pub pd: u32,
     pub peer: &'static QpCtx,
     pub own: &'static QpCtx,
-    /// Set if the peer is in another process; `peer` is then unused.
-    pub remote: Option<Remote>,
-    /// The local memory of requests of one element: that is written to, and that is read.
-    pub local: [Local; 2],
-    /// The memory of a peer in this process that was reached last: that was read, and that was written to.
-    pub reached: [Known; 2],
     /// The value that `peer` has to accept.
     pub connection: u64,
+    /// The memory of a peer in this process that was reached last: that was read, and that was written to.
+    pub reached: [Known; 2],
+    /// The local memory of requests of one element: that is written to, and that is read.
+    pub local: [Local; 2],
     /// Why the data path stopped at `consumer`, until the holder of the lock handles it.
     pub(super) stop: Option<Stop>,
     pub cq: &'static CqCtx,
     pub user_index: u32,
-    pub max_rd_atomic: u8,
     /// For datagrams: the Q_Key sent instead of a request's Q_Key whose top bit is set.
     pub qkey: u32,
 }
@@ -196,15 +210,17 @@ impl Flushing {
     }
 }
 
-/// The responder's receive queue.
+/// The responder's receive queue. What a short message from another process needs is in front.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Receiver {
-    pub flushing: Flushing,
-    /// Decides which sender of datagrams may take receives.
-    pub turn: Turn,
+    /// For a peer in another process.
+    pub accepted: Accepted,
     /// Owned by the accepted peer while it is in its section (for datagrams, it also needs `turn`); by the
     /// holder of the device's lock once no peer is accepted.
     pub work: UnsafeCell<Option<RecvWork>>,
+    /// Decides which sender of datagrams may take receives.
+    pub turn: Turn,
 }
 
 // SAFETY: each cell's documentation names its owner; ownership passes through `closed`, `accepts`, the
@@ -216,7 +232,9 @@ unsafe impl Send for QpCtx {}
 /// Contexts by index, created on first use.
 #[derive(Debug)]
 pub(super) struct QpTable {
-    slots: Box<[std::sync::atomic::AtomicPtr<QpCtx>; MAX_QP]>,
+    slots: Box<[AtomicPtr<QpCtx>; MAX_QP]>,
+    /// No context was made from this index on.
+    end: AtomicUsize,
 }
 
 /// Maximum number of queue pairs of a device, plus one: index 0 is not used.
@@ -227,7 +245,10 @@ impl QpTable {
         let Ok(slots) = defaults(MAX_QP)?.try_into() else {
             unreachable!("as many as were asked for");
         };
-        Ok(Self { slots })
+        Ok(Self {
+            slots,
+            end: AtomicUsize::new(0),
+        })
     }
 
     /// The context for a queue pair number, created if needed. Call under the device's lock.
@@ -235,7 +256,6 @@ impl QpTable {
     /// # Safety
     /// The context must not be used after the table has been dropped.
     pub unsafe fn get(&self, qpn: u32) -> &'static QpCtx {
-        use std::sync::atomic::Ordering;
         let index = qpn as usize & (MAX_QP - 1);
         let slot = &self.slots[index];
         // Acquire: pairs with the Release below, in case another thread created it.
@@ -244,6 +264,8 @@ impl QpTable {
             ctx = Box::into_raw(Box::new(QpCtx::new(index)));
             // Release: pairs with the Acquire in this function, `find` and `wait_for_all`.
             slot.store(ctx, Ordering::Release);
+            // Relaxed: under the lock.
+            self.end.fetch_max(index + 1, Ordering::Relaxed);
         }
         // SAFETY: made by Box, and freed only when the table is dropped.
         unsafe { NonNull::new_unchecked(ctx).as_ref() }
@@ -255,18 +277,17 @@ impl QpTable {
     /// The context must not be used after the table has been dropped.
     #[inline(always)]
     pub unsafe fn find(&self, qpn: u32) -> Option<&'static QpCtx> {
-        use std::sync::atomic::Ordering;
         // Acquire: pairs with the Release in `get`.
         let ctx = self.slots[qpn as usize & (MAX_QP - 1)].load(Ordering::Acquire);
         // SAFETY: made by Box, and freed only when the table is dropped.
         NonNull::new(ctx).map(|ctx| unsafe { ctx.as_ref() })
     }
 
-    /// Waits until every requester's section of the first `count` contexts has been left: see
-    /// [`Hca::wait_for_all`](super::hca::Hca::wait_for_all).
-    pub fn wait_for_all(&self, count: usize) {
-        use std::sync::atomic::Ordering;
-        for slot in &self.slots[..count] {
+    /// Waits until every requester's section has been left: see [`Hca::wait_for_all`](super::hca::Hca::wait_for_all). Under
+    /// the device's lock.
+    pub fn wait_for_all(&self) {
+        // Relaxed: changed under the lock.
+        for slot in &self.slots[..self.end.load(Ordering::Relaxed)] {
             // Acquire: pairs with the Release in `get`.
             if let Some(ctx) = NonNull::new(slot.load(Ordering::Acquire)) {
                 // SAFETY: freed only when the table is dropped.

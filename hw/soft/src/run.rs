@@ -51,6 +51,8 @@ pub enum Stop {
     Unacknowledged,
     /// There is no room for the entry's packet.
     Full,
+    /// Another thread holds the turn to send to the peer, which is taken away from it under the device's lock.
+    Held,
     /// The requester of an unreliable service sent the entry, and no responder accepted it: it completes with
     /// success nevertheless.
     Dropped,

@@ -9,13 +9,15 @@
 //! What these took before, and take now: CHANGELOG.md and `benches/counts`.
 
 use super::copy::{SHORT, copy_short};
-use super::gate::{self, Way};
+use super::gate;
 use super::hca::Hca;
 use super::qp::{QpCtx, SendWork};
+use super::remote::{PLAIN, WITH_IMM};
 use super::respond::{deliver_short, takes_own_receives, usual_place};
 use super::run::{Stop, complete_signaled, run};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::op::{WrOpcode, opcode};
+use bellwire_core::port::LastEntry;
 use bellwire_core::wqe::{BASIC_BLOCK, FirstBlock, data_offset, fm_ce_se, operation_offset};
 use bellwire_core::wr::{QpType, Remote};
 use std::sync::atomic::Ordering;
@@ -30,7 +32,7 @@ const _: () = assert!(BASIC_BLOCK - DATA <= SHORT);
 /// Offset of a SEND's data.
 pub(super) const SEND_DATA: usize = data_offset(WrOpcode::Send, QpType::Rc);
 
-/// The current entry of a queue pair, in whose section this thread is.
+/// The current entry of a queue pair, in whose section this thread is. It takes one block.
 #[derive(Clone, Copy)]
 pub(super) struct Current {
     pub ctx: &'static QpCtx,
@@ -50,19 +52,22 @@ impl Current {
     }
 }
 
-/// The current entry, if nothing was posted but that one and it takes one block.
+/// Whether nothing was posted but the current entry, which takes one block.
 ///
 /// # Safety
 /// The queue pair is open, its work has a way that is not [`Way::Other`], and this thread is in its section.
 #[inline(always)]
-unsafe fn current(ctx: &'static QpCtx, producer: u32) -> Option<Current> {
+unsafe fn is_alone(ctx: &'static QpCtx, producer: u32) -> bool {
+    // SAFETY: as for `work_of`.
+    unsafe { work_of(ctx) }.consumer.wrapping_add(1) == producer
+}
+
+/// # Safety
+/// As for [`is_alone`]; the result is not used after the section was left.
+#[inline(always)]
+unsafe fn work_of(ctx: &'static QpCtx) -> &'static SendWork {
     // SAFETY: this thread owns the work, and there is some, or it would have no way.
-    let work = unsafe { (*ctx.sender.work.get()).as_ref().unwrap_unchecked() };
-    (work.consumer.wrapping_add(1) == producer).then(|| Current {
-        ctx,
-        // SAFETY: posted and not completed, so the poster does not write it.
-        block: unsafe { FirstBlock::read(work.ring, work.consumer) },
-    })
+    unsafe { (*ctx.sender.work.get()).as_ref().unwrap_unchecked() }
 }
 
 impl Hca {
@@ -75,22 +80,56 @@ impl Hca {
     /// Like [`execute_rung`](Self::execute_rung), of what is posted before `producer`.
     #[inline(never)]
     pub(super) fn execute(&self, ctx: &'static QpCtx, producer: u32) {
+        self.execute_by(ctx, producer, || {
+            // SAFETY: posted and not completed, so the poster does not write it; called in the section.
+            let block = unsafe {
+                let work = work_of(ctx);
+                FirstBlock::read(work.ring, work.consumer)
+            };
+            (Current { ctx, block }, known(block))
+        });
+    }
+
+    /// Like [`execute`](Self::execute), where the last entry before `producer` alone was rung: it is that of this block. The
+    /// parameters are in the order in which they are passed on.
+    #[inline(never)]
+    pub(super) fn execute_last(
+        &self,
+        ctx: &'static QpCtx,
+        block: FirstBlock<'static>,
+        known: LastEntry,
+        producer: u32,
+    ) {
+        self.execute_by(ctx, producer, || (Current { ctx, block }, known));
+    }
+
+    /// `current` returns the current entry, if that is the last one before `producer` and takes one block, and what its
+    /// doorbell was told of it.
+    #[inline(always)]
+    fn execute_by(
+        &self,
+        ctx: &'static QpCtx,
+        producer: u32,
+        current: impl Fn() -> (Current, LastEntry),
+    ) {
         let sender = &ctx.sender;
         sender.section.enter_unfenced();
         // Acquire: pairs with the Release with which the holder of the device's lock opened the queue pair.
         let gate = sender.gate.load(Ordering::Acquire);
         if gate == gate::THERE {
             // SAFETY: the gate says so.
-            if let Some(current) = unsafe { current(ctx, producer) } {
-                return self.execute_there(current);
+            if unsafe { is_alone(ctx, producer) } {
+                let (current, known) = current();
+                return self.execute_there(current, known);
             }
         } else if gate == gate::HERE {
             // SAFETY: the gate says so.
-            if let Some(current) = unsafe { current(ctx, producer) } {
-                return self.execute_here(current);
+            if unsafe { is_alone(ctx, producer) } {
+                let (current, known) = current();
+                return self.execute_here(current, known);
             }
         } else if gate != gate::OTHER {
-            return self.execute_fenced(ctx, producer);
+            return self.execute_fenced(ctx);
         }
         self.execute_any(ctx);
     }
@@ -98,33 +137,25 @@ impl Hca {
     /// Like [`execute`](Self::execute), where the gate is closed, or has to be checked behind a fence.
     #[cold]
     #[inline(never)]
-    fn execute_fenced(&self, ctx: &'static QpCtx, producer: u32) {
+    fn execute_fenced(&self, ctx: &'static QpCtx) {
         let sender = &ctx.sender;
         self.barriers.light();
-        // Acquire: as in `execute`.
+        // Acquire: as in `execute_by`.
         if sender.gate.is_closed(Ordering::Acquire) {
             sender.section.leave();
             return self.rung_while_closed(ctx);
         }
-        // SAFETY: the queue pair is open and this thread is in its section, so it owns the work.
-        let way = unsafe { &*sender.work.get() }.as_ref().map(|work| work.way);
-        // SAFETY: likewise; called for the two ways only.
-        let current = || unsafe { current(ctx, producer) };
-        match way {
-            Some(Way::Here) if let Some(current) = current() => self.execute_here(current),
-            Some(Way::There) if let Some(current) = current() => self.execute_there(current),
-            _ => self.execute_any(ctx),
-        }
+        self.execute_any(ctx);
     }
 
     // Few cases each: more would be a table of jumps, which takes longer than two comparisons.
     #[inline(always)]
-    fn execute_here(&self, mut current: Current) {
-        match current.block.opcode() {
-            opcode::RDMA_WRITE => self.write_here(current),
+    fn execute_here(&self, mut current: Current, known: LastEntry) {
+        match known.opcode() {
+            opcode::RDMA_WRITE => self.write_here(current, known),
             // SAFETY: used here only.
             opcode::SEND if takes_own_receives(unsafe { current.work() }) => {
-                self.send_here(current);
+                self.send_here(current, known);
             }
             opcode::RDMA_READ => self.transfer_here(current),
             _ => self.execute_any(current.ctx),
@@ -132,19 +163,19 @@ impl Hca {
     }
 
     #[inline(always)]
-    fn execute_there(&self, current: Current) {
-        match current.block.opcode() {
-            opcode::RDMA_WRITE => self.write_there(current),
-            opcode::SEND => self.send_there::<true>(current),
-            _ => self.execute_other_there(current),
+    fn execute_there(&self, current: Current, known: LastEntry) {
+        match known.opcode() {
+            opcode::RDMA_WRITE => self.write_there(current, known),
+            opcode::SEND => self.send_there::<PLAIN>(current, known),
+            _ => self.execute_other_there(current, known),
         }
     }
 
     #[inline(never)]
-    fn execute_other_there(&self, current: Current) {
-        match current.block.opcode() {
+    fn execute_other_there(&self, current: Current, known: LastEntry) {
+        match known.opcode() {
             opcode::RDMA_READ => self.transfer_there(current),
-            opcode::SEND_IMM => self.send_there::<false>(current),
+            opcode::SEND_IMM => self.send_there::<WITH_IMM>(current, known),
             opcode::RDMA_WRITE_IMM => self.send_eagerly_there(current),
             _ => self.execute_any(current.ctx),
         }
@@ -181,10 +212,10 @@ impl Hca {
 
     /// Executes a WRITE within this process, and leaves the section.
     #[inline(never)]
-    fn write_here(&self, mut current: Current) {
+    fn write_here(&self, mut current: Current, known: LastEntry) {
         let block = current.block;
         // SAFETY: used before the section is left.
-        if !wrote_here(self, unsafe { current.work() }, block) {
+        if !wrote_here(self, unsafe { current.work() }, block, known) {
             return self.transfer_here(current);
         }
         self.finish(current, true);
@@ -192,10 +223,10 @@ impl Hca {
 
     /// Delivers a SEND within this process, and leaves the section.
     #[inline(never)]
-    fn send_here(&self, mut current: Current) {
+    fn send_here(&self, mut current: Current, known: LastEntry) {
         let block = current.block;
         // SAFETY: used before the section is left.
-        let sent = sent_here(self, unsafe { current.work() }, block);
+        let sent = sent_here(self, unsafe { current.work() }, block, known);
         self.finish(current, sent);
     }
 
@@ -232,8 +263,13 @@ impl Hca {
 }
 
 #[inline(always)]
-fn wrote_here(hca: &Hca, work: &mut SendWork, block: FirstBlock<'static>) -> bool {
-    let Some((target, bytes)) = short_write(block) else {
+fn wrote_here(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+    known: LastEntry,
+) -> bool {
+    let Some((target, bytes)) = short_write(block, known) else {
         return false;
     };
     let length = bytes.len() as u64;
@@ -246,8 +282,8 @@ fn wrote_here(hca: &Hca, work: &mut SendWork, block: FirstBlock<'static>) -> boo
 }
 
 #[inline(always)]
-fn sent_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>) -> bool {
-    let Some(bytes) = block.inline(SEND_DATA) else {
+fn sent_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>, known: LastEntry) -> bool {
+    let Some(bytes) = block.data(SEND_DATA, known.inline().into()) else {
         return false;
     };
     let solicited = block.fm_ce_se() & fm_ce_se::SOLICITED != 0;
@@ -256,6 +292,19 @@ fn sent_here(hca: &Hca, work: &SendWork, block: FirstBlock<'static>) -> bool {
 
 /// Target and data of a short WRITE on a reliable connection: at most [`SHORT`] bytes.
 #[inline(always)]
-pub(super) fn short_write(block: FirstBlock<'static>) -> Option<(Remote, &'static [u8])> {
-    Some((block.remote(TARGET), block.inline(DATA)?))
+pub(super) fn short_write(
+    block: FirstBlock<'static>,
+    known: LastEntry,
+) -> Option<(Remote, &'static [u8])> {
+    let data = block.data(DATA, known.inline().into())?;
+    Some((block.remote(TARGET), data))
+}
+
+/// What the doorbell would be told of an entry on a reliable connection that takes one block.
+#[inline(always)]
+pub(super) fn known(block: FirstBlock<'static>) -> LastEntry {
+    block.known(match block.opcode() {
+        opcode::RDMA_WRITE => DATA,
+        _ => SEND_DATA,
+    })
 }

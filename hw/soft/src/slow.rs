@@ -44,7 +44,7 @@ impl Hca {
             _ => {
                 drop(control);
                 if self.waiting() {
-                    self.progress(None);
+                    self.progress();
                 }
             }
         }
@@ -140,6 +140,8 @@ impl Hca {
                 self.first_packet(control, peer, connection(peer, qpn));
                 return true;
             }
+            // The holder of the lock takes the turn away.
+            Stop::Held => return true,
             Stop::Unacknowledged | Stop::Full => return self.wait_for_peer(control, qpn, stop),
             Stop::Rnr(code) => {
                 if stall.rnr_left == 0 {
@@ -187,6 +189,7 @@ impl Hca {
         let due = control.timers.peek().map_or(self.never(), |next| next.0.0);
         // Relaxed: a hint for `waiting`.
         self.next_due.store(due, Ordering::Relaxed);
+        self.note_looks();
         if let Some(node) = &self.node
             && due != self.never()
             && !node.is_awake()

@@ -3,6 +3,10 @@
 //! A NIC places the datagrams of a queue pair into its receives one after the other. Here the senders'
 //! threads place them, so they take turns. Connected queue pairs do not need this: they have one peer.
 
+mod biased;
+
+pub use biased::{Biased, HeldByAnother, Hold, Thread};
+
 use crate::sync::atomic::{AtomicBool, Ordering};
 use bellwire_provider::quiesce::pause;
 

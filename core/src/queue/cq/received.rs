@@ -4,8 +4,7 @@
 use super::CompletionQueue;
 use super::steps::Settled;
 use crate::be::Be32;
-use crate::cqe::{CompletedWqe, Cqe64, CqeOpcode, PlainCqe};
-use crate::port::DoorbellRecord;
+use crate::cqe::{CompletedWqe, Cqe64, CqeOpcode};
 use crate::queue::completion::{Completion, Success};
 use crate::queue::ledger::Ledger;
 use crate::wr::WcOpcode;
@@ -13,20 +12,19 @@ use crate::wr::WcOpcode;
 /// A successful receive of a SEND without immediate data by a queue pair's own receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    user_index: u32,
+    user_index: Be32,
     byte_cnt: u32,
     wqe_counter: u16,
 }
 
 impl Received {
-    /// The receive that this CQE would report: one of a SEND without immediate data, not solicited, and without payload.
+    /// That of a message of `byte_cnt` bytes, into this receive.
     #[inline(always)]
-    pub fn new(cqe: &PlainCqe) -> Self {
-        debug_assert_eq!(cqe.op_own(), CqeOpcode::RespSend.number() << 4);
+    pub fn new(wqe: &CompletedWqe, byte_cnt: u32) -> Self {
         Self {
-            user_index: cqe.wqe.user_index,
-            byte_cnt: cqe.byte_cnt,
-            wqe_counter: cqe.wqe.wqe_counter,
+            user_index: Be32::new(wqe.user_index),
+            byte_cnt,
+            wqe_counter: wqe.wqe_counter,
         }
     }
 
@@ -34,7 +32,7 @@ impl Received {
     pub fn cqe(&self) -> Cqe64 {
         let wqe = CompletedWqe {
             qpn: 0,
-            user_index: self.user_index,
+            user_index: self.user_index.get(),
             wqe_counter: self.wqe_counter,
         };
         Cqe64::responder(CqeOpcode::RespSend, wqe, self.byte_cnt)
@@ -42,13 +40,6 @@ impl Received {
 }
 
 impl<'m> CompletionQueue<'m> {
-    /// Whether this is the queue with that consumer record, and nothing in it waits to be polled,
-    /// because the CQE that is written next has this index.
-    #[inline(always)]
-    pub fn is_empty_at(&self, consumer: &DoorbellRecord, produced: u32) -> bool {
-        core::ptr::eq(self.record, consumer) && self.next.index() == produced
-    }
-
     /// Completes the oldest receive of a queue pair's own receive queue. `None`, and counted as
     /// [stale](Self::stale): none is in flight.
     ///
@@ -56,9 +47,8 @@ impl<'m> CompletionQueue<'m> {
     /// The device has executed it, writes no CQE for it, and has finished with its memory. No CQE of an
     /// older receive of that queue is left in the ring.
     #[inline(always)]
-    pub unsafe fn complete_received(&mut self, received: &Received) -> Option<Completion<'m>> {
-        let name = Be32::new(received.user_index).to_raw();
-        let ledger = match self.recent.receives.is(name) {
+    pub unsafe fn complete_received(&mut self, received: Received) -> Option<Completion<'m>> {
+        let ledger = match self.recent.receives.is(received.user_index.to_raw()) {
             true => self.recent.receives.ledger,
             false => self.find_receiver(received),
         };
@@ -80,7 +70,7 @@ impl<'m> CompletionQueue<'m> {
     // Not `inline(never)`: then this crate would have a copy of `find`, and every poll that one.
     #[cold]
     #[inline]
-    fn find_receiver(&mut self, received: &Received) -> Option<&'m Ledger<'m>> {
+    fn find_receiver(&mut self, received: Received) -> Option<&'m Ledger<'m>> {
         self.find(&received.cqe()).receives.ledger
     }
 }

@@ -42,7 +42,7 @@ impl CqShared {
     }
 }
 
-const FOREIGN: Error = Error::Foreign {
+pub(crate) const FOREIGN: Error = Error::Foreign {
     what: "completion queue",
 };
 

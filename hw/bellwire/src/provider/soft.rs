@@ -2,7 +2,7 @@
 
 use super::data_path::Poll;
 use super::{CqSide, Left, Provider};
-use crate::cq::{Cq, CqShared, NewCq, OldCqe};
+use crate::cq::{Cq, CqShared, FOREIGN, NewCq, OldCqe};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Element;
@@ -76,29 +76,18 @@ pub fn shared() -> Result<Arc<Running>, Error> {
     Ok(running)
 }
 
-/// Makes requests proceed, for a poll that found nothing, and returns the receive that was handed to it. `Err`: none was;
-/// whether polling again may find something.
-#[inline(always)]
-fn look(polled: &mut Polled, device: &Device) -> Result<Completion<'static>, bool> {
-    let looked = device.hca.look(Some(polled));
-    if looked && let Some(completion) = polled.take() {
-        return Ok(completion);
-    }
-    Err(looked)
-}
-
 /// The HCA writes the entries, with the user index that it was given. A poll that finds nothing makes requests
 /// proceed, and may be handed a receive.
 impl Poll for Polled {
     type Producer = CqCtx;
 
     #[inline(always)]
-    fn poll_one(&mut self, _: &Arc<CqShared>, device: &Device) -> Option<Completion<'static>> {
+    fn poll_one(&mut self, _: &Arc<CqShared>, _: &Device) -> Option<Completion<'static>> {
         let completion = CompletionQueue::poll_one(self);
         if completion.is_some() {
             return completion;
         }
-        match look(self, device) {
+        match self.look() {
             Ok(received) => Some(received),
             Err(true) => CompletionQueue::poll_one(self),
             Err(false) => None,
@@ -109,23 +98,25 @@ impl Poll for Polled {
     fn poll(
         &mut self,
         _: &Arc<CqShared>,
-        device: &Device,
+        _: &Device,
         limit: usize,
         mut each: impl FnMut(Completion<'static>),
     ) -> usize {
-        let count = CompletionQueue::poll(self, limit, &mut each);
-        if count != 0 || limit == 0 {
+        let mut count = CompletionQueue::poll(self, limit, &mut each);
+        if count != 0 {
             return count;
         }
-        let handed = match look(self, device) {
-            Ok(received) => {
-                each(received);
-                1
+        while count != limit {
+            match self.look() {
+                Ok(received) => {
+                    each(received);
+                    count += 1;
+                }
+                Err(true) => return count + CompletionQueue::poll(self, limit - count, &mut each),
+                Err(false) => break,
             }
-            Err(true) => 0,
-            Err(false) => return 0,
-        };
-        handed + CompletionQueue::poll(self, limit - handed, &mut each)
+        }
+        count
     }
 
     fn arm(&mut self, cq: &CqCtx, solicited_only: bool) -> Result<(), Error> {
@@ -134,12 +125,12 @@ impl Poll for Polled {
     }
 
     fn kept(&self) -> usize {
-        self.handed.bytes()
+        self.handed().bytes()
     }
 
     /// With those that were handed to polls.
     fn known(&self, entries: Vec<OldCqe>, _: &CqSide) -> Result<Vec<OldCqe>, Error> {
-        collected(self.handed.among(entries))
+        collected(self.handed().among(entries))
     }
 }
 
@@ -152,8 +143,9 @@ pub fn create_cq(hca: &Running, new: &NewCq<'_>) -> Result<Cq, Error> {
         let cq = cq.inspect_err(|_| hca.cqns.give_back(cqn))?;
         Ok(Provider::Soft(Box::new(cq)))
     };
-    new.on_own_ring(new.with_batch(), producer, |core, _| {
-        Ok(Provider::Soft(Polled::new(core, hca)?))
+    new.on_own_ring(new.with_batch(), producer, |core, ctx| {
+        let ctx = ctx.soft().ok_or(FOREIGN)?;
+        Ok(Provider::Soft(Polled::new(core, ctx, hca)?))
     })
 }
 

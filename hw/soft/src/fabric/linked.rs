@@ -63,9 +63,8 @@ impl<T> Linked<T> {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The peer at this place of [`some`](Self::some).
     #[inline(always)]
-    pub fn peer(&self, at: usize) -> &T {
+    fn peer(&self, at: usize) -> &T {
         // Acquire: pairs with the Release in `put`: whoever meets the peer that was put last sees where the
         // previous last one has gone.
         let peer = self.peers[at % ROOM].load(Ordering::Acquire);
@@ -83,16 +82,16 @@ impl<T> Linked<T> {
         (0..count).rev().map(|at| self.peer(at))
     }
 
-    /// The places of up to 64 peers: those that follow the ones of the last call. A thread that polls visits these, the
-    /// last one first, so that a poll costs no more in a large fabric than in one of 64.
+    /// Up to 64 peers: those that follow the ones of the last call. A thread that polls visits these, so that a poll costs
+    /// no more in a large fabric than in one of 64.
     #[inline(always)]
-    pub fn some(&self) -> Range<usize> {
+    pub fn some(&self) -> impl Iterator<Item = &T> {
         let count = self.count();
-        if count <= AT_ONCE {
-            0..count
-        } else {
-            self.next_part(count)
-        }
+        let places = match count {
+            ..=AT_ONCE => 0..count,
+            _ => self.next_part(count),
+        };
+        places.rev().map(|at| self.peer(at))
     }
 
     #[cold]
@@ -148,10 +147,6 @@ mod tests {
         }
     }
 
-    fn some(linked: &Linked<usize>) -> impl Iterator<Item = &usize> {
-        linked.some().rev().map(|at| linked.peer(at))
-    }
-
     /// Each is its place.
     static PEERS: [usize; 1000] = {
         let mut peers = [0; 1000];
@@ -168,7 +163,7 @@ mod tests {
         let (linked, peers) = (Linked::new().unwrap(), &PEERS[..4]);
         add(&linked, &peers[..3]);
         for _ in 0..3 {
-            assert_eq!(some(&linked).collect::<Vec<_>>(), [&2, &1, &0]);
+            assert_eq!(linked.some().collect::<Vec<_>>(), [&2, &1, &0]);
         }
         linked.remove(&peers[0]);
         linked.remove(&peers[3]);
@@ -181,7 +176,7 @@ mod tests {
         add(&linked, peers);
         let mut visited: Vec<usize> = (0..1000_usize.div_ceil(AT_ONCE))
             .flat_map(|_| {
-                let some: Vec<usize> = some(&linked).copied().collect();
+                let some: Vec<usize> = linked.some().copied().collect();
                 assert!(some.len() <= AT_ONCE);
                 some
             })
@@ -191,7 +186,7 @@ mod tests {
         // Whatever leaves meanwhile, a look stays in the list.
         peers[..900].iter().for_each(|peer| linked.remove(peer));
         for _ in 0..10 {
-            assert!(some(&linked).all(|peer| *peer >= 900));
+            assert!(linked.some().all(|peer| *peer >= 900));
         }
         assert_eq!(linked.all().count(), 100);
     }

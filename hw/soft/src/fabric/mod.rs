@@ -21,6 +21,7 @@ mod export;
 mod hello;
 mod linked;
 mod meeting;
+mod name;
 mod node;
 mod number;
 mod open;
@@ -30,23 +31,23 @@ mod reading;
 mod segment;
 #[cfg(any(loom, all(test, miri)))]
 mod shared;
+mod size;
 mod window;
 mod wire;
 
 pub use attention::Attention;
 pub use export::{Export, MEMORIES, Memory, Shown};
 pub use meeting::Meetings;
+pub use name::{Kind, Name};
 pub use node::{Agreed, Node, lid};
 pub use number::Number;
 pub use open::{Refusal, open_memory};
 pub use peer::{Link, Peer};
 pub use reading::{Likely, Owing, Reads};
 pub use segment::Face;
+pub use size::{Besides, MOST_SHORT, Size};
 pub use window::Mapped;
-pub use wire::{
-    CARRIES_ACK, Front, Header, IN_LINE, InPlace, Kind, Line, MAX_PACKET, MOST_SHORT, Packet, Room,
-    SHORT, Send,
-};
+pub use wire::{Front, Header, IN_LINE, InPlace, MAX_PACKET, Packet, Room, Send, Sending, Taken};
 
 /// Maximum number of nodes in a fabric.
 pub const MAX_NODES: usize = 4096;

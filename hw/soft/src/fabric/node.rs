@@ -7,8 +7,10 @@ use super::hello::{self, Hello};
 use super::meeting::{Calls, FIRST_KEY, Meetings};
 use super::peer::{Link, Memory, Peer};
 use super::places::Places;
+use super::reading::Reads;
 use super::segment::SEGMENT;
 use super::window::Mapped;
+use super::wire::Sending;
 use super::{ACQUAINTED, MAX_NODES};
 use crate::error::Error;
 use crate::process::began_here;
@@ -21,7 +23,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Keys of the descriptors in a node's epoll: each place has two, of its link's socket and of its process;
@@ -58,8 +60,6 @@ pub struct Node {
     awake: AtomicBool,
     /// Whether peers have to wake us.
     pub attention: Arc<Attention>,
-    /// Count of polls that found nothing.
-    idle: AtomicU32,
     export: Arc<Export>,
 }
 
@@ -72,6 +72,16 @@ pub struct Agreed {
     /// File of our segment, for the reply that the peer waits for; sent when the link is set up.
     pub(super) reply: Option<OwnedFd>,
 }
+
+impl Agreed {
+    /// The peer's place.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+}
+
+/// The turns to read a peer's packets, and to send it some.
+pub type Turns<'p> = (Reads<'p>, Sending<'p>);
 
 /// What woke a node's thread.
 #[derive(Debug, Default)]
@@ -117,7 +127,6 @@ impl Node {
             halted: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             attention: Arc::default(),
-            idle: AtomicU32::new(0),
             export,
         })
     }
@@ -185,17 +194,10 @@ impl Node {
         self.places.linked.all()
     }
 
-    /// The places of peers as [`live`](Self::live), but only of the next of them, if there are many: for a thread that
-    /// polls, which takes the last one first.
+    /// Like [`live`](Self::live), but only the next of them, if there are many: for a thread that polls.
     #[inline(always)]
-    pub fn some_live(&self) -> Range<usize> {
+    pub fn some_live(&self) -> impl Iterator<Item = &Peer> {
         self.places.linked.some()
-    }
-
-    /// The peer at a place of [`some_live`](Self::some_live).
-    #[inline(always)]
-    pub fn live_at(&self, at: usize) -> &Peer {
-        self.places.linked.peer(at)
     }
 
     pub(super) fn hello(&self) -> Hello {
@@ -243,21 +245,28 @@ impl Node {
         self.calls.wait(within);
     }
 
-    /// Sets up a link. Under the device's lock.
-    pub fn link(&self, agreed: Agreed) -> io::Result<usize> {
+    /// Sets up a link with a place that has none. `turns` takes those of the peer. Under the device's lock.
+    pub fn link<'n>(
+        &'n self,
+        agreed: Agreed,
+        turns: impl FnOnce(&'n Peer) -> Turns<'n>,
+    ) -> io::Result<usize> {
         let slot = agreed.slot;
-        let linked = self.begin(agreed);
+        let linked = self.begin(agreed, turns);
         self.calls.end(slot);
         linked.map(|()| slot)
     }
 
-    fn begin(&self, agreed: Agreed) -> io::Result<()> {
+    fn begin<'n>(
+        &'n self,
+        agreed: Agreed,
+        turns: impl FnOnce(&'n Peer) -> Turns<'n>,
+    ) -> io::Result<()> {
         let slot = agreed.slot;
         let peer = self.meet(slot).map_err(io::Error::other)?;
-        self.unlink(slot);
         self.watch(slot, &agreed.link)?;
         peer.show(agreed.memory)?;
-        peer.set_link(Some(agreed.link));
+        peer.set_link(Some(agreed.link), turns(peer));
         if let (Some(file), Some(link)) = (&agreed.reply, peer.link()) {
             // If the peer has stopped waiting for it, it will be found to be gone.
             let files = [file.as_fd(), self.export.file()];
@@ -284,16 +293,14 @@ impl Node {
         let _watched = epoll::modify(&self.epoll, &self.listener, key, flags);
     }
 
-    /// Ends a link whose other end is closed, unless another link has replaced it. Under the device's lock.
-    pub fn unlink_gone(&self, slot: usize, gone: &Arc<Link>) {
-        let link = self.known(slot).and_then(Peer::link);
-        if link.is_some_and(|link| Arc::ptr_eq(&link, gone)) {
-            self.unlink(slot);
-        }
+    /// Whether this is the link with a place, and not one that another has replaced.
+    pub fn is_link(&self, slot: usize, link: &Arc<Link>) -> bool {
+        let present = self.known(slot).and_then(Peer::link);
+        present.is_some_and(|present| Arc::ptr_eq(&present, link))
     }
 
-    /// Ends a link, if there is one. Under the device's lock.
-    pub fn unlink(&self, slot: usize) {
+    /// Ends a link, if there is one. `turns` takes those of the peer. Under the device's lock.
+    pub fn unlink<'n>(&'n self, slot: usize, turns: impl FnOnce(&'n Peer) -> Turns<'n>) {
         let Some(peer) = self.known(slot).filter(|peer| peer.incarnation() != 0) else {
             return;
         };
@@ -303,7 +310,7 @@ impl Node {
             let _watched = epoll::delete(&self.epoll, &link.stream);
             let _watched = epoll::delete(&self.epoll, &link.process);
         }
-        peer.set_link(None);
+        peer.set_link(None, turns(peer));
         peer.hide();
     }
 
@@ -358,22 +365,6 @@ impl Node {
     pub fn set_waiting(&self, waiting: bool) {
         // Relaxed: a hint, as in `is_waiting`.
         self.waiting.store(waiting, Ordering::Relaxed);
-    }
-
-    /// How many looks for packets there have been, of threads that had nothing else to do. Some may be missed.
-    #[inline(always)]
-    pub fn looks(&self) -> u32 {
-        // Relaxed: a count.
-        self.idle.load(Ordering::Relaxed)
-    }
-
-    /// Counts a look, and returns its number.
-    #[inline(always)]
-    pub fn next_look(&self) -> u32 {
-        let look = self.looks().wrapping_add(1);
-        // Relaxed: a count.
-        self.idle.store(look, Ordering::Relaxed);
-        look
     }
 
     /// Whether some peer is owed a response.

@@ -7,6 +7,9 @@
 pub struct Number(u32);
 
 impl Number {
+    /// Of a packet that belongs to no request.
+    pub const NONE: Self = Self(0);
+
     #[inline(always)]
     pub fn new(life: u16, msn: u16) -> Self {
         Self(u32::from(msn) << 16 | u32::from(life))
@@ -37,6 +40,12 @@ impl Number {
     pub fn next(self) -> Self {
         Self(self.0.wrapping_add(1 << 16))
     }
+
+    /// The one before it.
+    #[inline(always)]
+    pub fn previous(self) -> Self {
+        Self(self.0.wrapping_sub(1 << 16))
+    }
 }
 
 #[cfg(test)]
@@ -48,6 +57,7 @@ mod tests {
         let last = Number::new(7, u16::MAX);
         assert_eq!((last.life(), last.msn()), (7, u16::MAX));
         assert_eq!(last.next(), Number::new(7, 0));
+        assert_eq!(last.next().previous(), last);
         assert_eq!(Number::of_word(last.word()), last);
     }
 }

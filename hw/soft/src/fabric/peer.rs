@@ -1,11 +1,12 @@
 //! What a node knows of one of its peers.
 
 use super::export::{EXPORT, Shown};
-use super::node::lid;
+use super::name::Kind;
+use super::node::{Turns, lid};
 use super::reading::Reading;
 use super::segment::{SEGMENT, Segments};
 use super::window::{Mapped, Window};
-use super::wire::{Kind, Reader, Writer};
+use super::wire::{Reader, Writer};
 use crate::connection::connection_with;
 use crate::generation::Generation;
 use crate::process::Process;
@@ -165,9 +166,8 @@ impl Peer {
     }
 
     /// Begins a link, whose windows are mapped, or ends one. Under the device's lock.
-    pub(super) fn set_link(&self, link: Option<Link>) {
+    pub(super) fn set_link(&self, link: Option<Link>, (_reads, sending): Turns<'_>) {
         let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
-        let _reads = self.reading.take();
         // Before the barriers may be other ones.
         self.unmapped.pass();
         if let Some(link) = &link {
@@ -178,7 +178,12 @@ impl Peer {
             self.gid[1].store(gid as u64, Ordering::Relaxed);
         }
         self.reader.restart();
-        self.writer.restart(incarnation);
+        if link.is_some() {
+            self.reader.publish();
+        }
+        // A packet is ordered before what its sender looks at next by a barrier of the compiler, or by one for which the
+        // sender does not have to look.
+        sending.restart(incarnation, self.barriers.is_unfenced());
         self.incarnation.store(incarnation, Ordering::Relaxed);
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.map(Arc::new);
     }

@@ -53,7 +53,8 @@ pub(super) fn word(segment: NonNull<u8>, offset: usize) -> &'static AtomicU32 {
 
 /// Eight bytes of a packet.
 pub(super) enum Wide {
-    /// Two words of its header: loom has no atomics of different sizes in one place.
+    /// Two words of its header: loom has no atomics of different sizes in one place. The order is that of the lower one, and
+    /// the other one is written before it, and read behind it.
     Front([&'static AtomicU32; 2]),
     Rest(&'static UnsafeCell<u64>),
 }
@@ -76,7 +77,8 @@ impl Wide {
     pub fn load(&self, order: Ordering) -> u64 {
         match self {
             Self::Front([low, high]) => {
-                u64::from(low.load(order)) | u64::from(high.load(order)) << 32
+                let low = u64::from(low.load(order));
+                low | u64::from(high.load(Ordering::Relaxed)) << 32
             }
             // SAFETY: the model checks that nobody writes meanwhile.
             Self::Rest(cell) => cell.with(|word| unsafe { *word }),
@@ -87,8 +89,8 @@ impl Wide {
     pub fn store(&self, value: u64, order: Ordering) {
         match self {
             Self::Front([low, high]) => {
+                high.store((value >> 32) as u32, Ordering::Relaxed);
                 low.store(value as u32, order);
-                high.store((value >> 32) as u32, order);
             }
             // SAFETY: the model checks that nobody accesses it meanwhile.
             Self::Rest(cell) => cell.with_mut(|word| unsafe { *word = value }),

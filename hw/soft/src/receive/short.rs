@@ -4,10 +4,11 @@
 
 use super::super::copy::{copy, copy_short};
 use super::super::hca::Hca;
-use super::super::polled::Polling;
+use super::super::polled::PolledQueue;
 use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe};
+use bellwire_core::queue::Received;
 
 /// A message that has arrived from another process, with its data in one piece.
 #[derive(Clone, Copy)]
@@ -100,8 +101,9 @@ impl RecvWork {
     }
 
     /// Consumes a receive for a SEND from another process, whose data is these bytes, and hands it to the poll, or writes
-    /// its completion entry. `false`: as for [`receive_short`](Self::receive_short); or, with `FIRST`, its memory's key is
-    /// not the one that was used last. `FIRST`: it is the first message of a look, which is handed over in most cases.
+    /// its completion entry. Whether it was handed over; `None`: as for [`receive_short`](Self::receive_short), or, with
+    /// `FIRST`, its memory's key is not the one that was used last. `FIRST`: it is the first message of a look, which is
+    /// handed over in most cases.
     ///
     /// # Safety
     /// The bytes are readable. With `SHORT` there are no more than 32.
@@ -111,8 +113,8 @@ impl RecvWork {
         hca: &Hca,
         data: *const u8,
         length: usize,
-        polled: Polling<'_>,
-    ) -> bool {
+        polled: Option<&mut PolledQueue>,
+    ) -> Option<bool> {
         // Both at once, which is one comparison.
         let Some(Self {
             source: Receives::Own(queue),
@@ -120,11 +122,9 @@ impl RecvWork {
             ..
         }) = work
         else {
-            return false;
+            return None;
         };
-        let Some(place) = queue.first_room::<FIRST>(hca, length) else {
-            return false;
-        };
+        let place = queue.first_room::<FIRST>(hca, length)?;
         // SAFETY: the data is readable, there is no more than that, and the place was checked in this section.
         unsafe {
             match SHORT {
@@ -135,16 +135,16 @@ impl RecvWork {
         let (kind, none) = (CqeOpcode::RespSend, Be32::new(0));
         let completed = queue.completed(*qpn);
         let entry = PlainCqe::responder(kind, completed, length as u32, none, false);
-        let produced = match polled {
+        let (produced, handed) = match polled {
             Some(polled) if queue.cq.hands_to(polled) => {
                 // SAFETY: the receive is executed, and there is no entry of an older one.
-                unsafe { polled.hand_over(&entry) };
-                true
+                unsafe { polled.hand_over(|| Received::new(&completed, length as u32)) };
+                (true, true)
             }
-            _ if FIRST => queue.cq.produce_out_of_line(&entry),
-            _ => queue.cq.produce_plain(|| entry),
+            _ if FIRST => (queue.cq.produce_out_of_line(&entry), false),
+            _ => (queue.cq.produce_plain(|| entry), false),
         };
-        queue.pass(produced)
+        queue.pass(produced).then_some(handed)
     }
 
     /// Like [`receive_inline`](Self::receive_inline), of a shared receive queue. `false`: the receive may be held for the
@@ -202,21 +202,37 @@ impl OwnQueue {
         fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
     }
 
+    /// Like [`first_room`](Self::first_room), in memory that is still known. There is at least one byte.
+    #[inline(always)]
+    pub(in super::super) fn known_room(&mut self, length: usize) -> Option<*mut u8> {
+        let next = self.ready()?;
+        // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
+        // length zero.
+        let sge = unsafe { self.ring.first(next.into()) };
+        let fits =
+            length <= sge.length as usize && self.local.covers(sge.lkey, sge.addr, length as u64);
+        fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
+    }
+
     /// Whether there is a receive.
     #[inline(always)]
     pub(super) fn is_ready(&mut self) -> bool {
+        self.ready().is_some()
+    }
+
+    /// The counter of the next receive, if there is one.
+    #[inline(always)]
+    fn ready(&mut self) -> Option<u16> {
         let next = self.consumer;
         if next == self.posted {
-            let posted = self.record.load() as u16;
-            self.posted = posted;
-            return next != posted;
+            self.posted = self.record.load() as u16;
         }
-        true
+        (next != self.posted).then_some(next)
     }
 
     /// The next receive, as its completion names it.
     #[inline(always)]
-    pub(super) fn completed(&self, qpn: u32) -> CompletedWqe {
+    pub(in super::super) fn completed(&self, qpn: u32) -> CompletedWqe {
         CompletedWqe {
             qpn,
             user_index: self.user_index,
@@ -226,7 +242,7 @@ impl OwnQueue {
 
     /// Consumes the next receive, if its completion was `produced`. `false`: the completion queue is full.
     #[inline(always)]
-    pub(super) fn pass(&mut self, produced: bool) -> bool {
+    pub(in super::super) fn pass(&mut self, produced: bool) -> bool {
         if produced {
             self.consumer = self.consumer.wrapping_add(1);
         }

@@ -7,8 +7,10 @@ use super::super::journal::RequestId;
 use super::super::lists::{incoming, spread};
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::{Stop, complete};
-use super::{Requester, taken_of};
-use crate::fabric::{Header, Kind, Line, Node, Owing, Packet, Send, lid};
+use super::Requester;
+use crate::fabric::{
+    Header, InPlace, Kind, Name, Node, Number, Owing, Packet, Peer, Send, Size, lid,
+};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Request, SendWqe};
@@ -40,8 +42,8 @@ const BYTES: usize = 16;
 
 impl Verdict {
     /// Whether a response is an acknowledgement alone.
-    pub fn is_plain(line: &Line) -> bool {
-        line.len() == BYTES && line.wide(0) | line.wide(8) == 0
+    pub fn is_plain(line: InPlace<'_>) -> bool {
+        line.size() == Size::new(BYTES, 0, 0) && line.wide(0) | line.wide(8) == 0
     }
 }
 
@@ -74,10 +76,20 @@ impl Answer {
             _ => return None,
         };
         Some(Self {
-            msn: packet.header.msn,
+            msn: packet.header.number.msn(),
             verdict,
         })
     }
+}
+
+/// What became of the acknowledgements that a peer was to be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paid {
+    All,
+    /// Some are left, because there was no room.
+    NoRoom,
+    /// Some are left, because another thread holds the turn to send. Not under the device's lock.
+    Held,
 }
 
 /// Which acknowledgements are still owed after peers were to be sent them.
@@ -90,9 +102,9 @@ pub(super) struct Unpaid {
 }
 
 impl Unpaid {
-    /// Whether one peer was sent all of them. `None`: another thread is reading its packets, and has the list of them.
-    pub fn add(&mut self, paid: Option<bool>) {
-        self.some |= paid != Some(true);
+    /// What became of those of one peer. `None`: another thread is reading its packets, and has the list of them.
+    pub fn add(&mut self, paid: Option<Paid>) {
+        self.some |= paid != Some(Paid::All);
         self.busy |= paid.is_none();
     }
 
@@ -118,11 +130,11 @@ impl Hca {
         let Some(responder) = &mut record.responder else {
             return true;
         };
-        let Some((life, _)) = record.ctx.inbound.expected.get() else {
+        let Some(expected) = record.ctx.receiver.accepted.expected.get() else {
             return true;
         };
         if let Some(answer) = responder.owed
-            && self.send_answer(responder.slot, to, life, answer) == Err(Send::Full)
+            && self.send_answer(responder.slot, to, expected.life(), answer) == Err(Send::Full)
         {
             return false;
         }
@@ -130,10 +142,11 @@ impl Hca {
         true
     }
 
-    /// Sends the acknowledgements that the queue pairs connected with a peer owe, as far as there is room.
-    /// `true`: none are left. For the thread that has the turn to read the peer's packets.
+    /// Sends the acknowledgements that the queue pairs connected with a peer owe, as far as there is room. For the thread that
+    /// has the turn to read the peer's packets.
     #[inline(never)]
-    pub(super) fn pay_acks(&self, slot: usize, owing: &mut Owing) -> bool {
+    pub(super) fn pay_acks(&self, peer: &Peer, owing: &mut Owing) -> Paid {
+        let (slot, mut all) = (peer.slot, Paid::All);
         owing.retain(|qpn| {
             // SAFETY: used here only.
             let Some(ctx) = (unsafe { self.qps.find(*qpn) }) else {
@@ -141,12 +154,23 @@ impl Hca {
             };
             // Acquire: pairs with the Release at the transition to RTR.
             let accepts = ctx.face.accepts.load(Ordering::Acquire);
-            let left = self.pay_ack(slot, *qpn, ctx, accepts) == Err(Send::Full);
-            // Relaxed: by the thread that has the turn.
-            ctx.inbound.listed.store(left, Ordering::Relaxed);
+            // It may be connected with another peer by now, whose list it is in.
+            if !is_with(accepts, *qpn, slot) {
+                return false;
+            }
+            let left = match self.pay_ack(slot, *qpn, ctx, accepts) {
+                Ok(()) | Err(Send::Gone) => None,
+                Err(Send::Full) => Some(Paid::NoRoom),
+                Err(Send::Held) => Some(Paid::Held),
+            };
+            all = left.unwrap_or(all);
+            let left = left.is_some();
+            // SAFETY: this thread reads the packets of the peer that is accepted.
+            unsafe { *ctx.receiver.accepted.listed.get() = left };
             left
         });
-        owing.is_empty()
+        peer.reading.set_owes(!owing.is_empty());
+        all
     }
 
     /// Sends the acknowledgement that a queue pair owes the peer that it `accepts`, unless a packet has
@@ -162,25 +186,22 @@ impl Hca {
         let Some(node) = &self.node else {
             return Ok(());
         };
-        let sender = &ctx.sender;
-        // Relaxed: each value is independent; a repeated acknowledgement does no harm.
-        let owed = sender.owed.load(Ordering::Relaxed);
-        if owed == 0 || owed == sender.ack_sent.load(Ordering::Relaxed) {
+        let Some(owed) = ctx.owed() else {
             return Ok(());
-        }
-        let to = accepts as u32 & 0xff_ffff;
-        if accepts & !UNTRIED != connection_with(qpn, to, lid(slot))
+        };
+        // Relaxed: by the thread that has the turn.
+        if !is_with(accepts, qpn, slot)
             || ctx.inbound.incarnation.load(Ordering::Relaxed) != node.peer(slot).incarnation()
         {
             return Ok(());
         }
-        let (life, msn) = taken_of(owed);
+        let to = requester_of(accepts);
         let answer = Answer {
-            msn,
+            msn: owed.taken.msn(),
             verdict: Verdict::Taken(0),
         };
-        self.send_answer(slot, to, life, answer)?;
-        sender.ack_sent.store(owed, Ordering::Relaxed);
+        self.send_answer(slot, to, owed.taken.life(), answer)?;
+        ctx.acknowledged(owed);
         Ok(())
     }
 
@@ -193,22 +214,12 @@ impl Hca {
         answer: Answer,
     ) -> Result<(), Send> {
         let peer = self.node.as_ref().ok_or(Send::Gone)?.peer(slot);
-        let header = Header {
-            kind: Kind::Answer,
-            dst: to,
-            msn: answer.msn,
-            life,
-            taken: None,
-            flags: 0,
-            short: 0,
-            src: 0,
-        };
+        let header = Header::of(Name::new(Kind::Answer, to), Number::new(life, answer.msn));
         let bytes = answer.encode();
-        peer.writer
-            .send(peer.incarnation(), header, BYTES, |room| {
-                // SAFETY: the bytes of an array.
-                unsafe { room.put(bytes.as_ptr(), BYTES) };
-            })?;
+        (self.sending(peer)?).answer(peer.incarnation(), header, BYTES, |room| {
+            // SAFETY: the bytes of an array.
+            unsafe { room.put(bytes.as_ptr(), BYTES) };
+        })?;
         self.after_send(peer);
         Ok(())
     }
@@ -216,23 +227,21 @@ impl Hca {
     /// Handles a response.
     pub(super) fn answered(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
         if let Some(answer) = Answer::decode(packet) {
-            let Header { dst, life, .. } = packet.header;
-            self.take_answer(control, slot, dst, life, answer);
+            let Header { name, number, .. } = packet.header;
+            self.take_answer(control, slot, name.dst(), number.life(), answer);
         }
     }
 
     /// Handles the acknowledgement that a packet of the other direction carries.
     #[inline]
     pub(super) fn acknowledged(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
-        if let Some((life, msn)) = packet.header.taken {
-            let verdict = Verdict::Taken(0);
-            self.take_answer(
-                control,
-                slot,
-                packet.header.dst,
-                life,
-                Answer { msn, verdict },
-            );
+        if let Some(taken) = packet.header.taken {
+            let answer = Answer {
+                msn: taken.msn(),
+                verdict: Verdict::Taken(0),
+            };
+            let dst = packet.header.name.dst();
+            self.take_answer(control, slot, dst, taken.life(), answer);
         }
     }
 
@@ -407,6 +416,16 @@ impl Hca {
         unsafe { spread(bytes.as_ptr(), data) };
         true
     }
+}
+
+/// The requester's queue pair in another process, of a connection that is accepted.
+fn requester_of(accepts: u64) -> u32 {
+    accepts as u32 & 0xff_ffff
+}
+
+/// Whether a queue pair that accepts this is connected with the node in this place.
+fn is_with(accepts: u64, qpn: u32, slot: usize) -> bool {
+    accepts & !UNTRIED == connection_with(qpn, requester_of(accepts), lid(slot))
 }
 
 /// The request of an entry whose operation has a result.

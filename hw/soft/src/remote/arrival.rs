@@ -14,7 +14,7 @@ use super::super::run::{Stop, execute_one, read_from};
 use super::answer::{Answer, Verdict};
 use super::data::{Pulled, data_bytes};
 use super::post::IN_PACKET;
-use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE, debt};
+use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE};
 use crate::error::Error;
 use crate::fabric::{Header, Number, Owing, Packet, Peer, lid};
 use crate::pinned::Pinned;
@@ -165,7 +165,7 @@ impl Scratch {
 /// Whether the requester is still in the life in which it sent a request, so that the request may be
 /// executed.
 pub(super) fn speaks(peer: &Peer, src: u32, packet: &Packet<'_>) -> bool {
-    peer.segments.life(src) == u32::from(packet.header.life) | SPEAKING
+    peer.segments.life(src) == u32::from(packet.header.number.life()) | SPEAKING
 }
 
 impl Hca {
@@ -180,20 +180,20 @@ impl Hca {
         let Some(&[_, _, _, operation]) = packet.bytes.first_chunk() else {
             return;
         };
-        let src = packet.header.src;
+        let src = packet.header.name.src();
         self.take(control, slot, owing, packet, operation);
         // A part is not acknowledged: that would acknowledge the whole request.
         if packet.header.flags & (UNRELIABLE | MORE) != UNRELIABLE {
             return;
         }
         // Acknowledged whatever the outcome, so that the requester may reuse its memory.
-        let header = packet.header;
+        let number = packet.header.number;
         let answer = Answer {
-            msn: header.msn,
+            msn: number.msn(),
             verdict: Verdict::Taken(0),
         };
         // If there is no room, the requester has to time out.
-        let _sent = self.send_answer(slot, src, header.life, answer);
+        let _sent = self.send_answer(slot, src, number.life(), answer);
     }
 
     /// Executes a request, if the responder accepts it.
@@ -205,7 +205,8 @@ impl Hca {
         packet: &Packet<'_>,
         operation: u8,
     ) {
-        let Header { dst, src, msn, .. } = packet.header;
+        let Header { name, number, .. } = packet.header;
+        let (dst, src, msn) = (name.dst(), name.src(), number.msn());
         let name = connection_with(dst, src, lid(slot));
         let unreliable = packet.header.flags & UNRELIABLE != 0;
         let (Some(node), Some(record)) = (&self.node, control.record(dst)) else {
@@ -229,12 +230,12 @@ impl Hca {
         if responder.incarnation != incarnation {
             return;
         }
-        let life = packet.header.life;
-        let expected = match ctx.inbound.expected.get() {
-            Some((of, expected)) if of == life => expected,
+        let (life, accepted) = (number.life(), &ctx.receiver.accepted);
+        let expected = match accepted.expected.get() {
+            Some(expected) if expected.life() == life => expected.msn(),
             _ => {
                 // The first request of the life, however late it arrives.
-                ctx.inbound.expected.set(life, 0, false);
+                accepted.expected.set(Number::new(life, 0), false);
                 responder.owed = None;
                 ctx.owes_nothing();
                 0
@@ -248,6 +249,7 @@ impl Hca {
             // after one that was not accepted are not accepted either.
             if ahead < 0 && responder.owed.is_none() {
                 let verdict = Verdict::Taken(responder.result);
+                ctx.owes_again();
                 self.owe(control, owing, packet, verdict);
             }
             return;
@@ -264,10 +266,12 @@ impl Hca {
         {
             responder.result = result;
             let opens = record.parts.transport == QpType::Rc && responder.owed.is_none();
-            (ctx.inbound.expected).set(life, msn.wrapping_add(1), opens);
+            accepted.expected.set(number.next(), opens);
         }
-        if !unreliable {
-            self.owe(control, owing, packet, verdict);
+        match unreliable {
+            // It is acknowledged by itself.
+            true => ctx.owes_nothing(),
+            false => self.owe(control, owing, packet, verdict),
         }
     }
 
@@ -275,14 +279,14 @@ impl Hca {
     /// or when there is nothing more urgent.
     fn owe(&self, control: &mut Control, owing: &mut Owing, packet: &Packet<'_>, verdict: Verdict) {
         let Header {
-            dst: qpn,
-            msn,
+            name,
+            number,
             flags,
-            life,
             ..
         } = packet.header;
+        let (qpn, msn) = (name.dst(), number.msn());
         let asked = flags & ASKS != 0;
-        let Some(record) = control.record(qpn) else {
+        let (Some(node), Some(record)) = (&self.node, control.record(qpn)) else {
             return;
         };
         let ctx = record.ctx;
@@ -290,45 +294,40 @@ impl Hca {
             return;
         };
         if (verdict, responder.owed) == (Verdict::Taken(0), None) {
-            let number = Number::new(life, msn);
-            control.asked |= asked | !self.owe_ack(owing, ctx, number);
+            let peer = node.peer(responder.slot);
+            control.asked |= asked | !self.owe_ack(peer, owing, ctx);
             return;
         }
         // It acknowledges all requests before it.
+        ctx.receiver.accepted.expected.close();
         ctx.owes_nothing();
-        ctx.inbound.expected.close();
         if responder.owed.replace(Answer { msn, verdict }).is_none() {
             control.owing.push(qpn);
         }
         control.asked = true;
     }
 
-    /// Records an acknowledgement that a queue pair owes. `false`: the list is full, and has to be paid now.
+    /// A queue pair owes an acknowledgement. `false`: the list of those that do is full, and has to be paid now.
     /// For the thread that has the turn to read the peer's packets.
     #[inline(always)]
-    pub(super) fn owe_ack(&self, owing: &mut Owing, ctx: &QpCtx, number: Number) -> bool {
-        let word = &ctx.sender.owed;
-        // Relaxed, all: each value is independent; a repeated acknowledgement does no harm.
-        word.store(
-            debt(word.load(Ordering::Relaxed), number),
-            Ordering::Relaxed,
-        );
-        if ctx.inbound.listed.load(Ordering::Relaxed) {
-            return true;
-        }
-        self.list(owing, ctx)
+    pub(super) fn owe_ack(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) -> bool {
+        // SAFETY: by the thread that has the turn.
+        let listed = unsafe { *ctx.receiver.accepted.listed.get() };
+        listed || self.list(peer, owing, ctx)
     }
 
     /// Adds a queue pair to the list of those that owe an acknowledgement, which is looked at again until it is empty. The
     /// same result.
     #[cold]
     #[inline(never)]
-    fn list(&self, owing: &mut Owing, ctx: &QpCtx) -> bool {
+    pub(super) fn list(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) -> bool {
         // Relaxed: its request has just been taken. If it is not accepted any more, nobody is listed, and whoever has
         // stopped that sends the acknowledgement: see `stop_reading`.
         let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
         let listed = owing.try_push(qpn).is_ok();
-        ctx.inbound.listed.store(listed, Ordering::Relaxed);
+        peer.reading.set_owes(true);
+        // SAFETY: by the thread that has the turn.
+        unsafe { *ctx.receiver.accepted.listed.get() = listed };
         if let Some(node) = &self.node {
             node.owes();
         }
@@ -344,7 +343,7 @@ impl Hca {
         src: u32,
         name: u64,
     ) -> Option<Verdict> {
-        let dst = packet.header.dst;
+        let dst = packet.header.name.dst();
         let peer = self.node.as_ref()?.peer(slot);
         let mut scratch = control.scratch.take()?;
         let wqe = scratch.load(packet);
@@ -413,9 +412,10 @@ impl Hca {
                         Ok(addr) => {
                             self.note_arrival(slot, packet, &work, &wqe, &Ok(()));
                             // The READ response acknowledges it.
-                            let Header { life, msn, .. } = packet.header;
-                            let expected = &control.record(dst)?.ctx.inbound.expected;
-                            expected.set(life, msn.wrapping_add(1), expected.is_open());
+                            let ctx = control.record(dst)?.ctx;
+                            let expected = &ctx.receiver.accepted.expected;
+                            expected.set(packet.header.number.next(), expected.is_open());
+                            ctx.owes_nothing();
                             return self.answer_read(slot, packet, src, &request, addr);
                         }
                         Err(stop) => Err(stop),
@@ -456,14 +456,14 @@ impl Hca {
         let request = RequestId {
             qp_num: work.qpn,
             lid: lid(slot),
-            life: packet.header.life,
+            life: packet.header.number.life(),
             counter: wqe.index().into(),
         };
         let bytes = match data_bytes(packet, work.transport, wqe) {
             Some(elsewhere) => elsewhere,
             None => message_bytes(work.transport, wqe),
         };
-        journal.executed(request, packet.header.dst, wqe, bytes, done);
+        journal.executed(request, packet.header.name.dst(), wqe, bytes, done);
     }
 
     /// The response to a request that was executed. If the responder is to blame, it fails. `None`: no

@@ -1,11 +1,12 @@
 //! Messages that travel whole in one packet, written straight from the send entry.
 
+use super::super::hca::Hca;
 use super::super::qp::SendWork;
 use super::super::short::SEND_DATA;
 use super::EAGER;
 use super::plain;
 use super::post::{IN_ENTRY, post_packet};
-use crate::fabric::{Front, IN_LINE, MOST_SHORT, Peer, Send};
+use crate::fabric::{Front, IN_LINE, MOST_SHORT, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::op::{WrOpcode, opcode};
 use bellwire_core::wqe::{
@@ -25,6 +26,7 @@ const _: () = assert!(SEND_DATA < WRITE_DATA && WRITE_DATA + size_of::<Be32>() <
 /// Each piece is readable.
 #[inline(always)]
 pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
+    hca: &Hca,
     work: &mut SendWork,
     block: FirstBlock<'static>,
     length: usize,
@@ -41,7 +43,7 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
     let without_entry = (1..=plain::MOST_WITHOUT_ENTRY).contains(&short);
     // As in `Outgoing`, but for those without an entry: the other side reads any of them. The bytes in front of the data,
     // those of the entry and those of the packet, the word in front of the data, and the packet's flag.
-    let (front, entry, packet, count, flag) = match length {
+    let (before, entry, packet, count, flag) = match length {
         len if without_entry => (plain::DATA, 0, plain::DATA + len, 0, 0),
         0 => (SEGMENTS, SEGMENTS, SEGMENTS, 0, 0),
         len if len as u64 <= IN_ENTRY => {
@@ -57,36 +59,34 @@ pub(super) unsafe fn sent_pieces<const SEGMENTS: usize>(
     };
     let qpn_ds = work.qpn << 8 | (entry / SEGMENT) as u32;
     let sent = post_packet::<true>(
+        hca,
         work,
         asks,
         flag,
         #[inline(always)]
-        |peer, incarnation, heading| {
-            let first = |to: Front| {
+        |to, incarnation, heading| {
+            let first = |front: Front| {
                 let header = heading.header_of(short as u8);
                 if without_entry {
-                    to.set_word(0, block.word());
+                    front.set_word(0, block.word());
                     return header;
                 }
                 let mut words = block.words::<{ WRITE_DATA / 8 }>();
                 words[0] = with_second(words[0], qpn_ds);
                 for (at, pair) in words[..SEGMENTS / 8].iter().enumerate() {
-                    to.set(at, *pair);
+                    front.set(at, *pair);
                 }
                 if count != 0 {
                     // Of where the data was the receiver needs nothing.
-                    to.set_word(SEGMENTS / 4, count.to_be());
+                    front.set_word(SEGMENTS / 4, count.to_be());
                 }
                 header
             };
             // SAFETY: the caller guarantees that the pieces are readable.
-            let sent = unsafe {
-                (peer.writer).send_data::<true>(incarnation, packet, first, front, pieces)
-            };
-            // Whatever the reason is, who sends it otherwise finds it.
-            if sent { Ok(()) } else { Err(Send::Full) }
+            unsafe { to.send_data(incarnation, packet, first, before, pieces) }
         },
     );
+    // Whatever the reason is, who sends it otherwise finds it.
     let peer = sent.ok()?;
     let bytes = block.ds() as usize * SEGMENT;
     let blocks = ((bytes + BASIC_BLOCK - 1) >> BASIC_BLOCK.ilog2()) as u32;

@@ -129,7 +129,7 @@ impl Hca {
         request: &Request<'_>,
     ) -> Option<Pulled> {
         let (strings, length) = location(packet, request).filter(|_| takes_data(request))?;
-        let Some(sources) = self.sources(control, packet.header.dst, &strings) else {
+        let Some(sources) = self.sources(control, packet.header.name.dst(), &strings) else {
             return Some(Pulled::NotMapped);
         };
         let fetch = |places: &[(u64, u64)]| {
@@ -171,22 +171,23 @@ impl Hca {
         let part = Part::read(packet, request.wqe()).filter(|_| takes_data(request))?;
         let sources = match packet.header.flags & PULLED {
             0 => Some(part.strings),
-            _ => self.sources(control, packet.header.dst, &part.strings),
+            _ => self.sources(control, packet.header.name.dst(), &part.strings),
         };
         let Some(sources) = sources else {
             return Some(Pulled::NotMapped);
         };
-        let record = control.record(packet.header.dst)?;
+        let record = control.record(packet.header.name.dst())?;
         let face = &record.ctx.face;
         let partial = &mut record.responder.as_mut()?.partial;
         if part.at == 0 {
             *partial = Partial {
-                msn: packet.header.msn,
+                msn: packet.header.number.msn(),
                 ..Partial::default()
             };
         }
         // If the message is sent again, it starts with its first part.
-        if partial.msn != packet.header.msn || partial.failed.is_none() && partial.placed != part.at
+        if partial.msn != packet.header.number.msn()
+            || partial.failed.is_none() && partial.placed != part.at
         {
             return None;
         }
@@ -253,7 +254,7 @@ impl Hca {
     ) -> Result<(), Stop> {
         let key = request.wqe().imm().get();
         let mut invalidate = |pd| {
-            self.invalidate(control, pd, packet.header.dst, key)
+            self.invalidate(control, pd, packet.header.name.dst(), key)
                 .map(drop)
                 .ok_or(Syndrome::REMOTE_INVAL_REQ)
         };

@@ -12,7 +12,9 @@ use super::super::port::{Elsewhere, MTU};
 use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
 use super::super::run::Stop;
 use super::unlocked::{Read, joined};
-use crate::fabric::{Header, Kind, MAX_PACKET, Packet, Peer, Room};
+use crate::fabric::{
+    Besides, Header, InPlace, Kind, MAX_PACKET, Name, Number, Packet, Peer, Room, Send,
+};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CqeOpcode, Source};
 use bellwire_core::wqe::Data;
@@ -114,25 +116,34 @@ pub(in super::super) fn send_datagram(
     src: u32,
     message: &Message<'_>,
     to: &Address,
-) {
-    let Some(node) = &hca.node else { return };
-    if let Some(peer) = node.known(there.slot) {
-        send_to(hca, peer, src, message, to);
+) -> Result<(), Stop> {
+    let peer = hca.node.as_ref().and_then(|node| node.known(there.slot));
+    match peer.map(|peer| send_to(hca, peer, src, message, to)) {
+        Some(Err(Send::Held)) => Err(Stop::Held),
+        // If it cannot be sent, it is dropped, as on a wire.
+        Some(Ok(()) | Err(Send::Full | Send::Gone)) | None => Ok(()),
     }
 }
 
-/// Sends a datagram to the members of its group on all other nodes.
+/// Sends a datagram to the members of its group on all other nodes. Under the device's lock.
 pub(in super::super) fn send_to_all(hca: &Hca, src: u32, message: &Message<'_>, to: &Address) {
     let Some(node) = &hca.node else { return };
     for peer in node.live() {
-        send_to(hca, peer, src, message, to);
+        // If it cannot be sent, it is dropped.
+        let _sent = send_to(hca, peer, src, message, to);
     }
 }
 
-fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address) {
+fn send_to(
+    hca: &Hca,
+    peer: &Peer,
+    src: u32,
+    message: &Message<'_>,
+    to: &Address,
+) -> Result<(), Send> {
     let length = message.length as usize;
     if length > MTU.bytes() as usize {
-        return;
+        return Ok(());
     }
     let grh = hca.port.route_header(&to.av, length);
     let with_imm = message.kind == CqeOpcode::RespSendImm;
@@ -153,16 +164,7 @@ fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address
         &[]
     };
     let grh = grh.as_ref().map_or(&[][..], |grh| &grh[..]);
-    let header = Header {
-        kind: Kind::Datagram,
-        dst: to.qpn & 0xff_ffff,
-        msn: 0,
-        life: 0,
-        taken: None,
-        flags: 0,
-        short: 0,
-        src: 0,
-    };
+    let header = Header::of(Name::new(Kind::Datagram, to.qpn), Number::NONE);
     let parts = [&front[..], group, grh];
     let bytes = length + parts.iter().map(|part| part.len()).sum::<usize>();
     debug_assert!(bytes <= MAX_PACKET);
@@ -188,24 +190,19 @@ fn send_to(hca: &Hca, peer: &Peer, src: u32, message: &Message<'_>, to: &Address
             }
         }
     };
-    // If it cannot be sent, it is dropped, as on a wire.
-    if peer
-        .writer
-        .send(peer.incarnation(), header, bytes, fill)
-        .is_ok()
-    {
-        hca.after_send(peer);
-    }
+    hca.sending(peer)?
+        .send(peer.incarnation(), || header, bytes, fill)?;
+    hca.after_send(peer);
+    Ok(())
 }
 
 impl Hca {
     /// Receives the datagram of the next packet, and passes it.
     #[inline(never)]
-    pub(super) fn receive_datagram(&self, peer: &Peer) -> Read {
-        let line = peer.reader.first();
-        let (to, size) = (line.to(), line.size());
-        let qpn = to & 0xff_ffff;
-        if to >> 24 != Kind::Datagram as u32 || qpn == MULTICAST_QPN {
+    pub(super) fn receive_datagram(&self, peer: &Peer, line: InPlace<'_>) -> Read {
+        let (name, size) = (line.name(), line.size());
+        let qpn = name.dst();
+        if !name.is(Kind::Datagram) || qpn == MULTICAST_QPN {
             return Read::No;
         }
         let mut front = [0; FRONT];
@@ -213,8 +210,9 @@ impl Hca {
         front[8..].copy_from_slice(&line.wide(8).to_ne_bytes());
         let front = Front::read(&front);
         let before = FRONT + front.grh_bytes();
-        // With flags, far too long.
-        let Some(length) = (size as usize).checked_sub(before) else {
+        // With anything else, far too long.
+        let whole = size.len_if(0, Besides::NOTHING);
+        let Some(length) = whole.checked_sub(before) else {
             return Read::No;
         };
         if length > MTU.bytes() as usize {
@@ -258,7 +256,7 @@ impl Hca {
         if !recv.receive_arrived_datagram(self, &arrived, &origin) {
             return Read::No;
         }
-        line.done(size);
+        line.done(whole);
         Read::Yes
     }
 
@@ -283,7 +281,7 @@ impl Hca {
         let peer = self.node.as_ref()?.peer(slot);
         let (front, mut rest) = packet.bytes.split_first_chunk()?;
         let front = Front::read(front);
-        let dst = packet.header.dst;
+        let dst = packet.header.name.dst();
         let mut receivers = vec![dst];
         if dst == MULTICAST_QPN {
             let (gid, behind) = rest.split_first_chunk::<16>()?;

@@ -31,6 +31,7 @@ use std::sync::atomic::Ordering;
 
 /// Where a requester checks what the peer allows, and the section in which it does so.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Door {
     peer: &'static Peer,
     section: &'static Section,

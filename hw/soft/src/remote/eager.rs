@@ -93,7 +93,7 @@ fn sent_behind<const SEGMENTS: usize>(
         readable(hca, work, data)?
     };
     // SAFETY: it is readable.
-    unsafe { sent_pieces::<SEGMENTS>(work, block, piece.len, &[(piece.from, piece.len)]) }
+    unsafe { sent_pieces::<SEGMENTS>(hca, work, block, piece.len, &[(piece.from, piece.len)]) }
 }
 
 /// Where the data is, if it may be read.

@@ -8,7 +8,7 @@ use super::carried::{sent_pieces, with_second};
 use super::post::{IN_PACKET, post_packet};
 use super::pulled::{CARRIED, MOST, may_map, pulls};
 use super::{FETCHED_AT_ONCE, PULLED};
-use crate::fabric::{Front, Peer, Send};
+use crate::fabric::{Front, Peer};
 use arrayvec::ArrayVec;
 use bellwire_core::wqe::{BASIC_BLOCK, FirstBlock, SEGMENT, fm_ce_se};
 use bellwire_core::wr::Sge;
@@ -32,7 +32,7 @@ pub(super) fn sent_gathered<const SEGMENTS: usize>(
     }
     if length > CARRIED && pulls(work) && list.iter().all(|sge| may_map(hca, work, sge)) {
         return match length {
-            ..=FETCHED_AT_ONCE => sent_places::<SEGMENTS>(work, block, &list, length as u32),
+            ..=FETCHED_AT_ONCE => sent_places::<SEGMENTS>(hca, work, block, &list, length as u32),
             _ => None,
         };
     }
@@ -54,12 +54,13 @@ pub(super) fn sent_gathered<const SEGMENTS: usize>(
         ));
     }
     // SAFETY: checked in this section.
-    unsafe { sent_pieces::<SEGMENTS>(work, block, length as usize, &pieces) }
+    unsafe { sent_pieces::<SEGMENTS>(hca, work, block, length as usize, &pieces) }
 }
 
 /// Sends where the data of the current entry is: in these elements, of `length` bytes in all.
 #[inline(always)]
 fn sent_places<const SEGMENTS: usize>(
+    hca: &Hca,
     work: &mut SendWork,
     block: FirstBlock<'static>,
     list: &[Sge],
@@ -78,11 +79,12 @@ fn sent_places<const SEGMENTS: usize>(
         block.fm_ce_se() & fm_ce_se::SIGNALED != 0,
     );
     let sent = post_packet::<true>(
+        hca,
         work,
         asks,
         PULLED,
         #[inline(always)]
-        |peer, incarnation, heading| {
+        |to, incarnation, heading| {
             let first = |front: Front| {
                 let mut first = block.words::<{ BASIC_BLOCK / 8 }>();
                 first[0] = with_second(first[0], qpn_ds);
@@ -95,13 +97,10 @@ fn sent_places<const SEGMENTS: usize>(
             };
             let (at, rest) = (entry - size_of::<u64>(), (words.as_ptr().cast(), bytes));
             // SAFETY: the words.
-            let sent = unsafe {
-                (peer.writer).send_data::<true>(incarnation, at + bytes, first, at, &[rest])
-            };
-            // Whatever the reason is, who sends it otherwise finds it.
-            if sent { Ok(()) } else { Err(Send::Full) }
+            unsafe { to.send_data(incarnation, at + bytes, first, at, &[rest]) }
         },
     );
+    // Whatever the reason is, who sends it otherwise finds it.
     let peer = sent.ok()?;
     let blocks = (block.ds() as usize * SEGMENT).div_ceil(BASIC_BLOCK);
     work.consumer = work.consumer.wrapping_add(blocks as u32);

@@ -9,10 +9,11 @@
 
 use super::super::hca::Hca;
 use super::super::receive::{InlineMessage, RecvWork};
+use super::ASKS;
 use super::plain;
 use super::post::IN_ENTRY;
-use super::unlocked::{ASKED, Head, INLINE, Passed};
-use crate::fabric::{CARRIES_ACK, InPlace, Owing, Peer, SHORT};
+use super::unlocked::{Head, INLINE, Passed};
+use crate::fabric::{Besides, InPlace, Owing, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::op::WrOpcode;
@@ -21,11 +22,15 @@ use bellwire_core::wqe::{INLINE_FLAG, SEGMENT, fm_ce_se, opcode};
 /// Most bytes of a packet, whose data is padded to whole segments.
 const LONGEST: usize = (INLINE + IN_ENTRY as usize).next_multiple_of(SEGMENT);
 
+/// What a packet may say besides that it has such a message.
+const ANY: Besides = Besides::ack_and(ASKS).and_short();
+
 /// A message whose data is in the packet, as the packet has it.
 struct CarriedMessage<'p> {
-    /// The packet's first line, and its length with its flags.
+    /// The packet's first line.
     line: InPlace<'p>,
-    size: u32,
+    /// Length of the payload; with other flags, or if it is another message, far too long.
+    whole: usize,
     /// Where in the payload the data begins.
     at: usize,
     kind: CqeOpcode,
@@ -58,7 +63,7 @@ impl Hca {
         if SHARED && let Some(length) = plain::without_entry(size) {
             let packet = CarriedMessage {
                 line,
-                size: size & !SHORT,
+                whole: size.len_if(0, ANY),
                 at: plain::DATA,
                 kind: CqeOpcode::RespSend,
                 length,
@@ -67,7 +72,7 @@ impl Hca {
         }
         let packet = CarriedMessage {
             line,
-            size: if SHARED { size & !SHORT } else { size },
+            whole: size.len_if(0, if SHARED { ANY } else { Besides::ack_and(ASKS) }),
             at: INLINE,
             kind: kind(line.at(0).to_ne_bytes()[3])?,
             // Without the flag, far too long.
@@ -91,21 +96,21 @@ impl Hca {
     ) -> Option<Passed> {
         let &CarriedMessage {
             line,
-            size,
+            whole,
             at,
             kind,
             length,
         } = packet;
-        // With other flags, far too long; of fewer bytes than that, too. Whether it is a request at all is a part of the
-        // connection's name, below.
-        let room = ((size & !(ASKED | CARRIES_ACK)) as usize).wrapping_sub(at);
+        // Of fewer bytes than that, far too long, too. Whether it is a request at all is a part of the connection's name,
+        // below.
+        let room = whole.wrapping_sub(at);
         let is_inline =
             room <= LONGEST - at && length.wrapping_sub(1) < room && line.is_whole::<LONGEST>();
         if !is_inline {
             return None;
         }
-        let head = Head::of(line, size);
-        let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
+        let head = Head::of(line);
+        let taken = || line.taken();
         let read = self.receive_by(
             peer,
             owing,
@@ -129,7 +134,8 @@ impl Hca {
         );
         Some(Passed {
             asked: read.asked()?,
-            next: line.done(size & 0xffff),
+            handed: false,
+            next: line.done(whole),
         })
     }
 }

@@ -2,13 +2,11 @@
 
 use super::super::control::Control;
 use super::super::hca::Hca;
-use super::super::polled::Polling;
+use super::super::turn::{Biased, HeldByAnother, Hold, Thread};
 use super::plain::{ENTRY, with_entry};
-use super::unlocked::{LONGER, SHORT_ONE, TO_SHARED, WITH_MORE};
 use super::watch::Share;
-use crate::fabric::{Agreed, Kind, Likely, Meetings, Node, Peer};
+use crate::fabric::{Agreed, Kind, Meetings, Node, Peer, Reads, Send, Sending};
 use bellwire_core::qp::QpState;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,9 +15,6 @@ const PUBLISH_EVERY: usize = 32;
 
 /// Packets that are read from one peer before the others get their turn.
 const AT_ONCE: usize = 256;
-
-/// Polls without packets between two checks of everything that waits.
-const PATIENCE: u32 = 256;
 
 /// How long a new node waits for links with existing nodes. Links with slower ones are made later.
 const TO_MEET: Duration = Duration::from_millis(500);
@@ -31,6 +26,14 @@ const QUIET: u32 = 100;
 /// How often it polls while other threads poll.
 const SELDOM: Duration = Duration::from_millis(20);
 
+/// Whose packets the holder of the lock reads, and whose acknowledgements it pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    All,
+    /// Those that no other thread [holds](crate::turn::Biased), which probably reads them.
+    Free,
+}
+
 /// The loop of a node's thread.
 pub(in super::super) fn run(hca: &Hca) {
     let Some(node) = &hca.node else { return };
@@ -39,7 +42,7 @@ pub(in super::super) fn run(hca: &Hca) {
     while !node.is_stopped() {
         let busy = node.is_awake() || node.is_waiting() || hca.waits_for_time();
         // A thread that polls does all the work, and needs the processor.
-        let looks = node.looks();
+        let looks = hca.looks();
         let tick = if looks == seen || node.is_owing() {
             TICK
         } else {
@@ -47,17 +50,26 @@ pub(in super::super) fn run(hca: &Hca) {
         };
         seen = looks;
         let woken = node.wait(busy.then_some(tick), &mut meetings);
+        // What a thread that polls holds, it reads.
+        let whose = match hca.looks() == seen {
+            true => Whose::All,
+            false => Whose::Free,
+        };
         let mut control = hca.control();
-        hca.read_all(&mut control);
+        hca.read_all(&mut control, whose);
         for (slot, link) in &woken.gone {
-            node.unlink_gone(*slot, link);
+            if node.is_link(*slot, link) {
+                // All that it has sent.
+                hca.read_all(&mut control, Whose::All);
+                hca.unlink(node, *slot);
+            }
         }
         // Possibly with a node that has taken the place of one that is gone.
         for agreed in woken.agreed {
             hca.begin_link(&mut control, agreed);
         }
-        hca.read_all(&mut control);
-        hca.pay_all(&mut control);
+        hca.read_all(&mut control, whose);
+        hca.pay_all(&mut control, whose);
         hca.tend(&mut control, Share::Next);
         let gone = hca.drop_views(&control);
         hca.attend_or_not(&control);
@@ -84,15 +96,35 @@ impl Hca {
     }
 
     fn begin_link(&self, control: &mut Control, agreed: Agreed) {
-        if let Some(node) = &self.node
-            // Without memory, no link is made.
-            && let Ok(slot) = node.link(agreed)
-        {
+        let Some(node) = &self.node else { return };
+        self.unlink(node, agreed.slot());
+        // Without memory, no link is made.
+        if let Ok(slot) = node.link(agreed, |peer| self.turns(peer)) {
+            self.note_looks();
             let peer = node.peer(slot);
             peer.segments.set_attention(node.attention.is_asked());
             peer.segments.set_down(!self.port.is_up());
             self.bind_to_link(control, slot);
         }
+    }
+
+    /// Ends a link, if there is one. Under the device's lock.
+    fn unlink(&self, node: &Node, slot: usize) {
+        node.unlink(slot, |peer| self.turns(peer));
+        self.note_looks();
+    }
+
+    /// The turns to read a peer's packets, and to send it some. Under the device's lock.
+    fn turns<'p>(&self, peer: &'p Peer) -> (Reads<'p>, Sending<'p>) {
+        let me = Thread::current();
+        let take = |turn: &'p Biased| turn.take_away_once(me, || self.wait_for_all());
+        let (reading, writer) = (&peer.reading, &peer.writer);
+        let turns = (
+            reading.with(take(reading.turn())),
+            writer.with(take(writer.turn())),
+        );
+        self.taken_away.pass();
+        turns
     }
 
     /// Binds queue pairs that were connected to a node before there was a link.
@@ -155,108 +187,51 @@ impl Hca {
         }
     }
 
-    /// A thread polls and has found nothing: handles packets of other processes.
+    /// The turn to read a peer's packets. Under the device's lock.
+    pub(super) fn reads<'p>(&self, peer: &'p Peer) -> Reads<'p> {
+        let turn = (peer.reading.turn()).take_away(Thread::current(), || self.wait_for_all());
+        peer.reading.with(turn)
+    }
+
+    /// The turn to send to a peer.
+    ///
+    /// The calling thread is in the section of a queue pair or of a poll, or holds the device's lock.
+    ///
+    /// # Errors
+    /// [`Send::Held`], if another thread holds it; but never for the holder of the lock, who takes it away.
     #[inline(always)]
-    pub(in super::super) fn look(&self, node: &Node, polled: Polling<'_>) {
-        if node.next_look().is_multiple_of(PATIENCE) {
-            return self.look_under_lock(true);
-        }
-        let places = node.some_live();
-        if places.end.wrapping_sub(places.start) != 1 {
-            return self.look_at(node, places, polled);
-        }
-        let peer = node.live_at(places.start);
-        if !peer.reader.ready() {
-            return self.found_nothing(node);
-        }
-        let likely = peer.reading.likely();
-        // The most frequent by one comparison: a match of all takes four instructions more.
-        if likely == Likely::Short {
-            return self.read_only::<SHORT_ONE>(peer, polled);
-        }
-        match likely {
-            Likely::Longer => self.read_only::<LONGER>(peer, polled),
-            Likely::Inline => self.read_only::<WITH_MORE>(peer, polled),
-            Likely::Short | Likely::Shared => self.read_only::<TO_SHARED>(peer, polled),
-        }
-    }
-
-    #[inline(always)]
-    fn found_nothing(&self, node: &Node) {
-        if node.is_owing() {
-            // A response can wait while there is something more urgent, for example the program's reply to a
-            // message.
-            self.pay_unlocked(node);
-        }
-    }
-
-    /// Reads the packets of the only peer. A function of its own, so that a poll that finds
-    /// nothing saves no registers.
-    #[inline(never)]
-    fn read_only<const LIKELY: u8>(&self, peer: &Peer, polled: Polling<'_>) {
-        if self.read_unlocked::<LIKELY>(peer, polled) {
-            self.look_under_lock(false);
-        }
-    }
-
-    /// Reads the packets of one of several peers.
-    #[inline(never)]
-    fn read_of<const LIKELY: u8>(&self, peer: &Peer, polled: Polling<'_>) -> bool {
-        self.read_unlocked::<LIKELY>(peer, polled)
-    }
-
-    /// Reads the packets of the peers at these places, the last one first.
-    #[inline(never)]
-    fn look_at(&self, node: &Node, places: Range<usize>, mut polled: Polling<'_>) {
-        let (mut found, mut locked) = (false, false);
-        for at in places.rev() {
-            let peer = node.live_at(at);
-            if !peer.reader.ready() {
-                continue;
-            }
-            found = true;
-            // One message at most is handed over.
-            polled = polled.filter(|polled| !polled.has_received());
-            let polled = polled.as_deref_mut();
-            locked |= match peer.reading.likely() {
-                Likely::Short => self.read_of::<SHORT_ONE>(peer, polled),
-                Likely::Longer => self.read_of::<LONGER>(peer, polled),
-                Likely::Inline => self.read_of::<WITH_MORE>(peer, polled),
-                Likely::Shared => self.read_of::<TO_SHARED>(peer, polled),
-            };
-        }
-        if locked {
-            self.look_under_lock(false);
-        }
-        if !found {
-            self.found_nothing(node);
+    pub(super) fn sending<'p>(&self, peer: &'p Peer) -> Result<Sending<'p>, Send> {
+        let (me, turn) = (Thread::current(), peer.writer.turn());
+        match turn.take(me) {
+            Ok(hold) => Ok(peer.writer.with(hold)),
+            Err(HeldByAnother) => self.take_away(turn, me).map(|hold| peer.writer.with(hold)),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_under_lock(&self, tend: bool) {
-        // The thread that has the lock reads the packets, or is about to.
-        let Some(mut control) = self.try_control() else {
-            return;
-        };
-        self.read_all(&mut control);
-        if tend {
-            self.tend(&mut control, Share::Next);
+    fn take_away<'t>(&self, turn: &'t Biased, me: Thread) -> Result<Hold<'t>, Send> {
+        match self.is_locked_by(me) {
+            true => Ok(turn.take_away(me, || self.wait_for_all())),
+            false => Err(Send::Held),
         }
     }
 
     /// Reads the packets of all peers. Responses that no requester waits for are left for later.
-    pub(super) fn read_all(&self, control: &mut Control) {
+    pub(super) fn read_all(&self, control: &mut Control, whose: Whose) {
         let Some(node) = &self.node else { return };
-        for peer in node.live() {
-            if peer.reader.ready() && !self.read(control, peer) {
+        let me = Thread::current();
+        for peer in node.live().filter(|peer| peer.reader.ready()) {
+            if whose == Whose::Free && peer.reading.turn().is_held_by_another(me) {
+                continue;
+            }
+            if !self.read(control, peer) {
                 // A peer that writes invalid data loses its link.
-                node.unlink(peer.slot);
+                self.unlink(node, peer.slot);
             }
         }
         if std::mem::take(&mut control.asked) {
-            self.pay_all(control);
+            self.pay_all(control, whose);
         } else if !control.owing.is_empty() {
             node.owes();
         }
@@ -271,7 +246,7 @@ impl Hca {
         let Some(mut copy) = control.inbox.take() else {
             return true;
         };
-        let mut reads = peer.reading.take();
+        let mut reads = self.reads(peer);
         let mut count = 0;
         control.turn = AT_ONCE;
         let sense = loop {
@@ -281,7 +256,7 @@ impl Hca {
                 Err(_) => break false,
             };
             let len = packet.bytes.len();
-            match packet.header.kind {
+            match packet.kind {
                 Kind::Request => {
                     self.acknowledged(control, slot, &packet);
                     if let Some(packet) = with_entry(packet, &mut [0; ENTRY]) {
@@ -298,7 +273,7 @@ impl Hca {
             peer.reader.done(len, publish);
             if publish {
                 // The requester may continue.
-                self.pay_acks(slot, reads.owing());
+                self.pay_acks(peer, reads.owing());
             }
             if count >= control.turn {
                 break true;
@@ -307,7 +282,7 @@ impl Hca {
         control.inbox = Some(copy);
         peer.reader.publish();
         if control.asked {
-            self.pay_acks(slot, reads.owing());
+            self.pay_acks(peer, reads.owing());
         }
         if !reads.owing().is_empty()
             && let Some(node) = &self.node
@@ -320,19 +295,24 @@ impl Hca {
     /// Called after a packet is sent: wakes a peer that wants to be woken.
     #[inline]
     pub(in super::super) fn after_send(&self, peer: &Peer) {
-        if self.wakes_after_send(peer) {
+        // Orders the packet before the loads.
+        peer.barriers.light();
+        if self.wakes(peer) {
             self.wake_after_send(peer);
         }
     }
 
-    /// Whether there is something to wake after a packet was sent.
+    /// Whether there is something to wake after a packet was sent, and a light barrier behind it. That pairs with the heavy one
+    /// in `attend`.
     #[inline(always)]
-    pub(super) fn wakes_after_send(&self, peer: &Peer) -> bool {
-        // Orders the packet before the load. Pairs with the heavy barrier in `attend`.
-        peer.barriers.light();
-        // Ordered by the same barrier, which pairs with the heavy one in `run`.
-        let sleeps = |node: &Node| !node.is_awake();
-        peer.segments.wants_attention() || self.node.as_ref().is_some_and(sleeps)
+    pub(super) fn wakes(&self, peer: &Peer) -> bool {
+        let awake = match &self.node {
+            // Ordered by the same barrier, which pairs with the heavy one in `run`.
+            Some(node) => node.is_awake(),
+            // SAFETY: a peer is one of a node's.
+            None => unsafe { std::hint::unreachable_unchecked() },
+        };
+        !awake || peer.segments.wants_attention()
     }
 
     #[cold]
@@ -365,7 +345,7 @@ impl Hca {
         }
         self.barriers.heavy_everywhere();
         node.attention.asked();
-        self.read_all(&mut control);
+        self.read_all(&mut control, Whose::All);
         self.tend(&mut control, Share::All);
         drop(control);
         node.wake();

@@ -48,6 +48,7 @@
 //! The keys and the memory that a peer exports are used to find an address in a mapping of this process,
 //! within its bounds. Whether there is a mapping is never read from the peer.
 
+mod accepted;
 mod answer;
 mod arrival;
 mod carried;
@@ -58,7 +59,9 @@ mod eager;
 mod gather;
 mod inbound;
 mod inline;
+mod known;
 mod link;
+mod look;
 mod outgoing;
 mod place;
 mod plain;
@@ -71,14 +74,16 @@ mod unlocked;
 mod views;
 mod watch;
 
+pub use accepted::{Accepted, Acknowledged};
 pub(super) use arrival::Scratch;
 pub(super) use datagram::{send_datagram, send_to_all};
 pub use direct::{Door, Reached, ShownMemory};
 pub(super) use inbound::Completing;
 pub use inbound::Inbound;
 pub(super) use link::run as run_node;
+pub(super) use look::Looks;
 pub(super) use requester::run;
-pub(super) use short::reach_there;
+pub(super) use short::{PLAIN, WITH_IMM, reach_there};
 pub(super) use views::Views;
 pub use views::{Sources, View};
 pub(super) use watch::{Round, Watch};
@@ -86,35 +91,34 @@ pub(super) use watch::{Round, Watch};
 use super::hca::Hca;
 use super::qp::SendWork;
 use super::record::QpRecord;
-use crate::fabric::Number;
+use crate::fabric::Name;
 use answer::Answer;
 use bellwire_provider::quiesce::{Section, wait_until_left};
 use data::Partial;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Where a requester's peer is.
+/// Where a requester's peer is. What a short message needs is in front.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Remote {
-    pub slot: usize,
-    /// Incarnation of the node at `slot`, because several nodes can have that place one after the other.
+    pub door: Door,
+    /// Incarnation of the node there, because several nodes can have that place one after the other.
     /// Zero: the next node there with which a link is made.
     pub incarnation: u64,
-    /// Distinguishes this life of the queue pair from its other lives.
-    pub life: u16,
-    /// Number of the next request.
-    pub msn: u16,
+    /// Of the packets of requests.
+    pub name: Name,
     /// The last request sent returns data, in a response of its own.
     pub asks: bool,
-    /// Counter up to which entries have been sent. An entry that was sent may have been executed.
-    pub sent_to: u32,
-    pub door: Door,
-    /// The peer's memory that was accessed last.
-    pub view: Option<View>,
-    /// Where the last WRITE and the last READ went.
-    pub reached: [Reached; 2],
     /// The peer cannot map our memory: data travels in packets.
     pub carries: bool,
+    /// Counter up to which entries have been sent. An entry that was sent may have been executed.
+    pub sent_to: u32,
+    /// Where the last WRITE and the last READ went.
+    pub reached: [Reached; 2],
+    pub slot: usize,
+    /// The peer's memory that was accessed last.
+    pub view: Option<View>,
     /// Bytes of the current entry that were sent in packets before the room ran out.
     pub carried: u64,
     /// Bytes of the current READ that have arrived.
@@ -166,23 +170,6 @@ impl Responder {
             partial: Partial::default(),
         }
     }
-}
-
-/// Value of [`Sender::owed`](super::qp::Sender::owed) after `before`, when the responder has taken the request of this
-/// number. A count distinguishes it from the previous one, which may have been sent already. Never zero.
-#[inline(always)]
-fn debt(before: u64, number: Number) -> u64 {
-    const OWED: u32 = 1;
-    const COUNT: u32 = 2;
-    let count = (before as u32).wrapping_add(COUNT) | OWED;
-    u64::from(number.word()) << 32 | u64::from(count)
-}
-
-/// The life and the number that [`debt`] was given.
-#[inline(always)]
-fn taken_of(owed: u64) -> (u16, u16) {
-    let number = Number::of_word((owed >> 32) as u32);
-    (number.life(), number.msn())
 }
 
 impl Hca {

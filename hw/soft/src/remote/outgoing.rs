@@ -6,7 +6,7 @@ use super::super::run::Stop;
 use super::post::{Heading, IN_ENTRY, IN_PACKET, Step, post};
 use super::pulled::{CARRIED, is_shown, pulls};
 use super::{EAGER, FETCHED_AT_ONCE, PART, PULLED};
-use crate::fabric::{Peer, Room};
+use crate::fabric::{Room, Sending};
 use bellwire_core::be::Be32;
 use bellwire_core::wqe::{
     BASIC_BLOCK, CtrlSegment, Data, DataSegment, INLINE_FLAG, Request, SEGMENT, SgeList,
@@ -201,16 +201,9 @@ impl<'m> Outgoing<'m> {
         let bytes = self.bytes(&whole);
         let fill = |room: &mut Room| self.fill(room, &whole);
         let asks = self.asks;
-        let step = post::<true>(
-            hca,
-            work,
-            idle,
-            asks,
-            flags,
-            |peer, incarnation, heading| {
-                peer.writer.send(incarnation, heading.header(), bytes, fill)
-            },
-        );
+        let step = post::<true>(hca, work, idle, asks, flags, |to, incarnation, heading| {
+            to.send(incarnation, || heading.header(), bytes, fill)
+        });
         if let (Ok(Step::Sent), Some(remote)) = (&step, &mut work.remote) {
             remote.asks = self.form == Form::Result;
             remote.got = 0;
@@ -233,8 +226,8 @@ impl<'m> Outgoing<'m> {
             let part = at..(at + size).min(self.length);
             let bytes = self.bytes(&part);
             let fill = |room: &mut Room| self.fill(room, &part);
-            let send = |peer: &Peer, incarnation, heading: Heading<'_>| {
-                peer.writer.send(incarnation, heading.header(), bytes, fill)
+            let send = |to: Sending<'_>, incarnation, heading: Heading<'_>| {
+                to.send(incarnation, || heading.header(), bytes, fill)
             };
             if part.end == self.length {
                 break post::<true>(hca, work, idle, self.asks, flags, send);

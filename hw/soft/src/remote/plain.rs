@@ -11,10 +11,12 @@
 
 use super::super::copy::SHORT;
 use super::super::hca::Hca;
-use super::super::polled::Polling;
-use super::super::receive::RecvWork;
+use super::super::polled::PolledQueue;
+use super::super::qp::QpCtx;
+use super::super::receive::{Receives, RecvWork};
+use super::SPEAKING;
 use super::unlocked::{Head, INLINE, Passed};
-use crate::fabric::{CARRIES_ACK, IN_LINE, InPlace, Likely, MOST_SHORT, Owing, Packet, Peer};
+use crate::fabric::{IN_LINE, InPlace, Likely, MOST_SHORT, Owing, Packet, Peer, Size};
 use bellwire_core::be::Be32;
 use bellwire_core::wqe::{INLINE_FLAG, SEGMENT};
 
@@ -31,10 +33,10 @@ const LONGEST: usize = INLINE + MOST_SHORT;
 /// Bytes of the longest entry that is left out.
 pub(super) const ENTRY: usize = (INLINE + MOST_WITHOUT_ENTRY).next_multiple_of(SEGMENT);
 
-/// The length of the data of a packet with this [`size`](InPlace::size), if it has no entry.
+/// The length of the data of a packet of this size, if it has no entry.
 #[inline(always)]
-pub(super) fn without_entry(size: u32) -> Option<usize> {
-    let length = InPlace::short(size);
+pub(super) fn without_entry(size: Size) -> Option<usize> {
+    let length = size.short();
     (length.wrapping_sub(1) < MOST_WITHOUT_ENTRY).then_some(length)
 }
 
@@ -47,7 +49,7 @@ pub(super) fn with_entry<'p>(packet: Packet<'p>, entry: &'p mut [u8; ENTRY]) -> 
     let (first, data) = packet.bytes.split_first_chunk::<DATA>()?;
     let data = data.get(..length)?;
     let bytes = (INLINE + length).next_multiple_of(SEGMENT);
-    let qpn_ds = packet.header.src << 8 | (bytes / SEGMENT) as u32;
+    let qpn_ds = packet.header.name.src() << 8 | (bytes / SEGMENT) as u32;
     entry[..DATA].copy_from_slice(first);
     entry[DATA..2 * DATA].copy_from_slice(&qpn_ds.to_be_bytes());
     entry[2 * DATA..SEGMENT].fill(0);
@@ -60,10 +62,10 @@ pub(super) fn with_entry<'p>(packet: Packet<'p>, entry: &'p mut [u8; ENTRY]) -> 
     })
 }
 
-/// What a packet with this [`size`](InPlace::size) makes likely. `None`: it is not such a message.
+/// What a packet of this size makes likely. `None`: it is not such a message.
 #[inline(always)]
-pub(super) fn likely(size: u32) -> Option<Likely> {
-    match InPlace::short(size) {
+pub(super) fn likely(size: Size) -> Option<Likely> {
+    match size.short() {
         0 => None,
         1..=MOST_WITHOUT_ENTRY => Some(Likely::Short),
         _ => Some(Likely::Longer),
@@ -90,10 +92,10 @@ impl Hca {
         peer: &Peer,
         line: InPlace<'_>,
         owing: &mut Owing,
-        polled: Polling<'_>,
+        polled: Option<&mut PolledQueue>,
     ) -> Option<Passed> {
         let size = line.size();
-        let length = InPlace::short(size);
+        let length = size.short();
         let is_such = match ONE_LINE {
             true => without_entry(size).is_some(),
             false => length > MOST_WITHOUT_ENTRY && line.is_whole::<LONGEST>(),
@@ -101,52 +103,99 @@ impl Hca {
         if !is_such {
             return None;
         }
-        let head = Head::of(line, size);
-        let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
+        // Before anything is checked: see `generation`.
+        let generation = self.taken_away.now();
+        let head = Head::of(line);
+        let mut handed = false;
         let read = self.receive_by(
             peer,
             owing,
             head,
-            taken,
+            || line.taken(),
             #[inline(always)]
-            |_, work, _| {
+            |ctx, work, _| {
                 // SAFETY: the bytes of a packet, which is there until it is released, or of what is behind it.
-                unsafe {
+                let received = unsafe {
                     let data = line.bytes(if ONE_LINE { DATA } else { INLINE });
                     RecvWork::receive_plain::<ONE_LINE, FIRST>(work, self, data, length, polled)
+                };
+                if ONE_LINE && received.is_some() {
+                    self.note_checked(ctx, peer, head, work, generation);
                 }
+                handed = received == Some(true);
+                received.is_some()
             },
         );
         Some(Passed {
             asked: read.asked()?,
+            handed,
             next: match ONE_LINE {
                 true => line.done_alone(),
-                false => line.done(size & 0xffff),
+                false => line.done(size.len()),
             },
         })
+    }
+
+    /// Notes what has been checked of the connection from which a message was received, since this generation. For the
+    /// thread that has the turn to read the peer's packets.
+    #[inline(always)]
+    fn note_checked(
+        &self,
+        ctx: &QpCtx,
+        peer: &Peer,
+        head: Head,
+        work: &Option<RecvWork>,
+        generation: u64,
+    ) {
+        if !ctx
+            .receiver
+            .accepted
+            .checked
+            .is(peer, head.name, generation)
+        {
+            self.checked(ctx, peer, head, work, generation);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn checked(
+        &self,
+        ctx: &QpCtx,
+        peer: &Peer,
+        head: Head,
+        work: &Option<RecvWork>,
+        generation: u64,
+    ) {
+        if let Some(Receives::Own(queue)) = work.as_ref().map(|work| &work.source)
+            && self.mrs.knows_now(&queue.local)
+        {
+            let life = &peer.segments.their_face(head.name.src()).life;
+            let speaks = u32::from(head.number.life()) | SPEAKING;
+            (ctx.receiver.accepted.checked).set(peer, head.name, generation, (life, speaks));
+        }
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::fabric::{Header, Kind};
+    use crate::fabric::{Header, Kind, Name, Number};
 
     const FIRST: [u8; DATA] = [0, 0x12, 0x34, 0x0a];
 
     /// A packet of this data, whose header says that it is so long.
     fn packet(bytes: &[u8], short: u8) -> Packet<'_> {
+        let name = Name::request(0x12_3456, 0x65_4321);
         let header = Header {
-            kind: Kind::Request,
-            dst: 0x12_3456,
-            src: 0x65_4321,
-            msn: 0,
-            life: 1,
-            taken: None,
-            flags: 0,
             short,
+            ..Header::of(name, Number::new(1, 0))
         };
-        Packet { header, bytes }
+        Packet {
+            kind: Kind::Request,
+            header,
+            bytes,
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::super::hca::Hca;
 use super::super::qp::{QpCtx, SendWork};
 use super::super::run::Stop;
-use super::{ASKS, MORE, Remote, UNRELIABLE, taken_of};
-use crate::fabric::{Header, Kind, Peer, Send};
+use super::{ASKS, MORE, Remote, UNRELIABLE};
+use crate::fabric::{Header, Number, Peer, Send, Sending, Taken};
 use bellwire_core::wqe::fm_ce_se;
 use bellwire_core::wr::QpType;
 use std::sync::atomic::Ordering;
@@ -47,34 +47,43 @@ pub(super) fn is_new(work: &SendWork) -> bool {
 pub(super) struct Heading<'w> {
     remote: &'w Remote,
     own: &'static QpCtx,
-    connection: &'w u64,
-    /// The acknowledgement that the queue pair's responder owes.
-    owed: u64,
     flags: u8,
 }
 
-impl Heading<'_> {
+/// The acknowledgement that a queue pair owes: once it is carried, it counts as sent.
+pub(super) struct Owes(&'static QpCtx);
+
+impl Taken for Owes {
     #[inline(always)]
-    pub fn header(self) -> Header {
-        Header {
-            kind: Kind::Request,
-            // A requester's connection is named by the two numbers, without a LID.
-            dst: (*self.connection >> 32) as u32,
-            src: *self.connection as u32,
-            msn: self.remote.msn,
-            life: self.remote.life,
-            taken: owed_ack(self.own, self.owed),
-            flags: self.flags,
-            short: 0,
-        }
+    fn carried(self) -> Option<Number> {
+        let owed = self.0.owed()?;
+        self.0.acknowledged(owed);
+        Some(owed.taken)
+    }
+}
+
+impl<'w> Heading<'w> {
+    #[inline(always)]
+    pub fn of(remote: &'w Remote, own: &'static QpCtx, flags: u8) -> Self {
+        Self { remote, own, flags }
     }
 
-    /// The header of a SEND of which this is [`Header::short`].
+    /// The header of a packet that carries the acknowledgement that is owed.
     #[inline(always)]
-    pub fn header_of(self, short: u8) -> Header {
+    pub fn header(self) -> Header<Owes> {
+        self.header_of(0)
+    }
+
+    /// The same, of a SEND of which this is [`Header::short`].
+    #[inline(always)]
+    pub fn header_of(self, short: u8) -> Header<Owes> {
         Header {
+            name: self.remote.name,
+            // Relaxed: only this thread changes it.
+            number: self.own.sender.number(Ordering::Relaxed),
+            taken: Owes(self.own),
+            flags: self.flags,
             short,
-            ..self.header()
         }
     }
 }
@@ -88,11 +97,11 @@ pub(super) fn post<const LAST: bool>(
     idle: bool,
     asks: bool,
     flags: u8,
-    send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
+    send: impl FnOnce(Sending<'_>, u64, Heading<'_>) -> Result<(), Send>,
 ) -> Result<Step, Stop> {
     let reliable = !matches!(work.transport, QpType::Uc);
     let flags = flags | (if reliable { 0 } else { UNRELIABLE }) | (if LAST { 0 } else { MORE });
-    match post_packet::<LAST>(work, asks, flags, send) {
+    match post_packet::<LAST>(hca, work, asks, flags, send) {
         Ok(peer) => {
             if LAST {
                 hca.after_send(peer);
@@ -100,6 +109,7 @@ pub(super) fn post<const LAST: bool>(
             Ok(Step::Sent)
         }
         Err(Send::Full) => Err(Stop::Full),
+        Err(Send::Held) => Err(Stop::Held),
         // An unreliable service drops what the peer does not accept.
         Err(Send::Gone) if !reliable && idle => Ok(Step::Done(0)),
         Err(Send::Gone) => Err(Stop::NoAnswer),
@@ -109,54 +119,21 @@ pub(super) fn post<const LAST: bool>(
 /// Like [`post`]. The caller then calls [`Hca::after_send`] for the peer, if it was the last part.
 #[inline(always)]
 pub(super) fn post_packet<const LAST: bool>(
+    hca: &Hca,
     work: &mut SendWork,
     asks: bool,
     flags: u8,
-    send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
+    send: impl FnOnce(Sending<'_>, u64, Heading<'_>) -> Result<(), Send>,
 ) -> Result<&'static Peer, Send> {
     let remote = work.remote.as_mut().ok_or(Send::Gone)?;
-    post_to::<LAST>(remote, work.own, &work.connection, asks, flags, send)
-}
-
-/// Like [`post_packet`], by the work's parts.
-#[inline(always)]
-pub(super) fn post_to<const LAST: bool>(
-    remote: &mut Remote,
-    own: &'static QpCtx,
-    connection: &u64,
-    asks: bool,
-    flags: u8,
-    send: impl FnOnce(&Peer, u64, Heading<'_>) -> Result<(), Send>,
-) -> Result<&'static Peer, Send> {
-    // Relaxed: the value is independent; a repeated acknowledgement does no harm.
-    let owed = own.sender.owed.load(Ordering::Relaxed);
-    let heading = Heading {
-        remote,
-        own,
-        connection,
-        owed,
-        flags: flags | (if asks { ASKS } else { 0 }),
-    };
-    let peer = remote.door.peer();
-    send(peer, remote.incarnation, heading)?;
-    // The last part carries the same number, and repeats the acknowledgement.
+    let (own, peer) = (work.own, remote.door.peer());
+    let flags = flags | (if asks { ASKS } else { 0 });
+    let heading = Heading::of(remote, own, flags);
+    send(hca.sending(peer)?, remote.incarnation, heading)?;
+    // The last part carries the same number.
     if LAST {
-        remote.msn = remote.msn.wrapping_add(1);
-        // Within the section: a thread that sees the response earlier waits until the section is left.
-        // Release: pairs with the Acquire in `Hca::take_answer`; the entry comes before.
-        (own.sender.sent).store(remote.msn.into(), Ordering::Release);
+        own.sender.pass_number();
         remote.asks = false;
-        // Relaxed: the value is independent; a repeated acknowledgement does no harm.
-        own.sender.ack_sent.store(owed, Ordering::Relaxed);
     }
     Ok(peer)
-}
-
-/// The acknowledgement that the queue pair's responder owes, unless a packet has carried it, or the holder of
-/// the lock has sent it. It may be sent twice, which does no harm.
-#[inline(always)]
-fn owed_ack(own: &QpCtx, owed: u64) -> Option<(u16, u16)> {
-    // Relaxed: each value is independent.
-    let ack_sent = own.sender.ack_sent.load(Ordering::Relaxed);
-    (owed != ack_sent).then(|| taken_of(owed))
 }

@@ -10,10 +10,10 @@ use super::super::mr::{Reach, SHOWN};
 use super::super::qp::SendWork;
 use super::super::receive::Arrived;
 use super::post::post_packet;
-use super::unlocked::{ASKED, Head, PULLS, Read, high, joined, low, operation, segments};
+use super::unlocked::{Head, Read, high, joined, low, operation, segments};
 use super::views::Sources;
-use super::{FETCHED_AT_ONCE, PULLED, SPEAKING};
-use crate::fabric::{CARRIES_ACK, Front, IN_LINE, InPlace, Kind, Owing, Peer, SHORT, Send};
+use super::{ASKS, FETCHED_AT_ONCE, PULLED, SPEAKING};
+use crate::fabric::{Besides, Front, IN_LINE, InPlace, Kind, Owing, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::wqe::{Data, FirstBlock, SEGMENT, SgeList, fm_ce_se};
@@ -76,11 +76,12 @@ pub(super) fn sent_place<const SEGMENTS: usize>(
     words[whole / 8..].fill(0);
     let asks = block.fm_ce_se() & fm_ce_se::SIGNALED != 0;
     let sent = post_packet::<true>(
+        hca,
         work,
         asks,
         PULLED,
         #[inline(always)]
-        |peer, incarnation, heading| {
+        |to, incarnation, heading| {
             let [first @ .., behind] = &words;
             let first = |front: Front| {
                 (first.iter().enumerate()).for_each(|(at, pair)| front.set(at, *pair));
@@ -91,13 +92,10 @@ pub(super) fn sent_place<const SEGMENTS: usize>(
                 whole.saturating_sub(IN_LINE),
             );
             // SAFETY: the word, or nothing of it.
-            let sent = unsafe {
-                (peer.writer).send_data::<true>(incarnation, whole, first, IN_LINE, &[rest])
-            };
-            // Whatever the reason is, who sends it otherwise finds it.
-            if sent { Ok(()) } else { Err(Send::Full) }
+            unsafe { to.send_data(incarnation, whole, first, IN_LINE, &[rest]) }
         },
     );
+    // Whatever the reason is, who sends it otherwise finds it.
     let peer = sent.ok()?;
     work.consumer = work.consumer.wrapping_add(1);
     Some(peer)
@@ -112,9 +110,8 @@ const PIECE: usize = size_of::<[u64; 2]>();
 /// A message whose data is in the sender's memory.
 struct PulledMessage<'p> {
     head: Head,
-    /// The packet's first line, and its length with its flags.
+    /// The packet's first line.
     line: InPlace<'p>,
-    size: u32,
     kind: CqeOpcode,
     target: Option<Remote>,
     /// Bytes of data.
@@ -124,10 +121,15 @@ struct PulledMessage<'p> {
 impl Hca {
     /// Receives the message of the next packet, and passes it.
     #[inline(never)]
-    pub(super) fn receive_pulled(&self, peer: &Peer, owing: &mut Owing, copied: &mut u64) -> Read {
-        let line = peer.reader.first();
+    pub(super) fn receive_pulled(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        owing: &mut Owing,
+        copied: &mut u64,
+    ) -> Read {
         let (size, entry) = (line.size(), line.wide(0));
-        if line.to() >> 24 != Kind::Request as u32 {
+        if !line.whole_name().is(Kind::Request) {
             return Read::No;
         }
         let Some((kind, target)) = operation(line, entry) else {
@@ -139,15 +141,14 @@ impl Hca {
         let ds = (low(entry) & 0x3f) as usize;
         let length = high(line.wide(segments));
         // Without the flag of a packet that says where its data is, far too long.
-        let bytes = ((size & !(ASKED | CARRIES_ACK | SHORT)) ^ PULLS) as usize;
+        let bytes = size.len_if(PULLED, Besides::ack_and(ASKS).and_short());
         if ds * SEGMENT != whole || !(1..=FETCHED_AT_ONCE).contains(&length.into()) {
             return Read::No;
         }
         // Made where it is used: it is not kept in memory for the other use.
         let message = || PulledMessage {
-            head: Head::of(line, size),
+            head: Head::of(line),
             line,
-            size,
             kind,
             target,
             length,
@@ -165,7 +166,7 @@ impl Hca {
             self.receive_gathered(peer, owing, &message(), whole, bytes)
         };
         if read != Read::No {
-            line.done(size & 0xffff);
+            line.done(size.len());
             *copied += u64::from(length);
         }
         read
@@ -221,12 +222,11 @@ impl Hca {
         let &PulledMessage {
             line,
             head,
-            size,
             kind,
             target,
             length,
         } = message;
-        let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
+        let taken = || line.taken();
         self.receive_by(
             peer,
             owing,

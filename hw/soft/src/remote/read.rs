@@ -15,7 +15,7 @@ use super::super::run::Stop;
 use super::answer::{Verdict, with_result};
 use super::data::bring;
 use super::post::IN_PACKET;
-use crate::fabric::{Header, Kind, Packet, Send};
+use crate::fabric::{Header, Kind, Name, Packet, Room, Send};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Data, Request, SendWqe};
@@ -40,33 +40,28 @@ impl Hca {
     ) -> Option<Verdict> {
         let peer = self.node.as_ref()?.peer(slot);
         let mut left = request.data().total();
-        let header = Header {
-            kind: Kind::Data,
-            dst: to,
-            taken: None,
-            flags: 0,
-            short: 0,
-            src: 0,
-            ..packet.header
-        };
+        let header = Header::of(Name::new(Kind::Data, to), packet.header.number);
         for packets in 1..=AT_ONCE {
             let now = left.min(IN_PACKET);
             let ends = now == left || packets == AT_ONCE;
             let words = [left.to_ne_bytes(), u64::from(ends).to_ne_bytes()].concat();
             let source = std::ptr::with_exposed_provenance(from as usize);
             let bytes = FRONT + now as usize;
-            let sent = peer.writer.send(peer.incarnation(), header, bytes, |room| {
+            let fill = |room: &mut Room| {
                 // SAFETY: local bytes, and memory that the request may read, which was checked under the
                 // lock.
                 unsafe {
                     room.put(words.as_ptr(), FRONT);
                     room.put(source, now as usize);
                 }
-            });
+            };
+            let sent = (self.sending(peer))
+                .and_then(|to| to.send(peer.incarnation(), || header, bytes, fill));
             match sent {
                 Ok(()) if ends => break,
                 Ok(()) => {}
-                Err(Send::Full) => return Some(Verdict::Again),
+                // The holder of the lock is never kept from sending.
+                Err(Send::Full | Send::Held) => return Some(Verdict::Again),
                 Err(Send::Gone) => return None,
             }
             (from, left) = (from + now, left - now);
@@ -85,7 +80,8 @@ impl Hca {
             word.copy_from_slice(&front[at..at + 8]);
             u64::from_ne_bytes(word)
         });
-        let Header { dst: qpn, life, .. } = packet.header;
+        let Header { name, number, .. } = packet.header;
+        let qpn = name.dst();
         let Some(record) = control.record(qpn) else {
             return;
         };
@@ -94,8 +90,8 @@ impl Hca {
         };
         let is_sent = || record.unacknowledged() != 0;
         if requester.slot != slot
-            || record.lives != life
-            || packet.header.msn != record.acked()
+            || record.lives != number.life()
+            || number.msn() != record.acked()
             || !matches!(record.state, QpState::Rts | QpState::Sqd)
         {
             return;

@@ -7,11 +7,13 @@ use super::super::one_sided::transfer_there;
 use super::super::qp::SendWork;
 use super::super::record::QpRecord;
 use super::super::run::{Stop, complete};
+use super::super::short::known;
+use super::super::turn::Thread;
 use super::direct;
 use super::eager::sent_eagerly;
 use super::outgoing::Outgoing;
 use super::post::{Step, is_new, post};
-use super::short::{sent, wrote};
+use super::short::{LONGER, ShortSend, WITH_IMM, wrote};
 use crate::fabric::{Peer, Room};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::op::{Layout, opcode};
@@ -47,7 +49,7 @@ pub(in super::super) fn run(hca: &Hca, work: &mut SendWork, producer: u32) -> Op
             && work.way == Way::There
             && is_new(work)
             // SAFETY: its way is that.
-            && unsafe { wrote::<true>(work, block) || wrote::<false>(work, block) }
+            && unsafe { wrote::<true>(work, block, known(block)) || wrote::<false>(work, block, known(block)) }
         {
             Ok(Step::Done(0))
         } else if idle
@@ -93,13 +95,35 @@ unsafe fn sent_message(
 ) -> Option<&'static Peer> {
     let sent = match block.opcode() {
         // SAFETY: the caller guarantees it.
-        opcode::SEND => unsafe { sent::<true>(work, block) },
+        opcode::SEND => unsafe { sent_alone::<LONGER>(hca, work, block) },
         // SAFETY: likewise.
-        opcode::SEND_IMM => unsafe { sent::<false>(work, block) },
+        opcode::SEND_IMM => unsafe { sent_alone::<WITH_IMM>(hca, work, block) },
         opcode::RDMA_WRITE_IMM => None,
         _ => return None,
     };
     sent.or_else(|| sent_eagerly(hca, work, block, posted))
+}
+
+/// Likewise, if it is a short SEND: see [`short`](super::short).
+///
+/// # Safety
+/// That of [`sent_message`].
+#[inline(always)]
+unsafe fn sent_alone<const KIND: u8>(
+    hca: &Hca,
+    work: &mut SendWork,
+    block: FirstBlock<'static>,
+) -> Option<&'static Peer> {
+    let own = work.own;
+    // SAFETY: the caller guarantees it.
+    let send = unsafe { ShortSend::<KIND>::of(work, own, block, known(block)) }?;
+    let peer = send.peer();
+    let to = match peer.writer.held(Thread::current()) {
+        Some(to) => to,
+        None => hca.sending(peer).ok()?,
+    };
+    send.through(to).ok()?;
+    Some(peer)
 }
 
 /// Sends an entry of `bytes` unchanged: its data is one piece of inline data.
@@ -117,8 +141,8 @@ fn post_entry(
         // SAFETY: posted and not completed; its inline data, which is last, does not wrap at the ring's end.
         unsafe { room.put(entry, bytes) };
     };
-    post::<true>(hca, work, idle, asks, 0, |peer, incarnation, heading| {
-        peer.writer.send(incarnation, heading.header(), bytes, fill)
+    post::<true>(hca, work, idle, asks, 0, |to, incarnation, heading| {
+        to.send(incarnation, || heading.header(), bytes, fill)
     })
 }
 

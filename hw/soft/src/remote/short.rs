@@ -3,15 +3,17 @@
 use super::super::copy::copy_short;
 use super::super::hca::Hca;
 use super::super::one_sided::Transfer;
-use super::super::qp::{SendWork, Sender};
+use super::super::qp::{QpCtx, SendWork, Sender};
 use super::super::short::{Current, SEND_DATA, short_write};
-use super::post::{is_new, post_to};
+use super::super::turn::Thread;
+use super::post::{Heading, is_new};
 use super::{ASKS, Remote, direct, plain};
-use crate::fabric::{Peer, Send};
+use crate::fabric::{Front, Peer, Send, Sending};
 use bellwire_core::access::AccessFlags;
-use bellwire_core::op::opcode;
+use bellwire_core::be::Be32;
+use bellwire_core::port::LastEntry;
 use bellwire_core::wqe::{FirstBlock, SEGMENT, fm_ce_se};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Size of a SEND that fits in the first line of a packet.
 const SHORT: usize = SEND_DATA + SEGMENT;
@@ -19,14 +21,14 @@ const SHORT: usize = SEND_DATA + SEGMENT;
 impl Hca {
     /// Executes a WRITE to another process, if its memory is mapped here, and leaves the section.
     #[inline(never)]
-    pub(in super::super) fn write_there(&self, mut current: Current) {
+    pub(in super::super) fn write_there(&self, mut current: Current, known: LastEntry) {
         let (block, sender) = (current.block, &current.ctx.sender);
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         // Of a rewound queue pair nothing is known, so that the entry is new.
         // SAFETY: its way is that.
-        if !(is_idle(sender, work) && unsafe { wrote::<true>(work, block) }) {
-            return self.find_and_write(current);
+        if !(is_idle(sender, work) && unsafe { wrote::<true>(work, block, known) }) {
+            return self.find_and_write(current, known);
         }
         executed_here(sender, work);
         self.finish(current, true);
@@ -35,31 +37,72 @@ impl Hca {
     /// Like [`write_there`](Self::write_there), of memory that has to be looked for. A function of its own, so that the
     /// other one saves few registers.
     #[inline(never)]
-    fn find_and_write(&self, mut current: Current) {
+    fn find_and_write(&self, mut current: Current, known: LastEntry) {
         let (block, sender) = (current.block, &current.ctx.sender);
         // SAFETY: used before the section is left.
         let work = unsafe { current.work() };
         let goes = is_idle(sender, work) && is_new(work);
         // SAFETY: its way is that.
-        if !(goes && unsafe { wrote::<false>(work, block) }) {
+        if !(goes && unsafe { wrote::<false>(work, block, known) }) {
             return self.transfer_there(current);
         }
         executed_here(sender, work);
         self.finish(current, true);
     }
 
-    /// Sends a SEND to another process, with immediate data if it is not `PLAIN`, and leaves the section.
+    /// Sends a SEND of this kind to another process, or of another one that has the same opcode, and leaves the section.
     #[inline(never)]
-    pub(in super::super) fn send_there<const PLAIN: bool>(&self, mut current: Current) {
-        let block = current.block;
+    pub(in super::super) fn send_there<const KIND: u8>(
+        &self,
+        mut current: Current,
+        known: LastEntry,
+    ) {
+        let (ctx, block) = (current.ctx, current.block);
         // SAFETY: used before the section is left, and its way is that.
-        let sent = unsafe { sent::<PLAIN>(current.work(), block) };
-        let Some(peer) = sent else {
-            return self.send_eagerly_there(current);
+        let send = unsafe { ShortSend::<KIND>::of(current.work(), ctx, block, known) };
+        let Some(send) = send else {
+            return match KIND {
+                PLAIN => self.send_there::<LONGER>(current, known),
+                _ => self.send_eagerly_there(current),
+            };
         };
-        current.ctx.sender.section.leave();
-        // Last, so that this function calls nothing on its way.
-        if self.wakes_after_send(peer) {
+        let peer = send.peer();
+        let Some(to) = peer.writer.held(Thread::current()) else {
+            return self.send_in_turn::<KIND>(current, known);
+        };
+        // Whatever the reason is, who sends it otherwise finds it.
+        if send.through(to).is_err() {
+            return self.execute_any(ctx);
+        }
+        // Orders the packet before the loads, as `light` does: this thread could not hold the turn to send to a peer for which
+        // that is a fence.
+        compiler_fence(Ordering::SeqCst);
+        self.sent(ctx, peer);
+    }
+
+    /// Like [`send_there`](Self::send_there), where this thread does not hold the turn to send.
+    #[inline(never)]
+    fn send_in_turn<const KIND: u8>(&self, mut current: Current, known: LastEntry) {
+        let (ctx, block) = (current.ctx, current.block);
+        // SAFETY: used before the section is left, and its way is that.
+        let send = unsafe { ShortSend::<KIND>::of(current.work(), ctx, block, known) };
+        if let Some(send) = send
+            && let peer = send.peer()
+            && let Ok(to) = self.sending(peer)
+            && send.through(to).is_ok()
+        {
+            peer.barriers.light();
+            return self.sent(ctx, peer);
+        }
+        self.execute_any(ctx);
+    }
+
+    /// Leaves the section behind an entry that was sent, behind a light barrier.
+    #[inline(always)]
+    fn sent(&self, ctx: &QpCtx, peer: &Peer) {
+        ctx.sender.section.leave();
+        // Last, so that the caller calls nothing on its way.
+        if self.wakes(peer) {
             self.wake_after_send(peer);
         }
     }
@@ -89,8 +132,9 @@ fn executed_here(sender: &Sender, work: &SendWork) {
 pub(super) unsafe fn wrote<const KNOWN: bool>(
     work: &mut SendWork,
     block: FirstBlock<'static>,
+    known: LastEntry,
 ) -> bool {
-    let Some((target, bytes)) = short_write(block) else {
+    let Some((target, bytes)) = short_write(block, known) else {
         return false;
     };
     debug_assert!(work.remote.is_some());
@@ -144,65 +188,120 @@ fn reach_by<const KNOWN: bool>(remote: &mut Remote, transfer: &Transfer) -> bool
     )
 }
 
-/// Sends the current entry, a SEND on a reliable connection, if it fits in the first line of a packet and says nothing but
-/// its data, and, if it is not `PLAIN`, immediate data, and passes it. The caller then calls [`Hca::after_send`] for the
-/// peer. `None`: it does not, or cannot be sent now; nothing has changed.
-///
-/// # Safety
-/// The work's way is [`Way::There`](super::super::gate::Way::There).
-#[inline(always)]
-pub(super) unsafe fn sent<const PLAIN: bool>(
-    work: &mut SendWork,
+/// Kinds of SENDs that fit in the first line of a packet: plain ones, whose data is in the first segment behind their entry's
+/// first; plain ones that may be longer; and with immediate data.
+pub(in super::super) const PLAIN: u8 = 0;
+pub(super) const LONGER: u8 = 1;
+pub(in super::super) const WITH_IMM: u8 = 2;
+
+/// The current entry of a queue pair, a SEND on a reliable connection, of this kind. It waits for none before it.
+pub(super) struct ShortSend<'w, const KIND: u8> {
+    work: &'w mut SendWork,
+    own: &'static QpCtx,
     block: FirstBlock<'static>,
-) -> Option<&'static Peer> {
-    let flags = block.fm_ce_se();
-    let of_kind = if PLAIN {
-        opcode::SEND
-    } else {
-        opcode::SEND_IMM
+    length: usize,
+}
+
+impl<'w, const KIND: u8> ShortSend<'w, KIND> {
+    /// Most bytes of data.
+    const MOST: usize = match KIND {
+        LONGER => plain::MOST_WITHOUT_ENTRY,
+        _ => SEGMENT - size_of::<Be32>(),
     };
-    // Not solicited, and it waits for none before it.
-    let is_such = block.opcode() == of_kind && flags & !fm_ce_se::SIGNALED == 0;
-    let length = block.inline_in_segment(SEND_DATA)?;
-    if !is_such || work.remote.as_ref().is_some_and(|remote| remote.asks) {
-        return None;
+
+    /// `None`: it is another one, with the same opcode.
+    ///
+    /// # Safety
+    /// The work's way is [`Way::There`](super::super::gate::Way::There).
+    #[inline(always)]
+    pub unsafe fn of(
+        work: &'w mut SendWork,
+        own: &'static QpCtx,
+        block: FirstBlock<'static>,
+        known: LastEntry,
+    ) -> Option<Self> {
+        let length = usize::from(known.inline());
+        if length.wrapping_sub(1) >= Self::MOST {
+            return None;
+        }
+        debug_assert!(work.remote.is_some());
+        let send = Self {
+            work,
+            own,
+            block,
+            length,
+        };
+        // Not solicited, and it waits for none before it.
+        let other_flags = block.fm_ce_se() & !fm_ce_se::SIGNALED;
+        (other_flags == 0 && !send.remote().asks).then_some(send)
     }
-    // It asks for its response if it is signalled, and both are the same bit.
-    const _: () = assert!(fm_ce_se::SIGNALED == ASKS);
-    let Some(remote) = &mut work.remote else {
-        // SAFETY: the caller guarantees that there is one.
-        unsafe { std::hint::unreachable_unchecked() }
-    };
-    let sent = post_to::<true>(
-        remote,
-        work.own,
-        &work.connection,
-        false,
-        flags,
-        #[inline(always)]
-        |peer, incarnation, heading| {
-            let sent = peer.writer.send_line(
-                incarnation,
-                // Of a plain one with what fits in the segment behind the word, whatever its length is.
-                if PLAIN { SEGMENT } else { SHORT },
-                #[inline(always)]
-                |front| {
-                    if PLAIN {
-                        front.set_word(0, block.word());
-                        front.put(plain::DATA, block.behind_word(SEND_DATA));
-                        return heading.header_of(length as u8);
-                    }
-                    for at in 0..SHORT / 8 {
-                        front.set(at, block.words::<{ SHORT / 8 }>()[at]);
-                    }
-                    heading.header()
-                },
-            );
-            // Whatever the reason is, who sends it otherwise finds it.
-            if sent { Ok(()) } else { Err(Send::Full) }
-        },
-    );
-    let peer = sent.ok()?;
-    work.consumer = work.consumer.wrapping_add(1);
-    Some(peer)
+
+    #[inline(always)]
+    fn remote(&self) -> &Remote {
+        // SAFETY: the caller of `of` guarantees that there is one.
+        unsafe { self.work.remote.as_ref().unwrap_unchecked() }
+    }
+
+    /// The peer's node.
+    #[inline(always)]
+    pub fn peer(&self) -> &'static Peer {
+        self.remote().door.peer()
+    }
+
+    /// Sends it, and passes the entry. `Err`: it cannot be sent now; nothing has changed.
+    #[inline(always)]
+    pub fn through(self, to: Sending<'_>) -> Result<(), Send> {
+        // What is behind the data in its entry's last segment is sent, too.
+        const ONE: usize = SEGMENT - size_of::<Be32>();
+        const TWO: usize = ONE + SEGMENT;
+        match KIND {
+            PLAIN => self.send_plain::<ONE>(to),
+            LONGER if self.length <= ONE => self.send_plain::<ONE>(to),
+            LONGER if self.length <= TWO => self.send_plain::<TWO>(to),
+            LONGER => self.send_plain::<{ plain::MOST_WITHOUT_ENTRY }>(to),
+            _ => self.send(to, SHORT, |block, front| {
+                for (at, pair) in block.words::<{ SHORT / 8 }>().into_iter().enumerate() {
+                    front.set(at, pair);
+                }
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn send_plain<const BYTES: usize>(self, to: Sending<'_>) -> Result<(), Send> {
+        self.send(to, plain::DATA + BYTES, |block, front| {
+            front.set_word(0, block.word());
+            front.put(plain::DATA, block.behind_word::<BYTES>(SEND_DATA));
+        })
+    }
+
+    /// Sends a packet of this length, whose payload `fill` writes.
+    #[inline(always)]
+    fn send(
+        self,
+        to: Sending<'_>,
+        len: usize,
+        fill: impl FnOnce(FirstBlock<'static>, Front),
+    ) -> Result<(), Send> {
+        // It asks for its response if it is signalled, and both are the same bit.
+        const _: () = assert!(fm_ce_se::SIGNALED == ASKS);
+        let (own, block) = (self.own, self.block);
+        to.send_line(
+            self.remote().incarnation,
+            len,
+            #[inline(always)]
+            |front| {
+                fill(block, front);
+                let heading = Heading::of(self.remote(), own, block.fm_ce_se());
+                heading.header_of(if KIND == WITH_IMM {
+                    0
+                } else {
+                    self.length as u8
+                })
+            },
+        )?;
+        own.sender.pass_number();
+        self.work.consumer = self.work.consumer.wrapping_add(1);
+        Ok(())
+    }
 }

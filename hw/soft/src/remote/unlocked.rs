@@ -12,19 +12,19 @@
 //!
 //! The reader is in the peer's section. Whoever revokes something waits for that: see [`Inbound`].
 
-use super::super::control::Control;
 use super::super::hca::Hca;
-use super::super::polled::Polling;
+use super::super::polled::PolledQueue;
 use super::super::qp::QpCtx;
 use super::super::receive::{Arrived, RecvWork};
 use super::super::run::complete_on;
-use super::answer::{Unpaid, Verdict};
+use super::super::turn::Thread;
+use super::answer::{Paid, Unpaid, Verdict};
 use super::inline::is_send;
 use super::plain::{DATA, likely, without_entry};
 use super::post::IN_PACKET;
 use super::{ASKS, EAGER, FETCHED_AT_ONCE, Inbound, PULLED, SPEAKING};
 use crate::fabric::{
-    CARRIES_ACK, IN_LINE, InPlace, Kind, Likely, Line, Node, Number, Owing, Peer, Reads, SHORT,
+    Besides, IN_LINE, InPlace, Kind, Likely, Name, Node, Number, Owing, Peer, Reads, Size,
 };
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;
@@ -38,11 +38,44 @@ use std::sync::atomic::Ordering;
 const PUBLISH_EVERY: u32 = 32;
 const AT_ONCE: u32 = 8;
 
-/// The kinds of message of which each is tried first by a function of its own.
-pub(super) const SHORT_ONE: u8 = Likely::Short as u8;
-pub(super) const LONGER: u8 = Likely::Longer as u8;
-pub(super) const TO_SHARED: u8 = Likely::Shared as u8;
-pub(super) const WITH_MORE: u8 = Likely::Inline as u8;
+/// What a look has found.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Found {
+    /// A receive was handed to the poll.
+    pub handed: bool,
+    /// Some packets need the device's lock.
+    pub locked: bool,
+    /// Those that another thread leaves, which holds the turn, too.
+    pub unread: bool,
+}
+
+impl Found {
+    const LOCKED: Self = Self {
+        handed: false,
+        locked: true,
+        unread: false,
+    };
+
+    /// A packet that this thread may not read, or acknowledgements that it may not pay.
+    #[cold]
+    pub fn unread(peer: &Peer, me: Thread) -> Self {
+        let unread = peer.reading.is_left(me, peer.reader.position());
+        Self {
+            handed: false,
+            locked: unread,
+            unread,
+        }
+    }
+
+    /// Of this peer and of those before.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            handed: self.handed || other.handed,
+            locked: self.locked || other.locked,
+            unread: self.unread || other.unread,
+        }
+    }
+}
 
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +106,8 @@ pub(super) struct Passed {
     pub next: u32,
     /// See [`Read::Asked`].
     pub asked: bool,
+    /// It was handed to the poll.
+    pub handed: bool,
 }
 
 impl From<Option<Passed>> for Read {
@@ -90,20 +125,20 @@ impl From<Option<Passed>> for Read {
 #[derive(Clone, Copy)]
 pub(super) struct Head {
     /// See [`InPlace::name`].
-    pub name: u64,
+    pub name: Name,
     pub number: Number,
     /// The requester waits for the response.
     pub asks: bool,
 }
 
 impl Head {
-    /// Of the packet that begins with this line, and of which this was read already.
+    /// Of the packet that begins with this line.
     #[inline(always)]
-    pub fn of(line: InPlace<'_>, size: u32) -> Self {
+    pub fn of(line: InPlace<'_>) -> Self {
         Self {
             name: line.name(),
             number: line.number(),
-            asks: size & ASKED != 0,
+            asks: line.size().has(ASKS),
         }
     }
 }
@@ -113,87 +148,141 @@ impl QpCtx {
     pub(in super::super) fn start_inbound(&self, incarnation: u64) {
         let Inbound {
             incarnation: of,
-            listed,
-            expected,
             sources,
             ..
         } = &*self.inbound;
+        let accepted = &self.receiver.accepted;
         // Relaxed, all: published by `accepts`. Acknowledgements are listed anew, perhaps with another peer.
         of.store(incarnation, Ordering::Relaxed);
-        // SAFETY: the holder of the lock owns it while no peer is accepted.
-        unsafe { (*sources.get()).forget() };
-        listed.store(false, Ordering::Relaxed);
-        expected.forget();
+        // SAFETY: the holder of the lock owns both while no peer is accepted.
+        unsafe {
+            (*sources.get()).forget();
+            *accepted.listed.get() = false;
+        }
+        accepted.expected.forget();
         self.owes_nothing();
     }
 }
 
 impl Hca {
-    /// Reads a peer's packets. The first is probably a message of this kind, a [`Likely`], and may be handed to the poll.
-    /// `true`: some packets need the device's lock.
+    /// Reads a peer's packets, by this thread that has the turn, in the look of this number. The first one may be handed to
+    /// the poll.
     #[inline(always)]
-    pub(super) fn read_unlocked<const LIKELY: u8>(&self, peer: &Peer, polled: Polling<'_>) -> bool {
-        // Otherwise another thread is reading them.
-        let (Some(node), Some(mut reads)) = (&self.node, peer.reading.enter(self.barriers)) else {
-            return false;
+    pub(super) fn read_unlocked(
+        &self,
+        peer: &Peer,
+        mut reads: Reads<'_>,
+        look: u32,
+        polled: Option<&mut PolledQueue>,
+    ) -> Found {
+        let Some(node) = &self.node else {
+            return Found::default();
         };
         // Relaxed: ordered by the barrier on entering, which pairs with the one in `Hca::set_gate`. Also while the port
         // is down.
         if self.receives_under_lock.load(Ordering::Relaxed) {
-            return true;
+            return Found::LOCKED;
         }
         let Some(line) = peer.reader.next_line() else {
-            return node.is_halted();
+            return Found::default();
         };
         let owing = reads.owing();
-        let first = match LIKELY {
-            SHORT_ONE => self.receive_plain::<true, true>(peer, line, owing, polled),
-            LONGER => self.receive_plain::<false, true>(peer, line, owing, polled),
-            WITH_MORE => self.receive_inline::<false>(peer, line, owing),
-            _ => self.receive_inline::<true>(peer, line, owing),
-        };
-        let Some(Passed { next, asked: false }) = first else {
-            return self.read_on(node, peer, reads, first.into());
-        };
-        if reads.found_again_in(node.looks()) && peer.reader.is_at(next) {
-            return self.read_on(node, peer, reads, first.into());
+        // Each is handled where it was received, and not behind all of them: so what is found of it is not kept.
+        match peer.reading.likely() {
+            Likely::Short => {
+                if let Some(first) = self.receive_plain::<true, true>(peer, line, owing, polled) {
+                    return self.received_first(node, peer, reads, look, first);
+                }
+            }
+            Likely::Longer => {
+                if let Some(first) = self.receive_plain::<false, true>(peer, line, owing, polled) {
+                    return self.received_first(node, peer, reads, look, first);
+                }
+            }
+            Likely::Inline => {
+                if let Some(first) = self.receive_inline::<false>(peer, line, owing) {
+                    return self.received_first(node, peer, reads, look, first);
+                }
+            }
+            Likely::Shared => {
+                if let Some(first) = self.receive_inline::<true>(peer, line, owing) {
+                    return self.received_first(node, peer, reads, look, first);
+                }
+            }
         }
-        peer.reader.publish_at(next);
-        node.is_halted()
+        Found {
+            locked: self.read_on(node, peer, reads, look, Read::No),
+            ..Found::default()
+        }
     }
 
-    /// Goes on reading a peer's packets, behind or at the first one.
+    /// Goes on behind the first message, if there may be more.
+    #[inline(always)]
+    fn received_first(
+        &self,
+        node: &Node,
+        peer: &Peer,
+        mut reads: Reads<'_>,
+        look: u32,
+        first: Passed,
+    ) -> Found {
+        let Passed {
+            next,
+            asked,
+            handed,
+        } = first;
+        // The one behind a message that was handed over is read by the next look.
+        let is_last = !asked && (handed || !reads.found_again_in(look) || !peer.reader.is_at(next));
+        let locked = match is_last {
+            true => {
+                peer.reader.publish_at(next);
+                false
+            }
+            false => self.read_on(node, peer, reads, look, Some(first).into()),
+        };
+        Found {
+            handed,
+            locked,
+            unread: false,
+        }
+    }
+
+    /// Goes on reading a peer's packets, behind or at the first one. `true`: some need the device's lock.
     #[inline(never)]
     fn read_on(
         &self,
         node: &Node,
         peer: &Peer,
-        mut reads: Reads<'_, true>,
+        mut reads: Reads<'_>,
+        look: u32,
         mut read: Read,
     ) -> bool {
-        let more = read != Read::No || reads.found_again_in(node.looks());
+        let more = read != Read::No || reads.found_again_in(look);
         // Also, how many bytes were copied from the peer's memory.
         let (mut updates, mut copied) = (0, 0);
+        let mut published = peer.reader.position();
         let stopped = loop {
             if read == Read::No {
-                read = self.read_next(peer, reads.owing(), &mut copied);
+                let Some(line) = peer.reader.next_line() else {
+                    break false;
+                };
+                read = self.read_next(peer, line, reads.owing(), &mut copied);
             }
             if read == Read::No {
                 break true;
             }
-            let update = peer.reader.unpublished() >= PUBLISH_EVERY;
+            let position = peer.reader.position();
+            let update = position.wrapping_sub(published) >= PUBLISH_EVERY;
             if update {
                 // The requester may continue.
                 peer.reader.publish();
+                published = position;
                 updates += 1;
             }
             if update || read == Read::Asked {
-                self.pay_acks(peer.slot, reads.owing());
+                self.pay_acks(peer, reads.owing());
             }
             if updates == AT_ONCE || copied >= FETCHED_AT_ONCE || !more {
-                break false;
-            }
-            if peer.reader.next_line().is_none() {
                 break false;
             }
             read = Read::No;
@@ -202,21 +291,26 @@ impl Hca {
         if !reads.owing().is_empty() {
             node.owes();
         }
-        stopped || node.is_halted()
+        stopped
     }
 
     /// Handles the next packet by the code for its kind, and passes it.
     #[inline(always)]
-    fn read_next(&self, peer: &Peer, owing: &mut Owing, copied: &mut u64) -> Read {
-        let line = peer.reader.first();
-        if line.to() >> 24 == Kind::Datagram as u32 {
-            return self.receive_datagram(peer);
+    fn read_next(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        owing: &mut Owing,
+        copied: &mut u64,
+    ) -> Read {
+        if line.whole_name().is(Kind::Datagram) {
+            return self.receive_datagram(peer, line);
         }
-        if line.size() & PULLS != 0 {
-            return self.receive_pulled(peer, owing, copied);
+        if line.size().has(PULLED) {
+            return self.receive_pulled(peer, line, owing, copied);
         }
         if !is_send(line) {
-            return self.read_one(peer, owing);
+            return self.read_one(peer, line, owing);
         }
         let likely = match peer.reading.likely() {
             Likely::Shared => Some(Likely::Shared),
@@ -233,57 +327,61 @@ impl Hca {
             Some(Likely::Inline) | None => self.receive_another_inline::<false>(peer, line, owing),
         };
         match passed {
-            None => self.read_one(peer, owing),
+            None => self.read_one(peer, line, owing),
             passed => passed.into(),
         }
     }
 
-    /// Sends the acknowledgements that are owed, without the device's lock.
+    /// Sends the acknowledgements that are owed, without the device's lock, in the section of the poll. Whether some need the
+    /// lock.
     #[cold]
     #[inline(never)]
-    pub(super) fn pay_unlocked(&self, node: &Node) {
+    pub(super) fn pay_unlocked(&self, node: &Node) -> Found {
         // Before the lists are read, so that a list that grows meanwhile sets it again.
         node.set_owing(false);
+        let (me, mut all) = (Thread::current(), Found::default());
         let mut unpaid = Unpaid::default();
-        for peer in node.live() {
-            let reads = peer.reading.enter(self.barriers);
-            unpaid.add(reads.map(|mut reads| self.pay_acks(peer.slot, reads.owing())));
+        for peer in node.live().filter(|peer| peer.reading.owes()) {
+            let reads = peer.reading.enter(me);
+            let paid = reads.map(|mut reads| self.pay_acks(peer, reads.owing()));
+            unpaid.add(paid);
+            all = all.and(match paid {
+                None => Found::unread(peer, me),
+                // Another thread holds the turn to send: who has the lock can take it away.
+                Some(Paid::Held) => Found::LOCKED,
+                Some(Paid::All | Paid::NoRoom) => Found::default(),
+            });
         }
         unpaid.note(node);
+        all
     }
 
     /// Handles the next packet, and passes it. Not inlined, so that the most frequent messages are received without its
     /// frame.
     #[inline(never)]
-    fn read_one(&self, peer: &Peer, owing: &mut Owing) -> Read {
-        let line = peer.reader.first();
-        let size = line.size();
-        let read = match line.to() {
-            to if to >> 24 == Kind::Request as u32 => self.receive(peer, owing, line, size),
-            to if to >> 24 == Kind::Answer as u32 && self.take_plain_answer(peer, &line.copy()) => {
-                Read::Yes
-            }
+    fn read_one(&self, peer: &Peer, line: InPlace<'_>, owing: &mut Owing) -> Read {
+        let read = match line.whole_name() {
+            name if name.is(Kind::Request) => self.receive(peer, owing, line),
+            name if name.is(Kind::Answer) && self.take_plain_answer(peer, line) => Read::Yes,
             _ => Read::No,
         };
         if read != Read::No {
-            line.done(size & 0xffff);
+            line.done(line.size().len());
         }
         read
     }
 
     #[inline(always)]
-    fn receive(&self, peer: &Peer, owing: &mut Owing, line: InPlace<'_>, size: u32) -> Read {
+    fn receive(&self, peer: &Peer, owing: &mut Owing, line: InPlace<'_>) -> Read {
         let entry = line.wide(0);
-        let Some(arrived) = arrived(peer, line, entry, size) else {
+        let Some(arrived) = arrived(peer, line, entry, line.size()) else {
             return Read::No;
         };
-        let head = Head::of(line, size);
-        let taken = || (size & CARRIES_ACK != 0).then(|| line.taken());
         self.receive_by(
             peer,
             owing,
-            head,
-            taken,
+            Head::of(line),
+            || line.taken(),
             #[inline(always)]
             |ctx, work, _| match work {
                 Some(recv) => {
@@ -307,30 +405,30 @@ impl Hca {
         peer: &Peer,
         owing: &mut Owing,
         head: Head,
-        taken: impl FnOnce() -> Option<(u16, u16)>,
+        taken: impl FnOnce() -> Option<Number>,
         receive: impl FnOnce(&QpCtx, &mut Option<RecvWork>, u32) -> bool,
     ) -> Read {
         let Head { name, number, .. } = head;
-        let (to, src) = ((name >> 32) as u32, name as u32);
+        let (dst, src) = (name.dst(), name.src());
         // SAFETY: used within this section.
-        let Some(ctx) = (unsafe { self.qps.find(to) }) else {
+        let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
             return Read::No;
         };
-        let inbound = &ctx.inbound;
         // Acquire: pairs with the Release at the transition to RTR, so that its receive side is set up.
         let accepts = ctx.face.accepts.load(Ordering::Acquire);
+        let expected = &ctx.receiver.accepted.expected;
         // The first request of a connection is not accepted here.
-        let accepted = accepts ^ name == peer.requests
+        let accepted = accepts ^ name.bits() == peer.requests
             // Relaxed, all: of the thread that has the turn.
-            && inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
-            && inbound.expected.is_open_for(number)
+            && ctx.inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation()
+            && expected.is_open_for(number)
             // A request that was flushed meanwhile is not executed.
             && peer.segments.life(src) == u32::from(number.life()) | SPEAKING;
         if !accepted {
             return Read::No;
         }
-        if let Some((life, msn)) = taken()
-            && !self.acknowledge_unlocked(peer, to & 0xff_ffff, ctx, life, msn)
+        if let Some(taken) = taken()
+            && !self.acknowledge_unlocked(peer, dst, ctx, taken)
         {
             return Read::No;
         }
@@ -340,34 +438,31 @@ impl Hca {
         if !receive(ctx, work, src) {
             return Read::No;
         }
-        // Read again, so that one value less is held meanwhile.
-        let number = inbound.expected.pass();
-        match !self.owe_ack(owing, ctx, number) | head.asks {
+        expected.pass();
+        match !self.owe_ack(peer, owing, ctx) | head.asks {
             true => Read::Asked,
             false => Read::Yes,
         }
     }
 
     /// Handles a response that is only an acknowledgement.
-    fn take_plain_answer(&self, peer: &Peer, line: &Line) -> bool {
-        let dst = line.dst();
+    fn take_plain_answer(&self, peer: &Peer, line: InPlace<'_>) -> bool {
+        let dst = line.name().dst();
         // SAFETY: used within this section.
         let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
             return false;
         };
-        Verdict::is_plain(line)
-            && self.acknowledge_unlocked(peer, dst, ctx, line.number().life(), line.number().msn())
+        Verdict::is_plain(line) && self.acknowledge_unlocked(peer, dst, ctx, line.number())
     }
 
     /// Completes the requests up to the one with this number. `false`: some of them are left.
     #[inline(never)]
-    fn acknowledge_unlocked(
+    pub(super) fn acknowledge_unlocked(
         &self,
         peer: &Peer,
         qpn: u32,
         ctx: &QpCtx,
-        life: u16,
-        msn: u16,
+        taken: Number,
     ) -> bool {
         let sender = &ctx.sender;
         // Acquire: pairs with the Release with which the holder of the lock opened the queue pair.
@@ -378,7 +473,7 @@ impl Hca {
         let Some(completing) = (unsafe { &*ctx.inbound.completing.get() }) else {
             return false;
         };
-        if (completing.qpn, completing.life, completing.slot) != (qpn, life, peer.slot)
+        if (completing.qpn, completing.life, completing.slot) != (qpn, taken.life(), peer.slot)
             || completing.incarnation != peer.incarnation()
         {
             return false;
@@ -386,8 +481,8 @@ impl Hca {
         // Relaxed: only this thread changes it.
         let mut acked = ctx.inbound.acked.load(Ordering::Relaxed) as u16;
         // Acquire: pairs with the Release of the sending thread in `post`.
-        let sent = sender.sent.load(Ordering::Acquire) as u16;
-        let count = msn.wrapping_sub(acked).wrapping_add(1);
+        let sent = sender.number(Ordering::Acquire).msn();
+        let count = taken.msn().wrapping_sub(acked).wrapping_add(1);
         // Of a packet that is looked at again, for example.
         if count == 0 {
             return true;
@@ -425,14 +520,21 @@ impl Hca {
     pub(in super::super) fn receives_under_lock(&self, only: bool) {
         // Relaxed: ordered by the caller's barrier.
         self.receives_under_lock.store(only, Ordering::Relaxed);
+        self.taken_away.pass();
     }
 
     /// Waits until each thread of this process has left the section in which it may have seen what was
     /// revoked. Call it after a heavy barrier, under the lock.
-    pub(in super::super) fn wait_for_all(&self, control: &Control) {
-        self.qps.wait_for_all(control.slots());
+    pub(in super::super) fn wait_for_all(&self) {
+        self.qps.wait_for_all();
+        self.wait_for_readers();
+    }
+
+    /// Likewise, each thread that reads packets.
+    pub(in super::super) fn wait_for_readers(&self) {
         if let Some(node) = &self.node {
             node.all_peers().for_each(|peer| peer.reading.wait());
+            self.polls.wait();
         }
     }
 
@@ -447,6 +549,7 @@ impl Hca {
     ) {
         if let (Some(node), Some(slot)) = (&self.node, slot) {
             node.peer(slot).reading.wait();
+            self.polls.wait();
             // If there is no room, the requester has to time out.
             let _sent = self.pay_ack(slot, qpn, ctx, accepted);
         }
@@ -468,11 +571,6 @@ pub(super) unsafe fn joined<const BYTES: usize>(parts: [(*const u8, usize); 2]) 
     }
     bytes
 }
-
-/// Flags of a packet, where its length is.
-pub(super) const ASKED: u32 = (ASKS as u32) << 16;
-const FOLLOWS: u32 = (EAGER as u32) << 16;
-pub(super) const PULLS: u32 = (PULLED as u32) << 16;
 
 /// The second of two big-endian words.
 #[inline(always)]
@@ -525,11 +623,10 @@ pub(super) fn segments(target: Option<Remote>) -> usize {
 fn arrived_without_entry(
     peer: &Peer,
     line: InPlace<'_>,
-    size: u32,
+    size: Size,
     length: usize,
 ) -> Option<Arrived> {
-    // With other flags, far too long.
-    let packet = (size & !(ASKED | CARRIES_ACK | SHORT)) as usize;
+    let packet = size.len_if(0, Besides::ack_and(ASKS).and_short());
     if !(DATA + length..=IN_LINE).contains(&packet) || !is_send(line) {
         return None;
     }
@@ -544,16 +641,16 @@ fn arrived_without_entry(
 }
 
 /// The message of a SEND or a WRITE with immediate data, whose data is in the packet, as one piece. `entry` is the
-/// beginning of the payload, and `size` the packet's length with its flags. `None`: it is another request.
+/// beginning of the payload. `None`: it is another request.
 #[inline(always)]
-fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arrived> {
+fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: Size) -> Option<Arrived> {
     if let Some(length) = without_entry(size) {
         return arrived_without_entry(peer, line, size, length);
     }
     let (kind, target) = operation(line, entry)?;
     let segments = segments(target);
     let whole = (low(entry) & 0x3f) as usize * SEGMENT;
-    let flags = size & !(ASKED | CARRIES_ACK | SHORT | 0xffff);
+    let flags = size.flags() & !ASKS;
     let (at, len, length) = if whole == segments && flags == 0 {
         (whole, whole, 0)
     } else {
@@ -568,13 +665,13 @@ fn arrived(peer: &Peer, line: InPlace<'_>, entry: u64, size: u32) -> Option<Arri
                 (inline, whole, length)
             }
             // The data follows the entry.
-            FOLLOWS if whole == segments + SEGMENT && u64::from(count) <= IN_PACKET => {
+            EAGER if whole == segments + SEGMENT && u64::from(count) <= IN_PACKET => {
                 (whole, whole + length, length)
             }
             _ => return None,
         }
     };
-    if (size & 0xffff) as usize != len {
+    if size.len() != len {
         return None;
     }
     let flags = line.wide(8);

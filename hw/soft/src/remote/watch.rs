@@ -5,9 +5,12 @@ use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::record::QpRecord;
 use super::super::run::Stop;
+use super::super::turn::Thread;
 use super::Reached;
-use super::answer::Unpaid;
-use crate::fabric::{Header, Kind, Peer};
+use super::answer::{Paid, Unpaid};
+use super::link::Whose;
+use super::unlocked::Found;
+use crate::fabric::{Header, Kind, Name, Number, Peer};
 use bellwire_core::qp::{AckTimeout, QpState, ack_timeout};
 use bellwire_core::wr::{QpType, WcStatus};
 use std::sync::atomic::Ordering;
@@ -54,8 +57,8 @@ impl QpRecord {
     pub(super) fn unacknowledged(&self) -> u16 {
         // Acquire: pairs with the Release of the sending thread in `post`. A request that is being sent now
         // is seen by the next call.
-        let sent = self.ctx.sender.sent.load(Ordering::Acquire) as u16;
-        sent.wrapping_sub(self.acked())
+        let next = self.ctx.sender.number(Ordering::Acquire);
+        next.msn().wrapping_sub(self.acked())
     }
 
     /// Number of the oldest unacknowledged request.
@@ -76,7 +79,7 @@ impl Hca {
     /// next ones.
     pub(super) fn tend(&self, control: &mut Control, share: Share) {
         let Some(node) = &self.node else { return };
-        self.pay_all(control);
+        self.pay_all(control, Whose::Free);
         self.go_on(control);
         let now = self.clock.now();
         let (first, end) = match share {
@@ -202,12 +205,10 @@ impl Hca {
         if let Some(completing) = unsafe { &mut *record.ctx.inbound.completing.get() } {
             completing.life = life;
         }
-        // SAFETY: the queue pair is closed and the lock is held, so this thread owns the work.
-        if let Some(work) = unsafe { &mut *record.ctx.sender.work.get() }
-            && let Some(remote) = &mut work.remote
-        {
-            remote.life = life;
-        }
+        let sender = &record.ctx.sender;
+        // Relaxed: nothing is being sent, and the lock is held.
+        let next = sender.number(Ordering::Relaxed).msn();
+        sender.set_number(Number::new(life, next), Ordering::Relaxed);
         self.speak(record);
         if self.acknowledge(control, qpn, count, 0) {
             if let Some(record) = control.record(qpn) {
@@ -225,6 +226,7 @@ impl Hca {
     pub(super) fn go_on(&self, control: &mut Control) {
         if let Some(node) = &self.node {
             node.set_halted(false);
+            self.note_looks();
         }
         for qpn in std::mem::take(&mut control.halted) {
             let Some(record) = control.record(qpn) else {
@@ -246,7 +248,7 @@ impl Hca {
 
     /// Sends the responses that are owed, as far as there is room. Acknowledgements of a peer whose packets
     /// another thread reads are left to that thread.
-    pub(super) fn pay_all(&self, control: &mut Control) {
+    pub(super) fn pay_all(&self, control: &mut Control, whose: Whose) {
         let Some(node) = &self.node else { return };
         // Before the lists are read, so that a list that grows meanwhile sets it again.
         node.set_owing(false);
@@ -259,10 +261,14 @@ impl Hca {
             }
         }
         let mut unpaid = Unpaid::default();
-        unpaid.add(Some(at == 0));
-        for peer in node.live() {
-            let reads = peer.reading.try_take();
-            unpaid.add(reads.map(|mut reads| self.pay_acks(peer.slot, reads.owing())));
+        unpaid.add(Some(if at == 0 { Paid::All } else { Paid::NoRoom }));
+        let me = Thread::current();
+        for peer in node.live().filter(|peer| peer.reading.owes()) {
+            let reads = peer.reading.try_take(me).or_else(|| {
+                let taken = whose == Whose::All || Found::unread(peer, me).unread;
+                taken.then(|| self.reads(peer))
+            });
+            unpaid.add(reads.map(|mut reads| self.pay_acks(peer, reads.owing())));
         }
         unpaid.note(node);
     }
@@ -318,9 +324,7 @@ impl Hca {
     /// pair is connected to.
     pub(in super::super) fn wait_for_data_path(&self, record: &QpRecord) {
         record.ctx.sender.section.wait();
-        if let Some(node) = &self.node {
-            node.all_peers().for_each(|peer| peer.reading.wait());
-        }
+        self.wait_for_readers();
     }
 
     /// For a queue pair that drains: sends the oldest outstanding request again, so that it is finished.
@@ -336,21 +340,10 @@ impl Hca {
     /// Asks a peer for the responses that it owes. If there is no room, the peer has to read first, and the
     /// packets in the ring make it respond.
     fn probe(&self, peer: &Peer) {
-        let header = Header {
-            kind: Kind::Probe,
-            dst: 0,
-            msn: 0,
-            life: 0,
-            taken: None,
-            flags: 0,
-            short: 0,
-            src: 0,
-        };
-        if peer
-            .writer
-            .send(peer.incarnation(), header, 0, |_| {})
-            .is_ok()
-        {
+        let header = Header::of(Name::new(Kind::Probe, 0), Number::NONE);
+        let sent =
+            (self.sending(peer)).and_then(|to| to.send(peer.incarnation(), || header, 0, |_| {}));
+        if sent.is_ok() {
             self.after_send(peer);
         }
     }
@@ -391,6 +384,7 @@ impl Hca {
         if let (Some(node), Some((slot, before))) = (&self.node, asked) {
             node.set_waiting(true);
             node.set_halted(true);
+            self.note_looks();
             if !before {
                 self.probe(node.peer(slot));
             }
@@ -421,10 +415,10 @@ impl QpRecord {
         }
         // Relaxed: nothing is being sent, and the lock is held.
         work.consumer = self.ctx.sender.acked.load(Ordering::Relaxed);
-        self.ctx.sender.sent.store(acked.into(), Ordering::Relaxed);
+        let number = Number::new(self.lives, acked);
+        self.ctx.sender.set_number(number, Ordering::Relaxed);
         requester.asked_from = requester.got;
         if let Some(remote) = &mut work.remote {
-            remote.msn = acked;
             // So that an entry that is executed by what is known is new: see `is_new`.
             remote.reached = [Reached::NOTHING; 2];
             remote.carried = 0;

@@ -1,13 +1,16 @@
 //! Models of a connection whose packets are read by two threads: one without the device's lock, and its holder, who opens
-//! the connection, reads, and closes it. The turn, the section, both ends of the wire and the number of the request that
-//! is expected are as they are.
+//! the connection, reads, and closes it. The turn, the section, both ends of the wire, the number of the request that is
+//! expected, and what was checked of the connection are as they are.
 
-use super::super::wire::models::{bounded, link};
-use super::super::wire::{Header, InPlace, Kind, Reader, Writer};
-use super::{Barriers, Reading};
-use crate::remote::Inbound;
+use super::super::name::Name;
+use super::super::number::Number;
+use super::super::wire::models::{bounded, link, turn};
+use super::super::wire::{Header, InPlace, Reader, Writer};
+use super::{Barriers, Reading, Section};
+use crate::remote::Accepted;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::model::{Arc, UnsafeCell, longer, thread};
+use crate::turn::Thread;
 use std::any::Any;
 
 /// One after the other. The second one needs the lock.
@@ -30,7 +33,9 @@ struct World {
     writer: Writer,
     reader: Reader,
     reading: Reading,
-    inbound: Inbound,
+    /// That of the completion queue which the reader polls.
+    polls: Section,
+    accepted: Accepted,
     accepts: AtomicU32,
     /// Nothing, before the queue pair is in RTR.
     receive: UnsafeCell<Option<Receive>>,
@@ -56,19 +61,30 @@ enum Without {
     Order,
     /// The reader without the lock does not look whether a number is expected.
     Number,
+    /// Who closes leaves what was checked of the connection.
+    Forgetting,
 }
+
+const NAME: Name = Name::request(7, 5);
+
+/// Nothing else is taken away.
+const GENERATION: u64 = 1;
+
+const POLLER: usize = 1;
+const CONTROL: usize = 2;
 
 impl World {
     /// A connection with its packets in the ring.
     fn new(without: Without, numbers: &[u16]) -> Arc<Self> {
         let (memory, sender, receiver) = link();
         let writer = Writer::new(sender);
-        writer.restart(1);
+        turn(&writer).restart(1, true);
         let world = Self {
             writer,
             reader: Reader::new(receiver),
             reading: Reading::default(),
-            inbound: Inbound::default(),
+            polls: Section::default(),
+            accepted: Accepted::default(),
             accepts: AtomicU32::new(0),
             receive: UnsafeCell::new(None),
             without,
@@ -79,17 +95,9 @@ impl World {
     }
 
     fn send(&self, msn: u16) {
-        let header = Header {
-            kind: Kind::Request,
-            dst: 7,
-            msn,
-            life: LIFE,
-            taken: None,
-            flags: 0,
-            short: 0,
-            src: 5,
-        };
-        assert!((self.writer).send_line(1, LENGTH, |_| header));
+        let header = Header::of(NAME, Number::new(LIFE, msn));
+        let sent = turn(&self.writer).send_line(1, LENGTH, |_| header);
+        assert!(sent.is_ok());
     }
 
     /// The receive side is set up, and the first request would be received under the lock.
@@ -100,7 +108,7 @@ impl World {
         };
         // SAFETY: the models verify that this access does not conflict.
         (self.receive).with_mut(|receive| unsafe { *receive = Some(fresh) });
-        self.inbound.expected.set(LIFE, 0, true);
+        (self.accepted.expected).set(Number::new(LIFE, 0), true);
         // Release: pairs with the Acquire in `accepts`.
         self.accepts.store(1, Ordering::Release);
     }
@@ -122,56 +130,76 @@ impl World {
 
     /// As `Hca::read_unlocked`.
     fn read_unlocked(&self) {
-        let Some(_reads) = self.reading.enter(Barriers::get()) else {
-            return;
-        };
-        while let Some(line) = self.reader.next_line() {
-            if !self.receive_unlocked(line) {
-                return;
+        self.polls.enter(Barriers::get());
+        if let Some(_reads) = self.reading.enter(Thread::of_model(POLLER)) {
+            while let Some(line) = self.reader.next_line() {
+                if !self.receive_unlocked(line) {
+                    break;
+                }
+                line.done(LENGTH);
             }
-            line.done(LENGTH as u32);
+            self.reader.publish();
         }
+        self.polls.leave();
+    }
+
+    /// Waits for the reader.
+    fn wait(&self) {
+        self.reading.wait();
+        self.polls.wait();
     }
 
     fn receive_unlocked(&self, line: InPlace<'_>) -> bool {
-        let (number, expected) = (line.number(), &self.inbound.expected);
+        let (number, expected) = (line.number(), &self.accepted.expected);
         if number.msn() == RARE {
             return self.without == Without::Order;
         }
-        if !self.accepts() || !(expected.is_open_for(number) || self.without == Without::Number) {
+        static LIVES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let (checked, of) = (&self.accepted.checked, &self.reader);
+        let is_checked = checked.is(of, line.whole_name(), GENERATION) && checked.speaks();
+        let accepted = is_checked || self.accepts();
+        if !accepted || !(expected.is_open_for(number) || self.without == Without::Number) {
             return false;
         }
         self.receive(number.msn());
+        if !is_checked {
+            checked.set(of, line.name(), GENERATION, (&LIVES, 0));
+        }
         expected.pass();
         true
     }
 
-    /// As `Hca::read`, by the holder of the lock: what is not accepted is dropped, and so is a duplicate.
-    fn read_under_lock(&self) {
-        let reads = match self.without {
-            Without::Turn => None,
-            _ => self.reading.try_take(),
-        };
-        if reads.is_none() && self.without != Without::Turn {
-            return;
-        }
+    /// As `Hca::read`, by the holder of the lock, up to the packet of this number: what is not accepted is dropped, and so is a
+    /// duplicate.
+    fn read_under_lock(&self, last: u16) {
+        let _reads = (self.without != Without::Turn).then(|| {
+            let turn = (self.reading.turn()).take_away(Thread::of_model(CONTROL), || self.wait());
+            self.reading.with(turn)
+        });
         while let Some(line) = self.reader.next_line() {
-            let (msn, expected) = (line.number().msn(), &self.inbound.expected);
-            if self.accepts() && expected.get() == Some((LIFE, msn)) {
-                self.receive(msn);
-                expected.set(LIFE, msn + 1, true);
+            let (number, expected) = (line.number(), &self.accepted.expected);
+            if self.accepts() && expected.get() == Some(number) {
+                self.receive(number.msn());
+                expected.set(number.next(), true);
             }
-            line.done(LENGTH as u32);
+            line.done(LENGTH);
+            if number.msn() == last {
+                break;
+            }
         }
+        self.reader.publish();
     }
 
     /// As `Hca::take_out` does: from here on, this thread owns the receive side.
     fn close(&self) {
         // Relaxed: the barrier orders it before what follows.
         self.accepts.store(0, Ordering::Relaxed);
+        if self.without != Without::Forgetting {
+            self.accepted.checked.forget();
+        }
         Barriers::get().heavy();
         if self.without != Without::Waiting {
-            self.reading.wait();
+            self.wait();
         }
         self.receive.with_mut(|receive| {
             // SAFETY: the models verify that this access does not conflict.
@@ -200,13 +228,15 @@ fn beside(world: &Arc<World>, polls: u32, locked: impl FnOnce(&World)) {
 /// All that was sent is received once, and in its order, whoever reads it.
 fn both_read(without: Without) {
     bounded(2, move || {
-        let world = World::new(without, &[0, RARE, 2]);
+        let world = World::new(without, &[0, RARE]);
         beside(&world, 2, |world| {
             world.open();
-            world.read_under_lock();
+            world.read_under_lock(RARE);
+            world.send(2);
+            world.read_under_lock(MESSAGES);
         });
         // What nobody has read meanwhile is still there.
-        world.read_under_lock();
+        world.read_under_lock(MESSAGES);
         assert_eq!(world.count(), MESSAGES, "lost");
     });
 }
@@ -214,15 +244,16 @@ fn both_read(without: Without) {
 /// Once the connection is closed and flushed, nothing is received any more.
 fn closed(without: Without) {
     bounded(2, move || {
-        let world = World::new(without, &[0, RARE, 2]);
+        let world = World::new(without, &[0, RARE]);
         beside(&world, 2, |world| {
             world.open();
-            world.read_under_lock();
+            world.read_under_lock(RARE);
+            world.send(2);
             world.close();
         });
         let received = world.count();
         world.read_unlocked();
-        world.read_under_lock();
+        world.read_under_lock(MESSAGES);
         assert_eq!(world.count(), received, "received after the flush");
     });
 }
@@ -233,9 +264,9 @@ fn sent_again(without: Without) {
         let world = World::new(without, &[0, 0]);
         beside(&world, 1, |world| {
             world.open();
-            world.read_under_lock();
+            world.read_under_lock(MESSAGES);
         });
-        world.read_under_lock();
+        world.read_under_lock(MESSAGES);
         assert_eq!(world.count(), 1, "lost");
     });
 }
@@ -272,6 +303,12 @@ fn loom_both_ways_of_reading_need_each_ordering() {
 #[cfg_attr(miri, ignore = "a race, which ends Miri")]
 fn loom_closing_has_to_wait_for_the_reader() {
     longer(|| closed(Without::Waiting));
+}
+
+#[test]
+#[should_panic(expected = "received after the flush")]
+fn loom_what_was_checked_has_to_be_forgotten() {
+    longer(|| closed(Without::Forgetting));
 }
 
 #[test]

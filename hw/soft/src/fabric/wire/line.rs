@@ -1,8 +1,10 @@
 //! The first line of a packet that has arrived.
 
+use super::super::name::Name;
 use super::super::number::Number;
 use super::super::segment::{END, LINE, line, wide, word};
-use super::{CARRIES_ACK, FRONT, Kind, NAME, NUMBER, Reader, SHORT_AT, SIZE, TAKEN, lines_of};
+use super::super::size::Size;
+use super::{FRONT, NAME, NUMBER, Reader, TAKEN, lines_of};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -14,35 +16,41 @@ pub struct InPlace<'r> {
     pub(super) theirs: NonNull<u8>,
     pub(super) start: usize,
     pub(super) position: u32,
+    /// Was read together with the sequence.
+    pub(super) size: Size,
 }
 
 impl InPlace<'_> {
     #[inline(always)]
     fn word(self, at: usize) -> u32 {
-        // Relaxed: ordered by the Acquire in `Reader::first`.
+        // Relaxed: ordered by the Acquire in `Reader::next_line`.
         word(self.theirs, self.start + at).load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     fn pair(self, at: usize) -> u64 {
-        // Relaxed: ordered by the Acquire in `Reader::first`.
+        // Relaxed: ordered by the Acquire in `Reader::next_line`.
         wide(self.theirs, self.start + at).load(Ordering::Relaxed)
     }
 
-    /// Destination queue pair, and above 24 bits the [`Kind`].
+    /// What the packet is, and the queue pairs that it names. The peer may have written more beside the numbers, of which
+    /// nothing is left: it could stand for another node.
     #[inline(always)]
-    pub fn to(self) -> u32 {
-        self.word(NAME + 4)
+    pub fn name(self) -> Name {
+        self.whole_name().without_more()
     }
 
-    /// The name of a request's connection without its LID, and the bit of [`Kind::Request`]: see [`Peer::requests`]. The
-    /// peer may have written a LID, of which nothing is left.
-    ///
-    /// [`Peer::requests`]: crate::fabric::Peer::requests
+    /// All of the [`name`](Self::name), as the peer has written it.
     #[inline(always)]
-    pub fn name(self) -> u64 {
-        const NUMBERS: u64 = 0x00ff_ffff_00ff_ffff | (Kind::Request as u64) << 56;
-        self.pair(NAME) & NUMBERS
+    pub fn whole_name(self) -> Name {
+        Name::of_bits(self.pair(NAME))
+    }
+
+    /// The low bits of the destination's number, which are a place in a table: the peer may write another
+    /// [`name`](Self::name) at the same time.
+    #[inline(always)]
+    pub fn place_of_dst(self) -> u32 {
+        self.word(NAME + 4)
     }
 
     /// Number of the request.
@@ -51,23 +59,18 @@ impl InPlace<'_> {
         Number::of_word(self.word(NUMBER))
     }
 
-    /// Length of the packet's payload, above 16 bits its flags, and [`CARRIES_ACK`].
+    /// The packet's size, as the peer has written it.
     #[inline(always)]
-    pub fn size(self) -> u32 {
-        self.word(SIZE)
+    pub fn size(self) -> Size {
+        self.size
     }
 
-    /// [`Header::short`](super::Header::short), of this [`size`](Self::size).
+    /// The acknowledgement, as in [`Header::taken`](super::Header::taken).
     #[inline(always)]
-    pub fn short(size: u32) -> usize {
-        (size >> SHORT_AT) as usize
-    }
-
-    /// The acknowledgement, as in [`Header::taken`](super::Header::taken), where there is one.
-    #[inline(always)]
-    pub fn taken(self) -> (u16, u16) {
-        let taken = Number::of_word(self.word(TAKEN));
-        (taken.life(), taken.msn())
+    pub fn taken(self) -> Option<Number> {
+        self.size
+            .carries_ack()
+            .then(|| Number::of_word(self.word(TAKEN)))
     }
 
     /// Four bytes of the payload, at a multiple of four, within this line.
@@ -110,25 +113,10 @@ impl InPlace<'_> {
             .cast_const()
     }
 
-    /// Copies the line.
-    #[inline(always)]
-    pub fn copy(self) -> Line {
-        Line([
-            self.pair(0),
-            self.pair(8),
-            self.pair(16),
-            self.pair(24),
-            self.pair(32),
-            self.pair(40),
-            self.pair(48),
-            self.pair(56),
-        ])
-    }
-
     /// Releases the packet, whose payload has this length, as [`Reader::done`], and returns the position behind it.
     #[inline(always)]
-    pub fn done(self, len: u32) -> u32 {
-        self.pass(lines_of(len as usize))
+    pub fn done(self, len: usize) -> u32 {
+        self.pass(lines_of(len))
     }
 
     /// Like [`done`](Self::done), of a packet that is this line alone.
@@ -143,62 +131,5 @@ impl InPlace<'_> {
         let next = (self.reader.position.load(Ordering::Relaxed)).wrapping_add(lines);
         self.reader.position.store(next, Ordering::Relaxed);
         next
-    }
-}
-
-/// The first line of a packet: a copy, of which nothing has been checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Line([u64; LINE / 8]);
-
-impl Line {
-    #[inline(always)]
-    fn word(&self, at: usize) -> u32 {
-        (self.0[at / 8] >> (at % 8 * 8)) as u32
-    }
-
-    /// Destination queue pair.
-    #[inline(always)]
-    pub fn dst(&self) -> u32 {
-        self.word(NAME + 4) & 0xff_ffff
-    }
-
-    #[inline(always)]
-    pub fn is(&self, kind: Kind) -> bool {
-        self.word(NAME + 4) >> 24 == kind as u32
-    }
-
-    #[inline(always)]
-    pub fn number(&self) -> Number {
-        Number::of_word(self.word(NUMBER))
-    }
-
-    #[inline(always)]
-    pub fn flags(&self) -> u8 {
-        (self.word(SIZE) >> 16) as u8
-    }
-
-    /// Bytes of the packet's payload.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        (self.word(SIZE) & 0xffff) as usize
-    }
-
-    /// Acknowledgement, as in [`Header::taken`](super::Header::taken).
-    #[inline(always)]
-    pub fn taken(&self) -> Option<(u16, u16)> {
-        let taken = Number::of_word(self.word(TAKEN));
-        (self.word(SIZE) & CARRIES_ACK != 0).then_some((taken.life(), taken.msn()))
-    }
-
-    /// Four bytes of the payload, at a multiple of four.
-    #[inline(always)]
-    pub fn at(&self, offset: usize) -> u32 {
-        self.word(FRONT + offset)
-    }
-
-    /// Eight bytes of the payload, at a multiple of eight; zeroes behind the line.
-    #[inline(always)]
-    pub fn wide(&self, offset: usize) -> u64 {
-        self.0.get((FRONT + offset) / 8).copied().unwrap_or(0)
     }
 }

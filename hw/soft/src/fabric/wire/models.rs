@@ -8,6 +8,8 @@ use crate::sync::model::{Arc, longer, thread};
 /// Goes round the ring, so that lines are written again.
 const PACKETS: u16 = LINES as u16 + 2;
 
+const NAME_OF_ALL: Name = Name::request(7, 5);
+
 /// Two nodes, of which one sends.
 struct World {
     writer: Writer,
@@ -31,11 +33,17 @@ pub(in super::super) fn link() -> (Arc<[Words; 2]>, Segments, Segments) {
     (memory, sender, receiver)
 }
 
+/// The turn to send, of the one thread that does.
+pub(in super::super) fn turn(writer: &Writer) -> Sending<'_> {
+    let turn = writer.turn().try_take(Thread::of_model(1));
+    writer.with(turn.expect("one thread sends"))
+}
+
 impl World {
     fn new() -> Arc<Self> {
         let (memory, sender, receiver) = link();
         let writer = Writer::new(sender);
-        writer.restart(1);
+        turn(&writer).restart(1, true);
         Arc::new(Self {
             writer,
             reader: Reader::new(receiver),
@@ -47,35 +55,30 @@ impl World {
     }
 
     fn send(&self, msn: u16) -> bool {
+        let number = Number::new(1, msn);
         let header = Header {
-            kind: Kind::Request,
-            dst: 7,
-            msn,
-            life: 1,
-            taken: Some((1, msn)),
-            flags: 0,
-            short: 0,
-            src: 5,
+            taken: Some(number),
+            ..Header::of(NAME_OF_ALL, number)
         };
-        self.writer.send_line(1, 40, |front| {
+        let sent = turn(&self.writer).send_line(1, 40, |front| {
             (0..5).for_each(|at| front.set(at, u64::from(msn) << 32 | at as u64));
             header
-        })
+        });
+        sent.is_ok()
     }
 
     fn take(&self, msn: u16) -> bool {
-        let Some(place) = self.reader.next_line() else {
+        let Some(line) = self.reader.next_line() else {
             return false;
         };
-        let line = place.copy();
-        let number = line.number();
-        let header = (line.dst(), number.msn(), number.life(), line.len());
-        assert_eq!(header, (7, msn, 1, 40));
-        assert_eq!(line.taken(), Some((1, msn)));
+        let number = Number::new(1, msn);
+        let header = (line.name(), line.number(), line.size().len());
+        assert_eq!(header, (NAME_OF_ALL, number, 40));
+        assert_eq!(line.taken(), Some(number));
         for at in 0..5 {
             assert_eq!(line.wide(at * 8), u64::from(msn) << 32 | at as u64);
         }
-        place.done(40);
+        line.done(40);
         self.reader.publish();
         true
     }

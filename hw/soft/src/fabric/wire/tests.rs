@@ -10,20 +10,24 @@ fn wire() -> (Window, Window, Writer, Reader) {
     let (ours, theirs) = (window(), window());
     let writer = Writer::new(Segments::new(&ours, &theirs));
     let reader = Reader::new(Segments::new(&theirs, &ours));
-    writer.restart(1);
+    turn(&writer).restart(1, true);
     (ours, theirs, writer, reader)
+}
+
+fn turn(writer: &Writer) -> Sending<'_> {
+    let turn = writer.turn().try_take(Thread::current());
+    writer.with(turn.expect("one thread sends"))
 }
 
 fn header(msn: u16) -> Header {
     Header {
-        kind: Kind::Request,
-        dst: 0x12_3456,
-        msn,
-        life: 0x8765,
-        taken: (!msn.is_multiple_of(3)).then_some((msn, !msn)),
+        taken: (!msn.is_multiple_of(3)).then_some(Number::new(msn, !msn)),
         flags: msn as u8,
         short: msn as u8 & 0x7f,
-        src: 0xab_0000 | u32::from(msn),
+        ..Header::of(
+            Name::request(0x12_3456, 0xab_0000 | u32::from(msn)),
+            Number::new(0x8765, msn),
+        )
     }
 }
 
@@ -39,12 +43,17 @@ fn bytes(msn: u16) -> Vec<u8> {
 fn send(writer: &Writer, msn: u16) -> Result<(), Send> {
     let bytes = bytes(msn);
     let (head, tail) = bytes.split_at(bytes.len() / 3);
-    writer.send(1, header(msn), bytes.len(), |room| {
-        for part in [head, tail] {
-            // SAFETY: a slice.
-            unsafe { room.put(part.as_ptr(), part.len()) };
-        }
-    })
+    turn(writer).send(
+        1,
+        || header(msn),
+        bytes.len(),
+        |room| {
+            for part in [head, tail] {
+                // SAFETY: a slice.
+                unsafe { room.put(part.as_ptr(), part.len()) };
+            }
+        },
+    )
 }
 
 fn assert_next(reader: &Reader, msn: u16) -> bool {
@@ -55,10 +64,9 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
     assert_peeked(reader, msn);
     let expected = header(msn);
     assert_eq!(packet.bytes, bytes(msn), "{msn}");
-    assert_eq!(packet.header.msn, msn);
-    assert_eq!(packet.header.dst, expected.dst);
-    assert_eq!(packet.header.src, expected.src);
-    assert_eq!(packet.header.life, expected.life);
+    assert_eq!(packet.kind, Kind::Request);
+    assert_eq!(packet.header.name, expected.name);
+    assert_eq!(packet.header.number, expected.number);
     assert_eq!(packet.header.taken, expected.taken);
     assert_eq!(packet.header.flags, expected.flags);
     assert_eq!(packet.header.short, expected.short);
@@ -69,13 +77,16 @@ fn assert_next(reader: &Reader, msn: u16) -> bool {
 
 /// The same by its first line, and where it is.
 fn assert_peeked(reader: &Reader, msn: u16) {
-    let line = reader.first().copy();
+    let line = reader.next_line().expect("just seen");
     let (expected, bytes) = (header(msn), bytes(msn));
-    assert!(line.is(Kind::Request) && !line.is(Kind::Answer));
-    let (number, taken) = (line.number(), line.taken());
-    let of_line = (line.dst(), number.msn(), number.life(), taken);
-    assert_eq!(of_line, (expected.dst, msn, expected.life, expected.taken));
-    assert_eq!((line.flags(), line.len()), (expected.flags, bytes.len()));
+    let of_line = (line.name(), line.number(), line.taken());
+    assert_eq!(of_line, (expected.name, expected.number, expected.taken));
+    assert_eq!(line.whole_name(), expected.name);
+    assert_eq!(line.place_of_dst() & 0xff_ffff, expected.name.dst());
+    let size = line.size();
+    let of_size = (size.flags(), size.len(), size.short());
+    let short = usize::from(expected.short);
+    assert_eq!(of_size, (expected.flags, bytes.len(), short));
     for (at, word) in bytes.as_chunks().0.iter().enumerate().take(10) {
         assert_eq!(line.at(at * 4), u32::from_ne_bytes(*word), "{msn} {at}");
     }
@@ -136,7 +147,7 @@ fn data_is_where_it_belongs_at_each_place_of_the_ring() {
         };
         let len = at + data.len();
         // SAFETY: the bytes of a vector.
-        assert!(unsafe { writer.send_data::<true>(1, len, first, at, pieces) });
+        assert!(unsafe { turn(&writer).send_data(1, len, first, at, pieces) }.is_ok());
         let packet = reader.next(&mut copy).unwrap().expect("just sent");
         assert_eq!(packet.bytes[at..], data, "{round}");
         for (word, bytes) in packet.bytes.as_chunks().0[..words].iter().enumerate() {
@@ -155,14 +166,14 @@ fn requests_leave_room_for_answers() {
         sent += 1;
     }
     assert!(sent > 1000);
-    let answer = Header {
-        kind: Kind::Answer,
-        ..header(0)
+    let answer = || {
+        let header = Header::of(Name::new(Kind::Answer, 7), Number::NONE);
+        turn(&writer).answer(1, header, 0, |_| {})
     };
     for _ in 0..FOR_ANSWERS {
-        assert_eq!(writer.send(1, answer, 0, |_| {}), Ok(()));
+        assert_eq!(answer(), Ok(()));
     }
-    assert_eq!(writer.send(1, answer, 0, |_| {}), Err(Send::Full));
+    assert_eq!(answer(), Err(Send::Full));
     assert!(!writer.all_read());
     let mut copy = [0; MAX_PACKET];
     while let Some(packet) = reader.next(&mut copy).unwrap() {
@@ -175,9 +186,10 @@ fn requests_leave_room_for_answers() {
 #[test]
 fn another_link_gets_nothing() {
     let (_ours, _theirs, writer, reader) = wire();
-    assert_eq!(writer.send(2, header(0), 0, |_| {}), Err(Send::Gone));
-    writer.restart(0);
-    assert_eq!(writer.send(0, header(0), 0, |_| {}), Err(Send::Gone));
+    let send = |incarnation| turn(&writer).send(incarnation, || header(0), 0, |_| {});
+    assert_eq!(send(2), Err(Send::Gone));
+    turn(&writer).restart(0, true);
+    assert_eq!(send(0), Err(Send::Gone));
     assert!(!reader.ready());
 }
 
@@ -185,17 +197,18 @@ fn another_link_gets_nothing() {
 #[test]
 fn a_name_has_no_lid() {
     let (ours, _theirs, writer, reader) = wire();
-    writer.send(1, header(7), 0, |_| {}).unwrap();
+    (turn(&writer).send(1, || header(7), 0, |_| {})).unwrap();
     let request = u64::from(Kind::Request as u8) << 56;
     let numbers = 0x0012_3456_00ab_0007;
-    for beside in [0, 0xff00_0000, 0xbf << 56, 0xbf00_0000_ff00_0000] {
+    let name = || reader.next_line().expect("just sent").name();
+    for beside in [0, 0xff00_0000] {
         // Relaxed: one thread.
         wide(ours.start(), line(0) + NAME).store(request | beside | numbers, Ordering::Relaxed);
-        assert_eq!(reader.first().name(), request | numbers, "{beside:#x}");
+        assert_eq!(name().bits(), request | numbers, "{beside:#x}");
     }
     // Of another kind, it is none of a request.
     wide(ours.start(), line(0) + NAME).store(0xbf << 56 | numbers, Ordering::Relaxed);
-    assert_eq!(reader.first().name(), numbers);
+    assert_ne!(name().bits(), request | numbers);
 }
 
 #[test]
@@ -203,8 +216,8 @@ fn garbage_is_refused() {
     for (at, value) in [
         (NAME + 4, 0),
         (NAME + 4, 9 << 24),
-        (SIZE, MAX_PACKET as u32 + 1),
-        (SIZE, 0xffff),
+        (SIZE, Size::new(MAX_PACKET + 1, 0, 0).bits()),
+        (SIZE, Size::new(0xffff, 0, 0).bits()),
     ] {
         let (ours, _theirs, writer, reader) = wire();
         send(&writer, 1).unwrap();
@@ -214,5 +227,33 @@ fn garbage_is_refused() {
             reader.next(&mut [0; MAX_PACKET]).is_err(),
             "{at} {value:#x}"
         );
+    }
+}
+
+/// Of the lines behind the last packet, none looks like the next one, whatever was there before, and however far the
+/// positions have come: they wrap round, and zero is one of them.
+#[test]
+fn nothing_follows_the_last_packet() {
+    let (ours, _theirs, writer, reader) = wire();
+    for start in [START, 0_u32.wrapping_sub(3 * LINES / 2)] {
+        writer.position.store(start, Ordering::Relaxed);
+        reader.position.store(start, Ordering::Relaxed);
+        for at in 0..2 {
+            // As those before have left it.
+            let behind = start.wrapping_add(at);
+            word(ours.start(), line(behind)).store(behind.wrapping_sub(1), Ordering::Relaxed);
+        }
+        for round in 0..3 * LINES {
+            // SAFETY: this thread has the turn.
+            unsafe { (*writer.at.get()).end = writer.position.load(Ordering::Relaxed) };
+            reader.publish();
+            // Of one to three lines.
+            let len = round as usize % 3 * LINE;
+            assert!(!reader.ready() && reader.next_line().is_none(), "{round}");
+            (turn(&writer).send(1, || header(0), len, |_| {})).unwrap();
+            assert!(reader.ready());
+            let line = reader.next_line().expect("just sent");
+            assert!(!reader.is_at(line.done(len)));
+        }
     }
 }

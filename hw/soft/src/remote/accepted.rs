@@ -1,0 +1,280 @@
+//! What a queue pair keeps of the connection from which it takes requests of another process. It belongs to whoever reads
+//! the peer's packets: see [`inbound`](super::inbound).
+
+use super::super::qp::QpCtx;
+use crate::fabric::{Name, Number};
+use crate::sync::atomic as sync;
+use std::cell::UnsafeCell;
+use std::ptr::from_ref;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// See the module.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Accepted {
+    pub checked: Checked,
+    pub expected: Expected,
+    /// It is in the peer's list of queue pairs that owe an acknowledgement. Owned by the reader of the peer's packets.
+    pub listed: UnsafeCell<bool>,
+}
+
+/// What was found when a short message was received: it need not be looked for again while nothing has been taken away.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Checked {
+    /// The address of the peer of which this was found; zero: nothing was. Any reader may look at it, that of another peer's
+    /// packets, too. Only the reader of this peer's packets looks at the rest. It is taken away with the connection: whoever
+    /// does that waits for the readers before anything else is found.
+    peer: sync::AtomicUsize,
+    found: UnsafeCell<Found>,
+}
+
+/// While the generation is [the same](super::super::hca::Hca::taken_away), the queue pair accepts requests of this name,
+/// receives into a queue of its own, and may write to the memory that the queue knows.
+#[derive(Debug)]
+#[repr(C)]
+struct Found {
+    generation: u64,
+    /// The whole name of a request's packet.
+    name: Name,
+    /// Where the peer says whether the requester still sends, and what it says there as long as it does.
+    life: &'static AtomicU32,
+    speaks: u32,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        static NEVER: AtomicU32 = AtomicU32::new(0);
+        Self {
+            generation: 0,
+            name: Name::of_bits(0),
+            life: &NEVER,
+            speaks: 0,
+        }
+    }
+}
+
+impl Checked {
+    /// Whether the packet of this name is one of the connection, and nothing was taken away since this generation, which is
+    /// the present one. For the reader of the peer's packets, in its section.
+    #[inline(always)]
+    pub fn is<P>(&self, peer: &P, name: Name, generation: u64) -> bool {
+        // Relaxed: set by this thread, or by who had the turn before. To other readers it says nothing.
+        if self.peer.load(Ordering::Relaxed) != from_ref(peer).addr() {
+            return false;
+        }
+        // SAFETY: the reader of this peer's packets owns it.
+        let found = unsafe { &*self.found.get() };
+        found.name == name && found.generation == generation
+    }
+
+    /// Whether the requester still sends. For the reader of the peer's packets, in its section, for which
+    /// [this is](Self::is) the connection.
+    #[inline(always)]
+    pub fn speaks(&self) -> bool {
+        // SAFETY: as in `is`.
+        let found = unsafe { &*self.found.get() };
+        // As `Segments::life`.
+        fence(Ordering::Acquire);
+        found.life.load(Ordering::Acquire) == found.speaks
+    }
+
+    /// The connection was checked, since this generation. For the reader of the peer's packets, in its section, whose
+    /// requests the queue pair accepts.
+    pub fn set<P>(
+        &self,
+        peer: &P,
+        name: Name,
+        generation: u64,
+        (life, speaks): (&'static AtomicU32, u32),
+    ) {
+        // SAFETY: the reader of the packets of the peer that is accepted owns it.
+        unsafe {
+            *self.found.get() = Found {
+                generation,
+                name,
+                life,
+                speaks,
+            };
+        }
+        // Relaxed: see `is`.
+        (self.peer).store(from_ref(peer).addr(), Ordering::Relaxed);
+    }
+
+    /// The connection is taken away. The caller waits for all readers, behind a heavy barrier, before any peer is accepted.
+    pub fn forget(&self) {
+        // Relaxed: ordered by the barrier.
+        self.peer.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The number of the request that a responder takes next: no more, in the usual case. Every request before it was taken, so
+/// it also says what may be acknowledged.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Expected(sync::AtomicU64);
+
+/// There has been no request.
+const UNKNOWN: u64 = 1 << 32;
+/// The next one is read under the device's lock: the queue pair is no RC queue pair, or owes a response that is more
+/// than an acknowledgement.
+const CLOSED: u64 = 1 << 33;
+
+/// It has never been acknowledged: nothing is expected so.
+const NEVER: u64 = u64::MAX;
+
+/// What a responder [expected](Expected) when its requester was last sent an acknowledgement. If two threads write it at once,
+/// an acknowledgement may be sent twice.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Acknowledged(AtomicU64);
+
+impl Default for Acknowledged {
+    fn default() -> Self {
+        Self(AtomicU64::new(UNKNOWN | CLOSED))
+    }
+}
+
+impl Default for Expected {
+    fn default() -> Self {
+        Self(sync::AtomicU64::new(UNKNOWN | CLOSED))
+    }
+}
+
+impl Expected {
+    /// Relaxed, here and below: each has one owner at a time, and what passes it on orders it. Other threads read it for the
+    /// acknowledgement that they carry, which may be an old one.
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn get(&self) -> Option<Number> {
+        let word = self.word();
+        (word & UNKNOWN == 0).then_some(Number::of_word(word as u32))
+    }
+
+    pub fn set(&self, number: Number, opens: bool) {
+        let closed = if opens { 0 } else { CLOSED };
+        (self.0).store(closed | u64::from(number.word()), Ordering::Relaxed);
+    }
+
+    /// Whether it is the request of this number, and may be received without the device's lock.
+    #[inline(always)]
+    pub fn is_open_for(&self, number: Number) -> bool {
+        self.word() == u64::from(number.word())
+    }
+
+    /// The request for which it [is open](Self::is_open_for) was received, and the next one may be as well.
+    #[inline(always)]
+    pub fn pass(&self) {
+        let next = Number::of_word(self.word() as u32).next();
+        (self.0).store(next.word().into(), Ordering::Relaxed);
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.word() & CLOSED == 0
+    }
+
+    /// The next request is read under the lock.
+    pub fn close(&self) {
+        self.0.store(self.word() | CLOSED, Ordering::Relaxed);
+    }
+
+    /// No request has arrived yet.
+    pub fn forget(&self) {
+        self.0.store(UNKNOWN | CLOSED, Ordering::Relaxed);
+    }
+}
+
+/// An acknowledgement that a responder owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owed {
+    /// The last request that was taken.
+    pub taken: Number,
+    expected: u64,
+}
+
+/// Acknowledgements. Relaxed, all: each value is independent. One that is sent twice does no harm.
+impl QpCtx {
+    /// The acknowledgement that the responder owes its requester, unless it has been sent.
+    #[inline(always)]
+    pub fn owed(&self) -> Option<Owed> {
+        let expected = self.receiver.accepted.expected.word();
+        // Also before the first request has arrived.
+        if expected == self.sender.acknowledged.0.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(Owed {
+            taken: Number::of_word(expected as u32).previous(),
+            expected,
+        })
+    }
+
+    /// This one has been sent.
+    #[inline(always)]
+    pub fn acknowledged(&self, owed: Owed) {
+        (self.sender.acknowledged.0).store(owed.expected, Ordering::Relaxed);
+    }
+
+    /// No acknowledgement needs to be sent for what has been taken.
+    pub fn owes_nothing(&self) {
+        let expected = self.receiver.accepted.expected.word();
+        (self.sender.acknowledged.0).store(expected, Ordering::Relaxed);
+    }
+
+    /// The last acknowledgement is sent once more.
+    pub fn owes_again(&self) {
+        (self.sender.acknowledged.0).store(NEVER, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::super::qp::QpTable;
+    use super::*;
+
+    #[test]
+    fn what_was_taken_is_owed_until_it_was_acknowledged() {
+        let table = QpTable::new().unwrap();
+        // SAFETY: not used after the table.
+        let ctx = unsafe { table.get(7) };
+        let expected = &ctx.receiver.accepted.expected;
+        assert_eq!(ctx.owed(), None, "no request has arrived");
+        expected.set(Number::new(3, 0), false);
+        ctx.owes_nothing();
+        assert_eq!(ctx.owed(), None);
+        expected.set(Number::new(3, 1), true);
+        let owed = ctx.owed().expect("one was taken");
+        assert_eq!(owed.taken, Number::new(3, 0));
+        assert!(
+            expected.is_open_for(Number::new(3, 1)) && !expected.is_open_for(Number::new(4, 1))
+        );
+        expected.pass();
+        ctx.acknowledged(owed);
+        let owed = ctx.owed().expect("another was taken meanwhile");
+        assert_eq!(owed.taken, Number::new(3, 1));
+        ctx.acknowledged(owed);
+        assert_eq!(ctx.owed(), None);
+        // A duplicate.
+        ctx.owes_again();
+        assert_eq!(ctx.owed(), Some(owed));
+        ctx.acknowledged(owed);
+        expected.close();
+        ctx.owes_nothing();
+        assert_eq!((ctx.owed(), expected.is_open()), (None, false));
+        assert!(!expected.is_open_for(Number::new(3, 2)));
+        expected.forget();
+        ctx.owes_nothing();
+        assert_eq!((ctx.owed(), expected.get()), (None, None));
+    }
+
+    #[test]
+    fn numbers_go_round() {
+        let expected = Expected::default();
+        expected.set(Number::new(9, u16::MAX), true);
+        expected.pass();
+        assert_eq!(expected.get(), Some(Number::new(9, 0)));
+        assert!(expected.is_open());
+    }
+}

@@ -1,0 +1,136 @@
+//! A short SEND to a connection of which everything that has to be checked was checked at an earlier message, and is still
+//! true: see [`Checked`](super::accepted::Checked). It is handed to the poll that finds it. Few instructions, most of which
+//! are those of any message: is it the next one of its connection, is there a receive, has that room?
+//!
+//! Whatever is otherwise changes nothing here, and [`unlocked`](super::unlocked) looks at the packet.
+
+use super::super::copy::copy_short;
+use super::super::hca::Hca;
+use super::super::polled::{Looking, PolledQueue};
+use super::super::qp::QpCtx;
+use super::super::receive::{OwnQueue, Receives};
+use super::super::turn::Thread;
+use super::plain::{DATA, MOST_WITHOUT_ENTRY, without_entry};
+use crate::fabric::{InPlace, Peer};
+use bellwire_core::queue::Received;
+use std::hint::black_box;
+
+/// The length of the data of a SEND's packet that has no entry, if its requester does not wait for the response and it carries
+/// no acknowledgement.
+#[inline(always)]
+pub(super) fn without_entry_alone(line: InPlace<'_>) -> Option<usize> {
+    let length = line.size().short_alone() as usize;
+    (length.wrapping_sub(1) < MOST_WITHOUT_ENTRY).then_some(length)
+}
+
+/// The same, if it carries an acknowledgement.
+#[inline(always)]
+pub(super) fn without_entry_but_ack(line: InPlace<'_>) -> Option<usize> {
+    let size = line.size();
+    without_entry(size).filter(|_| size.carries_ack() && size.flags() == 0)
+}
+
+/// A message that may be received: nothing has changed yet.
+struct KnownMessage<'m> {
+    ctx: &'m QpCtx,
+    queue: &'m mut OwnQueue,
+    /// Where the data goes.
+    place: *mut u8,
+}
+
+impl Hca {
+    /// Receives the message of the next packet, which begins with this line and has no entry, and hands it to the poll; or
+    /// reads packets in the other way. `ACKNOWLEDGES`: its packet carries an acknowledgement.
+    #[inline(always)]
+    pub(super) fn receive_known<'q, const ACKNOWLEDGES: bool>(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        length: usize,
+        mut looking: Looking<'q>,
+    ) -> Option<&'q Received> {
+        let Some(message) = self.known::<ACKNOWLEDGES>(peer, line, length, &looking) else {
+            return self.read_only(peer, looking);
+        };
+        let KnownMessage {
+            ctx,
+            queue: own,
+            place,
+        } = message;
+        // SAFETY: the bytes of a packet, which is there until it is released, and no more than it can have; the place was
+        // checked in this section.
+        unsafe { copy_short(line.bytes(DATA), place, length) };
+        let received = || Received::new(&own.completed(0), length as u32);
+        // SAFETY: the receive is executed, and there is no entry of an older one.
+        unsafe { looking.hand_over(received) };
+        own.pass(true);
+        let accepted = &ctx.receiver.accepted;
+        accepted.expected.pass();
+        peer.reader.publish_at(line.done_alone());
+        // SAFETY: this thread reads the peer's packets.
+        if !unsafe { *accepted.listed.get() } {
+            // Last, so that this function calls nothing on its way.
+            return self.owe_here(peer, ctx, looking);
+        }
+        Some(looking.leave().last())
+    }
+
+    /// Whether the message of the next packet may be received so, by this thread in the section of its poll.
+    #[inline(always)]
+    fn known<'m, const ACKNOWLEDGES: bool>(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+        length: usize,
+        polled: &PolledQueue,
+    ) -> Option<KnownMessage<'m>> {
+        if !peer.reading.turn().is_held_by(Thread::current()) {
+            return None;
+        }
+        let name = line.whole_name();
+        // SAFETY: used within this section.
+        let ctx: &'m QpCtx = unsafe { self.qps.find(line.place_of_dst()) }?;
+        let accepted = &ctx.receiver.accepted;
+        let is_known = accepted.checked.is(peer, name, self.taken_away.now())
+            && accepted.expected.is_open_for(line.number())
+            && accepted.checked.speaks();
+        if !is_known {
+            return None;
+        }
+        if ACKNOWLEDGES
+            && let Some(taken) = line.taken()
+            && !self.acknowledge_unlocked(peer, name.dst(), ctx, taken)
+        {
+            return None;
+        }
+        // SAFETY: the queue pair accepts only this peer, whose packets this thread reads, so it owns the receive side, which
+        // has a queue of its own: it was checked.
+        let queue = unsafe {
+            match &mut (*ctx.receiver.work.get())
+                .as_mut()
+                .unwrap_unchecked()
+                .source
+            {
+                Receives::Own(queue) => queue,
+                Receives::Shared { .. } | Receives::Xrc { .. } => {
+                    std::hint::unreachable_unchecked()
+                }
+            }
+        };
+        let place = queue.known_room(length)?;
+        (queue.cq.hands_to(polled)).then_some(KnownMessage { ctx, queue, place })
+    }
+
+    /// Notes, in the section of the poll, that a queue pair owes an acknowledgement for what was received.
+    #[cold]
+    #[inline(never)]
+    fn owe_here<'q>(&self, peer: &Peer, ctx: &QpCtx, looking: Looking<'q>) -> Option<&'q Received> {
+        // SAFETY: this thread has the turn.
+        let owing = unsafe { peer.reading.owing() };
+        if !self.list(peer, owing, ctx) {
+            self.pay_acks(peer, owing);
+        }
+        // The compiler would pass what is returned, and then more had to be done behind the call.
+        Some(black_box(looking.leave()).last())
+    }
+}
