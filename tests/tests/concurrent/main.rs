@@ -4,4 +4,5 @@
 mod comp_channels;
 mod events;
 mod exclusive;
+mod fabric_turns;
 mod threads;

@@ -10,7 +10,8 @@ use bellwire::wqe::SendWithImm;
 use bellwire::wr::WcStatus;
 use bellwire::{Ah, GRH_BYTES};
 use bellwire_tests::fixture::*;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const MTU: usize = 4096;
 
@@ -64,6 +65,40 @@ fn datagrams_that_do_not_fit() {
         assert_eq!((failed.wr_id, failed.status()), (7, WcStatus::LocLenErr));
         nothing(&mut there.cq, Mode::Inline);
     }
+}
+
+/// Threads that send to the same node, now and then so many in succession that one holds the turn to send, and the other one
+/// to receive.
+#[test]
+fn threads_beside_each_other_lose_none() {
+    let name = fabric_name();
+    let [a, b] = [(); 2].map(|()| node(&name, Mode::Inline));
+    thread::scope(|scope| {
+        for at in 0..3 {
+            let (mut here, mut there) = (Station::new(&a, false), Station::new(&b, false));
+            scope.spawn(move || {
+                let way = AhAttr {
+                    dlid: there.qp.endpoint().lid,
+                    port_num: 1,
+                    ..AhAttr::default()
+                };
+                let ah = here.qp.pd().create_ah(&way).expect("a path");
+                let (them, mut random) = (there.qp.qp_num(), Random::new(at));
+                for round in 0..40 {
+                    for number in 0..random.below(200) as u32 {
+                        there.receive(&[there.region.sge(0, GRH_BYTES as u32 + 64)]);
+                        send(&mut here, &ah, them, QKEY, 64, number);
+                        let success = wait(&mut there.cq).result.expect("received");
+                        let imm = Imm::Data(Be32::new(number));
+                        assert_eq!((success.imm(), success.byte_len()), (imm, Some(104)));
+                    }
+                    if round % 4 == at {
+                        thread::sleep(Duration::from_micros(500));
+                    }
+                }
+            });
+        }
+    });
 }
 
 fn of_all_lengths(shares: bool) {
