@@ -98,10 +98,13 @@ fn sends_to_srq(mut ends: (End, End, Srq), flags: SendFlags) -> (End, End, Srq) 
 
 /// Two nodes' ends that have talked.
 fn met_on_srq() -> (End, End, Srq) {
-    let mut ends = sends_to_srq(nodes_on_srq(), SIGNALED);
-    for _ in 0..REQUESTS {
-        while ends.0.cq.poll_one().is_none() {
-            assert!(ends.1.cq.poll_one().is_none());
+    let mut ends = nodes_on_srq();
+    for _ in 0..HABIT.div_ceil(REQUESTS) {
+        ends = sends_to_srq(ends, SIGNALED);
+        for _ in 0..REQUESTS {
+            while ends.0.cq.poll_one().is_none() {
+                assert!(ends.1.cq.poll_one().is_none());
+            }
         }
     }
     ends
@@ -211,7 +214,7 @@ fn datagrams((mut from, mut to, ah): (Station, Station, Ah)) -> (Station, Statio
 
 /// Queue pairs of two nodes that have sent datagrams.
 fn introduced() -> (Station, Station, Ah) {
-    datagrams(stations())
+    (0..HABIT.div_ceil(REQUESTS)).fold(stations(), |stations, _| datagrams(stations))
 }
 
 /// SENDs of one element, each of which is received.
@@ -299,6 +302,9 @@ fn met() -> (End, End) {
     met_by(1).swap_remove(0)
 }
 
+/// More messages than it takes until a thread holds the turn to send, or to read.
+const HABIT: u64 = 100;
+
 /// So many connections of two nodes.
 fn met_by(connections: usize) -> Vec<(End, End)> {
     let mut all = nodes(connections);
@@ -321,6 +327,18 @@ fn met_by(connections: usize) -> Vec<(End, End)> {
         from.qp.sq().ring();
         while to.cq.poll_one().is_none() {}
         // A WRITE behind one that is not acknowledged travels in a packet.
+        while from.cq.poll_one().is_none() {
+            assert!(to.cq.poll_one().is_none());
+        }
+    }
+    // Until the thread that sends and the one that reads hold the turns to do so.
+    for message in 0..HABIT {
+        let (from, to) = &mut all[message as usize % connections];
+        receive(to).expect("room");
+        let posted = (from.qp.sq()).post_inline(0, (), Send {}, &[7; 8], SIGNALED);
+        posted.expect("room");
+        from.qp.sq().ring();
+        poll_received(&mut to.cq);
         while from.cq.poll_one().is_none() {
             assert!(to.cq.poll_one().is_none());
         }
