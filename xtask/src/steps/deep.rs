@@ -95,7 +95,7 @@ const MISSING: [Missing; 17] = [
     missing("hw/soft", "producer.rs", "self.seen.store(consumer, Ordering::Release)", "loom_room_that_another"),
     missing("hw/soft", "engine.rs", "self.words[word].fetch_or(1 << (index % BITS), Ordering::Release)",
         "loom_no_doorbell_is_lost"),
-    missing("hw/soft", "fabric/wire.rs", "word(ours, start).store(sequence(position), Ordering::Release)",
+    missing("hw/soft", "fabric/wire.rs", "wide(ours, start).store(first, Ordering::Release)",
         "loom_packets_arrive_whole"),
     missing("hw/soft", "fabric/segment.rs", "word(self.ours, READ).store(position, Ordering::Release)",
         "loom_packets_arrive_whole"),
