@@ -10,9 +10,10 @@
 //!  24  length bytes
 //! ```
 //!
-//! A packet is present when its sequence is its position. That word is written last, together with the one behind it. The
-//! first words of the next packet's place and of the line behind it have other values before. A packet of up to
-//! 40 bytes moves only one cache line between processors.
+//! A packet is present when its sequence is its position. That word is written last, together with the one behind it. Before
+//! that, the place of the next packet has been given another value, and the line behind that place is given one next: so
+//! what the peer finds where no packet is yet is none. A packet of up to 40 bytes moves only one cache line between
+//! processors.
 
 mod line;
 mod room;

@@ -3,9 +3,9 @@
 //! ```text
 //!  owner                              while
 //!  the reader of the peer's packets   `accepts` names the peer (receiving), or the queue pair is not
-//!                                     `closed` (acknowledging); it has the peer's turn, and is in the
-//!                                     section of the peer's reader or holds the device's lock
-//!  the holder of the device's lock    otherwise, after it has waited for that section
+//!                                     `closed` (acknowledging); it has the peer's turn, and is in a
+//!                                     section (see `Reading`) or holds the device's lock
+//!  the holder of the device's lock    otherwise, after it has waited for all of these sections
 //! ```
 
 use super::super::cq::CqCtx;

@@ -10,7 +10,8 @@
 //! Whatever else arrives, or goes wrong, changes nothing here: the packet stays where it is, and is read again
 //! under the lock. So both ways keep one order.
 //!
-//! The reader is in the peer's section. Whoever revokes something waits for that: see [`Inbound`].
+//! The reader is in the section of the completion queue that it polls, or, if it polls none, in the peer's. Whoever revokes
+//! something waits for both: see [`Inbound`].
 
 use super::super::hca::Hca;
 use super::super::polled::PolledQueue;
