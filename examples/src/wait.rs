@@ -91,6 +91,8 @@ impl Wait<'_> {
             if gone {
                 return Err(PeerGone);
             }
+            // Or the processor looks ahead several times, and discards all of that when the line changes.
+            std::hint::spin_loop();
             looks = looks.wrapping_add(1);
             if self.crowded || looks.is_multiple_of(ALARM) {
                 gone = self.pause(looks);

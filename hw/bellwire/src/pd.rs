@@ -287,7 +287,8 @@ impl Region {
         unsafe { self.mapping.as_ptr().add(offset) }
     }
 
-    /// The word at `offset`, as a peer's WRITE or atomic operation leaves it.
+    /// The word at `offset`, as a peer's WRITE or atomic operation leaves it. A loop that waits for it calls
+    /// [`spin_loop`](std::hint::spin_loop) each time, which shortens the wait.
     ///
     /// # Panics
     /// If it is not aligned, or not within the region.
