@@ -31,10 +31,10 @@ pub struct Options {
     /// The two processors
     #[arg(long, value_delimiter = ',', num_args = 1, default_value = "0,1")]
     cpus: Vec<usize>,
-    /// Turns of each that a placement needs to be shown
+    /// Turns of each that a placement needs to be concluded from
     #[arg(long, default_value_t = 15)]
     turns: usize,
-    /// Most minutes to wait for a placement that has them
+    /// Most minutes to wait until each placement that is seen has them
     #[arg(long, default_value_t = 20)]
     minutes: u64,
 }
@@ -78,16 +78,15 @@ fn entrants() -> impl Iterator<Item = (Runner, u64)> {
     of(&LATENCY, &SIZES).chain(of(&RATE, &RATES))
 }
 
-/// Races until one placement has enough turns of each, or the time is over.
+/// Races until each placement that is seen has enough turns of each, or the time is over.
 fn times(options: &Options, cpus: [usize; 2]) -> Result<String> {
     let line = Line::new(cpus);
     let (start, mut figures, mut apart) = (Instant::now(), Figures::default(), 0);
     let limit = Duration::from_secs(options.minutes * 60);
     let enough = |figures: &Figures| {
-        Placement::ALL.into_iter().any(|placement| {
-            entrants()
-                .all(|(runner, size)| figures.turns(placement, runner, size).len() >= options.turns)
-        })
+        let seen = Placement::ALL.map(|at| figures.rounds(at));
+        let mut seen = seen.into_iter().filter(|&rounds| rounds != 0).peekable();
+        seen.peek().is_some() && seen.all(|rounds| rounds >= options.turns)
     };
     while !enough(&figures) && start.elapsed() < limit {
         for (runner, size) in entrants() {
