@@ -10,27 +10,27 @@ use gungraun::{library_benchmark, library_benchmark_group};
 use std::hint::black_box;
 
 // WRITE and SEND between nodes of a fabric, whose memory both have mapped.
-#[library_benchmark(config = limit(150))]
+#[library_benchmark(config = limit(143))]
 #[bench::run(met())]
 fn fabric_write_8_inline(ends: (End, End)) -> (End, End) {
     writes(ends)
 }
 
 // From and to registered memory.
-#[library_benchmark(config = limit(380))]
+#[library_benchmark(config = limit(377))]
 #[bench::run(met())]
 fn fabric_write_64_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaWrite { remote }, 64)
 }
 
-#[library_benchmark(config = limit(339))]
+#[library_benchmark(config = limit(337))]
 #[bench::run(met())]
 fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
     one_sided(ends, |remote| RdmaRead { remote }, 8)
 }
 
 // The sender's part.
-#[library_benchmark(config = limit(201))]
+#[library_benchmark(config = limit(163))]
 #[bench::run(met())]
 fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -43,7 +43,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(588))]
+#[library_benchmark(config = limit(391))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -73,7 +73,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(873))]
+#[library_benchmark(config = limit(842))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -111,7 +111,7 @@ fn met_on_srq() -> (End, End, Srq) {
 }
 
 // Still in a packet of one line.
-#[library_benchmark(config = limit(745))]
+#[library_benchmark(config = limit(429))]
 #[bench::run(met())]
 fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -123,7 +123,7 @@ fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
 }
 
 // From registered memory, in a packet of two lines.
-#[library_benchmark(config = limit(811))]
+#[library_benchmark(config = limit(786))]
 #[bench::run(met())]
 fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -135,15 +135,15 @@ fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
 }
 
 // Of registered memory, which the receiver copies from there. How many polls there were before is not always the same, and
-// each 256th takes the lock to look after what waits: the limit has room for one such poll, 76 instructions a request.
+// each 256th takes the lock to look after what waits: the limit has room for one such poll, 89 instructions a request.
 #[library_benchmark]
-#[bench::of_4096(args = (shown(4096)), config = limit(1567))]
-#[bench::of_8192(args = (shown(8192)), config = limit(1951))]
+#[bench::of_4096(args = (shown(4096)), config = limit(1594))]
+#[bench::of_8192(args = (shown(8192)), config = limit(1978))]
 fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(647))]
+#[library_benchmark(config = limit(614))]
 #[bench::run(met())]
 fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -154,7 +154,7 @@ fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
-#[library_benchmark(config = limit(1083))]
+#[library_benchmark(config = limit(1081))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -170,7 +170,7 @@ fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
 
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
-#[library_benchmark(config = limit(630))]
+#[library_benchmark(config = limit(447))]
 #[bench::run(met_by(100))]
 fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
     for request in 0..REQUESTS {
@@ -186,7 +186,7 @@ fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End
 }
 
 // Both parts of a datagram of registered memory, with the receive posted, and room for one poll as above.
-#[library_benchmark(config = limit(1943))]
+#[library_benchmark(config = limit(1979))]
 #[bench::run(introduced())]
 fn fabric_datagram_64_and_receive(stations: (Station, Station, Ah)) -> (Station, Station, Ah) {
     datagrams(stations)
@@ -238,7 +238,7 @@ fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
 }
 
 // Of two elements, as a header and a page, whose data is longer than what a packet carries, with room for one poll as above.
-#[library_benchmark(config = limit(2175))]
+#[library_benchmark(config = limit(2234))]
 #[bench::run(gathered())]
 fn fabric_send_64_and_4096_and_receive(ends: (End, End)) -> (End, End) {
     send_header_and_page(ends)
