@@ -181,8 +181,8 @@ impl Peer {
         if link.is_some() {
             self.reader.publish();
         }
-        // A packet is ordered before what its sender looks at next by a barrier of the compiler, or by one for which the
-        // sender does not have to look.
+        // Who holds the turn does not look which barrier orders a packet before what is looked at next: that of the
+        // compiler has to be enough.
         sending.restart(incarnation, self.barriers.is_unfenced());
         self.incarnation.store(incarnation, Ordering::Relaxed);
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.map(Arc::new);
