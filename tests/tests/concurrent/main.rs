@@ -4,5 +4,6 @@
 mod comp_channels;
 mod events;
 mod exclusive;
+mod fabric_results;
 mod fabric_turns;
 mod threads;

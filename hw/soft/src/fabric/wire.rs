@@ -32,7 +32,7 @@ use room::put_pieces;
 use std::cell::UnsafeCell;
 
 /// Where they are.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 const SIZE: usize = 4;
 const NAME: usize = 8;
 const TAKEN: usize = 16;

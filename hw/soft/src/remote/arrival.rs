@@ -14,7 +14,7 @@ use super::super::run::{Stop, execute_one, read_from};
 use super::answer::{Answer, Verdict};
 use super::data::{Pulled, data_bytes};
 use super::post::IN_PACKET;
-use super::{ASKS, EAGER, MORE, PART, PULLED, SPEAKING, UNRELIABLE};
+use super::{ASKS, EAGER, MORE, PART, PULLED, Responder, SPEAKING, UNRELIABLE};
 use crate::error::Error;
 use crate::fabric::{Header, Number, Owing, Packet, Peer, lid};
 use crate::pinned::Pinned;
@@ -162,6 +162,11 @@ impl Scratch {
     }
 }
 
+/// Whether the response to a request is an acknowledgement alone, which acknowledges all before it.
+fn is_plain(verdict: Verdict, responder: &Responder) -> bool {
+    (verdict, responder.owed) == (Verdict::Taken(0), None)
+}
+
 /// Whether the requester is still in the life in which it sent a request, so that the request may be
 /// executed.
 pub(super) fn speaks(peer: &Peer, src: u32, packet: &Packet<'_>) -> bool {
@@ -235,9 +240,8 @@ impl Hca {
             Some(expected) if expected.life() == life => expected.msn(),
             _ => {
                 // The first request of the life, however late it arrives.
-                accepted.expected.set(Number::new(life, 0), false);
+                accepted.expected.set_answered(Number::new(life, 0));
                 responder.owed = None;
-                ctx.owes_nothing();
                 0
             }
         };
@@ -265,13 +269,16 @@ impl Hca {
             && let Some(responder) = &mut record.responder
         {
             responder.result = result;
-            let opens = record.parts.transport == QpType::Rc && responder.owed.is_none();
-            accepted.expected.set(number.next(), opens);
+            // At once: another thread may send the acknowledgement.
+            if !unreliable && is_plain(verdict, responder) {
+                let opens = record.parts.transport == QpType::Rc;
+                accepted.expected.set(number.next(), opens);
+            } else {
+                accepted.expected.set_answered(number.next());
+            }
         }
-        match unreliable {
-            // It is acknowledged by itself.
-            true => ctx.owes_nothing(),
-            false => self.owe(control, owing, packet, verdict),
+        if !unreliable {
+            self.owe(control, owing, packet, verdict);
         }
     }
 
@@ -293,14 +300,13 @@ impl Hca {
         let Some(responder) = &mut record.responder else {
             return;
         };
-        if (verdict, responder.owed) == (Verdict::Taken(0), None) {
+        if is_plain(verdict, responder) {
             let peer = node.peer(responder.slot);
             control.asked |= asked | !self.owe_ack(peer, owing, ctx);
             return;
         }
         // It acknowledges all requests before it.
         ctx.receiver.accepted.expected.close();
-        ctx.owes_nothing();
         if responder.owed.replace(Answer { msn, verdict }).is_none() {
             control.owing.push(qpn);
         }
@@ -413,9 +419,8 @@ impl Hca {
                             self.note_arrival(slot, packet, &work, &wqe, &Ok(()));
                             // The READ response acknowledges it.
                             let ctx = control.record(dst)?.ctx;
-                            let expected = &ctx.receiver.accepted.expected;
-                            expected.set(packet.header.number.next(), expected.is_open());
-                            ctx.owes_nothing();
+                            let next = packet.header.number.next();
+                            ctx.receiver.accepted.expected.set_answered(next);
                             return self.answer_read(slot, packet, src, &request, addr);
                         }
                         Err(stop) => Err(stop),

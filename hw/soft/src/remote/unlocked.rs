@@ -161,7 +161,6 @@ impl QpCtx {
             *accepted.listed.get() = false;
         }
         accepted.expected.forget();
-        self.owes_nothing();
     }
 }
 
