@@ -30,7 +30,7 @@ fn fabric_read_8_and_poll(ends: (End, End)) -> (End, End) {
 }
 
 // The sender's part.
-#[library_benchmark(config = limit(163))]
+#[library_benchmark(config = limit(166))]
 #[bench::run(met())]
 fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -43,7 +43,7 @@ fn fabric_send_8_inline(mut ends: (End, End)) -> (End, End) {
 }
 
 // Both parts, with the receive posted. The poll that finds the packet receives it without the device's lock.
-#[library_benchmark(config = limit(391))]
+#[library_benchmark(config = limit(394))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -73,7 +73,7 @@ fn messages(
 }
 
 // Received from a shared receive queue.
-#[library_benchmark(config = limit(842))]
+#[library_benchmark(config = limit(845))]
 #[bench::run(met_on_srq())]
 fn fabric_send_8_inline_and_receive_on_srq(ends: (End, End, Srq)) -> (End, End, Srq) {
     sends_to_srq(ends, SendFlags::empty())
@@ -111,7 +111,7 @@ fn met_on_srq() -> (End, End, Srq) {
 }
 
 // Still in a packet of one line.
-#[library_benchmark(config = limit(429))]
+#[library_benchmark(config = limit(430))]
 #[bench::run(met())]
 fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -123,7 +123,7 @@ fn fabric_send_24_inline_and_receive(ends: (End, End)) -> (End, End) {
 }
 
 // From registered memory, in a packet of two lines.
-#[library_benchmark(config = limit(786))]
+#[library_benchmark(config = limit(787))]
 #[bench::run(met())]
 fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -137,13 +137,13 @@ fn fabric_send_64_and_receive(ends: (End, End)) -> (End, End) {
 // Of registered memory, which the receiver copies from there. How many polls there were before is not always the same, and
 // each 256th takes the lock to look after what waits: the limit has room for one such poll, 89 instructions a request.
 #[library_benchmark]
-#[bench::of_4096(args = (shown(4096)), config = limit(1594))]
-#[bench::of_8192(args = (shown(8192)), config = limit(1978))]
+#[bench::of_4096(args = (shown(4096)), config = limit(1579))]
+#[bench::of_8192(args = (shown(8192)), config = limit(1963))]
 fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(614))]
+#[library_benchmark(config = limit(619))]
 #[bench::run(met())]
 fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -154,7 +154,7 @@ fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
-#[library_benchmark(config = limit(1081))]
+#[library_benchmark(config = limit(1086))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -170,7 +170,7 @@ fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
 
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
-#[library_benchmark(config = limit(447))]
+#[library_benchmark(config = limit(450))]
 #[bench::run(met_by(100))]
 fn fabric_send_8_inline_and_receive_of_100(mut all: Vec<(End, End)>) -> Vec<(End, End)> {
     for request in 0..REQUESTS {
