@@ -67,6 +67,33 @@ fn datagrams_that_do_not_fit() {
     }
 }
 
+/// A node ends, while another one polls for what it sent: nothing of that is received once more.
+#[test]
+fn what_a_node_sent_is_received_once_although_it_ends() {
+    for _ in 0..50 {
+        let (mut here, mut there) = stations(false);
+        let way = AhAttr {
+            dlid: there.qp.endpoint().lid,
+            port_num: 1,
+            ..AhAttr::default()
+        };
+        let ah = here.qp.pd().create_ah(&way).expect("a path");
+        for _ in 0..8 {
+            there.receive(&[there.region.sge(0, GRH_BYTES as u32 + 64)]);
+        }
+        for number in 0..2 {
+            send(&mut here, &ah, there.qp.qp_num(), QKEY, 64, number);
+            assert_eq!(wait(&mut there.cq).status(), WcStatus::Success);
+        }
+        let ends = thread::spawn(move || drop((ah, here)));
+        let start = Instant::now();
+        while !ends.is_finished() || start.elapsed() < Duration::from_millis(20) {
+            assert!(there.cq.poll_one().is_none(), "received once more");
+        }
+        ends.join().expect("it ended");
+    }
+}
+
 /// Threads that send to the same node, now and then so many in succession that one holds the turn to send, and the other one
 /// to receive.
 #[test]

@@ -265,8 +265,7 @@ impl Node {
         let slot = agreed.slot;
         let peer = self.meet(slot).map_err(io::Error::other)?;
         self.watch(slot, &agreed.link)?;
-        peer.show(agreed.memory)?;
-        peer.set_link(Some(agreed.link), turns(peer));
+        peer.begin_link(agreed.link, agreed.memory, turns(peer))?;
         if let (Some(file), Some(link)) = (&agreed.reply, peer.link()) {
             // If the peer has stopped waiting for it, it will be found to be gone.
             let files = [file.as_fd(), self.export.file()];
@@ -310,8 +309,7 @@ impl Node {
             let _watched = epoll::delete(&self.epoll, &link.stream);
             let _watched = epoll::delete(&self.epoll, &link.process);
         }
-        peer.set_link(None, turns(peer));
-        peer.hide();
+        peer.end_link(turns(peer));
     }
 
     /// Waits until a peer needs attention, another thread calls [`wake`](Self::wake), or the time is over,

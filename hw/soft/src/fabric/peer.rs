@@ -6,7 +6,7 @@ use super::node::{Turns, lid};
 use super::reading::Reading;
 use super::segment::{SEGMENT, Segments};
 use super::window::{Mapped, Window};
-use super::wire::{Reader, Writer};
+use super::wire::{Reader, Sending, Writer};
 use crate::connection::connection_with;
 use crate::generation::Generation;
 use crate::process::Process;
@@ -130,15 +130,14 @@ impl Peer {
         })
     }
 
-    /// Maps the memory of a link.
-    pub(super) fn show(&self, memory: Memory) -> io::Result<()> {
+    fn show(&self, memory: Memory) -> io::Result<()> {
         self.windows.ours.show(memory.ours)?;
         self.windows.theirs.show(memory.theirs)?;
         self.windows.shown.show(memory.shown)
     }
 
-    /// Unmaps it. If a window cannot be cleared, it keeps the peer's memory, which is no longer used.
-    pub(super) fn hide(&self) {
+    /// If a window cannot be cleared, it keeps the peer's memory, which is no longer used.
+    fn hide(&self) {
         let _cleared = self.windows.ours.clear();
         let _cleared = self.windows.theirs.clear();
         let _cleared = self.windows.shown.clear();
@@ -165,22 +164,43 @@ impl Peer {
             .clone()
     }
 
-    /// Begins a link, whose windows are mapped, or ends one. Under the device's lock.
-    pub(super) fn set_link(&self, link: Option<Link>, (_reads, sending): Turns<'_>) {
-        let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
-        // Before the barriers may be other ones.
-        self.unmapped.pass();
-        if let Some(link) = &link {
-            self.barriers.set(link.reaches);
-            let gid = u128::from_be_bytes(link.gid);
-            // Relaxed: this thread has the turn.
-            self.gid[0].store((gid >> 64) as u64, Ordering::Relaxed);
-            self.gid[1].store(gid as u64, Ordering::Relaxed);
+    /// Maps the memory of a link, and begins it. Under the device's lock.
+    pub(super) fn begin_link(
+        &self,
+        link: Link,
+        memory: Memory,
+        (reads, sending): Turns<'_>,
+    ) -> io::Result<()> {
+        // With the turn to read: who reads the peer's packets next is where the first one in this memory will be.
+        if let Err(error) = self.show(memory) {
+            self.hide();
+            return Err(error);
         }
         self.reader.restart();
-        if link.is_some() {
-            self.reader.publish();
-        }
+        // Before the barriers may be other ones.
+        self.unmapped.pass();
+        self.barriers.set(link.reaches);
+        let gid = u128::from_be_bytes(link.gid);
+        // Relaxed: this thread has the turn.
+        self.gid[0].store((gid >> 64) as u64, Ordering::Relaxed);
+        self.gid[1].store(gid as u64, Ordering::Relaxed);
+        self.reader.publish();
+        self.set_link(Some(link), sending);
+        drop(reads);
+        Ok(())
+    }
+
+    /// Ends a link, and unmaps its memory. Under the device's lock.
+    pub(super) fn end_link(&self, (reads, sending): Turns<'_>) {
+        self.unmapped.pass();
+        self.set_link(None, sending);
+        // The reader stays where it is: what was sent before has been read, even if the memory cannot be unmapped.
+        self.hide();
+        drop(reads);
+    }
+
+    fn set_link(&self, link: Option<Link>, sending: Sending<'_>) {
+        let incarnation = link.as_ref().map_or(0, |link| link.incarnation);
         // Who holds the turn does not look which barrier orders a packet before what is looked at next: that of the
         // compiler has to be enough.
         sending.restart(incarnation, self.barriers.is_unfenced());

@@ -395,7 +395,7 @@ impl Reader {
         }
     }
 
-    /// Begins a link, or ends it.
+    /// Begins a link, whose memory is there.
     pub fn restart(&self) {
         // Relaxed: a hint for other threads; only the owner changes it.
         self.position.store(START, Ordering::Relaxed);
