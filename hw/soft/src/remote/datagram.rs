@@ -11,7 +11,8 @@ use super::super::hca::Hca;
 use super::super::port::{Elsewhere, MTU};
 use super::super::receive::{Arrived, GRH_BYTES, Message, Origin};
 use super::super::run::Stop;
-use super::unlocked::{Read, joined};
+use super::entry::joined;
+use super::unlocked::Read;
 use crate::fabric::{
     Besides, Header, InPlace, Kind, MAX_PACKET, Name, Number, Packet, Peer, Room, Send,
 };

@@ -10,9 +10,10 @@
 use super::super::hca::Hca;
 use super::super::receive::{InlineMessage, RecvWork};
 use super::ASKS;
+use super::entry::INLINE;
 use super::plain;
 use super::post::IN_ENTRY;
-use super::unlocked::{Head, INLINE, Passed};
+use super::unlocked::{Head, Passed};
 use crate::fabric::{Besides, InPlace, Owing, Peer};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::CqeOpcode;

@@ -28,16 +28,16 @@
 //! completed, or the WRITE acknowledged. A READ that the requester cannot execute by itself is answered with such
 //! packets, up to 32 at a time, and requested again from where they end.
 //!
-//! For a plain SEND of up to 32 bytes one cache line moves between the processors. Its first word is written last, and
-//! little before it, because the reader polls that line all the time.
+//! For a plain SEND of up to 32 bytes one cache line moves between the processors. It is written at once, its first word
+//! last, because the reader polls that word all the time.
 //!
 //! # Who reads them
 //! A thread that polls a completion queue of the responder's process and finds nothing reads the packets. One
-//! thread at a time reads those of a peer, which a thread that always does so decides without a locked instruction (see
-//! `turn::biased`). It handles what is frequent and simple without the device's lock (see `look`, `known` and
+//! thread at a time reads those of a peer; a thread that always does so takes its turn without a locked instruction
+//! (see `turn::biased`). It handles what is frequent and simple without the device's lock (see `look`, `known` and
 //! `unlocked`), and executes the other entries under the lock, which it takes only if the lock is free. When no thread
-//! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at
-//! once if a completion queue is armed.
+//! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at once if a completion
+//! queue is armed.
 //!
 //! # Acknowledgements
 //! A response acknowledges all requests before it. It travels with the next packet in the other direction,
@@ -57,6 +57,7 @@ mod data;
 mod datagram;
 mod direct;
 mod eager;
+mod entry;
 mod gather;
 mod inbound;
 mod inline;
