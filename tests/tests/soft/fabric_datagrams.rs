@@ -42,17 +42,22 @@ fn stations(shares: bool) -> (Station, Station) {
     (Station::new(&a, false), Station::new(&b, shares))
 }
 
+/// The path to a station, without a GRH.
+fn way_to(station: &Station) -> AhAttr {
+    AhAttr {
+        dlid: station.qp.endpoint().lid,
+        port_num: 1,
+        ..AhAttr::default()
+    }
+}
+
 /// A datagram that is longer than its receive fails the receiver's queue pair, and the receive is reported once. The
 /// sender hears nothing of it.
 #[test]
 fn datagrams_that_do_not_fit() {
     for shares in [false, true] {
         let (mut here, mut there) = stations(shares);
-        let way = AhAttr {
-            dlid: there.qp.endpoint().lid,
-            port_num: 1,
-            ..AhAttr::default()
-        };
+        let way = way_to(&there);
         let ah = here.qp.pd().create_ah(&way).expect("a path");
         for _ in 0..2 {
             there.receive(&[there.region.sge(0, GRH_BYTES as u32 + 100)]);
@@ -72,11 +77,7 @@ fn datagrams_that_do_not_fit() {
 fn what_a_node_sent_is_received_once_although_it_ends() {
     for _ in 0..50 {
         let (mut here, mut there) = stations(false);
-        let way = AhAttr {
-            dlid: there.qp.endpoint().lid,
-            port_num: 1,
-            ..AhAttr::default()
-        };
+        let way = way_to(&there);
         let ah = here.qp.pd().create_ah(&way).expect("a path");
         for _ in 0..8 {
             there.receive(&[there.region.sge(0, GRH_BYTES as u32 + 64)]);
@@ -104,11 +105,7 @@ fn threads_beside_each_other_lose_none() {
         for at in 0..3 {
             let (mut here, mut there) = (Station::new(&a, false), Station::new(&b, false));
             scope.spawn(move || {
-                let way = AhAttr {
-                    dlid: there.qp.endpoint().lid,
-                    port_num: 1,
-                    ..AhAttr::default()
-                };
+                let way = way_to(&there);
                 let ah = here.qp.pd().create_ah(&way).expect("a path");
                 let (them, mut random) = (there.qp.qp_num(), Random::new(at));
                 for round in 0..40 {
@@ -130,11 +127,7 @@ fn threads_beside_each_other_lose_none() {
 
 fn of_all_lengths(shares: bool) {
     let (mut here, mut there) = stations(shares);
-    let mut way = AhAttr {
-        dlid: there.qp.endpoint().lid,
-        port_num: 1,
-        ..AhAttr::default()
-    };
+    let mut way = way_to(&there);
     let local = here.qp.pd().create_ah(&way).expect("a path");
     way.is_global = true;
     way.grh = GlobalRoute {

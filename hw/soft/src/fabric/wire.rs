@@ -10,10 +10,10 @@
 //!  24  length bytes
 //! ```
 //!
-//! A packet is present when its sequence is its position. That word is written last, together with the one behind it. Before
-//! that, the place of the next packet has been given another value, and the line behind that place is given one next: so
-//! what the peer finds where no packet is yet is none. A packet of up to 40 bytes moves only one cache line between
-//! processors.
+//! A packet is present when its sequence is its position. That word is written last, together with the one behind it.
+//! What an earlier lap has left at the place of the next packet would be data, or an old position: so the first word there
+//! is overwritten before, and that of the line behind it afterwards. A packet of up to 40 bytes moves only one cache line
+//! between processors.
 
 mod line;
 mod room;
