@@ -163,22 +163,26 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: within the `len` bytes for which the caller guarantees `from`.
     let byte =
         |at: usize| unsafe { AtomicU8::from_ptr(from.cast_mut().add(at)).load(Ordering::Relaxed) };
+    // All are read before any is written, since the two may overlap.
     let bytes: Vec<u8> = (0..len).map(byte).collect();
-    let mut rest = len;
-    let last = bytes.last_chunk::<WORD>().copied();
-    let last = last.filter(|_| to.addr().wrapping_add(len).is_multiple_of(WORD));
-    if last.is_some() {
-        rest -= WORD;
-    }
-    for (at, byte) in bytes[..rest].iter().enumerate() {
+    let mut rest = &bytes[..];
+    while let Some((first, others)) = rest.split_first() {
         // SAFETY: within the `len` bytes for which the caller guarantees `to`.
-        unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Ordering::Release);
-    }
-    if let Some(last) = last {
-        // SAFETY: within the `len` bytes for which the caller guarantees `to`, and aligned.
-        let word = unsafe { AtomicU64::from_ptr(to.add(rest).cast()) };
-        // Release: pairs with the Acquire of a peer that polls the last word.
-        word.store(u64::from_ne_bytes(last), Ordering::Release);
+        let to = unsafe { to.add(len - rest.len()) };
+        // Release: pairs with the Acquire of a peer that polls the last byte, or the last word.
+        rest = match rest.split_first_chunk::<WORD>() {
+            Some((word, behind)) if to.addr().is_multiple_of(WORD) => {
+                // SAFETY: the word is among these bytes, and aligned.
+                let at = unsafe { AtomicU64::from_ptr(to.cast()) };
+                at.store(u64::from_ne_bytes(*word), Ordering::Release);
+                behind
+            }
+            _ => {
+                // SAFETY: the byte is one of these.
+                unsafe { AtomicU8::from_ptr(to) }.store(*first, Ordering::Release);
+                others
+            }
+        };
     }
 }
 
