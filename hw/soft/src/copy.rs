@@ -1,5 +1,6 @@
-//! Copies between registered memory, with a device's guarantees: the last bytes are written last, and aligned
-//! words are written whole, so that a peer may poll for the last byte, or the last aligned word.
+//! Copies between registered memory, with a device's guarantees: the last bytes are written last, and of a copy that
+//! begins and ends at an aligned word each word is written whole, so that a peer may poll for the last byte, or the
+//! last aligned word.
 //!
 //! These copies stand for a NIC's DMA, which is not a thread of the program: concurrent access by both is not
 //! a data race; it only decides which bytes are seen. The program accesses such memory as the bytes of a
