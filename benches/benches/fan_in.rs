@@ -16,6 +16,9 @@ fn messages(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
             bencher.iter_custom(|messages| connections.run(messages));
         });
+        group.bench_function(BenchmarkId::new("receiver", count), |bencher| {
+            bencher.iter_custom(|messages| connections.run_receiver(messages));
+        });
     }
     group.finish();
 }

@@ -95,7 +95,22 @@ impl FanIn {
     /// # Panics
     /// When a request fails.
     pub fn run(&mut self, messages: u64) -> Duration {
-        let batches = messages.div_ceil(BATCH);
+        self.receive(messages, None)
+    }
+
+    /// The same of the receiver alone: as many messages as may be on their way have arrived before it begins, and time
+    /// counts until it has received them.
+    ///
+    /// # Panics
+    /// When a request fails.
+    pub fn run_receiver(&mut self, messages: u64) -> Duration {
+        self.receive(messages, Some(WINDOW))
+    }
+
+    /// `rounds`: so many are sent at a time, and received when all of them have arrived.
+    fn receive(&mut self, messages: u64, rounds: Option<u64>) -> Duration {
+        let round = rounds.unwrap_or(BATCH);
+        let messages = messages.next_multiple_of(round);
         let Self {
             from,
             to,
@@ -103,36 +118,46 @@ impl FanIn {
             sent,
         } = self;
         let first = *sent;
-        *sent += batches;
-        let received = &AtomicU64::new(0);
+        *sent += messages;
+        let (arrived, received) = (&AtomicU64::new(0), &AtomicU64::new(0));
         let failed = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             let _alarm = Alarm(failed);
             let receiver = scope.spawn(|| {
                 let _alarm = Alarm(failed);
-                let (start, mut count) = (Instant::now(), 0);
-                while count != batches * BATCH {
-                    check(failed);
-                    let qps = &mut to.qps;
-                    let polled = to.cq.poll(POLL, |completion| {
-                        assert!(completion.result.is_ok());
-                        receive(
-                            &mut qps[completion.wr_id as usize],
-                            completion.wr_id,
-                            region,
-                        );
-                    });
-                    count += polled as u64;
-                    // Release: partner of the acquire below; the receives have been posted.
-                    received.store(count, Ordering::Release);
+                let (mut count, mut took) = (0, Duration::ZERO);
+                while count != messages {
+                    let until = rounds.map_or(messages, |round| count + round);
+                    // Acquire: partner of the release below.
+                    while rounds.is_some() && arrived.load(Ordering::Acquire) != until {
+                        check(failed);
+                        spin_loop();
+                    }
+                    let start = Instant::now();
+                    while count != until {
+                        check(failed);
+                        let qps = &mut to.qps;
+                        let polled = to.cq.poll(POLL, |completion| {
+                            assert!(completion.result.is_ok());
+                            receive(
+                                &mut qps[completion.wr_id as usize],
+                                completion.wr_id,
+                                region,
+                            );
+                        });
+                        count += polled as u64;
+                        // Release: partner of the acquire below; the receives have been posted.
+                        received.store(count, Ordering::Release);
+                    }
+                    took += start.elapsed();
                 }
-                start.elapsed()
+                took
             });
-            for batch in 0..batches {
-                let at = (first + batch) as usize % from.qps.len();
+            for count in (0..messages).step_by(BATCH as usize) {
+                let at = ((first + count) / BATCH) as usize % from.qps.len();
                 let mut sq = from.qps[at].sq();
                 // Acquire: partner of the release above.
-                while (batch + 1) * BATCH > received.load(Ordering::Acquire) + WINDOW
+                while count - count % round + round > received.load(Ordering::Acquire) + WINDOW
                     || u64::from(sq.free_blocks()) < BATCH
                 {
                     check(failed);
@@ -149,6 +174,8 @@ impl FanIn {
                 }
                 sq.ring();
                 take(&mut from.cq);
+                // Release: partner of the acquire above.
+                arrived.store(count + BATCH, Ordering::Release);
             }
             while !receiver.is_finished() {
                 take(&mut from.cq);

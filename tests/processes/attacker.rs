@@ -4,7 +4,7 @@ use crate::kinds::{self, KINDS};
 use crate::script::mix;
 use crate::shared::Shared;
 use crate::wire::{
-    ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORIES, MEMORY, PULLED, REQUEST, SCRAMBLE,
+    ACKS, ANSWER, DATAGRAM, HEADER, Header, KEY, KEYS, MEMORIES, MEMORY, PULLED, REQUEST, SCRAMBLE,
     SPEAKING, face, line, place, section,
 };
 use bellwire::memory::Mapping;
@@ -259,9 +259,9 @@ impl Attacker {
             }
         }
         // Also what a READ brings, and what is none.
-        for kind in [ANSWER, DATAGRAM, 4, 5] {
+        for kind in [ANSWER, ACKS, DATAGRAM, 4, 5] {
             for status in 0..8u8 {
-                for length in [0usize, 15, 16, 17, 4112, 5000] {
+                for length in [0usize, 15, 16, 17, 40, 4112, 5000] {
                     for word in [0u64, 1, 4096, 6000, 1 << 31, u64::MAX] {
                         let mut bytes = vec![status; length];
                         if let Some(front) = bytes.first_chunk_mut::<16>() {

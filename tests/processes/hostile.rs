@@ -5,8 +5,8 @@ use crate::noise;
 use crate::prey::place;
 use crate::shared::Shared;
 use crate::wire::{
-    self, ANSWER, DATAGRAM, FACE, FACES, HEADER, Header, PART, PULLED, REQUEST, SPEAKING, face,
-    line, section,
+    self, ACKS, ANSWER, DATAGRAM, FACE, FACES, HEADER, Header, PART, PULLED, REQUEST, SPEAKING,
+    face, line, section,
 };
 use bellwire::memory::Mapping;
 use bellwire::queue::AttachError;
@@ -224,14 +224,32 @@ impl Hostile {
     fn packet(&mut self, link: Shared) {
         let (at, card) = self.card();
         let (src, dst) = (self.names[at], number(&card, "qp_num") as u32);
-        let kind = self
-            .pick(&[REQUEST, REQUEST, REQUEST, REQUEST, DATAGRAM, ANSWER, ANSWER].map(u64::from))
-            as u8;
+        let kind = self.pick(
+            &[
+                REQUEST, REQUEST, REQUEST, REQUEST, DATAGRAM, ANSWER, ACKS, ACKS,
+            ]
+            .map(u64::from),
+        ) as u8;
         let (bytes, flags) = match kind {
             REQUEST => self.entry(src, &card),
             DATAGRAM => {
                 let count = self.random.below(200) as usize;
                 (self.random.bytes(count), self.random.below(8) as u8)
+            }
+            // Of the victim's queue pairs, and others; not always whole ones.
+            ACKS => {
+                let mut bytes = Vec::new();
+                for _ in 0..self.random.below(7) {
+                    let (_, card) = self.card();
+                    let wild = self.random.number();
+                    let qpn = self.pick(&[number(&card, "qp_num"), wild]);
+                    let life = self.pick(&[1, 1, 2, 3]);
+                    let taken = self.random.below(40) << 16 | life;
+                    bytes.extend((qpn << 32 | taken).to_ne_bytes());
+                }
+                let cut = self.random.below(20).saturating_sub(15) as usize;
+                bytes.truncate(bytes.len().saturating_sub(cut));
+                (bytes, 0)
             }
             _ => {
                 let mut bytes = self.random.bytes(16);
@@ -274,7 +292,7 @@ impl Hostile {
             1 => header.len = self.word() as u16,
             _ => {}
         }
-        if kind != ANSWER {
+        if kind != ANSWER && kind != ACKS {
             link.write(face(src), u32::from(header.life) | SPEAKING);
         }
         // How far the peer has read is in what it writes; which of them it is, is tried.

@@ -24,6 +24,8 @@ const TAKEN: u32 = 1 << 7;
 pub const REQUEST: u8 = 0x40;
 pub const DATAGRAM: u8 = 2;
 pub const ANSWER: u8 = 3;
+/// Eight bytes for each acknowledgement: life and number of the request, and the requester's queue pair.
+pub const ACKS: u8 = 6;
 
 /// What goes before a packet's bytes.
 #[derive(Clone, Copy, Debug)]

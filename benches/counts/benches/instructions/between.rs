@@ -154,7 +154,7 @@ fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
-#[library_benchmark(config = limit(1086))]
+#[library_benchmark(config = limit(1094))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -238,7 +238,7 @@ fn send_longer(mut ends: (End, End), length: u32) -> (End, End) {
 }
 
 // Of two elements, as a header and a page, whose data is longer than what a packet carries, with room for one poll as above.
-#[library_benchmark(config = limit(2234))]
+#[library_benchmark(config = limit(2244))]
 #[bench::run(gathered())]
 fn fabric_send_64_and_4096_and_receive(ends: (End, End)) -> (End, End) {
     send_header_and_page(ends)

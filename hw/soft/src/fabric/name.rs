@@ -14,6 +14,8 @@ pub enum Kind {
     Probe = 4,
     /// Data of a READ response.
     Data = 5,
+    /// Acknowledgements of requests of several queue pairs. It names none.
+    Acks = 6,
 }
 
 impl Kind {
@@ -24,6 +26,7 @@ impl Kind {
             Self::Answer,
             Self::Probe,
             Self::Data,
+            Self::Acks,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == bits)

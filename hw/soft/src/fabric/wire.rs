@@ -284,6 +284,17 @@ impl Sending<'_> {
         self.publish(incarnation, len, 1, kept, |_, front| first(front))
     }
 
+    /// Like [`send_line`](Self::send_line), for a response.
+    pub fn answer_line(
+        self,
+        incarnation: u64,
+        len: usize,
+        first: impl FnOnce(Front) -> Header,
+    ) -> Result<(), Send> {
+        debug_assert!(len <= IN_LINE);
+        self.publish(incarnation, len, 1, CLEARED, |_, front| first(front))
+    }
+
     /// Like [`send_line`](Self::send_line), for a packet of any length: the pieces of `data` are behind the first `at`
     /// bytes of its payload, of which `first` writes those that are in the first line.
     ///

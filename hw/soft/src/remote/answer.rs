@@ -1,16 +1,13 @@
 //! Responses of a responder to a requester in another process, and how the requester handles them.
 
-use super::super::connection::{UNTRIED, connection_with};
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::journal::RequestId;
 use super::super::lists::{incoming, spread};
-use super::super::qp::{QpCtx, SendWork};
+use super::super::qp::SendWork;
 use super::super::run::{Stop, complete};
 use super::Requester;
-use crate::fabric::{
-    Header, InPlace, Kind, Name, Node, Number, Owing, Packet, Peer, Send, Size, lid,
-};
+use crate::fabric::{Header, Kind, Name, Number, Packet, Send};
 use bellwire_core::cqe::Syndrome;
 use bellwire_core::qp::QpState;
 use bellwire_core::wqe::{Request, SendWqe};
@@ -39,13 +36,6 @@ pub(in super::super) enum Verdict {
 
 /// Size of a response in bytes.
 const BYTES: usize = 16;
-
-impl Verdict {
-    /// Whether a response is an acknowledgement alone.
-    pub fn is_plain(line: InPlace<'_>) -> bool {
-        line.size() == Size::new(BYTES, 0, 0) && line.wide(0) | line.wide(8) == 0
-    }
-}
 
 impl Answer {
     fn encode(self) -> [u8; BYTES] {
@@ -82,43 +72,6 @@ impl Answer {
     }
 }
 
-/// What became of the acknowledgements that a peer was to be sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paid {
-    All,
-    /// Some are left, because there was no room.
-    NoRoom,
-    /// Some are left, because another thread holds the turn to send. Not under the device's lock.
-    Held,
-}
-
-/// Which acknowledgements are still owed after peers were to be sent them.
-#[derive(Default)]
-pub(super) struct Unpaid {
-    /// Some are.
-    some: bool,
-    /// Another thread had the list of some.
-    busy: bool,
-}
-
-impl Unpaid {
-    /// What became of those of one peer. `None`: another thread is reading its packets, and has the list of them.
-    pub fn add(&mut self, paid: Option<Paid>) {
-        self.some |= paid != Some(Paid::All);
-        self.busy |= paid.is_none();
-    }
-
-    /// Notes it. The node's thread looks again at a list that another thread had: that thread may have found no packet,
-    /// and leave the list as it was.
-    pub fn note(&self, node: &Node) {
-        if self.busy {
-            node.owes();
-        } else if self.some {
-            node.set_owing(true);
-        }
-    }
-}
-
 impl Hca {
     /// Sends the response that a responder owes, if it is more than an acknowledgement. `false`: there is no
     /// room, and it is still owed.
@@ -140,69 +93,6 @@ impl Hca {
         }
         responder.owed = None;
         true
-    }
-
-    /// Sends the acknowledgements that the queue pairs connected with a peer owe, as far as there is room. For the thread that
-    /// has the turn to read the peer's packets.
-    #[inline(never)]
-    pub(super) fn pay_acks(&self, peer: &Peer, owing: &mut Owing) -> Paid {
-        let (slot, mut all) = (peer.slot, Paid::All);
-        owing.retain(|qpn| {
-            // SAFETY: used here only.
-            let Some(ctx) = (unsafe { self.qps.find(*qpn) }) else {
-                return false;
-            };
-            // Acquire: pairs with the Release at the transition to RTR.
-            let accepts = ctx.face.accepts.load(Ordering::Acquire);
-            // It may be connected with another peer by now, whose list it is in.
-            if !is_with(accepts, *qpn, slot) {
-                return false;
-            }
-            let left = match self.pay_ack(slot, *qpn, ctx, accepts) {
-                Ok(()) | Err(Send::Gone) => None,
-                Err(Send::Full) => Some(Paid::NoRoom),
-                Err(Send::Held) => Some(Paid::Held),
-            };
-            all = left.unwrap_or(all);
-            let left = left.is_some();
-            // SAFETY: this thread reads the packets of the peer that is accepted.
-            unsafe { *ctx.receiver.accepted.listed.get() = left };
-            left
-        });
-        peer.reading.set_owes(!owing.is_empty());
-        all
-    }
-
-    /// Sends the acknowledgement that a queue pair owes the peer that it `accepts`, unless a packet has
-    /// carried it, or that is another peer by now.
-    #[inline]
-    pub(in super::super) fn pay_ack(
-        &self,
-        slot: usize,
-        qpn: u32,
-        ctx: &QpCtx,
-        accepts: u64,
-    ) -> Result<(), Send> {
-        let Some(node) = &self.node else {
-            return Ok(());
-        };
-        let Some(owed) = ctx.owed() else {
-            return Ok(());
-        };
-        // Relaxed: by the thread that has the turn.
-        if !is_with(accepts, qpn, slot)
-            || ctx.inbound.incarnation.load(Ordering::Relaxed) != node.peer(slot).incarnation()
-        {
-            return Ok(());
-        }
-        let to = requester_of(accepts);
-        let answer = Answer {
-            msn: owed.taken.msn(),
-            verdict: Verdict::Taken(0),
-        };
-        self.send_answer(slot, to, owed.taken.life(), answer)?;
-        ctx.acknowledged(owed);
-        Ok(())
     }
 
     /// Sends a response to the requester `to`.
@@ -232,17 +122,13 @@ impl Hca {
         }
     }
 
-    /// Handles the acknowledgement that a packet of the other direction carries.
-    #[inline]
-    pub(super) fn acknowledged(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
-        if let Some(taken) = packet.header.taken {
-            let answer = Answer {
-                msn: taken.msn(),
-                verdict: Verdict::Taken(0),
-            };
-            let dst = packet.header.name.dst();
-            self.take_answer(control, slot, dst, taken.life(), answer);
-        }
+    /// Handles an acknowledgement of a queue pair's requests, up to this one.
+    pub(super) fn acknowledged(&self, control: &mut Control, slot: usize, qpn: u32, taken: Number) {
+        let answer = Answer {
+            msn: taken.msn(),
+            verdict: Verdict::Taken(0),
+        };
+        self.take_answer(control, slot, qpn, taken.life(), answer);
     }
 
     fn take_answer(&self, control: &mut Control, slot: usize, qpn: u32, life: u16, answer: Answer) {
@@ -416,16 +302,6 @@ impl Hca {
         unsafe { spread(bytes.as_ptr(), data) };
         true
     }
-}
-
-/// The requester's queue pair in another process, of a connection that is accepted.
-fn requester_of(accepts: u64) -> u32 {
-    accepts as u32 & 0xff_ffff
-}
-
-/// Whether a queue pair that accepts this is connected with the node in this place.
-fn is_with(accepts: u64, qpn: u32, slot: usize) -> bool {
-    accepts & !UNTRIED == connection_with(qpn, requester_of(accepts), lid(slot))
 }
 
 /// The request of an entry whose operation has a result.

@@ -258,12 +258,15 @@ impl Hca {
             let len = packet.bytes.len();
             match packet.kind {
                 Kind::Request => {
-                    self.acknowledged(control, slot, &packet);
+                    if let Some(taken) = packet.header.taken {
+                        self.acknowledged(control, slot, packet.header.name.dst(), taken);
+                    }
                     if let Some(packet) = with_entry(packet, &mut [0; ENTRY]) {
                         self.arrived(control, slot, reads.owing(), &packet);
                     }
                 }
                 Kind::Answer => self.answered(control, slot, &packet),
+                Kind::Acks => self.acks_arrived(control, slot, &packet),
                 Kind::Probe => control.asked = true,
                 Kind::Data => self.brought(control, slot, &packet),
                 Kind::Datagram => self.datagram_arrived(control, slot, &packet),

@@ -41,7 +41,8 @@
 //!
 //! # Acknowledgements
 //! A response acknowledges all requests before it. It travels with the next packet in the other direction,
-//! unless the requester waits for it, as for a signalled request. Requests that are outstanding when their
+//! unless the requester waits for it, as for a signalled request: then in a packet for up to five connections (see
+//! `acks`). Requests that are outstanding when their
 //! queue pair fails are flushed, and a flushed request is not executed any more: the responder checks the
 //! requester's life before and after it copies.
 //!
@@ -50,6 +51,7 @@
 //! within its bounds. Whether there is a mapping is never read from the peer.
 
 mod accepted;
+mod acks;
 mod answer;
 mod arrival;
 mod carried;

@@ -19,7 +19,7 @@ use super::super::qp::QpCtx;
 use super::super::receive::RecvWork;
 use super::super::run::complete_on;
 use super::super::turn::Thread;
-use super::answer::{Paid, Unpaid, Verdict};
+use super::acks::{ACKS, Paid, Unpaid};
 use super::entry::arrived;
 use super::inline::is_send;
 use super::plain::likely;
@@ -254,6 +254,8 @@ impl Hca {
         let more = read != Read::No || reads.found_again_in(look);
         // Also, how many bytes were copied from the peer's memory.
         let (mut updates, mut copied) = (0, 0);
+        // How many requesters wait for an acknowledgement, and how many may. The first does not: most often it is the only one.
+        let (mut asked, mut most) = (0, 1);
         let mut published = peer.reader.position();
         let stopped = loop {
             if read == Read::No {
@@ -274,7 +276,11 @@ impl Hca {
                 updates += 1;
             }
             if update || read == Read::Asked {
-                self.pay_acks(peer, reads.owing());
+                asked += 1;
+                if update || asked == most {
+                    self.pay_acks(peer, reads.owing());
+                    (asked, most) = (0, ACKS);
+                }
             }
             if updates == AT_ONCE || copied >= FETCHED_AT_ONCE || !more {
                 break false;
@@ -282,6 +288,9 @@ impl Hca {
             read = Read::No;
         };
         peer.reader.publish();
+        if asked != 0 {
+            self.pay_acks(peer, reads.owing());
+        }
         if !reads.owing().is_empty() {
             node.owes();
         }
@@ -356,7 +365,7 @@ impl Hca {
     fn read_one(&self, peer: &Peer, line: InPlace<'_>, owing: &mut Owing) -> Read {
         let read = match line.whole_name() {
             name if name.is(Kind::Request) => self.receive(peer, owing, line),
-            name if name.is(Kind::Answer) && self.take_plain_answer(peer, line) => Read::Yes,
+            name if name.is(Kind::Acks) && self.take_acks(peer, line) => Read::Yes,
             _ => Read::No,
         };
         if read != Read::No {
@@ -437,16 +446,6 @@ impl Hca {
             true => Read::Asked,
             false => Read::Yes,
         }
-    }
-
-    /// Handles a response that is only an acknowledgement.
-    fn take_plain_answer(&self, peer: &Peer, line: InPlace<'_>) -> bool {
-        let dst = line.name().dst();
-        // SAFETY: used within this section.
-        let Some(ctx) = (unsafe { self.qps.find(dst) }) else {
-            return false;
-        };
-        Verdict::is_plain(line) && self.acknowledge_unlocked(peer, dst, ctx, line.number())
     }
 
     /// Completes the requests up to the one with this number. `false`: some of them are left.

@@ -7,7 +7,7 @@ use super::super::record::QpRecord;
 use super::super::run::Stop;
 use super::super::turn::Thread;
 use super::Reached;
-use super::answer::{Paid, Unpaid};
+use super::acks::{Paid, Unpaid};
 use super::link::Whose;
 use super::unlocked::Found;
 use crate::fabric::{Header, Kind, Name, Number, Peer};

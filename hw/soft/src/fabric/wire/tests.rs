@@ -170,13 +170,25 @@ fn requests_leave_room_for_answers() {
         let header = Header::of(Name::new(Kind::Answer, 7), Number::NONE);
         turn(&writer).answer(1, header, 0, |_| {})
     };
-    for _ in 0..FOR_ANSWERS {
-        assert_eq!(answer(), Ok(()));
+    let acks = || {
+        let header = Header::of(Name::new(Kind::Acks, 0), Number::NONE);
+        turn(&writer).answer_line(1, 16, |front| {
+            front.set(0, 1);
+            front.set(1, 2);
+            header
+        })
+    };
+    for _ in 0..FOR_ANSWERS / 2 {
+        assert_eq!((answer(), acks()), (Ok(()), Ok(())));
     }
-    assert_eq!(answer(), Err(Send::Full));
+    assert_eq!((answer(), acks()), (Err(Send::Full), Err(Send::Full)));
     assert!(!writer.all_read());
     let mut copy = [0; MAX_PACKET];
     while let Some(packet) = reader.next(&mut copy).unwrap() {
+        if packet.kind == Kind::Acks {
+            let both = packet.bytes.as_chunks().0.iter();
+            assert!(both.map(|bits| u64::from_ne_bytes(*bits)).eq([1, 2]));
+        }
         let len = packet.bytes.len();
         reader.done(len, true);
     }

@@ -1,0 +1,241 @@
+//! Acknowledgements of requests of other processes, which are not carried by a packet of the other direction: those of up to
+//! five queue pairs travel in one packet, of one line.
+
+use super::super::connection::{UNTRIED, connection_with};
+use super::super::control::Control;
+use super::super::hca::Hca;
+use super::super::qp::QpCtx;
+use super::accepted::Owed;
+use crate::fabric::{
+    Header, IN_LINE, InPlace, Kind, Name, Node, Number, Owing, Packet, Peer, Send, Size, lid,
+};
+use arrayvec::ArrayVec;
+use std::sync::atomic::Ordering;
+
+/// Bytes of an acknowledgement in a packet.
+const BYTES: usize = 8;
+
+/// Most of them in one packet.
+pub(super) const ACKS: usize = IN_LINE / BYTES;
+
+/// One of them as it travels: the requester's queue pair, and the last of its requests that was taken.
+///
+/// ```text
+/// 63‥56 zero   55‥32 queue pair   31‥0 `Number`
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ack {
+    qpn: u32,
+    taken: Number,
+}
+
+impl Ack {
+    fn bits(self) -> u64 {
+        u64::from(self.qpn) << 32 | u64::from(self.taken.word())
+    }
+
+    /// Whatever a peer has written.
+    fn of_bits(bits: u64) -> Self {
+        Self {
+            qpn: (bits >> 32) as u32 & 0xff_ffff,
+            taken: Number::of_word(bits as u32),
+        }
+    }
+}
+
+/// An acknowledgement that is to be sent.
+struct Due<'q> {
+    /// The responder's queue pair.
+    qpn: u32,
+    ctx: &'q QpCtx,
+    /// The requester's.
+    to: u32,
+    owed: Owed,
+}
+
+/// What became of the acknowledgements that a peer was to be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paid {
+    All,
+    /// Some are left, because there was no room.
+    NoRoom,
+    /// Some are left, because another thread holds the turn to send. Not under the device's lock.
+    Held,
+}
+
+/// Which acknowledgements are still owed after peers were to be sent them.
+#[derive(Default)]
+pub(super) struct Unpaid {
+    /// Some are.
+    some: bool,
+    /// Another thread had the list of some.
+    busy: bool,
+}
+
+impl Unpaid {
+    /// What became of those of one peer. `None`: another thread is reading its packets, and has the list of them.
+    pub fn add(&mut self, paid: Option<Paid>) {
+        self.some |= paid != Some(Paid::All);
+        self.busy |= paid.is_none();
+    }
+
+    /// Notes it. The node's thread looks again at a list that another thread had: that thread may have found no packet,
+    /// and leave the list as it was.
+    pub fn note(&self, node: &Node) {
+        if self.busy {
+            node.owes();
+        } else if self.some {
+            node.set_owing(true);
+        }
+    }
+}
+
+impl Hca {
+    /// Sends the acknowledgements that the queue pairs connected with a peer owe, as far as there is room. For the thread that
+    /// has the turn to read the peer's packets.
+    #[inline(never)]
+    pub(super) fn pay_acks(&self, peer: &Peer, owing: &mut Owing) -> Paid {
+        let mut paid = Paid::All;
+        while !owing.is_empty() && paid == Paid::All {
+            let count = owing.len().min(ACKS);
+            let due: ArrayVec<Due<'_>, ACKS> = owing
+                .drain(..count)
+                .filter_map(|qpn| self.no_longer_listed(peer, qpn))
+                .collect();
+            paid = match self.send_acks(peer, &due) {
+                Ok(()) | Err(Send::Gone) => Paid::All,
+                Err(Send::Full) => Paid::NoRoom,
+                Err(Send::Held) => Paid::Held,
+            };
+            if paid != Paid::All {
+                for Due { qpn, ctx, .. } in due {
+                    owing.push(qpn);
+                    // SAFETY: this thread reads the packets of the peer that is accepted.
+                    unsafe { *ctx.receiver.accepted.listed.get() = true };
+                }
+            }
+        }
+        peer.reading.set_owes(!owing.is_empty());
+        paid
+    }
+
+    /// What a queue pair that leaves the list still owes.
+    #[inline(always)]
+    fn no_longer_listed(&self, peer: &Peer, qpn: u32) -> Option<Due<'_>> {
+        // SAFETY: used by the caller only.
+        let ctx = unsafe { self.qps.find(qpn) }?;
+        // Acquire: pairs with the Release at the transition to RTR.
+        let accepts = ctx.face.accepts.load(Ordering::Acquire);
+        // It may be connected with another peer by now, whose list it is in.
+        if !is_with(accepts, qpn, peer.slot) {
+            return None;
+        }
+        // SAFETY: this thread reads the packets of the peer that is accepted.
+        unsafe { *ctx.receiver.accepted.listed.get() = false };
+        due(peer, qpn, ctx, accepts)
+    }
+
+    /// Sends the acknowledgement that a queue pair owes the peer that it `accepts`, unless a packet has
+    /// carried it, or that is another peer by now.
+    pub(in super::super) fn pay_ack(
+        &self,
+        slot: usize,
+        qpn: u32,
+        ctx: &QpCtx,
+        accepts: u64,
+    ) -> Result<(), Send> {
+        let Some(node) = &self.node else {
+            return Ok(());
+        };
+        let peer = node.peer(slot);
+        match due(peer, qpn, ctx, accepts).filter(|_| is_with(accepts, qpn, slot)) {
+            Some(due) => self.send_acks(peer, &[due]),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends as many as fit in a packet.
+    fn send_acks(&self, peer: &Peer, due: &[Due<'_>]) -> Result<(), Send> {
+        if due.is_empty() {
+            return Ok(());
+        }
+        let len = due.len() * BYTES;
+        (self.sending(peer)?).answer_line(peer.incarnation(), len, |front| {
+            for (at, due) in due.iter().enumerate() {
+                let ack = Ack {
+                    qpn: due.to,
+                    taken: due.owed.taken,
+                };
+                front.set(at, ack.bits());
+                due.ctx.acknowledged(due.owed);
+            }
+            Header::of(Name::new(Kind::Acks, 0), Number::NONE)
+        })?;
+        self.after_send(peer);
+        Ok(())
+    }
+
+    /// Handles a packet of acknowledgements, without the device's lock. `false`: some are left, or it is no such packet. Those
+    /// that were handled may be handled again.
+    pub(super) fn take_acks(&self, peer: &Peer, line: InPlace<'_>) -> bool {
+        let size = line.size();
+        let count = size.len() / BYTES;
+        if size != Size::new(count * BYTES, 0, 0) || count > ACKS {
+            return false;
+        }
+        (0..count).all(|at| {
+            let Ack { qpn, taken } = Ack::of_bits(line.wide(at * BYTES));
+            // SAFETY: used within this section.
+            let ctx = unsafe { self.qps.find(qpn) };
+            ctx.is_some_and(|ctx| self.acknowledge_unlocked(peer, qpn, ctx, taken))
+        })
+    }
+
+    /// The same, under the lock.
+    pub(super) fn acks_arrived(&self, control: &mut Control, slot: usize, packet: &Packet<'_>) {
+        for bits in packet.bytes.as_chunks::<BYTES>().0 {
+            let Ack { qpn, taken } = Ack::of_bits(u64::from_ne_bytes(*bits));
+            self.acknowledged(control, slot, qpn, taken);
+        }
+    }
+}
+
+/// What a queue pair owes the peer that it `accepts`, if that is the one with which there is a link.
+#[inline(always)]
+fn due<'q>(peer: &Peer, qpn: u32, ctx: &'q QpCtx, accepts: u64) -> Option<Due<'q>> {
+    let owed = ctx.owed()?;
+    // Relaxed: by the thread that has the turn.
+    let same = ctx.inbound.incarnation.load(Ordering::Relaxed) == peer.incarnation();
+    same.then(|| Due {
+        qpn,
+        ctx,
+        to: requester_of(accepts),
+        owed,
+    })
+}
+
+/// The requester's queue pair in another process, of a connection that is accepted.
+fn requester_of(accepts: u64) -> u32 {
+    accepts as u32 & 0xff_ffff
+}
+
+/// Whether a queue pair that accepts this is connected with the node in this place.
+fn is_with(accepts: u64, qpn: u32, slot: usize) -> bool {
+    accepts & !UNTRIED == connection_with(qpn, requester_of(accepts), lid(slot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_is_read_as_it_was_written() {
+        let ack = Ack {
+            qpn: 0xab_cdef,
+            taken: Number::new(7, u16::MAX),
+        };
+        assert_eq!(Ack::of_bits(ack.bits()), ack);
+        // Whatever a peer writes beside the number.
+        assert_eq!(Ack::of_bits(ack.bits() | 0xff << 56), ack);
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests of many connections, whose acknowledgements travel together: each completes once, also while some of the
+//! connections end.
+
+use bellwire::soft::Mode;
+use bellwire::wqe::{Inline, Send};
+use bellwire::wr::WcStatus;
+use bellwire::{ConnectAttr, Device, Qp};
+use bellwire_tests::fixture::*;
+
+/// More than two packets hold acknowledgements of, and no multiple of what one holds.
+const CONNECTIONS: usize = 13;
+
+/// For ever without a timeout, so that nothing is sent twice.
+fn connect(a: &mut Qp, b: &mut Qp) {
+    let attr = ConnectAttr {
+        timeout: 0,
+        ..ConnectAttr::default()
+    };
+    connect_with(a, b, &attr);
+}
+
+fn connections(here: &Device, there: &Device) -> Vec<(End, End)> {
+    let connected = |_| {
+        let new = |device: &Device| End::new(&device.alloc_pd(), Mode::Inline, &init());
+        let (mut a, mut b) = (new(here), new(there));
+        connect(&mut a.qp, &mut b.qp);
+        (a, b)
+    };
+    (0..CONNECTIONS).map(connected).collect()
+}
+
+/// Each sends a message, and all are received. The first poll reads the packets of all.
+fn received(all: &mut [(End, End)], wr_id: u64) {
+    for (a, b) in &mut *all {
+        b.receive(wr_id, &[b.region.sge(0, 64)]);
+        a.go(wr_id, Send {}, Inline(&[wr_id as u8; 8]));
+    }
+    for (_, b) in all {
+        assert_eq!(b.outcome(), (wr_id, WcStatus::Success));
+    }
+}
+
+fn acknowledged(all: &mut [(End, End)], wr_id: u64) {
+    for (a, _) in all {
+        assert_eq!(a.outcome(), (wr_id, WcStatus::Success));
+    }
+}
+
+fn nodes() -> (Device, Device) {
+    let fabric = fabric_name();
+    (node(&fabric, Mode::Inline), node(&fabric, Mode::Inline))
+}
+
+#[test]
+fn each_connection_has_its_own() {
+    let (here, there) = nodes();
+    let mut all = connections(&here, &there);
+    for wr_id in 0..50 {
+        received(&mut all, wr_id);
+        acknowledged(&mut all, wr_id);
+    }
+    all.iter_mut().for_each(|(a, _)| a.nothing());
+}
+
+/// Acknowledgements of queue pairs that have failed, are in another life, or are gone are beside those of others.
+#[test]
+fn some_connections_end_before_theirs_is_read() {
+    let (here, there) = nodes();
+    let mut all = connections(&here, &there);
+    received(&mut all, 0);
+    acknowledged(&mut all, 0);
+    for round in 1..40 {
+        received(&mut all, round);
+        let mut failed = Vec::new();
+        for at in [
+            round as usize % CONNECTIONS,
+            (round as usize + 4) % CONNECTIONS,
+        ] {
+            let (a, b) = &mut all[at];
+            a.qp.to_error().expect("from any state");
+            let (wr_id, status) = a.outcome();
+            assert_eq!(wr_id, round);
+            // It may have been read before.
+            assert!(
+                matches!(status, WcStatus::Success | WcStatus::WrFlushErr),
+                "{status:?}"
+            );
+            assert_eq!((a.reset(), b.reset()), (vec![], vec![]));
+            failed.push(at);
+        }
+        let gone = (round as usize + 2) % CONNECTIONS;
+        failed.push(gone);
+        // Its queue pair is closed, and another one takes its place.
+        all[gone] = connections(&here, &there).swap_remove(0);
+        for (at, (a, b)) in all.iter_mut().enumerate() {
+            match failed.contains(&at) {
+                false => assert_eq!(a.outcome(), (round, WcStatus::Success), "{at}"),
+                true if at == gone => {}
+                true => connect(&mut a.qp, &mut b.qp),
+            }
+        }
+        all.iter_mut()
+            .for_each(|(a, _)| assert!(a.cq.poll_one().is_none()));
+    }
+    received(&mut all, 99);
+    acknowledged(&mut all, 99);
+}
