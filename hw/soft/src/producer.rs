@@ -120,7 +120,7 @@ impl Producer {
 #[cfg(all(test, any(loom, miri)))]
 mod loom_models {
     use super::*;
-    use crate::sync::model::{Arc, UnsafeCell, check, thread};
+    use crate::sync::model::{Arc, UnsafeCell, check, longer, thread};
     use crate::turn::Turn;
 
     const COUNT: u32 = 2;
@@ -300,7 +300,7 @@ mod loom_models {
     #[test]
     #[should_panic(expected = "one has overtaken another")]
     fn loom_whether_the_queue_is_still_empty_has_to_be_checked() {
-        handed_over(false);
+        longer(|| handed_over(false));
     }
 
     #[cfg(loom)]
