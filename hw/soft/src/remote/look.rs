@@ -106,9 +106,10 @@ impl Hca {
         if self.node.is_none() {
             return self.look_at_some(looking);
         }
-        let queue = looking.leave();
+        // Packets first: under the lock each takes far longer.
+        let handed = self.look_at_some(looking);
         self.look_under_lock(true, Whose::Free);
-        self.look_at_some(Looking::enter(queue))
+        handed
     }
 
     #[inline(always)]
