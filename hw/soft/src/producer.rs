@@ -53,6 +53,30 @@ impl Producer {
         (ahead < count || self.room_for(index, count, consumed, raise)).then_some(index)
     }
 
+    /// Like [`claim`](Self::claim), of `several` entries, at least one, that are one behind the other: the first one's index.
+    /// `None` also, with nothing claimed, while it is not known that all have room.
+    #[inline(always)]
+    pub fn claim_several(
+        &self,
+        several: u32,
+        count: u32,
+        consumed: impl FnOnce() -> u32,
+        raise: impl FnOnce(),
+    ) -> Option<u32> {
+        let last = |first: u32| first.wrapping_add(several - 1);
+        // Acquire: as in `claim`.
+        let ahead = |index: u32| index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
+        // Otherwise fewer than there is room for would be lost.
+        if ahead(last(self.produced())) >= count {
+            return None;
+        }
+        // Relaxed: as in `claim`.
+        let first = self.next.fetch_add(several, Ordering::Relaxed);
+        let has_room =
+            ahead(last(first)) < count || self.room_for(last(first), count, consumed, raise);
+        has_room.then_some(first)
+    }
+
     #[cold]
     #[inline(never)]
     fn room_for(
@@ -154,18 +178,35 @@ mod loom_models {
         }
 
         fn write(&self, value: impl FnOnce(u32) -> u32) -> bool {
-            let consumed = || self.consumer.load(Ordering::Acquire);
-            let raise = || {
-                self.failures.fetch_add(1, Ordering::Relaxed);
-            };
-            let Some(index) = self.producer.claim(COUNT, consumed, raise) else {
-                return false;
-            };
+            let (consumed, raise) = (|| self.consumed(), || self.raise());
+            let claimed = self.producer.claim(COUNT, consumed, raise);
+            claimed
+                .inspect(|index| self.publish(*index, value(*index)))
+                .is_some()
+        }
+
+        /// As many at once: how many were written, all or none.
+        fn produce_several(&self, several: u32) -> u32 {
+            let (consumed, raise) = (|| self.consumed(), || self.raise());
+            let claimed = (self.producer).claim_several(several, COUNT, consumed, raise);
+            let Some(first) = claimed else { return 0 };
+            (first..first + several).for_each(|index| self.publish(index, index));
+            several
+        }
+
+        fn consumed(&self) -> u32 {
+            self.consumer.load(Ordering::Acquire)
+        }
+
+        fn raise(&self) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn publish(&self, index: u32, value: u32) {
             let at = (index % COUNT) as usize;
             // SAFETY: the models verify that this access does not conflict.
-            self.entries[at].with_mut(|entry| unsafe { *entry = value(index) });
+            self.entries[at].with_mut(|entry| unsafe { *entry = value });
             self.published[at].store(index + 1, Ordering::Release);
-            true
         }
 
         /// Polls the entry at `index`, if it is there, and checks what is in it.
@@ -221,9 +262,8 @@ mod loom_models {
     }
 
     /// A thread finds room by what another one has seen of the consumer, which that one was itself before.
-    #[test]
-    fn loom_room_that_another_producer_found_is_free() {
-        check(|| {
+    fn room_of_another(produce: fn(&World) -> bool) {
+        check(move || {
             let world = Arc::new(World::new());
             assert!(world.produce() && world.produce());
             let other = {
@@ -233,8 +273,60 @@ mod loom_models {
                     world.produce()
                 })
             };
-            world.produce();
+            produce(&world);
             other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_room_that_another_producer_found_is_free() {
+        room_of_another(World::produce);
+        room_of_another(|world| world.produce_several(1) == 1);
+    }
+
+    /// A thread claims two entries at once, another one claims one, and one polls: either thread writes all of its entries or
+    /// none, and those that have no room are not claimed, or lost as an overrun.
+    #[test]
+    fn loom_several_entries_are_claimed_at_once() {
+        check(|| {
+            let world = Arc::new(World::new());
+            let other = {
+                let world = world.clone();
+                thread::spawn(move || u32::from(world.produce()))
+            };
+            let poller = {
+                let world = world.clone();
+                thread::spawn(move || u32::from(world.poll(0)))
+            };
+            let ours = world.produce_several(2);
+            let others = other.join().unwrap();
+            let mut polled = poller.join().unwrap();
+            while world.poll(polled) {
+                polled += 1;
+            }
+            let (written, overrun) = (ours + others, world.producer.overrun());
+            assert!(
+                overrun || polled == written && others == 1,
+                "an entry is missing"
+            );
+            assert!(polled <= written);
+            assert_eq!(world.failures.load(Ordering::Relaxed), u32::from(overrun));
+        });
+    }
+
+    /// There is room for one entry, and two are not claimed: nothing is lost.
+    #[test]
+    fn loom_several_entries_without_room_fail_nothing() {
+        check(|| {
+            let world = World::new();
+            assert!(world.produce());
+            assert_eq!(world.produce_several(2), 0);
+            assert!(world.produce() && world.poll(0) && world.poll(1));
+            assert!(!world.producer.overrun());
+            // It is not known yet that they were polled.
+            assert_eq!(world.produce_several(2), 0);
+            assert!(world.produce() && world.poll(2));
+            assert_eq!(world.produce_several(1), 1);
         });
     }
 
@@ -306,9 +398,10 @@ mod loom_models {
     #[cfg(loom)]
     #[test]
     fn loom_completions_need_each_ordering() {
-        let models: [fn(); 2] = [
+        let models: [fn(); 3] = [
             loom_room_that_another_producer_found_is_free,
             loom_completions_are_written_once_and_not_overwritten,
+            loom_several_entries_are_claimed_at_once,
         ];
         crate::sync::needs_orderings(&models, "soft/src/producer.rs", &[]);
     }

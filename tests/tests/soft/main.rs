@@ -6,6 +6,7 @@ mod bad_input;
 mod cm;
 mod determinism;
 mod fabric_acks;
+mod fabric_batches;
 mod fabric_datagrams;
 mod fabric_faults;
 mod fabric_messages;

@@ -168,6 +168,38 @@ fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
+/// SENDs that are rung at a time, and how many of them there are for each that is signalled.
+const BATCH: u64 = 16;
+const EACH: u64 = 8;
+
+// Both parts of SENDs that are rung together, with the receives posted. The poll receives those together that are behind the
+// first one that is signalled, and takes their completions from the queue.
+#[library_benchmark(config = limit(547))]
+#[bench::run(met())]
+fn fabric_send_8_inline_and_receive_sixteen_at_once(mut ends: (End, End)) -> (End, End) {
+    for _ in 0..REQUESTS / BATCH {
+        let (from, to) = (&mut ends.0, &mut ends.1);
+        for left in (0..BATCH).rev() {
+            let _ = receive(to);
+            let data: &[u8; 8] = black_box(&[7; 8]);
+            let flags = match left % EACH {
+                0 => SIGNALED,
+                _ => SendFlags::empty(),
+            };
+            let _ = from.qp.sq().post_inline(left, (), Send {}, data, flags);
+        }
+        from.qp.sq().ring();
+        let taken = |cq: &mut Cq, mut left| {
+            while left != 0 {
+                left -= cq.poll(left, |done| assert!(done.result.is_ok()));
+            }
+        };
+        taken(&mut to.cq, BATCH as usize);
+        taken(&mut from.cq, (BATCH / EACH) as usize);
+    }
+    ends
+}
+
 // A hundred connections send into one process, one after the other. Each has an acknowledgement to be noted, where one
 // connection has one for all.
 #[library_benchmark(config = limit(450))]
@@ -361,6 +393,7 @@ library_benchmark_group!(
         fabric_send_and_receive,
         fabric_send_64_and_4096_and_receive,
         fabric_write_with_imm_8_inline_and_receive,
+        fabric_send_8_inline_and_receive_sixteen_at_once,
         fabric_send_8_inline_and_receive_of_100,
         fabric_datagram_64_and_receive
 );

@@ -73,6 +73,7 @@ mod post;
 mod pulled;
 mod read;
 mod requester;
+mod several;
 mod short;
 mod unlocked;
 mod views;
