@@ -132,8 +132,9 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
         } else if is_received(kind & !SOLICITED) {
             // SAFETY: the CQE is written, and not overwritten before the consumer index passes it.
             let cqe = unsafe { Cqe64::read(entry) };
-            if self.recent.receives.is(N::raw_name(cqe)) || self.find_receives(cqe) {
-                // SAFETY: the recent ledger exists: `is` matched, or it was just found.
+            if self.recent.receives.is(N::raw_name(cqe)) || self.find(cqe).receives.ledger.is_some()
+            {
+                // SAFETY: the recent ledger exists: `is` matched, or `find` has just set it.
                 let ledger = unsafe { self.recent.receives.ledger.unwrap_unchecked() };
                 return Waiting::Received(ledger, cqe);
             }
@@ -231,21 +232,6 @@ impl<'m, N: Naming> CompletionQueue<'m, N> {
             None => Recent::default(),
         };
         &self.recent
-    }
-
-    /// Makes the queue pair's own receive queue that a CQE is for the recent one, if there is one. Inlined: where several queue
-    /// pairs receive, it is called for every few CQEs.
-    #[inline(always)]
-    fn find_receives(&mut self, cqe: &Cqe64) -> bool {
-        let Some(QueueSlot {
-            recv: RecvSide::Own(ledger, _),
-            ..
-        }) = self.slot(cqe)
-        else {
-            return false;
-        };
-        self.recent.receives = Named::new(N::raw_name(cqe), Some(ledger));
-        true
     }
 
     /// Returns the next completion if it is a [`Plain`] one. Otherwise [`poll_one`](Self::poll_one)
