@@ -1,6 +1,6 @@
 //! A short SEND to a connection of which everything that has to be checked was checked at an earlier message, and is still
-//! true: see [`Checked`](super::accepted::Checked). It is handed to the poll that finds it; those behind it are received by
-//! [`several`](super::several). Few instructions, most of which are those of any message: is it the next one of its
+//! true: see [`Checked`](super::accepted::Checked). It is handed to the poll that finds it; of several that are read
+//! one after the other, [`several`](super::several) receives those behind. Few instructions, most of which are those of any message: is it the next one of its
 //! connection, is there a receive, has that room?
 //!
 //! Whatever is otherwise changes nothing here, and [`unlocked`](super::unlocked) looks at the packet.

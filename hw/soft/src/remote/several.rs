@@ -1,7 +1,7 @@
 //! Short SENDs of one connection whose packets lie one behind the other, because they were sent at once, or faster than they
 //! are received. Its connection is [known](super::known): what has to be checked of it is checked once for all of them. Their
-//! completion entries are claimed together, which saves a locked instruction for each, and lets the processor go on while
-//! those of other connections come from another cache.
+//! completion entries are claimed by one locked instruction instead of one for each, at which the processor waits until its
+//! earlier stores are done.
 //!
 //! Whatever is otherwise changes nothing here, and [`unlocked`](super::unlocked) looks at the first packet, or at the one
 //! behind those that were received.
@@ -37,7 +37,8 @@ impl Hca {
     ) -> Option<Passed> {
         let size = line.size();
         let length = short_send(size)?;
-        // SAFETY: this thread has the turn, as it has the list of what is owed.
+        // SAFETY: this thread has the turn, as the list of what is owed shows; this is its only one in this section until it
+        // returns.
         let first = unsafe { self.known_message::<true>(peer, line, length) }?;
         let KnownMessage {
             ctx,
