@@ -249,33 +249,6 @@ impl CqCtx {
         true
     }
 
-    /// Writes `several` entries, at least one, which lie one behind the other. `entry` makes the one in this place among them.
-    /// `false`: none was written, because the queue has failed, or because it is not known that all have room.
-    #[inline(always)]
-    #[must_use]
-    pub fn produce_several(&self, several: u32, entry: impl Fn(u32) -> PlainCqe) -> bool {
-        let (memory, consumed) = (self.memory(), || self.consumer.load());
-        let raise = || self.raise_overrun();
-        let claimed = (self.producer).claim_several(several, memory.count(), consumed, raise);
-        let Some(first) = claimed else {
-            return false;
-        };
-        let op_own = |entry: &PlainCqe, index| entry.op_own() | owner_bit(index, memory.count());
-        for at in 0..several {
-            let (index, entry) = (first.wrapping_add(at), entry(at));
-            let op_own = op_own(&entry, index);
-            // SAFETY: this thread alone has claimed the index, and the consumer has polled the entry's last use.
-            unsafe { Cqe64::publish_inline(memory.entry(index), &entry, op_own, |_| ()) };
-        }
-        if self.arm.may_fire() {
-            for at in 0..several {
-                let index = first.wrapping_add(at);
-                self.notify(index, op_own(&entry(at), index));
-            }
-        }
-        true
-    }
-
     /// The index of the next entry, which this thread writes.
     #[inline(always)]
     fn claim(&self) -> Option<u32> {

@@ -8,8 +8,7 @@
 //! writes the entry, publishes it
 //! ```
 //!
-//! A producer that finds no room has lost its entry: the queue fails, and takes no more entries. Several entries at once are
-//! only claimed where all seem to have room.
+//! A producer that finds no room has lost its entry: the queue fails, and takes no more entries.
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
@@ -52,30 +51,6 @@ impl Producer {
         // before. An old value only makes this thread check again.
         let ahead = index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
         (ahead < count || self.room_for(index, count, consumed, raise)).then_some(index)
-    }
-
-    /// Like [`claim`](Self::claim), of `several` entries, at least one, that are one behind the other: the first one's index.
-    /// `None` also, with nothing claimed, while it is not known that all have room.
-    #[inline(always)]
-    pub fn claim_several(
-        &self,
-        several: u32,
-        count: u32,
-        consumed: impl FnOnce() -> u32,
-        raise: impl FnOnce(),
-    ) -> Option<u32> {
-        let last = |first: u32| first.wrapping_add(several - 1);
-        // Acquire: as in `claim`.
-        let ahead = |index: u32| index.wrapping_sub(self.seen.load(Ordering::Acquire)) & CI_MASK;
-        // Otherwise fewer than there is room for would be lost.
-        if ahead(last(self.produced())) >= count {
-            return None;
-        }
-        // Relaxed: as in `claim`.
-        let first = self.next.fetch_add(several, Ordering::Relaxed);
-        let has_room =
-            ahead(last(first)) < count || self.room_for(last(first), count, consumed, raise);
-        has_room.then_some(first)
     }
 
     #[cold]
@@ -179,35 +154,18 @@ mod loom_models {
         }
 
         fn write(&self, value: impl FnOnce(u32) -> u32) -> bool {
-            let (consumed, raise) = (|| self.consumed(), || self.raise());
-            let claimed = self.producer.claim(COUNT, consumed, raise);
-            claimed
-                .inspect(|index| self.publish(*index, value(*index)))
-                .is_some()
-        }
-
-        /// As many at once: how many were written, all or none.
-        fn produce_several(&self, several: u32) -> u32 {
-            let (consumed, raise) = (|| self.consumed(), || self.raise());
-            let claimed = (self.producer).claim_several(several, COUNT, consumed, raise);
-            let Some(first) = claimed else { return 0 };
-            (first..first + several).for_each(|index| self.publish(index, index));
-            several
-        }
-
-        fn consumed(&self) -> u32 {
-            self.consumer.load(Ordering::Acquire)
-        }
-
-        fn raise(&self) {
-            self.failures.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn publish(&self, index: u32, value: u32) {
+            let consumed = || self.consumer.load(Ordering::Acquire);
+            let raise = || {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            };
+            let Some(index) = self.producer.claim(COUNT, consumed, raise) else {
+                return false;
+            };
             let at = (index % COUNT) as usize;
             // SAFETY: the models verify that this access does not conflict.
-            self.entries[at].with_mut(|entry| unsafe { *entry = value });
+            self.entries[at].with_mut(|entry| unsafe { *entry = value(index) });
             self.published[at].store(index + 1, Ordering::Release);
+            true
         }
 
         /// Polls the entry at `index`, if it is there, and checks what is in it.
@@ -233,45 +191,39 @@ mod loom_models {
         }
     }
 
-    /// Beside `ours`, another thread writes an entry and a third one polls up to as many. Returns how many were written: as
-    /// many are polled, unless the queue has failed.
-    fn beside_others(world: &Arc<World>, polls: u32, ours: impl FnOnce(&World) -> u32) -> u32 {
-        let other = {
-            let world = world.clone();
-            thread::spawn(move || u32::from(world.produce()))
-        };
-        let poller = {
-            let world = world.clone();
-            thread::spawn(move || (0..polls).take_while(|index| world.poll(*index)).count() as u32)
-        };
-        let written = ours(world) + other.join().unwrap();
-        let mut polled = poller.join().unwrap();
-        while world.poll(polled) {
-            polled += 1;
-        }
-        let overrun = world.producer.overrun();
-        assert_eq!(world.failures.load(Ordering::Relaxed), u32::from(overrun));
-        // A queue that has failed may have gaps.
-        let missing = !overrun && polled != written;
-        assert!(!missing && polled <= written, "an entry is missing");
-        written
-    }
-
-    /// Two threads write two entries and one, and one polls: no entry is overwritten before it was polled, and
+    /// Two threads write two entries each, and one polls: no entry is overwritten before it was polled, and
     /// one that is lost is an overrun, which is raised once.
     #[test]
     fn loom_completions_are_written_once_and_not_overwritten() {
         check(|| {
             let world = Arc::new(World::new());
-            let twice = |world: &World| u32::from(world.produce()) + u32::from(world.produce());
-            let written = beside_others(&world, 2, twice);
+            let other = {
+                let world = world.clone();
+                thread::spawn(move || u32::from(world.produce()))
+            };
+            let poller = {
+                let world = world.clone();
+                thread::spawn(move || (0..2).take_while(|index| world.poll(*index)).count() as u32)
+            };
+            let ours = u32::from(world.produce()) + u32::from(world.produce());
+            let written = ours + other.join().unwrap();
+            let mut polled = poller.join().unwrap();
+            while world.poll(polled) {
+                polled += 1;
+            }
+            // A queue that has failed may have gaps.
+            let missing = !world.producer.overrun() && polled != written;
+            assert!(!missing && polled <= written, "an entry is missing");
+            let failures = world.failures.load(Ordering::Relaxed);
+            assert_eq!(failures, u32::from(written < 3), "raised otherwise");
             assert_eq!(world.producer.overrun(), written < 3);
         });
     }
 
     /// A thread finds room by what another one has seen of the consumer, which that one was itself before.
-    fn room_of_another(produce: fn(&World) -> bool) {
-        check(move || {
+    #[test]
+    fn loom_room_that_another_producer_found_is_free() {
+        check(|| {
             let world = Arc::new(World::new());
             assert!(world.produce() && world.produce());
             let other = {
@@ -281,41 +233,8 @@ mod loom_models {
                     world.produce()
                 })
             };
-            produce(&world);
+            world.produce();
             other.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn loom_room_that_another_producer_found_is_free() {
-        room_of_another(World::produce);
-        room_of_another(|world| world.produce_several(1) == 1);
-    }
-
-    /// A thread claims two entries at once, another one claims one, and one polls: either thread writes all of its entries or
-    /// none, and those that have no room are not claimed, or lost as an overrun.
-    #[test]
-    fn loom_several_entries_are_claimed_at_once() {
-        check(|| {
-            let world = Arc::new(World::new());
-            let written = beside_others(&world, 1, |world| world.produce_several(2));
-            assert!(world.producer.overrun() || matches!(written, 1 | 3));
-        });
-    }
-
-    /// There is room for one entry, and two are not claimed: nothing is lost.
-    #[test]
-    fn loom_several_entries_without_room_fail_nothing() {
-        check(|| {
-            let world = World::new();
-            assert!(world.produce());
-            assert_eq!(world.produce_several(2), 0);
-            assert!(world.produce() && world.poll(0) && world.poll(1));
-            assert!(!world.producer.overrun());
-            // It is not known yet that they were polled.
-            assert_eq!(world.produce_several(2), 0);
-            assert!(world.produce() && world.poll(2));
-            assert_eq!(world.produce_several(1), 1);
         });
     }
 
@@ -387,10 +306,9 @@ mod loom_models {
     #[cfg(loom)]
     #[test]
     fn loom_completions_need_each_ordering() {
-        let models: [fn(); 3] = [
+        let models: [fn(); 2] = [
             loom_room_that_another_producer_found_is_free,
             loom_completions_are_written_once_and_not_overwritten,
-            loom_several_entries_are_claimed_at_once,
         ];
         crate::sync::needs_orderings(&models, "soft/src/producer.rs", &[]);
     }

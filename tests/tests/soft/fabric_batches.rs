@@ -224,7 +224,7 @@ fn take(side: &mut Side, count: usize) {
     side.expected[0].drain(..count);
 }
 
-/// Three messages of the first connection, after which what has to be checked of it is known. No receive is left.
+/// Three messages of the first connection, after which its requests are received without the lock. No receive is left.
 fn become_known(a: &mut Side, b: &mut Side, random: &mut Random) {
     for place in 0..3 {
         b.receive(0, place, ROOM);

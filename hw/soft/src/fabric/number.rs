@@ -38,13 +38,7 @@ impl Number {
     /// The next one of its life.
     #[inline(always)]
     pub fn next(self) -> Self {
-        self.behind(1)
-    }
-
-    /// The one so many behind it.
-    #[inline(always)]
-    pub fn behind(self, requests: u16) -> Self {
-        Self(self.0.wrapping_add(u32::from(requests) << 16))
+        Self(self.0.wrapping_add(1 << 16))
     }
 
     /// The one before it.
@@ -64,7 +58,6 @@ mod tests {
         assert_eq!((last.life(), last.msn()), (7, u16::MAX));
         assert_eq!(last.next(), Number::new(7, 0));
         assert_eq!(last.next().previous(), last);
-        assert_eq!(last.behind(3), Number::new(7, 2));
         assert_eq!(Number::of_word(last.word()), last);
     }
 }

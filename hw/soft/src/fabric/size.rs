@@ -88,12 +88,6 @@ impl Size {
         self.0 & (flags as u32) << FLAGS_AT != 0
     }
 
-    /// Of the packet without these flags.
-    #[inline(always)]
-    pub const fn without(self, flags: u8) -> Self {
-        Self(self.0 & !((flags as u32) << FLAGS_AT))
-    }
-
     /// [`Header::short`](super::Header::short).
     #[inline(always)]
     pub const fn short(self) -> usize {
@@ -119,7 +113,6 @@ mod tests {
         let all = Size::new(usize::from(u16::MAX), 0xa5, 127).with_ack();
         assert_eq!((all.len(), all.flags(), all.short()), (65_535, 0xa5, 127));
         assert!(all.carries_ack() && all.has(0x80) && !all.has(0x5a));
-        assert_eq!(all.without(0xe5), Size::new(65_535, 0, 127).with_ack());
         assert_eq!(Size::of_bits(all.bits()), all);
     }
 

@@ -431,12 +431,7 @@ impl Reader {
     #[inline(always)]
     pub fn next_line(&self) -> Option<InPlace<'_>> {
         // Relaxed: only the owner changes it.
-        self.line_at(self.position.load(Ordering::Relaxed))
-    }
-
-    /// The first line of the packet in this position, if there is one.
-    #[inline(always)]
-    fn line_at(&self, position: u32) -> Option<InPlace<'_>> {
+        let position = self.position.load(Ordering::Relaxed);
         let (theirs, start) = (self.segments.theirs, line(position));
         // Acquire: pairs with the Release in `Sending::publish`.
         let first = wide(theirs, start).load(Ordering::Acquire);

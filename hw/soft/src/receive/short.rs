@@ -202,11 +202,10 @@ impl OwnQueue {
         fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
     }
 
-    /// Like [`first_room`](Self::first_room), in memory that is still known, of the receive that many `behind` the next one:
-    /// those before it are there. There is at least one byte.
+    /// Like [`first_room`](Self::first_room), in memory that is still known. There is at least one byte.
     #[inline(always)]
-    pub(in super::super) fn known_room(&mut self, behind: u16, length: usize) -> Option<*mut u8> {
-        let next = self.ready(behind)?;
+    pub(in super::super) fn known_room(&mut self, length: usize) -> Option<*mut u8> {
+        let next = self.ready()?;
         // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
         // length zero.
         let sge = unsafe { self.ring.first(next.into()) };
@@ -218,13 +217,13 @@ impl OwnQueue {
     /// Whether there is a receive.
     #[inline(always)]
     pub(super) fn is_ready(&mut self) -> bool {
-        self.ready(0).is_some()
+        self.ready().is_some()
     }
 
-    /// The counter of the receive that many `behind` the next one, if there is one: those before it are there.
+    /// The counter of the next receive, if there is one.
     #[inline(always)]
-    fn ready(&mut self, behind: u16) -> Option<u16> {
-        let next = self.consumer.wrapping_add(behind);
+    fn ready(&mut self) -> Option<u16> {
+        let next = self.consumer;
         if next == self.posted {
             self.posted = self.record.load() as u16;
         }
@@ -234,16 +233,10 @@ impl OwnQueue {
     /// The next receive, as its completion names it.
     #[inline(always)]
     pub(in super::super) fn completed(&self, qpn: u32) -> CompletedWqe {
-        self.completed_behind(0, qpn)
-    }
-
-    /// Likewise, the receive that many `behind` it.
-    #[inline(always)]
-    pub(in super::super) fn completed_behind(&self, behind: u16, qpn: u32) -> CompletedWqe {
         CompletedWqe {
             qpn,
             user_index: self.user_index,
-            wqe_counter: self.consumer.wrapping_add(behind),
+            wqe_counter: self.consumer,
         }
     }
 
@@ -251,14 +244,8 @@ impl OwnQueue {
     #[inline(always)]
     pub(in super::super) fn pass(&mut self, produced: bool) -> bool {
         if produced {
-            self.pass_several(1);
+            self.consumer = self.consumer.wrapping_add(1);
         }
         produced
-    }
-
-    /// Consumes as many receives, whose completions were produced.
-    #[inline(always)]
-    pub(in super::super) fn pass_several(&mut self, receives: u16) {
-        self.consumer = self.consumer.wrapping_add(receives);
     }
 }

@@ -1,7 +1,6 @@
 //! A short SEND to a connection of which everything that has to be checked was checked at an earlier message, and is still
-//! true: see [`Checked`](super::accepted::Checked). It is handed to the poll that finds it; of several that are read
-//! one after the other, [`several`](super::several) receives those behind. Few instructions, most of which are those of any message: is it the next one of its
-//! connection, is there a receive, has that room?
+//! true: see [`Checked`](super::accepted::Checked). It is handed to the poll that finds it. Few instructions, most of which
+//! are those of any message: is it the next one of its connection, is there a receive, has that room?
 //!
 //! Whatever is otherwise changes nothing here, and [`unlocked`](super::unlocked) looks at the packet.
 
@@ -12,7 +11,7 @@ use super::super::qp::QpCtx;
 use super::super::receive::{OwnQueue, Receives};
 use super::super::turn::Thread;
 use super::plain::{DATA, MOST_WITHOUT_ENTRY, without_entry};
-use crate::fabric::{InPlace, Name, Peer};
+use crate::fabric::{InPlace, Peer};
 use bellwire_core::queue::Received;
 use std::hint::black_box;
 
@@ -32,13 +31,11 @@ pub(super) fn without_entry_but_ack(line: InPlace<'_>) -> Option<usize> {
 }
 
 /// A message that may be received: nothing has changed yet.
-pub(super) struct KnownMessage<'m> {
-    pub ctx: &'m QpCtx,
-    pub queue: &'m mut OwnQueue,
+struct KnownMessage<'m> {
+    ctx: &'m QpCtx,
+    queue: &'m mut OwnQueue,
     /// Where the data goes.
-    pub place: *mut u8,
-    /// The packet's, which is that of the connection.
-    pub name: Name,
+    place: *mut u8,
 }
 
 impl Hca {
@@ -59,7 +56,6 @@ impl Hca {
             ctx,
             queue: own,
             place,
-            ..
         } = message;
         // SAFETY: the bytes of a packet, which is there until it is released, and no more than it can have; the place was
         // checked in this section.
@@ -69,8 +65,8 @@ impl Hca {
         unsafe { looking.hand_over(received) };
         own.pass(true);
         let accepted = &ctx.receiver.accepted;
-        accepted.expected.pass(1);
-        peer.reader.publish_at(line.done_alone(1));
+        accepted.expected.pass();
+        peer.reader.publish_at(line.done_alone());
         // SAFETY: this thread reads the peer's packets.
         if !unsafe { *accepted.listed.get() } {
             // Last, so that this function calls nothing on its way.
@@ -79,7 +75,7 @@ impl Hca {
         Some(looking.leave().last())
     }
 
-    /// The message of the next packet, if it may be received so, by this thread in the section of its poll.
+    /// Whether the message of the next packet may be received so, by this thread in the section of its poll.
     #[inline(always)]
     fn known<'m, const ACKNOWLEDGES: bool>(
         &self,
@@ -91,24 +87,6 @@ impl Hca {
         if !peer.reading.turn().is_held_by(Thread::current()) {
             return None;
         }
-        // SAFETY: this thread has the turn, and uses one at a time.
-        let message = unsafe { self.known_message::<ACKNOWLEDGES>(peer, line, length) }?;
-        message.queue.cq.hands_to(polled).then_some(message)
-    }
-
-    /// The message of the next packet, which begins with this line and has no entry, if its connection is known and there is
-    /// room for it. `ACKNOWLEDGES`: its packet may carry an acknowledgement.
-    ///
-    /// # Safety
-    /// This thread has the turn to read the peer's packets. It uses what is returned before it calls this again, and before
-    /// it leaves its section.
-    #[inline(always)]
-    pub(super) unsafe fn known_message<'m, const ACKNOWLEDGES: bool>(
-        &self,
-        peer: &Peer,
-        line: InPlace<'_>,
-        length: usize,
-    ) -> Option<KnownMessage<'m>> {
         let name = line.whole_name();
         // SAFETY: used within this section.
         let ctx: &'m QpCtx = unsafe { self.qps.find(line.place_of_dst()) }?;
@@ -139,13 +117,8 @@ impl Hca {
                 }
             }
         };
-        let place = queue.known_room(0, length)?;
-        Some(KnownMessage {
-            ctx,
-            queue,
-            place,
-            name,
-        })
+        let place = queue.known_room(length)?;
+        (queue.cq.hands_to(polled)).then_some(KnownMessage { ctx, queue, place })
     }
 
     /// Notes, in the section of the poll, that a queue pair owes an acknowledgement for what was received.

@@ -34,8 +34,8 @@
 //! # Who reads them
 //! A thread that polls a completion queue of the responder's process and finds nothing reads the packets. One
 //! thread at a time reads those of a peer; a thread that always does so takes its turn without a locked instruction
-//! (see `turn::biased`). It handles what is frequent and simple without the device's lock (see `look`, `known`,
-//! `several` and `unlocked`), and executes the other entries under the lock, which it takes only if the lock is free. When no thread
+//! (see `turn::biased`). It handles what is frequent and simple without the device's lock (see `look`, `known` and
+//! `unlocked`), and executes the other entries under the lock, which it takes only if the lock is free. When no thread
 //! polls, the node's thread reads them. A peer wakes it if packets stay unread for 20 µs, or at once if a completion
 //! queue is armed.
 //!
@@ -73,7 +73,6 @@ mod post;
 mod pulled;
 mod read;
 mod requester;
-mod several;
 mod short;
 mod unlocked;
 mod views;

@@ -131,7 +131,7 @@ impl Hca {
             asked: read.asked()?,
             handed,
             next: match ONE_LINE {
-                true => line.done_alone(1),
+                true => line.done_alone(),
                 false => line.done(size.len()),
             },
         })

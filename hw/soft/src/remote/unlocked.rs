@@ -324,9 +324,7 @@ impl Hca {
             }
         };
         let passed = match likely {
-            Some(Likely::Short) => self
-                .receive_several(peer, line, owing)
-                .or_else(|| self.receive_another_plain::<true>(peer, line, owing)),
+            Some(Likely::Short) => self.receive_another_plain::<true>(peer, line, owing),
             Some(Likely::Longer) => self.receive_another_plain::<false>(peer, line, owing),
             Some(Likely::Shared) => self.receive_another_inline::<true>(peer, line, owing),
             Some(Likely::Inline) | None => self.receive_another_inline::<false>(peer, line, owing),
@@ -443,7 +441,7 @@ impl Hca {
         if !receive(ctx, work, src) {
             return Read::No;
         }
-        expected.pass(1);
+        expected.pass();
         match !self.owe_ack(peer, owing, ctx) | head.asks {
             true => Read::Asked,
             false => Read::Yes,

@@ -113,22 +113,16 @@ impl InPlace<'_> {
             .cast_const()
     }
 
-    /// The first line of the packet that many lines behind this one, if there is one.
-    #[inline(always)]
-    pub fn line_behind(self, lines: u32) -> Option<Self> {
-        self.reader.line_at(self.position.wrapping_add(lines))
-    }
-
     /// Releases the packet, whose payload has this length, as [`Reader::done`], and returns the position behind it.
     #[inline(always)]
     pub fn done(self, len: usize) -> u32 {
         self.pass(lines_of(len))
     }
 
-    /// Like [`done`](Self::done), of as many packets that are one line each, of which this is the first.
+    /// Like [`done`](Self::done), of a packet that is this line alone.
     #[inline(always)]
-    pub fn done_alone(self, packets: u32) -> u32 {
-        self.pass(packets)
+    pub fn done_alone(self) -> u32 {
+        self.pass(1)
     }
 
     #[inline(always)]
