@@ -4,7 +4,7 @@ use super::{SMALL, connect, domains};
 use bellwire::memory::{Mapping, Pages};
 use bellwire::wqe::Send;
 use bellwire::wr::SendFlags;
-use bellwire::{AccessFlags, Cq, Pd, Qp, QpInit, Region};
+use bellwire::{AccessFlags, Cq, Pd, Qp, QpInit, Region, Srq, SrqInit};
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ const POLL: usize = 32;
 /// Bytes of a message.
 const BYTES: usize = 8;
 
-/// The connections: a sender's queue pairs, and a receiver's, each with one completion queue for all.
+/// The connections: a sender's queue pairs, and a receiver's, each with one completion queue for all. The receiver's receive
+/// into queues of their own, or all into one.
 pub struct FanIn {
     from: Side,
     to: Side,
@@ -33,10 +34,11 @@ pub struct FanIn {
 struct Side {
     qps: Vec<Qp>,
     cq: Cq,
+    srq: Option<Srq>,
 }
 
 impl Side {
-    fn new(pd: &Pd, count: usize) -> Self {
+    fn new(pd: &Pd, count: usize, shares: bool) -> Self {
         let init = QpInit {
             max_send_wr: 2 * WINDOW as u32,
             max_recv_wr: WINDOW as u32,
@@ -45,41 +47,65 @@ impl Side {
         let (sends, receives) = init.cq_entries();
         let entries = (sends + receives) * count as u32;
         let mut cq = pd.device().create_cq(entries).expect("fits");
-        let qps = (0..count).map(|_| pd.create_qp(&mut cq, &init).expect("fits"));
+        let of_window = SrqInit {
+            max_wr: WINDOW as u32,
+            ..SrqInit::default()
+        };
+        let srq = shares.then(|| pd.create_srq(&of_window).expect("fits"));
+        let qp = |_| match &srq {
+            Some(srq) => pd.create_qp_on_srq(&mut cq, srq, &init).expect("fits"),
+            None => pd.create_qp(&mut cq, &init).expect("fits"),
+        };
         Self {
-            qps: qps.collect(),
+            qps: (0..count).map(qp).collect(),
             cq,
+            srq,
         }
     }
 }
 
-fn receive(qp: &mut Qp, wr_id: u64, region: &Region) {
-    // SAFETY: the region outlives the queue pair's use of it; nothing reads the messages.
-    unsafe {
-        let posted = qp.rq().post(wr_id, &[region.sge(0, BYTES as u32)]);
-        posted.expect("room");
+/// Posts a receive for the connection of this number.
+#[inline(always)]
+fn receive(qps: &mut [Qp], srq: &mut Option<Srq>, number: u64, region: &Region) {
+    let sges = [region.sge(0, BYTES as u32)];
+    let queue = &mut qps[number as usize];
+    // SAFETY: the region outlives the queues' use of it; nothing reads the messages.
+    let posted = unsafe {
+        match srq {
+            Some(srq) => srq.post(number, &sges),
+            None => queue.rq().post(number, &sges),
+        }
+    };
+    posted.expect("room");
+    match srq {
+        Some(srq) => srq.ring(),
+        None => queue.rq().ring(),
     }
-    qp.rq().ring();
 }
 
 impl FanIn {
-    /// As many connections between two nodes of a fabric.
+    /// As many connections between two nodes of a fabric, which receive into one queue if that is `shared`.
     ///
     /// # Panics
     /// When the host has no room for them.
-    pub fn new(count: usize) -> Self {
+    pub fn new(count: usize, shared: bool) -> Self {
         let [here, there] = domains();
-        let (mut from, mut to) = (Side::new(&here, count), Side::new(&there, count));
+        let (mut from, mut to) = (
+            Side::new(&here, count, false),
+            Side::new(&there, count, shared),
+        );
         let mapping = Mapping::shared("bellwire-bench", 1 << 12)
             .pages(Pages::Base)
             .build();
         let region = Region::new(&there, mapping.expect("memory"), AccessFlags::LOCAL_WRITE);
         let region = region.expect("a key");
-        for (at, (a, b)) in from.qps.iter_mut().zip(&mut to.qps).enumerate() {
+        for (a, b) in from.qps.iter_mut().zip(&mut to.qps) {
             let ends = [b.endpoint(), a.endpoint()];
             connect(a, &ends[0]);
             connect(b, &ends[1]);
-            (0..WINDOW).for_each(|_| receive(b, at as u64, &region));
+        }
+        for number in 0..if shared { 1 } else { count as u64 } {
+            (0..WINDOW).for_each(|_| receive(&mut to.qps, &mut to.srq, number, &region));
         }
         Self {
             from,
@@ -136,14 +162,10 @@ impl FanIn {
                     let start = Instant::now();
                     while count != until {
                         check(failed);
-                        let qps = &mut to.qps;
-                        let polled = to.cq.poll(POLL, |completion| {
+                        let Side { qps, cq, srq } = &mut *to;
+                        let polled = cq.poll(POLL, |completion| {
                             assert!(completion.result.is_ok());
-                            receive(
-                                &mut qps[completion.wr_id as usize],
-                                completion.wr_id,
-                                region,
-                            );
+                            receive(qps, srq, completion.wr_id, region);
                         });
                         count += polled as u64;
                         // Release: partner of the acquire below; the receives have been posted.
