@@ -100,7 +100,8 @@ pub(super) struct Taken<'m> {
 pub struct Ledger<'m> {
     poster: CachePadded<Poster<'m>>,
     poller: CachePadded<Side<'m>>,
-    qp_num: u32,
+    /// Changes only in [`record_one`](Self::record_one). No atomic: the compiler loads it where that costs nothing.
+    qp_num: UnsafeCell<u32>,
     capacity: u32,
 }
 
@@ -279,7 +280,7 @@ impl<'m> Ledger<'m> {
                 behind_block: AtomicU32::new(0),
             }),
             poller: CachePadded::new(Side::new(slots)),
-            qp_num,
+            qp_num: UnsafeCell::new(qp_num),
             capacity,
         })
     }
@@ -299,7 +300,8 @@ impl<'m> Ledger<'m> {
     /// Number of the queue pair.
     #[inline(always)]
     pub fn qp_num(&self) -> u32 {
-        self.qp_num
+        // SAFETY: where it changes, nobody else uses the ledger.
+        self.qp_num.with(|qp_num| unsafe { *qp_num })
     }
 
     /// The records.
@@ -342,6 +344,28 @@ impl<'m> Ledger<'m> {
                 slot.opcode = record.opcode;
             },
         );
+    }
+
+    /// Records a receive of this queue pair, and hands it to the poller: the only one in flight.
+    ///
+    /// # Safety
+    /// The caller is both poster and poller, nobody else uses the ledger, and nothing is in flight.
+    pub(super) unsafe fn record_one(&self, qp_num: u32, wr_id: u64, block: Option<Block<'m>>) {
+        // Relaxed: the caller alone writes it.
+        let counter = self.poller.counter.load(Ordering::Relaxed);
+        // SAFETY: the caller guarantees that nobody else uses the ledger.
+        self.qp_num.with_mut(|at| unsafe { *at = qp_num });
+        let end = counter.wrapping_add(1);
+        let record = Record {
+            wr_id,
+            block,
+            end,
+            number: end,
+            opcode: Some(WcOpcode::Recv),
+        };
+        // SAFETY: the caller is the poster, and nothing is in flight.
+        unsafe { self.record(self.slot(counter), counter, record) };
+        self.publish(end);
     }
 
     /// Hands every request below `counter` to the poller.

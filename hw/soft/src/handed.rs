@@ -1,8 +1,9 @@
-//! The receives that were handed to polls without a completion entry, for the flight recorder.
+//! The receives that were handed to polls without a completion entry, for the flight recorder; and the ledger through which
+//! those of shared receive queues complete.
 
 use crate::error::Error;
 use crate::pinned::defaults;
-use bellwire_core::queue::Received;
+use bellwire_core::queue::{Ledger, LedgerSlot, Received};
 use bellwire_provider::history::OldCqe;
 use std::iter::Peekable;
 use std::ptr::NonNull;
@@ -19,12 +20,37 @@ struct Old {
 pub struct Handed {
     /// That of the last one; before the first one, the last place.
     last: NonNull<Old>,
-    /// The last place.
+    /// The first place, and the last one, from one box.
+    first: NonNull<Old>,
     end: NonNull<Old>,
     /// From a box.
-    places: NonNull<[Old]>,
+    one: NonNull<One>,
     /// As many bits as rounds were begun, up to eight.
     rounds: u8,
+}
+
+/// The ledger through which a receive of a shared receive queue completes.
+#[derive(Debug)]
+struct One {
+    ledger: Ledger<'static>,
+    /// The ledger's, from a box.
+    slot: NonNull<[LedgerSlot<'static>; 1]>,
+}
+
+impl One {
+    fn new() -> NonNull<Self> {
+        let slot = NonNull::from(Box::leak(Box::new([LedgerSlot::default()])));
+        // SAFETY: from a box, which is freed behind the ledger.
+        let ledger = Ledger::new(unsafe { &mut *slot.as_ptr() }, 0).expect("a power of two");
+        NonNull::from(Box::leak(Box::new(Self { ledger, slot })))
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        // SAFETY: from a box. The ledger is not used any more.
+        drop(unsafe { Box::from_raw(self.slot.as_ptr()) });
+    }
 }
 
 // SAFETY: it owns the memory.
@@ -39,26 +65,39 @@ impl Handed {
     /// There is no memory for them.
     pub fn new(count: usize) -> Result<Self, Error> {
         let count = count.max(1);
-        let places = Box::into_raw(defaults::<Old>(count)?);
-        // SAFETY: from a box; it has `count` elements.
-        let (places, end) = unsafe {
-            let first = places.cast::<Old>();
-            (
-                NonNull::new_unchecked(places),
-                NonNull::new_unchecked(first.add(count - 1)),
-            )
-        };
+        let places = NonNull::from(Box::leak(defaults::<Old>(count)?));
+        let first = places.cast::<Old>();
+        // SAFETY: it has `count` elements.
+        let end = unsafe { first.add(count - 1) };
         Ok(Self {
             last: end,
+            first,
             end,
-            places,
+            one: One::new(),
             rounds: 0,
         })
     }
 
+    /// All places.
+    fn all(&self) -> NonNull<[Old]> {
+        // SAFETY: both are of the same box.
+        let count = unsafe { self.end.offset_from_unsigned(self.first) } + 1;
+        NonNull::slice_from_raw_parts(self.first, count)
+    }
+
     fn places(&self) -> &[Old] {
         // SAFETY: from a box that this owns.
-        unsafe { self.places.as_ref() }
+        unsafe { self.all().as_ref() }
+    }
+
+    /// The ledger through which a receive of a shared receive queue completes.
+    ///
+    /// # Safety
+    /// It is not used after this.
+    #[inline(always)]
+    pub unsafe fn ledger(&self) -> &'static Ledger<'static> {
+        // SAFETY: from a box that this owns; the caller guarantees the rest.
+        unsafe { &self.one.as_ref().ledger }
     }
 
     /// Bytes of what it remembers.
@@ -87,7 +126,7 @@ impl Handed {
     #[cold]
     #[inline(always)]
     fn begin(&mut self) {
-        self.last = self.places.cast();
+        self.last = self.first;
         self.rounds = self.rounds << 1 | 1;
     }
 
@@ -102,7 +141,7 @@ impl Handed {
     fn known(&self) -> impl Iterator<Item = &Old> {
         let places = self.places();
         // SAFETY: both are of the same box.
-        let behind = unsafe { self.last.offset_from_unsigned(self.places.cast()) } + 1;
+        let behind = unsafe { self.last.offset_from_unsigned(self.first) } + 1;
         let (new, old) = places.split_at(behind);
         match self.rounds {
             0 => [].iter().chain(&[]),
@@ -122,8 +161,11 @@ impl Handed {
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        // SAFETY: from `Box::into_raw`.
-        drop(unsafe { Box::from_raw(self.places.as_ptr()) });
+        // SAFETY: both are from boxes.
+        unsafe {
+            drop(Box::from_raw(self.all().as_ptr()));
+            drop(Box::from_raw(self.one.as_ptr()));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::hca::Hca;
 use super::limits;
 use super::mr::{Known, Local};
 use super::qp::{MAX_QP, QpCtx, SendWork, locals};
-use super::receive::{OwnQueue, Receives, RecvWork};
+use super::receive::{OwnQueue, Receives, RecvWork, SharedQueue};
 use super::record::{QpParts, QpRecord, RecvParts};
 use super::remote::{self, Door, Remote};
 use crate::error::Error;
@@ -382,6 +382,7 @@ impl Hca {
 
     fn recv_work(record: &QpRecord) -> Option<RecvWork> {
         let user_index = record.life.recv_user_index;
+        let local = Local::new(record.parts.pd, AccessFlags::LOCAL_WRITE.bits());
         let source = match record.parts.recv {
             RecvParts::None => return None,
             RecvParts::Own {
@@ -396,13 +397,14 @@ impl Hca {
                 posted: 0,
                 cq,
                 user_index,
-                local: Local::new(record.parts.pd, AccessFlags::LOCAL_WRITE.bits()),
+                local,
             }),
-            RecvParts::Shared { srq, cq } => Receives::Shared {
+            RecvParts::Shared { srq, cq } => Receives::Shared(SharedQueue {
                 srq,
                 cq,
                 user_index,
-            },
+                local,
+            }),
             RecvParts::Xrc { domain } => Receives::Xrc { domain },
         };
         Some(RecvWork {

@@ -186,8 +186,10 @@ impl Polled {
         let Some(received) = self.hca.look(&mut self.queue).copied() else {
             return Err(true);
         };
-        // SAFETY: the caller of `hand_over` guarantees it; nothing was polled since.
-        let completion = unsafe { self.queue.core.complete_received(received) };
+        let PolledQueue { core, handed, .. } = &mut self.queue;
+        // SAFETY: the caller of `hand_over` guarantees it; nothing was polled since. This queue alone uses the ledger, which is
+        // kept as long.
+        let completion = unsafe { core.complete_received(received, || handed.ledger()) };
         completion.ok_or(true)
     }
 }

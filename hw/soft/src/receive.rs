@@ -56,11 +56,7 @@ pub enum Receives {
     /// Its own receive queue.
     Own(OwnQueue),
     /// A shared receive queue; its receives complete on the queue pair's completion queue.
-    Shared {
-        srq: &'static SrqCtx,
-        cq: &'static CqCtx,
-        user_index: u32,
-    },
+    Shared(SharedQueue),
     /// The shared receive queue of this XRC domain that each request names; its receives complete on its own
     /// completion queue.
     Xrc { domain: u32 },
@@ -74,6 +70,16 @@ pub struct OwnQueue {
     /// 16-bit counter of the next receive, and the counter behind the last one known to be posted.
     pub consumer: u16,
     pub posted: u16,
+    pub cq: &'static CqCtx,
+    pub user_index: u32,
+    /// The memory of receives.
+    pub local: Local,
+}
+
+/// The shared receive queue of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedQueue {
+    pub srq: &'static SrqCtx,
     pub cq: &'static CqCtx,
     pub user_index: u32,
     /// The memory of receives.
@@ -129,6 +135,14 @@ impl Lists for SrqRing<'static> {
         // SAFETY: the caller guarantees that the entry is claimed.
         unsafe { self.read(index) }
     }
+}
+
+/// The memory of an element, if that has room for `length` bytes and `covers` says that its key is that of as many bytes at
+/// its address.
+#[inline(always)]
+fn room_in(sge: &Sge, length: usize, covers: impl FnOnce(&Sge, u64) -> bool) -> Option<*mut u8> {
+    let fits = length <= sge.length as usize && covers(sge, length as u64);
+    fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
 }
 
 /// Copies a message's data to places of these addresses and lengths, which were checked. `false`: the data is
@@ -189,11 +203,23 @@ impl OwnQueue {
     }
 }
 
+impl SharedQueue {
+    /// Claims a receive: the one that is held, if there is one.
+    #[inline(always)]
+    fn claim(&self, held: &mut Option<Held>, qpn: u32, pd: u32) -> Option<Claim<SrqRing<'static>>> {
+        // Nothing is moved where none is held.
+        if held.is_none() {
+            return claim_shared(self.srq, qpn, pd, self.cq, self.user_index);
+        }
+        held.take().map(|held| held.claim)
+    }
+}
+
 impl RecvWork {
     /// Whether it receives from a shared receive queue, which no request names.
     #[inline(always)]
     pub(super) fn is_shared(&self) -> bool {
-        matches!(self.source, Receives::Shared { .. })
+        matches!(self.source, Receives::Shared(_))
     }
 
     /// Consumes a receive. `claimed` runs once there is one, before it completes; if it fails, requester and
@@ -253,7 +279,7 @@ impl RecvWork {
                 let claim = queue.next(self.qpn, self.pd).ok_or(Unfilled::Empty)?;
                 return claim.put_part(hca, total, at, bytes);
             }
-            Receives::Shared { srq, .. } => *srq,
+            Receives::Shared(queue) => queue.srq,
             Receives::Xrc { .. } => named.ok_or(Unfilled::Empty)?,
         };
         let held = match self.held {
@@ -291,31 +317,12 @@ impl RecvWork {
         claim.fill_datagram(hca, message, origin)
     }
 
-    /// Claims a receive of this shared receive queue, which is the queue pair's: the one that is held, if there is one.
-    #[inline(always)]
-    fn claim_of(
-        &mut self,
-        srq: &'static SrqCtx,
-        cq: &'static CqCtx,
-        user_index: u32,
-    ) -> Option<Claim<SrqRing<'static>>> {
-        // Nothing is moved where none is held.
-        if self.held.is_none() {
-            return claim_shared(srq, self.qpn, self.pd, cq, user_index);
-        }
-        self.held.take().map(|held| held.claim)
-    }
-
     /// Claims a receive of a shared receive queue: the one that is held, if there is one.
     #[inline(never)]
     fn claim_shared(&mut self, named: Option<&'static SrqCtx>) -> Option<Claim<SrqRing<'static>>> {
         match self.source {
             Receives::Own(_) => None,
-            Receives::Shared {
-                srq,
-                cq,
-                user_index,
-            } => self.claim_of(srq, cq, user_index),
+            Receives::Shared(queue) => queue.claim(&mut self.held, self.qpn, self.pd),
             Receives::Xrc { .. } => {
                 let srq = named?;
                 let xrc = srq.xrc?;

@@ -12,6 +12,7 @@ mod fabric_faults;
 mod fabric_messages;
 mod fabric_polls;
 mod fabric_requesters;
+mod fabric_shared;
 mod faults;
 mod journal;
 mod large_fabric;

@@ -155,6 +155,30 @@ fn qp(qp_num: u32) -> Qp {
     }
 }
 
+/// A shared receive queue of as many entries, a power of two.
+fn shared_queue(count: u32) -> (&'static SrqLedger<'static>, SharedRecvQueue<'static>) {
+    // SAFETY: kept, and used only by this queue.
+    let ring = unsafe { SrqRing::new(memory(count as usize * 32), count, 32) }.expect("sizes");
+    let slots = keep_all(count as usize, SrqSlot::default);
+    let ledger = &*keep(SrqLedger::new(ring, slots).expect("as many"));
+    let record = keep(DoorbellRecord::default());
+    // SAFETY: the only queue on ring and ledger.
+    let queue = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
+    (ledger, queue)
+}
+
+/// Queue pairs 1 and 2, which receive from it.
+fn sharing(cq: &mut Cq, ledger: &'static SrqLedger<'static>) -> ([Qp; 2], [UserIndex; 2]) {
+    let mut pairs = [qp(1), qp(2)];
+    let indices = [0, 1].map(|of: usize| {
+        pairs[of].attach.recv = None;
+        pairs[of].attach.srq = Some((ledger, SrqUser::Qp(of as u32 + 1)));
+        // SAFETY: one of the pollers of the shared ledger, and the only poller of the others.
+        unsafe { cq.queue.attach_unreserved(pairs[of].attach) }.expect("a slot")
+    });
+    (pairs, indices)
+}
+
 impl Qp {
     /// Posts a signalled SEND, and returns its counter.
     fn post(&mut self) -> u32 {

@@ -3,9 +3,12 @@
 
 use super::super::copy::copy;
 use super::super::hca::Hca;
+use super::super::mr::Local;
 use super::super::qp::Face;
 use super::super::respond::{allows, usual_place_of};
-use super::{Claim, GRH_BYTES, Held, Lists, Origin, Placer, Receives, RecvWork, of_datagram};
+use super::{
+    Claim, GRH_BYTES, Held, Lists, Origin, Placer, Receives, RecvWork, of_datagram, room_in,
+};
 use bellwire_core::access::AccessFlags;
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{Cqe64, CqeOpcode, PlainCqe};
@@ -67,7 +70,7 @@ impl RecvWork {
                 let received = claim.fill_arrived(hca, face, arrived, valid);
                 queue.pass(received)
             }
-            Receives::Shared { .. } => self.receive_arrived_shared(hca, face, arrived, valid),
+            Receives::Shared(_) => self.receive_arrived_shared(hca, face, arrived, valid),
             Receives::Xrc { .. } => false,
         }
     }
@@ -89,8 +92,8 @@ impl RecvWork {
                 let received = claim.fill_arrived_datagram(hca, arrived, origin);
                 queue.pass(received)
             }
-            Receives::Shared { .. } => {
-                self.receive_by_shared(|claim| claim.fill_arrived_datagram(hca, arrived, origin))
+            Receives::Shared(_) => {
+                self.receive_by_shared(|claim, _| claim.fill_arrived_datagram(hca, arrived, origin))
             }
             Receives::Xrc { .. } => false,
         }
@@ -104,29 +107,25 @@ impl RecvWork {
         arrived: &Arrived<PIECES>,
         valid: impl Fn() -> bool,
     ) -> bool {
-        self.receive_by_shared(|claim| claim.fill_arrived(hca, face, arrived, valid))
+        self.receive_by_shared(|claim, _| claim.fill_arrived(hca, face, arrived, valid))
     }
 
-    /// Consumes a receive of the queue pair's shared receive queue by `fill`. `false`: there is none, or it was not filled,
-    /// and is held for the message.
+    /// Consumes a receive of the queue pair's shared receive queue by `fill`, which is given the memory that is known.
+    /// `false`: there is none, or it was not filled, and is held for the message.
     #[inline(always)]
     pub(super) fn receive_by_shared(
         &mut self,
-        fill: impl FnOnce(&Claim<SrqRing<'static>>) -> bool,
+        fill: impl FnOnce(&Claim<SrqRing<'static>>, &mut Local) -> bool,
     ) -> bool {
-        let Receives::Shared {
-            srq,
-            cq,
-            user_index,
-        } = self.source
-        else {
+        let Receives::Shared(queue) = &mut self.source else {
             return false;
         };
-        let Some(claim) = self.claim_of(srq, cq, user_index) else {
+        let Some(claim) = queue.claim(&mut self.held, self.qpn, self.pd) else {
             return false;
         };
-        let received = fill(&claim);
+        let received = fill(&claim, &mut queue.local);
         if !received {
+            let srq = queue.srq;
             self.held = Some(Held { claim, srq });
         }
         received
@@ -192,12 +191,33 @@ impl<R: Lists> Claim<R> {
 
     /// The memory of the first element, if that has room for `length` bytes.
     #[inline(always)]
-    pub(super) fn first_room(&self, hca: &Hca, length: usize) -> Option<*mut u8> {
+    fn first_room(&self, hca: &Hca, length: usize) -> Option<*mut u8> {
         // SAFETY: the receive is claimed. An empty list has an element of length zero.
         let first = unsafe { self.ring.first(self.index) };
-        let fits =
-            length <= first.length as usize && hca.mrs.covers(&self.reach(&first, length as u64));
-        fits.then(|| std::ptr::with_exposed_provenance_mut(first.addr as usize))
+        room_in(
+            &first,
+            length,
+            #[inline(always)]
+            |sge, bytes| hca.mrs.covers(&self.reach(sge, bytes)),
+        )
+    }
+
+    /// Like [`first_room`](Self::first_room), for at least one byte, by what its queue knows of its memory.
+    #[inline(always)]
+    pub(super) fn first_room_of(
+        &self,
+        hca: &Hca,
+        local: &mut Local,
+        length: usize,
+    ) -> Option<*mut u8> {
+        // SAFETY: as above.
+        let first = unsafe { self.ring.first(self.index) };
+        room_in(
+            &first,
+            length,
+            #[inline(always)]
+            |sge, bytes| hca.mrs.covers_local(local, sge.lkey, sge.addr, bytes),
+        )
     }
 
     /// Like [`place`](Self::place), into several elements.

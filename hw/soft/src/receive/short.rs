@@ -5,7 +5,7 @@
 use super::super::copy::{copy, copy_short};
 use super::super::hca::Hca;
 use super::super::polled::PolledQueue;
-use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork};
+use super::{INLINE_SCATTER, OwnQueue, Receives, RecvWork, room_in};
 use bellwire_core::be::Be32;
 use bellwire_core::cqe::{CompletedWqe, CqeOpcode, PlainCqe};
 use bellwire_core::queue::Received;
@@ -148,7 +148,8 @@ impl RecvWork {
     }
 
     /// Like [`receive_inline`](Self::receive_inline), of a shared receive queue. `false`: the receive may be held for the
-    /// message.
+    /// message. A message without immediate data, whose completion is not solicited, may be handed to a poll to which
+    /// [that is possible](Self::hands_shared_to).
     ///
     /// # Safety
     /// The message's data is readable.
@@ -157,18 +158,25 @@ impl RecvWork {
         work: &mut Option<Self>,
         hca: &Hca,
         message: &InlineMessage,
+        polled: Option<&mut PolledQueue>,
         imm: impl FnOnce() -> (Be32, bool),
     ) -> bool {
         let Some(work) = work else { return false };
         let (length, kind) = (message.length, message.kind);
         work.receive_by_shared(
             #[inline(always)]
-            |claim| {
-                let Some(place) = claim.first_room(hca, length) else {
+            |claim, local| {
+                let Some(place) = claim.first_room_of(hca, local, length) else {
                     return false;
                 };
                 // SAFETY: the data is readable, and the place was checked in this section.
                 unsafe { copy(message.data, place, length) };
+                if let Some(polled) = polled {
+                    let received = || Received::of_shared(&claim.completed, length as u32);
+                    // SAFETY: the receive is executed, and there is no entry of an older one of the queue pair.
+                    unsafe { polled.hand_over(received) };
+                    return true;
+                }
                 claim.cq.produce_plain(
                     #[inline(always)]
                     || {
@@ -178,6 +186,12 @@ impl RecvWork {
                 )
             },
         )
+    }
+
+    /// Whether a receive of the queue pair's shared receive queue may be handed to this poll.
+    #[inline(always)]
+    pub(in super::super) fn hands_shared_to(&self, polled: &PolledQueue) -> bool {
+        matches!(&self.source, Receives::Shared(queue) if queue.cq.hands_to(polled))
     }
 }
 
@@ -193,13 +207,16 @@ impl OwnQueue {
         // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
         // length zero.
         let sge = unsafe { self.ring.first(next.into()) };
-        let (local, bytes) = (&mut self.local, length as u64);
-        let fits = length <= sge.length as usize
-            && match KNOWN {
+        let local = &mut self.local;
+        room_in(
+            &sge,
+            length,
+            #[inline(always)]
+            |sge, bytes| match KNOWN {
                 true => (hca.mrs).knows_local(local, sge.lkey, sge.addr, bytes),
                 false => (hca.mrs).covers_local(local, sge.lkey, sge.addr, bytes),
-            };
-        fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
+            },
+        )
     }
 
     /// Like [`first_room`](Self::first_room), in memory that is still known. There is at least one byte.
@@ -209,9 +226,12 @@ impl OwnQueue {
         // SAFETY: posted and not completed, so the poster does not write it. An empty list has an element of
         // length zero.
         let sge = unsafe { self.ring.first(next.into()) };
-        let fits =
-            length <= sge.length as usize && self.local.covers(sge.lkey, sge.addr, length as u64);
-        fits.then(|| std::ptr::with_exposed_provenance_mut(sge.addr as usize))
+        room_in(
+            &sge,
+            length,
+            #[inline(always)]
+            |sge, bytes| self.local.covers(sge.lkey, sge.addr, bytes),
+        )
     }
 
     /// Whether there is a receive.

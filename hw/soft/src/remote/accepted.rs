@@ -22,15 +22,15 @@ pub struct Accepted {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Checked {
-    /// The address of the peer of which this was found; zero: nothing was. Any reader may look at it, that of another peer's
+    /// The [peer](whose) of which this was found; zero: nothing was. Any reader may look at it, that of another peer's
     /// packets, too. Only the reader of this peer's packets looks at the rest. It is taken away with the connection: whoever
     /// does that waits for the readers before anything else is found.
     peer: sync::AtomicUsize,
     found: UnsafeCell<Found>,
 }
 
-/// While the generation is [the same](super::super::hca::Hca::taken_away), the queue pair accepts requests of this name,
-/// receives into a queue of its own, and may write to the memory that the queue knows.
+/// While the generation is [the same](super::super::hca::Hca::taken_away), the queue pair accepts requests of this name, and
+/// receives into a queue of its own, whose memory it may write to as far as the queue knows it; or into a shared one.
 #[derive(Debug)]
 #[repr(C)]
 struct Found {
@@ -54,13 +54,21 @@ impl Default for Found {
     }
 }
 
+/// A peer, and whether its messages are received into a `SHARED` receive queue: the address is even.
+#[inline(always)]
+fn whose<const SHARED: bool, P>(peer: &P) -> usize {
+    const { assert!(align_of::<P>() > 1) };
+    from_ref(peer).addr() + usize::from(SHARED)
+}
+
 impl Checked {
-    /// Whether the packet of this name is one of the connection, and nothing was taken away since this generation, which is
-    /// the present one. For the reader of the peer's packets, in its section.
+    /// Whether the packet of this name is one of the connection, which receives into a queue of its own or, with `SHARED`,
+    /// into a shared one, and nothing was taken away since this generation, which is the present one. For the reader of the
+    /// peer's packets, in its section.
     #[inline(always)]
-    pub fn is<P>(&self, peer: &P, name: Name, generation: u64) -> bool {
+    pub fn is<const SHARED: bool, P>(&self, peer: &P, name: Name, generation: u64) -> bool {
         // Relaxed: set by this thread, or by who had the turn before. To other readers it says nothing.
-        if self.peer.load(Ordering::Relaxed) != from_ref(peer).addr() {
+        if self.peer.load(Ordering::Relaxed) != whose::<SHARED, _>(peer) {
             return false;
         }
         // SAFETY: the reader of this peer's packets owns it.
@@ -81,7 +89,7 @@ impl Checked {
 
     /// The connection was checked, since this generation. For the reader of the peer's packets, in its section, whose
     /// requests the queue pair accepts.
-    pub fn set<P>(
+    pub fn set<const SHARED: bool, P>(
         &self,
         peer: &P,
         name: Name,
@@ -98,7 +106,7 @@ impl Checked {
             };
         }
         // Relaxed: see `is`.
-        (self.peer).store(from_ref(peer).addr(), Ordering::Relaxed);
+        (self.peer).store(whose::<SHARED, _>(peer), Ordering::Relaxed);
     }
 
     /// The connection is taken away. The caller waits for all readers, behind a heavy barrier, before any peer is accepted.

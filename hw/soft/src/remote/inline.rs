@@ -8,6 +8,7 @@
 //! is, and [`unlocked`](super::unlocked) looks at it next.
 
 use super::super::hca::Hca;
+use super::super::polled::PolledQueue;
 use super::super::receive::{InlineMessage, RecvWork};
 use super::ASKS;
 use super::entry::INLINE;
@@ -48,17 +49,19 @@ impl Hca {
         line: InPlace<'_>,
         owing: &mut Owing,
     ) -> Option<Passed> {
-        self.receive_inline::<SHARED>(peer, line, owing)
+        self.receive_inline::<SHARED>(peer, line, owing, None)
     }
 
     /// Receives the message of the next packet, which begins with this line, and passes it. With `SHARED` to a shared
-    /// receive queue, otherwise to a queue pair's own, to which [`plain`] receives the plain ones.
+    /// receive queue, otherwise to a queue pair's own, to which [`plain`] receives the plain ones. A plain one without its
+    /// entry, of a shared queue, may be handed to the poll.
     #[inline(always)]
     pub(super) fn receive_inline<const SHARED: bool>(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
         owing: &mut Owing,
+        polled: Option<&mut PolledQueue>,
     ) -> Option<Passed> {
         let size = line.size();
         if SHARED && let Some(length) = plain::without_entry(size) {
@@ -69,7 +72,8 @@ impl Hca {
                 kind: CqeOpcode::RespSend,
                 length,
             };
-            return self.receive_carried::<SHARED>(peer, owing, &packet, || (Be32::new(0), false));
+            let none = || (Be32::new(0), false);
+            return self.receive_carried::<SHARED, true>(peer, owing, &packet, polled, none);
         }
         let packet = CarriedMessage {
             line,
@@ -79,20 +83,21 @@ impl Hca {
             // Without the flag, far too long.
             length: (u32::from_be(line.at(SEGMENT)) ^ INLINE_FLAG) as usize,
         };
-        self.receive_carried::<SHARED>(peer, owing, &packet, || {
+        self.receive_carried::<SHARED, false>(peer, owing, &packet, None, || {
             let solicited = line.at(8).to_ne_bytes()[3] & fm_ce_se::SOLICITED != 0;
             (Be32::from_raw(line.at(12)), solicited)
         })
     }
 
     /// Like [`receive_inline`](Self::receive_inline), of this message. `imm` is its immediate
-    /// data, and whether the completion is solicited.
+    /// data, and whether the completion is solicited. `ONE_LINE`: it has no entry.
     #[inline(always)]
-    fn receive_carried<const SHARED: bool>(
+    fn receive_carried<const SHARED: bool, const ONE_LINE: bool>(
         &self,
         peer: &Peer,
         owing: &mut Owing,
         packet: &CarriedMessage<'_>,
+        polled: Option<&mut PolledQueue>,
         imm: impl FnOnce() -> (Be32, bool),
     ) -> Option<Passed> {
         let &CarriedMessage {
@@ -110,32 +115,43 @@ impl Hca {
         if !is_inline {
             return None;
         }
+        // Before anything is checked: see `generation`.
+        let generation = (SHARED && ONE_LINE).then(|| self.taken_away.now());
         let head = Head::of(line);
         let taken = || line.taken();
+        let mut handed = false;
         let read = self.receive_by(
             peer,
             owing,
             head,
             taken,
             #[inline(always)]
-            |_, work, _| {
+            |ctx, work, _| {
                 let message = InlineMessage {
                     kind,
                     length,
                     data: line.bytes(at),
                 };
-                // SAFETY: the bytes of a packet, which is there until it is released, and no more of them.
-                unsafe {
-                    match SHARED {
-                        true => RecvWork::receive_inline_shared(work, self, &message, imm),
-                        false => RecvWork::receive_inline(work, self, &message, imm),
-                    }
+                if !SHARED {
+                    // SAFETY: the bytes of a packet, which is there until it is released, and no more of them.
+                    return unsafe { RecvWork::receive_inline(work, self, &message, imm) };
                 }
+                let polled = polled.filter(|polled| {
+                    (work.as_ref()).is_some_and(|work| work.hands_shared_to(polled))
+                });
+                handed = polled.is_some();
+                // SAFETY: as above; only a message without its entry may be handed over.
+                let received =
+                    unsafe { RecvWork::receive_inline_shared(work, self, &message, polled, imm) };
+                if let Some(generation) = generation.filter(|_| received) {
+                    self.note_checked::<true>(ctx, peer, head, work, generation);
+                }
+                received
             },
         );
         Some(Passed {
             asked: read.asked()?,
-            handed: false,
+            handed,
             next: line.done(whole),
         })
     }

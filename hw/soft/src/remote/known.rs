@@ -8,10 +8,12 @@ use super::super::copy::copy_short;
 use super::super::hca::Hca;
 use super::super::polled::{Looking, PolledQueue};
 use super::super::qp::QpCtx;
-use super::super::receive::{OwnQueue, Receives};
+use super::super::receive::{InlineMessage, OwnQueue, Receives, RecvWork};
 use super::super::turn::Thread;
 use super::plain::{DATA, MOST_WITHOUT_ENTRY, without_entry};
 use crate::fabric::{InPlace, Peer};
+use bellwire_core::be::Be32;
+use bellwire_core::cqe::CqeOpcode;
 use bellwire_core::queue::Received;
 use std::hint::black_box;
 
@@ -50,7 +52,7 @@ impl Hca {
         mut looking: Looking<'q>,
     ) -> Option<&'q Received> {
         let Some(message) = self.known::<ACKNOWLEDGES>(peer, line, length, &looking) else {
-            return self.read_only(peer, looking);
+            return self.receive_known_shared::<ACKNOWLEDGES>(peer, looking);
         };
         let KnownMessage {
             ctx,
@@ -64,6 +66,18 @@ impl Hca {
         // SAFETY: the receive is executed, and there is no entry of an older one.
         unsafe { looking.hand_over(received) };
         own.pass(true);
+        self.pass_known(peer, ctx, line, looking)
+    }
+
+    /// Passes a message that was handed to the poll.
+    #[inline(always)]
+    fn pass_known<'q>(
+        &self,
+        peer: &Peer,
+        ctx: &QpCtx,
+        line: InPlace<'_>,
+        looking: Looking<'q>,
+    ) -> Option<&'q Received> {
         let accepted = &ctx.receiver.accepted;
         accepted.expected.pass();
         peer.reader.publish_at(line.done_alone());
@@ -75,6 +89,40 @@ impl Hca {
         Some(looking.leave().last())
     }
 
+    /// Like [`receive_known`](Self::receive_known), into a shared receive queue.
+    #[inline(never)]
+    fn receive_known_shared<'q, const ACKNOWLEDGES: bool>(
+        &self,
+        peer: &Peer,
+        mut looking: Looking<'q>,
+    ) -> Option<&'q Received> {
+        let received = peer.reader.next_line().and_then(|line| {
+            let length = match ACKNOWLEDGES {
+                true => without_entry_but_ack(line),
+                false => without_entry_alone(line),
+            }?;
+            let ctx = self.known_connection::<ACKNOWLEDGES, true>(peer, line)?;
+            // SAFETY: the queue pair accepts only this peer, whose packets this thread reads, so it owns the receive side.
+            let work = unsafe { &mut *ctx.receiver.work.get() };
+            if !work.as_ref()?.hands_shared_to(&looking) {
+                return None;
+            }
+            let message = InlineMessage {
+                kind: CqeOpcode::RespSend,
+                length,
+                data: line.bytes(DATA),
+            };
+            let (polled, none) = (Some(&mut *looking), || (Be32::new(0), false));
+            // SAFETY: the bytes of a packet, which is there until it is released, and no more than it can have.
+            unsafe { RecvWork::receive_inline_shared(work, self, &message, polled, none) }
+                .then_some((ctx, line))
+        });
+        match received {
+            Some((ctx, line)) => self.pass_known(peer, ctx, line, looking),
+            None => self.read_only(peer, looking),
+        }
+    }
+
     /// Whether the message of the next packet may be received so, by this thread in the section of its poll.
     #[inline(always)]
     fn known<'m, const ACKNOWLEDGES: bool>(
@@ -84,6 +132,31 @@ impl Hca {
         length: usize,
         polled: &PolledQueue,
     ) -> Option<KnownMessage<'m>> {
+        let ctx: &'m QpCtx = self.known_connection::<ACKNOWLEDGES, false>(peer, line)?;
+        // SAFETY: the queue pair accepts only this peer, whose packets this thread reads, so it owns the receive side,
+        // which has a queue of its own: it was checked.
+        let queue = unsafe {
+            match &mut (*ctx.receiver.work.get())
+                .as_mut()
+                .unwrap_unchecked()
+                .source
+            {
+                Receives::Own(queue) => queue,
+                Receives::Shared(_) | Receives::Xrc { .. } => std::hint::unreachable_unchecked(),
+            }
+        };
+        let place = queue.known_room(length)?;
+        (queue.cq.hands_to(polled)).then_some(KnownMessage { ctx, queue, place })
+    }
+
+    /// The queue pair of the next packet, if this is the next message of a known connection that receives into a queue of its
+    /// own or, with `SHARED`, into a shared one. What its packet acknowledges is completed.
+    #[inline(always)]
+    fn known_connection<'m, const ACKNOWLEDGES: bool, const SHARED: bool>(
+        &self,
+        peer: &Peer,
+        line: InPlace<'_>,
+    ) -> Option<&'m QpCtx> {
         if !peer.reading.turn().is_held_by(Thread::current()) {
             return None;
         }
@@ -91,7 +164,8 @@ impl Hca {
         // SAFETY: used within this section.
         let ctx: &'m QpCtx = unsafe { self.qps.find(line.place_of_dst()) }?;
         let accepted = &ctx.receiver.accepted;
-        let is_known = accepted.checked.is(peer, name, self.taken_away.now())
+        let generation = self.taken_away.now();
+        let is_known = accepted.checked.is::<SHARED, _>(peer, name, generation)
             && accepted.expected.is_open_for(line.number())
             && accepted.checked.speaks();
         if !is_known {
@@ -103,22 +177,7 @@ impl Hca {
         {
             return None;
         }
-        // SAFETY: the queue pair accepts only this peer, whose packets this thread reads, so it owns the receive side, which
-        // has a queue of its own: it was checked.
-        let queue = unsafe {
-            match &mut (*ctx.receiver.work.get())
-                .as_mut()
-                .unwrap_unchecked()
-                .source
-            {
-                Receives::Own(queue) => queue,
-                Receives::Shared { .. } | Receives::Xrc { .. } => {
-                    std::hint::unreachable_unchecked()
-                }
-            }
-        };
-        let place = queue.known_room(length)?;
-        (queue.cq.hands_to(polled)).then_some(KnownMessage { ctx, queue, place })
+        Some(ctx)
     }
 
     /// Notes, in the section of the poll, that a queue pair owes an acknowledgement for what was received.

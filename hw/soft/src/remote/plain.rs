@@ -121,7 +121,7 @@ impl Hca {
                     RecvWork::receive_plain::<ONE_LINE, FIRST>(work, self, data, length, polled)
                 };
                 if ONE_LINE && received.is_some() {
-                    self.note_checked(ctx, peer, head, work, generation);
+                    self.note_checked::<false>(ctx, peer, head, work, generation);
                 }
                 handed = received == Some(true);
                 received.is_some()
@@ -138,9 +138,9 @@ impl Hca {
     }
 
     /// Notes what has been checked of the connection from which a message was received, since this generation. For the
-    /// thread that has the turn to read the peer's packets.
+    /// thread that has the turn to read the peer's packets. `SHARED`: into a shared receive queue.
     #[inline(always)]
-    fn note_checked(
+    pub(super) fn note_checked<const SHARED: bool>(
         &self,
         ctx: &QpCtx,
         peer: &Peer,
@@ -148,19 +148,15 @@ impl Hca {
         work: &Option<RecvWork>,
         generation: u64,
     ) {
-        if !ctx
-            .receiver
-            .accepted
-            .checked
-            .is(peer, head.name, generation)
-        {
-            self.checked(ctx, peer, head, work, generation);
+        let checked = &ctx.receiver.accepted.checked;
+        if !checked.is::<SHARED, _>(peer, head.name, generation) {
+            self.checked::<SHARED>(ctx, peer, head, work, generation);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn checked(
+    fn checked<const SHARED: bool>(
         &self,
         ctx: &QpCtx,
         peer: &Peer,
@@ -168,12 +164,16 @@ impl Hca {
         work: &Option<RecvWork>,
         generation: u64,
     ) {
-        if let Some(Receives::Own(queue)) = work.as_ref().map(|work| &work.source)
-            && self.mrs.knows_now(&queue.local)
-        {
+        let is_known = match work.as_ref().map(|work| &work.source) {
+            Some(Receives::Own(queue)) => !SHARED && self.mrs.knows_now(&queue.local),
+            Some(Receives::Shared(_)) => SHARED,
+            Some(Receives::Xrc { .. }) | None => false,
+        };
+        if is_known {
             let life = &peer.segments.their_face(head.name.src()).life;
             let speaks = u32::from(head.number.life()) | SPEAKING;
-            (ctx.receiver.accepted.checked).set(peer, head.name, generation, (life, speaks));
+            let checked = &ctx.receiver.accepted.checked;
+            checked.set::<SHARED, _>(peer, head.name, generation, (life, speaks));
         }
     }
 }

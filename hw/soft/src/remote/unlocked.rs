@@ -194,12 +194,12 @@ impl Hca {
                 }
             }
             Likely::Inline => {
-                if let Some(first) = self.receive_inline::<false>(peer, line, owing) {
+                if let Some(first) = self.receive_inline::<false>(peer, line, owing, None) {
                     return self.received_first(node, peer, reads, look, first);
                 }
             }
             Likely::Shared => {
-                if let Some(first) = self.receive_inline::<true>(peer, line, owing) {
+                if let Some(first) = self.receive_inline::<true>(peer, line, owing, polled) {
                     return self.received_first(node, peer, reads, look, first);
                 }
             }

@@ -115,22 +115,11 @@ fn detaching_leaves_the_compressed_blocks_of_others() {
 #[test]
 fn detaching_reports_the_shared_requests_that_were_not_polled() {
     let mut cq = Cq::new(16, 64, 2);
-    // SAFETY: kept, and used only by this queue.
-    let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
-    let ledger = keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"));
-    let record = keep(DoorbellRecord::default());
-    // SAFETY: the only queue on ring and ledger.
-    let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
+    let (ledger, mut srq) = shared_queue(8);
     // SAFETY: the receives have no memory.
     let posted = unsafe { srq.post_list((10..17).map(|wr_id| (wr_id, &[][..]))) };
     assert_eq!(posted, Ok(()));
-    let mut pairs = [qp(1), qp(2)];
-    let indices = [0, 1].map(|of: usize| {
-        pairs[of].attach.recv = None;
-        pairs[of].attach.srq = Some((ledger, SrqUser::Qp(of as u32 + 1)));
-        // SAFETY: one of the pollers of the shared ledger, and the only poller of the others.
-        unsafe { cq.queue.attach_unreserved(pairs[of].attach) }.expect("a slot")
-    });
+    let (mut pairs, indices) = sharing(&mut cq, ledger);
     for (slot, of) in [(0, 0), (1, 1), (2, 0), (3, 0), (4, 1)] {
         let entry = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[of], slot), 0);
         cq.write(&[0; 64], &entry);

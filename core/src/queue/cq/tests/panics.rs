@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const BLOCKS: u32 = 64;
 
-fn slab() -> &'static Slab<'static> {
+pub(super) fn slab() -> &'static Slab<'static> {
     const LAYOUT: &[ClassLayout] = &[ClassLayout {
         size: 64,
         count: BLOCKS,
@@ -177,24 +177,12 @@ struct Shared {
 /// not polled.
 fn shared(slab: &'static Slab<'static>) -> Shared {
     let mut cq = Cq::new(16, 64, 2);
-    // SAFETY: kept, and used only by this queue.
-    let ring = unsafe { SrqRing::new(memory(8 * 32), 8, 32) }.expect("sizes");
-    let ledger: &SrqLedger<'_> =
-        keep(SrqLedger::new(ring, keep_all(8, SrqSlot::default)).expect("eight"));
-    // SAFETY: the only queue on ring and ledger.
-    let srq = unsafe { SharedRecvQueue::new(ledger, keep(DoorbellRecord::default())) };
-    let mut srq = srq.expect("a queue");
+    let (ledger, mut srq) = shared_queue(8);
     for wr_id in 10..17 {
         let block = slab.take(64).expect("enough");
         srq.post_block(wr_id, block).expect("room");
     }
-    let mut pairs = [qp(1), qp(2)];
-    let indices = [0, 1].map(|of: usize| {
-        pairs[of].attach.recv = None;
-        pairs[of].attach.srq = Some((ledger, SrqUser::Qp(of as u32 + 1)));
-        // SAFETY: one of the pollers of the shared ledger, and the only poller of the others.
-        unsafe { cq.queue.attach_unreserved(pairs[of].attach) }.expect("a slot")
-    });
+    let (pairs, indices) = sharing(&mut cq, ledger);
     for (slot, of) in [(0, 0), (1, 1), (2, 0), (3, 0), (4, 1)] {
         let entry = Cqe64::responder(CqeOpcode::RespSend, wqe(indices[of], slot), 0);
         cq.write(&[0; 64], &entry);

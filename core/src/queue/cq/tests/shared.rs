@@ -7,12 +7,7 @@ use super::*;
 #[test]
 fn an_xrc_completion_bears_its_targets_number() {
     let mut cq = Cq::new(8, 64, 1);
-    // SAFETY: kept, and used only by this queue.
-    let ring = unsafe { SrqRing::new(memory(4 * 32), 4, 32) }.expect("sizes");
-    let ledger = keep(SrqLedger::new(ring, keep_all(4, SrqSlot::default)).expect("four"));
-    let record = keep(DoorbellRecord::default());
-    // SAFETY: the only queue on ring and ledger.
-    let mut srq = unsafe { SharedRecvQueue::new(ledger, record) }.expect("a queue");
+    let (ledger, mut srq) = shared_queue(4);
     // SAFETY: the receives have no memory.
     let posted = unsafe { srq.post_list((0..3).map(|wr_id| (wr_id, &[][..]))) };
     assert_eq!(posted, Ok(()));

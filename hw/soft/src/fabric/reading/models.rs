@@ -156,14 +156,15 @@ impl World {
         }
         static LIVES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let (checked, of) = (&self.accepted.checked, &self.reader);
-        let is_checked = checked.is(of, line.whole_name(), GENERATION) && checked.speaks();
+        let name = line.whole_name();
+        let is_checked = checked.is::<false, _>(of, name, GENERATION) && checked.speaks();
         let accepted = is_checked || self.accepts();
         if !accepted || !(expected.is_open_for(number) || self.without == Without::Number) {
             return false;
         }
         self.receive(number.msn());
         if !is_checked {
-            checked.set(of, line.name(), GENERATION, (&LIVES, 0));
+            checked.set::<false, _>(of, line.name(), GENERATION, (&LIVES, 0));
         }
         expected.pass();
         true
