@@ -96,8 +96,8 @@ pub struct Flow {
     pub received: u64,
     /// How the first request that failed did.
     pub failure: Option<WcStatus>,
-    /// What the peer may write to, when this end had failed for good.
-    frozen: Option<u64>,
+    /// What was in the memory that the peer may write to, when this end had failed for good.
+    frozen: Option<Vec<u8>>,
 }
 
 impl Flow {
@@ -279,7 +279,7 @@ impl Flow {
             self.send_completed(region, completion);
         }
         if self.is_over() && self.frozen.is_none() {
-            self.frozen = Some(self.sum(region));
+            self.frozen = Some(self.writable(region));
         }
     }
 
@@ -405,16 +405,30 @@ impl Flow {
 
     /// Asserts that nothing was written since the failure was reported.
     pub fn is_frozen(&self, region: &Region) {
-        assert_eq!(self.frozen, Some(self.sum(region)), "was written to");
+        let frozen = self.frozen.as_ref().expect("it has failed");
+        let now = self.writable(region);
+        let changed = || (frozen.iter().zip(&now)).map(|(before, now)| before != now);
+        if let Some(first) = changed().position(|changed| changed) {
+            let count = changed().filter(|changed| *changed).count();
+            let at = IN + first;
+            let part = match at {
+                COUNTER.. => format!("byte {} of the counter", at - COUNTER),
+                TARGET.. => format!(
+                    "byte {} of target {}",
+                    (at - TARGET) % LONGEST,
+                    (at - TARGET) / LONGEST
+                ),
+                _ => format!("byte {} of receive {}", first % LONGEST, first / LONGEST),
+            };
+            panic!("{count} bytes were written after the failure, from {part} on");
+        }
     }
 
-    /// A sum of what the peer may write to.
-    fn sum(&self, region: &Region) -> u64 {
-        let words = (IN..COUNTER + 8).step_by(8);
-        words.fold(0, |sum: u64, at| {
-            let word = region.word(self.base + at).load(Ordering::Relaxed);
-            (sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        })
+    /// What is in the memory that the peer may write to.
+    fn writable(&self, region: &Region) -> Vec<u8> {
+        let mut bytes = vec![0; COUNTER + 8 - IN];
+        region.read(self.base + IN, &mut bytes);
+        bytes
     }
 }
 
