@@ -50,7 +50,20 @@ pub(super) struct Record<'m> {
 /// Most ring slots of a request: the blocks of the longest send entry.
 const MOST_SLOTS: u32 = 16;
 
-impl Record<'_> {
+impl<'m> Record<'m> {
+    /// A receive with this counter behind it.
+    #[inline(always)]
+    pub fn of_receive(wr_id: u64, block: Option<Block<'m>>, end: u32) -> Self {
+        Self {
+            wr_id,
+            block,
+            end,
+            // Each takes one slot, and only differences count: one value for both.
+            number: end,
+            opcode: Some(WcOpcode::Recv),
+        }
+    }
+
     /// The slots of the request that begins at `counter`. `None`: none was recorded there.
     #[inline(always)]
     fn slots_at(&self, counter: u32) -> Option<u32> {
@@ -356,13 +369,7 @@ impl<'m> Ledger<'m> {
         // SAFETY: the caller guarantees that nobody else uses the ledger.
         self.qp_num.with_mut(|at| unsafe { *at = qp_num });
         let end = counter.wrapping_add(1);
-        let record = Record {
-            wr_id,
-            block,
-            end,
-            number: end,
-            opcode: Some(WcOpcode::Recv),
-        };
+        let record = Record::of_receive(wr_id, block, end);
         // SAFETY: the caller is the poster, and nothing is in flight.
         unsafe { self.record(self.slot(counter), counter, record) };
         self.publish(end);

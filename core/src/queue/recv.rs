@@ -8,7 +8,7 @@ use crate::port::{RecvDoorbell, StagedReceives};
 use crate::slab::Block;
 use crate::wqe::PostError;
 use crate::wqe::RecvRing;
-use crate::wr::{Sge, WcOpcode};
+use crate::wr::Sge;
 
 /// The posting side of a queue pair's own receive queue.
 ///
@@ -223,14 +223,7 @@ impl<'m, D: RecvDoorbell> RecvQueue<'m, D> {
         // SAFETY: `&mut self` makes this the only poster; the slot is free.
         unsafe {
             let end = head.wrapping_add(1);
-            let record = Record {
-                wr_id,
-                block,
-                end,
-                // Each takes one slot, and only differences count: one value for both.
-                number: end,
-                opcode: Some(WcOpcode::Recv),
-            };
+            let record = Record::of_receive(wr_id, block, end);
             self.ledger.record(self.ledger.slot(head), head, record);
             self.head = end;
         }

@@ -19,7 +19,7 @@ const RECEIVES: usize = 64;
 const ROOM: usize = 256;
 
 /// A message, and its immediate data.
-type Message = (Vec<u8>, Option<u32>);
+pub type Message = (Vec<u8>, Option<u32>);
 
 /// One end of all connections.
 struct Side {
@@ -149,7 +149,7 @@ fn settle(a: &mut Side, b: &mut Side) {
 }
 
 /// Mostly what is received together, and what is not among it.
-fn message(random: &mut Random) -> Message {
+pub fn message(random: &mut Random) -> Message {
     let length = match random.below(12) {
         0 => 0,
         1 => 33 + random.below(95),

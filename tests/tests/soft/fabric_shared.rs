@@ -1,6 +1,7 @@
 //! Short messages between nodes of a fabric into a shared receive queue, of connections that have been received from before:
 //! several beside each other, with too few receives, one that is too short, memory that is taken away, and events.
 
+use super::fabric_batches::{Message, message};
 use bellwire::be::Be32;
 use bellwire::event::{Element, EventType};
 use bellwire::queue::Imm;
@@ -18,9 +19,6 @@ const RECEIVES: usize = 31;
 
 /// Bytes of a receive.
 const ROOM: usize = 256;
-
-/// A message, and its immediate data.
-type Message = (Vec<u8>, Option<u32>);
 
 /// The end that receives into one queue.
 struct Receiver {
@@ -233,18 +231,6 @@ impl Receiver {
             }
         }
     }
-}
-
-/// Mostly what is received by what was checked before, and what is not.
-fn message(random: &mut Random) -> Message {
-    let length = match random.below(12) {
-        0 => 0,
-        1 => 33 + random.below(95),
-        2 => 128 + random.below(73),
-        _ => 1 + random.below(32),
-    };
-    let imm = (random.below(12) == 0).then(|| random.number() as u32);
-    (random.bytes(length as usize), imm)
 }
 
 /// Of several connections, on two completion queues, one by one and in batches, and with messages in the other direction, so
