@@ -24,20 +24,20 @@ pub struct Handed {
     first: NonNull<Old>,
     end: NonNull<Old>,
     /// From a box.
-    one: NonNull<One>,
+    ledger: NonNull<OwnedLedger>,
     /// As many bits as rounds were begun, up to eight.
     rounds: u8,
 }
 
-/// The ledger through which a receive of a shared receive queue completes.
+/// A ledger with its only slot.
 #[derive(Debug)]
-struct One {
+struct OwnedLedger {
     ledger: Ledger<'static>,
-    /// The ledger's, from a box.
+    /// From a box.
     slot: NonNull<[LedgerSlot<'static>; 1]>,
 }
 
-impl One {
+impl OwnedLedger {
     fn new() -> NonNull<Self> {
         let slot = NonNull::from(Box::leak(Box::new([LedgerSlot::default()])));
         // SAFETY: from a box, which is freed behind the ledger.
@@ -46,7 +46,7 @@ impl One {
     }
 }
 
-impl Drop for One {
+impl Drop for OwnedLedger {
     fn drop(&mut self) {
         // SAFETY: from a box. The ledger is not used any more.
         drop(unsafe { Box::from_raw(self.slot.as_ptr()) });
@@ -73,7 +73,7 @@ impl Handed {
             last: end,
             first,
             end,
-            one: One::new(),
+            ledger: OwnedLedger::new(),
             rounds: 0,
         })
     }
@@ -93,11 +93,11 @@ impl Handed {
     /// The ledger through which a receive of a shared receive queue completes.
     ///
     /// # Safety
-    /// It is not used after this.
+    /// The ledger is not used once this is dropped.
     #[inline(always)]
     pub unsafe fn ledger(&self) -> &'static Ledger<'static> {
         // SAFETY: from a box that this owns; the caller guarantees the rest.
-        unsafe { &self.one.as_ref().ledger }
+        unsafe { &self.ledger.as_ref().ledger }
     }
 
     /// Bytes of what it remembers.
@@ -164,7 +164,7 @@ impl Drop for Handed {
         // SAFETY: both are from boxes.
         unsafe {
             drop(Box::from_raw(self.all().as_ptr()));
-            drop(Box::from_raw(self.one.as_ptr()));
+            drop(Box::from_raw(self.ledger.as_ptr()));
         }
     }
 }

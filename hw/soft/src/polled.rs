@@ -70,7 +70,7 @@ impl PolledQueue {
     /// Hands over this receive.
     ///
     /// # Safety
-    /// It is executed, there is no entry of it, nor one of an older receive of its queue that was not polled. The poll
+    /// It is executed, there is no entry of it, nor one of an older receive of its queue pair that was not polled. The poll
     /// reports it before anything else is handed over.
     #[inline(always)]
     pub(super) unsafe fn hand_over(&mut self, received: impl FnOnce() -> Received) {

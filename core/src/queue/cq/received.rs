@@ -65,20 +65,20 @@ impl<'m> CompletionQueue<'m> {
     /// Completes the oldest receive of a queue pair's own receive queue, or this one of its shared receive
     /// queue. `None`, and counted as [stale](Self::stale): there is none in flight.
     ///
-    /// `one` returns a ledger with one slot, through which a receive of a shared receive queue completes.
+    /// `single` returns a ledger with one slot, through which a receive of a shared receive queue completes.
     ///
     /// # Safety
     /// The device has executed it, writes no CQE for it, and has finished with its memory. No CQE of an
-    /// older receive of that queue pair is left in the ring. Nothing else uses the ledger.
+    /// older receive of that queue pair is left in the ring. Nothing else uses the ledger of one slot.
     #[inline(always)]
     pub unsafe fn complete_received(
         &mut self,
         received: Received,
-        one: impl FnOnce() -> &'m Ledger<'m>,
+        single: impl FnOnce() -> &'m Ledger<'m>,
     ) -> Option<Completion<'m>> {
         let ledger = match self.recent.receives.is(received.user_index.to_raw()) {
             true => self.recent.receives.ledger,
-            false => self.find_receiver(received, one),
+            false => self.find_receiver(received, single),
         };
         // SAFETY: this queue is the attached ledger's poller.
         let located = ledger.and_then(|ledger| Some((ledger, unsafe { ledger.next()? })));
@@ -101,10 +101,10 @@ impl<'m> CompletionQueue<'m> {
     fn find_receiver(
         &mut self,
         received: Received,
-        one: impl FnOnce() -> &'m Ledger<'m>,
+        single: impl FnOnce() -> &'m Ledger<'m>,
     ) -> Option<&'m Ledger<'m>> {
         match received.is_shared() {
-            true => self.take_shared(received, one()),
+            true => self.take_shared(received, single()),
             false => self.find(&received.cqe()).receives.ledger,
         }
     }
@@ -113,7 +113,7 @@ impl<'m> CompletionQueue<'m> {
     /// only one. From there it completes like any other: the code that is inlined into polls is the same
     /// as without shared receive queues.
     #[inline(never)]
-    fn take_shared(&self, received: Received, one: &'m Ledger<'m>) -> Option<&'m Ledger<'m>> {
+    fn take_shared(&self, received: Received, single: &'m Ledger<'m>) -> Option<&'m Ledger<'m>> {
         let slot = self.attached(UserIndex(received.user_index()))?;
         let RecvSide::Shared(srq, SrqUser::Qp(qp_num)) = slot.recv else {
             return None;
@@ -121,7 +121,7 @@ impl<'m> CompletionQueue<'m> {
         let (wr_id, block) = srq.locate(received.wqe_counter)?.release();
         // SAFETY: the caller of `complete_received` guarantees that this queue alone uses the ledger, from
         // which it takes each receive at once.
-        unsafe { one.record_one(qp_num, wr_id, block) };
-        Some(one)
+        unsafe { single.record_one(qp_num, wr_id, block) };
+        Some(single)
     }
 }
