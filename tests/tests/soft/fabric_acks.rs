@@ -4,7 +4,7 @@
 use bellwire::soft::Mode;
 use bellwire::wqe::{Inline, Send};
 use bellwire::wr::WcStatus;
-use bellwire::{ConnectAttr, Device, Qp};
+use bellwire::{ConnectAttr, Cq, Device, Qp, Region};
 use bellwire_tests::fixture::*;
 
 /// More than two packets hold acknowledgements of, and no multiple of what one holds.
@@ -104,4 +104,66 @@ fn some_connections_end_before_theirs_is_read() {
     }
     received(&mut all, 99);
     acknowledged(&mut all, 99);
+}
+
+/// As many queue pairs, with one completion queue.
+struct Side {
+    qps: Vec<Qp>,
+    cq: Cq,
+    region: Region,
+}
+
+impl Side {
+    fn new(device: &Device, count: usize) -> Self {
+        let pd = device.alloc_pd();
+        let (sends, receives) = init().cq_entries();
+        let entries = (sends + receives) * count as u32;
+        let mut cq = device.create_cq_for(entries, count).expect("a queue");
+        let qp = |_| pd.create_qp(&mut cq, &init()).expect("a queue pair");
+        Self {
+            qps: (0..count).map(qp).collect(),
+            cq,
+            region: region(&pd, 8),
+        }
+    }
+
+    /// Takes one completion after the other, of a request with this number each, and polls no more.
+    fn take(&mut self, wr_id: u64, count: usize) {
+        for _ in 0..count {
+            let completion = wait(&mut self.cq);
+            let outcome = (completion.wr_id, completion.status());
+            assert_eq!(outcome, (wr_id, WcStatus::Success));
+        }
+    }
+}
+
+/// Messages that are handed to polls one after the other, each with a requester that waits: also more than are noted at a
+/// time. All are acknowledged, although the receiver stops in the middle and leaves the rest to the thread of its node.
+#[test]
+fn requesters_that_wait_for_those_behind_them() {
+    for (count, each) in [(1, 16), (2, 8), (5, 1), (6, 3), (70, 1), (70, 2)] {
+        let (here, there) = nodes();
+        let (mut a, mut b) = (Side::new(&here, count), Side::new(&there, count));
+        for (a, b) in a.qps.iter_mut().zip(&mut b.qps) {
+            connect(a, b);
+        }
+        let room = b.region.sge(0, 8);
+        let messages = count * each;
+        for round in 0..20 {
+            for (a, b) in a.qps.iter_mut().zip(&mut b.qps) {
+                for _ in 0..each {
+                    post_recv(b, round, &[room]).expect("room");
+                    b.rq().ring();
+                    post(a, round, Send {}, Inline(&[7; 8]), SIGNALED).expect("room");
+                }
+                a.sq().ring();
+            }
+            let first = messages * (round as usize % 4) / 3;
+            b.take(round, first);
+            a.take(round, messages);
+            b.take(round, messages - first);
+            nothing(&mut a.cq, Mode::Inline);
+            nothing(&mut b.cq, Mode::Inline);
+        }
+    }
 }

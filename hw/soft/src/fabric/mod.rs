@@ -16,6 +16,7 @@
 //! however a process ends.
 
 mod address;
+mod asked;
 mod attention;
 mod export;
 mod hello;

@@ -119,6 +119,18 @@ impl Hca {
         paid
     }
 
+    /// Sends the acknowledgements that are owed, because a requester waits, or leaves them to the next such message. For the
+    /// thread that has the turn to read the peer's packets: it has handed a message to the poll in this look, and passed its
+    /// packet.
+    pub(super) fn pay_acks_or_wait(&self, peer: &Peer, owing: &mut Owing, look: u32, next: u32) {
+        // SAFETY: by the thread that has the turn.
+        let asked = unsafe { peer.reading.asked() };
+        let is_next = || peer.reader.is_at(next);
+        if !asked.waits_on(look, next, ACKS as u32, is_next) {
+            self.pay_acks(peer, owing);
+        }
+    }
+
     /// What a queue pair that leaves the list still owes.
     #[inline(always)]
     fn no_longer_listed(&self, peer: &Peer, qpn: u32) -> Option<Due<'_>> {

@@ -302,7 +302,8 @@ impl Hca {
         };
         if is_plain(verdict, responder) {
             let peer = node.peer(responder.slot);
-            control.asked |= asked | !self.owe_ack(peer, owing, ctx);
+            self.owe_ack(peer, owing, ctx);
+            control.asked |= asked;
             return;
         }
         // It acknowledges all requests before it.
@@ -313,20 +314,23 @@ impl Hca {
         control.asked = true;
     }
 
-    /// A queue pair owes an acknowledgement. `false`: the list of those that do is full, and has to be paid now.
-    /// For the thread that has the turn to read the peer's packets.
+    /// A queue pair owes an acknowledgement. For the thread that has the turn to read the peer's packets.
     #[inline(always)]
-    pub(super) fn owe_ack(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) -> bool {
+    pub(super) fn owe_ack(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
         // SAFETY: by the thread that has the turn.
-        let listed = unsafe { *ctx.receiver.accepted.listed.get() };
-        listed || self.list(peer, owing, ctx)
+        if !unsafe { *ctx.receiver.accepted.listed.get() } {
+            self.list(peer, owing, ctx);
+        }
     }
 
-    /// Adds a queue pair to the list of those that owe an acknowledgement, which is looked at again until it is empty. The
-    /// same result.
+    /// Adds a queue pair to the list of those that owe an acknowledgement, which is looked at again until it is empty. If it is
+    /// full, these are sent now. If there is no room for that either, the requester sends its request again.
     #[cold]
     #[inline(never)]
-    pub(super) fn list(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) -> bool {
+    pub(super) fn list(&self, peer: &Peer, owing: &mut Owing, ctx: &QpCtx) {
+        if owing.is_full() {
+            self.pay_acks(peer, owing);
+        }
         // Relaxed: its request has just been taken. If it is not accepted any more, nobody is listed, and whoever has
         // stopped that sends the acknowledgement: see `stop_reading`.
         let qpn = responder(ctx.face.accepts.load(Ordering::Relaxed));
@@ -337,7 +341,6 @@ impl Hca {
         if let Some(node) = &self.node {
             node.owes();
         }
-        listed && !owing.is_full()
     }
 
     /// Executes an entry that has arrived. `None`: no response is sent for it now.

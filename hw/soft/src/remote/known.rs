@@ -10,6 +10,7 @@ use super::super::polled::{Looking, PolledQueue};
 use super::super::qp::QpCtx;
 use super::super::receive::{InlineMessage, OwnQueue, Receives, RecvWork};
 use super::super::turn::Thread;
+use super::ASKS;
 use super::plain::{DATA, MOST_WITHOUT_ENTRY, without_entry};
 use crate::fabric::{InPlace, Peer};
 use bellwire_core::be::Be32;
@@ -25,11 +26,11 @@ pub(super) fn without_entry_alone(line: InPlace<'_>) -> Option<usize> {
     (length.wrapping_sub(1) < MOST_WITHOUT_ENTRY).then_some(length)
 }
 
-/// The same, if it carries an acknowledgement.
+/// The same, if its requester may wait for the response, and its packet may carry an acknowledgement.
 #[inline(always)]
-pub(super) fn without_entry_but_ack(line: InPlace<'_>) -> Option<usize> {
+pub(super) fn without_entry_and_more(line: InPlace<'_>) -> Option<usize> {
     let size = line.size();
-    without_entry(size).filter(|_| size.carries_ack() && size.flags() == 0)
+    without_entry(size).filter(|_| size.flags() & !ASKS == 0)
 }
 
 /// A message that may be received: nothing has changed yet.
@@ -42,17 +43,18 @@ struct KnownMessage<'m> {
 
 impl Hca {
     /// Receives the message of the next packet, which begins with this line and has no entry, and hands it to the poll; or
-    /// reads packets in the other way. `ACKNOWLEDGES`: its packet carries an acknowledgement.
+    /// reads packets in the other way. `ALONE`: its requester does not wait for the response, and its packet carries no
+    /// acknowledgement.
     #[inline(always)]
-    pub(super) fn receive_known<'q, const ACKNOWLEDGES: bool>(
+    pub(super) fn receive_known<'q, const ALONE: bool>(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
         length: usize,
         mut looking: Looking<'q>,
     ) -> Option<&'q Received> {
-        let Some(message) = self.known::<ACKNOWLEDGES>(peer, line, length, &looking) else {
-            return self.receive_known_shared::<ACKNOWLEDGES>(peer, looking);
+        let Some(message) = self.known::<ALONE>(peer, line, length, &looking) else {
+            return self.receive_known_shared::<ALONE>(peer, looking);
         };
         let KnownMessage {
             ctx,
@@ -66,12 +68,12 @@ impl Hca {
         // SAFETY: the receive is executed, and there is no entry of an older one.
         unsafe { looking.hand_over(received) };
         own.pass(true);
-        self.pass_known(peer, ctx, line, looking)
+        self.pass_known::<ALONE>(peer, ctx, line, looking)
     }
 
     /// Passes a message that was handed to the poll.
     #[inline(always)]
-    fn pass_known<'q>(
+    fn pass_known<'q, const ALONE: bool>(
         &self,
         peer: &Peer,
         ctx: &QpCtx,
@@ -80,7 +82,13 @@ impl Hca {
     ) -> Option<&'q Received> {
         let accepted = &ctx.receiver.accepted;
         accepted.expected.pass();
-        peer.reader.publish_at(line.done_alone());
+        // Before the packet is released.
+        let asks = !ALONE && line.size().has(ASKS);
+        let next = line.done_alone();
+        peer.reader.publish_at(next);
+        if asks {
+            return self.owe_asked(peer, ctx, looking, next);
+        }
         // SAFETY: this thread reads the peer's packets.
         if !unsafe { *accepted.listed.get() } {
             // Last, so that this function calls nothing on its way.
@@ -91,17 +99,17 @@ impl Hca {
 
     /// Like [`receive_known`](Self::receive_known), into a shared receive queue.
     #[inline(never)]
-    fn receive_known_shared<'q, const ACKNOWLEDGES: bool>(
+    fn receive_known_shared<'q, const ALONE: bool>(
         &self,
         peer: &Peer,
         mut looking: Looking<'q>,
     ) -> Option<&'q Received> {
         let received = peer.reader.next_line().and_then(|line| {
-            let length = match ACKNOWLEDGES {
-                true => without_entry_but_ack(line),
-                false => without_entry_alone(line),
+            let length = match ALONE {
+                true => without_entry_alone(line),
+                false => without_entry_and_more(line),
             }?;
-            let ctx = self.known_connection::<ACKNOWLEDGES, true>(peer, line)?;
+            let ctx = self.known_connection::<ALONE, true>(peer, line)?;
             // SAFETY: the queue pair accepts only this peer, whose packets this thread reads, so it owns the receive side.
             let work = unsafe { &mut *ctx.receiver.work.get() };
             if !work.as_ref()?.hands_shared_to(&looking) {
@@ -118,21 +126,21 @@ impl Hca {
                 .then_some((ctx, line))
         });
         match received {
-            Some((ctx, line)) => self.pass_known(peer, ctx, line, looking),
+            Some((ctx, line)) => self.pass_known::<ALONE>(peer, ctx, line, looking),
             None => self.read_only(peer, looking),
         }
     }
 
     /// Whether the message of the next packet may be received so, by this thread in the section of its poll.
     #[inline(always)]
-    fn known<'m, const ACKNOWLEDGES: bool>(
+    fn known<'m, const ALONE: bool>(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
         length: usize,
         polled: &PolledQueue,
     ) -> Option<KnownMessage<'m>> {
-        let ctx: &'m QpCtx = self.known_connection::<ACKNOWLEDGES, false>(peer, line)?;
+        let ctx: &'m QpCtx = self.known_connection::<ALONE, false>(peer, line)?;
         // SAFETY: the queue pair accepts only this peer, whose packets this thread reads, so it owns the receive side,
         // which has a queue of its own: it was checked.
         let queue = unsafe {
@@ -152,7 +160,7 @@ impl Hca {
     /// The queue pair of the next packet, if this is the next message of a known connection that receives into a queue of its
     /// own or, with `SHARED`, into a shared one. What its packet acknowledges is completed.
     #[inline(always)]
-    fn known_connection<'m, const ACKNOWLEDGES: bool, const SHARED: bool>(
+    fn known_connection<'m, const ALONE: bool, const SHARED: bool>(
         &self,
         peer: &Peer,
         line: InPlace<'_>,
@@ -171,7 +179,7 @@ impl Hca {
         if !is_known {
             return None;
         }
-        if ACKNOWLEDGES
+        if !ALONE
             && let Some(taken) = line.taken()
             && !self.acknowledge_unlocked(peer, name.dst(), ctx, taken)
         {
@@ -186,10 +194,24 @@ impl Hca {
     fn owe_here<'q>(&self, peer: &Peer, ctx: &QpCtx, looking: Looking<'q>) -> Option<&'q Received> {
         // SAFETY: this thread has the turn.
         let owing = unsafe { peer.reading.owing() };
-        if !self.list(peer, owing, ctx) {
-            self.pay_acks(peer, owing);
-        }
+        self.list(peer, owing, ctx);
         // The compiler would pass what is returned, and then more had to be done behind the call.
+        Some(black_box(looking.leave()).last())
+    }
+
+    /// Likewise, for what was received in front of this packet. Its requester waits.
+    #[inline(never)]
+    fn owe_asked<'q>(
+        &self,
+        peer: &Peer,
+        ctx: &QpCtx,
+        looking: Looking<'q>,
+        next: u32,
+    ) -> Option<&'q Received> {
+        // SAFETY: this thread has the turn.
+        let owing = unsafe { peer.reading.owing() };
+        self.owe_ack(peer, owing, ctx);
+        self.pay_acks_or_wait(peer, owing, looking.look(), next);
         Some(black_box(looking.leave()).last())
     }
 }

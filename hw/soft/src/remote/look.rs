@@ -3,7 +3,8 @@
 use super::super::hca::Hca;
 use super::super::polled::{Looking, PolledQueue};
 use super::super::turn::Thread;
-use super::known::{without_entry_alone, without_entry_but_ack};
+use super::ASKS;
+use super::known::{without_entry_alone, without_entry_and_more};
 use super::link::Whose;
 use super::unlocked::Found;
 use super::watch::Share;
@@ -15,6 +16,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// Looks of a thread without a check of everything that waits.
 const PATIENCE: u32 = 256;
 
+/// As many times as many, while they find messages.
+const BUSY: u32 = 8;
+
 /// What each look needs to know.
 #[derive(Debug)]
 pub struct Looks {
@@ -22,6 +26,8 @@ pub struct Looks {
     only: AtomicPtr<Peer>,
     /// How many there have been of threads that poll no completion queue. Some may be missed.
     alone: AtomicU32,
+    /// Those that looked after more, and found a message. Likewise.
+    busy: AtomicU32,
 }
 
 impl Default for Looks {
@@ -29,17 +35,23 @@ impl Default for Looks {
         Self {
             only: AtomicPtr::new(null_mut()),
             alone: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
         }
     }
+}
+
+/// Counts, as far as threads do not do so at the same time.
+fn next(count: &AtomicU32) -> u32 {
+    // Relaxed, both: a count.
+    let next = count.load(Ordering::Relaxed).wrapping_add(1);
+    count.store(next, Ordering::Relaxed);
+    next
 }
 
 impl Looks {
     /// Counts a look of a thread that polls no completion queue. Its number.
     fn next_alone(&self) -> u32 {
-        // Relaxed, both: a count.
-        let count = self.alone.load(Ordering::Relaxed).wrapping_add(1);
-        self.alone.store(count, Ordering::Relaxed);
-        count
+        next(&self.alone)
     }
 
     /// The peers with which this node has a link have changed, or whether something `waits`. Under the device's lock.
@@ -83,18 +95,19 @@ impl Hca {
             return self.found_nothing(looking);
         };
         match without_entry_alone(line) {
-            Some(length) => self.receive_known::<false>(peer, line, length, looking),
-            None if line.size().carries_ack() => self.receive_acknowledging(peer, looking),
+            Some(length) => self.receive_known::<true>(peer, line, length, looking),
+            None if line.size().carries_ack_or_has(ASKS) => self.receive_and_more(peer, looking),
             None => self.read_only(peer, looking),
         }
     }
 
-    /// Receives a short message whose packet carries an acknowledgement, too; or reads packets in the other way.
+    /// Receives a short message whose requester may wait, and whose packet may carry an acknowledgement; or reads packets in
+    /// the other way.
     #[inline(never)]
-    fn receive_acknowledging<'q>(&self, peer: &Peer, looking: Looking<'q>) -> Option<&'q Received> {
+    fn receive_and_more<'q>(&self, peer: &Peer, looking: Looking<'q>) -> Option<&'q Received> {
         let line = peer.reader.next_line();
-        match line.and_then(|line| Some((line, without_entry_but_ack(line)?))) {
-            Some((line, length)) => self.receive_known::<true>(peer, line, length, looking),
+        match line.and_then(|line| Some((line, without_entry_and_more(line)?))) {
+            Some((line, length)) => self.receive_known::<false>(peer, line, length, looking),
             None => self.read_only(peer, looking),
         }
     }
@@ -106,9 +119,15 @@ impl Hca {
         if self.node.is_none() {
             return self.look_at_some(looking);
         }
-        // Packets first: under the lock each takes far longer.
+        // Packets first, and not those behind them: under the lock each takes far longer.
         let handed = self.look_at_some(looking);
-        self.look_under_lock(true, Whose::Free);
+        let tends = handed.is_none() || next(&self.looks.busy).is_multiple_of(BUSY);
+        if let Some(mut control) = self.try_control() {
+            match tends {
+                true => self.tend(&mut control, Share::Next),
+                false => self.pay_all(&mut control, Whose::Free),
+            }
+        }
         handed
     }
 

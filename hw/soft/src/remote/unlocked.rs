@@ -79,7 +79,7 @@ pub(super) enum Read {
     No,
     /// It was handled.
     Yes,
-    /// It was handled, and acknowledgements are to be sent now: a requester waits, or no more can be noted.
+    /// It was handled, and its requester waits for the acknowledgement.
     Asked,
 }
 
@@ -225,8 +225,19 @@ impl Hca {
             asked,
             handed,
         } = first;
-        // The one behind a message that was handed over is read by the next look.
-        let is_last = !asked && (handed || !reads.found_again_in(look) || !peer.reader.is_at(next));
+        // The one behind a message that was handed over is read by the next look, which hands it over, too: that takes two
+        // thirds of the time that a completion entry would take.
+        if handed {
+            peer.reader.publish_at(next);
+            if asked {
+                self.pay_acks_or_wait(peer, reads.owing(), look, next);
+            }
+            return Found {
+                handed,
+                ..Found::default()
+            };
+        }
+        let is_last = !asked && (!reads.found_again_in(look) || !peer.reader.is_at(next));
         let locked = match is_last {
             true => {
                 peer.reader.publish_at(next);
@@ -235,9 +246,8 @@ impl Hca {
             false => self.read_on(node, peer, reads, look, Some(first).into()),
         };
         Found {
-            handed,
             locked,
-            unread: false,
+            ..Found::default()
         }
     }
 
@@ -442,7 +452,8 @@ impl Hca {
             return Read::No;
         }
         expected.pass();
-        match !self.owe_ack(peer, owing, ctx) | head.asks {
+        self.owe_ack(peer, owing, ctx);
+        match head.asks {
             true => Read::Asked,
             false => Read::Yes,
         }
