@@ -97,7 +97,7 @@ fn round(seed: u64) -> [Value; 2] {
     for (at, victim) in victims.iter_mut().enumerate() {
         let theirs = &counts[1 - at][0];
         assert!(theirs["notices"][1].as_u64() > Some(0), "nothing was sent");
-        victim.send("check", json!([theirs]));
+        victim.send("check", json!({"sent": [theirs]}));
     }
     for (victim, before) in victims.iter_mut().zip(&before) {
         victim.hear("dropped");

@@ -255,13 +255,14 @@ impl Round {
             counts[at] = process.hear("drained");
         }
         let peers = self.peers.clone();
+        let stopped = (self.fate == Fate::Stopped).then_some(self.victim);
         for (at, process) in self.alive() {
             let sent = |peer: &usize| {
                 let theirs = counts[*peer].as_array()?;
                 theirs.iter().find(|of| of["peer"] == at).cloned()
             };
             let theirs: Vec<Option<Value>> = peers[at].iter().map(sent).collect();
-            process.send("check", json!(theirs));
+            process.send("check", json!({"sent": theirs, "stopped": stopped}));
         }
         let before = self.before.clone();
         for (at, process) in self.alive() {

@@ -172,22 +172,24 @@ impl Worker {
         self.parent.say("drained", self.counts());
         let start = Instant::now();
         // The others need answers until they are done as well.
-        let theirs = loop {
-            if let Some(theirs) = self.parent.heard("check") {
-                break theirs;
+        let order = loop {
+            if let Some(order) = self.parent.heard("check") {
+                break order;
             }
             self.poll();
             assert!(start.elapsed() < DEADLINE, "the others hang");
         };
-        self.check(&theirs);
+        self.check(&order);
         let parent = self.parent;
         drop((self.flows, self.region, self.cq, self.pd));
         parent.say("dropped", Value::Null);
         parent.wait_for_end();
     }
 
-    /// Compares what came with what each peer says that it sent; of one that is dead nothing is known.
-    fn check(&mut self, theirs: &Value) {
+    /// Compares what came with what each peer says that it sent; of one that is dead nothing is known. One may have been
+    /// stopped until its peers gave up.
+    fn check(&mut self, order: &Value) {
+        let (theirs, stopped) = (&order["sent"], order["stopped"].as_u64());
         // Of those that are well all has been done, and what came is still to be looked at.
         let sent: Vec<u64> = (theirs.as_array().expect("a list").iter())
             .map(|sent| {
@@ -205,9 +207,10 @@ impl Worker {
             assert!(start.elapsed() < DEADLINE, "a message never came");
         }
         self.poll();
-        for (flow, theirs) in self.flows.iter().zip(theirs.as_array().expect("a list")) {
+        let theirs = theirs.as_array().expect("a list");
+        for ((flow, peer), theirs) in self.flows.iter().zip(&self.peers).zip(theirs) {
             if flow.failure.is_some() {
-                flow.is_frozen(&self.region);
+                flow.is_frozen(&self.region, stopped == Some(*peer));
             }
             if theirs.is_null() {
                 continue;
