@@ -58,7 +58,7 @@ fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // The same with the completion of the SEND, so with the acknowledgement for which its requester waits.
-#[library_benchmark(config = limit(1283))]
+#[library_benchmark(config = limit(937))]
 #[bench::run(met())]
 fn fabric_send_8_inline_signaled_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {
@@ -158,7 +158,7 @@ fn fabric_send_and_receive((ends, length): ((End, End), u32)) -> (End, End) {
     send_longer(ends, length)
 }
 
-#[library_benchmark(config = limit(619))]
+#[library_benchmark(config = limit(624))]
 #[bench::run(met())]
 fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, _, wr_id| {
@@ -169,7 +169,7 @@ fn fabric_send_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     })
 }
 
-#[library_benchmark(config = limit(1094))]
+#[library_benchmark(config = limit(1099))]
 #[bench::run(met())]
 fn fabric_write_with_imm_8_inline_and_receive(ends: (End, End)) -> (End, End) {
     messages(ends, |end, peer, wr_id| {
@@ -189,7 +189,7 @@ const EACH: u64 = 8;
 
 // Both parts of SENDs that are rung together, with the receives posted. The first one that is signalled is acknowledged at
 // once, the next one with those behind it.
-#[library_benchmark(config = limit(490))]
+#[library_benchmark(config = limit(478))]
 #[bench::run(met())]
 fn fabric_send_8_inline_and_receive_sixteen_at_once(mut ends: (End, End)) -> (End, End) {
     for _ in 0..REQUESTS / BATCH {

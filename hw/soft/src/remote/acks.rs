@@ -1,7 +1,7 @@
 //! Acknowledgements of requests of other processes, which are not carried by a packet of the other direction: those of up to
 //! five queue pairs travel in one packet, of one line.
 
-use super::super::connection::{UNTRIED, connection_with};
+use super::super::connection::{UNTRIED, connection_with, responder};
 use super::super::control::Control;
 use super::super::hca::Hca;
 use super::super::qp::QpCtx;
@@ -123,12 +123,51 @@ impl Hca {
     /// thread that has the turn to read the peer's packets: it has handed a message to the poll in this look, and passed its
     /// packet.
     pub(super) fn pay_acks_or_wait(&self, peer: &Peer, owing: &mut Owing, look: u32, next: u32) {
-        // SAFETY: by the thread that has the turn.
-        let asked = unsafe { peer.reading.asked() };
-        let is_next = || peer.reader.is_at(next);
-        if !asked.waits_on(look, next, ACKS as u32, is_next) {
+        if !self.waits_on(peer, look, next) {
             self.pay_acks(peer, owing);
         }
+    }
+
+    /// Whether a requester goes on waiting, to be acknowledged with those of the next messages.
+    #[inline(always)]
+    fn waits_on(&self, peer: &Peer, look: u32, next: u32) -> bool {
+        // SAFETY: by the thread that has the turn.
+        let asked = unsafe { peer.reading.asked() };
+        asked.waits_on(look, next, ACKS as u32, || peer.reader.is_at(next))
+    }
+
+    /// A queue pair owes an acknowledgement for which its requester waits: of a message that this look has found, and handed
+    /// to the poll. It is sent now, or with those of the next such messages. For the thread that has the turn to read the
+    /// peer's packets, in its section.
+    pub(super) fn owe_asked(
+        &self,
+        peer: &Peer,
+        owing: &mut Owing,
+        ctx: &QpCtx,
+        look: u32,
+        next: u32,
+    ) {
+        let waits = self.waits_on(peer, look, next);
+        // Most often it is the only one, and need not be listed.
+        if !waits && owing.is_empty() && self.pay_accepted(peer, ctx) {
+            return;
+        }
+        self.owe_ack(peer, owing, ctx);
+        if !waits {
+            self.pay_acks(peer, owing);
+        }
+    }
+
+    /// Sends the acknowledgement that a queue pair owes this peer, if it accepts it. `false`: it is still owed.
+    #[inline(always)]
+    fn pay_accepted(&self, peer: &Peer, ctx: &QpCtx) -> bool {
+        // Acquire: pairs with the Release at the transition to RTR.
+        let accepts = ctx.face.accepts.load(Ordering::Acquire);
+        let qpn = responder(accepts);
+        if !is_with(accepts, qpn, peer.slot) {
+            return false;
+        }
+        due(peer, qpn, ctx, accepts).is_none_or(|due| self.send_acks(peer, &[due]).is_ok())
     }
 
     /// What a queue pair that leaves the list still owes.

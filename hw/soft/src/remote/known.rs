@@ -87,7 +87,7 @@ impl Hca {
         let next = line.done_alone();
         peer.reader.publish_at(next);
         if asks {
-            return self.owe_asked(peer, ctx, looking, next);
+            return self.owe_asked_here(peer, ctx, looking, next);
         }
         // SAFETY: this thread reads the peer's packets.
         if !unsafe { *accepted.listed.get() } {
@@ -201,7 +201,7 @@ impl Hca {
 
     /// Likewise, for what was received in front of this packet. Its requester waits.
     #[inline(never)]
-    fn owe_asked<'q>(
+    fn owe_asked_here<'q>(
         &self,
         peer: &Peer,
         ctx: &QpCtx,
@@ -210,8 +210,7 @@ impl Hca {
     ) -> Option<&'q Received> {
         // SAFETY: this thread has the turn.
         let owing = unsafe { peer.reading.owing() };
-        self.owe_ack(peer, owing, ctx);
-        self.pay_acks_or_wait(peer, owing, looking.look(), next);
+        self.owe_asked(peer, owing, ctx, looking.look(), next);
         Some(black_box(looking.leave()).last())
     }
 }

@@ -8,7 +8,7 @@ use super::known::{without_entry_alone, without_entry_and_more};
 use super::link::Whose;
 use super::unlocked::Found;
 use super::watch::Share;
-use crate::fabric::{Node, Peer};
+use crate::fabric::{Kind, Node, Peer};
 use bellwire_core::queue::Received;
 use std::ptr::{from_ref, null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -97,6 +97,7 @@ impl Hca {
         match without_entry_alone(line) {
             Some(length) => self.receive_known::<true>(peer, line, length, looking),
             None if line.size().carries_ack_or_has(ASKS) => self.receive_and_more(peer, looking),
+            None if line.whole_name().is(Kind::Acks) => self.receive_acks(peer, looking),
             None => self.read_only(peer, looking),
         }
     }
@@ -139,6 +140,20 @@ impl Hca {
         }
     }
 
+    /// Takes a packet of acknowledgements; or reads packets in the other way.
+    #[inline(never)]
+    fn receive_acks<'q>(&self, peer: &Peer, looking: Looking<'q>) -> Option<&'q Received> {
+        self.barriers.light();
+        if let Some(line) = peer.reader.next_line()
+            && self.reads_unlocked(peer)
+            && self.take_acks(peer, line)
+        {
+            peer.reader.publish_at(line.done_alone());
+            return None;
+        }
+        self.read_only(peer, looking)
+    }
+
     /// Reads the packets of the only peer.
     #[inline(never)]
     pub(super) fn read_only<'q>(
@@ -149,6 +164,15 @@ impl Hca {
         self.barriers.light();
         let found = self.read_in_section(peer, Some(&mut looking));
         self.after_look(looking, found)
+    }
+
+    /// Whether this thread holds the turn to read the peer's packets, and they may be read without the lock. Behind a light
+    /// barrier on entering the section of its poll.
+    #[inline(always)]
+    fn reads_unlocked(&self, peer: &Peer) -> bool {
+        // Relaxed: ordered by that barrier, which pairs with the one in `Hca::set_gate`.
+        peer.reading.turn().is_held_by(Thread::current())
+            && !self.receives_under_lock.load(Ordering::Relaxed)
     }
 
     /// Reads the packets of several peers, and continues what waits.
