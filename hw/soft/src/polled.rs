@@ -30,9 +30,49 @@ pub struct PolledQueue {
     section: &'static Section,
     /// Looks until one looks after more than packets.
     left: u32,
+    waiting: Waiting,
     /// For the poll, and for the flight recorder.
     handed: Handed,
 }
+
+/// Requesters of messages that were handed to a poll, and wait for an acknowledgement until it looks no more: how many there
+/// may be yet, and one. Zero outside of such a poll.
+#[derive(Debug, Default)]
+struct Waiting(u32);
+
+/// As many are acknowledged by one packet.
+const TOGETHER: u32 = 5;
+
+impl Waiting {
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.0 = TOGETHER;
+    }
+
+    /// Whether one more waits; otherwise all are acknowledged now. So it does if there is a next packet, for which the poll
+    /// looks next in any case.
+    #[inline(always)]
+    fn one_more(&mut self, is_next: impl FnOnce() -> bool) -> bool {
+        let waits = self.0 > 1 && is_next();
+        if waits {
+            self.0 -= 1;
+        } else if self.0 != 0 {
+            self.begin();
+        }
+        waits
+    }
+
+    /// Whether some wait.
+    #[inline(always)]
+    fn end(&mut self) -> bool {
+        std::mem::take(&mut self.0) != TOGETHER
+    }
+}
+
+/// A poll that may look several times. Before it ends, also by a panic of the program's, each acknowledgement for which a
+/// requester waits is sent.
+#[derive(Debug)]
+pub struct Looks<'p>(&'p mut Polled);
 
 /// A poll that has found the queue empty and looks for packets, in the queue's section until this is dropped.
 #[derive(Debug)]
@@ -81,6 +121,12 @@ impl PolledQueue {
     #[inline(always)]
     pub(super) fn last(&self) -> &Received {
         self.handed.last()
+    }
+
+    /// Whether the requester of the message that was handed over last waits for those of the next ones.
+    #[inline(always)]
+    pub(super) fn lets_wait(&mut self, is_next: impl FnOnce() -> bool) -> bool {
+        self.waiting.one_more(is_next)
     }
 
     /// Counts a look. Whether it looks after more than packets.
@@ -162,6 +208,7 @@ impl Polled {
             ctx,
             section,
             left: 0,
+            waiting: Waiting::default(),
             handed,
         };
         Ok(Self {
@@ -194,8 +241,63 @@ impl Polled {
     }
 }
 
+impl Polled {
+    /// For a poll that may look several times.
+    #[inline(always)]
+    pub fn looks(&mut self) -> Looks<'_> {
+        self.queue.waiting.begin();
+        Looks(self)
+    }
+}
+
+impl Looks<'_> {
+    /// As [`Polled::look`].
+    #[inline(always)]
+    pub fn look(&mut self) -> Result<Completion<'static>, bool> {
+        self.0.look()
+    }
+}
+
+impl Drop for Looks<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let Polled { queue, hca, .. } = &mut *self.0;
+        if queue.waiting.end() {
+            hca.pay_after_looks(queue);
+        }
+    }
+}
+
 impl Drop for Polled {
     fn drop(&mut self) {
         self.hca.polls.end(&self._kept.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_wait_as_are_acknowledged_together() {
+        let mut waiting = Waiting::default();
+        assert!(!waiting.one_more(|| panic!("not looked at")));
+        waiting.begin();
+        for message in 1..4 * TOGETHER {
+            let waits = message % TOGETHER != 0;
+            assert_eq!(waiting.one_more(|| true), waits, "{message}");
+        }
+        assert!(waiting.end());
+        assert!(!waiting.one_more(|| panic!("not looked at")));
+    }
+
+    #[test]
+    fn the_last_one_does_not_wait() {
+        let mut waiting = Waiting::default();
+        waiting.begin();
+        assert!(!waiting.one_more(|| false) && waiting.one_more(|| true));
+        assert!(!waiting.one_more(|| false));
+        // Then nobody waits.
+        assert!(!waiting.end());
     }
 }

@@ -58,7 +58,7 @@ fn fabric_send_8_inline_and_receive(mut ends: (End, End)) -> (End, End) {
 }
 
 // The same with the completion of the SEND, so with the acknowledgement for which its requester waits.
-#[library_benchmark(config = limit(937))]
+#[library_benchmark(config = limit(917))]
 #[bench::run(met())]
 fn fabric_send_8_inline_signaled_and_receive(mut ends: (End, End)) -> (End, End) {
     for wr_id in 0..REQUESTS {

@@ -7,7 +7,7 @@ use bellwire_core::wqe::*;
 use gungraun::{LibraryBenchmarkConfig, library_benchmark, library_benchmark_group};
 use std::hint::black_box;
 
-#[library_benchmark(config = limit(339))]
+#[library_benchmark(config = limit(344))]
 #[bench::run(linked())]
 fn link_write_8_inline_and_poll(mut links: Links) -> Links {
     let remote = links.region.remote(64);

@@ -95,13 +95,17 @@ impl Link {
             let received = &mut member.received;
             // If `each` panicked in an earlier poll, some are left.
             let before = failed.len();
-            let count = cq.poll(limit, |completion| match completion.result {
-                Ok(success) => {
-                    *received += u64::from(success.opcode.is_recv());
-                    each(done(completion, success));
-                }
-                Err(_) => failed.push(completion),
-            });
+            let count = cq.poll(
+                limit,
+                #[inline(always)]
+                |completion| match completion.result {
+                    Ok(success) => {
+                        *received += u64::from(success.opcode.is_recv());
+                        each(done(completion, success));
+                    }
+                    Err(_) => failed.push(completion),
+                },
+            );
             if !failed.is_empty() {
                 let reported = count - (failed.len() - before);
                 self.fails();

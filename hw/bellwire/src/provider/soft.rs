@@ -106,13 +106,17 @@ impl Poll for Polled {
         if count != 0 {
             return count;
         }
+        let mut looks = self.looks();
         while count != limit {
-            match self.look() {
+            match looks.look() {
                 Ok(received) => {
                     each(received);
                     count += 1;
                 }
-                Err(true) => return count + CompletionQueue::poll(self, limit - count, &mut each),
+                Err(true) => {
+                    drop(looks);
+                    return count + CompletionQueue::poll(self, limit - count, &mut each);
+                }
                 Err(false) => break,
             }
         }

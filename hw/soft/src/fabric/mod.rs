@@ -16,7 +16,6 @@
 //! however a process ends.
 
 mod address;
-mod asked;
 mod attention;
 mod export;
 mod hello;

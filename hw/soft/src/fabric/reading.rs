@@ -5,7 +5,6 @@
 //! not wait for the lock. A reader without the lock is in a section, for which the holder of the lock waits after it has
 //! taken something away: a thread that polls a completion queue in that of its queue, others in that of the peer.
 
-use super::asked::Asked;
 use crate::turn::{Biased, Hold, Thread};
 use arrayvec::ArrayVec;
 use bellwire_provider::quiesce::{Barriers, Section};
@@ -30,8 +29,6 @@ pub struct Reading {
     owes: AtomicBool,
     /// The last look that found a packet and could find more. Likewise.
     found: UnsafeCell<u32>,
-    /// Likewise.
-    asked: UnsafeCell<Asked>,
     /// A [`Likely`].
     likely: AtomicU8,
     /// Where the reader was when other threads last found that it left something, and how often they did.
@@ -107,16 +104,6 @@ impl Reading {
     pub unsafe fn owing(&self) -> &mut Owing {
         // SAFETY: as the caller guarantees.
         unsafe { &mut *self.owing.get() }
-    }
-
-    /// The requesters that wait for an acknowledgement.
-    ///
-    /// # Safety
-    /// As for [`owing`](Self::owing).
-    #[expect(clippy::mut_from_ref, reason = "one thread has the turn")]
-    pub unsafe fn asked(&self) -> &mut Asked {
-        // SAFETY: as the caller guarantees.
-        unsafe { &mut *self.asked.get() }
     }
 
     /// Takes the turn, if it is free or this thread's. For the holder of the device's lock.

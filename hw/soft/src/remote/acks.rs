@@ -4,6 +4,7 @@
 use super::super::connection::{UNTRIED, connection_with, responder};
 use super::super::control::Control;
 use super::super::hca::Hca;
+use super::super::polled::PolledQueue;
 use super::super::qp::QpCtx;
 use super::accepted::Owed;
 use crate::fabric::{
@@ -119,41 +120,23 @@ impl Hca {
         paid
     }
 
-    /// Sends the acknowledgements that are owed, because a requester waits, or leaves them to the next such message. For the
-    /// thread that has the turn to read the peer's packets: it has handed a message to the poll in this look, and passed its
-    /// packet.
-    pub(super) fn pay_acks_or_wait(&self, peer: &Peer, owing: &mut Owing, look: u32, next: u32) {
-        if !self.waits_on(peer, look, next) {
-            self.pay_acks(peer, owing);
-        }
-    }
-
-    /// Whether a requester goes on waiting, to be acknowledged with those of the next messages.
-    #[inline(always)]
-    fn waits_on(&self, peer: &Peer, look: u32, next: u32) -> bool {
-        // SAFETY: by the thread that has the turn.
-        let asked = unsafe { peer.reading.asked() };
-        asked.waits_on(look, next, ACKS as u32, || peer.reader.is_at(next))
-    }
-
-    /// A queue pair owes an acknowledgement for which its requester waits: of a message that this look has found, and handed
-    /// to the poll. It is sent now, or with those of the next such messages. For the thread that has the turn to read the
-    /// peer's packets, in its section.
+    /// A queue pair owes an acknowledgement for which its requester waits: of a message that was handed to the poll, and the
+    /// next packet has this position. It is sent now, or by the poll with those of the next such messages. For the thread that
+    /// has the turn to read the peer's packets, in its section.
     pub(super) fn owe_asked(
         &self,
         peer: &Peer,
         owing: &mut Owing,
         ctx: &QpCtx,
-        look: u32,
+        polled: &mut PolledQueue,
         next: u32,
     ) {
-        let waits = self.waits_on(peer, look, next);
-        // Most often it is the only one, and need not be listed.
-        if !waits && owing.is_empty() && self.pay_accepted(peer, ctx) {
-            return;
+        if polled.lets_wait(|| peer.reader.is_at(next)) {
+            return self.owe_ack(peer, owing, ctx);
         }
-        self.owe_ack(peer, owing, ctx);
-        if !waits {
+        // Most often it is the only one, and need not be listed.
+        if !owing.is_empty() || !self.pay_accepted(peer, ctx) {
+            self.owe_ack(peer, owing, ctx);
             self.pay_acks(peer, owing);
         }
     }

@@ -205,12 +205,12 @@ impl Hca {
         &self,
         peer: &Peer,
         ctx: &QpCtx,
-        looking: Looking<'q>,
+        mut looking: Looking<'q>,
         next: u32,
     ) -> Option<&'q Received> {
         // SAFETY: this thread has the turn.
         let owing = unsafe { peer.reading.owing() };
-        self.owe_asked(peer, owing, ctx, looking.look(), next);
+        self.owe_asked(peer, owing, ctx, &mut looking, next);
         Some(black_box(looking.leave()).last())
     }
 }

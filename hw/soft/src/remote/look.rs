@@ -16,9 +16,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// Looks of a thread without a check of everything that waits.
 const PATIENCE: u32 = 256;
 
-/// As many times as many, while they find messages.
-const BUSY: u32 = 8;
-
 /// What each look needs to know.
 #[derive(Debug)]
 pub struct Looks {
@@ -26,8 +23,6 @@ pub struct Looks {
     only: AtomicPtr<Peer>,
     /// How many there have been of threads that poll no completion queue. Some may be missed.
     alone: AtomicU32,
-    /// Those that looked after more, and found a message. Likewise.
-    busy: AtomicU32,
 }
 
 impl Default for Looks {
@@ -35,23 +30,17 @@ impl Default for Looks {
         Self {
             only: AtomicPtr::new(null_mut()),
             alone: AtomicU32::new(0),
-            busy: AtomicU32::new(0),
         }
     }
-}
-
-/// Counts, as far as threads do not do so at the same time.
-fn next(count: &AtomicU32) -> u32 {
-    // Relaxed, both: a count.
-    let next = count.load(Ordering::Relaxed).wrapping_add(1);
-    count.store(next, Ordering::Relaxed);
-    next
 }
 
 impl Looks {
     /// Counts a look of a thread that polls no completion queue. Its number.
     fn next_alone(&self) -> u32 {
-        next(&self.alone)
+        // Relaxed, both: a count.
+        let count = self.alone.load(Ordering::Relaxed).wrapping_add(1);
+        self.alone.store(count, Ordering::Relaxed);
+        count
     }
 
     /// The peers with which this node has a link have changed, or whether something `waits`. Under the device's lock.
@@ -122,12 +111,8 @@ impl Hca {
         }
         // Packets first, and not those behind them: under the lock each takes far longer.
         let handed = self.look_at_some(looking);
-        let tends = handed.is_none() || next(&self.looks.busy).is_multiple_of(BUSY);
         if let Some(mut control) = self.try_control() {
-            match tends {
-                true => self.tend(&mut control, Share::Next),
-                false => self.pay_all(&mut control, Whose::Free),
-            }
+            self.tend(&mut control, Share::Next);
         }
         handed
     }
@@ -204,6 +189,18 @@ impl Hca {
         }
         all.locked |= node.is_halted();
         self.after_look(looking, all)
+    }
+
+    /// For a poll that looks no more: sends the acknowledgements for which requesters were let wait.
+    #[cold]
+    #[inline(never)]
+    pub(in super::super) fn pay_after_looks(&self, queue: &mut PolledQueue) {
+        let Some(node) = &self.node else { return };
+        let looking = Looking::enter(queue);
+        self.barriers.light();
+        let found = self.pay_unlocked(node);
+        drop(looking);
+        self.after_reading(found);
     }
 
     /// Reads a peer's packets, in the section of a poll.

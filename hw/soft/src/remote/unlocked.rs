@@ -230,7 +230,7 @@ impl Hca {
         if handed {
             peer.reader.publish_at(next);
             if asked {
-                self.pay_acks_or_wait(peer, reads.owing(), look, next);
+                self.pay_acks(peer, reads.owing());
             }
             return Found {
                 handed,
