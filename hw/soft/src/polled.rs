@@ -72,7 +72,7 @@ impl Waiting {
 /// A poll that may look several times. Before it ends, also by a panic of the program's, each acknowledgement for which a
 /// requester waits is sent.
 #[derive(Debug)]
-pub struct Looks<'p>(&'p mut Polled);
+pub struct RepeatedLooks<'p>(&'p mut Polled);
 
 /// A poll that has found the queue empty and looks for packets, in the queue's section until this is dropped.
 #[derive(Debug)]
@@ -239,18 +239,16 @@ impl Polled {
         let completion = unsafe { core.complete_received(received, || handed.ledger()) };
         completion.ok_or(true)
     }
-}
 
-impl Polled {
     /// For a poll that may look several times.
     #[inline(always)]
-    pub fn looks(&mut self) -> Looks<'_> {
+    pub fn look_repeatedly(&mut self) -> RepeatedLooks<'_> {
         self.queue.waiting.begin();
-        Looks(self)
+        RepeatedLooks(self)
     }
 }
 
-impl Looks<'_> {
+impl RepeatedLooks<'_> {
     /// As [`Polled::look`].
     #[inline(always)]
     pub fn look(&mut self) -> Result<Completion<'static>, bool> {
@@ -258,7 +256,7 @@ impl Looks<'_> {
     }
 }
 
-impl Drop for Looks<'_> {
+impl Drop for RepeatedLooks<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let Polled { queue, hca, .. } = &mut *self.0;

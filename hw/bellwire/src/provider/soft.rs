@@ -106,7 +106,7 @@ impl Poll for Polled {
         if count != 0 {
             return count;
         }
-        let mut looks = self.looks();
+        let mut looks = self.look_repeatedly();
         while count != limit {
             match looks.look() {
                 Ok(received) => {
