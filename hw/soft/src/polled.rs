@@ -35,8 +35,8 @@ pub struct PolledQueue {
     handed: Handed,
 }
 
-/// Requesters of messages that were handed to a poll, and wait for an acknowledgement until it looks no more: how many there
-/// may be yet, and one. Zero outside of such a poll.
+/// Requesters of messages that were handed to a poll, and wait until it looks no more to be acknowledged together: after how
+/// many more of them all are, at the latest. Zero outside of a poll that looks repeatedly.
 #[derive(Debug, Default)]
 struct Waiting(u32);
 
