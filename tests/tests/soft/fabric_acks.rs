@@ -3,7 +3,7 @@
 
 use bellwire::soft::Mode;
 use bellwire::wqe::{Inline, Send};
-use bellwire::wr::WcStatus;
+use bellwire::wr::{SendFlags, WcStatus};
 use bellwire::{ConnectAttr, Cq, Device, Qp, Region};
 use bellwire_tests::fixture::*;
 use std::time::Instant;
@@ -194,4 +194,34 @@ fn who_polls_several_has_acknowledged_them() {
     }
     // Another thread may be reading just then.
     assert!(at_once > rounds * 3 / 4, "{at_once} of {rounds} rounds");
+}
+
+/// Many connections owe an acknowledgement that nobody waits for, as many as are noted at a time and more, when some come whose
+/// requesters wait.
+#[test]
+fn a_requester_waits_where_many_do_not() {
+    const COUNT: usize = 70;
+    const WAITING: usize = 4;
+    let (here, there) = nodes();
+    let (mut a, mut b) = (Side::new(&here, COUNT), Side::new(&there, COUNT));
+    for (a, b) in a.qps.iter_mut().zip(&mut b.qps) {
+        connect(a, b);
+    }
+    let room = b.region.sge(0, 8);
+    for round in 0..40 {
+        let ends = a.qps.iter_mut().zip(&mut b.qps);
+        for (at, (a, b)) in ends.enumerate() {
+            post_recv(b, round, &[room]).expect("room");
+            b.rq().ring();
+            // In the first round no connection is known, and each waits.
+            let flags = match round != 0 && at < COUNT - WAITING {
+                true => SendFlags::empty(),
+                false => SIGNALED,
+            };
+            post(a, round, Send {}, Inline(&[7; 8]), flags).expect("room");
+            a.sq().ring();
+        }
+        b.take_rest(round, COUNT);
+        a.take_rest(round, if round == 0 { COUNT } else { WAITING });
+    }
 }
