@@ -40,8 +40,8 @@ pub struct PolledQueue {
 #[derive(Debug, Default)]
 struct Waiting(u32);
 
-/// As many are acknowledged by one packet.
-const TOGETHER: u32 = 5;
+/// As many as are acknowledged by one packet.
+pub const TOGETHER: u32 = 5;
 
 impl Waiting {
     #[inline(always)]

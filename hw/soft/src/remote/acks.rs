@@ -4,7 +4,7 @@
 use super::super::connection::{UNTRIED, connection_with, responder};
 use super::super::control::Control;
 use super::super::hca::Hca;
-use super::super::polled::PolledQueue;
+use super::super::polled::{PolledQueue, TOGETHER};
 use super::super::qp::QpCtx;
 use super::accepted::Owed;
 use crate::fabric::{
@@ -18,6 +18,7 @@ const BYTES: usize = 8;
 
 /// Most of them in one packet.
 pub(super) const ACKS: usize = IN_LINE / BYTES;
+const _: () = assert!(ACKS == TOGETHER as usize);
 
 /// One of them as it travels: the requester's queue pair, and the last of its requests that was taken.
 ///
